@@ -1,1 +1,14 @@
-//! common
+//! The pure core of the Machine operator, shared by the webhook, the controller and the tests.
+//!
+//! ```text
+//! api        the kinds, as stored
+//! quantity   exact amounts of bytes        mac   MAC addresses        names   every name
+//! ```
+//!
+//! Nothing here does IO, knows the time or is random.
+#![deny(missing_docs)]
+
+pub mod api;
+pub mod mac;
+pub mod names;
+pub mod quantity;

@@ -1,0 +1,33 @@
+//! The kinds of `vitistack.io/v1alpha1`, as the API server stores them.
+//!
+//! ```text
+//! Machine ── spec ──── the user's intent: text as written, nothing parsed, nothing defaulted
+//!    │        └─ normalized: the block, typed; the only part of a spec a controller reads
+//!    └────── status
+//! MachineTemplate ──── what a template may bring: the same types as the intent
+//! NetworkConfiguration ── a network segment
+//! ```
+//!
+//! Fields of the intent are all optional and textual, because a wrong one must be reported with its
+//! path and its fix next to every other fault, and not by the first error of a decoder. The typed
+//! forms appear in [`normalized`], which only [`crate::normalize`] produces.
+
+pub mod choice;
+pub mod machine;
+pub mod network;
+pub mod normalized;
+pub mod schema;
+pub mod status;
+pub mod template;
+
+#[cfg(feature = "kube")]
+mod crd;
+
+#[cfg(feature = "kube")]
+pub use crd::{CrdFile, crd_files};
+#[cfg(feature = "kube")]
+pub use machine::Machine;
+#[cfg(feature = "kube")]
+pub use network::NetworkConfiguration;
+#[cfg(feature = "kube")]
+pub use template::MachineTemplate;

@@ -1,0 +1,126 @@
+//! The status of a `Machine`, written by the controller.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::choice::Phase;
+use super::schema;
+
+/// What is known of a machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MachineStatus {
+    /// Where the machine is in its life.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub phase: Option<Phase>,
+    /// What holds and what does not, and what to do about it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+    /// Generation of the Machine this status is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Name of the KubeVirt VirtualMachine, or of the libvirt domain.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vm_name: Option<String>,
+    /// Name of the running KubeVirt VirtualMachineInstance.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vmi_name: Option<String>,
+    /// Addresses of the guest, the first one first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ip_addresses: Vec<String>,
+    /// Node or host the guest runs on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_name: Option<String>,
+    /// LibvirtHost the machine is bound to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// When this status last changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<schema::Timestamp>")]
+    pub last_updated: Option<String>,
+    /// resourceVersion of the Machine as it was read when this status last changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resource_version: Option<String>,
+    /// Network cards as the guest has them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub network_interfaces: Vec<InterfaceStatus>,
+    /// Volumes of the disks.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub volumes: Vec<VolumeStatus>,
+    /// Changes that are wished but not yet in effect.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pending_changes: Vec<PendingChange>,
+}
+
+/// One aspect of a machine's state, in Kubernetes' standard form.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Condition {
+    /// What the condition is about.
+    #[serde(rename = "type")]
+    #[schemars(length(min = 1, max = 316))]
+    pub kind: String,
+    /// True, False or Unknown.
+    #[schemars(extend("enum" = ["True", "False", "Unknown"]))]
+    pub status: String,
+    /// Why, as one CamelCase word.
+    #[schemars(length(min = 1, max = 1024))]
+    pub reason: String,
+    /// Why, as a sentence that says what to do.
+    #[schemars(length(max = 32768))]
+    pub message: String,
+    /// When the status last changed.
+    #[schemars(with = "schema::Timestamp")]
+    pub last_transition_time: String,
+    /// Generation of the Machine the condition is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+}
+
+/// A network card as the guest has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct InterfaceStatus {
+    /// Name of the card in the spec.
+    pub name: String,
+    /// MAC address.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mac_address: Option<String>,
+    /// Addresses, IPv4 and IPv6.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ip_addresses: Vec<String>,
+}
+
+/// The volume of a disk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct VolumeStatus {
+    /// Name of the disk in the spec.
+    pub name: String,
+    /// Name of the PersistentVolumeClaim, or of the libvirt volume.
+    pub claim_name: String,
+    /// Phase of the claim: Pending, Bound or Lost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub phase: Option<String>,
+    /// Capacity it really has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<String>,
+    /// Progress of the import of its image, such as 42.5%.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub progress: Option<String>,
+}
+
+/// A change that is wished but not yet in effect.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PendingChange {
+    /// Path of the field in the block.
+    pub field: String,
+    /// What the running guest has.
+    pub current: String,
+    /// What the spec wishes.
+    pub desired: String,
+    /// What brings it into effect, such as Restart.
+    pub action: String,
+}

@@ -1,0 +1,107 @@
+//! `MachineTemplate`: a named set of fields Machines start from.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::choice::BootDevice;
+use super::machine::{Disk, Domain, Network, Resources};
+use super::schema;
+
+/// What Machines of this template start from. Changing it changes no existing Machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[cfg_attr(feature = "kube", derive(kube::CustomResource))]
+#[cfg_attr(
+    feature = "kube",
+    kube(
+        group = "vitistack.io",
+        version = "v1alpha1",
+        kind = "MachineTemplate",
+        plural = "machinetemplates",
+        category = "vitistack",
+        doc = "A named set of fields Machines start from.",
+        validation = kube::core::Rule::new("self.metadata.name.size() <= 63 && self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')")
+            .message("the name of a MachineTemplate must be a DNS label of at most 63 characters (lower-case letters, digits and '-')"),
+        validation = kube::core::Rule::new("!(self.metadata.name in ['small', 'medium', 'large'])")
+            .message("small, medium and large are built in; choose another name"),
+        printcolumn = r#"{"name":"CPU","type":"integer","jsonPath":".spec.resources.cpu.cores","description":"Cores per socket"}"#,
+        printcolumn = r#"{"name":"Memory","type":"string","jsonPath":".spec.resources.memory.size"}"#,
+        printcolumn = r#"{"name":"Disks","type":"string","jsonPath":".spec.disks[*].name"}"#,
+        printcolumn = r#"{"name":"Deprecated","type":"string","jsonPath":".spec.deprecated"}"#,
+        printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
+    )
+)]
+#[serde(rename_all = "camelCase")]
+pub struct MachineTemplateSpec {
+    /// What the template is for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<schema::FreeText>")]
+    pub description: Option<String>,
+    /// Why the template should no longer be used, and what to use instead. Machines that use it
+    /// draw a warning with this text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<schema::FreeText>")]
+    pub deprecated: Option<String>,
+    /// CPU and memory, as in a Machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resources: Option<Resources>,
+    /// Disks, as in a Machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = schema::DISKS_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub disks: Option<Vec<Disk>>,
+    /// Network cards, as in a Machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = schema::NETWORKS_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub networks: Option<Vec<Network>>,
+    /// Boot order, as in a Machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Vec<BootDevice>>", length(max = 3), extend("x-kubernetes-list-type" = "atomic"))]
+    pub boot_order: Option<Vec<String>>,
+    /// Virtual hardware, as in a Machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub domain: Option<Domain>,
+}
+
+/// The part of a template that Machines take over, as it was when they did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TemplateContent {
+    /// CPU and memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resources: Option<Resources>,
+    /// Disks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = schema::DISKS_MAX))]
+    pub disks: Option<Vec<Disk>>,
+    /// Network cards.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = schema::NETWORKS_MAX))]
+    pub networks: Option<Vec<Network>>,
+    /// Boot order.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Vec<BootDevice>>", length(max = 3))]
+    pub boot_order: Option<Vec<String>>,
+    /// Virtual hardware.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub domain: Option<Domain>,
+}
+
+impl From<MachineTemplateSpec> for TemplateContent {
+    fn from(spec: MachineTemplateSpec) -> Self {
+        let MachineTemplateSpec {
+            description: _,
+            deprecated: _,
+            resources,
+            disks,
+            networks,
+            boot_order,
+            domain,
+        } = spec;
+        Self {
+            resources,
+            disks,
+            networks,
+            boot_order,
+            domain,
+        }
+    }
+}

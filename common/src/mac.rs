@@ -1,0 +1,136 @@
+//! MAC addresses of Ethernet.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// A MAC address of six bytes. `Display` gives lower-case bytes with colons.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Mac([u8; 6]);
+
+impl Mac {
+    /// The address of these bytes.
+    pub const fn new(bytes: [u8; 6]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes of the address.
+    pub const fn bytes(self) -> [u8; 6] {
+        self.0
+    }
+
+    /// Whether frames to the address go to many receivers; a card cannot have such an address.
+    /// Broadcast is among them. IEEE 802: the lowest bit of the first byte.
+    pub const fn is_multicast(self) -> bool {
+        self.0[0] & 1 == 1
+    }
+
+    /// Whether every byte is zero; no card has this address.
+    pub fn is_zero(self) -> bool {
+        self.0 == [0; 6]
+    }
+}
+
+/// A text that is not a MAC address of six bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("is not a MAC address of six bytes")]
+pub struct MacError;
+
+impl FromStr for Mac {
+    type Err = MacError;
+
+    /// Reads what Go's `net.ParseMAC` reads for six bytes, and so what the backends read: pairs
+    /// with colons, pairs with dashes, or groups of four with dots; in any case.
+    fn from_str(text: &str) -> Result<Self, MacError> {
+        let (separator, digits) = match text.len() {
+            17 if text.as_bytes().get(2) == Some(&b':') => (':', 2),
+            17 => ('-', 2),
+            14 => ('.', 4),
+            _ => return Err(MacError),
+        };
+        let mut bytes = [0; 6];
+        let mut filled = 0;
+        for group in text.split(separator) {
+            if group.len() != digits || !group.bytes().all(|b| b.is_ascii_hexdigit()) {
+                return Err(MacError);
+            }
+            for start in (0..digits).step_by(2) {
+                let slot = bytes.get_mut(filled).ok_or(MacError)?;
+                *slot = u8::from_str_radix(&group[start..start + 2], 16).map_err(|_| MacError)?;
+                filled += 1;
+            }
+        }
+        if filled == 6 {
+            Ok(Self(bytes))
+        } else {
+            Err(MacError)
+        }
+    }
+}
+
+impl fmt::Display for Mac {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+impl Serialize for Mac {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Mac {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse()
+            .map_err(|error| serde::de::Error::custom(format!("'{text}' {error}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn reads_the_three_forms() {
+        let mac = Mac::new([0x52, 0x54, 0, 0xab, 0xcd, 0xef]);
+        for text in ["52:54:00:ab:cd:ef", "52-54-00-AB-CD-EF", "5254.00ab.cdef"] {
+            assert_eq!(text.parse(), Ok(mac), "{text}");
+        }
+    }
+
+    #[test]
+    fn refuses_everything_else() {
+        for text in [
+            "",
+            "52:54:00:ab:cd",
+            "52:54:00:ab:cd:ef:01:02",
+            "52:54:00-ab-cd-ef",
+            "525400abcdef",
+            "5254:00ab:cdef",
+            "52:54:00:ab:cd:eg",
+            "+2:54:00:ab:cd:ef",
+            "52.54.00.ab.cd.ef",
+            "é2:54:00:ab:cd:e",
+        ] {
+            assert_eq!(text.parse::<Mac>(), Err(MacError), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn display_round_trips(bytes: [u8; 6]) {
+            prop_assert_eq!(Mac::new(bytes).to_string().parse(), Ok(Mac::new(bytes)));
+        }
+
+        #[test]
+        fn never_panics(text in ".{0,20}") {
+            let _ = text.parse::<Mac>();
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Every name the product gives or reads, in one place.
+
+/// API group of the kinds.
+pub const GROUP: &str = "vitistack.io";
+/// Version of the kinds.
+pub const VERSION: &str = "v1alpha1";
+
+/// Label of users: the cluster a Machine belongs to.
+pub const LABEL_CLUSTER_NAME: &str = "cluster.vitistack.io/cluster-name";
+/// Label of users: the template, when `spec.template` is absent.
+pub const LABEL_TEMPLATE: &str = "vitistack.io/machine-template";
+/// Label of what the controller makes.
+pub const LABEL_MANAGED_BY: &str = "vitistack.io/managed-by";
+/// Value of [`LABEL_MANAGED_BY`].
+pub const MANAGED_BY: &str = "kubevirt-operator";
+/// Label of what the controller makes: the Machine's name.
+pub const LABEL_MACHINE: &str = "vitistack.io/machine";
+/// Label of a claim: the name of its disk.
+pub const LABEL_DISK: &str = "vitistack.io/disk";
+
+/// Annotation of users: a new text expands the template again.
+pub const ANNOTATION_REFRESH_TEMPLATE: &str = "machine.vitistack.io/refresh-template";
+/// Annotation of users: a new text restarts the machine once.
+pub const ANNOTATION_RESTART_REQUESTED: &str = "machine.vitistack.io/restart-requested";
+/// Annotation of users: `true` makes the controller observe only.
+pub const ANNOTATION_PAUSED: &str = "machine.vitistack.io/paused";
+/// Annotation of what the controller makes: uid of the Machine it belongs to.
+pub const ANNOTATION_MACHINE_UID: &str = "machine.vitistack.io/machine-uid";
+/// Annotation of a claim: its disk's reclaim policy, so that deletion needs no spec.
+pub const ANNOTATION_RECLAIM_POLICY: &str = "machine.vitistack.io/reclaim-policy";
+/// Annotation of a retained claim: uid of the Machine it was made for.
+pub const ANNOTATION_RETAINED_FROM: &str = "machine.vitistack.io/retained-from";
+
+/// Finalizer of a Machine.
+pub const FINALIZER: &str = "machine.vitistack.io/cleanup";
+/// Field manager of the controller.
+pub const FIELD_MANAGER: &str = "kubevirt-operator";
+
+/// Name of the volume that holds cloud-init's data.
+pub const CLOUD_INIT_DISK: &str = "cloudinitdisk";
+/// Name of the network card a machine has when its user names none.
+pub const DEFAULT_NIC: &str = "default";
+/// Storage class of the built-in templates: a class of this name, else the cluster's default.
+pub const DEFAULT_STORAGE_CLASS: &str = "default";
+
+/// Name of the claim of a disk.
+pub fn claim(machine: &str, disk: &str) -> String {
+    format!("{machine}-{disk}")
+}
+
+/// Name of the Secret that holds a machine's cloud-init data.
+pub fn cloud_init_secret(machine: &str) -> String {
+    format!("{machine}-cloudinit")
+}

@@ -1,0 +1,284 @@
+//! Kubernetes quantities as exact amounts of bytes.
+//!
+//! Neither floating point nor rounding before the last step: `0.1Gi` is what Kubernetes makes of
+//! it, one byte above 107374182, because a fraction of a byte counts as a whole one (as
+//! `resource.Quantity.Value()` does).
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// Most digits of a quantity, leading zeros included; longer ones overflow the exact arithmetic.
+const DIGITS_MAX: usize = 30;
+
+const KI: u128 = 1 << 10;
+const MI: u128 = 1 << 20;
+const GI: u128 = 1 << 30;
+const TI: u128 = 1 << 40;
+const PI: u128 = 1 << 50;
+const EI: u128 = 1 << 60;
+
+/// Suffixes by falling size, the binary ones first: what `Display` prefers among equally long texts.
+const SUFFIXES: [(&str, u128); 12] = [
+    ("Ei", EI),
+    ("Pi", PI),
+    ("Ti", TI),
+    ("Gi", GI),
+    ("Mi", MI),
+    ("Ki", KI),
+    ("E", 10u128.pow(18)),
+    ("P", 10u128.pow(15)),
+    ("T", 10u128.pow(12)),
+    ("G", 10u128.pow(9)),
+    ("M", 10u128.pow(6)),
+    ("k", 10u128.pow(3)),
+];
+
+/// An exact, non-negative amount of bytes.
+///
+/// `Display` gives the shortest exact quantity, and parsing that gives the same amount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Bytes(u128);
+
+impl Bytes {
+    /// An amount of `n` bytes.
+    pub const fn new(n: u128) -> Self {
+        Self(n)
+    }
+
+    /// An amount of `n` MiB.
+    pub const fn mib(n: u64) -> Self {
+        Self(n as u128 * MI)
+    }
+
+    /// An amount of `n` TiB.
+    pub const fn tib(n: u64) -> Self {
+        Self(n as u128 * TI)
+    }
+
+    /// The amount in bytes.
+    pub const fn get(self) -> u128 {
+        self.0
+    }
+
+    /// Whether the amount is a whole multiple of `unit`.
+    pub const fn is_multiple_of(self, unit: Self) -> bool {
+        self.0.is_multiple_of(unit.0)
+    }
+
+    /// The smallest multiple of `unit` that is not below this amount.
+    #[must_use]
+    pub const fn round_up_to(self, unit: Self) -> Self {
+        Self(self.0.div_ceil(unit.0) * unit.0)
+    }
+}
+
+/// Why a text is no amount of bytes.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum QuantityError {
+    /// Nothing there.
+    #[error("is empty")]
+    Empty,
+    /// Below zero.
+    #[error("is negative")]
+    Negative,
+    /// Not a number in front of the unit.
+    #[error("does not start with a number")]
+    NotANumber,
+    /// A unit Kubernetes does not know.
+    #[error("has the unknown unit '{0}'")]
+    UnknownUnit(String),
+    /// More digits or a larger exponent than the exact arithmetic holds.
+    #[error("is too large to be an amount of bytes")]
+    TooLarge,
+}
+
+impl FromStr for Bytes {
+    type Err = QuantityError;
+
+    /// Reads what Kubernetes reads: a decimal number and one of `n u m k M G T P E`,
+    /// `Ki Mi Gi Ti Pi Ei`, a decimal exponent, or nothing. Fractions of a byte round up.
+    fn from_str(text: &str) -> Result<Self, QuantityError> {
+        if text.is_empty() {
+            return Err(QuantityError::Empty);
+        }
+        let unsigned = match text.strip_prefix('-') {
+            Some(_) => return Err(QuantityError::Negative),
+            None => text.strip_prefix('+').unwrap_or(text),
+        };
+        let end = unsigned
+            .find(|c: char| !c.is_ascii_digit() && c != '.')
+            .unwrap_or(unsigned.len());
+        let (number, unit) = unsigned.split_at(end);
+        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+        if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
+            return Err(QuantityError::NotANumber);
+        }
+        if whole.len() + fraction.len() > DIGITS_MAX {
+            return Err(QuantityError::TooLarge);
+        }
+        // The digits without their point, and the power of ten that puts it back.
+        let digits: u128 = [whole, fraction]
+            .concat()
+            .parse()
+            .map_err(|_| QuantityError::TooLarge)?;
+        let point = i32::try_from(fraction.len()).map_err(|_| QuantityError::TooLarge)?;
+        let (binary, exponent) = match unit {
+            "Ki" => (KI, 0),
+            "Mi" => (MI, 0),
+            "Gi" => (GI, 0),
+            "Ti" => (TI, 0),
+            "Pi" => (PI, 0),
+            "Ei" => (EI, 0),
+            "n" => (1, -9),
+            "u" => (1, -6),
+            "m" => (1, -3),
+            "" => (1, 0),
+            "k" => (1, 3),
+            "M" => (1, 6),
+            "G" => (1, 9),
+            "T" => (1, 12),
+            "P" => (1, 15),
+            "E" => (1, 18),
+            _ => (1, decimal_exponent(unit)?),
+        };
+        let scaled = digits.checked_mul(binary).ok_or(QuantityError::TooLarge)?;
+        let power = exponent - point;
+        let factor = 10u128.checked_pow(power.unsigned_abs());
+        let bytes = match (power >= 0, factor) {
+            (true, Some(factor)) => scaled.checked_mul(factor).ok_or(QuantityError::TooLarge)?,
+            (true, None) if scaled > 0 => return Err(QuantityError::TooLarge),
+            (true, None) => 0,
+            (false, Some(factor)) => scaled.div_ceil(factor),
+            (false, None) => u128::from(scaled > 0),
+        };
+        Ok(Self(bytes))
+    }
+}
+
+/// The exponent of `e3`, `E+3` or `e-3`.
+fn decimal_exponent(unit: &str) -> Result<i32, QuantityError> {
+    let unknown = || QuantityError::UnknownUnit(unit.to_owned());
+    let digits = unit.strip_prefix(['e', 'E']).ok_or_else(unknown)?;
+    let bare = digits.strip_prefix(['+', '-']).unwrap_or(digits);
+    if bare.is_empty() || !bare.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(unknown());
+    }
+    if bare.len() > 2 {
+        return Err(QuantityError::TooLarge);
+    }
+    digits.parse().map_err(|_| unknown())
+}
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shortest = SUFFIXES
+            .iter()
+            .filter(|(_, unit)| self.0 > 0 && self.0.is_multiple_of(*unit))
+            .map(|(suffix, unit)| format!("{}{suffix}", self.0 / unit))
+            .chain([self.0.to_string()])
+            .min_by_key(String::len)
+            .unwrap_or_default();
+        f.write_str(&shortest)
+    }
+}
+
+impl Serialize for Bytes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Bytes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse()
+            .map_err(|error| serde::de::Error::custom(format!("quantity '{text}' {error}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn reads_what_kubernetes_reads() {
+        for (text, bytes) in [
+            ("0", 0),
+            ("1", 1),
+            ("+1", 1),
+            ("2Gi", 2 << 30),
+            ("1.5Gi", 3 << 29),
+            (".5Gi", 1 << 29),
+            ("1.Gi", 1 << 30),
+            ("2G", 2_000_000_000),
+            ("500M", 500_000_000),
+            ("1e3", 1000),
+            ("1E3", 1000),
+            ("12E", 12_000_000_000_000_000_000),
+            ("1e-3", 1),
+            ("1500m", 2),
+            ("1n", 1),
+            ("0.1Gi", 107_374_183),
+            ("007Ki", 7168),
+            ("0e99", 0),
+        ] {
+            assert_eq!(text.parse(), Ok(Bytes::new(bytes)), "{text}");
+        }
+    }
+
+    #[test]
+    fn refuses_what_kubernetes_refuses() {
+        use QuantityError::{Empty, Negative, NotANumber, TooLarge, UnknownUnit};
+        for (text, error) in [
+            ("", Empty),
+            ("-1Gi", Negative),
+            ("Gi", NotANumber),
+            (".", NotANumber),
+            ("1.2.3", NotANumber),
+            ("two", NotANumber),
+            (" 2Gi", NotANumber),
+            ("2 Gi", UnknownUnit(" Gi".into())),
+            ("2gi", UnknownUnit("gi".into())),
+            ("2GB", UnknownUnit("GB".into())),
+            ("2e", UnknownUnit("e".into())),
+            ("2e+", UnknownUnit("e+".into())),
+            ("2e999", TooLarge),
+            ("9e39", TooLarge),
+            ("1000000000000000000000000000000", TooLarge),
+        ] {
+            assert_eq!(text.parse::<Bytes>(), Err(error), "{text}");
+        }
+    }
+
+    #[test]
+    fn shows_the_shortest_exact_text() {
+        for (text, shown) in [
+            ("2048Mi", "2Gi"),
+            ("1.5Gi", "1536Mi"),
+            ("2000M", "2G"),
+            ("0Gi", "0"),
+            ("1000", "1k"),
+            ("1024", "1Ki"),
+            ("1001", "1001"),
+        ] {
+            assert_eq!(text.parse::<Bytes>().unwrap().to_string(), shown, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn display_round_trips(n in any::<u64>(), shift in 0u32..40) {
+            let bytes = Bytes::new(u128::from(n) >> shift << (shift / 2));
+            prop_assert_eq!(bytes.to_string().parse::<Bytes>(), Ok(bytes));
+        }
+
+        #[test]
+        fn never_panics(text in "[-+0-9.eEKMGTPikmnu ]{0,40}|.{0,20}") {
+            let _ = text.parse::<Bytes>();
+        }
+    }
+}
