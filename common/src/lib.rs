@@ -5,10 +5,13 @@
 //! quantity   exact amounts of bytes        mac   MAC addresses        names   every name
 //! ```
 //!
-//! Nothing here does IO, knows the time or is random.
+//! Nothing here does IO, knows the time or is random; only `runtime`, behind a feature of that name,
+//! holds what the two binaries do around the core.
 #![deny(missing_docs)]
 
 pub mod api;
 pub mod mac;
 pub mod names;
 pub mod quantity;
+#[cfg(feature = "runtime")]
+pub mod runtime;

@@ -1,0 +1,19 @@
+//! What both binaries do around the pure core, behind the feature `runtime`.
+//!
+//! ```text
+//!  settings   flags and environment → values that cannot be wrong (pure)
+//!  logging    tracing → one flat JSON object per line, or text for people
+//!  checks     named conditions → "ready", or the list of what is missing
+//!  admin      /healthz /readyz /metrics on a plain HTTP port of their own
+//!  tasks      every task has a name and an owner; an unexpected end is an error
+//!  signals    first SIGTERM/SIGINT: end gracefully; the second: now
+//! ```
+//!
+//! The core (everything else in this crate) knows nothing of this module, and builds without it.
+
+pub mod admin;
+pub mod checks;
+pub mod logging;
+pub mod settings;
+pub mod signals;
+pub mod tasks;

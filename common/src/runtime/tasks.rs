@@ -1,0 +1,127 @@
+//! Tasks with a name and an owner.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::future::Future;
+
+use tokio::task::{Id, JoinSet};
+
+/// A task ended that should have run as long as the process, or ended badly.
+#[derive(Debug, thiserror::Error)]
+pub enum TaskError {
+    /// It returned although nobody asked it to.
+    #[error("the task {0:?} ended unexpectedly")]
+    Ended(&'static str),
+    /// It returned an error.
+    #[error("the task {name:?} failed: {reason}")]
+    Failed {
+        /// The task's name.
+        name: &'static str,
+        /// Its error, with every source.
+        reason: String,
+    },
+    /// It panicked.
+    #[error("the task {0:?} panicked")]
+    Panicked(&'static str),
+}
+
+/// Owns the long-running tasks of a process; dropping it aborts them.
+#[derive(Default)]
+pub struct Tasks {
+    running: JoinSet<Result<(), String>>,
+    names: HashMap<Id, &'static str>,
+}
+
+impl Tasks {
+    /// Starts a task that is meant to run as long as the process.
+    pub fn spawn<E: std::error::Error>(
+        &mut self,
+        name: &'static str,
+        task: impl Future<Output = Result<(), E>> + Send + 'static,
+    ) {
+        let handle = self
+            .running
+            .spawn(async move { task.await.map_err(|error| chain(&error)) });
+        self.names.insert(handle.id(), name);
+    }
+
+    /// Waits for the first end of a task; never returns while all of them run.
+    pub async fn first_end(&mut self) -> TaskError {
+        match self.running.join_next_with_id().await {
+            None => std::future::pending().await,
+            Some(Ok((id, Ok(())))) => TaskError::Ended(self.name(id)),
+            Some(Ok((id, Err(reason)))) => TaskError::Failed {
+                name: self.name(id),
+                reason,
+            },
+            Some(Err(error)) => TaskError::Panicked(self.name(error.id())),
+        }
+    }
+
+    fn name(&mut self, id: Id) -> &'static str {
+        self.names.remove(&id).unwrap_or("unknown")
+    }
+}
+
+impl fmt::Debug for Tasks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.names.values()).finish()
+    }
+}
+
+/// An error's message followed by those of its sources.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let message = error.to_string();
+        // Some errors repeat their source in their own message.
+        if !text.ends_with(&message) {
+            text.push_str(": ");
+            text.push_str(&message);
+        }
+        source = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+
+    #[tokio::test]
+    async fn the_end_is_told_with_the_name_and_the_cause() {
+        let mut tasks = Tasks::default();
+        tasks.spawn("patient", std::future::pending::<io::Result<()>>());
+        tasks.spawn("short", async { io::Result::Ok(()) });
+        assert_eq!(
+            tasks.first_end().await.to_string(),
+            "the task \"short\" ended unexpectedly"
+        );
+        tasks.spawn("broken", async { Err(io::Error::other("no disk")) });
+        assert_eq!(
+            tasks.first_end().await.to_string(),
+            "the task \"broken\" failed: no disk"
+        );
+        tasks.spawn("wild", async {
+            assert!(std::hint::black_box(false), "on purpose");
+            io::Result::Ok(())
+        });
+        assert_eq!(
+            tasks.first_end().await.to_string(),
+            "the task \"wild\" panicked"
+        );
+    }
+
+    #[test]
+    fn a_chain_names_each_cause_once() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("cannot read")]
+        struct Outer(#[source] io::Error);
+        assert_eq!(
+            chain(&Outer(io::Error::other("no disk"))),
+            "cannot read: no disk"
+        );
+    }
+}
