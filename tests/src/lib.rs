@@ -1,1 +1,42 @@
-//! lab
+//! A real control plane on this machine, and everything that plays in it.
+//!
+//! ```text
+//!            kubectl, tests                        lab (verbs for people)
+//!                  │                                   │
+//!                  ▼                                   ▼
+//! etcd ◄── kube-apiserver ──────────────────────────► Lab
+//!            ▲   │   ▲                                 starts, counts, ends
+//!            │   │   └── kube-controller-manager
+//!   watches  │   └──────► machine-webhook      as shipped, with the roles
+//!            └─────────── machine-controller   and tokens they ship with
+//!            └─────────── Simulator            plays KubeVirt and storage
+//! ```
+//! Errors here are read by people who look at a failed test: they are
+//! [`anyhow::Error`]s whose text says what was waited for and what was seen.
+
+pub mod audit;
+mod control_plane;
+mod credentials;
+mod folder;
+mod foreign;
+pub mod http;
+pub mod install;
+mod kubectl;
+mod lab;
+pub mod paths;
+mod ports;
+pub mod process;
+mod shipped;
+pub mod simulator;
+pub mod tools;
+pub mod wait;
+
+pub use credentials::User;
+pub use foreign::{KubevirtCrds, storage_class};
+pub use kubectl::{Kubectl, Output};
+pub use lab::{Lab, Options, WEBHOOK_CONFIGURATION};
+pub use shipped::{Binary, Shipped};
+pub use simulator::{Script, Simulator};
+
+/// Where the product is installed.
+pub const OPERATOR_NAMESPACE: &str = "kubevirt-operator-system";

@@ -1,0 +1,141 @@
+//! What was asked of the API server, counted from its own audit log.
+
+use std::{
+    fs::File,
+    io::{Read as _, Seek as _, SeekFrom},
+    path::Path,
+};
+
+use anyhow::Result;
+use serde_json::Value;
+
+/// One finished request, or one watch that began.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Event {
+    /// Who asked: `admin`, `kubevirt-simulator`, `system:serviceaccount:…`.
+    pub user: String,
+    /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, …
+    pub verb: String,
+    /// The API group; empty for the core one.
+    pub group: String,
+    /// The plural, such as `machines`.
+    pub resource: String,
+    /// Such as `status`; empty without one.
+    pub subresource: String,
+    /// Empty for what has none.
+    pub namespace: String,
+    /// Empty for lists and watches.
+    pub name: String,
+    /// The HTTP status of the answer.
+    pub code: u64,
+    /// Whether nothing was to be kept.
+    pub dry_run: bool,
+    /// What was sent, for writes to our kinds and KubeVirt's.
+    pub content: Value,
+}
+
+impl Event {
+    /// Whether it was to change something and was let through.
+    pub fn wrote(&self) -> bool {
+        let writes = ["create", "update", "patch", "delete", "deletecollection"];
+        writes.contains(&self.verb.as_str()) && self.code < 400 && !self.dry_run
+    }
+
+    /// Whether it is about a Lease: the heartbeat of leader election.
+    pub fn is_lease(&self) -> bool {
+        self.resource == "leases"
+    }
+
+    /// `patch machines/status default/web`
+    pub fn summary(&self) -> String {
+        let sub = if self.subresource.is_empty() {
+            String::new()
+        } else {
+            format!("/{}", self.subresource)
+        };
+        format!(
+            "{} {}{sub} {}/{}",
+            self.verb, self.resource, self.namespace, self.name
+        )
+    }
+
+    fn parse(line: &str) -> Option<Self> {
+        let value: Value = serde_json::from_str(line).ok()?;
+        let text = |pointer: &str| {
+            let found = value.pointer(pointer).and_then(Value::as_str);
+            found.unwrap_or_default().to_owned()
+        };
+        let verb = text("/verb");
+        // A watch may last for ever: it counts when it begins, all else when it ends.
+        let counted = if verb == "watch" {
+            "ResponseStarted"
+        } else {
+            "ResponseComplete"
+        };
+        if text("/stage") != counted {
+            return None;
+        }
+        Some(Self {
+            user: text("/user/username"),
+            group: text("/objectRef/apiGroup"),
+            resource: text("/objectRef/resource"),
+            subresource: text("/objectRef/subresource"),
+            namespace: text("/objectRef/namespace"),
+            name: text("/objectRef/name"),
+            code: value
+                .pointer("/responseStatus/code")
+                .and_then(Value::as_u64)
+                .unwrap_or_default(),
+            dry_run: text("/requestURI").contains("dryRun=All"),
+            content: value.get("requestObject").cloned().unwrap_or_default(),
+            verb,
+        })
+    }
+}
+
+/// A moment in the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark(pub(crate) u64);
+
+/// The text from a moment on.
+pub(crate) fn text_since(log: &Path, mark: Mark) -> Result<String> {
+    let mut file = File::open(log)?;
+    file.seek(SeekFrom::Start(mark.0))?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+pub(crate) fn parse(text: &str) -> Vec<Event> {
+    text.lines().filter_map(Event::parse).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(verb: &str, stage: &str, code: u16) -> String {
+        format!(
+            r#"{{"stage":"{stage}","verb":"{verb}","user":{{"username":"u"}},
+            "requestURI":"/x","objectRef":{{"resource":"machines","namespace":"n","name":"m",
+            "apiGroup":"vitistack.io","subresource":"status"}},"responseStatus":{{"code":{code}}}}}"#
+        )
+        .replace('\n', "")
+    }
+
+    #[test]
+    fn a_request_counts_once() {
+        let text = [
+            line("watch", "ResponseStarted", 200),
+            line("watch", "ResponseComplete", 200),
+            line("patch", "ResponseComplete", 200),
+            line("patch", "ResponseComplete", 409),
+        ]
+        .join("\n");
+        let events = parse(&text);
+        let verbs: Vec<_> = events.iter().map(|event| event.verb.as_str()).collect();
+        assert_eq!(verbs, ["watch", "patch", "patch"]);
+        assert_eq!(events.iter().filter(|event| event.wrote()).count(), 1);
+        assert_eq!(events[1].summary(), "patch machines/status n/m");
+    }
+}

@@ -1,0 +1,258 @@
+//! One etcd and one kube-apiserver, optionally with kube-controller-manager.
+//!
+//! ```text
+//! kube-controller-manager ──► kube-apiserver ──► etcd      all on 127.0.0.1
+//!        ended first             second           last
+//! ```
+//! etcd ends slowly while an API server is connected, so the order matters.
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result};
+use kube::Client;
+use tokio::time::timeout;
+
+use crate::{
+    credentials::{self, Credentials, Endpoint, User},
+    folder::Folder,
+    ports,
+    process::{Process, Program},
+    tools::{Tool, Tools},
+    wait,
+};
+
+/// A start on two idle cores takes 2.5 s; this is for two very busy ones.
+const START: Duration = Duration::from_mins(2);
+
+/// How long one look at `/readyz` may take while the server is coming up.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// Another process may take a port between its choice and its use.
+const ATTEMPTS: usize = 3;
+
+/// Everything a user does to an object is written down with its content, all
+/// other requests as one line each. A watch is counted when it begins.
+const AUDIT_POLICY: &str = r#"
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: None
+  nonResourceURLs: ["*"]
+- level: Request
+  verbs: [create, update, patch, delete, deletecollection]
+  resources:
+  - group: vitistack.io
+  - group: kubevirt.io
+- level: Metadata
+"#;
+
+/// What the lab wants of kube-controller-manager. Not the binder of claims:
+/// the simulator plays the storage.
+const CONTROLLERS: &str = "garbage-collector-controller,namespace-controller,\
+    persistentvolumeclaim-protection-controller,serviceaccount-controller";
+
+/// The processes, ended when this is dropped.
+pub(crate) struct ControlPlane {
+    // Dropped in this order.
+    controller_manager: Option<Process>,
+    api_server: Option<Process>,
+    etcd: Process,
+    program: Program,
+    endpoint: Endpoint,
+    audit_log: PathBuf,
+    kubeconfig: PathBuf,
+    client: Client,
+}
+
+impl fmt::Debug for ControlPlane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ControlPlane")
+            .field("server", &self.endpoint.server)
+            .finish_non_exhaustive()
+    }
+}
+
+impl ControlPlane {
+    pub(crate) async fn start(tools: &Tools, folder: &Folder) -> Result<Self> {
+        let credentials = Credentials::write(folder)?;
+        let mut attempt = 1;
+        loop {
+            match Self::try_start(tools, folder, &credentials).await {
+                Err(_) if attempt < ATTEMPTS => attempt += 1,
+                outcome => return outcome,
+            }
+        }
+    }
+
+    async fn try_start(tools: &Tools, folder: &Folder, credentials: &Credentials) -> Result<Self> {
+        let (client_port, peer_port, port) = (ports::free()?, ports::free()?, ports::free()?);
+        let etcd_url = format!("http://127.0.0.1:{client_port}");
+        let etcd = etcd(tools, folder, &etcd_url, peer_port)?.start()?;
+
+        let endpoint = Endpoint {
+            server: format!("https://127.0.0.1:{port}"),
+            ca_pem: credentials.ca_pem.clone(),
+        };
+        let text = endpoint.kubeconfig_of(User::Admin);
+        let audit_log = folder.join("audit.log");
+        let mut plane = Self {
+            controller_manager: None,
+            api_server: None,
+            etcd: etcd,
+            program: api_server(tools, folder, credentials, &etcd_url, port, &audit_log)?,
+            endpoint,
+            audit_log,
+            kubeconfig: folder.write("kubeconfig", &text)?,
+            client: credentials::client(&text).await?,
+        };
+        plane.start_api_server().await?;
+        Ok(plane)
+    }
+
+    /// Starts the API server (again), on the port it had, and waits until it is ready.
+    pub(crate) async fn start_api_server(&mut self) -> Result<()> {
+        let process = self.api_server.insert(self.program.start()?);
+        let client = &self.client;
+        wait::until_within(START, "the API server to be ready", async || {
+            process.check_alive()?;
+            let look = client.request_text(get("/readyz")?);
+            Ok(match timeout(LOOK, look).await {
+                Ok(Ok(_)) => Ok(()),
+                Ok(Err(error)) => Err(error.to_string()),
+                Err(_) => Err("no answer".to_owned()),
+            })
+        })
+        .await
+    }
+
+    /// Ends the API server and waits until it is gone. Its data stays in etcd.
+    pub(crate) fn stop_api_server(&mut self) {
+        self.api_server = None;
+    }
+
+    pub(crate) fn start_controller_manager(
+        &mut self,
+        tools: &Tools,
+        folder: &Folder,
+    ) -> Result<()> {
+        let text = self.endpoint.kubeconfig_of(User::ControllerManager);
+        let kubeconfig = folder.write("controller-manager.kubeconfig", &text)?;
+        let program = Program::new(
+            tools.path(Tool::ControllerManager),
+            &folder.join("kube-controller-manager.log"),
+        )
+        .args([
+            format!("--kubeconfig={}", kubeconfig.display()),
+            format!("--controllers={CONTROLLERS}"),
+            "--leader-elect=false".into(),
+            // Nobody asks it anything: no port at all.
+            "--secure-port=0".into(),
+        ]);
+        self.controller_manager = Some(program.start()?);
+        Ok(())
+    }
+
+    pub(crate) fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    pub(crate) fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
+    pub(crate) fn audit_log(&self) -> &Path {
+        &self.audit_log
+    }
+
+    /// The ids of its processes that are running.
+    pub(crate) fn process_ids(&self) -> Vec<u32> {
+        [self.controller_manager.as_ref(), self.api_server.as_ref()]
+            .into_iter()
+            .flatten()
+            .chain([&self.etcd])
+            .map(Process::id)
+            .collect()
+    }
+}
+
+/// A GET of a path, for requests that are about no object.
+pub(crate) fn get(path: &str) -> Result<hyper::Request<Vec<u8>>> {
+    hyper::Request::get(path)
+        .body(Vec::new())
+        .with_context(|| format!("a request for {path}"))
+}
+
+fn etcd(tools: &Tools, folder: &Folder, url: &str, peer_port: u16) -> Result<Program> {
+    // A new folder per attempt: what a failed one left must not be read.
+    let data = tempfile::Builder::new()
+        .prefix("etcd-")
+        .tempdir_in(folder.path())?
+        .keep();
+    let peer = format!("http://127.0.0.1:{peer_port}");
+    Ok(
+        Program::new(tools.path(Tool::Etcd), &folder.join("etcd.log")).args([
+            format!("--data-dir={}", data.display()),
+            format!("--listen-client-urls={url}"),
+            format!("--advertise-client-urls={url}"),
+            format!("--listen-peer-urls={peer}"),
+            format!("--initial-advertise-peer-urls={peer}"),
+            format!("--initial-cluster=default={peer}"),
+            // The data is thrown away: it need not survive the power going off.
+            "--unsafe-no-fsync".into(),
+            "--log-level=warn".into(),
+        ]),
+    )
+}
+
+fn api_server(
+    tools: &Tools,
+    folder: &Folder,
+    credentials: &Credentials,
+    etcd_url: &str,
+    port: u16,
+    audit_log: &Path,
+) -> Result<Program> {
+    let policy = folder.write("audit-policy.yaml", AUDIT_POLICY)?;
+    let file = |path: &Path| path.display().to_string();
+    Ok(Program::new(
+        tools.path(Tool::ApiServer),
+        &folder.join("kube-apiserver.log"),
+    )
+    .args([
+        format!("--etcd-servers={etcd_url}"),
+        "--bind-address=127.0.0.1".into(),
+        format!("--secure-port={port}"),
+        format!("--tls-cert-file={}", file(&credentials.certificate)),
+        format!("--tls-private-key-file={}", file(&credentials.key)),
+        "--authorization-mode=RBAC".into(),
+        format!("--token-auth-file={}", file(&credentials.tokens)),
+        "--service-account-issuer=https://kubernetes.default.svc".into(),
+        format!(
+            "--service-account-key-file={}",
+            file(&credentials.account_public_key)
+        ),
+        format!(
+            "--service-account-signing-key-file={}",
+            file(&credentials.account_key)
+        ),
+        "--service-cluster-ip-range=10.96.0.0/16".into(),
+        "--endpoint-reconciler-type=none".into(),
+        "--allow-privileged=true".into(),
+        "--profiling=false".into(),
+        format!("--audit-policy-file={}", file(&policy)),
+        format!("--audit-log-path={}", file(audit_log)),
+        // One file, however long a test runs (megabytes; the default is 100).
+        "--audit-log-maxsize=4000".into(),
+        // Written before the next request of the same client is served.
+        "--audit-log-mode=blocking".into(),
+    ]))
+}

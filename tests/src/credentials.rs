@@ -1,0 +1,147 @@
+//! Keys, certificates, tokens and kubeconfigs of one control plane.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use kube::config::Kubeconfig;
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
+};
+use serde_json::json;
+
+use crate::folder::Folder;
+
+/// Who the lab itself is, to the API server. Each user has a name of its own so
+/// that the audit log tells them apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum User {
+    /// The person at the prompt, allowed everything.
+    Admin,
+    /// The simulator that plays KubeVirt's part.
+    Simulator,
+    /// kube-controller-manager.
+    ControllerManager,
+    /// Someone who may nothing but what a test grants.
+    Developer,
+}
+
+impl User {
+    const ALL: [Self; 4] = [
+        Self::Admin,
+        Self::Simulator,
+        Self::ControllerManager,
+        Self::Developer,
+    ];
+
+    /// The name in the audit log and in RBAC.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Admin => "admin",
+            Self::Simulator => "kubevirt-simulator",
+            Self::ControllerManager => "kube-controller-manager",
+            Self::Developer => "developer",
+        }
+    }
+
+    /// The token: the API server listens on loopback only and lives for minutes.
+    fn token(self) -> String {
+        format!("token-of-{}", self.name())
+    }
+
+    fn group(self) -> &'static str {
+        match self {
+            Self::Developer => "developers",
+            _ => "system:masters",
+        }
+    }
+}
+
+/// The files the API server starts with.
+#[derive(Debug)]
+pub(crate) struct Credentials {
+    pub(crate) ca_pem: String,
+    pub(crate) certificate: PathBuf,
+    pub(crate) key: PathBuf,
+    pub(crate) account_key: PathBuf,
+    pub(crate) account_public_key: PathBuf,
+    pub(crate) tokens: PathBuf,
+}
+
+impl Credentials {
+    pub(crate) fn write(folder: &Folder) -> Result<Self> {
+        let ca_key = KeyPair::generate()?;
+        let mut ca = CertificateParams::default();
+        ca.distinguished_name
+            .push(DnType::CommonName, "lab control plane");
+        ca.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        ca.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        let ca_pem = ca.self_signed(&ca_key)?.pem();
+        let issuer = Issuer::new(ca, ca_key);
+
+        let key = KeyPair::generate()?;
+        let mut leaf = CertificateParams::new(vec!["127.0.0.1".to_owned(), "localhost".into()])?;
+        leaf.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        let certificate = leaf.signed_by(&key, &issuer)?.pem();
+
+        let account_key = KeyPair::generate()?;
+        let tokens: String = User::ALL
+            .iter()
+            .map(|user| {
+                let (name, token, group) = (user.name(), user.token(), user.group());
+                format!("{token},{name},uid-of-{name},{group}\n")
+            })
+            .collect();
+        Ok(Self {
+            ca_pem,
+            certificate: folder.write("api-server.crt", &certificate)?,
+            key: folder.write("api-server.key", &key.serialize_pem())?,
+            account_key: folder.write("accounts.key", &account_key.serialize_pem())?,
+            account_public_key: folder.write("accounts.pub", &account_key.public_key_pem())?,
+            tokens: folder.write("tokens.csv", &tokens)?,
+        })
+    }
+}
+
+/// Where the API server is, and how to make sure that it is the one.
+#[derive(Debug, Clone)]
+pub(crate) struct Endpoint {
+    pub(crate) server: String,
+    pub(crate) ca_pem: String,
+}
+
+impl Endpoint {
+    /// The text of a kubeconfig (JSON, which every reader of YAML reads).
+    pub(crate) fn kubeconfig(&self, user: &str, token: &str) -> String {
+        use base64::{Engine as _, engine::general_purpose::STANDARD};
+        let value = json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "lab", "cluster": {
+                "server": self.server,
+                "certificate-authority-data": STANDARD.encode(&self.ca_pem),
+            }}],
+            "users": [{"name": user, "user": {"token": token}}],
+            "contexts": [{"name": "lab", "context": {
+                "cluster": "lab", "user": user, "namespace": "default",
+            }}],
+            "current-context": "lab",
+        });
+        format!("{value:#}\n")
+    }
+
+    pub(crate) fn kubeconfig_of(&self, user: User) -> String {
+        self.kubeconfig(user.name(), &user.token())
+    }
+}
+
+/// A client for a kubeconfig's text.
+///
+/// It does not retry by itself: kube's default goes on for minutes, and a test
+/// wants to see the answer that came.
+pub(crate) async fn client(kubeconfig: &str) -> Result<kube::Client> {
+    let parsed = Kubeconfig::from_yaml(kubeconfig)?;
+    let mut config = kube::Config::from_custom_kubeconfig(parsed, &Default::default()).await?;
+    config.default_retry = false;
+    Ok(kube::Client::try_from(config)?)
+}

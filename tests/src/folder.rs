@@ -1,0 +1,101 @@
+//! The folder of one lab, and the removal of folders nobody uses any more.
+//!
+//! A process that is killed cannot remove its folder. The owner holds a lock on
+//! a file in it, and the kernel lets go of the lock with the process: the next
+//! lab takes every lock it can get and removes those folders.
+
+use std::{
+    env,
+    fs::{self, File},
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, Result};
+use tempfile::TempDir;
+
+const PREFIX: &str = "kubevirt-operator-lab-";
+const LOCK: &str = "in-use";
+
+/// A folder that is removed when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Folder {
+    // Fields drop in order: the lock goes after the folder, so that no other
+    // process removes what is still being removed here.
+    folder: TempDir,
+    _lock: File,
+}
+
+impl Folder {
+    /// Makes a new folder under the system's temporary one.
+    pub(crate) fn new() -> Result<Self> {
+        let parent = env::temp_dir();
+        remove_abandoned(&parent);
+        let folder = tempfile::Builder::new()
+            .prefix(PREFIX)
+            .tempdir_in(&parent)
+            .with_context(|| format!("creating a folder in {}", parent.display()))?;
+        let lock = File::create(folder.path().join(LOCK))?;
+        lock.try_lock()?;
+        Ok(Self {
+            folder,
+            _lock: lock,
+        })
+    }
+
+    /// Its path.
+    pub(crate) fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// A path in it.
+    pub(crate) fn join(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Writes a file in it.
+    pub(crate) fn write(&self, name: &str, content: &str) -> Result<PathBuf> {
+        let path = self.join(name);
+        fs::write(&path, content).with_context(|| format!("writing {}", path.display()))?;
+        Ok(path)
+    }
+}
+
+/// A folder whose lock file is not there yet is just being made: left alone.
+fn remove_abandoned(parent: &Path) {
+    let Ok(entries) = fs::read_dir(parent) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        if !entry.file_name().to_string_lossy().starts_with(PREFIX) {
+            continue;
+        }
+        let abandoned = File::options()
+            .write(true)
+            .open(entry.path().join(LOCK))
+            .is_ok_and(|lock| lock.try_lock().is_ok());
+        if abandoned {
+            // Another lab may be removing it, too; either way it will be gone.
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_in_use_is_kept_and_an_abandoned_one_removed() {
+        let used = Folder::new().unwrap();
+        let abandoned = Folder::new().unwrap();
+        let path = abandoned.path().to_owned();
+        let Folder { folder, _lock } = abandoned;
+        let kept = folder.keep();
+        assert_eq!(kept, path);
+        drop(_lock);
+
+        let next = Folder::new().unwrap();
+        assert!(!path.exists());
+        assert!(used.path().exists() && next.path().exists());
+    }
+}

@@ -1,0 +1,158 @@
+//! Kinds of others that a lab has: KubeVirt's, CDI's, Multus', and storage classes.
+//!
+//! The CRDs here are thin: they name the kinds and keep whatever is in them.
+//! That is enough for a simulator, and nothing is proven by them about fields.
+//! With [`KubevirtCrds::Real`] the lab installs KubeVirt's own schemas instead.
+
+use std::fs;
+
+use anyhow::{Context as _, Result};
+use serde_json::{Value, json};
+
+use crate::{install, paths};
+
+/// Which definitions of KubeVirt's kinds a lab has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KubevirtCrds {
+    /// None: KubeVirt is not installed.
+    Absent,
+    /// Thin ones.
+    Thin,
+    /// KubeVirt's own, from beside the repository.
+    Real,
+}
+
+impl KubevirtCrds {
+    /// [`KubevirtCrds::Real`] where the real ones are at hand, else thin ones.
+    pub fn best() -> Self {
+        paths::real_kubevirt_crds().map_or(Self::Thin, |_| Self::Real)
+    }
+
+    pub(crate) fn objects(self) -> Result<Vec<Value>> {
+        match self {
+            Self::Absent => Ok(Vec::new()),
+            Self::Thin => Ok(vec![
+                thin("kubevirt.io", "v1", "VirtualMachine", &["vm", "vms"], true),
+                // As in KubeVirt: whoever writes the status of a running
+                // instance writes the object itself.
+                thin(
+                    "kubevirt.io",
+                    "v1",
+                    "VirtualMachineInstance",
+                    &["vmi", "vmis"],
+                    false,
+                ),
+            ]),
+            Self::Real => {
+                let folder = paths::real_kubevirt_crds()
+                    .context("KubeVirt's own CRDs are not beside the repository")?;
+                ["virtualmachines", "virtualmachineinstances"]
+                    .iter()
+                    .map(|name| {
+                        let path = folder.join(format!("{name}.kubevirt.io.yaml"));
+                        let text = fs::read_to_string(&path)
+                            .with_context(|| format!("reading {}", path.display()))?;
+                        let mut objects = install::parse(&text)?;
+                        objects.pop().context("an empty file")
+                    })
+                    .collect()
+            }
+        }
+    }
+}
+
+/// The CRD of CDI's `DataVolume`.
+pub(crate) fn data_volumes() -> Value {
+    thin(
+        "cdi.kubevirt.io",
+        "v1beta1",
+        "DataVolume",
+        &["dv", "dvs"],
+        true,
+    )
+}
+
+/// The CRD of Multus' `NetworkAttachmentDefinition`.
+pub(crate) fn network_attachment_definitions() -> Value {
+    let mut crd = thin(
+        "k8s.cni.cncf.io",
+        "v1",
+        "NetworkAttachmentDefinition",
+        &["net-attach-def"],
+        false,
+    );
+    // The one plural of all that English would not make.
+    let plural = "network-attachment-definitions";
+    crd["metadata"]["name"] = json!(format!("{plural}.k8s.cni.cncf.io"));
+    crd["spec"]["names"]["plural"] = json!(plural);
+    crd["spec"]["names"]["singular"] = json!("network-attachment-definition");
+    crd
+}
+
+fn thin(group: &str, version: &str, kind: &str, short: &[&str], status: bool) -> Value {
+    let singular = kind.to_lowercase();
+    let plural = format!("{singular}s");
+    let subresources = if status {
+        json!({"status": {}})
+    } else {
+        json!({})
+    };
+    let column = |name: &str, path: &str| json!({"name": name, "type": "string", "jsonPath": path});
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{plural}.{group}")},
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {
+                "kind": kind, "listKind": format!("{kind}List"),
+                "plural": plural, "singular": singular, "shortNames": short,
+            },
+            "versions": [{
+                "name": version, "served": true, "storage": true,
+                "subresources": subresources,
+                "additionalPrinterColumns": [
+                    column("Phase", ".status.phase"),
+                    column("Status", ".status.printableStatus"),
+                    column("Node", ".status.nodeName"),
+                ],
+                "schema": {"openAPIV3Schema": {
+                    "type": "object",
+                    "x-kubernetes-preserve-unknown-fields": true,
+                }},
+            }],
+        },
+    })
+}
+
+/// The provisioner that the simulator plays.
+pub(crate) const PROVISIONER: &str = "simulator.vitistack.io";
+
+/// `standard` is the default and cannot grow; `fast-ssd` can; so can `replicated`.
+pub(crate) fn storage_classes() -> Vec<Value> {
+    [
+        ("standard", true, false),
+        ("fast-ssd", false, true),
+        ("replicated", false, true),
+    ]
+    .iter()
+    .map(|(name, default, expansion)| storage_class(name, *default, *expansion))
+    .collect()
+}
+
+/// A storage class whose claims the simulator binds.
+pub fn storage_class(name: &str, default: bool, expansion: bool) -> Value {
+    json!({
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {
+            "name": name,
+            "annotations": {
+                "storageclass.kubernetes.io/is-default-class": default.to_string(),
+            },
+        },
+        "provisioner": PROVISIONER,
+        "allowVolumeExpansion": expansion,
+    })
+}

@@ -1,0 +1,140 @@
+//! Requests by hand: to the webhook over TLS, to the ports for health and metrics.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use anyhow::{Context as _, Result, ensure};
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper::{Request, client::conn::http1::SendRequest, header};
+use hyper_util::rt::TokioIo;
+use rustls::{
+    ClientConfig, RootCertStore,
+    pki_types::{CertificateDer, ServerName, pem::PemObject as _},
+};
+use tokio::{net::TcpStream, time::timeout};
+use tokio_rustls::{TlsConnector, client::TlsStream};
+
+/// A server on this machine that says nothing for so long is stuck.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// An answer.
+#[derive(Debug, Clone)]
+pub struct Response {
+    /// The HTTP status.
+    pub status: u16,
+    /// The body.
+    pub body: Bytes,
+}
+
+impl Response {
+    /// The body as text.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    /// The body as JSON.
+    pub fn json(&self) -> Result<serde_json::Value> {
+        serde_json::from_slice(&self.body)
+            .with_context(|| format!("HTTP {} with no JSON: {}", self.status, self.text()))
+    }
+}
+
+/// A keep-alive connection, over TLS or plain.
+#[derive(Debug)]
+pub struct Connection {
+    sender: SendRequest<Full<Bytes>>,
+    host: String,
+}
+
+impl Connection {
+    /// Connects without TLS.
+    pub async fn plain(address: SocketAddr) -> Result<Self> {
+        Self::over(tcp(address).await?, address).await
+    }
+
+    /// Connects over TLS to a server that the CA certificates in `ca_pem` vouch for.
+    pub async fn tls(address: SocketAddr, ca_pem: &[u8]) -> Result<Self> {
+        Self::over(tls(address, ca_pem).await?, address).await
+    }
+
+    async fn over<S>(stream: S, address: SocketAddr) -> Result<Self>
+    where
+        S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+    {
+        let (sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+        // Ends with the sender, or with the server's end of the connection;
+        // a fault of it is the fault of the request that waits for it.
+        tokio::spawn(connection);
+        Ok(Self {
+            sender,
+            host: address.to_string(),
+        })
+    }
+
+    /// Sends one request and reads the whole answer.
+    pub async fn send(
+        &mut self,
+        method: &str,
+        path: &str,
+        content_type: &str,
+        body: Bytes,
+    ) -> Result<Response> {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::HOST, &self.host)
+            .header(header::CONTENT_TYPE, content_type)
+            .body(Full::new(body))?;
+        let exchange = async {
+            self.sender.ready().await?;
+            let response = self.sender.send_request(request).await?;
+            let status = response.status().as_u16();
+            let body = response.into_body().collect().await?.to_bytes();
+            anyhow::Ok(Response { status, body })
+        };
+        timeout(LIMIT, exchange)
+            .await
+            .with_context(|| format!("no answer to {method} {path} within {LIMIT:?}"))?
+    }
+
+    /// Posts JSON.
+    pub async fn post(&mut self, path: &str, body: impl Into<Bytes>) -> Result<Response> {
+        self.send("POST", path, "application/json", body.into())
+            .await
+    }
+}
+
+/// One GET without TLS.
+pub async fn get(address: SocketAddr, path: &str) -> Result<Response> {
+    Connection::plain(address)
+        .await?
+        .send("GET", path, "text/plain", Bytes::new())
+        .await
+}
+
+/// A bare TCP connection, for those who want to misbehave on it.
+pub async fn tcp(address: SocketAddr) -> Result<TcpStream> {
+    let stream = timeout(LIMIT, TcpStream::connect(address))
+        .await
+        .context("connecting")??;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+/// A bare TLS connection, for those who want to misbehave inside it.
+pub async fn tls(address: SocketAddr, ca_pem: &[u8]) -> Result<TlsStream<TcpStream>> {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(ca_pem) {
+        roots.add(certificate?)?;
+    }
+    ensure!(!roots.is_empty(), "no CA certificate to trust");
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = ServerName::from(address.ip());
+    let connect = TlsConnector::from(Arc::new(config)).connect(name, tcp(address).await?);
+    Ok(timeout(LIMIT, connect).await.context("TLS handshake")??)
+}

@@ -1,0 +1,140 @@
+//! Brings objects into a control plane: what `manifests/install` renders to,
+//! apart from what needs nodes, with the webhook called where it runs here.
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{
+    Api, Client, ResourceExt as _,
+    api::{DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, TypeMeta},
+    core::ApiResource,
+};
+use serde_json::{Value, json};
+
+use crate::{kubectl::Kubectl, paths, wait};
+
+/// The documents of a YAML text.
+pub fn parse(text: &str) -> Result<Vec<Value>> {
+    let documents: Vec<Value> = serde_saphyr::from_multiple(text)?;
+    Ok(documents.into_iter().filter(|d| !d.is_null()).collect())
+}
+
+/// What a cluster admin installs, sorted by what the lab does with it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Manifests {
+    /// Namespace, CRDs, accounts, roles: applied as they are.
+    pub(crate) platform: Vec<Value>,
+    /// Webhook configurations, as they are in a cluster.
+    pub(crate) webhooks: Vec<Value>,
+}
+
+impl Manifests {
+    /// Renders `manifests/install` with kubectl, as an admin does.
+    pub(crate) async fn render(kubectl: &Kubectl) -> Result<Self> {
+        let folder = paths::repository().join("manifests/install");
+        let text = kubectl
+            .run(&["kustomize", &folder.display().to_string()])
+            .await?
+            .ok()
+            .context("rendering manifests/install")?;
+        let mut manifests = Self::default();
+        for object in parse(&text)? {
+            match object["kind"].as_str().unwrap_or_default() {
+                "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration" => {
+                    manifests.webhooks.push(object);
+                }
+                // There are no nodes here: the lab runs the programs itself.
+                "Deployment" | "Service" | "PodDisruptionBudget" | "NetworkPolicy" => {}
+                _ => manifests.platform.push(object),
+            }
+        }
+        ensure!(!manifests.platform.is_empty(), "manifests/install is empty");
+        Ok(manifests)
+    }
+}
+
+/// The configuration with `clientConfig.service` replaced by the address at
+/// which the program listens here. Nothing else changes: no `caBundle` either,
+/// which the program has to write.
+pub(crate) fn called_at(mut configuration: Value, port: u16) -> Result<Value> {
+    let webhooks = configuration["webhooks"]
+        .as_array_mut()
+        .context("a webhook configuration without webhooks")?;
+    for webhook in webhooks {
+        let path = webhook["clientConfig"]["service"]["path"]
+            .as_str()
+            .context("a webhook without clientConfig.service.path")?;
+        webhook["clientConfig"] = json!({"url": format!("https://127.0.0.1:{port}{path}")});
+    }
+    Ok(configuration)
+}
+
+/// Applies one object (server-side, as `lab`).
+pub(crate) async fn apply(client: &Client, object: &Value) -> Result<()> {
+    let types: TypeMeta = serde_json::from_value(object.clone())?;
+    let name = object["metadata"]["name"]
+        .as_str()
+        .context("an object without a name")?;
+    let api = dynamic(client, &types, object["metadata"]["namespace"].as_str())?;
+    let parameters = PatchParams::apply("lab").force();
+    api.patch(name, &parameters, &Patch::Apply(object))
+        .await
+        .with_context(|| format!("applying {} {name}", types.kind))?;
+    Ok(())
+}
+
+fn dynamic(
+    client: &Client,
+    types: &TypeMeta,
+    namespace: Option<&str>,
+) -> Result<Api<DynamicObject>> {
+    let kind = GroupVersionKind::try_from(types)?;
+    let resource = ApiResource::from_gvk(&kind);
+    Ok(match namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
+    })
+}
+
+/// Waits until every CRD is served.
+///
+/// "Established" is not enough: right after it the API server answers 429
+/// ("storage is (re)initializing") for a moment.
+pub(crate) async fn served(client: &Client) -> Result<()> {
+    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
+    for crd in crds.list(&ListParams::default()).await? {
+        for version in crd.spec.versions.iter().filter(|version| version.served) {
+            let kind = GroupVersionKind::gvk(&crd.spec.group, &version.name, &crd.spec.names.kind);
+            let resource = ApiResource::from_gvk_with_plural(&kind, &crd.spec.names.plural);
+            let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+            let what = format!("{} to be served", crd.name_any());
+            wait::until(&what, async || {
+                Ok(match api.list(&ListParams::default().limit(1)).await {
+                    Ok(_) => Ok(()),
+                    Err(error) => Err(error.to_string()),
+                })
+            })
+            .await?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_address_changes() {
+        let configuration = json!({"webhooks": [{
+            "name": "a",
+            "failurePolicy": "Fail",
+            "clientConfig": {"service": {"name": "s", "namespace": "n", "path": "/mutate"}},
+        }]});
+        let expected = json!({"webhooks": [{
+            "name": "a",
+            "failurePolicy": "Fail",
+            "clientConfig": {"url": "https://127.0.0.1:1234/mutate"},
+        }]});
+        assert_eq!(called_at(configuration, 1234).unwrap(), expected);
+    }
+}

@@ -1,0 +1,99 @@
+//! What a user at the prompt sees: kubectl itself, with a home of its own so
+//! that its caches know no other cluster.
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, bail};
+use tokio::{io::AsyncWriteExt as _, process::Command, time::timeout};
+
+/// Longer than any single command of a test; a hang must not look like patience.
+const LIMIT: Duration = Duration::from_mins(2);
+
+/// How a command ended and what it printed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Output {
+    /// The exit code; -1 when a signal ended it.
+    pub code: i32,
+    /// Its standard output.
+    pub stdout: String,
+    /// Its standard error: errors and warnings.
+    pub stderr: String,
+}
+
+impl Output {
+    /// The standard output of a command that succeeded, an error otherwise.
+    pub fn ok(self) -> Result<String> {
+        if self.code != 0 {
+            bail!("{self}");
+        }
+        Ok(self.stdout)
+    }
+
+    /// The standard error of a command that failed, an error otherwise.
+    pub fn refused(self) -> Result<String> {
+        if self.code == 0 {
+            bail!("expected a refusal, got {self}");
+        }
+        Ok(self.stderr)
+    }
+}
+
+impl fmt::Display for Output {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "exit code {}\n{}{}", self.code, self.stdout, self.stderr)
+    }
+}
+
+/// kubectl as one user.
+#[derive(Debug, Clone)]
+pub struct Kubectl {
+    path: PathBuf,
+    home: PathBuf,
+    kubeconfig: PathBuf,
+}
+
+impl Kubectl {
+    pub(crate) fn new(path: &Path, home: PathBuf, kubeconfig: PathBuf) -> Self {
+        Self {
+            path: path.to_owned(),
+            home,
+            kubeconfig,
+        }
+    }
+
+    /// Runs it.
+    pub async fn run(&self, arguments: &[&str]) -> Result<Output> {
+        self.run_with(arguments, "").await
+    }
+
+    /// Runs it with a text on its standard input.
+    pub async fn run_with(&self, arguments: &[&str], input: impl AsRef<[u8]>) -> Result<Output> {
+        let mut child = Command::new(&self.path)
+            .args(arguments)
+            .env("HOME", &self.home)
+            .env("KUBECONFIG", &self.kubeconfig)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .with_context(|| format!("starting {}", self.path.display()))?;
+        if let Some(mut stdin) = child.stdin.take() {
+            // A command that does not read its input closes it.
+            let _ = stdin.write_all(input.as_ref()).await;
+        }
+        let output = timeout(LIMIT, child.wait_with_output())
+            .await
+            .with_context(|| format!("kubectl {} did not end", arguments.join(" ")))??;
+        Ok(Output {
+            code: output.status.code().unwrap_or(-1),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        })
+    }
+}

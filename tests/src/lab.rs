@@ -1,0 +1,407 @@
+//! [`Lab`]: a control plane with the product's manifests in it.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use anyhow::{Context as _, Result};
+use k8s_openapi::api::{
+    admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
+    authentication::v1::{TokenRequest, TokenRequestSpec},
+    core::v1::ServiceAccount,
+};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, PostParams},
+};
+use serde_json::Value;
+use tokio::sync::OnceCell;
+
+use crate::{
+    OPERATOR_NAMESPACE,
+    audit::{self, Event, Mark},
+    control_plane::{ControlPlane, get},
+    credentials::{self, User},
+    folder::Folder,
+    foreign::{self, KubevirtCrds},
+    http::Connection,
+    install::{self, Manifests},
+    kubectl::Kubectl,
+    ports, shipped,
+    shipped::{Binary, Shipped},
+    simulator::{Script, Simulator},
+    tools::{Tool, Tools},
+    wait,
+};
+
+/// The name of both webhook configurations.
+pub const WEBHOOK_CONFIGURATION: &str = "machine-webhook";
+
+/// A lab outlives no token: the API server gives them for at most what is asked.
+const TOKEN_SECONDS: i64 = 24 * 60 * 60;
+
+/// What a lab has.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// `manifests/install`: our CRDs, accounts and roles.
+    pub operator: bool,
+    /// KubeVirt's kinds.
+    pub kubevirt: KubevirtCrds,
+    /// CDI's `DataVolume`.
+    pub cdi: bool,
+    /// Multus' `NetworkAttachmentDefinition`.
+    pub multus: bool,
+    /// `standard` (the default class), `fast-ssd` and `replicated`.
+    pub storage_classes: bool,
+    /// Garbage collection, ends of namespaces, protection of claims.
+    pub controller_manager: bool,
+}
+
+impl Default for Options {
+    /// Everything, with thin CRDs for KubeVirt.
+    fn default() -> Self {
+        Self {
+            operator: true,
+            kubevirt: KubevirtCrds::Thin,
+            cdi: true,
+            multus: true,
+            storage_classes: true,
+            controller_manager: true,
+        }
+    }
+}
+
+impl Options {
+    /// A control plane and nothing else.
+    pub fn bare() -> Self {
+        Self {
+            operator: false,
+            kubevirt: KubevirtCrds::Absent,
+            cdi: false,
+            multus: false,
+            storage_classes: false,
+            controller_manager: false,
+        }
+    }
+
+    fn foreign_objects(self) -> Result<Vec<Value>> {
+        let mut objects = self.kubevirt.objects()?;
+        if self.cdi {
+            objects.push(foreign::data_volumes());
+        }
+        if self.multus {
+            objects.push(foreign::network_attachment_definitions());
+        }
+        if self.storage_classes {
+            objects.extend(foreign::storage_classes());
+        }
+        Ok(objects)
+    }
+}
+
+/// A control plane of one's own. Everything in it ends when it is dropped.
+///
+/// Programs started in it are values of their own; keep them in variables
+/// declared after the lab, so that they end before it.
+#[derive(Debug)]
+pub struct Lab {
+    plane: ControlPlane,
+    tools: Tools,
+    manifests: Manifests,
+    webhook_port: u16,
+    runs: BTreeMap<&'static str, u32>,
+    // Last: the processes write into it until they end.
+    folder: Folder,
+}
+
+impl Lab {
+    /// Starts one with everything in it.
+    pub async fn start() -> Result<Self> {
+        Self::with(Options::default()).await
+    }
+
+    /// Starts one. Ready in some three seconds, once the tools are built.
+    pub async fn with(options: Options) -> Result<Self> {
+        static TOOLS: OnceCell<Tools> = OnceCell::const_new();
+        let tools = TOOLS.get_or_try_init(Tools::ensure).await?.clone();
+        let folder = Folder::new()?;
+        let (plane, manifests) = tokio::try_join!(ControlPlane::start(&tools, &folder), async {
+            if !options.operator {
+                return Ok(Manifests::default());
+            }
+            // Rendering asks no server.
+            let nowhere = folder.join("nowhere");
+            let kubectl = Kubectl::new(tools.path(Tool::Kubectl), folder.join("home"), nowhere);
+            Manifests::render(&kubectl).await
+        })?;
+        let mut lab = Self {
+            plane,
+            tools,
+            manifests,
+            webhook_port: ports::free()?,
+            runs: BTreeMap::new(),
+            folder,
+        };
+        lab.install(options).await?;
+        Ok(lab)
+    }
+
+    async fn install(&mut self, options: Options) -> Result<()> {
+        for object in self
+            .manifests
+            .platform
+            .iter()
+            .chain(&options.foreign_objects()?)
+        {
+            install::apply(self.client(), object).await?;
+        }
+        install::served(self.client()).await?;
+        if options.controller_manager {
+            // After the CRDs: garbage collection looks for new kinds only
+            // every half minute.
+            self.plane
+                .start_controller_manager(&self.tools, &self.folder)?;
+        }
+        Ok(())
+    }
+
+    /// A client that may do anything and does not retry.
+    pub fn client(&self) -> &Client {
+        self.plane.client()
+    }
+
+    /// The admin's kubeconfig.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.plane.kubeconfig().to_owned()
+    }
+
+    /// A path in the lab's own folder.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// kubectl as the admin.
+    pub fn kubectl(&self) -> Kubectl {
+        self.kubectl_with(self.kubeconfig())
+    }
+
+    /// kubectl as another user.
+    pub fn kubectl_as(&self, user: User) -> Result<Kubectl> {
+        let text = self.plane.endpoint().kubeconfig_of(user);
+        let name = format!("{}.kubeconfig", user.name());
+        Ok(self.kubectl_with(self.folder.write(&name, &text)?))
+    }
+
+    fn kubectl_with(&self, kubeconfig: PathBuf) -> Kubectl {
+        Kubectl::new(
+            self.tools.path(Tool::Kubectl),
+            self.folder.join("home"),
+            kubeconfig,
+        )
+    }
+
+    /// Where kubectl is.
+    pub fn kubectl_path(&self) -> &std::path::Path {
+        self.tools.path(Tool::Kubectl)
+    }
+
+    /// Applies an object, whatever it is (its namespace has to be in it).
+    pub async fn apply(&self, object: &Value) -> Result<()> {
+        install::apply(self.client(), object).await
+    }
+
+    /// A client as one of the lab's users.
+    pub async fn client_as(&self, user: User) -> Result<Client> {
+        credentials::client(&self.plane.endpoint().kubeconfig_of(user)).await
+    }
+
+    /// The text of a kubeconfig with a token of a ServiceAccount.
+    pub async fn account_kubeconfig(&self, namespace: &str, account: &str) -> Result<String> {
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.client().clone(), namespace);
+        let request = TokenRequest {
+            spec: Some(TokenRequestSpec {
+                expiration_seconds: Some(TOKEN_SECONDS),
+                ..Default::default()
+            }),
+            ..Default::default()
+        };
+        let answer = accounts
+            .create_token_request(account, &PostParams::default(), &request)
+            .await
+            .with_context(|| format!("a token for ServiceAccount {namespace}/{account}"))?;
+        let token = answer
+            .status
+            .and_then(|status| status.token)
+            .context("a token request without a token in its answer")?;
+        Ok(self.plane.endpoint().kubeconfig(account, &token))
+    }
+
+    /// A client with the token of a ServiceAccount.
+    pub async fn account_client(&self, namespace: &str, account: &str) -> Result<Client> {
+        credentials::client(&self.account_kubeconfig(namespace, account).await?).await
+    }
+
+    /// Ends the API server. Its port stays its own.
+    pub fn stop_api_server(&mut self) {
+        self.plane.stop_api_server();
+    }
+
+    /// Starts the API server again, with the data it had.
+    pub async fn start_api_server(&mut self) -> Result<()> {
+        self.plane.start_api_server().await
+    }
+
+    /// The ids of the control plane's processes.
+    pub fn process_ids(&self) -> Vec<u32> {
+        self.plane.process_ids()
+    }
+
+    /// Registers both webhooks, as the manifests do, at the lab's own port.
+    pub async fn register_webhooks(&self) -> Result<()> {
+        for configuration in &self.manifests.webhooks {
+            let here = install::called_at(configuration.clone(), self.webhook_port)?;
+            install::apply(self.client(), &here).await?;
+        }
+        Ok(())
+    }
+
+    /// Removes both webhook configurations: from then on nothing is asked.
+    pub async fn unregister_webhooks(&self) -> Result<()> {
+        let delete = DeleteParams::default();
+        Api::<MutatingWebhookConfiguration>::all(self.client().clone())
+            .delete(WEBHOOK_CONFIGURATION, &delete)
+            .await?;
+        Api::<ValidatingWebhookConfiguration>::all(self.client().clone())
+            .delete(WEBHOOK_CONFIGURATION, &delete)
+            .await?;
+        Ok(())
+    }
+
+    /// Registers and starts the webhook with the default settings and waits until it is ready.
+    pub async fn webhook(&mut self, settings: &[(&str, &str)]) -> Result<Shipped> {
+        self.register_webhooks().await?;
+        let mut webhook = self.start_webhook(settings).await?;
+        webhook.ready().await?;
+        Ok(webhook)
+    }
+
+    /// Starts the webhook, without registering it and without waiting for it.
+    pub async fn start_webhook(&mut self, settings: &[(&str, &str)]) -> Result<Shipped> {
+        let port = self.webhook_port.to_string();
+        let mut all = vec![("TLS_SAN", "127.0.0.1".to_owned())];
+        all.push(("WEBHOOK_BIND_ADDRESS", format!("127.0.0.1:{port}")));
+        self.shipped(Binary::Webhook, all, settings).await
+    }
+
+    /// Starts the controller and waits until it is ready.
+    pub async fn controller(&mut self, settings: &[(&str, &str)]) -> Result<Shipped> {
+        let mut controller = self.start_controller(settings).await?;
+        controller.ready().await?;
+        Ok(controller)
+    }
+
+    /// Starts the controller without waiting for it.
+    pub async fn start_controller(&mut self, settings: &[(&str, &str)]) -> Result<Shipped> {
+        let all = vec![("METRICS_BIND_ADDRESS", "127.0.0.1:0".to_owned())];
+        self.shipped(Binary::Controller, all, settings).await
+    }
+
+    async fn shipped(
+        &mut self,
+        binary: Binary,
+        defaults: Vec<(&str, String)>,
+        settings: &[(&str, &str)],
+    ) -> Result<Shipped> {
+        let path = binary.path().await?;
+        let text = self
+            .account_kubeconfig(OPERATOR_NAMESPACE, binary.account())
+            .await?;
+        // A second replica has files of its own.
+        let run = self.runs.entry(binary.name()).or_default();
+        *run += 1;
+        let name = format!("{}-{run}", binary.name());
+        let kubeconfig = self.folder.write(&format!("{name}.kubeconfig"), &text)?;
+        let log = self.folder.join(&format!("{name}.log"));
+        let mut program = shipped::program(&path, &log, &kubeconfig);
+        for (key, value) in defaults {
+            program = program.env(key, value);
+        }
+        for (key, value) in settings {
+            program = program.env(key, value);
+        }
+        Shipped::start(binary, program)
+    }
+
+    /// A connection to the webhook as the API server makes one: trusting what
+    /// the webhook configuration says.
+    pub async fn connect_webhook(&self) -> Result<Connection> {
+        let address = ([127, 0, 0, 1], self.webhook_port).into();
+        Connection::tls(address, &self.ca_bundle().await?).await
+    }
+
+    /// Where the webhook listens.
+    pub fn webhook_address(&self) -> std::net::SocketAddr {
+        ([127, 0, 0, 1], self.webhook_port).into()
+    }
+
+    /// The CA certificates that the API server trusts for the webhook.
+    pub async fn ca_bundle(&self) -> Result<Vec<u8>> {
+        let configurations: Api<ValidatingWebhookConfiguration> = Api::all(self.client().clone());
+        let configuration = configurations.get(WEBHOOK_CONFIGURATION).await?;
+        configuration
+            .webhooks
+            .unwrap_or_default()
+            .into_iter()
+            .find_map(|webhook| webhook.client_config.ca_bundle)
+            .map(|bytes| bytes.0)
+            .context("the webhook configuration has no caBundle")
+    }
+
+    /// Starts the simulator that plays KubeVirt and the storage.
+    pub async fn simulator(&self, script: Script) -> Result<Simulator> {
+        Ok(Simulator::start(
+            self.client_as(User::Simulator).await?,
+            script,
+        ))
+    }
+
+    /// This moment in the audit log: everything answered before is before it.
+    pub async fn mark(&self) -> Result<Mark> {
+        Ok(Mark(self.settled(Mark(0)).await?.1))
+    }
+
+    /// What was asked of the API server since a moment.
+    pub async fn asked_since(&self, mark: Mark) -> Result<Vec<Event>> {
+        let (text, _) = self.settled(mark).await?;
+        let own = format!("\"{PROBE}");
+        let others: Vec<&str> = text.lines().filter(|line| !line.contains(&own)).collect();
+        Ok(audit::parse(&others.join("\n")))
+    }
+
+    /// The log since a mark, read after a request of ours made now shows up in
+    /// it: what was answered before this call is in it, too.
+    async fn settled(&self, mark: Mark) -> Result<(String, u64)> {
+        let name = format!("{PROBE}{}", next_probe());
+        let path = format!("/api/v1/namespaces/default/configmaps/{name}");
+        // Not found, and meant to be.
+        let _ = self.client().request_text(get(&path)?).await;
+        let log = self.plane.audit_log();
+        wait::until("the audit log", async || {
+            let text = audit::text_since(log, mark)?;
+            let end = mark.0 + text.len() as u64;
+            Ok(match text.contains(&name) {
+                true => Ok((text, end)),
+                false => Err(end),
+            })
+        })
+        .await
+    }
+}
+
+/// What the probes of the audit log ask for; no such object exists.
+const PROBE: &str = "audit-log-probe-";
+
+/// A name that no earlier probe of this process had.
+fn next_probe() -> u64 {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}

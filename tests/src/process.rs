@@ -1,0 +1,301 @@
+//! Child processes that cannot outlive this one.
+//!
+//! ```text
+//! spawner thread ──fork──► setpriv --pdeathsig KILL ──exec──► program (own process group)
+//! ```
+//! Three ways to end, and each is covered: a value that is dropped kills its
+//! process and waits for it; Ctrl-C in a terminal goes to the foreground group
+//! only, which the children are not in, so they end in the order of the drops;
+//! and if this process is killed outright, the kernel kills them.
+//!
+//! The kernel's signal follows the *thread* that forked, not the process.
+//! A test's thread ends with the test, a blocking thread after some idle
+//! seconds; so everything is forked by one thread that never ends.
+
+use std::{
+    env, fmt,
+    fs::{self, File},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::{
+        OnceLock,
+        mpsc::{Receiver, Sender, channel},
+    },
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::time::sleep;
+
+use crate::wait::Deadline;
+
+/// How often an ending process is looked at. Only polling works for both an
+/// async wait and a drop, and ten milliseconds cost nothing next to a start.
+const POLL: Duration = Duration::from_millis(10);
+
+/// What to start.
+#[derive(Debug)]
+pub struct Program {
+    name: String,
+    path: PathBuf,
+    arguments: Vec<String>,
+    environment: Vec<(String, String)>,
+    log: PathBuf,
+}
+
+impl Program {
+    /// A program whose output goes to the file `log` (appended).
+    pub fn new(path: &Path, log: &Path) -> Self {
+        Self {
+            name: path
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned(),
+            path: path.to_owned(),
+            arguments: Vec::new(),
+            environment: Vec::new(),
+            log: log.to_owned(),
+        }
+    }
+
+    /// Adds arguments.
+    #[must_use]
+    pub fn args<A: Into<String>>(mut self, arguments: impl IntoIterator<Item = A>) -> Self {
+        self.arguments.extend(arguments.into_iter().map(Into::into));
+        self
+    }
+
+    /// Sets one variable of its environment.
+    #[must_use]
+    pub fn env(mut self, name: &str, value: impl fmt::Display) -> Self {
+        self.environment.push((name.to_owned(), value.to_string()));
+        self
+    }
+
+    /// Starts it.
+    pub fn start(&self) -> Result<Process> {
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(&self.log)
+            .with_context(|| format!("opening {}", self.log.display()))?;
+        let mut command = if let Some(setpriv) = setpriv() {
+            let mut command = Command::new(setpriv);
+            command.args(["--pdeathsig", "KILL", "--"]).arg(&self.path);
+            command
+        } else {
+            Command::new(&self.path)
+        };
+        command
+            .args(&self.arguments)
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log);
+        own_group(&mut command);
+        let child = fork(command).with_context(|| format!("starting {}", self.path.display()))?;
+        Ok(Process {
+            name: self.name.clone(),
+            child,
+            log: self.log.clone(),
+        })
+    }
+}
+
+/// A running program. Dropping it kills it and waits until it is gone.
+pub struct Process {
+    name: String,
+    child: Child,
+    log: PathBuf,
+}
+
+impl fmt::Debug for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (process {})", self.name, self.child.id())
+    }
+}
+
+impl Process {
+    /// Its id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Its exit status, if it has ended.
+    pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        Ok(self.child.try_wait()?)
+    }
+
+    /// An error with the end of its log if it has ended.
+    pub fn check_alive(&mut self) -> Result<()> {
+        if let Some(status) = self.ended()? {
+            bail!("{} ended: {status}\n{}", self.name, self.log_tail(20));
+        }
+        Ok(())
+    }
+
+    /// Asks it to end (SIGTERM).
+    pub fn terminate(&self) -> Result<()> {
+        let pid = i32::try_from(self.child.id())
+            .ok()
+            .and_then(Pid::from_raw)
+            .context("a process id that no system hands out")?;
+        kill_process(pid, Signal::TERM).with_context(|| format!("ending {self:?}"))
+    }
+
+    /// Waits for its end.
+    pub async fn wait(&mut self, limit: Duration) -> Result<ExitStatus> {
+        let deadline = Deadline::after(limit);
+        loop {
+            if let Some(status) = self.ended()? {
+                return Ok(status);
+            }
+            if deadline.passed() {
+                bail!(
+                    "{self:?} did not end within {limit:?}\n{}",
+                    self.log_tail(20)
+                );
+            }
+            sleep(POLL).await;
+        }
+    }
+
+    /// Kills it (SIGKILL) and waits until it is gone.
+    pub fn kill(&mut self) {
+        // Both fail only when the process has already been waited for.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// All it has written.
+    pub fn log(&self) -> String {
+        // A byte that is not UTF-8 must not hide the rest of a log.
+        fs::read(&self.log).map_or_else(
+            |error| format!("({}: {error})", self.log.display()),
+            |bytes| String::from_utf8_lossy(&bytes).into_owned(),
+        )
+    }
+
+    /// The last lines it has written.
+    pub fn log_tail(&self, lines: usize) -> String {
+        let log = self.log();
+        let all: Vec<&str> = log.lines().collect();
+        all[all.len().saturating_sub(lines)..].join("\n")
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Where `setpriv` of util-linux is; on systems without it nothing protects
+/// against a kill -9 of this process.
+fn setpriv() -> Option<&'static Path> {
+    static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
+    FOUND
+        .get_or_init(|| {
+            env::split_paths(&env::var_os("PATH")?)
+                .map(|folder| folder.join("setpriv"))
+                .find(|path| path.is_file())
+        })
+        .as_deref()
+}
+
+#[cfg(unix)]
+fn own_group(command: &mut Command) {
+    use std::os::unix::process::CommandExt as _;
+    command.process_group(0);
+}
+
+#[cfg(not(unix))]
+fn own_group(_: &mut Command) {}
+
+type Job = (Command, Sender<std::io::Result<Child>>);
+
+fn fork(command: Command) -> Result<Child> {
+    static SPAWNER: OnceLock<Sender<Job>> = OnceLock::new();
+    let spawner = SPAWNER.get_or_init(|| {
+        let (sender, jobs): (Sender<Job>, Receiver<Job>) = channel();
+        thread::spawn(move || {
+            for (mut command, answer) in jobs {
+                // Whoever asked may be gone: then the child is dropped unseen,
+                // which cannot happen while `fork` waits below.
+                let _ = answer.send(command.spawn());
+            }
+        });
+        sender
+    });
+    let (answer, child) = channel();
+    spawner
+        .send((command, answer))
+        .map_err(|_| anyhow!("the spawner thread has ended"))?;
+    Ok(child.recv().context("the spawner thread has ended")??)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gone(id: u32) -> bool {
+        // A waited-for process has no entry; a zombie would still have one.
+        !Path::new(&format!("/proc/{id}")).exists()
+    }
+
+    fn sleeper(folder: &Path) -> Process {
+        Program::new(Path::new("/bin/sleep"), &folder.join("log"))
+            .args(["600"])
+            .start()
+            .unwrap()
+    }
+
+    #[test]
+    fn a_dropped_process_is_gone() {
+        let folder = tempfile::tempdir().unwrap();
+        let process = sleeper(folder.path());
+        let id = process.id();
+        assert!(!gone(id));
+        drop(process);
+        assert!(gone(id));
+    }
+
+    #[test]
+    fn a_process_is_gone_after_a_panic() {
+        let folder = tempfile::tempdir().unwrap();
+        let (sender, receiver) = channel();
+        let path = folder.path().to_owned();
+        let outcome = thread::spawn(move || {
+            let process = sleeper(&path);
+            sender.send(process.id()).unwrap();
+            panic!("on purpose");
+        })
+        .join();
+        assert!(outcome.is_err());
+        assert!(gone(receiver.recv().unwrap()));
+    }
+
+    #[test]
+    fn a_process_outlives_the_thread_that_asked_for_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().to_owned();
+        let mut process = thread::spawn(move || sleeper(&path)).join().unwrap();
+        process.check_alive().unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_process_that_ends_says_why() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut process = Program::new(Path::new("/bin/sh"), &folder.path().join("log"))
+            .args(["-c", "echo the reason; exit 3"])
+            .start()
+            .unwrap();
+        let status = process.wait(Duration::from_secs(5)).await.unwrap();
+        assert_eq!(status.code(), Some(3));
+        let error = process.check_alive().unwrap_err().to_string();
+        assert!(error.ends_with("the reason"), "{error}");
+    }
+}

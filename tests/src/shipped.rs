@@ -1,0 +1,247 @@
+//! The shipped binaries, run as in a cluster: settings in the environment, the
+//! token of their own ServiceAccount, their own roles and nothing more.
+
+use std::{
+    env, fmt,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::{ExitStatus, Stdio},
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+use tokio::{process::Command, sync::OnceCell};
+
+use crate::{
+    http,
+    process::{Process, Program},
+    wait,
+};
+
+/// An orderly end may take a drain of connections.
+const END: Duration = Duration::from_secs(30);
+
+/// A program of the product.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Binary {
+    /// `machine-webhook`.
+    Webhook,
+    /// `machine-controller`.
+    Controller,
+}
+
+impl Binary {
+    /// The file's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Webhook => "machine-webhook",
+            Self::Controller => "machine-controller",
+        }
+    }
+
+    /// The ServiceAccount it runs as.
+    pub fn account(self) -> &'static str {
+        match self {
+            Self::Webhook => "machine-webhook",
+            Self::Controller => "kubevirt-operator-controller-manager",
+        }
+    }
+
+    /// Its name in the audit log.
+    pub fn user(self) -> String {
+        format!(
+            "system:serviceaccount:{}:{}",
+            crate::OPERATOR_NAMESPACE,
+            self.account()
+        )
+    }
+
+    /// Where the file is; built first, once per process, so that no test runs
+    /// against yesterday's program.
+    pub async fn path(self) -> Result<PathBuf> {
+        static FOLDER: OnceCell<PathBuf> = OnceCell::const_new();
+        let folder = FOLDER.get_or_try_init(build).await?;
+        Ok(folder.join(self.name()))
+    }
+}
+
+/// The variable with which `lab test` says that it has built the binaries.
+pub(crate) const BUILT: &str = "LAB_BINARIES";
+
+/// Builds both into the target folder and the profile this program was built in.
+async fn build() -> Result<PathBuf> {
+    if let Some(folder) = env::var_os(BUILT) {
+        return Ok(folder.into());
+    }
+    let profile = profile_folder()?;
+    let target = profile.parent().context("a target folder")?;
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command
+        .args(["build", "--quiet", "--workspace", "--bins", "--target-dir"])
+        .arg(target)
+        .current_dir(crate::paths::repository())
+        .stdin(Stdio::null())
+        .kill_on_drop(true);
+    if profile.ends_with("release") {
+        command.arg("--release");
+    }
+    let status = command.status().await.context("starting cargo")?;
+    ensure!(status.success(), "cargo could not build the programs");
+    Ok(profile)
+}
+
+/// `target/debug` or `target/release`, whichever this program lies in.
+pub(crate) fn profile_folder() -> Result<PathBuf> {
+    let executable = env::current_exe()?;
+    let folder = executable.parent().context("a folder of this program")?;
+    // Tests lie one deeper.
+    let folder = match folder.file_name() {
+        Some(name) if name == "deps" => folder.parent().context("a profile's folder")?,
+        _ => folder,
+    };
+    Ok(folder.to_owned())
+}
+
+/// A running binary. Dropping it kills it; if that is because a test failed,
+/// the end of its log is shown.
+pub struct Shipped {
+    binary: Binary,
+    program: Program,
+    process: Process,
+    /// Where in the log file this run began.
+    start: usize,
+}
+
+impl fmt::Debug for Shipped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.process.fmt(f)
+    }
+}
+
+impl Shipped {
+    /// Starts it and returns at once: it may not serve yet.
+    pub(crate) fn start(binary: Binary, program: Program) -> Result<Self> {
+        let process = program.start()?;
+        Ok(Self {
+            binary,
+            program,
+            process,
+            start: 0,
+        })
+    }
+
+    /// The process.
+    pub fn process(&mut self) -> &mut Process {
+        &mut self.process
+    }
+
+    /// All this run has logged.
+    pub fn log(&self) -> String {
+        let log = self.process.log();
+        log.get(self.start..).unwrap_or_default().to_owned()
+    }
+
+    /// This run's log lines that are JSON.
+    pub fn log_lines(&self) -> Vec<Value> {
+        let log = self.log();
+        log.lines()
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .collect()
+    }
+
+    /// The address it says it serves `what` at (a field of its "serving" line:
+    /// `listen` and `admin` of the webhook, `health` and `metrics` of the controller).
+    pub async fn address(&mut self, what: &str) -> Result<SocketAddr> {
+        let name = self.binary.name();
+        wait::until(&format!("{name} to serve"), async || {
+            self.process.check_alive()?;
+            let lines = self.log_lines();
+            let serving = lines.iter().find(|line| line["message"] == "serving");
+            let Some(serving) = serving else {
+                return Ok(Err(self.process.log_tail(5)));
+            };
+            let address = serving[what]
+                .as_str()
+                .with_context(|| format!("{name} did not say its {what} address: {serving}"))?;
+            Ok(Ok(address.parse()?))
+        })
+        .await
+    }
+
+    /// The address of health and readiness.
+    pub async fn health_address(&mut self) -> Result<SocketAddr> {
+        match self.binary {
+            Binary::Webhook => self.address("admin").await,
+            Binary::Controller => self.address("health").await,
+        }
+    }
+
+    /// Waits until `/readyz` answers 200.
+    pub async fn ready(&mut self) -> Result<()> {
+        let address = self.health_address().await?;
+        wait::until(&format!("{} to be ready", self.binary.name()), async || {
+            self.process.check_alive()?;
+            Ok(match http::get(address, "/readyz").await {
+                Ok(answer) if answer.status == 200 => Ok(()),
+                Ok(answer) => Err(format!("{} {}", answer.status, answer.text())),
+                Err(error) => Err(error.to_string()),
+            })
+        })
+        .await
+        .with_context(|| self.process.log_tail(20))
+    }
+
+    /// The text of `/metrics`.
+    pub async fn metrics(&mut self) -> Result<String> {
+        let address = match self.binary {
+            Binary::Webhook => self.address("admin").await?,
+            Binary::Controller => self.address("metrics").await?,
+        };
+        Ok(http::get(address, "/metrics").await?.text())
+    }
+
+    /// Asks it to end and waits for it.
+    pub async fn stop(&mut self) -> Result<ExitStatus> {
+        self.process.terminate()?;
+        self.process.wait(END).await
+    }
+
+    /// Kills it, as a node that loses power does.
+    pub fn kill(&mut self) {
+        self.process.kill();
+    }
+
+    /// Starts it again, with the same settings, after it ended or was killed.
+    pub fn start_again(&mut self) -> Result<()> {
+        self.process.kill();
+        self.start = self.process.log().len();
+        self.process = self.program.start()?;
+        Ok(())
+    }
+}
+
+impl Drop for Shipped {
+    fn drop(&mut self) {
+        self.process.kill();
+        if thread::panicking() {
+            eprintln!(
+                "--- the end of the log of {} ---\n{}",
+                self.binary.name(),
+                self.process.log_tail(60)
+            );
+        }
+    }
+}
+
+/// A program as it runs in the lab.
+pub(crate) fn program(path: &Path, log: &Path, kubeconfig: &Path) -> Program {
+    Program::new(path, log)
+        .env("KUBECONFIG", kubeconfig.display())
+        .env("NAMESPACE", crate::OPERATOR_NAMESPACE)
+        .env("HEALTH_PROBE_BIND_ADDRESS", "127.0.0.1:0")
+        // Whoever runs the tests may have set it for other programs.
+        .env("LOG_FORMAT", "json")
+}

@@ -1,0 +1,183 @@
+//! Plays the parts of KubeVirt and of the storage, where there are no nodes.
+//!
+//! ```text
+//! VirtualMachine ──► VirtualMachineInstance ──► phases, node, addresses     `machine`, `play`
+//! PersistentVolumeClaim, DataVolume ──► bound, grown, imported              `storage`
+//! ```
+//! What it is: a stand-in for virt-controller, virt-handler, the provisioner and
+//! CDI's importer, that writes what those write to the objects our controller
+//! reads: `printableStatus`, conditions, phases, finalizers, order of deletion.
+//! It follows the spec (`runStrategy`, template, volumes, Secrets, networks)
+//! and a [`Script`].
+//!
+//! What it is not: proof that KubeVirt accepts an object (its schemas and rules
+//! are tested apart), that a guest boots, or how long anything takes. It makes
+//! no PersistentVolume, no pod, and knows no hot-plug: a changed template always
+//! needs a restart. It reads the script of a claim from the machine that our
+//! label names, which no storage would do.
+
+mod machine;
+mod play;
+mod script;
+mod storage;
+
+use std::{pin::pin, sync::Arc, time::Duration};
+
+use anyhow::Result;
+use futures::{Stream, StreamExt as _, stream};
+use kube::{
+    Api, Client,
+    api::{DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams},
+    core::ApiResource,
+    runtime::controller::Action,
+};
+use serde_json::{Value, json};
+use tokio::{
+    sync::watch,
+    task::{AbortHandle, JoinSet},
+};
+
+pub use script::{ANNOTATION, Script};
+
+use script::Scripts;
+
+/// After a failed write (a conflict, an API server that is away).
+const RETRY: Duration = Duration::from_millis(200);
+
+/// What every part shares.
+struct Stage {
+    client: Client,
+    scripts: Scripts,
+}
+
+/// The running simulator. It ends when this is dropped.
+#[derive(Debug)]
+pub struct Simulator {
+    stage: Arc<Stage>,
+    changed: watch::Sender<()>,
+    parts: AbortHandle,
+}
+
+impl std::fmt::Debug for Stage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Stage")
+            .field("scripts", &self.scripts)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Simulator {
+    pub(crate) fn start(client: Client, script: Script) -> Self {
+        let stage = Arc::new(Stage {
+            client,
+            scripts: Scripts::new(script),
+        });
+        let (changed, receiver) = watch::channel(());
+        let parts = tokio::spawn(run(stage.clone(), receiver)).abort_handle();
+        Self {
+            stage,
+            changed,
+            parts,
+        }
+    }
+
+    /// From now on everyone plays this.
+    pub fn set_all(&self, script: Script) {
+        self.stage.scripts.set_everyone(script);
+        self.changed.send_replace(());
+    }
+
+    /// From now on one machine and its claims play this.
+    pub fn set(&self, namespace: &str, name: &str, script: Script) {
+        self.stage.scripts.set(namespace, name, script);
+        self.changed.send_replace(());
+    }
+
+    /// The guest shuts itself down, as after `poweroff` inside it.
+    pub async fn guest_shutdown(&self, namespace: &str, name: &str) -> Result<()> {
+        let instances = self.stage.api(&machine::INSTANCE, namespace);
+        merge(&instances, name, &json!({"status": {"phase": "Succeeded"}})).await?;
+        Ok(())
+    }
+}
+
+impl Drop for Simulator {
+    fn drop(&mut self) {
+        self.parts.abort();
+    }
+}
+
+/// A kind of others that the simulator reads and writes without a type.
+struct Kind {
+    group: &'static str,
+    version: &'static str,
+    kind: &'static str,
+    plural: &'static str,
+}
+
+impl Kind {
+    fn resource(&self) -> ApiResource {
+        let kind = GroupVersionKind::gvk(self.group, self.version, self.kind);
+        ApiResource::from_gvk_with_plural(&kind, self.plural)
+    }
+}
+
+impl Stage {
+    fn api(&self, kind: &Kind, namespace: &str) -> Api<DynamicObject> {
+        Api::namespaced_with(self.client.clone(), namespace, &kind.resource())
+    }
+
+    fn all(&self, kind: &Kind) -> Api<DynamicObject> {
+        Api::all_with(self.client.clone(), &kind.resource())
+    }
+
+    /// Whether the kind is installed. Installed later, it is not noticed.
+    async fn has(&self, kind: &Kind) -> bool {
+        let one = ListParams::default().limit(1);
+        self.all(kind).list(&one).await.is_ok()
+    }
+}
+
+async fn run(stage: Arc<Stage>, changed: watch::Receiver<()>) {
+    let mut parts = JoinSet::new();
+    parts.spawn(storage::claims(stage.clone(), changes(changed.clone())));
+    if stage.has(&machine::MACHINE).await {
+        parts.spawn(machine::play_all(stage.clone(), changes(changed.clone())));
+    }
+    if stage.has(&storage::DATA_VOLUME).await {
+        parts.spawn(storage::imports(stage, changes(changed)));
+    }
+    // Aborting this task drops the set, and with it every part.
+    while parts.join_next().await.is_some() {}
+}
+
+/// An item per change of the scripts.
+fn changes(receiver: watch::Receiver<()>) -> impl Stream<Item = ()> + Send + 'static {
+    stream::unfold(receiver, |mut receiver| async {
+        receiver.changed().await.ok().map(|()| ((), receiver))
+    })
+}
+
+/// Lets a stream of results run dry; each failure has been retried already.
+async fn drain<T>(stream: impl Stream<Item = T>) {
+    let mut stream = pin!(stream);
+    while stream.next().await.is_some() {}
+}
+
+/// Any failure is tried again soon: the simulator has nothing to lose.
+fn retry<K, E>(_: Arc<K>, _: &E, _: Arc<Stage>) -> Action {
+    Action::requeue(RETRY)
+}
+
+async fn merge(api: &Api<DynamicObject>, name: &str, patch: &Value) -> Result<(), kube::Error> {
+    api.patch(name, &PatchParams::default(), &Patch::Merge(patch))
+        .await
+        .map(drop)
+}
+
+/// Whole seconds since an object was made, or since its deletion was asked for.
+fn age(time: Option<&k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>) -> Duration {
+    let now = k8s_openapi::jiff::Timestamp::now();
+    time.and_then(|time| Duration::try_from(now.duration_since(time.0)).ok())
+        .unwrap_or_default()
+}

@@ -1,0 +1,188 @@
+//! Plays the provisioner, the resizer and CDI's importer.
+
+use std::{sync::Arc, time::Duration};
+
+use futures::Stream;
+use k8s_openapi::api::{core::v1::PersistentVolumeClaim, storage::v1::StorageClass};
+use kube::{
+    Api, Resource as _, ResourceExt as _,
+    api::{DynamicObject, Patch, PatchParams, PostParams},
+    runtime::{
+        controller::{Action, Controller},
+        watcher,
+    },
+};
+use serde_json::{Value, json};
+
+use super::{Kind, Script, Stage, age, drain, machine::PlayError, retry};
+
+pub(super) const DATA_VOLUME: Kind = Kind {
+    group: "cdi.kubevirt.io",
+    version: "v1beta1",
+    kind: "DataVolume",
+    plural: "datavolumes",
+};
+
+/// The label by which a claim says whose script it plays.
+const MACHINE_LABEL: &str = "vitistack.io/machine";
+
+/// How long the slow script takes for a volume.
+const SLOW: Duration = Duration::from_secs(2);
+
+/// Looking again for a storage class that is not there yet.
+const SOON: Duration = Duration::from_millis(500);
+
+pub(super) async fn claims(stage: Arc<Stage>, changed: impl Stream<Item = ()> + Send + 'static) {
+    let api: Api<PersistentVolumeClaim> = Api::all(stage.client.clone());
+    let controller = Controller::new(api, watcher::Config::default())
+        .reconcile_all_on(changed)
+        .run(provide, retry, stage);
+    drain(controller).await;
+}
+
+async fn provide(
+    claim: Arc<PersistentVolumeClaim>,
+    stage: Arc<Stage>,
+) -> Result<Action, PlayError> {
+    let namespace = claim.namespace().unwrap_or_default();
+    let name = claim.name_any();
+    let script = stage.scripts.of(&namespace, &player(&claim));
+    let wanted = claim
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.resources.as_ref()?.requests.as_ref()?.get("storage"));
+    let bound = claim
+        .status
+        .as_ref()
+        .is_some_and(|status| status.phase.as_deref() == Some("Bound"));
+    let capacity = claim
+        .status
+        .as_ref()
+        .and_then(|status| status.capacity.as_ref()?.get("storage"));
+    if claim.meta().deletion_timestamp.is_some() || (bound && capacity == wanted) {
+        return Ok(Action::await_change());
+    }
+    if script == Script::PvcPending {
+        return Ok(Action::await_change());
+    }
+    if script == Script::Slow && age(claim.meta().creation_timestamp.as_ref()) < SLOW {
+        return Ok(Action::requeue(SOON));
+    }
+    if !bound && !provisionable(&stage, &claim).await? {
+        return Ok(Action::requeue(SOON));
+    }
+    let api: Api<PersistentVolumeClaim> = Api::namespaced(stage.client.clone(), &namespace);
+    let parameters = PatchParams::default();
+    let volume = claim
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.volume_name.as_ref());
+    if volume.is_none() {
+        let volume = format!("pvc-{}", claim.uid().unwrap_or_default());
+        let patch = json!({"spec": {"volumeName": volume}});
+        api.patch(&name, &parameters, &Patch::Merge(patch)).await?;
+    }
+    let modes = claim
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.access_modes.as_ref());
+    let status = json!({"status": {
+        "phase": "Bound", "accessModes": modes, "capacity": {"storage": wanted},
+    }});
+    api.patch_status(&name, &parameters, &Patch::Merge(status))
+        .await?;
+    Ok(Action::await_change())
+}
+
+/// A claim names a volume that is there already, or a class that exists.
+async fn provisionable(stage: &Stage, claim: &PersistentVolumeClaim) -> Result<bool, kube::Error> {
+    let Some(spec) = &claim.spec else {
+        return Ok(false);
+    };
+    if spec.volume_name.is_some() {
+        return Ok(true);
+    }
+    let Some(class) = spec.storage_class_name.as_deref().filter(|c| !c.is_empty()) else {
+        return Ok(false);
+    };
+    let classes: Api<StorageClass> = Api::all(stage.client.clone());
+    Ok(classes.get_opt(class).await?.is_some())
+}
+
+fn player(claim: &PersistentVolumeClaim) -> String {
+    claim
+        .labels()
+        .get(MACHINE_LABEL)
+        .cloned()
+        .unwrap_or_else(|| claim.name_any())
+}
+
+pub(super) async fn imports(stage: Arc<Stage>, changed: impl Stream<Item = ()> + Send + 'static) {
+    let config = watcher::Config::default();
+    let claims: Api<PersistentVolumeClaim> = Api::all(stage.client.clone());
+    let controller = Controller::new_with(
+        stage.all(&DATA_VOLUME),
+        config.clone(),
+        DATA_VOLUME.resource(),
+    )
+    .owns(claims, config)
+    .reconcile_all_on(changed)
+    .run(import, retry, stage);
+    drain(controller).await;
+}
+
+async fn import(volume: Arc<DynamicObject>, stage: Arc<Stage>) -> Result<Action, PlayError> {
+    if volume.metadata.deletion_timestamp.is_some() {
+        return Ok(Action::await_change());
+    }
+    let namespace = volume.namespace().unwrap_or_default();
+    let name = volume.name_any();
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(stage.client.clone(), &namespace);
+    let Some(claim) = claims.get_opt(&name).await? else {
+        let claim = serde_json::from_value(claim_of(&volume))?;
+        claims.create(&PostParams::default(), &claim).await?;
+        return Ok(Action::await_change());
+    };
+    let bound = claim
+        .status
+        .is_some_and(|status| status.phase.as_deref() == Some("Bound"));
+    let status = if bound {
+        json!({"phase": "Succeeded", "progress": "100.0%", "claimName": name})
+    } else {
+        json!({"phase": "ImportInProgress", "progress": "0.0%", "claimName": name})
+    };
+    if volume.data["status"] != status {
+        let patch = Patch::Merge(json!({"status": status}));
+        stage
+            .api(&DATA_VOLUME, &namespace)
+            .patch_status(&name, &PatchParams::default(), &patch)
+            .await?;
+    }
+    Ok(Action::await_change())
+}
+
+/// The claim CDI makes: of the same name, with the same labels, owned by the volume.
+fn claim_of(volume: &DynamicObject) -> Value {
+    let spec = &volume.data["spec"];
+    let storage = if spec["storage"].is_object() {
+        &spec["storage"]
+    } else {
+        &spec["pvc"]
+    };
+    json!({
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {
+            "name": volume.name_any(),
+            "namespace": volume.namespace(),
+            "labels": volume.labels(),
+            "annotations": volume.annotations(),
+            "ownerReferences": [{
+                "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume",
+                "name": volume.name_any(), "uid": volume.uid(),
+                "controller": true, "blockOwnerDeletion": true,
+            }],
+        },
+        "spec": storage,
+    })
+}
