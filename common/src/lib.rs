@@ -3,15 +3,27 @@
 //! ```text
 //! api        the kinds, as stored
 //! quantity   exact amounts of bytes        mac   MAC addresses        names   every name
+//! catalog    what rules may ask            rules a file per family    code    their codes
+//! normalize  intent + pins → block         violation  what is wrong, where, and the fix
+//! admission  a review: intent, old object, catalog → verdict
 //! ```
 //!
 //! Nothing here does IO, knows the time or is random; only `runtime`, behind a feature of that name,
 //! holds what the two binaries do around the core.
 #![deny(missing_docs)]
 
+pub mod admission;
 pub mod api;
+pub mod catalog;
+pub mod code;
 pub mod mac;
 pub mod names;
+pub mod normalize;
 pub mod quantity;
+mod rules;
 #[cfg(feature = "runtime")]
 pub mod runtime;
+pub mod violation;
+
+pub use rules::references::MissingNetworks;
+pub use rules::sizing::VCPUS_MAX;

@@ -1,0 +1,230 @@
+//! Boot order and CD-ROMs.
+//!
+//! A machine always has a network card, so `network` in the order always stands for one, and an
+//! order that passes these rules always names something to boot from.
+
+use std::collections::BTreeSet;
+
+use crate::api::choice::{Backend, BootDevice, Choice as _};
+use crate::api::machine::Cdrom;
+use crate::api::normalized::{NormalizedCdrom, NormalizedDisk, NormalizedNetwork};
+use crate::code::Code;
+use crate::normalize::{ClassRequest, Item, Merged, Pins, Place};
+use crate::violation::{Findings, Kind, Violation};
+
+use super::{disks, form};
+
+/// The CD-ROM drives of the machine, without boot order.
+pub(crate) fn cdroms(
+    merged: &Merged<'_>,
+    backend: Backend,
+    pins: &Pins,
+    findings: &mut Findings,
+) -> Option<Vec<NormalizedCdrom>> {
+    merged
+        .cdroms
+        .iter()
+        .map(|item| cdrom(item, backend, pins, findings))
+        .collect::<Vec<_>>()
+        .into_iter()
+        .collect()
+}
+
+fn cdrom(
+    item: &Item<'_, Cdrom>,
+    backend: Backend,
+    pins: &Pins,
+    findings: &mut Findings,
+) -> Option<NormalizedCdrom> {
+    let name = disks::disk_name(item.name(), findings);
+    let image = item.pick("image", |cdrom| cdrom.image.as_ref());
+    let size_at = item.pick("size", |cdrom| cdrom.size.as_deref());
+    if let Some(image) = image.value {
+        disks::image_source(image, backend, &|part| item.place(part, |_| true), findings);
+    } else if backend == Backend::Kubevirt {
+        let detail = "KubeVirt has no empty drives; give an image, or remove the drive";
+        findings.deny(Violation::new(
+            image.place,
+            Code::EmptyCdrom,
+            Kind::Required,
+            detail,
+        ));
+    }
+    let imported = backend == Backend::Kubevirt
+        && image
+            .value
+            .is_some_and(|image| image.url.is_some() || image.persistent_volume_claim.is_some());
+    if imported && size_at.value.is_none() {
+        let detail =
+            "give a size that holds the image, such as '5Gi': it is imported into a volume";
+        findings.deny(Violation::new(
+            size_at.place,
+            Code::CdromSizeRequired,
+            Kind::Required,
+            detail,
+        ));
+    }
+    let before = findings.violations.len();
+    let size = form::bytes(size_at, &disks::CAPACITY, findings);
+    if findings.violations.len() > before {
+        return None;
+    }
+    let storage_class = match imported.then(|| storage_class_request(item, findings)) {
+        None => None,
+        Some(request) => Some(request.resolved(name?, pins)?),
+    };
+    Some(NormalizedCdrom {
+        name: name?.to_owned(),
+        boot_order: None,
+        image: image.value.cloned(),
+        size,
+        storage_class,
+    })
+}
+
+/// How a CD-ROM asks for the class of its volume; rule [`Code::EmptyStorageClass`].
+pub(crate) fn storage_class_request<'a>(
+    item: &Item<'a, Cdrom>,
+    findings: &mut Findings,
+) -> ClassRequest<'a> {
+    let leaf = item.pick("storageClass", |cdrom| cdrom.storage_class.as_deref());
+    let request = ClassRequest::of(leaf.value);
+    if request == ClassRequest::NoClass {
+        let detail = "without a class nothing provisions the volume: name a class, or leave the field out for the default one";
+        findings.deny(
+            Violation::new(leaf.place, Code::EmptyStorageClass, Kind::Invalid, detail).text(""),
+        );
+    }
+    request
+}
+
+/// The classes of devices to boot from: rules [`Code::UnsupportedBootDevice`],
+/// [`Code::DuplicateBootDevice`], [`Code::BootWithoutDisk`], [`Code::BootWithoutCdrom`],
+/// [`Code::BlankBootDisk`].
+pub(crate) fn boot_order(merged: &Merged<'_>, findings: &mut Findings) -> Option<Vec<BootDevice>> {
+    let written = merged.pick(
+        "bootOrder",
+        |spec| spec.boot_order.as_deref().filter(|order| !order.is_empty()),
+        |template| {
+            template
+                .boot_order
+                .as_deref()
+                .filter(|order| !order.is_empty())
+        },
+    );
+    let Some(words) = written.value else {
+        return Some(BootDevice::ALL.to_vec());
+    };
+    let before = findings.violations.len();
+    let mut order = Vec::with_capacity(words.len());
+    let mut seen = BTreeSet::new();
+    for (index, word) in words.iter().enumerate() {
+        let place = match written.place {
+            Place::Field(field) if field == "bootOrder" => Place::Element(field, index),
+            template => template,
+        };
+        let Some(device) = BootDevice::parse(word) else {
+            findings.deny(form::unsupported::<BootDevice>(
+                place,
+                word,
+                Code::UnsupportedBootDevice,
+            ));
+            continue;
+        };
+        if !seen.insert(device) {
+            let detail = "stands earlier in the order already; each class of devices is named once";
+            findings.deny(
+                Violation::new(place, Code::DuplicateBootDevice, Kind::Duplicate, detail)
+                    .text(word),
+            );
+            continue;
+        }
+        if merged.is_complete() {
+            device_exists(merged, device, place, findings);
+        }
+        order.push(device);
+    }
+    if findings.violations.len() > before {
+        return None;
+    }
+    blank_boot_disk(merged, &order, written.place, findings);
+    Some(order)
+}
+
+fn device_exists(merged: &Merged<'_>, device: BootDevice, place: Place, findings: &mut Findings) {
+    match device {
+        BootDevice::Disk if merged.disks.is_empty() => {
+            let detail = "the Machine has no disk; add one to spec.disks, or take 'disk' out";
+            findings.deny(
+                Violation::new(place, Code::BootWithoutDisk, Kind::Invalid, detail).text("disk"),
+            );
+        }
+        BootDevice::Cdrom if !merged.cdroms.iter().any(holds_image) => {
+            let detail = "no CD-ROM holds an image; add one to spec.cdroms, or take 'cdrom' out";
+            findings.deny(
+                Violation::new(place, Code::BootWithoutCdrom, Kind::Invalid, detail).text("cdrom"),
+            );
+        }
+        BootDevice::Disk | BootDevice::Cdrom | BootDevice::Network => {}
+    }
+}
+
+fn holds_image(item: &Item<'_, Cdrom>) -> bool {
+    item.pick("image", |cdrom| cdrom.image.as_ref())
+        .value
+        .is_some()
+}
+
+/// Rule [`Code::BlankBootDisk`].
+fn blank_boot_disk(
+    merged: &Merged<'_>,
+    order: &[BootDevice],
+    place: Place,
+    findings: &mut Findings,
+) {
+    let blank = merged.disks.iter().all(|item| {
+        item.pick("image", |disk| disk.image.as_ref())
+            .value
+            .is_none()
+            && item
+                .pick("selector", |disk| disk.selector.as_ref())
+                .value
+                .is_none()
+            && item
+                .pick("volumeName", |disk| disk.volume_name.as_deref())
+                .value
+                .is_none()
+    });
+    if blank && order == [BootDevice::Disk] && merged.is_complete() {
+        findings.warn(
+            Code::BlankBootDisk,
+            &format!(
+                "{place}: every disk is blank and nothing else boots; add an image or 'network'"
+            ),
+        );
+    }
+}
+
+/// Numbers the devices from 1 in the order of their classes, within a class in their own.
+pub(crate) fn number(
+    order: &[BootDevice],
+    disks: &mut [NormalizedDisk],
+    cdroms: &mut [NormalizedCdrom],
+    networks: &mut [NormalizedNetwork],
+) {
+    let mut next = 1..;
+    for device in order {
+        match device {
+            BootDevice::Disk => disks
+                .iter_mut()
+                .for_each(|disk| disk.boot_order = next.next()),
+            BootDevice::Cdrom => cdroms
+                .iter_mut()
+                .filter(|cdrom| cdrom.image.is_some())
+                .for_each(|cdrom| cdrom.boot_order = next.next()),
+            BootDevice::Network => networks
+                .iter_mut()
+                .for_each(|nic| nic.boot_order = next.next()),
+        }
+    }
+}

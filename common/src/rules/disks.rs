@@ -1,0 +1,429 @@
+//! Disks and the images they are filled with.
+
+use std::collections::BTreeSet;
+
+use crate::api::choice::{AccessMode, Backend, Choice as _, DiskBus, ReclaimPolicy, VolumeMode};
+use crate::api::machine::{Disk, Image};
+use crate::api::normalized::NormalizedDisk;
+use crate::api::schema::TEXT_MAX;
+use crate::code::Code;
+use crate::names;
+use crate::normalize::{Base, ClassRequest, Item, Leaf, Merged, Named, Pins, Place};
+use crate::quantity::Bytes;
+use crate::violation::{Findings, Kind, Violation};
+
+use super::form::{self, Bounds};
+
+/// From what storage provides at all to what a qcow2 image and ext4 hold.
+pub(crate) const CAPACITY: Bounds = Bounds {
+    min: Bytes::mib(1),
+    max: Bytes::tib(64),
+    too_small: Code::DiskTooSmall,
+    too_large: Code::DiskTooLarge,
+    example: "20Gi",
+};
+
+/// Schemes an image can be fetched by.
+const IMAGE_SCHEMES: [&str; 3] = ["https://", "http://", "docker://"];
+
+/// The disks of the machine, in the order the guest sees them, without boot order.
+pub(crate) fn disks(
+    merged: &Merged<'_>,
+    backend: Backend,
+    pins: &Pins,
+    findings: &mut Findings,
+) -> Option<Vec<NormalizedDisk>> {
+    removed(merged, findings);
+    unique_names(merged, findings);
+    merged
+        .disks
+        .iter()
+        .map(|item| disk(merged, item, backend, pins, findings))
+        .collect::<Vec<_>>()
+        .into_iter()
+        .collect()
+}
+
+fn disk(
+    merged: &Merged<'_>,
+    item: &Item<'_, Disk>,
+    backend: Backend,
+    pins: &Pins,
+    findings: &mut Findings,
+) -> Option<NormalizedDisk> {
+    let name = disk_name(item.name(), findings);
+    let size = size(merged, item, findings);
+    let access_mode = form::choice(
+        item.pick("accessMode", |disk| disk.access_mode.as_deref()),
+        AccessMode::ReadWriteOnce,
+        Code::UnsupportedAccessMode,
+        findings,
+    );
+    let volume_mode = form::choice(
+        item.pick("volumeMode", |disk| disk.volume_mode.as_deref()),
+        VolumeMode::Filesystem,
+        Code::UnsupportedVolumeMode,
+        findings,
+    );
+    let bus = form::choice(
+        item.pick("bus", |disk| disk.bus.as_deref()),
+        DiskBus::Virtio,
+        Code::UnsupportedBus,
+        findings,
+    );
+    let reclaim_policy = form::choice(
+        item.pick("reclaimPolicy", |disk| disk.reclaim_policy.as_deref()),
+        ReclaimPolicy::Delete,
+        Code::UnsupportedReclaimPolicy,
+        findings,
+    );
+    let binds = bound_volume(item, findings);
+    if let Some(image) = item.pick("image", |disk| disk.image.as_ref()).value {
+        let at = |part| item.place(part, |disk| disk.image.is_some());
+        image_source(image, backend, &at, findings);
+        if binds {
+            let detail = "the volume that selector or volumeName chooses keeps its content; remove one of the two";
+            findings.deny(Violation::new(
+                at("image"),
+                Code::ImageOnBoundDisk,
+                Kind::Forbidden,
+                detail,
+            ));
+        }
+    }
+    if let (Some(access_mode), Some(volume_mode)) = (access_mode, volume_mode) {
+        shared_access(item, access_mode, volume_mode, binds, findings);
+    }
+    let storage_class = storage_class_request(item, binds, findings);
+    Some(NormalizedDisk {
+        storage_class: storage_class.resolved(name?, pins)?,
+        name: name?.to_owned(),
+        size: size?,
+        access_mode: access_mode?,
+        volume_mode: volume_mode?,
+        bus: bus?,
+        boot_order: None,
+        reclaim_policy: reclaim_policy?,
+        image: item.pick("image", |disk| disk.image.clone()).value,
+        selector: item
+            .pick("selector", |disk| {
+                disk.selector.as_ref()?.match_labels.clone()
+            })
+            .value,
+        volume_name: item
+            .pick("volumeName", |disk| disk.volume_name.clone())
+            .value,
+    })
+}
+
+/// Rules [`Code::DiskNameRequired`], [`Code::InvalidDiskName`], [`Code::ReservedDiskName`], for
+/// disks and CD-ROMs alike.
+pub(crate) fn disk_name<'a>(leaf: Leaf<&'a str>, findings: &mut Findings) -> Option<&'a str> {
+    let Some(name) = leaf.value else {
+        let detail = "give a name such as 'data'; it names the volume";
+        findings.deny(Violation::new(
+            leaf.place,
+            Code::DiskNameRequired,
+            Kind::Required,
+            detail,
+        ));
+        return None;
+    };
+    let fault = if name == names::CLOUD_INIT_DISK {
+        let detail = "is the name of the disk that holds cloud-init's data; choose another";
+        Violation::new(leaf.place, Code::ReservedDiskName, Kind::Invalid, detail)
+    } else if form::is_label(name) {
+        return Some(name);
+    } else {
+        Violation::new(
+            leaf.place,
+            Code::InvalidDiskName,
+            Kind::Invalid,
+            form::label_fix(name),
+        )
+    };
+    findings.deny(fault.text(name));
+    None
+}
+
+/// Rule [`Code::DiskSizeRequired`] and the bounds.
+fn size(merged: &Merged<'_>, item: &Item<'_, Disk>, findings: &mut Findings) -> Option<Bytes> {
+    let leaf = item.pick("size", |disk| disk.size.as_deref());
+    if leaf.value.is_none() && merged.is_complete() {
+        let detail = "give a size such as '20Gi'";
+        findings.deny(Violation::new(
+            leaf.place,
+            Code::DiskSizeRequired,
+            Kind::Required,
+            detail,
+        ));
+    }
+    form::bytes(leaf, &CAPACITY, findings)
+}
+
+/// Rule [`Code::DuplicateDiskName`]: disks and CD-ROMs share one set of names, as their volumes do.
+fn unique_names(merged: &Merged<'_>, findings: &mut Findings) {
+    let disks = merged.disks.iter().map(Item::name);
+    let cdroms = merged.cdroms.iter().map(Item::name);
+    let mut seen = BTreeSet::new();
+    for leaf in disks.chain(cdroms) {
+        if let Some(name) = leaf.value
+            && !seen.insert(name)
+        {
+            let detail = "another disk or CD-ROM has this name; each needs its own";
+            findings.deny(
+                Violation::new(leaf.place, Code::DuplicateDiskName, Kind::Duplicate, detail)
+                    .text(name),
+            );
+        }
+    }
+}
+
+/// Rules [`Code::RemovedDiskNotFound`] and [`Code::RemovedDiskHasFields`].
+fn removed(merged: &Merged<'_>, findings: &mut Findings) {
+    let template = match merged.base() {
+        Base::Template(content, _) => content.disks.as_deref().unwrap_or_default(),
+        Base::Nothing | Base::IsTemplate => &[],
+        Base::Unknown => return,
+    };
+    let user = merged.user().disks.as_deref().unwrap_or_default();
+    for (index, disk) in user.iter().enumerate().filter(|(_, disk)| disk.removes()) {
+        let at = |field| Place::Item("disks", index, field);
+        match disk.name.as_deref() {
+            None => {
+                disk_name(
+                    Leaf {
+                        value: None,
+                        place: at("name"),
+                    },
+                    findings,
+                );
+            }
+            Some(name) if !template.iter().any(|disk| disk.name() == Some(name)) => {
+                let names = template
+                    .iter()
+                    .filter_map(Named::name)
+                    .map(str::to_owned)
+                    .collect();
+                let detail = format!(
+                    "the template has no disk of this name to remove; its disks: {}",
+                    crate::violation::name_list(names)
+                );
+                findings.deny(
+                    Violation::new(
+                        at("name"),
+                        Code::RemovedDiskNotFound,
+                        Kind::NotFound,
+                        detail,
+                    )
+                    .text(name),
+                );
+            }
+            Some(_) => {}
+        }
+        if let Some(field) = first_field_beside_remove(disk) {
+            let detail =
+                "a disk with 'remove: true' takes no other field; drop this one, or 'remove'";
+            findings.deny(Violation::new(
+                at(field),
+                Code::RemovedDiskHasFields,
+                Kind::Forbidden,
+                detail,
+            ));
+        }
+    }
+}
+
+fn first_field_beside_remove(disk: &Disk) -> Option<&'static str> {
+    let Disk {
+        name: _,
+        remove: _,
+        size,
+        storage_class,
+        access_mode,
+        volume_mode,
+        bus,
+        image,
+        reclaim_policy,
+        selector,
+        volume_name,
+    } = disk;
+    [
+        (size.is_some(), "size"),
+        (storage_class.is_some(), "storageClass"),
+        (access_mode.is_some(), "accessMode"),
+        (volume_mode.is_some(), "volumeMode"),
+        (bus.is_some(), "bus"),
+        (image.is_some(), "image"),
+        (reclaim_policy.is_some(), "reclaimPolicy"),
+        (selector.is_some(), "selector"),
+        (volume_name.is_some(), "volumeName"),
+    ]
+    .into_iter()
+    .find_map(|(there, field)| there.then_some(field))
+}
+
+/// Whether the disk binds an existing volume: rule [`Code::VolumeChosenTwice`] and the forms.
+fn bound_volume(item: &Item<'_, Disk>, findings: &mut Findings) -> bool {
+    let selector = item.pick("selector", |disk| disk.selector.as_ref());
+    let volume = item.pick("volumeName", |disk| disk.volume_name.as_deref());
+    if selector.value.is_some() && volume.value.is_some() {
+        let detail = "volumeName chooses the volume already; remove one of the two";
+        findings.deny(Violation::new(
+            selector.place,
+            Code::VolumeChosenTwice,
+            Kind::Forbidden,
+            detail,
+        ));
+    }
+    form::object_name(volume, findings);
+    if let Some(labels) = selector
+        .value
+        .and_then(|selector| selector.match_labels.as_ref())
+    {
+        let place = item.place("selector.matchLabels", |disk| disk.selector.is_some());
+        form::labels(place, labels, findings);
+    }
+    selector.value.is_some() || volume.value.is_some()
+}
+
+/// Rule [`Code::EmptyStorageClass`].
+fn storage_class_request<'a>(
+    item: &Item<'a, Disk>,
+    binds: bool,
+    findings: &mut Findings,
+) -> ClassRequest<'a> {
+    let leaf = item.pick("storageClass", |disk| disk.storage_class.as_deref());
+    let request = ClassRequest::of(leaf.value);
+    if request == ClassRequest::NoClass && !binds {
+        let detail = "without a class nothing provisions the disk: name a class, leave the field out for the default one, or bind a volume with volumeName or selector";
+        findings.deny(
+            Violation::new(leaf.place, Code::EmptyStorageClass, Kind::Invalid, detail).text(""),
+        );
+    }
+    request
+}
+
+/// Rules [`Code::ReadOnlyDisk`] and [`Code::SharedFilesystem`].
+fn shared_access(
+    item: &Item<'_, Disk>,
+    access: AccessMode,
+    mode: VolumeMode,
+    binds: bool,
+    findings: &mut Findings,
+) {
+    let leaf = item.pick("accessMode", |disk| disk.access_mode.as_deref());
+    match access {
+        AccessMode::ReadOnlyMany if !binds => {
+            let detail = "a new disk must be written before it can be read; use ReadWriteOnce or ReadWriteMany, or bind an existing volume with volumeName or selector";
+            findings.deny(
+                Violation::new(leaf.place, Code::ReadOnlyDisk, Kind::Invalid, detail)
+                    .text(AccessMode::ReadOnlyMany.as_str()),
+            );
+        }
+        AccessMode::ReadWriteMany if mode == VolumeMode::Filesystem => {
+            findings.warn(
+                Code::SharedFilesystem,
+                &format!(
+                    "{}: ReadWriteMany is safest with volumeMode Block",
+                    leaf.place
+                ),
+            );
+        }
+        AccessMode::ReadWriteOnce | AccessMode::ReadWriteMany | AccessMode::ReadOnlyMany => {}
+    }
+}
+
+/// The source of an image: rules [`Code::ImageSource`], [`Code::UnsupportedImageUrl`],
+/// [`Code::InvalidImageChecksum`], [`Code::ImageVolumeNeedsLibvirt`]. `at` gives the place of a
+/// part of the image.
+pub(crate) fn image_source(
+    image: &Image,
+    backend: Backend,
+    at: &dyn Fn(&'static str) -> Place,
+    findings: &mut Findings,
+) {
+    let Image {
+        url,
+        checksum,
+        persistent_volume_claim,
+        volume,
+    } = image;
+    let sources = [url, persistent_volume_claim, volume]
+        .into_iter()
+        .flatten()
+        .count();
+    if sources != 1 {
+        let detail = "give exactly one of url, persistentVolumeClaim and volume";
+        let kind = if sources == 0 {
+            Kind::Required
+        } else {
+            Kind::Forbidden
+        };
+        findings.deny(Violation::new(at("image"), Code::ImageSource, kind, detail));
+    }
+    if let Some(url) = url {
+        image_url(url, at("image.url"), findings);
+    }
+    if let Some(checksum) = checksum {
+        image_checksum(checksum, url.is_some(), at("image.checksum"), findings);
+    }
+    form::object_name(
+        Leaf {
+            value: persistent_volume_claim.as_deref(),
+            place: at("image.persistentVolumeClaim"),
+        },
+        findings,
+    );
+    super::limits::length(at("image.volume"), volume.as_deref(), TEXT_MAX, findings);
+    if let Some(volume) = volume
+        && backend != Backend::Libvirt
+    {
+        let detail = "is a volume of a libvirt host; on KubeVirt use url or persistentVolumeClaim, or set backend: libvirt";
+        findings.deny(
+            Violation::new(
+                at("image.volume"),
+                Code::ImageVolumeNeedsLibvirt,
+                Kind::Invalid,
+                detail,
+            )
+            .text(volume),
+        );
+    }
+}
+
+fn image_url(url: &str, place: Place, findings: &mut Findings) {
+    let rest = IMAGE_SCHEMES
+        .iter()
+        .find_map(|scheme| url.strip_prefix(scheme));
+    let fits = url.chars().count() <= TEXT_MAX
+        && !url.chars().any(|c| c.is_whitespace() || c.is_control());
+    if !fits || rest.is_none_or(|rest| rest.is_empty() || rest.starts_with('/')) {
+        let detail = format!(
+            "must be https://, http:// or docker:// and a host, at most {TEXT_MAX} characters without blanks"
+        );
+        findings.deny(
+            Violation::new(place, Code::UnsupportedImageUrl, Kind::Invalid, detail).text(url),
+        );
+    }
+}
+
+fn image_checksum(checksum: &str, has_url: bool, place: Place, findings: &mut Findings) {
+    let digest = checksum.strip_prefix("sha256:");
+    let hexadecimal = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+    if !has_url {
+        let detail = "a checksum belongs to a url; remove it";
+        findings.deny(Violation::new(
+            place,
+            Code::InvalidImageChecksum,
+            Kind::Forbidden,
+            detail,
+        ));
+    } else if !digest.is_some_and(|digest| digest.len() == 64 && digest.bytes().all(hexadecimal)) {
+        let detail =
+            "must be 'sha256:' and 64 lower-case hexadecimal digits, as sha256sum prints them";
+        findings.deny(
+            Violation::new(place, Code::InvalidImageChecksum, Kind::Invalid, detail).text(checksum),
+        );
+    }
+}

@@ -1,0 +1,273 @@
+//! Rules about the form of a single value, used by every family.
+
+use std::fmt::Display;
+
+use crate::api::choice::Choice;
+use crate::api::schema::{LABELS_MAX, NAME_MAX, OBJECT_NAME_MAX, QUANTITY_MAX};
+use crate::code::Code;
+use crate::normalize::Leaf;
+use crate::quantity::{Bytes, QuantityError};
+use crate::violation::{Findings, Kind, Violation, cut, nearest, quoted_list};
+
+/// The value of a closed choice, or its default. `code` tells the family's own name for a fault.
+pub(crate) fn choice<C: Choice>(
+    leaf: Leaf<&str>,
+    default: C,
+    code: Code,
+    findings: &mut Findings,
+) -> Option<C> {
+    let Some(text) = leaf.value else {
+        return Some(default);
+    };
+    let parsed = C::parse(text);
+    if parsed.is_none() {
+        findings.deny(unsupported::<C>(leaf.place, text, code));
+    }
+    parsed
+}
+
+/// A text that is none of a closed choice.
+pub(crate) fn unsupported<C: Choice>(place: impl Display, text: &str, code: Code) -> Violation {
+    let names = C::names();
+    let supported = quoted_list(names.iter().copied());
+    let detail = match nearest(text, names) {
+        Some(name) => format!("supported values: {supported}; did you mean '{name}'?"),
+        None => format!("supported values: {supported}"),
+    };
+    Violation::new(place, code, Kind::NotSupported, detail).text(text)
+}
+
+/// Whether `text` is a DNS label (RFC 1123).
+pub(crate) fn is_label(text: &str) -> bool {
+    let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    let outer = |b: Option<&u8>| b.is_some_and(|b| *b != b'-');
+    text.len() <= NAME_MAX
+        && text.bytes().all(inner)
+        && outer(text.as_bytes().first())
+        && outer(text.as_bytes().last())
+}
+
+/// Whether `text` can be the name of a Kubernetes object (DNS subdomain).
+pub(crate) fn is_object_name(text: &str) -> bool {
+    let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    let part = |part: &str| {
+        part.bytes().all(inner)
+            && !part.is_empty()
+            && !part.starts_with('-')
+            && !part.ends_with('-')
+    };
+    text.len() <= OBJECT_NAME_MAX && text.split('.').all(part)
+}
+
+/// The nearest DNS label to a text that is none, if one can be made of it.
+pub(crate) fn as_label(text: &str) -> Option<String> {
+    let mapped: String = text
+        .chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() {
+                c.to_ascii_lowercase()
+            } else {
+                '-'
+            }
+        })
+        .collect();
+    let shortened: String = mapped.trim_matches('-').chars().take(NAME_MAX).collect();
+    let label = shortened.trim_end_matches('-').to_owned();
+    is_label(&label).then_some(label)
+}
+
+/// What a name that must be a DNS label should be instead.
+pub(crate) fn label_fix(text: &str) -> String {
+    let rule = format!(
+        "must be lower-case letters, digits and '-', at most {NAME_MAX}, with a letter or digit at both ends"
+    );
+    match as_label(text) {
+        Some(label) => format!("{rule}; try '{label}'"),
+        None => rule,
+    }
+}
+
+/// Rule [`Code::InvalidObjectName`]: a reference that no object's name can satisfy.
+pub(crate) fn object_name(leaf: Leaf<&str>, findings: &mut Findings) {
+    if let Some(text) = leaf.value
+        && !is_object_name(text)
+    {
+        let detail = format!(
+            "must be lower-case letters, digits, '-' and '.', at most {OBJECT_NAME_MAX}, with a letter or digit at both ends of each part"
+        );
+        findings.deny(
+            Violation::new(leaf.place, Code::InvalidObjectName, Kind::Invalid, detail).text(text),
+        );
+    }
+}
+
+/// Rule [`Code::InvalidLabel`]: a key or value of a selector that no object can carry.
+pub(crate) fn labels<'a>(
+    place: impl Display + Copy,
+    labels: impl IntoIterator<Item = (&'a String, &'a String)>,
+    findings: &mut Findings,
+) {
+    let word = |text: &str| {
+        let inner = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
+        let outer = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
+        text.len() <= NAME_MAX
+            && text.bytes().all(inner)
+            && outer(text.as_bytes().first())
+            && outer(text.as_bytes().last())
+    };
+    // More than the bound is one fault of its own; the first ones are judged all the same.
+    for (key, value) in labels.into_iter().take(LABELS_MAX) {
+        let (prefix, name) = key
+            .split_once('/')
+            .map_or((None, key.as_str()), |(p, n)| (Some(p), n));
+        if !word(name) || !prefix.is_none_or(is_object_name) {
+            let detail = "a label's key is letters, digits, '-', '_' and '.', at most 63, with an optional DNS prefix and '/'";
+            findings
+                .deny(Violation::new(place, Code::InvalidLabel, Kind::Invalid, detail).text(key));
+        }
+        if !value.is_empty() && !word(value) {
+            let detail = "a label's value is letters, digits, '-', '_' and '.', at most 63, with a letter or digit at both ends, or empty";
+            let field = format!("{place}[{}]", cut(key, NAME_MAX));
+            findings
+                .deny(Violation::new(field, Code::InvalidLabel, Kind::Invalid, detail).text(value));
+        }
+    }
+}
+
+/// The bounds of an amount of bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    pub(crate) min: Bytes,
+    pub(crate) max: Bytes,
+    pub(crate) too_small: Code,
+    pub(crate) too_large: Code,
+    pub(crate) example: &'static str,
+}
+
+/// A quantity within bounds: rules [`Code::InvalidQuantity`], [`Code::UnitMissing`] and the two
+/// codes of `bounds`.
+pub(crate) fn bytes(leaf: Leaf<&str>, bounds: &Bounds, findings: &mut Findings) -> Option<Bytes> {
+    let text = leaf.value?;
+    let invalid =
+        |code, detail: String| Violation::new(leaf.place, code, Kind::Invalid, detail).text(text);
+    let parsed = if text.len() > QUANTITY_MAX {
+        Err(QuantityError::TooLarge)
+    } else {
+        text.parse()
+    };
+    let bytes: Bytes = match parsed {
+        Ok(bytes) => bytes,
+        Err(error) => {
+            let fix = corrected(text).unwrap_or_else(|| bounds.example.to_owned());
+            findings.deny(invalid(
+                Code::InvalidQuantity,
+                format!("{error}; use a number and a unit such as '{fix}'"),
+            ));
+            return None;
+        }
+    };
+    let Bounds {
+        min,
+        max,
+        too_small,
+        too_large,
+        ..
+    } = *bounds;
+    if bytes < min {
+        let bare = text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+        let with_unit = format!("{text}Gi");
+        let meant: Option<Bytes> = with_unit.parse().ok();
+        if bare && bytes > Bytes::new(0) && meant.is_some_and(|meant| meant >= min && meant <= max)
+        {
+            findings.deny(invalid(
+                Code::UnitMissing,
+                format!("is {bytes} bytes, because it has no unit; did you mean '{with_unit}'?"),
+            ));
+        } else {
+            findings.deny(invalid(too_small, format!("must be at least {min}")));
+        }
+        return None;
+    }
+    if bytes > max {
+        findings.deny(invalid(too_large, format!("must be at most {max}")));
+        return None;
+    }
+    Some(bytes)
+}
+
+/// The quantity that a misspelled one most likely means.
+fn corrected(text: &str) -> Option<String> {
+    let bare = text.trim().replace(' ', "").replace(',', ".");
+    let split = bare.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+    let (number, unit) = bare.split_at(split);
+    let unit = match unit.to_ascii_lowercase().trim_end_matches(['b', 's']) {
+        "k" | "kilo" => "k",
+        "ki" => "Ki",
+        "m" | "mega" => "M",
+        "mi" => "Mi",
+        "g" | "giga" => "G",
+        "gi" => "Gi",
+        "t" | "tera" => "T",
+        "ti" => "Ti",
+        _ => return None,
+    };
+    let fixed = format!("{number}{unit}");
+    fixed.parse::<Bytes>().is_ok().then_some(fixed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_agree_with_their_schemas() {
+        for (text, label, object) in [
+            ("a", true, true),
+            ("a-b", true, true),
+            ("0", true, true),
+            ("", false, false),
+            ("-a", false, false),
+            ("a-", false, false),
+            ("A", false, false),
+            ("a_b", false, false),
+            ("a.b", false, true),
+            ("a..b", false, false),
+            ("a.-b", false, false),
+            (".", false, false),
+        ] {
+            assert_eq!(is_label(text), label, "{text}");
+            assert_eq!(is_object_name(text), object, "{text}");
+        }
+        assert!(is_label(&"a".repeat(63)) && !is_label(&"a".repeat(64)));
+        assert!(is_object_name(&"a".repeat(253)) && !is_object_name(&"a".repeat(254)));
+    }
+
+    #[test]
+    fn makes_labels_of_what_users_write() {
+        for (text, label) in [
+            ("Web_1", Some("web-1")),
+            ("my.host", Some("my-host")),
+            ("--", None),
+            ("ü", None),
+        ] {
+            assert_eq!(as_label(text).as_deref(), label, "{text}");
+        }
+        assert_eq!(as_label(&"a".repeat(70)).map(|label| label.len()), Some(63));
+    }
+
+    #[test]
+    fn corrects_misspelled_quantities() {
+        for (text, fix) in [
+            ("2GB", Some("2G")),
+            ("2GiB", Some("2Gi")),
+            ("2gi", Some("2Gi")),
+            ("2 Gi", Some("2Gi")),
+            ("1,5Gi", Some("1.5Gi")),
+            ("512mb", Some("512M")),
+            ("two", None),
+            ("2Q", None),
+        ] {
+            assert_eq!(corrected(text).as_deref(), fix, "{text}");
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! The rules, a file per family, a function per rule.
+//!
+//! A family's `resolve`-like function turns its part of a [`Merged`](crate::normalize::Merged)
+//! intent into the typed part of the block; what stands in the way becomes a violation. So a value
+//! that reached a block has passed every rule about it, and no rule is written twice.
+//!
+//! | file | what it judges |
+//! |---|---|
+//! | `form` | choices, names, sizes: what any field may need |
+//! | `limits` | lengths of lists and texts, before anything walks them |
+//! | `references` | templates, storage classes and networks against the catalog |
+//! | `sizing`, `disks`, `networks`, `boot`, `firmware`, `machine` | their parts of the block |
+//! | `names` | names of objects |
+//! | `networkconfigurations` | that kind |
+
+pub(crate) mod boot;
+pub(crate) mod disks;
+pub(crate) mod firmware;
+pub(crate) mod form;
+pub(crate) mod limits;
+pub(crate) mod machine;
+pub(crate) mod names;
+pub(crate) mod networkconfigurations;
+pub(crate) mod networks;
+pub(crate) mod references;
+pub(crate) mod sizing;

@@ -1,0 +1,220 @@
+//! Network cards.
+
+use std::collections::BTreeSet;
+
+use crate::api::choice::NicModel;
+use crate::api::machine::Network;
+use crate::api::normalized::NormalizedNetwork;
+use crate::api::schema::NAME_MAX;
+use crate::code::Code;
+use crate::mac::Mac;
+use crate::names;
+use crate::normalize::{Item, Leaf, Merged};
+use crate::violation::{Findings, Kind, Violation};
+
+use super::form;
+
+/// The address KubeVirt's masquerade binding gives the guest's side of the pod network.
+const POD_NETWORK_MAC: Mac = Mac::new([2, 0, 0, 0, 0, 0]);
+
+/// The network cards of the machine, in the order the guest sees them, without boot order. Without
+/// any, one on the pod or default network.
+pub(crate) fn networks(
+    merged: &Merged<'_>,
+    findings: &mut Findings,
+) -> Option<Vec<NormalizedNetwork>> {
+    if merged.networks.is_empty() {
+        return Some(vec![NormalizedNetwork {
+            name: names::DEFAULT_NIC.to_owned(),
+            network_name: None,
+            model: NicModel::Virtio,
+            mac_address: None,
+            boot_order: None,
+        }]);
+    }
+    unique_names(merged, findings);
+    unique_macs(merged, findings);
+    one_default(merged, findings);
+    same_network(merged, findings);
+    merged
+        .networks
+        .iter()
+        .map(|item| nic(item, findings))
+        .collect::<Vec<_>>()
+        .into_iter()
+        .collect()
+}
+
+fn nic(item: &Item<'_, Network>, findings: &mut Findings) -> Option<NormalizedNetwork> {
+    let name = nic_name(item.name(), findings);
+    let network_name = network_name(item);
+    if let Some(text) = network_name.value
+        && !form::is_label(text)
+    {
+        let detail = form::label_fix(text);
+        findings.deny(
+            Violation::new(
+                network_name.place,
+                Code::InvalidObjectName,
+                Kind::Invalid,
+                detail,
+            )
+            .text(text),
+        );
+    }
+    let model = form::choice(
+        item.pick("model", |nic| nic.model.as_deref()),
+        NicModel::Virtio,
+        Code::UnsupportedNicModel,
+        findings,
+    );
+    let mac_address = mac_address(item, network_name.value.is_none(), findings);
+    Some(NormalizedNetwork {
+        name: name?.to_owned(),
+        network_name: network_name.value.map(str::to_owned),
+        model: model?,
+        mac_address: mac_address.ok()?,
+        boot_order: None,
+    })
+}
+
+/// The `NetworkConfiguration` a card is attached to.
+pub(crate) fn network_name<'a>(item: &Item<'a, Network>) -> Leaf<&'a str> {
+    item.pick("networkName", |nic| nic.network_name.as_deref())
+}
+
+/// Rules [`Code::NicNameRequired`] and [`Code::InvalidNicName`].
+fn nic_name<'a>(leaf: Leaf<&'a str>, findings: &mut Findings) -> Option<&'a str> {
+    let Some(name) = leaf.value else {
+        let detail = "give a name such as 'eth0'";
+        findings.deny(Violation::new(
+            leaf.place,
+            Code::NicNameRequired,
+            Kind::Required,
+            detail,
+        ));
+        return None;
+    };
+    let fits = (1..=NAME_MAX).contains(&name.len())
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
+    if !fits {
+        let detail = format!("must be letters, digits, '-' and '_', at most {NAME_MAX}");
+        findings.deny(
+            Violation::new(leaf.place, Code::InvalidNicName, Kind::Invalid, detail).text(name),
+        );
+    }
+    fits.then_some(name)
+}
+
+/// Rule [`Code::DuplicateNicName`].
+fn unique_names(merged: &Merged<'_>, findings: &mut Findings) {
+    let mut seen = BTreeSet::new();
+    for leaf in merged.networks.iter().map(Item::name) {
+        if let Some(name) = leaf.value
+            && !seen.insert(name)
+        {
+            let detail = "another network card has this name; each needs its own";
+            findings.deny(
+                Violation::new(leaf.place, Code::DuplicateNicName, Kind::Duplicate, detail)
+                    .text(name),
+            );
+        }
+    }
+}
+
+/// The MAC address of a card: rules [`Code::InvalidMac`], [`Code::MacNotUnicast`],
+/// [`Code::ReservedMac`].
+fn mac_address(
+    item: &Item<'_, Network>,
+    on_pod_network: bool,
+    findings: &mut Findings,
+) -> Result<Option<Mac>, ()> {
+    let leaf = item.pick("macAddress", |nic| nic.mac_address.as_deref());
+    let Some(text) = leaf.value else {
+        return Ok(None);
+    };
+    let fault = match text.parse::<Mac>() {
+        Err(error) => (
+            Code::InvalidMac,
+            format!("{error}; write it as '52:54:00:12:34:56', or leave it out for a stable one"),
+        ),
+        Ok(mac) if mac.is_zero() => (
+            Code::MacNotUnicast,
+            "no network card has this address; leave it out for a stable one".to_owned(),
+        ),
+        Ok(mac) if mac.is_multicast() => {
+            let mut bytes = mac.bytes();
+            // Clearing the group bit and setting the local one gives the nearest legal address.
+            bytes[0] = (bytes[0] & !1) | 2;
+            let fixed = Mac::new(bytes);
+            (
+                Code::MacNotUnicast,
+                format!(
+                    "goes to many receivers, no network card can have it; the nearest one that can is '{fixed}'"
+                ),
+            )
+        }
+        Ok(mac) if on_pod_network && mac == POD_NETWORK_MAC => (
+            Code::ReservedMac,
+            "is the address of the pod network's own side; choose another, or leave it out"
+                .to_owned(),
+        ),
+        Ok(mac) => return Ok(Some(mac)),
+    };
+    let (code, detail) = fault;
+    findings.deny(Violation::new(leaf.place, code, Kind::Invalid, detail).text(text));
+    Err(())
+}
+
+/// Rule [`Code::DuplicateMac`], whatever form the addresses are written in.
+fn unique_macs(merged: &Merged<'_>, findings: &mut Findings) {
+    let mut seen = BTreeSet::new();
+    for item in &merged.networks {
+        let leaf = item.pick("macAddress", |nic| nic.mac_address.as_deref());
+        if let Some(text) = leaf.value
+            && let Ok(mac) = text.parse::<Mac>()
+            && !mac.is_multicast()
+            && !mac.is_zero()
+            && !seen.insert(mac)
+        {
+            let detail =
+                "another network card of this Machine has this address; each needs its own";
+            findings.deny(
+                Violation::new(leaf.place, Code::DuplicateMac, Kind::Duplicate, detail).text(text),
+            );
+        }
+    }
+}
+
+/// Rule [`Code::TooManyDefaultNics`].
+fn one_default(merged: &Merged<'_>, findings: &mut Findings) {
+    for item in merged
+        .networks
+        .iter()
+        .filter(|item| network_name(item).value.is_none())
+        .skip(1)
+    {
+        let detail = "only one network card can be on the default network; name the NetworkConfiguration of this one";
+        findings.deny(Violation::new(
+            network_name(item).place,
+            Code::TooManyDefaultNics,
+            Kind::Required,
+            detail,
+        ));
+    }
+}
+
+/// Rule [`Code::SameNetworkTwice`].
+fn same_network(merged: &Merged<'_>, findings: &mut Findings) {
+    let mut seen = BTreeSet::new();
+    for leaf in merged.networks.iter().map(network_name) {
+        if let Some(name) = leaf.value
+            && !seen.insert(name)
+        {
+            let text = format!("{}: another network card is on '{name}' too", leaf.place);
+            findings.warn(Code::SameNetworkTwice, &text);
+        }
+    }
+}

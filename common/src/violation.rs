@@ -1,0 +1,326 @@
+//! What is wrong with an object: a place, a stable code, Kubernetes' kind of fault, and the fix.
+//!
+//! ```text
+//! spec.template: Not found: "smal": did you mean 'small'? known templates: large, medium, small [TemplateNotFound]
+//! └ field        └ kind     └ value └ detail: what would be right                                └ code
+//! ```
+
+use std::fmt;
+
+use crate::code::Code;
+
+/// Most characters of a user's value that a message repeats.
+const VALUE_SHOWN_MAX: usize = 64;
+/// Longest warning: longer ones are cut by terminals and by the API server's total budget.
+pub const WARNING_MAX: usize = 120;
+/// Most names a message lists; a catalog may hold thousands.
+const NAMES_SHOWN_MAX: usize = 10;
+
+/// Kubernetes' kinds of field faults (`metav1.CauseType`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// A value that cannot be right.
+    Invalid,
+    /// A value of the wrong JSON type.
+    TypeInvalid,
+    /// A reference to something that does not exist.
+    NotFound,
+    /// A value outside a closed set.
+    NotSupported,
+    /// A value that must be unique and is not.
+    Duplicate,
+    /// A value that must be there and is not.
+    Required,
+    /// A value that must not be there.
+    Forbidden,
+    /// A text that is too long.
+    TooLong,
+    /// A list with too many items.
+    TooMany,
+}
+
+impl Kind {
+    /// The `reason` of a `StatusCause`.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::Invalid => "FieldValueInvalid",
+            Self::TypeInvalid => "FieldValueTypeInvalid",
+            Self::NotFound => "FieldValueNotFound",
+            Self::NotSupported => "FieldValueNotSupported",
+            Self::Duplicate => "FieldValueDuplicate",
+            Self::Required => "FieldValueRequired",
+            Self::Forbidden => "FieldValueForbidden",
+            Self::TooLong => "FieldValueTooLong",
+            Self::TooMany => "FieldValueTooMany",
+        }
+    }
+
+    fn text(self) -> &'static str {
+        match self {
+            Self::Invalid | Self::TypeInvalid => "Invalid value",
+            Self::NotFound => "Not found",
+            Self::NotSupported => "Unsupported value",
+            Self::Duplicate => "Duplicate value",
+            Self::Required => "Required value",
+            Self::Forbidden => "Forbidden",
+            Self::TooLong => "Too long",
+            Self::TooMany => "Too many",
+        }
+    }
+}
+
+/// One fault of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// JSON path of the fault; resolves in the object or in the schema.
+    pub field: String,
+    /// The rule that found it.
+    pub code: Code,
+    /// Kubernetes' kind.
+    pub kind: Kind,
+    /// What is wrong and what would be right, without field and code.
+    pub detail: String,
+    /// The offending value as shown; absent for kinds that show none.
+    pub value: Option<String>,
+}
+
+impl Violation {
+    /// A fault without a value to show.
+    pub fn new(
+        field: impl fmt::Display,
+        code: Code,
+        kind: Kind,
+        detail: impl Into<String>,
+    ) -> Self {
+        Self {
+            field: field.to_string(),
+            code,
+            kind,
+            detail: detail.into(),
+            value: None,
+        }
+    }
+
+    /// The same fault, showing the text that is wrong, shortened and quoted.
+    #[must_use]
+    pub fn text(mut self, value: &str) -> Self {
+        self.value = Some(quoted(value));
+        self
+    }
+
+    /// The same fault, showing a value that is no text.
+    #[must_use]
+    pub fn value(mut self, value: impl fmt::Display) -> Self {
+        self.value = Some(shortened(&value.to_string()));
+        self
+    }
+
+    /// The message of the cause: everything but the field.
+    pub fn message(&self) -> String {
+        let Self {
+            code,
+            kind,
+            detail,
+            value,
+            ..
+        } = self;
+        match value {
+            Some(value) => format!("{}: {value}: {detail} [{code}]", kind.text()),
+            None => format!("{}: {detail} [{code}]", kind.text()),
+        }
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.field, self.message())
+    }
+}
+
+/// Something the user should know about an object that is accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Warning {
+    /// The rule that speaks, if one does.
+    pub code: Option<Code>,
+    /// The text, at most [`WARNING_MAX`] characters.
+    pub text: String,
+}
+
+/// A reference that was looked up and not found.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Reference {
+    /// A `MachineTemplate` of this name.
+    Template(String),
+    /// A `StorageClass` of this name.
+    StorageClass(String),
+    /// A `NetworkConfiguration` of this name, in the namespace of the object under review.
+    Network(String),
+}
+
+/// Everything the rules have to say about one object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Findings {
+    /// Why the object is refused.
+    pub violations: Vec<Violation>,
+    /// What its user should know if it is not.
+    pub warnings: Vec<Warning>,
+    /// What the catalog did not have. A cache may be behind: look again, then decide.
+    pub misses: Vec<Reference>,
+}
+
+impl Findings {
+    /// Adds a fault.
+    pub fn deny(&mut self, violation: Violation) {
+        self.violations.push(violation);
+    }
+
+    /// Adds a warning of a rule, cut to [`WARNING_MAX`] characters.
+    pub fn warn(&mut self, code: Code, text: &str) {
+        let suffix = format!(" [{code}]");
+        let text = cut(text, WARNING_MAX - suffix.len()) + &suffix;
+        self.warnings.push(Warning {
+            code: Some(code),
+            text,
+        });
+    }
+
+    /// Adds a note that no rule stands behind.
+    pub fn note(&mut self, text: &str) {
+        self.warnings.push(Warning {
+            code: None,
+            text: cut(text, WARNING_MAX),
+        });
+    }
+
+    /// Notes a reference that the catalog does not have.
+    pub fn miss(&mut self, reference: Reference) {
+        self.misses.push(reference);
+    }
+
+    /// Whether nothing speaks against the object.
+    pub fn accepted(&self) -> bool {
+        self.violations.is_empty()
+    }
+}
+
+/// `text` in at most `max` characters.
+pub fn cut(text: &str, max: usize) -> String {
+    match text.char_indices().nth(max) {
+        None => text.to_owned(),
+        Some(_) => text
+            .chars()
+            .take(max.saturating_sub(1))
+            .chain(['…'])
+            .collect(),
+    }
+}
+
+fn shortened(value: &str) -> String {
+    cut(value, VALUE_SHOWN_MAX)
+}
+
+/// A user's text as messages show it: quoted, escaped, shortened.
+pub fn quoted(value: &str) -> String {
+    format!("{:?}", shortened(value))
+}
+
+/// `"a", "b"`, as Kubernetes lists supported values.
+pub fn quoted_list<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    names
+        .into_iter()
+        .map(|name| format!("\"{name}\""))
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+/// `a, b and 7 more`, sorted.
+pub fn name_list(mut names: Vec<String>) -> String {
+    names.sort();
+    names.dedup();
+    let more = names.len().saturating_sub(NAMES_SHOWN_MAX);
+    names.truncate(NAMES_SHOWN_MAX);
+    let shown = names.join(", ");
+    match (shown.is_empty(), more) {
+        (true, _) => "(none)".to_owned(),
+        (false, 0) => shown,
+        (false, more) => format!("{shown} and {more} more"),
+    }
+}
+
+/// The name the user most likely meant: at most a third of its letters apart, the first of the
+/// nearest ones.
+pub fn nearest<'a>(wrong: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let lower = wrong.to_lowercase();
+    names
+        .into_iter()
+        .map(|name| (strsim::osa_distance(&lower, &name.to_lowercase()), name))
+        .filter(|(distance, name)| *distance * 3 <= name.chars().count().max(3))
+        .min()
+        .map(|(_, name)| name)
+}
+
+/// `did you mean 'x'? `, or nothing.
+pub fn did_you_mean<'a>(wrong: &str, names: impl IntoIterator<Item = &'a str>) -> String {
+    nearest(wrong, names).map_or_else(String::new, |name| format!("did you mean '{name}'? "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_like_kubernetes_own() {
+        let violation = Violation::new(
+            "spec.template",
+            Code::TemplateNotFound,
+            Kind::NotFound,
+            "known templates: small",
+        )
+        .text("smal");
+        assert_eq!(
+            violation.to_string(),
+            "spec.template: Not found: \"smal\": known templates: small [TemplateNotFound]"
+        );
+    }
+
+    #[test]
+    fn finds_the_nearest_name() {
+        for (wrong, nearest_name) in [
+            ("smal", Some("small")),
+            ("Large", Some("large")),
+            ("mediun", Some("medium")),
+            ("xl", None),
+            ("", None),
+        ] {
+            assert_eq!(
+                nearest(wrong, ["small", "medium", "large"]),
+                nearest_name,
+                "{wrong}"
+            );
+        }
+    }
+
+    #[test]
+    fn long_things_are_cut_at_characters() {
+        assert_eq!(cut("äöü", 3), "äöü");
+        assert_eq!(cut("äöüß", 3), "äö…");
+        let mut findings = Findings::default();
+        findings.warn(Code::TemplateDeprecated, &"x".repeat(500));
+        assert_eq!(findings.warnings[0].text.chars().count(), WARNING_MAX);
+        assert!(
+            findings.warnings[0]
+                .text
+                .ends_with("… [TemplateDeprecated]")
+        );
+    }
+
+    #[test]
+    fn long_lists_are_counted() {
+        let names = (0..13).map(|n| format!("n{n:02}")).collect();
+        assert_eq!(
+            name_list(names),
+            "n00, n01, n02, n03, n04, n05, n06, n07, n08, n09 and 3 more"
+        );
+        assert_eq!(name_list(vec![]), "(none)");
+    }
+}
