@@ -1,5 +1,6 @@
 //! Lengths of lists and texts. Runs first: what is longer is told once and not walked.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 
 use crate::api::machine::MachineSpec;
@@ -26,7 +27,7 @@ pub(crate) fn enforce(spec: &mut MachineSpec, findings: &mut Findings) {
     );
     count(
         "nodeSelector",
-        spec.node_selector.as_ref().map_or(0, |labels| labels.len()),
+        spec.node_selector.as_ref().map_or(0, BTreeMap::len),
         LABELS_MAX,
         findings,
     );
@@ -34,7 +35,7 @@ pub(crate) fn enforce(spec: &mut MachineSpec, findings: &mut Findings) {
         let meta_data = cloud_init.meta_data.as_ref();
         count(
             "cloudInit.metaData",
-            meta_data.map_or(0, |data| data.len()),
+            meta_data.map_or(0, BTreeMap::len),
             LABELS_MAX,
             findings,
         );

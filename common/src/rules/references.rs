@@ -80,35 +80,33 @@ pub(crate) fn template(
         }
         Kept::Nothing | Kept::Old(_) | Kept::Restored(_) => {}
     }
-    match find_template(catalog, name) {
-        Some(row) => {
-            if let Some(text) = &row.deprecated {
-                findings.warn(
-                    Code::TemplateDeprecated,
-                    &format!("template '{name}' is deprecated: {text}"),
-                );
-            }
-            TemplateChoice::Pinned(Box::new(TemplatePin {
-                name: name.to_owned(),
-                source: row.source,
-                refresh: refresh.map(str::to_owned),
-                content: row.content.clone(),
-            }))
-        }
-        None => {
-            let known: Vec<String> = built_in_names()
-                .map(str::to_owned)
-                .chain(catalog.template_names())
-                .collect();
-            let nearest = did_you_mean(name, known.iter().map(String::as_str));
-            let detail = format!("{nearest}known templates: {}", name_list(known.clone()));
-            findings.deny(
-                Violation::new(place, Code::TemplateNotFound, Kind::NotFound, detail).text(name),
-            );
-            findings.miss(Reference::Template(name.to_owned()));
-            TemplateChoice::Unknown
-        }
+    let Some(row) = find_template(catalog, name) else {
+        findings.deny(template_not_found(name, place, catalog));
+        findings.miss(Reference::Template(name.to_owned()));
+        return TemplateChoice::Unknown;
+    };
+    if let Some(text) = &row.deprecated {
+        findings.warn(
+            Code::TemplateDeprecated,
+            &format!("template '{name}' is deprecated: {text}"),
+        );
     }
+    TemplateChoice::Pinned(Box::new(TemplatePin {
+        name: name.to_owned(),
+        source: row.source,
+        refresh: refresh.map(str::to_owned),
+        content: row.content.clone(),
+    }))
+}
+
+fn template_not_found(name: &str, place: Place, catalog: &dyn Catalog) -> Violation {
+    let known: Vec<String> = built_in_names()
+        .map(str::to_owned)
+        .chain(catalog.template_names())
+        .collect();
+    let nearest = did_you_mean(name, known.iter().map(String::as_str));
+    let detail = format!("{nearest}known templates: {}", name_list(known.clone()));
+    Violation::new(place, Code::TemplateNotFound, Kind::NotFound, detail).text(name)
 }
 
 fn find_template(catalog: &dyn Catalog, name: &str) -> Option<std::sync::Arc<TemplateRow>> {
