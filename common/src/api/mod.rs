@@ -22,6 +22,8 @@ pub mod template;
 
 #[cfg(feature = "kube")]
 mod crd;
+#[cfg(feature = "kube")]
+mod reference;
 
 #[cfg(feature = "kube")]
 pub use crd::{CrdFile, crd_files};
@@ -29,5 +31,7 @@ pub use crd::{CrdFile, crd_files};
 pub use machine::Machine;
 #[cfg(feature = "kube")]
 pub use network::NetworkConfiguration;
+#[cfg(feature = "kube")]
+pub use reference::{REFERENCE_FILE, reference};
 #[cfg(feature = "kube")]
 pub use template::MachineTemplate;
