@@ -57,6 +57,10 @@ fn tidy(value: &mut Value) {
             if let Some(Value::String(text)) = map.get_mut("description") {
                 *text = text.replace('\n', " ");
             }
+            // An `Option` of a choice allows null among its words.
+            if let Some(Value::Array(words)) = map.get_mut("enum") {
+                words.retain(|word| !word.is_null());
+            }
             for bound in ["minimum", "maximum"] {
                 if let Some(whole) = map.get(bound).and_then(Value::as_f64).and_then(whole) {
                     map.insert(bound.into(), whole.into());
