@@ -35,7 +35,7 @@ pub use credentials::User;
 pub use foreign::{KubevirtCrds, storage_class};
 pub use kubectl::{Kubectl, Output};
 pub use lab::{Lab, Options, WEBHOOK_CONFIGURATION};
-pub use shipped::{Binary, Shipped};
+pub use shipped::{Binary, Shipped, built_here};
 pub use simulator::{Script, Simulator};
 
 /// Where the product is installed.

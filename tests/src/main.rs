@@ -1,1 +1,90 @@
-fn main() {}
+//! The verbs of the repository: `cargo lab <verb>`, or `just <verb>`.
+
+mod verbs;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use tokio::signal;
+
+/// Everything there is to do in this repository.
+#[derive(Debug, Parser)]
+#[command(name = "cargo lab", version)]
+struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Start a control plane with everything running and the examples applied, until Ctrl-C.
+    Up,
+    /// Tell a short story: good Machines run, a bad one is refused with every fault named.
+    Demo,
+    /// Run every test, against a real control plane.
+    Test {
+        /// Passed to `cargo test`, such as a test's name, or `-- --nocapture`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// Format, lints, and that the core stays pure.
+    Lint,
+    /// Write the CRDs of `manifests/crds` from the Rust types.
+    Crds {
+        /// Write nothing; fail if a file is not what the types say.
+        #[arg(long)]
+        check: bool,
+    },
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let verb = Arguments::parse().verb;
+    let ends_by_itself = !matches!(verb, Verb::Up);
+    // A verb that is interrupted is dropped, and with it whatever it started.
+    let outcome = tokio::select! {
+        outcome = run(verb) => outcome,
+        () = interrupted() => {
+            eprintln!("lab: ended, nothing is left behind");
+            // As shells report an interrupt, where there was something to interrupt.
+            return ExitCode::from(if ends_by_itself { 130 } else { 0 });
+        }
+    };
+    match outcome {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("lab: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(verb: Verb) -> Result<ExitCode> {
+    match verb {
+        Verb::Up => verbs::up::run().await,
+        Verb::Demo => verbs::demo::run().await,
+        Verb::Test { arguments } => verbs::test::run(&arguments).await,
+        Verb::Lint => verbs::lint::run().await,
+        Verb::Crds { check } => verbs::crds::run(check),
+    }
+}
+
+/// Ends at Ctrl-C or SIGTERM; never when signals cannot be had.
+async fn interrupted() {
+    let terminate = async {
+        match signal::unix::signal(signal::unix::SignalKind::terminate()) {
+            Ok(mut stream) => drop(stream.recv().await),
+            Err(_) => std::future::pending().await,
+        }
+    };
+    let interrupt = async {
+        if signal::ctrl_c().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    };
+    tokio::select! {
+        () = terminate => {}
+        () = interrupt => {}
+    }
+}

@@ -67,8 +67,14 @@ impl Binary {
     }
 }
 
-/// The variable with which `lab test` says that it has built the binaries.
-pub(crate) const BUILT: &str = "LAB_BINARIES";
+/// The variable that says that the binaries have been built, and where they are.
+const BUILT: &str = "LAB_BINARIES";
+
+/// What to put into the environment of tests when the binaries of this
+/// program's own profile have just been built.
+pub fn built_here() -> Result<(&'static str, PathBuf)> {
+    Ok((BUILT, profile_folder()?))
+}
 
 /// Builds both into the target folder and the profile this program was built in.
 async fn build() -> Result<PathBuf> {
@@ -94,7 +100,7 @@ async fn build() -> Result<PathBuf> {
 }
 
 /// `target/debug` or `target/release`, whichever this program lies in.
-pub(crate) fn profile_folder() -> Result<PathBuf> {
+fn profile_folder() -> Result<PathBuf> {
     let executable = env::current_exe()?;
     let folder = executable.parent().context("a folder of this program")?;
     // Tests lie one deeper.

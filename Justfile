@@ -1,0 +1,25 @@
+# The verbs of the repository. Without `just`: cargo lab <verb>.
+
+[private]
+default:
+    @just --list --unsorted
+
+# A control plane with everything running and the examples applied, until Ctrl-C.
+up:
+    cargo lab up
+
+# A short story: good Machines run, a bad one is refused with every fault named.
+demo:
+    cargo lab demo
+
+# Every test, against a real control plane. Arguments go to cargo test.
+test *arguments:
+    cargo lab test {{arguments}}
+
+# Format, lints, and that the core stays pure.
+lint:
+    cargo lab lint
+
+# Write manifests/crds from the Rust types; --check only compares.
+crds *arguments:
+    cargo lab crds {{arguments}}

@@ -1,0 +1,61 @@
+//! A lab with everything running, for the verbs that show the product.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use lab::{Binary, Lab, Script, Shipped, Simulator, paths};
+
+use super::step;
+
+/// Everything that runs. Dropped from top to bottom, the control plane last.
+pub(super) struct Cluster {
+    pub(super) webhook: Shipped,
+    pub(super) controller: Shipped,
+    _simulator: Simulator,
+    pub(super) lab: Lab,
+}
+
+impl Cluster {
+    pub(super) async fn start() -> Result<Self> {
+        step("building the webhook and the controller");
+        Binary::Webhook.path().await?;
+        step("starting etcd, kube-apiserver and kube-controller-manager");
+        let mut lab = Lab::start().await?;
+        step("starting the webhook, the controller and the simulator of KubeVirt");
+        let webhook = lab.webhook(&[]).await?;
+        let controller = lab.controller(&[]).await?;
+        let simulator = lab.simulator(Script::Happy).await?;
+        Ok(Self {
+            webhook,
+            controller,
+            _simulator: simulator,
+            lab,
+        })
+    }
+}
+
+/// Machines that are accepted as they are.
+pub(super) const EXAMPLES: &str = "manifests/examples";
+
+/// A Machine with many faults; beside it what kubectl says about it.
+pub(super) const REFUSED: &str = "manifests/examples/refused/many-faults.yaml";
+
+/// A path as a user in the repository types it, where kubectl finds it from anywhere.
+pub(super) fn absolute(path: &str) -> PathBuf {
+    paths::repository().join(path)
+}
+
+/// The text as a user of the repository would see it.
+pub(super) fn relative(text: &str) -> String {
+    let root = format!(
+        "{}{}",
+        paths::repository().display(),
+        std::path::MAIN_SEPARATOR
+    );
+    text.replace(&root, "")
+}
+
+/// The expected answer beside an example that is refused.
+pub(super) fn answer_beside(example: &Path) -> PathBuf {
+    example.with_extension("txt")
+}

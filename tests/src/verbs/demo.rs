@@ -1,0 +1,109 @@
+//! A short story that ends by itself, told by kubectl's own output.
+
+use std::{fs, process::ExitCode};
+
+use anyhow::{Context as _, Result, ensure};
+use lab::{Kubectl, Output};
+
+use super::{
+    cluster::{Cluster, EXAMPLES, REFUSED, absolute, answer_beside, relative},
+    say,
+};
+
+/// How many faults the bad example has at least: that it names them all is the point.
+const FAULTS: usize = 10;
+
+pub(crate) async fn run() -> Result<ExitCode> {
+    let cluster = Cluster::start().await?;
+    let story = Story {
+        kubectl: cluster.lab.kubectl(),
+    };
+    story.accepted().await?;
+    story.refused().await?;
+    say("\nAll as told.");
+    Ok(ExitCode::SUCCESS)
+}
+
+struct Story {
+    kubectl: Kubectl,
+}
+
+impl Story {
+    async fn accepted(&self) -> Result<()> {
+        say("\n# Machines as users write them. The warnings say what each became.");
+        self.told(&["apply", "-f", EXAMPLES]).await?;
+
+        say("\n# The controller makes claims, networks and VirtualMachines of them.");
+        let running = "--for=jsonpath={.status.phase}=Running";
+        self.told(&["wait", "machines", "--all", running, "--timeout=90s"])
+            .await?;
+        self.told(&["get", "machines"]).await?;
+        self.told(&["get", "virtualmachines,persistentvolumeclaims"])
+            .await?;
+
+        say("\n# Applied again, nothing changes: no new generation, nothing for GitOps to fight.");
+        let again = self.told(&["apply", "-f", EXAMPLES]).await?;
+        let lines: Vec<&str> = again.stdout.lines().collect();
+        let unchanged = |line: &&str| line.ends_with(" unchanged");
+        ensure!(
+            !lines.is_empty() && lines.iter().all(unchanged),
+            "not all unchanged"
+        );
+        Ok(())
+    }
+
+    async fn refused(&self) -> Result<()> {
+        say("\n# A Machine with many faults: one answer names them all, with the way to fix each.");
+        let output = self.run(&["apply", "-f", REFUSED]).await?;
+        ensure!(output.code == 1, "exit code {}, not 1", output.code);
+        let faults = output
+            .stderr
+            .lines()
+            .filter(|line| line.starts_with("* "))
+            .count();
+        ensure!(faults >= FAULTS, "{faults} faults, not at least {FAULTS}");
+        let beside = answer_beside(&absolute(REFUSED));
+        let expected =
+            fs::read_to_string(&beside).with_context(|| format!("reading {}", beside.display()))?;
+        ensure!(
+            relative(&output.stderr).trim() == expected.trim(),
+            "the answer is not the one in {}",
+            beside.display()
+        );
+
+        say("\n# Nothing of it was stored.");
+        let absent = self.run(&["get", "-f", REFUSED]).await?;
+        ensure!(
+            absent.code == 1 && absent.stderr.contains("NotFound"),
+            "the refused Machine is there"
+        );
+        Ok(())
+    }
+
+    /// Runs a command that has to succeed.
+    async fn told(&self, arguments: &[&str]) -> Result<Output> {
+        let output = self.run(arguments).await?;
+        ensure!(output.code == 0, "exit code {}", output.code);
+        Ok(output)
+    }
+
+    /// Shows a command and what it prints.
+    async fn run(&self, arguments: &[&str]) -> Result<Output> {
+        say(format!("\n$ kubectl {}", arguments.join(" ")));
+        let absolute: Vec<String> = arguments
+            .iter()
+            .map(|&argument| match argument {
+                EXAMPLES | REFUSED => absolute(argument).display().to_string(),
+                other => other.to_owned(),
+            })
+            .collect();
+        let arguments: Vec<&str> = absolute.iter().map(String::as_str).collect();
+        let output = self.kubectl.run(&arguments).await?;
+        for text in [&output.stdout, &output.stderr] {
+            if !text.is_empty() {
+                say(relative(text.trim_end()));
+            }
+        }
+        Ok(output)
+    }
+}

@@ -1,0 +1,67 @@
+//! Format, lints, and that the core stays pure.
+
+use std::{process::ExitCode, time::Duration};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use tokio::time::timeout;
+
+use super::{cargo, command, say, status, step, succeed};
+
+/// What `common` without features must not depend on.
+const IMPURE: [&str; 5] = ["kube", "k8s-openapi", "tokio", "hyper", "rustls"];
+
+const WASM: &str = "wasm32-unknown-unknown";
+
+/// The target is some 20 MB; where it does not come in this time it will not come.
+const DOWNLOAD: Duration = Duration::from_mins(2);
+
+pub(crate) async fn run() -> Result<ExitCode> {
+    step("format");
+    succeed(cargo().args(["fmt", "--all", "--check"])).await?;
+    step("lints");
+    let clippy = [
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--",
+        "-D",
+        "warnings",
+    ];
+    succeed(cargo().args(clippy)).await?;
+    step("the core builds without Kubernetes");
+    let core = ["check", "-p", "common", "--no-default-features"];
+    succeed(cargo().args(core)).await?;
+    pure().await?;
+    step("the core builds for WebAssembly");
+    match wasm_target().await {
+        Ok(()) => succeed(cargo().args(core).args(["--target", WASM])).await?,
+        Err(reason) => say(format!("skipped the build for {WASM}: {reason:#}")),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn pure() -> Result<()> {
+    let tree = cargo()
+        .args(["tree", "-p", "common", "--no-default-features"])
+        .args(["--edges", "normal", "--prefix", "none", "--format", "{lib}"])
+        .output()
+        .await?;
+    ensure!(tree.status.success(), "cargo tree: {}", tree.status);
+    let tree = String::from_utf8(tree.stdout)?;
+    for line in tree.lines() {
+        if IMPURE.iter().any(|name| name.replace('-', "_") == line) {
+            bail!("the core depends on {line}: it is to be pure");
+        }
+    }
+    Ok(())
+}
+
+async fn wasm_target() -> Result<()> {
+    let mut add = command("rustup");
+    add.args(["target", "add", WASM]);
+    let outcome = timeout(DOWNLOAD, status(&mut add))
+        .await
+        .with_context(|| format!("rustup did not have it within {DOWNLOAD:?}"))??;
+    ensure!(outcome.success(), "rustup target add: {outcome}");
+    Ok(())
+}

@@ -1,0 +1,60 @@
+//! What each verb does.
+
+mod cluster;
+pub(crate) mod crds;
+pub(crate) mod demo;
+pub(crate) mod lint;
+pub(crate) mod test;
+pub(crate) mod up;
+
+use std::{
+    ffi::OsStr,
+    fmt::Display,
+    io::{Write as _, stdout},
+    process::{ExitStatus, Stdio},
+};
+
+use anyhow::{Context as _, Result, bail};
+use lab::paths;
+use tokio::process::Command;
+
+/// Writes a line for whoever reads or pipes the output of a verb.
+fn say(line: impl Display) {
+    // A reader that went away is no reason to leave things half done.
+    let _ = writeln!(stdout(), "{line}");
+}
+
+/// Says what a step is about before it takes its time.
+fn step(what: &str) {
+    eprintln!("lab: {what}");
+}
+
+/// A command in the root of the repository, with this terminal; ended with the verb.
+fn command(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    command
+        .current_dir(paths::repository())
+        .stdin(Stdio::null())
+        .kill_on_drop(true);
+    command
+}
+
+/// The cargo that runs this program.
+fn cargo() -> Command {
+    command(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
+async fn status(command: &mut Command) -> Result<ExitStatus> {
+    command
+        .status()
+        .await
+        .with_context(|| format!("starting {:?}", command.as_std()))
+}
+
+async fn succeed(command: &mut Command) -> Result<()> {
+    let status = status(command).await?;
+    if !status.success() {
+        bail!("{:?}: {status}", command.as_std());
+    }
+    Ok(())
+}

@@ -1,0 +1,35 @@
+//! Every test, with everything it needs built first.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use lab::{built_here, tools::Tools};
+
+use super::{cargo, status, step, succeed};
+
+/// Each test that has a control plane of its own costs half a gigabyte, so
+/// threads are bounded by that and not only by the processors.
+const THREADS: usize = 4;
+
+pub(crate) async fn run(arguments: &[String]) -> Result<ExitCode> {
+    step("looking for etcd, kube-apiserver, kube-controller-manager and kubectl");
+    Tools::ensure().await?;
+    step("building the programs and the tests");
+    // In one go, so that both are built with the same features and only once.
+    succeed(cargo().args(["build", "--workspace", "--all-targets"])).await?;
+    step("running the tests");
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let outcome = status(
+        cargo()
+            .args(["test", "--workspace"])
+            .args(arguments)
+            .env("RUST_TEST_THREADS", threads.min(THREADS).to_string())
+            .envs([built_here()?]),
+    )
+    .await?;
+    Ok(if outcome.success() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
