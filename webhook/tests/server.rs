@@ -1,0 +1,392 @@
+//! The limits of the server and its end, over real TLS sockets on the loopback interface.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a failed test panics"
+)]
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::routing::{get, post};
+use certs::{Authority, Names, ServedLeaf};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use time::OffsetDateTime;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use webhook::body::{BODY_MAX, Budget, IN_FLIGHT_MAX};
+use webhook::server::{Closing, Limits, serve, tls};
+
+/// Short enough for a test, long enough for a busy machine.
+const SHORT: Duration = Duration::from_millis(300);
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn limits() -> Limits {
+    Limits {
+        closing: SHORT,
+        ..Limits::default()
+    }
+}
+
+/// What the routes of these tests share.
+#[derive(Clone)]
+struct Routes {
+    budget: Budget,
+    entered: Arc<Notify>,
+    release: Arc<Notify>,
+}
+
+struct Server {
+    address: SocketAddr,
+    connector: TlsConnector,
+    closing: Closing,
+    routes: Routes,
+    running: JoinHandle<()>,
+}
+
+async fn length(State(routes): State<Routes>, body: Body) -> (StatusCode, String) {
+    match routes.budget.read(body).await {
+        Ok(whole) => (StatusCode::OK, whole.bytes.len().to_string()),
+        Err(error) => (error.status(), error.to_string()),
+    }
+}
+
+async fn start(limits: Limits, budget: Budget) -> Server {
+    let now = OffsetDateTime::now_utc();
+    let ca = Authority::generate("CA", now).unwrap();
+    let served = ServedLeaf::default();
+    served.replace(
+        &ca.sign(&Names::new(["127.0.0.1".to_owned()]).unwrap(), now)
+            .unwrap(),
+    );
+
+    let mut roots = rustls::RootCertStore::empty();
+    roots
+        .add(CertificateDer::from_pem_slice(ca.certificate_pem().as_bytes()).unwrap())
+        .unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let client = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+
+    let routes = Routes {
+        budget,
+        entered: Arc::default(),
+        release: Arc::default(),
+    };
+    let router = Router::new()
+        .route("/length", post(length))
+        .route("/hello", get(async || "hello"))
+        .route(
+            "/wait",
+            get(async |State(routes): State<Routes>| {
+                routes.entered.notify_one();
+                routes.release.notified().await;
+                "waited"
+            }),
+        )
+        .with_state(routes.clone());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let closing = Closing::new();
+    let tls = tls(Arc::new(served)).unwrap();
+    let running = tokio::spawn(serve(listener, tls, router, limits, closing.clone()));
+    Server {
+        address,
+        connector: TlsConnector::from(Arc::new(client)),
+        closing,
+        routes,
+        running,
+    }
+}
+
+impl Server {
+    async fn connect(&self) -> io::Result<TlsStream<TcpStream>> {
+        let stream = TcpStream::connect(self.address).await?;
+        let name = ServerName::try_from("127.0.0.1").unwrap();
+        self.connector.connect(name, stream).await
+    }
+}
+
+const HELLO: &str = "GET /hello HTTP/1.1\r\nhost: x\r\n\r\n";
+
+/// Sends `request` and reads one answer with a declared length: status, head, body.
+async fn ask(
+    stream: &mut TlsStream<TcpStream>,
+    request: &[u8],
+) -> io::Result<(u16, String, String)> {
+    stream.write_all(request).await?;
+    stream.flush().await?;
+    answer(stream).await
+}
+
+async fn answer(stream: &mut TlsStream<TcpStream>) -> io::Result<(u16, String, String)> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await?);
+    }
+    let head = String::from_utf8(head).unwrap().to_lowercase();
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    let length = head
+        .lines()
+        .find_map(|line| line.strip_prefix("content-length: "))
+        .unwrap();
+    let mut body = vec![0; length.parse().unwrap()];
+    stream.read_exact(&mut body).await?;
+    Ok((status, head, String::from_utf8(body).unwrap()))
+}
+
+/// Whether the peer closes within the patience; anything it still says is skipped.
+async fn closed(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> bool {
+    let mut rest = Vec::new();
+    timeout(PATIENCE, stream.read_to_end(&mut rest))
+        .await
+        .is_ok()
+}
+
+fn post_head(length: usize) -> Vec<u8> {
+    format!("POST /length HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n").into_bytes()
+}
+
+#[tokio::test]
+async fn http_1_1_over_tls_1_3_with_keep_alive() {
+    let server = start(limits(), Budget::default()).await;
+    let mut stream = server.connect().await.unwrap();
+    let version = stream.get_ref().1.protocol_version();
+    assert_eq!(version, Some(rustls::ProtocolVersion::TLSv1_3));
+    for _ in 0..3 {
+        let (status, _, body) = ask(&mut stream, HELLO.as_bytes()).await.unwrap();
+        assert_eq!((status, body.as_str()), (200, "hello"));
+    }
+}
+
+#[tokio::test]
+async fn a_half_open_handshake_ends() {
+    let limits = Limits {
+        handshake: SHORT,
+        ..limits()
+    };
+    let server = start(limits, Budget::default()).await;
+    let mut silent = TcpStream::connect(server.address).await.unwrap();
+    assert!(closed(&mut silent).await);
+    let mut garbled = TcpStream::connect(server.address).await.unwrap();
+    garbled.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+    assert!(closed(&mut garbled).await);
+    assert!(server.connect().await.is_ok(), "others are still served");
+}
+
+#[tokio::test]
+async fn a_slow_head_ends_but_an_idle_connection_does_not() {
+    let limits = Limits {
+        head: SHORT,
+        ..limits()
+    };
+    let server = start(limits, Budget::default()).await;
+    let mut idle = server.connect().await.unwrap();
+    let mut used = server.connect().await.unwrap();
+    ask(&mut used, HELLO.as_bytes()).await.unwrap();
+
+    let mut slow = server.connect().await.unwrap();
+    slow.write_all(b"GET /hello HT").await.unwrap();
+    slow.flush().await.unwrap();
+    let began = Instant::now();
+    assert!(closed(&mut slow).await);
+    assert!(began.elapsed() >= SHORT, "not before its time");
+
+    // Also when the head that does not end is the second one.
+    used.write_all(b"G").await.unwrap();
+    used.flush().await.unwrap();
+    assert!(closed(&mut used).await);
+    assert_eq!(ask(&mut idle, HELLO.as_bytes()).await.unwrap().0, 200);
+}
+
+#[tokio::test]
+async fn an_idle_connection_ends_after_its_own_limit_counted_anew() {
+    let idle = Duration::from_millis(800);
+    let server = start(Limits { idle, ..limits() }, Budget::default()).await;
+    let mut stream = server.connect().await.unwrap();
+    tokio::time::sleep(idle / 2).await;
+    ask(&mut stream, HELLO.as_bytes()).await.unwrap();
+    let began = Instant::now();
+    assert!(closed(&mut stream).await);
+    assert!(
+        began.elapsed() >= idle - Duration::from_millis(50),
+        "{:?}",
+        began.elapsed()
+    );
+}
+
+#[tokio::test]
+async fn bodies_up_to_seven_mebibytes_pass_and_larger_ones_are_told_so() {
+    let server = start(limits(), Budget::default()).await;
+    let mut stream = server.connect().await.unwrap();
+    let mut request = post_head(BODY_MAX);
+    request.resize(request.len() + BODY_MAX, b' ');
+    let (status, _, body) = ask(&mut stream, &request).await.unwrap();
+    assert_eq!((status, body), (200, BODY_MAX.to_string()));
+
+    let mut request = post_head(BODY_MAX + 1);
+    request.resize(request.len() + BODY_MAX + 1, b' ');
+    let (status, _, body) = ask(&mut stream, &request).await.unwrap();
+    assert_eq!(
+        (status, body.as_str()),
+        (413, "the body is larger than 7 MiB")
+    );
+}
+
+#[tokio::test]
+async fn a_chunked_body_is_bounded_too() {
+    let server = start(limits(), Budget::default()).await;
+    let mut stream = server.connect().await.unwrap();
+    let mut request =
+        b"POST /length HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n".to_vec();
+    let size = 1024 * 1024;
+    for _ in 0..=BODY_MAX / size {
+        request.extend_from_slice(format!("{size:x}\r\n").as_bytes());
+        request.resize(request.len() + size, b' ');
+        request.extend_from_slice(b"\r\n");
+    }
+    request.extend_from_slice(b"0\r\n\r\n");
+    assert_eq!(ask(&mut stream, &request).await.unwrap().0, 413);
+}
+
+#[tokio::test]
+async fn a_slow_body_is_told_so() {
+    let server = start(limits(), Budget::new(IN_FLIGHT_MAX, SHORT)).await;
+    let mut stream = server.connect().await.unwrap();
+    let mut request = post_head(100);
+    request.push(b' ');
+    let (status, _, body) = ask(&mut stream, &request).await.unwrap();
+    assert_eq!(
+        (status, body.as_str()),
+        (408, "the body did not arrive in time")
+    );
+}
+
+#[tokio::test]
+async fn bytes_in_flight_are_bounded_and_what_is_only_declared_takes_nothing() {
+    let server = start(limits(), Budget::new(1_000, Duration::from_secs(5))).await;
+    let (mut one, mut two) = (
+        server.connect().await.unwrap(),
+        server.connect().await.unwrap(),
+    );
+    one.write_all(&post_head(1_000)).await.unwrap();
+    one.flush().await.unwrap();
+    let mut request = post_head(900);
+    request.resize(request.len() + 900, b' ');
+    assert_eq!(
+        ask(&mut two, &request).await.unwrap().0,
+        200,
+        "only declared"
+    );
+
+    let mut too_much = post_head(1_001);
+    too_much.resize(too_much.len() + 1_001, b' ');
+    let (status, _, body) = ask(&mut two, &too_much).await.unwrap();
+    assert_eq!(
+        (status, body.as_str()),
+        (429, "too many reviews at once, try again")
+    );
+    assert_eq!(
+        ask(&mut one, &[b' '; 1_000]).await.unwrap().0,
+        200,
+        "the share came back"
+    );
+}
+
+#[tokio::test]
+async fn connections_beyond_the_cap_are_closed_at_once_and_places_come_back() {
+    let server = start(
+        Limits {
+            connections: 2,
+            ..limits()
+        },
+        Budget::default(),
+    )
+    .await;
+    let (one, mut two) = (
+        server.connect().await.unwrap(),
+        server.connect().await.unwrap(),
+    );
+    assert!(server.connect().await.is_err());
+    assert_eq!(ask(&mut two, HELLO.as_bytes()).await.unwrap().0, 200);
+    drop(one);
+    let again = async { while server.connect().await.is_err() {} };
+    timeout(PATIENCE, again).await.expect("a place comes back");
+}
+
+#[tokio::test]
+async fn a_head_without_end_is_refused() {
+    let server = start(limits(), Budget::default()).await;
+    let mut stream = server.connect().await.unwrap();
+    let mut request = b"GET /hello HTTP/1.1\r\nhost: x\r\nx: ".to_vec();
+    request.resize(512 * 1024, b'x');
+    // The server may close while this is still being written.
+    let answered = ask(&mut stream, &request).await;
+    assert!(answered.is_err() || answered.unwrap().0 == 431);
+}
+
+#[tokio::test]
+async fn the_end_answers_what_is_under_way_and_closes_the_rest() {
+    let server = start(limits(), Budget::default()).await;
+    let (mut busy, mut idle, mut unused) = (
+        server.connect().await.unwrap(),
+        server.connect().await.unwrap(),
+        server.connect().await.unwrap(),
+    );
+    ask(&mut idle, HELLO.as_bytes()).await.unwrap();
+    busy.write_all(b"GET /wait HTTP/1.1\r\nhost: x\r\n\r\n")
+        .await
+        .unwrap();
+    busy.flush().await.unwrap();
+    server.routes.entered.notified().await;
+
+    server.closing.cancel();
+    // While it closes, clients are served and told to go.
+    let (status, head, _) = ask(&mut server.connect().await.unwrap(), HELLO.as_bytes())
+        .await
+        .unwrap();
+    assert_eq!(status, 200);
+    assert!(head.contains("connection: close"), "{head}");
+    assert!(closed(&mut idle).await && closed(&mut unused).await);
+    assert!(!server.running.is_finished(), "one answer is under way");
+    assert!(server.connect().await.is_err(), "nobody is let in");
+
+    server.routes.release.notify_one();
+    let (status, head, body) = answer(&mut busy).await.unwrap();
+    assert_eq!((status, body.as_str()), (200, "waited"));
+    assert!(head.contains("connection: close"), "{head}");
+    timeout(PATIENCE, server.running).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn the_end_does_not_wait_for_ever() {
+    let limits = Limits {
+        drain: SHORT,
+        ..limits()
+    };
+    let server = start(limits, Budget::default()).await;
+    let mut busy = server.connect().await.unwrap();
+    busy.write_all(b"GET /wait HTTP/1.1\r\nhost: x\r\n\r\n")
+        .await
+        .unwrap();
+    busy.flush().await.unwrap();
+    server.routes.entered.notified().await;
+    server.closing.cancel();
+    timeout(PATIENCE, server.running).await.unwrap().unwrap();
+    assert!(closed(&mut busy).await);
+}
