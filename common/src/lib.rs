@@ -3,6 +3,7 @@
 //! ```text
 //! api        the kinds, as stored
 //! quantity   exact amounts of bytes        mac   MAC addresses        names   every name
+//! render     what a normalized Machine becomes on a backend
 //! ```
 //!
 //! Nothing here does IO, knows the time or is random; only `runtime`, behind a feature of that name,
@@ -13,5 +14,6 @@ pub mod api;
 pub mod mac;
 pub mod names;
 pub mod quantity;
+pub mod render;
 #[cfg(feature = "runtime")]
 pub mod runtime;
