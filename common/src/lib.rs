@@ -6,6 +6,7 @@
 //! catalog    what rules may ask            rules a file per family    code    their codes
 //! normalize  intent + pins → block         violation  what is wrong, where, and the fix
 //! admission  a review: intent, old object, catalog → verdict
+//! render     what a normalized Machine becomes on a backend
 //! ```
 //!
 //! Nothing here does IO, knows the time or is random; only `runtime`, behind a feature of that name,
@@ -20,6 +21,7 @@ pub mod mac;
 pub mod names;
 pub mod normalize;
 pub mod quantity;
+pub mod render;
 mod rules;
 #[cfg(feature = "runtime")]
 pub mod runtime;

@@ -31,6 +31,9 @@ pub const ANNOTATION_RECLAIM_POLICY: &str = "machine.vitistack.io/reclaim-policy
 /// Annotation of a retained claim: uid of the Machine it was made for.
 pub const ANNOTATION_RETAINED_FROM: &str = "machine.vitistack.io/retained-from";
 
+/// Annotation of what the controller makes: digest of what it was rendered from.
+pub const ANNOTATION_RENDERED: &str = "machine.vitistack.io/rendered";
+
 /// Finalizer of a Machine.
 pub const FINALIZER: &str = "machine.vitistack.io/cleanup";
 /// Field manager of the controller.

@@ -1,0 +1,236 @@
+//! What cloud-init is given, and where it is kept.
+//!
+//! ```text
+//! inline, ≤ 2048 bytes ────────────────▶ in the VirtualMachine, as the user wrote it
+//! inline, longer ──────────────────────▶ our Secret
+//! Secret, KubeVirt's own key ──────────▶ referred to
+//! Secret, another key ─────────────────▶ copied into our Secret
+//! any metaData ────────────────────────▶ all of it in our Secret, as files of a `cidata` volume
+//! ```
+//! KubeVirt's NoCloud volume has no meta-data of its own, so with meta-data the volume is ours.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::identity::{Identity, digest};
+use super::types::{LocalReference, NoCloud, Secret, SecretVolume, Volume};
+use crate::api::machine::{CloudInit, SecretKeyRef};
+use crate::names;
+
+/// KubeVirt refuses longer inline data, of each part.
+const INLINE_MAX: usize = 2048;
+/// Label by which cloud-init finds its volume.
+const VOLUME_LABEL: &str = "cidata";
+
+/// A key of a Secret.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct SecretKey {
+    /// Name of the Secret.
+    pub name: String,
+    /// Key in it.
+    pub key: String,
+}
+
+/// Where a part of the data comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub enum Source {
+    /// The Machine.
+    Inline(String),
+    /// A Secret of the user.
+    Secret(SecretKey),
+}
+
+/// The two parts, with KubeVirt's and NoCloud's names for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    User,
+    Network,
+}
+
+impl Part {
+    /// The key KubeVirt reads from a Secret.
+    const fn key(self) -> &'static str {
+        match self {
+            Self::User => "userdata",
+            Self::Network => "networkdata",
+        }
+    }
+
+    /// The file NoCloud reads from a volume.
+    const fn file(self) -> &'static str {
+        match self {
+            Self::User => "user-data",
+            Self::Network => "network-config",
+        }
+    }
+}
+
+/// What cloud-init is given, from which source.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CloudInitPlan {
+    user: Option<Source>,
+    network: Option<Source>,
+    meta: Option<BTreeMap<String, String>>,
+}
+
+impl From<&CloudInit> for CloudInitPlan {
+    /// Inline data wins over a Secret; an empty text is as absent.
+    fn from(wish: &CloudInit) -> Self {
+        Self {
+            user: source(
+                wish.user_data.as_deref(),
+                wish.secret_ref.as_ref(),
+                Part::User,
+            ),
+            network: source(
+                wish.network_data.as_deref(),
+                wish.network_data_secret_ref.as_ref(),
+                Part::Network,
+            ),
+            meta: wish.meta_data.clone().filter(|meta| !meta.is_empty()),
+        }
+    }
+}
+
+fn source(inline: Option<&str>, secret: Option<&SecretKeyRef>, part: Part) -> Option<Source> {
+    if let Some(text) = inline.filter(|text| !text.is_empty()) {
+        return Some(Source::Inline(text.to_owned()));
+    }
+    let secret = secret?;
+    Some(Source::Secret(SecretKey {
+        name: secret.name.clone()?,
+        key: secret.key.clone().unwrap_or_else(|| part.key().to_owned()),
+    }))
+}
+
+impl CloudInitPlan {
+    fn parts(&self) -> impl Iterator<Item = (Part, &Source)> {
+        [(Part::User, &self.user), (Part::Network, &self.network)]
+            .into_iter()
+            .filter_map(|(part, source)| Some((part, source.as_ref()?)))
+    }
+
+    /// Whether a part can stay where the user put it.
+    fn stays(&self, part: Part, source: &Source) -> bool {
+        self.meta.is_none()
+            && match source {
+                Source::Inline(text) => text.len() <= INLINE_MAX,
+                Source::Secret(secret) => secret.key == part.key(),
+            }
+    }
+
+    fn moved(&self) -> impl Iterator<Item = (Part, &Source)> {
+        self.parts()
+            .filter(|(part, source)| !self.stays(*part, source))
+    }
+
+    /// Every Secret of the user that must be there before the guest can start.
+    pub fn references(&self) -> impl Iterator<Item = &SecretKey> {
+        self.parts().filter_map(|(_, source)| match source {
+            Source::Secret(secret) => Some(secret),
+            Source::Inline(_) => None,
+        })
+    }
+
+    /// Whether a Secret of ours is needed.
+    pub fn needs_secret(&self) -> bool {
+        self.meta.is_some() || self.moved().next().is_some()
+    }
+
+    /// Digest of the wish, not of the contents of Secrets: our Secret is current when it carries
+    /// this, and no Secret of the user has to be read to know.
+    pub fn digest(&self) -> String {
+        digest(self)
+    }
+
+    /// Our Secret, when one is needed, with the contents of the user's Secrets as `read`. `None`
+    /// also when one of these is not there.
+    pub fn secret(
+        &self,
+        machine: &Identity<'_>,
+        read: impl Fn(&SecretKey) -> Option<Vec<u8>>,
+    ) -> Option<Secret> {
+        if !self.needs_secret() {
+            return None;
+        }
+        let mut data = BTreeMap::new();
+        for (part, source) in self.moved() {
+            let name = if self.meta.is_some() {
+                part.file()
+            } else {
+                part.key()
+            };
+            let content = match source {
+                Source::Inline(text) => text.clone().into_bytes(),
+                Source::Secret(secret) => read(secret)?,
+            };
+            data.insert(name.to_owned(), content);
+        }
+        if let Some(meta) = &self.meta {
+            // NoCloud needs both files, even when one has nothing to say.
+            data.entry(Part::User.file().to_owned()).or_default();
+            data.insert("meta-data".to_owned(), meta_data(machine, meta));
+        }
+        let mut metadata = machine.metadata(names::cloud_init_secret(machine.name));
+        metadata.owner_references = vec![machine.owner()];
+        metadata
+            .annotations
+            .insert(names::ANNOTATION_RENDERED.to_owned(), self.digest());
+        Some(Secret { metadata, data })
+    }
+
+    /// The volume of the VirtualMachine.
+    pub(super) fn volume(&self, machine: &Identity<'_>) -> Option<Volume> {
+        let volume = Volume {
+            name: names::CLOUD_INIT_DISK.to_owned(),
+            ..Volume::default()
+        };
+        let ours = names::cloud_init_secret(machine.name);
+        if self.meta.is_some() {
+            return Some(Volume {
+                secret: Some(SecretVolume {
+                    secret_name: ours,
+                    volume_label: VOLUME_LABEL.to_owned(),
+                }),
+                ..volume
+            });
+        }
+        let mut no_cloud = NoCloud::default();
+        for (part, source) in self.parts() {
+            let (inline, reference) = match part {
+                Part::User => (&mut no_cloud.user_data, &mut no_cloud.secret_ref),
+                Part::Network => (
+                    &mut no_cloud.network_data,
+                    &mut no_cloud.network_data_secret_ref,
+                ),
+            };
+            match source {
+                _ if !self.stays(part, source) => {
+                    *reference = Some(LocalReference { name: ours.clone() });
+                }
+                Source::Inline(text) => *inline = Some(text.clone()),
+                Source::Secret(secret) => {
+                    *reference = Some(LocalReference {
+                        name: secret.name.clone(),
+                    });
+                }
+            }
+        }
+        (no_cloud != NoCloud::default()).then_some(Volume {
+            cloud_init_no_cloud: Some(no_cloud),
+            ..volume
+        })
+    }
+}
+
+/// cloud-init's meta-data: the user's, with an identity and a name for the instance where the user
+/// gives none. JSON, which is YAML that needs no quoting rules.
+fn meta_data(machine: &Identity<'_>, meta: &BTreeMap<String, String>) -> Vec<u8> {
+    let mut meta = meta.clone();
+    meta.entry("instance-id".into())
+        .or_insert_with(|| machine.firmware_uuid().to_string());
+    meta.entry("local-hostname".into())
+        .or_insert_with(|| machine.name.to_owned());
+    serde_json::to_vec(&meta).unwrap_or_default()
+}

@@ -1,0 +1,274 @@
+//! Blocks and cloud-init wishes to render.
+
+use std::collections::BTreeMap;
+
+use crate::api::choice::{
+    AccessMode, Backend, DiskBus, FirmwareType, MachineType, NicModel, PowerState, ReclaimPolicy,
+    VolumeMode,
+};
+use crate::api::machine::{CloudInit, Image, SecretKeyRef};
+use crate::api::normalized::{
+    Firmware, Normalized, NormalizedCdrom, NormalizedCpu, NormalizedDisk, NormalizedFeatures,
+    NormalizedMemory, NormalizedNetwork,
+};
+use crate::render::kubevirt::Identity;
+
+/// The Machine everything is rendered for; its name is as long as a name may be.
+pub(super) const LONGEST: Identity<'_> = Identity {
+    cluster: "0b0e2c3a-5f6f-4b0c-9a3e-0e6f8f0f7a11",
+    namespace: "prod",
+    name: "machine-with-a-name-that-is-exactly-sixty-three-characters-long",
+    uid: "7f0c2f9e-3f1a-4b7b-8d3e-6f1d2c3b4a59",
+};
+
+/// A Machine with a name as people give.
+pub(super) const WEB: Identity<'_> = Identity {
+    name: "web",
+    ..LONGEST
+};
+
+pub(super) fn block() -> Normalized {
+    Normalized {
+        version: 1,
+        intent_hash: "sha256:0".into(),
+        template: None,
+        backend: Backend::Kubevirt,
+        power_state: PowerState::Running,
+        guest_shutdown_stops: false,
+        cpu: cpu(1, 1, 1),
+        memory: memory("2Gi", "2Gi"),
+        machine_type: MachineType::Q35,
+        firmware: Firmware {
+            kind: FirmwareType::Bios,
+            secure_boot: None,
+        },
+        features: NormalizedFeatures {
+            acpi: true,
+            apic: true,
+            hyperv: false,
+        },
+        disks: vec![disk("root", "20Gi")],
+        cdroms: vec![],
+        networks: vec![nic("default", NicModel::Virtio)],
+        node_selector: BTreeMap::new(),
+    }
+}
+
+pub(super) fn cpu(sockets: u32, cores: u32, threads: u32) -> NormalizedCpu {
+    NormalizedCpu {
+        sockets,
+        cores,
+        threads,
+        max_sockets: sockets,
+    }
+}
+
+pub(super) fn memory(size: &str, max_size: &str) -> NormalizedMemory {
+    NormalizedMemory {
+        size: size.parse().unwrap(),
+        max_size: max_size.parse().unwrap(),
+    }
+}
+
+pub(super) fn disk(name: &str, size: &str) -> NormalizedDisk {
+    NormalizedDisk {
+        name: name.into(),
+        size: size.parse().unwrap(),
+        storage_class: "standard".into(),
+        access_mode: AccessMode::ReadWriteOnce,
+        volume_mode: VolumeMode::Filesystem,
+        bus: DiskBus::Virtio,
+        boot_order: None,
+        reclaim_policy: ReclaimPolicy::Delete,
+        image: None,
+        selector: None,
+        volume_name: None,
+    }
+}
+
+pub(super) fn nic(name: &str, model: NicModel) -> NormalizedNetwork {
+    NormalizedNetwork {
+        name: name.into(),
+        network_name: None,
+        model,
+        mac_address: None,
+        boot_order: None,
+    }
+}
+
+fn on(network: &str, nic: NormalizedNetwork) -> NormalizedNetwork {
+    NormalizedNetwork {
+        network_name: Some(network.into()),
+        ..nic
+    }
+}
+
+/// Sizes: the built-in templates, and one of everything that can be plugged in live or not.
+pub(super) fn sizes() -> Vec<(NormalizedCpu, NormalizedMemory)> {
+    let growing = NormalizedCpu {
+        max_sockets: 8,
+        ..cpu(2, 2, 2)
+    };
+    vec![
+        (cpu(1, 1, 1), memory("2Gi", "2Gi")),
+        (cpu(1, 2, 1), memory("4Gi", "4Gi")),
+        (cpu(1, 4, 1), memory("8Gi", "8Gi")),
+        (growing, memory("1Gi", "16Gi")),
+        (growing, memory("512Mi", "1Gi")),
+        (cpu(1, 1, 1), memory("1500M", "3G")),
+    ]
+}
+
+/// Disks and CD-ROM drives.
+pub(super) fn storage() -> Vec<(Vec<NormalizedDisk>, Vec<NormalizedCdrom>)> {
+    let image = Image {
+        url: Some("https://images.example.com/installer.iso".into()),
+        ..Image::default()
+    };
+    let boot = NormalizedDisk {
+        boot_order: Some(1),
+        ..disk("root", "20Gi")
+    };
+    let every = vec![
+        boot.clone(),
+        NormalizedDisk {
+            bus: DiskBus::Sata,
+            volume_mode: VolumeMode::Block,
+            access_mode: AccessMode::ReadWriteMany,
+            reclaim_policy: ReclaimPolicy::Retain,
+            ..disk("data", "1Ti")
+        },
+        NormalizedDisk {
+            bus: DiskBus::Scsi,
+            access_mode: AccessMode::ReadOnlyMany,
+            storage_class: String::new(),
+            volume_name: Some("pv-library".into()),
+            ..disk("library", "500M")
+        },
+        NormalizedDisk {
+            storage_class: String::new(),
+            selector: Some([("tier".to_owned(), "cold".to_owned())].into()),
+            ..disk("archive", "10Ti")
+        },
+        NormalizedDisk {
+            image: Some(image.clone()),
+            ..disk("d", "1Mi")
+        },
+    ];
+    let cdrom = |name: &str, image: Option<Image>, boot_order| NormalizedCdrom {
+        name: name.into(),
+        boot_order,
+        size: image.is_some().then(|| "5Gi".parse().unwrap()),
+        storage_class: image.is_some().then(|| "standard".into()),
+        image,
+    };
+    let drives = vec![
+        cdrom("installer", Some(image), Some(2)),
+        cdrom("empty", None, None),
+    ];
+    let sata_root = NormalizedDisk {
+        bus: DiskBus::Sata,
+        ..boot.clone()
+    };
+    vec![
+        (vec![], vec![]),
+        (vec![boot], vec![]),
+        (vec![sata_root], drives.clone()),
+        (every, drives),
+    ]
+}
+
+/// Network cards.
+pub(super) fn networks() -> Vec<Vec<NormalizedNetwork>> {
+    use NicModel::{E1000, E1000e, Rtl8139, Virtio};
+    let mut all: Vec<_> = [Virtio, E1000, E1000e, Rtl8139]
+        .into_iter()
+        .map(|model| vec![nic("default", model)])
+        .collect();
+    all.push(vec![]);
+    all.push(vec![
+        NormalizedNetwork {
+            boot_order: Some(9),
+            ..on("prod-network", nic("eth0", Virtio))
+        },
+        NormalizedNetwork {
+            mac_address: Some("52-54-00-AB-CD-EF".parse().unwrap()),
+            ..on("storage-network", nic("eth_1", E1000))
+        },
+        nic("pod", Rtl8139),
+    ]);
+    all
+}
+
+/// Firmware.
+pub(super) fn firmware() -> Vec<Firmware> {
+    let efi = |secure_boot| Firmware {
+        kind: FirmwareType::Efi,
+        secure_boot,
+    };
+    let bios = Firmware {
+        kind: FirmwareType::Bios,
+        secure_boot: None,
+    };
+    vec![bios, efi(None), efi(Some(false)), efi(Some(true))]
+}
+
+/// Features.
+pub(super) fn features() -> Vec<NormalizedFeatures> {
+    [
+        (true, true, false),
+        (true, true, true),
+        (false, false, false),
+    ]
+    .map(|(acpi, apic, hyperv)| NormalizedFeatures { acpi, apic, hyperv })
+    .into()
+}
+
+/// cloud-init wishes.
+pub(super) fn cloud_inits() -> Vec<CloudInit> {
+    let text = |length: usize| Some(format!("#cloud-config\n{}", "#".repeat(length - 14)));
+    let secret = |name: &str, key: Option<&str>| {
+        Some(SecretKeyRef {
+            name: Some(name.into()),
+            key: key.map(Into::into),
+        })
+    };
+    vec![
+        CloudInit::default(),
+        CloudInit {
+            user_data: text(2048),
+            ..CloudInit::default()
+        },
+        CloudInit {
+            user_data: text(2049),
+            network_data: text(2048),
+            ..CloudInit::default()
+        },
+        CloudInit {
+            user_data: text(100),
+            network_data: text(2049),
+            secret_ref: secret("ignored", None),
+            ..CloudInit::default()
+        },
+        CloudInit {
+            secret_ref: secret("user", None),
+            network_data_secret_ref: secret("net", Some("networkdata")),
+            ..CloudInit::default()
+        },
+        CloudInit {
+            secret_ref: secret("user", Some("init.yaml")),
+            network_data_secret_ref: secret("net", None),
+            ..CloudInit::default()
+        },
+        CloudInit {
+            network_data: text(64),
+            ..CloudInit::default()
+        },
+        CloudInit {
+            user_data: text(64),
+            network_data_secret_ref: secret("net", None),
+            meta_data: Some([("instance-id".to_owned(), "i-1".to_owned())].into()),
+            ..CloudInit::default()
+        },
+    ]
+}

@@ -1,0 +1,378 @@
+//! Size × storage × networks × firmware × features × cloud-init: every VirtualMachine, claim and
+//! Secret satisfies the rules of KubeVirt's own webhooks, and its CRD's schema.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use super::super::types::{Claim, VirtualMachine};
+use super::super::{CloudInitPlan, Guest, SecretKey, claim, virtual_machine};
+use super::fixtures::{self, LONGEST};
+use super::schema;
+use crate::api::choice::{FirmwareType, NicModel};
+use crate::api::machine::CloudInit;
+use crate::api::normalized::Normalized;
+use crate::mac::Mac;
+use crate::quantity::Bytes;
+
+fn for_each(mut check: impl FnMut(&Normalized, &CloudInit)) {
+    let clouds = fixtures::cloud_inits();
+    let mut block = fixtures::block();
+    for (cpu, memory) in fixtures::sizes() {
+        (block.cpu, block.memory) = (cpu, memory);
+        for (disks, cdroms) in fixtures::storage() {
+            (block.disks, block.cdroms) = (disks, cdroms);
+            for networks in fixtures::networks() {
+                block.networks = networks;
+                for firmware in fixtures::firmware() {
+                    block.firmware = firmware;
+                    for features in fixtures::features() {
+                        block.features = features;
+                        for cloud in &clouds {
+                            check(&block, cloud);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn render(block: &Normalized, cloud: &CloudInit) -> VirtualMachine {
+    virtual_machine(&Guest {
+        machine: LONGEST,
+        block,
+        cloud_init: &CloudInitPlan::from(cloud),
+        attachments: &[("prod-network".to_owned(), "existing".to_owned())].into(),
+    })
+}
+
+#[test]
+fn every_render_is_what_kubevirt_accepts() {
+    let mut renders = 0;
+    for_each(|block, cloud| {
+        let vm = render(block, cloud);
+        metadata(&vm);
+        hardware(&vm, block);
+        disks(&vm, block);
+        interfaces(&vm, block);
+        cloud_init(&vm, cloud);
+        for disk in &block.disks {
+            claim_rules(&claim(&LONGEST, disk));
+        }
+        renders += 1;
+    });
+    assert!(renders > 10_000, "the matrix shrank to {renders}");
+}
+
+#[test]
+fn every_render_validates_against_kubevirts_schema() {
+    let Some(validator) = schema::virtual_machine() else {
+        return;
+    };
+    // The schema does not look at combinations: a render that differs from a seen one in nothing
+    // but a value of a text is not worth its time.
+    let mut shapes = BTreeSet::new();
+    for_each(|block, cloud| {
+        let vm = serde_json::to_value(render(block, cloud)).unwrap();
+        if shapes.insert(shape(&vm)) {
+            let faults: Vec<_> = validator.iter_errors(&vm).map(|e| e.to_string()).collect();
+            assert_eq!(faults, Vec::<String>::new(), "{vm:#}");
+        }
+    });
+    assert!(shapes.len() > 1000, "only {} shapes", shapes.len());
+}
+
+/// The object with every text cut to its type.
+fn shape(value: &Value) -> String {
+    match value {
+        Value::Object(map) => {
+            let fields: Vec<_> = map
+                .iter()
+                .map(|(key, value)| format!("{key}:{{{}}}", shape(value)))
+                .collect();
+            fields.concat()
+        }
+        Value::Array(items) => items.iter().map(|item| shape(item) + ",").collect(),
+        Value::String(_) => "s".into(),
+        other => other.to_string(),
+    }
+}
+
+fn metadata(vm: &VirtualMachine) {
+    assert_eq!(vm.metadata.name, LONGEST.name);
+    assert_eq!(vm.metadata.owner_references[0].uid, LONGEST.uid);
+    let labels = [&vm.metadata.labels, &vm.spec.template.metadata.labels];
+    for value in labels.iter().flat_map(|labels| labels.values()) {
+        assert!(value.len() <= 63, "label value {value}");
+    }
+    assert_eq!(labels[1]["vitistack.io/machine"], LONGEST.name);
+    assert!(["Always", "RerunOnFailure", "Halted"].contains(&vm.spec.run_strategy.as_str()));
+}
+
+fn hardware(vm: &VirtualMachine, block: &Normalized) {
+    let domain = &vm.spec.template.spec.domain;
+    assert_eq!(domain.machine.r#type, "q35");
+    assert_eq!(vm.spec.template.spec.architecture, "amd64");
+    for uuid in [&domain.firmware.uuid, &domain.firmware.serial] {
+        assert_eq!(uuid.len(), 36, "{uuid}");
+    }
+    assert_ne!(domain.firmware.uuid, domain.firmware.serial);
+
+    let loader = &domain.firmware.bootloader;
+    assert_eq!(
+        loader.bios.is_some(),
+        block.firmware.kind == FirmwareType::Bios
+    );
+    let secure = loader.efi.as_ref().map(|efi| efi.secure_boot.unwrap());
+    assert_eq!(secure.is_some(), block.firmware.kind == FirmwareType::Efi);
+    assert_eq!(
+        domain
+            .features
+            .smm
+            .as_ref()
+            .is_some_and(|smm| smm.enabled == Some(true)),
+        secure == Some(true),
+    );
+
+    let json = serde_json::to_value(&domain.features.hyperv).unwrap();
+    assert_eq!(json.is_object(), block.features.hyperv);
+    if block.features.hyperv {
+        for feature in [
+            "relaxed",
+            "vapic",
+            "spinlocks",
+            "vpindex",
+            "runtime",
+            "synic",
+            "synictimer",
+            "reset",
+            "frequencies",
+            "reenlightenment",
+            "tlbflush",
+            "ipi",
+        ] {
+            assert_eq!(json[feature]["enabled"], true, "{feature}");
+        }
+        let clock = domain.clock.as_ref().unwrap();
+        assert!(clock.utc.is_some());
+        assert_eq!(clock.timer.hyperv.as_ref().unwrap().present, Some(true));
+    }
+
+    let guest: Bytes = domain.memory.guest.parse().unwrap();
+    assert_eq!(guest, block.memory.size, "memory is exact");
+    if let Some(max) = &domain.memory.max_guest {
+        let max: Bytes = max.parse().unwrap();
+        assert!(max > guest && guest >= Bytes::mib(1024));
+        assert!(max.is_multiple_of(Bytes::mib(2)) && guest.is_multiple_of(Bytes::mib(2)));
+    }
+    if let Some(max) = domain.cpu.max_sockets {
+        assert!(max > domain.cpu.sockets);
+    }
+    assert!(domain.devices.rng.is_some());
+    let virtio = block
+        .networks
+        .iter()
+        .any(|nic| nic.model == NicModel::Virtio);
+    assert_eq!(
+        domain.devices.network_interface_multiqueue == Some(true),
+        virtio && block.cpu.vcpus() > 1
+    );
+}
+
+fn disks(vm: &VirtualMachine, block: &Normalized) {
+    let spec = &vm.spec.template.spec;
+    let disks = &spec.domain.devices.disks;
+    let names: BTreeSet<_> = disks.iter().map(|disk| &disk.name).collect();
+    let volumes: BTreeSet<_> = spec.volumes.iter().map(|volume| &volume.name).collect();
+    assert_eq!(names, volumes, "every disk has a volume and vice versa");
+    assert_eq!(
+        (names.len(), volumes.len()),
+        (disks.len(), spec.volumes.len()),
+        "unique"
+    );
+    for disk in disks {
+        assert!(disk.name.len() <= 63);
+        match (&disk.disk, &disk.cdrom) {
+            (Some(disk), None) => {
+                assert!(["virtio", "sata", "scsi"].contains(&disk.bus.as_str()));
+            }
+            (None, Some(cdrom)) => assert_eq!(cdrom.bus, "sata"),
+            both => panic!("one device per disk, not {both:?}"),
+        }
+    }
+    for volume in &spec.volumes {
+        let sources = [
+            volume.persistent_volume_claim.is_some(),
+            volume.cloud_init_no_cloud.is_some(),
+            volume.secret.is_some(),
+        ];
+        assert_eq!(
+            sources.iter().filter(|source| **source).count(),
+            1,
+            "{volume:?}"
+        );
+    }
+    let claims = spec
+        .volumes
+        .iter()
+        .filter_map(|v| v.persistent_volume_claim.as_ref());
+    let expected = block.disks.len() + block.cdroms.iter().filter(|c| c.image.is_some()).count();
+    assert_eq!(claims.count(), expected);
+
+    let orders: Vec<_> = disks
+        .iter()
+        .map(|disk| disk.boot_order)
+        .chain(
+            spec.domain
+                .devices
+                .interfaces
+                .iter()
+                .map(|nic| nic.boot_order),
+        )
+        .flatten()
+        .collect();
+    assert!(orders.iter().all(|order| *order >= 1));
+    assert_eq!(orders.iter().collect::<BTreeSet<_>>().len(), orders.len());
+}
+
+fn interfaces(vm: &VirtualMachine, block: &Normalized) {
+    let spec = &vm.spec.template.spec;
+    let devices = &spec.domain.devices;
+    let nics: Vec<_> = devices.interfaces.iter().map(|nic| &nic.name).collect();
+    let networks: Vec<_> = spec.networks.iter().map(|network| &network.name).collect();
+    assert_eq!(
+        nics, networks,
+        "every interface has a network and vice versa"
+    );
+    assert_eq!(nics.len(), block.networks.len());
+    assert_eq!(
+        devices.autoattach_pod_interface,
+        nics.is_empty().then_some(false)
+    );
+    for (nic, network) in devices.interfaces.iter().zip(&spec.networks) {
+        assert_ne!(
+            nic.masquerade.is_some(),
+            nic.bridge.is_some(),
+            "one binding"
+        );
+        assert_ne!(
+            network.pod.is_some(),
+            network.multus.is_some(),
+            "one network"
+        );
+        assert_eq!(nic.masquerade.is_some(), network.pod.is_some());
+        let mac: Mac = nic.mac_address.parse().unwrap();
+        assert!(!mac.is_multicast() && !mac.is_zero());
+        if let Some(multus) = &network.multus {
+            let known = ["prod/existing", "prod/storage-network"];
+            assert!(known.contains(&multus.network_name.as_str()), "{multus:?}");
+        }
+    }
+    assert!(
+        spec.networks
+            .iter()
+            .filter(|network| network.pod.is_some())
+            .count()
+            <= 1
+    );
+}
+
+fn cloud_init(vm: &VirtualMachine, cloud: &CloudInit) {
+    let plan = CloudInitPlan::from(cloud);
+    let volume = vm
+        .spec
+        .template
+        .spec
+        .volumes
+        .iter()
+        .find(|volume| volume.name == "cloudinitdisk");
+    assert_eq!(volume.is_some(), *cloud != CloudInit::default());
+    let secret = plan.secret(&LONGEST, |key: &SecretKey| {
+        Some(key.key.clone().into_bytes())
+    });
+    assert_eq!(secret.is_some(), plan.needs_secret());
+    let Some(volume) = volume else { return };
+    let keys: Vec<_> = secret
+        .iter()
+        .flat_map(|secret| secret.data.keys())
+        .collect();
+    let ours = "machine-with-a-name-that-is-exactly-sixty-three-characters-long-cloudinit";
+    if let Some(no_cloud) = &volume.cloud_init_no_cloud {
+        let parts = [
+            (&no_cloud.user_data, &no_cloud.secret_ref, "userdata"),
+            (
+                &no_cloud.network_data,
+                &no_cloud.network_data_secret_ref,
+                "networkdata",
+            ),
+        ];
+        for (inline, reference, key) in parts {
+            assert!(inline.is_none() || reference.is_none(), "one source");
+            assert!(inline.as_ref().is_none_or(|text| text.len() <= 2048));
+            let from_ours = reference.as_ref().is_some_and(|secret| secret.name == ours);
+            assert_eq!(from_ours, keys.iter().any(|k| *k == key), "{key}");
+        }
+    } else {
+        let volume = volume.secret.as_ref().unwrap();
+        assert_eq!(
+            (volume.secret_name.as_str(), volume.volume_label.as_str()),
+            (ours, "cidata")
+        );
+        assert_eq!(keys, ["meta-data", "network-config", "user-data"]);
+    }
+}
+
+fn claim_rules(claim: &Claim) {
+    assert!(claim.metadata.name.len() <= 253);
+    assert!(
+        claim.metadata.owner_references.is_empty(),
+        "deletion has an order"
+    );
+    assert!(
+        claim.spec.storage_class_name.is_some(),
+        "never the default class of the moment"
+    );
+    assert!(
+        claim
+            .metadata
+            .labels
+            .values()
+            .all(|value| value.len() <= 63)
+    );
+    let annotations: &BTreeMap<_, _> = &claim.metadata.annotations;
+    assert_eq!(annotations["machine.vitistack.io/machine-uid"], LONGEST.uid);
+    assert!(
+        ["Delete", "Retain"].contains(&annotations["machine.vitistack.io/reclaim-policy"].as_str())
+    );
+    let size: Bytes = claim.spec.resources.requests.storage.parse().unwrap();
+    assert!(size >= Bytes::mib(1));
+}
+
+#[test]
+fn macs_are_stable_and_differ_by_each_part_of_their_identity() {
+    let derive = super::super::derive_mac;
+    let mac = derive("c", "ns", "m", "eth0");
+    assert_eq!(mac, derive("c", "ns", "m", "eth0"));
+    assert_eq!(mac.bytes()[0] & 3, 2, "locally administered, unicast");
+    let others = [
+        derive("d", "ns", "m", "eth0"),
+        derive("c", "n", "sm", "eth0"),
+        derive("c", "ns", "me", "th0"),
+        derive("c", "ns", "m", "eth1"),
+    ];
+    assert!(others.iter().all(|other| *other != mac));
+    assert_eq!(others.iter().collect::<BTreeSet<_>>().len(), others.len());
+}
+
+#[test]
+fn a_secret_of_the_user_that_is_missing_leaves_no_half_secret() {
+    let cloud = &fixtures::cloud_inits()[5];
+    let plan = CloudInitPlan::from(cloud);
+    assert!(plan.secret(&LONGEST, |_| None).is_none());
+    let names: Vec<_> = plan
+        .references()
+        .map(|secret| secret.name.as_str())
+        .collect();
+    assert_eq!(names, ["user", "net"]);
+}

@@ -1,0 +1,78 @@
+//! KubeVirt's own CRD as a JSON schema that knows no unknown field.
+
+use std::path::Path;
+
+use jsonschema::Validator;
+use serde_json::{Map, Value, json};
+
+/// The schema of `VirtualMachine` v1, or `None` with a printed reason when KubeVirt's CRDs are not
+/// beside the repository.
+pub(super) fn virtual_machine() -> Option<Validator> {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../shared/kubevirt-crds/virtualmachines.kubevirt.io.yaml");
+    let Ok(text) = std::fs::read_to_string(&file) else {
+        println!("skipped: KubeVirt's CRDs are not at {}", file.display());
+        return None;
+    };
+    let crd: Value = serde_saphyr::from_str(&text).unwrap();
+    let versions = crd["spec"]["versions"].as_array().unwrap();
+    let served = versions
+        .iter()
+        .find(|version| version["name"] == "v1")
+        .unwrap();
+    let mut schema = served["schema"]["openAPIV3Schema"].clone();
+    // Kubernetes knows what metadata holds; a CRD only says that it is an object.
+    schema["properties"]["metadata"] = json!({});
+    close(&mut schema);
+    Some(jsonschema::validator_for(&schema).unwrap())
+}
+
+/// Makes of Kubernetes' dialect what a validator knows: objects are closed unless they say
+/// otherwise, and an integer or a string is either.
+fn close(schema: &mut Value) {
+    let Value::Object(schema) = schema else {
+        return;
+    };
+    if schema.get("x-kubernetes-int-or-string") == Some(&Value::Bool(true)) {
+        schema.insert("type".into(), json!(["integer", "string"]));
+        schema.remove("anyOf");
+    }
+    let open = schema.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(true));
+    if schema.contains_key("properties") && !open {
+        schema.insert("additionalProperties".into(), Value::Bool(false));
+    }
+    if let Some(Value::Object(properties)) = schema.get_mut("properties") {
+        properties.values_mut().for_each(close);
+    }
+    for key in ["items", "additionalProperties"] {
+        if let Some(inner) = schema.get_mut(key) {
+            close(inner);
+        }
+    }
+    without_formats(schema);
+}
+
+/// `int32` and the like are no formats of JSON schema.
+fn without_formats(schema: &mut Map<String, Value>) {
+    schema.remove("format");
+}
+
+#[test]
+fn an_unknown_field_and_a_wrong_type_fail() {
+    let Some(validator) = virtual_machine() else {
+        return;
+    };
+    let vm = |devices: Value| {
+        json!({
+            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine",
+            "spec": {"template": {"spec": {"domain": {"devices": devices}}}},
+        })
+    };
+    assert!(validator.is_valid(&vm(json!({"rng": {}}))));
+    assert!(!validator.is_valid(&vm(json!({"rnd": {}}))));
+    assert!(!validator.is_valid(&vm(json!({"disks": [{"name": 1}]}))));
+    assert!(
+        !validator.is_valid(&vm(json!({"disks": [{"disk": {}}]}))),
+        "name is required"
+    );
+}

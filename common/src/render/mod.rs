@@ -1,0 +1,3 @@
+//! What a normalized Machine becomes on a backend: pure functions from the block to objects.
+
+pub mod kubevirt;
