@@ -103,7 +103,7 @@ impl ControlPlane {
         let mut plane = Self {
             controller_manager: None,
             api_server: None,
-            etcd: etcd,
+            etcd,
             program: api_server(tools, folder, credentials, &etcd_url, port, &audit_log)?,
             endpoint,
             audit_log,

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use kube::config::Kubeconfig;
+use kube::config::{KubeConfigOptions, Kubeconfig};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose,
@@ -85,20 +85,17 @@ impl Credentials {
         let certificate = leaf.signed_by(&key, &issuer)?.pem();
 
         let account_key = KeyPair::generate()?;
-        let tokens: String = User::ALL
-            .iter()
-            .map(|user| {
-                let (name, token, group) = (user.name(), user.token(), user.group());
-                format!("{token},{name},uid-of-{name},{group}\n")
-            })
-            .collect();
+        let tokens = User::ALL.map(|user| {
+            let (name, token, group) = (user.name(), user.token(), user.group());
+            format!("{token},{name},uid-of-{name},{group}")
+        });
         Ok(Self {
             ca_pem,
             certificate: folder.write("api-server.crt", &certificate)?,
             key: folder.write("api-server.key", &key.serialize_pem())?,
             account_key: folder.write("accounts.key", &account_key.serialize_pem())?,
             account_public_key: folder.write("accounts.pub", &account_key.public_key_pem())?,
-            tokens: folder.write("tokens.csv", &tokens)?,
+            tokens: folder.write("tokens.csv", &tokens.join("\n"))?,
         })
     }
 }
@@ -141,7 +138,8 @@ impl Endpoint {
 /// wants to see the answer that came.
 pub(crate) async fn client(kubeconfig: &str) -> Result<kube::Client> {
     let parsed = Kubeconfig::from_yaml(kubeconfig)?;
-    let mut config = kube::Config::from_custom_kubeconfig(parsed, &Default::default()).await?;
+    let mut config =
+        kube::Config::from_custom_kubeconfig(parsed, &KubeConfigOptions::default()).await?;
     config.default_retry = false;
     Ok(kube::Client::try_from(config)?)
 }

@@ -22,7 +22,7 @@ pub(crate) struct Folder {
     // Fields drop in order: the lock goes after the folder, so that no other
     // process removes what is still being removed here.
     folder: TempDir,
-    _lock: File,
+    _in_use: File,
 }
 
 impl Folder {
@@ -38,7 +38,7 @@ impl Folder {
         lock.try_lock()?;
         Ok(Self {
             folder,
-            _lock: lock,
+            _in_use: lock,
         })
     }
 
@@ -89,10 +89,13 @@ mod tests {
         let used = Folder::new().unwrap();
         let abandoned = Folder::new().unwrap();
         let path = abandoned.path().to_owned();
-        let Folder { folder, _lock } = abandoned;
+        let Folder {
+            folder,
+            _in_use: lock,
+        } = abandoned;
         let kept = folder.keep();
         assert_eq!(kept, path);
-        drop(_lock);
+        drop(lock);
 
         let next = Folder::new().unwrap();
         assert!(!path.exists());

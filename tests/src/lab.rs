@@ -40,6 +40,10 @@ const TOKEN_SECONDS: i64 = 24 * 60 * 60;
 
 /// What a lab has.
 #[derive(Debug, Clone, Copy)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent parts, each there or not; every use names them"
+)]
 pub struct Options {
     /// `manifests/install`: our CRDs, accounts and roles.
     pub operator: bool,
@@ -387,9 +391,10 @@ impl Lab {
         wait::until("the audit log", async || {
             let text = audit::text_since(log, mark)?;
             let end = mark.0 + text.len() as u64;
-            Ok(match text.contains(&name) {
-                true => Ok((text, end)),
-                false => Err(end),
+            Ok(if text.contains(&name) {
+                Ok((text, end))
+            } else {
+                Err(end)
             })
         })
         .await

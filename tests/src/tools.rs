@@ -79,9 +79,8 @@ impl Tool {
     /// What a build took on two idle cores, after the ones before it in [`Tool::ALL`].
     fn usual(self) -> &'static str {
         match self {
-            Self::Etcd => "1 minute",
             Self::ApiServer => "3 minutes",
-            Self::ControllerManager => "1 minute",
+            Self::Etcd | Self::ControllerManager => "1 minute",
             Self::Kubectl => "half a minute",
         }
     }
@@ -147,14 +146,16 @@ impl Source {
             hash.update(part);
             hash.update([0]);
         }
-        let key: String = hash.finalize()[..8]
+        // Eight bytes tell versions apart, and a path stays readable.
+        let key = hash
+            .finalize()
             .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+            .take(8)
+            .fold(0_u64, |key, byte| key << 8 | u64::from(*byte));
         let cache = cache_home()?
             .join("kubevirt-operator-lab")
             .join("tools")
-            .join(key);
+            .join(format!("{key:016x}"));
         Ok(Self {
             folder,
             go_mod,

@@ -23,21 +23,21 @@ use super::{
 pub(super) const MACHINE: Kind = Kind {
     group: "kubevirt.io",
     version: "v1",
-    kind: "VirtualMachine",
+    name: "VirtualMachine",
     plural: "virtualmachines",
 };
 
 pub(super) const INSTANCE: Kind = Kind {
     group: "kubevirt.io",
     version: "v1",
-    kind: "VirtualMachineInstance",
+    name: "VirtualMachineInstance",
     plural: "virtualmachineinstances",
 };
 
 const NETWORK: Kind = Kind {
     group: "k8s.cni.cncf.io",
     version: "v1",
-    kind: "NetworkAttachmentDefinition",
+    name: "NetworkAttachmentDefinition",
     plural: "network-attachment-definitions",
 };
 

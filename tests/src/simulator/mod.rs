@@ -111,13 +111,13 @@ impl Drop for Simulator {
 struct Kind {
     group: &'static str,
     version: &'static str,
-    kind: &'static str,
+    name: &'static str,
     plural: &'static str,
 }
 
 impl Kind {
     fn resource(&self) -> ApiResource {
-        let kind = GroupVersionKind::gvk(self.group, self.version, self.kind);
+        let kind = GroupVersionKind::gvk(self.group, self.version, self.name);
         ApiResource::from_gvk_with_plural(&kind, self.plural)
     }
 }

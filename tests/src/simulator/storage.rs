@@ -19,7 +19,7 @@ use super::{Kind, Script, Stage, age, drain, machine::PlayError, retry};
 pub(super) const DATA_VOLUME: Kind = Kind {
     group: "cdi.kubevirt.io",
     version: "v1beta1",
-    kind: "DataVolume",
+    name: "DataVolume",
     plural: "datavolumes",
 };
 

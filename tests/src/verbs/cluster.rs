@@ -38,7 +38,7 @@ impl Cluster {
 pub(super) const EXAMPLES: &str = "manifests/examples";
 
 /// A Machine with many faults; beside it what kubectl says about it.
-pub(super) const REFUSED: &str = "manifests/examples/refused/many-faults.yaml";
+pub(super) const REFUSED: &str = "manifests/examples/faulty/machine.yaml";
 
 /// A path as a user in the repository types it, where kubectl finds it from anywhere.
 pub(super) fn absolute(path: &str) -> PathBuf {
@@ -57,5 +57,5 @@ pub(super) fn relative(text: &str) -> String {
 
 /// The expected answer beside an example that is refused.
 pub(super) fn answer_beside(example: &Path) -> PathBuf {
-    example.with_extension("txt")
+    example.with_extension("expected.txt")
 }
