@@ -1,0 +1,285 @@
+//! The simulator, with VirtualMachines made by hand: what it shows is what KubeVirt would.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kube::{
+    Api, Client, ResourceExt as _,
+    api::{DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams},
+    core::ApiResource,
+};
+use lab::{KubevirtCrds, Lab, Options, Script, wait};
+use serde_json::{Value, json};
+
+async fn lab() -> Lab {
+    let options = Options {
+        kubevirt: KubevirtCrds::best(),
+        storage_classes: true,
+        multus: true,
+        cdi: true,
+        controller_manager: true,
+        ..Options::bare()
+    };
+    Lab::with(options).await.unwrap()
+}
+
+fn api(client: &Client, kind: &str) -> Api<DynamicObject> {
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("kubevirt.io", "v1", kind));
+    Api::default_namespaced_with(client.clone(), &resource)
+}
+
+fn machine(name: &str) -> Value {
+    json!({
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachine",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"runStrategy": "Always", "template": {"spec": {
+            "domain": {"devices": {
+                "disks": [{"name": "root", "disk": {"bus": "virtio"}}],
+                "interfaces": [{
+                    "name": "default", "masquerade": {}, "macAddress": "02:00:00:00:00:01",
+                }],
+            }},
+            "networks": [{"name": "default", "pod": {}}],
+            "volumes": [{"name": "root", "persistentVolumeClaim": {"claimName": format!("{name}-root")}}],
+        }}},
+    })
+}
+
+fn claim(name: &str, class: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {
+            "name": format!("{name}-root"),
+            "namespace": "default",
+            "labels": BTreeMap::from([("vitistack.io/machine", name)]),
+        },
+        "spec": {
+            "storageClassName": class,
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+    })
+}
+
+/// Waits until KubeVirt would show the machine so.
+async fn shows(lab: &Lab, name: &str, wanted: &str) -> Value {
+    let machines = api(lab.client(), "VirtualMachine");
+    wait::until(&format!("{name} to be {wanted}"), async || {
+        let machine = machines.get(name).await?;
+        let status = machine.data["status"].clone();
+        Ok(if status["printableStatus"] == wanted {
+            Ok(status)
+        } else {
+            Err(status)
+        })
+    })
+    .await
+    .unwrap()
+}
+
+async fn gone(api: &Api<DynamicObject>, name: &str) -> Result<()> {
+    wait::until(&format!("{name} to be gone"), async || {
+        Ok(match api.get_opt(name).await? {
+            None => Ok(()),
+            Some(object) => Err(object.metadata),
+        })
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_machine_runs_stops_and_goes_in_order() {
+    let lab = lab().await;
+    let simulator = lab.simulator(Script::Happy).await.unwrap();
+    lab.apply(&claim("web", "fast-ssd")).await.unwrap();
+    lab.apply(&machine("web")).await.unwrap();
+
+    let status = shows(&lab, "web", "Running").await;
+    assert_eq!(status["ready"], true);
+    let instances = api(lab.client(), "VirtualMachineInstance");
+    let instance = instances.get("web").await.unwrap();
+    assert_eq!(instance.data["status"]["phase"], "Running");
+    let interface = &instance.data["status"]["interfaces"][0];
+    assert_eq!(interface["mac"], "02:00:00:00:00:01");
+    assert!(
+        interface["ipAddresses"][0]
+            .as_str()
+            .unwrap()
+            .starts_with("10.244.")
+    );
+
+    let machines = api(lab.client(), "VirtualMachine");
+    let halt = Patch::Merge(json!({"spec": {"runStrategy": "Halted"}}));
+    machines
+        .patch("web", &PatchParams::default(), &halt)
+        .await
+        .unwrap();
+    shows(&lab, "web", "Stopped").await;
+    assert!(instances.get_opt("web").await.unwrap().is_none());
+
+    let run = Patch::Merge(json!({"spec": {"runStrategy": "Always"}}));
+    machines
+        .patch("web", &PatchParams::default(), &run)
+        .await
+        .unwrap();
+    shows(&lab, "web", "Running").await;
+
+    simulator.set("default", "web", Script::Stuck);
+    machines
+        .delete("web", &DeleteParams::default())
+        .await
+        .unwrap();
+    shows(&lab, "web", "Terminating").await;
+    assert!(instances.get_opt("web").await.unwrap().is_some());
+    simulator.set("default", "web", Script::Happy);
+    gone(&instances, "web").await.unwrap();
+    gone(&machines, "web").await.unwrap();
+}
+
+#[tokio::test]
+async fn each_script_shows_what_kubevirt_shows() {
+    let lab = lab().await;
+    let simulator = lab.simulator(Script::Happy).await.unwrap();
+    let scripts = [
+        ("full", Script::Unschedulable, "ErrorUnschedulable"),
+        ("broken", Script::Crash, "CrashLoopBackOff"),
+        ("waiting", Script::PvcPending, "WaitingForVolumeBinding"),
+        ("late", Script::Slow, "Running"),
+    ];
+    for (name, script, _) in scripts {
+        simulator.set("default", name, script);
+        lab.apply(&claim(name, "standard")).await.unwrap();
+        lab.apply(&machine(name)).await.unwrap();
+    }
+    lab.apply(&machine("diskless")).await.unwrap();
+    lab.apply(&claim("classless", "nowhere")).await.unwrap();
+    lab.apply(&machine("classless")).await.unwrap();
+
+    for (name, _, wanted) in scripts {
+        shows(&lab, name, wanted).await;
+    }
+    let status = shows(&lab, "diskless", "ErrorPvcNotFound").await;
+    let failure = &status["conditions"][1];
+    assert_eq!(failure["type"], "Failure");
+    assert!(
+        failure["message"]
+            .as_str()
+            .unwrap()
+            .ends_with("didn't find PVC diskless-root")
+    );
+    shows(&lab, "classless", "WaitingForVolumeBinding").await;
+
+    // All of them are over when their cause is.
+    simulator.set_all(Script::Happy);
+    for name in ["full", "broken", "waiting"] {
+        shows(&lab, name, "Running").await;
+    }
+}
+
+#[tokio::test]
+async fn a_bound_claim_grows_where_its_class_allows_it() {
+    let lab = lab().await;
+    let _simulator = lab.simulator(Script::Happy).await.unwrap();
+    let claims: Api<PersistentVolumeClaim> = Api::default_namespaced(lab.client().clone());
+    let capacity = async |name: &str, wanted: &str| {
+        wait::until(&format!("{name} to have {wanted}"), async || {
+            let claim = claims.get(name).await?;
+            let status = claim.status.unwrap_or_default();
+            let found = status.capacity.unwrap_or_default();
+            Ok(match found.get("storage") {
+                Some(size) if size.0 == wanted => Ok(()),
+                other => Err(format!("{other:?} {:?}", status.phase)),
+            })
+        })
+        .await
+        .unwrap();
+    };
+    let grow = Patch::Merge(json!({"spec": {"resources": {"requests": {"storage": "2Gi"}}}}));
+    let parameters = PatchParams::default();
+
+    for (name, class) in [("grows", "fast-ssd"), ("stays", "standard")] {
+        lab.apply(&claim(name, class)).await.unwrap();
+        capacity(&format!("{name}-root"), "1Gi").await;
+    }
+    claims
+        .patch("grows-root", &parameters, &grow)
+        .await
+        .unwrap();
+    capacity("grows-root", "2Gi").await;
+    let error = claims
+        .patch("stays-root", &parameters, &grow)
+        .await
+        .unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("only dynamically provisioned pvc can be resized"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_guest_that_shuts_down_stays_down_if_it_is_to() {
+    let lab = lab().await;
+    let simulator = lab.simulator(Script::Happy).await.unwrap();
+    for (name, strategy) in [("again", "Always"), ("once", "RerunOnFailure")] {
+        let mut machine = machine(name);
+        machine["spec"]["runStrategy"] = json!(strategy);
+        lab.apply(&claim(name, "standard")).await.unwrap();
+        lab.apply(&machine).await.unwrap();
+        shows(&lab, name, "Running").await;
+    }
+    let instances = api(lab.client(), "VirtualMachineInstance");
+    let before = instances.get("again").await.unwrap().uid();
+    simulator.guest_shutdown("default", "once").await.unwrap();
+    shows(&lab, "once", "Stopped").await;
+
+    simulator.guest_shutdown("default", "again").await.unwrap();
+    wait::until("another instance that runs", async || {
+        let instance = instances.get_opt("again").await?;
+        Ok(match instance {
+            Some(new) if new.uid() != before && new.data["status"]["phase"] == "Running" => Ok(()),
+            other => Err(other.map(|instance| instance.data)),
+        })
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test]
+async fn an_image_is_imported_into_a_claim() {
+    let lab = lab().await;
+    let _simulator = lab.simulator(Script::Happy).await.unwrap();
+    let volume = json!({
+        "apiVersion": "cdi.kubevirt.io/v1beta1",
+        "kind": "DataVolume",
+        "metadata": {"name": "web-root", "namespace": "default"},
+        "spec": {
+            "source": {"http": {"url": "https://example.com/disk.qcow2"}},
+            "storage": {
+                "storageClassName": "standard",
+                "accessModes": ["ReadWriteOnce"],
+                "resources": {"requests": {"storage": "1Gi"}},
+            },
+        },
+    });
+    lab.apply(&volume).await.unwrap();
+    lab.apply(&machine("web")).await.unwrap();
+    shows(&lab, "web", "Running").await;
+    let phase = lab
+        .kubectl()
+        .run(&[
+            "get",
+            "datavolume",
+            "web-root",
+            "-o",
+            "jsonpath={.status.phase}",
+        ])
+        .await
+        .unwrap();
+    assert_eq!(phase.ok().unwrap(), "Succeeded");
+}
