@@ -107,7 +107,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Timed<S> {
         let before = buffer.filled().len();
         match Pin::new(&mut self.stream).poll_read(context, buffer) {
             Poll::Pending => self.waiting(context),
-            done => {
+            done @ Poll::Ready(_) => {
                 if buffer.filled().len() > before {
                     self.received();
                 }
@@ -125,21 +125,21 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Timed<S> {
     ) -> Poll<io::Result<usize>> {
         match Pin::new(&mut self.stream).poll_write(context, bytes) {
             Poll::Pending => self.waiting(context),
-            done => done,
+            done @ Poll::Ready(_) => done,
         }
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match Pin::new(&mut self.stream).poll_flush(context) {
             Poll::Pending => self.waiting(context),
-            done => done,
+            done @ Poll::Ready(_) => done,
         }
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match Pin::new(&mut self.stream).poll_shutdown(context) {
             Poll::Pending => self.waiting(context),
-            done => done,
+            done @ Poll::Ready(_) => done,
         }
     }
 
@@ -150,7 +150,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Timed<S> {
     ) -> Poll<io::Result<usize>> {
         match Pin::new(&mut self.stream).poll_write_vectored(context, parts) {
             Poll::Pending => self.waiting(context),
-            done => done,
+            done @ Poll::Ready(_) => done,
         }
     }
 
