@@ -1,9 +1,9 @@
-//! `manifests/crds`: one file per kind, and the list of them.
+//! `manifests/crds`: one file per kind, the list of them, and the reference of their fields.
 
 use std::{collections::BTreeMap, fs, path::PathBuf, process::ExitCode};
 
 use anyhow::{Context as _, Result};
-use common::api::crd_files;
+use common::api::{REFERENCE_FILE, crd_files, reference};
 use lab::paths;
 use serde_json::json;
 
@@ -58,7 +58,9 @@ pub(crate) fn run(check: bool) -> Result<ExitCode> {
 fn files() -> Result<BTreeMap<String, String>> {
     let mut files = BTreeMap::new();
     let mut names = Vec::new();
-    for crd in crd_files()? {
+    let definitions = crd_files()?;
+    files.insert(REFERENCE_FILE.to_owned(), reference(&definitions));
+    for crd in definitions {
         let yaml = serde_saphyr::to_string(&crd.definition)?;
         files.insert(crd.file.to_owned(), format!("{HEADER}{yaml}"));
         names.push(crd.file);

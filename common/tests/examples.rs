@@ -1,0 +1,91 @@
+//! The examples of the repository, judged by the core as the webhook would.
+
+use std::path::Path;
+
+use common::admission::{ObjectKind, Request, Settings, Stage, Verdict, review};
+use common::catalog::{StaticCatalog, StorageClassRow};
+
+fn judge(file: &str) -> Verdict {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../manifests/examples")
+        .join(file);
+    let text = std::fs::read_to_string(path).unwrap();
+    let object: serde_json::Value = serde_saphyr::from_str(&text).unwrap();
+    let catalog = StaticCatalog {
+        storage_classes: ["standard", "fast-ssd"]
+            .map(|name| (name.to_owned(), StorageClassRow::default()))
+            .into(),
+        default_storage_class: Some("standard".to_owned()),
+        networks: [(
+            "default".to_owned(),
+            vec!["prod-network".to_owned(), "storage-network".to_owned()],
+        )]
+        .into(),
+        ..StaticCatalog::default()
+    };
+    let request = Request {
+        kind: ObjectKind::Machine,
+        stage: Stage::Mutate,
+        namespace: "default",
+        object: &object.to_string(),
+        old: None,
+    };
+    review(&request, &catalog, &Settings::default())
+}
+
+#[test]
+fn the_four_machines_are_accepted() {
+    for (file, cores, memory, disks) in [
+        (
+            "basic-vm.yaml",
+            2,
+            "4Gi",
+            &[("root", "40Gi", "standard")][..],
+        ),
+        (
+            "custom-vm.yaml",
+            4,
+            "8Gi",
+            &[("root", "20Gi", "standard"), ("data", "100Gi", "fast-ssd")][..],
+        ),
+        (
+            "networked-vm.yaml",
+            2,
+            "4Gi",
+            &[("root", "40Gi", "standard")][..],
+        ),
+        (
+            "cloud-init-vm.yaml",
+            4,
+            "8Gi",
+            &[("root", "80Gi", "standard")][..],
+        ),
+    ] {
+        let verdict = judge(file);
+        assert_eq!(verdict.findings.violations, [], "{file}");
+        let block = verdict.block.unwrap();
+        assert_eq!(block["cpu"]["cores"], cores, "{file}");
+        assert_eq!(block["memory"]["size"], memory, "{file}");
+        let got: Vec<_> = block["disks"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|disk| ["name", "size", "storageClass"].map(|key| disk[key].as_str().unwrap()))
+            .collect();
+        let wanted: Vec<_> = disks.iter().map(|(a, b, c)| [*a, *b, *c]).collect();
+        assert_eq!(got, wanted, "{file}");
+    }
+}
+
+#[test]
+fn every_fault_of_the_faulty_machine_is_told() {
+    let verdict = judge("faulty/machine.yaml");
+    let told: Vec<_> = verdict
+        .findings
+        .violations
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    let expected = include_str!("../../manifests/examples/faulty/machine.expected.txt");
+    assert_eq!(told.join("\n"), expected.trim_end());
+}
