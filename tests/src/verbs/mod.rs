@@ -11,10 +11,12 @@ use std::{
     ffi::OsStr,
     fmt::Display,
     io::{Write as _, stdout},
+    iter,
+    path::Path,
     process::{ExitStatus, Stdio},
 };
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, ensure};
 use lab::paths;
 use tokio::process::Command;
 
@@ -45,16 +47,27 @@ fn cargo() -> Command {
 }
 
 async fn status(command: &mut Command) -> Result<ExitStatus> {
+    let shown = shown(command);
     command
         .status()
         .await
-        .with_context(|| format!("starting {:?}", command.as_std()))
+        .with_context(|| format!("starting {shown}"))
 }
 
 async fn succeed(command: &mut Command) -> Result<()> {
     let status = status(command).await?;
-    if !status.success() {
-        bail!("{:?}: {status}", command.as_std());
-    }
+    ensure!(status.success(), "{}: {status}", shown(command));
     Ok(())
+}
+
+/// A command as one would type it in the root of the repository.
+fn shown(command: &Command) -> String {
+    let command = command.as_std();
+    let program = Path::new(command.get_program());
+    let name = program.file_name().unwrap_or(program.as_os_str());
+    let words: Vec<_> = iter::once(name)
+        .chain(command.get_args())
+        .map(OsStr::to_string_lossy)
+        .collect();
+    words.join(" ")
 }

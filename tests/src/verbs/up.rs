@@ -2,7 +2,7 @@
 
 use std::{process::ExitCode, time::Duration};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use lab::Lab;
 use tokio::time::sleep;
 
@@ -22,6 +22,7 @@ pub(crate) async fn run() -> Result<ExitCode> {
     let applied = cluster.lab.kubectl().run(&["apply", "-f", &folder]).await?;
     say(applied.stdout.trim_end());
     say(applied.stderr.trim_end());
+    ensure!(applied.code == 0, "the examples are not accepted");
     say(invitation(&cluster.lab));
     loop {
         cluster.webhook.process().check_alive()?;
