@@ -1,11 +1,33 @@
 //! Where things are in the repository.
 
-use std::path::{Path, PathBuf};
+use std::{
+    env,
+    path::{Path, PathBuf},
+};
+
+use tokio::process::Command;
 
 /// The root of the repository this lab was compiled in.
 pub fn repository() -> &'static Path {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
     tests.parent().unwrap_or(tests)
+}
+
+/// The cargo that runs this program, as one would type it in the root.
+///
+/// cargo tells a program it runs about its package in the environment. Handed
+/// on to another cargo, that looks like a change to build scripts that ask for
+/// these variables, and half of the dependencies are built again.
+pub fn cargo() -> Command {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(repository());
+    for (name, _) in env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(name);
+        }
+    }
+    command
 }
 
 /// KubeVirt's own CRDs, when a checkout of them lies beside the repository.

@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
-use tokio::{process::Command, sync::OnceCell};
+use tokio::sync::OnceCell;
 
 use crate::{
     http,
@@ -83,12 +83,10 @@ async fn build() -> Result<PathBuf> {
     }
     let profile = profile_folder()?;
     let target = profile.parent().context("a target folder")?;
-    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
+    let mut command = crate::paths::cargo();
     command
         .args(["build", "--quiet", "--workspace", "--bins", "--target-dir"])
         .arg(target)
-        .current_dir(crate::paths::repository())
         .stdin(Stdio::null())
         .kill_on_drop(true);
     if profile.ends_with("release") {

@@ -41,9 +41,11 @@ fn command(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// The cargo that runs this program.
+/// The cargo that runs this program, as if typed in the root of the repository.
 fn cargo() -> Command {
-    command(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+    let mut cargo = paths::cargo();
+    cargo.stdin(Stdio::null()).kill_on_drop(true);
+    cargo
 }
 
 async fn status(command: &mut Command) -> Result<ExitStatus> {
