@@ -1,0 +1,93 @@
+//! What is counted and measured. Labels are words of this program, never names of objects.
+
+use std::time::Duration;
+
+use common::violation::Findings;
+
+/// Buckets of [`observe`] are the default ones.
+const DURATION: &str = "machine_webhook_review_duration_seconds";
+const REVIEWS: &str = "machine_webhook_reviews_total";
+const REJECTIONS: &str = "machine_webhook_rejections_total";
+const HTTP_ERRORS: &str = "machine_webhook_http_errors_total";
+const LOOKUPS: &str = "machine_webhook_catalog_lookups_total";
+const EXPIRY: &str = "machine_webhook_certificate_expiry_seconds";
+const ERRORS: &str = "machine_webhook_certificate_errors_total";
+
+/// Tells Prometheus what the names mean.
+pub fn describe() {
+    metrics::describe_counter!(REVIEWS, "Admission reviews by what was asked and answered");
+    metrics::describe_histogram!(DURATION, "From the head of a request to its answer");
+    metrics::describe_counter!(REJECTIONS, "Faults of refused objects by their code");
+    metrics::describe_counter!(HTTP_ERRORS, "Requests that were no admission review, by status");
+    metrics::describe_counter!(LOOKUPS, "Live reads of what the catalog did not have");
+    metrics::describe_gauge!(EXPIRY, "Time until a certificate ends");
+    metrics::describe_counter!(ERRORS, "Passes over the certificates that failed");
+}
+
+/// How a review ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// Accepted as it is.
+    Allowed,
+    /// Accepted, and the block written.
+    Patched,
+    /// Refused for its faults.
+    Denied,
+    /// Not a matter of rules: a deletion, a status.
+    Passed,
+    /// Not judged.
+    Error,
+}
+
+impl Outcome {
+    fn label(self) -> &'static str {
+        match self {
+            Self::Allowed => "allowed",
+            Self::Patched => "patched",
+            Self::Denied => "denied",
+            Self::Passed => "passed",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// A review was answered.
+pub fn observe(
+    stage: &'static str,
+    operation: &'static str,
+    kind: &'static str,
+    outcome: Outcome,
+    took: Duration,
+) {
+    let outcome = outcome.label();
+    metrics::counter!(REVIEWS, "stage" => stage, "operation" => operation, "kind" => kind, "outcome" => outcome)
+        .increment(1);
+    metrics::histogram!(DURATION, "stage" => stage).record(took.as_secs_f64());
+}
+
+/// An object was refused.
+pub fn rejected(findings: &Findings) {
+    for violation in &findings.violations {
+        metrics::counter!(REJECTIONS, "code" => violation.code.as_str()).increment(1);
+    }
+}
+
+/// A request was answered with an HTTP error.
+pub fn http_error(status: axum::http::StatusCode) {
+    metrics::counter!(HTTP_ERRORS, "status" => status.as_u16().to_string()).increment(1);
+}
+
+/// Something was looked up in the API server.
+pub fn lookup(kind: &'static str, outcome: &'static str) {
+    metrics::counter!(LOOKUPS, "kind" => kind, "outcome" => outcome).increment(1);
+}
+
+/// A certificate ends in so many seconds.
+pub fn expiry(certificate: &'static str, seconds: f64) {
+    metrics::gauge!(EXPIRY, "certificate" => certificate).set(seconds);
+}
+
+/// A pass over the certificates failed.
+pub fn certificate_error() {
+    metrics::counter!(ERRORS).increment(1);
+}
