@@ -82,7 +82,9 @@ pub fn template_row(template: MachineTemplate) -> TemplateRow {
 
 /// The row of a storage class.
 pub fn class_row(class: &StorageClass) -> StorageClassRow {
-    StorageClassRow { allows_expansion: class.allow_volume_expansion.unwrap_or(false) }
+    StorageClassRow {
+        allows_expansion: class.allow_volume_expansion.unwrap_or(false),
+    }
 }
 
 /// The rows stay whole when a thread dies with the lock: every change is a single insertion,
@@ -97,7 +99,8 @@ fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
 
 impl Rows<MachineTemplate> for Cache {
     fn reset(&self, all: Vec<MachineTemplate>) {
-        let row = |template: MachineTemplate| (template.name_any(), Arc::new(template_row(template)));
+        let row =
+            |template: MachineTemplate| (template.name_any(), Arc::new(template_row(template)));
         *write(&self.templates) = all.into_iter().map(row).collect();
     }
 
@@ -113,8 +116,14 @@ impl Rows<MachineTemplate> for Cache {
 
 impl Rows<StorageClass> for Cache {
     fn reset(&self, all: Vec<StorageClass>) {
-        let rows = all.iter().map(|class| (class.name_any(), Class::parse(class))).collect();
-        let mut classes = Classes { rows, default: None };
+        let rows = all
+            .iter()
+            .map(|class| (class.name_any(), Class::parse(class)))
+            .collect();
+        let mut classes = Classes {
+            rows,
+            default: None,
+        };
         classes.choose_default();
         *write(&self.classes) = classes;
     }
@@ -137,14 +146,20 @@ impl Rows<PartialObjectMeta<NetworkConfiguration>> for Cache {
         let mut networks = Networks::new();
         for network in all {
             let namespace = network.namespace().unwrap_or_default();
-            networks.entry(namespace).or_default().insert(network.name_any());
+            networks
+                .entry(namespace)
+                .or_default()
+                .insert(network.name_any());
         }
         *write(&self.networks) = networks;
     }
 
     fn apply(&self, network: PartialObjectMeta<NetworkConfiguration>) {
         let namespace = network.namespace().unwrap_or_default();
-        write(&self.networks).entry(namespace).or_default().insert(network.name_any());
+        write(&self.networks)
+            .entry(namespace)
+            .or_default()
+            .insert(network.name_any());
     }
 
     fn delete(&self, network: PartialObjectMeta<NetworkConfiguration>) {
@@ -181,12 +196,19 @@ impl Catalog for Cache {
     }
 
     fn has_network(&self, namespace: &str, name: &str) -> bool {
-        read(&self.networks).get(namespace).is_some_and(|names| names.contains(name))
+        read(&self.networks)
+            .get(namespace)
+            .is_some_and(|names| names.contains(name))
     }
 
     fn network_names(&self, namespace: &str) -> Vec<String> {
         let networks = read(&self.networks);
-        networks.get(namespace).into_iter().flatten().cloned().collect()
+        networks
+            .get(namespace)
+            .into_iter()
+            .flatten()
+            .cloned()
+            .collect()
     }
 }
 
@@ -211,7 +233,10 @@ pub struct Overlay<'a> {
 impl<'a> Overlay<'a> {
     /// Nothing was found yet.
     pub fn new(cache: &'a Cache) -> Self {
-        Self { cache, found: Vec::new() }
+        Self {
+            cache,
+            found: Vec::new(),
+        }
     }
 
     /// Adds what was found.
@@ -253,7 +278,10 @@ impl Catalog for Overlay<'_> {
 
     fn has_network(&self, namespace: &str, name: &str) -> bool {
         self.cache.has_network(namespace, name)
-            || self.found.iter().any(|found| matches!(found, Found::Network(known) if known == name))
+            || self
+                .found
+                .iter()
+                .any(|found| matches!(found, Found::Network(known) if known == name))
     }
 
     fn network_names(&self, namespace: &str) -> Vec<String> {
@@ -325,7 +353,10 @@ mod tests {
         assert!(cache.network_names("b").is_empty());
 
         cache.apply(template("web", Some("use app")));
-        assert_eq!(cache.template("web").unwrap().deprecated.as_deref(), Some("use app"));
+        assert_eq!(
+            cache.template("web").unwrap().deprecated.as_deref(),
+            Some("use app")
+        );
         cache.reset(Vec::<MachineTemplate>::new());
         assert!(cache.template("web").is_none() && cache.template_names().is_empty());
     }

@@ -11,5 +11,14 @@
 
 pub mod args;
 pub mod body;
+pub mod catalog;
+pub mod certificates;
+pub mod handler;
+pub mod lookup;
+pub mod metrics;
+pub mod review;
+pub mod run;
+pub mod schema;
 pub mod server;
 mod timed;
+pub mod watch;

@@ -10,6 +10,7 @@ use common::api::{MachineTemplate, NetworkConfiguration};
 use common::violation::Reference;
 use futures::future::{BoxFuture, join_all};
 use k8s_openapi::api::storage::v1::StorageClass;
+use kube::core::PartialObjectMeta;
 use kube::{Api, Client};
 use tokio::time::{Instant, timeout_at};
 
@@ -26,7 +27,11 @@ const READS_MAX: usize = 16;
 /// Looks one reference up.
 pub trait Lookup: Send + Sync {
     /// What is there. Trouble of any kind counts as nothing: the cache has spoken already.
-    fn find<'a>(&'a self, namespace: &'a str, reference: &'a Reference) -> BoxFuture<'a, Option<Found>>;
+    fn find<'a>(
+        &'a self,
+        namespace: &'a str,
+        reference: &'a Reference,
+    ) -> BoxFuture<'a, Option<Found>>;
 }
 
 /// Looks all of `references` up at once, at the latest until `deadline`.
@@ -37,7 +42,10 @@ pub async fn find_all(
     deadline: Instant,
 ) -> Vec<Found> {
     let deadline = deadline.min(Instant::now() + READ_LIMIT);
-    let reads = references.iter().take(READS_MAX).map(async |reference| {
+    let readable = references
+        .iter()
+        .filter(|reference| is_object_name(name(reference)));
+    let reads = readable.take(READS_MAX).map(async |reference| {
         let found = timeout_at(deadline, lookup.find(namespace, reference)).await;
         let outcome = match &found {
             Ok(Some(_)) => "found",
@@ -48,6 +56,22 @@ pub async fn find_all(
         found.ok().flatten()
     });
     join_all(reads).await.into_iter().flatten().collect()
+}
+
+fn name(reference: &Reference) -> &str {
+    match reference {
+        Reference::Template(name) | Reference::StorageClass(name) | Reference::Network(name) => {
+            name
+        }
+    }
+}
+
+/// Whether an object may have this name. Others are part of no URL.
+fn is_object_name(name: &str) -> bool {
+    let legal = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'.';
+    (1..=253).contains(&name.len())
+        && name.bytes().all(legal)
+        && name.split('.').all(|part| !part.is_empty())
 }
 
 fn kind(reference: &Reference) -> &'static str {
@@ -88,15 +112,22 @@ impl Live {
                 class.map(|it| Found::StorageClass(name.clone(), class_row(&it)))
             }
             Reference::Network(name) => {
-                let api = Api::<NetworkConfiguration>::namespaced(client, namespace);
-                api.get_metadata_opt(name).await?.map(|_| Found::Network(name.clone()))
+                type Network = PartialObjectMeta<NetworkConfiguration>;
+                let network = Api::<Network>::namespaced(client, namespace)
+                    .get_opt(name)
+                    .await?;
+                network.map(|_| Found::Network(name.clone()))
             }
         })
     }
 }
 
 impl Lookup for Live {
-    fn find<'a>(&'a self, namespace: &'a str, reference: &'a Reference) -> BoxFuture<'a, Option<Found>> {
+    fn find<'a>(
+        &'a self,
+        namespace: &'a str,
+        reference: &'a Reference,
+    ) -> BoxFuture<'a, Option<Found>> {
         Box::pin(async move {
             match self.read(namespace, reference).await {
                 Ok(found) => found,
@@ -106,5 +137,32 @@ impl Lookup for Live {
                 }
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_objects_are_read() {
+        for name in ["standard", "a.b-c", "1"] {
+            assert!(is_object_name(name), "{name}");
+        }
+        for name in [
+            "",
+            ".",
+            "..",
+            "a/b",
+            "../secrets/x",
+            "a?b",
+            "a%2fb",
+            "A",
+            "a..b",
+            "ä",
+            "a b",
+        ] {
+            assert!(!is_object_name(name), "{name}");
+        }
     }
 }

@@ -18,7 +18,10 @@ pub fn describe() {
     metrics::describe_counter!(REVIEWS, "Admission reviews by what was asked and answered");
     metrics::describe_histogram!(DURATION, "From the head of a request to its answer");
     metrics::describe_counter!(REJECTIONS, "Faults of refused objects by their code");
-    metrics::describe_counter!(HTTP_ERRORS, "Requests that were no admission review, by status");
+    metrics::describe_counter!(
+        HTTP_ERRORS,
+        "Requests that were no admission review, by status"
+    );
     metrics::describe_counter!(LOOKUPS, "Live reads of what the catalog did not have");
     metrics::describe_gauge!(EXPIRY, "Time until a certificate ends");
     metrics::describe_counter!(ERRORS, "Passes over the certificates that failed");

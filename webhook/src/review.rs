@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use common::code::Code;
 use common::violation::{Findings, Violation};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -103,7 +104,7 @@ pub enum Undecodable {
     /// Nothing in it tells whom to answer: an HTTP error.
     NoUid(String),
     /// An answer is possible.
-    Answer(Answer),
+    Answer(Box<Answer>),
 }
 
 impl<'a> Request<'a> {
@@ -125,7 +126,7 @@ impl<'a> Request<'a> {
             Some((uid, version)) => {
                 let mut answer = Answer::error(uid, Failure::BadRequest, reason);
                 answer.api_version = version;
-                Undecodable::Answer(answer)
+                Undecodable::Answer(Box::new(answer))
             }
             None => Undecodable::NoUid(reason),
         })
@@ -203,6 +204,7 @@ struct Response {
 }
 
 /// `metav1.Status`, as far as a refusal needs it.
+#[expect(clippy::struct_field_names, reason = "Kubernetes named the field")]
 #[derive(Debug, Clone, Serialize)]
 struct Status {
     status: &'static str,
@@ -239,7 +241,11 @@ impl Answer {
             audit_annotations: BTreeMap::new(),
             warnings: Vec::new(),
         };
-        Self { api_version: API_VERSION.to_owned(), kind: KIND, response }
+        Self {
+            api_version: API_VERSION.to_owned(),
+            kind: KIND,
+            response,
+        }
     }
 
     /// Yes, whatever it is.
@@ -258,8 +264,13 @@ impl Answer {
     pub fn error(uid: String, failure: Failure, message: String) -> Self {
         let (code, reason) = failure.status();
         let mut answer = Self::new(uid, false);
-        answer.response.status =
-            Some(Status { status: "Failure", code, reason, message, details: None });
+        answer.response.status = Some(Status {
+            status: "Failure",
+            code,
+            reason,
+            message,
+            details: None,
+        });
         answer
     }
 
@@ -299,14 +310,16 @@ impl Answer {
 
 /// JSON Patch. `add` also replaces, and nothing but the block is ever written.
 fn patch(block: &Value) -> String {
-    STANDARD.encode(format!(r#"[{{"op":"add","path":"/spec/normalized","value":{block}}}]"#))
+    STANDARD.encode(format!(
+        r#"[{{"op":"add","path":"/spec/normalized","value":{block}}}]"#
+    ))
 }
 
 /// Every code once, for the audit log.
 fn codes(findings: &Findings) -> Option<String> {
     let refused = findings.violations.iter().map(|violation| violation.code);
     let warned = findings.warnings.iter().filter_map(|warning| warning.code);
-    let codes: BTreeSet<&str> = refused.chain(warned).map(|code| code.as_str()).collect();
+    let codes: BTreeSet<&str> = refused.chain(warned).map(Code::as_str).collect();
     (!codes.is_empty()).then(|| codes.into_iter().collect::<Vec<_>>().join(","))
 }
 

@@ -89,7 +89,9 @@ struct Single<K>(watch::Sender<Observed<K>>);
 impl<K: Send + Sync> Rows<K> for Single<K> {
     fn reset(&self, all: Vec<K>) {
         let only = all.into_iter().next();
-        self.0.send_replace(only.map_or(Observed::Absent, |object| Observed::Present(Arc::new(object))));
+        self.0.send_replace(only.map_or(Observed::Absent, |object| {
+            Observed::Present(Arc::new(object))
+        }));
     }
 
     fn apply(&self, object: K) {
@@ -107,7 +109,10 @@ pub fn observe<K>(
     name: &str,
     what: &'static str,
     synced: Check,
-) -> (watch::Receiver<Observed<K>>, impl Future<Output = Result<(), Infallible>> + Send + use<K>)
+) -> (
+    watch::Receiver<Observed<K>>,
+    impl Future<Output = Result<(), Infallible>> + Send + use<K>,
+)
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
 {
@@ -115,7 +120,10 @@ where
     // Only with this selector a role that names the object is enough.
     let config = Config::default().fields(&format!("metadata.name={name}"));
     let events = kube::runtime::watcher(api, config);
-    (receiver, follow(events, Arc::new(Single(sender)), what, synced))
+    (
+        receiver,
+        follow(events, Arc::new(Single(sender)), what, synced),
+    )
 }
 
 /// Pauses that double up to [`PAUSE_MAX`] and begin anew after a success.
@@ -169,7 +177,7 @@ mod tests {
         }
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn a_list_that_broke_off_is_not_taken_for_a_whole_one() {
         let (log, checks) = (Arc::new(Log::default()), Checks::default());
         let events = stream::iter([
@@ -182,7 +190,9 @@ mod tests {
             Ok(Event::Apply(3)),
             Ok(Event::Delete(2)),
         ]);
-        follow(events, log.clone(), "bytes", checks.register("bytes")).await.unwrap();
+        follow(events, log.clone(), "bytes", checks.register("bytes"))
+            .await
+            .unwrap();
         assert_eq!(*log.0.lock().unwrap(), ["reset [2]", "apply 3", "delete 2"]);
         assert_eq!(checks.verdict(), Ok(()));
     }

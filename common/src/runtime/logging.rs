@@ -48,10 +48,11 @@ pub enum LogLevel {
 }
 
 /// Only these crates speak below `info`, unless everything was asked for.
-const OURS: [&str; 5] = [
+const OURS: [&str; 6] = [
     "common",
     "certs",
     "webhook",
+    "machine_webhook",
     "controller",
     "machine_controller",
 ];

@@ -1,0 +1,236 @@
+//! The program: everything put together, started, watched over and ended.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use certs::{Names, ServedLeaf};
+use common::MissingNetworks as Missing;
+use common::admission::Settings;
+use common::api::choice::Backend;
+use common::api::{MachineTemplate, NetworkConfiguration};
+use common::runtime::checks::{Check, Checks};
+use common::runtime::signals::Signals;
+use common::runtime::tasks::Tasks;
+use common::runtime::{admin, settings};
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::core::PartialObjectMeta;
+use kube::runtime::watcher;
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+use tokio::sync::watch as channel;
+use tokio::time::sleep;
+
+use crate::args::{Args, DefaultBackend, MissingNetworks};
+use crate::body::Budget;
+use crate::catalog::Cache;
+use crate::certificates::{Keeper, Places, Ready, Sources};
+use crate::handler::{self, Reviewer};
+use crate::lookup::Live;
+use crate::server::{self, Closing, Limits};
+use crate::watch::{Observed, follow, observe};
+use crate::{metrics, schema};
+
+/// Runs until it is asked to end, or something fails that must not.
+pub async fn run(args: Args) -> anyhow::Result<()> {
+    let mut signals = Signals::listen().context("cannot listen for signals")?;
+    let recorder = admin::install_recorder(&[]).context("cannot set up the metrics")?;
+    metrics::describe();
+    let client = Client::try_default()
+        .await
+        .context("cannot configure the Kubernetes client")?;
+    let names = Names::new(args.certificate_names()).context("cannot name the certificate")?;
+    let listener = bind(&args.listen).await?;
+    let admin_listener = bind(&args.admin_listen).await?;
+    let (listen, admin_listen) = (listener.local_addr()?, admin_listener.local_addr()?);
+
+    let ready = Checks::default();
+    let serving = ready.register("server");
+    let mut tasks = Tasks::default();
+    let router = admin::health_router(Checks::default(), ready.clone())
+        .merge(admin::metrics_router(recorder.clone()));
+    tasks.spawn("admin", admin::serve(admin_listener, router));
+    tasks.spawn("metrics upkeep", admin::upkeep(recorder));
+
+    let leaf = ServedLeaf::default();
+    keep_certificates(&mut tasks, &args, &client, names, leaf.clone(), &ready);
+    keep_schema(&mut tasks, &client, &ready);
+    let reviewer = Reviewer {
+        cache: keep_catalog(&mut tasks, &client, &ready),
+        lookup: Box::new(Live::new(client)),
+        settings: admission_settings(&args),
+        budget: Budget::default(),
+    };
+    let closing = Closing::new();
+    let mut server = tokio::spawn(server::serve(
+        listener,
+        server::tls(Arc::new(leaf)).context("cannot set up TLS")?,
+        handler::router(Arc::new(reviewer)),
+        Limits::default(),
+        closing.clone(),
+    ));
+    serving.met();
+    tracing::info!(%listen, admin = %admin_listen, "serving");
+
+    tokio::select! {
+        signal = signals.next() => tracing::info!(signal, "asked to end"),
+        ended = tasks.first_end() => return Err(ended.into()),
+        ended = &mut server => {
+            ended.context("the server failed")?;
+            anyhow::bail!("the server ended unexpectedly");
+        }
+    }
+
+    serving.missing("the program ends");
+    let end = async {
+        sleep(args.drain_delay.0).await;
+        closing.cancel();
+        (&mut server).await
+    };
+    tokio::select! {
+        ended = end => ended.context("the server failed")?,
+        ended = tasks.first_end() => return Err(ended.into()),
+        signal = signals.next() => {
+            server.abort();
+            anyhow::bail!("{signal} came a second time: ended without waiting for answers under way");
+        }
+    }
+    tracing::info!("ended");
+    Ok(())
+}
+
+async fn bind(address: &settings::BindAddress) -> anyhow::Result<tokio::net::TcpListener> {
+    address
+        .bind()
+        .await
+        .with_context(|| format!("cannot listen at {address}"))
+}
+
+fn admission_settings(args: &Args) -> Settings {
+    Settings {
+        missing_networks: match args.missing_networks {
+            MissingNetworks::Warn => Missing::Warn,
+            MissingNetworks::Deny => Missing::Deny,
+        },
+        default_backend: match args.default_backend {
+            DefaultBackend::Kubevirt => Backend::Kubevirt,
+            DefaultBackend::Libvirt => Backend::Libvirt,
+        },
+        max_vcpus: args.max_vcpus,
+    }
+}
+
+/// Starts the watches of what the rules may ask.
+fn keep_catalog(tasks: &mut Tasks, client: &Client, ready: &Checks) -> Arc<Cache> {
+    let cache = Arc::new(Cache::default());
+    let config = watcher::Config::default;
+    let templates = watcher(Api::<MachineTemplate>::all(client.clone()), config());
+    let classes = watcher(Api::<StorageClass>::all(client.clone()), config());
+    // Only the names are asked for.
+    let networks = watcher(
+        Api::<PartialObjectMeta<NetworkConfiguration>>::all(client.clone()),
+        config(),
+    );
+    let synced = |name| ready.register(name);
+    tasks.spawn(
+        "watch of machinetemplates",
+        follow(
+            templates,
+            cache.clone(),
+            "machinetemplates",
+            synced("machinetemplates"),
+        ),
+    );
+    tasks.spawn(
+        "watch of storageclasses",
+        follow(
+            classes,
+            cache.clone(),
+            "storageclasses",
+            synced("storageclasses"),
+        ),
+    );
+    tasks.spawn(
+        "watch of networkconfigurations",
+        follow(
+            networks,
+            cache.clone(),
+            "networkconfigurations",
+            synced("networkconfigurations"),
+        ),
+    );
+    cache
+}
+
+/// Starts the watches of the objects the certificates are about, and their keeper.
+fn keep_certificates(
+    tasks: &mut Tasks,
+    args: &Args,
+    client: &Client,
+    names: Names,
+    served: ServedLeaf,
+    ready: &Checks,
+) {
+    let secrets = Api::namespaced(client.clone(), &args.namespace);
+    let sources = Sources {
+        secret: single(tasks, secrets, &args.ca_secret, "CA secret", ready),
+        mutating: single(
+            tasks,
+            Api::all(client.clone()),
+            &args.mutating_configuration,
+            "mutatingwebhookconfiguration",
+            ready,
+        ),
+        validating: single(
+            tasks,
+            Api::all(client.clone()),
+            &args.validating_configuration,
+            "validatingwebhookconfiguration",
+            ready,
+        ),
+    };
+    let keeper = Keeper {
+        places: Places {
+            client: client.clone(),
+            namespace: args.namespace.clone(),
+            secret: args.ca_secret.clone(),
+        },
+        sources,
+        names,
+        served,
+        ready: Ready {
+            leaf: ready.register("leaf"),
+            bundle: ready.register("caBundle"),
+        },
+    };
+    tasks.spawn("certificates", keeper.run());
+}
+
+/// Starts the watch of the Machines' CRD.
+fn keep_schema(tasks: &mut Tasks, client: &Client, ready: &Checks) {
+    let crd = single(
+        tasks,
+        Api::all(client.clone()),
+        schema::MACHINES,
+        "customresourcedefinition",
+        ready,
+    );
+    let check: Check = ready.register("schema");
+    tasks.spawn("schema", schema::keep(crd, check));
+}
+
+/// Starts the watch of one object.
+fn single<K>(
+    tasks: &mut Tasks,
+    api: Api<K>,
+    name: &str,
+    what: &'static str,
+    ready: &Checks,
+) -> channel::Receiver<Observed<K>>
+where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+{
+    let (receiver, task) = observe(api, name, what, ready.register(what));
+    tasks.spawn(what, task);
+    receiver
+}

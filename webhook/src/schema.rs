@@ -1,0 +1,194 @@
+//! Whether the API server would keep what the webhook writes.
+//!
+//! Fields that the served CRD does not know are pruned on every read although the write succeeded.
+//! So the webhook stays unready until the schema of Machines has every field of the block.
+
+use std::convert::Infallible;
+
+use common::api::Machine;
+use common::names::VERSION;
+use common::runtime::checks::Check;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
+};
+use kube::CustomResourceExt as _;
+use tokio::sync::watch;
+
+use crate::watch::Observed;
+
+/// Name of the CRD.
+pub const MACHINES: &str = "machines.vitistack.io";
+
+/// Fields of the block that `served` lacks, as paths; or what else keeps Machines from being served.
+pub fn missing(served: &CustomResourceDefinition) -> Vec<String> {
+    let Some(served_block) = block(served) else {
+        return vec![format!(
+            "{VERSION} of {MACHINES} is not served with spec.normalized"
+        )];
+    };
+    let mut missing = Vec::new();
+    if let Some(own) = block(&Machine::crd()) {
+        compare(own, served_block, "spec.normalized", &mut missing);
+    }
+    missing
+}
+
+/// The schema of `spec.normalized`, if the version is served.
+fn block(crd: &CustomResourceDefinition) -> Option<&JSONSchemaProps> {
+    let version = crd
+        .spec
+        .versions
+        .iter()
+        .find(|version| version.name == VERSION && version.served)?;
+    let object = version.schema.as_ref()?.open_api_v3_schema.as_ref()?;
+    object
+        .properties
+        .as_ref()?
+        .get("spec")?
+        .properties
+        .as_ref()?
+        .get("normalized")
+}
+
+fn compare(own: &JSONSchemaProps, served: &JSONSchemaProps, path: &str, missing: &mut Vec<String>) {
+    if served.x_kubernetes_preserve_unknown_fields == Some(true) {
+        return;
+    }
+    for (name, own) in own.properties.iter().flatten() {
+        let path = format!("{path}.{name}");
+        match served
+            .properties
+            .as_ref()
+            .and_then(|properties| properties.get(name))
+        {
+            Some(served) => compare(own, served, &path, missing),
+            None => missing.push(path),
+        }
+    }
+    if let Some(own) = items(own) {
+        match items(served) {
+            Some(served) => compare(own, served, &format!("{path}[]"), missing),
+            None => missing.push(format!("{path}[]")),
+        }
+    }
+    if let Some(own) = values(own) {
+        match values(served) {
+            Some(served) => compare(own, served, &format!("{path}.*"), missing),
+            None => missing.push(format!("{path}.*")),
+        }
+    }
+}
+
+fn items(schema: &JSONSchemaProps) -> Option<&JSONSchemaProps> {
+    match schema.items.as_ref()? {
+        JSONSchemaPropsOrArray::Schema(schema) => Some(schema),
+        JSONSchemaPropsOrArray::Schemas(_) => None,
+    }
+}
+
+fn values(schema: &JSONSchemaProps) -> Option<&JSONSchemaProps> {
+    match schema.additional_properties.as_ref()? {
+        JSONSchemaPropsOrBool::Schema(schema) => Some(schema),
+        JSONSchemaPropsOrBool::Bool(_) => None,
+    }
+}
+
+fn established(crd: &CustomResourceDefinition) -> bool {
+    let conditions = crd
+        .status
+        .iter()
+        .flat_map(|status| status.conditions.iter().flatten());
+    conditions
+        .into_iter()
+        .any(|it| it.type_ == "Established" && it.status == "True")
+}
+
+/// Keeps `check` right for ever, from what is known of the CRD.
+pub async fn keep(
+    mut crd: watch::Receiver<Observed<CustomResourceDefinition>>,
+    check: Check,
+) -> Result<(), Infallible> {
+    loop {
+        let observed = crd.borrow_and_update().clone();
+        match observed {
+            Observed::Unknown => {}
+            Observed::Absent => check.missing(format!("{MACHINES} is not installed")),
+            Observed::Present(crd) if !established(&crd) => {
+                check.missing(format!("{MACHINES} is not established"));
+            }
+            Observed::Present(crd) => match missing(&crd).as_slice() {
+                [] => check.met(),
+                paths => check.missing(format!(
+                    "the installed {MACHINES} is older than this program, it lacks {}",
+                    paths.join(", ")
+                )),
+            },
+        }
+        if crd.changed().await.is_err() {
+            // The watch has ended, which is reported where it is owned.
+            return Ok(());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn changed(change: impl FnOnce(&mut serde_json::Value)) -> CustomResourceDefinition {
+        let mut crd = serde_json::to_value(Machine::crd()).unwrap();
+        change(&mut crd);
+        serde_json::from_value(crd).unwrap()
+    }
+
+    const BLOCK: &str =
+        "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/normalized";
+
+    #[test]
+    fn our_own_schema_lacks_nothing() {
+        assert_eq!(missing(&Machine::crd()), [""; 0]);
+    }
+
+    #[test]
+    fn every_lacking_field_is_named() {
+        let crd = changed(|crd| {
+            let block = crd.pointer_mut(BLOCK).unwrap();
+            let disk = block
+                .pointer_mut("/properties/disks/items/properties")
+                .unwrap();
+            disk.as_object_mut().unwrap().remove("bus");
+            let block = block["properties"].as_object_mut().unwrap();
+            block.remove("backend");
+            block["nodeSelector"] = json!({"type": "object"});
+        });
+        assert_eq!(
+            missing(&crd),
+            [
+                "spec.normalized.backend",
+                "spec.normalized.disks[].bus",
+                "spec.normalized.nodeSelector.*"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_version_that_is_not_served_or_has_no_block_is_told() {
+        for crd in [
+            changed(|crd| *crd.pointer_mut("/spec/versions/0/served").unwrap() = json!(false)),
+            changed(|crd| *crd.pointer_mut("/spec/versions/0/name").unwrap() = json!("v1")),
+            changed(|crd| *crd.pointer_mut(BLOCK).unwrap() = serde_json::Value::Null),
+        ] {
+            assert_eq!(missing(&crd).len(), 1);
+        }
+    }
+
+    #[test]
+    fn a_schema_that_keeps_everything_will_do() {
+        let crd = changed(|crd| {
+            *crd.pointer_mut(BLOCK).unwrap() =
+                json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+        });
+        assert_eq!(missing(&crd), [""; 0]);
+    }
+}
