@@ -1,0 +1,129 @@
+//! Settings: flags and environment.
+
+use std::path::PathBuf;
+
+use clap::Parser;
+use common::runtime::logging::{LogFormat, LogLevel};
+use common::runtime::settings::{BindAddress, GoDuration};
+
+/// Reconciles normalized Machines into KubeVirt resources.
+#[derive(Debug, Parser)]
+#[command(name = "machine-controller", version)]
+pub(crate) struct Args {
+    /// Configuration of the connection to the cluster. Absent: the ServiceAccount's, or kubectl's.
+    #[arg(long, env = "KUBECONFIG", hide_env_values = true)]
+    pub(crate) kubeconfig: Option<PathBuf>,
+
+    /// How often a Machine is looked at when nothing has happened to it.
+    #[arg(long, env = "RECONCILE_INTERVAL", default_value = "30s", value_parser = interval)]
+    pub(crate) reconcile_interval: GoDuration,
+
+    /// How many Machines are worked on at the same time.
+    #[arg(long, env = "MAX_CONCURRENT_RECONCILES", default_value = "5", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(crate) max_concurrent_reconciles: u16,
+
+    /// Where /metrics is served.
+    #[arg(long, env = "METRICS_BIND_ADDRESS", default_value = ":8080")]
+    pub(crate) metrics_bind_address: BindAddress,
+
+    /// Where /healthz and /readyz are served.
+    #[arg(long, env = "HEALTH_PROBE_BIND_ADDRESS", default_value = ":8081")]
+    pub(crate) health_probe_bind_address: BindAddress,
+
+    /// Whether only one of several replicas acts.
+    #[arg(long, env = "LEADER_ELECTION", default_value = "true", action = clap::ArgAction::Set)]
+    pub(crate) leader_election: bool,
+
+    /// Namespace of the operator: where its Lease is.
+    #[arg(long, env = "NAMESPACE", default_value = "kubevirt-operator-system", value_parser = namespace)]
+    pub(crate) namespace: String,
+
+    /// Who reads the log.
+    #[arg(long, env = "LOG_FORMAT", default_value = "json")]
+    pub(crate) log_format: LogFormat,
+
+    /// How much is logged.
+    #[arg(long, env = "LOG_LEVEL", default_value = "info")]
+    pub(crate) log_level: LogLevel,
+}
+
+/// A shorter interval is a busy loop over every Machine.
+const INTERVAL_MIN: GoDuration = GoDuration(std::time::Duration::from_secs(1));
+
+fn interval(text: &str) -> Result<GoDuration, String> {
+    let interval: GoDuration = text
+        .parse()
+        .map_err(|error: common::runtime::settings::DurationError| error.to_string())?;
+    if interval < INTERVAL_MIN {
+        return Err(format!("the interval must be at least {INTERVAL_MIN}"));
+    }
+    Ok(interval)
+}
+
+/// A DNS label, as every namespace's name is.
+fn namespace(text: &str) -> Result<String, String> {
+    let fits = (1..=63).contains(&text.len())
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+        && !text.starts_with('-')
+        && !text.ends_with('-');
+    if fits {
+        Ok(text.to_owned())
+    } else {
+        Err("not the name of a namespace: lower-case letters, digits and '-', at most 63".into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn parse(arguments: &[&str]) -> Result<Args, String> {
+        Args::try_parse_from([&["machine-controller"], arguments].concat())
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_defaults_are_the_references() {
+        let args = parse(&[]).unwrap();
+        assert_eq!(args.reconcile_interval.0, Duration::from_secs(30));
+        assert_eq!(args.max_concurrent_reconciles, 5);
+        assert_eq!(args.metrics_bind_address.to_string(), ":8080");
+        assert_eq!(args.health_probe_bind_address.to_string(), ":8081");
+        assert!(args.leader_election);
+        assert_eq!(args.namespace, "kubevirt-operator-system");
+    }
+
+    #[test]
+    fn gos_notation_is_read() {
+        let args = parse(&[
+            "--reconcile-interval=1m30s",
+            "--metrics-bind-address=127.0.0.1:0",
+            "--leader-election=false",
+        ])
+        .unwrap();
+        assert_eq!(args.reconcile_interval.0, Duration::from_secs(90));
+        assert_eq!(args.metrics_bind_address.to_string(), "127.0.0.1:0");
+        assert!(!args.leader_election);
+    }
+
+    #[test]
+    fn wrong_values_are_named() {
+        for (argument, told) in [
+            ("--reconcile-interval=30", "a number has no unit"),
+            ("--reconcile-interval=10ms", "at least 1s"),
+            ("--max-concurrent-reconciles=0", "0 is not in 1..=1000"),
+            ("--metrics-bind-address=8080", "no port"),
+            ("--leader-election=maybe", "invalid value 'maybe'"),
+            ("--namespace=Default", "not the name of a namespace"),
+            ("--log-level=loud", "invalid value 'loud'"),
+            ("--no-such-flag", "unexpected argument"),
+        ] {
+            let error = parse(&[argument]).unwrap_err();
+            assert!(error.contains(told), "{argument}: {error}");
+        }
+    }
+}

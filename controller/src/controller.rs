@@ -1,0 +1,246 @@
+//! Starts everything, and ends it in order.
+
+use std::convert::Infallible;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::runtime::admin;
+use common::runtime::checks::{Check, Checks};
+use common::runtime::signals::Signals;
+use common::runtime::tasks::{TaskError, Tasks};
+use futures::stream::{self, StreamExt as _};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::runtime::reflector::ObjectRef;
+use kube::runtime::{applier, controller::Config as Scheduling};
+use kube::{Api, Client, Config};
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio_util::sync::CancellationToken;
+
+use crate::api::Guarded;
+use crate::args::Args;
+use crate::events::events;
+use crate::leader::{Elector, Permit};
+use crate::machine::Machine;
+use crate::memory::Memory;
+use crate::metrics;
+use crate::reconcile::{Context, reconcile};
+use crate::watch;
+
+/// Events of one change come in a row; together they are one pass.
+const DEBOUNCE: Duration = Duration::from_millis(50);
+/// The pause between attempts to reach an API server that is not there yet.
+const CONNECT_PAUSE: Duration = Duration::from_secs(1);
+/// How long a pass that has begun may take to end after a signal: a call's limit and some.
+const END_LIMIT: Duration = Duration::from_secs(8);
+/// The namespace whose uid stands for the cluster's identity, as it does for others.
+const CLUSTER_NAMESPACE: &str = "kube-system";
+
+/// Why the process ends.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RunError {
+    /// There is no usable configuration of the connection.
+    #[error("no connection to a cluster: {what}")]
+    Settings {
+        /// What is wrong with it.
+        what: String,
+    },
+    /// A socket could not be had.
+    #[error("cannot listen on {address}")]
+    Bind {
+        /// Where.
+        address: String,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The process cannot be asked to end.
+    #[error("cannot listen for signals")]
+    Signals(#[source] io::Error),
+    /// The metrics recorder could not be made.
+    #[error("no metrics: {0}")]
+    Metrics(String),
+    /// The client could not be made.
+    #[error("no client")]
+    Client(#[source] kube::Error),
+    /// A task ended that should not have.
+    #[error(transparent)]
+    Task(TaskError),
+}
+
+pub(crate) async fn run(args: Args) -> Result<(), RunError> {
+    let mut signals = Signals::listen().map_err(RunError::Signals)?;
+    let config = configuration(args.kubeconfig.clone()).await?;
+    let client = Client::try_from(config).map_err(RunError::Client)?;
+
+    let (health, ready) = (Checks::default(), Checks::default());
+    let (synced, reached) = (ready.register("first lists"), ready.register("API server"));
+    let mut tasks = Tasks::default();
+    serve(&args, &mut tasks, health, ready).await?;
+
+    let (caches, triggers, queue) = watch::start(&client, &mut tasks, synced);
+    let (permit, elector) = election(&args, &client, &mut tasks);
+    let (events, publisher) = events(client.clone());
+    tasks.spawn("events", publisher.run());
+    let memory = Arc::new(Memory::default());
+    tasks.spawn("counts", metrics::count(caches.clone(), memory.clone()));
+
+    let stop = CancellationToken::new();
+    let (done, mut ended) = tokio::sync::oneshot::channel::<Infallible>();
+    let work = {
+        let (stop, interval) = (stop.clone(), args.reconcile_interval.0);
+        async move {
+            let cluster = cluster(&client, &reached).await;
+            caches.known().await;
+            permit.granted().await;
+            let context = Context {
+                caches: caches.clone(),
+                api: Guarded::new(client, permit),
+                events,
+                memory,
+                cluster: cluster.into(),
+                interval,
+            };
+            triggers.take_from_now_on(&caches.machines);
+            work(context, queue, args.max_concurrent_reconciles, stop).await;
+            drop(done);
+            std::future::pending::<Result<(), Infallible>>().await
+        }
+    };
+    tasks.spawn("reconciler", work);
+
+    let outcome = tokio::select! {
+        signal = signals.next() => {
+            tracing::info!(signal, "ending");
+            Ok(())
+        }
+        error = tasks.first_end() => Err(RunError::Task(error)),
+    };
+    stop.cancel();
+    if outcome.is_ok() {
+        tokio::select! {
+            _ = &mut ended => {}
+            _ = signals.next() => tracing::warn!("ending at once"),
+            () = tokio::time::sleep(END_LIMIT) => tracing::warn!("a pass did not end in time"),
+        }
+        if let Some(elector) = elector {
+            elector.release().await;
+        }
+    }
+    outcome
+}
+
+/// Where the cluster is and who we are there.
+async fn configuration(kubeconfig: Option<PathBuf>) -> Result<Config, RunError> {
+    let settings = |error: &dyn std::error::Error| RunError::Settings {
+        what: common::runtime::tasks::chain(error),
+    };
+    let Some(path) = kubeconfig.filter(|path| !path.as_os_str().is_empty()) else {
+        return Config::infer().await.map_err(|error| settings(&error));
+    };
+    let kubeconfig = Kubeconfig::read_from(&path).map_err(|error| settings(&error))?;
+    Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+        .await
+        .map_err(|error| settings(&error))
+}
+
+/// Serves health and metrics, and says where.
+async fn serve(
+    args: &Args,
+    tasks: &mut Tasks,
+    health: Checks,
+    ready: Checks,
+) -> Result<(), RunError> {
+    let recorder = admin::install_recorder(&metrics::BUCKETS)
+        .map_err(|error| RunError::Metrics(error.to_string()))?;
+    metrics::describe();
+    let mut bound = Vec::new();
+    for address in [&args.health_probe_bind_address, &args.metrics_bind_address] {
+        let failed = |source| RunError::Bind {
+            address: address.to_string(),
+            source,
+        };
+        let listener = address.bind().await.map_err(failed)?;
+        let local = listener.local_addr().map_err(failed)?;
+        bound.push((listener, local));
+    }
+    let routers = [
+        ("health", admin::health_router(health, ready)),
+        ("metrics", admin::metrics_router(recorder.clone())),
+    ];
+    tasks.spawn("metrics upkeep", admin::upkeep(recorder));
+    if let [(_, health), (_, metrics)] = &bound[..] {
+        tracing::info!(%health, %metrics, "serving");
+    }
+    for ((name, router), (listener, _)) in routers.into_iter().zip(bound) {
+        tasks.spawn(name, admin::serve(listener, router));
+    }
+    Ok(())
+}
+
+/// Takes part in the election, if there is one.
+fn election(args: &Args, client: &Client, tasks: &mut Tasks) -> (Permit, Option<Arc<Elector>>) {
+    if !args.leader_election {
+        return (Permit::Always, None);
+    }
+    let (elector, permit) = Elector::new(client.clone(), &args.namespace);
+    let elector = Arc::new(elector);
+    let running = elector.clone();
+    tasks.spawn("leader election", async move { running.run().await });
+    (permit, Some(elector))
+}
+
+/// The identity of the cluster, as soon as the API server answers.
+async fn cluster(client: &Client, reached: &Check) -> String {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    loop {
+        match namespaces.get(CLUSTER_NAMESPACE).await {
+            Ok(namespace) => {
+                reached.met();
+                return namespace.metadata.uid.unwrap_or_default();
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the API server does not answer yet");
+                reached.missing(error.to_string());
+            }
+        }
+        tokio::time::sleep(CONNECT_PAUSE).await;
+    }
+}
+
+/// Works on Machines until told to stop; then ends what has begun.
+async fn work(
+    context: Context,
+    queue: UnboundedReceiver<ObjectRef<Machine>>,
+    concurrency: u16,
+    stop: CancellationToken,
+) {
+    let machines = context.caches.machines.clone();
+    let queue = stream::unfold(queue, async |mut queue| {
+        let machine = queue.recv().await?;
+        Some((Ok::<_, Infallible>(machine), queue))
+    })
+    .take_until(stop.cancelled_owned());
+    let scheduling = Scheduling::default()
+        .debounce(DEBOUNCE)
+        .concurrency(concurrency);
+    let passes = applier(
+        |machine, context| {
+            Box::pin(async move { Ok::<_, Infallible>(reconcile(machine, context).await) })
+        },
+        |_, never, _| match *never {},
+        Arc::new(context),
+        machines,
+        Box::pin(queue),
+        scheduling,
+    );
+    passes
+        .for_each(async |outcome| {
+            if let Err(error) = outcome {
+                // A Machine that is gone was still in the queue.
+                tracing::debug!(%error, "nothing to do");
+            }
+        })
+        .await;
+}

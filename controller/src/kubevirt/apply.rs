@@ -1,0 +1,378 @@
+//! Carries out the actions of a plan, in order.
+//!
+//! ```text
+//! make    POST: never takes over an object of that name. A VirtualMachine is made by server-side
+//!         apply without force, so that a later apply can take fields away again; on somebody
+//!         else's VirtualMachine that is a conflict
+//! change  names the uid: an object that was made anew in between is not touched
+//! delete  with the uid as precondition
+//! ```
+
+use common::names;
+use common::render::kubevirt::types;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::Request;
+use kube::{Api, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+use super::observe::Written;
+use crate::api::{ApiError, Guarded};
+use crate::machine::Machine;
+use crate::objects::{Attachment, Claim, Instance, Meta, Secret, VirtualMachine};
+use crate::plan::{Action, ClaimPatch};
+
+/// Carries out one action; tells what it wrote.
+pub(crate) async fn apply(
+    api: &Guarded,
+    machine: &Machine,
+    action: &Action,
+) -> Result<Option<Written>, ApiError> {
+    let apply = Apply { api, machine };
+    match action {
+        Action::AddFinalizer => apply.add_finalizer().await,
+        Action::RemoveFinalizer => apply.remove_finalizer().await,
+        Action::CreateAttachment(wish) => {
+            let made: Attachment = apply.create(wish).await?;
+            Ok(Some(attachment(&made)))
+        }
+        Action::UpdateAttachment(wish) => {
+            let body = json!({"metadata": {"uid": wish.metadata.uid}, "spec": wish.spec});
+            let made: Attachment = apply.merge(&wish.metadata.name, &body).await?;
+            Ok(Some(attachment(&made)))
+        }
+        Action::CreateClaim(wish) => {
+            let made: Claim = apply.create(wish).await?;
+            Ok(Some(claim(&made)))
+        }
+        Action::PatchClaim(patch) => apply.patch_claim(patch).await.map(Some),
+        Action::CreateSecret(wish) => {
+            let made: Secret = apply.create(&encoded(wish)).await?;
+            Ok(Some(secret(&made)))
+        }
+        Action::UpdateSecret(wish) => {
+            let made: Secret = apply
+                .merge(&wish.metadata.name, &secret_patch(wish))
+                .await?;
+            Ok(Some(secret(&made)))
+        }
+        Action::CreateVm(wish) => apply.vm(wish, false).await.map(Some),
+        Action::UpdateVm(wish) => apply.vm(wish, true).await.map(Some),
+        Action::SetRunStrategy { uid, strategy } => {
+            let body = json!({"metadata": {"uid": uid}, "spec": {"runStrategy": strategy}});
+            let made: VirtualMachine = apply.merge(machine.name(), &body).await?;
+            Ok(Some(vm(&made)))
+        }
+        Action::DeleteVm { uid } => apply.delete::<VirtualMachine>(machine.name(), uid).await,
+        Action::DeleteClaim { name, uid } => apply.delete::<Claim>(name, uid).await,
+        Action::ConfirmUnused { claim } => apply.confirm_unused(claim.as_deref()).await,
+    }
+}
+
+/// Writes the status of a Machine.
+pub(crate) async fn write_status(
+    api: &Guarded,
+    machine: &Machine,
+    status: &common::api::status::MachineStatus,
+) -> Result<Written, ApiError> {
+    let body = json!({
+        "apiVersion": Machine::api_version(&()),
+        "kind": Machine::kind(&()),
+        "metadata": {"name": machine.name(), "uid": machine.uid()},
+        "status": status,
+    });
+    let machines: Api<Machine> = Api::namespaced(api.client(), machine.namespace());
+    let params = PatchParams::apply(names::FIELD_MANAGER).force();
+    let body = Patch::Apply(&body);
+    let call = machines.patch_status(machine.name(), &params, &body);
+    Ok(written(&api.write(call).await?))
+}
+
+fn version(object: &impl Meta) -> String {
+    object.meta().resource_version.clone().unwrap_or_default()
+}
+
+fn written(made: &Machine) -> Written {
+    Written::Machine {
+        name: made.name().to_owned(),
+        version: version(made),
+    }
+}
+
+fn vm(made: &VirtualMachine) -> Written {
+    Written::Vm {
+        name: made.name().to_owned(),
+        version: version(made),
+    }
+}
+
+fn claim(made: &Claim) -> Written {
+    Written::Claim {
+        name: made.name().to_owned(),
+        version: version(made),
+    }
+}
+
+fn secret(made: &Secret) -> Written {
+    Written::Secret {
+        name: made.name().to_owned(),
+        version: version(made),
+    }
+}
+
+fn attachment(made: &Attachment) -> Written {
+    Written::Attachment {
+        name: made.name().to_owned(),
+        version: version(made),
+    }
+}
+
+/// One Machine's objects at the API server.
+struct Apply<'a> {
+    api: &'a Guarded,
+    machine: &'a Machine,
+}
+
+impl Apply<'_> {
+    fn objects<K: Meta<Scope = k8s_openapi::NamespaceResourceScope>>(&self) -> Api<K> {
+        Api::namespaced(self.api.client(), self.machine.namespace())
+    }
+
+    async fn create<K>(&self, wish: &impl Serialize) -> Result<K, ApiError>
+    where
+        K: Meta + DeserializeOwned,
+    {
+        let params = PostParams {
+            field_manager: Some(names::FIELD_MANAGER.to_owned()),
+            ..PostParams::default()
+        };
+        let path = K::url_path(&(), Some(self.machine.namespace()));
+        let request = serde_json::to_vec(wish)
+            .map_err(kube::Error::SerdeError)
+            .and_then(|body| {
+                Request::new(path)
+                    .create(&params, body)
+                    .map_err(kube::Error::BuildRequest)
+            })
+            .map_err(ApiError::Refused)?;
+        self.api
+            .write(self.api.client().request::<K>(request))
+            .await
+    }
+
+    async fn merge<K>(&self, name: &str, body: &serde_json::Value) -> Result<K, ApiError>
+    where
+        K: Meta<Scope = k8s_openapi::NamespaceResourceScope>
+            + Clone
+            + DeserializeOwned
+            + std::fmt::Debug,
+    {
+        let params = PatchParams {
+            field_manager: Some(names::FIELD_MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
+        let body = Patch::Merge(body);
+        self.api
+            .write(self.objects::<K>().patch(name, &params, &body))
+            .await
+    }
+
+    async fn vm(&self, wish: &types::VirtualMachine, force: bool) -> Result<Written, ApiError> {
+        let params = PatchParams {
+            force,
+            ..PatchParams::apply(names::FIELD_MANAGER)
+        };
+        let vms = self.objects::<VirtualMachine>();
+        let body = Patch::Apply(wish);
+        let call = vms.patch(&wish.metadata.name, &params, &body);
+        Ok(vm(&self.api.write(call).await?))
+    }
+
+    async fn patch_claim(&self, patch: &ClaimPatch) -> Result<Written, ApiError> {
+        let mut body = json!({"metadata": {"uid": patch.uid, "annotations": patch.annotations}});
+        if let Some(storage) = &patch.storage {
+            body["spec"] = json!({"resources": {"requests": {"storage": storage}}});
+        }
+        Ok(claim(&self.merge::<Claim>(&patch.name, &body).await?))
+    }
+
+    async fn delete<K>(&self, name: &str, uid: &str) -> Result<Option<Written>, ApiError>
+    where
+        K: Meta<Scope = k8s_openapi::NamespaceResourceScope>
+            + Clone
+            + DeserializeOwned
+            + std::fmt::Debug,
+    {
+        let params = DeleteParams {
+            preconditions: Some(Preconditions {
+                uid: Some(uid.to_owned()),
+                resource_version: None,
+            }),
+            ..DeleteParams::default()
+        };
+        match self
+            .api
+            .write(self.objects::<K>().delete(name, &params))
+            .await
+        {
+            Err(error) if !error.is_not_found() => Err(error),
+            Ok(_) | Err(_) => Ok(None),
+        }
+    }
+
+    async fn add_finalizer(&self) -> Result<Option<Written>, ApiError> {
+        // The version makes the patch of a list, which replaces it, safe.
+        let mut finalizers = self.machine.metadata.finalizers.clone().unwrap_or_default();
+        finalizers.push(names::FINALIZER.to_owned());
+        let body = json!({"metadata": {
+            "uid": self.machine.uid(),
+            "resourceVersion": self.machine.metadata.resource_version,
+            "finalizers": finalizers,
+        }});
+        let made: Machine = self.merge(self.machine.name(), &body).await?;
+        Ok(Some(written(&made)))
+    }
+
+    async fn remove_finalizer(&self) -> Result<Option<Written>, ApiError> {
+        let mut finalizers = self.machine.metadata.finalizers.clone().unwrap_or_default();
+        finalizers.retain(|finalizer| finalizer != names::FINALIZER);
+        let body = json!({"metadata": {
+            "uid": self.machine.uid(),
+            "resourceVersion": self.machine.metadata.resource_version,
+            "finalizers": finalizers,
+        }});
+        match self.merge::<Machine>(self.machine.name(), &body).await {
+            Ok(made) => Ok(Some(written(&made))),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Asks the API server itself, because a cache that is behind would cost a disk.
+    async fn confirm_unused(&self, claim: Option<&str>) -> Result<Option<Written>, ApiError> {
+        let name = self.machine.name();
+        if let Some(vm) = self.find::<VirtualMachine>(name).await? {
+            let ours = vm.belongs_to(name, self.machine.uid());
+            match claim {
+                None if ours => return Err(behind("VirtualMachine", name)),
+                // It is not ours, and so is its instance.
+                None => return Ok(None),
+                Some(claim) if names_claim(&vm, claim) => {
+                    return Err(behind("VirtualMachine", name));
+                }
+                Some(_) => {}
+            }
+        }
+        if let Some(instance) = self.find::<Instance>(name).await?
+            && claim.is_none_or(|claim| instance.uses(claim))
+        {
+            return Err(behind("VirtualMachineInstance", name));
+        }
+        Ok(None)
+    }
+
+    /// The object, or the certainty that there is none: either it is not found by name, or its
+    /// kind's CRD does not exist. A 404 alone is not enough: an API server that has not loaded a
+    /// CRD yet answers it, too.
+    async fn find<K>(&self, name: &str) -> Result<Option<K>, ApiError>
+    where
+        K: Meta<Scope = k8s_openapi::NamespaceResourceScope>
+            + Clone
+            + DeserializeOwned
+            + std::fmt::Debug,
+    {
+        match self.api.read(self.objects::<K>().get(name)).await {
+            Ok(object) => Ok(Some(object)),
+            Err(error) if !error.is_not_found() => Err(error),
+            Err(error) if names_object(&error, name) => Ok(None),
+            Err(_) => {
+                let crds: Api<CustomResourceDefinition> = Api::all(self.api.client());
+                let crd = format!("{}.{}", K::plural(&()), K::group(&()));
+                match self.api.read(crds.get_opt(&crd)).await? {
+                    None => Ok(None),
+                    Some(_) => Err(ApiError::Behind(format!(
+                        "the API server has {crd} and does not serve it yet"
+                    ))),
+                }
+            }
+        }
+    }
+}
+
+/// Whether a 404 is about the object and not about its kind.
+fn names_object(error: &ApiError, name: &str) -> bool {
+    matches!(error, ApiError::Refused(kube::Error::Api(status))
+        if status.details.as_ref().is_some_and(|details| details.name == name))
+}
+
+fn names_claim(vm: &VirtualMachine, claim: &str) -> bool {
+    vm.spec.template.spec.volumes.iter().any(|volume| {
+        let source = volume.persistent_volume_claim.as_ref();
+        source.is_some_and(|source| source.claim_name == claim)
+    })
+}
+
+fn behind(kind: &str, name: &str) -> ApiError {
+    ApiError::Behind(format!("{kind} {name} is still there"))
+}
+
+/// A Secret as the API server takes it.
+fn encoded(wish: &types::Secret) -> core::Secret {
+    let metadata = &wish.metadata;
+    let owners = metadata
+        .owner_references
+        .iter()
+        .map(|owner| OwnerReference {
+            api_version: owner.api_version.clone(),
+            kind: owner.kind.clone(),
+            name: owner.name.clone(),
+            uid: owner.uid.clone(),
+            controller: Some(owner.controller),
+            block_owner_deletion: None,
+        });
+    let data = wish.data.iter();
+    core::Secret {
+        metadata: ObjectMeta {
+            name: Some(metadata.name.clone()),
+            namespace: Some(metadata.namespace.clone()),
+            uid: metadata.uid.clone(),
+            labels: Some(metadata.labels.clone()),
+            annotations: Some(metadata.annotations.clone()),
+            owner_references: Some(owners.collect()),
+            ..ObjectMeta::default()
+        },
+        data: Some(
+            data.map(|(key, content)| (key.clone(), ByteString(content.clone())))
+                .collect(),
+        ),
+        ..core::Secret::default()
+    }
+}
+
+/// Every key a Secret of ours can have: those that are not wished are removed.
+const SECRET_KEYS: [&str; 5] = [
+    "userdata",
+    "networkdata",
+    "user-data",
+    "network-config",
+    "meta-data",
+];
+
+fn secret_patch(wish: &types::Secret) -> serde_json::Value {
+    let mut data: serde_json::Map<_, _> = SECRET_KEYS
+        .iter()
+        .map(|key| ((*key).to_owned(), serde_json::Value::Null))
+        .collect();
+    for (key, content) in &wish.data {
+        data.insert(key.clone(), json!(ByteString(content.clone())));
+    }
+    json!({
+        "metadata": {"uid": wish.metadata.uid, "annotations": wish.metadata.annotations},
+        "data": data,
+    })
+}

@@ -1,0 +1,190 @@
+//! A Machine as the controller keeps it: what is wished, parsed once, at the edge.
+
+use std::sync::Arc;
+
+use common::api::machine::CloudInit;
+use common::api::normalized::{BLOCK_VERSION, Normalized};
+use common::api::status::MachineStatus;
+use common::names;
+use common::normalize::intent_hash;
+use common::render::kubevirt::{CloudInitPlan, Identity};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::objects::{Meta as _, lenient, resource};
+
+/// A Machine.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(from = "Wire")]
+pub(crate) struct Machine {
+    pub(crate) metadata: ObjectMeta,
+    pub(crate) block: Block,
+    pub(crate) cloud_init: Arc<CloudInitPlan>,
+    pub(crate) status: MachineStatus,
+}
+resource!(
+    Machine,
+    "Machine",
+    "vitistack.io",
+    "v1alpha1",
+    "machines",
+    NamespaceResourceScope
+);
+
+/// Whether there is anything to act on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Block {
+    /// The block belongs to its intent.
+    Belongs(Arc<Normalized>),
+    /// No block: the webhook was bypassed.
+    Missing,
+    /// A block of a layout that this release does not know, or that does not decode.
+    Unreadable(String),
+    /// The block was made of another intent.
+    Stale,
+}
+
+/// A Machine as the API server sends it.
+#[derive(Deserialize)]
+struct Wire {
+    #[serde(default)]
+    metadata: ObjectMeta,
+    #[serde(default)]
+    spec: Value,
+    #[serde(default, deserialize_with = "lenient")]
+    status: MachineStatus,
+}
+
+impl From<Wire> for Machine {
+    fn from(wire: Wire) -> Self {
+        let label = wire
+            .metadata
+            .labels
+            .as_ref()
+            .and_then(|labels| labels.get(names::LABEL_TEMPLATE));
+        let cloud_init = wire
+            .spec
+            .get("cloudInit")
+            .and_then(|wish| serde_json::from_value::<CloudInit>(wish.clone()).ok())
+            .map(|wish| CloudInitPlan::from(&wish))
+            .unwrap_or_default();
+        Self {
+            block: Block::of(&wire.spec, label.map(String::as_str)),
+            cloud_init: Arc::new(cloud_init),
+            status: wire.status,
+            metadata: wire.metadata,
+        }
+    }
+}
+
+impl Block {
+    /// The digest alone tells whether a block belongs to its intent: no lookup, no normalizer.
+    fn of(spec: &Value, template_label: Option<&str>) -> Self {
+        let Some(raw) = spec.get("normalized").filter(|block| !block.is_null()) else {
+            return Self::Missing;
+        };
+        match raw.get("version").and_then(Value::as_u64) {
+            Some(version) if version == u64::from(BLOCK_VERSION) => {}
+            Some(version) => {
+                return Self::Unreadable(format!(
+                    "its version {version} is not known to this release"
+                ));
+            }
+            None => return Self::Unreadable("it has no version".into()),
+        }
+        let block: Normalized = match serde_json::from_value(raw.clone()) {
+            Ok(block) => block,
+            Err(error) => return Self::Unreadable(error.to_string()),
+        };
+        if block.intent_hash == intent_hash(spec, template_label) {
+            Self::Belongs(Arc::new(block))
+        } else {
+            Self::Stale
+        }
+    }
+}
+
+impl Machine {
+    /// Who everything that is made for it belongs to.
+    pub(crate) fn identity<'a>(&'a self, cluster: &'a str) -> Identity<'a> {
+        Identity {
+            cluster,
+            namespace: self.namespace(),
+            name: self.name(),
+            uid: self.uid(),
+        }
+    }
+
+    pub(crate) fn generation(&self) -> Option<i64> {
+        self.metadata.generation
+    }
+
+    pub(crate) fn has_finalizer(&self) -> bool {
+        self.finalizer_index().is_some()
+    }
+
+    /// Where our finalizer is in the list.
+    pub(crate) fn finalizer_index(&self) -> Option<usize> {
+        let finalizers = self.metadata.finalizers.as_ref()?;
+        finalizers.iter().position(|name| name == names::FINALIZER)
+    }
+
+    pub(crate) fn is_paused(&self) -> bool {
+        self.annotation(names::ANNOTATION_PAUSED) == Some("true")
+    }
+
+    /// What is wished, when there is something to act on.
+    pub(crate) fn wish(&self) -> Option<&Normalized> {
+        match &self.block {
+            Block::Belongs(block) => Some(block),
+            Block::Missing | Block::Unreadable(_) | Block::Stale => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::plan::fixtures;
+
+    fn decode(spec: &Value) -> Machine {
+        serde_json::from_value(json!({"metadata": {"name": "web"}, "spec": spec})).unwrap()
+    }
+
+    fn spec() -> Value {
+        let mut spec = json!({"template": "small", "cloudInit": {"userData": "#cloud-config\n"}});
+        let mut block = serde_json::to_value(fixtures::block()).unwrap();
+        block["intentHash"] = intent_hash(&spec, None).into();
+        spec["normalized"] = block;
+        spec
+    }
+
+    #[test]
+    fn a_block_belongs_to_the_intent_it_was_made_of() {
+        let machine = decode(&spec());
+        assert!(machine.wish().is_some());
+        assert!(!machine.cloud_init.needs_secret());
+
+        let mut edited = spec();
+        edited["template"] = "large".into();
+        assert_eq!(decode(&edited).block, Block::Stale);
+        let mut newer = spec();
+        newer["normalized"]["version"] = 7.into();
+        assert!(matches!(decode(&newer).block, Block::Unreadable(why) if why.contains('7')));
+        let mut broken = spec();
+        broken["normalized"]["cpu"] = "many".into();
+        assert!(matches!(decode(&broken).block, Block::Unreadable(_)));
+        assert_eq!(decode(&json!({"template": "small"})).block, Block::Missing);
+        assert_eq!(decode(&Value::Null).block, Block::Missing);
+    }
+
+    #[test]
+    fn a_field_only_a_newer_release_knows_is_part_of_the_intent() {
+        let mut newer = spec();
+        newer["someday"] = true.into();
+        assert_eq!(decode(&newer).block, Block::Stale);
+    }
+}

@@ -1,0 +1,94 @@
+//! A Machine that lives: finalizer → network → storage → Secret → VirtualMachine → status.
+
+use common::api::choice::Backend;
+use common::names;
+
+use super::network::networks;
+use super::status::{Facts, Fault, report};
+use super::storage::storage;
+use super::vm::guest;
+use super::{Action, Now, Observed, Plan, Subject};
+use crate::machine::{Block, Machine};
+
+pub(super) fn plan(machine: &Machine, observed: &Observed, now: Now) -> Plan {
+    let block = match &machine.block {
+        Block::Belongs(block) => block,
+        unfit => {
+            let facts = Facts {
+                unfit: Some(not_normalized(unfit)),
+                ..Facts::default()
+            };
+            return report(machine, observed, now, &facts, vec![]);
+        }
+    };
+    if block.backend == Backend::Libvirt {
+        let facts = Facts {
+            block: Some(block),
+            elsewhere: Some(Fault::new(
+                "BackendUnavailable",
+                "this controller runs Machines on KubeVirt only, and spec.backend is libvirt: create the Machine with backend kubevirt",
+            )),
+            ..Facts::default()
+        };
+        return report(machine, observed, now, &facts, vec![]);
+    }
+    let networks = networks(machine, block, observed);
+    let storage = storage(machine, block, observed);
+    let guest = guest(machine, block, observed, &networks, &storage);
+    let mut facts = Facts {
+        block: Some(block),
+        network: networks.outcome,
+        storage: storage.outcome,
+        guest: guest.outcome,
+        pending: storage.pending,
+        makes_vm: guest
+            .actions
+            .iter()
+            .any(|action| matches!(action, Action::CreateVm(_))),
+        ..Facts::default()
+    };
+    if let Some(refusal) = &observed.refusal {
+        let (outcome, reason) = match refusal.subject {
+            Subject::Network => (&mut facts.network, "NetworkFailed"),
+            Subject::Storage => (&mut facts.storage, "PVCPending"),
+            Subject::Machine | Subject::Guest => (&mut facts.guest, "KubeVirtApiError"),
+        };
+        outcome.worsen(Fault::new(reason, refusal.message.clone()));
+    }
+
+    if machine.is_paused() {
+        facts.paused = true;
+        facts.makes_vm = false;
+        return report(machine, observed, now, &facts, vec![]);
+    }
+    let finalizer = (!machine.has_finalizer()).then_some(Action::AddFinalizer);
+    let actions = finalizer
+        .into_iter()
+        .chain(networks.actions)
+        .chain(storage.actions)
+        .chain(guest.actions)
+        .chain(storage.farewells)
+        .collect();
+    report(machine, observed, now, &facts, actions)
+}
+
+fn not_normalized(block: &Block) -> Fault {
+    let heal = format!(
+        "the admission webhook writes it: see that machine-webhook runs and is registered, then set the annotation {} to a new text, or change the spec",
+        names::ANNOTATION_REFRESH_TEMPLATE
+    );
+    match block {
+        Block::Stale => Fault::new(
+            "Stale",
+            format!("spec.normalized was made of another spec, so nothing is done; {heal}"),
+        ),
+        Block::Unreadable(why) => Fault::new(
+            "NotNormalized",
+            format!("spec.normalized cannot be read ({why}), so nothing is done; {heal}"),
+        ),
+        Block::Missing | Block::Belongs(_) => Fault::new(
+            "NotNormalized",
+            format!("spec.normalized is missing, so nothing is done; {heal}"),
+        ),
+    }
+}

@@ -1,0 +1,84 @@
+//! The end of a Machine, in an order that loses no disk: VirtualMachine → VirtualMachine and
+//! instance observed gone → claims by policy → finalizer.
+//!
+//! Reads no block: what a Machine has is told by labels and uid, and what becomes of a claim by its
+//! own annotation. So a Machine can always be deleted, however broken its spec is, and whatever is
+//! missing in the cluster.
+
+use common::api::choice::{Choice as _, ReclaimPolicy};
+use common::names;
+
+use super::{Action, ClaimPatch, Now, Observed, Plan, status};
+use crate::machine::Machine;
+use crate::objects::{Claim, Meta as _};
+
+pub(super) fn plan(machine: &Machine, observed: &Observed, now: Now) -> Plan {
+    if !machine.has_finalizer() {
+        return Plan::default();
+    }
+    let waits = |message: String, actions| Plan {
+        actions,
+        ..status::deleting(machine, observed, now, message)
+    };
+    if machine.is_paused() {
+        let message = format!(
+            "deletion waits because the Machine is paused: remove the annotation {}",
+            names::ANNOTATION_PAUSED
+        );
+        return waits(message, vec![]);
+    }
+
+    let (name, uid) = (machine.name(), machine.uid());
+    let vm = observed.vm.as_ref().filter(|vm| vm.belongs_to(name, uid));
+    if let Some(vm) = vm {
+        let delete = (!vm.is_deleting()).then(|| Action::DeleteVm {
+            uid: vm.uid().to_owned(),
+        });
+        let message = format!("VirtualMachine {name} is being shut down and deleted");
+        return waits(message, delete.into_iter().collect());
+    }
+    // An instance carries the labels of its template, not the uid. With a VirtualMachine that is
+    // not ours, it is not ours either.
+    let instance = observed.instance.as_ref();
+    if observed.vm.is_none() && instance.is_some_and(|instance| instance.machine() == Some(name)) {
+        let message = format!("the guest of VirtualMachine {name} is shutting down");
+        return waits(message, vec![]);
+    }
+
+    let claims = observed
+        .claims
+        .values()
+        .filter(|claim| claim.belongs_to(name, uid));
+    let mut actions = vec![Action::ConfirmUnused { claim: None }];
+    actions.extend(claims.filter_map(|claim| farewell(claim)));
+    actions.push(Action::RemoveFinalizer);
+    Plan {
+        actions,
+        ..Plan::default()
+    }
+}
+
+/// What becomes of a claim whose disk or Machine is gone. Only the word `Delete` deletes.
+pub(super) fn farewell(claim: &Claim) -> Option<Action> {
+    let uid = claim.uid().to_owned();
+    let name = claim.name().to_owned();
+    if claim.is_deleting() {
+        return None;
+    }
+    if claim.annotation(names::ANNOTATION_RECLAIM_POLICY) == Some(ReclaimPolicy::Delete.as_str()) {
+        return Some(Action::DeleteClaim { name, uid });
+    }
+    Some(Action::PatchClaim(ClaimPatch {
+        name,
+        uid,
+        annotations: [
+            (names::ANNOTATION_MACHINE_UID, None),
+            (
+                names::ANNOTATION_RETAINED_FROM,
+                claim.machine_uid().map(ToOwned::to_owned),
+            ),
+        ]
+        .into(),
+        storage: None,
+    }))
+}

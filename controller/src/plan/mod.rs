@@ -1,0 +1,227 @@
+//! What to do about a Machine: a pure function of what is wished and what is there.
+//!
+//! ```text
+//!            ┌─ deleted ──────▶ delete: VM → VM and VMI gone → claims by policy → finalizer
+//! Machine ───┼─ not to act on ▶ status alone (no block, paused, another backend)
+//!            └─ else ─────────▶ create: finalizer → network → storage → Secret → VM → status
+//! ```
+//! No clock, no API, no randomness: time is a parameter and everything known is in [`Observed`].
+//! A plan is safe to repeat from any point: each action names the object by uid, or makes one that
+//! must not exist yet.
+
+mod create;
+mod delete;
+#[cfg(test)]
+pub(crate) mod fixtures;
+mod network;
+mod status;
+mod storage;
+mod vm;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::api::status::MachineStatus;
+use common::render::kubevirt::SecretKey;
+use common::render::kubevirt::types;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+pub(crate) use self::network::named as named_networks;
+pub(crate) use self::status::verdict;
+use crate::machine::Machine;
+use crate::objects::{Attachment, Claim, Instance, Network, Secret, Template, VirtualMachine};
+
+/// What is known of the cluster that matters to one Machine.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Observed {
+    /// Uid of the cluster.
+    pub(crate) cluster: Arc<str>,
+    /// Whether KubeVirt's kinds are served.
+    pub(crate) kubevirt: bool,
+    /// Whether Multus' kind is served.
+    pub(crate) multus: bool,
+    /// The VirtualMachine of the Machine's name, whoever made it.
+    pub(crate) vm: Option<Arc<VirtualMachine>>,
+    /// The instance of the Machine's name.
+    pub(crate) instance: Option<Arc<Instance>>,
+    /// Claims labelled with the Machine, and claims of the names its disks' claims have; by name.
+    pub(crate) claims: BTreeMap<String, Arc<Claim>>,
+    /// Uids of living Machines among those that the claims were made for.
+    pub(crate) living: BTreeSet<String>,
+    /// The Secret of the name of the Machine's cloud-init Secret.
+    pub(crate) secret: Option<Arc<Secret>>,
+    /// Contents of the user's Secrets, as far as they had to be read; `None`: not there.
+    pub(crate) contents: BTreeMap<SecretKey, Option<Vec<u8>>>,
+    /// NetworkConfigurations the Machine names, by name.
+    pub(crate) networks: BTreeMap<String, Arc<Network>>,
+    /// Attachments these stand for, by name.
+    pub(crate) attachments: BTreeMap<String, Arc<Attachment>>,
+    /// StorageClasses the Machine names that exist.
+    pub(crate) classes: BTreeSet<String>,
+    /// The MachineTemplate the block was expanded from, as it is now.
+    pub(crate) template: Option<Arc<Template>>,
+    /// What the API server refused when the plan was last carried out.
+    pub(crate) refusal: Option<Refusal>,
+}
+
+/// An action that the API server refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    /// What was refused.
+    pub(crate) subject: Subject,
+    /// What the API server said.
+    pub(crate) message: String,
+}
+
+/// What an action is about, and so which condition tells of its failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Subject {
+    Machine,
+    Network,
+    Storage,
+    Guest,
+}
+
+/// One thing to do. Each carries the uid of what it changes, so that it never touches anything else.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Action {
+    AddFinalizer,
+    CreateAttachment(types::NetworkAttachmentDefinition),
+    UpdateAttachment(types::NetworkAttachmentDefinition),
+    CreateClaim(types::Claim),
+    PatchClaim(ClaimPatch),
+    CreateSecret(types::Secret),
+    UpdateSecret(types::Secret),
+    CreateVm(Box<types::VirtualMachine>),
+    UpdateVm(Box<types::VirtualMachine>),
+    /// Only power: everything else of the VirtualMachine has to wait.
+    SetRunStrategy {
+        uid: String,
+        strategy: String,
+    },
+    DeleteVm {
+        uid: String,
+    },
+    /// Ends the plan unless the API server itself says that nothing uses the claim, or, without a
+    /// claim, that VirtualMachine and instance are gone. The caches may be behind.
+    ConfirmUnused {
+        claim: Option<String>,
+    },
+    DeleteClaim {
+        name: String,
+        uid: String,
+    },
+    RemoveFinalizer,
+}
+
+/// What changes on a claim. A claim's spec is immutable but for its size.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ClaimPatch {
+    pub(crate) name: String,
+    pub(crate) uid: String,
+    /// Annotations to set, or to remove.
+    pub(crate) annotations: BTreeMap<&'static str, Option<String>>,
+    /// A larger size.
+    pub(crate) storage: Option<String>,
+}
+
+impl Action {
+    pub(crate) fn subject(&self) -> Subject {
+        match self {
+            Self::AddFinalizer | Self::RemoveFinalizer => Subject::Machine,
+            Self::CreateAttachment(_) | Self::UpdateAttachment(_) => Subject::Network,
+            Self::CreateClaim(_) | Self::PatchClaim(_) | Self::DeleteClaim { .. } => {
+                Subject::Storage
+            }
+            Self::CreateSecret(_)
+            | Self::UpdateSecret(_)
+            | Self::CreateVm(_)
+            | Self::UpdateVm(_)
+            | Self::SetRunStrategy { .. }
+            | Self::DeleteVm { .. }
+            | Self::ConfirmUnused { .. } => Subject::Guest,
+        }
+    }
+}
+
+/// A line of the log.
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AddFinalizer => f.write_str("added the finalizer"),
+            Self::CreateAttachment(wish) => {
+                write!(f, "made NetworkAttachmentDefinition {}", wish.metadata.name)
+            }
+            Self::UpdateAttachment(wish) => {
+                write!(
+                    f,
+                    "changed NetworkAttachmentDefinition {}",
+                    wish.metadata.name
+                )
+            }
+            Self::CreateClaim(wish) => {
+                write!(f, "made PersistentVolumeClaim {}", wish.metadata.name)
+            }
+            Self::PatchClaim(patch) => write!(f, "changed PersistentVolumeClaim {}", patch.name),
+            Self::CreateSecret(wish) => write!(f, "made Secret {}", wish.metadata.name),
+            Self::UpdateSecret(wish) => write!(f, "changed Secret {}", wish.metadata.name),
+            Self::CreateVm(_) => f.write_str("made the VirtualMachine"),
+            Self::UpdateVm(_) => f.write_str("changed the VirtualMachine"),
+            Self::SetRunStrategy { strategy, .. } => {
+                write!(f, "set the VirtualMachine's runStrategy to {strategy}")
+            }
+            Self::DeleteVm { .. } => f.write_str("deleted the VirtualMachine"),
+            Self::ConfirmUnused { claim: Some(claim) } => {
+                write!(
+                    f,
+                    "made sure that nothing uses PersistentVolumeClaim {claim}"
+                )
+            }
+            Self::ConfirmUnused { claim: None } => f.write_str("made sure that the guest is gone"),
+            Self::DeleteClaim { name, .. } => write!(f, "deleted PersistentVolumeClaim {name}"),
+            Self::RemoveFinalizer => f.write_str("removed the finalizer"),
+        }
+    }
+}
+
+/// What to do about a Machine now.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Plan {
+    /// In order; the first failure ends the plan.
+    pub(crate) actions: Vec<Action>,
+    /// The status to write afterwards, if it differs in more than times.
+    pub(crate) status: Option<MachineStatus>,
+    /// When to look again, if sooner than usual.
+    pub(crate) again: Option<Duration>,
+}
+
+/// Now, as a parameter. Kubernetes' times have whole seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Now(pub(crate) OffsetDateTime);
+
+impl Now {
+    /// As Kubernetes writes it.
+    fn text(self) -> String {
+        let whole = self.0.replace_nanosecond(0).unwrap_or(self.0);
+        // Fails only outside the years 0 to 9999.
+        whole.format(&Rfc3339).unwrap_or_default()
+    }
+
+    /// What is left until `pause` has passed since a time; `None` when it has, or there is no time.
+    fn until(self, since: Option<&str>, pause: Duration) -> Option<Duration> {
+        let since = OffsetDateTime::parse(since?, &Rfc3339).ok()?;
+        let passed = Duration::try_from(self.0 - since).ok()?;
+        pause.checked_sub(passed).filter(|left| !left.is_zero())
+    }
+}
+
+/// What to do about a Machine.
+pub(crate) fn plan(machine: &Machine, observed: &Observed, now: Now) -> Plan {
+    if machine.metadata.deletion_timestamp.is_some() {
+        return delete::plan(machine, observed, now);
+    }
+    create::plan(machine, observed, now)
+}

@@ -1,0 +1,160 @@
+//! The VirtualMachine and the cloud-init Secret it refers to.
+
+use common::api::normalized::Normalized;
+use common::names;
+use common::render::kubevirt::types::{Secret, VirtualMachineSpec};
+use common::render::kubevirt::{Guest, virtual_machine};
+use serde_json::Value;
+
+use super::network::Networks;
+use super::status::{Fault, Outcome};
+use super::storage::Storage;
+use super::{Action, Observed};
+use crate::machine::Machine;
+use crate::objects::{Meta as _, VirtualMachine};
+
+/// What is to be done about the guest.
+#[derive(Debug, Default)]
+pub(super) struct Plans {
+    pub(super) actions: Vec<Action>,
+    pub(super) outcome: Outcome,
+}
+
+pub(super) fn guest(
+    machine: &Machine,
+    block: &Normalized,
+    observed: &Observed,
+    networks: &Networks,
+    storage: &Storage,
+) -> Plans {
+    let mut plans = Plans::default();
+    if !observed.kubevirt {
+        plans.outcome.worsen(Fault::new(
+            "KubeVirtApiError",
+            "KubeVirt is not installed: the API server does not serve VirtualMachines; install KubeVirt, the Machine goes on by itself then",
+        ));
+        return plans;
+    }
+    match secret(machine, observed) {
+        Ok(action) => plans.actions.extend(action),
+        Err(fault) => plans.outcome.worsen(fault),
+    }
+    let held = [&plans.outcome, &networks.outcome, &storage.outcome]
+        .iter()
+        .any(|outcome| outcome.fault.is_some());
+    let wish = virtual_machine(&Guest {
+        machine: machine.identity(&observed.cluster),
+        block,
+        cloud_init: &machine.cloud_init,
+        attachments: &networks.attachments,
+    });
+    let Some(live) = observed.vm.as_deref() else {
+        if !held {
+            plans.actions.push(Action::CreateVm(Box::new(wish)));
+        }
+        return plans;
+    };
+    if !live.belongs_to(machine.name(), machine.uid()) {
+        plans.actions.clear();
+        plans.outcome = Outcome::from(Fault::new(
+            "NameConflict",
+            format!(
+                "VirtualMachine '{}' exists and was not made for this Machine: rename the Machine, or delete or rename that VirtualMachine; it is left untouched",
+                machine.name()
+            ),
+        ));
+        return plans;
+    }
+    if live.is_deleting() {
+        return plans;
+    }
+    let uid = live.uid().to_owned();
+    if held {
+        // What the guest is made of has to wait, but it can still be switched on and off.
+        let strategy = wish.spec.run_strategy;
+        if strategy != live.spec.run_strategy {
+            plans.actions.push(Action::SetRunStrategy { uid, strategy });
+        }
+    } else if !is_current(&wish, live) {
+        let mut wish = wish;
+        wish.metadata.uid = Some(uid);
+        plans.actions.push(Action::UpdateVm(Box::new(wish)));
+    }
+    plans
+}
+
+/// Whether the live object was made of this wish, and nobody has changed what we wrote since.
+fn is_current(
+    wish: &common::render::kubevirt::types::VirtualMachine,
+    live: &VirtualMachine,
+) -> bool {
+    let rendered = wish.metadata.annotations.get(names::ANNOTATION_RENDERED);
+    live.annotation(names::ANNOTATION_RENDERED) == rendered.map(String::as_str)
+        && (wish.spec == live.spec || is_within(&wish.spec, &live.spec))
+}
+
+/// Whether everything that is wished is there. More may be there: KubeVirt and others add to it.
+fn is_within(wish: &VirtualMachineSpec, live: &VirtualMachineSpec) -> bool {
+    match (serde_json::to_value(wish), serde_json::to_value(live)) {
+        (Ok(wish), Ok(live)) => covers(&live, &wish),
+        _ => false,
+    }
+}
+
+fn covers(live: &Value, wish: &Value) -> bool {
+    match (live, wish) {
+        (Value::Object(live), Value::Object(wish)) => wish
+            .iter()
+            .all(|(key, wish)| live.get(key).is_some_and(|live| covers(live, wish))),
+        (Value::Array(live), Value::Array(wish)) => {
+            live.len() == wish.len() && live.iter().zip(wish).all(|(live, wish)| covers(live, wish))
+        }
+        (live, wish) => live == wish,
+    }
+}
+
+/// The Secret of ours, when one is needed; and whether the user's Secrets are there.
+fn secret(machine: &Machine, observed: &Observed) -> Result<Option<Action>, Fault> {
+    let absent = observed
+        .contents
+        .iter()
+        .find(|(_, content)| content.is_none());
+    if let Some((secret, _)) = absent {
+        return Err(Fault::new(
+            "CloudInitSecretNotFound",
+            format!(
+                "Secret '{}' with the key '{}', which spec.cloudInit names, not found in namespace {}: create it; the Machine goes on by itself when it appears",
+                secret.name,
+                secret.key,
+                machine.namespace()
+            ),
+        ));
+    }
+    let plan = &machine.cloud_init;
+    if !plan.needs_secret() {
+        return Ok(None);
+    }
+    let render = || -> Option<Secret> {
+        let read = |key: &_| observed.contents.get(key).cloned().flatten();
+        plan.secret(&machine.identity(&observed.cluster), read)
+    };
+    let Some(live) = &observed.secret else {
+        return Ok(render().map(Action::CreateSecret));
+    };
+    if !live.belongs_to(machine.name(), machine.uid()) {
+        return Err(Fault::new(
+            "NameConflict",
+            format!(
+                "Secret '{}' exists and was not made for this Machine: delete or rename it; it is left untouched",
+                live.name()
+            ),
+        ));
+    }
+    if live.annotation(names::ANNOTATION_RENDERED) == Some(plan.digest().as_str()) {
+        return Ok(None);
+    }
+    Ok(render().map(|mut wish| {
+        wish.metadata.uid = Some(live.uid().to_owned());
+        Action::UpdateSecret(wish)
+    }))
+}

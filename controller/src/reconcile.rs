@@ -1,0 +1,171 @@
+//! The way of a reconcile.
+//!
+//! ```text
+//! what was written last has arrived? ─ no ─▶ wait for it
+//!        │ yes
+//!        ▼
+//!    observe (caches) ─▶ plan (pure) ─▶ apply, in order ─▶ status, if it says anything new
+//!                                          │ refused
+//!                                          ▼
+//!                          look again │ try again later │ tell what to mend
+//! ```
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use common::api::choice::Choice as _;
+use kube::runtime::controller::Action as Next;
+use time::OffsetDateTime;
+use tracing::Instrument as _;
+
+use crate::api::{ApiError, Guarded, Remedy};
+use crate::events::Events;
+use crate::kubevirt::apply::{apply, write_status};
+use crate::kubevirt::observe::{has_arrived, observe};
+use crate::machine::Machine;
+use crate::memory::{Memory, jittered};
+use crate::metrics;
+use crate::objects::Meta as _;
+use crate::plan::{Action, Now, Plan, Refusal, Subject, plan};
+use crate::watch::Caches;
+
+/// The caches are behind: they are there again a moment later.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// What every pass needs.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) caches: Caches,
+    pub(crate) api: Guarded,
+    pub(crate) events: Events,
+    pub(crate) memory: Arc<Memory>,
+    /// Uid of the cluster.
+    pub(crate) cluster: Arc<str>,
+    /// When to look at a Machine that nothing happens to.
+    pub(crate) interval: Duration,
+}
+
+/// One pass over a Machine; tells when to look again.
+pub(crate) async fn reconcile(machine: Arc<Machine>, context: Arc<Context>) -> Next {
+    let span = tracing::info_span!(
+        "reconcile",
+        controller = "Machine",
+        machine = machine.name(),
+        namespace = machine.namespace(),
+        phase = machine.status.phase.map_or("", |phase| phase.as_str()),
+    );
+    async move {
+        let start = Instant::now();
+        let uid = machine.uid();
+        let (caches, namespace) = (&context.caches, machine.namespace());
+        let arrived = |written: &[_]| has_arrived(caches, namespace, written);
+        if let Some(wait) = context.memory.awaited(uid, arrived) {
+            return Next::requeue(wait);
+        }
+        let next = match pass(&machine, &context).await {
+            Ok(again) => {
+                context.memory.succeeded(uid);
+                again.unwrap_or_else(|| jittered(context.interval))
+            }
+            Err(failure) => failure.wait(&context, uid),
+        };
+        metrics::reconciled(start.elapsed());
+        Next::requeue(next)
+    }
+    .instrument(span)
+    .await
+}
+
+/// A pass that did not come to its end.
+#[derive(Debug)]
+struct Failure {
+    subject: Subject,
+    error: ApiError,
+}
+
+impl Failure {
+    /// How long to wait before the next pass.
+    fn wait(&self, context: &Context, uid: &str) -> Duration {
+        let error = self.error.told();
+        if self.error.remedy() == Remedy::LookAgain {
+            tracing::debug!(%error, "looking again");
+            return jittered(LOOK_AGAIN);
+        }
+        let pause = context.memory.failed(uid);
+        tracing::warn!(%error, subject = ?self.subject, "the pass failed, trying again");
+        pause
+    }
+}
+
+async fn pass(machine: &Machine, context: &Context) -> Result<Option<Duration>, Failure> {
+    let now = Now(OffsetDateTime::now_utc());
+    let mut observed = observe(machine, &context.caches, &context.api, &context.cluster)
+        .await
+        .map_err(|error| Failure {
+            subject: Subject::Guest,
+            error,
+        })?;
+    let wished = plan(machine, &observed, now);
+    match carry_out(machine, &wished.actions, context).await {
+        Ok(()) => {
+            write(machine, &wished, context).await?;
+            Ok(wished.again)
+        }
+        Err(failure) => {
+            if failure.error.remedy() == Remedy::Mend || context.memory.is_failing(machine.uid()) {
+                metrics::refused();
+                observed.refusal = Some(Refusal {
+                    subject: failure.subject,
+                    message: failure.error.told(),
+                });
+                let told = plan(machine, &observed, now);
+                write(machine, &told, context).await?;
+            }
+            Err(failure)
+        }
+    }
+}
+
+/// Carries out the actions in order, up to the first that fails.
+async fn carry_out(
+    machine: &Machine,
+    actions: &[Action],
+    context: &Context,
+) -> Result<(), Failure> {
+    for action in actions {
+        let outcome = apply(&context.api, machine, action).await;
+        let subject = action.subject();
+        match outcome {
+            Ok(written) => {
+                tracing::info!("{action}");
+                context
+                    .memory
+                    .wrote(machine.uid(), written.into_iter().collect());
+            }
+            Err(error) => return Err(Failure { subject, error }),
+        }
+    }
+    Ok(())
+}
+
+/// Writes the status, if the plan has one, and tells of the transition.
+async fn write(machine: &Machine, plan: &Plan, context: &Context) -> Result<(), Failure> {
+    let Some(status) = &plan.status else {
+        return Ok(());
+    };
+    let written = write_status(&context.api, machine, status)
+        .await
+        .map_err(|error| Failure {
+            subject: Subject::Machine,
+            error,
+        })?;
+    context.memory.wrote(machine.uid(), vec![written]);
+    if status.phase != machine.status.phase
+        && let Some(phase) = status.phase
+    {
+        tracing::info!(phase = phase.as_str(), "the Machine is {phase} now");
+    }
+    metrics::transition(machine, status, &context.caches);
+    context.events.transition(machine, status);
+    Ok(())
+}

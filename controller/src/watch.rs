@@ -1,0 +1,415 @@
+//! The watches: what is known of the cluster, and which Machine an event is about.
+//!
+//! ```text
+//! Machine ───────────────▶ itself
+//! VM, VMI, claim, Secret ▶ the Machine on its label (a VM also: the Machine of its name)
+//! NetworkConfiguration ──▶ Machines of the namespace that name it
+//! attachment ────────────▶ Machines of the namespace with a network that stands for it
+//! StorageClass, template ▶ Machines that name it
+//! ```
+//! The watches run on every replica; only the one that acts takes the triggers.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use common::api::normalized::Normalized;
+use common::names;
+use common::render::kubevirt::attachment_name;
+use common::runtime::checks::Check;
+use common::runtime::tasks::Tasks;
+use futures::{StreamExt as _, TryStreamExt as _};
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::reflector::{ObjectRef, Store, store};
+use kube::runtime::utils::Backoff;
+use kube::runtime::watcher::{self, Event};
+use kube::{Api, Client};
+use serde::de::DeserializeOwned;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use crate::cache::{Cache, Change, State};
+use crate::machine::Machine;
+use crate::metrics;
+use crate::objects::{
+    Attachment, Claim, Instance, Meta, Network, Secret, StorageClass, Template, VirtualMachine,
+    prune,
+};
+
+/// The pause after a watch failed, and after each further failure twice that.
+const PAUSE_MIN: Duration = Duration::from_millis(250);
+/// No longer, so that a CRD or an API server that comes back is noticed while its user watches.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// Everything that is known of the cluster. Clones share it.
+#[derive(Clone, Debug)]
+pub(crate) struct Caches {
+    pub(crate) machines: Store<Machine>,
+    pub(crate) vms: Cache<VirtualMachine>,
+    pub(crate) instances: Cache<Instance>,
+    pub(crate) claims: Cache<Claim>,
+    pub(crate) secrets: Cache<Secret>,
+    pub(crate) networks: Cache<Network>,
+    pub(crate) attachments: Cache<Attachment>,
+    pub(crate) classes: Cache<StorageClass>,
+    pub(crate) templates: Cache<Template>,
+}
+
+/// Machines that something happened to.
+#[derive(Clone, Debug)]
+pub(crate) struct Triggers {
+    sender: UnboundedSender<ObjectRef<Machine>>,
+    taken: Arc<AtomicBool>,
+}
+
+impl Triggers {
+    fn new() -> (Self, UnboundedReceiver<ObjectRef<Machine>>) {
+        let (sender, receiver) = unbounded_channel();
+        let taken = Arc::default();
+        (Self { sender, taken }, receiver)
+    }
+
+    fn send(&self, machines: impl IntoIterator<Item = ObjectRef<Machine>>) {
+        // A replica that only waits has no use for them, and they would pile up.
+        if self.taken.load(Ordering::Acquire) {
+            for machine in machines {
+                // Nobody listens only while the process ends.
+                let _ = self.sender.send(machine);
+            }
+        }
+    }
+
+    /// From now on triggers are taken. Every Machine is one, for what happened before.
+    pub(crate) fn take_from_now_on(&self, machines: &Store<Machine>) {
+        self.taken.store(true, Ordering::Release);
+        self.send(every(machines, |_| true));
+    }
+}
+
+fn every(
+    machines: &Store<Machine>,
+    concerned: impl Fn(&Machine) -> bool,
+) -> Vec<ObjectRef<Machine>> {
+    let found = machines.state_filter(concerned);
+    found
+        .iter()
+        .map(|machine| ObjectRef::from_obj(&**machine))
+        .collect()
+}
+
+fn wishes(
+    machines: &Store<Machine>,
+    wish: impl Fn(&Machine, &Normalized) -> bool,
+) -> Vec<ObjectRef<Machine>> {
+    every(machines, |machine| {
+        machine.wish().is_some_and(|block| wish(machine, block))
+    })
+}
+
+/// Starts every watch.
+pub(crate) fn start(
+    client: &Client,
+    tasks: &mut Tasks,
+    synced: Check,
+) -> (Caches, Triggers, UnboundedReceiver<ObjectRef<Machine>>) {
+    let (triggers, receiver) = Triggers::new();
+    let (machines, writer) = store();
+    let caches = Caches {
+        machines,
+        vms: Cache::default(),
+        instances: Cache::default(),
+        claims: Cache::default(),
+        secrets: Cache::default(),
+        networks: Cache::default(),
+        attachments: Cache::default(),
+        classes: Cache::default(),
+        templates: Cache::default(),
+    };
+
+    let (sender, api) = (triggers.clone(), Api::<Machine>::all(client.clone()));
+    tasks.spawn("watch of machines", async move {
+        let stream = watcher::watcher(api, watcher::Config::default())
+            .modify(|machine| prune(&mut machine.metadata))
+            .backoff(Pause::default())
+            .reflect(writer)
+            .touched_objects();
+        let mut stream = std::pin::pin!(stream);
+        while let Some(event) = stream.next().await {
+            match event {
+                Ok(machine) => sender.send([ObjectRef::from_obj(&machine)]),
+                Err(error) => tracing::warn!(%error, "the watch of machines failed, trying again"),
+            }
+        }
+        Ok::<_, Infallible>(())
+    });
+
+    let watch = Watch {
+        client,
+        tasks,
+        triggers: &triggers,
+        machines: &caches.machines,
+    };
+    watch_kinds(watch, &caches);
+    let all = caches.clone();
+    tasks.spawn("first lists", async move {
+        all.known().await;
+        synced.met();
+        std::future::pending::<Result<(), Infallible>>().await
+    });
+    (caches, triggers, receiver)
+}
+
+fn watch_kinds(mut watch: Watch<'_>, caches: &Caches) {
+    let ours = watcher::Config::default().labels(&format!(
+        "{}={}",
+        names::LABEL_MANAGED_BY,
+        names::MANAGED_BY
+    ));
+    let everything = watcher::Config::default;
+    watch.kind(
+        "watch of virtual machines",
+        everything(),
+        &caches.vms,
+        |change, _| by_name(change),
+    );
+    watch.kind(
+        "watch of instances",
+        everything(),
+        &caches.instances,
+        |change, _| by_name(change),
+    );
+    watch.kind(
+        "watch of claims",
+        everything(),
+        &caches.claims,
+        |change, _| {
+            metrics::claim_changed(change);
+            by_label(change)
+        },
+    );
+    watch.kind("watch of secrets", ours, &caches.secrets, |change, _| {
+        by_label(change)
+    });
+    watch.kind(
+        "watch of networks",
+        everything(),
+        &caches.networks,
+        |change, machines| {
+            let Some(network) = either(change) else {
+                return vec![];
+            };
+            wishes(machines, |machine, block| {
+                machine.namespace() == network.namespace() && uses_network(block, network.name())
+            })
+        },
+    );
+    let networks = caches.networks.clone();
+    watch.kind(
+        "watch of attachments",
+        everything(),
+        &caches.attachments,
+        move |change, machines| {
+            let Some(attachment) = either(change) else {
+                return vec![];
+            };
+            let (namespace, name) = (attachment.namespace(), attachment.name());
+            wishes(machines, |machine, block| {
+                machine.namespace() == namespace
+                    && block
+                        .networks
+                        .iter()
+                        .filter_map(|nic| networks.get(namespace, nic.network_name.as_deref()?))
+                        .any(|network| attachment_name(network.name(), &network.spec) == name)
+            })
+        },
+    );
+    watch.kind(
+        "watch of storage classes",
+        everything(),
+        &caches.classes,
+        |change, machines| {
+            let Some(class) = either(change) else {
+                return vec![];
+            };
+            wishes(machines, |_, block| {
+                block
+                    .disks
+                    .iter()
+                    .any(|disk| disk.storage_class == class.name())
+            })
+        },
+    );
+    watch.kind(
+        "watch of templates",
+        everything(),
+        &caches.templates,
+        |change, machines| {
+            let Some(template) = either(change) else {
+                return vec![];
+            };
+            wishes(machines, |_, block| {
+                block
+                    .template
+                    .as_ref()
+                    .is_some_and(|pin| pin.name == template.name())
+            })
+        },
+    );
+}
+
+fn uses_network(block: &Normalized, name: &str) -> bool {
+    block
+        .networks
+        .iter()
+        .any(|nic| nic.network_name.as_deref() == Some(name))
+}
+
+fn either<K>(change: &Change<K>) -> Option<&Arc<K>> {
+    change.new.as_ref().or(change.old.as_ref())
+}
+
+fn by_label<K: Meta>(change: &Change<K>) -> Vec<ObjectRef<Machine>> {
+    [&change.old, &change.new]
+        .into_iter()
+        .flatten()
+        .filter_map(|object| Some(ObjectRef::new(object.machine()?).within(object.namespace())))
+        .collect()
+}
+
+fn by_name<K: Meta>(change: &Change<K>) -> Vec<ObjectRef<Machine>> {
+    either(change)
+        .map(|object| ObjectRef::new(object.name()).within(object.namespace()))
+        .into_iter()
+        .collect()
+}
+
+/// What a watch is started with.
+struct Watch<'a> {
+    client: &'a Client,
+    tasks: &'a mut Tasks,
+    triggers: &'a Triggers,
+    machines: &'a Store<Machine>,
+}
+
+impl Watch<'_> {
+    fn kind<K>(
+        &mut self,
+        name: &'static str,
+        config: watcher::Config,
+        cache: &Cache<K>,
+        concerned: impl Fn(&Change<K>, &Store<Machine>) -> Vec<ObjectRef<Machine>> + Send + 'static,
+    ) where
+        K: Meta + Clone + std::fmt::Debug + DeserializeOwned + Send + Sync + 'static,
+    {
+        let api = Api::<K>::all(self.client.clone());
+        let (cache, triggers, machines) =
+            (cache.clone(), self.triggers.clone(), self.machines.clone());
+        self.tasks.spawn(name, async move {
+            let stream = watcher::watcher(api, config)
+                .map_ok(|event| event.modify(|object| prune(object.meta_mut())))
+                .backoff(Pause::default());
+            let mut stream = std::pin::pin!(stream);
+            while let Some(event) = stream.next().await {
+                follow(
+                    name,
+                    event,
+                    &cache,
+                    |change| {
+                        triggers.send(concerned(change, &machines));
+                    },
+                    || triggers.send(every(&machines, |_| true)),
+                );
+            }
+            Ok::<_, Infallible>(())
+        });
+    }
+}
+
+/// Takes over one event of a watch; `appeared` is called when a kind that was absent is there.
+fn follow<K: Meta>(
+    name: &str,
+    event: watcher::Result<Event<K>>,
+    cache: &Cache<K>,
+    changed: impl Fn(&Change<K>),
+    appeared: impl Fn(),
+) {
+    match event {
+        Ok(event) => {
+            let before = cache.state();
+            cache.take(event).iter().for_each(changed);
+            if before == State::Absent && cache.state() == State::Listed {
+                tracing::info!(kind = %K::kind(&()), "the kind is served now");
+                appeared();
+            }
+        }
+        Err(watcher::Error::InitialListFailed(kube::Error::Api(status))) if status.code == 404 => {
+            if cache.is_absent_now() {
+                tracing::warn!(
+                    kind = %K::kind(&()), group = %K::group(&()),
+                    "the API server does not serve the kind; going on when it does"
+                );
+                appeared();
+            }
+        }
+        Err(error) => tracing::warn!(%error, "the {name} failed, trying again"),
+    }
+}
+
+impl Caches {
+    /// Waits until every kind has been listed, or is known not to be served.
+    pub(crate) async fn known(&self) {
+        // The Machines' own task keeps their writer for as long as the process runs.
+        let _ = self.machines.wait_until_ready().await;
+        tokio::join!(
+            self.vms.known(),
+            self.instances.known(),
+            self.claims.known(),
+            self.secrets.known(),
+            self.networks.known(),
+            self.attachments.known(),
+            self.classes.known(),
+            self.templates.known(),
+        );
+    }
+}
+
+/// Growing pauses between failures.
+///
+/// A watch tells that it starts a list before it knows whether it can, and that counts as a success
+/// to whoever calls [`reset`](Backoff::reset): here only time does.
+#[derive(Debug)]
+struct Pause {
+    next: Duration,
+    last: Option<Instant>,
+}
+
+/// A failure after so long a time without one is a new one.
+const PAUSE_FORGET: Duration = Duration::from_mins(1);
+
+impl Default for Pause {
+    fn default() -> Self {
+        Self {
+            next: PAUSE_MIN,
+            last: None,
+        }
+    }
+}
+
+impl Iterator for Pause {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        let now = Instant::now();
+        let quiet = self.last.replace(now).map(|last| now - last);
+        if quiet.is_some_and(|quiet| quiet > PAUSE_FORGET) {
+            self.next = PAUSE_MIN;
+        }
+        let pause = self.next;
+        self.next = (pause * 2).min(PAUSE_MAX);
+        Some(pause)
+    }
+}
+
+impl Backoff for Pause {
+    fn reset(&mut self) {}
+}
