@@ -55,6 +55,7 @@ pub struct Kubectl {
     path: PathBuf,
     home: PathBuf,
     kubeconfig: PathBuf,
+    editor: Option<String>,
 }
 
 impl Kubectl {
@@ -63,7 +64,16 @@ impl Kubectl {
             path: path.to_owned(),
             home,
             kubeconfig,
+            editor: None,
         }
+    }
+
+    /// With a command that stands for the editor of `kubectl edit`; the file
+    /// to edit is put behind it.
+    #[must_use]
+    pub fn edited_by(mut self, command: String) -> Self {
+        self.editor = Some(command);
+        self
     }
 
     /// Runs it.
@@ -77,6 +87,7 @@ impl Kubectl {
             .args(arguments)
             .env("HOME", &self.home)
             .env("KUBECONFIG", &self.kubeconfig)
+            .envs(self.editor.iter().map(|editor| ("KUBE_EDITOR", editor)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

@@ -1,0 +1,339 @@
+//! Machines that pass: what they become, and that nothing else about them changes.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use kube::api::{DeleteParams, Patch, PatchParams};
+use lab::{Kubectl, Lab, Options, Shipped, install, paths, wait};
+use serde_json::{Value, json};
+
+mod machines;
+use machines::{api, machine};
+
+async fn lab() -> (Lab, Shipped) {
+    lab_with(&[]).await
+}
+
+async fn lab_with(settings: &[(&str, &str)]) -> (Lab, Shipped) {
+    let mut lab = Lab::with(Options {
+        controller_manager: false,
+        ..Options::default()
+    })
+    .await
+    .unwrap();
+    let webhook = lab.webhook(settings).await.unwrap();
+    (lab, webhook)
+}
+
+async fn spec(lab: &Lab, name: &str) -> Value {
+    let machine = api(lab.client(), "Machine").get(name).await.unwrap();
+    machine.data["spec"].clone()
+}
+
+/// Name, size and class of each disk of a block.
+fn disks(block: &Value) -> Vec<[&str; 3]> {
+    let disks = block["disks"].as_array().unwrap().iter();
+    disks
+        .map(|disk| ["name", "size", "storageClass"].map(|field| disk[field].as_str().unwrap()))
+        .collect()
+}
+
+async fn apply(kubectl: &Kubectl, text: &str) -> String {
+    let output = kubectl.run_with(&["apply", "-f", "-"], text).await;
+    output.unwrap().ok().unwrap()
+}
+
+fn examples() -> String {
+    paths::repository()
+        .join("manifests/examples")
+        .display()
+        .to_string()
+}
+
+#[tokio::test]
+async fn the_examples_become_what_they_say() {
+    let (lab, _webhook) = lab().await;
+    let kubectl = lab.kubectl();
+    let output = kubectl.run(&["apply", "-f", &examples()]).await.unwrap();
+    assert_eq!(output.code, 0, "{output}");
+
+    let basic = spec(&lab, "basic-vm").await;
+    assert_eq!(basic["normalized"]["cpu"]["cores"], 2);
+    assert_eq!(basic["normalized"]["memory"]["size"], "4Gi");
+    // The template says "default"; the cluster's default class is "standard".
+    assert_eq!(disks(&basic["normalized"]), [["root", "40Gi", "standard"]]);
+
+    let custom = spec(&lab, "custom-vm").await;
+    assert_eq!(custom["normalized"]["cpu"]["cores"], 4);
+    assert_eq!(custom["normalized"]["memory"]["size"], "8Gi");
+    assert_eq!(
+        disks(&custom["normalized"]),
+        [["root", "20Gi", "standard"], ["data", "100Gi", "fast-ssd"]]
+    );
+
+    let overridden = "template: medium\nresources: {cpu: {cores: 4}, memory: {size: 8Gi}}";
+    apply(&kubectl, &machine("medium-vm", overridden)).await;
+    let medium = spec(&lab, "medium-vm").await;
+    assert_eq!(medium["normalized"]["cpu"]["cores"], 4);
+    assert_eq!(medium["normalized"]["memory"]["size"], "8Gi");
+    assert_eq!(disks(&medium["normalized"]), [["root", "40Gi", "standard"]]);
+
+    let cloud_init = spec(&lab, "cloud-init-vm").await;
+    let text = cloud_init["normalized"].to_string();
+    assert!(!text.contains("ssh-rsa"), "no user data in the block");
+}
+
+#[tokio::test]
+async fn what_the_user_wrote_stays_as_it_is() {
+    let (lab, _webhook) = lab().await;
+    let kubectl = lab.kubectl();
+    // Spellings that a normalizer might be tempted to make alike.
+    let text = machine(
+        "web",
+        "\
+template: small
+bootOrder: []
+resources:
+  memory: {size: 2048Mi}
+disks:
+- {size: 20.5Gi, name: root, storageClass: default}
+networks:
+- {name: eth0, macAddress: 02-AA-bb-00-00-01}
+domain: {machine: {type: q35}}
+nodeSelector: {}",
+    );
+    assert_eq!(
+        apply(&kubectl, &text).await,
+        "machine.vitistack.io/web created\n"
+    );
+    let created = api(lab.client(), "Machine").get("web").await.unwrap();
+    let mut stored = created.data["spec"].clone();
+    assert!(
+        stored
+            .as_object_mut()
+            .unwrap()
+            .remove("normalized")
+            .is_some()
+    );
+    assert_eq!(stored, install::parse(&text).unwrap()[0]["spec"]);
+
+    // Applied again, nothing happens, and nothing differs.
+    assert_eq!(
+        apply(&kubectl, &text).await,
+        "machine.vitistack.io/web unchanged\n"
+    );
+    let again = api(lab.client(), "Machine").get("web").await.unwrap();
+    assert_eq!(created, again);
+    let difference = kubectl.run_with(&["diff", "-f", "-"], &text).await.unwrap();
+    assert_eq!(difference.code, 0, "{difference}");
+
+    let text = text.replace("name: web", "name: server-side");
+    let apply = ["apply", "--server-side", "-f", "-"];
+    let output = kubectl.run_with(&apply, &text).await.unwrap();
+    output.ok().unwrap();
+    let diff = ["diff", "--server-side", "-f", "-"];
+    let difference = kubectl.run_with(&diff, &text).await.unwrap();
+    assert_eq!(difference.code, 0, "{difference}");
+}
+
+#[tokio::test]
+async fn other_field_managers_keep_the_block() {
+    let (lab, _webhook) = lab().await;
+    let machines = api(lab.client(), "Machine");
+    let manifest = |spec: Value| {
+        json!({
+            "apiVersion": "vitistack.io/v1alpha1",
+            "kind": "Machine",
+            "metadata": {"name": "web"},
+            "spec": spec,
+        })
+    };
+    let sent = async |manager: &str, spec: Value| {
+        let patch = manifest(spec);
+        let params = PatchParams::apply(manager);
+        machines
+            .patch("web", &params, &Patch::Apply(&patch))
+            .await
+            .unwrap()
+    };
+    let first = sent("flux", json!({"template": "small"})).await;
+    let block = &first.data["spec"]["normalized"];
+    assert_eq!(block["cpu"]["cores"], 1);
+
+    let second = sent("someone", json!({"nodeSelector": {"zone": "a"}})).await;
+    let spec = &second.data["spec"];
+    assert_eq!(spec["template"], "small");
+    assert_eq!(spec["normalized"]["nodeSelector"], json!({"zone": "a"}));
+    assert_eq!(spec["normalized"]["disks"], block["disks"]);
+
+    // The first one applies what it always did: nothing of it or of the block goes away.
+    let third = sent("flux", json!({"template": "small"})).await;
+    assert_eq!(&third.data["spec"], spec);
+    assert_eq!(third.metadata.generation, second.metadata.generation);
+
+    // The update is a patch of the one field; the rest of the Machine is not in it.
+    let label = json!({"metadata": {"labels": {"team": "a"}}});
+    let labelled = machines
+        .patch("web", &PatchParams::default(), &Patch::Merge(&label))
+        .await
+        .unwrap();
+    assert_eq!(&labelled.data["spec"], spec);
+    assert_eq!(labelled.metadata.generation, second.metadata.generation);
+}
+
+#[tokio::test]
+async fn a_network_applied_in_the_same_breath_is_found() {
+    // Denying makes the difference plain: what is not found is refused.
+    let (lab, _webhook) = lab_with(&[("MISSING_NETWORKS", "deny")]).await;
+    let folder = lab.path("set");
+    std::fs::create_dir(&folder).unwrap();
+    let network = json!({
+        "apiVersion": "vitistack.io/v1alpha1",
+        "kind": "NetworkConfiguration",
+        "metadata": {"name": "prod", "namespace": "default"},
+        "spec": {"bridge": "br-prod"},
+    });
+    std::fs::write(folder.join("1-network.json"), network.to_string()).unwrap();
+    let web = machine(
+        "web",
+        "template: small\nnetworks: [{name: eth0, networkName: prod}]",
+    );
+    std::fs::write(folder.join("2-machine.yaml"), web).unwrap();
+    let set = folder.display().to_string();
+    let output = lab.kubectl().run(&["apply", "-f", &set]).await.unwrap();
+    assert_eq!(output.code, 0, "{output}");
+    assert_eq!(
+        output.stderr,
+        "Warning: normalized to template small; 1 vCPU, 2Gi; root 20Gi on standard; NIC eth0 on prod\n"
+    );
+}
+
+#[tokio::test]
+async fn a_machine_that_was_never_reviewed_is_healed_by_any_write() {
+    let (lab, _webhook) = lab().await;
+    let kubectl = lab.kubectl();
+    lab.unregister_webhooks().await.unwrap();
+    for name in ["labelled", "annotated", "changed"] {
+        apply(&kubectl, &machine(name, "template: small")).await;
+        assert_eq!(spec(&lab, name).await, json!({"template": "small"}));
+    }
+    lab.register_webhooks().await.unwrap();
+    // The program writes its CA into the new configurations by itself.
+    wait::until("the webhook to be asked again", async || {
+        let probe = machine("probe", "template: smal");
+        let output = kubectl.run_with(&["create", "-f", "-"], probe).await?;
+        Ok(if output.stderr.contains("[TemplateNotFound]") {
+            Ok(())
+        } else {
+            Err(output)
+        })
+    })
+    .await
+    .unwrap();
+
+    for arguments in [
+        ["label", "machine", "labelled", "team=a"],
+        ["annotate", "machine", "annotated", "note=a"],
+    ] {
+        kubectl.run(&arguments).await.unwrap().ok().unwrap();
+    }
+    apply(&kubectl, &machine("changed", "template: medium")).await;
+    for (name, cores) in [("labelled", 1), ("annotated", 1), ("changed", 2)] {
+        assert_eq!(
+            spec(&lab, name).await["normalized"]["cpu"]["cores"],
+            cores,
+            "{name}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn templates_and_networks_are_reviewed_too() {
+    let (lab, _webhook) = lab().await;
+    let kubectl = lab.kubectl();
+    let template = |name: &str, size: &str| {
+        format!(
+            "apiVersion: vitistack.io/v1alpha1\nkind: MachineTemplate\nmetadata: {{name: {name}}}\nspec: {{resources: {{cpu: {{cores: 3}}, memory: {{size: {size}}}}}}}\n"
+        )
+    };
+    let create = ["create", "-f", "-"];
+    let output = kubectl.run_with(&create, template("small", "3GB")).await;
+    let told = output.unwrap().refused().unwrap();
+    assert_eq!(
+        told.lines().skip(1).collect::<Vec<_>>().join("\n").trim(),
+        "* metadata.name: Forbidden: small, medium and large are built in; choose another name [TemplateNameReserved]\n* spec.resources.memory.size: Invalid value: \"3GB\": has the unknown unit \"GB\"; use a number and a unit such as '3G' [InvalidQuantity]"
+    );
+    let output = kubectl.run_with(&create, template("web", "3Gi")).await;
+    output.unwrap().ok().unwrap();
+    // Made a moment ago, and known: what the watch has not brought yet is read.
+    apply(&kubectl, &machine("web", "template: web")).await;
+    let stored = spec(&lab, "web").await;
+    assert_eq!(
+        stored["normalized"]["template"]["source"],
+        "MachineTemplate"
+    );
+    assert_eq!(stored["normalized"]["cpu"]["cores"], 3);
+
+    // A change of the template changes no Machine.
+    let output = kubectl
+        .run_with(&["apply", "-f", "-"], template("web", "4Gi"))
+        .await;
+    output.unwrap().ok().unwrap();
+    assert_eq!(spec(&lab, "web").await, stored);
+    let refresh = "machine.vitistack.io/refresh-template=now";
+    let output = kubectl.run(&["annotate", "machine", "web", refresh]).await;
+    output.unwrap().ok().unwrap();
+    assert_eq!(
+        spec(&lab, "web").await["normalized"]["memory"]["size"],
+        "4Gi"
+    );
+
+    let network = |vlan: u32| {
+        format!(
+            "apiVersion: vitistack.io/v1alpha1\nkind: NetworkConfiguration\nmetadata: {{name: prod, namespace: default}}\nspec: {{vlan: {vlan}, bridge: br0}}\n"
+        )
+    };
+    let output = kubectl.run_with(&create, network(4095)).await.unwrap();
+    assert_eq!(
+        output.refused().unwrap().trim(),
+        "The NetworkConfiguration \"prod\" is invalid: spec.vlan: Invalid value: 4095: must be from 1 to 4094 [InvalidVlan]"
+    );
+    apply(&kubectl, &network(100)).await;
+    let output = kubectl.run_with(&["apply", "-f", "-"], network(200)).await;
+    let told = output.unwrap().refused().unwrap();
+    assert!(told.starts_with("Error from server (Forbidden)"), "{told}");
+    assert!(told.contains("* spec.vlan: Forbidden: "), "{told}");
+    assert!(told.contains("[SegmentChanged]"), "{told}");
+    let networks = api(lab.client(), "NetworkConfiguration");
+    networks
+        .delete("prod", &DeleteParams::default())
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn fields_explain_themselves() {
+    let lab = Lab::with(Options {
+        operator: true,
+        ..Options::bare()
+    })
+    .await
+    .unwrap();
+    let kubectl = lab.kubectl();
+    let explain = ["explain", "machine.spec.disks.storageClass"];
+    // The API server tells of new kinds a moment after it serves them.
+    let text = wait::until("the kind to be told of", async || {
+        let output = kubectl.run(&explain).await?;
+        Ok(if output.code == 0 {
+            Ok(output.stdout)
+        } else {
+            Err(output)
+        })
+    })
+    .await
+    .unwrap();
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains("FIELD: storageClass <string>"), "{text}");
+    assert!(
+        text.contains("Absent: the cluster's default class."),
+        "{text}"
+    );
+}
