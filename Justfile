@@ -1,4 +1,4 @@
-# The verbs of the repository. Without `just`: cargo lab <verb>.
+# The verbs of the repository. Without `just`: tests/lab <verb>.
 
 [private]
 default:
@@ -6,20 +6,20 @@ default:
 
 # A control plane with everything running and the examples applied, until Ctrl-C.
 up:
-    cargo lab up
+    tests/lab up
 
 # A short story: good Machines run, a bad one is refused with every fault named.
 demo:
-    cargo lab demo
+    tests/lab demo
 
 # Every test, against a real control plane. Arguments go to cargo test.
 test *arguments:
-    cargo lab test {{arguments}}
+    tests/lab test {{arguments}}
 
 # Format, lints, and that the core stays pure.
 lint:
-    cargo lab lint
+    tests/lab lint
 
 # Write manifests/crds from the Rust types; --check only compares.
 crds *arguments:
-    cargo lab crds {{arguments}}
+    tests/lab crds {{arguments}}

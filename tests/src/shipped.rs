@@ -85,7 +85,7 @@ async fn build() -> Result<PathBuf> {
     let target = profile.parent().context("a target folder")?;
     let mut command = crate::paths::cargo();
     command
-        .args(["build", "--quiet", "--workspace", "--bins", "--target-dir"])
+        .args(["build", "--workspace", "--bins", "--target-dir"])
         .arg(target)
         .stdin(Stdio::null())
         .kill_on_drop(true);
