@@ -132,17 +132,24 @@ pub(crate) async fn run(args: Args) -> Result<(), RunError> {
 }
 
 /// Where the cluster is and who we are there.
+///
+/// The client does not try again by itself: it would do so for minutes without a word. Watches and
+/// passes have pauses of their own, and say what failed.
 async fn configuration(kubeconfig: Option<PathBuf>) -> Result<Config, RunError> {
     let settings = |error: &dyn std::error::Error| RunError::Settings {
         what: common::runtime::tasks::chain(error),
     };
-    let Some(path) = kubeconfig.filter(|path| !path.as_os_str().is_empty()) else {
-        return Config::infer().await.map_err(|error| settings(&error));
+    let mut config = match kubeconfig.filter(|path| !path.as_os_str().is_empty()) {
+        None => Config::infer().await.map_err(|error| settings(&error))?,
+        Some(path) => {
+            let kubeconfig = Kubeconfig::read_from(&path).map_err(|error| settings(&error))?;
+            Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+                .await
+                .map_err(|error| settings(&error))?
+        }
     };
-    let kubeconfig = Kubeconfig::read_from(&path).map_err(|error| settings(&error))?;
-    Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
-        .await
-        .map_err(|error| settings(&error))
+    config.default_retry = false;
+    Ok(config)
 }
 
 /// Serves health and metrics, and says where.
