@@ -79,7 +79,7 @@ pub(crate) async fn run(args: Args) -> Result<(), RunError> {
     let mut tasks = Tasks::default();
     serve(&args, &mut tasks, health, ready).await?;
 
-    let (caches, triggers, queue) = watch::start(&client, &mut tasks, synced);
+    let (caches, triggers, queue) = watch::start(&client, &mut tasks);
     let (permit, elector) = election(&args, &client, &mut tasks);
     let (events, publisher) = events(client.clone());
     tasks.spawn("events", publisher.run());
@@ -92,7 +92,7 @@ pub(crate) async fn run(args: Args) -> Result<(), RunError> {
         let (stop, interval) = (stop.clone(), args.reconcile_interval.0);
         async move {
             let cluster = cluster(&client, &reached).await;
-            caches.known().await;
+            caches.known(&synced).await;
             permit.granted().await;
             let context = Context {
                 caches: caches.clone(),

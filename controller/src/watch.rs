@@ -110,7 +110,6 @@ fn wishes(
 pub(crate) fn start(
     client: &Client,
     tasks: &mut Tasks,
-    synced: Check,
 ) -> (Caches, Triggers, UnboundedReceiver<ObjectRef<Machine>>) {
     let (triggers, receiver) = Triggers::new();
     let (machines, writer) = store();
@@ -150,12 +149,6 @@ pub(crate) fn start(
         machines: &caches.machines,
     };
     watch_kinds(watch, &caches);
-    let all = caches.clone();
-    tasks.spawn("first lists", async move {
-        all.known().await;
-        synced.met();
-        std::future::pending::<Result<(), Infallible>>().await
-    });
     (caches, triggers, receiver)
 }
 
@@ -356,20 +349,30 @@ fn follow<K: Meta>(
 }
 
 impl Caches {
-    /// Waits until every kind has been listed, or is known not to be served.
-    pub(crate) async fn known(&self) {
+    /// Waits until every kind has been listed, or is known not to be served; says on `synced` what
+    /// it waits for. For one caller only: a store wakes the last one that waits for it, no other.
+    pub(crate) async fn known(&self, synced: &Check) {
+        let waits = |kind: &str| synced.missing(format!("no list of {kind} yet"));
+        waits("Machines");
         // The Machines' own task keeps their writer for as long as the process runs.
         let _ = self.machines.wait_until_ready().await;
-        tokio::join!(
-            self.vms.known(),
-            self.instances.known(),
-            self.claims.known(),
-            self.secrets.known(),
-            self.networks.known(),
-            self.attachments.known(),
-            self.classes.known(),
-            self.templates.known(),
-        );
+        waits("VirtualMachines");
+        self.vms.known().await;
+        waits("VirtualMachineInstances");
+        self.instances.known().await;
+        waits("PersistentVolumeClaims");
+        self.claims.known().await;
+        waits("Secrets");
+        self.secrets.known().await;
+        waits("NetworkConfigurations");
+        self.networks.known().await;
+        waits("NetworkAttachmentDefinitions");
+        self.attachments.known().await;
+        waits("StorageClasses");
+        self.classes.known().await;
+        waits("MachineTemplates");
+        self.templates.known().await;
+        synced.met();
     }
 }
 
