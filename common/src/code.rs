@@ -49,6 +49,7 @@ macro_rules! codes {
 
 codes! {
     "form" {
+        Refuse Unreadable = "The object is not JSON, or is nested deeper than any object can be.",
         Refuse WrongType = "A value has the wrong JSON type.",
         Refuse SpecRequired = "The object has no spec.",
         Refuse TooMany = "A list or map has more items than any machine can use.",
@@ -99,6 +100,7 @@ codes! {
         Refuse InvalidImageChecksum = "The checksum of an image is not a SHA-256 of a url.",
         Refuse ImageVolumeNeedsLibvirt = "An image names a volume of a libvirt host, and the backend is KubeVirt.",
         Refuse ImageOnBoundDisk = "A disk that binds an existing volume has an image to fill it with.",
+        Refuse EmptySelector = "The selector of a disk has no labels, and so chooses no particular volume.",
         Refuse VolumeChosenTwice = "A disk chooses its volume both by name and by labels.",
         Refuse RemovedDiskNotFound = "A disk to remove is not in the template.",
         Refuse RemovedDiskHasFields = "A disk to remove has other fields.",
@@ -152,6 +154,16 @@ codes! {
     "block" {
         Refuse NormalizedEdited = "spec.normalized was edited by hand.",
         Refuse NormalizedMismatch = "spec.normalized is not what the rest of the spec resolves to.",
+    }
+}
+
+impl Code {
+    /// Whether nothing can be said about what stands below a field with this fault.
+    pub(crate) fn hides_what_is_below(self) -> bool {
+        matches!(
+            self,
+            Self::Unreadable | Self::WrongType | Self::SpecRequired
+        )
     }
 }
 

@@ -87,7 +87,7 @@ pub enum QuantityError {
     #[error("does not start with a number")]
     NotANumber,
     /// A unit Kubernetes does not know.
-    #[error("has the unknown unit '{0}'")]
+    #[error("has the unknown unit {0:?}")]
     UnknownUnit(String),
     /// More digits or a larger exponent than the exact arithmetic holds.
     #[error("is too large to be an amount of bytes")]

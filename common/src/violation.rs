@@ -5,9 +5,12 @@
 //! └ field        └ kind     └ value └ detail: what would be right                                └ code
 //! ```
 
+use std::collections::BTreeSet;
 use std::fmt;
 
+use crate::api::schema::{NAME_MAX, OBJECT_NAME_MAX};
 use crate::code::Code;
+use crate::normalize::Place;
 
 /// Most characters of a user's value that a message repeats.
 const VALUE_SHOWN_MAX: usize = 64;
@@ -69,6 +72,61 @@ impl Kind {
     }
 }
 
+/// Longest key of a label: prefix, slash and name. A longer key of a map stands in no path.
+const KEY_SHOWN_MAX: usize = OBJECT_NAME_MAX + 1 + NAME_MAX;
+
+/// The field a fault is told at, and where in a template the value stands that it is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Site {
+    field: String,
+    in_template: Option<String>,
+}
+
+impl Site {
+    /// A field below this one.
+    #[must_use]
+    pub fn member(self, name: &str) -> Self {
+        self.below(&format!(".{name}"))
+    }
+
+    /// The value of a key of the map that stands here; the map itself if the key cannot stand in a
+    /// path.
+    #[must_use]
+    pub fn key(self, key: &str) -> Self {
+        if key.len() > KEY_SHOWN_MAX || key.contains(|c: char| c.is_control() || c == ']') {
+            self
+        } else {
+            self.below(&format!("[{key}]"))
+        }
+    }
+
+    fn below(mut self, rest: &str) -> Self {
+        self.in_template
+            .as_mut()
+            .unwrap_or(&mut self.field)
+            .push_str(rest);
+        self
+    }
+}
+
+impl From<&str> for Site {
+    fn from(field: &str) -> Self {
+        Self {
+            field: field.to_owned(),
+            in_template: None,
+        }
+    }
+}
+
+impl From<Place> for Site {
+    fn from(place: Place) -> Self {
+        Self {
+            field: place.to_string(),
+            in_template: place.in_template(),
+        }
+    }
+}
+
 /// One fault of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
@@ -82,23 +140,36 @@ pub struct Violation {
     pub detail: String,
     /// The offending value as shown; absent for kinds that show none.
     pub value: Option<String>,
+    /// Other fields that it rests on: it is a consequence, and not told, if one of them is at fault.
+    given: Vec<String>,
 }
 
 impl Violation {
     /// A fault without a value to show.
-    pub fn new(
-        field: impl fmt::Display,
-        code: Code,
-        kind: Kind,
-        detail: impl Into<String>,
-    ) -> Self {
+    pub fn new(site: impl Into<Site>, code: Code, kind: Kind, detail: impl Into<String>) -> Self {
+        let Site { field, in_template } = site.into();
+        let mut detail = detail.into();
+        if let Some(spot) = in_template {
+            detail = format!("{detail} ({spot} of the template)");
+        }
         Self {
-            field: field.to_string(),
+            field,
             code,
             kind,
-            detail: detail.into(),
+            detail,
             value: None,
+            given: vec![],
         }
+    }
+
+    /// The same fault, told only if the field at `place` is not at fault itself. What a template
+    /// says is no cause: it was judged when the template was stored.
+    #[must_use]
+    pub fn given(mut self, place: Place) -> Self {
+        if place.in_template().is_none() {
+            self.given.push(place.to_string());
+        }
+        self
     }
 
     /// The same fault, showing the text that is wrong, shortened and quoted.
@@ -177,7 +248,7 @@ impl Findings {
     /// Adds a warning of a rule, cut to [`WARNING_MAX`] characters.
     pub fn warn(&mut self, code: Code, text: &str) {
         let suffix = format!(" [{code}]");
-        let text = cut(text, WARNING_MAX - suffix.len()) + &suffix;
+        let text = cut(&one_line(text), WARNING_MAX - suffix.len()) + &suffix;
         self.warnings.push(Warning {
             code: Some(code),
             text,
@@ -188,13 +259,44 @@ impl Findings {
     pub fn note(&mut self, text: &str) {
         self.warnings.push(Warning {
             code: None,
-            text: cut(text, WARNING_MAX),
+            text: cut(&one_line(text), WARNING_MAX),
         });
     }
 
     /// Notes a reference that the catalog does not have.
     pub fn miss(&mut self, reference: Reference) {
         self.misses.push(reference);
+    }
+
+    /// Drops what only follows from another fault, and what is told already: two items of a
+    /// template may have the same one.
+    pub fn settle(&mut self) {
+        let all = std::mem::take(&mut self.violations);
+        let fields = |which: fn(&Violation) -> bool| -> BTreeSet<&str> {
+            let chosen = all.iter().filter(|violation| which(violation));
+            chosen.map(|violation| violation.field.as_str()).collect()
+        };
+        let unreadable = fields(|violation| violation.code.hides_what_is_below());
+        let causes = fields(|violation| violation.given.is_empty());
+        let at_or_above = |field: &str, faults: &BTreeSet<&str>| {
+            let mut ends = field.match_indices(['.', '[']).map(|(end, _)| end);
+            faults.contains(field) || ends.any(|end| faults.contains(&field[..end]))
+        };
+        let kept: Vec<bool> = all
+            .iter()
+            .map(|violation| {
+                let hidden = !violation.code.hides_what_is_below()
+                    && at_or_above(&violation.field, &unreadable);
+                let mut given = violation.given.iter();
+                !hidden && !given.any(|field| at_or_above(field, &causes))
+            })
+            .collect();
+        let mut told = BTreeSet::new();
+        let kept = all.into_iter().zip(kept).filter(|(_, kept)| *kept);
+        self.violations = kept
+            .map(|(violation, _)| violation)
+            .filter(|violation| told.insert((violation.field.clone(), violation.message())))
+            .collect();
     }
 
     /// Whether nothing speaks against the object.
@@ -213,6 +315,11 @@ pub fn cut(text: &str, max: usize) -> String {
             .chain(['…'])
             .collect(),
     }
+}
+
+/// The API server drops a warning that has control characters.
+fn one_line(text: &str) -> String {
+    text.replace(char::is_control, " ")
 }
 
 fn shortened(value: &str) -> String {
@@ -250,11 +357,17 @@ pub fn name_list(mut names: Vec<String>) -> String {
 /// The name the user most likely meant: at most a third of its letters apart, the first of the
 /// nearest ones.
 pub fn nearest<'a>(wrong: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let lower = wrong.to_lowercase();
+    let length = wrong.chars().count();
+    // Texts are at least as far apart as their lengths: a hostile one is not even compared.
+    let near = |name: &&str, distance: usize| distance * 3 <= name.chars().count().max(3);
     names
         .into_iter()
-        .map(|name| (strsim::osa_distance(&lower, &name.to_lowercase()), name))
-        .filter(|(distance, name)| *distance * 3 <= name.chars().count().max(3))
+        .filter(|name| near(name, length.abs_diff(name.chars().count())))
+        .map(|name| {
+            let distance = strsim::osa_distance(&wrong.to_lowercase(), &name.to_lowercase());
+            (distance, name)
+        })
+        .filter(|(distance, name)| near(name, *distance))
         .min()
         .map(|(_, name)| name)
 }

@@ -1,25 +1,50 @@
 //! Raw JSON to typed intent, with every value of a wrong type told by its path.
 
-use std::collections::BTreeMap;
-
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
-use serde_path_to_error::{Path, Segment};
 
+use super::lenient;
 use crate::code::Code;
+use crate::rules::limits;
 use crate::violation::{Findings, Kind, Violation};
-
-/// Most values of a wrong type that are told: each costs a pass over the object.
-const TYPE_FAULTS_MAX: usize = 100;
 
 /// What is read of an object's metadata.
 #[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
 pub(super) struct Metadata {
-    pub(super) name: Option<String>,
-    pub(super) labels: Option<BTreeMap<String, String>>,
-    pub(super) annotations: Option<BTreeMap<String, String>>,
+    name: Option<String>,
+    labels: Option<Labels>,
+    annotations: Option<Annotations>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Labels {
+    #[serde(rename = "vitistack.io/machine-template")]
+    template: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Annotations {
+    #[serde(rename = "machine.vitistack.io/refresh-template")]
+    refresh_template: Option<String>,
+}
+
+impl Metadata {
+    /// The name; empty while the API server has yet to make one of `generateName`.
+    pub(super) fn name(&self) -> &str {
+        self.name.as_deref().unwrap_or_default()
+    }
+
+    /// The label that names the template. Without a value it is as absent.
+    pub(super) fn template_label(&self) -> Option<&str> {
+        let label = self.labels.as_ref()?.template.as_deref();
+        label.filter(|name| !name.is_empty())
+    }
+
+    /// The text of the refresh annotation. Without a text it is as absent.
+    pub(super) fn refresh(&self) -> Option<&str> {
+        let text = self.annotations.as_ref()?.refresh_template.as_deref();
+        text.filter(|text| !text.is_empty())
+    }
 }
 
 /// An object as sent, its spec still raw.
@@ -34,22 +59,12 @@ pub(super) struct Wire {
 /// Decodes an object. Faults of its metadata and a spec that is none are told, and leave an empty
 /// one in its place.
 pub(super) fn object(text: &str, findings: &mut Findings) -> Wire {
-    let mut wire: Wire = if let Ok(wire) = serde_json::from_str(text) {
-        wire
-    } else {
-        let mut value: Value = serde_json::from_str(text).unwrap_or_default();
-        let metadata = value
-            .get_mut("metadata")
-            .map(Value::take)
-            .unwrap_or_default();
-        let spec = value.get_mut("spec").map(Value::take).unwrap_or_default();
-        Wire {
-            metadata: typed(metadata, "metadata", findings),
-            spec,
-        }
+    let mut wire: Wire = match serde_json::from_str(text) {
+        Ok(wire) => wire,
+        Err(_) => piecemeal(text, findings),
     };
     match &wire.spec {
-        Value::Object(_) => {}
+        Value::Object(_) => return wire,
         Value::Null => {
             let detail = "give a spec, such as 'spec: {template: small}'";
             findings.deny(Violation::new(
@@ -58,134 +73,50 @@ pub(super) fn object(text: &str, findings: &mut Findings) -> Wire {
                 Kind::Required,
                 detail,
             ));
-            wire.spec = Value::Object(Map::new());
         }
         other => {
-            findings.deny(wrong_type("spec", other, "an object"));
-            wire.spec = Value::Object(Map::new());
+            lenient::read::<Map<String, Value>>(other, "spec", findings);
         }
     }
+    wire.spec = Value::Object(Map::new());
     wire
 }
 
-/// Decodes a value, telling everything of a wrong type below `root`. What was told is taken as
-/// absent.
-pub(super) fn typed<T: DeserializeOwned + Default>(
-    mut value: Value,
-    root: &str,
-    findings: &mut Findings,
-) -> T {
-    if let Ok(typed) = T::deserialize(&value) {
-        return typed;
-    }
-    let mut tries: BTreeMap<String, usize> = BTreeMap::new();
-    while tries.len() < TYPE_FAULTS_MAX {
-        let (path, error) = match serde_path_to_error::deserialize(&value) {
-            Ok(typed) => return typed,
-            Err(error) => (error.path().clone(), error.inner().to_string()),
-        };
-        let Some(target) = locate(&mut value, &path) else {
-            break;
-        };
-        let field = join(root, &path);
-        let attempt = tries.entry(field.clone()).or_default();
-        if *attempt == 0 {
-            findings.deny(wrong_type(
-                &field,
-                target,
-                expected(
-                    &error,
-                    !target.is_array() && !target.is_object() && !target.is_null(),
-                ),
+/// An object that is not what it should be, taken apart.
+fn piecemeal(text: &str, findings: &mut Findings) -> Wire {
+    let mut value: Value = match serde_json::from_str(text) {
+        Ok(value) => value,
+        Err(error) => {
+            let detail = format!("the object cannot be read ({error})");
+            findings.deny(Violation::new(
+                "spec",
+                Code::Unreadable,
+                Kind::Invalid,
+                detail,
             ));
+            return Wire {
+                metadata: Metadata::default(),
+                spec: Value::Object(Map::new()),
+            };
         }
-        // Absent, else an item that says nothing: rules about it are silenced by its type fault.
-        let Some(substitute) = [
-            Value::Null,
-            Value::Object(Map::new()),
-            Value::String(String::new()),
-        ]
-        .into_iter()
-        .nth(*attempt) else {
-            break;
-        };
-        *target = substitute;
-        *attempt += 1;
-    }
-    T::default()
-}
-
-fn is_root(violation: &Violation) -> bool {
-    matches!(violation.code, Code::WrongType | Code::SpecRequired)
-}
-
-/// Drops faults at or below a field that is missing or of the wrong type: they follow from it.
-pub(super) fn without_consequences(findings: &mut Findings) {
-    let roots: Vec<String> = findings
-        .violations
-        .iter()
-        .filter(|violation| is_root(violation))
-        .map(|violation| violation.field.clone())
-        .collect();
-    findings.violations.retain(|violation| {
-        is_root(violation)
-            || !roots.iter().any(|root| {
-                violation
-                    .field
-                    .strip_prefix(root.as_str())
-                    .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
-            })
-    });
-}
-
-fn locate<'v>(value: &'v mut Value, path: &Path) -> Option<&'v mut Value> {
-    path.iter().try_fold(value, |value, segment| match segment {
-        Segment::Map { key } => value.get_mut(key),
-        Segment::Seq { index } => value.get_mut(index),
-        Segment::Enum { .. } | Segment::Unknown => None,
-    })
-}
-
-fn join(root: &str, path: &Path) -> String {
-    path.iter().fold(root.to_owned(), |mut field, segment| {
-        match segment {
-            Segment::Seq { index } => field.extend(["[", &index.to_string(), "]"]),
-            Segment::Map { key } if key.contains(['.', '/']) => field.extend(["[", key, "]"]),
-            Segment::Map { key } => field.extend([".", key]),
-            Segment::Enum { .. } | Segment::Unknown => {}
-        }
-        field
-    })
-}
-
-/// What serde expected, in the words of a manifest's author.
-fn expected(error: &str, is_scalar: bool) -> &'static str {
-    let wanted = error
-        .split_once("expected ")
-        .map_or("", |(_, wanted)| wanted);
-    match wanted {
-        wanted if wanted.starts_with("a string") && is_scalar => "a text; put it in quotes",
-        wanted if wanted.starts_with("a string") => "a text",
-        wanted if wanted.starts_with("a boolean") => "true or false, without quotes",
-        wanted if wanted.starts_with("a sequence") => "a list",
-        wanted if wanted.starts_with("i64") => "a whole number, without quotes",
-        _ => "an object",
+    };
+    let metadata = value.get("metadata").unwrap_or(&Value::Null);
+    Wire {
+        metadata: if metadata.is_null() {
+            Metadata::default()
+        } else {
+            lenient::read(metadata, "metadata", findings)
+        },
+        spec: value.get_mut("spec").map(Value::take).unwrap_or_default(),
     }
 }
 
-fn wrong_type(field: &str, value: &Value, expected: &str) -> Violation {
-    let violation = Violation::new(
-        field,
-        Code::WrongType,
-        Kind::TypeInvalid,
-        format!("must be {expected}"),
-    );
-    match value {
-        Value::Null => violation.value("null"),
-        Value::Bool(value) => violation.value(value),
-        Value::Number(value) => violation.value(value),
-        Value::String(value) => violation.text(value),
-        Value::Array(_) => violation.value("a list"),
-        Value::Object(_) => violation.value("an object"),
-    }
+/// Decodes a spec. What is longer than its bound is told and cut, what is of the wrong type is told
+/// and taken as empty.
+pub(super) fn spec<T>(mut value: Value, findings: &mut Findings) -> T
+where
+    T: Default + for<'v> Deserialize<'v>,
+{
+    limits::cut_lists(&mut value, findings);
+    lenient::read(&value, "spec", findings)
 }

@@ -1,16 +1,22 @@
 //! The review of a Machine, top to bottom.
 
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Request, Settings, Stage, Verdict, decode};
+use super::decode::{self, Metadata, Wire};
+use super::{Request, Settings, Stage, Verdict};
+use crate::api::choice::{Backend, Choice as _};
 use crate::api::machine::MachineSpec;
-use crate::api::normalized::{BLOCK_VERSION, Normalized};
+use crate::api::normalized::{BLOCK_VERSION, Normalized, TemplatePin};
 use crate::catalog::Catalog;
 use crate::code::Code;
-use crate::names;
-use crate::normalize::{self, Intent, Pins, intent_hash, merge, normalize, pins_of};
-use crate::rules::references::{Kept, OldClasses};
-use crate::rules::{self, limits, references};
+use crate::normalize::{
+    self, Intent, Pins, TemplateChoice, intent_hash, merge, normalize, pins_of,
+};
+use crate::rules;
+use crate::rules::references::{self, Kept};
 use crate::violation::{Findings, Kind, Violation, cut};
 
 const BLOCK: &str = "spec.normalized";
@@ -19,10 +25,8 @@ const SUMMARY_MAX: usize = 108;
 
 /// A Machine as sent or as stored.
 struct Object {
-    name: String,
+    metadata: Metadata,
     spec: MachineSpec,
-    template_label: Option<String>,
-    refresh: Option<String>,
     hash: String,
     /// The block as it stands there, whatever it is.
     block: Option<Value>,
@@ -30,28 +34,16 @@ struct Object {
 
 impl Object {
     fn decode(text: &str, findings: &mut Findings) -> Self {
-        let wire = decode::object(text, findings);
-        let annotation = |name: &str| wire.metadata.annotations.as_ref()?.get(name).cloned();
-        let template_label = wire
-            .metadata
-            .labels
-            .as_ref()
-            .and_then(|labels| labels.get(names::LABEL_TEMPLATE))
-            .cloned();
-        let refresh =
-            annotation(names::ANNOTATION_REFRESH_TEMPLATE).filter(|text| !text.is_empty());
-        let hash = intent_hash(&wire.spec, template_label.as_deref());
-        let mut spec = wire.spec;
+        let Wire { metadata, mut spec } = decode::object(text, findings);
+        let hash = intent_hash(&spec, metadata.template_label());
         // The block is no part of the intent, and whatever was sent in its place is no fault of it.
         let block = spec
             .as_object_mut()
             .and_then(|fields| fields.remove("normalized"))
             .filter(|block| !block.is_null());
         Self {
-            name: wire.metadata.name.unwrap_or_default(),
-            spec: decode::typed(spec, "spec", findings),
-            template_label,
-            refresh,
+            spec: decode::spec(spec, findings),
+            metadata,
             hash,
             block,
         }
@@ -60,15 +52,27 @@ impl Object {
     fn intent(&self) -> Intent<'_> {
         Intent {
             spec: &self.spec,
-            template_label: self.template_label.as_deref(),
+            template_label: self.metadata.template_label(),
             hash: &self.hash,
         }
     }
 
-    /// The block, if it belongs to the intent it stands beside.
+    /// The block, if it belongs to the intent it stands beside and this release can read it.
     fn own_block(&self) -> Option<Normalized> {
-        let block: Normalized = serde::Deserialize::deserialize(self.block.as_ref()?).ok()?;
+        let block: Normalized = Deserialize::deserialize(self.block.as_ref()?).ok()?;
         (block.intent_hash == self.hash).then_some(block)
+    }
+
+    /// The block, if it belongs to the intent it stands beside by the word of another release.
+    fn block_of_another_release(&self) -> Option<&Value> {
+        self.block.as_ref().filter(|block| {
+            block["intentHash"] == self.hash.as_str() && block["version"] != BLOCK_VERSION
+        })
+    }
+
+    /// The backend that the block names, whether it belongs to the intent or not.
+    fn block_backend(&self) -> Option<Backend> {
+        Backend::parse(self.block.as_ref()?["backend"].as_str()?)
     }
 }
 
@@ -80,7 +84,7 @@ struct Old {
 
 pub(super) fn review(request: &Request<'_>, catalog: &dyn Catalog, settings: &Settings) -> Verdict {
     let mut findings = Findings::default();
-    let mut object = Object::decode(request.object, &mut findings);
+    let object = Object::decode(request.object, &mut findings);
     let old = request.old.map(|text| {
         // What is stored is not judged again.
         let object = Object::decode(text, &mut Findings::default());
@@ -97,11 +101,8 @@ pub(super) fn review(request: &Request<'_>, catalog: &dyn Catalog, settings: &Se
         };
     }
 
-    if request.old.is_none() && !(object.name.is_empty() && request.stage == Stage::Mutate) {
-        rules::names::object(&object.name, &mut findings);
-    }
-    limits::enforce(&mut object.spec, &mut findings);
-    let block = expand(
+    request.judge_name(&object.metadata, &mut findings);
+    let expansion = expand(
         &object,
         old.as_ref(),
         request,
@@ -109,9 +110,9 @@ pub(super) fn review(request: &Request<'_>, catalog: &dyn Catalog, settings: &Se
         settings,
         &mut findings,
     );
-    decode::without_consequences(&mut findings);
+    findings.settle();
 
-    let Some(block) = block.filter(|_| findings.accepted()) else {
+    let Some(Expansion { block, kept }) = expansion.filter(|_| findings.accepted()) else {
         return Verdict {
             findings,
             block: None,
@@ -126,7 +127,7 @@ pub(super) fn review(request: &Request<'_>, catalog: &dyn Catalog, settings: &Se
             }
         }
         Stage::Validate => {
-            verify(&object, &block, &mut findings);
+            verify(&object, &block, kept, &mut findings);
             Verdict {
                 findings,
                 block: None,
@@ -148,34 +149,64 @@ fn carried_over(
     findings: &mut Findings,
 ) -> Option<Option<Value>> {
     let old = old?;
-    let block = old.block.as_ref()?;
-    let asked_again = object.refresh.is_some()
-        && object.refresh != block.template.as_ref().and_then(|pin| pin.refresh.clone());
-    if object.hash != old.object.hash || asked_again && block.template.is_some() {
+    let stored = old.object.block.as_ref()?;
+    let belongs = old.block.is_some() || old.object.block_of_another_release().is_some();
+    if object.hash != old.object.hash || !belongs || expands_again(object, stored) {
         return None;
     }
-    let stored = old.object.block.clone();
     match (&object.block, stage) {
-        (None, Stage::Mutate) => Some(stored),
-        (sent, _) if *sent == stored => Some(None),
-        (sent, _) => {
-            let edited = first_difference(
-                BLOCK,
-                sent.as_ref().unwrap_or(&Value::Null),
-                stored.as_ref().unwrap_or(&Value::Null),
-            );
-            let detail = format!(
-                "is written by the webhook; delete {BLOCK} from your file and edit {}",
-                source_of(&edited)
-            );
-            findings.deny(Violation::new(
-                edited,
-                Code::NormalizedEdited,
-                Kind::Forbidden,
-                detail,
-            ));
+        (None, Stage::Mutate) => Some(Some(stored.clone())),
+        // Nobody wrote the block back: told as any missing block is.
+        (None, Stage::Validate) => None,
+        (Some(sent), _) => {
+            if sent != stored {
+                let edited = first_difference(BLOCK, sent, stored);
+                let detail = format!(
+                    "is written by the webhook; delete {BLOCK} from your file and edit {}",
+                    source_of(&edited)
+                );
+                let code = Code::NormalizedEdited;
+                findings.deny(Violation::new(
+                    edited.as_str(),
+                    code,
+                    Kind::Forbidden,
+                    detail,
+                ));
+            }
             Some(None)
         }
+    }
+}
+
+/// Whether a new refresh text asks for the template's current content.
+fn expands_again(object: &Object, stored: &Value) -> bool {
+    let pinned = stored["template"]["refresh"].as_str();
+    let refresh = object.metadata.refresh();
+    stored["template"].is_object() && refresh.is_some() && refresh != pinned
+}
+
+/// What an intent resolves to.
+struct Expansion {
+    block: Normalized,
+    kept: KeptPins,
+}
+
+/// Pins that come from the old object: nothing that is sent in their place counts.
+struct KeptPins {
+    template: Option<TemplatePin>,
+    backend: Option<Backend>,
+    storage_classes: BTreeMap<String, String>,
+}
+
+impl KeptPins {
+    /// These pins, and those of `looked_up` for the rest.
+    fn over(self, mut looked_up: Pins) -> Pins {
+        if let Some(pin) = self.template {
+            looked_up.template = TemplateChoice::Pinned(Box::new(pin));
+        }
+        looked_up.backend = self.backend.unwrap_or(looked_up.backend);
+        looked_up.storage_classes.extend(self.storage_classes);
+        looked_up
     }
 }
 
@@ -187,41 +218,47 @@ fn expand(
     catalog: &dyn Catalog,
     settings: &Settings,
     findings: &mut Findings,
-) -> Option<Normalized> {
+) -> Option<Expansion> {
     let intent = object.intent();
     let old_block = old.and_then(|old| old.block.as_ref());
-    let restored = if old.is_none() {
-        object.own_block()
-    } else {
-        None
-    };
-    let kept = match (old_block, &restored) {
-        (Some(block), _) => block.template.as_ref().map_or(Kept::Nothing, Kept::Old),
-        (None, Some(block)) => block
-            .template
-            .as_ref()
-            .map_or(Kept::Nothing, Kept::Restored),
-        (None, None) => Kept::Nothing,
-    };
-    references::template_label(&intent, findings);
-    let template =
-        references::template(&intent, object.refresh.as_deref(), kept, catalog, findings);
+    let restored = object.own_block().filter(|_| old.is_none());
+    let old_pin = old_block.and_then(|block| block.template.as_ref());
+    let restored_pin = restored.as_ref().and_then(|block| block.template.as_ref());
+    let known = old_pin
+        .map(Kept::Old)
+        .or(restored_pin.map(Kept::Restored))
+        .unwrap_or(Kept::Nothing);
+    let refresh = object.metadata.refresh();
+    let template = references::template(&intent, refresh, known, catalog, findings);
+    references::template_label(&intent, &template, findings);
     let merged = merge(&intent, &template);
 
-    // What the old object asked for and got is not looked up again.
-    let old_pins = old_block.map(pins_of);
-    let old_merged = old
-        .zip(old_pins.as_ref())
-        .map(|(old, pins)| merge(&old.object.intent(), &pins.template));
-    let old_classes = match (&old_merged, old_block) {
-        (Some(merged), Some(block)) => OldClasses::new(merged, block),
-        _ => OldClasses::default(),
+    // A machine stays where it was made, even if its block is not the one of its intent any more.
+    let made_on = old.and_then(|old| old.object.block_backend());
+    if let Some(made_on) = made_on {
+        rules::machine::backend_change(&merged, made_on, findings);
+    }
+    let pinned = made_on.unwrap_or(settings.default_backend);
+    let written = object.spec.backend.as_deref().and_then(Backend::parse);
+    let backend = written.unwrap_or(pinned);
+
+    let kept_classes = old.zip(old_block).map(|(old, block)| {
+        let template = pins_of(block).template;
+        let old = merge(&old.object.intent(), &template);
+        references::kept_classes(&merged, backend, &old, block)
+    });
+    let kept = KeptPins {
+        template: old_pin
+            .filter(|pin| matches!(&template, TemplateChoice::Pinned(chosen) if **chosen == **pin))
+            .cloned(),
+        backend: made_on,
+        storage_classes: kept_classes.unwrap_or_default(),
     };
-    let storage_classes = references::storage_classes(&merged, &old_classes, catalog, findings);
-    let old_networks = old_block.map(references::networks_of).unwrap_or_default();
+    let storage_classes =
+        references::storage_classes(&merged, backend, &kept.storage_classes, catalog, findings);
     references::networks(
         &merged,
-        &old_networks,
+        &old_block.map(references::networks_of).unwrap_or_default(),
         request.namespace,
         settings.missing_networks,
         catalog,
@@ -230,15 +267,11 @@ fn expand(
 
     let pins = Pins {
         template: template.clone(),
-        backend: old_pins.map_or(settings.default_backend, |pins| pins.backend),
+        backend: pinned,
         storage_classes,
     };
-    let block = normalize::resolve(&intent, &merged, &pins, findings)?;
-    rules::sizing::vcpu_limit(&block.cpu, settings.max_vcpus, findings);
-    if let Some(old) = old_block {
-        rules::machine::backend_change(old.backend, block.backend, findings);
-    }
-    Some(block)
+    let block = normalize::resolve(&intent, &merged, &pins, settings.max_vcpus, findings)?;
+    Some(Expansion { block, kept })
 }
 
 /// Notes for the user of an accepted object.
@@ -274,7 +307,7 @@ fn told(object: &Object, old: Option<&Old>, block: &Normalized, findings: &mut F
 }
 
 /// Accepts nothing but the block that the intent resolves to.
-fn verify(object: &Object, expected: &Normalized, findings: &mut Findings) {
+fn verify(object: &Object, expected: &Normalized, kept: KeptPins, findings: &mut Findings) {
     let Some(sent) = &object.block else {
         let detail =
             "the mutating webhook did not write it; check that its configuration is installed";
@@ -286,16 +319,17 @@ fn verify(object: &Object, expected: &Normalized, findings: &mut Findings) {
         ));
         return;
     };
-    let own = object.own_block();
-    // Replicas of another release may have written it: then its digest and the rules must do.
-    let by_another_release =
-        own.is_some() && sent.get("version").and_then(Value::as_u64) != Some(BLOCK_VERSION.into());
+    // A replica of another release may have written it: then its digest and the rules must do.
+    let by_another_release = object.block_of_another_release().is_some();
     if by_another_release || to_value(expected).as_ref() == Some(sent) {
         return;
     }
-    // The catalog may have changed between the two stages: the block's own pins decide.
-    let recomputed =
-        own.and_then(|own| normalize(&object.intent(), &pins_of(&own), &mut Findings::default()));
+    // The catalog may have changed between the two stages: what was looked up is the block's own
+    // word.
+    let recomputed = object.own_block().and_then(|own| {
+        let pins = kept.over(pins_of(&own));
+        normalize(&object.intent(), &pins, &mut Findings::default())
+    });
     let expected = recomputed.as_ref().unwrap_or(expected);
     if let Some(value) = to_value(expected)
         && value != *sent
@@ -306,7 +340,7 @@ fn verify(object: &Object, expected: &Normalized, findings: &mut Findings) {
             source_of(&path)
         );
         findings.deny(Violation::new(
-            path,
+            path.as_str(),
             Code::NormalizedMismatch,
             Kind::Invalid,
             detail,

@@ -9,14 +9,17 @@
 //! second accepts nothing but it.
 
 mod decode;
+mod lenient;
 mod machine;
 mod network;
 mod template;
 
 use serde_json::Value;
 
+use self::decode::Metadata;
 use crate::api::choice::Backend;
 use crate::catalog::Catalog;
+use crate::rules;
 use crate::rules::references::MissingNetworks;
 use crate::rules::sizing::VCPUS_MAX;
 use crate::violation::Findings;
@@ -54,6 +57,16 @@ pub struct Request<'a> {
     pub object: &'a str,
     /// The object as stored, in JSON.
     pub old: Option<&'a str>,
+}
+
+impl Request<'_> {
+    /// The rule about names, for an object that has its name now.
+    fn judge_name(&self, metadata: &Metadata, findings: &mut Findings) {
+        let still_unnamed = metadata.name().is_empty() && self.stage == Stage::Mutate;
+        if self.old.is_none() && !still_unnamed {
+            rules::names::object(metadata.name(), findings);
+        }
+    }
 }
 
 /// What an administrator decides.
@@ -109,7 +122,9 @@ pub fn review(request: &Request<'_>, catalog: &dyn Catalog, settings: &Settings)
 }
 
 /// Fields in the order of the API's reference; others, such as the name, come first.
-const FIELD_ORDER: [&str; 16] = [
+const FIELD_ORDER: [&str; 19] = [
+    "description",
+    "deprecated",
     "template",
     "backend",
     "powerState",
@@ -126,6 +141,7 @@ const FIELD_ORDER: [&str; 16] = [
     "vlan",
     "bridge",
     "mtu",
+    "networkAttachmentDefinition",
 ];
 
 fn sort_by_field(findings: &mut Findings) {

@@ -9,17 +9,17 @@ use crate::api::schema::TEXT_MAX;
 use crate::api::template::MachineTemplateSpec;
 use crate::catalog::Catalog;
 use crate::normalize::{self, Base, Intent, Merged, Pins, TemplateChoice};
+use crate::rules::sizing::VCPUS_MAX;
 use crate::rules::{self, limits, references};
 use crate::violation::Findings;
 
 pub(super) fn review(request: &Request<'_>, catalog: &dyn Catalog) -> Verdict {
     let mut findings = Findings::default();
     let wire = decode::object(request.object, &mut findings);
-    let spec: MachineTemplateSpec = decode::typed(wire.spec, "spec", &mut findings);
+    let spec: MachineTemplateSpec = decode::spec(wire.spec, &mut findings);
+    request.judge_name(&wire.metadata, &mut findings);
     if request.old.is_none() {
-        let name = wire.metadata.name.unwrap_or_default();
-        rules::names::object(&name, &mut findings);
-        rules::names::template(&name, &mut findings);
+        rules::names::template(wire.metadata.name(), &mut findings);
     }
     limits::length(
         "spec.description",
@@ -42,7 +42,7 @@ pub(super) fn review(request: &Request<'_>, catalog: &dyn Catalog) -> Verdict {
         boot_order,
         domain,
     } = spec;
-    let mut fields = MachineSpec {
+    let fields = MachineSpec {
         resources,
         disks,
         networks,
@@ -50,7 +50,6 @@ pub(super) fn review(request: &Request<'_>, catalog: &dyn Catalog) -> Verdict {
         domain,
         ..MachineSpec::default()
     };
-    limits::enforce(&mut fields, &mut findings);
 
     let intent = Intent {
         spec: &fields,
@@ -65,9 +64,9 @@ pub(super) fn review(request: &Request<'_>, catalog: &dyn Catalog) -> Verdict {
         backend: Backend::Libvirt,
         storage_classes: BTreeMap::new(),
     };
-    normalize::resolve(&intent, &merged, &pins, &mut findings);
+    normalize::resolve(&intent, &merged, &pins, VCPUS_MAX, &mut findings);
     references::template_storage_classes(&merged, catalog, &mut findings);
-    decode::without_consequences(&mut findings);
+    findings.settle();
     Verdict {
         findings,
         block: None,

@@ -6,7 +6,7 @@ use sha2::{Digest as _, Sha256};
 /// Digest of an intent: of the spec as sent, without its block, and of the template label.
 ///
 /// The spec is taken as raw JSON, so that a reader who knows fewer fields than the writer gets the
-/// same digest. Keys are sorted; a null is as an absent field.
+/// same digest. Keys are sorted; a null is as an absent field, an empty label as none.
 pub fn intent_hash(spec: &Value, template_label: Option<&str>) -> String {
     let mut canonical = String::new();
     match spec {
@@ -18,7 +18,7 @@ pub fn intent_hash(spec: &Value, template_label: Option<&str>) -> String {
         }
         other => write(&mut canonical, other),
     }
-    if let Some(label) = template_label {
+    if let Some(label) = template_label.filter(|label| !label.is_empty()) {
         canonical.push('\n');
         canonical.push_str(label);
     }
@@ -80,6 +80,7 @@ mod tests {
             json!({"template": "small", "disks": [{"name": "a"}], "normalized": {"version": 1}}),
         ] {
             assert_eq!(intent_hash(&same, None), base, "{same}");
+            assert_eq!(intent_hash(&same, Some("")), base, "{same}");
         }
         for other in [
             json!({"template": "small"}),

@@ -7,30 +7,126 @@
 use std::fmt;
 
 use crate::api::machine::{Cdrom, Disk, MachineSpec, Network};
+use crate::api::schema::{DISKS_MAX, NETWORKS_MAX};
 use crate::api::template::TemplateContent;
 
-/// Where a value stands, as the path of a field. Cheap to copy; formatted only for a message.
+/// Who wrote a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// A field of the spec.
+enum Author {
+    /// The user, in the spec.
+    User,
+    /// The author of the template that `spec.template` names.
+    Template,
+    /// The author of the template that the label names.
+    LabelledTemplate,
+}
+
+/// A spot in a spec or in a template's content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Spot {
+    /// All of it.
+    Whole,
+    /// A field.
     Field(&'static str),
-    /// A field of an item of a list of the spec; the field is empty for the item itself.
+    /// A field of an item of a list; the field is empty for the item itself.
     Item(&'static str, usize, &'static str),
-    /// An item of a list of scalars in the spec.
+    /// An item of a list of scalars.
     Element(&'static str, usize),
+}
+
+impl fmt::Display for Spot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Whole => Ok(()),
+            Self::Field(field) => f.write_str(field),
+            Self::Item(list, index, "") | Self::Element(list, index) => {
+                write!(f, "{list}[{index}]")
+            }
+            Self::Item(list, index, field) => write!(f, "{list}[{index}].{field}"),
+        }
+    }
+}
+
+/// Where a value stands. `Display` gives the field where its user changes it: a value of a template
+/// is changed where the template is named. Cheap to copy; formatted only for a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    author: Author,
+    spot: Spot,
+}
+
+impl Place {
+    /// The field that names the template.
+    pub const TEMPLATE: Self = Self {
+        author: Author::Template,
+        spot: Spot::Whole,
+    };
     /// The label that names the template.
-    TemplateLabel,
+    pub const TEMPLATE_LABEL: Self = Self {
+        author: Author::LabelledTemplate,
+        spot: Spot::Whole,
+    };
+
+    /// A field of the spec.
+    pub const fn field(field: &'static str) -> Self {
+        Self {
+            author: Author::User,
+            spot: Spot::Field(field),
+        }
+    }
+
+    /// A field of an item of a list of the spec; the field is empty for the item itself.
+    pub const fn item(list: &'static str, index: usize, field: &'static str) -> Self {
+        Self {
+            author: Author::User,
+            spot: Spot::Item(list, index, field),
+        }
+    }
+
+    /// The element of the list of scalars that stands here.
+    #[must_use]
+    pub fn element(self, index: usize) -> Self {
+        match self.spot {
+            Spot::Field(list) => self.at(Spot::Element(list, index)),
+            Spot::Whole | Spot::Item(..) | Spot::Element(..) => self,
+        }
+    }
+
+    /// A spot of what this author wrote.
+    const fn at(self, spot: Spot) -> Self {
+        Self { spot, ..self }
+    }
+
+    /// Whether the user wrote the value, or would.
+    pub fn is_users(self) -> bool {
+        self.author == Author::User
+    }
+
+    /// The place, or another one that it contradicts if only that one is the user's own: a fault
+    /// between two fields is told where the user can change it.
+    #[must_use]
+    pub fn or_users(self, other: Self) -> Self {
+        if !self.is_users() && other.is_users() {
+            other
+        } else {
+            self
+        }
+    }
+
+    /// Where in the template the value stands, if it is a template's.
+    pub fn in_template(self) -> Option<String> {
+        (!self.is_users() && self.spot != Spot::Whole).then(|| self.spot.to_string())
+    }
 }
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Field(field) => write!(f, "spec.{field}"),
-            Self::Item(list, index, "") | Self::Element(list, index) => {
-                write!(f, "spec.{list}[{index}]")
+        match self.author {
+            Author::User => write!(f, "spec.{}", self.spot),
+            Author::Template => f.write_str("spec.template"),
+            Author::LabelledTemplate => {
+                write!(f, "metadata.labels[{}]", crate::names::LABEL_TEMPLATE)
             }
-            Self::Item(list, index, field) => write!(f, "spec.{list}[{index}].{field}"),
-            Self::TemplateLabel => write!(f, "metadata.labels[{}]", crate::names::LABEL_TEMPLATE),
         }
     }
 }
@@ -93,7 +189,8 @@ impl Named for Cdrom {
 pub struct Item<'a, T> {
     list: &'static str,
     user: Option<(usize, &'a T)>,
-    template: Option<(&'a T, Place)>,
+    /// The template's item, its index there, and where the template is named.
+    template: Option<(usize, &'a T, Place)>,
 }
 
 impl<'a, T: Named> Item<'a, T> {
@@ -106,11 +203,11 @@ impl<'a, T: Named> Item<'a, T> {
     pub fn pick<V>(&self, field: &'static str, get: impl Fn(&'a T) -> Option<V>) -> Leaf<V> {
         let user = self.user.map(|(index, item)| Leaf {
             value: get(item),
-            place: Place::Item(self.list, index, field),
+            place: Place::item(self.list, index, field),
         });
-        let template = self.template.map(|(item, place)| Leaf {
+        let template = self.template.map(|(index, item, named)| Leaf {
             value: get(item),
-            place,
+            place: named.at(Spot::Item(self.list, index, field)),
         });
         match (user, template) {
             (Some(leaf), None) | (None, Some(leaf)) => leaf,
@@ -120,7 +217,7 @@ impl<'a, T: Named> Item<'a, T> {
             (Some(user), Some(_)) => user,
             (None, None) => Leaf {
                 value: None,
-                place: Place::Field(self.list),
+                place: Place::field(self.list),
             },
         }
     }
@@ -143,6 +240,8 @@ pub struct Merged<'a> {
     pub networks: Vec<Item<'a, Network>>,
     /// CD-ROM drives.
     pub cdroms: Vec<Item<'a, Cdrom>>,
+    /// Lists that came out longer than their bound, and were cut to it.
+    overlong: Vec<(&'static str, usize, usize)>,
 }
 
 impl<'a> Merged<'a> {
@@ -152,21 +251,36 @@ impl<'a> Merged<'a> {
             Base::Template(content, place) => Some((content, place)),
             Base::Nothing | Base::Unknown | Base::IsTemplate => None,
         };
+        let mut disks = merge_list(
+            "disks",
+            list(user.disks.as_ref()),
+            template.map(|(content, named)| (list(content.disks.as_ref()), named)),
+        );
+        let mut networks = merge_list(
+            "networks",
+            list(user.networks.as_ref()),
+            template.map(|(content, named)| (list(content.networks.as_ref()), named)),
+        );
+        let lengths = [
+            ("disks", disks.len(), DISKS_MAX),
+            ("networks", networks.len(), NETWORKS_MAX),
+        ];
+        let overlong = lengths.into_iter().filter(|(_, count, max)| count > max);
+        disks.truncate(DISKS_MAX);
+        networks.truncate(NETWORKS_MAX);
         Self {
             user,
             base,
-            disks: merge_list(
-                "disks",
-                list(user.disks.as_ref()),
-                template.map(|(t, p)| (list(t.disks.as_ref()), p)),
-            ),
-            networks: merge_list(
-                "networks",
-                list(user.networks.as_ref()),
-                template.map(|(t, p)| (list(t.networks.as_ref()), p)),
-            ),
+            disks,
+            networks,
             cdroms: merge_list("cdroms", list(user.cdroms.as_ref()), None),
+            overlong: overlong.collect(),
         }
+    }
+
+    /// Lists that came out longer than their bound: their name, length and bound.
+    pub fn overlong(&self) -> impl Iterator<Item = (&'static str, usize, usize)> {
+        self.overlong.iter().copied()
     }
 
     /// The user's own spec.
@@ -195,7 +309,7 @@ impl<'a> Merged<'a> {
         user: impl Fn(&'a MachineSpec) -> Option<V>,
         template: impl Fn(&'a TemplateContent) -> Option<V>,
     ) -> Leaf<V> {
-        let own = Place::Field(field);
+        let own = Place::field(field);
         if let Some(value) = user(self.user) {
             return Leaf {
                 value: Some(value),
@@ -203,10 +317,10 @@ impl<'a> Merged<'a> {
             };
         }
         match self.base {
-            Base::Template(content, place) => match template(content) {
+            Base::Template(content, named) => match template(content) {
                 Some(value) => Leaf {
                     value: Some(value),
-                    place,
+                    place: named.at(Spot::Field(field)),
                 },
                 None => Leaf {
                     value: None,
@@ -228,7 +342,7 @@ impl<'a> Merged<'a> {
     ) -> Leaf<V> {
         Leaf {
             value: user(self.user),
-            place: Place::Field(field),
+            place: Place::field(field),
         }
     }
 }
@@ -242,23 +356,27 @@ fn merge_list<'a, T: Named>(
     user: &'a [T],
     template: Option<(&'a [T], Place)>,
 ) -> Vec<Item<'a, T>> {
-    let (theirs, place) = template.unwrap_or((&[], Place::Field("template")));
+    let (theirs, named) = template.unwrap_or((&[], Place::TEMPLATE));
     // The first of several items of one name merges; the later ones are duplicates and told as such.
     let find = |name: Option<&str>| {
         name.and_then(|name| user.iter().position(|item| item.name() == Some(name)))
     };
     let mut merged = Vec::with_capacity(theirs.len() + user.len());
     let mut taken = vec![false; user.len()];
-    for item in theirs {
-        let user = find(item.name()).map(|index| {
-            taken[index] = true;
-            (index, &user[index])
+    let brought = theirs
+        .iter()
+        .enumerate()
+        .filter(|(_, item)| !item.removes());
+    for (index, item) in brought {
+        let user = find(item.name()).map(|at| {
+            taken[at] = true;
+            (at, &user[at])
         });
         if !user.is_some_and(|(_, item)| item.removes()) {
             merged.push(Item {
                 list,
                 user,
-                template: Some((item, place)),
+                template: Some((index, item, named)),
             });
         }
     }

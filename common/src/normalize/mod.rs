@@ -41,9 +41,9 @@ impl<'a> Intent<'a> {
             .spec
             .template
             .as_deref()
-            .map(|name| (name, Place::Field("template")));
+            .map(|name| (name, Place::TEMPLATE));
         let label = self.template_label.filter(|name| !name.is_empty());
-        field.or(label.map(|name| (name, Place::TemplateLabel)))
+        field.or(label.map(|name| (name, Place::TEMPLATE_LABEL)))
     }
 }
 
@@ -107,30 +107,32 @@ pub fn merge<'a>(intent: &Intent<'a>, template: &'a TemplateChoice) -> Merged<'a
 /// is no block.
 pub fn normalize(intent: &Intent<'_>, pins: &Pins, findings: &mut Findings) -> Option<Normalized> {
     let merged = merge(intent, &pins.template);
-    resolve(intent, &merged, pins, findings)
+    resolve(intent, &merged, pins, rules::sizing::VCPUS_MAX, findings)
 }
 
-/// [`normalize`] for an intent that is merged already.
+/// [`normalize`] for an intent that is merged already, with the vCPUs an administrator allows.
 pub(crate) fn resolve(
     intent: &Intent<'_>,
     merged: &Merged<'_>,
     pins: &Pins,
+    max_vcpus: u32,
     findings: &mut Findings,
 ) -> Option<Normalized> {
     let before = findings.violations.len();
+    rules::limits::merged_lists(merged, findings);
     let backend = rules::machine::backend(merged, pins.backend, findings);
-    // A wrong backend is one fault; rules that need one go on with the pinned one.
+    // A wrong backend is one fault; what rests on it is judged for the pinned one, and not told.
     let assumed = backend.unwrap_or(pins.backend);
     let power_state = rules::machine::power_state(merged, findings);
-    let cpu = rules::sizing::cpu(merged, findings);
+    let cpu = rules::sizing::cpu(merged, max_vcpus, findings);
     let memory = rules::sizing::memory(merged, findings);
     let mut disks = rules::disks::disks(merged, assumed, pins, findings);
     let mut networks = rules::networks::networks(merged, findings);
     let mut cdroms = rules::boot::cdroms(merged, assumed, pins, findings);
-    let order = rules::boot::boot_order(merged, findings);
-    let features = rules::firmware::features(merged);
+    let order = rules::boot::boot_order(merged, assumed, findings);
+    let features = rules::firmware::features(merged, findings);
     let machine_type = rules::firmware::machine_type(merged, assumed, findings);
-    let firmware = rules::firmware::firmware(merged, machine_type, features, findings);
+    let firmware = rules::firmware::firmware(merged, machine_type, findings);
     rules::machine::node_selector(merged, findings);
     rules::machine::cloud_init(merged, findings);
     if findings.violations.len() > before {
@@ -154,7 +156,7 @@ pub(crate) fn resolve(
         cpu: cpu?,
         memory: memory?,
         machine_type: machine_type?,
-        firmware: firmware?,
+        firmware,
         features,
         disks: disks?,
         cdroms: cdroms?,

@@ -9,7 +9,8 @@ use crate::api::choice::{Backend, BootDevice, Choice as _};
 use crate::api::machine::Cdrom;
 use crate::api::normalized::{NormalizedCdrom, NormalizedDisk, NormalizedNetwork};
 use crate::code::Code;
-use crate::normalize::{ClassRequest, Item, Merged, Pins, Place};
+use crate::normalize::{ClassRequest, Item, Leaf, Merged, Pins, Place};
+use crate::quantity::Bytes;
 use crate::violation::{Findings, Kind, Violation};
 
 use super::{disks, form};
@@ -36,43 +37,29 @@ fn cdrom(
     pins: &Pins,
     findings: &mut Findings,
 ) -> Option<NormalizedCdrom> {
+    let before = findings.violations.len();
     let name = disks::disk_name(item.name(), findings);
     let image = item.pick("image", |cdrom| cdrom.image.as_ref());
-    let size_at = item.pick("size", |cdrom| cdrom.size.as_deref());
     if let Some(image) = image.value {
-        disks::image_source(image, backend, &|part| item.place(part, |_| true), findings);
+        let at = |part| item.place(part, |_| true);
+        disks::image_source(image, backend, &at, findings);
     } else if backend == Backend::Kubevirt {
         let detail = "KubeVirt has no empty drives; give an image, or remove the drive";
-        findings.deny(Violation::new(
-            image.place,
-            Code::EmptyCdrom,
-            Kind::Required,
-            detail,
-        ));
+        let fault = Violation::new(image.place, Code::EmptyCdrom, Kind::Required, detail);
+        findings.deny(fault.given(Place::field("backend")));
     }
-    let imported = backend == Backend::Kubevirt
-        && image
-            .value
-            .is_some_and(|image| image.url.is_some() || image.persistent_volume_claim.is_some());
-    if imported && size_at.value.is_none() {
-        let detail =
-            "give a size that holds the image, such as '5Gi': it is imported into a volume";
-        findings.deny(Violation::new(
-            size_at.place,
-            Code::CdromSizeRequired,
-            Kind::Required,
-            detail,
-        ));
-    }
-    let before = findings.violations.len();
-    let size = form::bytes(size_at, &disks::CAPACITY, findings);
+    let size = cdrom_size(item, backend, findings);
+    let class = item.pick("storageClass", |cdrom| cdrom.storage_class.as_deref());
+    let storage_class = if is_imported(item, backend) {
+        let request = storage_class_request(class, findings);
+        name.and_then(|name| request.resolved(name, pins))
+    } else {
+        form::object_name(class, findings);
+        None
+    };
     if findings.violations.len() > before {
         return None;
     }
-    let storage_class = match imported.then(|| storage_class_request(item, findings)) {
-        None => None,
-        Some(request) => Some(request.resolved(name?, pins)?),
-    };
     Some(NormalizedCdrom {
         name: name?.to_owned(),
         boot_order: None,
@@ -82,18 +69,33 @@ fn cdrom(
     })
 }
 
+/// Whether the image is imported into a volume of the machine's own.
+pub(crate) fn is_imported(item: &Item<'_, Cdrom>, backend: Backend) -> bool {
+    let image = item.pick("image", |cdrom| cdrom.image.as_ref()).value;
+    let has_source =
+        image.is_some_and(|image| image.url.is_some() || image.persistent_volume_claim.is_some());
+    backend == Backend::Kubevirt && has_source
+}
+
+/// Rule [`Code::CdromSizeRequired`] and the bounds.
+fn cdrom_size(item: &Item<'_, Cdrom>, backend: Backend, findings: &mut Findings) -> Option<Bytes> {
+    let leaf = item.pick("size", |cdrom| cdrom.size.as_deref());
+    if leaf.value.is_none() && is_imported(item, backend) {
+        let detail =
+            "give a size that holds the image, such as '5Gi': it is imported into a volume";
+        let fault = Violation::new(leaf.place, Code::CdromSizeRequired, Kind::Required, detail);
+        findings.deny(fault.given(Place::field("backend")));
+    }
+    form::bytes(leaf, &disks::CAPACITY, findings)
+}
+
 /// How a CD-ROM asks for the class of its volume; rule [`Code::EmptyStorageClass`].
-pub(crate) fn storage_class_request<'a>(
-    item: &Item<'a, Cdrom>,
-    findings: &mut Findings,
-) -> ClassRequest<'a> {
-    let leaf = item.pick("storageClass", |cdrom| cdrom.storage_class.as_deref());
+fn storage_class_request<'a>(leaf: Leaf<&'a str>, findings: &mut Findings) -> ClassRequest<'a> {
     let request = ClassRequest::of(leaf.value);
     if request == ClassRequest::NoClass {
         let detail = "without a class nothing provisions the volume: name a class, or leave the field out for the default one";
-        findings.deny(
-            Violation::new(leaf.place, Code::EmptyStorageClass, Kind::Invalid, detail).text(""),
-        );
+        let fault = Violation::new(leaf.place, Code::EmptyStorageClass, Kind::Invalid, detail);
+        findings.deny(fault.text("").given(Place::field("backend")));
     }
     request
 }
@@ -101,7 +103,11 @@ pub(crate) fn storage_class_request<'a>(
 /// The classes of devices to boot from: rules [`Code::UnsupportedBootDevice`],
 /// [`Code::DuplicateBootDevice`], [`Code::BootWithoutDisk`], [`Code::BootWithoutCdrom`],
 /// [`Code::BlankBootDisk`].
-pub(crate) fn boot_order(merged: &Merged<'_>, findings: &mut Findings) -> Option<Vec<BootDevice>> {
+pub(crate) fn boot_order(
+    merged: &Merged<'_>,
+    backend: Backend,
+    findings: &mut Findings,
+) -> Option<Vec<BootDevice>> {
     let written = merged.pick(
         "bootOrder",
         |spec| spec.boot_order.as_deref().filter(|order| !order.is_empty()),
@@ -119,10 +125,7 @@ pub(crate) fn boot_order(merged: &Merged<'_>, findings: &mut Findings) -> Option
     let mut order = Vec::with_capacity(words.len());
     let mut seen = BTreeSet::new();
     for (index, word) in words.iter().enumerate() {
-        let place = match written.place {
-            Place::Field(field) if field == "bootOrder" => Place::Element(field, index),
-            template => template,
-        };
+        let place = written.place.element(index);
         let Some(device) = BootDevice::parse(word) else {
             findings.deny(form::unsupported::<BootDevice>(
                 place,
@@ -140,7 +143,7 @@ pub(crate) fn boot_order(merged: &Merged<'_>, findings: &mut Findings) -> Option
             continue;
         }
         if merged.is_complete() {
-            device_exists(merged, device, place, findings);
+            device_exists(merged, backend, device, place, findings);
         }
         order.push(device);
     }
@@ -151,22 +154,41 @@ pub(crate) fn boot_order(merged: &Merged<'_>, findings: &mut Findings) -> Option
     Some(order)
 }
 
-fn device_exists(merged: &Merged<'_>, device: BootDevice, place: Place, findings: &mut Findings) {
-    match device {
-        BootDevice::Disk if merged.disks.is_empty() => {
-            let detail = "the Machine has no disk; add one to spec.disks, or take 'disk' out";
-            findings.deny(
-                Violation::new(place, Code::BootWithoutDisk, Kind::Invalid, detail).text("disk"),
-            );
-        }
-        BootDevice::Cdrom if !merged.cdroms.iter().any(holds_image) => {
-            let detail = "no CD-ROM holds an image; add one to spec.cdroms, or take 'cdrom' out";
-            findings.deny(
-                Violation::new(place, Code::BootWithoutCdrom, Kind::Invalid, detail).text("cdrom"),
-            );
-        }
-        BootDevice::Disk | BootDevice::Cdrom | BootDevice::Network => {}
+fn device_exists(
+    merged: &Merged<'_>,
+    backend: Backend,
+    device: BootDevice,
+    place: Place,
+    findings: &mut Findings,
+) {
+    let (missing, code, list, detail) = match device {
+        BootDevice::Disk => (
+            merged.disks.is_empty(),
+            Code::BootWithoutDisk,
+            "disks",
+            "the Machine has no disk; add one to spec.disks, or take 'disk' out",
+        ),
+        BootDevice::Cdrom => (
+            !merged.cdroms.iter().any(holds_image) && !has_empty_drive(merged, backend),
+            Code::BootWithoutCdrom,
+            "cdroms",
+            "no CD-ROM holds an image; add one to spec.cdroms, or take 'cdrom' out",
+        ),
+        BootDevice::Network => return,
+    };
+    if missing {
+        let fault = Violation::new(place, code, Kind::Invalid, detail).text(device.as_str());
+        let items = 0..merged.cdroms.len();
+        let fault = items.fold(fault, |fault, index| {
+            fault.given(Place::item("cdroms", index, ""))
+        });
+        findings.deny(fault.given(Place::field(list)));
     }
+}
+
+/// Whether an empty drive is a fault of its own: rule [`Code::EmptyCdrom`].
+fn has_empty_drive(merged: &Merged<'_>, backend: Backend) -> bool {
+    backend == Backend::Kubevirt && !merged.cdroms.is_empty()
 }
 
 fn holds_image(item: &Item<'_, Cdrom>) -> bool {

@@ -10,7 +10,7 @@ use crate::code::Code;
 use crate::names;
 use crate::normalize::{Base, ClassRequest, Item, Leaf, Merged, Named, Pins, Place};
 use crate::quantity::Bytes;
-use crate::violation::{Findings, Kind, Violation};
+use crate::violation::{Findings, Kind, Violation, did_you_mean, name_list};
 
 use super::form::{self, Bounds};
 
@@ -21,6 +21,7 @@ pub(crate) const CAPACITY: Bounds = Bounds {
     too_small: Code::DiskTooSmall,
     too_large: Code::DiskTooLarge,
     example: "20Gi",
+    likely_max: Bytes::tib(64),
 };
 
 /// Schemes an image can be fetched by.
@@ -81,10 +82,10 @@ fn disk(
     if let Some(image) = item.pick("image", |disk| disk.image.as_ref()).value {
         let at = |part| item.place(part, |disk| disk.image.is_some());
         image_source(image, backend, &at, findings);
-        if binds {
+        if let Some(chooser) = binds {
             let detail = "the volume that selector or volumeName chooses keeps its content; remove one of the two";
             findings.deny(Violation::new(
-                at("image"),
+                at("image").or_users(chooser),
                 Code::ImageOnBoundDisk,
                 Kind::Forbidden,
                 detail,
@@ -92,9 +93,9 @@ fn disk(
         }
     }
     if let (Some(access_mode), Some(volume_mode)) = (access_mode, volume_mode) {
-        shared_access(item, access_mode, volume_mode, binds, findings);
+        shared_access(merged, item, access_mode, volume_mode, binds, findings);
     }
-    let storage_class = storage_class_request(item, binds, findings);
+    let storage_class = storage_class_request(merged, item, binds, findings);
     Some(NormalizedDisk {
         storage_class: storage_class.resolved(name?, pins)?,
         name: name?.to_owned(),
@@ -151,75 +152,53 @@ fn size(merged: &Merged<'_>, item: &Item<'_, Disk>, findings: &mut Findings) -> 
     let leaf = item.pick("size", |disk| disk.size.as_deref());
     if leaf.value.is_none() && merged.is_complete() {
         let detail = "give a size such as '20Gi'";
-        findings.deny(Violation::new(
-            leaf.place,
-            Code::DiskSizeRequired,
-            Kind::Required,
-            detail,
-        ));
+        let fault = Violation::new(leaf.place, Code::DiskSizeRequired, Kind::Required, detail);
+        let removed = item.pick("remove", |disk| disk.remove).place;
+        findings.deny(fault.given(removed).given(Place::TEMPLATE_LABEL));
     }
     form::bytes(leaf, &CAPACITY, findings)
 }
 
 /// Rule [`Code::DuplicateDiskName`]: disks and CD-ROMs share one set of names, as their volumes do.
+/// An item that removes a disk counts among the user's own, as the list's key does. A fault found
+/// both ways is told once, as every fault is.
 fn unique_names(merged: &Merged<'_>, findings: &mut Findings) {
+    let detail = "another disk or CD-ROM has this name; each needs its own";
+    let duplicate = |place, name: &str| {
+        Violation::new(place, Code::DuplicateDiskName, Kind::Duplicate, detail).text(name)
+    };
+    let mut own = BTreeSet::new();
+    let users = merged.user().disks.iter().flatten().enumerate();
+    for (index, name) in users.filter_map(|(index, disk)| Some((index, disk.name()?))) {
+        if !own.insert(name) {
+            findings.deny(duplicate(Place::item("disks", index, "name"), name));
+        }
+    }
+    let mut seen = BTreeSet::new();
     let disks = merged.disks.iter().map(Item::name);
     let cdroms = merged.cdroms.iter().map(Item::name);
-    let mut seen = BTreeSet::new();
     for leaf in disks.chain(cdroms) {
         if let Some(name) = leaf.value
             && !seen.insert(name)
         {
-            let detail = "another disk or CD-ROM has this name; each needs its own";
-            findings.deny(
-                Violation::new(leaf.place, Code::DuplicateDiskName, Kind::Duplicate, detail)
-                    .text(name),
-            );
+            findings.deny(duplicate(leaf.place, name));
         }
     }
 }
 
 /// Rules [`Code::RemovedDiskNotFound`] and [`Code::RemovedDiskHasFields`].
 fn removed(merged: &Merged<'_>, findings: &mut Findings) {
-    let template = match merged.base() {
-        Base::Template(content, _) => content.disks.as_deref().unwrap_or_default(),
-        Base::Nothing | Base::IsTemplate => &[],
-        Base::Unknown => return,
-    };
     let user = merged.user().disks.as_deref().unwrap_or_default();
     for (index, disk) in user.iter().enumerate().filter(|(_, disk)| disk.removes()) {
-        let at = |field| Place::Item("disks", index, field);
-        match disk.name.as_deref() {
-            None => {
-                disk_name(
-                    Leaf {
-                        value: None,
-                        place: at("name"),
-                    },
-                    findings,
-                );
-            }
-            Some(name) if !template.iter().any(|disk| disk.name() == Some(name)) => {
-                let names = template
-                    .iter()
-                    .filter_map(Named::name)
-                    .map(str::to_owned)
-                    .collect();
-                let detail = format!(
-                    "the template has no disk of this name to remove; its disks: {}",
-                    crate::violation::name_list(names)
-                );
-                findings.deny(
-                    Violation::new(
-                        at("name"),
-                        Code::RemovedDiskNotFound,
-                        Kind::NotFound,
-                        detail,
-                    )
-                    .text(name),
-                );
-            }
-            Some(_) => {}
+        let at = |field| Place::item("disks", index, field);
+        if let Some(name) = disk.name.as_deref() {
+            removed_is_there(merged, name, at("name"), findings);
+        } else {
+            let leaf = Leaf {
+                value: None,
+                place: at("name"),
+            };
+            disk_name(leaf, findings);
         }
         if let Some(field) = first_field_beside_remove(disk) {
             let detail =
@@ -232,6 +211,29 @@ fn removed(merged: &Merged<'_>, findings: &mut Findings) {
             ));
         }
     }
+}
+
+/// Rule [`Code::RemovedDiskNotFound`].
+fn removed_is_there(merged: &Merged<'_>, name: &str, place: Place, findings: &mut Findings) {
+    let detail = match merged.base() {
+        // What a template that does not exist would have brought is not known.
+        Base::Unknown => return,
+        Base::Nothing | Base::IsTemplate => {
+            "there is no template whose disk could be removed".to_owned()
+        }
+        Base::Template(content, _) => {
+            let disks = content.disks.iter().flatten();
+            let names: Vec<&str> = disks.filter_map(Named::name).collect();
+            if names.contains(&name) {
+                return;
+            }
+            let nearest = did_you_mean(name, names.iter().copied());
+            let names = name_list(names.into_iter().map(str::to_owned).collect());
+            format!("{nearest}disks of the template: {names}")
+        }
+    };
+    let fault = Violation::new(place, Code::RemovedDiskNotFound, Kind::NotFound, detail);
+    findings.deny(fault.text(name).given(Place::TEMPLATE_LABEL));
 }
 
 fn first_field_beside_remove(disk: &Disk) -> Option<&'static str> {
@@ -263,39 +265,49 @@ fn first_field_beside_remove(disk: &Disk) -> Option<&'static str> {
     .find_map(|(there, field)| there.then_some(field))
 }
 
-/// Whether the disk binds an existing volume: rule [`Code::VolumeChosenTwice`] and the forms.
-fn bound_volume(item: &Item<'_, Disk>, findings: &mut Findings) -> bool {
+/// Where the disk chooses an existing volume to bind, if it does: rules [`Code::VolumeChosenTwice`],
+/// [`Code::EmptySelector`] and the forms.
+fn bound_volume(item: &Item<'_, Disk>, findings: &mut Findings) -> Option<Place> {
     let selector = item.pick("selector", |disk| disk.selector.as_ref());
     let volume = item.pick("volumeName", |disk| disk.volume_name.as_deref());
     if selector.value.is_some() && volume.value.is_some() {
-        let detail = "volumeName chooses the volume already; remove one of the two";
+        let detail = "selector and volumeName both choose a volume; remove one of the two";
         findings.deny(Violation::new(
-            selector.place,
+            selector.place.or_users(volume.place),
             Code::VolumeChosenTwice,
             Kind::Forbidden,
             detail,
         ));
     }
     form::object_name(volume, findings);
-    if let Some(labels) = selector
-        .value
-        .and_then(|selector| selector.match_labels.as_ref())
-    {
+    if let Some(selector) = selector.value {
         let place = item.place("selector.matchLabels", |disk| disk.selector.is_some());
+        let labels = selector.match_labels.iter().flatten();
+        if labels.clone().next().is_none() {
+            let detail = "give the labels of the volume, all of which it must have";
+            findings.deny(Violation::new(
+                place,
+                Code::EmptySelector,
+                Kind::Required,
+                detail,
+            ));
+        }
         form::labels(place, labels, findings);
     }
-    selector.value.is_some() || volume.value.is_some()
+    let chooser = selector.value.map(|_| selector.place);
+    chooser.or(volume.value.map(|_| volume.place))
 }
 
 /// Rule [`Code::EmptyStorageClass`].
 fn storage_class_request<'a>(
+    merged: &Merged<'_>,
     item: &Item<'a, Disk>,
-    binds: bool,
+    binds: Option<Place>,
     findings: &mut Findings,
 ) -> ClassRequest<'a> {
     let leaf = item.pick("storageClass", |disk| disk.storage_class.as_deref());
     let request = ClassRequest::of(leaf.value);
-    if request == ClassRequest::NoClass && !binds {
+    if request == ClassRequest::NoClass && binds.is_none() && merged.is_complete() {
         let detail = "without a class nothing provisions the disk: name a class, leave the field out for the default one, or bind a volume with volumeName or selector";
         findings.deny(
             Violation::new(leaf.place, Code::EmptyStorageClass, Kind::Invalid, detail).text(""),
@@ -306,15 +318,16 @@ fn storage_class_request<'a>(
 
 /// Rules [`Code::ReadOnlyDisk`] and [`Code::SharedFilesystem`].
 fn shared_access(
+    merged: &Merged<'_>,
     item: &Item<'_, Disk>,
     access: AccessMode,
     mode: VolumeMode,
-    binds: bool,
+    binds: Option<Place>,
     findings: &mut Findings,
 ) {
     let leaf = item.pick("accessMode", |disk| disk.access_mode.as_deref());
     match access {
-        AccessMode::ReadOnlyMany if !binds => {
+        AccessMode::ReadOnlyMany if binds.is_none() && merged.is_complete() => {
             let detail = "a new disk must be written before it can be read; use ReadWriteOnce or ReadWriteMany, or bind an existing volume with volumeName or selector";
             findings.deny(
                 Violation::new(leaf.place, Code::ReadOnlyDisk, Kind::Invalid, detail)
@@ -366,29 +379,42 @@ pub(crate) fn image_source(
         image_url(url, at("image.url"), findings);
     }
     if let Some(checksum) = checksum {
-        image_checksum(checksum, url.is_some(), at("image.checksum"), findings);
+        // Without any source, the url is what is missing.
+        let has_url = url.is_some() || sources == 0;
+        image_checksum(checksum, has_url, at("image.checksum"), findings);
     }
-    form::object_name(
-        Leaf {
-            value: persistent_volume_claim.as_deref(),
-            place: at("image.persistentVolumeClaim"),
-        },
-        findings,
-    );
-    super::limits::length(at("image.volume"), volume.as_deref(), TEXT_MAX, findings);
-    if let Some(volume) = volume
-        && backend != Backend::Libvirt
-    {
+    let claim = Leaf {
+        value: persistent_volume_claim.as_deref(),
+        place: at("image.persistentVolumeClaim"),
+    };
+    form::object_name(claim, findings);
+    if let Some(volume) = volume {
+        image_volume(volume, sources == 1, backend, at("image.volume"), findings);
+    }
+}
+
+/// A volume of a libvirt host's image pool; `is_only` if the image has no other source.
+fn image_volume(
+    volume: &str,
+    is_only: bool,
+    backend: Backend,
+    place: Place,
+    findings: &mut Findings,
+) {
+    super::limits::length(place, Some(volume), TEXT_MAX, findings);
+    if volume.is_empty() {
+        let detail = "name a volume of the libvirt host's image pool";
+        findings.deny(Violation::new(
+            place,
+            Code::ImageSource,
+            Kind::Required,
+            detail,
+        ));
+    } else if is_only && backend != Backend::Libvirt {
         let detail = "is a volume of a libvirt host; on KubeVirt use url or persistentVolumeClaim, or set backend: libvirt";
-        findings.deny(
-            Violation::new(
-                at("image.volume"),
-                Code::ImageVolumeNeedsLibvirt,
-                Kind::Invalid,
-                detail,
-            )
-            .text(volume),
-        );
+        let code = Code::ImageVolumeNeedsLibvirt;
+        let fault = Violation::new(place, code, Kind::Invalid, detail).text(volume);
+        findings.deny(fault.given(Place::field("backend")));
     }
 }
 

@@ -1,11 +1,11 @@
 //! Machine type, features and firmware.
 
-use crate::api::choice::{Backend, FirmwareType, MachineType, MachineTypeName};
+use crate::api::choice::{Backend, Choice as _, FirmwareType, MachineType, MachineTypeName};
 use crate::api::machine::{Bootloader, Domain, Features};
 use crate::api::normalized::{Firmware, NormalizedFeatures};
 use crate::code::Code;
 use crate::normalize::{Leaf, Merged, Place};
-use crate::violation::{Findings, Kind, Violation};
+use crate::violation::{Findings, Kind, Violation, quoted};
 
 use super::form;
 
@@ -41,21 +41,53 @@ fn bootloader(
     })
 }
 
-/// The features; no single one can be wrong.
-pub(crate) fn features(merged: &Merged<'_>) -> NormalizedFeatures {
-    NormalizedFeatures {
-        acpi: feature(merged, "domain.features.acpi", |features| features.acpi)
-            .value
-            .unwrap_or(true),
-        apic: feature(merged, "domain.features.apic", |features| features.apic)
-            .value
-            .unwrap_or(true),
-        hyperv: hyperv(merged).value.unwrap_or(false),
-    }
+fn acpi(merged: &Merged<'_>) -> Leaf<bool> {
+    feature(merged, "domain.features.acpi", |features| features.acpi)
 }
 
 fn hyperv(merged: &Merged<'_>) -> Leaf<bool> {
     feature(merged, "domain.features.hyperv", |features| features.hyperv)
+}
+
+/// The features: rule [`Code::HypervNeedsAcpi`].
+pub(crate) fn features(merged: &Merged<'_>, findings: &mut Findings) -> NormalizedFeatures {
+    let (acpi, hyperv) = (acpi(merged), hyperv(merged));
+    if is(hyperv, true) && is(acpi, false) {
+        let detail = "the enlightenments need ACPI: drop domain.features.acpi: false, or hyperv";
+        let code = Code::HypervNeedsAcpi;
+        findings.deny(contradiction(hyperv, acpi.place, "false", code, detail));
+    }
+    let apic = feature(merged, "domain.features.apic", |features| features.apic);
+    NormalizedFeatures {
+        acpi: acpi.value.unwrap_or(true),
+        apic: apic.value.unwrap_or(true),
+        hyperv: hyperv.value.unwrap_or(false),
+    }
+}
+
+fn is(leaf: Leaf<bool>, value: bool) -> bool {
+    leaf.value == Some(value)
+}
+
+/// A wish that another value, shown as `shown`, contradicts: told at the one the user can change.
+fn contradiction(
+    wish: Leaf<bool>,
+    against: Place,
+    shown: &str,
+    code: Code,
+    detail: &str,
+) -> Violation {
+    let place = wish.place.or_users(against);
+    let shown = if place == wish.place { "true" } else { shown };
+    Violation::new(place, code, Kind::Invalid, detail)
+        .value(shown)
+        .given(against)
+}
+
+fn machine_type_name<'a>(merged: &Merged<'a>) -> Leaf<&'a str> {
+    pick(merged, "domain.machine.type", |domain| {
+        domain.machine.as_ref()?.kind.as_deref()
+    })
 }
 
 /// The machine type: rules [`Code::UnsupportedMachineType`], [`Code::MachineTypeNeedsLibvirt`].
@@ -64,9 +96,7 @@ pub(crate) fn machine_type(
     backend: Backend,
     findings: &mut Findings,
 ) -> Option<MachineType> {
-    let leaf = pick(merged, "domain.machine.type", |domain| {
-        domain.machine.as_ref()?.kind.as_deref()
-    });
+    let leaf = machine_type_name(merged);
     let name = form::choice(
         leaf,
         MachineTypeName::PcQ35,
@@ -76,28 +106,21 @@ pub(crate) fn machine_type(
     let machine_type = MachineType::from(name);
     if machine_type == MachineType::Pc && backend == Backend::Kubevirt {
         let detail = "KubeVirt runs pc-q35 only; use that, or set backend: libvirt";
-        findings.deny(
-            Violation::new(
-                leaf.place,
-                Code::MachineTypeNeedsLibvirt,
-                Kind::Invalid,
-                detail,
-            )
-            .text(&name.to_string()),
-        );
+        let code = Code::MachineTypeNeedsLibvirt;
+        let fault = Violation::new(leaf.place, code, Kind::Invalid, detail).text(name.as_str());
+        findings.deny(fault.given(Place::field("backend")));
         return None;
     }
     Some(machine_type)
 }
 
 /// The firmware: rules [`Code::SecureBootNeedsEfi`], [`Code::SecureBootNeedsQ35`],
-/// [`Code::EfiNeedsAcpi`], [`Code::HypervNeedsAcpi`].
+/// [`Code::EfiNeedsAcpi`].
 pub(crate) fn firmware(
     merged: &Merged<'_>,
     machine_type: Option<MachineType>,
-    features: NormalizedFeatures,
     findings: &mut Findings,
-) -> Option<Firmware> {
+) -> Firmware {
     let efi = bootloader(merged, "domain.firmware.bootloader.efi", |bootloader| {
         bootloader.efi
     });
@@ -106,35 +129,54 @@ pub(crate) fn firmware(
         "domain.firmware.bootloader.secureBoot",
         |bootloader| bootloader.secure_boot,
     );
-    let before = findings.violations.len();
-    let refuse =
-        |place: Place, code, detail| Violation::new(place, code, Kind::Invalid, detail).value(true);
-    let is_efi = efi.value == Some(true);
-    let is_secure = secure_boot.value == Some(true);
-    if is_secure && !is_efi {
+    let acpi = acpi(merged);
+    let is_secure = is(secure_boot, true);
+    // An unknown template may have brought it.
+    let lacks_efi = is(efi, false) || efi.value.is_none() && merged.is_complete();
+    if is_secure && lacks_efi {
         let detail =
             "Secure Boot needs UEFI: set domain.firmware.bootloader.efi: true, or drop secureBoot";
-        findings.deny(refuse(secure_boot.place, Code::SecureBootNeedsEfi, detail));
+        let code = Code::SecureBootNeedsEfi;
+        let against = if efi.value.is_some() {
+            efi.place
+        } else {
+            secure_boot.place
+        };
+        let fault = contradiction(secure_boot, against, "false", code, detail);
+        findings.deny(fault.given(efi.place));
     }
     if is_secure && machine_type == Some(MachineType::Pc) {
         let detail = "Secure Boot needs the machine type pc-q35: set domain.machine.type, or drop secureBoot";
-        findings.deny(refuse(secure_boot.place, Code::SecureBootNeedsQ35, detail));
+        let code = Code::SecureBootNeedsQ35;
+        let against = machine_type_name(merged);
+        let shown = quoted(against.value.unwrap_or_default());
+        findings.deny(contradiction(
+            secure_boot,
+            against.place,
+            &shown,
+            code,
+            detail,
+        ));
     }
-    if is_efi && !features.acpi {
+    if is(efi, true) && is(acpi, false) {
         let detail = "UEFI needs ACPI: drop domain.features.acpi: false, or efi";
-        findings.deny(refuse(efi.place, Code::EfiNeedsAcpi, detail));
+        findings.deny(contradiction(
+            efi,
+            acpi.place,
+            "false",
+            Code::EfiNeedsAcpi,
+            detail,
+        ));
     }
-    if features.hyperv && !features.acpi {
-        let detail = "the enlightenments need ACPI: drop domain.features.acpi: false, or hyperv";
-        findings.deny(refuse(hyperv(merged).place, Code::HypervNeedsAcpi, detail));
-    }
-    let kind = if is_efi {
-        FirmwareType::Efi
+    if is(efi, true) {
+        Firmware {
+            kind: FirmwareType::Efi,
+            secure_boot: Some(is_secure),
+        }
     } else {
-        FirmwareType::Bios
-    };
-    (findings.violations.len() == before).then_some(Firmware {
-        kind,
-        secure_boot: is_efi.then_some(is_secure),
-    })
+        Firmware {
+            kind: FirmwareType::Bios,
+            secure_boot: None,
+        }
+    }
 }

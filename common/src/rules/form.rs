@@ -1,13 +1,11 @@
 //! Rules about the form of a single value, used by every family.
 
-use std::fmt::Display;
-
 use crate::api::choice::Choice;
-use crate::api::schema::{LABELS_MAX, NAME_MAX, OBJECT_NAME_MAX, QUANTITY_MAX};
+use crate::api::schema::{NAME_MAX, OBJECT_NAME_MAX, QUANTITY_MAX};
 use crate::code::Code;
-use crate::normalize::Leaf;
+use crate::normalize::{Leaf, Place};
 use crate::quantity::{Bytes, QuantityError};
-use crate::violation::{Findings, Kind, Violation, cut, nearest, quoted_list};
+use crate::violation::{Findings, Kind, Site, Violation, nearest, quoted_list};
 
 /// The value of a closed choice, or its default. `code` tells the family's own name for a fault.
 pub(crate) fn choice<C: Choice>(
@@ -27,7 +25,7 @@ pub(crate) fn choice<C: Choice>(
 }
 
 /// A text that is none of a closed choice.
-pub(crate) fn unsupported<C: Choice>(place: impl Display, text: &str, code: Code) -> Violation {
+pub(crate) fn unsupported<C: Choice>(place: Place, text: &str, code: Code) -> Violation {
     let names = C::names();
     let supported = quoted_list(names.iter().copied());
     let detail = match nearest(text, names) {
@@ -92,44 +90,48 @@ pub(crate) fn object_name(leaf: Leaf<&str>, findings: &mut Findings) {
     if let Some(text) = leaf.value
         && !is_object_name(text)
     {
-        let detail = format!(
-            "must be lower-case letters, digits, '-' and '.', at most {OBJECT_NAME_MAX}, with a letter or digit at both ends of each part"
-        );
-        findings.deny(
-            Violation::new(leaf.place, Code::InvalidObjectName, Kind::Invalid, detail).text(text),
-        );
+        findings.deny(invalid_object_name(leaf.place, text));
     }
+}
+
+/// A text that no object can have as its name.
+pub(crate) fn invalid_object_name(site: impl Into<Site>, text: &str) -> Violation {
+    let detail = format!(
+        "must be lower-case letters, digits, '-' and '.', at most {OBJECT_NAME_MAX}, with a letter or digit at both ends of each part"
+    );
+    Violation::new(site, Code::InvalidObjectName, Kind::Invalid, detail).text(text)
+}
+
+/// Whether `text` can be the name of a label, or a value that is not empty.
+fn is_label_word(text: &str) -> bool {
+    let inner = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
+    let outer = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
+    text.len() <= NAME_MAX
+        && text.bytes().all(inner)
+        && outer(text.as_bytes().first())
+        && outer(text.as_bytes().last())
 }
 
 /// Rule [`Code::InvalidLabel`]: a key or value of a selector that no object can carry.
 pub(crate) fn labels<'a>(
-    place: impl Display + Copy,
+    place: Place,
     labels: impl IntoIterator<Item = (&'a String, &'a String)>,
     findings: &mut Findings,
 ) {
-    let word = |text: &str| {
-        let inner = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
-        let outer = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
-        text.len() <= NAME_MAX
-            && text.bytes().all(inner)
-            && outer(text.as_bytes().first())
-            && outer(text.as_bytes().last())
-    };
-    // More than the bound is one fault of its own; the first ones are judged all the same.
-    for (key, value) in labels.into_iter().take(LABELS_MAX) {
+    for (key, value) in labels {
         let (prefix, name) = key
             .split_once('/')
-            .map_or((None, key.as_str()), |(p, n)| (Some(p), n));
-        if !word(name) || !prefix.is_none_or(is_object_name) {
-            let detail = "a label's key is letters, digits, '-', '_' and '.', at most 63, with an optional DNS prefix and '/'";
+            .map_or((None, key.as_str()), |(prefix, name)| (Some(prefix), name));
+        if !is_label_word(name) || !prefix.is_none_or(is_object_name) {
+            let detail = "a label's key is letters, digits, '-', '_' and '.', at most 63, with a letter or digit at both ends, after an optional DNS prefix and '/'";
             findings
                 .deny(Violation::new(place, Code::InvalidLabel, Kind::Invalid, detail).text(key));
         }
-        if !value.is_empty() && !word(value) {
+        if !value.is_empty() && !is_label_word(value) {
             let detail = "a label's value is letters, digits, '-', '_' and '.', at most 63, with a letter or digit at both ends, or empty";
-            let field = format!("{place}[{}]", cut(key, NAME_MAX));
+            let site = Site::from(place).key(key);
             findings
-                .deny(Violation::new(field, Code::InvalidLabel, Kind::Invalid, detail).text(value));
+                .deny(Violation::new(site, Code::InvalidLabel, Kind::Invalid, detail).text(value));
         }
     }
 }
@@ -142,6 +144,8 @@ pub(crate) struct Bounds {
     pub(crate) too_small: Code,
     pub(crate) too_large: Code,
     pub(crate) example: &'static str,
+    /// The largest amount that a number without a unit is taken for.
+    pub(crate) likely_max: Bytes,
 }
 
 /// A quantity within bounds: rules [`Code::InvalidQuantity`], [`Code::UnitMissing`] and the two
@@ -150,14 +154,18 @@ pub(crate) fn bytes(leaf: Leaf<&str>, bounds: &Bounds, findings: &mut Findings) 
     let text = leaf.value?;
     let invalid =
         |code, detail: String| Violation::new(leaf.place, code, Kind::Invalid, detail).text(text);
-    let parsed = if text.len() > QUANTITY_MAX {
-        Err(QuantityError::TooLarge)
-    } else {
-        text.parse()
-    };
-    let bytes: Bytes = match parsed {
+    if text.len() > QUANTITY_MAX {
+        let detail = format!(
+            "must be at most {QUANTITY_MAX} characters, such as '{}'",
+            bounds.example
+        );
+        findings.deny(invalid(Code::InvalidQuantity, detail));
+        return None;
+    }
+    let bytes: Bytes = match text.parse() {
         Ok(bytes) => bytes,
         Err(error) => {
+            let error: QuantityError = error;
             let fix = corrected(text).unwrap_or_else(|| bounds.example.to_owned());
             findings.deny(invalid(
                 Code::InvalidQuantity,
@@ -174,18 +182,20 @@ pub(crate) fn bytes(leaf: Leaf<&str>, bounds: &Bounds, findings: &mut Findings) 
         ..
     } = *bounds;
     if bytes < min {
-        let bare = text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
-        let with_unit = format!("{text}Gi");
-        let meant: Option<Bytes> = with_unit.parse().ok();
-        if bare && bytes > Bytes::new(0) && meant.is_some_and(|meant| meant >= min && meant <= max)
-        {
-            findings.deny(invalid(
+        let fault = match with_unit(text, bounds) {
+            Some((Unit::Missing, meant)) => invalid(
                 Code::UnitMissing,
-                format!("is {bytes} bytes, because it has no unit; did you mean '{with_unit}'?"),
-            ));
-        } else {
-            findings.deny(invalid(too_small, format!("must be at least {min}")));
-        }
+                format!("is {bytes} bytes, because it has no unit; did you mean '{meant}'?"),
+            ),
+            Some((Unit::Milli, meant)) => invalid(
+                too_small,
+                format!(
+                    "must be at least {min}; 'm' stands for thousandths, did you mean '{meant}'?"
+                ),
+            ),
+            None => invalid(too_small, format!("must be at least {min}")),
+        };
+        findings.deny(fault);
         return None;
     }
     if bytes > max {
@@ -195,19 +205,48 @@ pub(crate) fn bytes(leaf: Leaf<&str>, bounds: &Bounds, findings: &mut Findings) 
     Some(bytes)
 }
 
+/// What is wrong with the unit of an amount that is far too small.
+enum Unit {
+    Missing,
+    Milli,
+}
+
+/// The amount that is meant by a number without a unit, or with the wrong one.
+fn with_unit(text: &str, bounds: &Bounds) -> Option<(Unit, String)> {
+    let (fault, number) = match text.strip_suffix('m') {
+        Some(number) => (Unit::Milli, number),
+        None => (Unit::Missing, text),
+    };
+    if !number.bytes().all(|b| b.is_ascii_digit() || b == b'.') {
+        return None;
+    }
+    let units = match fault {
+        Unit::Missing => ["Gi", "Mi"].as_slice(),
+        Unit::Milli => ["M"].as_slice(),
+    };
+    let meant = units
+        .iter()
+        .map(|unit| format!("{number}{unit}"))
+        .find(|meant| {
+            let meant: Option<Bytes> = meant.parse().ok();
+            meant.is_some_and(|meant| (bounds.min..=bounds.likely_max).contains(&meant))
+        })?;
+    Some((fault, meant))
+}
+
 /// The quantity that a misspelled one most likely means.
 fn corrected(text: &str) -> Option<String> {
     let bare = text.trim().replace(' ', "").replace(',', ".");
     let split = bare.find(|c: char| !c.is_ascii_digit() && c != '.')?;
     let (number, unit) = bare.split_at(split);
     let unit = match unit.to_ascii_lowercase().trim_end_matches(['b', 's']) {
-        "k" | "kilo" => "k",
+        "k" => "k",
         "ki" => "Ki",
-        "m" | "mega" => "M",
+        "m" => "M",
         "mi" => "Mi",
-        "g" | "giga" => "G",
+        "g" => "G",
         "gi" => "Gi",
-        "t" | "tera" => "T",
+        "t" => "T",
         "ti" => "Ti",
         _ => return None,
     };

@@ -1,91 +1,113 @@
 //! Lengths of lists and texts. Runs first: what is longer is told once and not walked.
 
-use std::collections::BTreeMap;
-use std::fmt::Display;
+use serde_json::Value;
 
-use crate::api::machine::MachineSpec;
+use crate::api::machine::CloudInit;
 use crate::api::schema::{
     CDROMS_MAX, DISKS_MAX, LABELS_MAX, NETWORKS_MAX, TEXT_MAX, USER_DATA_MAX,
 };
 use crate::code::Code;
-use crate::violation::{Findings, Kind, Violation};
+use crate::normalize::{Merged, Place};
+use crate::violation::{Findings, Kind, Site, Violation};
 
-/// Classes of devices to boot from; a longer order repeats one.
-const BOOT_ORDER_MAX: usize = 3;
+/// Most words of a boot order that are judged. There are three, so a longer order has a fault among
+/// its first four, and no rule of its own.
+const BOOT_ORDER_JUDGED_MAX: usize = 16;
 
-/// Rules [`Code::TooMany`] and [`Code::TooLong`]. Lists that are too long are cut to their bound,
-/// so that the other rules judge the items a machine could have.
-pub(crate) fn enforce(spec: &mut MachineSpec, findings: &mut Findings) {
-    items("disks", spec.disks.as_mut(), DISKS_MAX, findings);
-    items("networks", spec.networks.as_mut(), NETWORKS_MAX, findings);
-    items("cdroms", spec.cdroms.as_mut(), CDROMS_MAX, findings);
-    items(
-        "bootOrder",
-        spec.boot_order.as_mut(),
-        BOOT_ORDER_MAX,
-        findings,
-    );
-    count(
-        "nodeSelector",
-        spec.node_selector.as_ref().map_or(0, BTreeMap::len),
-        LABELS_MAX,
-        findings,
-    );
-    if let Some(cloud_init) = &spec.cloud_init {
-        let meta_data = cloud_init.meta_data.as_ref();
-        count(
-            "cloudInit.metaData",
-            meta_data.map_or(0, BTreeMap::len),
-            LABELS_MAX,
+/// Rule [`Code::TooMany`] for the lists of a spec as sent. What is too long is cut to its bound, so
+/// that the other rules judge the items a machine could have, and no more.
+pub(crate) fn cut_lists(spec: &mut Value, findings: &mut Findings) {
+    items(spec, "disks", DISKS_MAX, findings);
+    items(spec, "networks", NETWORKS_MAX, findings);
+    items(spec, "cdroms", CDROMS_MAX, findings);
+    if let Some(Value::Array(order)) = spec.get_mut("bootOrder") {
+        order.truncate(BOOT_ORDER_JUDGED_MAX);
+    }
+    keys(spec, Site::from("spec"), "nodeSelector", findings);
+    if let Some(cloud_init) = spec.get_mut("cloudInit") {
+        keys(
+            cloud_init,
+            Site::from("spec.cloudInit"),
+            "metaData",
             findings,
         );
-        length(
-            "spec.cloudInit.userData",
-            cloud_init.user_data.as_deref(),
-            USER_DATA_MAX,
-            findings,
-        );
-        length(
-            "spec.cloudInit.networkData",
-            cloud_init.network_data.as_deref(),
-            USER_DATA_MAX,
-            findings,
-        );
-        for (key, value) in meta_data.into_iter().flatten().take(LABELS_MAX) {
-            length(
-                format_args!("spec.cloudInit.metaData[{key}]"),
-                Some(value),
-                TEXT_MAX,
-                findings,
-            );
+    }
+    let disks = spec.get_mut("disks").and_then(Value::as_array_mut);
+    for (index, disk) in disks.into_iter().flatten().enumerate() {
+        if let Some(selector) = disk.get_mut("selector") {
+            let site = Site::from(Place::item("disks", index, "selector"));
+            keys(selector, site, "matchLabels", findings);
         }
     }
 }
 
-fn items<T>(field: &str, list: Option<&mut Vec<T>>, max: usize, findings: &mut Findings) {
-    if let Some(list) = list {
-        count(field, list.len(), max, findings);
+fn items(spec: &mut Value, field: &'static str, max: usize, findings: &mut Findings) {
+    if let Some(Value::Array(list)) = spec.get_mut(field) {
+        if list.len() > max {
+            findings.deny(too_many(Place::field(field), list.len(), max));
+        }
         list.truncate(max);
     }
 }
 
-fn count(field: &str, count: usize, max: usize, findings: &mut Findings) {
-    if count > max {
-        let detail = format!("has {count} items; at most {max} are allowed");
-        findings.deny(Violation::new(
-            format_args!("spec.{field}"),
-            Code::TooMany,
-            Kind::TooMany,
-            detail,
-        ));
+fn keys(parent: &mut Value, site: Site, field: &str, findings: &mut Findings) {
+    if let Some(Value::Object(map)) = parent.get_mut(field) {
+        // A null is as absent.
+        map.retain(|_, value| !value.is_null());
+        if map.len() > LABELS_MAX {
+            findings.deny(too_many(site.member(field), map.len(), LABELS_MAX));
+            let mut left = LABELS_MAX;
+            map.retain(|_, _| {
+                let keep = left > 0;
+                left = left.saturating_sub(1);
+                keep
+            });
+        }
+    }
+}
+
+fn too_many(site: impl Into<Site>, count: usize, max: usize) -> Violation {
+    let detail = format!("has {count} items; at most {max} are allowed");
+    Violation::new(site, Code::TooMany, Kind::TooMany, detail)
+}
+
+/// Rule [`Code::TooMany`] for lists that only a template and its user together make too long.
+pub(crate) fn merged_lists(merged: &Merged<'_>, findings: &mut Findings) {
+    for (list, count, max) in merged.overlong() {
+        let detail =
+            format!("has {count} items together with the template's; at most {max} are allowed");
+        let place = Place::field(list);
+        let fault = Violation::new(place, Code::TooMany, Kind::TooMany, detail);
+        findings.deny(fault.given(place));
+    }
+}
+
+/// Rule [`Code::TooLong`] for the texts of cloud-init and the keys of its metadata.
+pub(crate) fn cloud_init(cloud_init: &CloudInit, findings: &mut Findings) {
+    let documents = [
+        ("spec.cloudInit.userData", &cloud_init.user_data),
+        ("spec.cloudInit.networkData", &cloud_init.network_data),
+    ];
+    for (site, text) in documents {
+        length(site, text.as_deref(), USER_DATA_MAX, findings);
+    }
+    let meta_data = Site::from("spec.cloudInit.metaData");
+    for (key, value) in cloud_init.meta_data.iter().flatten() {
+        length(meta_data.clone(), Some(key), TEXT_MAX, findings);
+        length(meta_data.clone().key(key), Some(value), TEXT_MAX, findings);
     }
 }
 
 /// Rule [`Code::TooLong`] for one text, counted in characters as the schema counts.
-pub(crate) fn length(place: impl Display, text: Option<&str>, max: usize, findings: &mut Findings) {
+pub(crate) fn length(
+    site: impl Into<Site>,
+    text: Option<&str>,
+    max: usize,
+    findings: &mut Findings,
+) {
     let characters = text.map_or(0, |text| text.chars().count());
     if characters > max {
         let detail = format!("has {characters} characters; at most {max} are allowed");
-        findings.deny(Violation::new(place, Code::TooLong, Kind::TooLong, detail));
+        findings.deny(Violation::new(site, Code::TooLong, Kind::TooLong, detail));
     }
 }

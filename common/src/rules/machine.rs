@@ -5,10 +5,10 @@ use crate::api::choice::{Backend, Choice as _, PowerState};
 use crate::api::machine::SecretKeyRef;
 use crate::api::schema::OBJECT_NAME_MAX;
 use crate::code::Code;
-use crate::normalize::{Leaf, Merged, Place};
-use crate::violation::{Findings, Kind, Violation};
+use crate::normalize::{Merged, Place};
+use crate::violation::{Findings, Kind, Site, Violation};
 
-use super::form;
+use super::{form, limits};
 
 /// The backend: rule [`Code::UnsupportedBackend`].
 pub(crate) fn backend(
@@ -20,21 +20,16 @@ pub(crate) fn backend(
     form::choice(leaf, pinned, Code::UnsupportedBackend, findings)
 }
 
-/// Rule [`Code::BackendChanged`], judged on what the old and the new spec resolve to.
-pub(crate) fn backend_change(old: Backend, new: Backend, findings: &mut Findings) {
-    if old != new {
+/// Rule [`Code::BackendChanged`]: the backend that is written, against the one the machine was made
+/// on.
+pub(crate) fn backend_change(merged: &Merged<'_>, old: Backend, findings: &mut Findings) {
+    let leaf = merged.own("backend", |spec| Backend::parse(spec.backend.as_deref()?));
+    if let Some(new) = leaf.value.filter(|new| *new != old) {
         let detail = format!(
             "cannot change from {old} to {new}: a machine stays where it was made; create another Machine to move"
         );
-        findings.deny(
-            Violation::new(
-                Place::Field("backend"),
-                Code::BackendChanged,
-                Kind::Invalid,
-                detail,
-            )
-            .text(new.as_str()),
-        );
+        let fault = Violation::new(leaf.place, Code::BackendChanged, Kind::Invalid, detail);
+        findings.deny(fault.text(new.as_str()));
     }
 }
 
@@ -52,7 +47,7 @@ pub(crate) fn power_state(merged: &Merged<'_>, findings: &mut Findings) -> Optio
 /// Rule [`Code::InvalidLabel`] for the node selector.
 pub(crate) fn node_selector(merged: &Merged<'_>, findings: &mut Findings) {
     if let Some(labels) = &merged.user().node_selector {
-        form::labels(Place::Field("nodeSelector"), labels, findings);
+        form::labels(Place::field("nodeSelector"), labels, findings);
     }
 }
 
@@ -62,6 +57,7 @@ pub(crate) fn cloud_init(merged: &Merged<'_>, findings: &mut Findings) {
     let Some(cloud_init) = &merged.user().cloud_init else {
         return;
     };
+    limits::cloud_init(cloud_init, findings);
     let references = [
         (
             "cloudInit.secretRef",
@@ -90,47 +86,31 @@ pub(crate) fn cloud_init(merged: &Merged<'_>, findings: &mut Findings) {
     }
 }
 
+/// A reference to a Secret: rules [`Code::SecretNameRequired`], [`Code::InvalidObjectName`].
 fn secret(field: &'static str, reference: &SecretKeyRef, findings: &mut Findings) {
-    let place = Place::Field(field);
+    let site = Site::from(Place::field(field));
+    let name = site.clone().member("name");
     match reference.name.as_deref() {
         None | Some("") => {
             let detail = "name the Secret";
-            findings.deny(Violation::new(
-                format_args!("{place}.name"),
-                Code::SecretNameRequired,
-                Kind::Required,
-                detail,
-            ));
+            let code = Code::SecretNameRequired;
+            findings.deny(Violation::new(name, code, Kind::Required, detail));
         }
-        Some(name) => {
-            let before = findings.violations.len();
-            form::object_name(
-                Leaf {
-                    value: Some(name),
-                    place,
-                },
-                findings,
-            );
-            if let Some(violation) = findings.violations.get_mut(before) {
-                violation.field.push_str(".name");
-            }
+        Some(text) if !form::is_object_name(text) => {
+            findings.deny(form::invalid_object_name(name, text));
         }
+        Some(_) => {}
     }
-    if let Some(key) = reference.key.as_deref() {
+    let is_key = |key: &str| {
         let inner = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
-        if key.is_empty() || key.len() > OBJECT_NAME_MAX || !key.bytes().all(inner) {
-            let detail = format!(
-                "a key of a Secret is letters, digits, '-', '_' and '.', at most {OBJECT_NAME_MAX}"
-            );
-            findings.deny(
-                Violation::new(
-                    format_args!("{place}.key"),
-                    Code::InvalidObjectName,
-                    Kind::Invalid,
-                    detail,
-                )
-                .text(key),
-            );
-        }
+        (1..=OBJECT_NAME_MAX).contains(&key.len()) && key.bytes().all(inner)
+    };
+    if let Some(key) = reference.key.as_deref().filter(|key| !is_key(key)) {
+        let detail = format!(
+            "a key of a Secret is letters, digits, '-', '_' and '.', at most {OBJECT_NAME_MAX}"
+        );
+        let site = site.member("key");
+        let fault = Violation::new(site, Code::InvalidObjectName, Kind::Invalid, detail);
+        findings.deny(fault.text(key));
     }
 }

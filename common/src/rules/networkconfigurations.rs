@@ -4,63 +4,74 @@ use crate::api::network::NetworkConfigurationSpec;
 use crate::api::schema::INTERFACE_NAME_MAX;
 use crate::code::Code;
 use crate::normalize::{Leaf, Place};
-use crate::violation::{Findings, Kind, Violation};
+use crate::violation::{Findings, Kind, Violation, quoted};
 
 use super::form;
 
-/// Every rule about the form of one.
-pub(crate) fn check(spec: &NetworkConfigurationSpec, findings: &mut Findings) {
-    range(
-        "vlan",
-        spec.vlan,
-        1,
-        4094,
-        Code::InvalidVlan,
-        "leave it out for untagged",
-        findings,
-    );
-    bridge(spec, findings);
-    range(
-        "mtu",
-        spec.mtu,
-        68,
-        65535,
-        Code::InvalidMtu,
-        "leave it out for the bridge's own",
-        findings,
-    );
-    form::object_name(
-        Leaf {
-            value: spec.network_attachment_definition.as_deref(),
-            place: Place::Field("networkAttachmentDefinition"),
-        },
-        findings,
-    );
+const DEFINITION: Place = Place::field("networkAttachmentDefinition");
+
+/// The rules about one, against what is stored: the segment of a stored one is not judged again,
+/// because it cannot change.
+pub(crate) fn check(
+    spec: &NetworkConfigurationSpec,
+    old: Option<&NetworkConfigurationSpec>,
+    findings: &mut Findings,
+) {
+    match old {
+        None => {
+            let range = Range {
+                min: 1,
+                max: 4094,
+                code: Code::InvalidVlan,
+                otherwise: "leave it out for untagged",
+            };
+            range.check("vlan", spec.vlan, findings);
+            bridge(spec, findings);
+        }
+        Some(old) => change(old, spec, findings),
+    }
+    let range = Range {
+        min: 68,
+        max: 65535,
+        code: Code::InvalidMtu,
+        otherwise: "leave it out for the bridge's own",
+    };
+    range.check("mtu", spec.mtu, findings);
+    let definition = Leaf {
+        value: spec.network_attachment_definition.as_deref(),
+        place: DEFINITION,
+    };
+    form::object_name(definition, findings);
 }
 
 /// Rules [`Code::InvalidVlan`] (IEEE 802.1Q) and [`Code::InvalidMtu`] (RFC 791 and the size of the
 /// field).
-fn range(
-    field: &'static str,
-    value: Option<i64>,
+struct Range {
     min: i64,
     max: i64,
     code: Code,
-    otherwise: &str,
-    findings: &mut Findings,
-) {
-    if let Some(value) = value
-        && !(min..=max).contains(&value)
-    {
-        let detail = format!("must be from {min} to {max}; {otherwise}");
-        findings
-            .deny(Violation::new(Place::Field(field), code, Kind::Invalid, detail).value(value));
+    otherwise: &'static str,
+}
+
+impl Range {
+    fn check(&self, field: &'static str, value: Option<i64>, findings: &mut Findings) {
+        let Self {
+            min,
+            max,
+            code,
+            otherwise,
+        } = self;
+        if let Some(value) = value.filter(|value| !(min..=max).contains(&value)) {
+            let detail = format!("must be from {min} to {max}; {otherwise}");
+            let fault = Violation::new(Place::field(field), *code, Kind::Invalid, detail);
+            findings.deny(fault.value(value));
+        }
     }
 }
 
 /// Rules [`Code::BridgeRequired`] and [`Code::InvalidBridge`].
 fn bridge(spec: &NetworkConfigurationSpec, findings: &mut Findings) {
-    let place = Place::Field("bridge");
+    let place = Place::field("bridge");
     match spec.bridge.as_deref() {
         None if spec.network_attachment_definition.is_none() => {
             let detail = "name the bridge on the nodes, or an existing definition in networkAttachmentDefinition";
@@ -91,34 +102,35 @@ fn bridge(spec: &NetworkConfigurationSpec, findings: &mut Findings) {
     }
 }
 
-/// Rule [`Code::SegmentChanged`].
-pub(crate) fn change(
-    old: &NetworkConfigurationSpec,
-    new: &NetworkConfigurationSpec,
-    findings: &mut Findings,
-) {
-    let shown = |value: Option<String>| value.unwrap_or_else(|| "none".to_owned());
+/// Rule [`Code::SegmentChanged`], and [`Code::BridgeRequired`] for one that has no bridge.
+fn change(old: &NetworkConfigurationSpec, new: &NetworkConfigurationSpec, findings: &mut Findings) {
+    let number = |value: Option<i64>| value.map(|value| value.to_string());
+    let text = |value: &Option<String>| value.as_deref().map(quoted);
     let fields = [
-        (
-            "vlan",
-            old.vlan.map(|vlan| vlan.to_string()),
-            new.vlan.map(|vlan| vlan.to_string()),
-        ),
-        ("bridge", old.bridge.clone(), new.bridge.clone()),
+        ("vlan", number(old.vlan), number(new.vlan)),
+        ("bridge", text(&old.bridge), text(&new.bridge)),
     ];
-    for (field, old, new) in fields {
-        if old != new {
-            let detail = format!(
-                "cannot change from {} to {}: another segment is another NetworkConfiguration; create one and change the Machines",
-                shown(old),
-                shown(new)
-            );
-            findings.deny(Violation::new(
-                Place::Field(field),
-                Code::SegmentChanged,
-                Kind::Forbidden,
-                detail,
-            ));
-        }
+    for (field, old, new) in fields.into_iter().filter(|(_, old, new)| old != new) {
+        let [old, new] = [old, new].map(|value| value.unwrap_or_else(|| "none".to_owned()));
+        let detail = format!(
+            "cannot change from {old} to {new}: another segment is another NetworkConfiguration; create one and change the Machines"
+        );
+        findings.deny(Violation::new(
+            Place::field(field),
+            Code::SegmentChanged,
+            Kind::Forbidden,
+            detail,
+        ));
+    }
+    let has_nothing = new.bridge.is_none() && new.network_attachment_definition.is_none();
+    if old.bridge.is_none() && has_nothing {
+        let detail =
+            "is all that this NetworkConfiguration stands on: keep it, or name another definition";
+        findings.deny(Violation::new(
+            DEFINITION,
+            Code::BridgeRequired,
+            Kind::Required,
+            detail,
+        ));
     }
 }

@@ -39,13 +39,17 @@ pub(crate) fn networks(
     merged
         .networks
         .iter()
-        .map(|item| nic(item, findings))
+        .map(|item| nic(merged, item, findings))
         .collect::<Vec<_>>()
         .into_iter()
         .collect()
 }
 
-fn nic(item: &Item<'_, Network>, findings: &mut Findings) -> Option<NormalizedNetwork> {
+fn nic(
+    merged: &Merged<'_>,
+    item: &Item<'_, Network>,
+    findings: &mut Findings,
+) -> Option<NormalizedNetwork> {
     let name = nic_name(item.name(), findings);
     let network_name = network_name(item);
     if let Some(text) = network_name.value
@@ -68,7 +72,9 @@ fn nic(item: &Item<'_, Network>, findings: &mut Findings) -> Option<NormalizedNe
         Code::UnsupportedNicModel,
         findings,
     );
-    let mac_address = mac_address(item, network_name.value.is_none(), findings);
+    // A template that does not exist may have named its network.
+    let on_pod_network = network_name.value.is_none() && merged.is_complete();
+    let mac_address = mac_address(item, on_pod_network, findings);
     Some(NormalizedNetwork {
         name: name?.to_owned(),
         network_name: network_name.value.map(str::to_owned),
@@ -190,6 +196,9 @@ fn unique_macs(merged: &Merged<'_>, findings: &mut Findings) {
 
 /// Rule [`Code::TooManyDefaultNics`].
 fn one_default(merged: &Merged<'_>, findings: &mut Findings) {
+    if !merged.is_complete() {
+        return;
+    }
     for item in merged
         .networks
         .iter()

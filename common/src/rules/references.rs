@@ -6,15 +6,23 @@
 
 use std::collections::BTreeMap;
 
+use crate::api::choice::Backend;
 use crate::api::machine::{Cdrom, Disk};
 use crate::api::normalized::{Normalized, TemplatePin};
+use crate::api::schema::TEXT_MAX;
 use crate::catalog::{Catalog, TemplateRow, built_in, built_in_names};
 use crate::code::Code;
 use crate::names;
 use crate::normalize::{ClassRequest, Intent, Item, Leaf, Merged, Place, TemplateChoice};
-use crate::violation::{Findings, Kind, Reference, Violation, did_you_mean, name_list};
+use crate::violation::{
+    Findings, Kind, Reference, Violation, did_you_mean, name_list, nearest, quoted,
+};
 
 use super::networks::network_name;
+use super::{boot, form, limits};
+
+/// Where the text of the refresh annotation stands.
+const REFRESH: &str = "metadata.annotations[machine.vitistack.io/refresh-template]";
 
 /// Whether a missing `NetworkConfiguration` is refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,22 +45,24 @@ pub(crate) enum Kept<'a> {
     Restored(&'a TemplatePin),
 }
 
-/// Rule [`Code::TemplateLabelConflict`].
-pub(crate) fn template_label(intent: &Intent<'_>, findings: &mut Findings) {
+/// Rule [`Code::TemplateLabelConflict`], if the field names a template that exists: an unknown one
+/// is a fault of its own, and what the label says may well be the fix.
+pub(crate) fn template_label(
+    intent: &Intent<'_>,
+    template: &TemplateChoice,
+    findings: &mut Findings,
+) {
     if let (Some(field), Some(label)) = (intent.spec.template.as_deref(), intent.template_label)
-        && !label.is_empty()
         && field != label
+        && *template != TemplateChoice::Unknown
     {
         let detail = format!(
-            "the label {} says '{label}'; make both the same, or remove one",
-            names::LABEL_TEMPLATE
+            "the label {} says {}; make both the same, or remove one",
+            names::LABEL_TEMPLATE,
+            quoted(label)
         );
-        let place = intent
-            .template()
-            .map_or(Place::Field("template"), |(_, place)| place);
-        findings.deny(
-            Violation::new(place, Code::TemplateLabelConflict, Kind::Invalid, detail).text(field),
-        );
+        let code = Code::TemplateLabelConflict;
+        findings.deny(Violation::new(Place::TEMPLATE, code, Kind::Invalid, detail).text(field));
     }
 }
 
@@ -68,7 +78,6 @@ pub(crate) fn template(
     let Some((name, place)) = intent.template() else {
         return TemplateChoice::None;
     };
-    let refresh = refresh.filter(|text| !text.is_empty());
     let asked_again = |pin: &TemplatePin| refresh.is_some() && refresh != pin.refresh.as_deref();
     match kept {
         Kept::Old(pin) if pin.name == name && !asked_again(pin) => {
@@ -80,6 +89,8 @@ pub(crate) fn template(
         }
         Kept::Nothing | Kept::Old(_) | Kept::Restored(_) => {}
     }
+    // The text is kept in the block.
+    limits::length(REFRESH, refresh, TEXT_MAX, findings);
     let Some(row) = find_template(catalog, name) else {
         findings.deny(template_not_found(name, place, catalog));
         findings.miss(Reference::Template(name.to_owned()));
@@ -129,32 +140,37 @@ fn restored(pin: &TemplatePin, catalog: &dyn Catalog, findings: &mut Findings) {
     }
 }
 
-/// What a disk or CD-ROM asked for and got before.
-#[derive(Debug, Default)]
-pub(crate) struct OldClasses<'a>(BTreeMap<&'a str, (ClassRequest<'a>, &'a str)>);
-
-impl<'a> OldClasses<'a> {
-    /// Reads an old object's requests and the classes its block resolved them to.
-    pub(crate) fn new(merged: &Merged<'a>, block: &'a Normalized) -> Self {
-        let disks = block
-            .disks
-            .iter()
-            .map(|disk| (disk.name.as_str(), disk.storage_class.as_str()));
-        let cdroms = block
-            .cdroms
-            .iter()
-            .filter_map(|cdrom| Some((cdrom.name.as_str(), cdrom.storage_class.as_deref()?)));
-        let got: BTreeMap<&str, &str> = disks.chain(cdroms).collect();
-        let asked = requests(merged).into_iter().filter_map(|(name, leaf)| {
-            let name = name.value?;
-            Some((name, (ClassRequest::of(leaf.value), *got.get(name)?)))
-        });
-        Self(asked.collect())
-    }
+/// The classes of disks and CD-ROMs that ask for one as the old object did, by name: what its block
+/// resolved them to.
+pub(crate) fn kept_classes(
+    merged: &Merged<'_>,
+    backend: Backend,
+    old: &Merged<'_>,
+    old_block: &Normalized,
+) -> BTreeMap<String, String> {
+    let disks = old_block
+        .disks
+        .iter()
+        .map(|disk| (disk.name.as_str(), disk.storage_class.as_str()));
+    let cdroms = old_block
+        .cdroms
+        .iter()
+        .filter_map(|cdrom| Some((cdrom.name.as_str(), cdrom.storage_class.as_deref()?)));
+    let got: BTreeMap<&str, &str> = disks.chain(cdroms).collect();
+    let asks = |merged, backend| {
+        requests(merged, backend)
+            .into_iter()
+            .filter_map(|(name, leaf)| Some((name.value?, leaf.value)))
+    };
+    let asked: BTreeMap<&str, Option<&str>> = asks(old, old_block.backend).collect();
+    asks(merged, backend)
+        .filter(|(name, request)| asked.get(name) == Some(request))
+        .filter_map(|(name, _)| Some((name.to_owned(), (*got.get(name)?).to_owned())))
+        .collect()
 }
 
 /// Who needs a storage class: its name, and how it asks.
-fn requests<'a>(merged: &Merged<'a>) -> Vec<(Leaf<&'a str>, Leaf<&'a str>)> {
+fn requests<'a>(merged: &Merged<'a>, backend: Backend) -> Vec<(Leaf<&'a str>, Leaf<&'a str>)> {
     let of_disk = |item: &Item<'a, Disk>| {
         (
             item.name(),
@@ -167,53 +183,41 @@ fn requests<'a>(merged: &Merged<'a>) -> Vec<(Leaf<&'a str>, Leaf<&'a str>)> {
             item.pick("storageClass", |cdrom| cdrom.storage_class.as_deref()),
         )
     };
-    let filled = |item: &&Item<'a, Cdrom>| {
-        item.pick("image", |cdrom| cdrom.image.as_ref())
-            .value
-            .is_some()
-    };
+    let imported = |item: &&Item<'a, Cdrom>| boot::is_imported(item, backend);
     let disks = merged.disks.iter().map(of_disk);
     disks
-        .chain(merged.cdroms.iter().filter(filled).map(of_cdrom))
+        .chain(merged.cdroms.iter().filter(imported).map(of_cdrom))
         .collect()
 }
 
-/// The storage classes of disks and CD-ROMs by name, where the intent leaves the choice open:
-/// rules [`Code::StorageClassNotFound`] and [`Code::NoDefaultStorageClass`].
+/// The storage classes of disks and CD-ROMs by name, where the intent leaves the choice open; those
+/// in `kept` are not looked up. Rules [`Code::StorageClassNotFound`] and
+/// [`Code::NoDefaultStorageClass`].
 pub(crate) fn storage_classes(
     merged: &Merged<'_>,
-    old: &OldClasses<'_>,
+    backend: Backend,
+    kept: &BTreeMap<String, String>,
     catalog: &dyn Catalog,
     findings: &mut Findings,
 ) -> BTreeMap<String, String> {
-    let mut pins = BTreeMap::new();
-    for (name, leaf) in requests(merged) {
-        let request = ClassRequest::of(leaf.value);
-        let before = name
-            .value
-            .and_then(|name| old.0.get(name))
-            .filter(|(asked, _)| *asked == request);
-        let class = match (before, request) {
-            (Some((_, class)), _) => Some((*class).to_owned()),
-            (None, ClassRequest::NoClass) => None,
-            (None, ClassRequest::Named(class)) => {
+    let mut pins = kept.clone();
+    for (name, leaf) in requests(merged, backend) {
+        if name.value.is_some_and(|name| kept.contains_key(name)) {
+            continue;
+        }
+        let class = match ClassRequest::of(leaf.value) {
+            ClassRequest::NoClass => None,
+            ClassRequest::Named(class) => {
                 if catalog.storage_class(class).is_none() {
                     findings.deny(class_not_found(leaf, class, catalog));
                     findings.miss(Reference::StorageClass(class.to_owned()));
                 }
                 None
             }
-            (None, ClassRequest::ClusterDefault { prefer_named }) => {
-                let named = prefer_named
-                    && catalog
-                        .storage_class(names::DEFAULT_STORAGE_CLASS)
-                        .is_some();
-                let class = if named {
-                    Some(names::DEFAULT_STORAGE_CLASS.to_owned())
-                } else {
-                    catalog.default_storage_class()
-                };
-                if class.is_none() {
+            ClassRequest::ClusterDefault { prefer_named } => {
+                let class = default_class(prefer_named, catalog);
+                // A template that does not exist may have named one.
+                if class.is_none() && (prefer_named || merged.is_complete()) {
                     findings.deny(no_default_class(leaf, catalog));
                 }
                 class
@@ -224,6 +228,15 @@ pub(crate) fn storage_classes(
         }
     }
     pins
+}
+
+fn default_class(prefer_named: bool, catalog: &dyn Catalog) -> Option<String> {
+    let named = names::DEFAULT_STORAGE_CLASS;
+    if prefer_named && catalog.storage_class(named).is_some() {
+        Some(named.to_owned())
+    } else {
+        catalog.default_storage_class()
+    }
 }
 
 fn class_not_found(leaf: Leaf<&str>, class: &str, catalog: &dyn Catalog) -> Violation {
@@ -256,23 +269,28 @@ fn no_default_class(leaf: Leaf<&str>, catalog: &dyn Catalog) -> Violation {
 }
 
 /// Rule [`Code::TemplateStorageClassNotFound`]: in a template a warning, because its user may
-/// override the class.
+/// override the class. A name that no class can have is refused.
 pub(crate) fn template_storage_classes(
     merged: &Merged<'_>,
     catalog: &dyn Catalog,
     findings: &mut Findings,
 ) {
-    for (_, leaf) in requests(merged) {
-        if let ClassRequest::Named(class) = ClassRequest::of(leaf.value)
-            && catalog.storage_class(class).is_none()
-        {
+    for item in &merged.disks {
+        let leaf = item.pick("storageClass", |disk| disk.storage_class.as_deref());
+        let ClassRequest::Named(class) = ClassRequest::of(leaf.value) else {
+            continue;
+        };
+        if !form::is_object_name(class) {
+            findings.deny(form::invalid_object_name(leaf.place, class));
+        } else if catalog.storage_class(class).is_none() {
             let known = catalog.storage_class_names();
-            let nearest = did_you_mean(class, known.iter().map(String::as_str));
+            let nearest = nearest(class, known.iter().map(String::as_str));
+            let fix = nearest.map_or_else(String::new, |name| format!("; did you mean '{name}'?"));
             let text = format!(
-                "{}: storage class '{class}' does not exist {nearest}",
+                "{}: storage class '{class}' does not exist{fix}",
                 leaf.place
             );
-            findings.warn(Code::TemplateStorageClassNotFound, text.trim_end());
+            findings.warn(Code::TemplateStorageClassNotFound, &text);
             findings.miss(Reference::StorageClass(class.to_owned()));
         }
     }
@@ -294,7 +312,7 @@ pub(crate) fn networks(
         };
         if old.iter().any(|known| known == name)
             || catalog.has_network(namespace, name)
-            || !super::form::is_label(name)
+            || !form::is_label(name)
         {
             continue;
         }

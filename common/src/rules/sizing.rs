@@ -21,11 +21,17 @@ const MEMORY: Bounds = Bounds {
     too_small: Code::MemoryTooSmall,
     too_large: Code::MemoryTooLarge,
     example: "2Gi",
+    // 256 without a unit is 256Mi rather than 256Gi.
+    likely_max: Bytes::mib(128 * 1024),
 };
 
 /// The CPU topology: rules [`Code::InvalidCpuCount`], [`Code::TooManyVcpus`],
-/// [`Code::MaxSocketsTooSmall`].
-pub(crate) fn cpu(merged: &Merged<'_>, findings: &mut Findings) -> Option<NormalizedCpu> {
+/// [`Code::MaxSocketsTooSmall`]. `max_vcpus` is what an administrator allows.
+pub(crate) fn cpu(
+    merged: &Merged<'_>,
+    max_vcpus: u32,
+    findings: &mut Findings,
+) -> Option<NormalizedCpu> {
     let pick = |field, get: fn(&Cpu) -> Option<i64>| {
         merged.pick(
             field,
@@ -44,46 +50,34 @@ pub(crate) fn cpu(merged: &Merged<'_>, findings: &mut Findings) -> Option<Normal
         None => sockets,
         Some(_) => count(max_at, findings),
     };
-    let (cores, threads, sockets, max_sockets) = (cores?, threads?, sockets?, max_sockets?);
+    if let (Some(sockets), Some(max)) = (sockets, max_sockets)
+        && max < sockets
+    {
+        findings.deny(max_sockets_too_small(
+            max_at.place,
+            max,
+            sockets_at.place,
+            sockets,
+        ));
+    }
     let cpu = NormalizedCpu {
-        sockets,
-        cores,
-        threads,
-        max_sockets,
+        sockets: sockets?,
+        cores: cores?,
+        threads: threads?,
+        max_sockets: max_sockets?,
     };
-    if cpu.vcpus() > VCPUS_MAX {
-        let largest = [
-            (cores, cores_at),
-            (threads, threads_at),
-            (sockets, sockets_at),
-        ]
-        .into_iter()
-        .max_by_key(|(count, _)| *count)
-        .map_or(cores_at.place, |(_, leaf)| leaf.place);
-        findings.deny(too_many_vcpus(largest, &cpu, VCPUS_MAX));
-        return None;
-    }
-    if max_sockets < sockets {
-        let detail = format!("must be at least sockets, which is {sockets}");
-        findings.deny(
-            Violation::new(
-                max_at.place,
-                Code::MaxSocketsTooSmall,
-                Kind::Invalid,
-                detail,
-            )
-            .value(max_sockets),
-        );
-        return None;
-    }
-    let grown = NormalizedCpu {
-        sockets: max_sockets,
-        ..cpu
-    };
-    if grown.vcpus() > VCPUS_MAX {
-        findings.deny(too_many_vcpus(max_at.place, &grown, VCPUS_MAX));
-        return None;
-    }
+    let factors = [
+        (cpu.cores, cores_at.place),
+        (cpu.threads, threads_at.place),
+        (cpu.sockets, sockets_at.place),
+    ];
+    vcpus(
+        &cpu,
+        factors,
+        max_at.place,
+        max_vcpus.min(VCPUS_MAX),
+        findings,
+    );
     Some(cpu)
 }
 
@@ -102,29 +96,50 @@ fn count(leaf: Leaf<i64>, findings: &mut Findings) -> Option<u32> {
     count
 }
 
-/// Rule [`Code::TooManyVcpus`] against the limit an administrator set.
-pub(crate) fn vcpu_limit(cpu: &NormalizedCpu, max: u32, findings: &mut Findings) {
-    let grown = NormalizedCpu {
-        sockets: cpu.max_sockets,
-        ..*cpu
-    };
-    if grown.vcpus() > max {
-        findings.deny(too_many_vcpus(Place::Field("resources.cpu"), &grown, max));
+fn max_sockets_too_small(max_at: Place, max: u32, sockets_at: Place, sockets: u32) -> Violation {
+    let code = Code::MaxSocketsTooSmall;
+    if max_at.or_users(sockets_at) == max_at {
+        let detail = format!("must be at least sockets, which is {sockets}");
+        Violation::new(max_at, code, Kind::Invalid, detail).value(max)
+    } else {
+        let detail = format!(
+            "must be at most maxSockets, which is {max} in the template; set maxSockets too"
+        );
+        Violation::new(sockets_at, code, Kind::Invalid, detail).value(sockets)
     }
 }
 
-fn too_many_vcpus(place: Place, cpu: &NormalizedCpu, max: u32) -> Violation {
+/// Rule [`Code::TooManyVcpus`], at the largest factor, the user's own before the template's.
+fn vcpus(
+    cpu: &NormalizedCpu,
+    factors: [(u32, Place); 3],
+    max_at: Place,
+    max: u32,
+    findings: &mut Findings,
+) {
+    let grown = NormalizedCpu {
+        sockets: cpu.max_sockets.max(cpu.sockets),
+        ..*cpu
+    };
+    let largest = factors
+        .into_iter()
+        .max_by_key(|(count, place)| (place.is_users() && *count > 1, *count));
+    let (told, value, place) = match largest {
+        Some((count, place)) if cpu.vcpus() > max => (cpu, count, place),
+        _ if grown.vcpus() > max => (&grown, grown.sockets, max_at),
+        _ => return,
+    };
     let NormalizedCpu {
         sockets,
         cores,
         threads,
         ..
-    } = cpu;
+    } = told;
     let detail = format!(
         "{sockets} sockets × {cores} cores × {threads} threads are {} vCPUs; at most {max} are allowed",
-        cpu.vcpus()
+        told.vcpus()
     );
-    Violation::new(place, Code::TooManyVcpus, Kind::Invalid, detail)
+    findings.deny(Violation::new(place, Code::TooManyVcpus, Kind::Invalid, detail).value(value));
 }
 
 fn memory_leaf<'a>(
@@ -150,12 +165,8 @@ pub(crate) fn memory(merged: &Merged<'_>, findings: &mut Findings) -> Option<Nor
     });
     if size_at.value.is_none() && merged.is_complete() {
         let detail = "give a size such as '2Gi', or a template that has one";
-        findings.deny(Violation::new(
-            size_at.place,
-            Code::MemoryRequired,
-            Kind::Required,
-            detail,
-        ));
+        let fault = Violation::new(size_at.place, Code::MemoryRequired, Kind::Required, detail);
+        findings.deny(fault.given(Place::TEMPLATE_LABEL));
     }
     let size = form::bytes(size_at, &MEMORY, findings);
     let max_size = match max_at.value {
@@ -166,33 +177,43 @@ pub(crate) fn memory(merged: &Merged<'_>, findings: &mut Findings) -> Option<Nor
         size: size?,
         max_size: max_size?,
     };
-    let NormalizedMemory { size, max_size } = memory;
-    if max_size < size {
-        let detail = format!("must be at least the size, which is {size}");
-        findings.deny(
-            Violation::new(max_at.place, Code::MaxMemoryTooSmall, Kind::Invalid, detail)
-                .text(&max_size.to_string()),
-        );
-        return None;
-    }
-    if max_size > size {
-        let misaligned = [(size, size_at.place), (max_size, max_at.place)]
-            .into_iter()
-            .filter(|(bytes, _)| !bytes.is_multiple_of(HOTPLUG_STEP));
-        let before = findings.violations.len();
-        for (bytes, place) in misaligned {
-            let detail = format!(
-                "must be a multiple of {HOTPLUG_STEP}, because the machine can grow to {max_size}; the next one is {}",
-                bytes.round_up_to(HOTPLUG_STEP)
-            );
-            findings.deny(
-                Violation::new(place, Code::MemoryNotAligned, Kind::Invalid, detail)
-                    .text(&bytes.to_string()),
-            );
-        }
-        if findings.violations.len() > before {
-            return None;
-        }
+    if memory.max_size < memory.size {
+        findings.deny(max_memory_too_small(&memory, size_at, max_at));
+    } else if memory.max_size > memory.size {
+        aligned(memory.size, size_at, memory.max_size, findings);
+        aligned(memory.max_size, max_at, memory.max_size, findings);
     }
     Some(memory)
+}
+
+fn max_memory_too_small(
+    memory: &NormalizedMemory,
+    size_at: Leaf<&str>,
+    max_at: Leaf<&str>,
+) -> Violation {
+    let NormalizedMemory { size, max_size } = memory;
+    let code = Code::MaxMemoryTooSmall;
+    if max_at.place.or_users(size_at.place) == max_at.place {
+        let detail = format!("must be at least the size, which is {size}");
+        let shown = max_at.value.unwrap_or_default();
+        Violation::new(max_at.place, code, Kind::Invalid, detail).text(shown)
+    } else {
+        let detail = format!(
+            "must be at most maxSize, which is {max_size} in the template; set maxSize too"
+        );
+        let shown = size_at.value.unwrap_or_default();
+        Violation::new(size_at.place, code, Kind::Invalid, detail).text(shown)
+    }
+}
+
+/// Rule [`Code::MemoryNotAligned`] for one of two sizes of memory that can grow.
+fn aligned(bytes: Bytes, leaf: Leaf<&str>, max: Bytes, findings: &mut Findings) {
+    if !bytes.is_multiple_of(HOTPLUG_STEP) {
+        let detail = format!(
+            "must be a multiple of {HOTPLUG_STEP}, because the machine can grow to {max}; the next one is {}",
+            bytes.round_up_to(HOTPLUG_STEP)
+        );
+        let fault = Violation::new(leaf.place, Code::MemoryNotAligned, Kind::Invalid, detail);
+        findings.deny(fault.text(leaf.value.unwrap_or_default()));
+    }
 }

@@ -1,0 +1,251 @@
+//! A deserializer that does not stop at a value of the wrong type: it notes where the value stands
+//! and goes on with an empty one. One pass, however many faults there are.
+//!
+//! Made for the types of an intent, whose fields are all optional: texts, whole numbers, truth
+//! values, lists, maps and structs of them. A null is as absent everywhere but as an item of a list.
+
+use std::cell::RefCell;
+
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Value};
+
+use crate::code::Code;
+use crate::violation::{Findings, Kind, Site, Violation};
+
+type Error = serde_json::Error;
+
+/// Everything below this field may be a secret; a message never repeats a value of it.
+const SECRET: &str = "spec.cloudInit";
+
+/// The way to a value. A list through the stack, so that it costs nothing until a fault is told.
+#[derive(Clone, Copy)]
+enum Path<'p> {
+    Root(&'p str),
+    Member(&'p Path<'p>, &'p str),
+    Key(&'p Path<'p>, &'p str),
+    Index(&'p Path<'p>, usize),
+}
+
+impl Path<'_> {
+    fn site(&self) -> Site {
+        match self {
+            Self::Root(root) => Site::from(*root),
+            Self::Member(parent, field) => parent.site().member(field),
+            Self::Key(parent, key) => parent.site().key(key),
+            Self::Index(parent, index) => parent.site().key(&index.to_string()),
+        }
+    }
+}
+
+/// Whether a key stands in a path without brackets.
+fn is_plain(key: &str) -> bool {
+    key.bytes().all(|b| b.is_ascii_alphanumeric())
+}
+
+/// Reads a value that stands at `root`.
+pub(super) fn read<'v, T: serde::Deserialize<'v> + Default>(
+    value: &'v Value,
+    root: &str,
+    findings: &mut Findings,
+) -> T {
+    let sink = RefCell::new(findings);
+    let reader = Reader {
+        value,
+        path: Path::Root(root),
+        findings: &sink,
+    };
+    // The types read have no rule of their own beyond the types of their values.
+    T::deserialize(reader).unwrap_or_default()
+}
+
+/// How a path goes on from an object to what stands under a key of it.
+type Step = for<'p> fn(&'p Path<'p>, &'p str) -> Path<'p>;
+
+#[derive(Clone, Copy)]
+struct Reader<'v, 'p, 'f> {
+    value: &'v Value,
+    path: Path<'p>,
+    findings: &'p RefCell<&'f mut Findings>,
+}
+
+impl<'v> Reader<'v, '_, '_> {
+    fn fields<V: Visitor<'v>>(self, visitor: V, step: Step) -> Result<V::Value, Error> {
+        let fields = self.value.as_object();
+        if fields.is_none() {
+            self.expected("an object");
+        }
+        visitor.visit_map(Fields {
+            rest: fields.map(Map::iter).into_iter().flatten(),
+            next: None,
+            object: self,
+            step,
+        })
+    }
+
+    fn expected(&self, expected: &str) {
+        let violation = Violation::new(
+            self.path.site(),
+            Code::WrongType,
+            Kind::TypeInvalid,
+            format!("must be {expected}"),
+        );
+        let violation = match self.value {
+            Value::Null => violation.value("null"),
+            Value::Array(_) => violation.value("a list"),
+            Value::Object(_) => violation.value("an object"),
+            _ if violation.field.starts_with(SECRET) => violation,
+            Value::String(text) => violation.text(text),
+            scalar @ (Value::Bool(_) | Value::Number(_)) => violation.value(scalar),
+        };
+        self.findings.borrow_mut().deny(violation);
+    }
+}
+
+impl<'v> Deserializer<'v> for Reader<'v, '_, '_> {
+    type Error = Error;
+
+    fn deserialize_option<V: Visitor<'v>>(self, visitor: V) -> Result<V::Value, Error> {
+        match self.value {
+            Value::Null => visitor.visit_none(),
+            _ => visitor.visit_some(self),
+        }
+    }
+
+    fn deserialize_string<V: Visitor<'v>>(self, visitor: V) -> Result<V::Value, Error> {
+        match self.value {
+            Value::String(text) => visitor.visit_borrowed_str(text),
+            other => {
+                let is_scalar = other.is_boolean() || other.is_number();
+                self.expected(if is_scalar {
+                    "a text; put it in quotes"
+                } else {
+                    "a text"
+                });
+                visitor.visit_borrowed_str("")
+            }
+        }
+    }
+
+    fn deserialize_str<V: Visitor<'v>>(self, visitor: V) -> Result<V::Value, Error> {
+        self.deserialize_string(visitor)
+    }
+
+    fn deserialize_bool<V: Visitor<'v>>(self, visitor: V) -> Result<V::Value, Error> {
+        if let Value::Bool(value) = self.value {
+            return visitor.visit_bool(*value);
+        }
+        self.expected("true or false, without quotes");
+        visitor.visit_bool(false)
+    }
+
+    fn deserialize_i64<V: Visitor<'v>>(self, visitor: V) -> Result<V::Value, Error> {
+        if let Some(value) = self.value.as_i64() {
+            return visitor.visit_i64(value);
+        }
+        self.expected("a whole number, without quotes");
+        visitor.visit_i64(1)
+    }
+
+    fn deserialize_seq<V: Visitor<'v>>(self, visitor: V) -> Result<V::Value, Error> {
+        let items = if let Value::Array(items) = self.value {
+            items.as_slice()
+        } else {
+            self.expected("a list");
+            &[]
+        };
+        visitor.visit_seq(Items {
+            items: items.iter().enumerate(),
+            list: self,
+        })
+    }
+
+    fn deserialize_map<V: Visitor<'v>>(self, visitor: V) -> Result<V::Value, Error> {
+        self.fields(visitor, |path, key| Path::Key(path, key))
+    }
+
+    fn deserialize_struct<V: Visitor<'v>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        self.fields(visitor, |path, field| {
+            if is_plain(field) {
+                Path::Member(path, field)
+            } else {
+                Path::Key(path, field)
+            }
+        })
+    }
+
+    fn deserialize_any<V: Visitor<'v>>(self, visitor: V) -> Result<V::Value, Error> {
+        self.value.deserialize_any(visitor)
+    }
+
+    fn deserialize_ignored_any<V: Visitor<'v>>(self, visitor: V) -> Result<V::Value, Error> {
+        visitor.visit_unit()
+    }
+
+    serde::forward_to_deserialize_any! {
+        <V: Visitor<'v>>
+        i8 i16 i32 i128 u8 u16 u32 u64 u128 f32 f64 char bytes byte_buf unit unit_struct
+        newtype_struct tuple tuple_struct enum identifier
+    }
+}
+
+struct Items<'v, 'p, 'f> {
+    items: std::iter::Enumerate<std::slice::Iter<'v, Value>>,
+    list: Reader<'v, 'p, 'f>,
+}
+
+impl<'v> SeqAccess<'v> for Items<'v, '_, '_> {
+    type Error = Error;
+
+    fn next_element_seed<S: DeserializeSeed<'v>>(
+        &mut self,
+        seed: S,
+    ) -> Result<Option<S::Value>, Error> {
+        let Some((index, value)) = self.items.next() else {
+            return Ok(None);
+        };
+        let item = Reader {
+            value,
+            path: Path::Index(&self.list.path, index),
+            findings: self.list.findings,
+        };
+        seed.deserialize(item).map(Some)
+    }
+}
+
+struct Fields<'v, 'p, 'f, I> {
+    rest: I,
+    next: Option<(&'v str, &'v Value)>,
+    object: Reader<'v, 'p, 'f>,
+    step: Step,
+}
+
+impl<'v, I: Iterator<Item = (&'v String, &'v Value)>> MapAccess<'v> for Fields<'v, '_, '_, I> {
+    type Error = Error;
+
+    fn next_key_seed<S: DeserializeSeed<'v>>(
+        &mut self,
+        seed: S,
+    ) -> Result<Option<S::Value>, Error> {
+        let there = self.rest.find(|(_, value)| !value.is_null());
+        let Some((key, value)) = there else {
+            return Ok(None);
+        };
+        self.next = Some((key, value));
+        seed.deserialize(serde::de::value::BorrowedStrDeserializer::new(key))
+            .map(Some)
+    }
+
+    fn next_value_seed<S: DeserializeSeed<'v>>(&mut self, seed: S) -> Result<S::Value, Error> {
+        let (key, value) = self.next.take().unwrap_or(("", &Value::Null));
+        seed.deserialize(Reader {
+            value,
+            path: (self.step)(&self.object.path, key),
+            findings: self.object.findings,
+        })
+    }
+}
