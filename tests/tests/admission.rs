@@ -294,7 +294,7 @@ async fn templates_and_networks_are_reviewed_too() {
     let output = kubectl.run_with(&create, network(4095)).await.unwrap();
     assert_eq!(
         output.refused().unwrap().trim(),
-        "The NetworkConfiguration \"prod\" is invalid: spec.vlan: Invalid value: 4095: must be from 1 to 4094 [InvalidVlan]"
+        "The NetworkConfiguration \"prod\" is invalid: spec.vlan: Invalid value: 4095: must be from 1 to 4094; leave it out for untagged [InvalidVlan]"
     );
     apply(&kubectl, &network(100)).await;
     let output = kubectl.run_with(&["apply", "-f", "-"], network(200)).await;

@@ -322,7 +322,7 @@ pub(crate) fn networks(
         match missing {
             MissingNetworks::Deny => {
                 let detail = format!(
-                    "{nearest}known networks in {namespace}: {}",
+                    "{nearest}known NetworkConfigurations: {}",
                     name_list(known.clone())
                 );
                 findings.deny(
@@ -337,12 +337,12 @@ pub(crate) fn networks(
             }
             MissingNetworks::Warn => {
                 let text = format!(
-                    "{}: no NetworkConfiguration '{name}' yet; {nearest}",
+                    "{}: no NetworkConfiguration '{name}' yet, {nearest}",
                     leaf.place
                 );
                 findings.warn(
                     Code::NetworkConfigurationNotFound,
-                    text.trim_end_matches([' ', ';']),
+                    text.trim_end_matches([' ', ',']),
                 );
             }
         }
