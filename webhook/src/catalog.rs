@@ -5,6 +5,7 @@
 //! ```
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use common::api::choice::TemplateSource;
@@ -29,9 +30,46 @@ type Networks = HashMap<String, HashSet<String>>;
 /// The rows that watches keep up to date.
 #[derive(Debug, Default)]
 pub struct Cache {
-    templates: RwLock<HashMap<String, Arc<TemplateRow>>>,
-    classes: RwLock<Classes>,
-    networks: RwLock<Networks>,
+    templates: Table<HashMap<String, Arc<TemplateRow>>>,
+    classes: Table<Classes>,
+    networks: Table<Networks>,
+}
+
+impl Cache {
+    /// Whether every kind was listed once. Before that, what is missing here proves nothing.
+    pub fn is_complete(&self) -> bool {
+        let listed = [
+            &self.templates.listed,
+            &self.classes.listed,
+            &self.networks.listed,
+        ];
+        listed.iter().all(|listed| listed.load(Ordering::Acquire))
+    }
+}
+
+/// The rows of one kind.
+///
+/// They stay whole when a thread dies with the lock: every change is a single insertion, removal or
+/// exchange.
+#[derive(Debug, Default)]
+struct Table<T> {
+    rows: RwLock<T>,
+    listed: AtomicBool,
+}
+
+impl<T> Table<T> {
+    fn read(&self) -> RwLockReadGuard<'_, T> {
+        self.rows.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, T> {
+        self.rows.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn replace(&self, rows: T) {
+        *self.write() = rows;
+        self.listed.store(true, Ordering::Release);
+    }
 }
 
 #[derive(Debug, Default)]
@@ -87,30 +125,20 @@ pub fn class_row(class: &StorageClass) -> StorageClassRow {
     }
 }
 
-/// The rows stay whole when a thread dies with the lock: every change is a single insertion,
-/// removal or exchange.
-fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
-    lock.read().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
-    lock.write().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Rows<MachineTemplate> for Cache {
     fn reset(&self, all: Vec<MachineTemplate>) {
         let row =
             |template: MachineTemplate| (template.name_any(), Arc::new(template_row(template)));
-        *write(&self.templates) = all.into_iter().map(row).collect();
+        self.templates.replace(all.into_iter().map(row).collect());
     }
 
     fn apply(&self, template: MachineTemplate) {
         let (name, row) = (template.name_any(), Arc::new(template_row(template)));
-        write(&self.templates).insert(name, row);
+        self.templates.write().insert(name, row);
     }
 
     fn delete(&self, template: MachineTemplate) {
-        write(&self.templates).remove(&template.name_any());
+        self.templates.write().remove(&template.name_any());
     }
 }
 
@@ -125,17 +153,17 @@ impl Rows<StorageClass> for Cache {
             default: None,
         };
         classes.choose_default();
-        *write(&self.classes) = classes;
+        self.classes.replace(classes);
     }
 
     fn apply(&self, class: StorageClass) {
-        let mut classes = write(&self.classes);
+        let mut classes = self.classes.write();
         classes.rows.insert(class.name_any(), Class::parse(&class));
         classes.choose_default();
     }
 
     fn delete(&self, class: StorageClass) {
-        let mut classes = write(&self.classes);
+        let mut classes = self.classes.write();
         classes.rows.remove(&class.name_any());
         classes.choose_default();
     }
@@ -151,12 +179,13 @@ impl Rows<PartialObjectMeta<NetworkConfiguration>> for Cache {
                 .or_default()
                 .insert(network.name_any());
         }
-        *write(&self.networks) = networks;
+        self.networks.replace(networks);
     }
 
     fn apply(&self, network: PartialObjectMeta<NetworkConfiguration>) {
         let namespace = network.namespace().unwrap_or_default();
-        write(&self.networks)
+        self.networks
+            .write()
             .entry(namespace)
             .or_default()
             .insert(network.name_any());
@@ -164,7 +193,7 @@ impl Rows<PartialObjectMeta<NetworkConfiguration>> for Cache {
 
     fn delete(&self, network: PartialObjectMeta<NetworkConfiguration>) {
         let namespace = network.namespace().unwrap_or_default();
-        let mut networks = write(&self.networks);
+        let mut networks = self.networks.write();
         if let Some(names) = networks.get_mut(&namespace) {
             names.remove(&network.name_any());
             if names.is_empty() {
@@ -176,33 +205,34 @@ impl Rows<PartialObjectMeta<NetworkConfiguration>> for Cache {
 
 impl Catalog for Cache {
     fn template(&self, name: &str) -> Option<Arc<TemplateRow>> {
-        read(&self.templates).get(name).cloned()
+        self.templates.read().get(name).cloned()
     }
 
     fn template_names(&self) -> Vec<String> {
-        read(&self.templates).keys().cloned().collect()
+        self.templates.read().keys().cloned().collect()
     }
 
     fn storage_class(&self, name: &str) -> Option<StorageClassRow> {
-        read(&self.classes).rows.get(name).map(|class| class.row)
+        self.classes.read().rows.get(name).map(|class| class.row)
     }
 
     fn storage_class_names(&self) -> Vec<String> {
-        read(&self.classes).rows.keys().cloned().collect()
+        self.classes.read().rows.keys().cloned().collect()
     }
 
     fn default_storage_class(&self) -> Option<String> {
-        read(&self.classes).default.clone()
+        self.classes.read().default.clone()
     }
 
     fn has_network(&self, namespace: &str, name: &str) -> bool {
-        read(&self.networks)
+        self.networks
+            .read()
             .get(namespace)
             .is_some_and(|names| names.contains(name))
     }
 
     fn network_names(&self, namespace: &str) -> Vec<String> {
-        let networks = read(&self.networks);
+        let networks = self.networks.read();
         networks
             .get(namespace)
             .into_iter()
@@ -359,6 +389,17 @@ mod tests {
         );
         cache.reset(Vec::<MachineTemplate>::new());
         assert!(cache.template("web").is_none() && cache.template_names().is_empty());
+    }
+
+    #[test]
+    fn complete_is_what_was_listed_even_if_there_was_nothing() {
+        let cache = Cache::default();
+        cache.apply(template("web", None));
+        cache.reset(Vec::<MachineTemplate>::new());
+        cache.reset(Vec::<StorageClass>::new());
+        assert!(!cache.is_complete());
+        cache.reset(Vec::<PartialObjectMeta<NetworkConfiguration>>::new());
+        assert!(cache.is_complete());
     }
 
     #[test]

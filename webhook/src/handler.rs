@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{Query, Request as HttpRequest, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::extract::{Request as HttpRequest, State};
+use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use common::admission::{self, ObjectKind, Settings, Stage, Verdict};
@@ -27,7 +27,8 @@ use crate::lookup::{Lookup, find_all};
 use crate::metrics::{self, Outcome};
 use crate::review::{Answer, Failure, Operation, Request, Undecodable};
 
-/// The API server's own default when it does not say how long it waits.
+/// When the API server does not say how long it waits: its own default. It never waits for more
+/// than 30 s, and nobody here needs more than this.
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 /// What the way back may take; an answer that comes later is none.
 const WAY_BACK: Duration = Duration::from_millis(200);
@@ -62,51 +63,34 @@ pub fn router(reviewer: Arc<Reviewer>) -> Router {
     Router::new()
         .route(
             "/mutate",
-            post(
-                async |State(reviewer): State<Arc<Reviewer>>, query, request| {
-                    reviewer.serve(Stage::Mutate, query, request).await
-                },
-            ),
+            post(async |State(reviewer): State<Arc<Reviewer>>, request| {
+                reviewer.serve(Stage::Mutate, request).await
+            }),
         )
         .route(
             "/validate",
-            post(
-                async |State(reviewer): State<Arc<Reviewer>>, query, request| {
-                    reviewer.serve(Stage::Validate, query, request).await
-                },
-            ),
+            post(async |State(reviewer): State<Arc<Reviewer>>, request| {
+                reviewer.serve(Stage::Validate, request).await
+            }),
         )
         .with_state(reviewer)
 }
 
-/// The API server's deadline, as it hands it over: `?timeout=3s`.
-#[derive(Debug, Deserialize)]
-struct Deadline {
-    timeout: Option<String>,
-}
-
-impl Deadline {
-    fn from(&self, start: Instant) -> Instant {
-        let timeout = self
-            .timeout
-            .as_deref()
-            .and_then(|text| text.parse::<GoDuration>().ok());
-        start
-            + timeout
-                .map_or(TIMEOUT_DEFAULT, |timeout| timeout.0)
-                .saturating_sub(WAY_BACK)
-    }
+/// Until when the API server waits, as it hands it over: `?timeout=3s`. Nothing else is read from
+/// the query, and nothing in it is worth a refusal.
+fn deadline(uri: &Uri, start: Instant) -> Instant {
+    let pairs = uri.query().unwrap_or_default().split('&');
+    let timeout = pairs
+        .filter_map(|pair| pair.strip_prefix("timeout="))
+        .find_map(|text| text.parse::<GoDuration>().ok())
+        .map_or(TIMEOUT_DEFAULT, |timeout| timeout.0);
+    start + timeout.min(TIMEOUT_DEFAULT).saturating_sub(WAY_BACK)
 }
 
 impl Reviewer {
-    async fn serve(
-        &self,
-        stage: Stage,
-        Query(deadline): Query<Deadline>,
-        request: HttpRequest,
-    ) -> Response {
+    async fn serve(&self, stage: Stage, request: HttpRequest) -> Response {
         let start = Instant::now();
-        let deadline = deadline.from(start);
+        let deadline = deadline(request.uri(), start);
         if !is_json(request.headers()) {
             let text = "send an AdmissionReview with Content-Type: application/json";
             return refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, text);
@@ -188,6 +172,13 @@ impl Reviewer {
         if head.deletion_timestamp.is_some() {
             // What is being deleted may go, whatever it says.
             return (Answer::allow(review), Outcome::Passed);
+        }
+        if !self.cache.is_complete() {
+            // What is not known yet must not be told to users as missing.
+            return error(
+                Failure::Starting,
+                "the webhook has not read the cluster yet; try again",
+            );
         }
         let request = admission::Request {
             kind,

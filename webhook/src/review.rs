@@ -110,26 +110,36 @@ pub enum Undecodable {
 impl<'a> Request<'a> {
     /// Reads a body.
     pub fn decode(body: &'a [u8]) -> Result<Self, Undecodable> {
-        let text = std::str::from_utf8(body)
-            .map_err(|error| Undecodable::NoUid(format!("the body is not UTF-8: {error}")))?;
-        let reason = match serde_json::from_str::<Wire<'_>>(text) {
-            Ok(wire) if wire.api_version == API_VERSION && wire.kind == KIND => {
-                return Ok(wire.request);
+        let text = match std::str::from_utf8(body) {
+            Ok(text) => text,
+            Err(error) => {
+                let reason = format!("the body is not UTF-8: {error}");
+                return Err(undecodable(&String::from_utf8_lossy(body), reason));
             }
-            Ok(wire) => format!(
+        };
+        let reason = match serde_json::from_str::<Wire<'_>>(text) {
+            Ok(wire) if wire.api_version != API_VERSION || wire.kind != KIND => format!(
                 "got {} {}, but this webhook speaks {KIND} of {API_VERSION}",
                 wire.kind, wire.api_version
             ),
+            Ok(wire) if wire.request.uid.is_empty() => {
+                return Err(Undecodable::NoUid("request.uid is empty".to_owned()));
+            }
+            Ok(wire) => return Ok(wire.request),
             Err(error) => format!("not an {KIND} of {API_VERSION}: {error}"),
         };
-        Err(match uid_and_version(text) {
-            Some((uid, version)) => {
-                let mut answer = Answer::error(uid, Failure::BadRequest, reason);
-                answer.api_version = version;
-                Undecodable::Answer(Box::new(answer))
-            }
-            None => Undecodable::NoUid(reason),
-        })
+        Err(undecodable(text, reason))
+    }
+}
+
+fn undecodable(text: &str, reason: String) -> Undecodable {
+    match uid_and_version(text) {
+        Some((uid, version)) => {
+            let mut answer = Answer::error(uid, Failure::BadRequest, reason);
+            answer.api_version = version;
+            Undecodable::Answer(Box::new(answer))
+        }
+        None => Undecodable::NoUid(reason),
     }
 }
 
@@ -153,7 +163,8 @@ fn uid_and_version(text: &str) -> Option<(String, String)> {
         .and_then(|raw| serde_json::from_str::<String>(raw.get()).ok())
         .filter(|version| version.starts_with(API_GROUP))
         .unwrap_or_else(|| API_VERSION.to_owned());
-    Some((outer.request.uid.into_owned(), version))
+    let uid = outer.request.uid.into_owned();
+    (!uid.is_empty()).then_some((uid, version))
 }
 
 /// Why a review cannot be judged; never the fault of the object.
@@ -163,6 +174,8 @@ pub enum Failure {
     BadRequest,
     /// The webhook is.
     Internal,
+    /// The webhook has only just started.
+    Starting,
     /// There is no time left.
     Timeout,
 }
@@ -172,6 +185,7 @@ impl Failure {
         match self {
             Self::BadRequest => (400, "BadRequest"),
             Self::Internal => (500, "InternalError"),
+            Self::Starting => (503, "ServiceUnavailable"),
             Self::Timeout => (504, "Timeout"),
         }
     }

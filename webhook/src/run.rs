@@ -24,7 +24,7 @@ use tokio::time::sleep;
 use crate::args::{Args, DefaultBackend, MissingNetworks};
 use crate::body::Budget;
 use crate::catalog::Cache;
-use crate::certificates::{Keeper, Places, Ready, Sources};
+use crate::certificates::{CaSecret, Followed, Keeper, Ready, Sources};
 use crate::handler::{self, Reviewer};
 use crate::lookup::Live;
 use crate::server::{self, Closing, Limits};
@@ -174,27 +174,24 @@ fn keep_certificates(
     let secrets = Api::namespaced(client.clone(), &args.namespace);
     let sources = Sources {
         secret: single(tasks, secrets, &args.ca_secret, "CA secret", ready),
-        mutating: single(
+        mutating: followed(
             tasks,
-            Api::all(client.clone()),
+            client,
             &args.mutating_configuration,
             "mutatingwebhookconfiguration",
             ready,
         ),
-        validating: single(
+        validating: followed(
             tasks,
-            Api::all(client.clone()),
+            client,
             &args.validating_configuration,
             "validatingwebhookconfiguration",
             ready,
         ),
     };
     let keeper = Keeper {
-        places: Places {
-            client: client.clone(),
-            namespace: args.namespace.clone(),
-            secret: args.ca_secret.clone(),
-        },
+        client: client.clone(),
+        secret: CaSecret::new(client.clone(), &args.namespace, args.ca_secret.clone()),
         sources,
         names,
         served,
@@ -204,6 +201,23 @@ fn keep_certificates(
         },
     };
     tasks.spawn("certificates", keeper.run());
+}
+
+/// Starts the watch of a webhook configuration.
+fn followed<K>(
+    tasks: &mut Tasks,
+    client: &Client,
+    name: &str,
+    what: &'static str,
+    ready: &Checks,
+) -> Followed<K>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+{
+    Followed {
+        name: name.to_owned(),
+        known: single(tasks, Api::all(client.clone()), name, what, ready),
+    }
 }
 
 /// Starts the watch of the Machines' CRD.

@@ -11,12 +11,13 @@ use axum::http::{Request, StatusCode};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use common::admission::Settings;
-use common::api::MachineTemplate;
+use common::api::{MachineTemplate, NetworkConfiguration};
 use common::catalog::StorageClassRow;
 use common::violation::Reference;
 use futures::future::BoxFuture;
 use http_body_util::BodyExt as _;
 use k8s_openapi::api::storage::v1::StorageClass;
+use kube::core::PartialObjectMeta;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 use webhook::body::Budget;
@@ -24,6 +25,8 @@ use webhook::catalog::{Cache, Found, template_row};
 use webhook::handler::{Reviewer, router};
 use webhook::lookup::Lookup;
 use webhook::watch::Rows;
+
+const UID: &str = "705ab4f5-6393-11e8-b7cc-42010a800002";
 
 /// An API server that knows a few things the cache does not, and counts who asks.
 #[derive(Clone, Default)]
@@ -63,13 +66,19 @@ fn cache() -> Cache {
     }))
     .unwrap();
     let cache = Cache::default();
-    cache.apply(class);
+    cache.reset(Vec::<MachineTemplate>::new());
+    cache.reset(Vec::<PartialObjectMeta<NetworkConfiguration>>::new());
+    cache.reset(vec![class]);
     cache
 }
 
 fn app(late: Late) -> Router {
+    app_with(cache(), late)
+}
+
+fn app_with(cache: Cache, late: Late) -> Router {
     router(Arc::new(Reviewer {
-        cache: Arc::new(cache()),
+        cache: Arc::new(cache),
         lookup: Box::new(late),
         settings: Settings::default(),
         budget: Budget::default(),
@@ -90,7 +99,7 @@ fn review(operation: &str, object: &Value, old: &Value) -> Value {
         "apiVersion": "admission.k8s.io/v1",
         "kind": "AdmissionReview",
         "request": {
-            "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
+            "uid": UID,
             "kind": {"group": "vitistack.io", "version": "v1alpha1", "kind": "Machine"},
             "resource": {"group": "vitistack.io", "version": "v1alpha1", "resource": "machines"},
             "name": "web",
@@ -368,6 +377,34 @@ async fn no_time_left_is_told_with_the_uid() {
 }
 
 #[tokio::test]
+async fn a_deadline_that_cannot_be_read_is_as_none() {
+    for query in [
+        "timeout=soon",
+        "timeout=%ff",
+        "timeout=1&timeout=2",
+        "",
+        "&&=",
+    ] {
+        let review = create(&json!({"template": "small"}));
+        let path = format!("/mutate?{query}");
+        let answer = ask(app(Late::default()), &path, &review).await;
+        assert_eq!(answer["response"]["allowed"], true, "{query}");
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_told_to_be_missing_before_the_cluster_was_read() {
+    let app = app_with(Cache::default(), Late::default());
+    let answer = ask(app, "/mutate", &create(&json!({"template": "smal"}))).await;
+    let status = &answer["response"]["status"];
+    assert_eq!(
+        (&status["code"], &status["reason"], &status["details"]),
+        (&json!(503), &json!("ServiceUnavailable"), &Value::Null),
+        "{answer}"
+    );
+}
+
+#[tokio::test]
 async fn what_has_a_uid_is_answered_whatever_else_it_is() {
     let whole = create(&json!({"template": "small"}));
     let change = |change: &dyn Fn(&mut Value)| {
@@ -419,10 +456,31 @@ async fn what_has_a_uid_is_answered_whatever_else_it_is() {
 }
 
 #[tokio::test]
+async fn bytes_that_are_no_text_are_refused_with_the_uid() {
+    let text = create(&json!({"template": "smal"})).to_string();
+    let mut body = text.into_bytes();
+    let place = body.windows(4).position(|bytes| bytes == b"smal").unwrap();
+    body[place] = 0xff;
+    let (status, text) = send(app(Late::default()), "/mutate", "application/json", body).await;
+    assert_eq!(status, StatusCode::OK);
+    let answer: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(answer["response"]["uid"], UID);
+    let status = &answer["response"]["status"];
+    assert_eq!(status["code"], 400);
+    assert_eq!(
+        status["message"],
+        format!("the body is not UTF-8: invalid utf-8 sequence of 1 bytes from index {place}")
+    );
+}
+
+#[tokio::test]
 async fn what_has_no_uid_is_an_http_error_with_a_reason() {
     let json = "application/json";
     let deep = "[".repeat(100_000);
     let no_uid = r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{}}"#;
+    let mut empty_uid = create(&json!({"template": "small"}));
+    empty_uid["request"]["uid"] = json!("");
+    let empty_uid = empty_uid.to_string();
     for (content_type, body, status, reason) in [
         (json, &b""[..], 400, "EOF"),
         (json, b"{", 400, "EOF"),
@@ -430,6 +488,7 @@ async fn what_has_no_uid_is_an_http_error_with_a_reason() {
         (json, b"\xff\xfe{}", 400, "not UTF-8"),
         (json, deep.as_bytes(), 400, "AdmissionReview"),
         (json, no_uid.as_bytes(), 400, "uid"),
+        (json, empty_uid.as_bytes(), 400, "uid"),
         ("application/yaml", b"a: b", 415, "Content-Type"),
         ("text/plain", no_uid.as_bytes(), 415, "Content-Type"),
     ] {
@@ -464,8 +523,5 @@ async fn a_nest_inside_the_object_is_refused_with_the_uid() {
     let answer: Value =
         serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"));
     assert_eq!(answer["response"]["allowed"], false);
-    assert_eq!(
-        answer["response"]["uid"],
-        "705ab4f5-6393-11e8-b7cc-42010a800002"
-    );
+    assert_eq!(answer["response"]["uid"], UID);
 }
