@@ -26,6 +26,7 @@ mod lab;
 pub mod paths;
 mod ports;
 pub mod process;
+pub mod reviews;
 mod shipped;
 pub mod simulator;
 pub mod tools;

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use common::runtime::tasks::chain;
 use common::runtime::{logging, settings};
 use webhook::args::Args;
 
@@ -19,7 +20,7 @@ async fn main() -> ExitCode {
     match webhook::run::run(args).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!(error = format!("{error:#}"), "stopped");
+            tracing::error!(error = chain(error.as_ref()), "stopped");
             ExitCode::FAILURE
         }
     }

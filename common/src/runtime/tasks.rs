@@ -76,7 +76,7 @@ pub fn chain(error: &dyn std::error::Error) -> String {
     while let Some(error) = source {
         let message = error.to_string();
         // Some errors repeat their source in their own message.
-        if !text.ends_with(&message) {
+        if !text.contains(&message) {
             text.push_str(": ");
             text.push_str(&message);
         }

@@ -1,0 +1,79 @@
+//! Readiness says what is missing, and comes back.
+
+use serde_json::Value;
+
+use crate::{lab, review, unready};
+
+#[tokio::test]
+async fn unready_says_what_is_missing() {
+    let mut lab = lab().await;
+    let mut webhook = lab.start_webhook(&[]).await.unwrap();
+    unready(&mut webhook, |told| {
+        told == "caBundle: the MutatingWebhookConfiguration \"machine-webhook\" does not exist\n"
+    })
+    .await;
+    lab.register_webhooks().await.unwrap();
+    webhook.ready().await.unwrap();
+
+    // The served CRD is older than the program: it would drop what the webhook writes.
+    let crd = read_crd("machines");
+    let mut older = crd.clone();
+    let block =
+        "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/normalized/properties";
+    let fields = older.pointer_mut(block).unwrap().as_object_mut().unwrap();
+    assert!(fields.remove("powerState").is_some());
+    lab.apply(&older).await.unwrap();
+    unready(&mut webhook, |told| {
+        told == "schema: the installed machines.vitistack.io is older than this program, \
+                 it lacks spec.normalized.powerState\n"
+    })
+    .await;
+    lab.apply(&crd).await.unwrap();
+    webhook.ready().await.unwrap();
+
+    // A CRD is gone: known at once where the schema is watched, and at the next start elsewhere.
+    let kubectl = lab.kubectl();
+    let delete = [
+        "delete",
+        "crd",
+        "machines.vitistack.io",
+        "machinetemplates.vitistack.io",
+    ];
+    kubectl.run(&delete).await.unwrap().ok().unwrap();
+    unready(&mut webhook, |told| {
+        told == "schema: machines.vitistack.io is not installed\n"
+    })
+    .await;
+    webhook.kill();
+    webhook.start_again().unwrap();
+    unready(&mut webhook, |told| {
+        told.lines().count() == 2
+            && told.starts_with("machinetemplates: ")
+            && told.contains("404")
+            && told.ends_with("\nschema: machines.vitistack.io is not installed\n")
+    })
+    .await;
+    // It answers all the same, and blames nobody for what it does not know.
+    let mut connection = lab.connect_webhook().await.unwrap();
+    let answer = connection
+        .post("/mutate", review().to_string())
+        .await
+        .unwrap()
+        .json()
+        .unwrap();
+    assert_eq!(answer["response"]["uid"], review()["request"]["uid"]);
+    assert_eq!(
+        answer["response"]["status"]["message"],
+        "the webhook has not read the cluster yet; try again"
+    );
+    lab.apply(&crd).await.unwrap();
+    lab.apply(&read_crd("machinetemplates")).await.unwrap();
+    webhook.ready().await.unwrap();
+}
+
+/// A CRD as the manifests have it.
+fn read_crd(name: &str) -> Value {
+    let file = lab::paths::repository().join(format!("manifests/crds/{name}.yaml"));
+    let text = std::fs::read_to_string(file).unwrap();
+    lab::install::parse(&text).unwrap().remove(0)
+}
