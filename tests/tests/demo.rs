@@ -1,0 +1,33 @@
+//! The story that newcomers are told.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::{fs, process::Command};
+
+use lab::paths;
+
+/// The verb checks each of its steps itself.
+#[test]
+fn the_story_is_as_told() {
+    let output = Command::new(env!("CARGO_BIN_EXE_lab"))
+        .arg("demo")
+        .output()
+        .unwrap();
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stdout}{stderr}");
+    for said in [
+        "$ kubectl apply -f manifests/examples\n",
+        "machine.vitistack.io/custom-vm condition met\n",
+        "The Machine \"faulty-vm\" is invalid: \n",
+    ] {
+        assert!(stdout.contains(said), "{said}: {stdout}");
+    }
+    assert!(stdout.ends_with("\nAll as told.\n"), "{stdout}");
+}
+
+#[test]
+fn the_readme_shows_the_answer_as_it_is() {
+    let read = |file: &str| fs::read_to_string(paths::repository().join(file)).unwrap();
+    let answer = read("manifests/examples/faulty/machine.expected.txt");
+    assert!(read("README.md").contains(&answer));
+}
