@@ -16,7 +16,7 @@ use common::runtime::{admin, settings};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::core::PartialObjectMeta;
 use kube::runtime::watcher;
-use kube::{Api, Client, Resource};
+use kube::{Api, Client, Config, Resource};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch as channel;
 use tokio::time::sleep;
@@ -36,9 +36,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let mut signals = Signals::listen().context("cannot listen for signals")?;
     let recorder = admin::install_recorder(&[]).context("cannot set up the metrics")?;
     metrics::describe();
-    let client = Client::try_default()
-        .await
-        .context("cannot configure the Kubernetes client")?;
+    let client = client().await?;
     let names = Names::new(args.certificate_names()).context("cannot name the certificate")?;
     let listener = bind(&args.listen).await?;
     let admin_listener = bind(&args.admin_listen).await?;
@@ -97,6 +95,19 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     }
     tracing::info!("ended");
     Ok(())
+}
+
+/// The client does not try again by itself: it would do so for minutes without a word, while a
+/// review that needs a live read has one second.
+async fn client() -> anyhow::Result<Client> {
+    let configured = async {
+        let mut config = Config::infer().await?;
+        config.default_retry = false;
+        anyhow::Ok(Client::try_from(config)?)
+    };
+    configured
+        .await
+        .context("cannot configure the Kubernetes client")
 }
 
 async fn bind(address: &settings::BindAddress) -> anyhow::Result<tokio::net::TcpListener> {
