@@ -1,5 +1,4 @@
 //! The story that newcomers are told.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::{fs, process::Command};
 

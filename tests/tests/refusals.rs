@@ -128,6 +128,15 @@ fn assert_forbidden(output: Output) {
     assert_eq!(told(&stderr), bullets());
 }
 
+/// The API server's no.
+#[expect(clippy::panic, reason = "a test that is not refused has failed")]
+fn refusal(answer: kube::Result<DynamicObject>) -> Box<Status> {
+    match answer {
+        Err(Error::Api(status)) => status,
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
 /// What the API server answers, causes and all.
 async fn create(client: &Client, machine: &str, dry_run: bool) -> Box<Status> {
     let object: DynamicObject =
@@ -136,10 +145,7 @@ async fn create(client: &Client, machine: &str, dry_run: bool) -> Box<Status> {
         dry_run,
         ..PostParams::default()
     };
-    match api(client, "Machine").create(&params, &object).await {
-        Err(Error::Api(status)) => status,
-        other => panic!("not refused: {other:?}"),
-    }
+    refusal(api(client, "Machine").create(&params, &object).await)
 }
 
 async fn merge(client: &Client, name: &str, patch: &Value, dry_run: bool) -> Box<Status> {
@@ -148,10 +154,7 @@ async fn merge(client: &Client, name: &str, patch: &Value, dry_run: bool) -> Box
         ..PatchParams::default()
     };
     let machines: Api<DynamicObject> = api(client, "Machine");
-    match machines.patch(name, &params, &Patch::Merge(patch)).await {
-        Err(Error::Api(status)) => status,
-        other => panic!("not refused: {other:?}"),
-    }
+    refusal(machines.patch(name, &params, &Patch::Merge(patch)).await)
 }
 
 fn causes(status: &Status) -> Vec<(String, String, String)> {

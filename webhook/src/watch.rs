@@ -45,7 +45,8 @@ pub async fn follow<K: Send>(
     while let Some(event) = events.next().await {
         match event {
             Ok(event) => {
-                failing = false;
+                // That a list begins does not say that it can be had.
+                failing &= matches!(event, Event::Init);
                 match event {
                     Event::Init => listed.clear(),
                     Event::InitApply(object) => listed.push(object),
