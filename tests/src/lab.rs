@@ -25,6 +25,7 @@ use crate::{
     http::Connection,
     install::{self, Manifests},
     kubectl::Kubectl,
+    objects::{Kind, Objects},
     ports, shipped,
     shipped::{Binary, Shipped},
     simulator::{Script, Simulator},
@@ -210,6 +211,11 @@ impl Lab {
     /// Applies an object, whatever it is (its namespace has to be in it).
     pub async fn apply(&self, object: &Value) -> Result<()> {
         install::apply(self.client(), object).await
+    }
+
+    /// The objects of a kind in a namespace.
+    pub fn objects(&self, kind: Kind, namespace: &str) -> Objects {
+        Objects::new(self.client().clone(), kind, namespace)
     }
 
     /// A client as one of the lab's users.

@@ -23,6 +23,7 @@ pub mod http;
 pub mod install;
 mod kubectl;
 mod lab;
+pub mod objects;
 pub mod paths;
 mod ports;
 pub mod process;

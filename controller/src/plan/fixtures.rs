@@ -1,4 +1,6 @@
-//! Machines and clusters to plan for.
+//! Machines to plan for.
+
+use std::sync::Arc;
 
 use common::api::choice::{
     AccessMode, Backend, DiskBus, FirmwareType, MachineType, NicModel, PowerState, ReclaimPolicy,
@@ -9,7 +11,37 @@ use common::api::normalized::{
     NormalizedMemory, NormalizedNetwork,
 };
 use common::api::status::{Condition, MachineStatus};
+use common::names;
 use common::quantity::Bytes;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use crate::machine::{Block, Machine};
+
+/// The Machine `web` with this block, as it was just made.
+pub(crate) fn machine(block: Normalized) -> Machine {
+    Machine {
+        metadata: ObjectMeta {
+            name: Some("web".into()),
+            namespace: Some("default".into()),
+            uid: Some("uid-of-web".into()),
+            generation: Some(1),
+            resource_version: Some("1".into()),
+            ..ObjectMeta::default()
+        },
+        block: Block::Belongs(Arc::new(block)),
+        cloud_init: Arc::default(),
+        status: MachineStatus::default(),
+    }
+}
+
+pub(crate) fn annotate(machine: &mut Machine, key: &str, value: &str) {
+    let annotations = machine.metadata.annotations.get_or_insert_default();
+    annotations.insert(key.to_owned(), value.to_owned());
+}
+
+pub(crate) fn pause(machine: &mut Machine) {
+    annotate(machine, names::ANNOTATION_PAUSED, "true");
+}
 
 pub(crate) fn block() -> Normalized {
     Normalized {

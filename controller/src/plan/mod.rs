@@ -16,7 +16,11 @@ pub(crate) mod fixtures;
 mod network;
 mod status;
 mod storage;
+#[cfg(test)]
+mod tests;
 mod vm;
+#[cfg(test)]
+pub(crate) mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use common::api::choice::{Phase, PowerState};
-use common::api::normalized::Normalized;
+use common::api::normalized::{Normalized, NormalizedDisk};
 use common::api::status::{Condition, InterfaceStatus, MachineStatus, VolumeStatus};
 use common::api::template::TemplateContent;
 use common::names;
@@ -79,7 +79,7 @@ pub(super) fn report(
     facts: &Facts<'_>,
     actions: Vec<Action>,
 ) -> Plan {
-    let live = Live::of(machine, observed);
+    let live = Live::of(machine, observed, &actions);
     let phase = phase(machine, facts, &live);
     let mut conditions = Conditions::new(machine, now);
     let virtual_machine = virtual_machine(facts, &live);
@@ -129,7 +129,7 @@ pub(super) fn report(
         vm_name: (live.vm.is_some() || facts.makes_vm).then(|| machine.name().to_owned()),
         volumes: facts
             .block
-            .map(|block| volumes(machine, block, observed))
+            .map(|block| volumes(machine, block, observed, &actions))
             .unwrap_or_default(),
         ..live.addresses(machine)
     };
@@ -145,7 +145,7 @@ pub(super) fn deleting(machine: &Machine, observed: &Observed, now: Now, message
         }
     }
     conditions.set("Ready", "False", &Fault::new("Deleting", message));
-    let live = Live::of(machine, observed);
+    let live = Live::of(machine, observed, &[]);
     let status = MachineStatus {
         conditions: conditions.list,
         observed_generation: machine.generation(),
@@ -263,16 +263,24 @@ impl<'a> Conditions<'a> {
 /// What is there of the guest and belongs to the Machine.
 struct Live<'a> {
     vm: Option<&'a VirtualMachine>,
+    /// What the VirtualMachine's `runStrategy` is, or is about to be.
+    strategy: &'a str,
     instance: Option<&'a Instance>,
 }
 
 impl<'a> Live<'a> {
-    fn of(machine: &Machine, observed: &'a Observed) -> Self {
+    fn of(machine: &Machine, observed: &'a Observed, actions: &'a [Action]) -> Self {
         let vm = observed.vm.as_deref();
+        let set = actions.iter().find_map(|action| match action {
+            Action::SetRunStrategy { strategy, .. } => Some(strategy.as_str()),
+            Action::UpdateVm(wish) => Some(wish.spec.run_strategy.as_str()),
+            _ => None,
+        });
         let ours = vm.filter(|vm| vm.belongs_to(machine.name(), machine.uid()));
         let instance = observed.instance.as_deref();
         Self {
             vm: ours,
+            strategy: set.unwrap_or(vm.map_or("", |vm| &vm.spec.run_strategy)),
             instance: instance
                 .filter(|instance| instance.machine() == Some(machine.name()))
                 .filter(|_| vm.is_none() || ours.is_some()),
@@ -317,28 +325,40 @@ impl<'a> Live<'a> {
     }
 }
 
-fn volumes(machine: &Machine, block: &Normalized, observed: &Observed) -> Vec<VolumeStatus> {
-    let belongs = |name: &str| {
-        let claim = observed.claims.get(name)?;
-        claim
-            .belongs_to(machine.name(), machine.uid())
-            .then_some(claim)
-    };
-    block
-        .disks
-        .iter()
-        .filter_map(|disk| {
-            let claim = belongs(&names::claim(machine.name(), &disk.name))?;
-            let phase = &claim.status.phase;
-            Some(VolumeStatus {
-                name: disk.name.clone(),
-                claim_name: claim.name().to_owned(),
-                phase: (!phase.is_empty()).then(|| phase.clone()),
-                capacity: claim.status.capacity.storage.map(|size| size.to_string()),
-                progress: None,
-            })
+/// The disks that have a claim, those that this plan makes or adopts included: what is made here
+/// would be news otherwise as soon as it is seen.
+fn volumes(
+    machine: &Machine,
+    block: &Normalized,
+    observed: &Observed,
+    actions: &[Action],
+) -> Vec<VolumeStatus> {
+    let made = |name: &str| {
+        actions.iter().any(|action| match action {
+            Action::CreateClaim(wish) => wish.metadata.name == name,
+            Action::PatchClaim(patch) => patch.name == name,
+            _ => false,
         })
-        .collect()
+    };
+    let volume = |disk: &NormalizedDisk| {
+        let claim_name = names::claim(machine.name(), &disk.name);
+        let claim = observed.claims.get(&claim_name);
+        let ours = claim.is_some_and(|claim| claim.belongs_to(machine.name(), machine.uid()));
+        if !ours && !made(&claim_name) {
+            return None;
+        }
+        let phase = claim.map_or("", |claim| &claim.status.phase);
+        let capacity = claim.and_then(|claim| claim.status.capacity.storage);
+        Some(VolumeStatus {
+            name: disk.name.clone(),
+            claim_name,
+            // As Kubernetes begins.
+            phase: Some(if phase.is_empty() { "Pending" } else { phase }.to_owned()),
+            capacity: capacity.map(|size| size.to_string()),
+            progress: None,
+        })
+    };
+    block.disks.iter().filter_map(volume).collect()
 }
 
 /// What KubeVirt's one-word state means; words of a newer KubeVirt change nothing.
@@ -358,7 +378,7 @@ fn phase(machine: &Machine, facts: &Facts<'_>, live: &Live<'_>) -> Phase {
     let last = last.unwrap_or(Phase::Creating);
     match vm.status.printable_status.as_str() {
         "Running" | "Paused" | "Migrating" => Phase::Running,
-        "Stopped" => stopped(vm, live.instance, last),
+        "Stopped" => stopped(live, last),
         "ErrorUnschedulable"
         | "Provisioning"
         | "Starting"
@@ -382,9 +402,10 @@ const FAILURES: [&str; 5] = [
 
 /// KubeVirt says `Stopped` of a machine that has not been started yet, of one that is off, and of
 /// one whose ended instance is still there.
-fn stopped(vm: &VirtualMachine, instance: Option<&Instance>, last: Phase) -> Phase {
+fn stopped(live: &Live<'_>, last: Phase) -> Phase {
+    let instance = live.instance;
     let ended = instance.is_none_or(|instance| instance.status.phase == "Succeeded");
-    match vm.spec.run_strategy.as_str() {
+    match live.strategy {
         "Halted" if instance.is_none() => Phase::Stopped,
         "Halted" => last,
         // The guest shut itself down, and stays down.
@@ -523,7 +544,7 @@ fn ready(facts: &Facts<'_>, live: &Live<'_>, phase: Phase, virtual_machine: &Ver
             "False",
             Fault::new("Stopping", "the guest is shutting down"),
         ),
-        Phase::Stopped if running && live.vm.is_some_and(|vm| vm.spec.run_strategy == "Always") => {
+        Phase::Stopped if running && live.strategy == "Always" => {
             ("False", Fault::new("Creating", "the guest is starting"))
         }
         Phase::Stopped => ("True", Fault::new("Stopped", "the guest is off")),

@@ -1,0 +1,524 @@
+//! A Machine that lives.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use common::api::choice::{Backend, Phase, PowerState, ReclaimPolicy};
+use common::api::machine::{CloudInit, Image, SecretKeyRef};
+use common::names;
+use common::quantity::Bytes;
+use common::render::kubevirt::{CloudInitPlan, SecretKey};
+use serde_json::json;
+
+use super::{message, phase, told};
+use crate::machine::Block;
+use crate::objects::Meta as _;
+use crate::plan::fixtures::{block, disk, machine, nic, pause};
+use crate::plan::world::{World, claims_of, decode};
+
+/// A Machine with everything that takes an object of its own.
+fn rich() -> World {
+    let mut block = block();
+    block.disks.push(disk("data", ReclaimPolicy::Retain));
+    block.networks = vec![nic("eth0", Some("prod"))];
+    let mut machine = machine(block);
+    machine.cloud_init = cloud_init(&"#".repeat(4000));
+    let mut world = World::new(machine);
+    world.add_network("prod", "br0");
+    world
+}
+
+fn cloud_init(user_data: &str) -> Arc<CloudInitPlan> {
+    Arc::new(CloudInitPlan::from(&CloudInit {
+        user_data: Some(user_data.to_owned()),
+        ..CloudInit::default()
+    }))
+}
+
+fn edit(world: &mut World, change: impl FnOnce(&mut common::api::normalized::Normalized)) {
+    let machine = world.machine_mut();
+    let mut block = machine.wish().unwrap().clone();
+    change(&mut block);
+    machine.block = Block::Belongs(Arc::new(block));
+    machine.metadata.generation = machine.metadata.generation.map(|number| number + 1);
+}
+
+#[test]
+fn everything_is_made_in_one_pass_and_in_order() {
+    let mut world = rich();
+    assert_eq!(
+        world.pass(),
+        [
+            "added the finalizer",
+            "made NetworkAttachmentDefinition prod",
+            "made PersistentVolumeClaim web-root",
+            "made PersistentVolumeClaim web-data",
+            "made Secret web-cloudinit",
+            "made the VirtualMachine",
+        ]
+    );
+    assert_eq!(phase(&world), Some(Phase::Creating));
+    assert_eq!(told(&world, "Normalized"), ("True", "Normalized"));
+    assert_eq!(told(&world, "StorageReady"), ("False", "PVCPending"));
+    assert_eq!(told(&world, "NetworkReady"), ("True", "NetworkConfigured"));
+    assert_eq!(told(&world, "VirtualMachineReady"), ("True", "VMCreated"));
+    assert_eq!(told(&world, "Ready"), ("False", "Creating"));
+    assert_eq!(world.machine().status.vm_name.as_deref(), Some("web"));
+
+    assert_eq!(world.settle(), [""; 0]);
+    let status = &world.machine().status;
+    assert_eq!(status.phase, Some(Phase::Running));
+    assert_eq!(status.ip_addresses, ["10.0.0.1"]);
+    assert_eq!(status.node_name.as_deref(), Some("node-1"));
+    assert_eq!(status.vmi_name.as_deref(), Some("web"));
+    assert_eq!(told(&world, "Ready"), ("True", "Running"));
+    assert_eq!(told(&world, "StorageReady"), ("True", "PVCBound"));
+}
+
+#[test]
+fn what_is_made_carries_labels_and_uid_and_only_the_vm_and_the_secret_an_owner() {
+    let mut world = rich();
+    world.pass();
+    let vm = world.vm.as_ref().unwrap();
+    let secret = world.secret.as_ref().unwrap();
+    let claims: Vec<_> = world.claims.values().collect();
+    assert!(vm.belongs_to("web", "uid-of-web") && secret.belongs_to("web", "uid-of-web"));
+    assert!(
+        claims
+            .iter()
+            .all(|claim| claim.belongs_to("web", "uid-of-web"))
+    );
+    let owners = |metadata: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta| {
+        let owners = metadata.owner_references.clone().unwrap_or_default();
+        owners
+            .into_iter()
+            .map(|owner| owner.uid)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(owners(&vm.metadata), ["uid-of-web"]);
+    assert_eq!(owners(&secret.metadata), ["uid-of-web"]);
+    assert!(
+        claims
+            .iter()
+            .all(|claim| owners(&claim.metadata).is_empty())
+    );
+    let policies = claims
+        .iter()
+        .map(|claim| claim.annotation(names::ANNOTATION_RECLAIM_POLICY));
+    assert_eq!(
+        policies.collect::<Vec<_>>(),
+        [Some("Retain"), Some("Delete")]
+    );
+    assert_eq!(owners(&world.attachments["prod"].metadata), ["uid-of-prod"]);
+}
+
+#[test]
+fn a_missing_network_is_named_and_the_machine_goes_on_when_it_appears() {
+    let mut world = rich();
+    world.networks.clear();
+    let done = world.settle();
+    assert!(
+        !done.contains(&"made the VirtualMachine".to_owned()),
+        "{done:?}"
+    );
+    assert!(world.vm.is_none());
+    assert_eq!(phase(&world), Some(Phase::Failed));
+    let reason = ("False", "NetworkConfigurationNotFound");
+    assert_eq!(told(&world, "NetworkReady"), reason);
+    assert_eq!(told(&world, "Ready"), reason);
+    assert!(message(&world, "Ready").contains("'prod' not found in namespace default"));
+
+    world.add_network("prod", "br0");
+    world.settle();
+    assert_eq!(phase(&world), Some(Phase::Running));
+    assert_eq!(told(&world, "Ready"), ("True", "Running"));
+}
+
+#[test]
+fn a_missing_class_is_named_and_no_claim_is_made_of_it() {
+    let mut world = World::new(machine(block()));
+    world.classes.clear();
+    assert_eq!(world.settle(), ["added the finalizer"]);
+    assert_eq!(
+        told(&world, "StorageReady"),
+        ("False", "StorageClassNotFound")
+    );
+    assert_eq!(told(&world, "VirtualMachineReady").0, "False");
+    assert!(message(&world, "StorageReady").contains("StorageClass 'standard' of disk 'root'"));
+
+    world.classes.insert("standard".into());
+    world.settle();
+    assert_eq!(phase(&world), Some(Phase::Running));
+}
+
+#[test]
+fn no_class_needs_no_class() {
+    let mut block = block();
+    block.disks[0].storage_class = String::new();
+    block.disks[0].volume_name = Some("pv-1".into());
+    let mut world = World::new(machine(block));
+    world.classes.clear();
+    world.settle();
+    assert_eq!(phase(&world), Some(Phase::Running));
+}
+
+#[test]
+fn objects_of_others_are_told_and_left_alone() {
+    let stranger = json!({"name": "", "namespace": "default", "uid": "stranger"});
+    let named = |name: &str| {
+        let mut metadata = stranger.clone();
+        metadata["name"] = name.into();
+        json!({"metadata": metadata, "status": {"phase": "Bound"}})
+    };
+
+    let mut world = rich();
+    world
+        .claims
+        .insert("web-root".into(), decode(named("web-root")));
+    world.settle();
+    assert_eq!(told(&world, "StorageReady"), ("False", "NameConflict"));
+    assert!(message(&world, "Ready").contains("PersistentVolumeClaim 'web-root'"));
+    assert!(world.vm.is_none());
+    assert_eq!(world.claims["web-root"].metadata.annotations, None);
+
+    let mut world = rich();
+    world.vm = Some(decode(named("web")));
+    let done = world.pass();
+    assert!(
+        !done.iter().any(|action| action.contains("VirtualMachine")),
+        "{done:?}"
+    );
+    assert_eq!(
+        told(&world, "VirtualMachineReady"),
+        ("False", "NameConflict")
+    );
+    assert_eq!(world.machine().status.vm_name, None);
+    assert_eq!(phase(&world), Some(Phase::Failed));
+
+    let mut world = rich();
+    world.secret = Some(decode(named("web-cloudinit")));
+    world.settle();
+    assert_eq!(
+        told(&world, "VirtualMachineReady"),
+        ("False", "NameConflict")
+    );
+    assert!(world.vm.is_none());
+
+    let mut world = rich();
+    world
+        .attachments
+        .insert("prod".into(), decode(named("prod")));
+    world.settle();
+    assert_eq!(told(&world, "NetworkReady"), ("False", "NetworkFailed"));
+    assert!(world.vm.is_none());
+}
+
+#[test]
+fn nothing_is_done_about_a_block_that_does_not_belong() {
+    for (block, reason, told_why) in [
+        (Block::Missing, "NotNormalized", "is missing"),
+        (Block::Stale, "Stale", "another spec"),
+        (
+            Block::Unreadable("version 9".into()),
+            "NotNormalized",
+            "version 9",
+        ),
+    ] {
+        let mut world = rich();
+        world.machine_mut().block = block;
+        assert_eq!(world.settle(), [""; 0]);
+        assert_eq!(phase(&world), Some(Phase::Pending));
+        assert_eq!(told(&world, "Normalized"), ("False", reason));
+        assert_eq!(told(&world, "Ready"), ("False", reason));
+        let message = message(&world, "Normalized");
+        assert!(message.contains(told_why), "{message}");
+        assert!(
+            message.contains(names::ANNOTATION_REFRESH_TEMPLATE),
+            "{message}"
+        );
+    }
+}
+
+#[test]
+fn a_running_guest_is_left_alone_when_its_block_goes_stale() {
+    let mut world = rich();
+    world.settle();
+    world.machine_mut().block = Block::Stale;
+    assert_eq!(world.settle(), [""; 0]);
+    assert_eq!(phase(&world), Some(Phase::Running));
+    assert_eq!(told(&world, "Ready"), ("False", "Stale"));
+    assert_eq!(world.machine().status.ip_addresses, ["10.0.0.1"]);
+}
+
+#[test]
+fn what_the_cluster_lacks_is_told() {
+    let mut world = rich();
+    world.kubevirt = false;
+    world.pass();
+    assert_eq!(
+        told(&world, "VirtualMachineReady"),
+        ("False", "KubeVirtApiError")
+    );
+
+    let mut world = rich();
+    world.multus = false;
+    world.pass();
+    assert_eq!(told(&world, "NetworkReady"), ("False", "NetworkFailed"));
+    assert!(message(&world, "NetworkReady").contains("Multus is not installed"));
+
+    let mut block = block();
+    block.backend = Backend::Libvirt;
+    let mut world = World::new(machine(block));
+    assert_eq!(world.settle(), [""; 0]);
+    assert_eq!(
+        told(&world, "VirtualMachineReady"),
+        ("False", "BackendUnavailable")
+    );
+
+    let mut block = self::block();
+    block.disks[0].image = Some(Image {
+        url: Some("https://example.org/disk.img".into()),
+        ..Image::default()
+    });
+    let mut world = World::new(machine(block));
+    assert_eq!(world.settle(), ["added the finalizer"]);
+    assert_eq!(
+        told(&world, "StorageReady"),
+        ("False", "ImageImportUnavailable")
+    );
+}
+
+#[test]
+fn a_secret_of_the_user_is_waited_for_and_copied() {
+    let mut machine = machine(block());
+    let reference = SecretKeyRef {
+        name: Some("mine".into()),
+        key: Some("other-key".into()),
+    };
+    machine.cloud_init = Arc::new(CloudInitPlan::from(&CloudInit {
+        secret_ref: Some(reference),
+        ..CloudInit::default()
+    }));
+    let mut world = World::new(machine);
+    world.settle();
+    assert!(world.vm.is_none() && world.secret.is_none());
+    assert_eq!(told(&world, "Ready"), ("False", "CloudInitSecretNotFound"));
+    assert!(message(&world, "Ready").contains("Secret 'mine' with the key 'other-key'"));
+
+    let key = SecretKey {
+        name: "mine".into(),
+        key: "other-key".into(),
+    };
+    world
+        .contents
+        .insert(key.clone(), b"#cloud-config".to_vec());
+    world.settle();
+    assert_eq!(phase(&world), Some(Phase::Running));
+    assert!(world.secret.is_some());
+    // The guest has its copy: the original may go.
+    world.contents.remove(&key);
+    assert_eq!(world.settle(), [""; 0]);
+    assert_eq!(phase(&world), Some(Phase::Running));
+}
+
+#[test]
+fn a_paused_machine_is_observed_only() {
+    let mut world = rich();
+    pause(world.machine_mut());
+    assert_eq!(world.settle(), [""; 0]);
+    assert_eq!(told(&world, "Paused"), ("True", "Paused"));
+    assert_eq!(phase(&world), Some(Phase::Pending));
+
+    let mut world = rich();
+    world.settle();
+    pause(world.machine_mut());
+    edit(&mut world, |block| block.power_state = PowerState::Stopped);
+    assert_eq!(world.settle(), [""; 0]);
+    assert_eq!(phase(&world), Some(Phase::Running));
+}
+
+#[test]
+fn power_becomes_the_run_strategy() {
+    for (state, stops, strategy, ends) in [
+        (PowerState::Running, false, "Always", Phase::Running),
+        (PowerState::Running, true, "RerunOnFailure", Phase::Running),
+        (PowerState::Stopped, false, "Halted", Phase::Stopped),
+        (PowerState::Stopped, true, "Halted", Phase::Stopped),
+    ] {
+        let mut block = block();
+        (block.power_state, block.guest_shutdown_stops) = (state, stops);
+        let mut world = World::new(machine(block));
+        world.settle();
+        assert_eq!(world.vm.as_ref().unwrap().spec.run_strategy, strategy);
+        assert_eq!(phase(&world), Some(ends));
+        assert_eq!(told(&world, "Ready").0, "True");
+    }
+}
+
+#[test]
+fn a_guest_that_lacks_something_can_still_be_switched_off() {
+    let mut world = rich();
+    world.settle();
+    world.networks.clear();
+    edit(&mut world, |block| {
+        block.power_state = PowerState::Stopped;
+        block.cpu.cores = 8;
+    });
+    let done = world.settle();
+    assert_eq!(done, ["set the VirtualMachine's runStrategy to Halted"]);
+    assert_eq!(phase(&world), Some(Phase::Stopped));
+    assert_eq!(
+        told(&world, "Ready"),
+        ("False", "NetworkConfigurationNotFound")
+    );
+}
+
+#[test]
+fn a_change_by_hand_is_taken_back_and_additions_of_others_stay() {
+    let mut world = rich();
+    world.settle();
+    let vm = world.vm.as_mut().unwrap();
+    vm.spec.template.spec.node_selector = BTreeMap::from([("added".into(), "by-others".into())]);
+    assert_eq!(world.settle(), [""; 0]);
+    world
+        .vm
+        .as_mut()
+        .unwrap()
+        .spec
+        .template
+        .spec
+        .domain
+        .cpu
+        .cores = 64;
+    assert_eq!(world.settle(), ["changed the VirtualMachine"]);
+}
+
+#[test]
+fn only_a_bound_claim_grows() {
+    let mut world = World::new(machine(block()));
+    world.pass();
+    let larger = Bytes::mib(30 * 1024);
+    edit(&mut world, |block| block.disks[0].size = larger);
+    assert_eq!(world.pass(), [""; 0]);
+    assert_eq!(world.settle(), ["changed PersistentVolumeClaim web-root"]);
+    let claim = &world.claims["web-root"];
+    assert_eq!(claim.spec.resources.requests.storage, Some(larger));
+}
+
+#[test]
+fn a_removed_disk_is_let_go_when_the_guest_has_let_it_go() {
+    let mut world = rich();
+    edit(&mut world, |block| {
+        block.disks.push(disk("old", ReclaimPolicy::Delete))
+    });
+    world.settle();
+    edit(&mut world, |block| block.disks.truncate(1));
+    assert_eq!(world.settle(), ["changed the VirtualMachine"]);
+    let wanted: Vec<_> = claims_of(world.vm.as_ref().unwrap())
+        .map(ToOwned::to_owned)
+        .collect();
+    assert_eq!(wanted, ["web-root"]);
+    assert_eq!(world.claims.len(), 3, "the guest still has them");
+
+    // A restart: the new instance is without them.
+    world.instance = None;
+    let done = world.settle();
+    assert!(
+        done.contains(&"changed PersistentVolumeClaim web-data".to_owned()),
+        "{done:?}"
+    );
+    assert!(
+        done.contains(&"deleted PersistentVolumeClaim web-old".to_owned()),
+        "{done:?}"
+    );
+    let kept = &world.claims["web-data"];
+    assert_eq!(
+        kept.annotation(names::ANNOTATION_RETAINED_FROM),
+        Some("uid-of-web")
+    );
+    assert_eq!(kept.annotation(names::ANNOTATION_MACHINE_UID), None);
+
+    // Wished again, it comes back with what is on it.
+    let uid = kept.uid().to_owned();
+    edit(&mut world, |block| {
+        block.disks.push(disk("data", ReclaimPolicy::Retain))
+    });
+    world.settle();
+    assert_eq!(world.claims["web-data"].uid(), uid);
+    assert!(world.claims["web-data"].belongs_to("web", "uid-of-web"));
+    assert_eq!(told(&world, "StorageReady"), ("True", "PVCBound"));
+}
+
+#[test]
+fn a_kept_claim_comes_back_only_if_it_fits_and_nobody_has_it() {
+    let kept = |change: fn(&mut serde_json::Value)| {
+        let mut claim = json!({
+            "metadata": {
+                "name": "web-root", "namespace": "default", "uid": "kept",
+                "labels": {
+                    names::LABEL_MANAGED_BY: names::MANAGED_BY,
+                    names::LABEL_MACHINE: "web", names::LABEL_DISK: "root",
+                },
+                "annotations": {names::ANNOTATION_RETAINED_FROM: "uid-of-former"},
+            },
+            "spec": {
+                "storageClassName": "standard", "accessModes": ["ReadWriteOnce"],
+                "resources": {"requests": {"storage": "20Gi"}},
+            },
+            "status": {"phase": "Bound"},
+        });
+        change(&mut claim);
+        let mut world = World::new(machine(block()));
+        world.living.insert("uid-of-living".into());
+        world.claims.insert("web-root".into(), decode(claim));
+        world.settle();
+        let adopted = world.claims["web-root"].belongs_to("web", "uid-of-web");
+        let conflict = told(&world, "StorageReady") == ("False", "NameConflict");
+        assert_ne!(adopted, conflict);
+        adopted
+    };
+    assert!(kept(|_| {}));
+    assert!(kept(
+        |claim| claim["spec"]["resources"]["requests"]["storage"] = "10Gi".into()
+    ));
+    assert!(kept(|claim| {
+        claim["metadata"]["annotations"] = json!({names::ANNOTATION_MACHINE_UID: "uid-of-dead"});
+    }));
+    assert!(!kept(|claim| {
+        claim["metadata"]["annotations"] = json!({names::ANNOTATION_MACHINE_UID: "uid-of-living"});
+    }));
+    assert!(!kept(
+        |claim| claim["spec"]["resources"]["requests"]["storage"] = "30Gi".into()
+    ));
+    assert!(!kept(
+        |claim| claim["spec"]["storageClassName"] = "fast".into()
+    ));
+    assert!(!kept(
+        |claim| claim["spec"]["accessModes"] = json!(["ReadWriteMany"])
+    ));
+    assert!(!kept(|claim| claim["spec"]["volumeMode"] = "Block".into()));
+    assert!(!kept(|claim| {
+        // Machine `a` with disk `b-c` and Machine `a-b` with disk `c` want the same name.
+        claim["metadata"]["labels"][names::LABEL_DISK] = "other".into();
+    }));
+    assert!(!kept(|claim| {
+        claim["metadata"]["labels"][names::LABEL_MANAGED_BY] = "other".into();
+    }));
+}
+
+#[test]
+fn a_template_that_has_changed_is_told_and_nothing_else() {
+    let mut world = World::new(machine(block()));
+    edit(&mut world, |block| {
+        block.template = Some(decode(json!({
+            "name": "db", "source": "MachineTemplate", "content": {"bootOrder": ["disk"]},
+        })));
+    });
+    world.template = Some(decode(json!({"spec": {"bootOrder": ["disk"]}})));
+    world.settle();
+    assert_eq!(told(&world, "Normalized"), ("True", "Normalized"));
+    world.template = Some(decode(json!({"spec": {"bootOrder": ["network"]}})));
+    assert_eq!(world.settle(), [""; 0]);
+    assert_eq!(told(&world, "Normalized"), ("True", "TemplateOutdated"));
+    assert_eq!(told(&world, "Ready"), ("True", "Running"));
+}

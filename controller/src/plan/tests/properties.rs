@@ -1,0 +1,449 @@
+//! What holds of every plan, from any state a cluster can be in.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use common::api::choice::{PowerState, ReclaimPolicy};
+use common::api::machine::CloudInit;
+use common::api::normalized::Normalized;
+use common::names;
+use common::render::kubevirt::CloudInitPlan;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use crate::machine::{Block, Machine};
+use crate::objects::{Claim, Meta};
+use crate::plan::fixtures::{block, disk, machine, nic, pause};
+use crate::plan::world::{World, claims_of, decode, sometime};
+use crate::plan::{Action, Plan};
+
+/// Whose an object is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Whose {
+    Ours,
+    /// Somebody's who knows nothing of us.
+    Stranger,
+    /// With our labels, of a Machine of the name that is no more.
+    Former,
+    /// With our labels, of a Machine that lives.
+    Living,
+}
+
+fn whose() -> impl Strategy<Value = Whose> {
+    use Whose::{Former, Living, Ours, Stranger};
+    prop_oneof![4 => Just(Ours), 1 => Just(Stranger), 1 => Just(Former), 1 => Just(Living)]
+}
+
+fn marked(name: &str, whose: Whose, annotations: &Value) -> Value {
+    let uid = match whose {
+        Whose::Ours => "uid-of-web",
+        Whose::Former => "uid-of-former",
+        Whose::Living => "uid-of-living",
+        Whose::Stranger => {
+            return json!({"name": name, "namespace": "default", "uid": format!("strange-{name}")});
+        }
+    };
+    let mut metadata = json!({
+        "name": name, "namespace": "default", "uid": format!("old-{name}"),
+        "labels": {names::LABEL_MANAGED_BY: names::MANAGED_BY, names::LABEL_MACHINE: "web"},
+        "annotations": annotations,
+    });
+    metadata["annotations"][names::ANNOTATION_MACHINE_UID] = uid.into();
+    metadata
+}
+
+const DISKS: [&str; 3] = ["root", "data", "old"];
+
+fn a_claim(disk: &'static str) -> impl Strategy<Value = Claim> {
+    let policies = vec![None, Some("Delete"), Some("Retain"), Some("nonsense")];
+    let sizes = vec!["10Gi", "20Gi", "40Gi"];
+    let phases = vec!["Bound", "Pending"];
+    (
+        whose(),
+        prop::sample::select(policies),
+        prop::sample::select(sizes),
+        prop::sample::select(phases),
+        prop::bool::weighted(0.1),
+    )
+        .prop_map(move |(whose, policy, size, phase, deleting)| {
+            let mut annotations = json!({});
+            if let Some(policy) = policy {
+                annotations[names::ANNOTATION_RECLAIM_POLICY] = policy.into();
+            }
+            let mut metadata = marked(&names::claim("web", disk), whose, &annotations);
+            if whose != Whose::Stranger {
+                metadata["labels"][names::LABEL_DISK] = disk.into();
+            }
+            let mut claim: Claim = decode(json!({
+                "metadata": metadata,
+                "spec": {
+                    "storageClassName": "standard", "accessModes": ["ReadWriteOnce"],
+                    "resources": {"requests": {"storage": size}},
+                },
+                "status": {"phase": phase},
+            }));
+            claim.metadata.deletion_timestamp = deleting.then(sometime);
+            claim
+        })
+}
+
+fn a_block() -> impl Strategy<Value = Normalized> {
+    let policy = || prop::sample::select(&[ReclaimPolicy::Delete, ReclaimPolicy::Retain][..]);
+    (
+        prop::sample::subsequence(&DISKS[..], 0..=3),
+        policy(),
+        prop::sample::subsequence(&["prod", "test"][..], 0..=2),
+        any::<bool>(),
+        any::<bool>(),
+    )
+        .prop_map(|(disks, policy, networks, on, stops)| Normalized {
+            disks: disks.into_iter().map(|name| disk(name, policy)).collect(),
+            networks: networks
+                .into_iter()
+                .map(|name| nic(name, Some(name)))
+                .collect(),
+            power_state: if on {
+                PowerState::Running
+            } else {
+                PowerState::Stopped
+            },
+            guest_shutdown_stops: stops,
+            ..block()
+        })
+}
+
+fn a_machine() -> impl Strategy<Value = Machine> {
+    let texts = vec![String::new(), "#cloud-config".to_owned(), "#".repeat(4000)];
+    (
+        a_block(),
+        prop::sample::select(texts),
+        any::<bool>(),
+        prop::bool::weighted(0.1),
+        prop_oneof![
+            8 => Just(None),
+            1 => Just(Some(Block::Missing)),
+            1 => Just(Some(Block::Stale)),
+        ],
+    )
+        .prop_map(|(block, text, finalizer, paused, unfit)| {
+            let mut machine = machine(block);
+            machine.cloud_init = Arc::new(CloudInitPlan::from(&CloudInit {
+                user_data: Some(text),
+                ..CloudInit::default()
+            }));
+            machine.metadata.finalizers = finalizer.then(|| vec![names::FINALIZER.to_owned()]);
+            if paused {
+                pause(&mut machine);
+            }
+            machine.block = unfit.unwrap_or(machine.block);
+            machine
+        })
+}
+
+/// VirtualMachine and instance, made of a block that need not be the Machine's.
+fn a_guest(world: &mut World, whose: Whose, made_of: Normalized, moves: usize, deleting: bool) {
+    let mut other = World::new(machine(made_of));
+    other.add_network("prod", "br0");
+    other.add_network("test", "br1");
+    other.pass();
+    for _ in 0..moves {
+        other.kubevirt_moves();
+    }
+    let made = other.vm.take();
+    world.vm = made.map(|mut vm| {
+        let rendered = vm
+            .annotation(names::ANNOTATION_RENDERED)
+            .unwrap()
+            .to_owned();
+        vm.metadata = decode(marked(
+            "web",
+            whose,
+            &json!({names::ANNOTATION_RENDERED: rendered}),
+        ));
+        vm.metadata.deletion_timestamp = deleting.then(sometime);
+        vm
+    });
+    world.instance = other.instance;
+    if whose == Whose::Stranger
+        && let Some(instance) = &mut world.instance
+    {
+        instance.metadata.labels = None;
+    }
+}
+
+prop_compose! {
+    fn a_world()(
+        machine in a_machine(),
+        guest in prop::option::of((whose(), a_block(), 0..4_usize, prop::bool::weighted(0.2))),
+        claims in DISKS.map(|disk| prop::option::of(a_claim(disk))),
+        secret in prop::option::of(whose()),
+        served in (prop::bool::weighted(0.9), prop::bool::weighted(0.9)),
+        networks in prop::sample::subsequence(&["prod", "test"][..], 0..=2),
+        class in prop::bool::weighted(0.9),
+    ) -> World {
+        let mut world = World::new(machine);
+        world.living.insert("uid-of-living".into());
+        if let Some((whose, block, moves, deleting)) = guest {
+            a_guest(&mut world, whose, block, moves, deleting);
+        }
+        let claims = claims.into_iter().flatten();
+        world.claims = claims.map(|claim| (claim.name().to_owned(), claim)).collect();
+        world.secret = secret.map(|whose| {
+            decode(json!({"metadata": marked("web-cloudinit", whose, &json!({}))}))
+        });
+        (world.kubevirt, world.multus) = served;
+        for network in networks {
+            world.add_network(network, "br0");
+        }
+        if !class {
+            world.classes.clear();
+        }
+        world
+    }
+}
+
+/// What must still be there, as it was, whatever happens: all that is not ours.
+fn foreign(world: &World) -> Vec<(String, String)> {
+    let claims = world.claims.values();
+    let strangers = claims
+        .filter(|claim| {
+            claim.label(names::LABEL_MANAGED_BY).is_none()
+                || claim.machine_uid() == Some("uid-of-living")
+        })
+        .map(|claim| {
+            (
+                claim.name().to_owned(),
+                format!("{:?} {:?}", claim.metadata, claim.spec),
+            )
+        });
+    let vm = world
+        .vm
+        .iter()
+        .filter(|vm| !vm.belongs_to("web", "uid-of-web"))
+        .map(|vm| ("VirtualMachine".to_owned(), format!("{:?}", vm.metadata)));
+    let secret = world
+        .secret
+        .iter()
+        .filter(|secret| !secret.belongs_to("web", "uid-of-web"))
+        .map(|secret| ("Secret".to_owned(), format!("{secret:?}")));
+    strangers.chain(vm).chain(secret).collect()
+}
+
+/// Uids an action may change, in a world.
+fn ours(world: &World) -> BTreeMap<String, &'static str> {
+    let mut uids = BTreeMap::new();
+    for claim in world.claims.values() {
+        if claim.belongs_to("web", "uid-of-web") {
+            uids.insert(claim.uid().to_owned(), "ours");
+        } else if claim
+            .machine_uid()
+            .is_none_or(|uid| !world.living.contains(uid))
+            && claim.machine() == Some("web")
+        {
+            uids.insert(claim.uid().to_owned(), "adoptable");
+        }
+    }
+    let vm = world
+        .vm
+        .iter()
+        .filter(|vm| vm.belongs_to("web", "uid-of-web"));
+    uids.extend(vm.map(|vm| (vm.uid().to_owned(), "ours")));
+    let secret = world.secret.iter();
+    let secret = secret.filter(|secret| secret.belongs_to("web", "uid-of-web"));
+    uids.extend(secret.map(|secret| (secret.uid().to_owned(), "ours")));
+    let attachments = world.attachments.values();
+    uids.extend(attachments.map(|attachment| (attachment.uid().to_owned(), "ours")));
+    uids
+}
+
+fn check_targets(world: &World, plan: &Plan) {
+    let ours = ours(world);
+    let may = |uid: &str, adopts: bool| {
+        let found = ours.get(uid).copied();
+        assert!(
+            found == Some("ours") || (adopts && found == Some("adoptable")),
+            "{uid} is not ours: {plan:#?}"
+        );
+    };
+    for action in &plan.actions {
+        match action {
+            Action::DeleteVm { uid }
+            | Action::SetRunStrategy { uid, .. }
+            | Action::DeleteClaim { uid, .. } => may(uid, false),
+            Action::PatchClaim(patch) => may(&patch.uid, true),
+            Action::UpdateVm(wish) => may(wish.metadata.uid.as_ref().unwrap(), false),
+            Action::UpdateSecret(wish) => may(wish.metadata.uid.as_ref().unwrap(), false),
+            Action::UpdateAttachment(wish) => may(wish.metadata.uid.as_ref().unwrap(), false),
+            Action::AddFinalizer
+            | Action::CreateAttachment(_)
+            | Action::CreateClaim(_)
+            | Action::CreateSecret(_)
+            | Action::CreateVm(_)
+            | Action::ConfirmUnused { .. }
+            | Action::RemoveFinalizer => {}
+        }
+    }
+}
+
+/// Carries out a plan step by step and looks, before each, that it may be done in this world.
+fn carry_out_watched(world: &mut World, plan: &Plan, steps: usize) {
+    for action in plan.actions.iter().take(steps) {
+        let vm = world
+            .vm
+            .as_ref()
+            .filter(|vm| vm.belongs_to("web", "uid-of-web"));
+        let instance = world.vm.is_none() || vm.is_some();
+        let instance = world.instance.as_ref().filter(|_| instance);
+        match action {
+            Action::DeleteClaim { name, .. } => {
+                let in_vm = vm.is_some_and(|vm| claims_of(vm).any(|claim| claim == name));
+                let in_guest = instance.is_some_and(|instance| instance.uses(name));
+                assert!(!in_vm && !in_guest, "{name} is in use: {plan:#?}");
+                let policy = world
+                    .claims
+                    .get(name)
+                    .and_then(|claim| claim.annotation(names::ANNOTATION_RECLAIM_POLICY));
+                assert!(
+                    matches!(policy, None | Some("Delete")),
+                    "{name}: {policy:?}"
+                );
+            }
+            Action::RemoveFinalizer => {
+                assert!(
+                    vm.is_none() && instance.is_none(),
+                    "the guest is there: {plan:#?}"
+                );
+            }
+            _ => {}
+        }
+        if world.act(action).is_err() {
+            return;
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 512,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    /// What a plan did needs no doing again. Only disks that the VirtualMachine has just let go are
+    /// let go by the next one.
+    #[test]
+    fn a_plan_that_was_carried_out_leaves_nothing_to_do(mut world in a_world()) {
+        let plan = world.plan();
+        let all = plan.actions.len();
+        let done = world.carry_out(&plan, all);
+        prop_assert_eq!(done.len(), all, "refused: {:#?}", plan);
+        let changed = plan.actions.iter().any(|action| matches!(action, Action::UpdateVm(_)));
+        if changed {
+            let farewells = world.plan();
+            let all = farewells.actions.len();
+            prop_assert_eq!(world.carry_out(&farewells, all).len(), all);
+        }
+        let again = world.plan();
+        prop_assert_eq!(&again.actions, &[]);
+        prop_assert_eq!(&again.status, &None);
+    }
+
+    /// What the plan does, it does to what is ours.
+    #[test]
+    fn nothing_of_others_is_touched(mut world in a_world(), deleted in any::<bool>()) {
+        if deleted && world.machine().has_finalizer() {
+            world.delete_machine();
+        }
+        let before = foreign(&world);
+        let plan = world.plan();
+        check_targets(&world, &plan);
+        let all = plan.actions.len();
+        world.carry_out(&plan, all);
+        prop_assert_eq!(foreign(&world), before);
+    }
+
+    /// From any state, with a crash anywhere and KubeVirt as slow as it likes, a deletion ends, and
+    /// in order.
+    #[test]
+    fn a_deletion_ends_from_anywhere_and_in_order(
+        mut world in a_world(),
+        crashes in prop::collection::vec((0..6_usize, any::<bool>()), 0..20),
+    ) {
+        world.machine_mut().metadata.annotations = None;
+        world.machine_mut().metadata.finalizers = Some(vec![names::FINALIZER.into()]);
+        let kept: Vec<_> = world
+            .claims
+            .values()
+            .filter(|claim| claim.annotation(names::ANNOTATION_RECLAIM_POLICY) != Some("Delete"))
+            .map(|claim| claim.uid().to_owned())
+            .collect();
+        let before = foreign(&world);
+        world.delete_machine();
+        for (steps, moves) in crashes {
+            if world.machine.is_none() {
+                break;
+            }
+            let plan = world.plan();
+            carry_out_watched(&mut world, &plan, steps);
+            if moves && world.vm.as_ref().is_some_and(Meta::is_deleting) {
+                world.kubevirt_moves();
+            }
+        }
+        for _ in 0..10 {
+            if world.machine.is_none() {
+                break;
+            }
+            let plan = world.plan();
+            let all = plan.actions.len();
+            carry_out_watched(&mut world, &plan, all);
+            if world.vm.as_ref().is_none_or(Meta::is_deleting) {
+                world.kubevirt_moves();
+            }
+        }
+        prop_assert!(world.machine.is_none(), "it stays for ever: {:#?}", world.plan());
+        let left: Vec<_> = world.claims.values().map(|claim| claim.uid().to_owned()).collect();
+        prop_assert!(kept.iter().all(|uid| left.contains(uid)), "{:?} of {:?}", left, kept);
+        let after = foreign(&world);
+        // Another's VirtualMachine may have been on its way out.
+        let mut kept = before.iter().filter(|(name, _)| name != "VirtualMachine");
+        prop_assert!(kept.all(|object| after.contains(object)));
+        let ours = world.claims.values().filter(|claim| {
+            claim.belongs_to("web", "uid-of-web") && !claim.is_deleting()
+        });
+        prop_assert_eq!(ours.count(), 0);
+    }
+
+    /// Caches that are behind, by as much as they like, cost no disk that is used.
+    #[test]
+    fn plans_of_yesterday_do_no_harm(
+        mut world in a_world(),
+        steps in prop::collection::vec((0..4_usize, 0..8_usize, any::<bool>()), 1..20),
+        deleted_at in 0..20_usize,
+    ) {
+        let before = foreign(&world);
+        let mut past = vec![world.clone()];
+        for (at, (age, actions, moves)) in steps.into_iter().enumerate() {
+            if at == deleted_at {
+                world.machine_mut().metadata.annotations = None;
+                world.delete_machine();
+            }
+            if world.machine.is_none() {
+                break;
+            }
+            let seen = &past[past.len().saturating_sub(age + 1)];
+            let plan = seen.plan();
+            carry_out_watched(&mut world, &plan, actions);
+            if moves && world.vm.is_some() {
+                world.kubevirt_moves();
+            }
+            past.push(world.clone());
+            if world.machine.is_none() {
+                break;
+            }
+        }
+        let after = foreign(&world);
+        for object in before.iter().filter(|(name, _)| name.starts_with("web-")) {
+            prop_assert!(after.contains(object), "{object:?} is not in {after:?}");
+        }
+    }
+}

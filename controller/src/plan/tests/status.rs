@@ -1,0 +1,206 @@
+//! What the status tells.
+
+use std::time::Duration;
+
+use common::api::choice::{Phase, PowerState};
+use time::OffsetDateTime;
+
+use super::{message, phase, told};
+use crate::objects::ForeignCondition;
+use crate::plan::fixtures::{block, machine};
+use crate::plan::world::World;
+use crate::plan::{Now, Refusal, Subject, plan};
+
+fn running() -> World {
+    let mut world = World::new(machine(block()));
+    world.settle();
+    world
+}
+
+fn shows(world: &mut World, word: &str) {
+    world.show(word);
+    world.pass();
+}
+
+#[test]
+fn every_state_of_kubevirt_has_its_phase() {
+    use Phase::{Creating, Failed, Running};
+    for (word, expected, ready) in [
+        ("Running", Running, ("True", "Running")),
+        ("Migrating", Running, ("True", "Running")),
+        ("Paused", Running, ("False", "GuestPaused")),
+        ("Provisioning", Creating, ("False", "Creating")),
+        ("Starting", Creating, ("False", "Creating")),
+        ("WaitingForVolumeBinding", Creating, ("False", "Creating")),
+        ("WaitingForReceiver", Creating, ("False", "Creating")),
+        (
+            "ErrorUnschedulable",
+            Creating,
+            ("False", "InsufficientResources"),
+        ),
+        ("ErrorPvcNotFound", Failed, ("False", "VMFailed")),
+        ("DataVolumeError", Failed, ("False", "VMFailed")),
+        ("CrashLoopBackOff", Failed, ("False", "VMFailed")),
+        ("ErrImagePull", Failed, ("False", "VMFailed")),
+        ("ImagePullBackOff", Failed, ("False", "VMFailed")),
+        // Until it is over, what was before.
+        ("Stopping", Running, ("True", "Running")),
+        ("Terminating", Running, ("True", "Running")),
+        ("Unknown", Running, ("Unknown", "Unknown")),
+        ("NewInSomeVersion", Running, ("True", "Running")),
+    ] {
+        let mut world = running();
+        shows(&mut world, word);
+        assert_eq!(phase(&world), Some(expected), "{word}");
+        assert_eq!(told(&world, "Ready"), ready, "{word}");
+        // Whatever it was: back when the cause is gone.
+        shows(&mut world, "Running");
+        assert_eq!(phase(&world), Some(Running), "after {word}");
+        assert_eq!(told(&world, "Ready"), ("True", "Running"), "after {word}");
+    }
+}
+
+#[test]
+fn stopped_is_told_when_the_guest_is_gone() {
+    let mut world = running();
+    let mut off = block();
+    off.power_state = PowerState::Stopped;
+    world.machine_mut().block = machine(off).block;
+    world.pass();
+    shows(&mut world, "Stopping");
+    assert_eq!(phase(&world), Some(Phase::Running));
+    assert_eq!(told(&world, "Ready"), ("False", "Stopping"));
+    // KubeVirt says so while the ended instance is still there.
+    shows(&mut world, "Stopped");
+    assert_eq!(phase(&world), Some(Phase::Running));
+    world.instance = None;
+    world.pass();
+    assert_eq!(phase(&world), Some(Phase::Stopped));
+    assert_eq!(told(&world, "Ready"), ("True", "Stopped"));
+    assert_eq!(world.machine().status.node_name, None);
+    assert_eq!(world.machine().status.vmi_name, None);
+}
+
+#[test]
+fn a_guest_that_shut_itself_down_stays_down_and_its_spec_as_it_is() {
+    let mut world = running();
+    let mut reruns = block();
+    reruns.guest_shutdown_stops = true;
+    world.machine_mut().block = machine(reruns).block;
+    world.pass();
+    world.instance.as_mut().unwrap().status.phase = "Succeeded".into();
+    world.show("Stopped");
+    assert_eq!(world.pass(), [""; 0]);
+    assert_eq!(phase(&world), Some(Phase::Stopped));
+    assert_eq!(told(&world, "Ready"), ("True", "Stopped"));
+}
+
+#[test]
+fn kubevirts_own_words_are_passed_on() {
+    let told = |kind: &str, status: &str, message: &str| ForeignCondition {
+        kind: kind.into(),
+        status: status.into(),
+        message: message.into(),
+        ..ForeignCondition::default()
+    };
+    let mut world = running();
+    let vm = &mut world.vm.as_mut().unwrap().status;
+    vm.conditions = vec![told("Failure", "True", "no PVC x")];
+    shows(&mut world, "ErrorPvcNotFound");
+    assert_eq!(
+        message(&world, "Ready"),
+        "KubeVirt says ErrorPvcNotFound: no PVC x"
+    );
+
+    let mut world = running();
+    let instance = &mut world.instance.as_mut().unwrap().status;
+    instance.conditions = vec![told("PodScheduled", "False", "0/3 nodes are available")];
+    shows(&mut world, "ErrorUnschedulable");
+    assert!(message(&world, "Ready").ends_with("0/3 nodes are available"));
+
+    let mut world = running();
+    let vm = &mut world.vm.as_mut().unwrap().status;
+    vm.conditions = vec![told("RestartRequired", "True", "cpu")];
+    world.pass();
+    assert!(message(&world, "RestartRequired").ends_with("cpu"));
+    world.vm.as_mut().unwrap().status.conditions.clear();
+    world.pass();
+    assert_eq!(super::told(&world, "RestartRequired"), ("", ""));
+}
+
+#[test]
+fn nothing_but_times_is_no_news() {
+    let mut world = running();
+    let before = world.machine().status.clone();
+    world.pass();
+    assert_eq!(world.machine().status, before);
+    assert_eq!(world.plan().status, None);
+    // What another writer adds is not ours to judge.
+    let mut foreign = before.conditions[0].clone();
+    foreign.kind = "example.org/BackedUp".into();
+    world.machine_mut().status.conditions.push(foreign);
+    assert_eq!(world.plan().status, None);
+}
+
+#[test]
+fn a_condition_has_the_time_of_its_last_change() {
+    let mut world = running();
+    let time = |world: &World, kind: &str| {
+        let conditions = &world.machine().status.conditions;
+        let condition = conditions.iter().find(|condition| condition.kind == kind);
+        condition.unwrap().last_transition_time.clone()
+    };
+    let (ready, normalized) = (time(&world, "Ready"), time(&world, "Normalized"));
+    shows(&mut world, "CrashLoopBackOff");
+    assert!(time(&world, "Ready") > ready);
+    assert_eq!(time(&world, "Normalized"), normalized);
+    let failed = time(&world, "Ready");
+    shows(&mut world, "ErrImagePull");
+    assert_eq!(
+        time(&world, "Ready"),
+        failed,
+        "another message, the same status"
+    );
+}
+
+#[test]
+fn progress_of_a_creation_waits_a_moment() {
+    let mut world = World::new(machine(block()));
+    world.pass();
+    let written = world.machine().status.last_updated.clone().unwrap();
+    world.kubevirt_moves();
+    let format = &time::format_description::well_known::Rfc3339;
+    let at = |after: i64| {
+        let moment = OffsetDateTime::parse(&written, format).unwrap();
+        let now = Now(moment + time::Duration::milliseconds(after));
+        plan(world.machine(), &world.observed(), now)
+    };
+    let soon = at(500);
+    assert_eq!(
+        (soon.status, soon.again),
+        (None, Some(Duration::from_millis(1500)))
+    );
+    assert!(at(2000).status.is_some());
+}
+
+#[test]
+fn what_the_api_server_refuses_is_told_where_it_belongs() {
+    for (subject, kind, reason) in [
+        (Subject::Network, "NetworkReady", "NetworkFailed"),
+        (Subject::Storage, "StorageReady", "PVCPending"),
+        (Subject::Guest, "VirtualMachineReady", "KubeVirtApiError"),
+        (Subject::Machine, "VirtualMachineReady", "KubeVirtApiError"),
+    ] {
+        let mut world = World::new(machine(block()));
+        let mut observed = world.observed();
+        observed.refusal = Some(Refusal {
+            subject,
+            message: "quota exceeded".into(),
+        });
+        let now = Now(OffsetDateTime::UNIX_EPOCH);
+        world.machine_mut().status = plan(world.machine(), &observed, now).status.unwrap();
+        assert_eq!(told(&world, kind), ("False", reason));
+        assert_eq!(message(&world, kind), "quota exceeded");
+        assert_eq!(message(&world, "Ready"), "quota exceeded");
+    }
+}

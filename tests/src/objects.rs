@@ -1,0 +1,209 @@
+//! Objects of any kind, as JSON: read from the API server and waited for.
+
+use anyhow::{Context as _, Result};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams},
+    core::ApiResource,
+};
+use serde_json::Value;
+
+use crate::wait;
+
+/// A kind that tests look at.
+#[derive(Debug, Clone, Copy)]
+pub struct Kind {
+    group: &'static str,
+    version: &'static str,
+    name: &'static str,
+    plural: &'static str,
+}
+
+/// Our Machine.
+pub const MACHINE: Kind = ours("Machine", "machines");
+/// Our NetworkConfiguration.
+pub const NETWORK: Kind = ours("NetworkConfiguration", "networkconfigurations");
+/// KubeVirt's VirtualMachine.
+pub const VM: Kind = kubevirt("VirtualMachine", "virtualmachines");
+/// KubeVirt's VirtualMachineInstance: the running guest.
+pub const INSTANCE: Kind = kubevirt("VirtualMachineInstance", "virtualmachineinstances");
+/// Multus' NetworkAttachmentDefinition.
+pub const ATTACHMENT: Kind = Kind {
+    group: "k8s.cni.cncf.io",
+    version: "v1",
+    name: "NetworkAttachmentDefinition",
+    plural: "network-attachment-definitions",
+};
+/// A PersistentVolumeClaim.
+pub const CLAIM: Kind = core("PersistentVolumeClaim", "persistentvolumeclaims");
+/// A Secret.
+pub const SECRET: Kind = core("Secret", "secrets");
+/// An event, as controllers write them.
+pub const EVENT: Kind = Kind {
+    group: "events.k8s.io",
+    version: "v1",
+    name: "Event",
+    plural: "events",
+};
+/// A Lease.
+pub const LEASE: Kind = Kind {
+    group: "coordination.k8s.io",
+    version: "v1",
+    name: "Lease",
+    plural: "leases",
+};
+
+const fn ours(name: &'static str, plural: &'static str) -> Kind {
+    Kind {
+        group: "vitistack.io",
+        version: "v1alpha1",
+        name,
+        plural,
+    }
+}
+
+const fn kubevirt(name: &'static str, plural: &'static str) -> Kind {
+    Kind {
+        group: "kubevirt.io",
+        version: "v1",
+        name,
+        plural,
+    }
+}
+
+const fn core(name: &'static str, plural: &'static str) -> Kind {
+    Kind {
+        group: "",
+        version: "v1",
+        name,
+        plural,
+    }
+}
+
+/// The objects of one kind in one namespace.
+#[derive(Debug, Clone)]
+pub struct Objects {
+    api: Api<DynamicObject>,
+    kind: &'static str,
+}
+
+impl Objects {
+    pub(crate) fn new(client: Client, kind: Kind, namespace: &str) -> Self {
+        let gvk = GroupVersionKind::gvk(kind.group, kind.version, kind.name);
+        let resource = ApiResource::from_gvk_with_plural(&gvk, kind.plural);
+        Self {
+            api: Api::namespaced_with(client, namespace, &resource),
+            kind: kind.name,
+        }
+    }
+
+    /// The object, if it is there.
+    pub async fn find(&self, name: &str) -> Result<Option<Value>> {
+        let object = self.api.get_opt(name).await?;
+        Ok(object
+            .map(|object| serde_json::to_value(&object))
+            .transpose()?)
+    }
+
+    /// The object.
+    pub async fn get(&self, name: &str) -> Result<Value> {
+        let found = self.find(name).await?;
+        found.with_context(|| format!("there is no {} {name}", self.kind))
+    }
+
+    /// All of them.
+    pub async fn list(&self) -> Result<Vec<Value>> {
+        let list = self.api.list(&ListParams::default()).await?;
+        let values = list.items.iter().map(serde_json::to_value);
+        Ok(values.collect::<Result<_, _>>()?)
+    }
+
+    /// Merges a patch into an object.
+    pub async fn merge(&self, name: &str, patch: &Value) -> Result<()> {
+        let patch = Patch::Merge(patch);
+        self.api
+            .patch(name, &PatchParams::default(), &patch)
+            .await
+            .with_context(|| format!("patching {} {name}", self.kind))?;
+        Ok(())
+    }
+
+    /// Asks for an object's deletion and does not wait for it.
+    pub async fn delete(&self, name: &str) -> Result<()> {
+        self.api
+            .delete(name, &DeleteParams::default())
+            .await
+            .with_context(|| format!("deleting {} {name}", self.kind))?;
+        Ok(())
+    }
+
+    /// Waits until the object is there and fits.
+    pub async fn until(
+        &self,
+        name: &str,
+        what: &str,
+        fits: impl Fn(&Value) -> bool,
+    ) -> Result<Value> {
+        wait::until(&format!("{} {name} {what}", self.kind), async || {
+            Ok(match self.find(name).await? {
+                Some(object) if fits(&object) => Ok(object),
+                Some(object) => Err(Some(telling(&object))),
+                None => Err(None),
+            })
+        })
+        .await
+    }
+
+    /// Waits until a Machine is in a phase.
+    pub async fn in_phase(&self, name: &str, phase: &str) -> Result<Value> {
+        self.until(name, &format!("to be {phase}"), |object| {
+            object["status"]["phase"] == phase
+        })
+        .await
+    }
+
+    /// Waits until a condition of an object has this status and reason.
+    pub async fn told(&self, name: &str, kind: &str, status: &str, reason: &str) -> Result<Value> {
+        let what = format!("to have {kind}={status}, reason {reason}");
+        self.until(name, &what, |object| {
+            let condition = condition(object, kind);
+            condition["status"] == status && condition["reason"] == reason
+        })
+        .await
+    }
+
+    /// Waits until there is no such object.
+    pub async fn gone(&self, name: &str) -> Result<()> {
+        wait::until(&format!("{} {name} to be gone", self.kind), async || {
+            Ok(match self.find(name).await? {
+                None => Ok(()),
+                Some(object) => Err(telling(&object)),
+            })
+        })
+        .await
+    }
+}
+
+/// A condition of an object; null when it has none of that type.
+pub fn condition<'a>(object: &'a Value, kind: &str) -> &'a Value {
+    let conditions = object["status"]["conditions"].as_array();
+    conditions
+        .and_then(|conditions| {
+            conditions
+                .iter()
+                .find(|condition| condition["type"] == kind)
+        })
+        .unwrap_or(&Value::Null)
+}
+
+/// What tells why an object does not fit.
+fn telling(object: &Value) -> String {
+    let metadata = &object["metadata"];
+    format!(
+        "generation {}, deleted {}, finalizers {}, status {}",
+        metadata["generation"],
+        metadata["deletionTimestamp"],
+        metadata["finalizers"],
+        object["status"]
+    )
+}
