@@ -2,12 +2,48 @@
 
 mod creation;
 mod deletion;
+mod disks;
 mod properties;
 mod status;
+mod worlds;
 
-use common::api::choice::Phase;
+use std::sync::Arc;
 
+use common::api::choice::{Phase, ReclaimPolicy};
+use common::api::machine::CloudInit;
+use common::api::normalized::Normalized;
+use common::render::kubevirt::CloudInitPlan;
+
+use super::fixtures::{block, disk, machine, nic};
 use super::world::World;
+use crate::machine::Block;
+
+/// A Machine with everything that takes an object of its own.
+fn rich() -> World {
+    let mut block = block();
+    block.disks.push(disk("data", ReclaimPolicy::Retain));
+    block.networks = vec![nic("eth0", Some("prod"))];
+    let mut machine = machine(block);
+    machine.cloud_init = cloud_init(&"#".repeat(4000));
+    let mut world = World::new(machine);
+    world.add_network("prod", "br0");
+    world
+}
+
+fn cloud_init(user_data: &str) -> Arc<CloudInitPlan> {
+    Arc::new(CloudInitPlan::from(&CloudInit {
+        user_data: Some(user_data.to_owned()),
+        ..CloudInit::default()
+    }))
+}
+
+fn edit(world: &mut World, change: impl FnOnce(&mut Normalized)) {
+    let machine = world.machine_mut();
+    let mut block = machine.wish().unwrap().clone();
+    change(&mut block);
+    machine.block = Block::Belongs(Arc::new(block));
+    machine.metadata.generation = machine.metadata.generation.map(|number| number + 1);
+}
 
 /// Status and reason of a condition that was written.
 fn told<'a>(world: &'a World, kind: &str) -> (&'a str, &'a str) {

@@ -17,8 +17,8 @@ fn running() -> World {
     world
 }
 
-fn shows(world: &mut World, word: &str) {
-    world.show(word);
+fn kubevirt_says(world: &mut World, status: &str) {
+    world.show(status);
     world.pass();
 }
 
@@ -50,11 +50,11 @@ fn every_state_of_kubevirt_has_its_phase() {
         ("NewInSomeVersion", Running, ("True", "Running")),
     ] {
         let mut world = running();
-        shows(&mut world, word);
+        kubevirt_says(&mut world, word);
         assert_eq!(phase(&world), Some(expected), "{word}");
         assert_eq!(told(&world, "Ready"), ready, "{word}");
         // Whatever it was: back when the cause is gone.
-        shows(&mut world, "Running");
+        kubevirt_says(&mut world, "Running");
         assert_eq!(phase(&world), Some(Running), "after {word}");
         assert_eq!(told(&world, "Ready"), ("True", "Running"), "after {word}");
     }
@@ -67,11 +67,11 @@ fn stopped_is_told_when_the_guest_is_gone() {
     off.power_state = PowerState::Stopped;
     world.machine_mut().block = machine(off).block;
     world.pass();
-    shows(&mut world, "Stopping");
+    kubevirt_says(&mut world, "Stopping");
     assert_eq!(phase(&world), Some(Phase::Running));
     assert_eq!(told(&world, "Ready"), ("False", "Stopping"));
     // KubeVirt says so while the ended instance is still there.
-    shows(&mut world, "Stopped");
+    kubevirt_says(&mut world, "Stopped");
     assert_eq!(phase(&world), Some(Phase::Running));
     world.instance = None;
     world.pass();
@@ -106,7 +106,7 @@ fn kubevirts_own_words_are_passed_on() {
     let mut world = running();
     let vm = &mut world.vm.as_mut().unwrap().status;
     vm.conditions = vec![told("Failure", "True", "no PVC x")];
-    shows(&mut world, "ErrorPvcNotFound");
+    kubevirt_says(&mut world, "ErrorPvcNotFound");
     assert_eq!(
         message(&world, "Ready"),
         "KubeVirt says ErrorPvcNotFound: no PVC x"
@@ -115,7 +115,7 @@ fn kubevirts_own_words_are_passed_on() {
     let mut world = running();
     let instance = &mut world.instance.as_mut().unwrap().status;
     instance.conditions = vec![told("PodScheduled", "False", "0/3 nodes are available")];
-    shows(&mut world, "ErrorUnschedulable");
+    kubevirt_says(&mut world, "ErrorUnschedulable");
     assert!(message(&world, "Ready").ends_with("0/3 nodes are available"));
 
     let mut world = running();
@@ -151,11 +151,11 @@ fn a_condition_has_the_time_of_its_last_change() {
         condition.unwrap().last_transition_time.clone()
     };
     let (ready, normalized) = (time(&world, "Ready"), time(&world, "Normalized"));
-    shows(&mut world, "CrashLoopBackOff");
+    kubevirt_says(&mut world, "CrashLoopBackOff");
     assert!(time(&world, "Ready") > ready);
     assert_eq!(time(&world, "Normalized"), normalized);
     let failed = time(&world, "Ready");
-    shows(&mut world, "ErrImagePull");
+    kubevirt_says(&mut world, "ErrImagePull");
     assert_eq!(
         time(&world, "Ready"),
         failed,

@@ -1,0 +1,157 @@
+//! What each condition tells.
+
+use common::api::choice::{Phase, PowerState};
+use common::api::template::TemplateContent;
+use common::names;
+
+use super::live::{FAILURES, Live};
+use super::{Facts, Fault};
+use crate::objects::told;
+use crate::plan::Observed;
+
+/// Status of a condition, and why.
+pub(super) type Verdict = (&'static str, Fault);
+
+pub(super) fn normalized(facts: &Facts<'_>, observed: &Observed) -> Fault {
+    let pin = facts.block.and_then(|block| block.template.as_ref());
+    let current = observed
+        .template
+        .as_ref()
+        .map(|template| TemplateContent::from(template.spec.clone()));
+    match (pin, current) {
+        (Some(pin), Some(current)) if pin.content != current => Fault::new(
+            "TemplateOutdated",
+            format!(
+                "MachineTemplate '{}' has changed since this Machine was expanded from it: set the annotation {} to a new text to take it over",
+                pin.name,
+                names::ANNOTATION_REFRESH_TEMPLATE
+            ),
+        ),
+        _ => Fault::new("Normalized", "the block belongs to the spec"),
+    }
+}
+
+pub(super) fn storage(facts: &Facts<'_>) -> Verdict {
+    if let Some(fault) = &facts.storage.fault {
+        return ("False", fault.clone());
+    }
+    if facts.pending.is_empty() {
+        return ("True", Fault::new("PVCBound", "every disk has its volume"));
+    }
+    let message = format!(
+        "waiting for PersistentVolumeClaim {} to be bound; its events tell what it waits for",
+        facts.pending.join(", ")
+    );
+    ("False", Fault::new("PVCPending", message))
+}
+
+pub(super) fn network(facts: &Facts<'_>) -> Verdict {
+    match &facts.network.fault {
+        Some(fault) => ("False", fault.clone()),
+        None => (
+            "True",
+            Fault::new("NetworkConfigured", "every network card has its network"),
+        ),
+    }
+}
+
+pub(super) fn virtual_machine(facts: &Facts<'_>, live: &Live<'_>) -> Verdict {
+    if let Some(fault) = &facts.guest.fault {
+        return ("False", fault.clone());
+    }
+    let Some(vm) = live.vm else {
+        let blocker = facts
+            .storage
+            .fault
+            .as_ref()
+            .or(facts.network.fault.as_ref());
+        return match blocker {
+            Some(fault) => (
+                "False",
+                Fault::new(
+                    fault.reason,
+                    "no VirtualMachine yet: its storage or network is not there",
+                ),
+            ),
+            None if facts.makes_vm => ("True", created()),
+            None => ("False", Fault::new("VMFailed", "no VirtualMachine yet")),
+        };
+    };
+    let status = vm.status.printable_status.as_str();
+    if status == "ErrorUnschedulable" {
+        let conditions = live
+            .instance
+            .map_or(&[][..], |instance| &instance.status.conditions);
+        let why = told(conditions, "PodScheduled", "False").map_or("", |told| &told.message);
+        let message = format!(
+            "no node can run the guest: add nodes, free resources, or wish for less CPU, memory or fewer node labels. {why}"
+        );
+        return (
+            "False",
+            Fault::new("InsufficientResources", message.trim_end().to_owned()),
+        );
+    }
+    if FAILURES.contains(&status) {
+        let why = told(&vm.status.conditions, "Failure", "True").map_or("", |told| &told.message);
+        let message = format!("KubeVirt says {status}: {why}");
+        let message = message.trim_end_matches([':', ' ']).to_owned();
+        return ("False", Fault::new("VMFailed", message));
+    }
+    ("True", created())
+}
+
+fn created() -> Fault {
+    Fault::new("VMCreated", "the VirtualMachine is there")
+}
+
+pub(super) fn ready(
+    facts: &Facts<'_>,
+    live: &Live<'_>,
+    phase: Phase,
+    virtual_machine: &Verdict,
+) -> Verdict {
+    let faults = [
+        facts.unfit.as_ref(),
+        facts.elsewhere.as_ref(),
+        facts.storage.fault.as_ref(),
+        facts.network.fault.as_ref(),
+        (virtual_machine.0 == "False" && !facts.paused).then_some(&virtual_machine.1),
+    ];
+    if let Some(fault) = faults.into_iter().flatten().next() {
+        return ("False", fault.clone());
+    }
+    let status = live.vm.map_or("", |vm| vm.status.printable_status.as_str());
+    if status == "Unknown" {
+        return (
+            "Unknown",
+            Fault::new("Unknown", "KubeVirt has lost touch with the guest's node"),
+        );
+    }
+    let running = facts
+        .block
+        .is_some_and(|block| block.power_state == PowerState::Running);
+    match phase {
+        Phase::Running if status == "Paused" => (
+            "False",
+            Fault::new(
+                "GuestPaused",
+                "the guest is paused in KubeVirt: unpause it with virtctl",
+            ),
+        ),
+        Phase::Running if running => ("True", Fault::new("Running", "the guest runs")),
+        Phase::Running => (
+            "False",
+            Fault::new("Stopping", "the guest is shutting down"),
+        ),
+        Phase::Stopped if running && live.strategy == "Always" => {
+            ("False", Fault::new("Creating", "the guest is starting"))
+        }
+        Phase::Stopped => ("True", Fault::new("Stopped", "the guest is off")),
+        Phase::Pending | Phase::Creating | Phase::Failed if facts.pending.is_empty() => {
+            ("False", Fault::new("Creating", "the guest is starting"))
+        }
+        Phase::Pending | Phase::Creating | Phase::Failed => {
+            ("False", Fault::new("Creating", "the disks are being made"))
+        }
+    }
+}

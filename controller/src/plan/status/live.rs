@@ -1,0 +1,167 @@
+//! What there is of the guest, and the phase that it means.
+
+use common::api::choice::Phase;
+use common::api::normalized::{Normalized, NormalizedDisk};
+use common::api::status::{InterfaceStatus, MachineStatus, VolumeStatus};
+use common::names;
+
+use super::Facts;
+use crate::machine::Machine;
+use crate::objects::{Instance, Meta as _, VirtualMachine};
+use crate::plan::{Action, Observed};
+
+/// What is there of the guest and belongs to the Machine.
+pub(super) struct Live<'a> {
+    pub(super) vm: Option<&'a VirtualMachine>,
+    /// What the VirtualMachine's `runStrategy` is, or is about to be.
+    pub(super) strategy: &'a str,
+    pub(super) instance: Option<&'a Instance>,
+}
+
+impl<'a> Live<'a> {
+    pub(super) fn of(machine: &Machine, observed: &'a Observed, actions: &'a [Action]) -> Self {
+        let vm = observed.vm.as_deref();
+        let set = actions.iter().find_map(|action| match action {
+            Action::SetRunStrategy { strategy, .. } => Some(strategy.as_str()),
+            Action::UpdateVm(wish) => Some(wish.spec.run_strategy.as_str()),
+            _ => None,
+        });
+        let ours = vm.filter(|vm| vm.belongs_to(machine.name(), machine.uid()));
+        let instance = observed.instance.as_deref();
+        Self {
+            vm: ours,
+            strategy: set.unwrap_or(vm.map_or("", |vm| &vm.spec.run_strategy)),
+            instance: instance
+                .filter(|instance| instance.machine() == Some(machine.name()))
+                .filter(|_| vm.is_none() || ours.is_some()),
+        }
+    }
+
+    /// The status with what KubeVirt tells of a running guest.
+    pub(super) fn addresses(&self, machine: &Machine) -> MachineStatus {
+        let Some(instance) = self.instance else {
+            return MachineStatus::default();
+        };
+        let network_interfaces: Vec<_> = instance
+            .status
+            .interfaces
+            .iter()
+            .map(|nic| {
+                let one = nic
+                    .ip_address
+                    .iter()
+                    .filter(|_| nic.ip_addresses.is_empty());
+                let all = nic.ip_addresses.iter().chain(one);
+                InterfaceStatus {
+                    name: nic.name.clone(),
+                    mac_address: nic.mac.clone(),
+                    ip_addresses: all.filter(|address| !address.is_empty()).cloned().collect(),
+                }
+            })
+            .collect();
+        let mut ip_addresses: Vec<String> = Vec::new();
+        for address in network_interfaces.iter().flat_map(|nic| &nic.ip_addresses) {
+            if !ip_addresses.contains(address) {
+                ip_addresses.push(address.clone());
+            }
+        }
+        MachineStatus {
+            vmi_name: Some(machine.name().to_owned()),
+            node_name: instance.status.node_name.clone(),
+            ip_addresses,
+            network_interfaces,
+            ..MachineStatus::default()
+        }
+    }
+}
+
+/// The disks that have a claim, those that this plan makes or adopts included: what is made here
+/// would be news otherwise as soon as it is seen.
+pub(super) fn volumes(
+    machine: &Machine,
+    block: &Normalized,
+    observed: &Observed,
+    actions: &[Action],
+) -> Vec<VolumeStatus> {
+    let made = |name: &str| {
+        actions.iter().any(|action| match action {
+            Action::CreateClaim(wish) => wish.metadata.name == name,
+            Action::PatchClaim(patch) => patch.name == name,
+            _ => false,
+        })
+    };
+    let volume = |disk: &NormalizedDisk| {
+        let claim_name = names::claim(machine.name(), &disk.name);
+        let claim = observed.claims.get(&claim_name);
+        let ours = claim.is_some_and(|claim| claim.belongs_to(machine.name(), machine.uid()));
+        if !ours && !made(&claim_name) {
+            return None;
+        }
+        let phase = claim.map_or("", |claim| &claim.status.phase);
+        let capacity = claim.and_then(|claim| claim.status.capacity.storage);
+        Some(VolumeStatus {
+            name: disk.name.clone(),
+            claim_name,
+            // As Kubernetes begins.
+            phase: Some(if phase.is_empty() { "Pending" } else { phase }.to_owned()),
+            capacity: capacity.map(|size| size.to_string()),
+            progress: None,
+        })
+    };
+    block.disks.iter().filter_map(volume).collect()
+}
+
+/// What KubeVirt's one-word state means; words of a newer KubeVirt change nothing.
+pub(super) fn phase(machine: &Machine, facts: &Facts<'_>, live: &Live<'_>) -> Phase {
+    let last = machine.status.phase;
+    let Some(vm) = live.vm else {
+        let faults = [&facts.network, &facts.storage, &facts.guest];
+        return match facts.block {
+            None => Phase::Pending,
+            Some(_) if facts.elsewhere.is_some() || (facts.paused && !facts.makes_vm) => {
+                Phase::Pending
+            }
+            Some(_) if faults.iter().any(|outcome| outcome.fault.is_some()) => Phase::Failed,
+            Some(_) => Phase::Creating,
+        };
+    };
+    let last = last.unwrap_or(Phase::Creating);
+    match vm.status.printable_status.as_str() {
+        "Running" | "Paused" | "Migrating" => Phase::Running,
+        "Stopped" => stopped(live, last),
+        "ErrorUnschedulable"
+        | "Provisioning"
+        | "Starting"
+        | "WaitingForVolumeBinding"
+        | "WaitingForReceiver"
+        | "" => Phase::Creating,
+        status if FAILURES.contains(&status) => Phase::Failed,
+        _ if matches!(last, Phase::Pending | Phase::Failed) => Phase::Creating,
+        _ => last,
+    }
+}
+
+/// States of KubeVirt that do not end by waiting.
+pub(super) const FAILURES: [&str; 5] = [
+    "ErrorPvcNotFound",
+    "DataVolumeError",
+    "CrashLoopBackOff",
+    "ErrImagePull",
+    "ImagePullBackOff",
+];
+
+/// KubeVirt says `Stopped` of a machine that has not been started yet, of one that is off, and of
+/// one whose ended instance is still there.
+fn stopped(live: &Live<'_>, last: Phase) -> Phase {
+    let instance = live.instance;
+    let ended = instance.is_none_or(|instance| instance.status.phase == "Succeeded");
+    match live.strategy {
+        "Halted" if instance.is_none() => Phase::Stopped,
+        "Halted" => last,
+        // The guest shut itself down, and stays down.
+        "RerunOnFailure" if ended && matches!(last, Phase::Running | Phase::Stopped) => {
+            Phase::Stopped
+        }
+        _ => Phase::Creating,
+    }
+}

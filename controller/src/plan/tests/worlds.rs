@@ -1,0 +1,201 @@
+//! Any state a cluster can be in.
+
+use std::sync::Arc;
+
+use common::api::choice::{PowerState, ReclaimPolicy};
+use common::api::machine::CloudInit;
+use common::api::normalized::Normalized;
+use common::names;
+use common::render::kubevirt::CloudInitPlan;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use crate::machine::{Block, Machine};
+use crate::objects::{Claim, Meta as _};
+use crate::plan::fixtures::{block, disk, machine, nic, pause};
+use crate::plan::world::{World, decode, sometime};
+
+/// Whose an object is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Whose {
+    Ours,
+    /// Somebody's who knows nothing of us.
+    Stranger,
+    /// With our labels, of a Machine of the name that is no more.
+    Former,
+    /// With our labels, of a Machine that lives.
+    Living,
+}
+
+fn whose() -> impl Strategy<Value = Whose> {
+    use Whose::{Former, Living, Ours, Stranger};
+    prop_oneof![4 => Just(Ours), 1 => Just(Stranger), 1 => Just(Former), 1 => Just(Living)]
+}
+
+fn marked(name: &str, whose: Whose, annotations: &Value) -> Value {
+    let uid = match whose {
+        Whose::Ours => "uid-of-web",
+        Whose::Former => "uid-of-former",
+        Whose::Living => "uid-of-living",
+        Whose::Stranger => {
+            return json!({"name": name, "namespace": "default", "uid": format!("strange-{name}")});
+        }
+    };
+    let mut metadata = json!({
+        "name": name, "namespace": "default", "uid": format!("old-{name}"),
+        "labels": {names::LABEL_MANAGED_BY: names::MANAGED_BY, names::LABEL_MACHINE: "web"},
+        "annotations": annotations,
+    });
+    metadata["annotations"][names::ANNOTATION_MACHINE_UID] = uid.into();
+    metadata
+}
+
+const DISKS: [&str; 3] = ["root", "data", "old"];
+
+fn a_claim(disk: &'static str) -> impl Strategy<Value = Claim> {
+    let policies = vec![None, Some("Delete"), Some("Retain"), Some("nonsense")];
+    let sizes = vec!["10Gi", "20Gi", "40Gi"];
+    let phases = vec!["Bound", "Pending"];
+    (
+        whose(),
+        prop::sample::select(policies),
+        prop::sample::select(sizes),
+        prop::sample::select(phases),
+        prop::bool::weighted(0.1),
+    )
+        .prop_map(move |(whose, policy, size, phase, deleting)| {
+            let mut annotations = json!({});
+            if let Some(policy) = policy {
+                annotations[names::ANNOTATION_RECLAIM_POLICY] = policy.into();
+            }
+            let mut metadata = marked(&names::claim("web", disk), whose, &annotations);
+            if whose != Whose::Stranger {
+                metadata["labels"][names::LABEL_DISK] = disk.into();
+            }
+            let mut claim: Claim = decode(json!({
+                "metadata": metadata,
+                "spec": {
+                    "storageClassName": "standard", "accessModes": ["ReadWriteOnce"],
+                    "resources": {"requests": {"storage": size}},
+                },
+                "status": {"phase": phase},
+            }));
+            claim.metadata.deletion_timestamp = deleting.then(sometime);
+            claim
+        })
+}
+
+fn a_block() -> impl Strategy<Value = Normalized> {
+    let policy = || prop::sample::select(&[ReclaimPolicy::Delete, ReclaimPolicy::Retain][..]);
+    (
+        prop::sample::subsequence(&DISKS[..], 0..=3),
+        policy(),
+        prop::sample::subsequence(&["prod", "test"][..], 0..=2),
+        any::<bool>(),
+        any::<bool>(),
+    )
+        .prop_map(|(disks, policy, networks, on, stops)| Normalized {
+            disks: disks.into_iter().map(|name| disk(name, policy)).collect(),
+            networks: networks
+                .into_iter()
+                .map(|name| nic(name, Some(name)))
+                .collect(),
+            power_state: if on {
+                PowerState::Running
+            } else {
+                PowerState::Stopped
+            },
+            guest_shutdown_stops: stops,
+            ..block()
+        })
+}
+
+fn a_machine() -> impl Strategy<Value = Machine> {
+    let texts = vec![String::new(), "#cloud-config".to_owned(), "#".repeat(4000)];
+    (
+        a_block(),
+        prop::sample::select(texts),
+        any::<bool>(),
+        prop::bool::weighted(0.1),
+        prop_oneof![
+            8 => Just(None),
+            1 => Just(Some(Block::Missing)),
+            1 => Just(Some(Block::Stale)),
+        ],
+    )
+        .prop_map(|(block, text, finalizer, paused, unfit)| {
+            let mut machine = machine(block);
+            machine.cloud_init = Arc::new(CloudInitPlan::from(&CloudInit {
+                user_data: Some(text),
+                ..CloudInit::default()
+            }));
+            machine.metadata.finalizers = finalizer.then(|| vec![names::FINALIZER.to_owned()]);
+            if paused {
+                pause(&mut machine);
+            }
+            machine.block = unfit.unwrap_or(machine.block);
+            machine
+        })
+}
+
+/// VirtualMachine and instance, made of a block that need not be the Machine's.
+fn a_guest(world: &mut World, whose: Whose, made_of: Normalized, moves: usize, deleting: bool) {
+    let mut other = World::new(machine(made_of));
+    other.add_network("prod", "br0");
+    other.add_network("test", "br1");
+    other.pass();
+    for _ in 0..moves {
+        other.kubevirt_moves();
+    }
+    let made = other.vm.take();
+    world.vm = made.map(|mut vm| {
+        let rendered = vm
+            .annotation(names::ANNOTATION_RENDERED)
+            .unwrap()
+            .to_owned();
+        vm.metadata = decode(marked(
+            "web",
+            whose,
+            &json!({names::ANNOTATION_RENDERED: rendered}),
+        ));
+        vm.metadata.deletion_timestamp = deleting.then(sometime);
+        vm
+    });
+    world.instance = other.instance;
+    if whose == Whose::Stranger
+        && let Some(instance) = &mut world.instance
+    {
+        instance.metadata.labels = None;
+    }
+}
+
+prop_compose! {
+    pub(super) fn a_world()(
+        machine in a_machine(),
+        guest in prop::option::of((whose(), a_block(), 0..4_usize, prop::bool::weighted(0.2))),
+        claims in DISKS.map(|disk| prop::option::of(a_claim(disk))),
+        secret in prop::option::of(whose()),
+        served in (prop::bool::weighted(0.9), prop::bool::weighted(0.9)),
+        networks in prop::sample::subsequence(&["prod", "test"][..], 0..=2),
+        class in prop::bool::weighted(0.9),
+    ) -> World {
+        let mut world = World::new(machine);
+        world.living.insert("uid-of-living".into());
+        if let Some((whose, block, moves, deleting)) = guest {
+            a_guest(&mut world, whose, block, moves, deleting);
+        }
+        let claims = claims.into_iter().flatten();
+        world.claims = claims.map(|claim| (claim.name().to_owned(), claim)).collect();
+        world.secret = secret.map(|whose| {
+            decode(json!({"metadata": marked("web-cloudinit", whose, &json!({}))}))
+        });
+        (world.kubevirt, world.multus) = served;
+        for network in networks {
+            world.add_network(network, "br0");
+        }
+        if !class {
+            world.classes.clear();
+        }
+        world
+    }
+}
