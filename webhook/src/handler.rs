@@ -73,6 +73,18 @@ pub fn router(reviewer: Arc<Reviewer>) -> Router {
                 reviewer.serve(Stage::Validate, request).await
             }),
         )
+        .fallback(async || {
+            refuse(
+                StatusCode::NOT_FOUND,
+                "reviews are taken at /mutate and /validate",
+            )
+        })
+        .method_not_allowed_fallback(async || {
+            refuse(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "reviews are taken with POST",
+            )
+        })
         .with_state(reviewer)
 }
 
@@ -99,6 +111,8 @@ impl Reviewer {
             Ok(body) => body,
             Err(error) => return refuse(error.status(), &error.to_string()),
         };
+        // When it does not come in time, the answer is that of a deadline that is over.
+        let _turn = self.budget.turn(body.bytes.len(), deadline).await;
         match Request::decode(&body.bytes) {
             Ok(review) => json(&self.answer(stage, &review, start, deadline).await),
             Err(Undecodable::Answer(answer)) => {

@@ -1,15 +1,20 @@
 //! The shipped webhook in front of a real API server.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod bad_input;
 mod certificates;
+mod hostile;
 mod process;
 mod readiness;
 
 use std::net::SocketAddr;
 
-use lab::http::{self, Connection};
+use bytes::Bytes;
+use lab::http::{self, Connection, Response};
 use lab::{Lab, Options, Shipped, reviews, wait};
 use serde_json::{Value, json};
+
+const JSON: &str = "application/json";
 
 /// The product, storage classes for the rules, and nothing else.
 pub(crate) async fn lab() -> Lab {
@@ -65,4 +70,42 @@ pub(crate) async fn reviewed(lab: &Lab) -> anyhow::Result<()> {
         "{machine}"
     );
     Ok(())
+}
+
+/// The review of a Machine whose spec is this text.
+pub(crate) fn with_spec(spec: &str) -> String {
+    let machine = reviews::machine("web", &json!("SPEC"));
+    let review = reviews::creation(review()["request"]["uid"].as_str().unwrap(), &machine);
+    review.to_string().replace("\"SPEC\"", spec)
+}
+
+pub(crate) async fn send(
+    lab: &Lab,
+    path: &str,
+    content_type: &str,
+    body: impl Into<Bytes>,
+) -> Response {
+    let mut connection = lab.connect_webhook().await.unwrap();
+    let answer = connection.send("POST", path, content_type, body.into());
+    answer.await.unwrap()
+}
+
+/// The answer's response; its uid is that of the good review.
+pub(crate) fn response(answer: &Response) -> Value {
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let response = answer.json().unwrap()["response"].take();
+    assert_eq!(response["uid"], review()["request"]["uid"]);
+    response
+}
+
+/// It lives, serves, and nothing went wrong inside.
+pub(crate) async fn is_sound(lab: &Lab, webhook: &mut Shipped) {
+    let ca = String::from_utf8(lab.ca_bundle().await.unwrap()).unwrap();
+    asked(lab.webhook_address(), &ca).await.unwrap();
+    webhook.process().check_alive().unwrap();
+    // A panic writes a line that is no JSON.
+    let log = webhook.log();
+    assert_eq!(webhook.log_lines().len(), log.lines().count(), "{log}");
+    let wrong = |line: &Value| line["level"] == "error";
+    assert!(!webhook.log_lines().iter().any(wrong), "{log}");
 }
