@@ -26,6 +26,11 @@ impl Mac {
         self.0[0] & 1 == 1
     }
 
+    /// Whether frames to the address go to everyone.
+    pub fn is_broadcast(self) -> bool {
+        self.0 == [0xff; 6]
+    }
+
     /// Whether every byte is zero; no card has this address.
     pub fn is_zero(self) -> bool {
         self.0 == [0; 6]

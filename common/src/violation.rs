@@ -14,8 +14,9 @@ use crate::normalize::Place;
 
 /// Most characters of a user's value that a message repeats.
 const VALUE_SHOWN_MAX: usize = 64;
-/// Longest warning: longer ones are cut by terminals and by the API server's total budget.
-pub const WARNING_MAX: usize = 120;
+/// Longest warning: what the API server leaves of one when there are many. Kubernetes recommends
+/// 120; a warning with long names in it goes beyond rather than lose the fix at its end.
+pub const WARNING_MAX: usize = 256;
 /// Most names a message lists; a catalog may hold thousands.
 const NAMES_SHOWN_MAX: usize = 10;
 

@@ -66,7 +66,7 @@ pub(super) fn object(text: &str, findings: &mut Findings) -> Wire {
     match &wire.spec {
         Value::Object(_) => return wire,
         Value::Null => {
-            let detail = "give a spec, such as 'spec: {template: small}'";
+            let detail = "give a spec: without one, nothing is wished for";
             findings.deny(Violation::new(
                 "spec",
                 Code::SpecRequired,

@@ -20,7 +20,8 @@ use crate::rules::references::{self, Kept};
 use crate::violation::{Findings, Kind, Violation, cut};
 
 const BLOCK: &str = "spec.normalized";
-/// Most characters of the line that says what a template became; the rest is for its frame.
+/// Most characters of the line that says what an intent became: with its frame 120, the length that
+/// Kubernetes recommends for a warning.
 const SUMMARY_MAX: usize = 108;
 
 /// A Machine as sent or as stored.

@@ -185,7 +185,10 @@ pub(crate) fn bytes(leaf: Leaf<&str>, bounds: &Bounds, findings: &mut Findings) 
         let fault = match with_unit(text, bounds) {
             Some((Unit::Missing, meant)) => invalid(
                 Code::UnitMissing,
-                format!("is {bytes} bytes, because it has no unit; did you mean '{meant}'?"),
+                format!(
+                    "is {} bytes, because it has no unit; did you mean '{meant}'?",
+                    bytes.get()
+                ),
             ),
             Some((Unit::Milli, meant)) => invalid(
                 too_small,

@@ -146,7 +146,7 @@ fn mac_address(
             Code::InvalidMac,
             format!("{error}; write it as '52:54:00:12:34:56', or leave it out for a stable one"),
         ),
-        Ok(mac) if mac.is_zero() => (
+        Ok(mac) if mac.is_zero() || mac.is_broadcast() => (
             Code::MacNotUnicast,
             "no network card has this address; leave it out for a stable one".to_owned(),
         ),

@@ -1,0 +1,389 @@
+//! The tables of cases: each is one object, and what its user is told.
+//!
+//! A family's table stands in the file of its name. Together they cover every code: for each there
+//! is a case that is told of it, and one that comes close and is not.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use common::admission::{ObjectKind, Stage};
+use common::code::{Code, Severity};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::harness::{
+    Admitted, Differing, Question, catalog, merge_patch, object, path, told, yaml,
+};
+use crate::paths;
+
+/// Every table: the families of the rules.
+pub(crate) const FAMILIES: [&str; 11] = [
+    "form",
+    "references",
+    "sizing",
+    "disks",
+    "networks",
+    "boot",
+    "firmware",
+    "machine",
+    "names",
+    "networkconfigurations",
+    "block",
+];
+
+/// Words that make Flux delete an object and create it anew.
+const DANGEROUS: [&str; 2] = ["is immutable", "immutable field"];
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+enum Kind {
+    #[default]
+    Machine,
+    MachineTemplate,
+    NetworkConfiguration,
+}
+
+impl From<Kind> for ObjectKind {
+    fn from(kind: Kind) -> Self {
+        match kind {
+            Kind::Machine => Self::Machine,
+            Kind::MachineTemplate => Self::MachineTemplate,
+            Kind::NetworkConfiguration => Self::NetworkConfiguration,
+        }
+    }
+}
+
+/// An object as a table writes it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct Written {
+    #[serde(default)]
+    spec: Value,
+    /// Merged over the metadata of every object.
+    #[serde(default = "nothing")]
+    metadata: Value,
+    /// Changes to the block the object comes with; null takes it away.
+    #[serde(default)]
+    block: Option<Value>,
+}
+
+fn nothing() -> Value {
+    json!({})
+}
+
+/// A line of a table.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct Case {
+    name: String,
+    #[serde(default)]
+    kind: Kind,
+    #[serde(default)]
+    spec: Value,
+    #[serde(default = "nothing")]
+    metadata: Value,
+    /// Changes to the block that the object comes with: the stored one on an update, on a creation
+    /// the one that the object had when it was backed up. Null takes it away.
+    #[serde(default, deserialize_with = "present")]
+    block: Option<Value>,
+    /// What is sent in the object's place.
+    text: Option<String>,
+    /// What is stored.
+    old: Option<Written>,
+    /// The catalog when the stored or backed up object was admitted; default: today's.
+    earlier: Option<String>,
+    #[serde(default = "default_catalog")]
+    catalog: String,
+    #[serde(default)]
+    settings: Differing,
+    /// Asks this stage only; default: both, which say the same.
+    only: Option<Only>,
+    /// Why the object is refused, every line of it.
+    #[serde(default)]
+    refuses: Vec<String>,
+    /// Warnings of rules about an object that is accepted, all of them.
+    #[serde(default)]
+    warns: Vec<String>,
+    /// The lines that no rule stands behind, if they matter.
+    notes: Option<Vec<String>>,
+    /// Codes of the rules that this object comes close to and passes.
+    #[serde(default)]
+    passes: Vec<String>,
+    /// A part of the block that is written.
+    becomes: Option<Value>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+enum Only {
+    Mutate,
+    Validate,
+}
+
+/// A null that is written is a value.
+fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(deserializer).map(Some)
+}
+
+fn default_catalog() -> String {
+    "default".to_owned()
+}
+
+pub(crate) fn table(family: &str) -> Vec<Case> {
+    yaml(&path(&format!("tests/cases/{family}.yaml")))
+}
+
+impl Case {
+    fn kind(&self) -> ObjectKind {
+        self.kind.into()
+    }
+
+    /// The object as it was admitted under the earlier catalog.
+    fn admitted_before(&self, spec: &Value, metadata: &Value) -> Value {
+        let settings = self.settings.settings();
+        let question = Question {
+            kind: self.kind(),
+            old: None,
+            catalog: catalog(self.earlier.as_ref().unwrap_or(&self.catalog)),
+            settings: &settings,
+        };
+        let object = object(self.kind(), metadata, spec);
+        match question.admit(&object) {
+            Ok(admitted) => admitted.stored,
+            Err(verdict) => panic!("{}: the earlier object: {:?}", self.name, told(&verdict)),
+        }
+    }
+
+    fn old(&self) -> Option<Value> {
+        let Written {
+            spec,
+            metadata,
+            block,
+        } = self.old.as_ref()?;
+        let mut stored = self.admitted_before(spec, metadata);
+        if let Some(changes) = block {
+            change_block(&mut stored, changes);
+        }
+        Some(stored)
+    }
+
+    /// The object under review.
+    fn object(&self, old: Option<&Value>) -> Value {
+        let mut object = object(self.kind(), &self.metadata, &self.spec);
+        let block = match (old, &self.block) {
+            (Some(old), _) => old["spec"].get("normalized").cloned(),
+            (None, Some(_)) => {
+                let backup = self.admitted_before(&self.spec, &self.metadata);
+                backup["spec"].get("normalized").cloned()
+            }
+            (None, None) => None,
+        };
+        if let Some(block) = block {
+            object["spec"]["normalized"] = block;
+        }
+        if let Some(changes) = &self.block {
+            change_block(&mut object, changes);
+        }
+        object
+    }
+
+    /// What is wrong with the answer to this case, if anything.
+    fn failure(&self) -> Option<String> {
+        let (settings, old) = (self.settings.settings(), self.old());
+        let question = Question {
+            kind: self.kind(),
+            old: old.as_ref(),
+            catalog: catalog(&self.catalog),
+            settings: &settings,
+        };
+        if let Some(text) = &self.text {
+            let verdict = question.ask_text(Stage::Mutate, text);
+            return differs("is refused with", &self.refuses, &told(&verdict));
+        }
+        let object = self.object(old.as_ref());
+        let stages: &[Stage] = match self.only {
+            None => &[Stage::Mutate, Stage::Validate],
+            Some(Only::Mutate) => &[Stage::Mutate],
+            Some(Only::Validate) => &[Stage::Validate],
+        };
+        if self.refuses.is_empty() {
+            return match question.admit(&object) {
+                Ok(admitted) => self.misjudged(&admitted),
+                Err(verdict) => differs("is refused with", &[], &told(&verdict)),
+            };
+        }
+        stages.iter().find_map(|stage| {
+            let verdict = question.ask(*stage, &object);
+            for violation in &verdict.findings.violations {
+                assert!(
+                    paths::resolves(self.kind(), &object, &violation.field),
+                    "{}: {} is nowhere",
+                    self.name,
+                    violation.field
+                );
+            }
+            differs(
+                &format!("{stage:?} refuses with"),
+                &self.refuses,
+                &told(&verdict),
+            )
+        })
+    }
+
+    fn misjudged(&self, admitted: &Admitted) -> Option<String> {
+        let cut = admitted.warnings.iter().find(|text| text.contains('…'));
+        assert_eq!(cut, None, "{}: a warning is cut", self.name);
+        let became = || {
+            let block = &admitted.stored["spec"]["normalized"];
+            let wanted = self.becomes.as_ref()?;
+            (!contains(block, wanted)).then(|| format!("becomes {block:#}"))
+        };
+        differs("warns", &self.warns, &admitted.warnings)
+            .or_else(|| differs("notes", self.notes.as_ref()?, &admitted.notes))
+            .or_else(became)
+    }
+
+    /// The codes that the case is told of.
+    fn told_codes(&self) -> BTreeSet<&str> {
+        self.refuses
+            .iter()
+            .chain(&self.warns)
+            .map(|line| code_of(line))
+            .collect()
+    }
+}
+
+fn change_block(object: &mut Value, changes: &Value) {
+    merge_patch(&mut object["spec"], &json!({ "normalized": changes }));
+}
+
+/// The code that a line ends with.
+fn code_of(line: &str) -> &str {
+    let code = line
+        .strip_suffix(']')
+        .and_then(|line| line.rsplit_once('['));
+    code.unwrap_or_else(|| panic!("no code ends {line}")).1
+}
+
+fn differs(what: &str, wanted: &[String], got: &[String]) -> Option<String> {
+    let lines = |lines: &[String]| {
+        lines
+            .iter()
+            .map(|line| format!("\n    {line}"))
+            .collect::<String>()
+    };
+    (wanted != got).then(|| format!("{what}{}\n  instead of{}", lines(got), lines(wanted)))
+}
+
+/// Whether `value` has everything that `part` has. Lists have the same length.
+fn contains(value: &Value, part: &Value) -> bool {
+    match (value, part) {
+        (Value::Object(value), Value::Object(part)) => part
+            .iter()
+            .all(|(key, part)| contains(value.get(key).unwrap_or(&Value::Null), part)),
+        (Value::Array(values), Value::Array(parts)) => {
+            values.len() == parts.len()
+                && values
+                    .iter()
+                    .zip(parts)
+                    .all(|(value, part)| contains(value, part))
+        }
+        _ => value == part,
+    }
+}
+
+#[test]
+fn every_case_is_judged_as_its_table_says() {
+    let mut failures = vec![];
+    for family in FAMILIES {
+        for case in table(family) {
+            if let Some(failure) = case.failure() {
+                failures.push(format!("{family}: {}\n  {failure}", case.name));
+            }
+        }
+    }
+    assert!(failures.is_empty(), "\n{}\n", failures.join("\n\n"));
+}
+
+#[test]
+fn every_code_is_told_in_its_family_and_passed() {
+    let mut lacking = vec![];
+    for code in Code::ALL {
+        let cases = table(code.family());
+        let is_in = |lines: &[String]| lines.iter().any(|line| code_of(line) == code.as_str());
+        let (refused, warned) = (
+            cases.iter().any(|case| is_in(&case.refuses)),
+            cases.iter().any(|case| is_in(&case.warns)),
+        );
+        let (must_refuse, must_warn) = match code.severity() {
+            Severity::Refuse => (true, false),
+            Severity::Warn => (false, true),
+            Severity::Setting => (true, true),
+        };
+        if (refused, warned) != (must_refuse, must_warn) {
+            lacking.push(format!("{code}: refused {refused}, warned of {warned}"));
+        }
+        if !cases
+            .iter()
+            .any(|case| case.passes.iter().any(|name| name == code.as_str()))
+        {
+            lacking.push(format!("{code}: no case passes it"));
+        }
+    }
+    assert!(lacking.is_empty(), "\n{}\n", lacking.join("\n"));
+}
+
+#[test]
+fn the_tables_are_sound() {
+    let known: BTreeSet<&str> = Code::ALL.iter().map(|code| code.as_str()).collect();
+    let mut names = BTreeMap::new();
+    for family in FAMILIES {
+        for case in table(family) {
+            let at = format!("{family}: {}", case.name);
+            let told = case.told_codes();
+            assert!(told.is_subset(&known), "{at}: unknown code among {told:?}");
+            for code in &case.passes {
+                assert!(known.contains(code.as_str()), "{at}: unknown code {code}");
+                assert!(
+                    !told.contains(code.as_str()),
+                    "{at}: {code} both told and passed"
+                );
+            }
+            let is_refused = !case.refuses.is_empty();
+            let is_accepted = !case.warns.is_empty() || case.becomes.is_some();
+            assert!(
+                !(is_refused && is_accepted),
+                "{at}: both refused and accepted"
+            );
+            assert!(
+                is_refused || is_accepted || !case.passes.is_empty() || case.notes.is_some(),
+                "{at}: says nothing"
+            );
+            for text in case.refuses.iter().chain(&case.warns) {
+                assert!(
+                    !DANGEROUS.iter().any(|words| text.contains(words)),
+                    "{at}: {text}"
+                );
+            }
+            assert_eq!(names.insert(case.name, family), None, "{at}: named twice");
+        }
+    }
+    let families: BTreeSet<&str> = Code::ALL.iter().map(|code| code.family()).collect();
+    assert_eq!(families, FAMILIES.into());
+}
+
+/// What every accepted case is stored as.
+pub(crate) fn accepted() -> Vec<(ObjectKind, Value)> {
+    let cases = FAMILIES.into_iter().flat_map(table);
+    let stored = cases.filter(|case| case.refuses.is_empty()).map(|case| {
+        let (settings, old) = (case.settings.settings(), case.old());
+        let question = Question {
+            kind: case.kind(),
+            old: old.as_ref(),
+            catalog: catalog(&case.catalog),
+            settings: &settings,
+        };
+        match question.admit(&case.object(old.as_ref())) {
+            Ok(admitted) => (case.kind(), admitted.stored),
+            Err(verdict) => panic!("{} is refused: {:?}", case.name, told(&verdict)),
+        }
+    });
+    stored.collect()
+}

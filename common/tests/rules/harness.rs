@@ -1,0 +1,250 @@
+//! A review as the API server would ask for it: objects as users write them, a catalog by name, the
+//! mutating stage and then the validating one.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, LazyLock};
+
+use common::MissingNetworks;
+use common::admission::{ObjectKind, Request, Settings, Stage, Verdict, review};
+use common::api::choice::{Backend, TemplateSource};
+use common::catalog::{StaticCatalog, StorageClassRow, TemplateRow};
+use common::names::{GROUP, VERSION};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+/// The namespace of every object.
+pub(crate) const NAMESPACE: &str = "default";
+
+/// Where a file of this crate's repository is.
+pub(crate) fn path(relative: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(relative)
+}
+
+/// A YAML document, typed.
+pub(crate) fn yaml<T: DeserializeOwned>(path: &Path) -> T {
+    let text = fs::read_to_string(path).unwrap();
+    serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// What a cluster has, as the file of the catalogs says it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct Cluster {
+    templates: BTreeMap<String, Template>,
+    storage_classes: Vec<String>,
+    default_storage_class: Option<String>,
+    networks: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Template {
+    deprecated: Option<String>,
+    content: common::api::template::TemplateContent,
+}
+
+static CATALOGS: LazyLock<BTreeMap<String, StaticCatalog>> = LazyLock::new(|| {
+    let clusters: BTreeMap<String, Cluster> = yaml(&path("tests/cases/catalogs.yaml"));
+    clusters
+        .into_iter()
+        .map(|(name, cluster)| (name, cluster.into()))
+        .collect()
+});
+
+impl From<Cluster> for StaticCatalog {
+    fn from(cluster: Cluster) -> Self {
+        let row = |template: Template| TemplateRow {
+            source: TemplateSource::MachineTemplate,
+            content: template.content,
+            deprecated: template.deprecated,
+        };
+        Self {
+            templates: cluster
+                .templates
+                .into_iter()
+                .map(|(name, template)| (name, Arc::new(row(template))))
+                .collect(),
+            storage_classes: cluster
+                .storage_classes
+                .into_iter()
+                .map(|name| (name, StorageClassRow::default()))
+                .collect(),
+            default_storage_class: cluster.default_storage_class,
+            networks: [(NAMESPACE.to_owned(), cluster.networks)].into(),
+        }
+    }
+}
+
+/// A catalog of `cases/catalogs.yaml`.
+pub(crate) fn catalog(name: &str) -> &'static StaticCatalog {
+    CATALOGS
+        .get(name)
+        .unwrap_or_else(|| panic!("no catalog is called {name}"))
+}
+
+/// The settings of the webhook that differ from their defaults.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+pub(crate) struct Differing {
+    deny_missing_networks: bool,
+    default_backend: Option<Backend>,
+    max_vcpus: Option<u32>,
+}
+
+impl Differing {
+    pub(crate) fn settings(&self) -> Settings {
+        let default = Settings::default();
+        Settings {
+            missing_networks: if self.deny_missing_networks {
+                MissingNetworks::Deny
+            } else {
+                default.missing_networks
+            },
+            default_backend: self.default_backend.unwrap_or(default.default_backend),
+            max_vcpus: self.max_vcpus.unwrap_or(default.max_vcpus),
+        }
+    }
+}
+
+/// The name of a kind.
+pub(crate) fn kind_name(kind: ObjectKind) -> &'static str {
+    match kind {
+        ObjectKind::Machine => "Machine",
+        ObjectKind::MachineTemplate => "MachineTemplate",
+        ObjectKind::NetworkConfiguration => "NetworkConfiguration",
+    }
+}
+
+/// An object of this kind and spec, with more metadata than its name.
+pub(crate) fn object(kind: ObjectKind, metadata: &Value, spec: &Value) -> Value {
+    let mut object = json!({
+        "apiVersion": format!("{GROUP}/{VERSION}"),
+        "kind": kind_name(kind),
+        "metadata": {"name": "web", "namespace": NAMESPACE},
+        "spec": spec,
+    });
+    merge_patch(&mut object["metadata"], metadata);
+    spell_out(&mut object);
+    object
+}
+
+/// A Machine of this spec.
+pub(crate) fn machine(spec: &Value) -> Value {
+    object(ObjectKind::Machine, &json!({}), spec)
+}
+
+/// Replaces every text `(x 5 times)` by `xxxxx`, so that a table can hold long ones.
+pub(crate) fn spell_out(value: &mut Value) {
+    match value {
+        Value::Object(fields) => fields.values_mut().for_each(spell_out),
+        Value::Array(items) => items.iter_mut().for_each(spell_out),
+        Value::String(text) => {
+            let inside = text
+                .strip_prefix('(')
+                .and_then(|text| text.strip_suffix(" times)"));
+            if let Some((what, count)) = inside.and_then(|inside| inside.split_once(' ')) {
+                *text = what.repeat(count.parse().unwrap());
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// Applies a JSON merge patch (RFC 7396).
+pub(crate) fn merge_patch(target: &mut Value, patch: &Value) {
+    let Value::Object(patch) = patch else {
+        *target = patch.clone();
+        return;
+    };
+    if !target.is_object() {
+        *target = json!({});
+    }
+    for (key, value) in patch {
+        if value.is_null() {
+            target.as_object_mut().unwrap().remove(key);
+        } else {
+            merge_patch(&mut target[key], value);
+        }
+    }
+}
+
+/// One question, less its stage.
+#[derive(Clone, Copy)]
+pub(crate) struct Question<'a> {
+    pub(crate) kind: ObjectKind,
+    pub(crate) old: Option<&'a Value>,
+    pub(crate) catalog: &'a StaticCatalog,
+    pub(crate) settings: &'a Settings,
+}
+
+impl Question<'_> {
+    /// The verdict of one stage about an object.
+    pub(crate) fn ask(&self, stage: Stage, object: &Value) -> Verdict {
+        self.ask_text(stage, &object.to_string())
+    }
+
+    /// The verdict of one stage about whatever stands in an object's place.
+    pub(crate) fn ask_text(&self, stage: Stage, object: &str) -> Verdict {
+        let old = self.old.map(Value::to_string);
+        let request = Request {
+            kind: self.kind,
+            stage,
+            namespace: NAMESPACE,
+            object,
+            old: old.as_deref(),
+        };
+        review(&request, self.catalog, self.settings)
+    }
+
+    /// Has an object admitted and gives it as it is stored, having checked that the validating stage
+    /// accepts it, that nothing but the block was written, and that another round writes nothing.
+    pub(crate) fn admit(&self, object: &Value) -> Result<Admitted, Verdict> {
+        let verdict = self.ask(Stage::Mutate, object);
+        if !verdict.findings.accepted() {
+            return Err(verdict);
+        }
+        let mut stored = object.clone();
+        if let Some(block) = verdict.block {
+            assert_eq!(self.kind, ObjectKind::Machine, "only Machines have a block");
+            stored["spec"]["normalized"] = block;
+        }
+        let validated = self.ask(Stage::Validate, &stored);
+        assert_eq!(
+            validated.findings.violations,
+            [],
+            "the validating stage refuses what the mutating one made of {object}"
+        );
+        let again = self.ask(Stage::Mutate, &stored);
+        assert_eq!(again.findings.violations, [], "again: {stored}");
+        for stage in [validated, again] {
+            assert_eq!(stage.block, None, "a later stage writes to {stored}");
+        }
+        let told = verdict.findings.warnings.into_iter();
+        let (warnings, notes): (Vec<_>, Vec<_>) = told.partition(|told| told.code.is_some());
+        Ok(Admitted {
+            stored,
+            warnings: warnings.into_iter().map(|warning| warning.text).collect(),
+            notes: notes.into_iter().map(|note| note.text).collect(),
+        })
+    }
+}
+
+/// An object that was admitted.
+#[derive(Debug)]
+pub(crate) struct Admitted {
+    /// As it is stored.
+    pub(crate) stored: Value,
+    /// What rules had to say.
+    pub(crate) warnings: Vec<String>,
+    /// What no rule stands behind.
+    pub(crate) notes: Vec<String>,
+}
+
+/// The violations of a verdict as they are told.
+pub(crate) fn told(verdict: &Verdict) -> Vec<String> {
+    let violations = verdict.findings.violations.iter();
+    violations.map(ToString::to_string).collect()
+}

@@ -1,0 +1,122 @@
+//! Where a fault is told: in the object, or where the schema says the missing value belongs.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use common::admission::ObjectKind;
+use serde_json::Value;
+
+use crate::harness::{kind_name, path, yaml};
+
+static SCHEMAS: LazyLock<BTreeMap<String, Value>> = LazyLock::new(|| {
+    [
+        "machines.yaml",
+        "machinetemplates.yaml",
+        "networkconfigurations.yaml",
+    ]
+    .map(|file| {
+        let mut crd: Value = yaml(&path("../manifests/crds").join(file));
+        let kind = crd["spec"]["names"]["kind"].as_str().unwrap().to_owned();
+        let schema = &mut crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+        (kind, schema.take())
+    })
+    .into()
+});
+
+/// The schema of a kind, as the manifests install it.
+pub(crate) fn schema(kind: ObjectKind) -> &'static Value {
+    &SCHEMAS[kind_name(kind)]
+}
+
+/// A step of a path.
+#[derive(Debug, PartialEq, Eq)]
+enum Step<'p> {
+    Member(&'p str),
+    /// What stands in brackets: an index of a list, or a key of a map.
+    Bracketed(&'p str),
+}
+
+fn steps(path: &str) -> Vec<Step<'_>> {
+    let mut steps = vec![];
+    let mut rest = path;
+    while !rest.is_empty() {
+        if let Some(inside) = rest.strip_prefix('[') {
+            let (key, after) = inside.split_once(']').unwrap_or((inside, ""));
+            steps.push(Step::Bracketed(key));
+            rest = after.strip_prefix('.').unwrap_or(after);
+        } else {
+            let end = rest.find(['.', '[']).unwrap_or(rest.len());
+            steps.push(Step::Member(&rest[..end]));
+            rest = rest[end..].strip_prefix('.').unwrap_or(&rest[end..]);
+        }
+    }
+    steps
+}
+
+/// Whether `path` names a value of the object, or a field that its schema knows.
+pub(crate) fn resolves(kind: ObjectKind, object: &Value, path: &str) -> bool {
+    let steps = steps(path);
+    let start = (Some(object), Some(schema(kind)));
+    let found = steps.iter().try_fold(start, |(value, schema), step| {
+        let next = match step {
+            Step::Member(field) => (
+                value.and_then(|value| value.get(field)),
+                schema.and_then(|schema| schema["properties"].get(field)),
+            ),
+            Step::Bracketed(key) => match value {
+                // No fault is told of an item that is not there.
+                Some(Value::Array(items)) => (
+                    Some(items.get(key.parse::<usize>().ok()?)?),
+                    schema.and_then(|schema| schema.get("items")),
+                ),
+                other => (
+                    other.and_then(|value| value.get(key)),
+                    schema.and_then(|schema| schema.get("additionalProperties")),
+                ),
+            },
+        };
+        (next.0.is_some() || next.1.is_some()).then_some(next)
+    });
+    !steps.is_empty() && (found.is_some() || in_metadata(&steps))
+}
+
+/// What a CRD's schema leaves to the API server.
+fn in_metadata(steps: &[Step<'_>]) -> bool {
+    matches!(
+        steps,
+        [Step::Member("metadata"), Step::Member("name")]
+            | [
+                Step::Member("metadata"),
+                Step::Member("labels" | "annotations"),
+                Step::Bracketed(_)
+            ]
+    )
+}
+
+#[test]
+fn a_path_that_leads_nowhere_is_found() {
+    let object =
+        serde_json::json!({"spec": {"disks": [{"name": "a"}], "nodeSelector": {"a.b/c": "d"}}});
+    for (path, leads) in [
+        ("spec", true),
+        ("spec.disks[0].name", true),
+        ("spec.disks[0].size", true),
+        ("spec.disks[1].size", false),
+        ("spec.nodeSelector[a.b/c]", true),
+        ("spec.domain.firmware.bootloader.efi", true),
+        ("metadata.name", true),
+        ("metadata.labels[vitistack.io/machine-template]", true),
+        ("spec.disk[0].name", false),
+        ("spec.disks[0].capacity", false),
+        ("spec.disks.size", false),
+        ("spec.template.name", false),
+        ("metadata.nam", false),
+        ("", false),
+    ] {
+        assert_eq!(
+            resolves(ObjectKind::Machine, &object, path),
+            leads,
+            "{path}"
+        );
+    }
+}
