@@ -12,6 +12,9 @@
     reason = "a test that cannot go on has failed"
 )]
 
+mod agreement;
 mod cases;
 mod harness;
+mod machines;
 mod paths;
+mod properties;
