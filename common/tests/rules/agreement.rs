@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use common::admission::{ObjectKind, Settings};
+use common::admission::ObjectKind;
 use jsonschema::Validator;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::cases;
-use crate::harness::{Question, catalog, kind_name, object};
+use crate::harness::{Question, kind_name, machine, object};
 use crate::machines::{machine_specs, network_specs, template_specs};
 use crate::paths::schema;
 
@@ -85,13 +85,7 @@ fn texts() -> impl Strategy<Value = Value> {
 }
 
 fn fits(kind: ObjectKind, spec: &Value) -> Result<(), TestCaseError> {
-    let settings = Settings::default();
-    let question = Question {
-        kind,
-        old: None,
-        catalog: catalog("default"),
-        settings: &settings,
-    };
+    let question = Question::of(kind, None);
     let accepted = question.admit(&object(kind, &json!({}), spec));
     prop_assume!(accepted.is_ok());
     let stored = accepted.map(|accepted| accepted.stored).unwrap_or_default();
@@ -103,14 +97,8 @@ proptest! {
     #[test]
     fn every_accepted_text_fits_its_schema(mut spec in texts()) {
         spec["template"] = "small".into();
-        let settings = Settings::default();
-        let question = Question {
-            kind: ObjectKind::Machine,
-            old: None,
-            catalog: catalog("default"),
-            settings: &settings,
-        };
-        if let Ok(accepted) = question.admit(&object(ObjectKind::Machine, &json!({}), &spec)) {
+        let question = Question::of(ObjectKind::Machine, None);
+        if let Ok(accepted) = question.admit(&machine(&spec)) {
             prop_assert_eq!(objections(ObjectKind::Machine, &accepted.stored), vec![""; 0], "{}", spec);
         }
     }

@@ -263,13 +263,14 @@ fn code_of(line: &str) -> &str {
 }
 
 fn differs(what: &str, wanted: &[String], got: &[String]) -> Option<String> {
-    let lines = |lines: &[String]| {
-        lines
-            .iter()
-            .map(|line| format!("\n    {line}"))
-            .collect::<String>()
-    };
-    (wanted != got).then(|| format!("{what}{}\n  instead of{}", lines(got), lines(wanted)))
+    let lines = |lines: &[String]| lines.join("\n    ");
+    (wanted != got).then(|| {
+        format!(
+            "{what}\n    {}\n  instead of\n    {}",
+            lines(got),
+            lines(wanted)
+        )
+    })
 }
 
 /// Whether `value` has everything that `part` has. Lists have the same length.

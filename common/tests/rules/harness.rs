@@ -10,6 +10,7 @@ use common::MissingNetworks;
 use common::admission::{ObjectKind, Request, Settings, Stage, Verdict, review};
 use common::api::choice::{Backend, TemplateSource};
 use common::catalog::{StaticCatalog, StorageClassRow, TemplateRow};
+use common::code::Code;
 use common::names::{GROUP, VERSION};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -180,7 +181,19 @@ pub(crate) struct Question<'a> {
     pub(crate) settings: &'a Settings,
 }
 
-impl Question<'_> {
+static DEFAULTS: LazyLock<Settings> = LazyLock::new(Settings::default);
+
+impl<'a> Question<'a> {
+    /// A question with the default settings and catalog.
+    pub(crate) fn of(kind: ObjectKind, old: Option<&'a Value>) -> Self {
+        Self {
+            kind,
+            old,
+            catalog: catalog("default"),
+            settings: &DEFAULTS,
+        }
+    }
+
     /// The verdict of one stage about an object.
     pub(crate) fn ask(&self, stage: Stage, object: &Value) -> Verdict {
         self.ask_text(stage, &object.to_string())
@@ -247,4 +260,12 @@ pub(crate) struct Admitted {
 pub(crate) fn told(verdict: &Verdict) -> Vec<String> {
     let violations = verdict.findings.violations.iter();
     violations.map(ToString::to_string).collect()
+}
+
+/// Where the violations of a verdict are told, and their codes.
+pub(crate) fn places(verdict: &Verdict) -> Vec<(String, Code)> {
+    let violations = verdict.findings.violations.iter();
+    violations
+        .map(|violation| (violation.field.clone(), violation.code))
+        .collect()
 }

@@ -8,68 +8,6 @@ use serde_json::{Map, Value, json};
 
 type Values = BoxedStrategy<Value>;
 
-/// Any JSON, as deep as a spec.
-pub(crate) fn any_json() -> Values {
-    let scalar = prop_oneof![
-        Just(Value::Null),
-        any::<bool>().prop_map(Value::from),
-        any::<i64>().prop_map(Value::from),
-        any::<f64>().prop_map(Value::from),
-        "[a-z0-9.:/_-]{0,12}".prop_map(Value::from),
-        any::<String>().prop_map(Value::from),
-    ];
-    let key = prop_oneof![select(KEYS).prop_map(str::to_owned), any::<String>()];
-    scalar
-        .prop_recursive(6, 48, 6, move |inner| {
-            prop_oneof![
-                vec(inner.clone(), 0..5).prop_map(Value::from),
-                vec((key.clone(), inner), 0..6)
-                    .prop_map(|fields| Value::Object(fields.into_iter().collect())),
-            ]
-        })
-        .boxed()
-}
-
-/// Keys that the rules look for.
-const KEYS: &[&str] = &[
-    "metadata",
-    "labels",
-    "vitistack.io/machine-template",
-    "annotations",
-    "name",
-    "spec",
-    "template",
-    "resources",
-    "cpu",
-    "cores",
-    "memory",
-    "size",
-    "disks",
-    "image",
-    "url",
-    "selector",
-    "matchLabels",
-    "remove",
-    "networks",
-    "networkName",
-    "macAddress",
-    "bootOrder",
-    "cdroms",
-    "cloudInit",
-    "metaData",
-    "secretRef",
-    "domain",
-    "firmware",
-    "bootloader",
-    "nodeSelector",
-    "normalized",
-    "intentHash",
-    "version",
-    "content",
-    "bridge",
-    "vlan",
-];
-
 /// One of the good ones, rarely one of the bad ones.
 fn texts(good: &'static [&'static str], bad: &'static [&'static str]) -> Values {
     prop_oneof![40 => select(good), 1 => select(bad)]

@@ -1,10 +1,11 @@
 //! The rules as their users meet them: objects in, verdicts out.
 //!
 //! ```text
-//! cases/*.yaml ──▶ cases       each says what is refused, warned of, or what it becomes
-//!                  properties  what holds for any object: faults add up, stages agree, no panic
-//!                  agreement   what the rules accept, the CRDs accept
-//! harness          objects, catalogs, both stages of a review       paths  where a fault is told
+//! cases/*.yaml ──▶ cases   each says what is refused, what is warned of, or what it becomes
+//! machines ──┬──▶ faults      they add up
+//!            ├──▶ properties  stages agree, anything gets a verdict, what is stored stays
+//!            └──▶ agreement   what the rules accept, the CRDs accept
+//! harness    objects, catalogs, both stages of a review       paths    where a fault is told
 //! ```
 #![expect(
     clippy::unwrap_used,
@@ -13,7 +14,9 @@
 )]
 
 mod agreement;
+mod anything;
 mod cases;
+mod faults;
 mod harness;
 mod machines;
 mod paths;
