@@ -178,7 +178,7 @@ fn specs() -> Vec<(String, &'static [&'static str])> {
         (
             "null".into(),
             &[
-                "spec: Required value: give a spec, such as 'spec: {template: small}' [SpecRequired]",
+                "spec: Required value: give a spec: without one, nothing is wished for [SpecRequired]",
             ],
         ),
         (
