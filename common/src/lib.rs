@@ -3,6 +3,7 @@
 //! ```text
 //! api        the kinds, as stored
 //! quantity   exact amounts of bytes        mac   MAC addresses        names   every name
+//! words      of messages
 //! catalog    what rules may ask            rules a file per family    code    their codes
 //! normalize  intent + pins → block         violation  what is wrong, where, and the fix
 //! admission  a review: intent, old object, catalog → verdict
@@ -26,6 +27,7 @@ mod rules;
 #[cfg(feature = "runtime")]
 pub mod runtime;
 pub mod violation;
+mod words;
 
 pub use rules::references::MissingNetworks;
 pub use rules::sizing::VCPUS_MAX;

@@ -11,15 +11,11 @@ use std::fmt;
 use crate::api::schema::{NAME_MAX, OBJECT_NAME_MAX};
 use crate::code::Code;
 use crate::normalize::Place;
+use crate::words::{cut, quoted, shortened};
 
-/// Most characters of a user's value that a message repeats.
-const VALUE_SHOWN_MAX: usize = 64;
 /// Longest warning: what the API server leaves of one when there are many. Kubernetes recommends
 /// 120; a warning with long names in it goes beyond rather than lose the fix at its end.
 pub const WARNING_MAX: usize = 256;
-/// Most names a message lists; a catalog may hold thousands.
-const NAMES_SHOWN_MAX: usize = 10;
-
 /// Kubernetes' kinds of field faults (`metav1.CauseType`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
@@ -306,76 +302,9 @@ impl Findings {
     }
 }
 
-/// `text` in at most `max` characters.
-pub fn cut(text: &str, max: usize) -> String {
-    match text.char_indices().nth(max) {
-        None => text.to_owned(),
-        Some(_) => text
-            .chars()
-            .take(max.saturating_sub(1))
-            .chain(['…'])
-            .collect(),
-    }
-}
-
 /// The API server drops a warning that has control characters.
 fn one_line(text: &str) -> String {
     text.replace(char::is_control, " ")
-}
-
-fn shortened(value: &str) -> String {
-    cut(value, VALUE_SHOWN_MAX)
-}
-
-/// A user's text as messages show it: quoted, escaped, shortened.
-pub fn quoted(value: &str) -> String {
-    format!("{:?}", shortened(value))
-}
-
-/// `"a", "b"`, as Kubernetes lists supported values.
-pub fn quoted_list<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
-    names
-        .into_iter()
-        .map(|name| format!("\"{name}\""))
-        .collect::<Vec<_>>()
-        .join(", ")
-}
-
-/// `a, b and 7 more`, sorted.
-pub fn name_list(mut names: Vec<String>) -> String {
-    names.sort();
-    names.dedup();
-    let more = names.len().saturating_sub(NAMES_SHOWN_MAX);
-    names.truncate(NAMES_SHOWN_MAX);
-    let shown = names.join(", ");
-    match (shown.is_empty(), more) {
-        (true, _) => "(none)".to_owned(),
-        (false, 0) => shown,
-        (false, more) => format!("{shown} and {more} more"),
-    }
-}
-
-/// The name the user most likely meant: at most a third of its letters apart, the first of the
-/// nearest ones.
-pub fn nearest<'a>(wrong: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let length = wrong.chars().count();
-    // Texts are at least as far apart as their lengths: a hostile one is not even compared.
-    let near = |name: &&str, distance: usize| distance * 3 <= name.chars().count().max(3);
-    names
-        .into_iter()
-        .filter(|name| near(name, length.abs_diff(name.chars().count())))
-        .map(|name| {
-            let distance = strsim::osa_distance(&wrong.to_lowercase(), &name.to_lowercase());
-            (distance, name)
-        })
-        .filter(|(distance, name)| near(name, *distance))
-        .min()
-        .map(|(_, name)| name)
-}
-
-/// `did you mean 'x'? `, or nothing.
-pub fn did_you_mean<'a>(wrong: &str, names: impl IntoIterator<Item = &'a str>) -> String {
-    nearest(wrong, names).map_or_else(String::new, |name| format!("did you mean '{name}'? "))
 }
 
 #[cfg(test)]
@@ -398,43 +327,11 @@ mod tests {
     }
 
     #[test]
-    fn finds_the_nearest_name() {
-        for (wrong, nearest_name) in [
-            ("smal", Some("small")),
-            ("Large", Some("large")),
-            ("mediun", Some("medium")),
-            ("xl", None),
-            ("", None),
-        ] {
-            assert_eq!(
-                nearest(wrong, ["small", "medium", "large"]),
-                nearest_name,
-                "{wrong}"
-            );
-        }
-    }
-
-    #[test]
-    fn long_things_are_cut_at_characters() {
-        assert_eq!(cut("äöü", 3), "äöü");
-        assert_eq!(cut("äöüß", 3), "äö…");
+    fn a_long_warning_keeps_its_code() {
         let mut findings = Findings::default();
         findings.warn(Code::TemplateDeprecated, &"x".repeat(500));
-        assert_eq!(findings.warnings[0].text.chars().count(), WARNING_MAX);
-        assert!(
-            findings.warnings[0]
-                .text
-                .ends_with("… [TemplateDeprecated]")
-        );
-    }
-
-    #[test]
-    fn long_lists_are_counted() {
-        let names = (0..13).map(|n| format!("n{n:02}")).collect();
-        assert_eq!(
-            name_list(names),
-            "n00, n01, n02, n03, n04, n05, n06, n07, n08, n09 and 3 more"
-        );
-        assert_eq!(name_list(vec![]), "(none)");
+        let text = &findings.warnings[0].text;
+        assert_eq!(text.chars().count(), WARNING_MAX);
+        assert!(text.ends_with("… [TemplateDeprecated]"));
     }
 }

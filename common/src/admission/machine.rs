@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::block::{BLOCK, first_difference, source_of, summary, to_value};
 use super::decode::{self, Metadata, Wire};
 use super::{Request, Settings, Stage, Verdict};
 use crate::api::choice::{Backend, Choice as _};
@@ -17,12 +18,7 @@ use crate::normalize::{
 };
 use crate::rules;
 use crate::rules::references::{self, Kept};
-use crate::violation::{Findings, Kind, Violation, cut};
-
-const BLOCK: &str = "spec.normalized";
-/// Most characters of the line that says what an intent became: with its frame 120, the length that
-/// Kubernetes recommends for a warning.
-const SUMMARY_MAX: usize = 108;
+use crate::violation::{Findings, Kind, Violation};
 
 /// A Machine as sent or as stored.
 struct Object {
@@ -278,10 +274,7 @@ fn expand(
 /// Notes for the user of an accepted object.
 fn told(object: &Object, old: Option<&Old>, block: &Normalized, findings: &mut Findings) {
     match (&object.block, old) {
-        (None, None) => findings.note(&format!(
-            "normalized to {}",
-            cut(&summary(block), SUMMARY_MAX)
-        )),
+        (None, None) => findings.note(&format!("normalized to {}", summary(block))),
         (Some(sent), None) if object.own_block().is_none() => {
             if to_value(block).as_ref() != Some(sent) {
                 findings.note("the spec.normalized that was sent belongs to another spec; it was computed anew");
@@ -347,88 +340,4 @@ fn verify(object: &Object, expected: &Normalized, kept: KeptPins, findings: &mut
             detail,
         ));
     }
-}
-
-fn to_value(block: &Normalized) -> Option<Value> {
-    serde_json::to_value(block).ok()
-}
-
-/// The path of the first value that differs, as deep as both have it.
-fn first_difference(path: &str, left: &Value, right: &Value) -> String {
-    match (left, right) {
-        (Value::Object(left), Value::Object(right)) => left
-            .keys()
-            .chain(right.keys())
-            .find(|key| left.get(*key) != right.get(*key))
-            .map_or(path.to_owned(), |key| {
-                let (left, right) = (
-                    left.get(key).unwrap_or(&Value::Null),
-                    right.get(key).unwrap_or(&Value::Null),
-                );
-                let path = if key.contains(['.', '/']) {
-                    format!("{path}[{key}]")
-                } else {
-                    format!("{path}.{key}")
-                };
-                first_difference(&path, left, right)
-            }),
-        (Value::Array(left), Value::Array(right)) if left.len() == right.len() => left
-            .iter()
-            .zip(right)
-            .enumerate()
-            .find(|(_, (left, right))| left != right)
-            .map_or(path.to_owned(), |(index, (left, right))| {
-                first_difference(&format!("{path}[{index}]"), left, right)
-            }),
-        _ => path.to_owned(),
-    }
-}
-
-/// The field of the intent that a field of the block comes from.
-fn source_of(block_path: &str) -> String {
-    let rest = block_path
-        .strip_prefix(BLOCK)
-        .unwrap_or_default()
-        .trim_start_matches('.');
-    let first: String = rest
-        .chars()
-        .take_while(char::is_ascii_alphanumeric)
-        .collect();
-    let field = match first.as_str() {
-        "cpu" | "memory" => return format!("spec.resources.{rest}"),
-        "machineType" => "domain.machine.type",
-        "firmware" => "domain.firmware.bootloader",
-        "features" => return format!("spec.domain.{rest}"),
-        known @ ("template" | "backend" | "powerState" | "guestShutdownStops" | "disks"
-        | "cdroms" | "networks" | "nodeSelector") => known,
-        _ => return "the rest of the spec".to_owned(),
-    };
-    format!("spec.{field}")
-}
-
-/// What a block says, in a line.
-fn summary(block: &Normalized) -> String {
-    let template = block
-        .template
-        .as_ref()
-        .map(|pin| format!("template {}", pin.name));
-    let size = format!("{} vCPU, {}", block.cpu.vcpus(), block.memory.size);
-    let disks = block
-        .disks
-        .iter()
-        .map(|disk| match disk.storage_class.as_str() {
-            "" => format!("{} {}", disk.name, disk.size),
-            class => format!("{} {} on {class}", disk.name, disk.size),
-        });
-    let nics = block.networks.iter().map(|nic| match &nic.network_name {
-        None => nic.name.clone(),
-        Some(network) => format!("{} on {network}", nic.name),
-    });
-    let disks = Some(disks.collect::<Vec<_>>().join(", ")).filter(|disks| !disks.is_empty());
-    let nics = Some(format!("NIC {}", nics.collect::<Vec<_>>().join(", ")));
-    [template, Some(size), disks, nics]
-        .into_iter()
-        .flatten()
-        .collect::<Vec<_>>()
-        .join("; ")
 }

@@ -8,6 +8,7 @@
 //! The mutating and the validating stage compute the same thing. The first writes the block, the
 //! second accepts nothing but it.
 
+mod block;
 mod decode;
 mod lenient;
 mod machine;

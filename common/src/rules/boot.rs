@@ -13,7 +13,7 @@ use crate::normalize::{ClassRequest, Item, Leaf, Merged, Pins, Place};
 use crate::quantity::Bytes;
 use crate::violation::{Findings, Kind, Violation};
 
-use super::{disks, form};
+use super::{disks, form, images};
 
 /// The CD-ROM drives of the machine, without boot order.
 pub(crate) fn cdroms(
@@ -42,7 +42,7 @@ fn cdrom(
     let image = item.pick("image", |cdrom| cdrom.image.as_ref());
     if let Some(image) = image.value {
         let at = |part| item.place(part, |_| true);
-        disks::image_source(image, backend, &at, findings);
+        images::source(image, backend, &at, findings);
     } else if backend == Backend::Kubevirt {
         let detail = "KubeVirt has no empty drives; give an image, or remove the drive";
         let fault = Violation::new(image.place, Code::EmptyCdrom, Kind::Required, detail);

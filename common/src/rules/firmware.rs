@@ -5,7 +5,8 @@ use crate::api::machine::{Bootloader, Domain, Features};
 use crate::api::normalized::{Firmware, NormalizedFeatures};
 use crate::code::Code;
 use crate::normalize::{Leaf, Merged, Place};
-use crate::violation::{Findings, Kind, Violation, quoted};
+use crate::violation::{Findings, Kind, Violation};
+use crate::words::quoted;
 
 use super::form;
 

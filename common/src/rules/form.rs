@@ -5,7 +5,8 @@ use crate::api::schema::{NAME_MAX, OBJECT_NAME_MAX, QUANTITY_MAX};
 use crate::code::Code;
 use crate::normalize::{Leaf, Place};
 use crate::quantity::{Bytes, QuantityError};
-use crate::violation::{Findings, Kind, Site, Violation, nearest, quoted_list};
+use crate::violation::{Findings, Kind, Site, Violation};
+use crate::words::{nearest, quoted_list};
 
 /// The value of a closed choice, or its default. `code` tells the family's own name for a fault.
 pub(crate) fn choice<C: Choice>(

@@ -9,7 +9,7 @@
 //! | `form` | choices, names, sizes: what any field may need |
 //! | `limits` | lengths of lists and texts, before anything walks them |
 //! | `references` | templates, storage classes and networks against the catalog |
-//! | `sizing`, `disks`, `networks`, `boot`, `firmware`, `machine` | their parts of the block |
+//! | `sizing`, `disks`, `images`, `networks`, `boot`, `firmware`, `machine` | their parts of the block |
 //! | `names` | names of objects |
 //! | `networkconfigurations` | that kind |
 
@@ -17,6 +17,7 @@ pub(crate) mod boot;
 pub(crate) mod disks;
 pub(crate) mod firmware;
 pub(crate) mod form;
+pub(crate) mod images;
 pub(crate) mod limits;
 pub(crate) mod machine;
 pub(crate) mod names;

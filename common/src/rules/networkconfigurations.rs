@@ -4,7 +4,8 @@ use crate::api::network::NetworkConfigurationSpec;
 use crate::api::schema::INTERFACE_NAME_MAX;
 use crate::code::Code;
 use crate::normalize::{Leaf, Place};
-use crate::violation::{Findings, Kind, Violation, quoted};
+use crate::violation::{Findings, Kind, Violation};
+use crate::words::quoted;
 
 use super::form;
 

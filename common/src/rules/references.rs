@@ -14,9 +14,8 @@ use crate::catalog::{Catalog, TemplateRow, built_in, built_in_names};
 use crate::code::Code;
 use crate::names;
 use crate::normalize::{ClassRequest, Intent, Item, Leaf, Merged, Place, TemplateChoice};
-use crate::violation::{
-    Findings, Kind, Reference, Violation, did_you_mean, name_list, nearest, quoted,
-};
+use crate::violation::{Findings, Kind, Reference, Violation};
+use crate::words::{did_you_mean, name_list, nearest, quoted};
 
 use super::networks::network_name;
 use super::{boot, form, limits};

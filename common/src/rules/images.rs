@@ -1,0 +1,120 @@
+//! Images that disks and CD-ROMs are filled with.
+
+use crate::api::choice::Backend;
+use crate::api::machine::Image;
+use crate::api::schema::TEXT_MAX;
+use crate::code::Code;
+use crate::normalize::{Leaf, Place};
+use crate::violation::{Findings, Kind, Violation};
+
+use super::form;
+
+/// Schemes an image can be fetched by.
+const IMAGE_SCHEMES: [&str; 3] = ["https://", "http://", "docker://"];
+
+/// The source of an image: rules [`Code::ImageSource`], [`Code::UnsupportedImageUrl`],
+/// [`Code::InvalidImageChecksum`], [`Code::ImageVolumeNeedsLibvirt`]. `at` gives the place of a
+/// part of the image.
+pub(crate) fn source(
+    image: &Image,
+    backend: Backend,
+    at: &dyn Fn(&'static str) -> Place,
+    findings: &mut Findings,
+) {
+    let Image {
+        url,
+        checksum,
+        persistent_volume_claim,
+        volume,
+    } = image;
+    let sources = [url, persistent_volume_claim, volume]
+        .into_iter()
+        .flatten()
+        .count();
+    if sources != 1 {
+        let detail = "give exactly one of url, persistentVolumeClaim and volume";
+        let kind = if sources == 0 {
+            Kind::Required
+        } else {
+            Kind::Forbidden
+        };
+        findings.deny(Violation::new(at("image"), Code::ImageSource, kind, detail));
+    }
+    if let Some(url) = url {
+        url_form(url, at("image.url"), findings);
+    }
+    if let Some(checksum) = checksum {
+        // Without any source, the url is what is missing.
+        let has_url = url.is_some() || sources == 0;
+        checksum_form(checksum, has_url, at("image.checksum"), findings);
+    }
+    let claim = Leaf {
+        value: persistent_volume_claim.as_deref(),
+        place: at("image.persistentVolumeClaim"),
+    };
+    form::object_name(claim, findings);
+    if let Some(volume) = volume {
+        libvirt_volume(volume, sources == 1, backend, at("image.volume"), findings);
+    }
+}
+
+/// A volume of a libvirt host's image pool; `is_only` if the image has no other source.
+fn libvirt_volume(
+    volume: &str,
+    is_only: bool,
+    backend: Backend,
+    place: Place,
+    findings: &mut Findings,
+) {
+    super::limits::length(place, Some(volume), TEXT_MAX, findings);
+    if volume.is_empty() {
+        let detail = "name a volume of the libvirt host's image pool";
+        findings.deny(Violation::new(
+            place,
+            Code::ImageSource,
+            Kind::Required,
+            detail,
+        ));
+    } else if is_only && backend != Backend::Libvirt {
+        let detail = "is a volume of a libvirt host; on KubeVirt use url or persistentVolumeClaim, or set backend: libvirt";
+        let code = Code::ImageVolumeNeedsLibvirt;
+        let fault = Violation::new(place, code, Kind::Invalid, detail).text(volume);
+        findings.deny(fault.given(Place::field("backend")));
+    }
+}
+
+fn url_form(url: &str, place: Place, findings: &mut Findings) {
+    let rest = IMAGE_SCHEMES
+        .iter()
+        .find_map(|scheme| url.strip_prefix(scheme));
+    let fits = url.chars().count() <= TEXT_MAX
+        && !url.chars().any(|c| c.is_whitespace() || c.is_control());
+    if !fits || rest.is_none_or(|rest| rest.is_empty() || rest.starts_with('/')) {
+        let detail = format!(
+            "must be https://, http:// or docker:// and a host, at most {TEXT_MAX} characters without blanks"
+        );
+        findings.deny(
+            Violation::new(place, Code::UnsupportedImageUrl, Kind::Invalid, detail).text(url),
+        );
+    }
+}
+
+fn checksum_form(checksum: &str, has_url: bool, place: Place, findings: &mut Findings) {
+    let digest = checksum.strip_prefix("sha256:");
+    let hexadecimal = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+    if !has_url {
+        let detail = "a checksum belongs to a url; remove it";
+        findings.deny(Violation::new(
+            place,
+            Code::InvalidImageChecksum,
+            Kind::Forbidden,
+            detail,
+        ));
+    } else if !digest.is_some_and(|digest| digest.len() == 64 && digest.bytes().all(hexadecimal)) {
+        let detail =
+            "must be 'sha256:' and 64 lower-case hexadecimal digits, as sha256sum prints them";
+        findings.deny(
+            Violation::new(place, Code::InvalidImageChecksum, Kind::Invalid, detail).text(checksum),
+        );
+    }
+}

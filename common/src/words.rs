@@ -1,0 +1,115 @@
+//! The words of messages: what is shown of values and names, and which name was meant.
+
+/// Most characters of a user's value that a message repeats.
+const VALUE_SHOWN_MAX: usize = 64;
+/// Most names a message lists; a catalog may hold thousands.
+const NAMES_SHOWN_MAX: usize = 10;
+
+/// `text` in at most `max` characters.
+pub(crate) fn cut(text: &str, max: usize) -> String {
+    match text.char_indices().nth(max) {
+        None => text.to_owned(),
+        Some(_) => text
+            .chars()
+            .take(max.saturating_sub(1))
+            .chain(['…'])
+            .collect(),
+    }
+}
+
+/// A value as messages show it, however long it is.
+pub(crate) fn shortened(value: &str) -> String {
+    cut(value, VALUE_SHOWN_MAX)
+}
+
+/// A user's text as messages show it: quoted, escaped, shortened.
+pub(crate) fn quoted(value: &str) -> String {
+    format!("{:?}", shortened(value))
+}
+
+/// `"a", "b"`, as Kubernetes lists supported values.
+pub(crate) fn quoted_list<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    names
+        .into_iter()
+        .map(|name| format!("\"{name}\""))
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+/// `a, b and 7 more`, sorted.
+pub(crate) fn name_list(mut names: Vec<String>) -> String {
+    names.sort();
+    names.dedup();
+    let more = names.len().saturating_sub(NAMES_SHOWN_MAX);
+    names.truncate(NAMES_SHOWN_MAX);
+    let shown = names.join(", ");
+    match (shown.is_empty(), more) {
+        (true, _) => "(none)".to_owned(),
+        (false, 0) => shown,
+        (false, more) => format!("{shown} and {more} more"),
+    }
+}
+
+/// The name the user most likely meant: at most a third of its letters apart, the first of the
+/// nearest ones.
+pub(crate) fn nearest<'a>(
+    wrong: &str,
+    names: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
+    let length = wrong.chars().count();
+    // Texts are at least as far apart as their lengths: a hostile one is not even compared.
+    let near = |name: &&str, distance: usize| distance * 3 <= name.chars().count().max(3);
+    names
+        .into_iter()
+        .filter(|name| near(name, length.abs_diff(name.chars().count())))
+        .map(|name| {
+            let distance = strsim::osa_distance(&wrong.to_lowercase(), &name.to_lowercase());
+            (distance, name)
+        })
+        .filter(|(distance, name)| near(name, *distance))
+        .min()
+        .map(|(_, name)| name)
+}
+
+/// `did you mean 'x'? `, or nothing.
+pub(crate) fn did_you_mean<'a>(wrong: &str, names: impl IntoIterator<Item = &'a str>) -> String {
+    nearest(wrong, names).map_or_else(String::new, |name| format!("did you mean '{name}'? "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_the_nearest_name() {
+        for (wrong, nearest_name) in [
+            ("smal", Some("small")),
+            ("Large", Some("large")),
+            ("mediun", Some("medium")),
+            ("xl", None),
+            ("", None),
+        ] {
+            assert_eq!(
+                nearest(wrong, ["small", "medium", "large"]),
+                nearest_name,
+                "{wrong}"
+            );
+        }
+    }
+
+    #[test]
+    fn long_texts_are_cut_at_characters() {
+        assert_eq!(cut("äöü", 3), "äöü");
+        assert_eq!(cut("äöüß", 3), "äö…");
+    }
+
+    #[test]
+    fn long_lists_are_counted() {
+        let names = (0..13).map(|n| format!("n{n:02}")).collect();
+        assert_eq!(
+            name_list(names),
+            "n00, n01, n02, n03, n04, n05, n06, n07, n08, n09 and 3 more"
+        );
+        assert_eq!(name_list(vec![]), "(none)");
+    }
+}
