@@ -125,7 +125,7 @@ pub(crate) fn transition(machine: &Machine, new: &MachineStatus, caches: &Caches
         }
         count_error(reason);
         if reason.starts_with("Network") {
-            network_errors(machine, caches);
+            network_errors(machine, caches, reason == "NetworkConfigurationNotFound");
         }
     }
 }
@@ -142,16 +142,16 @@ fn reasons(status: &MachineStatus) -> impl Iterator<Item = &'static str> {
         })
 }
 
-fn network_errors(machine: &Machine, caches: &Caches) {
+/// Counts the networks of a Machine that are missing, or those that are there and do not work.
+fn network_errors(machine: &Machine, caches: &Caches, missing: bool) {
     for name in machine.wish().into_iter().flat_map(named_networks) {
-        // A name that does not exist is a user's text, and there is no end to these.
         let known = caches.networks.get(machine.namespace(), name).is_some();
-        let label = if known {
-            name.to_owned()
-        } else {
-            OTHER.to_owned()
-        };
-        counter!(NETWORK_ERRORS, "network_name" => label).increment(1);
+        if known == missing {
+            continue;
+        }
+        // A name that does not exist is a user's text, and there is no end to these.
+        let label = if known { name } else { OTHER };
+        counter!(NETWORK_ERRORS, "network_name" => label.to_owned()).increment(1);
     }
 }
 

@@ -168,6 +168,14 @@ impl Lab {
         Ok(())
     }
 
+    /// Installs KubeVirt's kinds, in a lab that has none.
+    pub async fn install_kubevirt(&self, crds: KubevirtCrds) -> Result<()> {
+        for object in crds.objects()? {
+            install::apply(self.client(), &object).await?;
+        }
+        install::served(self.client()).await
+    }
+
     /// A client that may do anything and does not retry.
     pub fn client(&self) -> &Client {
         self.plane.client()

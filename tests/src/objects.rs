@@ -3,7 +3,9 @@
 use anyhow::{Context as _, Result};
 use kube::{
     Api, Client,
-    api::{DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams},
+    api::{
+        DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams,
+    },
     core::ApiResource,
 };
 use serde_json::Value;
@@ -116,6 +118,14 @@ impl Objects {
         let list = self.api.list(&ListParams::default()).await?;
         let values = list.items.iter().map(serde_json::to_value);
         Ok(values.collect::<Result<_, _>>()?)
+    }
+
+    /// Makes an object.
+    pub async fn create(&self, object: &Value) -> Result<()> {
+        let object = serde_json::from_value(object.clone())?;
+        let made = self.api.create(&PostParams::default(), &object).await;
+        made.with_context(|| format!("making a {}", self.kind))?;
+        Ok(())
     }
 
     /// Merges a patch into an object.

@@ -1,62 +1,454 @@
-//! A Machine's life, from kubectl to a running guest: real API server, the shipped programs, and
-//! the simulator in KubeVirt's part.
+//! A Machine's life, from kubectl to a running guest.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod stage;
+
 use lab::{
-    KubevirtCrds, Lab, Options, Script,
-    objects::{CLAIM, MACHINE, VM},
-    paths,
+    Script,
+    audit::Event,
+    objects::{CLAIM, EVENT, SECRET, VM, condition},
+    paths, wait,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
-/// With KubeVirt's own CRDs where they are at hand.
-async fn start() -> Lab {
-    let kubevirt = KubevirtCrds::best();
-    if kubevirt == KubevirtCrds::Thin {
-        eprintln!("KubeVirt's own CRDs are not beside the repository: thin ones are used");
-    }
-    Lab::with(Options {
-        kubevirt,
-        ..Options::default()
-    })
-    .await
-    .unwrap()
-}
+use stage::{Stage, machine, summaries};
 
+const EXAMPLES: [&str; 4] = ["basic-vm", "cloud-init-vm", "custom-vm", "networked-vm"];
+
+/// The whole way, and everything on it by the name the reference gives it.
 #[tokio::test]
 async fn the_examples_run() {
-    let mut lab = start().await;
-    let _webhook = lab.webhook(&[]).await.unwrap();
-    let _controller = lab.controller(&[]).await.unwrap();
-    let _simulator = lab.simulator(Script::Happy).await.unwrap();
-
+    let mut stage = Stage::with_best_crds().await;
+    let start = stage.lab.mark().await.unwrap();
     let examples = paths::repository().join("manifests/examples");
-    let kubectl = lab.kubectl();
+    let kubectl = stage.lab.kubectl();
     let apply = ["apply", "-f", examples.to_str().unwrap()];
     kubectl.run(&apply).await.unwrap().ok().unwrap();
-
-    let machines = lab.objects(MACHINE, "default");
-    for name in ["basic-vm", "cloud-init-vm", "custom-vm", "networked-vm"] {
-        let machine = machines.in_phase(name, "Running").await.unwrap();
-        println!(
-            "{}",
-            serde_json::to_string_pretty(&machine["status"]).unwrap()
-        );
+    for name in EXAMPLES {
+        stage.machines().in_phase(name, "Running").await.unwrap();
     }
-    let vm = lab.objects(VM, "default").get("custom-vm").await.unwrap();
+
+    machines_tell_everything(&stage).await;
+    objects_have_their_names(&stage).await;
+    metrics_have_their_names(&mut stage).await;
+
+    let writes = stage.writes_since(start).await;
+    for name in EXAMPLES {
+        assert_writes(&writes, name);
+    }
+
+    // A second apply is no news to anyone.
+    let before = stage.lab.mark().await.unwrap();
+    let again = kubectl.run(&apply).await.unwrap().ok().unwrap();
+    assert!(
+        again.lines().all(|line| line.ends_with(" unchanged")),
+        "{again}"
+    );
+    stage.barrier("later").await;
+    let writes = summaries(&stage.writes_since(before).await);
+    let of_others: Vec<_> = writes.iter().filter(|w| !w.contains("later")).collect();
+    assert!(of_others.is_empty(), "{of_others:?}");
+}
+
+async fn machines_tell_everything(stage: &Stage) {
+    let machine = stage.machines().get("networked-vm").await.unwrap();
+    assert_eq!(
+        machine["metadata"]["finalizers"],
+        json!(["machine.vitistack.io/cleanup"])
+    );
+    for (kind, reason) in [
+        ("Ready", "Running"),
+        ("Normalized", "Normalized"),
+        ("VirtualMachineReady", "VMCreated"),
+        ("StorageReady", "PVCBound"),
+        ("NetworkReady", "NetworkConfigured"),
+    ] {
+        let condition = condition(&machine, kind);
+        assert_eq!(condition["status"], "True", "{kind}");
+        assert_eq!(condition["reason"], reason, "{kind}");
+        assert_eq!(condition["observedGeneration"], 1, "{kind}");
+    }
+    let status = &machine["status"];
+    assert_eq!(status["observedGeneration"], 1);
+    assert_eq!(status["vmName"], "networked-vm");
+    assert_eq!(status["vmiName"], "networked-vm");
+    assert!(status["nodeName"].as_str().unwrap().starts_with("node-"));
+    assert_eq!(status["ipAddresses"].as_array().unwrap().len(), 2);
+    assert!(status["lastUpdated"].is_string() && status["resourceVersion"].is_string());
+    let cards = status["networkInterfaces"].as_array().unwrap();
+    let cards: Vec<_> = cards.iter().map(|card| &card["name"]).collect();
+    assert_eq!(cards, ["eth0", "eth1"]);
+    assert_eq!(
+        status["volumes"],
+        json!([{
+            "name": "root", "claimName": "networked-vm-root", "phase": "Bound", "capacity": "40Gi",
+        }])
+    );
+
+    // What a person sees first. Events are sent beside the passes, so they may come later.
+    let events = stage.objects(EVENT);
+    wait::until("an event per transition", async || {
+        let events = events.list().await?;
+        let mut reasons: Vec<_> = events
+            .iter()
+            .filter(|event| event["regarding"]["name"] == "basic-vm")
+            .map(|event| (event["type"].clone(), event["reason"].clone()))
+            .collect();
+        reasons.sort_by_key(|(_, reason)| reason.to_string());
+        let expected = [
+            (json!("Normal"), json!("Creating")),
+            (json!("Normal"), json!("Running")),
+        ];
+        Ok(if reasons == expected {
+            Ok(())
+        } else {
+            Err(reasons)
+        })
+    })
+    .await
+    .unwrap();
+}
+
+async fn objects_have_their_names(stage: &Stage) {
+    let machines = stage.machines();
+    let labels = |name: &str| {
+        json!({
+            "vitistack.io/managed-by": "kubevirt-operator",
+            "vitistack.io/machine": name,
+        })
+    };
+    let owned = |object: &Value, machine: &Value| {
+        let owners = object["metadata"]["ownerReferences"].as_array().unwrap();
+        assert_eq!(owners.len(), 1);
+        assert_eq!(owners[0]["kind"], "Machine");
+        assert_eq!(owners[0]["uid"], machine["metadata"]["uid"]);
+    };
+
+    let custom = machines.get("custom-vm").await.unwrap();
+    let vm = stage.objects(VM).get("custom-vm").await.unwrap();
+    owned(&vm, &custom);
+    assert_eq!(vm["metadata"]["labels"], labels("custom-vm"));
+    assert_eq!(
+        vm["metadata"]["annotations"]["machine.vitistack.io/machine-uid"],
+        custom["metadata"]["uid"]
+    );
+    assert_eq!(vm["spec"]["runStrategy"], "Always");
     let domain = &vm["spec"]["template"]["spec"]["domain"];
     assert_eq!(domain["cpu"]["cores"], 4);
     assert_eq!(domain["memory"]["guest"], "8Gi");
-    let claims = lab.objects(CLAIM, "default");
-    for (name, size, class) in [
-        ("custom-vm-root", "20Gi", "standard"),
-        ("custom-vm-data", "100Gi", "fast-ssd"),
-    ] {
-        let claim = claims.get(name).await.unwrap();
+
+    let claims = stage.objects(CLAIM);
+    for (disk, size, class) in [("root", "20Gi", "standard"), ("data", "100Gi", "fast-ssd")] {
+        let claim = claims.get(&format!("custom-vm-{disk}")).await.unwrap();
+        let metadata = &claim["metadata"];
+        assert_eq!(metadata["labels"]["vitistack.io/machine"], "custom-vm");
+        assert_eq!(metadata["labels"]["vitistack.io/disk"], disk);
+        assert_eq!(metadata["ownerReferences"], Value::Null);
+        let storage = &claim["spec"]["resources"]["requests"]["storage"];
         assert_eq!(
-            claim["spec"]["resources"]["requests"],
-            json!({"storage": size})
+            (storage, &claim["spec"]["storageClassName"]),
+            (&json!(size), &json!(class))
         );
-        assert_eq!(claim["spec"]["storageClassName"], class);
     }
+
+    let vm = stage.objects(VM).get("cloud-init-vm").await.unwrap();
+    let guest = &vm["spec"]["template"]["spec"];
+    let volumes = guest["volumes"].as_array().unwrap();
+    let volume = volumes
+        .iter()
+        .find(|volume| volume["name"] == "cloudinitdisk");
+    let written = machines.get("cloud-init-vm").await.unwrap();
+    assert_eq!(
+        volume.unwrap()["cloudInitNoCloud"]["userData"],
+        written["spec"]["cloudInit"]["userData"]
+    );
+}
+
+async fn metrics_have_their_names(stage: &mut Stage) {
+    // A network that is not there counts as an error.
+    let lost = json!({"template": "small", "networks": [{"name": "eth0", "networkName": "lost"}]});
+    stage.apply(&machine("lost", &lost)).await;
+    stage
+        .machines()
+        .told(
+            "lost",
+            "NetworkReady",
+            "False",
+            "NetworkConfigurationNotFound",
+        )
+        .await
+        .unwrap();
+    let samples = [
+        r#"kubevirt_operator_machines_total{phase="Running",template="medium"} 2"#,
+        r#"kubevirt_operator_machines_total{phase="Failed",template="small"} 1"#,
+        r#"kubevirt_operator_virtual_machines_total{status="Running"} 4"#,
+        r#"kubevirt_operator_reconciliation_duration_seconds_count{controller="Machine"} "#,
+        r#"kubevirt_operator_reconciliation_errors_total{controller="Machine",error_type="NetworkConfigurationNotFound"} "#,
+        r#"kubevirt_operator_storage_provisioning_duration_seconds_count{storage_class="fast-ssd"} 1"#,
+        r#"kubevirt_operator_network_configuration_errors_total{network_name="other"} "#,
+    ];
+    let controller = &mut stage.controller;
+    wait::until("the six metrics", async || {
+        let text = controller.metrics().await?;
+        let missing: Vec<_> = samples
+            .iter()
+            .filter(|sample| !text.lines().any(|line| line.starts_with(**sample)))
+            .collect();
+        Ok(if missing.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("without {missing:#?}\n{text}"))
+        })
+    })
+    .await
+    .unwrap();
+    assert!(
+        !controller.metrics().await.unwrap().contains("basic-vm"),
+        "a Machine's name is no label"
+    );
+}
+
+/// At most five writes on a Machine until it runs, two on its VirtualMachine, one on each child.
+fn assert_writes(writes: &[Event], name: &str) {
+    let on = |resource: &str| {
+        let of = |event: &&Event| {
+            event.resource == resource
+                && (event.name == name || event.name.starts_with(&format!("{name}-")))
+        };
+        writes
+            .iter()
+            .filter(of)
+            .map(Event::summary)
+            .collect::<Vec<_>>()
+    };
+    let machine = on("machines");
+    assert!(machine.len() <= 5, "{machine:?}");
+    let vm = on("virtualmachines");
+    assert!(vm.len() <= 2, "{vm:?}");
+    let mut claims = on("persistentvolumeclaims");
+    let all = claims.len();
+    claims.dedup();
+    assert_eq!(claims.len(), all, "one write per claim: {claims:?}");
+}
+
+/// Failures of others are told in words a person can act on, and end with their cause.
+#[tokio::test]
+async fn a_machine_recovers_by_itself() {
+    let stage = Stage::new().await;
+    let machines = stage.machines();
+    for (name, script) in [
+        ("crashes", Script::Crash),
+        ("no-room", Script::Unschedulable),
+        ("no-disk", Script::PvcPending),
+    ] {
+        stage.simulator.set("default", name, script);
+        let spec = json!({"template": "small"});
+        stage.apply(&machine(name, &spec)).await;
+    }
+    let ready = async |name: &str, kind: &str, reason: &str| {
+        machines.told(name, kind, "False", reason).await.unwrap()
+    };
+    let failed = ready("crashes", "VirtualMachineReady", "VMFailed").await;
+    assert_eq!(failed["status"]["phase"], "Failed");
+    let message = condition(&failed, "Ready")["message"].as_str().unwrap();
+    assert!(message.contains("CrashLoopBackOff"), "{message}");
+    let waits = ready("no-room", "Ready", "InsufficientResources").await;
+    assert_eq!(waits["status"]["phase"], "Creating");
+    let message = condition(&waits, "Ready")["message"].as_str().unwrap();
+    assert!(message.ends_with("3 Insufficient memory."), "{message}");
+    let waits = ready("no-disk", "StorageReady", "PVCPending").await;
+    assert_eq!(waits["status"]["phase"], "Creating");
+
+    stage.simulator.set_all(Script::Happy);
+    for name in ["crashes", "no-room", "no-disk"] {
+        machines
+            .told(name, "Ready", "True", "Running")
+            .await
+            .unwrap();
+    }
+}
+
+#[tokio::test]
+async fn power_and_disks_follow_the_spec() {
+    let stage = Stage::new().await;
+    let machines = stage.machines();
+    let spec = json!({
+        "template": "small", "guestShutdownStops": true,
+        "disks": [{"name": "data", "size": "10Gi", "storageClass": "fast-ssd"}],
+    });
+    stage.apply(&machine("web", &spec)).await;
+    machines.in_phase("web", "Running").await.unwrap();
+
+    // A shutdown from inside: off, and the spec stays as it is.
+    stage
+        .simulator
+        .guest_shutdown("default", "web")
+        .await
+        .unwrap();
+    machines
+        .told("web", "Ready", "True", "Stopped")
+        .await
+        .unwrap();
+    let vm = stage.objects(VM).get("web").await.unwrap();
+    assert_eq!(vm["spec"]["runStrategy"], "RerunOnFailure");
+
+    let patch = |spec: Value| json!({"spec": spec});
+    machines
+        .merge("web", &patch(json!({"powerState": "Stopped"})))
+        .await
+        .unwrap();
+    let halted = |vm: &Value| vm["spec"]["runStrategy"] == "Halted";
+    stage
+        .objects(VM)
+        .until("web", "to be halted", halted)
+        .await
+        .unwrap();
+    machines
+        .told("web", "Ready", "True", "Stopped")
+        .await
+        .unwrap();
+    machines
+        .merge("web", &patch(json!({"powerState": "Running"})))
+        .await
+        .unwrap();
+    machines
+        .told("web", "Ready", "True", "Running")
+        .await
+        .unwrap();
+
+    let grown = json!([{"name": "data", "size": "12Gi", "storageClass": "fast-ssd"}]);
+    machines
+        .merge("web", &patch(json!({"disks": grown})))
+        .await
+        .unwrap();
+    machines
+        .until("web", "to have the larger disk", |web| {
+            let volumes = web["status"]["volumes"].as_array();
+            volumes.is_some_and(|all| all.iter().any(|volume| volume["capacity"] == "12Gi"))
+        })
+        .await
+        .unwrap();
+}
+
+/// Cloud-init data too long for a VirtualMachine goes into a Secret of ours.
+#[tokio::test]
+async fn long_user_data_goes_into_a_secret() {
+    let stage = Stage::new().await;
+    let text = format!("#cloud-config\n# {}\n", "long ".repeat(1000));
+    let spec = json!({"template": "small", "cloudInit": {"userData": text}});
+    stage.apply(&machine("web", &spec)).await;
+    let web = stage.machines().in_phase("web", "Running").await.unwrap();
+    let secret = stage.objects(SECRET).get("web-cloudinit").await.unwrap();
+    assert_eq!(
+        secret["metadata"]["ownerReferences"][0]["uid"],
+        web["metadata"]["uid"]
+    );
+    let kubectl = stage.lab.kubectl();
+    let read = kubectl.run(&[
+        "get",
+        "secret",
+        "web-cloudinit",
+        "-o",
+        "go-template={{.data.userdata | base64decode}}",
+    ]);
+    assert_eq!(read.await.unwrap().ok().unwrap(), text);
+
+    // A Secret of the user is waited for.
+    let cloud_init = json!({"secretRef": {"name": "mine", "key": "data"}});
+    let spec = json!({"template": "small", "cloudInit": cloud_init});
+    stage.apply(&machine("waits", &spec)).await;
+    let machines = stage.machines();
+    let reason = "CloudInitSecretNotFound";
+    machines
+        .told("waits", "VirtualMachineReady", "False", reason)
+        .await
+        .unwrap();
+    stage
+        .apply(&json!({
+            "apiVersion": "v1", "kind": "Secret", "stringData": {"data": "#cloud-config\n"},
+            "metadata": {"name": "mine", "namespace": "default"},
+        }))
+        .await;
+    machines.in_phase("waits", "Running").await.unwrap();
+}
+
+/// Without the webhook there is no block: nothing is done, and the condition says why and how to heal.
+#[tokio::test]
+async fn nothing_is_done_without_a_block_that_belongs() {
+    let stage = Stage::new().await;
+    let machines = stage.machines();
+    stage
+        .apply(&machine("stale", &json!({"template": "small"})))
+        .await;
+    machines.in_phase("stale", "Running").await.unwrap();
+
+    stage.lab.unregister_webhooks().await.unwrap();
+    // The API server takes a moment to notice.
+    let spec = json!({"template": "small"});
+    let missing = "missing";
+    wait::until("the webhook not to be asked", async || {
+        stage.lab.apply(&machine(missing, &spec)).await?;
+        let made = machines.get(missing).await?;
+        if made["spec"]["normalized"].is_null() {
+            return Ok(Ok(()));
+        }
+        machines.delete(missing).await?;
+        machines.gone(missing).await?;
+        Ok(Err("reviewed"))
+    })
+    .await
+    .unwrap();
+    machines
+        .merge(
+            "stale",
+            &json!({"spec": {"resources": {"cpu": {"cores": 4}}}}),
+        )
+        .await
+        .unwrap();
+
+    let told = machines
+        .told(missing, "Normalized", "False", "NotNormalized")
+        .await
+        .unwrap();
+    let message = condition(&told, "Normalized")["message"].as_str().unwrap();
+    assert!(
+        message.contains("machine.vitistack.io/refresh-template"),
+        "{message}"
+    );
+    assert_eq!(told["status"]["phase"], "Pending");
+    assert_eq!(told["metadata"]["finalizers"], Value::Null);
+    machines
+        .told("stale", "Normalized", "False", "Stale")
+        .await
+        .unwrap();
+    assert!(stage.objects(VM).find(missing).await.unwrap().is_none());
+    assert!(
+        stage
+            .objects(CLAIM)
+            .find("missing-root")
+            .await
+            .unwrap()
+            .is_none()
+    );
+    let vm = stage.objects(VM).get("stale").await.unwrap();
+    assert_eq!(cores(&vm), 1);
+
+    stage.lab.register_webhooks().await.unwrap();
+    stage.heal(missing).await;
+    machines.in_phase(missing, "Running").await.unwrap();
+    stage.heal("stale").await;
+    machines
+        .told("stale", "Normalized", "True", "Normalized")
+        .await
+        .unwrap();
+    stage
+        .objects(VM)
+        .until("stale", "to have four cores", |vm| cores(vm) == 4)
+        .await
+        .unwrap();
+}
+
+fn cores(vm: &Value) -> u64 {
+    let cpu = &vm["spec"]["template"]["spec"]["domain"]["cpu"];
+    cpu["cores"].as_u64().unwrap()
 }

@@ -1,0 +1,83 @@
+//! A fleet at rest costs nothing: no write, no read.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod stage;
+
+use std::time::Duration;
+
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use lab::{Binary, Options, Shipped, wait};
+use serde_json::json;
+
+use stage::{Stage, machine, summaries};
+
+const MACHINES: usize = 200;
+/// On two busy cores.
+const ALL_RUN: Duration = Duration::from_mins(4);
+
+#[tokio::test]
+async fn a_restart_with_two_hundred_machines_writes_nothing() {
+    // Every Machine is looked at again each second: whatever would be written, is.
+    let settings = [("RECONCILE_INTERVAL", "1s")];
+    let mut stage = Stage::with(Options::default(), &settings).await;
+    let spec = json!({"template": "small", "guestShutdownStops": true});
+    let fleet: Vec<_> = (0..MACHINES)
+        .map(|number| machine(&format!("fleet-{number}"), &spec))
+        .collect();
+    stream::iter(&fleet)
+        .map(|machine| stage.lab.apply(machine))
+        .buffer_unordered(8)
+        .try_collect::<()>()
+        .await
+        .unwrap();
+    let machines = stage.machines();
+    wait::until_within(ALL_RUN, "all Machines to run", async || {
+        let all = machines.list().await?;
+        let running = all
+            .iter()
+            .filter(|machine| machine["status"]["phase"] == "Running");
+        let running = running.count();
+        Ok(if running == MACHINES {
+            Ok(())
+        } else {
+            Err(running)
+        })
+    })
+    .await
+    .unwrap();
+    stage.barrier("before").await;
+
+    let status = stage.controller.stop().await.unwrap();
+    assert_eq!(status.code(), Some(0));
+    let before = stage.lab.mark().await.unwrap();
+    stage.controller.start_again().unwrap();
+    stage.controller.ready().await.unwrap();
+    looked_at(&mut stage.controller, 3 * MACHINES).await;
+    let events = stage.lab.asked_since(before).await.unwrap();
+    let controller = Binary::Controller.user();
+    let by_controller: Vec<_> = events
+        .into_iter()
+        .filter(|event| event.user == controller && !event.is_lease())
+        .collect();
+    let written: Vec<_> = by_controller.iter().filter(|event| event.wrote()).collect();
+    assert!(written.is_empty(), "{written:#?}");
+    // A list and a watch per kind, and the identity of the cluster: nothing per Machine.
+    assert!(by_controller.len() < 30, "{:#?}", summaries(&by_controller));
+
+    // It is awake all the same.
+    stage.barrier("after").await;
+}
+
+/// Waits until there were so many passes since the start.
+async fn looked_at(controller: &mut Shipped, passes: usize) {
+    const COUNT: &str =
+        r#"kubevirt_operator_reconciliation_duration_seconds_count{controller="Machine"} "#;
+    wait::until(&format!("{passes} passes"), async || {
+        let text = controller.metrics().await?;
+        let count = text.lines().find_map(|line| line.strip_prefix(COUNT));
+        let count: usize = count.map_or(Ok(0), str::parse)?;
+        Ok(if count >= passes { Ok(()) } else { Err(count) })
+    })
+    .await
+    .unwrap();
+}

@@ -1,0 +1,130 @@
+//! A lab with everyone in it: webhook, controller, and the simulator in KubeVirt's part.
+#![allow(
+    dead_code,
+    unused_imports,
+    clippy::unwrap_used,
+    reason = "every test file takes what it needs; a test that cannot go on has failed"
+)]
+
+use lab::{
+    Binary, KubevirtCrds, Lab, Options, Script, Shipped, Simulator,
+    audit::{Event, Mark},
+    objects::{Kind, MACHINE, Objects},
+    wait,
+};
+use serde_json::{Value, json};
+
+/// Whoever plays, in the order in which they leave.
+pub(crate) struct Stage {
+    pub(crate) simulator: Simulator,
+    pub(crate) controller: Shipped,
+    pub(crate) webhook: Shipped,
+    pub(crate) lab: Lab,
+}
+
+impl Stage {
+    /// Everyone with the default settings.
+    pub(crate) async fn new() -> Self {
+        Self::with(Options::default(), &[]).await
+    }
+
+    /// With KubeVirt's own CRDs where they are at hand.
+    pub(crate) async fn with_best_crds() -> Self {
+        let kubevirt = KubevirtCrds::best();
+        if kubevirt == KubevirtCrds::Thin {
+            eprintln!("KubeVirt's own CRDs are not beside the repository: thin ones are used");
+        }
+        let options = Options {
+            kubevirt,
+            ..Options::default()
+        };
+        Self::with(options, &[]).await
+    }
+
+    /// Everyone, with these settings of the controller.
+    pub(crate) async fn with(options: Options, settings: &[(&str, &str)]) -> Self {
+        let mut lab = Lab::with(options).await.unwrap();
+        let webhook = lab.webhook(&[]).await.unwrap();
+        let controller = lab.controller(settings).await.unwrap();
+        let simulator = lab.simulator(Script::Happy).await.unwrap();
+        Self {
+            simulator,
+            controller,
+            webhook,
+            lab,
+        }
+    }
+
+    /// The objects of a kind in the namespace of these tests.
+    pub(crate) fn objects(&self, kind: Kind) -> Objects {
+        self.lab.objects(kind, "default")
+    }
+
+    pub(crate) fn machines(&self) -> Objects {
+        self.objects(MACHINE)
+    }
+
+    pub(crate) async fn apply(&self, object: &Value) {
+        self.lab.apply(object).await.unwrap();
+    }
+
+    /// Waits until a Machine made now runs: by then the controller has seen what was before.
+    pub(crate) async fn barrier(&self, name: &str) {
+        self.apply(&machine(name, &json!({"template": "small"})))
+            .await;
+        self.machines().in_phase(name, "Running").await.unwrap();
+    }
+
+    /// Asks for a new block until the webhook, just registered again, is asked and writes it.
+    pub(crate) async fn heal(&self, name: &str) {
+        let machines = self.machines();
+        let before = machines.get(name).await.unwrap()["spec"]["normalized"].clone();
+        let mut attempt = 0;
+        wait::until(&format!("{name} to be healed"), async || {
+            attempt += 1;
+            let text = format!("attempt {attempt}");
+            let refresh = json!({"machine.vitistack.io/refresh-template": text});
+            let patch = json!({"metadata": {"annotations": refresh}});
+            // Refused while the webhook has not written its CA into the new configurations.
+            if let Err(error) = machines.merge(name, &patch).await {
+                return Ok(Err(error.to_string()));
+            }
+            let block = machines.get(name).await?["spec"]["normalized"].clone();
+            Ok(if block == before {
+                Err("not reviewed yet".to_owned())
+            } else {
+                Ok(())
+            })
+        })
+        .await
+        .unwrap();
+    }
+
+    /// What the controller wrote since a moment, its Lease and its events apart.
+    pub(crate) async fn writes_since(&self, mark: Mark) -> Vec<Event> {
+        let mut events = self.lab.asked_since(mark).await.unwrap();
+        let controller = Binary::Controller.user();
+        events.retain(|event| {
+            event.user == controller
+                && event.wrote()
+                && !event.is_lease()
+                && event.resource != "events"
+        });
+        events
+    }
+}
+
+/// A Machine as a user writes it.
+pub(crate) fn machine(name: &str, spec: &Value) -> Value {
+    json!({
+        "apiVersion": "vitistack.io/v1alpha1",
+        "kind": "Machine",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": spec,
+    })
+}
+
+/// What was asked for, a line each.
+pub(crate) fn summaries(events: &[Event]) -> Vec<String> {
+    events.iter().map(Event::summary).collect()
+}
