@@ -94,6 +94,11 @@ impl Guarded {
         self.client.clone()
     }
 
+    /// Whether this replica may write now.
+    pub(crate) fn may_write(&self) -> bool {
+        self.permit.left().is_some()
+    }
+
     /// Waits for a reading call.
     pub(crate) async fn read<T>(
         &self,

@@ -27,7 +27,7 @@ use crate::machine::Machine;
 use crate::memory::Memory;
 use crate::metrics;
 use crate::reconcile::{Context, reconcile};
-use crate::watch;
+use crate::watch::{self, Caches, Triggers};
 
 /// Events of one change come in a row; together they are one pass.
 const DEBOUNCE: Duration = Duration::from_millis(50);
@@ -91,19 +91,27 @@ pub(crate) async fn run(args: Args) -> Result<(), RunError> {
     let work = {
         let (stop, interval) = (stop.clone(), args.reconcile_interval.0);
         async move {
-            let cluster = cluster(&client, &reached).await;
-            caches.known(&synced).await;
-            permit.granted().await;
-            let context = Context {
-                caches: caches.clone(),
-                api: Guarded::new(client, permit),
-                events,
-                memory,
-                cluster: cluster.into(),
-                interval,
+            let begin = async {
+                let cluster = cluster(&client, &reached).await;
+                caches.known(&synced).await;
+                permit.granted().await;
+                cluster
             };
-            triggers.take_from_now_on(&caches.machines);
-            work(context, queue, args.max_concurrent_reconciles, stop).await;
+            if let Some(cluster) = stop.run_until_cancelled(begin).await {
+                let context = Context {
+                    caches: caches.clone(),
+                    api: Guarded::new(client, permit.clone()),
+                    events,
+                    memory,
+                    cluster: cluster.into(),
+                    interval,
+                };
+                triggers.take_from_now_on(&caches.machines);
+                tokio::select! {
+                    () = work(context, queue, args.max_concurrent_reconciles, stop) => {}
+                    never = look_again(&permit, &triggers, &caches) => match never {},
+                }
+            }
             drop(done);
             std::future::pending::<Result<(), Infallible>>().await
         }
@@ -213,6 +221,14 @@ async fn cluster(client: &Client, reached: &Check) -> String {
             }
         }
         tokio::time::sleep(CONNECT_PAUSE).await;
+    }
+}
+
+/// Looks at every Machine whenever this replica may act again: others may have acted, or nobody.
+async fn look_again(permit: &Permit, triggers: &Triggers, caches: &Caches) -> Infallible {
+    loop {
+        permit.granted_again().await;
+        triggers.take_from_now_on(&caches.machines);
     }
 }
 

@@ -5,11 +5,12 @@
 //! not seen it renewed for 10 s by its own clock (clocks of two nodes are never compared)
 //!
 //! the holder renews every 2 s ── renewed ──▶ may write for 7 s from when it asked
-//!                             └─ 7 s without ▶ may not write, and the process ends
+//!                             └─ 7 s without ▶ may not write, and waits as any other replica
 //! ```
 //! A Lease is no fence: every write is safe to repeat and names the uid it means.
 
 use std::collections::hash_map::RandomState;
+use std::convert::Infallible;
 use std::hash::{BuildHasher as _, Hasher as _};
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
 
 /// Name of the Lease.
 const LEASE: &str = "kubevirt-operator";
@@ -65,17 +67,17 @@ impl Permit {
             }
         }
     }
-}
 
-/// Why the process has to end.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum LeaderError {
-    /// Renewing did not succeed in time.
-    #[error("the Lease could not be renewed for {} s; another replica may act now", RENEW_DEADLINE.as_secs())]
-    NotRenewed,
-    /// Somebody took it.
-    #[error("the Lease was taken over by {0}")]
-    TakenOver(String),
+    /// Waits until this replica has lost the permission, and has it again.
+    pub(crate) async fn granted_again(&self) {
+        let Self::Leased(deadline) = self else {
+            return std::future::pending().await;
+        };
+        if deadline.clone().wait_for(Option::is_none).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        self.granted().await;
+    }
 }
 
 /// Takes part in the election.
@@ -84,6 +86,7 @@ pub(crate) struct Elector {
     namespace: String,
     identity: String,
     deadline: watch::Sender<Option<Instant>>,
+    end: CancellationToken,
 }
 
 impl std::fmt::Debug for Elector {
@@ -132,46 +135,53 @@ impl Elector {
             namespace: namespace.to_owned(),
             identity: format!("{host}_{random:016x}"),
             deadline,
+            end: CancellationToken::new(),
         };
         (elector, Permit::Leased(receiver))
     }
 
-    /// Waits for the Lease and renews it; returns only when it is lost.
-    pub(crate) async fn run(&self) -> Result<(), LeaderError> {
+    /// Waits for the Lease, renews it, and waits for it again when it is lost; until it is
+    /// [released](Self::release).
+    pub(crate) async fn run(&self) -> Result<(), Infallible> {
+        self.end.run_until_cancelled(self.take_part()).await;
+        std::future::pending().await
+    }
+
+    async fn take_part(&self) -> Infallible {
         let mut seen: Option<Seen> = None;
         loop {
             let asked = Instant::now();
             let held = *self.deadline.borrow();
+            if held.is_some_and(|deadline| deadline <= asked) {
+                self.lost("it could not be renewed in time");
+            }
             match timeout(CALL_LIMIT, self.turn(&mut seen)).await {
                 Ok(Ok(Verdict::Mine)) => {
-                    if held.is_none() {
+                    if self.deadline.borrow().is_none() {
                         tracing::info!(identity = %self.identity, "this replica acts from now on");
                     }
                     self.deadline.send_replace(Some(asked + RENEW_DEADLINE));
                 }
                 Ok(Ok(Verdict::Taken(holder))) if held.is_some() => {
-                    return Err(self.lost(LeaderError::TakenOver(holder)));
+                    self.lost(&format!("{holder} has it"));
                 }
                 Ok(Ok(Verdict::Taken(_) | Verdict::Free)) => {}
                 Ok(Err(error)) => tracing::warn!(%error, "the Lease could not be read or written"),
                 Err(_) => tracing::warn!("no answer about the Lease in time"),
             }
             let now = Instant::now();
-            let deadline = *self.deadline.borrow();
-            let pause = deadline.map_or(RETRY, |deadline| {
-                RETRY.min(deadline.saturating_duration_since(now))
-            });
-            if !pause.is_zero() {
-                sleep(pause).await;
-                continue;
-            }
-            return Err(self.lost(LeaderError::NotRenewed));
+            let left = self
+                .deadline
+                .borrow()
+                .map_or(RETRY, |deadline| deadline.saturating_duration_since(now));
+            sleep(left.min(RETRY)).await;
         }
     }
 
-    fn lost(&self, error: LeaderError) -> LeaderError {
-        self.deadline.send_replace(None);
-        error
+    fn lost(&self, why: &str) {
+        if self.deadline.send_replace(None).is_some() {
+            tracing::warn!(why, "the Lease is lost, this replica does not act any more");
+        }
     }
 
     /// One look, and one attempt to take or renew.
@@ -237,6 +247,7 @@ impl Elector {
 
     /// Lets go of the Lease, so that another replica need not wait until it runs out.
     pub(crate) async fn release(&self) {
+        self.end.cancel();
         if self.deadline.send_replace(None).is_none() {
             return;
         }
@@ -300,6 +311,19 @@ mod tests {
             Verdict::Taken("other".into())
         );
         assert_eq!(judge("me", &other, now + DURATION), Verdict::Free);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_permission_that_comes_back_is_noticed() {
+        let (sender, receiver) = watch::channel(Some(Instant::now()));
+        let permit = Permit::Leased(receiver);
+        let mut again = std::pin::pin!(permit.granted_again());
+        assert!(futures::poll!(again.as_mut()).is_pending(), "it never went");
+        sender.send_replace(None);
+        assert!(futures::poll!(again.as_mut()).is_pending());
+        sender.send_replace(Some(Instant::now()));
+        assert!(futures::poll!(again.as_mut()).is_ready());
+        assert!(futures::poll!(std::pin::pin!(Permit::Always.granted_again())).is_pending());
     }
 
     #[tokio::test(start_paused = true)]

@@ -55,6 +55,10 @@ pub(crate) async fn reconcile(machine: Arc<Machine>, context: Arc<Context>) -> N
         phase = machine.status.phase.map_or("", |phase| phase.as_str()),
     );
     async move {
+        if !context.api.may_write() {
+            // Another replica acts. Every Machine is looked at when this one does again.
+            return Next::requeue(jittered(context.interval));
+        }
         let start = Instant::now();
         let uid = machine.uid();
         let (caches, namespace) = (&context.caches, machine.namespace());

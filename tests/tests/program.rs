@@ -117,7 +117,18 @@ async fn an_api_server_that_was_away_is_survived() {
     let mut stage = Stage::new().await;
     stage.barrier("before").await;
     stage.lab.stop_api_server();
-    not_ready(&mut stage.controller, "API server").await;
+    // Long enough to lose the Lease, which nobody else can take.
+    wait::until("the controller to stop acting", async || {
+        stage.controller.process().check_alive()?;
+        let log = stage.controller.log();
+        Ok(if log.contains("the Lease is lost") {
+            Ok(())
+        } else {
+            Err(())
+        })
+    })
+    .await
+    .unwrap();
     stage.lab.start_api_server().await.unwrap();
     stage.controller.ready().await.unwrap();
     stage.webhook.ready().await.unwrap();
