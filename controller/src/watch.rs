@@ -39,7 +39,7 @@ use crate::objects::{
 /// The pause after a watch failed, and after each further failure twice that.
 const PAUSE_MIN: Duration = Duration::from_millis(250);
 /// No longer, so that a CRD or an API server that comes back is noticed while its user watches.
-const PAUSE_MAX: Duration = Duration::from_secs(5);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// Everything that is known of the cluster. Clones share it.
 #[derive(Clone, Debug)]

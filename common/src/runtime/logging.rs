@@ -57,6 +57,9 @@ const OURS: [&str; 6] = [
     "machine_controller",
 ];
 
+/// What these tell at every attempt, our own tasks tell with what it is about.
+const TOLD_BY_OURS: [&str; 2] = ["kube_client", "kube_runtime"];
+
 /// The fields that come first, in this order.
 const LEADING: [&str; 5] = ["controller", "machine", "namespace", "phase", "message"];
 
@@ -91,6 +94,7 @@ fn filter(level: LogLevel) -> Targets {
     Targets::new()
         .with_default(level.min(LevelFilter::INFO))
         .with_targets(OURS.map(|name| (name, level)))
+        .with_targets(TOLD_BY_OURS.map(|name| (name, LevelFilter::OFF)))
 }
 
 /// The fields of a span, kept with it until an event needs them.
@@ -284,5 +288,6 @@ mod tests {
         assert!(filter.would_enable("webhook::server", &Level::DEBUG));
         assert!(!filter.would_enable("hyper::proto", &Level::DEBUG));
         assert!(filter.would_enable("hyper::proto", &Level::INFO));
+        assert!(!filter.would_enable("kube_client::client::builder", &Level::ERROR));
     }
 }
