@@ -23,3 +23,7 @@ lint:
 # Write manifests/crds from the Rust types; --check only compares.
 crds *arguments:
     tests/lab crds {{arguments}}
+
+# The webhook over TLS beside a bare echo server: p50, p99, throughput, memory. --quick for a glance.
+bench *arguments:
+    tests/lab bench {{arguments}}

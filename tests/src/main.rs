@@ -1,8 +1,9 @@
 //! The verbs of the repository: `cargo lab <verb>`, or `just <verb>`.
 
+mod bench;
 mod verbs;
 
-use std::process::ExitCode;
+use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -30,6 +31,18 @@ enum Verb {
     },
     /// Format, lints, and that the core stays pure.
     Lint,
+    /// Measure the webhook over TLS beside a bare echo server, in one run.
+    Bench {
+        /// A few seconds only: for the answers rather than the figures.
+        #[arg(long)]
+        quick: bool,
+    },
+    /// The bare echo server of the benchmark.
+    #[command(hide = true)]
+    Echo {
+        /// Where it finds what to answer and says where it listens.
+        folder: PathBuf,
+    },
     /// Write the CRDs of `manifests/crds` from the Rust types.
     Crds {
         /// Write nothing; fail if a file is not what the types say.
@@ -65,6 +78,8 @@ async fn run(verb: Verb) -> Result<ExitCode> {
         Verb::Up => verbs::up::run().await,
         Verb::Demo => verbs::demo::run().await,
         Verb::Test { arguments } => verbs::test::run(&arguments).await,
+        Verb::Bench { quick } => verbs::bench::run(quick).await,
+        Verb::Echo { folder } => bench::echo::run(&folder).await,
         Verb::Lint => verbs::lint::run().await,
         Verb::Crds { check } => verbs::crds::run(check),
     }

@@ -1,5 +1,6 @@
 //! What each verb does.
 
+pub(crate) mod bench;
 mod cluster;
 pub(crate) mod crds;
 pub(crate) mod demo;

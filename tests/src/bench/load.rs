@@ -1,0 +1,151 @@
+//! Clients that ask one thing again and again, and look at every answer.
+
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Result, ensure};
+use bytes::Bytes;
+use lab::http::Connection;
+use tokio::task::JoinSet;
+
+/// What is asked, of whom, and the one right answer.
+#[derive(Debug, Clone)]
+pub(crate) struct Question {
+    pub(crate) name: &'static str,
+    pub(crate) address: SocketAddr,
+    pub(crate) ca: Vec<u8>,
+    pub(crate) path: &'static str,
+    pub(crate) body: Bytes,
+    pub(crate) answer: Bytes,
+}
+
+impl Question {
+    pub(crate) async fn connect(&self) -> Result<Connection> {
+        Connection::tls(self.address, &self.ca).await
+    }
+
+    async fn ask(&self, connection: &mut Connection) -> Result<()> {
+        let answer = connection.post(self.path, self.body.clone()).await?;
+        ensure!(
+            answer.status == 200 && answer.body == self.answer,
+            "a wrong answer to {}: HTTP {} {}",
+            self.name,
+            answer.status,
+            answer.text()
+        );
+        Ok(())
+    }
+
+    /// One client over one connection: how long each answer took.
+    async fn latencies(&self, span: Duration) -> Result<Vec<Duration>> {
+        let mut connection = self.connect().await?;
+        let end = Instant::now() + span;
+        let mut latencies = Vec::new();
+        while Instant::now() < end {
+            let start = Instant::now();
+            self.ask(&mut connection).await?;
+            latencies.push(start.elapsed());
+        }
+        Ok(latencies)
+    }
+
+    /// Many clients at once, a connection each: answers per second.
+    async fn rate(&self, clients: usize, span: Duration) -> Result<f64> {
+        let mut connections = Vec::with_capacity(clients);
+        for _ in 0..clients {
+            connections.push(self.connect().await?);
+        }
+        let start = Instant::now();
+        let mut tasks = JoinSet::new();
+        for mut connection in connections {
+            let question = self.clone();
+            tasks.spawn(async move {
+                let mut answers = 0_u32;
+                while start.elapsed() < span {
+                    question.ask(&mut connection).await?;
+                    answers += 1;
+                }
+                anyhow::Ok(answers)
+            });
+        }
+        let mut answers = 0;
+        while let Some(task) = tasks.join_next().await {
+            answers += task??;
+        }
+        Ok(f64::from(answers) / start.elapsed().as_secs_f64())
+    }
+}
+
+/// How much is measured.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Effort {
+    /// Turns of every question.
+    pub(crate) rounds: u32,
+    /// Of each measurement in a turn.
+    pub(crate) span: Duration,
+    /// At once, where it is about throughput.
+    pub(crate) clients: usize,
+}
+
+/// What was measured of one question.
+#[derive(Debug)]
+pub(crate) struct Figures {
+    pub(crate) name: &'static str,
+    /// Half of the answers to a single client came within this.
+    pub(crate) half: Duration,
+    /// All but one in a hundred did.
+    pub(crate) nearly_all: Duration,
+    /// Answers per second to many clients.
+    pub(crate) rate: f64,
+}
+
+/// Measures all questions, turn by turn, so that whatever else the machine does meets all of them.
+pub(crate) async fn measure(questions: &[Question], effort: Effort) -> Result<Vec<Figures>> {
+    let mut measured = vec![(Vec::new(), 0.0); questions.len()];
+    for question in questions {
+        // The first answers of a process are slower than any later ones.
+        question.latencies(effort.span / 4).await?;
+    }
+    for _ in 0..effort.rounds {
+        for (question, (latencies, rates)) in questions.iter().zip(&mut measured) {
+            latencies.extend(question.latencies(effort.span).await?);
+            *rates += question.rate(effort.clients, effort.span).await?;
+        }
+    }
+    let figures = |(question, (mut latencies, rates)): (&Question, (Vec<Duration>, f64))| {
+        latencies.sort_unstable();
+        Figures {
+            name: question.name,
+            half: quantile(&latencies, 500),
+            nearly_all: quantile(&latencies, 990),
+            rate: rates / f64::from(effort.rounds),
+        }
+    };
+    Ok(questions.iter().zip(measured).map(figures).collect())
+}
+
+/// The latency that `permille` of a thousand answers did not exceed.
+fn quantile(sorted: &[Duration], permille: usize) -> Duration {
+    let last = sorted.len().saturating_sub(1);
+    sorted
+        .get(last * permille / 1_000)
+        .copied()
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_values_that_were_measured() {
+        let sorted: Vec<_> = (1..=1_000).map(Duration::from_micros).collect();
+        assert_eq!(quantile(&sorted, 500), Duration::from_micros(500));
+        assert_eq!(quantile(&sorted, 990), Duration::from_micros(990));
+        assert_eq!(quantile(&sorted, 1_000), Duration::from_micros(1_000));
+        assert_eq!(quantile(&sorted[..1], 990), Duration::from_micros(1));
+        assert_eq!(quantile(&[], 500), Duration::ZERO);
+    }
+}
