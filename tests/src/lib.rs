@@ -31,6 +31,7 @@ pub mod reviews;
 mod shipped;
 pub mod simulator;
 pub mod tools;
+pub mod usage;
 pub mod wait;
 
 pub use credentials::User;

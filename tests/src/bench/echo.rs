@@ -72,6 +72,7 @@ impl Echo {
         Ok(Self {
             question: Question {
                 name: "echo",
+                process: process.id(),
                 address: address.parse().context("the address of the echo server")?,
                 ca: fs::read(folder.join(CA))?,
                 path: "/",

@@ -7,13 +7,15 @@ use std::{
 
 use anyhow::{Result, ensure};
 use bytes::Bytes;
-use lab::http::Connection;
+use lab::{http::Connection, usage::processor_time};
 use tokio::task::JoinSet;
 
 /// What is asked, of whom, and the one right answer.
 #[derive(Debug, Clone)]
 pub(crate) struct Question {
     pub(crate) name: &'static str,
+    /// Who answers.
+    pub(crate) process: u32,
     pub(crate) address: SocketAddr,
     pub(crate) ca: Vec<u8>,
     pub(crate) path: &'static str,
@@ -51,18 +53,19 @@ impl Question {
         Ok(latencies)
     }
 
-    /// Many clients at once, a connection each: answers per second.
-    async fn rate(&self, clients: usize, span: Duration) -> Result<f64> {
+    /// Many clients at once, a connection each.
+    async fn load(&self, clients: usize, span: Duration) -> Result<Load> {
         let mut connections = Vec::with_capacity(clients);
         for _ in 0..clients {
             connections.push(self.connect().await?);
         }
+        let worked = processor_time(self.process)?;
         let start = Instant::now();
         let mut tasks = JoinSet::new();
         for mut connection in connections {
             let question = self.clone();
             tasks.spawn(async move {
-                let mut answers = 0_u32;
+                let mut answers = 0;
                 while start.elapsed() < span {
                     question.ask(&mut connection).await?;
                     answers += 1;
@@ -74,8 +77,21 @@ impl Question {
         while let Some(task) = tasks.join_next().await {
             answers += task??;
         }
-        Ok(f64::from(answers) / start.elapsed().as_secs_f64())
+        Ok(Load {
+            answers,
+            took: start.elapsed(),
+            work: processor_time(self.process)?.saturating_sub(worked),
+        })
     }
+}
+
+/// What became of many clients.
+#[derive(Debug, Default, Clone, Copy)]
+struct Load {
+    answers: u32,
+    took: Duration,
+    /// Of the processors, for the process that answered.
+    work: Duration,
 }
 
 /// How much is measured.
@@ -99,28 +115,34 @@ pub(crate) struct Figures {
     pub(crate) nearly_all: Duration,
     /// Answers per second to many clients.
     pub(crate) rate: f64,
+    /// What each of them cost the processors of the server's side.
+    pub(crate) work: Duration,
 }
 
 /// Measures all questions, turn by turn, so that whatever else the machine does meets all of them.
 pub(crate) async fn measure(questions: &[Question], effort: Effort) -> Result<Vec<Figures>> {
-    let mut measured = vec![(Vec::new(), 0.0); questions.len()];
+    let mut measured = vec![(Vec::new(), Load::default()); questions.len()];
     for question in questions {
         // The first answers of a process are slower than any later ones.
         question.latencies(effort.span / 4).await?;
     }
     for _ in 0..effort.rounds {
-        for (question, (latencies, rates)) in questions.iter().zip(&mut measured) {
+        for (question, (latencies, total)) in questions.iter().zip(&mut measured) {
             latencies.extend(question.latencies(effort.span).await?);
-            *rates += question.rate(effort.clients, effort.span).await?;
+            let load = question.load(effort.clients, effort.span).await?;
+            total.answers += load.answers;
+            total.took += load.took;
+            total.work += load.work;
         }
     }
-    let figures = |(question, (mut latencies, rates)): (&Question, (Vec<Duration>, f64))| {
+    let figures = |(question, (mut latencies, load)): (&Question, (Vec<Duration>, Load))| {
         latencies.sort_unstable();
         Figures {
             name: question.name,
             half: quantile(&latencies, 500),
             nearly_all: quantile(&latencies, 990),
-            rate: rates / f64::from(effort.rounds),
+            rate: f64::from(load.answers) / load.took.as_secs_f64(),
+            work: load.work.checked_div(load.answers).unwrap_or_default(),
         }
     };
     Ok(questions.iter().zip(measured).map(figures).collect())
@@ -144,7 +166,7 @@ mod tests {
         let sorted: Vec<_> = (1..=1_000).map(Duration::from_micros).collect();
         assert_eq!(quantile(&sorted, 500), Duration::from_micros(500));
         assert_eq!(quantile(&sorted, 990), Duration::from_micros(990));
-        assert_eq!(quantile(&sorted, 1_000), Duration::from_micros(1_000));
+        assert_eq!(quantile(&sorted, 1_000), Duration::from_millis(1));
         assert_eq!(quantile(&sorted[..1], 990), Duration::from_micros(1));
         assert_eq!(quantile(&[], 500), Duration::ZERO);
     }

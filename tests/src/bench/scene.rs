@@ -1,9 +1,6 @@
 //! The webhook as it is asked in a cluster: a real API server, a catalog, a Machine that uses it.
 
-use std::{
-    fs,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -79,7 +76,7 @@ impl Scene {
     }
 
     /// The creation of a Machine at both stages, with the answers that are right.
-    pub(crate) async fn questions(&self) -> Result<[Question; 2]> {
+    pub(crate) async fn questions(&mut self) -> Result<[Question; 2]> {
         let machine = machine(TEMPLATE, 0);
         let mutate = self
             .question("mutate", "/mutate?timeout=3s", &machine)
@@ -94,13 +91,14 @@ impl Scene {
     }
 
     async fn question(
-        &self,
+        &mut self,
         name: &'static str,
         path: &'static str,
         machine: &Value,
     ) -> Result<Question> {
         let mut question = Question {
             name,
+            process: self.webhook(),
             address: self.lab.webhook_address(),
             ca: self.lab.ca_bundle().await?,
             path,
@@ -119,15 +117,9 @@ impl Scene {
         Ok(question)
     }
 
-    /// Memory of the webhook now and at its peak, in KiB.
-    pub(crate) fn memory(&mut self) -> Result<(u64, u64)> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.webhook.process().id()))?;
-        let field = |name: &str| -> Result<u64> {
-            let line = status.lines().find_map(|line| line.strip_prefix(name));
-            let value = line.with_context(|| format!("no {name} of the webhook"))?;
-            Ok(value.trim().trim_end_matches(" kB").parse()?)
-        };
-        Ok((field("VmRSS:")?, field("VmHWM:")?))
+    /// The id of the webhook's process.
+    pub(crate) fn webhook(&mut self) -> u32 {
+        self.webhook.process().id()
     }
 }
 

@@ -4,7 +4,7 @@ use std::{process::ExitCode, time::Duration};
 
 use anyhow::{Context as _, Result};
 
-use lab::built_here;
+use lab::{built_here, usage::memory};
 
 use super::{cargo, command, say, status, step, succeed};
 use crate::bench::{
@@ -42,7 +42,7 @@ pub(crate) async fn run(quick: bool) -> Result<ExitCode> {
     };
     step("starting a control plane and the webhook");
     let mut scene = Scene::start(few).await?;
-    let (idle, _) = scene.memory()?;
+    let idle = memory(scene.webhook())?.now;
     let [mutate, validate] = scene.questions().await?;
     let echo = Echo::of(&mutate, &scene.lab.path("echo")).await?;
     let questions = [echo.question(), mutate, validate];
@@ -52,19 +52,19 @@ pub(crate) async fn run(quick: bool) -> Result<ExitCode> {
     scene.grow(many).await?;
     step(&format!("measuring with {many} templates and networks"));
     let with_many = measure(&questions, effort).await?;
-    let (_, peak) = scene.memory()?;
+    let peak = memory(scene.webhook())?.peak;
 
     say(format!(
-        "{:<10} {:>9} {:>12} {:>12} {:>14} {:>8}",
-        "", "catalog", "p50", "p99", "32 clients", "of echo"
+        "{:<9} {:>9} {:>10} {:>10} {:>12} {:>8} {:>11}",
+        "", "templates", "p50", "p99", "32 clients", "of echo", "processor"
     ));
     table(few, &with_few);
     table(many, &with_many);
     say(format!(
         "\nready {:.0} ms after the start; memory {} MiB idle, {} MiB at most",
         scene.started.as_secs_f64() * 1_000.0,
-        idle / 1_024,
-        peak / 1_024
+        idle,
+        peak
     ));
     Ok(ExitCode::SUCCESS)
 }
@@ -74,13 +74,14 @@ fn table(catalog: usize, all: &[Figures]) {
     for figures in all {
         let millis = |latency: Duration| format!("{:.3} ms", latency.as_secs_f64() * 1_000.0);
         say(format!(
-            "{:<10} {:>9} {:>12} {:>12} {:>12.0}/s {:>8.2}",
+            "{:<9} {:>9} {:>10} {:>10} {:>10.0}/s {:>8.2} {:>8} µs",
             figures.name,
             catalog,
             millis(figures.half),
             millis(figures.nearly_all),
             figures.rate,
-            figures.rate / echo
+            figures.rate / echo,
+            figures.work.as_micros()
         ));
     }
 }
