@@ -12,6 +12,8 @@
 //! | `sizing`, `disks`, `images`, `networks`, `boot`, `firmware`, `machine` | their parts of the block |
 //! | `names` | names of objects |
 //! | `networkconfigurations` | that kind |
+//!
+//! `tests/cases` holds a table for each family: what is told of which object, and what passes.
 
 pub(crate) mod boot;
 pub(crate) mod disks;
