@@ -27,6 +27,7 @@ use crate::machine::Machine;
 use crate::memory::Memory;
 use crate::metrics;
 use crate::reconcile::{Context, reconcile};
+use crate::trouble::Trouble;
 use crate::watch::{self, Caches, Triggers};
 
 /// Events of one change come in a row; together they are one pass.
@@ -209,6 +210,7 @@ fn election(args: &Args, client: &Client, tasks: &mut Tasks) -> (Permit, Option<
 /// The identity of the cluster, as soon as the API server answers.
 async fn cluster(client: &Client, reached: &Check) -> String {
     let namespaces: Api<Namespace> = Api::all(client.clone());
+    let mut trouble = Trouble::default();
     loop {
         match namespaces.get(CLUSTER_NAMESPACE).await {
             Ok(namespace) => {
@@ -216,7 +218,9 @@ async fn cluster(client: &Client, reached: &Check) -> String {
                 return namespace.metadata.uid.unwrap_or_default();
             }
             Err(error) => {
-                tracing::warn!(%error, "the API server does not answer yet");
+                if trouble.is_news(&error) {
+                    tracing::warn!(%error, "the API server does not answer yet");
+                }
                 reached.missing(error.to_string());
             }
         }

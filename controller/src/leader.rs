@@ -23,6 +23,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
+use crate::trouble::Trouble;
+
 /// Name of the Lease.
 const LEASE: &str = "kubevirt-operator";
 /// A holder that has not renewed for so long is gone. With the look every 2 s, another takes over
@@ -149,6 +151,7 @@ impl Elector {
 
     async fn take_part(&self) -> Infallible {
         let mut seen: Option<Seen> = None;
+        let mut trouble = Trouble::default();
         loop {
             let asked = Instant::now();
             let held = *self.deadline.borrow();
@@ -161,12 +164,17 @@ impl Elector {
                         tracing::info!(identity = %self.identity, "this replica acts from now on");
                     }
                     self.deadline.send_replace(Some(asked + RENEW_DEADLINE));
+                    trouble.is_over();
                 }
                 Ok(Ok(Verdict::Taken(holder))) if held.is_some() => {
                     self.lost(&format!("{holder} has it"));
                 }
                 Ok(Ok(Verdict::Taken(_) | Verdict::Free)) => {}
-                Ok(Err(error)) => tracing::warn!(%error, "the Lease could not be read or written"),
+                Ok(Err(error)) => {
+                    if trouble.is_news(&error) {
+                        tracing::warn!(%error, "the Lease could not be read or written");
+                    }
+                }
                 Err(_) => tracing::warn!("no answer about the Lease in time"),
             }
             let now = Instant::now();

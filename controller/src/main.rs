@@ -20,6 +20,7 @@ mod metrics;
 mod objects;
 mod plan;
 mod reconcile;
+mod trouble;
 mod watch;
 
 use std::process::ExitCode;

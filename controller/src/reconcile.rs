@@ -123,6 +123,10 @@ async fn pass(machine: &Machine, context: &Context) -> Result<Option<Duration>, 
                     message: failure.error.told(),
                 });
                 let told = plan(machine, &observed, now);
+                // What was refused holds up the rest, but not the switch.
+                let switch = |action: &&Action| matches!(action, Action::SetRunStrategy { .. });
+                let power: Vec<_> = told.actions.iter().filter(switch).cloned().collect();
+                carry_out(machine, &power, context).await?;
                 write(machine, &told, context).await?;
             }
             Err(failure)

@@ -35,6 +35,7 @@ use crate::objects::{
     Attachment, Claim, Instance, Meta, Network, Secret, StorageClass, Template, VirtualMachine,
     prune,
 };
+use crate::trouble::Trouble;
 
 /// The pause after a watch failed, and after each further failure twice that.
 const PAUSE_MIN: Duration = Duration::from_millis(250);
@@ -133,10 +134,14 @@ pub(crate) fn start(
             .reflect(writer)
             .touched_objects();
         let mut stream = std::pin::pin!(stream);
+        let mut trouble = Trouble::default();
         while let Some(event) = stream.next().await {
             match event {
-                Ok(machine) => sender.send([ObjectRef::from_obj(&machine)]),
-                Err(error) => tracing::warn!(%error, "the watch of machines failed, trying again"),
+                Ok(machine) => {
+                    trouble.is_over();
+                    sender.send([ObjectRef::from_obj(&machine)]);
+                }
+                Err(error) => failed(&mut trouble, "watch of machines", &error),
             }
         }
         Ok::<_, Infallible>(())
@@ -302,9 +307,16 @@ impl Watch<'_> {
                 .map_ok(|event| event.modify(|object| prune(object.meta_mut())))
                 .backoff(Pause::default());
             let mut stream = std::pin::pin!(stream);
+            let mut trouble = Trouble::default();
             while let Some(event) = stream.next().await {
+                match &event {
+                    Err(error) if is_absence(error) => trouble.is_over(),
+                    Err(error) => failed(&mut trouble, name, error),
+                    // That a list begins does not say that it can be had.
+                    Ok(Event::Init) => {}
+                    Ok(_) => trouble.is_over(),
+                }
                 follow(
-                    name,
                     event,
                     &cache,
                     |change| {
@@ -320,7 +332,6 @@ impl Watch<'_> {
 
 /// Takes over one event of a watch; `appeared` is called when a kind that was absent is there.
 fn follow<K: Meta>(
-    name: &str,
     event: watcher::Result<Event<K>>,
     cache: &Cache<K>,
     changed: impl Fn(&Change<K>),
@@ -335,7 +346,7 @@ fn follow<K: Meta>(
                 appeared();
             }
         }
-        Err(watcher::Error::InitialListFailed(kube::Error::Api(status))) if status.code == 404 => {
+        Err(error) if is_absence(&error) => {
             if cache.is_absent_now() {
                 tracing::warn!(
                     kind = %K::kind(&()), group = %K::group(&()),
@@ -344,7 +355,19 @@ fn follow<K: Meta>(
                 appeared();
             }
         }
-        Err(error) => tracing::warn!(%error, "the {name} failed, trying again"),
+        // The content stays as it was.
+        Err(_) => {}
+    }
+}
+
+/// Whether the API server says that it does not serve the kind.
+fn is_absence(error: &watcher::Error) -> bool {
+    matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404)
+}
+
+fn failed(trouble: &mut Trouble, what: &str, error: &watcher::Error) {
+    if trouble.is_news(error) {
+        tracing::warn!(%error, "the {what} failed, trying again");
     }
 }
 

@@ -38,6 +38,8 @@ pub const ATTACHMENT: Kind = Kind {
 };
 /// A PersistentVolumeClaim.
 pub const CLAIM: Kind = core("PersistentVolumeClaim", "persistentvolumeclaims");
+/// A ResourceQuota.
+pub const QUOTA: Kind = core("ResourceQuota", "resourcequotas");
 /// A Secret.
 pub const SECRET: Kind = core("Secret", "secrets");
 /// An event, as controllers write them.

@@ -6,7 +6,7 @@ mod stage;
 use lab::{
     Script,
     audit::Event,
-    objects::{CLAIM, EVENT, SECRET, VM, condition},
+    objects::{CLAIM, EVENT, QUOTA, SECRET, VM, condition},
     paths, wait,
 };
 use serde_json::{Value, json};
@@ -48,6 +48,25 @@ async fn the_examples_run() {
     let writes = summaries(&stage.writes_since(before).await);
     let of_others: Vec<_> = writes.iter().filter(|w| !w.contains("later")).collect();
     assert!(of_others.is_empty(), "{of_others:?}");
+    a_typo_costs_nothing(&stage).await;
+}
+
+/// `kubectl apply --force` deletes and makes anew what is refused in some ways, not in ours.
+async fn a_typo_costs_nothing(stage: &Stage) {
+    let uids = async || {
+        let machine = stage.machines().get("basic-vm").await.unwrap();
+        let vm = stage.objects(VM).get("basic-vm").await.unwrap();
+        let claim = stage.objects(CLAIM).get("basic-vm-root").await.unwrap();
+        [machine, vm, claim].map(|object| object["metadata"]["uid"].clone())
+    };
+    let before = uids().await;
+    let typo = machine("basic-vm", &json!({"template": "mediun"})).to_string();
+    let kubectl = stage.lab.kubectl();
+    let force = kubectl.run_with(&["apply", "--force", "-f", "-"], typo);
+    let answer = force.await.unwrap().refused().unwrap();
+    assert!(answer.contains("did you mean 'medium'?"), "{answer}");
+    stage.barrier("after-a-typo").await;
+    assert_eq!(uids().await, before);
 }
 
 async fn machines_tell_everything(stage: &Stage) {
@@ -451,4 +470,59 @@ async fn nothing_is_done_without_a_block_that_belongs() {
 fn cores(vm: &Value) -> u64 {
     let cpu = &vm["spec"]["template"]["spec"]["domain"]["cpu"];
     cpu["cores"].as_u64().unwrap()
+}
+
+/// What the API server refuses is told in its own words, and tried again.
+#[tokio::test]
+async fn a_refusal_of_the_api_server_is_told() {
+    let stage = Stage::new().await;
+    let quota = json!({
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "tight", "namespace": "default"},
+        "spec": {"hard": {"persistentvolumeclaims": "0"}},
+    });
+    let quotas = stage.objects(QUOTA);
+    quotas.create(&quota).await.unwrap();
+    let probe = json!({
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "probe", "namespace": "default"},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+    });
+    let kubectl = stage.lab.kubectl();
+    // Nobody counts here: a quota is in force when its status says so.
+    let none = json!({"persistentvolumeclaims": "0"});
+    let counted = json!({"status": {"hard": none, "used": none}}).to_string();
+    let count = "patch resourcequota tight --subresource=status --type=merge -p";
+    let mut count: Vec<_> = count.split(' ').collect();
+    count.push(&counted);
+    kubectl.run(&count).await.unwrap().ok().unwrap();
+    wait::until("the quota to be in force", async || {
+        let create = ["create", "--dry-run=server", "-f", "-"];
+        let output = kubectl.run_with(&create, probe.to_string()).await?;
+        Ok(if output.stderr.contains("quota") {
+            Ok(())
+        } else {
+            Err(output)
+        })
+    })
+    .await
+    .unwrap();
+    stage
+        .apply(&machine("web", &json!({"template": "small"})))
+        .await;
+    let machines = stage.machines();
+    let told = machines.until("web", "to tell of the quota", |web| {
+        let message = condition(web, "StorageReady")["message"].as_str();
+        message.is_some_and(|message| message.contains("quota"))
+    });
+    let told = told.await.unwrap();
+    assert_eq!(told["status"]["phase"], "Failed");
+    assert_eq!(condition(&told, "Ready")["status"], "False");
+    quotas.delete("tight").await.unwrap();
+    machines.in_phase("web", "Running").await.unwrap();
 }

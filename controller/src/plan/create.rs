@@ -1,4 +1,4 @@
-//! A Machine that lives: finalizer → network → storage → Secret → VirtualMachine → status.
+//! A Machine that lives: finalizer → network → storage → Secret → VirtualMachine → growth → status.
 
 use common::api::choice::Backend;
 use common::names;
@@ -67,6 +67,7 @@ pub(super) fn plan(machine: &Machine, observed: &Observed, now: Now) -> Plan {
         .chain(networks.actions)
         .chain(storage.actions)
         .chain(guest.actions)
+        .chain(storage.growth)
         .chain(storage.farewells)
         .collect();
     report(machine, observed, now, &facts, actions)

@@ -17,6 +17,8 @@ use crate::objects::{Claim, Meta as _};
 #[derive(Debug, Default)]
 pub(super) struct Storage {
     pub(super) actions: Vec<Action>,
+    /// Sizes to grow. The storage may refuse, and nothing else depends on it.
+    pub(super) growth: Vec<Action>,
     /// What can only be done once the VirtualMachine is as it should be.
     pub(super) farewells: Vec<Action>,
     /// Whether the VirtualMachine has the claims it names.
@@ -56,6 +58,7 @@ pub(super) fn storage(machine: &Machine, block: &Normalized, observed: &Observed
         match provide(machine, disk, observed) {
             Ok(found) => {
                 storage.actions.extend(found.action);
+                storage.growth.extend(found.growth);
                 if !found.bound {
                     storage
                         .pending
@@ -71,6 +74,7 @@ pub(super) fn storage(machine: &Machine, block: &Normalized, observed: &Observed
 
 struct Found {
     action: Option<Action>,
+    growth: Option<Action>,
     bound: bool,
 }
 
@@ -89,6 +93,7 @@ fn provide(machine: &Machine, disk: &NormalizedDisk, observed: &Observed) -> Res
         let wish = render(&machine.identity(&observed.cluster), disk);
         return Ok(Found {
             action: Some(Action::CreateClaim(wish)),
+            growth: None,
             bound: false,
         });
     };
@@ -96,6 +101,7 @@ fn provide(machine: &Machine, disk: &NormalizedDisk, observed: &Observed) -> Res
     if claim.is_deleting() {
         return Ok(Found {
             action: None,
+            growth: None,
             bound: false,
         });
     }
@@ -105,7 +111,8 @@ fn provide(machine: &Machine, disk: &NormalizedDisk, observed: &Observed) -> Res
         return Err(conflict(&name, disk, claim));
     }
     Ok(Found {
-        action: patch(machine, disk, claim).map(Action::PatchClaim),
+        action: mark(machine, disk, claim).map(Action::PatchClaim),
+        growth: grow(disk, claim).map(Action::PatchClaim),
         bound,
     })
 }
@@ -151,9 +158,9 @@ fn conflict(name: &str, disk: &NormalizedDisk, claim: &Claim) -> Fault {
     )
 }
 
-/// What a claim of ours lacks.
-fn patch(machine: &Machine, disk: &NormalizedDisk, claim: &Claim) -> Option<ClaimPatch> {
-    let mut patch = ClaimPatch::default();
+/// Marks that a claim of ours lacks.
+fn mark(machine: &Machine, disk: &NormalizedDisk, claim: &Claim) -> Option<ClaimPatch> {
+    let mut patch = patch_of(claim);
     let wished = [
         (names::ANNOTATION_MACHINE_UID, machine.uid()),
         (
@@ -171,22 +178,24 @@ fn patch(machine: &Machine, disk: &NormalizedDisk, claim: &Claim) -> Option<Clai
             .annotations
             .insert(names::ANNOTATION_RETAINED_FROM, None);
     }
-    // Kubernetes grows only a claim that is bound.
-    let grows = claim
-        .spec
-        .resources
-        .requests
-        .storage
-        .is_some_and(|size| size < disk.size);
-    if grows && claim.status.phase == "Bound" {
-        patch.storage = Some(disk.size.to_string());
+    (!patch.annotations.is_empty()).then_some(patch)
+}
+
+/// The size that a claim lacks. Kubernetes grows only one that is bound.
+fn grow(disk: &NormalizedDisk, claim: &Claim) -> Option<ClaimPatch> {
+    let size = claim.spec.resources.requests.storage?;
+    (size < disk.size && claim.status.phase == "Bound").then(|| ClaimPatch {
+        storage: Some(disk.size.to_string()),
+        ..patch_of(claim)
+    })
+}
+
+fn patch_of(claim: &Claim) -> ClaimPatch {
+    ClaimPatch {
+        name: claim.name().to_owned(),
+        uid: claim.uid().to_owned(),
+        ..ClaimPatch::default()
     }
-    if patch == ClaimPatch::default() {
-        return None;
-    }
-    claim.name().clone_into(&mut patch.name);
-    claim.uid().clone_into(&mut patch.uid);
-    Some(patch)
 }
 
 /// Claims of disks that are no longer wished, once neither the VirtualMachine nor the guest has them.

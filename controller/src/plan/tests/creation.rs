@@ -14,6 +14,9 @@ use crate::machine::Block;
 use crate::objects::Meta as _;
 use crate::plan::fixtures::{block, machine, pause};
 use crate::plan::world::{World, decode};
+use crate::plan::{Now, Refusal, Subject, plan};
+use common::quantity::Bytes;
+use time::OffsetDateTime;
 
 #[test]
 fn everything_is_made_in_one_pass_and_in_order() {
@@ -342,6 +345,37 @@ fn a_guest_that_lacks_something_can_still_be_switched_off() {
     assert_eq!(
         told(&world, "Ready"),
         ("False", "NetworkConfigurationNotFound")
+    );
+}
+
+#[test]
+fn what_the_api_server_refuses_does_not_hold_up_the_switch() {
+    let mut world = rich();
+    world.settle();
+    edit(&mut world, |block| {
+        block.power_state = PowerState::Stopped;
+        block.cpu.cores = 8;
+        block.disks[0].size = Bytes::mib(30 * 1024);
+    });
+    let mut observed = world.observed();
+    observed.refusal = Some(Refusal {
+        subject: Subject::Storage,
+        message: "it cannot grow".into(),
+    });
+    let refused = plan(world.machine(), &observed, Now(OffsetDateTime::UNIX_EPOCH));
+    let actions: Vec<_> = refused.actions.iter().map(ToString::to_string).collect();
+    assert!(
+        actions.contains(&"set the VirtualMachine's runStrategy to Halted".to_owned()),
+        "{actions:?}"
+    );
+    assert!(!actions.contains(&"changed the VirtualMachine".to_owned()));
+    // And a size that the storage refuses holds up nothing else.
+    assert_eq!(
+        world.pass(),
+        [
+            "changed the VirtualMachine",
+            "changed PersistentVolumeClaim web-root"
+        ]
     );
 }
 
