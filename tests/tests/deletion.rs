@@ -6,7 +6,8 @@ mod stage;
 use lab::{
     KubevirtCrds, Options, Script,
     audit::Event,
-    objects::{CLAIM, INSTANCE, MACHINE, VM, condition},
+    objects::{CLAIM, INSTANCE, MACHINE, SECRET, VM, condition},
+    wait,
 };
 use serde_json::{Value, json};
 
@@ -165,6 +166,67 @@ async fn a_controller_that_is_killed_on_the_way_goes_on_where_it_was() {
     stage.controller.start_again().unwrap();
     machines.gone("web").await.unwrap();
     claims.gone("web-root").await.unwrap();
+}
+
+/// Killed after each of its first writes, one after the other, the controller still brings a
+/// Machine up, and down again, with one of everything and nothing left.
+#[tokio::test]
+async fn a_crash_after_any_write_does_no_harm() {
+    let mut stage = Stage::with(Options::default(), &[("LEADER_ELECTION", "false")]).await;
+    let machines = stage.machines();
+    let start = stage.lab.mark().await.unwrap();
+    stage.controller.kill();
+    let spec = json!({"template": "small", "cloudInit": {"metaData": {"role": "db"}}});
+    stage.apply(&machine("web", &spec)).await;
+    crash_until(&mut stage, |web| web["status"]["phase"] == "Running").await;
+    machines.in_phase("web", "Running").await.unwrap();
+    // One of everything, each made once.
+    let writes = stage.writes_since(start).await;
+    assert!(
+        writes.iter().all(|event| event.verb != "delete"),
+        "{:#?}",
+        summaries(&writes)
+    );
+    for (kind, name) in [(CLAIM, "web-root"), (SECRET, "web-cloudinit"), (VM, "web")] {
+        let objects = stage.objects(kind).list().await.unwrap();
+        let names = objects.iter().map(|object| &object["metadata"]["name"]);
+        assert_eq!(names.collect::<Vec<_>>(), [name]);
+    }
+
+    stage.controller.kill();
+    machines.delete("web").await.unwrap();
+    crash_until(&mut stage, Value::is_null).await;
+    machines.gone("web").await.unwrap();
+    for (kind, name) in [(CLAIM, "web-root"), (VM, "web"), (SECRET, "web-cloudinit")] {
+        stage.objects(kind).gone(name).await.unwrap();
+    }
+}
+
+/// Starts the controller and kills it after its next write, until the Machine `web` fits.
+async fn crash_until(stage: &mut Stage, fits: impl Fn(&Value) -> bool) {
+    let mut crashes = 0;
+    loop {
+        let start = stage.lab.mark().await.unwrap();
+        stage.controller.start_again().unwrap();
+        let there = wait::until("a write, or the end", async || {
+            let web = stage.machines().find("web").await?.unwrap_or_default();
+            if fits(&web) {
+                return Ok(Ok(true));
+            }
+            let writes = stage.writes_since(start).await;
+            Ok(if writes.is_empty() {
+                Err(web["status"].clone())
+            } else {
+                Ok(false)
+            })
+        });
+        if there.await.unwrap() {
+            break;
+        }
+        stage.controller.kill();
+        crashes += 1;
+    }
+    assert!(crashes > 0, "it was too fast to be killed on its way");
 }
 
 /// `kubectl delete namespace` with a running Machine in it.
