@@ -10,7 +10,7 @@ use common::api::network::NetworkConfigurationSpec;
 use common::api::template::MachineTemplateSpec;
 use common::names;
 use common::quantity::Bytes;
-use common::render::kubevirt::types::{ClaimSource, VirtualMachineSpec};
+use common::render::kubevirt::types::{InstanceSpec, VirtualMachineSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 
@@ -158,6 +158,7 @@ pub(crate) struct VirtualMachineStatus {
 pub(crate) struct Instance {
     #[serde(default)]
     pub(crate) metadata: ObjectMeta,
+    /// What the guest was made of.
     #[serde(default, deserialize_with = "lenient")]
     pub(crate) spec: InstanceSpec,
     #[serde(default, deserialize_with = "lenient")]
@@ -182,20 +183,6 @@ impl Instance {
                 .is_some_and(|source| source.claim_name == claim)
         })
     }
-}
-
-/// What a running guest was made of.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub(crate) struct InstanceSpec {
-    pub(crate) volumes: Vec<InstanceVolume>,
-}
-
-/// A volume of a running guest.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub(crate) struct InstanceVolume {
-    pub(crate) persistent_volume_claim: Option<ClaimSource>,
 }
 
 /// What KubeVirt says of a running guest.

@@ -1,5 +1,9 @@
 //! The end of a Machine: in order, whatever happens in between, and only of what is its own.
-#![expect(clippy::panic, reason = "a test that cannot go on has failed")]
+#![expect(
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test that cannot go on has failed"
+)]
 
 mod stage;
 

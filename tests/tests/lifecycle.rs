@@ -347,6 +347,27 @@ async fn power_and_disks_follow_the_spec() {
         })
         .await
         .unwrap();
+
+    // What the running guest cannot get is named until it is restarted.
+    let cores = json!({"resources": {"cpu": {"cores": 4}}});
+    machines.merge("web", &patch(cores)).await.unwrap();
+    let restart = machines.told("web", "RestartRequired", "True", "RestartRequired");
+    assert_eq!(
+        restart.await.unwrap()["status"]["pendingChanges"],
+        json!([{"field": "cpu.cores", "current": "1", "desired": "4", "action": "Restart"}])
+    );
+    let off = patch(json!({"powerState": "Stopped"}));
+    machines.merge("web", &off).await.unwrap();
+    machines
+        .told("web", "Ready", "True", "Stopped")
+        .await
+        .unwrap();
+    let on = patch(json!({"powerState": "Running"}));
+    machines.merge("web", &on).await.unwrap();
+    let web = machines.told("web", "Ready", "True", "Running");
+    let web = web.await.unwrap();
+    assert_eq!(web["status"]["pendingChanges"], Value::Null);
+    assert_eq!(condition(&web, "RestartRequired"), &Value::Null);
 }
 
 /// Cloud-init data too long for a VirtualMachine goes into a Secret of ours.

@@ -40,6 +40,7 @@ pub(super) fn plan(machine: &Machine, observed: &Observed, now: Now) -> Plan {
         network: networks.outcome,
         storage: storage.outcome,
         guest: guest.outcome,
+        wish: guest.wish,
         pending: storage.pending,
         makes_vm: guest
             .actions

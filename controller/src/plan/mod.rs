@@ -14,6 +14,7 @@ mod delete;
 #[cfg(test)]
 pub(crate) mod fixtures;
 mod network;
+mod pending;
 mod status;
 mod storage;
 #[cfg(test)]

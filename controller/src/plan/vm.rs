@@ -2,7 +2,7 @@
 
 use common::api::normalized::Normalized;
 use common::names;
-use common::render::kubevirt::types::{Secret, VirtualMachineSpec};
+use common::render::kubevirt::types::{InstanceSpec, Secret, VirtualMachineSpec};
 use common::render::kubevirt::{Guest, virtual_machine};
 use serde_json::Value;
 
@@ -18,6 +18,8 @@ use crate::objects::{Meta as _, VirtualMachine};
 pub(super) struct Plans {
     pub(super) actions: Vec<Action>,
     pub(super) outcome: Outcome,
+    /// The guest that the VirtualMachine is made of.
+    pub(super) wish: Option<InstanceSpec>,
 }
 
 pub(super) fn guest(
@@ -69,6 +71,7 @@ pub(super) fn guest(
     if live.is_deleting() {
         return plans;
     }
+    plans.wish = (!held).then(|| wish.spec.template.spec.clone());
     let uid = live.uid().to_owned();
     if held {
         // What the guest is made of has to wait, but it can still be switched on and off.

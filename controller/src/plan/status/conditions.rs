@@ -1,12 +1,13 @@
 //! What each condition tells.
 
 use common::api::choice::{Phase, PowerState};
+use common::api::status::PendingChange;
 use common::api::template::TemplateContent;
 use common::names;
 
 use super::live::{FAILURES, Live};
 use super::{Facts, Fault};
-use crate::objects::told;
+use crate::objects::{ForeignCondition, told};
 use crate::plan::Observed;
 
 /// Status of a condition, and why.
@@ -98,6 +99,20 @@ pub(super) fn virtual_machine(facts: &Facts<'_>, live: &Live<'_>) -> Verdict {
         return ("False", Fault::new("VMFailed", message));
     }
     ("True", created())
+}
+
+/// Names our fields, or what KubeVirt says when none of them differs.
+pub(super) fn restart_required(changes: &[PendingChange], told: &ForeignCondition) -> Fault {
+    let fields: Vec<_> = changes.iter().map(|change| change.field.as_str()).collect();
+    let why = if fields.is_empty() {
+        told.message.clone()
+    } else {
+        fields.join(", ")
+    };
+    Fault::new(
+        "RestartRequired",
+        format!("a change takes effect when the guest is restarted: {why}"),
+    )
 }
 
 fn created() -> Fault {

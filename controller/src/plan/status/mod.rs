@@ -12,9 +12,11 @@ use common::api::choice::Phase;
 use common::api::normalized::Normalized;
 use common::api::status::{Condition, MachineStatus};
 use common::names;
+use common::render::kubevirt::types::InstanceSpec;
 
-use self::conditions::{network, normalized, ready, storage, virtual_machine};
+use self::conditions::{network, normalized, ready, restart_required, storage, virtual_machine};
 use self::live::{Live, phase, volumes};
+use super::pending::pending;
 use super::{Action, Now, Observed, Plan};
 use crate::machine::Machine;
 use crate::objects::{Meta as _, told};
@@ -68,6 +70,8 @@ pub(super) struct Facts<'a> {
     pub(super) network: Outcome,
     pub(super) storage: Outcome,
     pub(super) guest: Outcome,
+    /// The guest that is wished, where the VirtualMachine is made of it.
+    pub(super) wish: Option<InstanceSpec>,
     /// Claims that are not bound yet.
     pub(super) pending: Vec<String>,
     /// Whether this plan makes the VirtualMachine.
@@ -102,18 +106,18 @@ pub(super) fn report(
     if let Some(fault) = &facts.elsewhere {
         conditions.set("VirtualMachineReady", "False", fault);
     }
-    if let Some(told) = live
+    let restart = live
         .vm
-        .and_then(|vm| told(&vm.status.conditions, "RestartRequired", "True"))
-    {
-        let message = format!(
-            "a change takes effect when the guest is restarted: {}",
-            told.message
-        );
+        .and_then(|vm| told(&vm.status.conditions, "RestartRequired", "True"));
+    let pending_changes = match (restart, live.instance, &facts.wish) {
+        (Some(_), Some(instance), Some(wish)) => pending(&instance.spec, wish),
+        _ => Vec::new(),
+    };
+    if let Some(told) = restart {
         conditions.set(
             "RestartRequired",
             "True",
-            &Fault::new("RestartRequired", message),
+            &restart_required(&pending_changes, told),
         );
     }
     if facts.paused {
@@ -135,6 +139,7 @@ pub(super) fn report(
             .block
             .map(|block| volumes(machine, block, observed, &actions))
             .unwrap_or_default(),
+        pending_changes,
         ..live.addresses(machine)
     };
     finish(machine, now, status, actions)

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use common::api::choice::{Phase, PowerState};
+use common::api::choice::{DiskBus, Phase, PowerState, ReclaimPolicy};
+use common::quantity::Bytes;
 use time::OffsetDateTime;
 
-use super::{message, phase, told};
+use super::{cloud_init, edit, message, phase, told};
 use crate::objects::ForeignCondition;
-use crate::plan::fixtures::{block, machine};
+use crate::plan::fixtures::{block, disk, machine, nic};
 use crate::plan::world::World;
 use crate::plan::{Now, Refusal, Subject, plan};
 
@@ -126,6 +127,54 @@ fn kubevirts_own_words_are_passed_on() {
     world.vm.as_mut().unwrap().status.conditions.clear();
     world.pass();
     assert_eq!(super::told(&world, "RestartRequired"), ("", ""));
+}
+
+#[test]
+fn a_restart_names_the_fields_it_is_for() {
+    let mut block = block();
+    block.disks.push(disk("old", ReclaimPolicy::Delete));
+    let mut world = World::new(machine(block));
+    world.settle();
+    edit(&mut world, |block| {
+        block.cpu.cores = 8;
+        block.memory.size = Bytes::mib(4096);
+        block.disks[0].bus = DiskBus::Scsi;
+        block.disks.truncate(1);
+        block.networks.push(nic("eth1", Some("prod")));
+    });
+    world.add_network("prod", "br0");
+    world.machine_mut().cloud_init = cloud_init("#cloud-config");
+    world.pass();
+    assert_eq!(world.machine().status.pending_changes, []);
+
+    let restart = ForeignCondition {
+        kind: "RestartRequired".into(),
+        status: "True".into(),
+        ..ForeignCondition::default()
+    };
+    world.vm.as_mut().unwrap().status.conditions = vec![restart];
+    world.pass();
+    let told = world.machine().status.pending_changes.iter();
+    let told: Vec<_> = told
+        .map(|change| format!("{}: {} -> {}", change.field, change.current, change.desired))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            "cpu.cores: 2 -> 8",
+            "memory.size: 2Gi -> 4Gi",
+            "disks[old]: present -> absent",
+            "disks[root].bus: virtio -> scsi",
+            "networks[eth1]: absent -> present",
+            "cloudInit: as it was -> as it is now",
+        ]
+    );
+    assert!(message(&world, "RestartRequired").contains("cpu.cores, memory.size"));
+
+    world.instance = None;
+    world.vm.as_mut().unwrap().status.conditions.clear();
+    world.settle();
+    assert_eq!(world.machine().status.pending_changes, []);
 }
 
 #[test]

@@ -1,0 +1,172 @@
+//! What of a change the running guest does not have yet, by field of the block.
+//!
+//! KubeVirt says that a restart is needed and not what for.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+
+use common::api::status::PendingChange;
+use common::names;
+use common::render::kubevirt::types::{Disk, Domain, InstanceSpec, Interface, Network};
+
+/// What brings a change into effect.
+const ACTION: &str = "Restart";
+
+/// The changes between the guest that runs and the one that is wished, in the order of the block.
+pub(super) fn pending(runs: &InstanceSpec, wish: &InstanceSpec) -> Vec<PendingChange> {
+    let mut changes = Changes::default();
+    hardware(&mut changes, &runs.domain, &wish.domain);
+    changes.items(
+        "disks",
+        (&disks(runs), &disks(wish)),
+        |disk| &disk.name,
+        disk,
+    );
+    changes.items(
+        "networks",
+        (
+            &runs.domain.devices.interfaces,
+            &wish.domain.devices.interfaces,
+        ),
+        |interface| &interface.name,
+        interface,
+    );
+    for wished in &wish.networks {
+        let same = |network: &&Network| network.name == wished.name;
+        if let Some(runs) = runs.networks.iter().find(same) {
+            let field = format!("networks[{}].networkName", wished.name);
+            changes.field(&field, attachment(runs), attachment(wished));
+        }
+    }
+    changes.field(
+        "nodeSelector",
+        labels(&runs.node_selector),
+        labels(&wish.node_selector),
+    );
+    // What is in it is nobody's business.
+    let cloud_init = |spec: &InstanceSpec| {
+        let volumes = spec.volumes.iter();
+        let mut volumes = volumes.filter(|volume| volume.persistent_volume_claim.is_none());
+        volumes.next().cloned()
+    };
+    if cloud_init(runs) != cloud_init(wish) {
+        changes.field("cloudInit", "as it was", "as it is now");
+    }
+    changes.0
+}
+
+/// The disks of the block.
+fn disks(spec: &InstanceSpec) -> Vec<Disk> {
+    let disks = spec.domain.devices.disks.iter();
+    let ours = disks.filter(|disk| disk.name != names::CLOUD_INIT_DISK);
+    ours.cloned().collect()
+}
+
+fn hardware(changes: &mut Changes, runs: &Domain, wish: &Domain) {
+    changes.field("cpu.sockets", runs.cpu.sockets, wish.cpu.sockets);
+    changes.field("cpu.cores", runs.cpu.cores, wish.cpu.cores);
+    changes.field("cpu.threads", runs.cpu.threads, wish.cpu.threads);
+    changes.field("memory.size", &runs.memory.guest, &wish.memory.guest);
+    changes.field("machineType", &runs.machine.r#type, &wish.machine.r#type);
+    let firmware = |domain: &Domain| match &domain.firmware.bootloader.efi {
+        None => "bios",
+        Some(efi) if efi.secure_boot == Some(true) => "efi with secureBoot",
+        Some(_) => "efi",
+    };
+    changes.field("firmware", firmware(runs), firmware(wish));
+    let acpi = |domain: &Domain| {
+        let acpi = domain.features.acpi.as_ref();
+        acpi.and_then(|acpi| acpi.enabled).unwrap_or(true)
+    };
+    changes.field("features.acpi", acpi(runs), acpi(wish));
+    let apic = |domain: &Domain| {
+        let apic = domain.features.apic.as_ref();
+        apic.and_then(|apic| apic.enabled).unwrap_or(true)
+    };
+    changes.field("features.apic", apic(runs), apic(wish));
+    let hyperv = |domain: &Domain| domain.features.hyperv.is_some();
+    changes.field("features.hyperv", hyperv(runs), hyperv(wish));
+}
+
+fn disk(changes: &mut Changes, path: &str, runs: &Disk, wish: &Disk) {
+    let bus = |disk: &Disk| {
+        let target = disk.disk.as_ref().or(disk.cdrom.as_ref());
+        target.map_or_else(String::new, |target| target.bus.clone())
+    };
+    changes.field(&format!("{path}.bus"), bus(runs), bus(wish));
+    changes.field(
+        &format!("{path}.bootOrder"),
+        order(runs.boot_order),
+        order(wish.boot_order),
+    );
+}
+
+fn interface(changes: &mut Changes, path: &str, runs: &Interface, wish: &Interface) {
+    changes.field(&format!("{path}.model"), &runs.model, &wish.model);
+    changes.field(
+        &format!("{path}.macAddress"),
+        &runs.mac_address,
+        &wish.mac_address,
+    );
+    changes.field(
+        &format!("{path}.bootOrder"),
+        order(runs.boot_order),
+        order(wish.boot_order),
+    );
+}
+
+fn order(order: Option<u32>) -> String {
+    order.map_or_else(|| "none".to_owned(), |order| order.to_string())
+}
+
+fn attachment(network: &Network) -> &str {
+    let multus = network.multus.as_ref();
+    multus.map_or("pod", |multus| &multus.network_name)
+}
+
+fn labels(labels: &BTreeMap<String, String>) -> String {
+    let labels: Vec<_> = labels
+        .iter()
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect();
+    labels.join(",")
+}
+
+#[derive(Debug, Default)]
+struct Changes(Vec<PendingChange>);
+
+impl Changes {
+    fn field(&mut self, field: &str, current: impl Display, desired: impl Display) {
+        let (current, desired) = (current.to_string(), desired.to_string());
+        if current != desired {
+            self.0.push(PendingChange {
+                field: field.to_owned(),
+                current,
+                desired,
+                action: ACTION.to_owned(),
+            });
+        }
+    }
+
+    /// Items of a list with names: what is new, what goes, what changes.
+    fn items<T>(
+        &mut self,
+        list: &str,
+        (runs, wish): (&[T], &[T]),
+        name: impl Fn(&T) -> &str,
+        compare: impl Fn(&mut Self, &str, &T, &T),
+    ) {
+        for item in runs {
+            if !wish.iter().any(|wished| name(wished) == name(item)) {
+                self.field(&format!("{list}[{}]", name(item)), "present", "absent");
+            }
+        }
+        for item in wish {
+            let path = format!("{list}[{}]", name(item));
+            match runs.iter().find(|running| name(running) == name(item)) {
+                Some(running) => compare(self, &path, running, item),
+                None => self.field(&path, "absent", "present"),
+            }
+        }
+    }
+}
