@@ -12,7 +12,6 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
 use common::api::normalized::Normalized;
 use common::names;
@@ -22,7 +21,6 @@ use common::runtime::tasks::Tasks;
 use futures::{StreamExt as _, TryStreamExt as _};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::reflector::{ObjectRef, Store, store};
-use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
 use serde::de::DeserializeOwned;
@@ -35,12 +33,7 @@ use crate::objects::{
     Attachment, Claim, Instance, Meta, Network, Secret, StorageClass, Template, VirtualMachine,
     prune,
 };
-use crate::trouble::Trouble;
-
-/// The pause after a watch failed, and after each further failure twice that.
-const PAUSE_MIN: Duration = Duration::from_millis(250);
-/// No longer, so that a CRD or an API server that comes back is noticed while its user watches.
-const PAUSE_MAX: Duration = Duration::from_secs(2);
+use crate::trouble::{Pause, Trouble};
 
 /// Everything that is known of the cluster. Clones share it.
 #[derive(Clone, Debug)]
@@ -397,45 +390,4 @@ impl Caches {
         self.templates.known().await;
         synced.met();
     }
-}
-
-/// Growing pauses between failures.
-///
-/// A watch tells that it starts a list before it knows whether it can, and that counts as a success
-/// to whoever calls [`reset`](Backoff::reset): here only time does.
-#[derive(Debug)]
-struct Pause {
-    next: Duration,
-    last: Option<Instant>,
-}
-
-/// A failure after so long a time without one is a new one.
-const PAUSE_FORGET: Duration = Duration::from_mins(1);
-
-impl Default for Pause {
-    fn default() -> Self {
-        Self {
-            next: PAUSE_MIN,
-            last: None,
-        }
-    }
-}
-
-impl Iterator for Pause {
-    type Item = Duration;
-
-    fn next(&mut self) -> Option<Duration> {
-        let now = Instant::now();
-        let quiet = self.last.replace(now).map(|last| now - last);
-        if quiet.is_some_and(|quiet| quiet > PAUSE_FORGET) {
-            self.next = PAUSE_MIN;
-        }
-        let pause = self.next;
-        self.next = (pause * 2).min(PAUSE_MAX);
-        Some(pause)
-    }
-}
-
-impl Backoff for Pause {
-    fn reset(&mut self) {}
 }
