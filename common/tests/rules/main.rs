@@ -5,6 +5,7 @@
 //! machines ──┬──▶ faults      they add up
 //!            ├──▶ properties  stages agree, anything gets a verdict, what is stored stays
 //!            └──▶ agreement   what the rules accept, the CRDs accept
+//!                stages      what lies between them is not always ours
 //! harness    objects, catalogs, both stages of a review       paths    where a fault is told
 //! ```
 #![expect(
@@ -21,3 +22,4 @@ mod harness;
 mod machines;
 mod paths;
 mod properties;
+mod stages;
