@@ -145,6 +145,13 @@ resource!(
     NamespaceResourceScope
 );
 
+impl VirtualMachine {
+    /// Whether its guests have this claim as a disk.
+    pub(crate) fn uses(&self, claim: &str) -> bool {
+        names_claim(&self.spec.template.spec, claim)
+    }
+}
+
 /// What KubeVirt says of a `VirtualMachine`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -176,13 +183,15 @@ resource!(
 impl Instance {
     /// Whether the guest has this claim as a disk.
     pub(crate) fn uses(&self, claim: &str) -> bool {
-        self.spec.volumes.iter().any(|volume| {
-            volume
-                .persistent_volume_claim
-                .as_ref()
-                .is_some_and(|source| source.claim_name == claim)
-        })
+        names_claim(&self.spec, claim)
     }
+}
+
+fn names_claim(spec: &InstanceSpec, claim: &str) -> bool {
+    spec.volumes.iter().any(|volume| {
+        let source = volume.persistent_volume_claim.as_ref();
+        source.is_some_and(|source| source.claim_name == claim)
+    })
 }
 
 /// What KubeVirt says of a running guest.

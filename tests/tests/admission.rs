@@ -9,18 +9,7 @@ mod machines;
 use machines::{api, machine};
 
 async fn lab() -> (Lab, Shipped) {
-    lab_with(&[]).await
-}
-
-async fn lab_with(settings: &[(&str, &str)]) -> (Lab, Shipped) {
-    let mut lab = Lab::with(Options {
-        controller_manager: false,
-        ..Options::default()
-    })
-    .await
-    .unwrap();
-    let webhook = lab.webhook(settings).await.unwrap();
-    (lab, webhook)
+    machines::lab(&[]).await
 }
 
 async fn spec(lab: &Lab, name: &str) -> Value {
@@ -182,7 +171,7 @@ async fn other_field_managers_keep_the_block() {
 #[tokio::test]
 async fn a_network_applied_in_the_same_breath_is_found() {
     // Denying makes the difference plain: what is not found is refused.
-    let (lab, _webhook) = lab_with(&[("MISSING_NETWORKS", "deny")]).await;
+    let (lab, _webhook) = machines::lab(&[("MISSING_NETWORKS", "deny")]).await;
     let folder = lab.path("set");
     std::fs::create_dir(&folder).unwrap();
     let network = json!({

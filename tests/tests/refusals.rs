@@ -8,23 +8,11 @@ use kube::{
     api::{DynamicObject, Patch, PatchParams, PostParams},
     core::Status,
 };
-use lab::{Lab, Options, Output, Shipped, install};
+use lab::{Output, install};
 use serde_json::{Value, json};
 
 mod machines;
-use machines::{api, machine};
-
-/// Everything that has to do with admission, and nothing that acts on Machines.
-async fn lab(settings: &[(&str, &str)]) -> (Lab, Shipped) {
-    let mut lab = Lab::with(Options {
-        controller_manager: false,
-        ..Options::default()
-    })
-    .await
-    .unwrap();
-    let webhook = lab.webhook(settings).await.unwrap();
-    (lab, webhook)
-}
+use machines::{api, lab, machine};
 
 const GOOD: &str = "template: small";
 

@@ -262,7 +262,7 @@ impl Apply<'_> {
                 None if ours => return Err(behind("VirtualMachine", name)),
                 // It is not ours, and so is its instance.
                 None => return Ok(None),
-                Some(claim) if names_claim(&vm, claim) => {
+                Some(claim) if vm.uses(claim) => {
                     return Err(behind("VirtualMachine", name));
                 }
                 Some(_) => {}
@@ -308,13 +308,6 @@ impl Apply<'_> {
 fn names_object(error: &ApiError, name: &str) -> bool {
     matches!(error, ApiError::Refused(kube::Error::Api(status))
         if status.details.as_ref().is_some_and(|details| details.name == name))
-}
-
-fn names_claim(vm: &VirtualMachine, claim: &str) -> bool {
-    vm.spec.template.spec.volumes.iter().any(|volume| {
-        let source = volume.persistent_volume_claim.as_ref();
-        source.is_some_and(|source| source.claim_name == claim)
-    })
 }
 
 fn behind(kind: &str, name: &str) -> ApiError {

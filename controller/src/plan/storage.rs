@@ -223,16 +223,9 @@ fn farewells(machine: &Machine, block: &Normalized, observed: &Observed) -> Vec<
 }
 
 fn in_use(claim: &str, observed: &Observed) -> bool {
-    let in_vm = observed.vm.as_ref().is_some_and(|vm| {
-        let volumes = &vm.spec.template.spec.volumes;
-        volumes.iter().any(|volume| {
-            let source = volume.persistent_volume_claim.as_ref();
-            source.is_some_and(|source| source.claim_name == claim)
-        })
-    });
-    in_vm
-        || observed
-            .instance
+    let (vm, instance) = (&observed.vm, &observed.instance);
+    vm.as_ref().is_some_and(|vm| vm.uses(claim))
+        || instance
             .as_ref()
             .is_some_and(|instance| instance.uses(claim))
 }

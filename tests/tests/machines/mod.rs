@@ -1,10 +1,23 @@
-//! Machines as tests write and read them.
+//! Machines as tests of admission write and read them, and the lab they are sent to.
 
 use kube::{
     Api, Client,
     api::{DynamicObject, GroupVersionKind},
     core::ApiResource,
 };
+use lab::{Lab, Options, Shipped};
+
+/// Everything that has to do with admission, and nothing that acts on Machines.
+pub(crate) async fn lab(settings: &[(&str, &str)]) -> (Lab, Shipped) {
+    let mut lab = Lab::with(Options {
+        controller_manager: false,
+        ..Options::default()
+    })
+    .await
+    .unwrap();
+    let webhook = lab.webhook(settings).await.unwrap();
+    (lab, webhook)
+}
 
 /// A Machine as a user writes it; every line of `spec` is one of its fields.
 pub(crate) fn machine(name: &str, spec: &str) -> String {

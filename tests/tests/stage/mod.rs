@@ -14,6 +14,8 @@ use lab::{
 };
 use serde_json::{Value, json};
 
+pub(crate) use lab::reviews::machine;
+
 /// Whoever plays, in the order in which they leave.
 pub(crate) struct Stage {
     pub(crate) simulator: Simulator,
@@ -112,16 +114,6 @@ impl Stage {
         });
         events
     }
-}
-
-/// A Machine as a user writes it.
-pub(crate) fn machine(name: &str, spec: &Value) -> Value {
-    json!({
-        "apiVersion": "vitistack.io/v1alpha1",
-        "kind": "Machine",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": spec,
-    })
 }
 
 /// What was asked for, a line each.
