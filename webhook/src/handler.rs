@@ -10,10 +10,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{Request as HttpRequest, State};
+use axum::extract::Request as HttpRequest;
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
+use common::MissingNetworks;
 use common::admission::{self, ObjectKind, Settings, Stage, Verdict};
 use common::runtime::settings::GoDuration;
 use common::violation::Reference;
@@ -58,21 +59,33 @@ impl std::fmt::Debug for Reviewer {
     }
 }
 
-/// `/mutate` and `/validate`.
-pub fn router(reviewer: Arc<Reviewer>) -> Router {
-    Router::new()
-        .route(
-            "/mutate",
-            post(async |State(reviewer): State<Arc<Reviewer>>, request| {
-                reviewer.serve(Stage::Mutate, request).await
-            }),
-        )
-        .route(
-            "/validate",
-            post(async |State(reviewer): State<Arc<Reviewer>>, request| {
-                reviewer.serve(Stage::Validate, request).await
-            }),
-        )
+/// One of the paths: what it asks for, and what it decides.
+struct Way {
+    stage: Stage,
+    settings: Settings,
+}
+
+/// `/mutate` and `/validate`, and below both what a namespace decides for itself: its label picks the
+/// entry of the webhook configurations, and the entry the path.
+pub fn router(reviewer: &Arc<Reviewer>) -> Router {
+    let missing_networks = [
+        ("", reviewer.settings.missing_networks),
+        ("/missing-networks/deny", MissingNetworks::Deny),
+        ("/missing-networks/warn", MissingNetworks::Warn),
+    ];
+    let mut router = Router::new();
+    for (path, stage) in [("/mutate", Stage::Mutate), ("/validate", Stage::Validate)] {
+        for (below, missing_networks) in missing_networks {
+            let settings = Settings {
+                missing_networks,
+                ..reviewer.settings.clone()
+            };
+            let (reviewer, way) = (reviewer.clone(), Arc::new(Way { stage, settings }));
+            let serve = async move |request| reviewer.serve(&way, request).await;
+            router = router.route(&format!("{path}{below}"), post(serve));
+        }
+    }
+    router
         .fallback(async || {
             refuse(
                 StatusCode::NOT_FOUND,
@@ -85,7 +98,6 @@ pub fn router(reviewer: Arc<Reviewer>) -> Router {
                 "reviews are taken with POST",
             )
         })
-        .with_state(reviewer)
 }
 
 /// Until when the API server waits, as it hands it over: `?timeout=3s`. Nothing else is read from
@@ -100,7 +112,7 @@ fn deadline(uri: &Uri, start: Instant) -> Instant {
 }
 
 impl Reviewer {
-    async fn serve(&self, stage: Stage, request: HttpRequest) -> Response {
+    async fn serve(&self, way: &Way, request: HttpRequest) -> Response {
         let start = Instant::now();
         let deadline = deadline(request.uri(), start);
         if !is_json(request.headers()) {
@@ -114,10 +126,10 @@ impl Reviewer {
         // When it does not come in time, the answer is that of a deadline that is over.
         let _turn = self.budget.turn(body.bytes.len(), deadline).await;
         match Request::decode(&body.bytes) {
-            Ok(review) => json(&self.answer(stage, &review, start, deadline).await),
+            Ok(review) => json(&self.answer(way, &review, start, deadline).await),
             Err(Undecodable::Answer(answer)) => {
                 metrics::observe(
-                    label(stage),
+                    label(way.stage),
                     "unknown",
                     "other",
                     Outcome::Error,
@@ -130,9 +142,9 @@ impl Reviewer {
     }
 
     /// Answers a review. From here on everything carries its uid.
-    pub async fn answer(
+    async fn answer(
         &self,
-        stage: Stage,
+        way: &Way,
         review: &Request<'_>,
         start: Instant,
         deadline: Instant,
@@ -140,7 +152,7 @@ impl Reviewer {
         let kind = object_kind(review);
         let (answer, outcome) = match kind {
             Some(kind) if is_matter_of_rules(review) => {
-                self.judged(stage, kind, review, deadline).await
+                self.judged(way, kind, review, deadline).await
             }
             Some(_) => (Answer::allow(review), Outcome::Passed),
             None => {
@@ -151,7 +163,7 @@ impl Reviewer {
             }
         };
         metrics::observe(
-            label(stage),
+            label(way.stage),
             review.operation.label(),
             kind.map_or("other", kind_label),
             outcome,
@@ -162,7 +174,7 @@ impl Reviewer {
 
     async fn judged(
         &self,
-        stage: Stage,
+        way: &Way,
         kind: ObjectKind,
         review: &Request<'_>,
         deadline: Instant,
@@ -196,7 +208,7 @@ impl Reviewer {
         }
         let request = admission::Request {
             kind,
-            stage,
+            stage: way.stage,
             namespace: review.namespace.as_deref().unwrap_or_default(),
             object: object.get(),
             old: review
@@ -205,7 +217,7 @@ impl Reviewer {
                 .map(RawValue::get),
         };
         let lookups_until = deadline.min(Instant::now() + REVIEW_LIMIT);
-        let Some(verdict) = self.judge(&request, lookups_until).await else {
+        let Some(verdict) = self.judge(way, &request, lookups_until).await else {
             return error(
                 Failure::Internal,
                 "the webhook failed on this object; its log says where",
@@ -227,11 +239,16 @@ impl Reviewer {
 
     /// Judges from the cache; what it does not have is read once, and the object judged again.
     /// `None` when the core panicked, which ends this review and no other.
-    async fn judge(&self, request: &admission::Request<'_>, until: Instant) -> Option<Verdict> {
+    async fn judge(
+        &self,
+        way: &Way,
+        request: &admission::Request<'_>,
+        until: Instant,
+    ) -> Option<Verdict> {
         let mut overlay = Overlay::new(&self.cache);
         let mut asked: Vec<Reference> = Vec::new();
         for _ in 1..ROUNDS_MAX {
-            let verdict = self.guarded(request, &overlay)?;
+            let verdict = guarded(way, request, &overlay)?;
             let mut misses = verdict.findings.misses.clone();
             misses.sort();
             misses.dedup();
@@ -246,14 +263,14 @@ impl Reviewer {
             overlay.extend(found);
             asked.append(&mut misses);
         }
-        self.guarded(request, &overlay)
+        guarded(way, request, &overlay)
     }
+}
 
-    fn guarded(&self, request: &admission::Request<'_>, overlay: &Overlay<'_>) -> Option<Verdict> {
-        // The core is pure: nothing that it may leave half done outlives the call.
-        let judge = AssertUnwindSafe(|| admission::review(request, overlay, &self.settings));
-        catch_unwind(judge).ok()
-    }
+fn guarded(way: &Way, request: &admission::Request<'_>, overlay: &Overlay<'_>) -> Option<Verdict> {
+    // The core is pure: nothing that it may leave half done outlives the call.
+    let judge = AssertUnwindSafe(|| admission::review(request, overlay, &way.settings));
+    catch_unwind(judge).ok()
 }
 
 /// Deletions, connections and parts of objects are nobody's matter here.

@@ -63,7 +63,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let mut server = tokio::spawn(server::serve(
         listener,
         server::tls(Arc::new(leaf)).context("cannot set up TLS")?,
-        handler::router(Arc::new(reviewer)),
+        handler::router(&Arc::new(reviewer)),
         Limits::default(),
         closing.clone(),
     ));

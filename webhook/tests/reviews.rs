@@ -77,7 +77,7 @@ fn app(late: Late) -> Router {
 }
 
 fn app_with(cache: Cache, late: Late) -> Router {
-    router(Arc::new(Reviewer {
+    router(&Arc::new(Reviewer {
         cache: Arc::new(cache),
         lookup: Box::new(late),
         settings: Settings::default(),

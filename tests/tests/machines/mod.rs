@@ -28,6 +28,7 @@ pub(crate) fn machine(name: &str, spec: &str) -> String {
 }
 
 /// The API of one of our kinds in the namespace `default`.
+#[allow(dead_code, reason = "not every test file reads objects")]
 pub(crate) fn api(client: &Client, kind: &str) -> Api<DynamicObject> {
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("vitistack.io", "v1alpha1", kind));
     Api::namespaced_with(client.clone(), "default", &resource)

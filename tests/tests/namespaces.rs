@@ -1,0 +1,181 @@
+//! What a namespace decides for itself: its label picks the webhook that answers for it.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use kube::{
+    Api, ResourceExt as _,
+    api::{DynamicObject, GroupVersionKind, Patch, PatchParams},
+    core::ApiResource,
+};
+use lab::{Kubectl, Lab, Output, Shipped, wait};
+use serde_json::{Value, json};
+
+mod machines;
+
+const LABEL: &str = "vitistack.io/missing-networks";
+
+/// A namespace, and what becomes there of a Machine whose network does not exist.
+const NAMESPACES: [(&str, Option<&str>); 4] = [
+    ("denying", Some("deny")),
+    ("warning", Some("warn")),
+    ("unlabelled", None),
+    ("misspelled", Some("denied")),
+];
+
+async fn lab(settings: &[(&str, &str)]) -> (Lab, Shipped) {
+    let (lab, webhook) = machines::lab(settings).await;
+    for (name, label) in NAMESPACES {
+        let labels = label.map(|value| json!({LABEL: value}));
+        lab.apply(&json!({
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"name": name, "labels": labels},
+        }))
+        .await
+        .unwrap();
+    }
+    (lab, webhook)
+}
+
+/// A Machine with a network that does not exist, beside one of nearly that name.
+async fn create(kubectl: &Kubectl, namespace: &str) -> Output {
+    let network = json!({
+        "apiVersion": "vitistack.io/v1alpha1",
+        "kind": "NetworkConfiguration",
+        "metadata": {"name": "prod", "namespace": namespace},
+        "spec": {"bridge": "br-prod"},
+    });
+    let apply = ["apply", "-f", "-"];
+    let made = kubectl.run_with(&apply, network.to_string()).await;
+    made.unwrap().ok().unwrap();
+    let machine = machines::machine(
+        "web",
+        "template: small\nnetworks: [{name: eth0, networkName: prd}]",
+    )
+    .replace("namespace: default", &format!("namespace: {namespace}"));
+    let create = ["create", "-f", "-"];
+    kubectl.run_with(&create, machine).await.unwrap()
+}
+
+fn assert_refused(output: Output) {
+    assert_eq!(
+        output.refused().unwrap(),
+        "The Machine \"web\" is invalid: spec.networks[0].networkName: Not found: \"prd\": \
+         did you mean 'prod'? known NetworkConfigurations: prod [NetworkConfigurationNotFound]\n"
+    );
+}
+
+fn assert_warned(output: &Output) {
+    assert_eq!(output.code, 0, "{output}");
+    assert_eq!(
+        output.stderr,
+        "Warning: spec.networks[0].networkName: no NetworkConfiguration 'prd' yet, \
+         did you mean 'prod'? [NetworkConfigurationNotFound]\n\
+         Warning: normalized to template small; 1 vCPU, 2Gi; root 20Gi on standard; NIC eth0 on prd\n"
+    );
+}
+
+/// How many reviews the webhook has answered, by stage.
+async fn answered(webhook: &mut Shipped, stage: &str) -> u64 {
+    let metrics = webhook.metrics().await.unwrap();
+    let reviews = metrics.lines().filter(|line| {
+        line.starts_with("machine_webhook_reviews_total{")
+            && line.contains(&format!("stage=\"{stage}\""))
+    });
+    let counts = reviews.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap());
+    counts.sum()
+}
+
+#[tokio::test]
+async fn a_label_decides_and_the_setting_is_for_the_rest() {
+    for setting in ["warn", "deny"] {
+        let (lab, _webhook) = lab(&[("MISSING_NETWORKS", setting)]).await;
+        for (namespace, label) in NAMESPACES {
+            let output = create(&lab.kubectl(), namespace).await;
+            let decided = label.filter(|label| ["deny", "warn"].contains(label));
+            match decided.unwrap_or(setting) {
+                "deny" => assert_refused(output),
+                _ => assert_warned(&output),
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn labelling_a_namespace_is_all_there_is_to_do() {
+    let (lab, _webhook) = lab(&[]).await;
+    let kubectl = lab.kubectl();
+    let label = format!("{LABEL}=deny");
+    let labelled = kubectl
+        .run(&["label", "namespace", "unlabelled", &label])
+        .await;
+    labelled.unwrap().ok().unwrap();
+    // The API server picks webhooks by what its own watch of namespaces tells it.
+    wait::until("the label to count", async || {
+        let dry = ["create", "--dry-run=server", "-f", "-"];
+        let probe = machines::machine(
+            "probe",
+            "template: small\nnetworks: [{name: a, networkName: b}]",
+        )
+        .replace("namespace: default", "namespace: unlabelled");
+        let output = kubectl.run_with(&dry, probe).await?;
+        Ok(if output.code == 0 {
+            Err(output)
+        } else {
+            Ok(())
+        })
+    })
+    .await
+    .unwrap();
+    assert_refused(create(&kubectl, "unlabelled").await);
+}
+
+#[tokio::test]
+async fn one_webhook_answers_for_each_object() {
+    let (lab, mut webhook) = lab(&[]).await;
+    let kind =
+        |kind| ApiResource::from_gvk(&GroupVersionKind::gvk("vitistack.io", "v1alpha1", kind));
+    let objects = |kind: &str, spec: Value| {
+        let object = json!({
+            "apiVersion": "vitistack.io/v1alpha1",
+            "kind": kind,
+            "metadata": {"name": "web"},
+            "spec": spec,
+        });
+        serde_json::from_value::<DynamicObject>(object).unwrap()
+    };
+    let (machines, networks) = (kind("Machine"), kind("NetworkConfiguration"));
+    let mut writes = vec![(
+        Api::<DynamicObject>::all_with(lab.client().clone(), &kind("MachineTemplate")),
+        objects(
+            "MachineTemplate",
+            json!({"resources": {"memory": {"size": "2Gi"}}}),
+        ),
+    )];
+    for (namespace, _) in NAMESPACES {
+        let api = |kind| Api::namespaced_with(lab.client().clone(), namespace, kind);
+        writes.push((
+            api(&machines),
+            objects("Machine", json!({"template": "small"})),
+        ));
+        writes.push((
+            api(&networks),
+            objects("NetworkConfiguration", json!({"bridge": "br0"})),
+        ));
+    }
+    for (api, object) in writes {
+        let before = (
+            answered(&mut webhook, "mutate").await,
+            answered(&mut webhook, "validate").await,
+        );
+        let parameters = PatchParams::apply("test");
+        let patch = Patch::Apply(&object);
+        api.patch(&object.name_any(), &parameters, &patch)
+            .await
+            .unwrap();
+        let after = (
+            answered(&mut webhook, "mutate").await,
+            answered(&mut webhook, "validate").await,
+        );
+        assert_eq!(after, (before.0 + 1, before.1 + 1), "{object:?}");
+    }
+}
