@@ -1,4 +1,5 @@
 //! Machines as tests of admission write and read them, and the lab they are sent to.
+#![allow(dead_code, reason = "every test file takes what it needs")]
 
 use kube::{
     Api, Client,
@@ -28,8 +29,12 @@ pub(crate) fn machine(name: &str, spec: &str) -> String {
 }
 
 /// The API of one of our kinds in the namespace `default`.
-#[allow(dead_code, reason = "not every test file reads objects")]
 pub(crate) fn api(client: &Client, kind: &str) -> Api<DynamicObject> {
+    api_in(client, kind, "default")
+}
+
+/// The API of one of our kinds in a namespace.
+pub(crate) fn api_in(client: &Client, kind: &str, namespace: &str) -> Api<DynamicObject> {
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("vitistack.io", "v1alpha1", kind));
-    Api::namespaced_with(client.clone(), "default", &resource)
+    Api::namespaced_with(client.clone(), namespace, &resource)
 }

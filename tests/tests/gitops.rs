@@ -1,0 +1,201 @@
+//! docs/gitops.md, word for word: what it quotes is what the API server answers, and its recipes are
+//! applied as they stand there.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test that cannot go on has failed"
+)]
+
+use std::{collections::BTreeSet, fs};
+
+use kube::{
+    Error,
+    api::{Patch, PatchParams},
+    core::Status,
+};
+use lab::{Lab, Output, Shipped, install, paths};
+use serde_json::{Value, json};
+
+mod machines;
+
+const MANAGER: &str = "kustomize-controller";
+
+fn document() -> String {
+    fs::read_to_string(paths::repository().join("docs/gitops.md")).unwrap()
+}
+
+/// The blocks of this language.
+fn blocks(document: &str, language: &str) -> Vec<String> {
+    let fence = format!("```{language}\n");
+    let after = document.split(&fence).skip(1);
+    after
+        .map(|rest| rest.split("```").next().unwrap().to_owned())
+        .collect()
+}
+
+/// Our objects of the recipes, in their order, each once.
+fn recipes(document: &str) -> Vec<Value> {
+    let yaml = blocks(document, "yaml").join("---\n");
+    let mut objects = install::parse(&yaml).unwrap();
+    let mut seen = BTreeSet::new();
+    objects.retain(|object| {
+        let ours = object["apiVersion"] == "vitistack.io/v1alpha1";
+        let name = object["metadata"]["name"].to_string();
+        ours && seen.insert((object["kind"].to_string(), name))
+    });
+    objects
+}
+
+/// Asks as Flux does before it applies anything.
+async fn dry_run(lab: &Lab, object: &Value) -> Result<Value, Box<Status>> {
+    let machines = machines::api_in(
+        lab.client(),
+        "Machine",
+        object["metadata"]["namespace"].as_str().unwrap(),
+    );
+    let parameters = PatchParams::apply(MANAGER).force().dry_run();
+    let name = object["metadata"]["name"].as_str().unwrap();
+    match machines
+        .patch(name, &parameters, &Patch::Apply(object))
+        .await
+    {
+        Ok(object) => Ok(serde_json::to_value(object).unwrap()),
+        Err(Error::Api(status)) => Err(status),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// What is said to an update must not be taken as leave to delete the object.
+fn assert_harmless(status: &Status) {
+    assert!(![409, 422].contains(&status.code), "{status:?}");
+    assert!(!status.message.contains("is immutable"), "{status:?}");
+    assert!(!status.message.contains("immutable field"), "{status:?}");
+}
+
+const CLIENT_SIDE: &[&str] = &["-f", "-"];
+const SERVER_SIDE: &[&str] = &["--server-side", "--field-manager", MANAGER, "-f", "-"];
+
+async fn kubectl(lab: &Lab, verb: &str, way: &[&str], object: &Value) -> Output {
+    let arguments: Vec<_> = [verb].iter().chain(way).copied().collect();
+    let output = lab
+        .kubectl()
+        .run_with(&arguments, object.to_string())
+        .await
+        .unwrap();
+    assert_eq!(output.code, 0, "{output}");
+    output
+}
+
+/// `object` with a value somewhere in its spec.
+fn with(object: &Value, pointer: &str, value: Value) -> Value {
+    let mut object = object.clone();
+    *object.pointer_mut(pointer).unwrap() = value;
+    object
+}
+
+async fn lab() -> (Lab, Shipped) {
+    let (lab, webhook) = machines::lab(&[]).await;
+    for name in ["team-a", "team-b"] {
+        let namespace =
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        lab.apply(&namespace).await.unwrap();
+    }
+    (lab, webhook)
+}
+
+#[tokio::test]
+async fn the_guide_quotes_what_is_said_and_its_recipes_work() {
+    let document = document();
+    let (lab, mut webhook) = lab().await;
+    let mut said = BTreeSet::new();
+    let mut answered = |text: &str| said.insert(format!("{}\n", text.trim_end()));
+
+    let commands = blocks(&document, "console");
+    let [label] = commands
+        .iter()
+        .map(|text| text.trim())
+        .collect::<Vec<_>>()
+        .try_into()
+        .unwrap();
+    let arguments: Vec<_> = label.split(' ').skip(1).collect();
+    let labelled = lab.kubectl().run(&arguments).await.unwrap();
+    labelled.ok().unwrap();
+
+    let objects = recipes(&document);
+    let [template, network, machine] = &objects[..] else {
+        panic!("{objects:?}");
+    };
+    // The label counts once the API server's own watch has told it.
+    let refused = lab::wait::until("both references to be refused", async || {
+        let refused = dry_run(&lab, machine).await.unwrap_err();
+        let faults = refused
+            .details
+            .as_ref()
+            .map_or(0, |details| details.causes.len());
+        Ok(if faults == 2 {
+            Ok(refused)
+        } else {
+            Err(refused)
+        })
+    })
+    .await
+    .unwrap();
+    assert_eq!(refused.code, 422);
+    answered(&refused.message);
+
+    kubectl(&lab, "apply", CLIENT_SIDE, template).await;
+    let elsewhere = with(machine, "/metadata/namespace", json!("team-b"));
+    answered(&kubectl(&lab, "apply", CLIENT_SIDE, &elsewhere).await.stderr);
+    kubectl(&lab, "apply", CLIENT_SIDE, network).await;
+    dry_run(&lab, machine).await.unwrap();
+    let output = kubectl(&lab, "apply", SERVER_SIDE, machine).await;
+    assert!(!output.stderr.contains("NotFound"), "{output}");
+    let stored = machines::api_in(lab.client(), "Machine", "team-a")
+        .get("web")
+        .await;
+    let stored = stored.unwrap().data["spec"].take();
+
+    // Edited centrally, a template makes nothing drift.
+    let template = with(template, "/spec/resources/memory/size", json!("8Gi"));
+    kubectl(&lab, "apply", CLIENT_SIDE, &template).await;
+    assert_eq!(dry_run(&lab, machine).await.unwrap()["spec"], stored);
+    kubectl(&lab, "diff", SERVER_SIDE, machine).await;
+    kubectl(&lab, "diff", CLIENT_SIDE, &elsewhere).await;
+
+    let refused = dry_run(&lab, &with(machine, "/spec/template", json!("wbe")))
+        .await
+        .unwrap_err();
+    assert_eq!(refused.code, 403);
+    assert_harmless(&refused);
+    answered(&refused.message);
+    // Before any webhook is asked.
+    let wrong = with(machine, "/spec/template", json!({"name": "web"}));
+    assert_harmless(&dry_run(&lab, &wrong).await.unwrap_err());
+
+    let mut copied = machine.clone();
+    copied["spec"]["normalized"] = stored["normalized"].clone();
+    assert_eq!(dry_run(&lab, &copied).await.unwrap()["spec"], stored);
+    let edited = with(&copied, "/spec/normalized/cpu/cores", json!(8));
+    let refused = dry_run(&lab, &edited).await.unwrap_err();
+    assert_harmless(&refused);
+    answered(&refused.message);
+    copied["spec"]["resources"] = json!({"cpu": {"cores": 4}});
+    let copied = with(&copied, "/spec/normalized/cpu/cores", json!(8));
+    answered(&kubectl(&lab, "apply", SERVER_SIDE, &copied).await.stderr);
+
+    webhook.stop().await.unwrap();
+    let unanswered = dry_run(&lab, &with(machine, "/spec/template", json!("small")))
+        .await
+        .unwrap_err();
+    assert_harmless(&unanswered);
+    let words = "Internal error occurred: failed calling webhook";
+    assert!(
+        unanswered.code == 500 && unanswered.message.starts_with(words),
+        "{unanswered:?}"
+    );
+    let line = document.replace("\n  ", " ");
+    assert!(line.contains(words));
+
+    let quotes: BTreeSet<String> = blocks(&document, "text").into_iter().collect();
+    assert_eq!(quotes, said);
+}
