@@ -136,7 +136,6 @@ codes! {
     }
     "machine" {
         Refuse UnsupportedBackend = "The backend is none that exists.",
-        Refuse BackendChanged = "The backend of an existing Machine changes.",
         Refuse UnsupportedPowerState = "The power state is none that exists.",
         Refuse SecretNameRequired = "A reference to a Secret names none.",
         Warn SecretIgnored = "Both inline cloud-init data and a Secret are given; the inline data wins.",
@@ -151,6 +150,16 @@ codes! {
         Refuse InvalidMtu = "An MTU is not from 68 to 65535.",
         Refuse SegmentChanged = "The VLAN or the bridge of an existing NetworkConfiguration changes.",
     }
+    "update" {
+        Refuse BackendChanged = "The backend of an existing Machine changes.",
+        Refuse DiskShrunk = "A disk of an existing Machine becomes smaller.",
+        Refuse DiskCannotGrow = "A disk grows, and its storage class does not allow it.",
+        Refuse DiskChanged = "A field of an existing disk changes that its volume was made from.",
+        Refuse CdromChanged = "The volume of an existing CD-ROM would have to be another one.",
+        Refuse StopFirst = "The firmware or the machine type changes while the machine runs.",
+        Warn RestartRequired = "A running machine has the change after its next restart.",
+        Warn NewInstanceRequired = "Cloud-init reads the change on a new instance only.",
+    }
     "block" {
         Refuse NormalizedEdited = "spec.normalized was edited by hand.",
         Refuse NormalizedMismatch = "spec.normalized is not what the rest of the spec resolves to.",
@@ -158,6 +167,11 @@ codes! {
 }
 
 impl Code {
+    /// Whether the value itself is sound, and only the change to it is refused.
+    pub(crate) fn is_about_the_change(self) -> bool {
+        self.family() == "update"
+    }
+
     /// Whether nothing can be said about what stands below a field with this fault.
     pub(crate) fn hides_what_is_below(self) -> bool {
         matches!(

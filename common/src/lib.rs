@@ -31,3 +31,4 @@ mod words;
 
 pub use rules::references::MissingNetworks;
 pub use rules::sizing::VCPUS_MAX;
+pub use rules::update::{Field, Policy};

@@ -185,16 +185,15 @@ impl Violation {
 
     /// The message of the cause: everything but the field.
     pub fn message(&self) -> String {
-        let Self {
-            code,
-            kind,
-            detail,
-            value,
-            ..
-        } = self;
-        match value {
-            Some(value) => format!("{}: {value}: {detail} [{code}]", kind.text()),
-            None => format!("{}: {detail} [{code}]", kind.text()),
+        format!("{} [{}]", self.statement(), self.code)
+    }
+
+    /// The message without the code.
+    fn statement(&self) -> String {
+        let (kind, detail) = (self.kind.text(), &self.detail);
+        match &self.value {
+            Some(value) => format!("{kind}: {value}: {detail}"),
+            None => format!("{kind}: {detail}"),
         }
     }
 }
@@ -252,6 +251,22 @@ impl Findings {
         });
     }
 
+    /// Turns faults into warnings: those that `is_old` knows, which the object had before. Returns
+    /// whether there were any.
+    pub(crate) fn tolerate(&mut self, is_old: impl Fn(&Violation) -> bool) -> bool {
+        let (old, new): (Vec<_>, _) = self.violations.drain(..).partition(is_old);
+        self.violations = new;
+        for fault in &old {
+            let text = format!(
+                "not new, so accepted: {}: {}",
+                fault.field,
+                fault.statement()
+            );
+            self.warn(fault.code, &text);
+        }
+        !old.is_empty()
+    }
+
     /// Adds a note that no rule stands behind.
     pub fn note(&mut self, text: &str) {
         self.warnings.push(Warning {
@@ -274,7 +289,8 @@ impl Findings {
             chosen.map(|violation| violation.field.as_str()).collect()
         };
         let unreadable = fields(|violation| violation.code.hides_what_is_below());
-        let causes = fields(|violation| violation.given.is_empty());
+        let causes =
+            fields(|violation| violation.given.is_empty() && !violation.code.is_about_the_change());
         let at_or_above = |field: &str, faults: &BTreeSet<&str>| {
             let mut ends = field.match_indices(['.', '[']).map(|(end, _)| end);
             faults.contains(field) || ends.any(|end| faults.contains(&field[..end]))

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::block::{BLOCK, first_difference, source_of, summary, to_value};
 use super::decode::{self, Metadata, Wire};
-use super::{Request, Settings, Stage, Verdict};
+use super::{Request, Settings, Stage, Verdict, ratchet};
 use crate::api::choice::{Backend, Choice as _};
 use crate::api::machine::MachineSpec;
 use crate::api::normalized::{BLOCK_VERSION, Normalized, TemplatePin};
@@ -16,9 +16,9 @@ use crate::code::Code;
 use crate::normalize::{
     self, Intent, Pins, TemplateChoice, intent_hash, merge, normalize, pins_of,
 };
-use crate::rules;
 use crate::rules::references::{self, Kept};
-use crate::violation::{Findings, Kind, Violation};
+use crate::rules::update::{self, Update};
+use crate::violation::{Findings, Kind, Violation, Warning};
 
 /// A Machine as sent or as stored.
 struct Object {
@@ -77,102 +77,126 @@ impl Object {
 struct Old {
     object: Object,
     block: Option<Normalized>,
+    /// What of it cannot be read.
+    faults: Findings,
+}
+
+impl Old {
+    fn decode(text: &str) -> Self {
+        let mut faults = Findings::default();
+        let object = Object::decode(text, &mut faults);
+        Self {
+            block: object.own_block(),
+            object,
+            faults,
+        }
+    }
+
+    /// Everything that is wrong with it today.
+    fn findings(&self, surroundings: &Surroundings<'_>) -> Findings {
+        let mut findings = self.faults.clone();
+        expand(&self.object, Some(self), surroundings, &mut findings);
+        findings
+    }
+}
+
+/// What an object is judged by.
+struct Surroundings<'a> {
+    namespace: &'a str,
+    catalog: &'a dyn Catalog,
+    settings: &'a Settings,
 }
 
 pub(super) fn review(request: &Request<'_>, catalog: &dyn Catalog, settings: &Settings) -> Verdict {
     let mut findings = Findings::default();
     let object = Object::decode(request.object, &mut findings);
-    let old = request.old.map(|text| {
-        // What is stored is not judged again.
-        let object = Object::decode(text, &mut Findings::default());
-        Old {
-            block: object.own_block(),
-            object,
-        }
-    });
+    let old = request.old.map(Old::decode);
+    let stage = request.stage;
 
-    if let Some(carried) = carried_over(&object, old.as_ref(), request.stage, &mut findings) {
-        return Verdict {
-            findings,
-            block: carried,
-        };
+    if let Some(stored) = old.as_ref().and_then(|old| unchanged(&object, old)) {
+        let block = carry_over(&object, Some(stored), stage, &mut findings);
+        return Verdict { findings, block };
     }
 
     request.judge_name(&object.metadata, &mut findings);
-    let expansion = expand(
-        &object,
-        old.as_ref(),
-        request,
+    let surroundings = Surroundings {
+        namespace: request.namespace,
         catalog,
         settings,
-        &mut findings,
-    );
+    };
+    let Expansion { block, kept, notes } =
+        expand(&object, old.as_ref(), &surroundings, &mut findings);
     findings.settle();
 
-    let Some(Expansion { block, kept }) = expansion.filter(|_| findings.accepted()) else {
+    let mut fit = findings.accepted();
+    if let Some(old) = old.as_ref().filter(|_| !fit) {
+        let known = old.findings(&surroundings);
+        ratchet::tolerate(&mut findings, &object.spec, &known, &old.object.spec);
+        // What was normalized once is so again. What never was has yet to be mended.
+        fit = old.block.is_some();
+    }
+    if !findings.accepted() {
         return Verdict {
             findings,
             block: None,
         };
-    };
-    match request.stage {
-        Stage::Mutate => {
-            told(&object, old.as_ref(), &block, &mut findings);
-            Verdict {
-                findings,
-                block: to_value(&block).filter(|value| Some(value) != object.block.as_ref()),
-            }
-        }
-        Stage::Validate => {
-            verify(&object, &block, kept, &mut findings);
-            Verdict {
-                findings,
-                block: None,
-            }
-        }
     }
+    let block = match (block.filter(|_| fit), &old, stage) {
+        (Some(block), _, Stage::Mutate) => {
+            findings.warnings.extend(notes);
+            told(&object, old.as_ref(), &block, &mut findings);
+            to_value(&block).filter(|value| Some(value) != object.block.as_ref())
+        }
+        (Some(block), _, Stage::Validate) => {
+            verify(&object, &block, kept, &mut findings);
+            None
+        }
+        (None, Some(old), _) => {
+            findings.note("until that is mended, the Machine stays as it is");
+            carry_over(&object, old.object.block.as_ref(), stage, &mut findings)
+        }
+        (None, None, _) => None,
+    };
+    Verdict { findings, block }
 }
 
-/// The answer when the intent did not change: the stored block stays, whatever the catalog says
-/// today. Returns what must be written, or nothing if the block has to be computed.
-#[expect(
-    clippy::option_option,
-    reason = "the outer one is whether the case applies, the inner one the block to write"
-)]
-fn carried_over(
-    object: &Object,
-    old: Option<&Old>,
-    stage: Stage,
-    findings: &mut Findings,
-) -> Option<Option<Value>> {
-    let old = old?;
+/// The stored block, if it stays whatever the catalog says today: the intent did not change.
+fn unchanged<'a>(object: &Object, old: &'a Old) -> Option<&'a Value> {
     let stored = old.object.block.as_ref()?;
     let belongs = old.block.is_some() || old.object.block_of_another_release().is_some();
-    if object.hash != old.object.hash || !belongs || expands_again(object, stored) {
-        return None;
-    }
-    match (&object.block, stage) {
-        (None, Stage::Mutate) => Some(Some(stored.clone())),
-        // Nobody wrote the block back: told as any missing block is.
-        (None, Stage::Validate) => None,
+    let same = object.hash == old.object.hash;
+    (same && belongs && !expands_again(object, stored)).then_some(stored)
+}
+
+/// Holds to what is stored in the block's place. Returns what must be written.
+fn carry_over(
+    object: &Object,
+    stored: Option<&Value>,
+    stage: Stage,
+    findings: &mut Findings,
+) -> Option<Value> {
+    let sent = object.block.as_ref();
+    match (sent, stored) {
+        _ if sent == stored => {}
+        (None, Some(stored)) if stage == Stage::Mutate => return Some(stored.clone()),
+        (None, _) => findings.deny(nobody_wrote_it()),
         (Some(sent), _) => {
-            if sent != stored {
-                let edited = first_difference(BLOCK, sent, stored);
-                let detail = format!(
-                    "is written by the webhook; delete {BLOCK} from your file and edit {}",
-                    source_of(&edited)
-                );
-                let code = Code::NormalizedEdited;
-                findings.deny(Violation::new(
-                    edited.as_str(),
-                    code,
-                    Kind::Forbidden,
-                    detail,
-                ));
-            }
-            Some(None)
+            let edited = first_difference(BLOCK, sent, stored.unwrap_or(&Value::Null));
+            let detail = format!(
+                "is written by the webhook; delete {BLOCK} from your file and edit {}",
+                source_of(&edited)
+            );
+            let code = Code::NormalizedEdited;
+            let fault = Violation::new(edited.as_str(), code, Kind::Forbidden, detail);
+            findings.deny(fault);
         }
     }
+    None
+}
+
+fn nobody_wrote_it() -> Violation {
+    let detail = "the mutating webhook did not write it; check that its configuration is installed";
+    Violation::new(BLOCK, Code::NormalizedMismatch, Kind::Required, detail)
 }
 
 /// Whether a new refresh text asks for the template's current content.
@@ -184,8 +208,11 @@ fn expands_again(object: &Object, stored: &Value) -> bool {
 
 /// What an intent resolves to.
 struct Expansion {
-    block: Normalized,
+    /// Not fit to be written if there are faults.
+    block: Option<Normalized>,
     kept: KeptPins,
+    /// What its user should know of what the update changes.
+    notes: Vec<Warning>,
 }
 
 /// Pins that come from the old object: nothing that is sent in their place counts.
@@ -211,11 +238,14 @@ impl KeptPins {
 fn expand(
     object: &Object,
     old: Option<&Old>,
-    request: &Request<'_>,
-    catalog: &dyn Catalog,
-    settings: &Settings,
+    surroundings: &Surroundings<'_>,
     findings: &mut Findings,
-) -> Option<Expansion> {
+) -> Expansion {
+    let Surroundings {
+        namespace,
+        catalog,
+        settings,
+    } = *surroundings;
     let intent = object.intent();
     let old_block = old.and_then(|old| old.block.as_ref());
     let restored = object.own_block().filter(|_| old.is_none());
@@ -233,7 +263,7 @@ fn expand(
     // A machine stays where it was made, even if its block is not the one of its intent any more.
     let made_on = old.and_then(|old| old.object.block_backend());
     if let Some(made_on) = made_on {
-        rules::machine::backend_change(&merged, made_on, findings);
+        update::backend(&merged, made_on, findings);
     }
     let pinned = made_on.unwrap_or(settings.default_backend);
     let written = object.spec.backend.as_deref().and_then(Backend::parse);
@@ -256,7 +286,7 @@ fn expand(
     references::networks(
         &merged,
         &old_block.map(references::networks_of).unwrap_or_default(),
-        request.namespace,
+        namespace,
         settings.missing_networks,
         catalog,
         findings,
@@ -267,8 +297,26 @@ fn expand(
         backend: pinned,
         storage_classes,
     };
-    let block = normalize::resolve(&intent, &merged, &pins, settings.max_vcpus, findings)?;
-    Some(Expansion { block, kept })
+    let block = normalize::resolve(&intent, &merged, &pins, settings.max_vcpus, findings);
+    let mut notes = Findings::default();
+    if let Some((old, old_block)) = old.zip(old_block) {
+        let update = Update {
+            old: old_block,
+            old_spec: &old.object.spec,
+            merged: &merged,
+            pins: &pins,
+            backend,
+        };
+        update::refused(&update, catalog, findings);
+        if let Some(block) = &block {
+            update::noted(&update, block, &mut notes);
+        }
+    }
+    Expansion {
+        block,
+        kept,
+        notes: notes.warnings,
+    }
 }
 
 /// Notes for the user of an accepted object.
@@ -303,14 +351,7 @@ fn told(object: &Object, old: Option<&Old>, block: &Normalized, findings: &mut F
 /// Accepts nothing but the block that the intent resolves to.
 fn verify(object: &Object, expected: &Normalized, kept: KeptPins, findings: &mut Findings) {
     let Some(sent) = &object.block else {
-        let detail =
-            "the mutating webhook did not write it; check that its configuration is installed";
-        findings.deny(Violation::new(
-            BLOCK,
-            Code::NormalizedMismatch,
-            Kind::Required,
-            detail,
-        ));
+        findings.deny(nobody_wrote_it());
         return;
     };
     // A replica of another release may have written it: then its digest and the rules must do.

@@ -13,6 +13,7 @@ mod decode;
 mod lenient;
 mod machine;
 mod network;
+mod ratchet;
 mod template;
 
 use serde_json::Value;

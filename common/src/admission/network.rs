@@ -9,15 +9,19 @@ pub(super) fn review(request: &Request<'_>) -> Verdict {
     let mut findings = Findings::default();
     let wire = decode::object(request.object, &mut findings);
     let spec: NetworkConfigurationSpec = decode::spec(wire.spec, &mut findings);
-    let old = request.old.map(|old| {
-        // What is stored is not judged again.
-        let mut ignored = Findings::default();
-        let old = decode::object(old, &mut ignored);
-        decode::spec(old.spec, &mut ignored)
-    });
     // Machines refer to it by a field that holds a DNS label.
     request.judge_name(&wire.metadata, &mut findings);
-    networkconfigurations::check(&spec, old.as_ref(), &mut findings);
+    match request.old {
+        None => networkconfigurations::check(&spec, None, &mut findings),
+        Some(old) => {
+            let mut known = Findings::default();
+            let old = decode::object(old, &mut known);
+            let old: NetworkConfigurationSpec = decode::spec(old.spec, &mut known);
+            networkconfigurations::check(&old, Some(&old), &mut known);
+            networkconfigurations::check(&spec, Some(&old), &mut findings);
+            findings.tolerate(|fault| known.violations.contains(fault));
+        }
+    }
     findings.settle();
     Verdict {
         findings,

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::{Request, Verdict, decode};
+use serde_json::Value;
+
+use super::{Request, Verdict, decode, ratchet};
 use crate::api::choice::Backend;
 use crate::api::machine::MachineSpec;
 use crate::api::schema::TEXT_MAX;
@@ -16,32 +18,41 @@ use crate::violation::Findings;
 pub(super) fn review(request: &Request<'_>, catalog: &dyn Catalog) -> Verdict {
     let mut findings = Findings::default();
     let wire = decode::object(request.object, &mut findings);
-    let spec: MachineTemplateSpec = decode::spec(wire.spec, &mut findings);
     request.judge_name(&wire.metadata, &mut findings);
     if request.old.is_none() {
         rules::names::template(wire.metadata.name(), &mut findings);
     }
-    limits::length(
-        "spec.description",
-        spec.description.as_deref(),
-        TEXT_MAX,
-        &mut findings,
-    );
-    limits::length(
-        "spec.deprecated",
-        spec.deprecated.as_deref(),
-        TEXT_MAX,
-        &mut findings,
-    );
+    let fields = judge(wire.spec, catalog, &mut findings);
+    findings.settle();
+    if let Some(old) = request.old.filter(|_| !findings.accepted()) {
+        let mut known = Findings::default();
+        let old = decode::object(old, &mut known);
+        let old = judge(old.spec, catalog, &mut known);
+        ratchet::tolerate(&mut findings, &fields, &known, &old);
+    }
+    Verdict {
+        findings,
+        block: None,
+    }
+}
+
+/// Judges the spec of a template. Returns the fields of a Machine in it.
+fn judge(spec: Value, catalog: &dyn Catalog, findings: &mut Findings) -> MachineSpec {
     let MachineTemplateSpec {
-        description: _,
-        deprecated: _,
+        description,
+        deprecated,
         resources,
         disks,
         networks,
         boot_order,
         domain,
-    } = spec;
+    } = decode::spec(spec, findings);
+    for (field, text) in [
+        ("spec.description", description),
+        ("spec.deprecated", deprecated),
+    ] {
+        limits::length(field, text.as_deref(), TEXT_MAX, findings);
+    }
     let fields = MachineSpec {
         resources,
         disks,
@@ -50,7 +61,6 @@ pub(super) fn review(request: &Request<'_>, catalog: &dyn Catalog) -> Verdict {
         domain,
         ..MachineSpec::default()
     };
-
     let intent = Intent {
         spec: &fields,
         template_label: None,
@@ -64,11 +74,7 @@ pub(super) fn review(request: &Request<'_>, catalog: &dyn Catalog) -> Verdict {
         backend: Backend::Libvirt,
         storage_classes: BTreeMap::new(),
     };
-    normalize::resolve(&intent, &merged, &pins, VCPUS_MAX, &mut findings);
-    references::template_storage_classes(&merged, catalog, &mut findings);
-    findings.settle();
-    Verdict {
-        findings,
-        block: None,
-    }
+    normalize::resolve(&intent, &merged, &pins, VCPUS_MAX, findings);
+    references::template_storage_classes(&merged, catalog, findings);
+    fields
 }

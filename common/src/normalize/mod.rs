@@ -103,8 +103,8 @@ pub fn merge<'a>(intent: &Intent<'a>, template: &'a TemplateChoice) -> Merged<'a
     Merged::new(intent.spec, base)
 }
 
-/// Computes the block of an intent. Faults of the intent are added to `findings`; with any, there
-/// is no block.
+/// Computes the block of an intent, as far as it has one. Faults of the intent are added to
+/// `findings`; with any, the block is not fit to be written.
 pub fn normalize(intent: &Intent<'_>, pins: &Pins, findings: &mut Findings) -> Option<Normalized> {
     let merged = merge(intent, &pins.template);
     resolve(intent, &merged, pins, rules::sizing::VCPUS_MAX, findings)
@@ -118,7 +118,6 @@ pub(crate) fn resolve(
     max_vcpus: u32,
     findings: &mut Findings,
 ) -> Option<Normalized> {
-    let before = findings.violations.len();
     rules::limits::merged_lists(merged, findings);
     let backend = rules::machine::backend(merged, pins.backend, findings);
     // A wrong backend is one fault; what rests on it is judged for the pinned one, and not told.
@@ -135,9 +134,6 @@ pub(crate) fn resolve(
     let firmware = rules::firmware::firmware(merged, machine_type, findings);
     rules::machine::node_selector(merged, findings);
     rules::machine::cloud_init(merged, findings);
-    if findings.violations.len() > before {
-        return None;
-    }
     if let (Some(order), Some(disks), Some(networks), Some(cdroms)) =
         (&order, &mut disks, &mut networks, &mut cdroms)
     {

@@ -78,7 +78,11 @@ pub(crate) fn is_imported(item: &Item<'_, Cdrom>, backend: Backend) -> bool {
 }
 
 /// Rule [`Code::CdromSizeRequired`] and the bounds.
-fn cdrom_size(item: &Item<'_, Cdrom>, backend: Backend, findings: &mut Findings) -> Option<Bytes> {
+pub(crate) fn cdrom_size(
+    item: &Item<'_, Cdrom>,
+    backend: Backend,
+    findings: &mut Findings,
+) -> Option<Bytes> {
     let leaf = item.pick("size", |cdrom| cdrom.size.as_deref());
     if leaf.value.is_none() && is_imported(item, backend) {
         let detail =

@@ -52,18 +52,8 @@ fn disk(
 ) -> Option<NormalizedDisk> {
     let name = disk_name(item.name(), findings);
     let size = size(merged, item, findings);
-    let access_mode = form::choice(
-        item.pick("accessMode", |disk| disk.access_mode.as_deref()),
-        AccessMode::ReadWriteOnce,
-        Code::UnsupportedAccessMode,
-        findings,
-    );
-    let volume_mode = form::choice(
-        item.pick("volumeMode", |disk| disk.volume_mode.as_deref()),
-        VolumeMode::Filesystem,
-        Code::UnsupportedVolumeMode,
-        findings,
-    );
+    let access_mode = access_mode(item, findings);
+    let volume_mode = volume_mode(item, findings);
     let bus = form::choice(
         item.pick("bus", |disk| disk.bus.as_deref()),
         DiskBus::Virtio,
@@ -115,6 +105,26 @@ fn disk(
     })
 }
 
+/// The access mode: rule [`Code::UnsupportedAccessMode`].
+pub(crate) fn access_mode(item: &Item<'_, Disk>, findings: &mut Findings) -> Option<AccessMode> {
+    form::choice(
+        item.pick("accessMode", |disk| disk.access_mode.as_deref()),
+        AccessMode::ReadWriteOnce,
+        Code::UnsupportedAccessMode,
+        findings,
+    )
+}
+
+/// The volume mode: rule [`Code::UnsupportedVolumeMode`].
+pub(crate) fn volume_mode(item: &Item<'_, Disk>, findings: &mut Findings) -> Option<VolumeMode> {
+    form::choice(
+        item.pick("volumeMode", |disk| disk.volume_mode.as_deref()),
+        VolumeMode::Filesystem,
+        Code::UnsupportedVolumeMode,
+        findings,
+    )
+}
+
 /// Rules [`Code::DiskNameRequired`], [`Code::InvalidDiskName`], [`Code::ReservedDiskName`], for
 /// disks and CD-ROMs alike.
 pub(crate) fn disk_name<'a>(leaf: Leaf<&'a str>, findings: &mut Findings) -> Option<&'a str> {
@@ -146,7 +156,11 @@ pub(crate) fn disk_name<'a>(leaf: Leaf<&'a str>, findings: &mut Findings) -> Opt
 }
 
 /// Rule [`Code::DiskSizeRequired`] and the bounds.
-fn size(merged: &Merged<'_>, item: &Item<'_, Disk>, findings: &mut Findings) -> Option<Bytes> {
+pub(crate) fn size(
+    merged: &Merged<'_>,
+    item: &Item<'_, Disk>,
+    findings: &mut Findings,
+) -> Option<Bytes> {
     let leaf = item.pick("size", |disk| disk.size.as_deref());
     if leaf.value.is_none() && merged.is_complete() {
         let detail = "give a size such as '20Gi'";

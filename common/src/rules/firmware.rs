@@ -42,23 +42,45 @@ fn bootloader(
     })
 }
 
-fn acpi(merged: &Merged<'_>) -> Leaf<bool> {
+/// Whether UEFI is asked for.
+pub(crate) fn efi(merged: &Merged<'_>) -> Leaf<bool> {
+    bootloader(merged, "domain.firmware.bootloader.efi", |bootloader| {
+        bootloader.efi
+    })
+}
+
+/// Whether Secure Boot is asked for.
+pub(crate) fn secure_boot(merged: &Merged<'_>) -> Leaf<bool> {
+    bootloader(
+        merged,
+        "domain.firmware.bootloader.secureBoot",
+        |bootloader| bootloader.secure_boot,
+    )
+}
+
+/// Whether ACPI is asked for.
+pub(crate) fn acpi(merged: &Merged<'_>) -> Leaf<bool> {
     feature(merged, "domain.features.acpi", |features| features.acpi)
 }
 
-fn hyperv(merged: &Merged<'_>) -> Leaf<bool> {
+/// Whether APIC is asked for.
+pub(crate) fn apic(merged: &Merged<'_>) -> Leaf<bool> {
+    feature(merged, "domain.features.apic", |features| features.apic)
+}
+
+/// Whether enlightenments for Windows are asked for.
+pub(crate) fn hyperv(merged: &Merged<'_>) -> Leaf<bool> {
     feature(merged, "domain.features.hyperv", |features| features.hyperv)
 }
 
 /// The features: rule [`Code::HypervNeedsAcpi`].
 pub(crate) fn features(merged: &Merged<'_>, findings: &mut Findings) -> NormalizedFeatures {
-    let (acpi, hyperv) = (acpi(merged), hyperv(merged));
+    let (acpi, apic, hyperv) = (acpi(merged), apic(merged), hyperv(merged));
     if is(hyperv, true) && is(acpi, false) {
         let detail = "the enlightenments need ACPI: drop domain.features.acpi: false, or hyperv";
         let code = Code::HypervNeedsAcpi;
         findings.deny(contradiction(hyperv, acpi.place, "false", code, detail));
     }
-    let apic = feature(merged, "domain.features.apic", |features| features.apic);
     NormalizedFeatures {
         acpi: acpi.value.unwrap_or(true),
         apic: apic.value.unwrap_or(true),
@@ -85,7 +107,8 @@ fn contradiction(
         .given(against)
 }
 
-fn machine_type_name<'a>(merged: &Merged<'a>) -> Leaf<&'a str> {
+/// What is asked for as the machine type.
+pub(crate) fn machine_type_name<'a>(merged: &Merged<'a>) -> Leaf<&'a str> {
     pick(merged, "domain.machine.type", |domain| {
         domain.machine.as_ref()?.kind.as_deref()
     })
@@ -122,15 +145,7 @@ pub(crate) fn firmware(
     machine_type: Option<MachineType>,
     findings: &mut Findings,
 ) -> Firmware {
-    let efi = bootloader(merged, "domain.firmware.bootloader.efi", |bootloader| {
-        bootloader.efi
-    });
-    let secure_boot = bootloader(
-        merged,
-        "domain.firmware.bootloader.secureBoot",
-        |bootloader| bootloader.secure_boot,
-    );
-    let acpi = acpi(merged);
+    let (efi, secure_boot, acpi) = (efi(merged), secure_boot(merged), acpi(merged));
     let is_secure = is(secure_boot, true);
     // An unknown template may have brought it.
     let lacks_efi = is(efi, false) || efi.value.is_none() && merged.is_complete();

@@ -1,7 +1,7 @@
 //! What concerns a Machine as a whole: backend, power state, node selector, references of
 //! cloud-init.
 
-use crate::api::choice::{Backend, Choice as _, PowerState};
+use crate::api::choice::{Backend, PowerState};
 use crate::api::machine::SecretKeyRef;
 use crate::api::schema::OBJECT_NAME_MAX;
 use crate::code::Code;
@@ -18,19 +18,6 @@ pub(crate) fn backend(
 ) -> Option<Backend> {
     let leaf = merged.own("backend", |spec| spec.backend.as_deref());
     form::choice(leaf, pinned, Code::UnsupportedBackend, findings)
-}
-
-/// Rule [`Code::BackendChanged`]: the backend that is written, against the one the machine was made
-/// on.
-pub(crate) fn backend_change(merged: &Merged<'_>, old: Backend, findings: &mut Findings) {
-    let leaf = merged.own("backend", |spec| Backend::parse(spec.backend.as_deref()?));
-    if let Some(new) = leaf.value.filter(|new| *new != old) {
-        let detail = format!(
-            "cannot change from {old} to {new}: a machine stays where it was made; create another Machine to move"
-        );
-        let fault = Violation::new(leaf.place, Code::BackendChanged, Kind::Invalid, detail);
-        findings.deny(fault.text(new.as_str()));
-    }
 }
 
 /// The power state: rule [`Code::UnsupportedPowerState`].

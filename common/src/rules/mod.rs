@@ -11,6 +11,7 @@
 //! | `references` | templates, storage classes and networks against the catalog |
 //! | `sizing`, `disks`, `images`, `networks`, `boot`, `firmware`, `machine` | their parts of the block |
 //! | `names` | names of objects |
+//! | `update` | what may become of a Machine that exists |
 //! | `networkconfigurations` | that kind |
 //!
 //! `tests/cases` holds a table for each family: what is told of which object, and what passes.
@@ -27,3 +28,4 @@ pub(crate) mod networkconfigurations;
 pub(crate) mod networks;
 pub(crate) mod references;
 pub(crate) mod sizing;
+pub(crate) mod update;

@@ -25,13 +25,8 @@ const MEMORY: Bounds = Bounds {
     likely_max: Bytes::mib(128 * 1024),
 };
 
-/// The CPU topology: rules [`Code::InvalidCpuCount`], [`Code::TooManyVcpus`],
-/// [`Code::MaxSocketsTooSmall`]. `max_vcpus` is what an administrator allows.
-pub(crate) fn cpu(
-    merged: &Merged<'_>,
-    max_vcpus: u32,
-    findings: &mut Findings,
-) -> Option<NormalizedCpu> {
+/// What is asked for as cores, threads, sockets and most sockets.
+pub(crate) fn cpu_leaves(merged: &Merged<'_>) -> [Leaf<i64>; 4] {
     let pick = |field, get: fn(&Cpu) -> Option<i64>| {
         merged.pick(
             field,
@@ -39,10 +34,22 @@ pub(crate) fn cpu(
             |template| template.resources.as_ref()?.cpu.as_ref().and_then(get),
         )
     };
-    let cores_at = pick("resources.cpu.cores", |cpu| cpu.cores);
-    let threads_at = pick("resources.cpu.threads", |cpu| cpu.threads);
-    let sockets_at = pick("resources.cpu.sockets", |cpu| cpu.sockets);
-    let max_at = pick("resources.cpu.maxSockets", |cpu| cpu.max_sockets);
+    [
+        pick("resources.cpu.cores", |cpu| cpu.cores),
+        pick("resources.cpu.threads", |cpu| cpu.threads),
+        pick("resources.cpu.sockets", |cpu| cpu.sockets),
+        pick("resources.cpu.maxSockets", |cpu| cpu.max_sockets),
+    ]
+}
+
+/// The CPU topology: rules [`Code::InvalidCpuCount`], [`Code::TooManyVcpus`],
+/// [`Code::MaxSocketsTooSmall`]. `max_vcpus` is what an administrator allows.
+pub(crate) fn cpu(
+    merged: &Merged<'_>,
+    max_vcpus: u32,
+    findings: &mut Findings,
+) -> Option<NormalizedCpu> {
+    let [cores_at, threads_at, sockets_at, max_at] = cpu_leaves(merged);
     let cores = count(cores_at, findings);
     let threads = count(threads_at, findings);
     let sockets = count(sockets_at, findings);
@@ -142,6 +149,18 @@ fn vcpus(
     findings.deny(Violation::new(place, Code::TooManyVcpus, Kind::Invalid, detail).value(value));
 }
 
+/// What is asked for as memory and most memory.
+pub(crate) fn memory_leaves<'a>(merged: &Merged<'a>) -> [Leaf<&'a str>; 2] {
+    [
+        memory_leaf(merged, "resources.memory.size", |memory| {
+            memory.size.as_deref()
+        }),
+        memory_leaf(merged, "resources.memory.maxSize", |memory| {
+            memory.max_size.as_deref()
+        }),
+    ]
+}
+
 fn memory_leaf<'a>(
     merged: &Merged<'a>,
     field: &'static str,
@@ -157,12 +176,7 @@ fn memory_leaf<'a>(
 /// Guest memory: rules [`Code::MemoryRequired`], [`Code::MaxMemoryTooSmall`],
 /// [`Code::MemoryNotAligned`] and the bounds.
 pub(crate) fn memory(merged: &Merged<'_>, findings: &mut Findings) -> Option<NormalizedMemory> {
-    let size_at = memory_leaf(merged, "resources.memory.size", |memory| {
-        memory.size.as_deref()
-    });
-    let max_at = memory_leaf(merged, "resources.memory.maxSize", |memory| {
-        memory.max_size.as_deref()
-    });
+    let [size_at, max_at] = memory_leaves(merged);
     if size_at.value.is_none() && merged.is_complete() {
         let detail = "give a size such as '2Gi', or a template that has one";
         let fault = Violation::new(size_at.place, Code::MemoryRequired, Kind::Required, detail);

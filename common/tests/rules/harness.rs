@@ -36,6 +36,9 @@ pub(crate) fn yaml<T: DeserializeOwned>(path: &Path) -> T {
 struct Cluster {
     templates: BTreeMap<String, Template>,
     storage_classes: Vec<String>,
+    /// Those of them whose claims cannot grow.
+    #[serde(default)]
+    rigid_storage_classes: Vec<String>,
     default_storage_class: Option<String>,
     networks: Vec<String>,
 }
@@ -62,6 +65,7 @@ impl From<Cluster> for StaticCatalog {
             content: template.content,
             deprecated: template.deprecated,
         };
+        let rigid = cluster.rigid_storage_classes;
         Self {
             templates: cluster
                 .templates
@@ -71,7 +75,10 @@ impl From<Cluster> for StaticCatalog {
             storage_classes: cluster
                 .storage_classes
                 .into_iter()
-                .map(|name| (name, StorageClassRow::default()))
+                .map(|name| {
+                    let allows_expansion = !rigid.contains(&name);
+                    (name, StorageClassRow { allows_expansion })
+                })
                 .collect(),
             default_storage_class: cluster.default_storage_class,
             networks: [(NAMESPACE.to_owned(), cluster.networks)].into(),

@@ -4,7 +4,8 @@
 //! cases/*.yaml ──▶ cases   each says what is refused, what is warned of, or what it becomes
 //! machines ──┬──▶ faults      they add up
 //!            ├──▶ properties  stages agree, anything gets a verdict, what is stored stays
-//!            └──▶ agreement   what the rules accept, the CRDs accept
+//!            ├──▶ agreement   what the rules accept, the CRDs accept
+//!            └──▶ policies    what an update may change
 //!                stages      what lies between them is not always ours
 //! harness    objects, catalogs, both stages of a review       paths    where a fault is told
 //! ```
@@ -21,5 +22,6 @@ mod faults;
 mod harness;
 mod machines;
 mod paths;
+mod policies;
 mod properties;
 mod stages;

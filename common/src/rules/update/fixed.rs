@@ -1,0 +1,401 @@
+//! Changes that are refused.
+
+use std::fmt::Display;
+
+use crate::api::choice::{Backend, Choice as _, FirmwareType, MachineType, MachineTypeName};
+use crate::api::machine::{Cdrom, Disk, Image};
+use crate::api::normalized::{NormalizedCdrom, NormalizedDisk};
+use crate::catalog::Catalog;
+use crate::code::Code;
+use crate::normalize::{ClassRequest, Item, Leaf, Merged, Place};
+use crate::quantity::Bytes;
+use crate::rules::{boot, disks, firmware};
+use crate::violation::{Findings, Kind, Reference, Violation};
+use crate::words::{quoted, shortened};
+
+use super::{Field, Policy, Update};
+
+/// Everything about an update that is refused.
+pub(crate) fn refused(update: &Update<'_>, catalog: &dyn Catalog, findings: &mut Findings) {
+    stop_first(update, findings);
+    for item in &update.merged.disks {
+        let same = |disk: &&NormalizedDisk| item.name().value == Some(disk.name.as_str());
+        if let Some(old) = update.old.disks.iter().find(same) {
+            disk(update, old, item, findings);
+            capacity(update, old, item, catalog, findings);
+        }
+    }
+    for item in &update.merged.cdroms {
+        let same = |cdrom: &&NormalizedCdrom| item.name().value == Some(cdrom.name.as_str());
+        if let Some(old) = update.old.cdroms.iter().find(same) {
+            cdrom(update, old, item, findings);
+        }
+    }
+}
+
+/// Rule [`Code::BackendChanged`]: the backend that is written, against the one the machine was made
+/// on.
+pub(crate) fn backend(merged: &Merged<'_>, old: Backend, findings: &mut Findings) {
+    let leaf = merged.own("backend", |spec| Backend::parse(spec.backend.as_deref()?));
+    if let Some(new) = leaf.value.filter(|new| *new != old) {
+        let detail = format!(
+            "cannot change from {old} to {new}: a machine stays where it was made; create another Machine to move"
+        );
+        let fault = Violation::new(leaf.place, Code::BackendChanged, Kind::Invalid, detail);
+        findings.deny(fault.text(new.as_str()));
+    }
+}
+
+/// A value that changes, shown as its user would write it.
+struct Change {
+    field: Field,
+    place: Place,
+    from: String,
+    to: String,
+}
+
+impl Change {
+    /// The change of a field, unless its new value is the old one or cannot be known.
+    fn of<V>(
+        field: Field,
+        place: Place,
+        from: &V,
+        to: Option<&V>,
+        show: impl Fn(&V) -> String,
+    ) -> Option<Self>
+    where
+        V: PartialEq + ?Sized,
+    {
+        let to = to.filter(|to| *to != from)?;
+        Some(Self {
+            field,
+            place,
+            from: show(from),
+            to: show(to),
+        })
+    }
+
+    /// The last part of the field's path.
+    fn name(&self) -> &'static str {
+        let path = self.field.path();
+        path.rsplit_once('.').map_or(path, |(_, name)| name)
+    }
+
+    /// How to keep what is: where the user wrote the value, or over the template's.
+    fn keep(&self, list: &str, item: &str) -> String {
+        let (name, from) = (self.name(), &self.from);
+        if *from == none() {
+            "leave it out".to_owned()
+        } else if self.place.is_users() {
+            format!("set it to {from}")
+        } else {
+            format!("keep it with '{name}: {from}' for '{item}' in spec.{list}")
+        }
+    }
+}
+
+/// Whether the value is known that a leaf stands for: an unknown template may have brought another
+/// one than the default.
+fn is_known<V>(leaf: &Leaf<V>, merged: &Merged<'_>) -> bool {
+    leaf.value.is_some() || merged.is_complete()
+}
+
+fn shown<T: Display>(value: &T) -> String {
+    value.to_string()
+}
+
+/// Rule [`Code::StopFirst`].
+fn stop_first(update: &Update<'_>, findings: &mut Findings) {
+    if !update.runs() {
+        return;
+    }
+    let (old, merged) = (update.old, update.merged);
+    let machine_type = firmware::machine_type_name(merged);
+    let new_type = match machine_type.value {
+        Some(name) => MachineTypeName::parse(name).map(MachineType::from),
+        None => Some(MachineType::from(MachineTypeName::PcQ35)),
+    };
+    let flag = |field, leaf: Leaf<bool>, old: bool| {
+        let new = is_known(&leaf, merged).then_some(leaf.value.unwrap_or(false));
+        Change::of(field, leaf.place, &old, new.as_ref(), shown)
+    };
+    let (efi, secure_boot) = (firmware::efi(merged), firmware::secure_boot(merged));
+    let changes = [
+        Change::of(
+            Field::MachineType,
+            machine_type.place,
+            &old.machine_type,
+            new_type
+                .filter(|_| is_known(&machine_type, merged))
+                .as_ref(),
+            shown,
+        ),
+        flag(Field::Efi, efi, old.firmware.kind == FirmwareType::Efi),
+        flag(
+            Field::SecureBoot,
+            secure_boot,
+            old.firmware.secure_boot == Some(true),
+        ),
+    ];
+    for change in changes.into_iter().flatten() {
+        debug_assert_eq!(change.field.policy(), Policy::Stopped);
+        let Change {
+            field, from, to, ..
+        } = &change;
+        let keep = if change.place.is_users() {
+            format!("leave it at {from}")
+        } else {
+            format!("set spec.{} to {from}", field.path())
+        };
+        let detail = format!(
+            "cannot change from {from} to {to} while the machine runs; set 'powerState: Stopped' before or in the same update, or {keep}"
+        );
+        findings.deny(Violation::new(
+            change.place,
+            Code::StopFirst,
+            Kind::Forbidden,
+            detail,
+        ));
+    }
+}
+
+/// Rule [`Code::DiskChanged`].
+fn disk(update: &Update<'_>, old: &NormalizedDisk, item: &Item<'_, Disk>, findings: &mut Findings) {
+    // A field that is added here has its policy in the table, and is judged or passed on purpose.
+    let NormalizedDisk {
+        name,
+        size: _,
+        storage_class,
+        access_mode,
+        volume_mode,
+        bus: _,
+        boot_order: _,
+        reclaim_policy: _,
+        image,
+        selector,
+        volume_name,
+    } = old;
+    let merged = update.merged;
+    let quiet = &mut Findings::default();
+    let class = item.pick("storageClass", |disk| disk.storage_class.as_deref());
+    let new_class = ClassRequest::of(class.value).resolved(name, update.pins);
+    let access = item.pick("accessMode", |disk| disk.access_mode.as_deref());
+    let new_access = disks::access_mode(item, quiet).filter(|_| is_known(&access, merged));
+    let mode = item.pick("volumeMode", |disk| disk.volume_mode.as_deref());
+    let new_mode = disks::volume_mode(item, quiet).filter(|_| is_known(&mode, merged));
+    let new_image = item.pick("image", |disk| disk.image.clone());
+    let new_selector = item.pick("selector", |disk| {
+        disk.selector.as_ref()?.match_labels.clone()
+    });
+    let new_volume = item.pick("volumeName", |disk| disk.volume_name.clone());
+    let new_class = new_class.filter(|_| is_known(&class, merged));
+    let changes = [
+        Change::of(
+            Field::DiskStorageClass,
+            class.place,
+            storage_class,
+            new_class.as_ref(),
+            |class| quoted(class),
+        ),
+        Change::of(
+            Field::DiskAccessMode,
+            access.place,
+            access_mode,
+            new_access.as_ref(),
+            shown,
+        ),
+        Change::of(
+            Field::DiskVolumeMode,
+            mode.place,
+            volume_mode,
+            new_mode.as_ref(),
+            shown,
+        ),
+        Change::of(
+            Field::DiskImage,
+            new_image.place,
+            image,
+            is_known(&new_image, merged).then_some(&new_image.value),
+            |image| image.as_ref().map_or_else(none, image_shown),
+        ),
+        Change::of(
+            Field::DiskSelector,
+            new_selector.place,
+            selector,
+            is_known(&new_selector, merged).then_some(&new_selector.value),
+            |labels| labels.as_ref().map_or_else(none, labels_shown),
+        ),
+        Change::of(
+            Field::DiskVolumeName,
+            new_volume.place,
+            volume_name,
+            is_known(&new_volume, merged).then_some(&new_volume.value),
+            |volume| volume.as_deref().map_or_else(none, quoted),
+        ),
+    ];
+    for change in changes.into_iter().flatten() {
+        debug_assert_eq!(change.field.policy(), Policy::Fixed);
+        let Change { from, to, .. } = &change;
+        let detail = format!(
+            "the {} of disk '{name}' cannot change from {from} to {to}, because its volume exists; {}, or take another disk",
+            change.name(),
+            change.keep("disks", name)
+        );
+        findings.deny(Violation::new(
+            change.place,
+            Code::DiskChanged,
+            Kind::Forbidden,
+            detail,
+        ));
+    }
+}
+
+/// Rules [`Code::DiskShrunk`] and [`Code::DiskCannotGrow`].
+fn capacity(
+    update: &Update<'_>,
+    old: &NormalizedDisk,
+    item: &Item<'_, Disk>,
+    catalog: &dyn Catalog,
+    findings: &mut Findings,
+) {
+    let leaf = item.pick("size", |disk| disk.size.as_deref());
+    let new = disks::size(update.merged, item, &mut Findings::default());
+    let show = |bytes: &Bytes| bytes.to_string();
+    let Some(new) = new else { return };
+    let Some(change) = Change::of(Field::DiskSize, leaf.place, &old.size, Some(&new), show) else {
+        return;
+    };
+    let (name, keep) = (&old.name, change.keep("disks", &old.name));
+    let Change { from, to, .. } = &change;
+    if new < old.size {
+        let detail = format!(
+            "disk '{name}' cannot shrink from {from} to {to}, because a volume never gives space back; {keep}"
+        );
+        let fault = Violation::new(change.place, Code::DiskShrunk, Kind::Forbidden, detail);
+        findings.deny(fault);
+        return;
+    }
+    // The pools of a libvirt host grow any volume.
+    let Some(reason) = (update.backend == Backend::Kubevirt)
+        .then(|| why_it_cannot_grow(&old.storage_class, catalog, findings))
+        .flatten()
+    else {
+        return;
+    };
+    let detail = format!(
+        "disk '{name}' cannot grow from {from} to {to}: {reason}; {keep}, and add another disk for more space"
+    );
+    findings.deny(Violation::new(
+        change.place,
+        Code::DiskCannotGrow,
+        Kind::Forbidden,
+        detail,
+    ));
+}
+
+fn why_it_cannot_grow(
+    class: &str,
+    catalog: &dyn Catalog,
+    findings: &mut Findings,
+) -> Option<String> {
+    if class.is_empty() {
+        return Some("it has no storage class that could grow it".to_owned());
+    }
+    match catalog.storage_class(class) {
+        Some(row) if row.allows_expansion => None,
+        Some(_) => Some(format!(
+            "storage class {} does not allow volume expansion",
+            quoted(class)
+        )),
+        None => {
+            findings.miss(Reference::StorageClass(class.to_owned()));
+            Some(format!(
+                "storage class {} is gone, and nothing else can grow its volumes",
+                quoted(class)
+            ))
+        }
+    }
+}
+
+/// Rule [`Code::CdromChanged`], for a CD-ROM that has a volume and keeps one.
+fn cdrom(
+    update: &Update<'_>,
+    old: &NormalizedCdrom,
+    item: &Item<'_, Cdrom>,
+    findings: &mut Findings,
+) {
+    let NormalizedCdrom {
+        name,
+        boot_order: _,
+        image: _,
+        size,
+        storage_class,
+    } = old;
+    if storage_class.is_none() || !boot::is_imported(item, update.backend) {
+        return;
+    }
+    let size_at = item.pick("size", |cdrom| cdrom.size.as_deref());
+    let new_size = boot::cdrom_size(item, update.backend, &mut Findings::default());
+    let class = item.pick("storageClass", |cdrom| cdrom.storage_class.as_deref());
+    let new_class = ClassRequest::of(class.value).resolved(name, update.pins);
+    let changes = [
+        Change::of(
+            Field::CdromSize,
+            size_at.place,
+            size,
+            new_size.map(Some).as_ref(),
+            |size| size.as_ref().map_or_else(none, shown),
+        ),
+        Change::of(
+            Field::CdromStorageClass,
+            class.place,
+            storage_class,
+            new_class.map(Some).as_ref(),
+            |class| class.as_deref().map_or_else(none, quoted),
+        ),
+    ];
+    for change in changes.into_iter().flatten() {
+        debug_assert_eq!(change.field.policy(), Policy::Fixed);
+        let Change { from, to, .. } = &change;
+        let detail = format!(
+            "the {} of CD-ROM '{name}' cannot change from {from} to {to}, because its volume exists; {}, or take another drive",
+            change.name(),
+            change.keep("cdroms", name)
+        );
+        findings.deny(Violation::new(
+            change.place,
+            Code::CdromChanged,
+            Kind::Forbidden,
+            detail,
+        ));
+    }
+}
+
+fn none() -> String {
+    "none".to_owned()
+}
+
+fn image_shown(image: &Image) -> String {
+    let Image {
+        url,
+        checksum,
+        persistent_volume_claim,
+        volume,
+    } = image;
+    let parts = [
+        ("url", url),
+        ("checksum", checksum),
+        ("persistentVolumeClaim", persistent_volume_claim),
+        ("volume", volume),
+    ];
+    let parts = parts
+        .into_iter()
+        .filter_map(|(name, value)| Some(format!("{name}: {}", shortened(value.as_deref()?))));
+    format!("{{{}}}", parts.collect::<Vec<_>>().join(", "))
+}
+
+fn labels_shown(labels: &std::collections::BTreeMap<String, String>) -> String {
+    let labels = labels.iter().map(|(key, value)| format!("{key}: {value}"));
+    let labels = labels.collect::<Vec<_>>().join(", ");
+    format!("{{matchLabels: {{{}}}}}", shortened(&labels))
+}
