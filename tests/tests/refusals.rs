@@ -24,7 +24,8 @@ resources:
   cpu:
     cores: 0
 disks:
-- name: root
+- name: cache
+  size: 1Gi
   storageClass: fast-sdd
 - name: data
   size: '20'
@@ -367,7 +368,10 @@ async fn the_block_is_not_edited_by_hand() {
     }
     // Somebody who changes the spec and sends an old block along gets the new one, and is told.
     let file = lab.path("with-block.yaml");
-    let stale = machine("web", "template: medium\nnormalized: {cpu: {cores: 7}}");
+    let stale = machine(
+        "web",
+        "template: small\npowerState: Stopped\nnormalized: {cpu: {cores: 7}}",
+    );
     fs::write(&file, stale).unwrap();
     let path = file.display().to_string();
     let output = kubectl.run(&["apply", "-f", &path]).await.unwrap();
@@ -375,5 +379,9 @@ async fn the_block_is_not_edited_by_hand() {
     let warning = "Warning: the spec.normalized that was sent is ignored: it follows from the rest of the spec\n";
     assert_eq!(output.stderr, warning);
     let stored = api(lab.client(), "Machine").get("web").await.unwrap();
-    assert_eq!(stored.data["spec"]["normalized"]["cpu"]["cores"], 2);
+    let block = &stored.data["spec"]["normalized"];
+    assert_eq!(
+        (&block["cpu"]["cores"], &block["powerState"]),
+        (&json!(1), &json!("Stopped"))
+    );
 }

@@ -1,0 +1,202 @@
+//! What may become of a Machine that exists, as kubectl shows it; and that what got past the webhook,
+//! or lost what it refers to, can still be changed and deleted.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod machines;
+
+use lab::{Kubectl, Lab, wait};
+use machines::{api, lab, machine};
+use serde_json::Value;
+
+const APPLY: [&str; 3] = ["apply", "-f", "-"];
+
+async fn apply(kubectl: &Kubectl, manifest: &str) -> String {
+    let output = kubectl.run_with(&APPLY, manifest).await.unwrap();
+    assert_eq!(output.code, 0, "{output}");
+    output.stderr
+}
+
+/// The faults that an update is refused for.
+async fn refused(kubectl: &Kubectl, manifest: &str) -> Vec<String> {
+    let output = kubectl.run_with(&APPLY, manifest).await.unwrap();
+    let stderr = output.refused().unwrap();
+    assert!(
+        stderr.contains("Error from server (Forbidden): "),
+        "{stderr}"
+    );
+    let faults = stderr.lines().filter(|line| line.starts_with("* "));
+    faults.map(ToOwned::to_owned).collect()
+}
+
+async fn spec(lab: &Lab, name: &str) -> Value {
+    let stored = api(lab.client(), "Machine").get(name).await.unwrap();
+    stored.data["spec"].clone()
+}
+
+#[tokio::test]
+async fn what_an_existing_machine_cannot_have_is_forbidden_with_the_way_out() {
+    let (lab, _webhook) = lab(&[]).await;
+    let kubectl = lab.kubectl();
+    apply(&kubectl, &machine("web", "template: medium")).await;
+    let before = spec(&lab, "web").await;
+
+    assert_eq!(
+        refused(&kubectl, &machine("web", "template: small")).await,
+        [
+            "* spec.template: Forbidden: disk 'root' cannot shrink from 40Gi to 20Gi, because a volume never gives space back; keep it with 'size: 40Gi' for 'root' in spec.disks (disks[0].size of the template) [DiskShrunk]"
+        ]
+    );
+    let everything = "\
+template: medium
+disks: [{name: root, size: 50Gi, storageClass: fast-ssd}]
+domain: {firmware: {bootloader: {efi: true}}}";
+    assert_eq!(
+        refused(&kubectl, &machine("web", everything)).await,
+        [
+            "* spec.disks[0].storageClass: Forbidden: the storageClass of disk 'root' cannot change from \"standard\" to \"fast-ssd\", because its volume exists; set it to \"standard\", or take another disk [DiskChanged]",
+            "* spec.disks[0].size: Forbidden: disk 'root' cannot grow from 40Gi to 50Gi: storage class \"standard\" does not allow volume expansion; set it to 40Gi, and add another disk for more space [DiskCannotGrow]",
+            "* spec.domain.firmware.bootloader.efi: Forbidden: cannot change from false to true while the machine runs; set 'powerState: Stopped' before or in the same update, or leave it at false [StopFirst]",
+        ]
+    );
+    assert_eq!(before, spec(&lab, "web").await);
+
+    // The ways out that were named.
+    let smaller = machine("web", "template: small\ndisks: [{name: root, size: 40Gi}]");
+    assert_eq!(
+        apply(&kubectl, &smaller).await,
+        "Warning: spec.template: resources.cpu.cores changes from 2 to 1 at the next restart [RestartRequired]\n\
+         Warning: spec.template: resources.memory.size changes from 4Gi to 2Gi at the next restart [RestartRequired]\n"
+    );
+    let stopped = "\
+template: small
+powerState: Stopped
+disks: [{name: root, size: 40Gi}]
+domain: {firmware: {bootloader: {efi: true}}}";
+    assert_eq!(apply(&kubectl, &machine("web", stopped)).await, "");
+    let block = &spec(&lab, "web").await["normalized"];
+    assert_eq!(block["firmware"]["type"], "efi");
+    assert_eq!(block["disks"][0]["size"], "40Gi");
+}
+
+/// What a Machine refers to may go; the Machine stays everybody's to edit and to delete.
+#[tokio::test]
+async fn a_machine_that_lost_everything_it_refers_to_stays_editable() {
+    let (lab, _webhook) = lab(&[("MISSING_NETWORKS", "deny")]).await;
+    let kubectl = lab.kubectl();
+    let templates = "\
+apiVersion: vitistack.io/v1alpha1
+kind: MachineTemplate
+metadata: {name: short-lived}
+spec: {resources: {memory: {size: 1Gi}}}
+---
+apiVersion: vitistack.io/v1alpha1
+kind: NetworkConfiguration
+metadata: {name: prod-network, namespace: default}
+spec: {bridge: br0}";
+    apply(&kubectl, templates).await;
+    let uses = "\
+template: short-lived
+disks: [{name: root, size: 1Gi, storageClass: fast-ssd}]
+networks: [{name: eth0, networkName: prod-network}]";
+    apply(&kubectl, &machine("web", uses)).await;
+    for what in [
+        ["machinetemplate", "short-lived"],
+        ["storageclass", "fast-ssd"],
+        ["networkconfiguration", "prod-network"],
+    ] {
+        let [kind, name] = what;
+        let output = kubectl.run(&["delete", kind, name]).await.unwrap();
+        output.ok().unwrap();
+    }
+    // The webhook has seen it: a new Machine of the kind is refused for all three.
+    wait::until("the webhook forgets what is gone", async || {
+        let create = ["create", "--dry-run=server", "-f", "-"];
+        let output = kubectl.run_with(&create, &machine("new", uses)).await?;
+        let missing = [
+            "TemplateNotFound",
+            "StorageClassNotFound",
+            "NetworkConfigurationNotFound",
+        ];
+        let all = missing.iter().all(|code| output.stderr.contains(code));
+        Ok(if all { Ok(()) } else { Err(output.to_string()) })
+    })
+    .await
+    .unwrap();
+
+    let edited = format!("{uses}\npowerState: Stopped\nresources: {{cpu: {{cores: 3}}}}");
+    assert_eq!(apply(&kubectl, &machine("web", &edited)).await, "");
+    let block = &spec(&lab, "web").await["normalized"];
+    assert_eq!(block["cpu"]["cores"], 3);
+    assert_eq!(block["memory"]["size"], "1Gi");
+    assert_eq!(block["disks"][0]["storageClass"], "fast-ssd");
+    // What goes from here on is looked up.
+    let grown = edited.replace("size: 1Gi", "size: 2Gi");
+    assert_eq!(
+        refused(&kubectl, &machine("web", &grown)).await,
+        [
+            "* spec.disks[0].size: Forbidden: disk 'root' cannot grow from 1Gi to 2Gi: storage class \"fast-ssd\" is gone, and nothing else can grow its volumes; set it to 1Gi, and add another disk for more space [DiskCannotGrow]"
+        ]
+    );
+    for change in [
+        &["label", "machine", "web", "team=a"][..],
+        &["annotate", "machine", "web", "note=b"],
+        &["delete", "machine", "web", "--wait=false"],
+    ] {
+        kubectl.run(change).await.unwrap().ok().unwrap();
+    }
+    let left = api(lab.client(), "Machine").get_opt("web").await.unwrap();
+    assert_eq!(left, None);
+}
+
+/// What was stored while no webhook stood in the way is mended step by step.
+#[tokio::test]
+async fn what_got_past_the_webhook_is_mended_step_by_step() {
+    let (mut lab, webhook) = lab(&[]).await;
+    let kubectl = lab.kubectl();
+    drop(webhook);
+    lab.unregister_webhooks().await.unwrap();
+    let faulty = "template: smal\ndisks: [{name: root, size: 1Gi, storageClass: fast-sdd}]";
+    apply(&kubectl, &machine("web", faulty)).await;
+    let _webhook = lab.webhook(&[]).await.unwrap();
+
+    // Both faults were there before: another change is no reason to refuse it.
+    let stderr = apply(
+        &kubectl,
+        &machine("web", &format!("{faulty}\npowerState: Stopped")),
+    )
+    .await;
+    let told: Vec<&str> = stderr.lines().collect();
+    assert_eq!(
+        told,
+        [
+            "Warning: not new, so accepted: spec.template: Not found: \"smal\": did you mean 'small'? known templates: large, medium, small [TemplateNotFound]",
+            "Warning: not new, so accepted: spec.disks[0].storageClass: Not found: \"fast-sdd\": did you mean 'fast-ssd'? known storage classes: fast-ssd, replicated, standard [StorageClassNotFound]",
+            "Warning: until that is mended, the Machine stays as it is",
+        ]
+    );
+    assert_eq!(spec(&lab, "web").await["normalized"], Value::Null);
+    // One is mended, another one made.
+    let worse = "template: small\npowerState: Stopped\ndisks: [{name: root, size: 1Gi, storageClass: fast-sdd, bus: ide}]";
+    assert_eq!(
+        refused(&kubectl, &machine("web", worse)).await,
+        [
+            "* spec.disks[0].bus: Unsupported value: \"ide\": supported values: \"virtio\", \"sata\", \"scsi\" [UnsupportedBus]"
+        ]
+    );
+    let one_left = worse.replace(", bus: ide", "");
+    assert!(
+        apply(&kubectl, &machine("web", &one_left))
+            .await
+            .contains("not new")
+    );
+    let mended = one_left.replace("fast-sdd", "fast-ssd");
+    assert!(
+        !apply(&kubectl, &machine("web", &mended))
+            .await
+            .contains("not new")
+    );
+    assert_eq!(
+        spec(&lab, "web").await["normalized"]["disks"][0]["storageClass"],
+        "fast-ssd"
+    );
+}
