@@ -85,7 +85,7 @@ impl Block {
             return Self::Missing;
         };
         match raw.get("version").and_then(Value::as_u64) {
-            Some(version) if version == u64::from(BLOCK_VERSION) => {}
+            Some(version) if (1..=u64::from(BLOCK_VERSION)).contains(&version) => {}
             Some(version) => {
                 return Self::Unreadable(format!(
                     "its version {version} is not known to this release"

@@ -1,6 +1,9 @@
 //! [`Lab`]: a control plane with the product's manifests in it.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::{
@@ -212,7 +215,7 @@ impl Lab {
     }
 
     /// Where kubectl is.
-    pub fn kubectl_path(&self) -> &std::path::Path {
+    pub fn kubectl_path(&self) -> &Path {
         self.tools.path(Tool::Kubectl)
     }
 
@@ -274,8 +277,16 @@ impl Lab {
 
     /// Registers both webhooks, as the manifests do, at the lab's own port.
     pub async fn register_webhooks(&self) -> Result<()> {
+        let port = self.webhook_port;
+        self.register_webhooks_at(port, port).await
+    }
+
+    /// Registers the mutating and the validating webhook at ports of their own.
+    pub async fn register_webhooks_at(&self, mutating: u16, validating: u16) -> Result<()> {
         for configuration in &self.manifests.webhooks {
-            let here = install::called_at(configuration.clone(), self.webhook_port)?;
+            let mutates = configuration["kind"] == "MutatingWebhookConfiguration";
+            let port = if mutates { mutating } else { validating };
+            let here = install::called_at(configuration.clone(), port)?;
             install::apply(self.client(), &here).await?;
         }
         Ok(())
@@ -322,6 +333,17 @@ impl Lab {
         self.shipped(Binary::Controller, all, settings).await
     }
 
+    /// Starts a program of the next release, as [`Self::start_webhook`] and
+    /// [`Self::start_controller`] start one of this; a webhook at a port of its own.
+    pub async fn start_next(&mut self, binary: Binary) -> Result<Shipped> {
+        let path = shipped::next_release().await?.join(binary.name());
+        let own = ("WEBHOOK_BIND_ADDRESS", "127.0.0.1:0".to_owned());
+        let metrics = ("METRICS_BIND_ADDRESS", "127.0.0.1:0".to_owned());
+        let san = ("TLS_SAN", "127.0.0.1".to_owned());
+        self.program(binary, &path, vec![own, metrics, san], &[])
+            .await
+    }
+
     async fn shipped(
         &mut self,
         binary: Binary,
@@ -329,6 +351,16 @@ impl Lab {
         settings: &[(&str, &str)],
     ) -> Result<Shipped> {
         let path = binary.path().await?;
+        self.program(binary, &path, defaults, settings).await
+    }
+
+    async fn program(
+        &mut self,
+        binary: Binary,
+        path: &Path,
+        defaults: Vec<(&str, String)>,
+        settings: &[(&str, &str)],
+    ) -> Result<Shipped> {
         let text = self
             .account_kubeconfig(OPERATOR_NAMESPACE, binary.account())
             .await?;
@@ -338,7 +370,7 @@ impl Lab {
         let name = format!("{}-{run}", binary.name());
         let kubeconfig = self.folder.write(&format!("{name}.kubeconfig"), &text)?;
         let log = self.folder.join(&format!("{name}.log"));
-        let mut program = shipped::program(&path, &log, &kubeconfig);
+        let mut program = shipped::program(path, &log, &kubeconfig);
         for (key, value) in defaults {
             program = program.env(key, value);
         }

@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
-use tokio::sync::OnceCell;
+use tokio::{fs, sync::OnceCell};
 
 use crate::{
     http,
@@ -67,6 +67,27 @@ impl Binary {
     }
 }
 
+/// Both programs as their next release could be, in a folder of their own; built once per process.
+pub(crate) async fn next_release() -> Result<PathBuf> {
+    static FOLDER: OnceCell<PathBuf> = OnceCell::const_new();
+    FOLDER.get_or_try_init(build_next).await.cloned()
+}
+
+async fn build_next() -> Result<PathBuf> {
+    let profile = Binary::Webhook.path().await?;
+    let profile = profile.parent().context("a profile's folder")?;
+    let folder = profile.join("next-version");
+    fs::create_dir_all(&folder).await?;
+    let features = ["--features", "webhook/next-version,controller/next-version"];
+    cargo_build(profile, &features).await?;
+    for binary in [Binary::Webhook, Binary::Controller] {
+        fs::copy(profile.join(binary.name()), folder.join(binary.name())).await?;
+    }
+    // Both releases have the same files; this one's are back where all tests look for them.
+    cargo_build(profile, &[]).await?;
+    Ok(folder)
+}
+
 /// The variable that says that the binaries have been built, and where they are.
 const BUILT: &str = "LAB_BINARIES";
 
@@ -82,11 +103,17 @@ async fn build() -> Result<PathBuf> {
         return Ok(folder.into());
     }
     let profile = profile_folder()?;
+    cargo_build(&profile, &[]).await?;
+    Ok(profile)
+}
+
+async fn cargo_build(profile: &Path, arguments: &[&str]) -> Result<()> {
     let target = profile.parent().context("a target folder")?;
     let mut command = crate::paths::cargo();
     command
         .args(["build", "--workspace", "--bins", "--target-dir"])
         .arg(target)
+        .args(arguments)
         .stdin(Stdio::null())
         .kill_on_drop(true);
     if profile.ends_with("release") {
@@ -94,7 +121,7 @@ async fn build() -> Result<PathBuf> {
     }
     let status = command.status().await.context("starting cargo")?;
     ensure!(status.success(), "cargo could not build the programs");
-    Ok(profile)
+    Ok(())
 }
 
 /// `target/debug` or `target/release`, whichever this program lies in.

@@ -18,8 +18,8 @@ use super::template::TemplateContent;
 use crate::mac::Mac;
 use crate::quantity::Bytes;
 
-/// Version of the block's layout and semantics that this release writes.
-pub const BLOCK_VERSION: u32 = 1;
+/// Version of the block's layout and semantics that this release writes. It reads all earlier ones.
+pub const BLOCK_VERSION: u32 = if cfg!(feature = "next-version") { 2 } else { 1 };
 
 /// What the intent resolved to. Written by the admission webhook; the controller reads nothing else
 /// of a spec but cloudInit.

@@ -15,6 +15,13 @@ use crate::words::{did_you_mean, name_list};
 use super::form::{self, Bounds};
 use super::images;
 
+/// The fastest one.
+const DEFAULT_BUS: DiskBus = if cfg!(feature = "next-version") {
+    DiskBus::Scsi
+} else {
+    DiskBus::Virtio
+};
+
 /// From what storage provides at all to what a qcow2 image and ext4 hold.
 pub(crate) const CAPACITY: Bounds = Bounds {
     min: Bytes::mib(1),
@@ -56,7 +63,7 @@ fn disk(
     let volume_mode = volume_mode(item, findings);
     let bus = form::choice(
         item.pick("bus", |disk| disk.bus.as_deref()),
-        DiskBus::Virtio,
+        DEFAULT_BUS,
         Code::UnsupportedBus,
         findings,
     );
