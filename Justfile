@@ -20,9 +20,9 @@ test *arguments:
 lint:
     tests/lab lint
 
-# Write manifests/crds from the Rust types; --check only compares.
-crds *arguments:
-    tests/lab crds {{arguments}}
+# Write manifests/crds and docs/rules.md from the code; --check only compares.
+generate *arguments:
+    tests/lab generate {{arguments}}
 
 # The webhook over TLS beside a bare echo server: p50, p99, throughput, memory. --quick for a glance.
 bench *arguments:

@@ -43,9 +43,9 @@ enum Verb {
         /// Where it finds what to answer and says where it listens.
         folder: PathBuf,
     },
-    /// Write the CRDs of `manifests/crds` from the Rust types.
-    Crds {
-        /// Write nothing; fail if a file is not what the types say.
+    /// Write what follows from the code: the CRDs, the reference of their fields, that of the rules.
+    Generate {
+        /// Write nothing; fail if a file is not what the code says.
         #[arg(long)]
         check: bool,
     },
@@ -81,7 +81,7 @@ async fn run(verb: Verb) -> Result<ExitCode> {
         Verb::Bench { quick } => verbs::bench::run(quick).await,
         Verb::Echo { folder } => bench::echo::run(&folder).await,
         Verb::Lint => verbs::lint::run().await,
-        Verb::Crds { check } => verbs::crds::run(check),
+        Verb::Generate { check } => verbs::generate::run(check),
     }
 }
 

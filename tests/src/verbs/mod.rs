@@ -2,8 +2,8 @@
 
 pub(crate) mod bench;
 mod cluster;
-pub(crate) mod crds;
 pub(crate) mod demo;
+pub(crate) mod generate;
 pub(crate) mod lint;
 pub(crate) mod test;
 pub(crate) mod up;

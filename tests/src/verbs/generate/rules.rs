@@ -1,0 +1,173 @@
+//! `docs/rules.md`: every rule with its code, and an example that the tests of the rules hold true.
+
+use std::fmt::Write as _;
+use std::fs;
+
+use anyhow::{Context as _, Result};
+use common::{
+    Field, Policy,
+    code::{Code, Severity},
+};
+use lab::paths;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+/// The page in Markdown.
+pub(crate) fn page() -> Result<String> {
+    let mut page = HEAD.to_owned();
+    updates(&mut page);
+    let mut family = "";
+    let mut cases = Vec::new();
+    for code in Code::ALL.iter().copied() {
+        if code.family() != family {
+            family = code.family();
+            cases = table(family)?;
+            let _ = write!(page, "\n## {family}\n");
+        }
+        rule(&mut page, code, &cases)?;
+    }
+    Ok(page)
+}
+
+const HEAD: &str = "\
+# Rules
+
+Generated from the code and from the tables of its tests by `just generate`.
+
+Every rule has a code, which is the same in kubectl's message, in the metric
+`machine_webhook_rejections_total`, in the audit annotation and here. A rule *refuses* or *warns*. On an
+update, a fault that the stored object has already is a warning: nobody has to mend what is old in order to
+change something else. Objects that are being deleted are never refused.
+";
+
+/// Which field may change how.
+fn updates(page: &mut String) {
+    page.push_str(
+        "\n## What an update may change\n\nJudged on what old and new spec resolve to: a switch to a \
+         template with the same numbers is no change.\n\n| a change of | does |\n|---|---|\n",
+    );
+    for policy in Policy::ALL.iter().copied() {
+        let fields = Field::ALL.iter().filter(|field| field.policy() == policy);
+        let fields: Vec<_> = fields.map(|field| format!("`{}`", field.path())).collect();
+        let _ = writeln!(page, "| {} | {} |", fields.join(", "), meaning(policy));
+    }
+}
+
+fn meaning(policy: Policy) -> &'static str {
+    match policy {
+        Policy::Live => "take effect while the machine runs",
+        Policy::Grows => {
+            "up: take effect while the machine runs, if the storage class allows it; down: refused"
+        }
+        Policy::Restart => {
+            "take effect at the next restart, and a warning says so; until then it stands in `status.pendingChanges`"
+        }
+        Policy::NewInstance => "take effect on a new instance only, and a warning says so",
+        Policy::Stopped => "is refused while the machine runs and goes on running",
+        Policy::Fixed => "is refused",
+        Policy::Resolved => "is judged by what it resolves to, field by field",
+    }
+}
+
+/// A case of a table, as far as an example needs it.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Case {
+    #[serde(default)]
+    kind: Option<String>,
+    #[serde(default)]
+    spec: Value,
+    #[serde(default)]
+    metadata: Option<Value>,
+    text: Option<String>,
+    old: Option<Old>,
+    #[serde(default)]
+    refuses: Vec<String>,
+    #[serde(default)]
+    warns: Vec<String>,
+    /// What else is unlike a plain question: another catalog, other settings, a block.
+    #[serde(flatten)]
+    rest: Map<String, Value>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Old {
+    #[serde(default)]
+    spec: Value,
+}
+
+fn table(family: &str) -> Result<Vec<Case>> {
+    let path = paths::repository().join(format!("common/tests/cases/{family}.yaml"));
+    let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    serde_saphyr::from_str(&text).with_context(|| path.display().to_string())
+}
+
+impl Case {
+    /// What is said of it, the refusals first.
+    fn lines(&self) -> impl Iterator<Item = &str> {
+        self.refuses.iter().chain(&self.warns).map(String::as_str)
+    }
+
+    fn line(&self, code: Code) -> Option<&str> {
+        let end = format!("[{code}]");
+        self.lines().find(|line| line.ends_with(&end))
+    }
+
+    /// How much there is to read before one sees the point.
+    fn weight(&self) -> (usize, usize, usize) {
+        let unusual = ["catalog", "earlier", "settings", "earlierSettings", "block"];
+        let unusual = unusual
+            .into_iter()
+            .filter(|key| self.rest.contains_key(*key));
+        let text = self.text.iter().map(String::len).sum::<usize>();
+        let spec = self.spec.to_string().len() + text;
+        (unusual.count(), self.lines().count(), spec)
+    }
+
+    /// The object as its user would write it.
+    fn shown(&self) -> Result<String> {
+        if let Some(text) = &self.text {
+            return Ok(format!("{}\n", text.trim_end()));
+        }
+        let mut shown = String::new();
+        if let Some(kind) = &self.kind {
+            let _ = writeln!(shown, "kind: {kind}");
+        }
+        if let Some(metadata) = &self.metadata {
+            shown += &yaml("metadata", metadata)?;
+        }
+        if let Some(old) = &self.old {
+            shown += "# before\n";
+            shown += &yaml("spec", &old.spec)?;
+            shown += "# after\n";
+        }
+        shown += &yaml("spec", &self.spec)?;
+        Ok(shown)
+    }
+}
+
+fn yaml(key: &str, value: &Value) -> Result<String> {
+    let object = Value::Object([(key.to_owned(), value.clone())].into_iter().collect());
+    Ok(serde_saphyr::to_string(&object)?)
+}
+
+fn rule(page: &mut String, code: Code, cases: &[Case]) -> Result<()> {
+    let told = cases
+        .iter()
+        .filter_map(|case| Some((case, case.line(code)?)));
+    let (example, line) = told
+        .min_by_key(|(case, _)| case.weight())
+        .with_context(|| format!("no case is told of {code}"))?;
+    let verdict = match code.severity() {
+        Severity::Refuse => "refuses",
+        Severity::Warn => "warns",
+        Severity::Setting => "refuses or warns, as a setting says",
+    };
+    let (what, why, fix) = (code.what(), code.why(), code.fix());
+    let object = example.shown()?;
+    let _ = write!(
+        page,
+        "\n### {code}\n\n*{verdict}.* {what} {why}\n\n**Fix:** {fix}\n\n```yaml\n{object}```\n```text\n{line}\n```\n"
+    );
+    Ok(())
+}
