@@ -243,6 +243,9 @@ codes! {
         Refuse DuplicateMac = "Two network cards of the Machine have the same MAC address."
             because "Two cards with one address disturb each other on every switch."
             fix "Change one of them, or leave it out.",
+        Refuse MacInUse = "Another Machine has the MAC address on the same network."
+            because "Two cards with one address on a network take each other's frames: both guests lose their connections now and then, and nothing tells why."
+            fix "Choose another address, or leave `macAddress` out: the one that is derived then is the Machine's own.",
         Warn SameNetworkTwice = "Two network cards are on the same network."
             because "Two cards on one network are rarely meant, and guests route through one of them only."
             fix "Nothing, if it is meant; else name another network.",
@@ -308,6 +311,9 @@ codes! {
         Refuse InvalidName = "The name of the object is not a DNS label of at most 63 characters."
             because "The name becomes the guest's host name, a label's value and part of other names."
             fix "Take the corrected name from the message.",
+        Refuse NameInUse = "The claim that a disk would have is another Machine's, or a stranger's."
+            because "A claim is called as Machine and disk together: disk `b-c` of `a` and disk `c` of `a-b` would be one volume. The controller never takes over a claim that was made for somebody else, so the machine would not start."
+            fix "Choose another name for the disk or for the Machine, or delete the claim if nobody needs what is on it.",
     }
     "networkconfigurations" {
         Refuse BridgeRequired = "A NetworkConfiguration names neither a bridge nor an existing definition."

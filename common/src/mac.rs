@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use sha2::{Digest as _, Sha256};
 
 /// A MAC address of six bytes. `Display` gives lower-case bytes with colons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -13,6 +14,18 @@ impl Mac {
     /// The address of these bytes.
     pub const fn new(bytes: [u8; 6]) -> Self {
         Self(bytes)
+    }
+
+    /// The address of a network card that has none in the spec: stable, locally administered,
+    /// unicast.
+    pub fn derived(cluster: &str, namespace: &str, machine: &str, nic: &str) -> Self {
+        // No name holds a zero byte, so no two cards share the text that is hashed.
+        let digest = Sha256::digest([cluster, namespace, machine, nic].join("\0"));
+        let [first, second, third, fourth, fifth, sixth] = [
+            digest[0], digest[1], digest[2], digest[3], digest[4], digest[5],
+        ];
+        // IEEE 802: bit 1 of the first byte says locally administered, bit 0 multicast.
+        Self([(first | 2) & !1, second, third, fourth, fifth, sixth])
     }
 
     /// The bytes of the address.
@@ -100,6 +113,8 @@ impl<'de> Deserialize<'de> for Mac {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -128,6 +143,21 @@ mod tests {
         ] {
             assert_eq!(text.parse::<Mac>(), Err(MacError), "{text}");
         }
+    }
+
+    #[test]
+    fn derived_ones_are_stable_and_differ_by_each_part_of_their_identity() {
+        let mac = Mac::derived("c", "ns", "m", "eth0");
+        assert_eq!(mac, Mac::derived("c", "ns", "m", "eth0"));
+        assert_eq!(mac.bytes()[0] & 3, 2, "locally administered, unicast");
+        let all = [
+            mac,
+            Mac::derived("d", "ns", "m", "eth0"),
+            Mac::derived("c", "n", "sm", "eth0"),
+            Mac::derived("c", "ns", "me", "th0"),
+            Mac::derived("c", "ns", "m", "eth1"),
+        ];
+        assert_eq!(BTreeSet::from(all).len(), all.len());
     }
 
     proptest! {

@@ -51,6 +51,13 @@ pub fn claim(machine: &str, disk: &str) -> String {
     format!("{machine}-{disk}")
 }
 
+/// The Machines and disks whose claim would have this name: `a-b-c` is that of disk `b-c` of `a` and of
+/// disk `c` of `a-b`.
+pub fn disks_of_claim(claim: &str) -> impl Iterator<Item = (&str, &str)> {
+    let dashes = claim.match_indices('-').map(|(at, _)| at);
+    dashes.map(|at| (&claim[..at], &claim[at + 1..]))
+}
+
 /// Name of the Secret that holds a machine's cloud-init data.
 pub fn cloud_init_secret(machine: &str) -> String {
     format!("{machine}-cloudinit")

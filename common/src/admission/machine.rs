@@ -11,12 +11,13 @@ use super::{Request, Settings, Stage, Verdict, ratchet};
 use crate::api::choice::{Backend, Choice as _};
 use crate::api::machine::MachineSpec;
 use crate::api::normalized::{BLOCK_VERSION, Normalized, TemplatePin};
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, MachineName};
 use crate::code::Code;
 use crate::normalize::{
     self, Intent, Pins, TemplateChoice, intent_hash, merge, normalize, pins_of,
 };
 use crate::rules::references::{self, Kept};
+use crate::rules::uniqueness;
 use crate::rules::update::{self, Update};
 use crate::violation::{Findings, Kind, Violation, Warning};
 
@@ -291,6 +292,11 @@ fn expand(
         catalog,
         findings,
     );
+    let who = MachineName {
+        namespace,
+        name: object.metadata.name(),
+    };
+    uniqueness::check(&merged, backend, who, old_block, catalog, findings);
 
     let pins = Pins {
         template: template.clone(),

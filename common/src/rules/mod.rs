@@ -12,6 +12,7 @@
 //! | `sizing`, `disks`, `images`, `networks`, `boot`, `firmware`, `machine` | their parts of the block |
 //! | `names` | names of objects |
 //! | `update` | what may become of a Machine that exists |
+//! | `uniqueness` | names and addresses against what other Machines have |
 //! | `networkconfigurations` | that kind |
 //!
 //! `tests/cases` holds a table for each family: what is told of which object, and what passes.
@@ -29,3 +30,4 @@ pub(crate) mod networks;
 pub(crate) mod references;
 pub(crate) mod sizing;
 pub(crate) mod update;
+pub(crate) mod uniqueness;

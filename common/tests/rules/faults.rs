@@ -27,6 +27,7 @@ fn sound() -> Value {
             {"name": "eth0"},
             {"name": "eth1", "networkName": "prod-network"},
             {"name": "eth2", "networkName": "storage-network"},
+            {"name": "eth3", "networkName": "prod-network"},
         ],
         "bootOrder": ["disk", "cdrom", "network"],
         "cdroms": [
@@ -175,6 +176,18 @@ const FAULTS: &[Fault] = &[
         r#"{"volumeMode": "Raw"}"#,
         "volumeMode",
         Code::UnsupportedVolumeMode,
+    ),
+    fault(
+        "disks/spare",
+        r#"{"name": "foreign"}"#,
+        "name",
+        Code::NameInUse,
+    ),
+    fault(
+        "networks/eth3",
+        r#"{"macAddress": "52:54:00:00:00:99"}"#,
+        "macAddress",
+        Code::MacInUse,
     ),
     fault(
         "networks/eth0",

@@ -9,8 +9,11 @@ use std::sync::{Arc, LazyLock};
 use common::MissingNetworks;
 use common::admission::{ObjectKind, Request, Settings, Stage, Verdict, review};
 use common::api::choice::{Backend, TemplateSource};
-use common::catalog::{StaticCatalog, StorageClassRow, TemplateRow};
+use common::catalog::{
+    Claims, MachineName, MachineRow, Machines, StaticCatalog, StorageClassRow, TemplateRow,
+};
 use common::code::Code;
+use common::mac::Mac;
 use common::names::{GROUP, VERSION};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -18,6 +21,8 @@ use serde_json::{Value, json};
 
 /// The namespace of every object.
 pub(crate) const NAMESPACE: &str = "default";
+/// The uid of every cluster.
+const CLUSTER: &str = "cluster";
 
 /// Where a file of this crate's repository is.
 pub(crate) fn path(relative: &str) -> PathBuf {
@@ -41,6 +46,20 @@ struct Cluster {
     rigid_storage_classes: Vec<String>,
     default_storage_class: Option<String>,
     networks: Vec<String>,
+    #[serde(default)]
+    machines: BTreeMap<String, Neighbour>,
+    /// Labels of claims by name.
+    #[serde(default)]
+    claims: BTreeMap<String, BTreeMap<String, String>>,
+}
+
+/// What a Machine has that no other may have.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Neighbour {
+    /// Networks and addresses of its cards.
+    macs: Vec<(String, Mac)>,
+    disks: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -82,8 +101,36 @@ impl From<Cluster> for StaticCatalog {
                 .collect(),
             default_storage_class: cluster.default_storage_class,
             networks: [(NAMESPACE.to_owned(), cluster.networks)].into(),
+            cluster: CLUSTER.to_owned(),
+            machines: machines(cluster.machines),
+            claims: claims(&cluster.claims),
         }
     }
+}
+
+fn machines(neighbours: BTreeMap<String, Neighbour>) -> Machines {
+    let mut machines = Machines::default();
+    for (name, neighbour) in neighbours {
+        let macs = neighbour.macs.iter();
+        let row = MachineRow::new(
+            macs.map(|(network, mac)| (network.as_str(), *mac)),
+            neighbour.disks.iter().map(String::as_str),
+        );
+        let machine = MachineName {
+            namespace: NAMESPACE,
+            name: &name,
+        };
+        machines.insert(machine, row);
+    }
+    machines
+}
+
+fn claims(labels: &BTreeMap<String, BTreeMap<String, String>>) -> Claims {
+    let mut claims = Claims::default();
+    for (name, labels) in labels {
+        claims.insert(NAMESPACE, name, |key| labels.get(key).map(String::as_str));
+    }
+    claims
 }
 
 /// A catalog of `cases/catalogs.yaml`.

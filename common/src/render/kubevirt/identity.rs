@@ -41,7 +41,7 @@ impl Identity<'_> {
 
     /// MAC address of a network card that has none in the spec.
     pub fn mac(&self, nic: &str) -> Mac {
-        derive_mac(self.cluster, self.namespace, self.name, nic)
+        Mac::derived(self.cluster, self.namespace, self.name, nic)
     }
 
     /// Labels of everything that is made for the Machine. Its name is at most 63 characters, which
@@ -85,18 +85,6 @@ pub(super) fn owner(kind: &str, name: &str, uid: &str) -> OwnerReference {
         uid: uid.to_owned(),
         controller: true,
     }
-}
-
-/// The MAC address of a network card that has none in the spec: stable, locally administered,
-/// unicast.
-pub fn derive_mac(cluster: &str, namespace: &str, machine: &str, nic: &str) -> Mac {
-    // No name holds a zero byte, so no two cards share the text that is hashed.
-    let digest = Sha256::digest([cluster, namespace, machine, nic].join("\0"));
-    let [first, second, third, fourth, fifth, sixth] = [
-        digest[0], digest[1], digest[2], digest[3], digest[4], digest[5],
-    ];
-    // IEEE 802: bit 1 of the first byte says locally administered, bit 0 multicast.
-    Mac::new([(first | 2) & !1, second, third, fourth, fifth, sixth])
 }
 
 /// A digest of what was rendered, kept on the object as

@@ -26,5 +26,5 @@ mod tests;
 pub use attachment::{attachment, attachment_name};
 pub use claim::claim;
 pub use cloud_init::{CloudInitPlan, SecretKey, Source};
-pub use identity::{Identity, derive_mac, digest};
+pub use identity::{Identity, digest};
 pub use vm::{Guest, virtual_machine};

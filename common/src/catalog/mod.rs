@@ -1,12 +1,25 @@
 //! What rules may ask about the cluster. The webhook answers from watches, tests and the command
 //! line from plain maps.
+//!
+//! ```text
+//! templates, classes, networks   by name
+//! machines   what each Machine has that no other may, and who has it
+//! claims     whose each claim is
+//! ```
+
+mod claims;
+mod machines;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
+pub use self::claims::{ClaimOwner, Claims};
+pub use self::machines::{MachineName, MachineRow, Machines};
+
 use crate::api::choice::TemplateSource;
 use crate::api::machine::{Cpu, Disk, Memory, Resources};
 use crate::api::template::TemplateContent;
+use crate::mac::Mac;
 use crate::names;
 
 /// What is known of a template.
@@ -44,6 +57,56 @@ pub trait Catalog {
     /// Names of the namespace's `NetworkConfiguration`s, in any order. Asked only when one is
     /// missing.
     fn network_names(&self, namespace: &str) -> Vec<String>;
+    /// The address of a network card that is given none.
+    fn derived_mac(&self, machine: MachineName<'_>, nic: &str) -> Mac;
+    /// Another Machine of the namespace that has this address on this network.
+    fn other_with_mac(&self, machine: MachineName<'_>, network: &str, mac: Mac) -> Option<String>;
+    /// Who has the claim that this disk of the Machine would have, if it is not the Machine.
+    fn claim_holder(&self, machine: MachineName<'_>, disk: &str) -> Option<ClaimHolder>;
+}
+
+/// Who has a claim that another Machine's disk would have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClaimHolder {
+    /// A disk of another Machine, whether the claim is made yet or not.
+    Disk {
+        /// Name of that Machine.
+        machine: String,
+        /// Name of its disk.
+        disk: String,
+    },
+    /// A Machine that once had such a disk: the claim was kept.
+    Former {
+        /// Name of that Machine.
+        machine: String,
+    },
+    /// Somebody who knows nothing of Machines.
+    Stranger,
+}
+
+/// Who has the claim that this disk of a Machine would have, if it is not that Machine: the answer to
+/// [`Catalog::claim_holder`] of whoever keeps these rows.
+pub fn claim_holder(
+    machines: &Machines,
+    claims: &Claims,
+    machine: MachineName<'_>,
+    disk: &str,
+) -> Option<ClaimHolder> {
+    let claim = names::claim(machine.name, disk);
+    let mut disks = machines.disks_with_claim(machine.namespace, &claim);
+    if let Some((other, disk)) = disks.find(|(other, _)| *other != machine.name) {
+        return Some(ClaimHolder::Disk {
+            machine: other.to_owned(),
+            disk: disk.to_owned(),
+        });
+    }
+    match claims.owner(machine.namespace, &claim)? {
+        ClaimOwner::Machine(owner) if owner == machine.name => None,
+        ClaimOwner::Machine(owner) => Some(ClaimHolder::Former {
+            machine: owner.to_owned(),
+        }),
+        ClaimOwner::Stranger => Some(ClaimHolder::Stranger),
+    }
 }
 
 /// A catalog in memory.
@@ -57,6 +120,12 @@ pub struct StaticCatalog {
     pub default_storage_class: Option<String>,
     /// Names of `NetworkConfiguration`s by namespace.
     pub networks: BTreeMap<String, Vec<String>>,
+    /// Uid of the cluster.
+    pub cluster: String,
+    /// Machines.
+    pub machines: Machines,
+    /// Claims.
+    pub claims: Claims,
 }
 
 impl Catalog for StaticCatalog {
@@ -88,6 +157,19 @@ impl Catalog for StaticCatalog {
 
     fn network_names(&self, namespace: &str) -> Vec<String> {
         self.networks.get(namespace).cloned().unwrap_or_default()
+    }
+
+    fn derived_mac(&self, machine: MachineName<'_>, nic: &str) -> Mac {
+        Mac::derived(&self.cluster, machine.namespace, machine.name, nic)
+    }
+
+    fn other_with_mac(&self, machine: MachineName<'_>, network: &str, mac: Mac) -> Option<String> {
+        let mut others = self.machines.others_with_mac(machine, network, mac);
+        others.next().map(str::to_owned)
+    }
+
+    fn claim_holder(&self, machine: MachineName<'_>, disk: &str) -> Option<ClaimHolder> {
+        claim_holder(&self.machines, &self.claims, machine, disk)
     }
 }
 

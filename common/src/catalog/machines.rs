@@ -1,0 +1,303 @@
+//! What each Machine has that no other of its namespace may have, and who has it.
+//!
+//! ```text
+//! namespace ─┬─ name ──▶ row: (network, MAC) of each card on a network, names of disks with a claim
+//!            └─ (MAC, name), in order: who has an address
+//! ```
+//! Who has a claim needs no index: its name can only be taken apart in as many ways as it has dashes.
+//! Every question is a handful of look-ups, however many Machines there are.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use crate::api::choice::Backend;
+use crate::api::normalized::Normalized;
+use crate::mac::Mac;
+use crate::names;
+
+/// A Machine by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MachineName<'a> {
+    /// Its namespace.
+    pub namespace: &'a str,
+    /// Its name there; empty while it has none.
+    pub name: &'a str,
+}
+
+/// What a Machine has that no other of its namespace may have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MachineRow {
+    cards: Box<[(Box<str>, Mac)]>,
+    disks: Box<[Box<str>]>,
+}
+
+impl MachineRow {
+    /// A Machine with these addresses on networks and claims for these disks.
+    pub fn new<'a>(
+        cards: impl IntoIterator<Item = (&'a str, Mac)>,
+        disks: impl IntoIterator<Item = &'a str>,
+    ) -> Self {
+        let cards = cards.into_iter();
+        Self {
+            cards: cards.map(|(network, mac)| (network.into(), mac)).collect(),
+            disks: disks.into_iter().map(Into::into).collect(),
+        }
+    }
+
+    /// What a Machine with this block has. `derived` is the address of a card that is given none.
+    pub fn of(block: &Normalized, derived: impl Fn(&str) -> Mac) -> Self {
+        let cards = block.networks.iter().filter_map(|nic| {
+            // The pod network is each Machine's own.
+            let network = nic.network_name.as_deref()?;
+            Some((
+                network,
+                nic.mac_address.unwrap_or_else(|| derived(&nic.name)),
+            ))
+        });
+        let disks = block.disks.iter().map(|disk| disk.name.as_str());
+        let cdroms = block.cdroms.iter().map(|cdrom| cdrom.name.as_str());
+        // Volumes on a libvirt host carry the Machine's uid in their name.
+        let has_claims = block.backend == Backend::Kubevirt;
+        Self::new(cards, disks.chain(cdroms).filter(|_| has_claims))
+    }
+
+    fn has_mac(&self, network: &str, mac: Mac) -> bool {
+        let mut cards = self.cards.iter();
+        cards.any(|(known, own)| **known == *network && *own == mac)
+    }
+
+    fn has_disk(&self, name: &str) -> bool {
+        self.disks.iter().any(|disk| **disk == *name)
+    }
+}
+
+/// Machines by name and by what they have.
+#[derive(Clone, Debug, Default)]
+pub struct Machines {
+    namespaces: HashMap<Box<str>, Namespace>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Namespace {
+    rows: HashMap<Arc<str>, MachineRow>,
+    /// Several Machines may have one address: on different networks, or because nobody saw both
+    /// coming.
+    macs: BTreeSet<(Mac, Arc<str>)>,
+}
+
+impl Namespace {
+    fn remove(&mut self, name: &str) -> Option<MachineRow> {
+        let (name, row) = self.rows.remove_entry(name)?;
+        for (_, mac) in &row.cards {
+            self.macs.remove(&(*mac, name.clone()));
+        }
+        Some(row)
+    }
+}
+
+impl Machines {
+    /// A Machine has this; gives what it had before.
+    pub fn insert(&mut self, machine: MachineName<'_>, row: MachineRow) -> Option<MachineRow> {
+        let namespace = match self.namespaces.get_mut(machine.namespace) {
+            Some(namespace) => namespace,
+            None => self.namespaces.entry(machine.namespace.into()).or_default(),
+        };
+        let before = namespace.remove(machine.name);
+        let name: Arc<str> = machine.name.into();
+        let macs = row.cards.iter().map(|(_, mac)| (*mac, name.clone()));
+        namespace.macs.extend(macs);
+        namespace.rows.insert(name, row);
+        before
+    }
+
+    /// A Machine is gone; gives what it had.
+    pub fn remove(&mut self, machine: MachineName<'_>) -> Option<MachineRow> {
+        let namespace = self.namespaces.get_mut(machine.namespace)?;
+        let row = namespace.remove(machine.name);
+        if namespace.rows.is_empty() {
+            self.namespaces.remove(machine.namespace);
+        }
+        row
+    }
+
+    /// What a Machine has.
+    pub fn get(&self, machine: MachineName<'_>) -> Option<&MachineRow> {
+        self.namespaces
+            .get(machine.namespace)?
+            .rows
+            .get(machine.name)
+    }
+
+    /// Names of the other Machines that have this address on this network.
+    pub fn others_with_mac<'a>(
+        &'a self,
+        machine: MachineName<'a>,
+        network: &'a str,
+        mac: Mac,
+    ) -> impl Iterator<Item = &'a str> {
+        let namespace = self.namespaces.get(machine.namespace);
+        let holders = namespace.into_iter().flat_map(move |namespace| {
+            let holders = namespace.macs.range((mac, Arc::default())..);
+            let holders = holders.take_while(move |(held, _)| *held == mac);
+            holders.filter_map(|(_, name)| Some((name, namespace.rows.get(name)?)))
+        });
+        holders
+            .filter(move |(name, row)| ***name != *machine.name && row.has_mac(network, mac))
+            .map(|(name, _)| &**name)
+    }
+
+    /// Names of the other Machines that have an address of this one on the same network.
+    pub fn rivals<'a>(
+        &'a self,
+        machine: MachineName<'a>,
+        row: &'a MachineRow,
+    ) -> impl Iterator<Item = &'a str> {
+        let cards = row.cards.iter();
+        cards.flat_map(move |(network, mac)| self.others_with_mac(machine, network, *mac))
+    }
+
+    /// The Machines and disks whose claim has this name.
+    pub fn disks_with_claim<'a>(
+        &'a self,
+        namespace: &str,
+        claim: &'a str,
+    ) -> impl Iterator<Item = (&'a str, &'a str)> {
+        let namespace = self.namespaces.get(namespace);
+        namespace.into_iter().flat_map(move |namespace| {
+            let disks = names::disks_of_claim(claim);
+            disks.filter(|(machine, disk)| {
+                let row = namespace.rows.get(*machine);
+                row.is_some_and(|row| row.has_disk(disk))
+            })
+        })
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        let namespaces = self.namespaces.values();
+        namespaces.map(|namespace| namespace.rows.len()).sum()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.namespaces.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use proptest::sample::select;
+
+    use super::*;
+
+    const A: Mac = Mac::new([2, 0, 0, 0, 0, 0xa]);
+    const B: Mac = Mac::new([2, 0, 0, 0, 0, 0xb]);
+
+    fn machine<'a>(namespace: &'a str, name: &'a str) -> MachineName<'a> {
+        MachineName { namespace, name }
+    }
+
+    fn others<'a>(machines: &'a Machines, who: MachineName<'a>, mac: Mac) -> Vec<&'a str> {
+        machines.others_with_mac(who, "lan", mac).collect()
+    }
+
+    #[test]
+    fn an_address_is_free_when_the_last_who_has_it_is_gone() {
+        let mut machines = Machines::default();
+        let row = || MachineRow::new([("lan", A)], []);
+        machines.insert(machine("prod", "db"), row());
+        machines.insert(machine("prod", "app"), row());
+        machines.insert(machine("test", "web"), row());
+        assert_eq!(others(&machines, machine("prod", "web"), A), ["app", "db"]);
+        assert_eq!(others(&machines, machine("prod", "db"), A), ["app"]);
+        assert_eq!(others(&machines, machine("test", "web"), A), [""; 0]);
+        assert_eq!(machines.len(), 3);
+
+        assert_eq!(machines.remove(machine("prod", "app")), Some(row()));
+        assert_eq!(others(&machines, machine("prod", "web"), A), ["db"]);
+        let changed = MachineRow::new([("lan", B), ("wan", A)], []);
+        assert_eq!(
+            machines.insert(machine("prod", "db"), changed.clone()),
+            Some(row())
+        );
+        assert_eq!(others(&machines, machine("prod", "web"), A), [""; 0]);
+        assert_eq!(others(&machines, machine("prod", "web"), B), ["db"]);
+        assert_eq!(machines.get(machine("prod", "db")), Some(&changed));
+        assert_eq!(machines.remove(machine("prod", "app")), None);
+        machines.remove(machine("prod", "db"));
+        machines.remove(machine("test", "web"));
+        assert!(machines.is_empty());
+    }
+
+    #[test]
+    fn rivals_are_told_by_any_card() {
+        let mut machines = Machines::default();
+        machines.insert(
+            machine("prod", "both"),
+            MachineRow::new([("lan", A), ("wan", A)], []),
+        );
+        machines.insert(machine("prod", "lan"), MachineRow::new([("lan", A)], []));
+        let row = MachineRow::new([("lan", A), ("wan", B)], []);
+        let rivals = machines.rivals(machine("prod", "web"), &row);
+        assert_eq!(rivals.collect::<Vec<_>>(), ["both", "lan"]);
+    }
+
+    const NAMES: &[&str] = &["a", "a-b", "a-b-c", "b"];
+    const DISKS: &[&str] = &["a", "b", "c", "b-c", "b-c-c"];
+
+    /// A Machine is there with this, or gone.
+    type Step = (
+        &'static str,
+        Option<(Vec<(&'static str, u8)>, Vec<&'static str>)>,
+    );
+
+    fn step() -> impl Strategy<Value = Step> {
+        let cards = vec((select(&["lan", "wan"][..]), 0..3_u8), 0..3);
+        let row = (cards, vec(select(DISKS), 0..3));
+        (select(NAMES), proptest::option::weighted(0.8, row))
+    }
+
+    proptest! {
+        /// As one would find it by looking at every Machine.
+        #[test]
+        fn answers_are_those_of_a_scan(steps in vec(step(), 0..20)) {
+            let mac = |last| Mac::new([2, 0, 0, 0, 0, last]);
+            let mut machines = Machines::default();
+            let mut all = std::collections::BTreeMap::new();
+            for (name, held) in steps {
+                let at = machine("prod", name);
+                let before = match &held {
+                    Some((cards, disks)) => {
+                        let cards = cards.iter().map(|(network, last)| (*network, mac(*last)));
+                        machines.insert(at, MachineRow::new(cards, disks.iter().copied()))
+                    }
+                    None => machines.remove(at),
+                };
+                let known = match held {
+                    Some(held) => all.insert(name, held),
+                    None => all.remove(name),
+                };
+                prop_assert_eq!(before.is_some(), known.is_some());
+            }
+            prop_assert_eq!(machines.len(), all.len());
+            for (last, network) in (0..3).flat_map(|last| [(last, "lan"), (last, "wan")]) {
+                let found = machines.others_with_mac(machine("prod", "b"), network, mac(last));
+                let scanned = all.iter().filter(|(name, (cards, _))| {
+                    **name != "b" && cards.contains(&(network, last))
+                });
+                let scanned: Vec<_> = scanned.map(|(name, _)| *name).collect();
+                prop_assert_eq!(found.collect::<Vec<_>>(), scanned);
+            }
+            for (name, disk) in NAMES.iter().flat_map(|name| DISKS.iter().map(move |disk| (name, disk))) {
+                let claim = names::claim(name, disk);
+                let found: BTreeSet<_> = machines.disks_with_claim("prod", &claim).collect();
+                let scanned = all.iter().flat_map(|(name, (_, disks))| disks.iter().map(|disk| (*name, *disk)));
+                let scanned: BTreeSet<_> =
+                    scanned.filter(|(name, disk)| names::claim(name, disk) == claim).collect();
+                prop_assert_eq!(found, scanned);
+            }
+        }
+    }
+}
