@@ -7,15 +7,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::runtime::admin;
-use common::runtime::checks::{Check, Checks};
+use common::runtime::checks::Checks;
+use common::runtime::cluster;
 use common::runtime::signals::Signals;
 use common::runtime::tasks::{TaskError, Tasks};
 use futures::stream::{self, StreamExt as _};
-use k8s_openapi::api::core::v1::Namespace;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::{applier, controller::Config as Scheduling};
-use kube::{Api, Client, Config};
+use kube::{Client, Config};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_util::sync::CancellationToken;
 
@@ -27,18 +27,12 @@ use crate::machine::Machine;
 use crate::memory::Memory;
 use crate::metrics;
 use crate::reconcile::{Context, reconcile};
-use crate::trouble::Trouble;
 use crate::watch::{self, Caches, Triggers};
 
 /// Events of one change come in a row; together they are one pass.
 const DEBOUNCE: Duration = Duration::from_millis(50);
-/// The pause between attempts to reach an API server that is not there yet.
-const CONNECT_PAUSE: Duration = Duration::from_secs(1);
 /// How long a pass that has begun may take to end after a signal: a call's limit and some.
 const END_LIMIT: Duration = Duration::from_secs(8);
-/// The namespace whose uid stands for the cluster's identity, as it does for others.
-const CLUSTER_NAMESPACE: &str = "kube-system";
-
 /// Why the process ends.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RunError {
@@ -93,7 +87,7 @@ pub(crate) async fn run(args: Args) -> Result<(), RunError> {
         let (stop, interval) = (stop.clone(), args.reconcile_interval.0);
         async move {
             let begin = async {
-                let cluster = cluster(&client, &reached).await;
+                let cluster = cluster::uid(&client, &reached).await;
                 caches.known(&synced).await;
                 permit.granted().await;
                 cluster
@@ -205,27 +199,6 @@ fn election(args: &Args, client: &Client, tasks: &mut Tasks) -> (Permit, Option<
     let running = elector.clone();
     tasks.spawn("leader election", async move { running.run().await });
     (permit, Some(elector))
-}
-
-/// The identity of the cluster, as soon as the API server answers.
-async fn cluster(client: &Client, reached: &Check) -> String {
-    let namespaces: Api<Namespace> = Api::all(client.clone());
-    let mut trouble = Trouble::default();
-    loop {
-        match namespaces.get(CLUSTER_NAMESPACE).await {
-            Ok(namespace) => {
-                reached.met();
-                return namespace.metadata.uid.unwrap_or_default();
-            }
-            Err(error) => {
-                if trouble.is_news(&error) {
-                    tracing::warn!(%error, "the API server does not answer yet");
-                }
-                reached.missing(error.to_string());
-            }
-        }
-        tokio::time::sleep(CONNECT_PAUSE).await;
-    }
 }
 
 /// Looks at every Machine whenever this replica may act again: others may have acted, or nobody.

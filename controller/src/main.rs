@@ -20,7 +20,6 @@ mod metrics;
 mod objects;
 mod plan;
 mod reconcile;
-mod trouble;
 mod watch;
 
 use std::process::ExitCode;

@@ -17,7 +17,8 @@ use common::api::normalized::Normalized;
 use common::names;
 use common::render::kubevirt::attachment_name;
 use common::runtime::checks::Check;
-use common::runtime::tasks::Tasks;
+use common::runtime::tasks::{Tasks, chain};
+use common::runtime::trouble::{Pause, Trouble};
 use futures::{StreamExt as _, TryStreamExt as _};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::reflector::{ObjectRef, Store, store};
@@ -33,7 +34,6 @@ use crate::objects::{
     Attachment, Claim, Instance, Meta, Network, Secret, StorageClass, Template, VirtualMachine,
     prune,
 };
-use crate::trouble::{Pause, Trouble};
 
 /// Everything that is known of the cluster. Clones share it.
 #[derive(Clone, Debug)]
@@ -360,7 +360,7 @@ fn is_absence(error: &watcher::Error) -> bool {
 
 fn failed(trouble: &mut Trouble, what: &str, error: &watcher::Error) {
     if trouble.is_news(error) {
-        tracing::warn!(%error, "the {what} failed, trying again");
+        tracing::warn!(error = chain(error), "the {what} failed, trying again");
     }
 }
 

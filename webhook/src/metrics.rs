@@ -10,6 +10,8 @@ const REVIEWS: &str = "machine_webhook_reviews_total";
 const REJECTIONS: &str = "machine_webhook_rejections_total";
 const HTTP_ERRORS: &str = "machine_webhook_http_errors_total";
 const LOOKUPS: &str = "machine_webhook_catalog_lookups_total";
+const ROWS: &str = "machine_webhook_catalog_objects";
+const AGE: &str = "machine_webhook_catalog_age_seconds";
 const EXPIRY: &str = "machine_webhook_certificate_expiry_seconds";
 const ERRORS: &str = "machine_webhook_certificate_errors_total";
 
@@ -23,6 +25,12 @@ pub fn describe() {
         "Requests that were no admission review, by status"
     );
     metrics::describe_counter!(LOOKUPS, "Live reads of what the catalog did not have");
+    metrics::describe_gauge!(ROWS, "Objects that the catalog has");
+    metrics::describe_gauge!(
+        AGE,
+        metrics::Unit::Seconds,
+        "Time since the catalog was last known to be right; 0 while its watch goes well"
+    );
     metrics::describe_gauge!(EXPIRY, "Time until a certificate ends");
     metrics::describe_counter!(ERRORS, "Passes over the certificates that failed");
 }
@@ -83,6 +91,14 @@ pub fn http_error(status: axum::http::StatusCode) {
 /// Something was looked up in the API server.
 pub fn lookup(kind: &'static str, outcome: &'static str) {
     metrics::counter!(LOOKUPS, "kind" => kind, "outcome" => outcome).increment(1);
+}
+
+/// The catalog has so many objects of a kind, and was right about them so long ago.
+pub fn catalog(kind: &'static str, objects: usize, age: Duration) {
+    // No cluster has so many that a float could not count them.
+    let objects = u32::try_from(objects).unwrap_or(u32::MAX);
+    metrics::gauge!(ROWS, "kind" => kind).set(objects);
+    metrics::gauge!(AGE, "kind" => kind).set(age.as_secs_f64());
 }
 
 /// A certificate ends in so many seconds.

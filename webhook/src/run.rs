@@ -10,9 +10,12 @@ use common::admission::Settings;
 use common::api::choice::Backend;
 use common::api::{MachineTemplate, NetworkConfiguration};
 use common::runtime::checks::{Check, Checks};
+use common::runtime::cluster;
 use common::runtime::signals::Signals;
 use common::runtime::tasks::Tasks;
 use common::runtime::{admin, settings};
+use futures::TryStreamExt as _;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::core::PartialObjectMeta;
 use kube::runtime::watcher;
@@ -23,12 +26,12 @@ use tokio::time::sleep;
 
 use crate::args::{Args, DefaultBackend, MissingNetworks};
 use crate::body::Budget;
-use crate::catalog::Cache;
+use crate::catalog::{Cache, Machine, Neighbour};
 use crate::certificates::{CaSecret, Followed, Keeper, Ready, Sources};
 use crate::handler::{self, Reviewer};
 use crate::lookup::Live;
 use crate::server::{self, Closing, Limits};
-use crate::watch::{Observed, follow, observe};
+use crate::watch::{Observed, Rows, follow, observe, parsed};
 use crate::{metrics, schema};
 
 /// Runs until it is asked to end, or something fails that must not.
@@ -133,44 +136,54 @@ fn admission_settings(args: &Args) -> Settings {
 
 /// Starts the watches of what the rules may ask.
 fn keep_catalog(tasks: &mut Tasks, client: &Client, ready: &Checks) -> Arc<Cache> {
+    type Network = PartialObjectMeta<NetworkConfiguration>;
+    // A claim's labels tell whose it is.
+    type Claim = PartialObjectMeta<PersistentVolumeClaim>;
     let cache = Arc::new(Cache::default());
-    let config = watcher::Config::default;
-    let templates = watcher(Api::<MachineTemplate>::all(client.clone()), config());
-    let classes = watcher(Api::<StorageClass>::all(client.clone()), config());
-    // Only the names are asked for.
-    let networks = watcher(
-        Api::<PartialObjectMeta<NetworkConfiguration>>::all(client.clone()),
-        config(),
-    );
-    let synced = |name| ready.register(name);
-    tasks.spawn(
-        "watch of machinetemplates",
-        follow(
-            templates,
-            cache.clone(),
-            "machinetemplates",
-            synced("machinetemplates"),
-        ),
-    );
-    tasks.spawn(
-        "watch of storageclasses",
-        follow(
-            classes,
-            cache.clone(),
-            "storageclasses",
-            synced("storageclasses"),
-        ),
-    );
-    tasks.spawn(
-        "watch of networkconfigurations",
-        follow(
-            networks,
-            cache.clone(),
-            "networkconfigurations",
-            synced("networkconfigurations"),
-        ),
-    );
+    let mut watches = Watches {
+        tasks,
+        client,
+        ready,
+    };
+    watches.all::<MachineTemplate, _>("machinetemplates", &cache.templates);
+    watches.all::<StorageClass, _>("storageclasses", &cache.classes);
+    watches.all::<Network, _>("networkconfigurations", &cache.networks);
+    watches.all::<Claim, _>("persistentvolumeclaims", &cache.claims);
+    tasks.spawn("machines", {
+        let (cache, client) = (cache.clone(), client.clone());
+        let (known, synced) = (ready.register("cluster"), ready.register("machines"));
+        async move {
+            // Part of the addresses of their network cards.
+            let uid = cluster::uid(&client, &known).await;
+            let cluster = cache.cluster.get_or_init(|| uid);
+            let events = watcher(Api::<Machine>::all(client), watcher::Config::default());
+            let parse = |machine| Neighbour::parse(&machine, cluster);
+            let events = events.map_ok(|event| parsed(event, parse));
+            follow(events, cache.machines.clone(), "machines", synced).await
+        }
+    });
     cache
+}
+
+/// What a watch of the catalog is started with.
+struct Watches<'a> {
+    tasks: &'a mut Tasks,
+    client: &'a Client,
+    ready: &'a Checks,
+}
+
+impl Watches<'_> {
+    /// Feeds `rows` with every object of a kind.
+    fn all<K, R>(&mut self, what: &'static str, rows: &Arc<R>)
+    where
+        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
+        R: Rows<K> + 'static,
+    {
+        let events = watcher(Api::all(self.client.clone()), watcher::Config::default());
+        let synced = self.ready.register(what);
+        self.tasks
+            .spawn(what, follow(events, rows.clone(), what, synced));
+    }
 }
 
 /// Starts the watches of the objects the certificates are about, and their keeper.

@@ -1,4 +1,9 @@
 //! Watches that feed rows, for ever.
+//!
+//! ```text
+//! list ─ object by object ─▶ Listing ─ complete ─▶ the rows ◀─ change by change ─ watch
+//! ```
+//! No object is kept: each becomes a row as it comes.
 
 use std::convert::Infallible;
 use std::fmt::Debug;
@@ -8,50 +13,69 @@ use std::time::Duration;
 
 use common::runtime::checks::Check;
 use common::runtime::tasks::chain;
+use common::runtime::trouble::{Pause, Trouble};
 use futures::{Stream, StreamExt as _};
 use kube::runtime::WatchStreamExt as _;
-use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{Config, Event, Result as WatchResult};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
+use tokio::time::{Instant, interval};
 
-/// First pause after a failed watch.
-const PAUSE_MIN: Duration = Duration::from_millis(200);
-/// Longest pause: readiness shall follow an API server that comes back within a second or two, and
-/// a handful of watches is no load even then.
-const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// How often the age of the rows is told: more often than anybody scrapes.
+const TELL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Takes what a watch tells.
 pub trait Rows<K>: Send + Sync {
-    /// These objects exist and no others: what was deleted unseen is gone, too.
-    fn reset(&self, all: Vec<K>);
+    /// The rows of a list that is not complete yet.
+    type Listing: Default + Send;
+    /// One more object of a list.
+    fn list(listing: &mut Self::Listing, object: K);
+    /// These rows are all there are: what was deleted unseen is gone, too.
+    fn reset(&self, listing: Self::Listing);
     /// This object is new or changed.
     fn apply(&self, object: K);
     /// This object is gone.
     fn delete(&self, object: K);
+    /// Told every few seconds: the rows were right so long ago, and may be since.
+    fn aged(&self, age: Duration) {
+        let _ = age;
+    }
 }
 
 /// Feeds `rows` from a stream of events. `synced` is met after the first complete list.
-pub async fn follow<K: Send>(
+pub async fn follow<K: Send, R: Rows<K>>(
     events: impl Stream<Item = WatchResult<Event<K>>> + Send,
-    rows: Arc<impl Rows<K>>,
+    rows: Arc<R>,
     what: &'static str,
     synced: Check,
 ) -> Result<(), Infallible> {
-    let mut events = pin!(events.backoff(Pauses::default()));
-    let mut listed = Vec::new();
-    let mut failing = false;
-    while let Some(event) = events.next().await {
+    let mut events = pin!(events.backoff(Pause::default()));
+    let mut ticks = interval(TELL_INTERVAL);
+    let start = Instant::now();
+    let mut listing = R::Listing::default();
+    let mut trouble = Trouble::default();
+    loop {
+        let event = tokio::select! {
+            event = events.next() => event,
+            _ = ticks.tick() => {
+                let listed = synced.is_met();
+                rows.aged(if listed { trouble.lasts() } else { start.elapsed() });
+                continue;
+            }
+        };
         match event {
-            Ok(event) => {
+            None => return Ok(()),
+            Some(Ok(event)) => {
                 // That a list begins does not say that it can be had.
-                failing &= matches!(event, Event::Init);
+                if !matches!(event, Event::Init) {
+                    trouble.is_over();
+                }
                 match event {
-                    Event::Init => listed.clear(),
-                    Event::InitApply(object) => listed.push(object),
+                    Event::Init => listing = R::Listing::default(),
+                    Event::InitApply(object) => R::list(&mut listing, object),
                     Event::InitDone => {
-                        rows.reset(std::mem::take(&mut listed));
+                        rows.reset(std::mem::take(&mut listing));
                         synced.met();
                     }
                     Event::Apply(object) => rows.apply(object),
@@ -59,17 +83,26 @@ pub async fn follow<K: Send>(
                 }
             }
             // The rows stay as they are. One line per trouble, not per attempt.
-            Err(error) if failing => tracing::debug!(what, error = chain(&error), "cannot watch"),
-            Err(error) => {
-                failing = true;
+            Some(Err(error)) if trouble.is_news(&error) => {
                 tracing::warn!(what, error = chain(&error), "cannot watch, trying again");
                 if !synced.is_met() {
                     synced.missing(chain(&error));
                 }
             }
+            Some(Err(error)) => tracing::debug!(what, error = chain(&error), "cannot watch"),
         }
     }
-    Ok(())
+}
+
+/// The same event about what `parse` makes of its object.
+pub fn parsed<K, I>(event: Event<K>, parse: impl FnOnce(K) -> I) -> Event<I> {
+    match event {
+        Event::Apply(object) => Event::Apply(parse(object)),
+        Event::Delete(object) => Event::Delete(parse(object)),
+        Event::Init => Event::Init,
+        Event::InitApply(object) => Event::InitApply(parse(object)),
+        Event::InitDone => Event::InitDone,
+    }
 }
 
 /// What is known of a single object.
@@ -88,8 +121,13 @@ pub enum Observed<K> {
 struct Single<K>(watch::Sender<Observed<K>>);
 
 impl<K: Send + Sync> Rows<K> for Single<K> {
-    fn reset(&self, all: Vec<K>) {
-        let only = all.into_iter().next();
+    type Listing = Option<K>;
+
+    fn list(listing: &mut Option<K>, object: K) {
+        *listing = Some(object);
+    }
+
+    fn reset(&self, only: Option<K>) {
         self.0.send_replace(only.map_or(Observed::Absent, |object| {
             Observed::Present(Arc::new(object))
         }));
@@ -127,28 +165,6 @@ where
     )
 }
 
-/// Pauses that double up to [`PAUSE_MAX`] and begin anew after a success.
-#[derive(Debug, Default)]
-struct Pauses {
-    failures: u32,
-}
-
-impl Iterator for Pauses {
-    type Item = Duration;
-
-    fn next(&mut self) -> Option<Duration> {
-        let factor = 2_u32.saturating_pow(self.failures);
-        self.failures = self.failures.saturating_add(1);
-        Some(PAUSE_MIN.saturating_mul(factor).min(PAUSE_MAX))
-    }
-}
-
-impl Backoff for Pauses {
-    fn reset(&mut self) {
-        self.failures = 0;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -164,17 +180,29 @@ mod tests {
         fn push(&self, line: String) {
             self.0.lock().unwrap().push(line);
         }
+
+        fn lines(&self) -> Vec<String> {
+            std::mem::take(&mut self.0.lock().unwrap())
+        }
     }
 
     impl Rows<u8> for Log {
-        fn reset(&self, all: Vec<u8>) {
-            self.push(format!("reset {all:?}"));
+        type Listing = Vec<u8>;
+
+        fn list(listing: &mut Vec<u8>, object: u8) {
+            listing.push(object);
+        }
+        fn reset(&self, listing: Vec<u8>) {
+            self.push(format!("reset {listing:?}"));
         }
         fn apply(&self, object: u8) {
             self.push(format!("apply {object}"));
         }
         fn delete(&self, object: u8) {
             self.push(format!("delete {object}"));
+        }
+        fn aged(&self, age: Duration) {
+            self.push(format!("{} s old", age.as_secs()));
         }
     }
 
@@ -194,17 +222,37 @@ mod tests {
         follow(events, log.clone(), "bytes", checks.register("bytes"))
             .await
             .unwrap();
-        assert_eq!(*log.0.lock().unwrap(), ["reset [2]", "apply 3", "delete 2"]);
+        let mut lines = log.lines();
+        lines.retain(|line| !line.ends_with("old"));
+        assert_eq!(lines, ["reset [2]", "apply 3", "delete 2"]);
         assert_eq!(checks.verdict(), Ok(()));
     }
 
-    #[test]
-    fn pauses_grow_to_their_limit_and_begin_anew() {
-        let mut pauses = Pauses::default();
-        let millis = |pauses: &mut Pauses| pauses.next().unwrap().as_millis();
-        let grown: Vec<_> = (0..5).map(|_| millis(&mut pauses)).collect();
-        assert_eq!(grown, [200, 400, 800, 1_000, 1_000]);
-        pauses.reset();
-        assert_eq!(millis(&mut pauses), 200);
+    /// Rows age while there is no list yet, and from the first failure to the next success.
+    #[tokio::test(start_paused = true)]
+    async fn rows_age_while_nothing_is_heard() {
+        let (log, checks) = (Arc::new(Log::default()), Checks::default());
+        let (sender, events) = futures::channel::mpsc::unbounded();
+        let task = follow(events, log.clone(), "bytes", checks.register("bytes"));
+        let task = tokio::spawn(task);
+        let after = async |seconds| {
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
+            log.lines().pop()
+        };
+        let tell = |event| sender.unbounded_send(event).unwrap();
+        assert_eq!(after(6).await.unwrap(), "5 s old");
+        tell(Ok(Event::Init));
+        assert_eq!(after(5).await.unwrap(), "10 s old");
+        tell(Ok(Event::InitDone));
+        assert_eq!(after(100).await.unwrap(), "0 s old");
+        tell(Err(Error::NoResourceVersion));
+        assert_eq!(after(5).await.unwrap(), "4 s old");
+        tell(Ok(Event::Init));
+        tell(Err(Error::NoResourceVersion));
+        assert_eq!(after(5).await.unwrap(), "9 s old");
+        tell(Ok(Event::Apply(1)));
+        assert_eq!(after(5).await.unwrap(), "0 s old");
+        drop(sender);
+        task.await.unwrap().unwrap();
     }
 }

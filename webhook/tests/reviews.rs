@@ -16,12 +16,13 @@ use common::catalog::StorageClassRow;
 use common::violation::Reference;
 use futures::future::BoxFuture;
 use http_body_util::BodyExt as _;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::core::PartialObjectMeta;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 use webhook::body::Budget;
-use webhook::catalog::{Cache, Found, template_row};
+use webhook::catalog::{Cache, Found, Neighbour, template_row};
 use webhook::handler::{Reviewer, router};
 use webhook::lookup::Lookup;
 use webhook::watch::Rows;
@@ -66,10 +67,21 @@ fn cache() -> Cache {
     }))
     .unwrap();
     let cache = Cache::default();
-    cache.reset(Vec::<MachineTemplate>::new());
-    cache.reset(Vec::<PartialObjectMeta<NetworkConfiguration>>::new());
-    cache.reset(vec![class]);
+    list::<MachineTemplate, _>(&cache.templates, vec![]);
+    list::<PartialObjectMeta<NetworkConfiguration>, _>(&cache.networks, vec![]);
+    list::<PartialObjectMeta<PersistentVolumeClaim>, _>(&cache.claims, vec![]);
+    list::<Neighbour, _>(&cache.machines, vec![]);
+    list(&cache.classes, vec![class]);
     cache
+}
+
+/// What a complete list makes of these rows.
+fn list<K, R: Rows<K>>(rows: &Arc<R>, objects: Vec<K>) {
+    let mut listing = R::Listing::default();
+    for object in objects {
+        R::list(&mut listing, object);
+    }
+    rows.reset(listing);
 }
 
 fn app(late: Late) -> Router {

@@ -6,6 +6,8 @@
 //!  checks     named conditions → "ready", or the list of what is missing
 //!  admin      /healthz /readyz /metrics on a plain HTTP port of their own
 //!  tasks      every task has a name and an owner; an unexpected end is an error
+//!  trouble    what fails again and again: growing pauses, one word about each
+//!  cluster    which cluster this is
 //!  signals    first SIGTERM/SIGINT: end gracefully; the second: now
 //! ```
 //!
@@ -13,7 +15,9 @@
 
 pub mod admin;
 pub mod checks;
+pub mod cluster;
 pub mod logging;
 pub mod settings;
 pub mod signals;
 pub mod tasks;
+pub mod trouble;

@@ -1,0 +1,207 @@
+//! What is kept of each kind, and how it is found.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use common::api::choice::TemplateSource;
+use common::api::normalized::Normalized;
+use common::api::{MachineTemplate, NetworkConfiguration};
+use common::catalog::{Claims, MachineName, MachineRow, Machines, StorageClassRow, TemplateRow};
+use common::mac::Mac;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt as _;
+use kube::core::PartialObjectMeta;
+
+use super::machine::Machine;
+use super::table::Content;
+
+/// Marks the class of claims that name none; the second form is older and still honoured.
+const DEFAULT_CLASS_ANNOTATIONS: [&str; 2] = [
+    "storageclass.kubernetes.io/is-default-class",
+    "storageclass.beta.kubernetes.io/is-default-class",
+];
+
+/// Templates by name.
+pub type Templates = HashMap<String, Arc<TemplateRow>>;
+
+/// Names of networks, by namespace.
+pub type Networks = HashMap<String, HashSet<String>>;
+
+/// Storage classes by name.
+#[derive(Debug, Default)]
+pub struct Classes {
+    rows: HashMap<String, Class>,
+    /// Kept, because every Machine that names no class asks for it.
+    default: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Class {
+    row: StorageClassRow,
+    default: bool,
+    created: Option<Timestamp>,
+}
+
+impl Class {
+    fn parse(class: &StorageClass) -> Self {
+        let marked = |name: &&str| class.annotations().get(*name).is_some_and(|v| v == "true");
+        Self {
+            row: class_row(class),
+            default: DEFAULT_CLASS_ANNOTATIONS.iter().any(marked),
+            created: class.creation_timestamp().map(|time| time.0),
+        }
+    }
+}
+
+impl Classes {
+    pub(super) fn get(&self, name: &str) -> Option<StorageClassRow> {
+        self.rows.get(name).map(|class| class.row)
+    }
+
+    pub(super) fn names(&self) -> impl Iterator<Item = &String> {
+        self.rows.keys()
+    }
+
+    pub(super) fn default(&self) -> Option<&String> {
+        self.default.as_ref()
+    }
+
+    /// The newest of those marked, then the first by name: as Kubernetes itself chooses.
+    fn choose_default(&mut self) {
+        let marked = self.rows.iter().filter(|(_, class)| class.default);
+        self.default = marked
+            .max_by(|(name_a, a), (name_b, b)| {
+                a.created.cmp(&b.created).then_with(|| name_b.cmp(name_a))
+            })
+            .map(|(name, _)| name.clone());
+    }
+}
+
+/// The row of a template.
+pub fn template_row(template: MachineTemplate) -> TemplateRow {
+    TemplateRow {
+        source: TemplateSource::MachineTemplate,
+        deprecated: template.spec.deprecated.clone(),
+        content: template.spec.into(),
+    }
+}
+
+/// The row of a storage class.
+pub fn class_row(class: &StorageClass) -> StorageClassRow {
+    StorageClassRow {
+        allows_expansion: class.allow_volume_expansion.unwrap_or(false),
+    }
+}
+
+impl Content<MachineTemplate> for Templates {
+    fn insert(&mut self, template: MachineTemplate) {
+        let name = template.name_any();
+        Self::insert(self, name, Arc::new(template_row(template)));
+    }
+
+    fn remove(&mut self, template: MachineTemplate) {
+        Self::remove(self, &template.name_any());
+    }
+
+    fn count(&self) -> usize {
+        self.len()
+    }
+}
+
+impl Content<StorageClass> for Classes {
+    fn insert(&mut self, class: StorageClass) {
+        self.rows.insert(class.name_any(), Class::parse(&class));
+        self.choose_default();
+    }
+
+    fn remove(&mut self, class: StorageClass) {
+        self.rows.remove(&class.name_any());
+        self.choose_default();
+    }
+
+    fn count(&self) -> usize {
+        self.rows.len()
+    }
+}
+
+impl Content<PartialObjectMeta<NetworkConfiguration>> for Networks {
+    fn insert(&mut self, network: PartialObjectMeta<NetworkConfiguration>) {
+        let names = self.entry(network.namespace().unwrap_or_default());
+        names.or_default().insert(network.name_any());
+    }
+
+    fn remove(&mut self, network: PartialObjectMeta<NetworkConfiguration>) {
+        let namespace = network.namespace().unwrap_or_default();
+        if let Some(names) = self.get_mut(&namespace) {
+            names.remove(&network.name_any());
+            if names.is_empty() {
+                Self::remove(self, &namespace);
+            }
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.values().map(HashSet::len).sum()
+    }
+}
+
+impl Content<PartialObjectMeta<PersistentVolumeClaim>> for Claims {
+    fn insert(&mut self, claim: PartialObjectMeta<PersistentVolumeClaim>) {
+        if claim.metadata.deletion_timestamp.is_some() {
+            // The controller waits for its end, whosever it is.
+            return Content::remove(self, claim);
+        }
+        let namespace = claim.namespace().unwrap_or_default();
+        let label = |key: &str| claim.labels().get(key).map(String::as_str);
+        Self::insert(self, &namespace, &claim.name_any(), label);
+    }
+
+    fn remove(&mut self, claim: PartialObjectMeta<PersistentVolumeClaim>) {
+        let namespace = claim.namespace().unwrap_or_default();
+        Self::remove(self, &namespace, &claim.name_any());
+    }
+
+    fn count(&self) -> usize {
+        self.len()
+    }
+}
+
+/// A Machine of the cluster, as far as others have to know of it.
+#[derive(Debug, Clone)]
+pub struct Neighbour {
+    namespace: String,
+    name: String,
+    row: MachineRow,
+}
+
+impl Neighbour {
+    /// What is to be known of a Machine in the cluster of this uid.
+    pub fn parse(machine: &Machine, cluster: &str) -> Self {
+        let (namespace, name) = (machine.namespace().unwrap_or_default(), machine.name_any());
+        let derived = |nic: &str| Mac::derived(cluster, &namespace, &name, nic);
+        let row = |block: &Normalized| MachineRow::of(block, derived);
+        Self {
+            row: machine.block.as_ref().map(row).unwrap_or_default(),
+            namespace,
+            name,
+        }
+    }
+}
+
+impl Content<Neighbour> for Machines {
+    fn insert(&mut self, neighbour: Neighbour) {
+        let (namespace, name) = (&neighbour.namespace, &neighbour.name);
+        Self::insert(self, MachineName { namespace, name }, neighbour.row);
+    }
+
+    fn remove(&mut self, neighbour: Neighbour) {
+        let (namespace, name) = (&neighbour.namespace, &neighbour.name);
+        Self::remove(self, MachineName { namespace, name });
+    }
+
+    fn count(&self) -> usize {
+        self.len()
+    }
+}

@@ -1,0 +1,278 @@
+//! Objects as the API server sends them, and what is found of them.
+
+use common::api::{MachineTemplate, NetworkConfiguration};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::Resource as _;
+use kube::core::PartialObjectMeta;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::watch::Rows;
+
+/// What a complete list makes of these rows.
+fn list<K, T: Content<K>>(table: &Table<T>, objects: Vec<K>) {
+    let mut listing = T::default();
+    for object in objects {
+        Table::<T>::list(&mut listing, object);
+    }
+    table.reset(listing);
+}
+
+fn decode<T: serde::de::DeserializeOwned>(object: Value) -> T {
+    serde_json::from_value(object).unwrap()
+}
+
+fn class(name: &str, default: bool, created: &str) -> StorageClass {
+    decode(json!({
+        "metadata": {
+            "name": name,
+            "creationTimestamp": created,
+            "annotations": {"storageclass.kubernetes.io/is-default-class": default.to_string()},
+        },
+        "provisioner": "x",
+        "allowVolumeExpansion": true,
+    }))
+}
+
+fn network(namespace: &str, name: &str) -> PartialObjectMeta<NetworkConfiguration> {
+    decode(json!({"metadata": {"namespace": namespace, "name": name}}))
+}
+
+fn template(name: &str, deprecated: Option<&str>) -> MachineTemplate {
+    decode(json!({
+        "apiVersion": "vitistack.io/v1alpha1",
+        "kind": "MachineTemplate",
+        "metadata": {"name": name},
+        "spec": {"deprecated": deprecated, "bootOrder": ["disk"]},
+    }))
+}
+
+fn claim(name: &str, machine: &str, more: &Value) -> PartialObjectMeta<PersistentVolumeClaim> {
+    let mut claim = json!({"metadata": {
+        "namespace": "prod",
+        "name": name,
+        "labels": {
+            "vitistack.io/managed-by": "kubevirt-operator",
+            "vitistack.io/machine": machine,
+            "vitistack.io/disk": "data",
+        },
+    }});
+    for (key, value) in more.as_object().unwrap() {
+        claim["metadata"][key] = value.clone();
+    }
+    decode(claim)
+}
+
+/// A Machine as it is stored, with more than anybody here reads.
+fn machine(name: &str, networks: &Value) -> Machine {
+    decode(json!({
+        "apiVersion": "vitistack.io/v1alpha1",
+        "kind": "Machine",
+        "metadata": {
+            "namespace": "prod", "name": name, "uid": "u", "resourceVersion": "7",
+            "labels": {"app": "web"}, "managedFields": [{"manager": "kubectl"}],
+        },
+        "spec": {
+            "template": "small",
+            "normalized": {
+                "version": 1,
+                "intentHash": "sha256:0",
+                "backend": "kubevirt",
+                "powerState": "Running",
+                "guestShutdownStops": false,
+                "cpu": {"sockets": 1, "cores": 1, "threads": 1, "maxSockets": 1},
+                "memory": {"size": "2Gi", "maxSize": "2Gi"},
+                "machineType": "q35",
+                "firmware": {"type": "bios"},
+                "features": {"acpi": true, "apic": true, "hyperv": false},
+                "disks": [{
+                    "name": "root", "size": "20Gi", "storageClass": "standard",
+                    "accessMode": "ReadWriteOnce", "volumeMode": "Filesystem", "bus": "virtio",
+                    "bootOrder": 1, "reclaimPolicy": "Delete",
+                }],
+                "cdroms": [],
+                "networks": networks,
+                "nodeSelector": {},
+            },
+        },
+        "status": {"phase": "Running"},
+    }))
+}
+
+fn who(name: &str) -> MachineName<'_> {
+    MachineName {
+        namespace: "prod",
+        name,
+    }
+}
+
+#[test]
+fn the_newest_default_class_wins_then_the_first_by_name() {
+    let cache = Cache::default();
+    let classes = &cache.classes;
+    assert_eq!(cache.default_storage_class(), None);
+    list(
+        classes,
+        vec![
+            class("old", true, "2024-01-01T00:00:00Z"),
+            class("plain", false, "2026-01-01T00:00:00Z"),
+        ],
+    );
+    assert_eq!(cache.default_storage_class().as_deref(), Some("old"));
+    classes.apply(class("new-b", true, "2025-01-01T00:00:00Z"));
+    classes.apply(class("new-a", true, "2025-01-01T00:00:00Z"));
+    assert_eq!(cache.default_storage_class().as_deref(), Some("new-a"));
+    classes.delete(class("new-a", true, "2025-01-01T00:00:00Z"));
+    assert_eq!(cache.default_storage_class().as_deref(), Some("new-b"));
+    classes.apply(class("new-b", false, "2025-01-01T00:00:00Z"));
+    assert_eq!(cache.default_storage_class().as_deref(), Some("old"));
+    assert!(cache.storage_class("plain").unwrap().allows_expansion);
+}
+
+#[test]
+fn a_relist_forgets_what_was_deleted_meanwhile() {
+    let cache = Cache::default();
+    cache.networks.apply(network("a", "one"));
+    cache.networks.apply(network("b", "one"));
+    assert!(cache.has_network("a", "one") && !cache.has_network("c", "one"));
+    list(&cache.networks, vec![network("b", "two")]);
+    assert!(!cache.has_network("a", "one") && !cache.has_network("b", "one"));
+    assert_eq!(cache.network_names("b"), ["two"]);
+    cache.networks.delete(network("b", "two"));
+    assert!(cache.network_names("b").is_empty());
+
+    cache.templates.apply(template("web", Some("use app")));
+    assert_eq!(
+        cache.template("web").unwrap().deprecated.as_deref(),
+        Some("use app")
+    );
+    list(&cache.templates, Vec::<MachineTemplate>::new());
+    assert!(cache.template("web").is_none() && cache.template_names().is_empty());
+}
+
+#[test]
+fn machines_hold_their_addresses_until_they_are_gone() {
+    let cache = Cache::default();
+    cache.cluster.set("here".to_owned()).unwrap();
+    let lan = |name: &str| cache.other_with_mac(who(name), "lan", Mac::new([2, 0, 0, 0, 0, 1]));
+    let given = json!([{
+        "name": "eth0", "networkName": "lan", "model": "virtio", "macAddress": "02:00:00:00:00:01",
+    }]);
+    let parsed = |name: &str, networks: &Value| Neighbour::parse(&machine(name, networks), "here");
+    cache.machines.apply(parsed("db", &given));
+    cache.machines.apply(parsed("app", &given));
+    assert_eq!(lan("web").as_deref(), Some("app"));
+    assert_eq!(lan("app").as_deref(), Some("db"));
+    cache.machines.delete(parsed("app", &given));
+    assert_eq!(lan("web").as_deref(), Some("db"));
+    assert_eq!(lan("db"), None);
+
+    // One that is given an address by the controller has it all the same, and on the pod network
+    // nobody is in anybody's way.
+    let own = json!([
+        {"name": "eth0", "networkName": "lan", "model": "virtio"},
+        {"name": "pod", "model": "virtio", "macAddress": "02:00:00:00:00:01"},
+    ]);
+    cache.machines.apply(parsed("db", &own));
+    assert_eq!(lan("web"), None);
+    let derived = cache.derived_mac(who("db"), "eth0");
+    assert_eq!(
+        cache.other_with_mac(who("web"), "lan", derived).as_deref(),
+        Some("db")
+    );
+    list(&cache.machines, vec![]);
+    assert_eq!(cache.other_with_mac(who("web"), "lan", derived), None);
+}
+
+#[test]
+fn a_machine_whose_block_cannot_be_read_has_nothing_and_stops_nobody() {
+    for spec in [
+        json!(null),
+        json!({}),
+        json!({"normalized": {"version": 9}}),
+    ] {
+        let machine: Machine = decode(json!({
+            "metadata": {"namespace": "prod", "name": "odd"}, "spec": spec,
+        }));
+        assert_eq!(machine.meta().name.as_deref(), Some("odd"));
+        let cache = Cache::default();
+        cache.machines.apply(Neighbour::parse(&machine, "here"));
+        assert_eq!(cache.machines.read().len(), 1);
+        assert_eq!(cache.claim_holder(who("odd-root"), "x"), None);
+    }
+}
+
+#[test]
+fn claims_are_whose_their_labels_say_until_they_go() {
+    let cache = Cache::default();
+    let former = |machine: &str| {
+        Some(ClaimHolder::Former {
+            machine: machine.to_owned(),
+        })
+    };
+    let labelled = claim("web-old-data", "web-old", &json!({}));
+    let foreign = claim("web-old-data", "web-old", &json!({"labels": {"app": "x"}}));
+    cache.claims.apply(labelled.clone());
+    assert_eq!(
+        cache.claim_holder(who("web"), "old-data"),
+        former("web-old")
+    );
+    assert_eq!(cache.claim_holder(who("web-old"), "data"), None);
+    cache.claims.apply(foreign);
+    let stranger = Some(ClaimHolder::Stranger);
+    assert_eq!(cache.claim_holder(who("web-old"), "data"), stranger);
+
+    // A Machine that is there says more than its claim does.
+    let row = Neighbour::parse(&machine("web-old", &json!([])), "here");
+    cache.machines.apply(row);
+    assert_eq!(
+        cache.claim_holder(who("web"), "old-root"),
+        Some(ClaimHolder::Disk {
+            machine: "web-old".to_owned(),
+            disk: "root".to_owned(),
+        })
+    );
+
+    let mark = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
+    cache.claims.apply(claim("web-old-data", "web-old", &mark));
+    assert_eq!(cache.claim_holder(who("web"), "old-data"), None);
+    cache.claims.apply(labelled.clone());
+    cache.claims.delete(labelled);
+    assert!(cache.claims.read().is_empty());
+}
+
+#[test]
+fn complete_is_what_was_listed_even_if_there_was_nothing() {
+    let cache = Cache::default();
+    cache.templates.apply(template("web", None));
+    list(&cache.templates, Vec::<MachineTemplate>::new());
+    list(&cache.classes, Vec::<StorageClass>::new());
+    list(
+        &cache.networks,
+        Vec::<PartialObjectMeta<NetworkConfiguration>>::new(),
+    );
+    list(
+        &cache.claims,
+        Vec::<PartialObjectMeta<PersistentVolumeClaim>>::new(),
+    );
+    assert!(!cache.is_complete());
+    list(&cache.machines, Vec::<Neighbour>::new());
+    assert!(cache.is_complete());
+}
+
+#[test]
+fn an_overlay_adds_to_the_cache_and_leaves_it_as_it_is() {
+    let cache = Cache::default();
+    cache.templates.apply(template("web", None));
+    let mut overlay = Overlay::new(&cache);
+    let row = Arc::new(template_row(template("late", None)));
+    overlay.extend(vec![
+        Found::Template("late".into(), row),
+        Found::StorageClass("fast".into(), StorageClassRow::default()),
+        Found::Network("prod".into()),
+    ]);
+    assert!(overlay.template("web").is_some() && overlay.template("late").is_some());
+    assert!(overlay.storage_class("fast").is_some() && overlay.has_network("any", "prod"));
+    assert!(cache.template("late").is_none() && !cache.has_network("any", "prod"));
+}
