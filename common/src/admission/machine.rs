@@ -296,7 +296,10 @@ fn expand(
         namespace,
         name: object.metadata.name(),
     };
-    uniqueness::check(&merged, backend, who, old_block, catalog, findings);
+    // What is new of a Machine that has no block of its own, nobody can tell: it had all of it before.
+    if old.is_none() || old_block.is_some() {
+        uniqueness::check(&merged, backend, who, old_block, catalog, findings);
+    }
 
     let pins = Pins {
         template: template.clone(),

@@ -62,7 +62,7 @@ struct Written {
     #[serde(default = "nothing")]
     metadata: Value,
     /// Changes to the block the object comes with; null takes it away.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "present")]
     block: Option<Value>,
     /// Whether it was stored without being asked about.
     #[serde(default)]

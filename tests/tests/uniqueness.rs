@@ -1,0 +1,165 @@
+//! What only one Machine of a namespace can have: an address on a network, a claim.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use common::mac::Mac;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Api;
+use lab::{Lab, Shipped, objects::CLAIM, wait};
+use serde_json::{Value, json};
+
+mod stage;
+use stage::{Stage, machine};
+
+const TAKEN: &str = "52:54:00:00:00:01";
+
+fn network(namespace: &str) -> Value {
+    json!({
+        "apiVersion": "vitistack.io/v1alpha1",
+        "kind": "NetworkConfiguration",
+        "metadata": {"name": "prod", "namespace": namespace},
+        "spec": {"bridge": "br0"},
+    })
+}
+
+fn on_prod(mac: &str) -> Value {
+    let nic = json!({"name": "eth0", "networkName": "prod", "macAddress": mac});
+    json!({"template": "small", "networks": [nic]})
+}
+
+fn with_disk(name: &str) -> Value {
+    json!({"template": "small", "disks": [{"name": name, "size": "1Gi", "reclaimPolicy": "Retain"}]})
+}
+
+/// What kubectl says of a Machine that is refused, once the webhook has heard of what stands in its
+/// way.
+async fn refused(lab: &Lab, object: &Value) -> String {
+    let kubectl = lab.kubectl();
+    wait::until("the webhook to have heard of it", async || {
+        let dry = ["apply", "--dry-run=server", "-f", "-"];
+        let output = kubectl.run_with(&dry, object.to_string()).await?;
+        Ok(if output.code == 0 { Err(()) } else { Ok(()) })
+    })
+    .await
+    .unwrap();
+    let apply = kubectl.run_with(&["apply", "-f", "-"], object.to_string());
+    apply.await.unwrap().refused().unwrap()
+}
+
+fn invalid(machine: &str, fault: &str) -> String {
+    format!("The Machine \"{machine}\" is invalid: {fault}\n")
+}
+
+/// A change that is refused, and nothing else is wrong with it.
+fn assert_forbidden(told: &str, fault: &str) {
+    let end = format!(
+        "admission webhook \"mutate.machines.vitistack.io\" denied the request: 1 fault:\n* {fault}\n"
+    );
+    assert!(told.contains("Error from server (Forbidden): "), "{told}");
+    assert!(told.ends_with(&end), "{told}");
+}
+
+/// Waits until the webhook counts so many objects of a kind, which it knows to be all.
+async fn counts(webhook: &mut Shipped, kind: &str, objects: usize) {
+    let lines = [
+        format!("machine_webhook_catalog_objects{{kind=\"{kind}\"}} {objects}"),
+        format!("machine_webhook_catalog_age_seconds{{kind=\"{kind}\"}} 0"),
+    ];
+    wait::until("the catalog's gauges", async || {
+        let metrics = webhook.metrics().await?;
+        let all = lines
+            .iter()
+            .all(|line| metrics.lines().any(|told| told == line));
+        Ok(if all { Ok(()) } else { Err(metrics) })
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test]
+async fn an_address_in_use_is_refused_in_its_own_namespace_and_network() {
+    let mut stage = Stage::new().await;
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "test"}});
+    stage.apply(&namespace).await;
+    for namespace in ["default", "test"] {
+        stage.apply(&network(namespace)).await;
+    }
+    stage.apply(&machine("db", &on_prod(TAKEN))).await;
+    let fault = format!(
+        "spec.networks[0].macAddress: Duplicate value: \"{TAKEN}\": Machine 'db' has this address on 'prod'; choose another, or leave it out for a stable one [MacInUse]"
+    );
+    let twin = machine("web", &on_prod(TAKEN));
+    assert_eq!(refused(&stage.lab, &twin).await, invalid("web", &fault));
+
+    // Its own neighbours only: nobody is told what another namespace has.
+    let mut elsewhere = twin.clone();
+    elsewhere["metadata"]["namespace"] = "test".into();
+    stage.apply(&elsewhere).await;
+    stage
+        .apply(&machine("web", &on_prod("52:54:00:00:00:02")))
+        .await;
+    assert_forbidden(&refused(&stage.lab, &twin).await, &fault);
+
+    // One that has no address written has one all the same, and keeps what it has.
+    let mut own = on_prod(TAKEN);
+    own["networks"][0]
+        .as_object_mut()
+        .unwrap()
+        .remove("macAddress");
+    stage.apply(&machine("derived", &own)).await;
+    counts(&mut stage.webhook, "machines", 4).await;
+    let namespaces: Api<Namespace> = Api::all(stage.lab.client().clone());
+    let cluster = namespaces.get("kube-system").await.unwrap().metadata.uid;
+    let mac = Mac::derived(&cluster.unwrap(), "default", "derived", "eth0");
+    let told = refused(&stage.lab, &machine("copy", &on_prod(&mac.to_string()))).await;
+    assert!(
+        told.contains("Machine 'derived' has this address on 'prod'"),
+        "{told}"
+    );
+
+    stage.machines().delete("db").await.unwrap();
+    stage.machines().gone("db").await.unwrap();
+    counts(&mut stage.webhook, "machines", 3).await;
+    stage.apply(&twin).await;
+}
+
+#[tokio::test]
+async fn a_claim_of_another_is_refused_and_a_kept_one_comes_back() {
+    let stage = Stage::new().await;
+    let (machines, claims) = (stage.machines(), stage.objects(CLAIM));
+    stage.apply(&machine("a-b", &with_disk("c"))).await;
+    machines.in_phase("a-b", "Running").await.unwrap();
+    let kept = claims.get("a-b-c").await.unwrap()["metadata"]["uid"].clone();
+
+    let other = machine("a", &with_disk("b-c"));
+    let fault = "spec.disks[0].name: Duplicate value: \"b-c\": its claim 'a-b-c' would be that of disk 'c' of Machine 'a-b'; choose another name for the disk or for the Machine [NameInUse]";
+    assert_eq!(refused(&stage.lab, &other).await, invalid("a", fault));
+
+    // Its Machine is gone, its data are not.
+    machines.delete("a-b").await.unwrap();
+    machines.gone("a-b").await.unwrap();
+    let fault = "spec.disks[0].name: Duplicate value: \"b-c\": its claim 'a-b-c' was kept from Machine 'a-b'; choose another name for the disk or for the Machine, or delete that claim [NameInUse]";
+    assert_eq!(refused(&stage.lab, &other).await, invalid("a", fault));
+    stage.apply(&machine("a-b", &with_disk("c"))).await;
+    machines.in_phase("a-b", "Running").await.unwrap();
+    let back = claims.get("a-b-c").await.unwrap();
+    assert_eq!(back["metadata"]["uid"], kept);
+
+    let foreign = json!({
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "web-data", "namespace": "default"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    });
+    stage.apply(&foreign).await;
+    let web = machine("web", &with_disk("data"));
+    let fault = "spec.disks[0].name: Duplicate value: \"data\": its claim 'web-data' exists and was not made for a Machine; choose another name for the disk or for the Machine, or delete that claim [NameInUse]";
+    assert_eq!(refused(&stage.lab, &web).await, invalid("web", fault));
+    claims.delete("web-data").await.unwrap();
+    claims.gone("web-data").await.unwrap();
+    stage
+        .apply(&machine("web", &json!({"template": "small"})))
+        .await;
+    machines.in_phase("web", "Running").await.unwrap();
+    stage.apply(&foreign).await;
+    assert_forbidden(&refused(&stage.lab, &web).await, fault);
+}
