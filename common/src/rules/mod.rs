@@ -29,5 +29,5 @@ pub(crate) mod networkconfigurations;
 pub(crate) mod networks;
 pub(crate) mod references;
 pub(crate) mod sizing;
-pub(crate) mod update;
 pub(crate) mod uniqueness;
+pub(crate) mod update;
