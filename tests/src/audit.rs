@@ -30,6 +30,8 @@ pub struct Event {
     pub code: u64,
     /// Whether nothing was to be kept.
     pub dry_run: bool,
+    /// What admission noted down, such as the codes of a webhook.
+    pub annotations: Value,
     /// What was sent, for writes to our kinds and KubeVirt's.
     pub content: Value,
 }
@@ -87,6 +89,7 @@ impl Event {
                 .and_then(Value::as_u64)
                 .unwrap_or_default(),
             dry_run: text("/requestURI").contains("dryRun=All"),
+            annotations: value.get("annotations").cloned().unwrap_or_default(),
             content: value.get("requestObject").cloned().unwrap_or_default(),
             verb,
         })

@@ -34,8 +34,11 @@ impl Folder {
             .prefix(PREFIX)
             .tempdir_in(&parent)
             .with_context(|| format!("creating a folder in {}", parent.display()))?;
-        let lock = File::create(folder.path().join(LOCK))?;
+        // It gets its name when it is locked: others never find it without an owner.
+        let draft = folder.path().join("draft");
+        let lock = File::create(&draft)?;
         lock.try_lock()?;
+        fs::rename(draft, folder.path().join(LOCK))?;
         Ok(Self {
             folder,
             _in_use: lock,

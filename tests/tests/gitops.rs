@@ -183,7 +183,7 @@ async fn the_guide_quotes_what_is_said_and_its_recipes_work() {
     let copied = with(&copied, "/spec/normalized/cpu/cores", json!(8));
     answered(&kubectl(&lab, "apply", SERVER_SIDE, &copied).await.stderr);
 
-    webhook.stop().await.unwrap();
+    webhook.kill();
     let unanswered = dry_run(&lab, &with(machine, "/spec/template", json!("small")))
         .await
         .unwrap_err();

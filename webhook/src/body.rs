@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
 use hyper::body::Body as _;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout, timeout_at};
 
 /// Most bytes of one body: object and old object of 3 MiB each (etcd takes no more than 1.5 MiB, API
@@ -21,7 +21,7 @@ pub const IN_FLIGHT_MAX: usize = 48 * 1024 * 1024;
 /// Bodies from this size on are decoded one at a time. A list of numbers takes thirty times its
 /// text in memory, so two of them at once would be the end of a process with 512 MiB; a Machine
 /// that somebody wrote takes some kilobytes.
-const LARGE: usize = 256 * 1024;
+pub const LARGE: usize = 256 * 1024;
 
 /// For a whole body: more than the API server's own deadline for the review it belongs to.
 pub const BODY_LIMIT: Duration = Duration::from_secs(5);
@@ -84,13 +84,11 @@ impl Budget {
         }
     }
 
-    /// Waits until a body of this size may be decoded, at the latest until `deadline`. Decode it
-    /// while holding what this returns, if the deadline is not over.
-    pub async fn turn(&self, size: usize, deadline: Instant) -> Option<SemaphorePermit<'_>> {
-        if size < LARGE {
-            return None;
-        }
-        timeout_at(deadline, self.large.acquire()).await.ok()?.ok()
+    /// Waits until a [`LARGE`] body may be decoded, at the latest until `deadline`. Decode it while
+    /// holding what this returns, if the deadline is not over.
+    pub async fn turn(&self, deadline: Instant) -> Option<OwnedSemaphorePermit> {
+        let turn = self.large.clone().acquire_owned();
+        timeout_at(deadline, turn).await.ok()?.ok()
     }
 
     /// Reads `body`. What comes after a refusal is read and forgotten, within the same limits, so

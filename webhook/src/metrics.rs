@@ -2,12 +2,17 @@
 
 use std::time::Duration;
 
+use common::admission::{ObjectKind, Stage};
+use common::code::Code;
 use common::violation::Findings;
+
+use crate::review::Operation;
 
 /// Buckets of [`observe`] are the default ones.
 const DURATION: &str = "machine_webhook_review_duration_seconds";
 const REVIEWS: &str = "machine_webhook_reviews_total";
 const REJECTIONS: &str = "machine_webhook_rejections_total";
+const WARNINGS: &str = "machine_webhook_warnings_total";
 const HTTP_ERRORS: &str = "machine_webhook_http_errors_total";
 const LOOKUPS: &str = "machine_webhook_catalog_lookups_total";
 const ROWS: &str = "machine_webhook_catalog_objects";
@@ -19,7 +24,11 @@ const ERRORS: &str = "machine_webhook_certificate_errors_total";
 pub fn describe() {
     metrics::describe_counter!(REVIEWS, "Admission reviews by what was asked and answered");
     metrics::describe_histogram!(DURATION, "From the head of a request to its answer");
-    metrics::describe_counter!(REJECTIONS, "Faults of refused objects by their code");
+    metrics::describe_counter!(
+        REJECTIONS,
+        "Faults of refused objects by the code of their rule"
+    );
+    metrics::describe_counter!(WARNINGS, "Warnings about objects by the code of their rule");
     metrics::describe_counter!(
         HTTP_ERRORS,
         "Requests that were no admission review, by status"
@@ -62,24 +71,79 @@ impl Outcome {
     }
 }
 
-/// A review was answered.
-pub fn observe(
+/// What a review is about.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct About {
     stage: &'static str,
     operation: &'static str,
     kind: &'static str,
-    outcome: Outcome,
-    took: Duration,
-) {
+}
+
+impl About {
+    /// Of a review; without a kind it is about one that has no rules.
+    pub(crate) fn review(stage: Stage, operation: Operation, kind: Option<ObjectKind>) -> Self {
+        Self {
+            stage: stage_label(stage),
+            operation: operation.label(),
+            kind: kind.map_or("other", kind_label),
+        }
+    }
+
+    /// Of a body that was no review.
+    pub(crate) fn unknown(stage: Stage) -> Self {
+        Self {
+            stage: stage_label(stage),
+            operation: "unknown",
+            kind: "other",
+        }
+    }
+}
+
+/// A stage's name as a label.
+pub(crate) fn stage_label(stage: Stage) -> &'static str {
+    match stage {
+        Stage::Mutate => "mutate",
+        Stage::Validate => "validate",
+    }
+}
+
+fn kind_label(kind: ObjectKind) -> &'static str {
+    match kind {
+        ObjectKind::Machine => "Machine",
+        ObjectKind::MachineTemplate => "MachineTemplate",
+        ObjectKind::NetworkConfiguration => "NetworkConfiguration",
+    }
+}
+
+/// A review was answered.
+pub(crate) fn observe(about: About, outcome: Outcome, took: Duration) {
+    let About {
+        stage,
+        operation,
+        kind,
+    } = about;
     let outcome = outcome.label();
     metrics::counter!(REVIEWS, "stage" => stage, "operation" => operation, "kind" => kind, "outcome" => outcome)
         .increment(1);
     metrics::histogram!(DURATION, "stage" => stage).record(took.as_secs_f64());
 }
 
-/// An object was refused.
-pub fn rejected(findings: &Findings) {
+/// An object was judged: its faults, or what its user was warned of.
+pub(crate) fn found(about: About, findings: &Findings) {
+    let count = |name: &'static str, code: Code| {
+        let About {
+            stage,
+            operation,
+            kind,
+        } = about;
+        metrics::counter!(name, "stage" => stage, "operation" => operation, "kind" => kind, "code" => code.as_str())
+            .increment(1);
+    };
     for violation in &findings.violations {
-        metrics::counter!(REJECTIONS, "code" => violation.code.as_str()).increment(1);
+        count(REJECTIONS, violation.code);
+    }
+    for code in findings.warnings.iter().filter_map(|warning| warning.code) {
+        count(WARNINGS, code);
     }
 }
 

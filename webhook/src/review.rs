@@ -1,24 +1,21 @@
-//! The envelope: `AdmissionReview` in, `AdmissionReview` out.
+//! The envelope: an `AdmissionReview` that asks.
 //!
 //! The uid is known before anything else may fail, and every answer from then on carries it; an
 //! answer without it counts as a failure of the webhook. The object inside stays raw text here.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use common::code::Code;
-use common::violation::{Findings, Violation};
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde::Deserialize;
 use serde_json::value::RawValue;
+
+use crate::answer::{Answer, Failure};
 
 /// The only version spoken; API servers since 1.16 speak it.
 pub const API_VERSION: &str = "admission.k8s.io/v1";
 /// Group of older versions, which are answered in kind.
 const API_GROUP: &str = "admission.k8s.io/";
-const KIND: &str = "AdmissionReview";
+/// The kind, asking and answering.
+pub(crate) const KIND: &str = "AdmissionReview";
 
 /// A review as it was sent.
 #[derive(Debug, Deserialize)]
@@ -53,6 +50,12 @@ pub struct Request<'a> {
     pub namespace: Option<Cow<'a, str>>,
     /// What happens to it.
     pub operation: Operation,
+    /// Who wants it.
+    #[serde(borrow, default)]
+    pub user_info: UserInfo<'a>,
+    /// Whether nothing of it will be kept.
+    #[serde(default)]
+    pub dry_run: Option<bool>,
     /// The object as it shall be.
     #[serde(borrow, default)]
     pub object: Option<&'a RawValue>,
@@ -70,6 +73,14 @@ pub struct GroupKind<'a> {
     /// The kind.
     #[serde(borrow)]
     pub kind: Cow<'a, str>,
+}
+
+/// Who asks the API server.
+#[derive(Debug, Default, Deserialize)]
+pub struct UserInfo<'a> {
+    /// The name.
+    #[serde(borrow, default)]
+    pub username: Cow<'a, str>,
 }
 
 /// What happens to an object.
@@ -135,8 +146,7 @@ impl<'a> Request<'a> {
 fn undecodable(text: &str, reason: String) -> Undecodable {
     match uid_and_version(text) {
         Some((uid, version)) => {
-            let mut answer = Answer::error(uid, Failure::BadRequest, reason);
-            answer.api_version = version;
+            let answer = Answer::error(uid, &Failure::Undecodable(reason)).in_version(version);
             Undecodable::Answer(Box::new(answer))
         }
         None => Undecodable::NoUid(reason),
@@ -167,207 +177,34 @@ fn uid_and_version(text: &str) -> Option<(String, String)> {
     (!uid.is_empty()).then_some((uid, version))
 }
 
-/// Why a review cannot be judged; never the fault of the object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Failure {
-    /// The review itself is wrong.
-    BadRequest,
-    /// The webhook is.
-    Internal,
-    /// The webhook has only just started.
-    Starting,
-    /// There is no time left.
-    Timeout,
-}
-
-impl Failure {
-    fn status(self) -> (u16, &'static str) {
-        match self {
-            Self::BadRequest => (400, "BadRequest"),
-            Self::Internal => (500, "InternalError"),
-            Self::Starting => (503, "ServiceUnavailable"),
-            Self::Timeout => (504, "Timeout"),
-        }
-    }
-}
-
-/// What is answered.
-#[derive(Debug, Clone, Serialize)]
+/// What an answer needs of the object's metadata.
+#[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Answer {
-    api_version: String,
-    kind: &'static str,
-    response: Response,
+pub(crate) struct Head {
+    name: Option<String>,
+    generate_name: Option<String>,
+    deletion_timestamp: Option<String>,
 }
 
-#[derive(Debug, Clone, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Response {
-    uid: String,
-    allowed: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    status: Option<Status>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    patch_type: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    patch: Option<String>,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    audit_annotations: BTreeMap<&'static str, String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    warnings: Vec<String>,
-}
-
-/// `metav1.Status`, as far as a refusal needs it.
-#[expect(clippy::struct_field_names, reason = "Kubernetes named the field")]
-#[derive(Debug, Clone, Serialize)]
-struct Status {
-    status: &'static str,
-    code: u16,
-    reason: &'static str,
-    message: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    details: Option<Details>,
-}
-
-#[derive(Debug, Clone, Serialize)]
-struct Details {
-    group: String,
-    kind: String,
-    name: String,
-    causes: Vec<Cause>,
-}
-
-#[derive(Debug, Clone, Serialize)]
-struct Cause {
-    reason: &'static str,
-    field: String,
-    message: String,
-}
-
-impl Answer {
-    fn new(uid: String, allowed: bool) -> Self {
-        let response = Response {
-            uid,
-            allowed,
-            status: None,
-            patch_type: None,
-            patch: None,
-            audit_annotations: BTreeMap::new(),
-            warnings: Vec::new(),
-        };
-        Self {
-            api_version: API_VERSION.to_owned(),
-            kind: KIND,
-            response,
+impl Head {
+    /// Metadata of a wrong type is a matter of the rules.
+    pub(crate) fn of(object: &str) -> Self {
+        #[derive(Deserialize)]
+        struct Object {
+            metadata: Head,
         }
+        serde_json::from_str(object)
+            .map_or_else(|_| Self::default(), |object: Object| object.metadata)
     }
 
-    /// Yes, whatever it is.
-    pub fn allow(request: &Request<'_>) -> Self {
-        Self::new(request.uid.clone().into_owned(), true)
+    /// Whether somebody has asked for its deletion.
+    pub(crate) fn is_being_deleted(&self) -> bool {
+        self.deletion_timestamp.is_some()
     }
 
-    /// Yes, with a word to the user.
-    pub fn allow_with_warning(request: &Request<'_>, warning: String) -> Self {
-        let mut answer = Self::allow(request);
-        answer.response.warnings.push(warning);
-        answer
-    }
-
-    /// No, because the review could not be judged.
-    pub fn error(uid: String, failure: Failure, message: String) -> Self {
-        let (code, reason) = failure.status();
-        let mut answer = Self::new(uid, false);
-        answer.response.status = Some(Status {
-            status: "Failure",
-            code,
-            reason,
-            message,
-            details: None,
-        });
-        answer
-    }
-
-    /// What the rules found, and the block to write when they found no fault.
-    pub fn verdict(
-        request: &Request<'_>,
-        name: &str,
-        findings: &Findings,
-        block: Option<&Value>,
-    ) -> Self {
-        let mut answer = Self::allow(request);
-        let response = &mut answer.response;
-        response.warnings = findings.warnings.iter().map(|w| w.text.clone()).collect();
-        if let Some(codes) = codes(findings) {
-            response.audit_annotations.insert("codes", codes);
-        }
-        if findings.accepted() {
-            response.patch_type = block.map(|_| "JSONPatch");
-            response.patch = block.map(patch);
-        } else {
-            response.allowed = false;
-            response.status = Some(refusal(request, name, &findings.violations));
-        }
-        answer
-    }
-
-    /// Whether the answer is yes.
-    pub fn allowed(&self) -> bool {
-        self.response.allowed
-    }
-
-    /// Whether the answer changes the object.
-    pub fn patches(&self) -> bool {
-        self.response.patch.is_some()
-    }
-}
-
-/// JSON Patch. `add` also replaces, and nothing but the block is ever written.
-fn patch(block: &Value) -> String {
-    STANDARD.encode(format!(
-        r#"[{{"op":"add","path":"/spec/normalized","value":{block}}}]"#
-    ))
-}
-
-/// Every code once, for the audit log.
-fn codes(findings: &Findings) -> Option<String> {
-    let refused = findings.violations.iter().map(|violation| violation.code);
-    let warned = findings.warnings.iter().filter_map(|warning| warning.code);
-    let codes: BTreeSet<&str> = refused.chain(warned).map(Code::as_str).collect();
-    (!codes.is_empty()).then(|| codes.into_iter().collect::<Vec<_>>().join(","))
-}
-
-/// A creation is answered as the API server itself answers an invalid object. An update is not:
-/// `kubectl apply --force` and its like answer 422 on an update by deleting the object and making it
-/// anew, and a machine must never die of a typo.
-fn refusal(request: &Request<'_>, name: &str, violations: &[Violation]) -> Status {
-    let (code, reason) = match request.operation {
-        Operation::Update => (403, "Forbidden"),
-        _ => (422, "Invalid"),
-    };
-    let mut message = match violations.len() {
-        1 => "1 fault:".to_owned(),
-        faults => format!("{faults} faults:"),
-    };
-    for violation in violations {
-        message.push_str("\n* ");
-        message.push_str(&violation.to_string());
-    }
-    let cause = |violation: &Violation| Cause {
-        reason: violation.kind.reason(),
-        field: violation.field.clone(),
-        message: violation.message(),
-    };
-    Status {
-        status: "Failure",
-        code,
-        reason,
-        message,
-        details: Some(Details {
-            group: request.kind.group.clone().into_owned(),
-            kind: request.kind.kind.clone().into_owned(),
-            name: name.to_owned(),
-            causes: violations.iter().map(cause).collect(),
-        }),
+    /// The name, or how it will begin.
+    pub(crate) fn name(&self) -> &str {
+        let name = self.name.as_deref().or(self.generate_name.as_deref());
+        name.unwrap_or_default()
     }
 }

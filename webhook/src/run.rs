@@ -28,11 +28,12 @@ use crate::args::{Args, DefaultBackend, MissingNetworks};
 use crate::body::Budget;
 use crate::catalog::{Cache, Machine, Neighbour};
 use crate::certificates::{CaSecret, Followed, Keeper, Ready, Sources};
-use crate::handler::{self, Reviewer};
+use crate::handler::Reviewer;
 use crate::lookup::Live;
 use crate::server::{self, Closing, Limits};
+use crate::sharing::{READS_MAX, Sharing};
 use crate::watch::{Observed, Rows, follow, observe, parsed};
-use crate::{metrics, schema};
+use crate::{metrics, router, schema};
 
 /// Runs until it is asked to end, or something fails that must not.
 pub async fn run(args: Args) -> anyhow::Result<()> {
@@ -58,7 +59,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     keep_schema(&mut tasks, &client, &ready);
     let reviewer = Reviewer {
         cache: keep_catalog(&mut tasks, &client, &ready),
-        lookup: Box::new(Live::new(client)),
+        lookup: Box::new(Sharing::new(Live::new(client), READS_MAX)),
         settings: admission_settings(&args),
         budget: Budget::default(),
     };
@@ -66,7 +67,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let mut server = tokio::spawn(server::serve(
         listener,
         server::tls(Arc::new(leaf)).context("cannot set up TLS")?,
-        handler::router(&Arc::new(reviewer)),
+        router::router(&Arc::new(reviewer)),
         Limits::default(),
         closing.clone(),
     ));

@@ -23,8 +23,9 @@ use serde_json::{Value, json};
 use tower::ServiceExt as _;
 use webhook::body::Budget;
 use webhook::catalog::{Cache, Found, Neighbour, template_row};
-use webhook::handler::{Reviewer, router};
+use webhook::handler::Reviewer;
 use webhook::lookup::Lookup;
+use webhook::router::router;
 use webhook::watch::Rows;
 
 const UID: &str = "705ab4f5-6393-11e8-b7cc-42010a800002";

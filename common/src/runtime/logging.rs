@@ -7,6 +7,7 @@
 
 use std::fmt;
 use std::io::{self, IsTerminal as _, Write as _};
+use std::panic;
 
 use serde::ser::{SerializeMap as _, Serializer as _};
 use serde_json::{Map, Value};
@@ -43,7 +44,7 @@ pub enum LogLevel {
     Info,
     /// And why.
     Debug,
-    /// And everything the libraries tell.
+    /// And what the libraries tell.
     Trace,
 }
 
@@ -57,13 +58,15 @@ const OURS: [&str; 6] = [
     "machine_controller",
 ];
 
-/// What these tell at every attempt, our own tasks tell with what it is about.
+/// What these tell at every attempt, our own tasks tell with what it is about. And what they cannot
+/// read, they print whole: a Secret, what a user wrote.
 const TOLD_BY_OURS: [&str; 2] = ["kube_client", "kube_runtime"];
 
 /// The fields that come first, in this order.
 const LEADING: [&str; 5] = ["controller", "machine", "namespace", "phase", "message"];
 
-/// Sends every event of the process to the error stream from now on.
+/// Sends every event of the process to the error stream from now on, and of a panic its place. Its
+/// words may quote what it was about: a Secret, what a user wrote.
 ///
 /// A second call changes nothing: tests in one process may all ask.
 pub fn init(format: LogFormat, level: LogLevel) {
@@ -81,6 +84,10 @@ pub fn init(format: LogFormat, level: LogLevel) {
     if result.is_err() {
         tracing::debug!("the log was initialised before");
     }
+    panic::set_hook(Box::new(|panic| {
+        let place = panic.location().map(ToString::to_string);
+        tracing::error!(place, "panicked");
+    }));
 }
 
 fn filter(level: LogLevel) -> Targets {
@@ -89,10 +96,14 @@ fn filter(level: LogLevel) -> Targets {
         LogLevel::Warn => LevelFilter::WARN,
         LogLevel::Info => LevelFilter::INFO,
         LogLevel::Debug => LevelFilter::DEBUG,
-        LogLevel::Trace => return Targets::new().with_default(LevelFilter::TRACE),
+        LogLevel::Trace => LevelFilter::TRACE,
+    };
+    let libraries = match level {
+        LevelFilter::TRACE => level,
+        _ => level.min(LevelFilter::INFO),
     };
     Targets::new()
-        .with_default(level.min(LevelFilter::INFO))
+        .with_default(libraries)
         .with_targets(OURS.map(|name| (name, level)))
         .with_targets(TOLD_BY_OURS.map(|name| (name, LevelFilter::OFF)))
 }
@@ -289,5 +300,12 @@ mod tests {
         assert!(!filter.would_enable("hyper::proto", &Level::DEBUG));
         assert!(filter.would_enable("hyper::proto", &Level::INFO));
         assert!(!filter.would_enable("kube_client::client::builder", &Level::ERROR));
+    }
+
+    #[test]
+    fn no_level_lets_objects_be_printed() {
+        let filter = filter(LogLevel::Trace);
+        assert!(filter.would_enable("hyper::proto", &Level::TRACE));
+        assert!(!filter.would_enable("kube_client::client", &Level::WARN));
     }
 }

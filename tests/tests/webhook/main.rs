@@ -4,6 +4,7 @@
 mod bad_input;
 mod certificates;
 mod hostile;
+mod observability;
 mod process;
 mod readiness;
 
@@ -103,7 +104,7 @@ pub(crate) async fn is_sound(lab: &Lab, webhook: &mut Shipped) {
     let ca = String::from_utf8(lab.ca_bundle().await.unwrap()).unwrap();
     asked(lab.webhook_address(), &ca).await.unwrap();
     webhook.process().check_alive().unwrap();
-    // A panic writes a line that is no JSON.
+    // Every line is one of ours, and none tells of an error or a panic.
     let log = webhook.log();
     assert_eq!(webhook.log_lines().len(), log.lines().count(), "{log}");
     let wrong = |line: &Value| line["level"] == "error";

@@ -51,7 +51,8 @@ async fn the_end_answers_what_is_under_way() {
     let status = webhook.process().wait(wait::PATIENCE).await.unwrap();
     assert_eq!(status.code(), Some(0));
     let lines = webhook.log_lines();
-    let said: Vec<_> = lines.iter().map(|line| &line["message"]).collect();
+    let own = lines.iter().filter(|line| line["target"] == "webhook::run");
+    let said: Vec<_> = own.map(|line| &line["message"]).collect();
     assert_eq!(&said[said.len() - 2..], ["asked to end", "ended"]);
 }
 

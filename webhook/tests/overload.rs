@@ -1,0 +1,173 @@
+//! Many reviews at once, some of them slow: whom it concerns, and whom it does not.
+#![expect(clippy::unwrap_used, reason = "a failed test panics")]
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use common::admission::Settings;
+use common::api::{MachineTemplate, NetworkConfiguration};
+use common::violation::Reference;
+use futures::FutureExt as _;
+use futures::future::{BoxFuture, join_all};
+use http_body_util::BodyExt as _;
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::core::PartialObjectMeta;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+use tower::ServiceExt as _;
+use webhook::body::{Budget, LARGE};
+use webhook::catalog::{Cache, Found};
+use webhook::handler::Reviewer;
+use webhook::lookup::Lookup;
+use webhook::router::router;
+use webhook::sharing::{READS_MAX, Sharing};
+use webhook::watch::Rows;
+
+/// For what happens at once, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn app(lookup: impl Lookup + 'static) -> Router {
+    let class: StorageClass = serde_json::from_value(json!({
+        "metadata": {
+            "name": "standard",
+            "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
+        },
+        "provisioner": "x",
+    }))
+    .unwrap();
+    let cache = Cache::default();
+    cache.reset(Vec::<MachineTemplate>::new());
+    cache.reset(Vec::<PartialObjectMeta<NetworkConfiguration>>::new());
+    cache.reset(vec![class]);
+    router(&Arc::new(Reviewer {
+        cache: Arc::new(cache),
+        lookup: Box::new(lookup),
+        settings: Settings::default(),
+        budget: Budget::default(),
+    }))
+}
+
+/// The review of a new Machine; `padding` makes it as large as that.
+fn review(template: &str, padding: usize) -> String {
+    let mut review = json!({
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
+            "kind": {"group": "vitistack.io", "version": "v1alpha1", "kind": "Machine"},
+            "name": "web",
+            "namespace": "default",
+            "operation": "CREATE",
+            "object": {
+                "apiVersion": "vitistack.io/v1alpha1",
+                "kind": "Machine",
+                "metadata": {"name": "web", "namespace": "default"},
+                "spec": {"template": template},
+            },
+        },
+    })
+    .to_string();
+    review.extend(std::iter::repeat_n(' ', padding));
+    review
+}
+
+/// What is answered: allowed or not.
+async fn ask(app: &Router, body: String) -> bool {
+    let request = Request::post("/mutate?timeout=3s")
+        .header("content-type", "application/json")
+        .body(Body::from(body))
+        .unwrap();
+    let response = app.clone().oneshot(request).await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
+    let bytes = response.into_body().collect().await.unwrap().to_bytes();
+    let answer: Value = serde_json::from_slice(&bytes).unwrap();
+    answer["response"]["allowed"].as_bool().unwrap()
+}
+
+/// An API server that takes questions and never answers.
+#[derive(Clone, Default)]
+struct Stuck {
+    now: Arc<AtomicUsize>,
+    most: Arc<AtomicUsize>,
+}
+
+impl Lookup for Stuck {
+    fn find<'a>(&'a self, _: &'a str, _: &'a Reference) -> BoxFuture<'a, Option<Found>> {
+        struct Under<'a>(&'a AtomicUsize);
+        impl Drop for Under<'_> {
+            fn drop(&mut self) {
+                self.0.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+        Box::pin(async {
+            let now = self.now.fetch_add(1, Ordering::Relaxed) + 1;
+            self.most.fetch_max(now, Ordering::Relaxed);
+            let _under = Under(&self.now);
+            std::future::pending().await
+        })
+    }
+}
+
+#[tokio::test]
+async fn reads_that_are_stuck_concern_nobody_but_those_who_asked() {
+    let stuck = Stuck::default();
+    let app = app(Sharing::new(stuck.clone(), READS_MAX));
+    let missing = (0..100).map(|number| ask(&app, review(&format!("missing-{number}"), 0)));
+    let mut missing = Box::pin(join_all(missing));
+    assert!(
+        missing.as_mut().now_or_never().is_none(),
+        "reads have begun"
+    );
+
+    // The reads have not moved, and everybody else is answered: nothing was waited for.
+    let known = join_all((0..200).map(|_| ask(&app, review("small", 0))));
+    let known = known.now_or_never().expect("no answer that waits");
+    assert!(known.into_iter().all(|allowed| allowed));
+    assert_eq!(stuck.now.load(Ordering::Relaxed), READS_MAX);
+
+    // Nobody waits for ever, and the API server has nothing left to do.
+    let refused = timeout(PATIENCE, missing).await.unwrap();
+    assert!(refused.into_iter().all(|allowed| !allowed));
+    assert_eq!(stuck.most.load(Ordering::Relaxed), READS_MAX);
+    assert_eq!(stuck.now.load(Ordering::Relaxed), 0);
+}
+
+/// Keeps the thread that asks it, as decoding does.
+struct Blocking {
+    asked: SyncSender<()>,
+    release: Mutex<Receiver<()>>,
+}
+
+impl Lookup for Blocking {
+    fn find<'a>(&'a self, _: &'a str, _: &'a Reference) -> BoxFuture<'a, Option<Found>> {
+        self.asked.send(()).unwrap();
+        self.release.lock().unwrap().recv().unwrap();
+        Box::pin(async { None })
+    }
+}
+
+/// All of it on one thread, as with half a processor.
+#[tokio::test]
+async fn a_large_review_keeps_no_thread_that_others_need() {
+    let (asked, entered) = sync_channel(1);
+    let (release, released) = sync_channel(1);
+    let app = app(Blocking {
+        asked,
+        release: Mutex::new(released),
+    });
+    let large = tokio::spawn({
+        let app = app.clone();
+        async move { ask(&app, review("missing", LARGE)).await }
+    });
+    let entered = tokio::task::spawn_blocking(move || entered.recv_timeout(PATIENCE).unwrap());
+    entered.await.unwrap();
+    assert!(ask(&app, review("small", 0)).await);
+    assert!(!large.is_finished());
+    release.send(()).unwrap();
+    assert!(!large.await.unwrap());
+}
