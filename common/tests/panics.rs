@@ -1,10 +1,5 @@
 //! What the log tells of a panic: where, and not a word of what it was about.
 #![cfg(feature = "runtime")]
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a failed test panics, and one panics to be looked at"
-)]
 
 use std::env;
 use std::process::Command;
