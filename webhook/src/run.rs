@@ -31,7 +31,7 @@ use crate::certificates::{CaSecret, Followed, Keeper, Ready, Sources};
 use crate::handler::Reviewer;
 use crate::lookup::Live;
 use crate::server::{self, Closing, Limits};
-use crate::sharing::{READS_MAX, Sharing};
+use crate::sharing::{AT_A_TIME, Sharing};
 use crate::watch::{Observed, Rows, follow, observe, parsed};
 use crate::{metrics, router, schema};
 
@@ -59,7 +59,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     keep_schema(&mut tasks, &client, &ready);
     let reviewer = Reviewer {
         cache: keep_catalog(&mut tasks, &client, &ready),
-        lookup: Box::new(Sharing::new(Live::new(client), READS_MAX)),
+        lookup: Box::new(Sharing::new(Live::new(client), AT_A_TIME)),
         settings: admission_settings(&args),
         budget: Budget::default(),
     };

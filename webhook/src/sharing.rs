@@ -19,7 +19,7 @@ use crate::lookup::Lookup;
 
 /// Reads at a time, of all reviews together. Each takes an API server some milliseconds, which is
 /// less than the write that is under review costs it; a stuck one holds no more than these.
-pub const READS_MAX: usize = 8;
+pub const AT_A_TIME: usize = 8;
 
 /// A lookup that spares the one behind it.
 #[derive(Debug)]

@@ -9,47 +9,26 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
-use common::admission::Settings;
-use common::api::{MachineTemplate, NetworkConfiguration};
 use common::violation::Reference;
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, join_all};
 use http_body_util::BodyExt as _;
-use k8s_openapi::api::storage::v1::StorageClass;
-use kube::core::PartialObjectMeta;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 use tower::ServiceExt as _;
-use webhook::body::{Budget, LARGE};
-use webhook::catalog::{Cache, Found};
-use webhook::handler::Reviewer;
+use webhook::body::LARGE;
+use webhook::catalog::Found;
 use webhook::lookup::Lookup;
-use webhook::router::router;
-use webhook::sharing::{READS_MAX, Sharing};
-use webhook::watch::Rows;
+use webhook::sharing::{AT_A_TIME, Sharing};
+
+mod scene;
+use scene::{app_with, cache};
 
 /// For what happens at once, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn app(lookup: impl Lookup + 'static) -> Router {
-    let class: StorageClass = serde_json::from_value(json!({
-        "metadata": {
-            "name": "standard",
-            "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
-        },
-        "provisioner": "x",
-    }))
-    .unwrap();
-    let cache = Cache::default();
-    cache.reset(Vec::<MachineTemplate>::new());
-    cache.reset(Vec::<PartialObjectMeta<NetworkConfiguration>>::new());
-    cache.reset(vec![class]);
-    router(&Arc::new(Reviewer {
-        cache: Arc::new(cache),
-        lookup: Box::new(lookup),
-        settings: Settings::default(),
-        budget: Budget::default(),
-    }))
+    app_with(cache(), lookup)
 }
 
 /// The review of a new Machine; `padding` makes it as large as that.
@@ -116,7 +95,7 @@ impl Lookup for Stuck {
 #[tokio::test]
 async fn reads_that_are_stuck_concern_nobody_but_those_who_asked() {
     let stuck = Stuck::default();
-    let app = app(Sharing::new(stuck.clone(), READS_MAX));
+    let app = app(Sharing::new(stuck.clone(), AT_A_TIME));
     let missing = (0..100).map(|number| ask(&app, review(&format!("missing-{number}"), 0)));
     let mut missing = Box::pin(join_all(missing));
     assert!(
@@ -128,12 +107,12 @@ async fn reads_that_are_stuck_concern_nobody_but_those_who_asked() {
     let known = join_all((0..200).map(|_| ask(&app, review("small", 0))));
     let known = known.now_or_never().expect("no answer that waits");
     assert!(known.into_iter().all(|allowed| allowed));
-    assert_eq!(stuck.now.load(Ordering::Relaxed), READS_MAX);
+    assert_eq!(stuck.now.load(Ordering::Relaxed), AT_A_TIME);
 
     // Nobody waits for ever, and the API server has nothing left to do.
     let refused = timeout(PATIENCE, missing).await.unwrap();
     assert!(refused.into_iter().all(|allowed| !allowed));
-    assert_eq!(stuck.most.load(Ordering::Relaxed), READS_MAX);
+    assert_eq!(stuck.most.load(Ordering::Relaxed), AT_A_TIME);
     assert_eq!(stuck.now.load(Ordering::Relaxed), 0);
 }
 

@@ -10,23 +10,18 @@ use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use common::admission::Settings;
-use common::api::{MachineTemplate, NetworkConfiguration};
+use common::api::MachineTemplate;
 use common::catalog::StorageClassRow;
 use common::violation::Reference;
 use futures::future::BoxFuture;
 use http_body_util::BodyExt as _;
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
-use k8s_openapi::api::storage::v1::StorageClass;
-use kube::core::PartialObjectMeta;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
-use webhook::body::Budget;
-use webhook::catalog::{Cache, Found, Neighbour, template_row};
-use webhook::handler::Reviewer;
+use webhook::catalog::{Cache, Found, template_row};
 use webhook::lookup::Lookup;
-use webhook::router::router;
-use webhook::watch::Rows;
+
+mod scene;
+use scene::{app_with, cache};
 
 const UID: &str = "705ab4f5-6393-11e8-b7cc-42010a800002";
 
@@ -58,44 +53,8 @@ impl Lookup for Late {
     }
 }
 
-fn cache() -> Cache {
-    let class: StorageClass = serde_json::from_value(json!({
-        "metadata": {
-            "name": "standard",
-            "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
-        },
-        "provisioner": "x",
-    }))
-    .unwrap();
-    let cache = Cache::default();
-    list::<MachineTemplate, _>(&cache.templates, vec![]);
-    list::<PartialObjectMeta<NetworkConfiguration>, _>(&cache.networks, vec![]);
-    list::<PartialObjectMeta<PersistentVolumeClaim>, _>(&cache.claims, vec![]);
-    list::<Neighbour, _>(&cache.machines, vec![]);
-    list(&cache.classes, vec![class]);
-    cache
-}
-
-/// What a complete list makes of these rows.
-fn list<K, R: Rows<K>>(rows: &Arc<R>, objects: Vec<K>) {
-    let mut listing = R::Listing::default();
-    for object in objects {
-        R::list(&mut listing, object);
-    }
-    rows.reset(listing);
-}
-
 fn app(late: Late) -> Router {
     app_with(cache(), late)
-}
-
-fn app_with(cache: Cache, late: Late) -> Router {
-    router(&Arc::new(Reviewer {
-        cache: Arc::new(cache),
-        lookup: Box::new(late),
-        settings: Settings::default(),
-        budget: Budget::default(),
-    }))
 }
 
 fn machine(spec: &Value) -> Value {
