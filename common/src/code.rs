@@ -14,6 +14,18 @@ pub enum Severity {
     Setting,
 }
 
+/// How much of what a rule refuses the CRDs alone refuse, too: what stands when the webhook is
+/// bypassed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SecondLine {
+    /// All of it.
+    All,
+    /// What can be seen without a template, in the usual way of writing.
+    Some,
+    /// Nothing: it rests on other objects, on the stored one or on the content of a text.
+    Nothing,
+}
+
 macro_rules! codes {
     ($( $family:literal { $(
         $severity:ident $code:ident = $what:literal because $why:literal fix $fix:literal,
@@ -369,6 +381,72 @@ codes! {
 }
 
 impl Code {
+    /// What the CRDs alone refuse of it.
+    pub fn second_line(self) -> SecondLine {
+        match self {
+            Self::WrongType
+            | Self::SpecRequired
+            | Self::TemplateNameReserved
+            | Self::InvalidQuantity
+            | Self::UnitMissing
+            | Self::MemoryTooSmall
+            | Self::MemoryTooLarge
+            | Self::InvalidCpuCount
+            | Self::DiskNameRequired
+            | Self::InvalidDiskName
+            | Self::ReservedDiskName
+            | Self::DuplicateDiskName
+            | Self::DiskTooSmall
+            | Self::DiskTooLarge
+            | Self::UnsupportedAccessMode
+            | Self::UnsupportedVolumeMode
+            | Self::UnsupportedBus
+            | Self::UnsupportedReclaimPolicy
+            | Self::UnsupportedImageUrl
+            | Self::InvalidImageChecksum
+            | Self::EmptySelector
+            | Self::RemovedDiskHasFields
+            | Self::NicNameRequired
+            | Self::InvalidNicName
+            | Self::DuplicateNicName
+            | Self::UnsupportedNicModel
+            | Self::InvalidMac
+            | Self::MacNotUnicast
+            | Self::UnsupportedBootDevice
+            | Self::DuplicateBootDevice
+            | Self::UnsupportedMachineType
+            | Self::SecureBootNeedsQ35
+            | Self::HypervNeedsAcpi
+            | Self::UnsupportedBackend
+            | Self::UnsupportedPowerState
+            | Self::SecretNameRequired
+            | Self::BridgeRequired
+            | Self::InvalidBridge
+            | Self::InvalidVlan
+            | Self::InvalidMtu
+            | Self::SegmentChanged => SecondLine::All,
+            Self::TooMany
+            | Self::TooLong
+            | Self::InvalidObjectName
+            | Self::InvalidLabel
+            | Self::TemplateNotFound
+            | Self::MaxMemoryTooSmall
+            | Self::TooManyVcpus
+            | Self::MaxSocketsTooSmall
+            | Self::ImageSource
+            | Self::ImageVolumeNeedsLibvirt
+            | Self::ImageOnBoundDisk
+            | Self::VolumeChosenTwice
+            | Self::DuplicateMac
+            | Self::EmptyCdrom
+            | Self::MachineTypeNeedsLibvirt
+            | Self::SecureBootNeedsEfi
+            | Self::EfiNeedsAcpi
+            | Self::InvalidName => SecondLine::Some,
+            _ => SecondLine::Nothing,
+        }
+    }
+
     /// Whether the value itself is sound, and only the change to it is refused.
     pub(crate) fn is_about_the_change(self) -> bool {
         self.family() == "update"

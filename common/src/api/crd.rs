@@ -25,6 +25,9 @@ pub fn crd_files() -> Result<[CrdFile; 3], serde_json::Error> {
     let file = |file, definition: Result<Value, serde_json::Error>| {
         let mut definition = definition?;
         tidy(&mut definition);
+        if let Some(block) = definition.pointer_mut(BLOCK) {
+            without_rules(block);
+        }
         Ok(CrdFile { file, definition })
     };
     Ok([
@@ -38,6 +41,17 @@ pub fn crd_files() -> Result<[CrdFile; 3], serde_json::Error> {
             serde_json::to_value(NetworkConfiguration::crd()),
         )?,
     ])
+}
+
+/// The schema of the block in a definition.
+const BLOCK: &str = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/normalized";
+
+/// Takes the CEL rules out of a schema: the block holds a template as it was, whatever that was.
+fn without_rules(schema: &mut Value) {
+    if let Value::Object(fields) = schema {
+        fields.remove("x-kubernetes-validations");
+        fields.values_mut().for_each(without_rules);
+    }
 }
 
 /// Removes what Rust's `Option` and `u32` bring into a schema and Kubernetes has no use for.

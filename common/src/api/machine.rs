@@ -46,6 +46,26 @@ use super::schema;
     {
         "rule": "!has(oldSelf.normalized) || !has(self.normalized) || self.normalized.backend == oldSelf.normalized.backend",
         "message": "backend cannot change: a machine stays where it was made; create another Machine to move"
+    },
+    {
+        "rule": "!has(self.disks) || !has(self.cdroms) || !self.disks.exists(d, self.cdroms.exists(c, c.name == d.name))",
+        "message": "disks and CD-ROMs share one set of names"
+    },
+    {
+        "rule": "!has(self.networks) || self.networks.all(n, !has(n.macAddress) || self.networks.exists_one(m, has(m.macAddress) && m.macAddress.lowerAscii() == n.macAddress.lowerAscii()))",
+        "message": "each network card needs a MAC address of its own"
+    },
+    {
+        "rule": "!has(self.backend) || self.backend != 'kubevirt' || !has(self.cdroms) || self.cdroms.all(c, has(c.image))",
+        "message": "KubeVirt has no empty drives"
+    },
+    {
+        "rule": "!has(self.backend) || self.backend != 'kubevirt' || ((!has(self.disks) || self.disks.all(d, !has(d.image) || !has(d.image.volume))) && (!has(self.cdroms) || self.cdroms.all(c, !has(c.image) || !has(c.image.volume))))",
+        "message": "image.volume needs backend: libvirt"
+    },
+    {
+        "rule": "!has(self.backend) || self.backend != 'kubevirt' || !has(self.domain) || !has(self.domain.machine) || !has(self.domain.machine.type) || !(self.domain.machine.type in ['pc', 'pc-i440fx'])",
+        "message": "KubeVirt runs pc-q35 only"
     }
 ]))]
 pub struct MachineSpec {
@@ -91,7 +111,7 @@ pub struct MachineSpec {
     /// Classes of devices to boot from, first one first. Default: disk, cdrom, network, as far as
     /// the machine has them.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<Vec<BootDevice>>", length(max = 3), extend("x-kubernetes-list-type" = "atomic"))]
+    #[schemars(with = "Option<Vec<BootDevice>>", length(max = 3), extend("x-kubernetes-list-type" = "atomic", "x-kubernetes-validations" = [schema::named_once()]))]
     pub boot_order: Option<Vec<String>>,
 
     /// CD-ROM drives.
@@ -134,6 +154,16 @@ pub struct Resources {
 /// CPU topology.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    {
+        "rule": "!has(self.maxSockets) || !has(self.sockets) || self.maxSockets >= self.sockets",
+        "message": "maxSockets must be at least sockets"
+    },
+    {
+        "rule": "(has(self.cores) ? self.cores : 1) * (has(self.threads) ? self.threads : 1) * (has(self.sockets) ? self.sockets : 1) <= 255 && (has(self.cores) ? self.cores : 1) * (has(self.threads) ? self.threads : 1) * (has(self.maxSockets) ? self.maxSockets : 1) <= 255",
+        "message": "cores × threads × sockets must be at most 255"
+    }
+]))]
 pub struct Cpu {
     /// Cores per socket. Default 1.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -157,6 +187,20 @@ pub struct Cpu {
 /// Guest memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    {
+        "rule": "!has(self.size) || !isQuantity(self.size) || (quantity(self.size).compareTo(quantity('32Mi')) >= 0 && quantity(self.size).compareTo(quantity('12Ti')) <= 0)",
+        "message": "size must be from 32Mi to 12Ti"
+    },
+    {
+        "rule": "!has(self.maxSize) || !isQuantity(self.maxSize) || (quantity(self.maxSize).compareTo(quantity('32Mi')) >= 0 && quantity(self.maxSize).compareTo(quantity('12Ti')) <= 0)",
+        "message": "maxSize must be from 32Mi to 12Ti"
+    },
+    {
+        "rule": "!has(self.size) || !has(self.maxSize) || !isQuantity(self.size) || !isQuantity(self.maxSize) || quantity(self.maxSize).compareTo(quantity(self.size)) >= 0",
+        "message": "maxSize must be at least size"
+    }
+]))]
 pub struct Memory {
     /// Memory the guest sees, such as 2Gi. From 32Mi to 12Ti.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -184,6 +228,14 @@ pub struct Memory {
     {
         "rule": "!has(self.image) || !(has(self.selector) || has(self.volumeName))",
         "message": "a disk with an image cannot bind an existing volume"
+    },
+    {
+        "rule": "self.name != 'cloudinitdisk'",
+        "message": "cloudinitdisk is the name of the disk that holds cloud-init's data"
+    },
+    {
+        "rule": "!has(self.size) || !isQuantity(self.size) || (quantity(self.size).compareTo(quantity('1Mi')) >= 0 && quantity(self.size).compareTo(quantity('64Ti')) <= 0)",
+        "message": "size must be from 1Mi to 64Ti"
     }
 ]))]
 pub struct Disk {
@@ -238,6 +290,12 @@ pub struct Disk {
 /// Selects a PersistentVolume by its labels.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    {
+        "rule": "has(self.matchLabels) && self.matchLabels.size() > 0",
+        "message": "matchLabels must have a label"
+    }
+]))]
 pub struct VolumeSelector {
     /// Labels the volume must have, all of them.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -280,6 +338,16 @@ pub struct Image {
 /// A network card of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    {
+        "rule": "!has(self.macAddress) || !self.macAddress.matches('^[0:.-]+$')",
+        "message": "no network card has the address zero"
+    },
+    {
+        "rule": "!has(self.macAddress) || self.macAddress.matches('^[0-9A-Fa-f][02468ACEace]')",
+        "message": "a multicast address is no network card's"
+    }
+]))]
 pub struct Network {
     /// Name of the network card: letters, digits, - and _.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -304,6 +372,16 @@ pub struct Network {
 /// A CD-ROM drive of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    {
+        "rule": "self.name != 'cloudinitdisk'",
+        "message": "cloudinitdisk is the name of the disk that holds cloud-init's data"
+    },
+    {
+        "rule": "!has(self.size) || !isQuantity(self.size) || (quantity(self.size).compareTo(quantity('1Mi')) >= 0 && quantity(self.size).compareTo(quantity('64Ti')) <= 0)",
+        "message": "size must be from 1Mi to 64Ti"
+    }
+]))]
 pub struct Cdrom {
     /// Name of the drive, a DNS label, unique among disks and CD-ROMs.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -364,6 +442,16 @@ pub struct SecretKeyRef {
 /// The virtual hardware.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    {
+        "rule": "!has(self.firmware) || !has(self.firmware.bootloader) || !has(self.firmware.bootloader.secureBoot) || !self.firmware.bootloader.secureBoot || !has(self.machine) || !has(self.machine.type) || !(self.machine.type in ['pc', 'pc-i440fx'])",
+        "message": "secureBoot needs the machine type pc-q35"
+    },
+    {
+        "rule": "!has(self.firmware) || !has(self.firmware.bootloader) || !has(self.firmware.bootloader.efi) || !self.firmware.bootloader.efi || !has(self.features) || !has(self.features.acpi) || self.features.acpi",
+        "message": "efi needs acpi"
+    }
+]))]
 pub struct Domain {
     /// Chipset.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -389,6 +477,12 @@ pub struct MachineKind {
 /// Features of the virtual hardware.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    {
+        "rule": "!has(self.hyperv) || !self.hyperv || !has(self.acpi) || self.acpi",
+        "message": "hyperv needs acpi"
+    }
+]))]
 pub struct Features {
     /// ACPI. Default true.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -413,6 +507,12 @@ pub struct FirmwareIntent {
 /// Boot loader of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    {
+        "rule": "!has(self.secureBoot) || !self.secureBoot || !has(self.efi) || self.efi",
+        "message": "secureBoot needs efi"
+    }
+]))]
 pub struct Bootloader {
     /// Boot by UEFI instead of BIOS. Default false.
     #[serde(skip_serializing_if = "Option::is_none")]

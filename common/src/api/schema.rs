@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde_json::{Value, json};
 
 /// Longest DNS label (RFC 1123); the bound of every name that ends up in one.
 pub const NAME_MAX: usize = 63;
@@ -33,6 +34,14 @@ pub const OBJECT_NAME_PATTERN: &str =
     "^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
 /// A non-negative Kubernetes quantity.
 pub const QUANTITY_PATTERN: &str = "^\\+?([0-9]+(\\.[0-9]*)?|\\.[0-9]+)(Ki|Mi|Gi|Ti|Pi|Ei|n|u|m|k|M|G|T|P|E|[eE][+-]?[0-9]{1,2})?$";
+
+/// The rule, in CEL, that no word stands twice in a list.
+pub(crate) fn named_once() -> Value {
+    json!({
+        "rule": "self.all(word, self.exists_one(other, other == word))",
+        "message": "each is named once"
+    })
+}
 
 macro_rules! text_schemas {
     ($( $(#[$doc:meta])* $name:ident = { $($schema:tt)* } )+) => {$(

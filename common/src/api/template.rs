@@ -54,7 +54,7 @@ pub struct MachineTemplateSpec {
     pub networks: Option<Vec<Network>>,
     /// Boot order, as in a Machine.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<Vec<BootDevice>>", length(max = 3), extend("x-kubernetes-list-type" = "atomic"))]
+    #[schemars(with = "Option<Vec<BootDevice>>", length(max = 3), extend("x-kubernetes-list-type" = "atomic", "x-kubernetes-validations" = [schema::named_once()]))]
     pub boot_order: Option<Vec<String>>,
     /// Virtual hardware, as in a Machine.
     #[serde(skip_serializing_if = "Option::is_none")]

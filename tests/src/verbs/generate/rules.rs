@@ -6,7 +6,7 @@ use std::fs;
 use anyhow::{Context as _, Result};
 use common::{
     Field, Policy,
-    code::{Code, Severity},
+    code::{Code, SecondLine, Severity},
 };
 use lab::paths;
 use serde::Deserialize;
@@ -16,6 +16,7 @@ use serde_json::{Map, Value};
 pub(crate) fn page() -> Result<String> {
     let mut page = HEAD.to_owned();
     updates(&mut page);
+    second_line(&mut page);
     let mut family = "";
     let mut cases = Vec::new();
     for code in Code::ALL.iter().copied() {
@@ -50,6 +51,35 @@ fn updates(page: &mut String) {
         let fields = Field::ALL.iter().filter(|field| field.policy() == policy);
         let fields: Vec<_> = fields.map(|field| format!("`{}`", field.path())).collect();
         let _ = writeln!(page, "| {} | {} |", fields.join(", "), meaning(policy));
+    }
+}
+
+/// What stands when nobody asks the webhook.
+fn second_line(page: &mut String) {
+    page.push_str(
+        "\n## Where a rule lives\n\nAll of them live in the webhook, which answers first and with every \
+         fault at once. What a schema or CEL can express is in the CRDs as well, so that little gets past \
+         when the webhook is bypassed; the controller acts on no Machine without a block of its own. A test \
+         sends every case to an API server that has the CRDs alone.\n\n| the CRD refuses | rules |\n|---|---|\n",
+    );
+    for (line, name) in [
+        (SecondLine::All, "it, too"),
+        (
+            SecondLine::Some,
+            "what can be seen without a template, in the usual way of writing",
+        ),
+        (
+            SecondLine::Nothing,
+            "nothing: it rests on other objects, on the stored one or on the content of a text",
+        ),
+    ] {
+        let codes = Code::ALL
+            .iter()
+            .filter(|code| code.severity() != Severity::Warn && code.second_line() == line);
+        let codes: Vec<_> = codes
+            .map(|code| format!("[{code}](#{})", code.as_str().to_lowercase()))
+            .collect();
+        let _ = writeln!(page, "| {name} | {} |", codes.join(", "));
     }
 }
 
@@ -163,11 +193,17 @@ fn rule(page: &mut String, code: Code, cases: &[Case]) -> Result<()> {
         Severity::Warn => "warns",
         Severity::Setting => "refuses or warns, as a setting says",
     };
+    let second_line = match code.second_line() {
+        _ if code.severity() == Severity::Warn => "",
+        SecondLine::All => " The CRD refuses it, too.",
+        SecondLine::Some => " The CRD refuses some of it, too.",
+        SecondLine::Nothing => " Only the webhook can tell.",
+    };
     let (what, why, fix) = (code.what(), code.why(), code.fix());
     let object = example.shown()?;
     let _ = write!(
         page,
-        "\n### {code}\n\n*{verdict}.* {what} {why}\n\n**Fix:** {fix}\n\n```yaml\n{object}```\n```text\n{line}\n```\n"
+        "\n### {code}\n\n*{verdict}.* {what} {why}\n\n**Fix:** {fix}{second_line}\n\n```yaml\n{object}```\n```text\n{line}\n```\n"
     );
     Ok(())
 }

@@ -1,0 +1,193 @@
+//! What the API server refuses by itself, when no webhook stands before it: every case of the tables of
+//! rules is sent to one that has the CRDs alone.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test that cannot go on has failed"
+)]
+
+use std::{collections::BTreeMap, fs};
+
+use common::code::{Code, SecondLine, Severity};
+use kube::{
+    Api, Error, ResourceExt as _,
+    api::{DeleteParams, DynamicObject, GroupVersionKind, PostParams},
+    core::ApiResource,
+};
+use lab::{Lab, Options, paths};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// No object at all, and what is between the two stages of a review.
+const CANNOT_BE_SENT: [Code; 2] = [Code::Unreadable, Code::NormalizedMismatch];
+
+/// A case of a table, as far as the API server sees it.
+#[derive(Debug, Deserialize)]
+struct Case {
+    name: String,
+    #[serde(default = "machine")]
+    kind: String,
+    #[serde(default)]
+    spec: Value,
+    #[serde(default)]
+    metadata: Value,
+    text: Option<String>,
+    old: Option<Old>,
+    only: Option<String>,
+    #[serde(default)]
+    refuses: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Old {
+    #[serde(default)]
+    bypassed: bool,
+    #[serde(default)]
+    spec: Value,
+    #[serde(default)]
+    metadata: Value,
+}
+
+fn machine() -> String {
+    "Machine".to_owned()
+}
+
+fn table(family: &str) -> Vec<Case> {
+    let path = paths::repository().join(format!("common/tests/cases/{family}.yaml"));
+    serde_saphyr::from_str(&fs::read_to_string(path).unwrap()).unwrap()
+}
+
+/// The tables write long texts as `(x 5 times)`.
+fn spell_out(value: &mut Value) {
+    match value {
+        Value::Object(fields) => fields.values_mut().for_each(spell_out),
+        Value::Array(items) => items.iter_mut().for_each(spell_out),
+        Value::String(text) => {
+            let inside = text
+                .strip_prefix('(')
+                .and_then(|text| text.strip_suffix(" times)"));
+            if let Some((what, count)) = inside.and_then(|inside| inside.split_once(' ')) {
+                *text = what.repeat(count.parse().unwrap());
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+fn object(kind: &str, metadata: &Value, spec: &Value) -> Value {
+    let mut object = json!({
+        "apiVersion": "vitistack.io/v1alpha1",
+        "kind": kind,
+        "metadata": {"name": "web"},
+        "spec": spec,
+    });
+    for (key, value) in metadata.as_object().into_iter().flatten() {
+        object["metadata"][key] = value.clone();
+    }
+    spell_out(&mut object);
+    object
+}
+
+/// Whether the API server refuses the case, and with what.
+async fn refusal(lab: &Lab, case: &Case) -> Option<String> {
+    let gvk = GroupVersionKind::gvk("vitistack.io", "v1alpha1", &case.kind);
+    let resource = ApiResource::from_gvk(&gvk);
+    let api: Api<DynamicObject> = if case.kind == "MachineTemplate" {
+        Api::all_with(lab.client().clone(), &resource)
+    } else {
+        Api::namespaced_with(lab.client().clone(), "default", &resource)
+    };
+    let dry_run = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    let parse = |value: Value| serde_json::from_value::<DynamicObject>(value);
+    let answer = match &case.old {
+        None => match parse(object(&case.kind, &case.metadata, &case.spec)) {
+            Ok(object) => api.create(&dry_run, &object).await,
+            Err(error) => return Some(error.to_string()),
+        },
+        Some(old) => {
+            let old = parse(object(&case.kind, &old.metadata, &old.spec)).unwrap();
+            // What cannot be stored cannot be changed.
+            let stored = match api.create(&PostParams::default(), &old).await {
+                Ok(stored) => stored,
+                Err(Error::Api(status)) => return Some(status.message),
+                Err(other) => panic!("{}: {other}", case.name),
+            };
+            let mut new = object(&case.kind, &case.metadata, &case.spec);
+            new["metadata"]["resourceVersion"] = json!(stored.resource_version());
+            let name = stored.name_any();
+            new["metadata"]["name"] = json!(name);
+            let answer = api.replace(&name, &dry_run, &parse(new).unwrap()).await;
+            api.delete(&name, &DeleteParams::default()).await.unwrap();
+            answer
+        }
+    };
+    match answer {
+        Ok(_) => None,
+        Err(Error::Api(status)) => Some(status.message),
+        Err(other) => panic!("{}: {other}", case.name),
+    }
+}
+
+#[tokio::test]
+async fn a_bypassed_webhook_leaves_what_the_reference_says() {
+    let lab = Lab::with(Options {
+        controller_manager: false,
+        ..Options::default()
+    })
+    .await
+    .unwrap();
+    let mut refused: BTreeMap<Code, [usize; 2]> = BTreeMap::new();
+    let mut too_strict = vec![];
+    let mut families: Vec<&str> = Code::ALL.iter().map(|code| code.family()).collect();
+    families.dedup();
+    for family in families {
+        for case in table(family) {
+            // What is no object at all, and what only exists between the stages, cannot be sent; what got
+            // past a webhook got past older CRDs.
+            let bypassed = case.old.as_ref().is_some_and(|old| old.bypassed);
+            if case.text.is_some() || case.only.is_some() || bypassed {
+                continue;
+            }
+            let answer = refusal(&lab, &case).await;
+            for code in Code::ALL {
+                let is_told = |line: &&String| line.ends_with(&format!("[{code}]"));
+                let told = case.refuses.iter().filter(is_told).count();
+                if told > 0 && case.refuses.len() == told {
+                    refused.entry(*code).or_default()[usize::from(answer.is_some())] += 1;
+                }
+            }
+            if let Some(message) = answer.filter(|_| case.refuses.is_empty()) {
+                too_strict.push(format!("{}: {message}", case.name));
+            }
+        }
+    }
+    assert_eq!(
+        too_strict,
+        Vec::<String>::new(),
+        "the CRDs refuse what the rules accept"
+    );
+    let mut wrong = vec![];
+    for code in Code::ALL
+        .iter()
+        .filter(|code| code.severity() != Severity::Warn)
+    {
+        let found = match refused.get(code) {
+            None if CANNOT_BE_SENT.contains(code) => SecondLine::Nothing,
+            None => panic!("no case is refused for {code} alone"),
+            Some([0, _]) => SecondLine::All,
+            Some([_, 0]) => SecondLine::Nothing,
+            Some(_) => SecondLine::Some,
+        };
+        if code.second_line() != found {
+            wrong.push(format!(
+                "{code}: {found:?} {:?}, not {:?}",
+                refused[code],
+                code.second_line()
+            ));
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}\n", wrong.join("\n"));
+}
