@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use common::runtime::admin;
 use common::runtime::checks::Checks;
-use common::runtime::cluster;
 use common::runtime::signals::Signals;
 use common::runtime::tasks::{TaskError, Tasks};
 use futures::stream::{self, StreamExt as _};
@@ -27,7 +26,7 @@ use crate::machine::Machine;
 use crate::memory::Memory;
 use crate::metrics;
 use crate::reconcile::{Context, reconcile};
-use crate::watch::{self, Caches, Triggers};
+use crate::watch::{self, Caches, Cluster, Triggers};
 
 /// Events of one change come in a row; together they are one pass.
 const DEBOUNCE: Duration = Duration::from_millis(50);
@@ -74,7 +73,8 @@ pub(crate) async fn run(args: Args) -> Result<(), RunError> {
     let mut tasks = Tasks::default();
     serve(&args, &mut tasks, health, ready).await?;
 
-    let (caches, triggers, queue) = watch::start(&client, &mut tasks);
+    let cluster = Cluster::new(client.clone(), reached);
+    let (caches, triggers, queue) = watch::start(&client, cluster.clone(), &mut tasks);
     let (permit, elector) = election(&args, &client, &mut tasks);
     let (events, publisher) = events(client.clone());
     tasks.spawn("events", publisher.run());
@@ -87,7 +87,7 @@ pub(crate) async fn run(args: Args) -> Result<(), RunError> {
         let (stop, interval) = (stop.clone(), args.reconcile_interval.0);
         async move {
             let begin = async {
-                let cluster = cluster::uid(&client, &reached).await;
+                let cluster = cluster.uid().await;
                 caches.known(&synced).await;
                 permit.granted().await;
                 cluster
@@ -98,7 +98,7 @@ pub(crate) async fn run(args: Args) -> Result<(), RunError> {
                     api: Guarded::new(client, permit.clone()),
                     events,
                     memory,
-                    cluster: cluster.into(),
+                    cluster,
                     interval,
                 };
                 triggers.take_from_now_on(&caches.machines);

@@ -17,6 +17,7 @@ mod leader;
 mod machine;
 mod memory;
 mod metrics;
+mod neighbours;
 mod objects;
 mod plan;
 mod reconcile;

@@ -2,7 +2,9 @@
 //!
 //! ```text
 //! Machine ───────────────▶ itself
-//! VM, VMI, claim, Secret ▶ the Machine on its label (a VM also: the Machine of its name)
+//!    └───────────────────▶ other Machines that share an address with it
+//! VM, VMI, claim, Secret ▶ the Machine on its label (a VM also: the Machine of its name; a claim
+//!                          also: those that have a disk whose claim would be called so)
 //! NetworkConfiguration ──▶ Machines of the namespace that name it
 //! attachment ────────────▶ Machines of the namespace with a network that stands for it
 //! StorageClass, template ▶ Machines that name it
@@ -17,6 +19,7 @@ use common::api::normalized::Normalized;
 use common::names;
 use common::render::kubevirt::attachment_name;
 use common::runtime::checks::Check;
+use common::runtime::cluster;
 use common::runtime::tasks::{Tasks, chain};
 use common::runtime::trouble::{Pause, Trouble};
 use futures::{StreamExt as _, TryStreamExt as _};
@@ -25,11 +28,13 @@ use kube::runtime::reflector::{ObjectRef, Store, store};
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
 use serde::de::DeserializeOwned;
+use tokio::sync::OnceCell;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::cache::{Cache, Change, State};
 use crate::machine::Machine;
 use crate::metrics;
+use crate::neighbours::Neighbours;
 use crate::objects::{
     Attachment, Claim, Instance, Meta, Network, Secret, StorageClass, Template, VirtualMachine,
     prune,
@@ -39,6 +44,7 @@ use crate::objects::{
 #[derive(Clone, Debug)]
 pub(crate) struct Caches {
     pub(crate) machines: Store<Machine>,
+    pub(crate) neighbours: Neighbours,
     pub(crate) vms: Cache<VirtualMachine>,
     pub(crate) instances: Cache<Instance>,
     pub(crate) claims: Cache<Claim>,
@@ -47,6 +53,32 @@ pub(crate) struct Caches {
     pub(crate) attachments: Cache<Attachment>,
     pub(crate) classes: Cache<StorageClass>,
     pub(crate) templates: Cache<Template>,
+}
+
+/// The uid of the cluster: asked for once, by whoever needs it first. Clones share it.
+#[derive(Clone)]
+pub(crate) struct Cluster {
+    client: Client,
+    reached: Check,
+    uid: Arc<OnceCell<Arc<str>>>,
+}
+
+impl Cluster {
+    /// Asks with `client`, and says on `reached` how that goes.
+    pub(crate) fn new(client: Client, reached: Check) -> Self {
+        let uid = Arc::default();
+        Self {
+            client,
+            reached,
+            uid,
+        }
+    }
+
+    /// The uid, as soon as the API server tells it.
+    pub(crate) async fn uid(&self) -> Arc<str> {
+        let ask = async || cluster::uid(&self.client, &self.reached).await.into();
+        self.uid.get_or_init(ask).await.clone()
+    }
 }
 
 /// Machines that something happened to.
@@ -103,12 +135,14 @@ fn wishes(
 /// Starts every watch.
 pub(crate) fn start(
     client: &Client,
+    cluster: Cluster,
     tasks: &mut Tasks,
 ) -> (Caches, Triggers, UnboundedReceiver<ObjectRef<Machine>>) {
     let (triggers, receiver) = Triggers::new();
     let (machines, writer) = store();
     let caches = Caches {
         machines,
+        neighbours: Neighbours::default(),
         vms: Cache::default(),
         instances: Cache::default(),
         claims: Cache::default(),
@@ -120,9 +154,14 @@ pub(crate) fn start(
     };
 
     let (sender, api) = (triggers.clone(), Api::<Machine>::all(client.clone()));
+    let neighbours = caches.neighbours.clone();
     tasks.spawn("watch of machines", async move {
+        // Part of the addresses that Machines are given.
+        let cluster = cluster.uid().await;
         let stream = watcher::watcher(api, watcher::Config::default())
             .modify(|machine| prune(&mut machine.metadata))
+            // Before the store: whoever waits for that one finds the rows, too.
+            .inspect_ok(|event| sender.send(neighbours.take(event, &cluster)))
             .backoff(Pause::default())
             .reflect(writer)
             .touched_objects();
@@ -169,13 +208,18 @@ fn watch_kinds(mut watch: Watch<'_>, caches: &Caches) {
         &caches.instances,
         |change, _| by_name(change),
     );
+    let neighbours = caches.neighbours.clone();
     watch.kind(
         "watch of claims",
         everything(),
         &caches.claims,
-        |change, _| {
+        move |change, _| {
             metrics::claim_changed(change);
-            by_label(change)
+            let mut machines = by_label(change);
+            if let Some(claim) = either(change) {
+                machines.extend(neighbours.with_claim(claim.namespace(), claim.name()));
+            }
+            machines
         },
     );
     watch.kind("watch of secrets", ours, &caches.secrets, |change, _| {

@@ -4,7 +4,11 @@
 use common::mac::Mac;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
-use lab::{Lab, Shipped, objects::CLAIM, wait};
+use lab::{
+    Lab, Options, Shipped,
+    objects::{CLAIM, VM, condition},
+    wait,
+};
 use serde_json::{Value, json};
 
 mod stage;
@@ -162,4 +166,67 @@ async fn a_claim_of_another_is_refused_and_a_kept_one_comes_back() {
     machines.in_phase("web", "Running").await.unwrap();
     stage.apply(&foreign).await;
     assert_forbidden(&refused(&stage.lab, &web).await, fault);
+}
+
+/// A Machine as the webhook accepts it now.
+async fn accepted(lab: &Lab, machine: &Value) -> Value {
+    let create = ["create", "--dry-run=server", "-o", "json", "-f", "-"];
+    let kubectl = lab.kubectl();
+    let output = kubectl.run_with(&create, machine.to_string()).await;
+    let mut machine: Value = serde_json::from_str(&output.unwrap().ok().unwrap()).unwrap();
+    let metadata = machine["metadata"].as_object_mut().unwrap();
+    metadata.retain(|key, _| ["name", "namespace"].contains(&key.as_str()));
+    machine
+}
+
+/// Two replicas may each accept one of two Machines: neither has heard of the other.
+#[tokio::test]
+async fn of_two_machines_that_admission_let_through_together_the_older_one_goes_on() {
+    let never = [("RECONCILE_INTERVAL", "1h")];
+    let stage = Stage::with(Options::default(), &never).await;
+    let machines = stage.machines();
+    stage.apply(&network("default")).await;
+    let pair = [
+        machine("first", &on_prod(TAKEN)),
+        machine("second", &on_prod(TAKEN)),
+        machine("a-b", &with_disk("c")),
+        machine("a", &with_disk("b-c")),
+    ];
+    let mut together = Vec::new();
+    for machine in &pair {
+        together.push(accepted(&stage.lab, machine).await);
+    }
+    stage.lab.unregister_webhooks().await.unwrap();
+    for (name, machine) in ["first", "second", "a-b", "a"].into_iter().zip(&together) {
+        stage.apply(machine).await;
+        if ["first", "a-b"].contains(&name) {
+            machines.in_phase(name, "Running").await.unwrap();
+        }
+    }
+
+    let second = machines.told("second", "NetworkReady", "False", "NetworkFailed");
+    let second = second.await.unwrap();
+    let fault = format!(
+        "network card 'eth0' has the address {TAKEN}, and so has the older Machine 'first' on NetworkConfiguration 'prod': change macAddress of one of them in spec.networks; the Machine goes on by itself then"
+    );
+    assert_eq!(condition(&second, "NetworkReady")["message"], fault);
+    assert_eq!(condition(&second, "Ready")["reason"], "NetworkFailed");
+    assert!(stage.objects(VM).find("second").await.unwrap().is_none());
+    let a = machines.told("a", "StorageReady", "False", "NameConflict");
+    assert_eq!(
+        condition(&a.await.unwrap(), "StorageReady")["message"],
+        "PersistentVolumeClaim 'a-b-c' belongs to disk 'c' of Machine 'a-b': rename disk 'b-c', or delete or rename that claim; it is left untouched"
+    );
+    assert_eq!(
+        machines.get("first").await.unwrap()["status"]["phase"],
+        "Running"
+    );
+
+    // Both go on by themselves, and not because a while has passed.
+    machines.delete("first").await.unwrap();
+    machines.in_phase("second", "Running").await.unwrap();
+    machines.delete("a-b").await.unwrap();
+    machines.gone("a-b").await.unwrap();
+    stage.objects(CLAIM).delete("a-b-c").await.unwrap();
+    machines.in_phase("a", "Running").await.unwrap();
 }

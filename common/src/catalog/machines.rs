@@ -128,6 +128,14 @@ impl Machines {
             .get(machine.name)
     }
 
+    /// What every Machine has.
+    pub fn iter(&self) -> impl Iterator<Item = (MachineName<'_>, &MachineRow)> {
+        self.namespaces.iter().flat_map(|(namespace, content)| {
+            let rows = content.rows.iter();
+            rows.map(move |(name, row)| (MachineName { namespace, name }, row))
+        })
+    }
+
     /// Names of the other Machines that have this address on this network.
     pub fn others_with_mac<'a>(
         &'a self,

@@ -79,7 +79,13 @@ fn known(machine: &Machine, caches: &Caches, cluster: &Arc<str>) -> Observed {
     let template = wish
         .and_then(|block| block.template.as_ref())
         .and_then(|pin| caches.templates.get("", &pin.name));
+    let rivals = caches.neighbours.rivals(machine, cluster).into_iter();
+    let rivals = rivals.filter_map(|rival| {
+        let key = ObjectRef::new(&rival).within(namespace);
+        caches.machines.get(&key)
+    });
     Observed {
+        rivals: rivals.collect(),
         cluster: cluster.clone(),
         kubevirt: caches.vms.state() == State::Listed && caches.instances.state() == State::Listed,
         multus: caches.attachments.state() == State::Listed,

@@ -60,6 +60,8 @@ pub(crate) struct Observed {
     pub(crate) secret: Option<Arc<Secret>>,
     /// Contents of the user's Secrets, as far as they had to be read; `None`: not there.
     pub(crate) contents: BTreeMap<SecretKey, Option<Vec<u8>>>,
+    /// Other Machines that have an address of this one on the same network.
+    pub(crate) rivals: Vec<Arc<Machine>>,
     /// NetworkConfigurations the Machine names, by name.
     pub(crate) networks: BTreeMap<String, Arc<Network>>,
     /// Attachments these stand for, by name.

@@ -108,7 +108,7 @@ fn provide(machine: &Machine, disk: &NormalizedDisk, observed: &Observed) -> Res
     if !claim.belongs_to(machine.name(), machine.uid())
         && !adoptable(machine, disk, claim, observed)
     {
-        return Err(conflict(&name, disk, claim));
+        return Err(conflict(machine, &name, disk, claim));
     }
     Ok(Found {
         action: mark(machine, disk, claim).map(Action::PatchClaim),
@@ -142,12 +142,18 @@ fn fits(disk: &NormalizedDisk, claim: &Claim) -> bool {
             .is_some_and(|size| size <= disk.size)
 }
 
-fn conflict(name: &str, disk: &NormalizedDisk, claim: &Claim) -> Fault {
+fn conflict(machine: &Machine, name: &str, disk: &NormalizedDisk, claim: &Claim) -> Fault {
     let ours = claim.label(names::LABEL_MANAGED_BY) == Some(names::MANAGED_BY);
-    let why = if ours {
-        "was kept from another Machine and differs in class, mode or size"
-    } else {
-        "exists and was not made for this Machine"
+    let why = match claim.machine().filter(|_| ours) {
+        Some(owner) if owner == machine.name() => {
+            "was kept from another Machine of this name and differs in class, mode or size"
+                .to_owned()
+        }
+        Some(owner) => format!(
+            "belongs to disk '{}' of Machine '{owner}'",
+            claim.label(names::LABEL_DISK).unwrap_or_default()
+        ),
+        None => "exists and was not made for a Machine".to_owned(),
     };
     Fault::new(
         "NameConflict",

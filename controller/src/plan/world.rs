@@ -42,6 +42,8 @@ pub(crate) struct World {
     pub(crate) template: Option<Template>,
     /// Uids of other Machines that live.
     pub(crate) living: BTreeSet<String>,
+    /// Other Machines, on the same networks or not.
+    pub(crate) others: Vec<Machine>,
     now: OffsetDateTime,
     uids: u32,
 }
@@ -67,6 +69,7 @@ impl World {
             classes: ["standard".to_owned()].into(),
             template: None,
             living: BTreeSet::new(),
+            others: Vec::new(),
             now: OffsetDateTime::UNIX_EPOCH,
             uids: 0,
         }
@@ -145,6 +148,7 @@ impl World {
             contents: references
                 .map(|key| (key.clone(), self.contents.get(key).cloned()))
                 .collect(),
+            rivals: self.others.iter().cloned().map(Arc::new).collect(),
             networks,
             classes: self.classes.clone(),
             template: self.template.clone().map(Arc::new),

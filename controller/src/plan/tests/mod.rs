@@ -3,6 +3,7 @@
 mod creation;
 mod deletion;
 mod disks;
+mod neighbours;
 mod properties;
 mod status;
 mod worlds;

@@ -169,6 +169,20 @@ fn a_guest(world: &mut World, whose: Whose, made_of: Normalized, moves: usize, d
     }
 }
 
+/// A Machine that has the address that `web` is given on one of its networks.
+fn a_rival() -> impl Strategy<Value = Machine> {
+    let network = prop::sample::select(&["prod", "test"][..]);
+    (network, any::<bool>()).prop_map(|(network, older)| {
+        let mut block = block();
+        block.networks = vec![nic("eth0", Some(network))];
+        let mac = machine(block.clone()).identity("cluster").mac(network);
+        block.networks[0].mac_address = Some(mac);
+        let mut rival = machine(block);
+        rival.metadata.name = Some(if older { "db" } else { "x" }.to_owned());
+        rival
+    })
+}
+
 prop_compose! {
     pub(super) fn a_world()(
         machine in a_machine(),
@@ -178,6 +192,7 @@ prop_compose! {
         served in (prop::bool::weighted(0.9), prop::bool::weighted(0.9)),
         networks in prop::sample::subsequence(&["prod", "test"][..], 0..=2),
         class in prop::bool::weighted(0.9),
+        other in prop::option::weighted(0.2, a_rival()),
     ) -> World {
         let mut world = World::new(machine);
         world.living.insert("uid-of-living".into());
@@ -193,6 +208,7 @@ prop_compose! {
         for network in networks {
             world.add_network(network, "br0");
         }
+        world.others.extend(other);
         if !class {
             world.classes.clear();
         }
