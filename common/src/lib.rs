@@ -18,6 +18,7 @@ pub mod admission;
 pub mod api;
 pub mod catalog;
 pub mod code;
+mod json;
 pub mod mac;
 pub mod names;
 pub mod normalize;

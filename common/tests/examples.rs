@@ -64,7 +64,7 @@ fn the_four_machines_are_accepted() {
     ] {
         let verdict = judge(file);
         assert_eq!(verdict.findings.violations, [], "{file}");
-        let block = verdict.block.unwrap();
+        let block: serde_json::Value = serde_json::from_str(&verdict.block.unwrap()).unwrap();
         assert_eq!(block["cpu"]["cores"], cores, "{file}");
         assert_eq!(block["memory"]["size"], memory, "{file}");
         let got: Vec<_> = block["disks"]

@@ -7,7 +7,6 @@ use base64::engine::general_purpose::STANDARD;
 use common::code::Code;
 use common::violation::{Findings, Violation};
 use serde::Serialize;
-use serde_json::Value;
 
 use crate::review::{API_VERSION, KIND, Operation, Request};
 
@@ -159,7 +158,7 @@ impl Answer {
         request: &Request<'_>,
         name: &str,
         findings: &Findings,
-        block: Option<&Value>,
+        block: Option<&str>,
     ) -> Self {
         let mut answer = Self::allow(request);
         let response = &mut answer.response;
@@ -190,7 +189,7 @@ impl Answer {
 }
 
 /// JSON Patch. `add` also replaces, and nothing but the block is ever written.
-fn patch(block: &Value) -> String {
+fn patch(block: &str) -> String {
     STANDARD.encode(format!(
         r#"[{{"op":"add","path":"/spec/normalized","value":{block}}}]"#
     ))

@@ -124,7 +124,7 @@ impl Reviewer {
         let name = review.name.as_deref().filter(|name| !name.is_empty());
         let name = name.unwrap_or_else(|| head.name());
         let findings = &verdict.findings;
-        let answer = Answer::verdict(review, name, findings, verdict.block.as_ref());
+        let answer = Answer::verdict(review, name, findings, verdict.block.as_deref());
         let outcome = match (answer.allowed(), answer.patches()) {
             (false, _) => Outcome::Denied,
             (true, true) => Outcome::Patched,

@@ -1,8 +1,12 @@
 //! Blocks as JSON: what differs between two, where it comes from, what one says.
 
+use std::borrow::Cow;
+
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::api::normalized::Normalized;
+use crate::json::Json;
 use crate::words::cut;
 
 /// Where the block stands.
@@ -11,13 +15,53 @@ pub(super) const BLOCK: &str = "spec.normalized";
 /// Kubernetes recommends for a warning.
 const SUMMARY_MAX: usize = 108;
 
-/// The block as JSON.
-pub(super) fn to_value(block: &Normalized) -> Option<Value> {
-    serde_json::to_value(block).ok()
+/// The text of a block as it was sent or stored, whatever it is.
+pub(super) struct Block<'a>(pub(super) Cow<'a, str>);
+
+/// What is looked at in a block of any release; what cannot be read is as absent.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Peek {
+    pub(super) version: Option<u32>,
+    pub(super) intent_hash: Option<String>,
+    pub(super) backend: Option<String>,
+    pub(super) template: Option<PeekTemplate>,
 }
 
-/// The path of the first value that differs, as deep as both have it.
-pub(super) fn first_difference(path: &str, left: &Value, right: &Value) -> String {
+#[derive(Debug, Deserialize)]
+pub(super) struct PeekTemplate {
+    pub(super) refresh: Option<String>,
+}
+
+impl Block<'_> {
+    /// The block, if this release can read it.
+    pub(super) fn read(&self) -> Option<Normalized> {
+        serde_json::from_str(&self.0).ok()
+    }
+
+    pub(super) fn peek(&self) -> Peek {
+        serde_json::from_str(&self.0).unwrap_or_default()
+    }
+
+    /// Whether this is the same JSON, whatever the order of its keys.
+    pub(super) fn is(&self, other: &str) -> bool {
+        let read = |text| serde_json::from_str::<Json<'_>>(text).ok();
+        self.0 == other || read(&self.0).is_some_and(|own| Some(own) == read(other))
+    }
+}
+
+/// A block as JSON.
+pub(super) fn text(block: &Normalized) -> Option<String> {
+    serde_json::to_string(block).ok()
+}
+
+/// The path of the first value that differs between two blocks, as deep as both have it.
+pub(super) fn first_difference(left: &str, right: &str) -> String {
+    let read = |text| serde_json::from_str::<Value>(text).unwrap_or_default();
+    difference(BLOCK, &read(left), &read(right))
+}
+
+fn difference(path: &str, left: &Value, right: &Value) -> String {
     match (left, right) {
         (Value::Object(left), Value::Object(right)) => left
             .keys()
@@ -33,7 +77,7 @@ pub(super) fn first_difference(path: &str, left: &Value, right: &Value) -> Strin
                 } else {
                     format!("{path}.{key}")
                 };
-                first_difference(&path, left, right)
+                difference(&path, left, right)
             }),
         (Value::Array(left), Value::Array(right)) if left.len() == right.len() => left
             .iter()
@@ -41,7 +85,7 @@ pub(super) fn first_difference(path: &str, left: &Value, right: &Value) -> Strin
             .enumerate()
             .find(|(_, (left, right))| left != right)
             .map_or(path.to_owned(), |(index, (left, right))| {
-                first_difference(&format!("{path}[{index}]"), left, right)
+                difference(&format!("{path}[{index}]"), left, right)
             }),
         _ => path.to_owned(),
     }

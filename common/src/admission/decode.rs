@@ -1,10 +1,16 @@
 //! Raw JSON to typed intent, with every value of a wrong type told by its path.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde_json::value::RawValue;
 
 use super::lenient;
 use crate::code::Code;
+use crate::json::{Json, Text};
 use crate::rules::limits;
 use crate::violation::{Findings, Kind, Violation};
 
@@ -49,23 +55,71 @@ impl Metadata {
 
 /// An object as sent, its spec still raw.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Wire {
+pub(super) struct Wire<'a> {
     #[serde(default)]
     pub(super) metadata: Metadata,
-    #[serde(default)]
-    pub(super) spec: Value,
+    #[serde(borrow, default)]
+    pub(super) spec: Spec<'a>,
+}
+
+/// A spec as sent, with the text of the block apart: it is no part of the intent.
+#[derive(Debug)]
+pub(super) struct Spec<'a> {
+    pub(super) intent: Json<'a>,
+    /// Absent when it is null, as any field.
+    pub(super) block: Option<Cow<'a, str>>,
+}
+
+impl Default for Spec<'_> {
+    fn default() -> Self {
+        Self {
+            intent: Json::Null,
+            block: None,
+        }
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Spec<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields;
+        impl<'de> Visitor<'de> for Fields {
+            type Value = Spec<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let (mut fields, mut block) = (Vec::new(), None);
+                while let Some(Text(key)) = map.next_key()? {
+                    if key == "normalized" {
+                        block = block_text(map.next_value::<&RawValue>()?.get());
+                    } else {
+                        fields.push((key, map.next_value()?));
+                    }
+                }
+                Ok(Spec {
+                    intent: Json::Object(fields.into()),
+                    block,
+                })
+            }
+        }
+        deserializer.deserialize_map(Fields)
+    }
+}
+
+fn block_text(text: &str) -> Option<Cow<'_, str>> {
+    (text != "null").then_some(Cow::Borrowed(text))
 }
 
 /// Decodes an object. Faults of its metadata and a spec that is none are told, and leave an empty
 /// one in its place.
-pub(super) fn object(text: &str, findings: &mut Findings) -> Wire {
-    let mut wire: Wire = match serde_json::from_str(text) {
+pub(super) fn object<'a>(text: &'a str, findings: &mut Findings) -> Wire<'a> {
+    let mut wire: Wire<'a> = match serde_json::from_str(text) {
         Ok(wire) => wire,
         Err(_) => piecemeal(text, findings),
     };
-    match &wire.spec {
-        Value::Object(_) => return wire,
-        Value::Null => {
+    match &wire.spec.intent {
+        Json::Object(_) => return wire,
+        Json::Null => {
             let detail = "give a spec: without one, nothing is wished for";
             findings.deny(Violation::new(
                 "spec",
@@ -75,16 +129,16 @@ pub(super) fn object(text: &str, findings: &mut Findings) -> Wire {
             ));
         }
         other => {
-            lenient::read::<Map<String, Value>>(other, "spec", findings);
+            lenient::read::<BTreeMap<String, IgnoredAny>>(other, "spec", findings);
         }
     }
-    wire.spec = Value::Object(Map::new());
+    wire.spec.intent = Json::EMPTY;
     wire
 }
 
 /// An object that is not what it should be, taken apart.
-fn piecemeal(text: &str, findings: &mut Findings) -> Wire {
-    let mut value: Value = match serde_json::from_str(text) {
+fn piecemeal<'a>(text: &'a str, findings: &mut Findings) -> Wire<'a> {
+    let mut value: Json<'a> = match serde_json::from_str(text) {
         Ok(value) => value,
         Err(error) => {
             let detail = format!("the object cannot be read ({error})");
@@ -96,24 +150,32 @@ fn piecemeal(text: &str, findings: &mut Findings) -> Wire {
             ));
             return Wire {
                 metadata: Metadata::default(),
-                spec: Value::Object(Map::new()),
+                spec: Spec {
+                    intent: Json::EMPTY,
+                    block: None,
+                },
             };
         }
     };
-    let metadata = value.get("metadata").unwrap_or(&Value::Null);
+    let metadata = value.take("metadata").unwrap_or(Json::Null);
+    let mut intent = value.take("spec").unwrap_or(Json::Null);
+    let block = intent.take("normalized").filter(|block| !block.is_null());
     Wire {
         metadata: if metadata.is_null() {
             Metadata::default()
         } else {
-            lenient::read(metadata, "metadata", findings)
+            lenient::read(&metadata, "metadata", findings)
         },
-        spec: value.get_mut("spec").map(Value::take).unwrap_or_default(),
+        spec: Spec {
+            intent,
+            block: block.and_then(|block| serde_json::to_string(&block).ok().map(Cow::Owned)),
+        },
     }
 }
 
 /// Decodes a spec. What is longer than its bound is told and cut, what is of the wrong type is told
 /// and taken as empty.
-pub(super) fn spec<T>(mut value: Value, findings: &mut Findings) -> T
+pub(super) fn spec<T>(mut value: Json<'_>, findings: &mut Findings) -> T
 where
     T: Default + for<'v> Deserialize<'v>,
 {

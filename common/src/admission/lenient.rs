@@ -6,11 +6,10 @@
 
 use std::cell::RefCell;
 
-use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Value};
-
 use crate::code::Code;
+use crate::json::Json;
 use crate::violation::{Findings, Kind, Site, Violation};
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
 type Error = serde_json::Error;
 
@@ -44,7 +43,7 @@ fn is_plain(key: &str) -> bool {
 
 /// Reads a value that stands at `root`.
 pub(super) fn read<'v, T: serde::Deserialize<'v> + Default>(
-    value: &'v Value,
+    value: &'v Json<'v>,
     root: &str,
     findings: &mut Findings,
 ) -> T {
@@ -63,19 +62,22 @@ type Step = for<'p> fn(&'p Path<'p>, &'p str) -> Path<'p>;
 
 #[derive(Clone, Copy)]
 struct Reader<'v, 'p, 'f> {
-    value: &'v Value,
+    value: &'v Json<'v>,
     path: Path<'p>,
     findings: &'p RefCell<&'f mut Findings>,
 }
 
 impl<'v> Reader<'v, '_, '_> {
     fn fields<V: Visitor<'v>>(self, visitor: V, step: Step) -> Result<V::Value, Error> {
-        let fields = self.value.as_object();
+        let fields = match self.value {
+            Json::Object(fields) => Some(fields.iter()),
+            _ => None,
+        };
         if fields.is_none() {
             self.expected("an object");
         }
         visitor.visit_map(Fields {
-            rest: fields.map(Map::iter).into_iter().flatten(),
+            rest: fields.into_iter().flatten(),
             next: None,
             object: self,
             step,
@@ -90,12 +92,13 @@ impl<'v> Reader<'v, '_, '_> {
             format!("must be {expected}"),
         );
         let violation = match self.value {
-            Value::Null => violation.value("null"),
-            Value::Array(_) => violation.value("a list"),
-            Value::Object(_) => violation.value("an object"),
+            Json::Null => violation.value("null"),
+            Json::List(_) => violation.value("a list"),
+            Json::Object(_) => violation.value("an object"),
             _ if violation.field.starts_with(SECRET) => violation,
-            Value::String(text) => violation.text(text),
-            scalar @ (Value::Bool(_) | Value::Number(_)) => violation.value(scalar),
+            Json::Text(text) => violation.text(text),
+            Json::Bool(value) => violation.value(value),
+            Json::Number(number) => violation.value(number),
         };
         self.findings.borrow_mut().deny(violation);
     }
@@ -106,16 +109,16 @@ impl<'v> Deserializer<'v> for Reader<'v, '_, '_> {
 
     fn deserialize_option<V: Visitor<'v>>(self, visitor: V) -> Result<V::Value, Error> {
         match self.value {
-            Value::Null => visitor.visit_none(),
+            Json::Null => visitor.visit_none(),
             _ => visitor.visit_some(self),
         }
     }
 
     fn deserialize_string<V: Visitor<'v>>(self, visitor: V) -> Result<V::Value, Error> {
         match self.value {
-            Value::String(text) => visitor.visit_borrowed_str(text),
+            Json::Text(text) => visitor.visit_borrowed_str(text),
             other => {
-                let is_scalar = other.is_boolean() || other.is_number();
+                let is_scalar = matches!(other, Json::Bool(_) | Json::Number(_));
                 self.expected(if is_scalar {
                     "a text; put it in quotes"
                 } else {
@@ -131,7 +134,7 @@ impl<'v> Deserializer<'v> for Reader<'v, '_, '_> {
     }
 
     fn deserialize_bool<V: Visitor<'v>>(self, visitor: V) -> Result<V::Value, Error> {
-        if let Value::Bool(value) = self.value {
+        if let Json::Bool(value) = self.value {
             return visitor.visit_bool(*value);
         }
         self.expected("true or false, without quotes");
@@ -139,7 +142,9 @@ impl<'v> Deserializer<'v> for Reader<'v, '_, '_> {
     }
 
     fn deserialize_i64<V: Visitor<'v>>(self, visitor: V) -> Result<V::Value, Error> {
-        if let Some(value) = self.value.as_i64() {
+        if let Json::Number(number) = self.value
+            && let Some(value) = number.as_i64()
+        {
             return visitor.visit_i64(value);
         }
         self.expected("a whole number, without quotes");
@@ -147,7 +152,7 @@ impl<'v> Deserializer<'v> for Reader<'v, '_, '_> {
     }
 
     fn deserialize_seq<V: Visitor<'v>>(self, visitor: V) -> Result<V::Value, Error> {
-        let items = if let Value::Array(items) = self.value {
+        let items = if let Json::List(items) = self.value {
             items.as_slice()
         } else {
             self.expected("a list");
@@ -179,7 +184,14 @@ impl<'v> Deserializer<'v> for Reader<'v, '_, '_> {
     }
 
     fn deserialize_any<V: Visitor<'v>>(self, visitor: V) -> Result<V::Value, Error> {
-        self.value.deserialize_any(visitor)
+        match self.value {
+            Json::Null => visitor.visit_unit(),
+            Json::Bool(value) => visitor.visit_bool(*value),
+            Json::Number(number) => number.deserialize_any(visitor),
+            Json::Text(text) => visitor.visit_borrowed_str(text),
+            Json::List(_) => self.deserialize_seq(visitor),
+            Json::Object(_) => self.deserialize_map(visitor),
+        }
     }
 
     fn deserialize_ignored_any<V: Visitor<'v>>(self, visitor: V) -> Result<V::Value, Error> {
@@ -194,7 +206,7 @@ impl<'v> Deserializer<'v> for Reader<'v, '_, '_> {
 }
 
 struct Items<'v, 'p, 'f> {
-    items: std::iter::Enumerate<std::slice::Iter<'v, Value>>,
+    items: std::iter::Enumerate<std::slice::Iter<'v, Json<'v>>>,
     list: Reader<'v, 'p, 'f>,
 }
 
@@ -219,12 +231,12 @@ impl<'v> SeqAccess<'v> for Items<'v, '_, '_> {
 
 struct Fields<'v, 'p, 'f, I> {
     rest: I,
-    next: Option<(&'v str, &'v Value)>,
+    next: Option<(&'v str, &'v Json<'v>)>,
     object: Reader<'v, 'p, 'f>,
     step: Step,
 }
 
-impl<'v, I: Iterator<Item = (&'v String, &'v Value)>> MapAccess<'v> for Fields<'v, '_, '_, I> {
+impl<'v, I: Iterator<Item = (&'v str, &'v Json<'v>)>> MapAccess<'v> for Fields<'v, '_, '_, I> {
     type Error = Error;
 
     fn next_key_seed<S: DeserializeSeed<'v>>(
@@ -241,7 +253,7 @@ impl<'v, I: Iterator<Item = (&'v String, &'v Value)>> MapAccess<'v> for Fields<'
     }
 
     fn next_value_seed<S: DeserializeSeed<'v>>(&mut self, seed: S) -> Result<S::Value, Error> {
-        let (key, value) = self.next.take().unwrap_or(("", &Value::Null));
+        let (key, value) = self.next.take().unwrap_or(("", &Json::Null));
         seed.deserialize(Reader {
             value,
             path: (self.step)(&self.object.path, key),

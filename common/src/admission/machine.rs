@@ -2,10 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
-use serde_json::Value;
-
-use super::block::{BLOCK, first_difference, source_of, summary, to_value};
+use super::block::{self, BLOCK, Block, Peek, first_difference, source_of, summary};
 use super::decode::{self, Metadata, Wire};
 use super::{Request, Settings, Stage, Verdict, ratchet};
 use crate::api::choice::{Backend, Choice as _};
@@ -13,37 +10,30 @@ use crate::api::machine::MachineSpec;
 use crate::api::normalized::{BLOCK_VERSION, Normalized, TemplatePin};
 use crate::catalog::{Catalog, MachineName};
 use crate::code::Code;
-use crate::normalize::{
-    self, Intent, Pins, TemplateChoice, intent_hash, merge, normalize, pins_of,
-};
+use crate::normalize::{self, Intent, Pins, TemplateChoice, hash, merge, normalize, pins_of};
 use crate::rules::references::{self, Kept};
 use crate::rules::uniqueness;
 use crate::rules::update::{self, Update};
 use crate::violation::{Findings, Kind, Violation, Warning};
 
 /// A Machine as sent or as stored.
-struct Object {
+struct Object<'a> {
     metadata: Metadata,
     spec: MachineSpec,
     hash: String,
     /// The block as it stands there, whatever it is.
-    block: Option<Value>,
+    block: Option<Block<'a>>,
 }
 
-impl Object {
-    fn decode(text: &str, findings: &mut Findings) -> Self {
-        let Wire { metadata, mut spec } = decode::object(text, findings);
-        let hash = intent_hash(&spec, metadata.template_label());
-        // The block is no part of the intent, and whatever was sent in its place is no fault of it.
-        let block = spec
-            .as_object_mut()
-            .and_then(|fields| fields.remove("normalized"))
-            .filter(|block| !block.is_null());
+impl<'a> Object<'a> {
+    fn decode(text: &'a str, findings: &mut Findings) -> Self {
+        let Wire { metadata, spec } = decode::object(text, findings);
         Self {
-            spec: decode::spec(spec, findings),
+            hash: hash(&spec.intent, metadata.template_label()),
+            spec: decode::spec(spec.intent, findings),
             metadata,
-            hash,
-            block,
+            // Whatever was sent in its place is no fault of the intent.
+            block: spec.block.map(Block),
         }
     }
 
@@ -57,33 +47,33 @@ impl Object {
 
     /// The block, if it belongs to the intent it stands beside and this release can read it.
     fn own_block(&self) -> Option<Normalized> {
-        let block: Normalized = Deserialize::deserialize(self.block.as_ref()?).ok()?;
+        let block = self.block.as_ref()?.read()?;
         (block.intent_hash == self.hash).then_some(block)
     }
 
-    /// The block, if it belongs to the intent it stands beside by the word of another release.
-    fn block_of_another_release(&self) -> Option<&Value> {
-        self.block.as_ref().filter(|block| {
-            block["intentHash"] == self.hash.as_str() && block["version"] != BLOCK_VERSION
+    /// Whether there is a block that belongs to the intent by the word of another release.
+    fn has_block_of_another_release(&self) -> bool {
+        self.block.as_ref().is_some_and(|block| {
+            let Peek {
+                version,
+                intent_hash,
+                ..
+            } = block.peek();
+            intent_hash.as_deref() == Some(&self.hash) && version != Some(BLOCK_VERSION)
         })
-    }
-
-    /// The backend that the block names, whether it belongs to the intent or not.
-    fn block_backend(&self) -> Option<Backend> {
-        Backend::parse(self.block.as_ref()?["backend"].as_str()?)
     }
 }
 
 /// The stored object and the block that belongs to it.
-struct Old {
-    object: Object,
+struct Old<'a> {
+    object: Object<'a>,
     block: Option<Normalized>,
     /// What of it cannot be read.
     faults: Findings,
 }
 
-impl Old {
-    fn decode(text: &str) -> Self {
+impl<'a> Old<'a> {
+    fn decode(text: &'a str) -> Self {
         let mut faults = Findings::default();
         let object = Object::decode(text, &mut faults);
         Self {
@@ -91,6 +81,12 @@ impl Old {
             object,
             faults,
         }
+    }
+
+    /// The backend that the block names, whether it belongs to the intent or not.
+    fn backend(&self) -> Option<Backend> {
+        let own = self.block.as_ref().map(|block| block.backend);
+        own.or_else(|| Backend::parse(self.object.block.as_ref()?.peek().backend.as_deref()?))
     }
 
     /// Everything that is wrong with it today.
@@ -145,8 +141,10 @@ pub(super) fn review(request: &Request<'_>, catalog: &dyn Catalog, settings: &Se
     let block = match (block.filter(|_| fit), &old, stage) {
         (Some(block), _, Stage::Mutate) => {
             findings.warnings.extend(notes);
-            told(&object, old.as_ref(), &block, &mut findings);
-            to_value(&block).filter(|value| Some(value) != object.block.as_ref())
+            let written = block::text(&block).unwrap_or_default();
+            told(&object, old.as_ref(), &block, &written, &mut findings);
+            let is_there = object.block.as_ref().is_some_and(|sent| sent.is(&written));
+            (!is_there).then_some(written)
         }
         (Some(block), _, Stage::Validate) => {
             verify(&object, &block, kept, &mut findings);
@@ -162,27 +160,27 @@ pub(super) fn review(request: &Request<'_>, catalog: &dyn Catalog, settings: &Se
 }
 
 /// The stored block, if it stays whatever the catalog says today: the intent did not change.
-fn unchanged<'a>(object: &Object, old: &'a Old) -> Option<&'a Value> {
+fn unchanged<'o>(object: &Object<'_>, old: &'o Old<'_>) -> Option<&'o Block<'o>> {
     let stored = old.object.block.as_ref()?;
-    let belongs = old.block.is_some() || old.object.block_of_another_release().is_some();
+    let belongs = || old.block.is_some() || old.object.has_block_of_another_release();
     let same = object.hash == old.object.hash;
-    (same && belongs && !expands_again(object, stored)).then_some(stored)
+    (same && belongs() && !expands_again(object, stored)).then_some(stored)
 }
 
 /// Holds to what is stored in the block's place. Returns what must be written.
 fn carry_over(
-    object: &Object,
-    stored: Option<&Value>,
+    object: &Object<'_>,
+    stored: Option<&Block<'_>>,
     stage: Stage,
     findings: &mut Findings,
-) -> Option<Value> {
-    let sent = object.block.as_ref();
-    match (sent, stored) {
-        _ if sent == stored => {}
-        (None, Some(stored)) if stage == Stage::Mutate => return Some(stored.clone()),
+) -> Option<String> {
+    match (&object.block, stored) {
+        (None, None) => {}
+        (None, Some(stored)) if stage == Stage::Mutate => return Some(stored.0.to_string()),
         (None, _) => findings.deny(nobody_wrote_it()),
+        (Some(sent), Some(stored)) if sent.is(&stored.0) => {}
         (Some(sent), _) => {
-            let edited = first_difference(BLOCK, sent, stored.unwrap_or(&Value::Null));
+            let edited = first_difference(&sent.0, stored.map_or("null", |stored| &stored.0));
             let detail = format!(
                 "is written by the webhook; delete {BLOCK} from your file and edit {}",
                 source_of(&edited)
@@ -201,10 +199,12 @@ fn nobody_wrote_it() -> Violation {
 }
 
 /// Whether a new refresh text asks for the template's current content.
-fn expands_again(object: &Object, stored: &Value) -> bool {
-    let pinned = stored["template"]["refresh"].as_str();
-    let refresh = object.metadata.refresh();
-    stored["template"].is_object() && refresh.is_some() && refresh != pinned
+fn expands_again(object: &Object<'_>, stored: &Block<'_>) -> bool {
+    let Some(refresh) = object.metadata.refresh() else {
+        return false;
+    };
+    let template = stored.peek().template;
+    template.is_some_and(|pin| pin.refresh.as_deref() != Some(refresh))
 }
 
 /// What an intent resolves to.
@@ -237,8 +237,8 @@ impl KeptPins {
 
 /// References → pins → block, with everything the rules have to say.
 fn expand(
-    object: &Object,
-    old: Option<&Old>,
+    object: &Object<'_>,
+    old: Option<&Old<'_>>,
     surroundings: &Surroundings<'_>,
     findings: &mut Findings,
 ) -> Expansion {
@@ -262,7 +262,7 @@ fn expand(
     let merged = merge(&intent, &template);
 
     // A machine stays where it was made, even if its block is not the one of its intent any more.
-    let made_on = old.and_then(|old| old.object.block_backend());
+    let made_on = old.and_then(Old::backend);
     if let Some(made_on) = made_on {
         update::backend(&merged, made_on, findings);
     }
@@ -328,44 +328,49 @@ fn expand(
     }
 }
 
-/// Notes for the user of an accepted object.
-fn told(object: &Object, old: Option<&Old>, block: &Normalized, findings: &mut Findings) {
-    match (&object.block, old) {
-        (None, None) => findings.note(&format!("normalized to {}", summary(block))),
-        (Some(sent), None) if object.own_block().is_none() => {
-            if to_value(block).as_ref() != Some(sent) {
-                findings.note("the spec.normalized that was sent belongs to another spec; it was computed anew");
-            }
+/// Notes for the user of an accepted object, whose block is `written`.
+fn told(
+    object: &Object<'_>,
+    old: Option<&Old<'_>>,
+    block: &Normalized,
+    written: &str,
+    findings: &mut Findings,
+) {
+    let Some(sent) = &object.block else {
+        if old.is_none() {
+            findings.note(&format!("normalized to {}", summary(block)));
         }
-        (Some(sent), None) => {
-            if let Some(expected) = to_value(block)
-                && expected != *sent
-            {
-                let path = first_difference(BLOCK, sent, &expected);
-                findings.note(&format!(
-                    "{path} differs from the block that was sent: it was looked up anew"
-                ));
-            }
-        }
-        (Some(sent), Some(old))
-            if old.object.block.as_ref() != Some(sent)
-                && to_value(block).as_ref() != Some(sent) =>
-        {
-            findings.note("the spec.normalized that was sent is ignored: it follows from the rest of the spec");
-        }
-        (_, Some(_)) => {}
+        return;
+    };
+    let stored = old.and_then(|old| old.object.block.as_ref());
+    if sent.is(written) || stored.is_some_and(|stored| sent.is(&stored.0)) {
+        return;
+    }
+    if old.is_some() {
+        findings.note(
+            "the spec.normalized that was sent is ignored: it follows from the rest of the spec",
+        );
+    } else if object.own_block().is_none() {
+        findings.note(
+            "the spec.normalized that was sent belongs to another spec; it was computed anew",
+        );
+    } else {
+        let path = first_difference(&sent.0, written);
+        findings.note(&format!(
+            "{path} differs from the block that was sent: it was looked up anew"
+        ));
     }
 }
 
 /// Accepts nothing but the block that the intent resolves to.
-fn verify(object: &Object, expected: &Normalized, kept: KeptPins, findings: &mut Findings) {
+fn verify(object: &Object<'_>, expected: &Normalized, kept: KeptPins, findings: &mut Findings) {
     let Some(sent) = &object.block else {
         findings.deny(nobody_wrote_it());
         return;
     };
+    let is_sent = |block: &Normalized| block::text(block).is_some_and(|text| sent.is(&text));
     // A replica of another release may have written it: then its digest and the rules must do.
-    let by_another_release = object.block_of_another_release().is_some();
-    if by_another_release || to_value(expected).as_ref() == Some(sent) {
+    if is_sent(expected) || object.has_block_of_another_release() {
         return;
     }
     // The catalog may have changed between the two stages: what was looked up is the block's own
@@ -375,10 +380,8 @@ fn verify(object: &Object, expected: &Normalized, kept: KeptPins, findings: &mut
         normalize(&object.intent(), &pins, &mut Findings::default())
     });
     let expected = recomputed.as_ref().unwrap_or(expected);
-    if let Some(value) = to_value(expected)
-        && value != *sent
-    {
-        let path = first_difference(BLOCK, sent, &value);
+    if !is_sent(expected) {
+        let path = first_difference(&sent.0, &block::text(expected).unwrap_or_default());
         let detail = format!(
             "does not follow from the rest of the spec; delete {BLOCK} from your file and edit {}",
             source_of(&path)

@@ -16,8 +16,6 @@ mod network;
 mod ratchet;
 mod template;
 
-use serde_json::Value;
-
 use self::decode::Metadata;
 use crate::api::choice::Backend;
 use crate::catalog::Catalog;
@@ -98,8 +96,8 @@ pub struct Verdict {
     /// Faults in field order, warnings, and what the catalog did not have. The object is refused
     /// exactly when there are violations.
     pub findings: Findings,
-    /// What must be written to `spec.normalized`; absent when it is there already.
-    pub block: Option<Value>,
+    /// What must be written to `spec.normalized`, in JSON; absent when it is there already.
+    pub block: Option<String>,
 }
 
 /// Judges one object.

@@ -8,7 +8,7 @@ use crate::violation::Findings;
 pub(super) fn review(request: &Request<'_>) -> Verdict {
     let mut findings = Findings::default();
     let wire = decode::object(request.object, &mut findings);
-    let spec: NetworkConfigurationSpec = decode::spec(wire.spec, &mut findings);
+    let spec: NetworkConfigurationSpec = decode::spec(wire.spec.intent, &mut findings);
     // Machines refer to it by a field that holds a DNS label.
     request.judge_name(&wire.metadata, &mut findings);
     match request.old {
@@ -16,7 +16,7 @@ pub(super) fn review(request: &Request<'_>) -> Verdict {
         Some(old) => {
             let mut known = Findings::default();
             let old = decode::object(old, &mut known);
-            let old: NetworkConfigurationSpec = decode::spec(old.spec, &mut known);
+            let old: NetworkConfigurationSpec = decode::spec(old.spec.intent, &mut known);
             networkconfigurations::check(&old, Some(&old), &mut known);
             networkconfigurations::check(&spec, Some(&old), &mut findings);
             findings.tolerate(|fault| known.violations.contains(fault));

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
-
 use super::{Request, Verdict, decode, ratchet};
 use crate::api::choice::Backend;
 use crate::api::machine::MachineSpec;
 use crate::api::schema::TEXT_MAX;
 use crate::api::template::MachineTemplateSpec;
 use crate::catalog::Catalog;
+use crate::json::Json;
 use crate::normalize::{self, Base, Intent, Merged, Pins, TemplateChoice};
 use crate::rules::sizing::VCPUS_MAX;
 use crate::rules::{self, limits, references};
@@ -22,12 +21,12 @@ pub(super) fn review(request: &Request<'_>, catalog: &dyn Catalog) -> Verdict {
     if request.old.is_none() {
         rules::names::template(wire.metadata.name(), &mut findings);
     }
-    let fields = judge(wire.spec, catalog, &mut findings);
+    let fields = judge(wire.spec.intent, catalog, &mut findings);
     findings.settle();
     if let Some(old) = request.old.filter(|_| !findings.accepted()) {
         let mut known = Findings::default();
         let old = decode::object(old, &mut known);
-        let old = judge(old.spec, catalog, &mut known);
+        let old = judge(old.spec.intent, catalog, &mut known);
         ratchet::tolerate(&mut findings, &fields, &known, &old);
     }
     Verdict {
@@ -37,7 +36,7 @@ pub(super) fn review(request: &Request<'_>, catalog: &dyn Catalog) -> Verdict {
 }
 
 /// Judges the spec of a template. Returns the fields of a Machine in it.
-fn judge(spec: Value, catalog: &dyn Catalog, findings: &mut Findings) -> MachineSpec {
+fn judge(spec: Json<'_>, catalog: &dyn Catalog, findings: &mut Findings) -> MachineSpec {
     let MachineTemplateSpec {
         description,
         deprecated,

@@ -1,28 +1,34 @@
 //! The digest that ties a block to its intent.
 
+use serde::Serialize;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
+
+use crate::json::Json;
 
 /// Digest of an intent: of the spec as sent, without its block, and of the template label.
 ///
 /// The spec is taken as raw JSON, so that a reader who knows fewer fields than the writer gets the
 /// same digest. Keys are sorted; a null is as an absent field, an empty label as none.
 pub fn intent_hash(spec: &Value, template_label: Option<&str>) -> String {
-    let mut canonical = String::new();
+    hash(&Json::from(spec), template_label)
+}
+
+/// [`intent_hash`] of a spec as it was read.
+pub(crate) fn hash(spec: &Json<'_>, template_label: Option<&str>) -> String {
+    let mut canonical = Vec::with_capacity(512);
     match spec {
-        Value::Object(fields) => {
-            write_object(
-                &mut canonical,
-                fields.iter().filter(|(key, _)| *key != "normalized"),
-            );
+        Json::Object(fields) => {
+            let intent = fields.iter().filter(|(key, _)| *key != "normalized");
+            write_object(&mut canonical, intent);
         }
         other => write(&mut canonical, other),
     }
     if let Some(label) = template_label.filter(|label| !label.is_empty()) {
-        canonical.push('\n');
-        canonical.push_str(label);
+        canonical.push(b'\n');
+        canonical.extend_from_slice(label.as_bytes());
     }
-    let digest = Sha256::digest(canonical.as_bytes());
+    let digest = Sha256::digest(&canonical);
     let mut text = String::with_capacity(7 + 64);
     text.push_str("sha256:");
     for byte in digest {
@@ -33,33 +39,39 @@ pub fn intent_hash(spec: &Value, template_label: Option<&str>) -> String {
     text
 }
 
-fn write(out: &mut String, value: &Value) {
+fn write(out: &mut Vec<u8>, value: &Json<'_>) {
     match value {
-        Value::Object(fields) => write_object(out, fields.iter()),
-        Value::Array(items) => {
-            out.push('[');
+        Json::Object(fields) => write_object(out, fields.iter()),
+        Json::List(items) => {
+            out.push(b'[');
             for item in items {
                 write(out, item);
-                out.push(',');
+                out.push(b',');
             }
-            out.push(']');
+            out.push(b']');
         }
         // Scalars have one form in JSON text as serde_json writes it.
-        scalar => out.push_str(&scalar.to_string()),
+        Json::Text(text) => scalar(out, text),
+        Json::Number(number) => scalar(out, number),
+        Json::Bool(value) => scalar(out, value),
+        Json::Null => out.extend_from_slice(b"null"),
     }
 }
 
-fn write_object<'a>(out: &mut String, fields: impl Iterator<Item = (&'a String, &'a Value)>) {
-    let mut fields: Vec<_> = fields.filter(|(_, value)| !value.is_null()).collect();
-    fields.sort_unstable_by_key(|(key, _)| *key);
-    out.push('{');
-    for (key, value) in fields {
-        out.push_str(&Value::String(key.clone()).to_string());
-        out.push(':');
+fn scalar<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
+    // Neither a scalar nor a vector has a way to fail.
+    let _ = serde_json::to_writer(out, value);
+}
+
+fn write_object<'j>(out: &mut Vec<u8>, fields: impl Iterator<Item = (&'j str, &'j Json<'j>)>) {
+    out.push(b'{');
+    for (key, value) in fields.filter(|(_, value)| !value.is_null()) {
+        scalar(out, key);
+        out.push(b':');
         write(out, value);
-        out.push(',');
+        out.push(b',');
     }
-    out.push('}');
+    out.push(b'}');
 }
 
 #[cfg(test)]

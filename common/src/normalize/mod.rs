@@ -12,6 +12,7 @@ mod merge;
 
 use std::collections::BTreeMap;
 
+pub(crate) use hash::hash;
 pub use hash::intent_hash;
 pub use merge::{Base, Item, Leaf, Merged, Named, Place};
 

@@ -1,12 +1,11 @@
 //! Lengths of lists and texts. Runs first: what is longer is told once and not walked.
 
-use serde_json::Value;
-
 use crate::api::machine::CloudInit;
 use crate::api::schema::{
     CDROMS_MAX, DISKS_MAX, LABELS_MAX, NETWORKS_MAX, TEXT_MAX, USER_DATA_MAX,
 };
 use crate::code::Code;
+use crate::json::Json;
 use crate::normalize::{Merged, Place};
 use crate::violation::{Findings, Kind, Site, Violation};
 
@@ -16,11 +15,11 @@ const BOOT_ORDER_JUDGED_MAX: usize = 16;
 
 /// Rule [`Code::TooMany`] for the lists of a spec as sent. What is too long is cut to its bound, so
 /// that the other rules judge the items a machine could have, and no more.
-pub(crate) fn cut_lists(spec: &mut Value, findings: &mut Findings) {
+pub(crate) fn cut_lists(spec: &mut Json<'_>, findings: &mut Findings) {
     items(spec, "disks", DISKS_MAX, findings);
     items(spec, "networks", NETWORKS_MAX, findings);
     items(spec, "cdroms", CDROMS_MAX, findings);
-    if let Some(Value::Array(order)) = spec.get_mut("bootOrder") {
+    if let Some(Json::List(order)) = spec.get_mut("bootOrder") {
         order.truncate(BOOT_ORDER_JUDGED_MAX);
     }
     keys(spec, Site::from("spec"), "nodeSelector", findings);
@@ -32,17 +31,18 @@ pub(crate) fn cut_lists(spec: &mut Value, findings: &mut Findings) {
             findings,
         );
     }
-    let disks = spec.get_mut("disks").and_then(Value::as_array_mut);
-    for (index, disk) in disks.into_iter().flatten().enumerate() {
-        if let Some(selector) = disk.get_mut("selector") {
-            let site = Site::from(Place::item("disks", index, "selector"));
-            keys(selector, site, "matchLabels", findings);
+    if let Some(Json::List(disks)) = spec.get_mut("disks") {
+        for (index, disk) in disks.iter_mut().enumerate() {
+            if let Some(selector) = disk.get_mut("selector") {
+                let site = Site::from(Place::item("disks", index, "selector"));
+                keys(selector, site, "matchLabels", findings);
+            }
         }
     }
 }
 
-fn items(spec: &mut Value, field: &'static str, max: usize, findings: &mut Findings) {
-    if let Some(Value::Array(list)) = spec.get_mut(field) {
+fn items(spec: &mut Json<'_>, field: &'static str, max: usize, findings: &mut Findings) {
+    if let Some(Json::List(list)) = spec.get_mut(field) {
         if list.len() > max {
             findings.deny(too_many(Place::field(field), list.len(), max));
         }
@@ -50,18 +50,13 @@ fn items(spec: &mut Value, field: &'static str, max: usize, findings: &mut Findi
     }
 }
 
-fn keys(parent: &mut Value, site: Site, field: &str, findings: &mut Findings) {
-    if let Some(Value::Object(map)) = parent.get_mut(field) {
+fn keys(parent: &mut Json<'_>, site: Site, field: &str, findings: &mut Findings) {
+    if let Some(Json::Object(map)) = parent.get_mut(field) {
         // A null is as absent.
-        map.retain(|_, value| !value.is_null());
+        map.retain(|value| !value.is_null());
         if map.len() > LABELS_MAX {
             findings.deny(too_many(site.member(field), map.len(), LABELS_MAX));
-            let mut left = LABELS_MAX;
-            map.retain(|_, _| {
-                let keep = left > 0;
-                left = left.saturating_sub(1);
-                keep
-            });
+            map.truncate(LABELS_MAX);
         }
     }
 }

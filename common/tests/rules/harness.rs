@@ -276,7 +276,7 @@ impl<'a> Question<'a> {
         let mut stored = object.clone();
         if let Some(block) = verdict.block {
             assert_eq!(self.kind, ObjectKind::Machine, "only Machines have a block");
-            stored["spec"]["normalized"] = block;
+            stored["spec"]["normalized"] = serde_json::from_str(&block).unwrap();
         }
         let validated = self.ask(Stage::Validate, &stored);
         assert_eq!(
