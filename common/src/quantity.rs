@@ -173,14 +173,18 @@ fn decimal_exponent(unit: &str) -> Result<i32, QuantityError> {
 
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shortest = SUFFIXES
+        let length = |number: u128, suffix: &str| {
+            number.checked_ilog10().map_or(1, |digits| digits + 1) as usize + suffix.len()
+        };
+        let units = SUFFIXES
             .iter()
-            .filter(|(_, unit)| self.0 > 0 && self.0.is_multiple_of(*unit))
-            .map(|(suffix, unit)| format!("{}{suffix}", self.0 / unit))
-            .chain([self.0.to_string()])
-            .min_by_key(String::len)
-            .unwrap_or_default();
-        f.write_str(&shortest)
+            .filter(|(_, unit)| self.0 > 0 && self.0.is_multiple_of(*unit));
+        let (number, suffix) = units
+            .map(|(suffix, unit)| (self.0 / unit, *suffix))
+            .chain([(self.0, "")])
+            .min_by_key(|(number, suffix)| length(*number, suffix))
+            .unwrap_or((self.0, ""));
+        write!(f, "{number}{suffix}")
     }
 }
 

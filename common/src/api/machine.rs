@@ -169,19 +169,19 @@ pub struct Cpu {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 255))]
     pub cores: Option<i64>,
-    /// Threads per core. Default 1.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 255))]
-    pub threads: Option<i64>,
-    /// Sockets. Default 1.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 255))]
-    pub sockets: Option<i64>,
     /// Sockets the machine can grow to without a restart, where the backend can do it. Default:
     /// sockets.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 255))]
     pub max_sockets: Option<i64>,
+    /// Sockets. Default 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 255))]
+    pub sockets: Option<i64>,
+    /// Threads per core. Default 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 255))]
+    pub threads: Option<i64>,
 }
 
 /// Guest memory.
@@ -202,15 +202,15 @@ pub struct Cpu {
     }
 ]))]
 pub struct Memory {
-    /// Memory the guest sees, such as 2Gi. From 32Mi to 12Ti.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<schema::QuantityText>")]
-    pub size: Option<String>,
     /// Memory the machine can grow to without a restart, where the backend can do it. Default:
     /// size.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schema::QuantityText>")]
     pub max_size: Option<String>,
+    /// Memory the guest sees, such as 2Gi. From 32Mi to 12Ti.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<schema::QuantityText>")]
+    pub size: Option<String>,
 }
 
 /// A disk of a machine.
@@ -239,11 +239,34 @@ pub struct Memory {
     }
 ]))]
 pub struct Disk {
+    /// Access mode of the volume: ReadWriteOnce (default), ReadWriteMany (needed for live
+    /// migration) or ReadOnlyMany.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<AccessMode>")]
+    pub access_mode: Option<String>,
+    /// Bus the guest sees the disk on: virtio (default), sata or scsi.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<DiskBus>")]
+    pub bus: Option<String>,
+    /// What the disk is filled with at first. Absent: a blank disk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image: Option<Image>,
     /// Name of the disk, a DNS label, unique among disks and CD-ROMs. A template's disk of the
     /// same name is changed by this one.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schema::Label>", required)]
     pub name: Option<String>,
+    /// What becomes of the volume when the disk or the machine is deleted: Delete (default) or
+    /// Retain.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<ReclaimPolicy>")]
+    pub reclaim_policy: Option<String>,
+    /// Drops the template's disk of this name. No other field beside it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remove: Option<bool>,
+    /// Labels of an existing PersistentVolume to bind.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub selector: Option<VolumeSelector>,
     /// Capacity of the disk, such as 20Gi. From 1Mi to 64Ti.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schema::QuantityText>")]
@@ -254,37 +277,14 @@ pub struct Disk {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schema::StorageClassName>")]
     pub storage_class: Option<String>,
-    /// Access mode of the volume: ReadWriteOnce (default), ReadWriteMany (needed for live
-    /// migration) or ReadOnlyMany.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<AccessMode>")]
-    pub access_mode: Option<String>,
     /// Mode of the volume: Filesystem (default) or Block.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<VolumeMode>")]
     pub volume_mode: Option<String>,
-    /// Bus the guest sees the disk on: virtio (default), sata or scsi.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<DiskBus>")]
-    pub bus: Option<String>,
-    /// What the disk is filled with at first. Absent: a blank disk.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub image: Option<Image>,
-    /// What becomes of the volume when the disk or the machine is deleted: Delete (default) or
-    /// Retain.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<ReclaimPolicy>")]
-    pub reclaim_policy: Option<String>,
-    /// Labels of an existing PersistentVolume to bind.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub selector: Option<VolumeSelector>,
     /// Name of an existing PersistentVolume to bind.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schema::ObjectName>")]
     pub volume_name: Option<String>,
-    /// Drops the template's disk of this name. No other field beside it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub remove: Option<bool>,
 }
 
 /// Selects a PersistentVolume by its labels.
@@ -317,10 +317,6 @@ pub struct VolumeSelector {
     }
 ]))]
 pub struct Image {
-    /// Address of the image: https://, http:// or docker://.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<schema::ImageUrl>")]
-    pub url: Option<String>,
     /// Checksum of what the url gives: sha256: and 64 lower-case hexadecimal digits.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schema::Checksum>")]
@@ -329,6 +325,10 @@ pub struct Image {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schema::ObjectName>")]
     pub persistent_volume_claim: Option<String>,
+    /// Address of the image: https://, http:// or docker://.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<schema::ImageUrl>")]
+    pub url: Option<String>,
     /// Name of a volume in the libvirt host's image pool.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schema::FreeText>")]
@@ -349,6 +349,15 @@ pub struct Image {
     }
 ]))]
 pub struct Network {
+    /// MAC address of the card, unicast. Absent: derived from the cluster, the namespace, the
+    /// machine and the card, and always the same for these.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<schema::MacText>")]
+    pub mac_address: Option<String>,
+    /// Model of the card: virtio (default), e1000, e1000e or rtl8139.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<NicModel>")]
+    pub model: Option<String>,
     /// Name of the network card: letters, digits, - and _.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schema::NicName>", required)]
@@ -358,15 +367,6 @@ pub struct Network {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schema::Label>")]
     pub network_name: Option<String>,
-    /// Model of the card: virtio (default), e1000, e1000e or rtl8139.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<NicModel>")]
-    pub model: Option<String>,
-    /// MAC address of the card, unicast. Absent: derived from the cluster, the namespace, the
-    /// machine and the card, and always the same for these.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<schema::MacText>")]
-    pub mac_address: Option<String>,
 }
 
 /// A CD-ROM drive of a machine.
@@ -453,15 +453,15 @@ pub struct SecretKeyRef {
     }
 ]))]
 pub struct Domain {
-    /// Chipset.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub machine: Option<MachineKind>,
     /// Features of the virtual hardware.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub features: Option<Features>,
     /// Firmware.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub firmware: Option<FirmwareIntent>,
+    /// Chipset.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub machine: Option<MachineKind>,
 }
 
 /// Chipset of a machine.

@@ -2,6 +2,9 @@
 //!
 //! Written by the webhook only, a pure function of the intent and the pins it holds itself
 //! (template content, storage classes, backend). Typed throughout: a value that decodes is right.
+//!
+//! Fields stand in the order of their keys, here and in what is pinned of a template: so the text of a
+//! block is the one in which an API server sends it back, and can be compared as such.
 
 use std::collections::BTreeMap;
 
@@ -26,78 +29,78 @@ pub const BLOCK_VERSION: u32 = if cfg!(feature = "next-version") { 2 } else { 1 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Normalized {
-    /// Version of this block's layout and semantics.
-    #[schemars(range(min = 1))]
-    pub version: u32,
-    /// Digest of the intent this block belongs to.
-    #[schemars(length(max = 71))]
-    pub intent_hash: String,
-    /// The template as it was when it was expanded.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub template: Option<TemplatePin>,
     /// What runs the machine.
     pub backend: Backend,
-    /// Whether the machine is powered on.
-    pub power_state: PowerState,
-    /// Whether a shutdown from inside the guest leaves the machine stopped.
-    pub guest_shutdown_stops: bool,
-    /// CPU topology.
-    pub cpu: NormalizedCpu,
-    /// Guest memory.
-    pub memory: NormalizedMemory,
-    /// Machine type.
-    pub machine_type: MachineType,
-    /// Firmware.
-    pub firmware: Firmware,
-    /// Features of the virtual hardware.
-    pub features: NormalizedFeatures,
-    /// Disks in the order the guest sees them.
-    #[schemars(length(max = schema::DISKS_MAX))]
-    pub disks: Vec<NormalizedDisk>,
     /// CD-ROM drives.
     #[schemars(length(max = schema::CDROMS_MAX))]
     pub cdroms: Vec<NormalizedCdrom>,
+    /// CPU topology.
+    pub cpu: NormalizedCpu,
+    /// Disks in the order the guest sees them.
+    #[schemars(length(max = schema::DISKS_MAX))]
+    pub disks: Vec<NormalizedDisk>,
+    /// Features of the virtual hardware.
+    pub features: NormalizedFeatures,
+    /// Firmware.
+    pub firmware: Firmware,
+    /// Whether a shutdown from inside the guest leaves the machine stopped.
+    pub guest_shutdown_stops: bool,
+    /// Digest of the intent this block belongs to.
+    #[schemars(length(max = 71))]
+    pub intent_hash: String,
+    /// Machine type.
+    pub machine_type: MachineType,
+    /// Guest memory.
+    pub memory: NormalizedMemory,
     /// Network cards in the order the guest sees them.
     #[schemars(length(max = schema::NETWORKS_MAX))]
     pub networks: Vec<NormalizedNetwork>,
     /// Labels of the nodes or hosts the machine may run on.
     #[schemars(with = "BTreeMap<String, schema::LabelValue>", extend("maxProperties" = schema::LABELS_MAX))]
     pub node_selector: BTreeMap<String, String>,
+    /// Whether the machine is powered on.
+    pub power_state: PowerState,
+    /// The template as it was when it was expanded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub template: Option<TemplatePin>,
+    /// Version of this block's layout and semantics.
+    #[schemars(range(min = 1))]
+    pub version: u32,
 }
 
 /// The template a machine was expanded from, as it was then.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TemplatePin {
+    /// The template's content then.
+    pub content: TemplateContent,
     /// Name of the template.
     #[schemars(length(max = schema::NAME_MAX))]
     pub name: String,
-    /// Where the content came from.
-    pub source: TemplateSource,
     /// Text of the refresh annotation when the template was last expanded.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = schema::TEXT_MAX))]
     pub refresh: Option<String>,
-    /// The template's content then.
-    pub content: TemplateContent,
+    /// Where the content came from.
+    pub source: TemplateSource,
 }
 
 /// CPU topology.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NormalizedCpu {
-    /// Sockets.
-    #[schemars(range(min = 1, max = 255))]
-    pub sockets: u32,
     /// Cores per socket.
     #[schemars(range(min = 1, max = 255))]
     pub cores: u32,
-    /// Threads per core.
-    #[schemars(range(min = 1, max = 255))]
-    pub threads: u32,
     /// Sockets the machine can grow to without a restart.
     #[schemars(range(min = 1, max = 255))]
     pub max_sockets: u32,
+    /// Sockets.
+    #[schemars(range(min = 1, max = 255))]
+    pub sockets: u32,
+    /// Threads per core.
+    #[schemars(range(min = 1, max = 255))]
+    pub threads: u32,
 }
 
 impl NormalizedCpu {
@@ -113,24 +116,24 @@ impl NormalizedCpu {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NormalizedMemory {
-    /// Memory the guest sees.
-    #[schemars(with = "schema::QuantityText")]
-    pub size: Bytes,
     /// Memory the machine can grow to without a restart.
     #[schemars(with = "schema::QuantityText")]
     pub max_size: Bytes,
+    /// Memory the guest sees.
+    #[schemars(with = "schema::QuantityText")]
+    pub size: Bytes,
 }
 
 /// Firmware of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Firmware {
-    /// BIOS or UEFI.
-    #[serde(rename = "type")]
-    pub kind: FirmwareType,
     /// Whether only signed code boots. Present exactly with efi.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secure_boot: Option<bool>,
+    /// BIOS or UEFI.
+    #[serde(rename = "type")]
+    pub kind: FirmwareType,
 }
 
 /// Features of the virtual hardware.
@@ -149,34 +152,34 @@ pub struct NormalizedFeatures {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NormalizedDisk {
+    /// Access mode of the volume.
+    pub access_mode: AccessMode,
+    /// Place in the boot order, from 1. Absent: not booted from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub boot_order: Option<u32>,
+    /// Bus the guest sees the disk on.
+    pub bus: DiskBus,
+    /// What the disk is filled with at first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image: Option<Image>,
     /// Name of the disk.
     #[schemars(with = "schema::Label")]
     pub name: String,
+    /// What becomes of the volume when the disk or the machine is deleted.
+    pub reclaim_policy: ReclaimPolicy,
+    /// Labels of an existing PersistentVolume to bind.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<BTreeMap<String, schema::LabelValue>>", extend("maxProperties" = schema::LABELS_MAX))]
+    pub selector: Option<BTreeMap<String, String>>,
     /// Capacity.
     #[schemars(with = "schema::QuantityText")]
     pub size: Bytes,
     /// Name of the StorageClass; empty for no class.
     #[schemars(with = "schema::StorageClassName")]
     pub storage_class: String,
-    /// Access mode of the volume.
-    pub access_mode: AccessMode,
     /// Mode of the volume.
     pub volume_mode: VolumeMode,
-    /// Bus the guest sees the disk on.
-    pub bus: DiskBus,
-    /// Place in the boot order, from 1. Absent: not booted from.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1))]
-    pub boot_order: Option<u32>,
-    /// What becomes of the volume when the disk or the machine is deleted.
-    pub reclaim_policy: ReclaimPolicy,
-    /// What the disk is filled with at first.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub image: Option<Image>,
-    /// Labels of an existing PersistentVolume to bind.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<BTreeMap<String, schema::LabelValue>>", extend("maxProperties" = schema::LABELS_MAX))]
-    pub selector: Option<BTreeMap<String, String>>,
     /// Name of an existing PersistentVolume to bind.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = schema::OBJECT_NAME_MAX))]
@@ -187,9 +190,6 @@ pub struct NormalizedDisk {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NormalizedCdrom {
-    /// Name of the drive.
-    #[schemars(with = "schema::Label")]
-    pub name: String,
     /// Place in the boot order, from 1. Absent: not booted from.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
@@ -197,6 +197,9 @@ pub struct NormalizedCdrom {
     /// What is in the drive.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<Image>,
+    /// Name of the drive.
+    #[schemars(with = "schema::Label")]
+    pub name: String,
     /// Capacity of the volume the image is imported into.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schema::QuantityText>")]
@@ -211,6 +214,16 @@ pub struct NormalizedCdrom {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NormalizedNetwork {
+    /// Place in the boot order, from 1. Absent: not booted from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub boot_order: Option<u32>,
+    /// MAC address as the user gave it. Absent: the controller derives one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<schema::MacText>")]
+    pub mac_address: Option<Mac>,
+    /// Model of the card.
+    pub model: NicModel,
     /// Name of the card.
     #[schemars(with = "schema::NicName")]
     pub name: String,
@@ -218,14 +231,4 @@ pub struct NormalizedNetwork {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schema::Label>")]
     pub network_name: Option<String>,
-    /// Model of the card.
-    pub model: NicModel,
-    /// MAC address as the user gave it. Absent: the controller derives one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<schema::MacText>")]
-    pub mac_address: Option<Mac>,
-    /// Place in the boot order, from 1. Absent: not booted from.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1))]
-    pub boot_order: Option<u32>,
 }

@@ -65,24 +65,24 @@ pub struct MachineTemplateSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TemplateContent {
-    /// CPU and memory.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub resources: Option<Resources>,
-    /// Disks.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = schema::DISKS_MAX))]
-    pub disks: Option<Vec<Disk>>,
-    /// Network cards.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = schema::NETWORKS_MAX))]
-    pub networks: Option<Vec<Network>>,
     /// Boot order.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Vec<BootDevice>>", length(max = 3))]
     pub boot_order: Option<Vec<String>>,
+    /// Disks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = schema::DISKS_MAX))]
+    pub disks: Option<Vec<Disk>>,
     /// Virtual hardware.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub domain: Option<Domain>,
+    /// Network cards.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = schema::NETWORKS_MAX))]
+    pub networks: Option<Vec<Network>>,
+    /// CPU and memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resources: Option<Resources>,
 }
 
 impl From<MachineTemplateSpec> for TemplateContent {

@@ -276,7 +276,9 @@ impl<'a> Question<'a> {
         let mut stored = object.clone();
         if let Some(block) = verdict.block {
             assert_eq!(self.kind, ObjectKind::Machine, "only Machines have a block");
-            stored["spec"]["normalized"] = serde_json::from_str(&block).unwrap();
+            let value: Value = serde_json::from_str(&block).unwrap();
+            assert_eq!(block, written(&value, false), "a block is canonical");
+            stored["spec"]["normalized"] = value;
         }
         let validated = self.ask(Stage::Validate, &stored);
         assert_eq!(
@@ -322,4 +324,30 @@ pub(crate) fn places(verdict: &Verdict) -> Vec<(String, Code)> {
     violations
         .map(|violation| (violation.field.clone(), violation.code))
         .collect()
+}
+
+/// JSON text with the keys of every object in ascending or descending order.
+pub(crate) fn written(value: &Value, descending: bool) -> String {
+    let list = |items: Vec<String>, open, close| format!("{open}{}{close}", items.join(","));
+    match value {
+        Value::Object(fields) => {
+            let fields: BTreeMap<_, _> = fields.iter().collect();
+            let field = |(key, value): (&String, &Value)| {
+                format!("{}:{}", json!(key), written(value, descending))
+            };
+            let fields = fields.into_iter().map(field);
+            let fields = if descending {
+                fields.rev().collect()
+            } else {
+                fields.collect()
+            };
+            list(fields, '{', '}')
+        }
+        Value::Array(items) => list(
+            items.iter().map(|item| written(item, descending)).collect(),
+            '[',
+            ']',
+        ),
+        scalar => scalar.to_string(),
+    }
 }

@@ -1,7 +1,5 @@
 //! What holds for any object.
 
-use std::collections::BTreeMap;
-
 use common::admission::{ObjectKind, Stage};
 use common::normalize::intent_hash;
 use proptest::prelude::*;
@@ -9,7 +7,7 @@ use proptest::sample::{Index, select};
 use serde_json::{Value, json};
 
 use crate::anything::{any_json, replace};
-use crate::harness::{Question, machine, object};
+use crate::harness::{Question, machine, object, written};
 use crate::machines::machine_specs;
 use crate::paths;
 
@@ -136,30 +134,4 @@ fn judged(kind: ObjectKind, object: &Value, old: Option<&Value>) -> Result<(), T
         (_, false) => {}
     }
     Ok(())
-}
-
-/// JSON text with the keys of every object in ascending or descending order.
-fn written(value: &Value, descending: bool) -> String {
-    let list = |items: Vec<String>, open, close| format!("{open}{}{close}", items.join(","));
-    match value {
-        Value::Object(fields) => {
-            let fields: BTreeMap<_, _> = fields.iter().collect();
-            let field = |(key, value): (&String, &Value)| {
-                format!("{}:{}", json!(key), written(value, descending))
-            };
-            let fields = fields.into_iter().map(field);
-            let fields = if descending {
-                fields.rev().collect()
-            } else {
-                fields.collect()
-            };
-            list(fields, '{', '}')
-        }
-        Value::Array(items) => list(
-            items.iter().map(|item| written(item, descending)).collect(),
-            '[',
-            ']',
-        ),
-        scalar => scalar.to_string(),
-    }
 }
