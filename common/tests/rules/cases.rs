@@ -267,7 +267,7 @@ fn change_block(object: &mut Value, changes: &Value) {
 }
 
 /// The code that a line ends with.
-fn code_of(line: &str) -> &str {
+pub(crate) fn code_of(line: &str) -> &str {
     let code = line
         .strip_suffix(']')
         .and_then(|line| line.rsplit_once('['));
@@ -383,14 +383,27 @@ fn the_tables_are_sound() {
     assert_eq!(families, FAMILIES.into());
 }
 
-/// What every accepted case is stored as. What got past the webhook once may go on being wrong.
-pub(crate) fn accepted() -> Vec<(ObjectKind, Value)> {
+/// An accepted case.
+pub(crate) struct Accepted {
+    pub(crate) name: String,
+    pub(crate) kind: ObjectKind,
+    /// As it is stored.
+    pub(crate) stored: Value,
+}
+
+/// The accepted cases of every table.
+pub(crate) fn accepted() -> impl Iterator<Item = Accepted> {
+    FAMILIES.into_iter().flat_map(accepted_of)
+}
+
+/// The accepted cases of a table. What got past the webhook once may go on being wrong.
+pub(crate) fn accepted_of(family: &str) -> Vec<Accepted> {
     let is_sound = |case: &Case| {
         let bypassed = case.old.as_ref().is_some_and(|old| old.bypassed);
         case.refuses.is_empty() && !bypassed
     };
-    let cases = FAMILIES.into_iter().flat_map(table);
-    let stored = cases.filter(is_sound).map(|case| {
+    let cases = table(family).into_iter().filter(is_sound);
+    let stored = cases.map(|case| {
         let (settings, old) = (case.settings.settings(), case.old());
         let question = Question {
             kind: case.kind(),
@@ -399,7 +412,11 @@ pub(crate) fn accepted() -> Vec<(ObjectKind, Value)> {
             settings: &settings,
         };
         match question.admit(&case.object(old.as_ref())) {
-            Ok(admitted) => (case.kind(), admitted.stored),
+            Ok(admitted) => Accepted {
+                kind: case.kind(),
+                name: case.name,
+                stored: admitted.stored,
+            },
             Err(verdict) => panic!("{} is refused: {:?}", case.name, told(&verdict)),
         }
     });

@@ -17,9 +17,12 @@
 
 mod agreement;
 mod anything;
+mod blocks;
 mod cases;
+mod corpus;
 mod faults;
 mod harness;
+mod laws;
 mod machines;
 mod paths;
 mod policies;

@@ -80,6 +80,16 @@ pub(crate) fn resolves(kind: ObjectKind, object: &Value, path: &str) -> bool {
     !steps.is_empty() && (found.is_some() || in_metadata(&steps))
 }
 
+/// Whether `path` names a value of the object.
+pub(crate) fn is_written(object: &Value, path: &str) -> bool {
+    let mut steps = steps(path).into_iter();
+    let found = steps.try_fold(object, |value, step| match (step, value) {
+        (Step::Bracketed(index), Value::Array(items)) => items.get(index.parse::<usize>().ok()?),
+        (Step::Member(key) | Step::Bracketed(key), value) => value.get(key),
+    });
+    found.is_some()
+}
+
 /// What a CRD's schema leaves to the API server.
 fn in_metadata(steps: &[Step<'_>]) -> bool {
     matches!(

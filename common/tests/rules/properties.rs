@@ -7,15 +7,10 @@ use proptest::sample::{Index, select};
 use serde_json::{Value, json};
 
 use crate::anything::{any_json, replace};
+use crate::corpus::KINDS;
 use crate::harness::{Question, machine, object, written};
 use crate::machines::machine_specs;
 use crate::paths;
-
-const KINDS: [ObjectKind; 3] = [
-    ObjectKind::Machine,
-    ObjectKind::MachineTemplate,
-    ObjectKind::NetworkConfiguration,
-];
 
 proptest! {
     /// What was admitted is written as it was when it is sent again, with its block or without.

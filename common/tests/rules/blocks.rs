@@ -1,0 +1,110 @@
+//! What accepted Machines become, field by field: `cases/blocks` holds the block of every accepted
+//! case of each table, and of every variation of the sound Machine. `INSTA_UPDATE=always` writes the
+//! files anew.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::fs;
+
+use common::admission::ObjectKind;
+use serde_json::Value;
+
+use crate::cases::{self, FAMILIES};
+use crate::corpus::{self, KINDS, in_parallel, varied};
+use crate::harness::{Question, path};
+
+/// A block, a line for each of its fields.
+fn written(name: &str, block: &Value) -> String {
+    let mut text = format!("{name}\n");
+    for (field, value) in block.as_object().into_iter().flatten() {
+        writeln!(text, "  {field}: {value}").unwrap();
+    }
+    text
+}
+
+fn assert_blocks(file: &str, blocks: &[(String, Value)]) {
+    let text: Vec<_> = blocks
+        .iter()
+        .map(|(name, block)| written(name, block))
+        .collect();
+    let mut settings = insta::Settings::clone_current();
+    settings.set_snapshot_path("../cases/blocks");
+    settings.set_prepend_module_to_snapshot(false);
+    settings.set_omit_expression(true);
+    settings.bind(|| insta::assert_snapshot!(file, text.join("\n")));
+}
+
+#[test]
+fn every_accepted_case_becomes_what_it_became() {
+    let mut written = BTreeSet::new();
+    let mut count = 0;
+    for family in FAMILIES {
+        let blocks: Vec<_> = cases::accepted_of(family)
+            .into_iter()
+            .filter(|case| case.kind == ObjectKind::Machine)
+            .map(|case| (case.name, case.stored["spec"]["normalized"].clone()))
+            .collect();
+        if !blocks.is_empty() {
+            assert_blocks(family, &blocks);
+            count += blocks.len();
+            written.insert(format!("{family}.snap"));
+        }
+    }
+    assert_blocks("variations", &varied_machines());
+    written.insert("variations.snap".to_owned());
+    let files = fs::read_dir(path("tests/cases/blocks")).unwrap();
+    let files: BTreeSet<_> = files
+        .map(|file| file.unwrap().file_name().into_string().unwrap())
+        .collect();
+    assert_eq!(files, written, "files that no family writes any more");
+    println!("{count} blocks of tables");
+}
+
+/// The sound Machine and every variation of it, with the block each gets.
+fn varied_machines() -> Vec<(String, Value)> {
+    let sound = corpus::sound(ObjectKind::Machine);
+    let question = Question::of(ObjectKind::Machine, None);
+    let block =
+        |object: &Value| question.admit(object).unwrap().stored["spec"]["normalized"].clone();
+    let variations = corpus::variations(ObjectKind::Machine).iter();
+    let varied = variations.map(|it| (it.name(), block(&varied(&sound, &[it]))));
+    let base = ("as it is".to_owned(), block(&sound));
+    [base].into_iter().chain(varied).collect()
+}
+
+/// Variations add up, too: each is accepted with every other one, with the warnings of both.
+#[test]
+fn every_variation_is_accepted_alone_and_with_others() {
+    let mut count = 0;
+    for kind in KINDS {
+        let sound = corpus::sound(kind);
+        let variations = corpus::variations(kind);
+        let mut chosen: Vec<_> = variations.iter().map(|one| vec![one]).collect();
+        for (index, first) in variations.iter().enumerate() {
+            let later = variations[index + 1..].iter();
+            let later = later.filter(|second| second.goes_with(first));
+            chosen.extend(later.map(|second| vec![first, second]));
+        }
+        let question = Question::of(kind, None);
+        let own = codes(&question.admit(&sound).unwrap().warnings);
+        let failures = in_parallel(&chosen, |chosen| {
+            let expected = chosen.iter().flat_map(|one| one.warns.iter().cloned());
+            let expected: BTreeSet<_> = expected.chain(own.iter().cloned()).collect();
+            let found = match question.admit(&varied(&sound, chosen)) {
+                Ok(admitted) => codes(&admitted.warnings),
+                Err(verdict) => return Some(format!("{chosen:?}\n  {:?}", verdict.findings)),
+            };
+            (found != expected).then(|| format!("{chosen:?}\n  warns of {found:?}"))
+        });
+        let failures: Vec<_> = failures.into_iter().flatten().collect();
+        assert!(failures.is_empty(), "{}", failures.join("\n\n"));
+        println!("{kind:?}: {} variations and pairs of them", chosen.len());
+        count += chosen.len();
+    }
+    println!("{count} cases");
+}
+
+fn codes(warnings: &[String]) -> BTreeSet<String> {
+    let codes = warnings.iter().map(|line| cases::code_of(line).to_owned());
+    codes.collect()
+}
