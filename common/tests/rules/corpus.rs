@@ -241,13 +241,13 @@ pub(crate) struct Faulty {
 }
 
 /// Brings faults into a sound object.
-pub(crate) fn with_faults(sound: &Value, faults: &[&Fault]) -> Faulty {
+pub(crate) fn with_faults(sound: &Value, all: &[&Fault]) -> Faulty {
     let mut faulty = Faulty {
         object: sound.clone(),
         created: Told::new(),
         changed: Told::new(),
     };
-    for fault in faults {
+    for fault in all {
         let place = Place::of(&fault.at, sound, &faulty.object);
         place.patch(&mut faulty.object, &fault.patch);
         let told = |codes: &ToldAt| -> Told {

@@ -2,8 +2,11 @@
 //!
 //! ```text
 //! cases/*.yaml ──▶ cases   each says what is refused, what is warned of, or what it becomes
-//! machines ──┬──▶ faults      they add up
-//!            ├──▶ properties  stages agree, anything gets a verdict, what is stored stays
+//!            └───▶ blocks  cases/blocks: what each accepted one becomes, field by field
+//! cases/corpus ──▶ corpus  sound objects, faults and variations of them
+//!                  faults  they add up: alone, with each other, all together
+//! machines ──┬──▶ properties  stages agree, anything gets a verdict, what is stored stays
+//!            ├──▶ laws        what a block depends on, and what not
 //!            ├──▶ agreement   what the rules accept, the CRDs accept
 //!            └──▶ policies    what an update may change
 //!                stages      what lies between them is not always ours
