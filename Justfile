@@ -24,6 +24,7 @@ lint:
 generate *arguments:
     tests/lab generate {{arguments}}
 
-# The webhook over TLS beside a bare echo server: p50, p99, throughput, memory. --quick for a glance.
+# The webhook over TLS beside a bare echo server: p50, p99, throughput, memory. --quick for a glance;
+# --save <file> and --compare <file> show what a change has brought.
 bench *arguments:
     tests/lab bench {{arguments}}

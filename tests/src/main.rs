@@ -36,6 +36,12 @@ enum Verb {
         /// A few seconds only: for the answers rather than the figures.
         #[arg(long)]
         quick: bool,
+        /// Keep the figures in this file.
+        #[arg(long, value_name = "FILE")]
+        save: Option<PathBuf>,
+        /// Show the ratios to the figures in this file.
+        #[arg(long, value_name = "FILE")]
+        compare: Option<PathBuf>,
     },
     /// The bare echo server of the benchmark.
     #[command(hide = true)]
@@ -78,7 +84,11 @@ async fn run(verb: Verb) -> Result<ExitCode> {
         Verb::Up => verbs::up::run().await,
         Verb::Demo => verbs::demo::run().await,
         Verb::Test { arguments } => verbs::test::run(&arguments).await,
-        Verb::Bench { quick } => verbs::bench::run(quick).await,
+        Verb::Bench {
+            quick,
+            save,
+            compare,
+        } => verbs::bench::run(quick, save, compare).await,
         Verb::Echo { folder } => bench::echo::run(&folder).await,
         Verb::Lint => verbs::lint::run().await,
         Verb::Generate { check } => verbs::generate::run(check),

@@ -25,6 +25,8 @@ pub struct Kind {
 pub const MACHINE: Kind = ours("Machine", "machines");
 /// Our NetworkConfiguration.
 pub const NETWORK: Kind = ours("NetworkConfiguration", "networkconfigurations");
+/// Our MachineTemplate, which has no namespace.
+pub const TEMPLATE: Kind = ours("MachineTemplate", "machinetemplates");
 /// KubeVirt's VirtualMachine.
 pub const VM: Kind = kubevirt("VirtualMachine", "virtualmachines");
 /// KubeVirt's VirtualMachineInstance: the running guest.
@@ -84,7 +86,7 @@ const fn core(name: &'static str, plural: &'static str) -> Kind {
     }
 }
 
-/// The objects of one kind in one namespace.
+/// The objects of one kind in one namespace; in an empty one if they have none.
 #[derive(Debug, Clone)]
 pub struct Objects {
     api: Api<DynamicObject>,
@@ -96,7 +98,10 @@ impl Objects {
         let gvk = GroupVersionKind::gvk(kind.group, kind.version, kind.name);
         let resource = ApiResource::from_gvk_with_plural(&gvk, kind.plural);
         Self {
-            api: Api::namespaced_with(client, namespace, &resource),
+            api: match namespace {
+                "" => Api::all_with(client, &resource),
+                namespace => Api::namespaced_with(client, namespace, &resource),
+            },
             kind: kind.name,
         }
     }

@@ -143,3 +143,26 @@ fn json(answer: &Answer) -> Response {
         Err(error) => refuse(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_api_server_says_how_long_it_waits() {
+        for (uri, millis) in [
+            ("/mutate?timeout=3s", 2_800),
+            ("/mutate?a=b&timeout=1.5s&timeout=9s", 1_300),
+            // Nobody needs longer.
+            ("/mutate?timeout=30s", 9_800),
+            ("/mutate?timeout=100ms", 0),
+            // What cannot be read is as absent.
+            ("/mutate", 9_800),
+            ("/mutate?timeout=soon", 9_800),
+            ("/mutate?timeout=-1s", 9_800),
+        ] {
+            let expected = Duration::from_millis(millis);
+            assert_eq!(patience(&uri.parse().unwrap()), expected, "{uri}");
+        }
+    }
+}

@@ -318,6 +318,17 @@ async fn a_hit_reads_nothing_and_a_miss_reads_once() {
 }
 
 #[tokio::test]
+async fn a_file_full_of_wrong_names_is_no_load() {
+    let late = Late::default();
+    let nic = |number: u32| json!({"name": format!("eth{number}"), "networkName": format!("net-{number}")});
+    let networks: Vec<_> = (0..32).map(nic).collect();
+    let spec = json!({"template": "small", "networks": networks});
+    let answer = ask(app(late.clone()), "/mutate", &create(&spec)).await;
+    assert_eq!(answer["response"]["allowed"], true, "{answer}");
+    assert_eq!(late.reads.load(Ordering::Relaxed), 16);
+}
+
+#[tokio::test]
 async fn an_api_server_that_does_not_answer_costs_half_a_second() {
     let late = Late {
         never_answers: true,

@@ -40,20 +40,8 @@ impl Question {
         Ok(())
     }
 
-    /// One client over one connection: how long each answer took.
-    async fn latencies(&self, span: Duration) -> Result<Vec<Duration>> {
-        let mut connection = self.connect().await?;
-        let end = Instant::now() + span;
-        let mut latencies = Vec::new();
-        while Instant::now() < end {
-            let start = Instant::now();
-            self.ask(&mut connection).await?;
-            latencies.push(start.elapsed());
-        }
-        Ok(latencies)
-    }
-
-    /// Many clients at once, a connection each.
+    /// So many clients at once, a connection each; everyone waits for its answer before it asks
+    /// again.
     async fn load(&self, clients: usize, span: Duration) -> Result<Load> {
         let mut connections = Vec::with_capacity(clients);
         for _ in 0..clients {
@@ -65,33 +53,42 @@ impl Question {
         for mut connection in connections {
             let question = self.clone();
             tasks.spawn(async move {
-                let mut answers = 0;
+                let mut latencies = Vec::new();
                 while start.elapsed() < span {
+                    let asked = Instant::now();
                     question.ask(&mut connection).await?;
-                    answers += 1;
+                    latencies.push(asked.elapsed());
                 }
-                anyhow::Ok(answers)
+                anyhow::Ok(latencies)
             });
         }
-        let mut answers = 0;
+        let mut latencies = Vec::new();
         while let Some(task) = tasks.join_next().await {
-            answers += task??;
+            latencies.append(&mut task??);
         }
         Ok(Load {
-            answers,
+            latencies,
             took: start.elapsed(),
             work: processor_time(self.process)?.saturating_sub(worked),
         })
     }
 }
 
-/// What became of many clients.
-#[derive(Debug, Default, Clone, Copy)]
+/// What became of some clients.
+#[derive(Debug, Default, Clone)]
 struct Load {
-    answers: u32,
+    latencies: Vec<Duration>,
     took: Duration,
     /// Of the processors, for the process that answered.
     work: Duration,
+}
+
+impl Load {
+    fn add(&mut self, mut other: Self) {
+        self.latencies.append(&mut other.latencies);
+        self.took += other.took;
+        self.work += other.work;
+    }
 }
 
 /// How much is measured.
@@ -101,19 +98,20 @@ pub(crate) struct Effort {
     pub(crate) rounds: u32,
     /// Of each measurement in a turn.
     pub(crate) span: Duration,
-    /// At once, where it is about throughput.
-    pub(crate) clients: usize,
+    /// At once: each of these.
+    pub(crate) clients: [usize; 3],
 }
 
-/// What was measured of one question.
-#[derive(Debug)]
+/// What was measured of one question with so many clients.
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Figures {
-    pub(crate) name: &'static str,
-    /// Half of the answers to a single client came within this.
+    pub(crate) question: &'static str,
+    pub(crate) clients: usize,
+    /// Half of the answers came within this.
     pub(crate) half: Duration,
     /// All but one in a hundred did.
     pub(crate) nearly_all: Duration,
-    /// Answers per second to many clients.
+    /// Answers per second.
     pub(crate) rate: f64,
     /// What each of them cost the processors of the server's side.
     pub(crate) work: Duration,
@@ -121,31 +119,34 @@ pub(crate) struct Figures {
 
 /// Measures all questions, turn by turn, so that whatever else the machine does meets all of them.
 pub(crate) async fn measure(questions: &[Question], effort: Effort) -> Result<Vec<Figures>> {
-    let mut measured = vec![(Vec::new(), Load::default()); questions.len()];
     for question in questions {
         // The first answers of a process are slower than any later ones.
-        question.latencies(effort.span / 4).await?;
+        question.load(1, effort.span / 4).await?;
     }
+    let cells = || {
+        let clients = effort.clients.into_iter();
+        clients.flat_map(|clients| questions.iter().map(move |question| (question, clients)))
+    };
+    let mut measured = vec![Load::default(); cells().count()];
     for _ in 0..effort.rounds {
-        for (question, (latencies, total)) in questions.iter().zip(&mut measured) {
-            latencies.extend(question.latencies(effort.span).await?);
-            let load = question.load(effort.clients, effort.span).await?;
-            total.answers += load.answers;
-            total.took += load.took;
-            total.work += load.work;
+        for ((question, clients), total) in cells().zip(&mut measured) {
+            total.add(question.load(clients, effort.span).await?);
         }
     }
-    let figures = |(question, (mut latencies, load)): (&Question, (Vec<Duration>, Load))| {
+    let figures = cells().zip(measured).map(|((question, clients), load)| {
+        let mut latencies = load.latencies;
         latencies.sort_unstable();
+        let answers = u32::try_from(latencies.len()).unwrap_or(u32::MAX);
         Figures {
-            name: question.name,
+            question: question.name,
+            clients,
             half: quantile(&latencies, 500),
             nearly_all: quantile(&latencies, 990),
-            rate: f64::from(load.answers) / load.took.as_secs_f64(),
-            work: load.work.checked_div(load.answers).unwrap_or_default(),
+            rate: f64::from(answers) / load.took.as_secs_f64(),
+            work: load.work.checked_div(answers).unwrap_or_default(),
         }
-    };
-    Ok(questions.iter().zip(measured).map(figures).collect())
+    });
+    Ok(figures.collect())
 }
 
 /// The latency that `permille` of a thousand answers did not exceed.

@@ -9,4 +9,5 @@
 
 pub(crate) mod echo;
 pub(crate) mod load;
+pub(crate) mod report;
 pub(crate) mod scene;

@@ -1,21 +1,47 @@
 //! The webhook as it is asked in a cluster: a real API server, a catalog, a Machine that uses it.
 
-use std::time::{Duration, Instant};
+use std::{
+    fmt,
+    ops::Range,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, Result, ensure};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use lab::{Binary, Lab, Options, Shipped, reviews, wait};
+use lab::{
+    Binary, Lab, Options, Shipped,
+    objects::{self, MACHINE, NETWORK},
+    reviews, wait,
+};
 use serde_json::{Value, json};
 
 use super::load::Question;
 
 /// Objects made at a time.
-const HANDS: usize = 8;
+const HANDS: usize = 16;
 
-/// The template and the networks of the Machine in question, which are there from the first.
+/// The template of the Machine in question, and its network; they are there from the first.
 const TEMPLATE: &str = "bench-0";
+
+/// How much there is to know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Size {
+    pub(crate) machines: usize,
+    /// And as many networks.
+    pub(crate) templates: usize,
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            machines,
+            templates,
+        } = self;
+        write!(f, "{machines} Machines, {templates} templates and networks")
+    }
+}
 
 /// A control plane and the webhook in it. Dropped from top to bottom.
 pub(crate) struct Scene {
@@ -23,12 +49,12 @@ pub(crate) struct Scene {
     pub(crate) lab: Lab,
     /// From the start of the process to its readiness.
     pub(crate) started: Duration,
-    objects: usize,
+    size: Size,
 }
 
 impl Scene {
-    /// Starts one with so many templates and networks.
-    pub(crate) async fn start(objects: usize) -> Result<Self> {
+    /// Starts one that knows nothing yet.
+    pub(crate) async fn start() -> Result<Self> {
         Binary::Webhook.path().await?;
         let options = Options {
             operator: true,
@@ -36,7 +62,6 @@ impl Scene {
             ..Options::bare()
         };
         let mut lab = Lab::with(options).await?;
-        make(&lab, 0..objects).await?;
         lab.register_webhooks().await?;
         let start = Instant::now();
         let mut webhook = lab.start_webhook(&[]).await?;
@@ -45,39 +70,58 @@ impl Scene {
             started: start.elapsed(),
             webhook,
             lab,
-            objects,
+            size: Size {
+                machines: 0,
+                templates: 0,
+            },
         })
     }
 
-    /// Makes more of them, through the webhook, until there are `objects`, and waits until it has
-    /// heard of each.
-    pub(crate) async fn grow(&mut self, objects: usize) -> Result<()> {
-        make(&self.lab, self.objects..objects).await?;
-        self.objects = objects;
-        let last = objects - 1;
+    /// Makes objects, through the webhook, until there are so many, and waits until it has heard of
+    /// all of them.
+    pub(crate) async fn grow(&mut self, size: Size) -> Result<()> {
+        let (templates, networks) = (
+            self.lab.objects(objects::TEMPLATE, ""),
+            self.lab.objects(NETWORK, "default"),
+        );
+        for_each(self.size.templates..size.templates, async |number| {
+            templates.create(&template(number)).await?;
+            networks.create(&network(number)).await
+        })
+        .await?;
+        let machines = self.lab.objects(MACHINE, "default");
+        for_each(self.size.machines..size.machines, async |number| {
+            let machine = neighbour(number, number % size.templates);
+            machines.create(&machine).await
+        })
+        .await?;
+        self.size = size;
+        let Size {
+            machines,
+            templates,
+        } = size;
+        let known = [
+            ("machines", machines),
+            ("machinetemplates", templates),
+            ("networkconfigurations", templates),
+        ]
+        .map(|(kind, count)| format!("machine_webhook_catalog_objects{{kind=\"{kind}\"}} {count}"));
         wait::until("the catalog to be complete", async || {
-            let before = self.lookups().await?;
-            let mut connection = self.lab.connect_webhook().await?;
-            let review = review(&machine(&format!("bench-{last}"), last));
-            connection.post("/mutate", review).await?;
-            let after = self.lookups().await?;
-            Ok(if before == after { Ok(()) } else { Err(after) })
+            let metrics = self.webhook.metrics().await?;
+            let told = |line: &String| metrics.lines().any(|it| it == line);
+            let missing: Vec<_> = known.iter().filter(|line| !told(line)).collect();
+            Ok(if missing.is_empty() {
+                Ok(())
+            } else {
+                Err(format!("{missing:?}"))
+            })
         })
         .await
     }
 
-    /// How often the webhook has had to ask the API server.
-    async fn lookups(&mut self) -> Result<Vec<String>> {
-        let metrics = self.webhook.metrics().await?;
-        let lookups = metrics
-            .lines()
-            .filter(|line| line.starts_with("machine_webhook_catalog_lookups_total"));
-        Ok(lookups.map(str::to_owned).collect())
-    }
-
     /// The creation of a Machine at both stages, with the answers that are right.
     pub(crate) async fn questions(&mut self) -> Result<[Question; 2]> {
-        let machine = machine(TEMPLATE, 0);
+        let machine = machine();
         let mutate = self
             .question("mutate", "/mutate?timeout=3s", &machine)
             .await?;
@@ -130,21 +174,32 @@ fn review(machine: &Value) -> Bytes {
 }
 
 /// A Machine as somebody writes it who needs a little more than a template.
-fn machine(template: &str, network: usize) -> Value {
+fn machine() -> Value {
     let spec = json!({
-        "template": template,
+        "template": TEMPLATE,
         "resources": {"cpu": {"cores": 4}, "memory": {"size": "8Gi"}},
         "disks": [{"name": "data", "size": "100Gi", "storageClass": "fast-ssd"}],
-        "networks": [{"name": "eth0", "networkName": format!("bench-{network}")}],
+        "networks": [{"name": "eth0", "networkName": TEMPLATE}],
     });
     reviews::machine("web", &spec)
 }
 
-/// Makes a template and a network of each number.
-async fn make(lab: &Lab, numbers: std::ops::Range<usize>) -> Result<()> {
-    let objects = numbers.flat_map(|number| [template(number), network(number)]);
-    stream::iter(objects)
-        .map(async |object| lab.apply(&object).await)
+/// A Machine that is there already, on one of the networks.
+fn neighbour(number: usize, network: usize) -> Value {
+    let spec = json!({
+        "template": "small",
+        "networks": [{"name": "eth0", "networkName": format!("bench-{network}")}],
+    });
+    reviews::machine(&format!("bench-{number}"), &spec)
+}
+
+/// Does something with each number, some at a time.
+async fn for_each(
+    numbers: Range<usize>,
+    something: impl AsyncFn(usize) -> Result<()>,
+) -> Result<()> {
+    stream::iter(numbers)
+        .map(|number| something(number))
         .buffer_unordered(HANDS)
         .try_collect()
         .await

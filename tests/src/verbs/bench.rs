@@ -1,6 +1,10 @@
 //! The benchmark of the webhook, as a table.
 
-use std::{process::ExitCode, time::Duration};
+use std::{
+    path::{Path, PathBuf, absolute},
+    process::ExitCode,
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result};
 
@@ -9,85 +13,93 @@ use lab::{built_here, usage::memory};
 use super::{cargo, command, say, status, step, succeed};
 use crate::bench::{
     echo::Echo,
-    load::{Effort, Figures, measure},
-    scene::Scene,
+    load::{Effort, measure},
+    report::Report,
+    scene::{Scene, Size},
 };
 
-/// Clients of the measurement of throughput: more than API servers keep busy at one webhook.
-const CLIENTS: usize = 32;
+/// One client for what a user waits, and more than API servers keep busy at one webhook.
+const CLIENTS: [usize; 3] = [1, 8, 64];
 
 const FULL: Effort = Effort {
     rounds: 3,
-    span: Duration::from_secs(3),
+    span: Duration::from_secs(2),
     clients: CLIENTS,
 };
-/// Templates, and as many networks: few, then many.
-const FULL_CATALOGS: [usize; 2] = [10, 1_000];
+const FULL_SIZES: [Size; 2] = [
+    Size {
+        machines: 10,
+        templates: 10,
+    },
+    Size {
+        machines: 10_000,
+        templates: 1_000,
+    },
+];
 
 const QUICK: Effort = Effort {
     rounds: 1,
-    span: Duration::from_millis(500),
+    span: Duration::from_millis(250),
     clients: CLIENTS,
 };
-const QUICK_CATALOGS: [usize; 2] = [10, 50];
+const QUICK_SIZES: [Size; 2] = [
+    Size {
+        machines: 10,
+        templates: 10,
+    },
+    Size {
+        machines: 100,
+        templates: 20,
+    },
+];
 
-pub(crate) async fn run(quick: bool) -> Result<ExitCode> {
+pub(crate) async fn run(
+    quick: bool,
+    save: Option<PathBuf>,
+    compare: Option<PathBuf>,
+) -> Result<ExitCode> {
     if cfg!(debug_assertions) {
-        return optimized(quick).await;
+        return optimized(quick, save.as_deref(), compare.as_deref()).await;
     }
-    let (effort, [few, many]) = if quick {
-        (QUICK, QUICK_CATALOGS)
+    // Before minutes have gone by.
+    let before = compare.as_deref().map(Report::read).transpose()?;
+    let (effort, [small, large]) = if quick {
+        (QUICK, QUICK_SIZES)
     } else {
-        (FULL, FULL_CATALOGS)
+        (FULL, FULL_SIZES)
     };
+
+    let mut report = Report::default();
     step("starting a control plane and the webhook");
-    let mut scene = Scene::start(few).await?;
-    let idle = memory(scene.webhook())?.now;
+    let mut scene = Scene::start().await?;
+    report.ready_ms = scene.started.as_secs_f64() * 1e3;
+    scene.grow(small).await?;
+    report.idle_mib = memory(scene.webhook())?.now;
     let [mutate, validate] = scene.questions().await?;
     let echo = Echo::of(&mutate, &scene.lab.path("echo")).await?;
     let questions = [echo.question(), mutate, validate];
-    step(&format!("measuring with {few} templates and networks"));
-    let with_few = measure(&questions, effort).await?;
-    step(&format!("making {many} templates and networks"));
-    scene.grow(many).await?;
-    step(&format!("measuring with {many} templates and networks"));
-    let with_many = measure(&questions, effort).await?;
-    let peak = memory(scene.webhook())?.peak;
+    step(&format!("measuring with {small}"));
+    report.add(small, &measure(&questions, effort).await?);
+    step(&format!("making {large}"));
+    scene.grow(large).await?;
+    report.idle_large_mib = memory(scene.webhook())?.now;
+    step(&format!("measuring with {large}"));
+    report.add(large, &measure(&questions, effort).await?);
+    report.peak_mib = memory(scene.webhook())?.peak;
 
-    say(format!(
-        "{:<9} {:>9} {:>10} {:>10} {:>12} {:>8} {:>11}",
-        "", "templates", "p50", "p99", "32 clients", "of echo", "processor"
-    ));
-    table(few, &with_few);
-    table(many, &with_many);
-    say(format!(
-        "\nready {:.0} ms after the start; memory {} MiB idle, {} MiB at most",
-        scene.started.as_secs_f64() * 1_000.0,
-        idle,
-        peak
-    ));
+    say(&report);
+    if let (Some(before), Some(file)) = (&before, &compare) {
+        say(format!("\nAs a ratio to {}:\n", file.display()));
+        say(report.against(before));
+    }
+    if let Some(file) = &save {
+        report.write(file)?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 
-fn table(catalog: usize, all: &[Figures]) {
-    let echo = all.first().map_or(f64::NAN, |echo| echo.rate);
-    for figures in all {
-        let millis = |latency: Duration| format!("{:.3} ms", latency.as_secs_f64() * 1_000.0);
-        say(format!(
-            "{:<9} {:>9} {:>10} {:>10} {:>10.0}/s {:>8.2} {:>8} µs",
-            figures.name,
-            catalog,
-            millis(figures.half),
-            millis(figures.nearly_all),
-            figures.rate,
-            figures.rate / echo,
-            figures.work.as_micros()
-        ));
-    }
-}
-
 /// Numbers of a program that was not optimized say nothing: the same again by one that is.
-async fn optimized(quick: bool) -> Result<ExitCode> {
+async fn optimized(quick: bool, save: Option<&Path>, compare: Option<&Path>) -> Result<ExitCode> {
     step("building everything, optimized");
     let (variable, here) = built_here()?;
     let release = here.with_file_name("release");
@@ -108,6 +120,12 @@ async fn optimized(quick: bool) -> Result<ExitCode> {
     again.arg("bench").env(variable, &release);
     if quick {
         again.arg("--quick");
+    }
+    for (flag, file) in [("--save", save), ("--compare", compare)] {
+        if let Some(file) = file {
+            // It runs in another folder.
+            again.arg(flag).arg(absolute(file)?);
+        }
     }
     let outcome = status(&mut again).await?;
     Ok(if outcome.success() {
