@@ -102,7 +102,7 @@ fn judge(stage: Stage, object: &str, old: Option<&str>, catalog: &StaticCatalog)
 /// The Machine with the block it resolves to.
 fn normalized(mut machine: Value, catalog: &StaticCatalog) -> Value {
     let verdict = judge(Stage::Mutate, &machine.to_string(), None, catalog);
-    machine["spec"]["normalized"] = verdict.block.unwrap();
+    machine["spec"]["normalized"] = verdict.block.unwrap().parse().unwrap();
     machine
 }
 
