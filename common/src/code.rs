@@ -312,6 +312,29 @@ codes! {
         Refuse UnsupportedPowerState = "The power state is none that exists."
             because "There are two."
             fix "Take one of the values that the message lists.",
+    }
+    "cloud-init" {
+        Refuse UnknownUserData = "The first line of the user data is none that cloud-init acts on."
+            because "cloud-init ignores such a text, and the machine comes up as if there were none."
+            fix "Add `#cloud-config` as the first line, or `#!/bin/sh` for a script. What is meant for another program than cloud-init goes into a Secret, which is handed on unread.",
+        Refuse InvalidYaml = "User data or network data is not YAML as cloud-init reads it."
+            because "cloud-init drops the whole document, and says so in a log inside the guest that nobody can reach."
+            fix "Correct the line and column that the message names; they count within the text.",
+        Warn DuplicateYamlKey = "A key stands twice in a mapping of user data or network data; the last one counts."
+            because "What the first one says is lost without a word."
+            fix "Put both into one, or remove one of them.",
+        Refuse InvalidCloudConfig = "A value of the user data is not what cloud-init takes there."
+            because "The module of cloud-init fails or ignores the value, and users, keys or packages are missing in the guest."
+            fix "Write the value in the form that the message names.",
+        Refuse InvalidNetworkData = "The network data, or a value of it, is not what cloud-init takes there."
+            because "cloud-init gives up on the whole document, and the machine comes up without its network."
+            fix "Write the value in the form that the message names; `version` is the number 1 or 2.",
+        Warn UnknownCloudInitKey = "A key of user data or network data is none that cloud-init knows."
+            because "cloud-init ignores what it does not know; a misspelled key does nothing."
+            fix "Correct the key; ignore the warning if the image has a module of its own.",
+        Warn DoubtfulCloudInit = "A value of user data or network data is not quite what it should be, and cloud-init copes with it."
+            because "A number is not the text it looks like (`0644` is 420), and later releases may be stricter."
+            fix "Write the value in the form that the message names.",
         Refuse SecretNameRequired = "A reference to a Secret names none."
             because "There is nothing to read from."
             fix "Name the Secret.",

@@ -30,6 +30,7 @@ pub mod runtime;
 pub mod violation;
 mod words;
 
+pub use rules::cloud_init::{CloudInitSchema, SchemaError};
 pub use rules::references::MissingNetworks;
 pub use rules::sizing::VCPUS_MAX;
 pub use rules::update::{Field, Policy};

@@ -1,8 +1,11 @@
 //! Settings of the program, from flags or the environment.
 
+use std::fs;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use clap::{Parser, ValueEnum};
+use common::CloudInitSchema;
 use common::runtime::logging::{LogFormat, LogLevel};
 use common::runtime::settings::{BindAddress, GoDuration};
 
@@ -54,6 +57,11 @@ pub struct Args {
     #[arg(long, env = "MAX_VCPUS", default_value_t = 255, value_parser = clap::value_parser!(u32).range(1..=255))]
     pub max_vcpus: u32,
 
+    /// JSON Schema of cloud-config that user data is judged by beside the one built in, such as
+    /// the schema-cloud-config-v1.json that comes with cloud-init.
+    #[arg(long, env = "CLOUD_INIT_SCHEMA", value_name = "FILE", value_parser = cloud_init_schema)]
+    pub cloud_init_schema: Option<Arc<CloudInitSchema>>,
+
     /// How long reviews are still served after the end was asked for, until every API server has
     /// heard that this replica is not ready.
     #[arg(long, env = "DRAIN_DELAY", default_value = "10s")]
@@ -104,6 +112,12 @@ impl Args {
         names.extend(self.tls_sans.iter().cloned());
         names
     }
+}
+
+fn cloud_init_schema(path: &str) -> Result<Arc<CloudInitSchema>, String> {
+    let text = fs::read_to_string(path).map_err(|error| format!("cannot read it: {error}"))?;
+    let schema = CloudInitSchema::parse(&text).map_err(|error| error.to_string())?;
+    Ok(Arc::new(schema))
 }
 
 fn dns_label(text: &str) -> Result<String, String> {
@@ -188,6 +202,7 @@ mod tests {
             ["--default-backend", "xen"],
             ["--max-vcpus", "256"],
             ["--max-vcpus", "0"],
+            ["--cloud-init-schema", "/nowhere/schema.json"],
             ["--drain-delay", "10"],
             ["--log-format", "xml"],
             ["--log-level", "loud"],

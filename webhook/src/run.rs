@@ -132,6 +132,7 @@ fn admission_settings(args: &Args) -> Settings {
             DefaultBackend::Libvirt => Backend::Libvirt,
         },
         max_vcpus: args.max_vcpus,
+        cloud_init_schema: args.cloud_init_schema.clone(),
     }
 }
 

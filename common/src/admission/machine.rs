@@ -301,6 +301,12 @@ fn expand(
         uniqueness::check(&merged, backend, who, old_block, catalog, findings);
     }
 
+    // No part of the block: what it says is for the guest alone.
+    if let Some(cloud_init) = &object.spec.cloud_init {
+        let schema = settings.cloud_init_schema.as_deref();
+        rules::cloud_init::judge(cloud_init, schema, findings);
+    }
+
     let pins = Pins {
         template: template.clone(),
         backend: pinned,

@@ -16,10 +16,13 @@ mod network;
 mod ratchet;
 mod template;
 
+use std::sync::Arc;
+
 use self::decode::Metadata;
 use crate::api::choice::Backend;
 use crate::catalog::Catalog;
 use crate::rules;
+use crate::rules::cloud_init::CloudInitSchema;
 use crate::rules::references::MissingNetworks;
 use crate::rules::sizing::VCPUS_MAX;
 use crate::violation::Findings;
@@ -78,6 +81,8 @@ pub struct Settings {
     pub default_backend: Backend,
     /// Most vCPUs of a Machine, at most [`VCPUS_MAX`].
     pub max_vcpus: u32,
+    /// A schema that user data is judged by beside the one built in.
+    pub cloud_init_schema: Option<Arc<CloudInitSchema>>,
 }
 
 impl Default for Settings {
@@ -86,6 +91,7 @@ impl Default for Settings {
             missing_networks: MissingNetworks::Warn,
             default_backend: Backend::Kubevirt,
             max_vcpus: VCPUS_MAX,
+            cloud_init_schema: None,
         }
     }
 }

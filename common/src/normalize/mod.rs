@@ -134,7 +134,6 @@ pub(crate) fn resolve(
     let machine_type = rules::firmware::machine_type(merged, assumed, findings);
     let firmware = rules::firmware::firmware(merged, machine_type, findings);
     rules::machine::node_selector(merged, findings);
-    rules::machine::cloud_init(merged, findings);
     if let (Some(order), Some(disks), Some(networks), Some(cdroms)) =
         (&order, &mut disks, &mut networks, &mut cdroms)
     {

@@ -10,6 +10,7 @@
 //! | `limits` | lengths of lists and texts, before anything walks them |
 //! | `references` | templates, storage classes and networks against the catalog |
 //! | `sizing`, `disks`, `images`, `networks`, `boot`, `firmware`, `machine` | their parts of the block |
+//! | `cloud_init` | what cloud-init is given: user data, network data, Secrets |
 //! | `names` | names of objects |
 //! | `update` | what may become of a Machine that exists |
 //! | `uniqueness` | names and addresses against what other Machines have |
@@ -18,6 +19,7 @@
 //! `tests/cases` holds a table for each family: what is told of which object, and what passes.
 
 pub(crate) mod boot;
+pub(crate) mod cloud_init;
 pub(crate) mod disks;
 pub(crate) mod firmware;
 pub(crate) mod form;

@@ -25,6 +25,7 @@ pub(crate) const FAMILIES: [&str; 12] = [
     "boot",
     "firmware",
     "machine",
+    "cloud-init",
     "names",
     "networkconfigurations",
     "update",

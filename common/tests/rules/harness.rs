@@ -6,7 +6,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
-use common::MissingNetworks;
 use common::admission::{ObjectKind, Request, Settings, Stage, Verdict, review};
 use common::api::choice::{Backend, TemplateSource};
 use common::catalog::{
@@ -15,6 +14,7 @@ use common::catalog::{
 use common::code::Code;
 use common::mac::Mac;
 use common::names::{GROUP, VERSION};
+use common::{CloudInitSchema, MissingNetworks};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -147,6 +147,7 @@ pub(crate) struct Differing {
     deny_missing_networks: bool,
     default_backend: Option<Backend>,
     max_vcpus: Option<u32>,
+    cloud_init_schema: Option<Value>,
 }
 
 impl Differing {
@@ -160,6 +161,10 @@ impl Differing {
             },
             default_backend: self.default_backend.unwrap_or(default.default_backend),
             max_vcpus: self.max_vcpus.unwrap_or(default.max_vcpus),
+            cloud_init_schema: self
+                .cloud_init_schema
+                .as_ref()
+                .map(|schema| Arc::new(CloudInitSchema::parse(&schema.to_string()).unwrap())),
         }
     }
 }

@@ -319,7 +319,29 @@ fn domains() -> Values {
 }
 
 fn cloud_inits() -> Values {
-    let documents = || texts(&["#cloud-config\n", "", "ü"], &["#!"]);
+    let user_data = texts(
+        &[
+            "#cloud-config\n",
+            "",
+            "#cloud-config\nhostname: web\n",
+            "#!/bin/sh",
+        ],
+        &[
+            "hostname: web",
+            "#cloud-config\nruncmd: ls",
+            "#cloud-config\n- [",
+            "ü",
+        ],
+    );
+    let network_data = texts(
+        &[
+            "version: 2",
+            "",
+            "network: {config: disabled}",
+            "{version: 1, config: []}",
+        ],
+        &["ethernets: {}", "version: '2'", "\t", "ü"],
+    );
     let secret = || {
         let keys = texts(&["userdata", "User_Data.1", "-", ".."], &["", "a b", "a/b"]);
         with(object(vec![("key", keys)]), "name", object_names())
@@ -327,8 +349,8 @@ fn cloud_inits() -> Values {
     let meta_data = vec(("[a-z_]{1,6}", texts(&["", "a b\n", "é"], &["x"])), 0..3)
         .prop_map(|pairs| Value::Object(pairs.into_iter().collect::<Map<_, _>>()));
     object(vec![
-        ("userData", documents()),
-        ("networkData", documents()),
+        ("userData", user_data),
+        ("networkData", network_data),
         ("metaData", meta_data.boxed()),
         ("secretRef", secret()),
         ("networkDataSecretRef", secret()),

@@ -96,6 +96,16 @@ async fn wrong_settings_stop_the_start_with_one_line() {
             "--max-vcpus=256",
             "error: invalid value '256' for '--max-vcpus <MAX_VCPUS>': 256 is not in 1..=255\n",
         ),
+        (
+            "--cloud-init-schema=/nowhere.json",
+            "error: invalid value '/nowhere.json' for '--cloud-init-schema <FILE>': \
+             cannot read it: No such file or directory (os error 2)\n",
+        ),
+        (
+            "CLOUD_INIT_SCHEMA=/dev/null",
+            "error: invalid value '/dev/null' for '--cloud-init-schema <FILE>': \
+             not JSON: EOF while parsing a value at line 1 column 0\n",
+        ),
         ("--wrong", "error: unexpected argument '--wrong' found\n"),
     ] {
         let path = Binary::Webhook.path().await.unwrap();

@@ -1,0 +1,365 @@
+//! From the parser's events to a value and its marks, with every alias and every `<<` resolved.
+//!
+//! Size and depth are bounded with each copy by an alias counted, so that a few lines cannot become
+//! more than a document of the allowed length could be.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::Range;
+
+use granit_parser::{Event, Parser, ScalarStyle, Span, Tag};
+use serde_json::{Map, Value};
+
+use super::document::{Below, Field, Mark, Marks, TOO_DEEP, broken, syntax};
+use super::remarks::Remark;
+use super::scalar::{self, ScalarError};
+use crate::code::Code;
+
+/// Deepest nesting, aliases included. No module of cloud-init reaches ten; what walks a document
+/// recursively must not run out of stack.
+const DEPTH_MAX: usize = 64;
+/// Most of a document in memory, counted as its texts and [`NODE_WEIGHT`] for each of its nodes,
+/// copies included: twice what [`USER_DATA_MAX`](crate::api::schema::USER_DATA_MAX) characters can
+/// be in bytes.
+const WEIGHT_MAX: usize = 2 * 1024 * 1024;
+/// About what a node costs beside its text.
+const NODE_WEIGHT: usize = 32;
+
+/// Where the names of YAML's own types begin.
+const CORE: &str = "tag:yaml.org,2002:";
+const LIST_TAGS: [&str; 3] = ["seq", "omap", "pairs"];
+const MAPPING_TAGS: [&str; 2] = ["map", "set"];
+
+const COLLECTION_AS_KEY: &str =
+    "a list or mapping as a key; put text that begins with '{' or '[' in quotes";
+
+/// A value with its marks, and what it costs.
+#[derive(Clone, Debug)]
+struct Node {
+    value: Value,
+    marks: Marks,
+    weight: usize,
+    height: usize,
+    as_key: AsKey,
+}
+
+/// What a value means where a key is expected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AsKey {
+    Name,
+    /// A plain `<<`.
+    Merge,
+    /// Nothing at all.
+    Blank,
+}
+
+/// A mapping in the making.
+type Fields = (Map<String, Value>, BTreeMap<String, Field>);
+
+/// A list or mapping that is not closed yet.
+struct Open {
+    at: Mark,
+    anchor: usize,
+    weight: usize,
+    height: usize,
+    content: Content,
+}
+
+enum Content {
+    List(Vec<Value>, Vec<Marks>),
+    Mapping {
+        fields: Fields,
+        /// What `<<` brings; a later one counts more.
+        merged: Vec<Fields>,
+        key: Option<Key>,
+    },
+}
+
+enum Key {
+    Merge,
+    Name(String, Mark),
+}
+
+/// One document in the making.
+pub(super) struct Composer<'t> {
+    text: &'t str,
+    open: Vec<Open>,
+    root: Option<Node>,
+    anchored: HashMap<usize, Node>,
+    anchor_names: HashSet<Cow<'t, str>>,
+    weight: usize,
+    /// Where texts stand that may hold tabs, in order.
+    pub(super) quoted: Vec<Range<usize>>,
+    /// What its author may not have meant.
+    pub(super) remarks: Vec<Remark>,
+}
+
+impl<'t> Composer<'t> {
+    pub(super) fn new(text: &'t str) -> Self {
+        Self {
+            text,
+            open: vec![],
+            root: None,
+            anchored: HashMap::new(),
+            anchor_names: HashSet::new(),
+            weight: 0,
+            quoted: vec![],
+            remarks: vec![],
+        }
+    }
+
+    /// The only document of the text; nothing but comments is null.
+    pub(super) fn compose(&mut self) -> Result<(Value, Marks), Remark> {
+        let options = granit_parser::options! {
+            emit_anchor_events: true,
+            emit_comments: false,
+            flow_nesting_limit: DEPTH_MAX,
+            block_nesting_limit: DEPTH_MAX,
+        };
+        let mut has_begun = false;
+        for next in Parser::new_from_str_with_options(self.text, options) {
+            let (event, span) = next.map_err(|error| syntax(&error))?;
+            let mark = Mark::from(&span.start);
+            match event {
+                Event::DocumentStart(..) if std::mem::replace(&mut has_begun, true) => {
+                    return Err(broken(mark, "a second document; there can be only one"));
+                }
+                Event::Scalar(text, style, anchor, tag) => {
+                    if style != ScalarStyle::Plain {
+                        self.quoted.extend(span.byte_range());
+                    }
+                    let node = scalar_node(&text, style, tag.as_deref(), &span)?;
+                    self.grow(node.weight, mark)?;
+                    self.finish(node, anchor)?;
+                }
+                Event::SequenceStart(_, anchor, tag) => {
+                    check_tag(tag.as_deref(), &LIST_TAGS, mark)?;
+                    self.begin(Content::List(vec![], vec![]), anchor, mark)?;
+                }
+                Event::MappingStart(_, anchor, tag) => {
+                    check_tag(tag.as_deref(), &MAPPING_TAGS, mark)?;
+                    let content = Content::Mapping {
+                        fields: Fields::default(),
+                        merged: vec![],
+                        key: None,
+                    };
+                    self.begin(content, anchor, mark)?;
+                }
+                Event::SequenceEnd | Event::MappingEnd => {
+                    if let Some(open) = self.open.pop() {
+                        let anchor = open.anchor;
+                        self.finish(open.close(), anchor)?;
+                    }
+                }
+                Event::Anchor(_, name) if !self.anchor_names.insert(name.clone()) => {
+                    return Err(broken(mark, "an anchor of a name that is taken"));
+                }
+                Event::Alias(anchor) => {
+                    let Some(node) = self.anchored.get(&anchor).cloned() else {
+                        return Err(broken(mark, "an alias inside of what it stands for"));
+                    };
+                    self.grow(node.weight, mark)?;
+                    self.put(node, mark)?;
+                }
+                _ => {}
+            }
+        }
+        let root = self.root.take().map(|node| (node.value, node.marks));
+        Ok(root.unwrap_or((Value::Null, Marks::leaf(Mark::START))))
+    }
+
+    fn grow(&mut self, weight: usize, mark: Mark) -> Result<(), Remark> {
+        self.weight += weight;
+        if self.weight > WEIGHT_MAX {
+            return Err(broken(mark, "more values than any machine needs"));
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, content: Content, anchor: usize, mark: Mark) -> Result<(), Remark> {
+        if self.open.last().is_some_and(Open::expects_key) {
+            return Err(broken(mark, COLLECTION_AS_KEY));
+        }
+        if self.open.len() >= DEPTH_MAX {
+            return Err(broken(mark, TOO_DEEP));
+        }
+        self.grow(NODE_WEIGHT, mark)?;
+        self.open.push(Open {
+            at: mark,
+            anchor,
+            weight: NODE_WEIGHT,
+            height: 0,
+            content,
+        });
+        Ok(())
+    }
+
+    /// Puts a node where it belongs, and keeps a copy for the aliases of its anchor.
+    fn finish(&mut self, node: Node, anchor: usize) -> Result<(), Remark> {
+        let mark = node.marks.at;
+        if anchor != 0 {
+            self.grow(node.weight, mark)?;
+            self.anchored.insert(anchor, node.clone());
+        }
+        self.put(node, mark)
+    }
+
+    /// Puts a node where it belongs: in the list or mapping that is open, or at the root.
+    fn put(&mut self, node: Node, mark: Mark) -> Result<(), Remark> {
+        if self.open.len() + node.height > DEPTH_MAX {
+            return Err(broken(mark, TOO_DEEP));
+        }
+        let Some(open) = self.open.last_mut() else {
+            self.root = Some(node);
+            return Ok(());
+        };
+        open.weight += node.weight;
+        open.height = open.height.max(node.height + 1);
+        match &mut open.content {
+            Content::List(items, marks) => {
+                items.push(node.value);
+                marks.push(node.marks);
+            }
+            Content::Mapping {
+                fields,
+                merged,
+                key,
+            } => match key.take() {
+                None => *key = Some(node.into_key(mark)?),
+                Some(Key::Merge) => merged.extend(node.into_merged()?),
+                Some(Key::Name(name, key)) => {
+                    let value = node.marks;
+                    if let Some(first) = fields.1.insert(name.clone(), Field { key, value }) {
+                        let line = first.key.line;
+                        let text =
+                            format!("this key stands at line {line} already; the last one counts");
+                        let code = Code::DuplicateYamlKey;
+                        self.remarks.push(Remark::new(key, code, text));
+                    }
+                    fields.0.insert(name, node.value);
+                }
+            },
+        }
+        Ok(())
+    }
+}
+
+impl Open {
+    fn expects_key(&self) -> bool {
+        matches!(self.content, Content::Mapping { key: None, .. })
+    }
+
+    fn close(self) -> Node {
+        let (value, below) = match self.content {
+            Content::List(items, marks) => (Value::Array(items), Below::Items(marks)),
+            Content::Mapping {
+                fields: (mut values, mut marks),
+                merged,
+                ..
+            } => {
+                // What is written out counts most.
+                for (more, marks_of_more) in merged.into_iter().rev() {
+                    for (name, value) in more {
+                        values.entry(name).or_insert(value);
+                    }
+                    for (name, field) in marks_of_more {
+                        marks.entry(name).or_insert(field);
+                    }
+                }
+                (Value::Object(values), Below::Fields(marks))
+            }
+        };
+        Node {
+            value,
+            marks: Marks { at: self.at, below },
+            weight: self.weight,
+            height: self.height,
+            as_key: AsKey::Name,
+        }
+    }
+}
+
+impl Node {
+    fn into_key(self, mark: Mark) -> Result<Key, Remark> {
+        match (self.as_key, self.value) {
+            (AsKey::Merge, _) => Ok(Key::Merge),
+            (AsKey::Blank, _) => Err(broken(mark, "a ':' without a key before it")),
+            (AsKey::Name, Value::Object(_) | Value::Array(_)) => {
+                Err(broken(mark, COLLECTION_AS_KEY))
+            }
+            (AsKey::Name, Value::String(name)) => Ok(Key::Name(name, mark)),
+            (AsKey::Name, other) => Ok(Key::Name(other.to_string(), mark)),
+        }
+    }
+
+    /// What stands behind `<<`: a mapping, or a list of them of which the first counts most.
+    fn into_merged(self) -> Result<Vec<Fields>, Remark> {
+        let mark = self.marks.at;
+        let wrong = || broken(mark, "'<<' merges a mapping, or a list of them");
+        match (self.value, self.marks.below) {
+            (Value::Object(values), Below::Fields(marks)) => Ok(vec![(values, marks)]),
+            (Value::Array(values), Below::Items(marks)) => {
+                let items = values.into_iter().zip(marks).rev();
+                let fields = items.map(|(value, marks)| match (value, marks.below) {
+                    (Value::Object(values), Below::Fields(marks)) => Ok((values, marks)),
+                    _ => Err(wrong()),
+                });
+                fields.collect()
+            }
+            _ => Err(wrong()),
+        }
+    }
+}
+
+fn scalar_node(
+    text: &str,
+    style: ScalarStyle,
+    tag: Option<&Tag>,
+    span: &Span,
+) -> Result<Node, Remark> {
+    let mark = Mark::from(&span.start);
+    let is_plain = style == ScalarStyle::Plain;
+    let value = match tag {
+        None if !is_plain => Ok(text.into()),
+        None => scalar::plain(text),
+        Some(tag) if is_lone(tag) => scalar::plain(text),
+        Some(tag) => core_name(tag)
+            .ok_or(ScalarError::Tag)
+            .and_then(|name| scalar::tagged(&name, text)),
+    };
+    Ok(Node {
+        value: value.map_err(|error| broken(mark, error))?,
+        marks: Marks::leaf(mark),
+        weight: NODE_WEIGHT + text.len(),
+        height: 0,
+        as_key: if text == "<<" && is_plain && tag.is_none() {
+            AsKey::Merge
+        } else if span.is_empty() {
+            AsKey::Blank
+        } else {
+            AsKey::Name
+        },
+    })
+}
+
+fn check_tag(tag: Option<&Tag>, allowed: &[&str], mark: Mark) -> Result<(), Remark> {
+    let is_allowed = |tag: &Tag| {
+        let name = core_name(tag);
+        is_lone(tag) || name.is_some_and(|name| allowed.contains(&&*name))
+    };
+    if tag.is_none_or(is_allowed) {
+        return Ok(());
+    }
+    Err(broken(mark, ScalarError::Tag))
+}
+
+/// A lone `!`, which takes no type away.
+fn is_lone(tag: &Tag) -> bool {
+    format!("{}{}", tag.handle(), tag.suffix()) == "!"
+}
+
+/// The name of one of YAML's own types.
+fn core_name(tag: &Tag) -> Option<String> {
+    let whole = format!("{}{}", tag.handle(), tag.suffix());
+    whole.strip_prefix(CORE).map(str::to_owned)
+}

@@ -1,0 +1,131 @@
+//! What cloud-init is given, judged as cloud-init will read it in the guest.
+//!
+//! ```text
+//! userData ──first line──▶ passes unread | ignored by cloud-init: refused | cloud-config ─┐
+//! networkData ──version 1 or 2────────────────────────────────────────────────────────────┤
+//!                    document: YAML 1.1, value and marks ◀────────────────────────────────┘
+//!                        └──schema: ours, and the administrator's──▶ remarks ──▶ findings
+//! ```
+//!
+//! | file | |
+//! |---|---|
+//! | `user_data`, `network` | the two documents |
+//! | `document`, `compose`, `scalar` | YAML as PyYAML's safe loader reads it |
+//! | `schema`, `*.json` | JSON Schemas, and what they have against a document |
+//! | `remarks` | what is told of it: a bounded list, with lines and columns, without its content |
+//!
+//! A refusal is for what certainly does not work; what cloud-init copes with is a warning.
+
+mod compose;
+mod document;
+mod network;
+mod remarks;
+mod scalar;
+mod schema;
+mod user_data;
+
+pub use schema::SchemaError;
+
+use self::schema::Schema;
+use crate::api::machine::{CloudInit, SecretKeyRef};
+use crate::api::schema::{OBJECT_NAME_MAX, USER_DATA_MAX};
+use crate::code::Code;
+use crate::normalize::Place;
+use crate::violation::{Findings, Kind, Site, Violation};
+
+use super::{form, limits};
+
+/// A JSON Schema of cloud-config that an administrator gives, beside the one built in.
+#[derive(Debug)]
+pub struct CloudInitSchema(Schema);
+
+impl CloudInitSchema {
+    /// Reads and compiles a schema, such as the one that comes with cloud-init.
+    pub fn parse(text: &str) -> Result<Self, SchemaError> {
+        Schema::given(text).map(Self)
+    }
+}
+
+/// A schema of this folder.
+#[expect(
+    clippy::expect_used,
+    reason = "every schema of this folder is compiled by a test"
+)]
+fn ours(text: &str) -> Schema {
+    Schema::ours(text).expect("a schema of this folder")
+}
+
+/// What cloud-init is given: the documents, and the references of Secrets.
+pub(crate) fn judge(given: &CloudInit, schema: Option<&CloudInitSchema>, findings: &mut Findings) {
+    limits::cloud_init(given, findings);
+    // What is too long is told, and not read.
+    let fits = |text: &&str| text.chars().count() <= USER_DATA_MAX;
+    if let Some(text) = given.user_data.as_deref().filter(fits) {
+        let remarks = user_data::judge(text, schema);
+        remarks::tell("spec.cloudInit.userData", remarks, findings);
+    }
+    if let Some(text) = given.network_data.as_deref().filter(fits) {
+        let remarks = network::judge(text);
+        remarks::tell("spec.cloudInit.networkData", remarks, findings);
+    }
+    secrets(given, findings);
+}
+
+/// Rules [`Code::SecretNameRequired`], [`Code::SecretIgnored`]. An inline text that is empty is as
+/// absent.
+fn secrets(given: &CloudInit, findings: &mut Findings) {
+    let references = [
+        (
+            "cloudInit.secretRef",
+            "userData",
+            &given.secret_ref,
+            &given.user_data,
+        ),
+        (
+            "cloudInit.networkDataSecretRef",
+            "networkData",
+            &given.network_data_secret_ref,
+            &given.network_data,
+        ),
+    ];
+    for (field, inline_name, reference, inline) in references {
+        let Some(reference) = reference else {
+            continue;
+        };
+        secret(field, reference, findings);
+        if inline.as_ref().is_some_and(|text| !text.is_empty()) {
+            let text = format!(
+                "spec.{field} is not used: cloudInit.{inline_name} is given inline and wins"
+            );
+            findings.warn(Code::SecretIgnored, &text);
+        }
+    }
+}
+/// A reference to a Secret: rules [`Code::SecretNameRequired`], [`Code::InvalidObjectName`].
+fn secret(field: &'static str, reference: &SecretKeyRef, findings: &mut Findings) {
+    let site = Site::from(Place::field(field));
+    let name = site.clone().member("name");
+    match reference.name.as_deref() {
+        None | Some("") => {
+            let detail = "name the Secret";
+            let code = Code::SecretNameRequired;
+            findings.deny(Violation::new(name, code, Kind::Required, detail));
+        }
+        Some(text) if !form::is_object_name(text) => {
+            findings.deny(form::invalid_object_name(name, text));
+        }
+        Some(_) => {}
+    }
+    let is_key = |key: &str| {
+        let inner = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
+        (1..=OBJECT_NAME_MAX).contains(&key.len()) && key.bytes().all(inner)
+    };
+    if let Some(key) = reference.key.as_deref().filter(|key| !is_key(key)) {
+        let detail = format!(
+            "a key of a Secret is letters, digits, '-', '_' and '.', at most {OBJECT_NAME_MAX}"
+        );
+        let site = site.member("key");
+        let fault = Violation::new(site, Code::InvalidObjectName, Kind::Invalid, detail);
+        findings.deny(fault.text(key));
+    }
+}

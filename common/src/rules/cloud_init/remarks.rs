@@ -1,0 +1,54 @@
+//! What is said of a document: at a place of it, in words of ours alone.
+//!
+//! The content of a document may be a secret. A remark names keys of cloud-init's vocabulary and
+//! what is expected of them, never a value.
+
+use super::document::Mark;
+use crate::code::{Code, Severity};
+use crate::violation::{Findings, Kind, Violation};
+
+/// Most remarks about one document that are told; the rest is counted.
+const TOLD_MAX: usize = 16;
+
+/// One thing to say of a document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Remark {
+    pub(super) mark: Mark,
+    pub(super) code: Code,
+    pub(super) text: String,
+}
+
+impl Remark {
+    pub(super) fn new(mark: Mark, code: Code, text: impl Into<String>) -> Self {
+        Self {
+            mark,
+            code,
+            text: text.into(),
+        }
+    }
+
+    fn is_fault(&self) -> bool {
+        self.code.severity() == Severity::Refuse
+    }
+}
+
+/// Tells the remarks about the document of a field, in the order of its lines.
+pub(super) fn tell(field: &str, mut remarks: Vec<Remark>, findings: &mut Findings) {
+    remarks.sort_by_key(|remark| remark.mark);
+    let (faults, doubts): (Vec<_>, Vec<_>) = remarks.into_iter().partition(Remark::is_fault);
+    let invalid = |code, detail: &str| Violation::new(field, code, Kind::Invalid, detail);
+    for Remark { mark, code, text } in faults.iter().take(TOLD_MAX) {
+        findings.deny(invalid(*code, &format!("{mark}: {text}")));
+    }
+    if let Some(Remark { code, .. }) = faults.get(TOLD_MAX) {
+        let more = faults.len() - TOLD_MAX;
+        findings.deny(invalid(*code, &format!("and {more} more like these")));
+    }
+    for Remark { mark, code, text } in doubts.iter().take(TOLD_MAX) {
+        findings.warn(*code, &format!("{field}: {mark}: {text}"));
+    }
+    if let Some(Remark { code, .. }) = doubts.get(TOLD_MAX) {
+        let more = doubts.len() - TOLD_MAX;
+        findings.warn(*code, &format!("{field}: and {more} more like these"));
+    }
+}

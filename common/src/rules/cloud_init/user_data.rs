@@ -1,0 +1,198 @@
+//! User data: what its first line makes of it, and a cloud-config against the schemas.
+
+use std::sync::LazyLock;
+
+use super::document::{Document, Mark};
+use super::remarks::Remark;
+use super::schema::{Codes, Objection, Schema};
+use super::{CloudInitSchema, ours};
+use crate::code::Code;
+
+const CODES: Codes = Codes {
+    invalid: Code::InvalidCloudConfig,
+    unknown: Code::UnknownCloudInitKey,
+    doubtful: Code::DoubtfulCloudInit,
+    empty: Code::DoubtfulCloudInit,
+};
+
+static CLOUD_CONFIG: LazyLock<Schema> = LazyLock::new(|| ours(include_str!("user-data.json")));
+
+/// Formats that pass unread, by the beginning of their first line in lower case: scripts and parts
+/// of cloud-init's, then those of cloudbase-init, which does the same for Windows.
+const UNREAD: [&str; 15] = [
+    "#!",
+    "#include",
+    "#cloud-boothook",
+    "#part-handler",
+    "#cloud-config-archive",
+    "#cloud-config-jsonp",
+    "content-type:",
+    "mime-version:",
+    "#ps1",
+    "rem cmd",
+    "<powershell>",
+    "<script>",
+    "-----begin certificate-----",
+    "text/x-shellscript",
+    "#upstart-job",
+];
+const CLOUD_CONFIG_LINE: &str = "#cloud-config";
+const TEMPLATE_LINE: &str = "## template: jinja";
+/// How far into a text cloud-init looks for the header of a MIME message.
+const MIME_HEADER_WITHIN: usize = 4096;
+
+/// What cloud-init does with a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Format {
+    /// There is none.
+    Blank,
+    /// Reads it as YAML.
+    CloudConfig,
+    /// Reads it in a way that is none of ours, or fills in a template first.
+    Unread,
+    /// Ignores it.
+    Unknown,
+}
+
+impl Format {
+    /// As cloud-init decides: white space before the first line and the case of letters do not
+    /// matter.
+    fn of(text: &str) -> Self {
+        let text = text.trim_start();
+        let Some(template) = strip_line(text, TEMPLATE_LINE) else {
+            return Self::of_plain(text);
+        };
+        match Self::of_plain(template.trim_start()) {
+            // What it is once it is filled in, nobody knows before; it need not be YAML now.
+            Self::CloudConfig if is_template(template) => Self::Unread,
+            format => format,
+        }
+    }
+
+    fn of_plain(text: &str) -> Self {
+        let starts = |beginning: &str| starts_with(text, beginning);
+        let head = text.get(..text.floor_char_boundary(MIME_HEADER_WITHIN));
+        let head = head.unwrap_or(text).to_lowercase();
+        let is_ignition = || text.starts_with('{') && text.contains("\"ignition\"");
+        if text.is_empty() {
+            Self::Blank
+        } else if UNREAD.iter().any(|beginning| starts(beginning)) {
+            Self::Unread
+        } else if starts(CLOUD_CONFIG_LINE) {
+            Self::CloudConfig
+        } else if head.contains("mime-version:") || is_ignition() {
+            Self::Unread
+        } else {
+            Self::Unknown
+        }
+    }
+}
+
+fn starts_with(text: &str, beginning: &str) -> bool {
+    let start = text.get(..beginning.len());
+    start.is_some_and(|start| start.eq_ignore_ascii_case(beginning))
+}
+
+/// What follows the first line, if it begins so.
+fn strip_line<'t>(text: &'t str, beginning: &str) -> Option<&'t str> {
+    let rest = || text.split_once('\n').map_or("", |(_, rest)| rest);
+    starts_with(text, beginning).then(rest)
+}
+
+/// Whether there is anything for Jinja to fill in.
+fn is_template(text: &str) -> bool {
+    ["{{", "{%", "{#"].iter().any(|open| text.contains(open))
+}
+
+/// Rules [`Code::UnknownUserData`], [`Code::InvalidYaml`], [`Code::DuplicateYamlKey`],
+/// [`Code::InvalidCloudConfig`], [`Code::UnknownCloudInitKey`], [`Code::DoubtfulCloudInit`].
+pub(super) fn judge(text: &str, given: Option<&CloudInitSchema>) -> Vec<Remark> {
+    match Format::of(text) {
+        Format::Blank | Format::Unread => return vec![],
+        Format::Unknown => {
+            let text = "is of no format that cloud-init acts on; \
+                        add '#cloud-config' as the first line";
+            return vec![Remark::new(Mark::START, Code::UnknownUserData, text)];
+        }
+        Format::CloudConfig => {}
+    }
+    let document = match Document::read(text) {
+        Ok(document) => document,
+        Err(remark) => return vec![remark],
+    };
+    // Nothing but comments.
+    if document.value.is_null() {
+        return document.remarks;
+    }
+    let mut objections = CLOUD_CONFIG.judge(&document);
+    if let Some(CloudInitSchema(given)) = given {
+        let is_known = |one: &Objection| one.unknown_module().is_some_and(|key| given.knows(key));
+        objections.retain(|one| !is_known(one));
+        let mut further = given.judge(&document);
+        further.retain(|one| !objections.iter().any(|told| told.is_near(one)));
+        objections.extend(further.into_iter().map(Objection::softened));
+    }
+    let objections = objections.into_iter().map(|one| one.remark(CODES));
+    document.remarks.into_iter().chain(objections).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_line_decides() {
+        for (text, format) in [
+            ("", Format::Blank),
+            (" \n\t\n", Format::Blank),
+            ("#cloud-config", Format::CloudConfig),
+            ("\n \n#Cloud-Config\nusers: []", Format::CloudConfig),
+            ("#cloud-config\r\nusers: []", Format::CloudConfig),
+            (
+                "## template: jinja\n#cloud-config\nusers: []",
+                Format::CloudConfig,
+            ),
+            (
+                "## template: jinja\n\n#cloud-config\na: {{ v1.region }}",
+                Format::Unread,
+            ),
+            (
+                "## template: jinja\n#!/bin/sh\necho {{ a }}",
+                Format::Unread,
+            ),
+            ("## template: jinja\nusers: []", Format::Unknown),
+            (
+                "## template: jinja\n## template: jinja\n#cloud-config",
+                Format::Unknown,
+            ),
+            ("## template: jinja", Format::Blank),
+            ("#!/bin/sh", Format::Unread),
+            ("#include\nhttps://example.com", Format::Unread),
+            ("#include-once\nhttps://example.com", Format::Unread),
+            ("#cloud-config-archive\n- a", Format::Unread),
+            ("#cloud-config-jsonp\n[]", Format::Unread),
+            ("#cloud-boothook\n#!/bin/sh", Format::Unread),
+            ("#part-handler\n", Format::Unread),
+            (
+                "Content-Type: multipart/mixed; boundary=\"x\"\nMIME-Version: 1.0",
+                Format::Unread,
+            ),
+            ("MIME-Version: 1.0", Format::Unread),
+            ("From nobody\nMime-Version: 1.0", Format::Unread),
+            ("#ps1_sysnative\nWrite-Host", Format::Unread),
+            ("#PS1", Format::Unread),
+            ("rem cmd\ndir", Format::Unread),
+            ("<powershell>\ndir\n</powershell>", Format::Unread),
+            ("{\"ignition\": {\"version\": \"3.4.0\"}}", Format::Unread),
+            ("{\"users\": []}", Format::Unknown),
+            ("users: []", Format::Unknown),
+            ("# cloud-config\nusers: []", Format::Unknown),
+            ("cloud-config\nusers: []", Format::Unknown),
+            ("---\n#cloud-config\nusers: []", Format::Unknown),
+            ("\u{feff}#cloud-config\nusers: []", Format::Unknown),
+            ("ünïcödé", Format::Unknown),
+        ] {
+            assert_eq!(Format::of(text), format, "{text:?}");
+        }
+    }
+}
