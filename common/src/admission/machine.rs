@@ -11,6 +11,7 @@ use crate::api::normalized::{BLOCK_VERSION, Normalized, TemplatePin};
 use crate::catalog::{Catalog, MachineName};
 use crate::code::Code;
 use crate::normalize::{self, Intent, Pins, TemplateChoice, hash, merge, normalize, pins_of};
+use crate::rules::cloud_init;
 use crate::rules::references::{self, Kept};
 use crate::rules::uniqueness;
 use crate::rules::update::{self, Update};
@@ -302,9 +303,9 @@ fn expand(
     }
 
     // No part of the block: what it says is for the guest alone.
-    if let Some(cloud_init) = &object.spec.cloud_init {
+    if let Some(given) = &object.spec.cloud_init {
         let schema = settings.cloud_init_schema.as_deref();
-        rules::cloud_init::judge(cloud_init, schema, findings);
+        cloud_init::judge(given, schema, findings);
     }
 
     let pins = Pins {

@@ -3,7 +3,7 @@
 use crate::api::choice::{Backend, PowerState};
 use crate::code::Code;
 use crate::normalize::{Merged, Place};
-use crate::violation::{Findings, Kind, Violation};
+use crate::violation::Findings;
 
 use super::form;
 

@@ -16,7 +16,7 @@ use crate::harness::{
 use crate::paths;
 
 /// Every table: the families of the rules.
-pub(crate) const FAMILIES: [&str; 12] = [
+pub(crate) const FAMILIES: [&str; 13] = [
     "form",
     "references",
     "sizing",
@@ -135,6 +135,11 @@ fn default_catalog() -> String {
 
 pub(crate) fn table(family: &str) -> Vec<Case> {
     yaml(&path(&format!("tests/cases/{family}.yaml")))
+}
+
+/// The specs of a table.
+pub(crate) fn specs(family: &str) -> Vec<Value> {
+    table(family).into_iter().map(|case| case.spec).collect()
 }
 
 impl Case {

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! cases/*.yaml ──▶ cases   each says what is refused, what is warned of, or what it becomes
-//!            └───▶ blocks  cases/blocks: what each accepted one becomes, field by field
+//!            ├───▶ blocks  cases/blocks: what each accepted one becomes, field by field
+//!            └───▶ cloud_init  any document gets a verdict, and none is repeated in it
 //! cases/corpus ──▶ corpus  sound objects, faults and variations of them
 //!                  faults  they add up: alone, with each other, all together
 //! machines ──┬──▶ properties  stages agree, anything gets a verdict, what is stored stays
@@ -22,6 +23,7 @@ mod agreement;
 mod anything;
 mod blocks;
 mod cases;
+mod cloud_init;
 mod corpus;
 mod faults;
 mod harness;

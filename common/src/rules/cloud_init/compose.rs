@@ -4,7 +4,7 @@
 //! more than a document of the allowed length could be.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use granit_parser::{Event, Parser, ScalarStyle, Span, Tag};
@@ -18,12 +18,13 @@ use crate::code::Code;
 /// Deepest nesting, aliases included. No module of cloud-init reaches ten; what walks a document
 /// recursively must not run out of stack.
 const DEPTH_MAX: usize = 64;
-/// Most of a document in memory, counted as its texts and [`NODE_WEIGHT`] for each of its nodes,
-/// copies included: twice what [`USER_DATA_MAX`](crate::api::schema::USER_DATA_MAX) characters can
-/// be in bytes.
-const WEIGHT_MAX: usize = 2 * 1024 * 1024;
-/// About what a node costs beside its text.
-const NODE_WEIGHT: usize = 32;
+/// Most bytes a document may take in memory, about, copies included. One of 256 KiB that somebody
+/// has written takes about a quarter of it.
+const WEIGHT_MAX: usize = 16 * 1024 * 1024;
+/// What a value and its mark take beside the text.
+const NODE_WEIGHT: usize = 96;
+/// What a mapping takes that is almost empty.
+const MAPPING_WEIGHT: usize = 640;
 
 /// Where the names of YAML's own types begin.
 const CORE: &str = "tag:yaml.org,2002:";
@@ -54,7 +55,7 @@ enum AsKey {
 }
 
 /// A mapping in the making.
-type Fields = (Map<String, Value>, BTreeMap<String, Field>);
+type Fields = (Map<String, Value>, Vec<Field>);
 
 /// A list or mapping that is not closed yet.
 struct Open {
@@ -183,11 +184,15 @@ impl<'t> Composer<'t> {
         if self.open.len() >= DEPTH_MAX {
             return Err(broken(mark, TOO_DEEP));
         }
-        self.grow(NODE_WEIGHT, mark)?;
+        let weight = match content {
+            Content::List(..) => NODE_WEIGHT,
+            Content::Mapping { .. } => MAPPING_WEIGHT,
+        };
+        self.grow(weight, mark)?;
         self.open.push(Open {
             at: mark,
             anchor,
-            weight: NODE_WEIGHT,
+            weight,
             height: 0,
             content,
         });
@@ -228,15 +233,16 @@ impl<'t> Composer<'t> {
                 None => *key = Some(node.into_key(mark)?),
                 Some(Key::Merge) => merged.extend(node.into_merged()?),
                 Some(Key::Name(name, key)) => {
-                    let value = node.marks;
-                    if let Some(first) = fields.1.insert(name.clone(), Field { key, value }) {
-                        let line = first.key.line;
-                        let text =
-                            format!("this key stands at line {line} already; the last one counts");
+                    fields.1.push(Field {
+                        name: name.as_str().into(),
+                        key,
+                        value: node.marks,
+                    });
+                    if fields.0.insert(name, node.value).is_some() {
+                        let text = "this key stands here a second time; the last one counts";
                         let code = Code::DuplicateYamlKey;
                         self.remarks.push(Remark::new(key, code, text));
                     }
-                    fields.0.insert(name, node.value);
                 }
             },
         }
@@ -258,14 +264,14 @@ impl Open {
                 ..
             } => {
                 // What is written out counts most.
-                for (more, marks_of_more) in merged.into_iter().rev() {
+                for (more, mut marks_of_more) in merged.into_iter().rev() {
                     for (name, value) in more {
                         values.entry(name).or_insert(value);
                     }
-                    for (name, field) in marks_of_more {
-                        marks.entry(name).or_insert(field);
-                    }
+                    marks_of_more.append(&mut marks);
+                    marks = marks_of_more;
                 }
+                marks.sort_by(|one, other| one.name.cmp(&other.name));
                 (Value::Object(values), Below::Fields(marks))
             }
         };

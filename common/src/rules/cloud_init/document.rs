@@ -7,9 +7,8 @@
 //! between values, control characters, unknown tags, keys that are collections, an anchor set twice,
 //! a second document) is refused here; the little that only PyYAML takes is left unjudged.
 
-use std::collections::BTreeMap;
-use std::fmt;
 use std::ops::Range;
+use std::{fmt, iter};
 
 use granit_parser::{ErrorKind, Marker, ScanError};
 use serde_json::Value;
@@ -21,30 +20,35 @@ use crate::code::Code;
 /// A place in the text, both counted from one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Mark {
-    pub(super) line: usize,
-    column: usize,
+    line: u32,
+    column: u32,
 }
 
 impl Mark {
     /// The first place of a text.
     pub(super) const START: Self = Self { line: 1, column: 1 };
 
+    fn new(line: usize, column: usize) -> Self {
+        let narrow = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        Self {
+            line: narrow(line),
+            column: narrow(column),
+        }
+    }
+
     fn of_byte(text: &str, offset: usize) -> Self {
         let before = &text[..offset];
         let line_start = before.rfind('\n').map_or(0, |end| end + 1);
-        Self {
-            line: before.matches('\n').count() + 1,
-            column: before[line_start..].chars().count() + 1,
-        }
+        Self::new(
+            before.matches('\n').count() + 1,
+            before[line_start..].chars().count() + 1,
+        )
     }
 }
 
 impl From<&Marker> for Mark {
     fn from(marker: &Marker) -> Self {
-        Self {
-            line: marker.line(),
-            column: marker.col() + 1,
-        }
+        Self::new(marker.line(), marker.col() + 1)
     }
 }
 
@@ -66,11 +70,14 @@ pub(super) struct Marks {
 pub(super) enum Below {
     Nothing,
     Items(Vec<Marks>),
-    Fields(BTreeMap<String, Field>),
+    /// Sorted by name; of two of one name the last one counts.
+    Fields(Vec<Field>),
 }
 
+/// Where a key and its value stand.
 #[derive(Clone, Debug)]
 pub(super) struct Field {
+    pub(super) name: Box<str>,
     pub(super) key: Mark,
     pub(super) value: Marks,
 }
@@ -93,7 +100,10 @@ impl Marks {
     /// Those of a key of a mapping and its value.
     pub(super) fn field(&self, key: &str) -> Option<&Field> {
         match &self.below {
-            Below::Fields(fields) => fields.get(key),
+            Below::Fields(fields) => {
+                let end = fields.partition_point(|field| *field.name <= *key);
+                fields[..end].last().filter(|field| *field.name == *key)
+            }
             Below::Nothing | Below::Items(_) => None,
         }
     }
@@ -120,7 +130,10 @@ impl Document {
         // Of a text that was not read to its end, only what was read is judged.
         let end = composer.quoted.last().map_or(0, |range| range.end);
         let read = if root.is_ok() { text } else { &text[..end] };
-        if let Some(offset) = stray_tab(read, &composer.quoted) {
+        let tab = read
+            .contains('\t')
+            .then(|| stray_tab(read, &composer.quoted));
+        if let Some(offset) = tab.flatten() {
             let mark = Mark::of_byte(text, offset);
             return Err(broken(mark, "a tab between values; use spaces"));
         }
@@ -146,21 +159,20 @@ fn is_printable(c: char) -> bool {
 
 /// The first tab that stands neither in one of these texts nor in a comment; PyYAML stops there.
 fn stray_tab(text: &str, quoted: &[Range<usize>]) -> Option<usize> {
-    let tabs = text.match_indices('\t').map(|(offset, _)| offset);
-    let mut stray = tabs.filter_map(|offset| {
-        let next = quoted.partition_point(|range| range.end <= offset);
-        let is_quoted = quoted
-            .get(next)
-            .is_some_and(|range| range.contains(&offset));
-        let gap = next.checked_sub(1).map_or(0, |last| quoted[last].end);
-        (!is_quoted).then_some((gap, offset))
-    });
-    let stray = stray.find(|(gap, offset)| {
-        let before = &text[*gap..*offset];
-        let line = before.rfind('\n').map_or(before, |end| &before[end..]);
-        !line.contains('#')
-    });
-    stray.map(|(_, offset)| offset)
+    let starts = iter::once(0).chain(quoted.iter().map(|range| range.end));
+    let ends = quoted.iter().map(|range| range.start);
+    let gaps = starts.zip(ends.chain(iter::once(text.len())));
+    gaps.into_iter().find_map(|(start, end)| {
+        let mut line_start = start;
+        text.get(start..end)?
+            .split_inclusive('\n')
+            .find_map(|line| {
+                let offset = line_start;
+                line_start += line.len();
+                let first = line.find(['\t', '#'])?;
+                line[first..].starts_with('\t').then_some(offset + first)
+            })
+    })
 }
 
 /// The parser's fault in words that help somebody who writes user data, without a character of it.

@@ -11,7 +11,7 @@
 //! |---|---|
 //! | `user_data`, `network` | the two documents |
 //! | `document`, `compose`, `scalar` | YAML as PyYAML's safe loader reads it |
-//! | `schema`, `*.json` | JSON Schemas, and what they have against a document |
+//! | `schema`, `words`, `*.json` | JSON Schemas, and what they have against a document |
 //! | `remarks` | what is told of it: a bounded list, with lines and columns, without its content |
 //!
 //! A refusal is for what certainly does not work; what cloud-init copes with is a warning.
@@ -23,6 +23,7 @@ mod remarks;
 mod scalar;
 mod schema;
 mod user_data;
+mod words;
 
 pub use schema::SchemaError;
 

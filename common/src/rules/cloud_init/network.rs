@@ -69,7 +69,7 @@ pub(super) fn judge(text: &str) -> Vec<Remark> {
         marks,
         remarks,
     };
-    let objections = schema.judge(&document);
+    let objections = schema.judge(&document, |_, _| true);
     let objections = objections.into_iter().map(|one| one.remark(CODES));
     document.remarks.into_iter().chain(objections).collect()
 }

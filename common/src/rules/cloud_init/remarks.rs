@@ -8,7 +8,7 @@ use crate::code::{Code, Severity};
 use crate::violation::{Findings, Kind, Violation};
 
 /// Most remarks about one document that are told; the rest is counted.
-const TOLD_MAX: usize = 16;
+pub(super) const TOLD_MAX: usize = 16;
 
 /// One thing to say of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! A document against a JSON Schema: which values are not what their keys take.
 //!
 //! ```text
-//! value ──jsonschema──▶ errors ──(marks, vocabulary, annotations)──▶ remarks
+//! value ──jsonschema──▶ errors ──marks, weight──▶ objections, in order ──words──▶ remarks
 //! ```
 //! Two annotations of ours stand in the schemas of this folder:
 //!
@@ -9,24 +9,18 @@
 //! |---|---|
 //! | `expects` | what belongs there, where the keyword that fails does not say it |
 //! | `tolerates` | types and keywords that cloud-init copes with: a warning, not a refusal |
-//!
-//! A key without a value is always tolerated: somebody may have commented out all that was below.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use jsonschema::ValidationError;
-use jsonschema::error::{TypeKind, ValidationErrorKind as Failure};
+use jsonschema::error::ValidationErrorKind as Failure;
 use jsonschema::paths::{Location, LocationSegment};
-use jsonschema::types::JsonType;
 use serde_json::Value;
 
 use super::document::{Document, Mark, Marks};
-use super::remarks::Remark;
+use super::remarks::{Remark, TOLD_MAX};
+use super::words::{self, Misfit};
 use crate::code::Code;
-use crate::words::{did_you_mean, quoted_list};
-
-/// Longest unknown key that is repeated.
-const KEY_SHOWN_MAX: usize = 40;
 
 /// Why a text is no schema of cloud-config.
 #[derive(Debug, thiserror::Error)]
@@ -63,51 +57,33 @@ pub(super) struct Codes {
     pub(super) empty: Code,
 }
 
+/// What speaks against a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Weight {
+    /// It is of the wrong type.
+    Type,
+    /// It is of the right type, and wrong.
+    Content,
+    /// cloud-init copes with it.
+    Doubt,
+    /// Its key is not known.
+    UnknownKey,
+    /// It is not there: somebody may have commented out all that was below its key.
+    Empty,
+}
+
 /// Something a schema has against a document.
 #[derive(Clone, Debug)]
 pub(super) struct Objection {
     /// What it is about, as a JSON pointer.
-    pointer: String,
+    pub(super) pointer: String,
+    pub(super) weight: Weight,
     mark: Mark,
+    /// In words; empty beyond the first [`TOLD_MAX`] of a weight, which are counted and not told.
     text: String,
-    weight: Weight,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Weight {
-    /// Of the wrong type.
-    Type,
-    /// Of the right type, and wrong.
-    Content,
-    Doubt,
-    UnknownKey,
-    Empty,
 }
 
 impl Objection {
-    /// Whether the other one is about the same value, one in it or one around it.
-    pub(super) fn is_near(&self, other: &Self) -> bool {
-        let within = |inner: &str, outer: &str| {
-            let rest = inner.strip_prefix(outer);
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        };
-        within(&self.pointer, &other.pointer) || within(&other.pointer, &self.pointer)
-    }
-
-    /// Leaves a fault only where a value is of the wrong type.
-    pub(super) fn softened(mut self) -> Self {
-        if self.weight == Weight::Content {
-            self.weight = Weight::Doubt;
-        }
-        self
-    }
-
-    /// The key that is not known, if it is one of the document itself.
-    pub(super) fn unknown_module(&self) -> Option<&str> {
-        let key = self.pointer.strip_prefix('/')?;
-        (self.weight == Weight::UnknownKey && !key.contains('/')).then_some(key)
-    }
-
     /// What is told.
     pub(super) fn remark(self, codes: Codes) -> Remark {
         let code = match self.weight {
@@ -118,6 +94,16 @@ impl Objection {
         };
         Remark::new(self.mark, code, self.text)
     }
+}
+
+/// An error of the validator, or of one key of it, with what it means.
+struct Found<'e> {
+    error: &'e ValidationError<'e>,
+    /// The key that is not known, of an error about several.
+    key: Option<&'e str>,
+    pointer: String,
+    mark: Mark,
+    weight: Weight,
 }
 
 impl Schema {
@@ -155,85 +141,113 @@ impl Schema {
         self.vocabulary.contains(key)
     }
 
-    /// Everything this schema has against a document.
-    pub(super) fn judge(&self, document: &Document) -> Vec<Objection> {
-        let errors = self.validator.iter_errors(&document.value);
-        errors
-            .flat_map(|error| self.objections(&error, &document.marks))
-            .map(|mut objection| {
-                objection.text.push_str(self.signature);
-                objection
-            })
-            .collect()
+    /// What this schema has against a document, in the order of its lines, as far as it is to be
+    /// kept.
+    pub(super) fn judge(
+        &self,
+        document: &Document,
+        keep: impl Fn(&str, Weight) -> bool,
+    ) -> Vec<Objection> {
+        let errors: Vec<_> = self.validator.iter_errors(&document.value).collect();
+        let mut found: Vec<_> = errors
+            .iter()
+            .flat_map(|error| self.found(error, &document.marks))
+            .filter(|found| keep(&found.pointer, found.weight))
+            .collect();
+        found.sort_by_key(|found| found.mark);
+        let mut told = HashMap::new();
+        let objections = found.into_iter().map(|found| {
+            let before: &mut usize = told.entry(found.weight).or_default();
+            *before += 1;
+            let text = if *before > TOLD_MAX {
+                String::new()
+            } else {
+                self.words(&found) + self.signature
+            };
+            Objection {
+                pointer: found.pointer,
+                weight: found.weight,
+                mark: found.mark,
+                text,
+            }
+        });
+        objections.collect()
     }
 
-    fn objections(&self, error: &ValidationError<'_>, root: &Marks) -> Vec<Objection> {
+    fn found<'e>(&self, error: &'e ValidationError<'e>, root: &Marks) -> Vec<Found<'e>> {
         let path = error.instance_path();
         let marks = find(root, path);
-        let subject = self.subject(path);
-        let site = self.site(error.schema_path());
         if let Failure::AdditionalProperties { unexpected } = error.kind() {
-            let keys = unexpected.iter();
+            let keys = unexpected.iter().map(String::as_str);
             return keys
-                .map(|key| Objection {
-                    pointer: path.join(key.as_str()).as_str().to_owned(),
+                .map(|key| Found {
+                    error,
+                    key: Some(key),
+                    pointer: path.join(key).as_str().to_owned(),
                     mark: marks.field(key).map_or(marks.at, |field| field.key),
-                    text: format!("{subject} takes no {}", unknown_key(key, site)),
                     weight: Weight::UnknownKey,
                 })
                 .collect();
         }
-        let actual = error.instance();
-        let failure = Alternatives::of(error);
-        let (mut weight, keyword) = match &failure {
-            Alternatives::Types(_) if actual.is_null() => (Weight::Empty, "type"),
-            Alternatives::Types(_) => (Weight::Type, "type"),
-            Alternatives::Other => (Weight::Content, error.kind().keyword()),
-        };
-        let tolerated = site.get("tolerates").and_then(Value::as_array);
-        let is_tolerated =
-            |word: &Value| word == keyword || weight == Weight::Type && word == json_type(actual);
-        if tolerated.into_iter().flatten().any(is_tolerated) {
-            weight = Weight::Doubt;
-        }
-        let expected = site.get("expects").and_then(Value::as_str);
-        let verb = if weight == Weight::Doubt {
-            "should"
-        } else {
-            "must"
-        };
-        let text = match (&failure, error.kind(), expected) {
-            (_, Failure::Required { property }, _) => {
-                format!(
-                    "{subject} lacks '{}'",
-                    property.as_str().unwrap_or_default()
-                )
-            }
-            (Alternatives::Types(_), ..) if weight == Weight::Empty => {
-                format!("{subject} is empty; give it a value or leave it out")
-            }
-            (Alternatives::Types(types), _, expected) => {
-                let expected = expected.map_or_else(|| type_list(types), str::to_owned);
-                let (is, hint) = (type_name(actual), hint(types, actual));
-                format!("{subject} {verb} be {expected}, is {is}{hint}")
-            }
-            (_, _, Some(expected)) => format!("{subject} {verb} be {expected}"),
-            (_, Failure::Enum { options }, _) => {
-                format!("{subject} {verb} be one of {}", options_list(options))
-            }
-            _ => format!("{subject} does not fit ({keyword})"),
-        };
-        vec![Objection {
+        vec![Found {
+            error,
+            key: None,
             pointer: path.as_str().to_owned(),
             mark: marks.at,
-            text,
-            weight,
+            weight: self.weight(error),
         }]
     }
 
+    fn weight(&self, error: &ValidationError<'_>) -> Weight {
+        let value = error.instance();
+        let is_type = matches!(Misfit::of(error), Misfit::Types(_));
+        let keyword = if is_type {
+            "type"
+        } else {
+            error.kind().keyword()
+        };
+        let tolerated = self.site(error)["tolerates"].as_array();
+        let is_tolerated =
+            |word: &Value| word == keyword || is_type && word == words::json_type(value);
+        if tolerated.into_iter().flatten().any(is_tolerated) {
+            Weight::Doubt
+        } else if is_type && value.is_null() {
+            Weight::Empty
+        } else if is_type {
+            Weight::Type
+        } else {
+            Weight::Content
+        }
+    }
+
+    fn words(&self, found: &Found<'_>) -> String {
+        let subject = self.subject(found.error.instance_path());
+        let site = self.site(found.error);
+        match (found.key, found.weight) {
+            (Some(key), _) => {
+                let known = site["properties"].as_object();
+                let known = known.into_iter().flat_map(|known| known.keys());
+                let key = words::unknown_key(key, known.map(String::as_str));
+                format!("{subject} takes no {key}")
+            }
+            (None, Weight::Empty) => {
+                format!("{subject} is empty; give it a value or leave it out")
+            }
+            (None, weight) => {
+                let verb = if weight == Weight::Doubt {
+                    "should"
+                } else {
+                    "must"
+                };
+                let predicate = words::predicate(found.error, site["expects"].as_str(), verb);
+                format!("{subject} {predicate}")
+            }
+        }
+    }
+
     /// The schema that holds the keyword which failed.
-    fn site(&self, keyword: &Location) -> &Value {
-        let path = keyword.as_str();
+    fn site(&self, error: &ValidationError<'_>) -> &Value {
+        let path = error.schema_path().as_str();
         let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
         self.source.pointer(parent).unwrap_or(&Value::Null)
     }
@@ -287,118 +301,4 @@ fn collect_keys(schema: &Value, keys: &mut BTreeSet<String>) {
         Value::Array(items) => items.iter().for_each(|value| collect_keys(value, keys)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
-}
-
-/// `key 'runcmds'; did you mean 'runcmd'?` A key that is no plain word is not repeated: what was
-/// meant as a value may have become one.
-fn unknown_key(key: &str, site: &Value) -> String {
-    let known = site.get("properties").and_then(Value::as_object);
-    let known = known.into_iter().flat_map(|known| known.keys());
-    let nearest = did_you_mean(key, known.map(String::as_str));
-    let is_inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_-".contains(&b);
-    let is_word = key.len() <= KEY_SHOWN_MAX
-        && key.starts_with(|c: char| c.is_ascii_lowercase())
-        && key.bytes().all(is_inner);
-    match (is_word, nearest.trim_end()) {
-        (false, "") => "such key".to_owned(),
-        (true, "") => format!("key '{key}'"),
-        (_, nearest) => format!("key '{key}'; {nearest}"),
-    }
-}
-
-/// Why a value does not fit.
-enum Alternatives {
-    /// It is of none of these types.
-    Types(Vec<JsonType>),
-    /// Something else.
-    Other,
-}
-
-impl Alternatives {
-    /// Of a choice between schemas, the types, if the value is of the type of none.
-    fn of(error: &ValidationError<'_>) -> Self {
-        let types = match error.kind() {
-            Failure::Type {
-                kind: TypeKind::Single(one),
-            } => Some(vec![*one]),
-            Failure::Type {
-                kind: TypeKind::Multiple(several),
-            } => Some(several.iter().collect()),
-            Failure::AnyOf { context } | Failure::OneOfNotValid { context } => {
-                let of_each = context.iter().map(|errors| {
-                    errors.iter().find_map(|inner| match Self::of(inner) {
-                        Self::Types(types) if inner.instance_path() == error.instance_path() => {
-                            Some(types)
-                        }
-                        _ => None,
-                    })
-                });
-                let all: Option<Vec<_>> = of_each.collect();
-                all.map(|all| all.concat())
-            }
-            _ => None,
-        };
-        types.map_or(Self::Other, Self::Types)
-    }
-}
-
-fn type_list(types: &[JsonType]) -> String {
-    let words = types.iter().map(|one| match one {
-        JsonType::Array => "a list",
-        JsonType::Object => "a mapping",
-        JsonType::String => "a text",
-        JsonType::Integer => "a whole number",
-        JsonType::Number => "a number",
-        JsonType::Boolean => "true or false",
-        JsonType::Null => "nothing",
-    });
-    words.collect::<Vec<_>>().join(" or ")
-}
-
-fn json_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "boolean",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
-}
-
-fn type_name(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "nothing",
-        Value::Bool(_) => "true or false",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a text",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "a mapping",
-    }
-}
-
-/// The mistake behind the type, where YAML invites one.
-fn hint(expected: &[JsonType], actual: &Value) -> &'static str {
-    let takes = |one| expected.contains(&one);
-    let is_collection = takes(JsonType::Array) || takes(JsonType::Object);
-    match actual {
-        _ if !takes(JsonType::String) => "",
-        Value::Object(_) => "; put text that holds ': ' or begins with '{' in quotes",
-        _ if is_collection => "",
-        Value::Number(_) => "; put it in quotes",
-        Value::Bool(_) => ", as YAML reads yes, no, on and off; put it in quotes",
-        _ => "",
-    }
-}
-
-fn options_list(options: &Value) -> String {
-    let options: Vec<_> = options.as_array().into_iter().flatten().collect();
-    let texts: Vec<_> = options
-        .iter()
-        .map(|option| match option {
-            Value::String(text) => text.clone(),
-            other => other.to_string(),
-        })
-        .collect();
-    quoted_list(texts.iter().map(String::as_str))
 }

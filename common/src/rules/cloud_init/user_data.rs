@@ -1,10 +1,11 @@
 //! User data: what its first line makes of it, and a cloud-config against the schemas.
 
+use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use super::document::{Document, Mark};
 use super::remarks::Remark;
-use super::schema::{Codes, Objection, Schema};
+use super::schema::{Codes, Schema, Weight};
 use super::{CloudInitSchema, ours};
 use crate::code::Code;
 
@@ -124,16 +125,40 @@ pub(super) fn judge(text: &str, given: Option<&CloudInitSchema>) -> Vec<Remark> 
     if document.value.is_null() {
         return document.remarks;
     }
-    let mut objections = CLOUD_CONFIG.judge(&document);
-    if let Some(CloudInitSchema(given)) = given {
-        let is_known = |one: &Objection| one.unknown_module().is_some_and(|key| given.knows(key));
-        objections.retain(|one| !is_known(one));
-        let mut further = given.judge(&document);
-        further.retain(|one| !objections.iter().any(|told| told.is_near(one)));
-        objections.extend(further.into_iter().map(Objection::softened));
+    let given = given.map(|CloudInitSchema(given)| given);
+    // A module that only the administrator knows of is none to wonder about.
+    let is_theirs = |pointer: &str| {
+        let module = pointer.strip_prefix('/').unwrap_or_default();
+        given.is_some_and(|given| given.knows(module))
+    };
+    let mut objections = CLOUD_CONFIG.judge(&document, |pointer, weight| {
+        weight != Weight::UnknownKey || !is_theirs(pointer)
+    });
+    if let Some(given) = given {
+        let told = objections.iter().map(|one| one.pointer.clone()).collect();
+        let mut further = given.judge(&document, |pointer, _| !is_near(&told, pointer));
+        for one in &mut further {
+            // It may be of another release than the guest's: only types are certain.
+            if one.weight == Weight::Content {
+                one.weight = Weight::Doubt;
+            }
+        }
+        objections.append(&mut further);
     }
     let objections = objections.into_iter().map(|one| one.remark(CODES));
     document.remarks.into_iter().chain(objections).collect()
+}
+
+/// Whether something is told already of a value, of one in it or of one around it.
+fn is_near(told: &BTreeSet<String>, pointer: &str) -> bool {
+    let mut around = pointer.match_indices('/').map(|(end, _)| &pointer[..end]);
+    let inside = format!("{pointer}/");
+    let mut within = told.range(inside.clone()..);
+    told.contains(pointer)
+        || around.any(|outer| told.contains(outer))
+        || within
+            .next()
+            .is_some_and(|inner| inner.starts_with(&inside))
 }
 
 #[cfg(test)]
