@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use common::runtime::admin;
 use common::runtime::checks::Checks;
+use common::runtime::cluster::Cluster;
 use common::runtime::signals::Signals;
 use common::runtime::tasks::{TaskError, Tasks};
 use futures::stream::{self, StreamExt as _};
@@ -26,7 +27,7 @@ use crate::machine::Machine;
 use crate::memory::Memory;
 use crate::metrics;
 use crate::reconcile::{Context, reconcile};
-use crate::watch::{self, Caches, Cluster, Triggers};
+use crate::watch::{self, Caches, Triggers};
 
 /// Events of one change come in a row; together they are one pass.
 const DEBOUNCE: Duration = Duration::from_millis(50);

@@ -19,7 +19,7 @@ use common::api::normalized::Normalized;
 use common::names;
 use common::render::kubevirt::attachment_name;
 use common::runtime::checks::Check;
-use common::runtime::cluster;
+use common::runtime::cluster::Cluster;
 use common::runtime::tasks::{Tasks, chain};
 use common::runtime::trouble::{Pause, Trouble};
 use futures::{StreamExt as _, TryStreamExt as _};
@@ -28,7 +28,6 @@ use kube::runtime::reflector::{ObjectRef, Store, store};
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
 use serde::de::DeserializeOwned;
-use tokio::sync::OnceCell;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::cache::{Cache, Change, State};
@@ -53,32 +52,6 @@ pub(crate) struct Caches {
     pub(crate) attachments: Cache<Attachment>,
     pub(crate) classes: Cache<StorageClass>,
     pub(crate) templates: Cache<Template>,
-}
-
-/// The uid of the cluster: asked for once, by whoever needs it first. Clones share it.
-#[derive(Clone)]
-pub(crate) struct Cluster {
-    client: Client,
-    reached: Check,
-    uid: Arc<OnceCell<Arc<str>>>,
-}
-
-impl Cluster {
-    /// Asks with `client`, and says on `reached` how that goes.
-    pub(crate) fn new(client: Client, reached: Check) -> Self {
-        let uid = Arc::default();
-        Self {
-            client,
-            reached,
-            uid,
-        }
-    }
-
-    /// The uid, as soon as the API server tells it.
-    pub(crate) async fn uid(&self) -> Arc<str> {
-        let ask = async || cluster::uid(&self.client, &self.reached).await.into();
-        self.uid.get_or_init(ask).await.clone()
-    }
 }
 
 /// Machines that something happened to.

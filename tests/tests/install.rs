@@ -131,6 +131,11 @@ async fn each_program_may_do_its_own_work_only() {
     let webhook = account(Binary::Webhook).await;
     assert!(may(&webhook, "get", "", "secrets", "machine-webhook-ca").await);
     assert!(may(&webhook, "watch", "vitistack.io", "machinetemplates", "").await);
+    assert!(may(&webhook, "watch", "vitistack.io", "machines", "").await);
+    assert!(may(&webhook, "list", "", "persistentvolumeclaims", "").await);
+    assert!(!may(&webhook, "delete", "", "persistentvolumeclaims", "web").await);
+    assert!(may(&webhook, "get", "", "namespaces", "kube-system").await);
+    assert!(!may(&webhook, "get", "", "namespaces", "another").await);
     assert!(!may(&webhook, "get", "", "secrets", "another").await);
     assert!(!may(&webhook, "patch", "vitistack.io", "machines", "web").await);
     let group = "admissionregistration.k8s.io";

@@ -10,7 +10,7 @@ use common::admission::Settings;
 use common::api::choice::Backend;
 use common::api::{MachineTemplate, NetworkConfiguration};
 use common::runtime::checks::{Check, Checks};
-use common::runtime::cluster;
+use common::runtime::cluster::Cluster;
 use common::runtime::signals::Signals;
 use common::runtime::tasks::Tasks;
 use common::runtime::{admin, settings};
@@ -34,6 +34,10 @@ use crate::server::{self, Closing, Limits};
 use crate::sharing::{AT_A_TIME, Sharing};
 use crate::watch::{Observed, Rows, follow, observe, parsed};
 use crate::{metrics, router, schema};
+
+/// Objects of a list at a time; only these are ever whole in memory. After lists of 10,000 Machines
+/// and 20,000 claims the process has 16 MiB more with pages of 500, 7 MiB with these, in the same time.
+const PAGE: u32 = 200;
 
 /// Runs until it is asked to end, or something fails that must not.
 pub async fn run(args: Args) -> anyhow::Result<()> {
@@ -153,18 +157,23 @@ fn keep_catalog(tasks: &mut Tasks, client: &Client, ready: &Checks) -> Arc<Cache
     watches.all::<Claim, _>("persistentvolumeclaims", &cache.claims);
     tasks.spawn("machines", {
         let (cache, client) = (cache.clone(), client.clone());
-        let (known, synced) = (ready.register("cluster"), ready.register("machines"));
+        let cluster = Cluster::new(client.clone(), ready.register("cluster"));
+        let synced = ready.register("machines");
         async move {
             // Part of the addresses of their network cards.
-            let uid = cluster::uid(&client, &known).await;
-            let cluster = cache.cluster.get_or_init(|| uid);
-            let events = watcher(Api::<Machine>::all(client), watcher::Config::default());
-            let parse = |machine| Neighbour::parse(&machine, cluster);
+            let uid = cluster.uid().await;
+            let uid = cache.cluster.get_or_init(|| uid);
+            let events = watcher(Api::<Machine>::all(client), in_pages());
+            let parse = |machine| Neighbour::parse(&machine, uid);
             let events = events.map_ok(|event| parsed(event, parse));
             follow(events, cache.machines.clone(), "machines", synced).await
         }
     });
     cache
+}
+
+fn in_pages() -> watcher::Config {
+    watcher::Config::default().page_size(PAGE)
 }
 
 /// What a watch of the catalog is started with.
@@ -181,7 +190,7 @@ impl Watches<'_> {
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
         R: Rows<K> + 'static,
     {
-        let events = watcher(Api::all(self.client.clone()), watcher::Config::default());
+        let events = watcher(Api::all(self.client.clone()), in_pages());
         let synced = self.ready.register(what);
         self.tasks
             .spawn(what, follow(events, rows.clone(), what, synced));

@@ -28,7 +28,8 @@ pub struct MachineName<'a> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MachineRow {
     cards: Box<[(Box<str>, Mac)]>,
-    disks: Box<[Box<str>]>,
+    /// Names with blanks between them, of which no label has one: a row is small.
+    disks: Box<str>,
 }
 
 impl MachineRow {
@@ -40,7 +41,7 @@ impl MachineRow {
         let cards = cards.into_iter();
         Self {
             cards: cards.map(|(network, mac)| (network.into(), mac)).collect(),
-            disks: disks.into_iter().map(Into::into).collect(),
+            disks: disks.into_iter().collect::<Vec<_>>().join(" ").into(),
         }
     }
 
@@ -67,7 +68,7 @@ impl MachineRow {
     }
 
     fn has_disk(&self, name: &str) -> bool {
-        self.disks.iter().any(|disk| **disk == *name)
+        self.disks.split_ascii_whitespace().any(|disk| disk == name)
     }
 }
 

@@ -32,7 +32,7 @@ pub struct Cache {
     /// PersistentVolumeClaims.
     pub claims: Arc<Table<Claims>>,
     /// Uid of the cluster, known before any Machine is.
-    pub cluster: OnceLock<String>,
+    pub cluster: OnceLock<Arc<str>>,
 }
 
 impl Default for Cache {
@@ -98,7 +98,7 @@ impl Catalog for Cache {
     }
 
     fn derived_mac(&self, machine: MachineName<'_>, nic: &str) -> Mac {
-        let cluster = self.cluster.get().map_or("", String::as_str);
+        let cluster = self.cluster.get().map_or("", |uid| uid);
         Mac::derived(cluster, machine.namespace, machine.name, nic)
     }
 

@@ -154,7 +154,7 @@ fn a_relist_forgets_what_was_deleted_meanwhile() {
 #[test]
 fn machines_hold_their_addresses_until_they_are_gone() {
     let cache = Cache::default();
-    cache.cluster.set("here".to_owned()).unwrap();
+    cache.cluster.set("here".into()).unwrap();
     let lan = |name: &str| cache.other_with_mac(who(name), "lan", Mac::new([2, 0, 0, 0, 0, 1]));
     let given = json!([{
         "name": "eth0", "networkName": "lan", "model": "virtio", "macAddress": "02:00:00:00:00:01",
