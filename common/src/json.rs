@@ -23,7 +23,7 @@ pub(crate) enum Json<'a> {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Object<'a>(Vec<(Cow<'a, str>, Json<'a>)>);
 
-impl<'a> Json<'a> {
+impl Json<'_> {
     /// An object without fields.
     pub(crate) const EMPTY: Self = Self::Object(Object(Vec::new()));
 

@@ -1,11 +1,10 @@
 //! Raw JSON to typed intent, with every value of a wrong type told by its path.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::lenient;
@@ -129,12 +128,16 @@ pub(super) fn object<'a>(text: &'a str, findings: &mut Findings) -> Wire<'a> {
             ));
         }
         other => {
-            lenient::read::<BTreeMap<String, IgnoredAny>>(other, "spec", findings);
+            lenient::read::<AnyObject>(other, "spec", findings);
         }
     }
     wire.spec.intent = Json::EMPTY;
     wire
 }
+
+/// An object, whatever its fields are.
+#[derive(Default, Deserialize)]
+struct AnyObject {}
 
 /// An object that is not what it should be, taken apart.
 fn piecemeal<'a>(text: &'a str, findings: &mut Findings) -> Wire<'a> {

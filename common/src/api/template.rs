@@ -97,11 +97,11 @@ impl From<MachineTemplateSpec> for TemplateContent {
             domain,
         } = spec;
         Self {
-            resources,
-            disks,
-            networks,
             boot_order,
+            disks,
             domain,
+            networks,
+            resources,
         }
     }
 }
