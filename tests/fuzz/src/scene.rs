@@ -1,0 +1,110 @@
+//! The cluster that every review is judged in, and the webhook that serves it.
+
+use std::sync::{Arc, LazyLock};
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use common::admission::{ObjectKind, Settings, Stage};
+use common::violation::Reference;
+use futures::future::{BoxFuture, ready};
+use http_body_util::BodyExt as _;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::runtime::{Builder, Runtime};
+use tower::ServiceExt as _;
+use webhook::body::Budget;
+use webhook::catalog::{Cache, Found, Neighbour};
+use webhook::handler::Reviewer;
+use webhook::lookup::Lookup;
+use webhook::router::router;
+use webhook::watch::Rows;
+
+use crate::reviews::{Question, with_block};
+
+/// The uid of the cluster.
+const CLUSTER: &str = "cluster";
+
+/// What the cluster has, by kind, as its API server would list it.
+static CLUSTER_OBJECTS: &str = include_str!("cluster.json");
+
+/// What rules may ask.
+pub(crate) static CACHE: LazyLock<Arc<Cache>> = LazyLock::new(|| {
+    let cache = Arc::new(rows());
+    let neighbours = objects::<Value>("machines");
+    let neighbours = neighbours.iter().map(|machine| {
+        let question = Question {
+            kind: ObjectKind::Machine,
+            namespace: "default",
+            old: None,
+            cache: &cache,
+        };
+        let verdict = question.ask(Stage::Mutate, machine);
+        let stored = with_block(machine, verdict.block.as_deref());
+        Neighbour::parse(&serde_json::from_value(stored).unwrap(), CLUSTER)
+    });
+    list(&cache.machines, neighbours.collect());
+    cache
+});
+
+fn rows() -> Cache {
+    let cache = Cache::default();
+    list(&cache.templates, objects("templates"));
+    list(&cache.classes, objects("classes"));
+    list(&cache.networks, objects("networks"));
+    list(&cache.claims, objects("claims"));
+    cache.cluster.get_or_init(|| CLUSTER.to_owned());
+    cache
+}
+
+fn objects<T: DeserializeOwned>(kind: &str) -> Vec<T> {
+    let mut all: Value = serde_json::from_str(CLUSTER_OBJECTS).unwrap();
+    serde_json::from_value(all[kind].take()).unwrap()
+}
+
+/// What a complete list makes of these rows.
+fn list<K, R: Rows<K>>(rows: &Arc<R>, objects: Vec<K>) {
+    let mut listing = R::Listing::default();
+    for object in objects {
+        R::list(&mut listing, object);
+    }
+    rows.reset(listing);
+}
+
+/// Nothing came into being since the watches told of it.
+struct NothingNew;
+
+impl Lookup for NothingNew {
+    fn find<'a>(&'a self, _: &'a str, _: &'a Reference) -> BoxFuture<'a, Option<Found>> {
+        Box::pin(ready(None))
+    }
+}
+
+static WEBHOOK: LazyLock<(Runtime, Router)> = LazyLock::new(|| {
+    let reviewer = Reviewer {
+        cache: CACHE.clone(),
+        lookup: Box::new(NothingNew),
+        settings: Settings::default(),
+        budget: Budget::default(),
+    };
+    let runtime = Builder::new_current_thread().enable_time().build();
+    (runtime.unwrap(), router(&Arc::new(reviewer)))
+});
+
+/// Sends a body to the webhook.
+pub(crate) fn post(path: &str, body: &[u8]) -> (StatusCode, Value) {
+    let (runtime, router) = &*WEBHOOK;
+    let request = Request::post(path)
+        .header("content-type", "application/json")
+        .body(Body::from(body.to_vec()));
+    let response = runtime.block_on(router.clone().oneshot(request.unwrap()));
+    let response = response.unwrap();
+    let status = response.status();
+    let body = runtime.block_on(response.into_body().collect());
+    let body = body.unwrap().to_bytes();
+    let answer = match status {
+        StatusCode::OK => serde_json::from_slice(&body).unwrap(),
+        _ => json!(String::from_utf8_lossy(&body)),
+    };
+    (status, answer)
+}
