@@ -28,3 +28,7 @@ generate *arguments:
 # --save <file> and --compare <file> show what a change has brought.
 bench *arguments:
     tests/lab bench {{arguments}}
+
+# Look for inputs that break a law, so many seconds for each target; needs a nightly compiler.
+fuzz seconds="60":
+    tests/lab fuzz --seconds {{seconds}}

@@ -3,7 +3,7 @@
 mod bench;
 mod verbs;
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -42,6 +42,14 @@ enum Verb {
         /// Show the ratios to the figures in this file.
         #[arg(long, value_name = "FILE")]
         compare: Option<PathBuf>,
+    },
+    /// Look for inputs that break a law, with libFuzzer and a nightly compiler.
+    Fuzz {
+        /// How long, for each target.
+        #[arg(long, default_value_t = 60)]
+        seconds: u64,
+        /// One target instead of all.
+        target: Option<String>,
     },
     /// The bare echo server of the benchmark.
     #[command(hide = true)]
@@ -89,6 +97,9 @@ async fn run(verb: Verb) -> Result<ExitCode> {
             save,
             compare,
         } => verbs::bench::run(quick, save, compare).await,
+        Verb::Fuzz { seconds, target } => {
+            verbs::fuzz::run(Duration::from_secs(seconds), target.as_deref()).await
+        }
         Verb::Echo { folder } => bench::echo::run(&folder).await,
         Verb::Lint => verbs::lint::run().await,
         Verb::Generate { check } => verbs::generate::run(check),

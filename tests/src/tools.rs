@@ -323,7 +323,8 @@ async fn lock(path: &Path, tool: Tool) -> Result<File> {
     }
 }
 
-fn cache_home() -> Result<PathBuf> {
+/// Where this user keeps what can be made again.
+pub fn cache_home() -> Result<PathBuf> {
     let absolute = |name: &str| {
         env::var_os(name)
             .map(PathBuf::from)

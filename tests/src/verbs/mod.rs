@@ -3,6 +3,7 @@
 pub(crate) mod bench;
 mod cluster;
 pub(crate) mod demo;
+pub(crate) mod fuzz;
 pub(crate) mod generate;
 pub(crate) mod lint;
 pub(crate) mod test;
