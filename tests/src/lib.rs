@@ -30,6 +30,7 @@ pub mod process;
 pub mod reviews;
 mod shipped;
 pub mod simulator;
+pub mod tables;
 pub mod tools;
 pub mod usage;
 pub mod wait;

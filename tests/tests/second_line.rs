@@ -6,7 +6,7 @@
     reason = "a test that cannot go on has failed"
 )]
 
-use std::{collections::BTreeMap, fs};
+use std::collections::BTreeMap;
 
 use common::code::{Code, SecondLine, Severity};
 use kube::{
@@ -14,79 +14,14 @@ use kube::{
     api::{DeleteParams, DynamicObject, GroupVersionKind, PostParams},
     core::ApiResource,
 };
-use lab::{Lab, Options, paths};
-use serde::Deserialize;
+use lab::{
+    Lab, Options,
+    tables::{self, Case},
+};
 use serde_json::{Value, json};
 
 /// No object at all, and what is between the two stages of a review.
 const CANNOT_BE_SENT: [Code; 2] = [Code::Unreadable, Code::NormalizedMismatch];
-
-/// A case of a table, as far as the API server sees it.
-#[derive(Debug, Deserialize)]
-struct Case {
-    name: String,
-    #[serde(default = "machine")]
-    kind: String,
-    #[serde(default)]
-    spec: Value,
-    #[serde(default)]
-    metadata: Value,
-    text: Option<String>,
-    old: Option<Old>,
-    only: Option<String>,
-    #[serde(default)]
-    refuses: Vec<String>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Old {
-    #[serde(default)]
-    bypassed: bool,
-    #[serde(default)]
-    spec: Value,
-    #[serde(default)]
-    metadata: Value,
-}
-
-fn machine() -> String {
-    "Machine".to_owned()
-}
-
-fn table(family: &str) -> Vec<Case> {
-    let path = paths::repository().join(format!("common/tests/cases/{family}.yaml"));
-    serde_saphyr::from_str(&fs::read_to_string(path).unwrap()).unwrap()
-}
-
-/// The tables write long texts as `(x 5 times)`.
-fn spell_out(value: &mut Value) {
-    match value {
-        Value::Object(fields) => fields.values_mut().for_each(spell_out),
-        Value::Array(items) => items.iter_mut().for_each(spell_out),
-        Value::String(text) => {
-            let inside = text
-                .strip_prefix('(')
-                .and_then(|text| text.strip_suffix(" times)"));
-            if let Some((what, count)) = inside.and_then(|inside| inside.split_once(' ')) {
-                *text = what.repeat(count.parse().unwrap());
-            }
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) => {}
-    }
-}
-
-fn object(kind: &str, metadata: &Value, spec: &Value) -> Value {
-    let mut object = json!({
-        "apiVersion": "vitistack.io/v1alpha1",
-        "kind": kind,
-        "metadata": {"name": "web"},
-        "spec": spec,
-    });
-    for (key, value) in metadata.as_object().into_iter().flatten() {
-        object["metadata"][key] = value.clone();
-    }
-    spell_out(&mut object);
-    object
-}
 
 /// Whether the API server refuses the case, and with what.
 async fn refusal(lab: &Lab, case: &Case) -> Option<String> {
@@ -102,20 +37,20 @@ async fn refusal(lab: &Lab, case: &Case) -> Option<String> {
         ..PostParams::default()
     };
     let parse = |value: Value| serde_json::from_value::<DynamicObject>(value);
-    let answer = match &case.old {
-        None => match parse(object(&case.kind, &case.metadata, &case.spec)) {
+    let answer = match case.old_object() {
+        None => match parse(case.object()) {
             Ok(object) => api.create(&dry_run, &object).await,
             Err(error) => return Some(error.to_string()),
         },
         Some(old) => {
-            let old = parse(object(&case.kind, &old.metadata, &old.spec)).unwrap();
+            let old = parse(old).unwrap();
             // What cannot be stored cannot be changed.
             let stored = match api.create(&PostParams::default(), &old).await {
                 Ok(stored) => stored,
                 Err(Error::Api(status)) => return Some(status.message),
                 Err(other) => panic!("{}: {other}", case.name),
             };
-            let mut new = object(&case.kind, &case.metadata, &case.spec);
+            let mut new = case.object();
             new["metadata"]["resourceVersion"] = json!(stored.resource_version());
             let name = stored.name_any();
             new["metadata"]["name"] = json!(name);
@@ -144,11 +79,8 @@ async fn a_bypassed_webhook_leaves_what_the_reference_says() {
     let mut families: Vec<&str> = Code::ALL.iter().map(|code| code.family()).collect();
     families.dedup();
     for family in families {
-        for case in table(family) {
-            // What is no object at all, and what only exists between the stages, cannot be sent; what got
-            // past a webhook got past older CRDs.
-            let bypassed = case.old.as_ref().is_some_and(|old| old.bypassed);
-            if case.text.is_some() || case.only.is_some() || bypassed {
+        for case in tables::table(family).unwrap() {
+            if !case.can_be_sent() {
                 continue;
             }
             let answer = refusal(&lab, &case).await;

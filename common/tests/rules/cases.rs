@@ -36,7 +36,7 @@ pub(crate) const FAMILIES: [&str; 13] = [
 const DANGEROUS: [&str; 2] = ["is immutable", "immutable field"];
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
-enum Kind {
+pub(crate) enum Kind {
     #[default]
     Machine,
     MachineTemplate,

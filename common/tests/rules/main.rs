@@ -4,6 +4,7 @@
 //! cases/*.yaml ──▶ cases   each says what is refused, what is warned of, or what it becomes
 //!            ├───▶ blocks  cases/blocks: what each accepted one becomes, field by field
 //!            └───▶ cloud_init  any document gets a verdict, and none is repeated in it
+//! cases/late.yaml ─▶ late  what others find late or never
 //! cases/corpus ──▶ corpus  sound objects, faults and variations of them
 //!                  faults  they add up: alone, with each other, all together
 //! machines ──┬──▶ properties  stages agree, anything gets a verdict, what is stored stays
@@ -27,6 +28,7 @@ mod cloud_init;
 mod corpus;
 mod faults;
 mod harness;
+mod late;
 mod laws;
 mod machines;
 mod paths;

@@ -1,0 +1,181 @@
+//! A sample of the rules' cases through kubectl, word for word: the cluster is the tables' own, and
+//! what stands on the prompt is put together from their lines.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test that cannot go on has failed"
+)]
+
+use common::code::Code;
+use lab::{
+    Kubectl, Lab, Options, Output, Shipped, storage_class,
+    tables::{self, Case},
+    wait,
+};
+use serde_json::{Value, json};
+
+/// Fewer are no sample.
+const REFUSED_MIN: usize = 50;
+const WARNED_MIN: usize = 10;
+
+/// What other Machines and claims of the catalog make of a case, and what is not theirs alone: an
+/// address that is derived from the cluster.
+const OF_OTHERS: [Code; 2] = [Code::MacInUse, Code::NameInUse];
+
+fn of_ours(kind: &str, name: &str, spec: &Value) -> Value {
+    let mut object = json!({
+        "apiVersion": "vitistack.io/v1alpha1",
+        "kind": kind,
+        "metadata": {"name": name},
+        "spec": spec,
+    });
+    if kind != "MachineTemplate" {
+        object["metadata"]["namespace"] = json!("default");
+    }
+    object
+}
+
+/// The cluster that the catalog `default` describes. Its templates are older than the webhook.
+async fn cluster() -> (Lab, Shipped) {
+    let mut lab = Lab::with(Options {
+        controller_manager: false,
+        storage_classes: false,
+        ..Options::default()
+    })
+    .await
+    .unwrap();
+    let catalog = tables::catalog("default").unwrap();
+    for name in &catalog.storage_classes {
+        let default = catalog.default_storage_class.as_ref() == Some(name);
+        lab.apply(&storage_class(name, default, true))
+            .await
+            .unwrap();
+    }
+    for (name, template) in catalog.templates {
+        let mut spec = template.content;
+        spec["deprecated"] = json!(template.deprecated);
+        lab.apply(&of_ours("MachineTemplate", &name, &spec))
+            .await
+            .unwrap();
+    }
+    for name in &catalog.networks {
+        let network = of_ours("NetworkConfiguration", name, &json!({"bridge": "br0"}));
+        lab.apply(&network).await.unwrap();
+    }
+    let webhook = lab.webhook(&[]).await.unwrap();
+    (lab, webhook)
+}
+
+/// Every plain case about this cluster that nobody else's things decide.
+fn sample() -> Vec<Case> {
+    let mut families: Vec<&str> = Code::ALL.iter().map(|code| code.family()).collect();
+    families.dedup();
+    let cases = families
+        .into_iter()
+        .flat_map(|family| tables::table(family).unwrap());
+    let is_told = |case: &Case, code: &Code| {
+        let mut lines = case.refuses.iter().chain(&case.warns);
+        lines.any(|line| line.ends_with(&format!("[{code}]")))
+    };
+    cases
+        .filter(|case| case.is_plain() && case.catalog == "default")
+        .filter(|case| !OF_OTHERS.iter().any(|code| is_told(case, code)))
+        .collect()
+}
+
+/// What kubectl prints of a creation that is refused.
+fn invalid(case: &Case) -> String {
+    let (kind, name) = (&case.kind, case.object()["metadata"]["name"].clone());
+    match &case.refuses[..] {
+        [line] => format!("The {kind} {name} is invalid: {line}\n"),
+        lines => format!("The {kind} {name} is invalid: \n{}", bullets(lines)),
+    }
+}
+
+/// What kubectl prints of a server-side apply that is forbidden.
+fn forbidden(case: &Case) -> String {
+    let denied = "Error from server (Forbidden): admission webhook \"mutate.machines.vitistack.io\" denied the request: ";
+    match &case.refuses[..] {
+        [line] => format!("{denied}{line}\n"),
+        lines => format!("{denied}{} faults:\n{}", lines.len(), bullets(lines)),
+    }
+}
+
+fn bullets(lines: &[String]) -> String {
+    lines.iter().map(|line| format!("* {line}\n")).collect()
+}
+
+/// What kubectl prints of an object that is accepted. What a Machine became is told in a line of its
+/// own; a table need not have it.
+fn is_warned(case: &Case, stderr: &str) -> bool {
+    let lines: Vec<&str> = stderr.lines().collect();
+    let became = |line: &&str| line.starts_with("Warning: normalized to ");
+    let told: Vec<&str> = match &case.notes {
+        Some(_) => lines,
+        None => lines.into_iter().filter(|line| !became(line)).collect(),
+    };
+    let wanted = case.warns.iter().chain(case.notes.iter().flatten());
+    told.into_iter()
+        .eq(wanted.map(|line| format!("Warning: {line}")))
+}
+
+const CREATE: &[&str] = &["create", "--dry-run=server", "-f", "-"];
+const APPLY: &[&str] = &["apply", "--server-side", "-f", "-"];
+const UPDATE: &[&str] = &["apply", "--server-side", "--dry-run=server", "-f", "-"];
+
+async fn send(kubectl: &Kubectl, way: &[&str], object: &Value) -> Output {
+    kubectl.run_with(way, object.to_string()).await.unwrap()
+}
+
+/// What is wrong with what is said to a case, if anything.
+async fn failure(kubectl: &Kubectl, case: &Case) -> Option<String> {
+    let (output, expected) = match case.old_object() {
+        None => {
+            let output = send(kubectl, CREATE, &case.object()).await;
+            (output, invalid as fn(&Case) -> String)
+        }
+        Some(old) => {
+            let stored = send(kubectl, APPLY, &old).await;
+            assert_eq!(stored.code, 0, "{}: {stored}", case.name);
+            let mut new = case.object();
+            new["metadata"]["name"] = old["metadata"]["name"].clone();
+            let output = send(kubectl, UPDATE, &new).await;
+            let name = old["metadata"]["name"].as_str().unwrap();
+            let delete = ["delete", &case.kind, name];
+            kubectl.run(&delete).await.unwrap().ok().unwrap();
+            (output, forbidden as fn(&Case) -> String)
+        }
+    };
+    let as_told = if case.refuses.is_empty() {
+        output.code == 0 && is_warned(case, &output.stderr)
+    } else {
+        output.code == 1 && output.stderr == expected(case)
+    };
+    (!as_told).then(|| format!("{}\n{output}\n{case:?}", case.name))
+}
+
+#[tokio::test]
+async fn kubectl_says_what_the_tables_say() {
+    let (lab, _webhook) = cluster().await;
+    let kubectl = lab.kubectl();
+    let (mut refused, mut warned, mut failures) = (0, 0, vec![]);
+    for case in sample() {
+        match failure(&kubectl, &case).await {
+            Some(failure) => failures.push(failure),
+            None if !case.refuses.is_empty() => refused += 1,
+            None if !case.warns.is_empty() => warned += 1,
+            None => {}
+        }
+    }
+    println!("{refused} refused, {warned} warned of");
+    assert!(
+        failures.is_empty(),
+        "{} failures\n{}",
+        failures.len(),
+        failures.join("\n")
+    );
+    assert!(
+        refused >= REFUSED_MIN && warned >= WARNED_MIN,
+        "{refused}, {warned}"
+    );
+}

@@ -1,0 +1,308 @@
+//! A folder of Machines, applied and compared in every way there is: nothing drifts, whoever else
+//! writes to the Machines, and whatever becomes of their template, until somebody asks for it.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::{collections::BTreeMap, fs, path::PathBuf};
+
+use lab::{Kubectl, Lab, objects::MACHINE, paths, wait};
+use serde_json::{Value, json};
+
+mod machines;
+mod stage;
+
+use machines::machine;
+use stage::Stage;
+
+/// A dozen Machines in the forms that people write.
+const DOZEN: [(&str, &str); 12] = [
+    ("built-in", "template: small"),
+    ("team-web", "template: team-web"),
+    ("by-label", "powerState: Running"),
+    (
+        "overridden",
+        "template: team-web\nresources: {cpu: {cores: 3}, memory: {size: 1.5Gi}}",
+    ),
+    (
+        "without-template",
+        "resources: {memory: {size: '2147483648'}}\ndisks: [{name: root, size: 1e10}]",
+    ),
+    (
+        "disks",
+        "template: team-web\ndisks: [{name: z, size: 500M}, {name: root, size: 30Gi, bus: sata}, {name: a, size: 1G, storageClass: default}]",
+    ),
+    (
+        "networks",
+        "template: small\nnetworks: [{name: b, networkName: storage-network, macAddress: 52-54-00-AB-CD-EF}, {name: a}]",
+    ),
+    (
+        "cdrom",
+        "template: small\nbootOrder: [cdrom, disk]\ncdroms: [{name: iso, size: 700M, image: {url: 'https://images.example.com/a.iso'}}]",
+    ),
+    (
+        "firmware",
+        "template: small\ndomain: {machine: {type: q35}, features: {hyperv: true}, firmware: {bootloader: {efi: true, secureBoot: true}}}",
+    ),
+    (
+        "cloud-init",
+        "template: small\ncloudInit: {userData: \"#cloud-config\\nhostname: web\\n\", metaData: {b: '2', a: '1'}}",
+    ),
+    (
+        "stopped",
+        "template: team-web\npowerState: Stopped\nguestShutdownStops: true\nbootOrder: []",
+    ),
+    (
+        "nothing-left-out",
+        "template: small\ndisks: []\nnetworks: []\ncdroms: []\nnodeSelector: {}\nresources: {cpu: {}}\ndomain: {}",
+    ),
+];
+
+fn template(memory: &str) -> Value {
+    json!({
+        "apiVersion": "vitistack.io/v1alpha1",
+        "kind": "MachineTemplate",
+        "metadata": {"name": "team-web"},
+        "spec": {
+            "resources": {"cpu": {"cores": 2}, "memory": {"size": memory}},
+            "disks": [{"name": "root", "size": "20Gi"}],
+        },
+    })
+}
+
+/// The examples and the dozen, as files.
+fn folder(lab: &Lab) -> PathBuf {
+    let folder = lab.path("machines");
+    fs::create_dir(&folder).unwrap();
+    for file in fs::read_dir(paths::repository().join("manifests/examples")).unwrap() {
+        let file = file.unwrap();
+        if file.file_type().unwrap().is_file() {
+            fs::copy(file.path(), folder.join(file.file_name())).unwrap();
+        }
+    }
+    for (name, spec) in DOZEN {
+        let mut text = machine(name, spec);
+        if name == "by-label" {
+            let labels = "metadata:\n  labels: {vitistack.io/machine-template: team-web}";
+            text = text.replace("metadata:", labels);
+        }
+        fs::write(folder.join(format!("{name}.yaml")), text).unwrap();
+    }
+    folder
+}
+
+/// Machines by name.
+type Machines = BTreeMap<String, Value>;
+
+async fn machines(lab: &Lab) -> Machines {
+    let all = lab.objects(MACHINE, "default").list().await.unwrap();
+    let name = |machine: &Value| machine["metadata"]["name"].as_str().unwrap().to_owned();
+    all.into_iter()
+        .map(|machine| (name(&machine), machine))
+        .collect()
+}
+
+fn versions(machines: &Machines) -> BTreeMap<&str, &str> {
+    let versions = machines.iter();
+    versions
+        .map(|(name, machine)| {
+            (
+                name.as_str(),
+                machine["metadata"]["resourceVersion"].as_str().unwrap(),
+            )
+        })
+        .collect()
+}
+
+fn blocks(machines: &Machines) -> BTreeMap<&str, &Value> {
+    let blocks = machines.iter();
+    blocks
+        .map(|(name, machine)| (name.as_str(), &machine["spec"]["normalized"]))
+        .collect()
+}
+
+/// Asks until the webhook expands the template to this much memory.
+async fn expands_to(kubectl: &Kubectl, memory: &str) {
+    wait::until("the webhook reads the template", async || {
+        let create = ["create", "--dry-run=server", "-o", "json", "-f", "-"];
+        let output = kubectl
+            .run_with(&create, machine("probe", "template: team-web"))
+            .await?;
+        let probe: Value = serde_json::from_str(&output.clone().ok()?)?;
+        let size = &probe["spec"]["normalized"]["memory"]["size"];
+        Ok(if size == memory { Ok(()) } else { Err(output) })
+    })
+    .await
+    .unwrap();
+}
+
+/// Sends and compares everything in every way; nothing changes.
+async fn stays(lab: &Lab, folder: &str, managers: &[(&str, &str)]) {
+    let kubectl = lab.kubectl();
+    let before = machines(lab).await;
+    let mut ways: Vec<Vec<&str>> = vec![
+        vec!["diff", "-f", folder],
+        vec!["apply", "--dry-run=server", "-f", folder],
+        vec!["apply", "--dry-run=server", "-f", folder],
+        vec!["apply", "-f", folder],
+    ];
+    for &(manager, folder) in managers {
+        let way = ["--server-side", "--field-manager", manager, "-f", folder];
+        for verb in [&["diff"][..], &["apply", "--dry-run=server"], &["apply"]] {
+            ways.push(verb.iter().chain(&way).copied().collect());
+        }
+    }
+    for way in ways {
+        let output = kubectl.run(&way).await.unwrap();
+        assert_eq!((output.code, output.stderr.as_str()), (0, ""), "{way:?}");
+        if way[0] == "diff" {
+            assert_eq!(output.stdout, "", "{way:?}");
+        }
+    }
+    // The whole object as it was read, its block with it, and without.
+    let all =
+        json!({"apiVersion": "v1", "kind": "List", "items": before.values().collect::<Vec<_>>()});
+    let mut bare = all.clone();
+    for machine in bare["items"].as_array_mut().into_iter().flatten() {
+        machine["spec"]
+            .as_object_mut()
+            .unwrap()
+            .remove("normalized");
+    }
+    for whole in [all, bare] {
+        let output = kubectl
+            .run_with(&["replace", "-f", "-"], whole.to_string())
+            .await;
+        let output = output.unwrap();
+        assert_eq!((output.code, output.stderr.as_str()), (0, ""), "{output}");
+    }
+    let after = machines(lab).await;
+    assert_eq!(versions(&after), versions(&before));
+}
+
+#[tokio::test]
+async fn a_folder_of_machines_stays_what_it_is() {
+    let (lab, _webhook) = machines::lab(&[]).await;
+    let kubectl = lab.kubectl();
+    lab.apply(&template("4Gi")).await.unwrap();
+    expands_to(&kubectl, "4Gi").await;
+    let path = folder(&lab);
+    let folder = path.to_str().unwrap();
+    kubectl
+        .run(&["apply", "-f", folder])
+        .await
+        .unwrap()
+        .ok()
+        .unwrap();
+
+    // What its author wrote is there as it was written.
+    let stored = machines(&lab).await;
+    assert!(stored.len() > DOZEN.len());
+    for file in fs::read_dir(&path).unwrap() {
+        let text = fs::read_to_string(file.unwrap().path()).unwrap();
+        for written in lab::install::parse(&text).unwrap() {
+            if written["kind"] == "Machine" {
+                let name = written["metadata"]["name"].as_str().unwrap();
+                let mut spec = stored[name]["spec"].clone();
+                let block = spec.as_object_mut().unwrap().remove("normalized");
+                assert!(block.is_some(), "{name}");
+                assert_eq!(spec, written["spec"], "{name}");
+            }
+        }
+    }
+    stays(&lab, folder, &[]).await;
+
+    // Another one owns something of each Machine.
+    let theirs = lab.path("theirs.yaml");
+    let parts = stored.keys().map(|name| {
+        let labels = "metadata:\n  labels: {example.com/team: a}";
+        machine(name, "nodeSelector: {example.com/zone: a}").replace("metadata:", labels)
+    });
+    let parts: Vec<_> = parts.collect();
+    fs::write(&theirs, parts.join("---\n")).unwrap();
+    let managers = [
+        ("kustomize-controller", folder),
+        ("placement", theirs.to_str().unwrap()),
+    ];
+    for (manager, folder) in managers {
+        let way = [
+            "apply",
+            "--server-side",
+            "--field-manager",
+            manager,
+            "-f",
+            folder,
+        ];
+        kubectl.run(&way).await.unwrap().ok().unwrap();
+    }
+    let placed = machines(&lab).await;
+    for (name, block) in blocks(&placed) {
+        assert_eq!(
+            block["nodeSelector"],
+            json!({"example.com/zone": "a"}),
+            "{name}"
+        );
+    }
+    stays(&lab, folder, &managers).await;
+
+    // Somebody edits the template.
+    lab.apply(&template("8Gi")).await.unwrap();
+    expands_to(&kubectl, "8Gi").await;
+    stays(&lab, folder, &managers).await;
+    assert_eq!(versions(&machines(&lab).await), versions(&placed));
+
+    // A change of something else takes nothing from it; a wish does.
+    for name in ["team-web", "overridden"] {
+        let patch = json!({"spec": {"guestShutdownStops": true}});
+        let objects = lab.objects(MACHINE, "default");
+        objects.merge(name, &patch).await.unwrap();
+    }
+    let refresh = "machine.vitistack.io/refresh-template=once";
+    let refreshed = kubectl
+        .run(&["annotate", "machine", "by-label", refresh])
+        .await;
+    refreshed.unwrap().ok().unwrap();
+    let now = machines(&lab).await;
+    let blocks = blocks(&now);
+    assert_eq!(blocks["team-web"]["guestShutdownStops"], true);
+    assert_eq!(blocks["team-web"]["memory"]["size"], "4Gi");
+    assert_eq!(blocks["overridden"]["memory"]["size"], "1536Mi");
+    assert_eq!(blocks["by-label"]["memory"]["size"], "8Gi");
+    stays(&lab, folder, &managers[1..]).await;
+}
+
+/// The controller says what admission leaves alone.
+#[tokio::test]
+async fn a_machine_tells_that_its_template_has_changed() {
+    let stage = Stage::new().await;
+    let kubectl = stage.lab.kubectl();
+    stage.apply(&template("4Gi")).await;
+    expands_to(&kubectl, "4Gi").await;
+    let web = stage::machine("web", &json!({"template": "team-web"}));
+    stage.apply(&web).await;
+    let machines = stage.machines();
+    machines.in_phase("web", "Running").await.unwrap();
+    machines
+        .told("web", "Normalized", "True", "Normalized")
+        .await
+        .unwrap();
+    let block = machines.get("web").await.unwrap()["spec"]["normalized"].clone();
+
+    stage.apply(&template("8Gi")).await;
+    let outdated = machines
+        .told("web", "Normalized", "True", "TemplateOutdated")
+        .await;
+    let outdated = outdated.unwrap();
+    assert_eq!(outdated["spec"]["normalized"], block);
+
+    expands_to(&kubectl, "8Gi").await;
+    let refresh = "machine.vitistack.io/refresh-template=2";
+    let refreshed = kubectl.run(&["annotate", "machine", "web", refresh]).await;
+    assert_eq!(
+        refreshed.unwrap().stderr,
+        "Warning: spec.template: resources.memory.size changes from 4Gi to 8Gi at the next restart [RestartRequired]\n"
+    );
+    let now = machines
+        .told("web", "Normalized", "True", "Normalized")
+        .await
+        .unwrap();
+    assert_eq!(now["spec"]["normalized"]["memory"]["size"], "8Gi");
+}
