@@ -10,7 +10,6 @@ use common::code::Code;
 use lab::{
     Kubectl, Lab, Options, Output, Shipped, storage_class,
     tables::{self, Case},
-    wait,
 };
 use serde_json::{Value, json};
 
@@ -21,6 +20,15 @@ const WARNED_MIN: usize = 10;
 /// What other Machines and claims of the catalog make of a case, and what is not theirs alone: an
 /// address that is derived from the cluster.
 const OF_OTHERS: [Code; 2] = [Code::MacInUse, Code::NameInUse];
+
+/// A template that the CRDs do not take any more; no case of the sample is made from it.
+const MISLABELLED: &str = "mislabelled";
+
+/// Cases that no webhook hears of: kubectl and the API server cannot read these values at all.
+const READ_BY_NOBODY: [&str; 2] = [
+    "a value of the wrong type hides no other",
+    "a label that is no text",
+];
 
 fn of_ours(kind: &str, name: &str, spec: &Value) -> Value {
     let mut object = json!({
@@ -35,7 +43,9 @@ fn of_ours(kind: &str, name: &str, spec: &Value) -> Value {
     object
 }
 
-/// The cluster that the catalog `default` describes. Its templates are older than the webhook.
+/// The cluster that the catalog `default` describes. Its templates are older than the webhook, and
+/// one is older than the CRDs: it is stored with a content that they have nothing against, and only
+/// its name is told.
 async fn cluster() -> (Lab, Shipped) {
     let mut lab = Lab::with(Options {
         controller_manager: false,
@@ -53,7 +63,12 @@ async fn cluster() -> (Lab, Shipped) {
     }
     for (name, template) in catalog.templates {
         let mut spec = template.content;
-        spec["deprecated"] = json!(template.deprecated);
+        if let Some(text) = template.deprecated {
+            spec["deprecated"] = json!(text);
+        }
+        if name == MISLABELLED {
+            spec = json!({});
+        }
         lab.apply(&of_ours("MachineTemplate", &name, &spec))
             .await
             .unwrap();
@@ -79,6 +94,8 @@ fn sample() -> Vec<Case> {
     };
     cases
         .filter(|case| case.is_plain() && case.catalog == "default")
+        .filter(|case| !READ_BY_NOBODY.contains(&case.name.as_str()))
+        .filter(|case| case.spec["template"] != MISLABELLED)
         .filter(|case| !OF_OTHERS.iter().any(|code| is_told(case, code)))
         .collect()
 }
@@ -95,14 +112,23 @@ fn invalid(case: &Case) -> String {
 /// What kubectl prints of a server-side apply that is forbidden.
 fn forbidden(case: &Case) -> String {
     let denied = "Error from server (Forbidden): admission webhook \"mutate.machines.vitistack.io\" denied the request: ";
-    match &case.refuses[..] {
-        [line] => format!("{denied}{line}\n"),
-        lines => format!("{denied}{} faults:\n{}", lines.len(), bullets(lines)),
-    }
+    let faults = match case.refuses.len() {
+        1 => "1 fault".to_owned(),
+        count => format!("{count} faults"),
+    };
+    format!("{denied}{faults}:\n{}", bullets(&case.refuses))
 }
 
 fn bullets(lines: &[String]) -> String {
     lines.iter().map(|line| format!("* {line}\n")).collect()
+}
+
+/// What kubectl prints less the warnings, which tables have for accepted objects only.
+fn refusal(stderr: &str) -> String {
+    let lines = stderr.split_inclusive('\n');
+    lines
+        .filter(|line| !line.starts_with("Warning: "))
+        .collect()
 }
 
 /// What kubectl prints of an object that is accepted. What a Machine became is told in a line of its
@@ -149,7 +175,7 @@ async fn failure(kubectl: &Kubectl, case: &Case) -> Option<String> {
     let as_told = if case.refuses.is_empty() {
         output.code == 0 && is_warned(case, &output.stderr)
     } else {
-        output.code == 1 && output.stderr == expected(case)
+        output.code == 1 && refusal(&output.stderr) == expected(case)
     };
     (!as_told).then(|| format!("{}\n{output}\n{case:?}", case.name))
 }
