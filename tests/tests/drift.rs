@@ -263,9 +263,9 @@ async fn a_folder_of_machines_stays_what_it_is() {
 
     // A change of something else takes nothing from it; a wish does.
     for name in ["team-web", "overridden"] {
-        let patch = json!({"spec": {"guestShutdownStops": true}});
+        let change = json!({"spec": {"guestShutdownStops": true}});
         let objects = lab.objects(MACHINE, "default");
-        objects.merge(name, &patch).await.unwrap();
+        objects.merge(name, &change).await.unwrap();
     }
     let refresh = "machine.vitistack.io/refresh-template=once";
     let refreshed = kubectl

@@ -53,7 +53,7 @@ fn rows() -> Cache {
     list(&cache.classes, objects("classes"));
     list(&cache.networks, objects("networks"));
     list(&cache.claims, objects("claims"));
-    cache.cluster.get_or_init(|| CLUSTER.to_owned());
+    cache.cluster.get_or_init(|| CLUSTER.into());
     cache
 }
 
