@@ -156,7 +156,17 @@ async fn what_got_past_the_webhook_is_mended_step_by_step() {
     drop(webhook);
     lab.unregister_webhooks().await.unwrap();
     let faulty = "template: smal\ndisks: [{name: root, size: 1Gi, storageClass: fast-sdd}]";
-    apply(&kubectl, &machine("web", faulty)).await;
+    // The API server takes a moment to notice.
+    wait::until("the webhook not to be asked", async || {
+        let output = kubectl.run_with(&APPLY, machine("web", faulty)).await?;
+        Ok(if output.code == 0 {
+            Ok(())
+        } else {
+            Err(output.to_string())
+        })
+    })
+    .await
+    .unwrap();
     let _webhook = lab.webhook(&[]).await.unwrap();
 
     // Both faults were there before: another change is no reason to refuse it.
