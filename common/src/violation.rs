@@ -251,9 +251,8 @@ impl Findings {
         });
     }
 
-    /// Turns faults into warnings: those that `is_old` knows, which the object had before. Returns
-    /// whether there were any.
-    pub(crate) fn tolerate(&mut self, is_old: impl Fn(&Violation) -> bool) -> bool {
+    /// Turns faults into warnings: those that `is_old` knows, which the object had before.
+    pub(crate) fn tolerate(&mut self, is_old: impl Fn(&Violation) -> bool) {
         let (old, new): (Vec<_>, _) = self.violations.drain(..).partition(is_old);
         self.violations = new;
         for fault in &old {
@@ -264,7 +263,6 @@ impl Findings {
             );
             self.warn(fault.code, &text);
         }
-        !old.is_empty()
     }
 
     /// Adds a note that no rule stands behind.

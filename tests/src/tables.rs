@@ -8,6 +8,11 @@ use serde_json::{Value, json};
 
 use crate::paths;
 
+#[path = "../../common/tests/cases/long_texts.rs"]
+mod long_texts;
+
+use long_texts::spell_out;
+
 /// A line of a table, as far as it can be sent to an API server.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -150,24 +155,4 @@ fn object(kind: &str, metadata: &Value, spec: &Value) -> Value {
     }
     spell_out(&mut object);
     object
-}
-
-/// The tables write long texts as `(x 5 times)`.
-fn spell_out(value: &mut Value) {
-    match value {
-        Value::Object(fields) => fields.values_mut().for_each(spell_out),
-        Value::Array(items) => items.iter_mut().for_each(spell_out),
-        Value::String(text) => {
-            let inside = text
-                .strip_prefix('(')
-                .and_then(|text| text.strip_suffix(" times)"));
-            let parts = inside.and_then(|inside| inside.split_once(' '));
-            if let Some((what, count)) = parts
-                && let Ok(count) = count.parse()
-            {
-                *text = what.repeat(count);
-            }
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) => {}
-    }
 }

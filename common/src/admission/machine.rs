@@ -143,9 +143,11 @@ pub(super) fn review(request: &Request<'_>, catalog: &dyn Catalog, settings: &Se
         (Some(block), _, Stage::Mutate) => {
             findings.warnings.extend(notes);
             let written = block::text(&block).unwrap_or_default();
-            told(&object, old.as_ref(), &block, &written, &mut findings);
             let is_there = object.block.as_ref().is_some_and(|sent| sent.is(&written));
-            (!is_there).then_some(written)
+            (!is_there).then(|| {
+                told(&object, old.as_ref(), &block, &written, &mut findings);
+                written
+            })
         }
         (Some(block), _, Stage::Validate) => {
             verify(&object, &block, kept, &mut findings);
@@ -335,7 +337,7 @@ fn expand(
     }
 }
 
-/// Notes for the user of an accepted object, whose block is `written`.
+/// Notes for the user of an accepted object, whose block has to be `written`.
 fn told(
     object: &Object<'_>,
     old: Option<&Old<'_>>,
@@ -350,7 +352,7 @@ fn told(
         return;
     };
     let stored = old.and_then(|old| old.object.block.as_ref());
-    if sent.is(written) || stored.is_some_and(|stored| sent.is(&stored.0)) {
+    if stored.is_some_and(|stored| sent.is(&stored.0)) {
         return;
     }
     if old.is_some() {

@@ -8,17 +8,16 @@ use crate::code::Code;
 use crate::normalize::Named;
 use crate::violation::{Findings, Violation};
 
-/// Turns faults of `new` into warnings that `old` has at the same item of the same list. Returns
-/// whether there were any.
+/// Turns faults of `new` into warnings that `old` has at the same item of the same list.
 pub(super) fn tolerate(
     findings: &mut Findings,
     new: &MachineSpec,
     old_findings: &Findings,
     old: &MachineSpec,
-) -> bool {
+) {
     let identities = old_findings.violations.iter();
     let known: HashSet<_> = identities.map(|fault| identity(fault, old)).collect();
-    findings.tolerate(|fault| known.contains(&identity(fault, new)))
+    findings.tolerate(|fault| known.contains(&identity(fault, new)));
 }
 
 /// What a fault is about, wherever the item of a list stands.

@@ -11,6 +11,8 @@ use super::choice::{
 };
 use super::normalized::Normalized;
 use super::schema;
+use crate::rules::disks::CAPACITY;
+use crate::rules::sizing::MEMORY;
 
 /// A virtual machine. Everything but `normalized` is the user's and is never written by the webhook.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -188,14 +190,8 @@ pub struct Cpu {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [
-    {
-        "rule": "!has(self.size) || !isQuantity(self.size) || (quantity(self.size).compareTo(quantity('32Mi')) >= 0 && quantity(self.size).compareTo(quantity('12Ti')) <= 0)",
-        "message": "size must be from 32Mi to 12Ti"
-    },
-    {
-        "rule": "!has(self.maxSize) || !isQuantity(self.maxSize) || (quantity(self.maxSize).compareTo(quantity('32Mi')) >= 0 && quantity(self.maxSize).compareTo(quantity('12Ti')) <= 0)",
-        "message": "maxSize must be from 32Mi to 12Ti"
-    },
+    schema::bounded("size", &MEMORY),
+    schema::bounded("maxSize", &MEMORY),
     {
         "rule": "!has(self.size) || !has(self.maxSize) || !isQuantity(self.size) || !isQuantity(self.maxSize) || quantity(self.maxSize).compareTo(quantity(self.size)) >= 0",
         "message": "maxSize must be at least size"
@@ -229,14 +225,8 @@ pub struct Memory {
         "rule": "!has(self.image) || !(has(self.selector) || has(self.volumeName))",
         "message": "a disk with an image cannot bind an existing volume"
     },
-    {
-        "rule": "self.name != 'cloudinitdisk'",
-        "message": "cloudinitdisk is the name of the disk that holds cloud-init's data"
-    },
-    {
-        "rule": "!has(self.size) || !isQuantity(self.size) || (quantity(self.size).compareTo(quantity('1Mi')) >= 0 && quantity(self.size).compareTo(quantity('64Ti')) <= 0)",
-        "message": "size must be from 1Mi to 64Ti"
-    }
+    schema::not_reserved(),
+    schema::bounded("size", &CAPACITY)
 ]))]
 pub struct Disk {
     /// Access mode of the volume: ReadWriteOnce (default), ReadWriteMany (needed for live
@@ -373,14 +363,8 @@ pub struct Network {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [
-    {
-        "rule": "self.name != 'cloudinitdisk'",
-        "message": "cloudinitdisk is the name of the disk that holds cloud-init's data"
-    },
-    {
-        "rule": "!has(self.size) || !isQuantity(self.size) || (quantity(self.size).compareTo(quantity('1Mi')) >= 0 && quantity(self.size).compareTo(quantity('64Ti')) <= 0)",
-        "message": "size must be from 1Mi to 64Ti"
-    }
+    schema::not_reserved(),
+    schema::bounded("size", &CAPACITY)
 ]))]
 pub struct Cdrom {
     /// Name of the drive, a DNS label, unique among disks and CD-ROMs.

@@ -6,6 +6,9 @@ use std::borrow::Cow;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::{Value, json};
 
+use crate::names::CLOUD_INIT_DISK;
+use crate::rules::form::Bounds;
+
 /// Longest DNS label (RFC 1123); the bound of every name that ends up in one.
 pub const NAME_MAX: usize = 63;
 /// Longest name of a Kubernetes object (DNS subdomain).
@@ -40,6 +43,23 @@ pub(crate) fn named_once() -> Value {
     json!({
         "rule": "self.all(word, self.exists_one(other, other == word))",
         "message": "each is named once"
+    })
+}
+
+/// The rule, in CEL, that an amount stays within the bounds that the webhook demands, too.
+pub(crate) fn bounded(field: &str, bounds: &Bounds) -> Value {
+    let Bounds { min, max, .. } = bounds;
+    json!({
+        "rule": format!("!has(self.{field}) || !isQuantity(self.{field}) || (quantity(self.{field}).compareTo(quantity('{min}')) >= 0 && quantity(self.{field}).compareTo(quantity('{max}')) <= 0)"),
+        "message": format!("{field} must be from {min} to {max}")
+    })
+}
+
+/// The rule, in CEL, that no disk has the name of the product's own.
+pub(crate) fn not_reserved() -> Value {
+    json!({
+        "rule": format!("self.name != '{CLOUD_INIT_DISK}'"),
+        "message": format!("{CLOUD_INIT_DISK} is the name of the disk that holds cloud-init's data")
     })
 }
 

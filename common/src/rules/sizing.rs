@@ -15,7 +15,7 @@ pub const VCPUS_MAX: u32 = 255;
 /// Step in which memory grows under a running guest; KubeVirt demands it of both sizes.
 const HOTPLUG_STEP: Bytes = Bytes::mib(2);
 /// From what the smallest guests boot with to what the largest hosts have.
-const MEMORY: Bounds = Bounds {
+pub(crate) const MEMORY: Bounds = Bounds {
     min: Bytes::mib(32),
     max: Bytes::tib(12),
     too_small: Code::MemoryTooSmall,

@@ -19,6 +19,8 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+pub(crate) use crate::long_texts::spell_out;
+
 /// The namespace of every object.
 pub(crate) const NAMESPACE: &str = "default";
 /// The uid of every cluster.
@@ -194,23 +196,6 @@ pub(crate) fn object(kind: ObjectKind, metadata: &Value, spec: &Value) -> Value 
 /// A Machine of this spec.
 pub(crate) fn machine(spec: &Value) -> Value {
     object(ObjectKind::Machine, &json!({}), spec)
-}
-
-/// Replaces every text `(x 5 times)` by `xxxxx`, so that a table can hold long ones.
-pub(crate) fn spell_out(value: &mut Value) {
-    match value {
-        Value::Object(fields) => fields.values_mut().for_each(spell_out),
-        Value::Array(items) => items.iter_mut().for_each(spell_out),
-        Value::String(text) => {
-            let inside = text
-                .strip_prefix('(')
-                .and_then(|text| text.strip_suffix(" times)"));
-            if let Some((what, count)) = inside.and_then(|inside| inside.split_once(' ')) {
-                *text = what.repeat(count.parse().unwrap());
-            }
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) => {}
-    }
 }
 
 /// Applies a JSON merge patch (RFC 7396).

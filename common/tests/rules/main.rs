@@ -30,6 +30,8 @@ mod faults;
 mod harness;
 mod late;
 mod laws;
+#[path = "../cases/long_texts.rs"]
+mod long_texts;
 mod machines;
 mod paths;
 mod policies;

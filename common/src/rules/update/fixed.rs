@@ -1,5 +1,6 @@
 //! Changes that are refused.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 
 use crate::api::choice::{Backend, Choice as _, FirmwareType, MachineType, MachineTypeName};
@@ -8,7 +9,6 @@ use crate::api::normalized::{NormalizedCdrom, NormalizedDisk};
 use crate::catalog::Catalog;
 use crate::code::Code;
 use crate::normalize::{ClassRequest, Item, Leaf, Merged, Place};
-use crate::quantity::Bytes;
 use crate::rules::{boot, disks, firmware};
 use crate::violation::{Findings, Kind, Reference, Violation};
 use crate::words::{quoted, shortened};
@@ -92,6 +92,28 @@ impl Change {
             format!("keep it with '{name}: {from}' for '{item}' in spec.{list}")
         }
     }
+
+    /// Refuses it.
+    fn deny(&self, code: Code, detail: String, findings: &mut Findings) {
+        findings.deny(Violation::new(self.place, code, Kind::Forbidden, detail));
+    }
+
+    /// Refuses it because the volume of `what` was made from the field.
+    fn of_a_volume(
+        &self,
+        what: &str,
+        keep: &str,
+        device: &str,
+        code: Code,
+        findings: &mut Findings,
+    ) {
+        debug_assert_eq!(self.field.policy(), Policy::Fixed);
+        let (name, from, to) = (self.name(), &self.from, &self.to);
+        let detail = format!(
+            "the {name} of {what} cannot change from {from} to {to}, because its volume exists; {keep}, or take another {device}"
+        );
+        self.deny(code, detail, findings);
+    }
 }
 
 /// Whether the value is known that a leaf stands for: an unknown template may have brought another
@@ -150,12 +172,7 @@ fn stop_first(update: &Update<'_>, findings: &mut Findings) {
         let detail = format!(
             "cannot change from {from} to {to} while the machine runs; set 'powerState: Stopped' before or in the same update, or {keep}"
         );
-        findings.deny(Violation::new(
-            change.place,
-            Code::StopFirst,
-            Kind::Forbidden,
-            detail,
-        ));
+        change.deny(Code::StopFirst, detail, findings);
     }
 }
 
@@ -234,19 +251,9 @@ fn disk(update: &Update<'_>, old: &NormalizedDisk, item: &Item<'_, Disk>, findin
         ),
     ];
     for change in changes.into_iter().flatten() {
-        debug_assert_eq!(change.field.policy(), Policy::Fixed);
-        let Change { from, to, .. } = &change;
-        let detail = format!(
-            "the {} of disk '{name}' cannot change from {from} to {to}, because its volume exists; {}, or take another disk",
-            change.name(),
-            change.keep("disks", name)
-        );
-        findings.deny(Violation::new(
-            change.place,
-            Code::DiskChanged,
-            Kind::Forbidden,
-            detail,
-        ));
+        let what = format!("disk '{name}'");
+        let keep = change.keep("disks", name);
+        change.of_a_volume(&what, &keep, "disk", Code::DiskChanged, findings);
     }
 }
 
@@ -260,9 +267,8 @@ fn capacity(
 ) {
     let leaf = item.pick("size", |disk| disk.size.as_deref());
     let new = disks::size(update.merged, item, &mut Findings::default());
-    let show = |bytes: &Bytes| bytes.to_string();
     let Some(new) = new else { return };
-    let Some(change) = Change::of(Field::DiskSize, leaf.place, &old.size, Some(&new), show) else {
+    let Some(change) = Change::of(Field::DiskSize, leaf.place, &old.size, Some(&new), shown) else {
         return;
     };
     let (name, keep) = (&old.name, change.keep("disks", &old.name));
@@ -271,8 +277,7 @@ fn capacity(
         let detail = format!(
             "disk '{name}' cannot shrink from {from} to {to}, because a volume never gives space back; {keep}"
         );
-        let fault = Violation::new(change.place, Code::DiskShrunk, Kind::Forbidden, detail);
-        findings.deny(fault);
+        change.deny(Code::DiskShrunk, detail, findings);
         return;
     }
     // The pools of a libvirt host grow any volume.
@@ -285,12 +290,7 @@ fn capacity(
     let detail = format!(
         "disk '{name}' cannot grow from {from} to {to}: {reason}; {keep}, and add another disk for more space"
     );
-    findings.deny(Violation::new(
-        change.place,
-        Code::DiskCannotGrow,
-        Kind::Forbidden,
-        detail,
-    ));
+    change.deny(Code::DiskCannotGrow, detail, findings);
 }
 
 fn why_it_cannot_grow(
@@ -355,19 +355,9 @@ fn cdrom(
         ),
     ];
     for change in changes.into_iter().flatten() {
-        debug_assert_eq!(change.field.policy(), Policy::Fixed);
-        let Change { from, to, .. } = &change;
-        let detail = format!(
-            "the {} of CD-ROM '{name}' cannot change from {from} to {to}, because its volume exists; {}, or take another drive",
-            change.name(),
-            change.keep("cdroms", name)
-        );
-        findings.deny(Violation::new(
-            change.place,
-            Code::CdromChanged,
-            Kind::Forbidden,
-            detail,
-        ));
+        let what = format!("CD-ROM '{name}'");
+        let keep = change.keep("cdroms", name);
+        change.of_a_volume(&what, &keep, "drive", Code::CdromChanged, findings);
     }
 }
 
@@ -394,7 +384,7 @@ fn image_shown(image: &Image) -> String {
     format!("{{{}}}", parts.collect::<Vec<_>>().join(", "))
 }
 
-fn labels_shown(labels: &std::collections::BTreeMap<String, String>) -> String {
+fn labels_shown(labels: &BTreeMap<String, String>) -> String {
     let labels = labels.iter().map(|(key, value)| format!("{key}: {value}"));
     let labels = labels.collect::<Vec<_>>().join(", ");
     format!("{{matchLabels: {{{}}}}}", shortened(&labels))
