@@ -11,6 +11,7 @@ mod api;
 mod args;
 mod cache;
 mod controller;
+mod data_volume;
 mod events;
 mod kubevirt;
 mod leader;

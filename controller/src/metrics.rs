@@ -65,13 +65,14 @@ const VM_STATES: [&str; 17] = [
 ];
 
 /// Reasons that count as an error when a Machine gets one.
-const ERROR_REASONS: [&str; 13] = [
+const ERROR_REASONS: [&str; 14] = [
     "NetworkConfigurationNotFound",
     "StorageClassNotFound",
     "InsufficientResources",
     "KubeVirtApiError",
     "NameConflict",
     "ImageImportUnavailable",
+    "ImageImportFailed",
     "CloudInitSecretNotFound",
     "NetworkFailed",
     "VMFailed",

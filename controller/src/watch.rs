@@ -4,7 +4,7 @@
 //! Machine ───────────────▶ itself
 //!    └───────────────────▶ other Machines that share an address with it
 //! VM, VMI, claim, Secret ▶ the Machine on its label (a VM also: the Machine of its name; a claim
-//!                          also: those that have a disk whose claim would be called so)
+//! and DataVolume           and DataVolume also: those that have a disk whose claim would be called so)
 //! NetworkConfiguration ──▶ Machines of the namespace that name it
 //! attachment ────────────▶ Machines of the namespace with a network that stands for it
 //! StorageClass, template ▶ Machines that name it
@@ -31,6 +31,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::cache::{Cache, Change, State};
+use crate::data_volume::DataVolume;
 use crate::machine::Machine;
 use crate::metrics;
 use crate::neighbours::Neighbours;
@@ -47,6 +48,7 @@ pub(crate) struct Caches {
     pub(crate) vms: Cache<VirtualMachine>,
     pub(crate) instances: Cache<Instance>,
     pub(crate) claims: Cache<Claim>,
+    pub(crate) data_volumes: Cache<DataVolume>,
     pub(crate) secrets: Cache<Secret>,
     pub(crate) networks: Cache<Network>,
     pub(crate) attachments: Cache<Attachment>,
@@ -119,6 +121,7 @@ pub(crate) fn start(
         vms: Cache::default(),
         instances: Cache::default(),
         claims: Cache::default(),
+        data_volumes: Cache::default(),
         secrets: Cache::default(),
         networks: Cache::default(),
         attachments: Cache::default(),
@@ -188,12 +191,15 @@ fn watch_kinds(mut watch: Watch<'_>, caches: &Caches) {
         &caches.claims,
         move |change, _| {
             metrics::claim_changed(change);
-            let mut machines = by_label(change);
-            if let Some(claim) = either(change) {
-                machines.extend(neighbours.with_claim(claim.namespace(), claim.name()));
-            }
-            machines
+            with_claim(change, &neighbours)
         },
+    );
+    let neighbours = caches.neighbours.clone();
+    watch.kind(
+        "watch of data volumes",
+        everything(),
+        &caches.data_volumes,
+        move |change, _| with_claim(change, &neighbours),
     );
     watch.kind("watch of secrets", ours, &caches.secrets, |change, _| {
         by_label(change)
@@ -239,12 +245,7 @@ fn watch_kinds(mut watch: Watch<'_>, caches: &Caches) {
             let Some(class) = either(change) else {
                 return vec![];
             };
-            wishes(machines, |_, block| {
-                block
-                    .disks
-                    .iter()
-                    .any(|disk| disk.storage_class == class.name())
-            })
+            wishes(machines, |_, block| uses_class(block, class.name()))
         },
     );
     watch.kind(
@@ -272,6 +273,14 @@ fn uses_network(block: &Normalized, name: &str) -> bool {
         .any(|nic| nic.network_name.as_deref() == Some(name))
 }
 
+fn uses_class(block: &Normalized, name: &str) -> bool {
+    let disks = block.disks.iter();
+    let mut disks = disks.map(|disk| disk.storage_class.as_str());
+    let cdroms = block.cdroms.iter();
+    let mut cdroms = cdroms.filter_map(|cdrom| cdrom.storage_class.as_deref());
+    disks.any(|class| class == name) || cdroms.any(|class| class == name)
+}
+
 fn either<K>(change: &Change<K>) -> Option<&Arc<K>> {
     change.new.as_ref().or(change.old.as_ref())
 }
@@ -282,6 +291,15 @@ fn by_label<K: Meta>(change: &Change<K>) -> Vec<ObjectRef<Machine>> {
         .flatten()
         .filter_map(|object| Some(ObjectRef::new(object.machine()?).within(object.namespace())))
         .collect()
+}
+
+/// The Machine on the label, and those that have a disk whose claim would have the object's name.
+fn with_claim<K: Meta>(change: &Change<K>, neighbours: &Neighbours) -> Vec<ObjectRef<Machine>> {
+    let mut machines = by_label(change);
+    if let Some(object) = either(change) {
+        machines.extend(neighbours.with_claim(object.namespace(), object.name()));
+    }
+    machines
 }
 
 fn by_name<K: Meta>(change: &Change<K>) -> Vec<ObjectRef<Machine>> {
@@ -395,6 +413,8 @@ impl Caches {
         self.instances.known().await;
         waits("PersistentVolumeClaims");
         self.claims.known().await;
+        waits("DataVolumes");
+        self.data_volumes.known().await;
         waits("Secrets");
         self.secrets.known().await;
         waits("NetworkConfigurations");

@@ -1,4 +1,4 @@
-//! Kinds of others that a lab has: KubeVirt's, CDI's, Multus', and storage classes.
+//! Kinds of others that a lab has: KubeVirt's, Multus', and storage classes.
 //!
 //! The CRDs here are thin: they name the kinds and keep whatever is in them.
 //! That is enough for a simulator, and nothing is proven by them about fields.
@@ -59,17 +59,6 @@ impl KubevirtCrds {
             }
         }
     }
-}
-
-/// The CRD of CDI's `DataVolume`.
-pub(crate) fn data_volumes() -> Value {
-    thin(
-        "cdi.kubevirt.io",
-        "v1beta1",
-        "DataVolume",
-        &["dv", "dvs"],
-        true,
-    )
 }
 
 /// The CRD of Multus' `NetworkAttachmentDefinition`.

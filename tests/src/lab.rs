@@ -21,6 +21,7 @@ use tokio::sync::OnceCell;
 use crate::{
     OPERATOR_NAMESPACE,
     audit::{self, Event, Mark},
+    cdi::Cdi,
     control_plane::{ControlPlane, get},
     credentials::{self, User},
     folder::Folder,
@@ -54,7 +55,7 @@ pub struct Options {
     /// KubeVirt's kinds.
     pub kubevirt: KubevirtCrds,
     /// CDI's `DataVolume`.
-    pub cdi: bool,
+    pub cdi: Cdi,
     /// Multus' `NetworkAttachmentDefinition`.
     pub multus: bool,
     /// `standard` (the default class), `fast-ssd` and `replicated`.
@@ -69,7 +70,7 @@ impl Default for Options {
         Self {
             operator: true,
             kubevirt: KubevirtCrds::Thin,
-            cdi: true,
+            cdi: Cdi::Current,
             multus: true,
             storage_classes: true,
             controller_manager: true,
@@ -83,7 +84,7 @@ impl Options {
         Self {
             operator: false,
             kubevirt: KubevirtCrds::Absent,
-            cdi: false,
+            cdi: Cdi::Absent,
             multus: false,
             storage_classes: false,
             controller_manager: false,
@@ -92,9 +93,7 @@ impl Options {
 
     fn foreign_objects(self) -> Result<Vec<Value>> {
         let mut objects = self.kubevirt.objects()?;
-        if self.cdi {
-            objects.push(foreign::data_volumes());
-        }
+        objects.extend(self.cdi.objects());
         if self.multus {
             objects.push(foreign::network_attachment_definitions());
         }
@@ -174,6 +173,14 @@ impl Lab {
     /// Installs KubeVirt's kinds, in a lab that has none.
     pub async fn install_kubevirt(&self, crds: KubevirtCrds) -> Result<()> {
         for object in crds.objects()? {
+            install::apply(self.client(), &object).await?;
+        }
+        install::served(self.client()).await
+    }
+
+    /// Installs CDI's kind, or another version of it.
+    pub async fn install_cdi(&self, cdi: Cdi) -> Result<()> {
+        for object in cdi.objects() {
             install::apply(self.client(), &object).await?;
         }
         install::served(self.client()).await

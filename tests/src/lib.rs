@@ -15,6 +15,7 @@
 //! [`anyhow::Error`]s whose text says what was waited for and what was seen.
 
 pub mod audit;
+mod cdi;
 mod control_plane;
 mod credentials;
 mod folder;
@@ -35,6 +36,7 @@ pub mod tools;
 pub mod usage;
 pub mod wait;
 
+pub use cdi::Cdi;
 pub use credentials::User;
 pub use foreign::{KubevirtCrds, storage_class};
 pub use kubectl::{Kubectl, Output};

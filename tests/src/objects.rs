@@ -40,6 +40,13 @@ pub const ATTACHMENT: Kind = Kind {
 };
 /// A PersistentVolumeClaim.
 pub const CLAIM: Kind = core("PersistentVolumeClaim", "persistentvolumeclaims");
+/// CDI's DataVolume.
+pub const DATA_VOLUME: Kind = Kind {
+    group: "cdi.kubevirt.io",
+    version: "v1beta1",
+    name: "DataVolume",
+    plural: "datavolumes",
+};
 /// A ResourceQuota.
 pub const QUOTA: Kind = core("ResourceQuota", "resourcequotas");
 /// A Secret.

@@ -8,7 +8,7 @@
 mod stage;
 
 use lab::{
-    KubevirtCrds, Options, Script,
+    Cdi, KubevirtCrds, Options, Script,
     audit::Event,
     objects::{CLAIM, INSTANCE, MACHINE, SECRET, VM, condition},
     wait,
@@ -256,7 +256,7 @@ async fn a_machine_goes_where_kubevirt_never_was() {
     let options = Options {
         kubevirt: KubevirtCrds::Absent,
         multus: false,
-        cdi: false,
+        cdi: Cdi::Absent,
         ..Options::default()
     };
     let stage = Stage::with(options, &[]).await;

@@ -10,7 +10,7 @@ use kube::{
     api::{DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams},
     core::ApiResource,
 };
-use lab::{KubevirtCrds, Lab, Options, Script, wait};
+use lab::{Cdi, KubevirtCrds, Lab, Options, Script, wait};
 use serde_json::{Value, json};
 
 async fn lab() -> Lab {
@@ -18,7 +18,7 @@ async fn lab() -> Lab {
         kubevirt: KubevirtCrds::best(),
         storage_classes: true,
         multus: true,
-        cdi: true,
+        cdi: Cdi::Current,
         controller_manager: true,
         ..Options::bare()
     };

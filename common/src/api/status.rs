@@ -106,7 +106,7 @@ pub struct VolumeStatus {
     /// Capacity it really has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub capacity: Option<String>,
-    /// Progress of the import of its image, such as 42.5%.
+    /// Progress of the import of its image while it lasts, such as 40%.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<String>,
 }

@@ -1,9 +1,10 @@
 //! Carries out the actions of a plan, in order.
 //!
 //! ```text
-//! make    POST: never takes over an object of that name. A VirtualMachine is made by server-side
-//!         apply without force, so that a later apply can take fields away again; on somebody
-//!         else's VirtualMachine that is a conflict
+//! make    POST: never takes over an object of that name, and strict: a field that the other side
+//!         does not know is refused, not dropped. A VirtualMachine is made by server-side apply
+//!         without force, so that a later apply can take fields away again; on somebody else's
+//!         VirtualMachine that is a conflict
 //! change  names the uid: an object that was made anew in between is not touched
 //! delete  with the uid as precondition
 //! ```
@@ -23,6 +24,7 @@ use serde_json::json;
 
 use super::observe::Written;
 use crate::api::{ApiError, Guarded};
+use crate::data_volume::DataVolume;
 use crate::machine::Machine;
 use crate::objects::{Attachment, Claim, Instance, Meta, Secret, VirtualMachine};
 use crate::plan::{Action, ClaimPatch};
@@ -51,6 +53,27 @@ pub(crate) async fn apply(
             Ok(Some(claim(&made)))
         }
         Action::PatchClaim(patch) => apply.patch_claim(patch).await.map(Some),
+        Action::CreateDataVolume(wish) => {
+            let made: DataVolume = apply.create(wish).await.map_err(explained)?;
+            Ok(Some(Written::DataVolume {
+                name: made.name().to_owned(),
+                version: version(&made),
+            }))
+        }
+        Action::ReleaseClaim { name, uid } => {
+            let orphan = DeleteParams::orphan();
+            apply.delete_with::<DataVolume>(name, uid, orphan).await
+        }
+        Action::DeleteDataVolume { name, uid, version } => {
+            let unchanged = DeleteParams {
+                preconditions: Some(Preconditions {
+                    resource_version: version.clone(),
+                    uid: None,
+                }),
+                ..DeleteParams::background()
+            };
+            apply.delete_with::<DataVolume>(name, uid, unchanged).await
+        }
         Action::CreateSecret(wish) => {
             let made: Secret = apply.create(&encoded(wish)).await?;
             Ok(Some(secret(&made)))
@@ -159,6 +182,15 @@ impl Apply<'_> {
                     .create(&params, body)
                     .map_err(kube::Error::BuildRequest)
             })
+            .and_then(|mut request| {
+                // What the API server would drop it refuses: no image is imported unverified.
+                let strict = format!("{}&fieldValidation=Strict", request.uri());
+                *request.uri_mut() = strict
+                    .parse()
+                    .map_err(Into::into)
+                    .map_err(kube::Error::HttpError)?;
+                Ok(request)
+            })
             .map_err(ApiError::Refused)?;
         self.api
             .write(self.api.client().request::<K>(request))
@@ -208,13 +240,23 @@ impl Apply<'_> {
             + DeserializeOwned
             + std::fmt::Debug,
     {
-        let params = DeleteParams {
-            preconditions: Some(Preconditions {
-                uid: Some(uid.to_owned()),
-                resource_version: None,
-            }),
-            ..DeleteParams::default()
-        };
+        let params = DeleteParams::default();
+        self.delete_with::<K>(name, uid, params).await
+    }
+
+    async fn delete_with<K>(
+        &self,
+        name: &str,
+        uid: &str,
+        mut params: DeleteParams,
+    ) -> Result<Option<Written>, ApiError>
+    where
+        K: Meta<Scope = k8s_openapi::NamespaceResourceScope>
+            + Clone
+            + DeserializeOwned
+            + std::fmt::Debug,
+    {
+        params.preconditions.get_or_insert_default().uid = Some(uid.to_owned());
         match self
             .api
             .write(self.objects::<K>().delete(name, &params))
@@ -301,6 +343,22 @@ impl Apply<'_> {
                 }
             }
         }
+    }
+}
+
+/// Says what to do about a CDI that has no place for a checksum.
+fn explained(error: ApiError) -> ApiError {
+    match error {
+        ApiError::Refused(kube::Error::Api(mut status))
+            if status.message.contains("spec.source.http.checksum") =>
+        {
+            status.message = format!(
+                "this CDI verifies no checksums ({}): install CDI v1.65 or newer, or remove image.checksum",
+                status.message
+            );
+            ApiError::Refused(kube::Error::Api(status))
+        }
+        other => other,
     }
 }
 

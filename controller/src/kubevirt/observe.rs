@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use common::names;
-use common::render::kubevirt::{SecretKey, attachment_name};
+use common::render::kubevirt::{SecretKey, attachment_name, volumes};
 use k8s_openapi::api::core::v1 as core;
 use kube::Api;
 use kube::runtime::reflector::ObjectRef;
@@ -45,16 +45,38 @@ fn known(machine: &Machine, caches: &Caches, cluster: &Arc<str>) -> Observed {
         .into_iter()
         .map(|claim| (claim.name().to_owned(), claim))
         .collect();
+    let mut data_volumes: BTreeMap<_, _> = caches
+        .data_volumes
+        .of_machine(namespace, name)
+        .into_iter()
+        .map(|import| (import.name().to_owned(), import))
+        .collect();
     let wish = machine.wish();
-    for disk in wish.iter().flat_map(|block| &block.disks) {
-        let name = names::claim(name, &disk.name);
-        if let Some(claim) = caches.claims.get(namespace, &name) {
-            claims.insert(name, claim);
+    let (mut classes, mut sources) = (BTreeSet::new(), BTreeSet::new());
+    for volume in wish.into_iter().flat_map(|block| volumes(name, block)) {
+        let disk = &volume.disk;
+        if caches.classes.get("", &disk.storage_class).is_some() {
+            classes.insert(disk.storage_class.clone());
+        }
+        let image = disk.image.as_ref();
+        let source = image.and_then(|image| image.persistent_volume_claim.as_ref());
+        sources.extend(
+            source
+                .filter(|source| caches.claims.get(namespace, source).is_some())
+                .cloned(),
+        );
+        if let Some(import) = caches.data_volumes.get(namespace, &volume.claim) {
+            data_volumes.insert(volume.claim.clone(), import);
+        }
+        if let Some(claim) = caches.claims.get(namespace, &volume.claim) {
+            claims.insert(volume.claim, claim);
         }
     }
+    let imports = data_volumes.values();
     let strangers: BTreeSet<_> = claims
         .values()
         .filter_map(|claim| claim.machine_uid())
+        .chain(imports.filter_map(|import| import.machine_uid()))
         .filter(|uid| *uid != machine.uid())
         .map(ToOwned::to_owned)
         .collect();
@@ -70,12 +92,6 @@ fn known(machine: &Machine, caches: &Caches, cluster: &Arc<str>) -> Observed {
             Some((name.to_owned(), caches.attachments.get(namespace, name)?))
         })
         .collect();
-    let classes = wish
-        .iter()
-        .flat_map(|block| &block.disks)
-        .filter(|disk| caches.classes.get("", &disk.storage_class).is_some())
-        .map(|disk| disk.storage_class.clone())
-        .collect();
     let template = wish
         .and_then(|block| block.template.as_ref())
         .and_then(|pin| caches.templates.get("", &pin.name));
@@ -89,10 +105,13 @@ fn known(machine: &Machine, caches: &Caches, cluster: &Arc<str>) -> Observed {
         cluster: cluster.clone(),
         kubevirt: caches.vms.state() == State::Listed && caches.instances.state() == State::Listed,
         multus: caches.attachments.state() == State::Listed,
+        cdi: caches.data_volumes.state() == State::Listed,
         vm: caches.vms.get(namespace, name),
         instance: caches.instances.get(namespace, name),
         living: living(&strangers, caches),
         claims,
+        data_volumes,
+        sources,
         secret: caches
             .secrets
             .get(namespace, &names::cloud_init_secret(name)),
@@ -163,6 +182,9 @@ pub(crate) fn has_arrived(caches: &Caches, namespace: &str, written: &[Written])
         }
         Written::Vm { name, version } => seen(caches.vms.get(namespace, name), version),
         Written::Claim { name, version } => seen(caches.claims.get(namespace, name), version),
+        Written::DataVolume { name, version } => {
+            seen(caches.data_volumes.get(namespace, name), version)
+        }
         Written::Secret { name, version } => seen(caches.secrets.get(namespace, name), version),
         Written::Attachment { name, version } => {
             seen(caches.attachments.get(namespace, name), version)
@@ -176,6 +198,7 @@ pub(crate) enum Written {
     Machine { name: String, version: String },
     Vm { name: String, version: String },
     Claim { name: String, version: String },
+    DataVolume { name: String, version: String },
     Secret { name: String, version: String },
     Attachment { name: String, version: String },
 }

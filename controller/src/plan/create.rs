@@ -41,6 +41,7 @@ pub(super) fn plan(machine: &Machine, observed: &Observed, now: Now) -> Plan {
         storage: storage.outcome,
         guest: guest.outcome,
         wish: guest.wish,
+        import: storage.import,
         pending: storage.pending,
         makes_vm: guest
             .actions

@@ -5,10 +5,12 @@
 //! own annotation. So a Machine can always be deleted, however broken its spec is, and whatever is
 //! missing in the cluster.
 
+use std::collections::BTreeSet;
+
 use common::api::choice::{Choice as _, ReclaimPolicy};
 use common::names;
 
-use super::{Action, ClaimPatch, Now, Observed, Plan, status};
+use super::{Action, ClaimPatch, Now, Observed, Plan, import, status};
 use crate::machine::Machine;
 use crate::objects::{Claim, Meta as _};
 
@@ -45,12 +47,17 @@ pub(super) fn plan(machine: &Machine, observed: &Observed, now: Now) -> Plan {
         return waits(message, vec![]);
     }
 
-    let claims = observed
+    let known: BTreeSet<_> = observed
         .claims
-        .values()
-        .filter(|claim| claim.belongs_to(name, uid));
+        .keys()
+        .chain(observed.data_volumes.keys())
+        .collect();
     let mut actions = vec![Action::ConfirmUnused { claim: None }];
-    actions.extend(claims.filter_map(|claim| farewell(claim)));
+    actions.extend(
+        known
+            .into_iter()
+            .flat_map(|name| farewell(machine, name, observed)),
+    );
     actions.push(Action::RemoveFinalizer);
     Plan {
         actions,
@@ -58,8 +65,28 @@ pub(super) fn plan(machine: &Machine, observed: &Observed, now: Now) -> Plan {
     }
 }
 
-/// What becomes of a claim whose disk or Machine is gone. Only the word `Delete` deletes.
-pub(super) fn farewell(claim: &Claim) -> Option<Action> {
+/// What becomes of a volume whose disk or Machine is gone: first of its import, which would make the
+/// claim anew.
+pub(super) fn farewell(machine: &Machine, name: &str, observed: &Observed) -> Vec<Action> {
+    let (owner, uid) = (machine.name(), machine.uid());
+    let import = observed.data_volumes.get(name);
+    let import = import.filter(|import| import.belongs_to(owner, uid));
+    let claim = observed.claims.get(name);
+    let claim = claim.filter(|claim| claim.belongs_to(owner, uid));
+    let claim = claim.filter(|claim| {
+        // What an import has not finished is no disk, and goes with it.
+        let unfinished = import.filter(|import| !import.is_finished());
+        unfinished.is_none_or(|import| claim.data_volume() != Some(import.uid()))
+    });
+    let ended = import.and_then(|import| import::end(import));
+    ended
+        .into_iter()
+        .chain(claim.and_then(|claim| let_go(claim)))
+        .collect()
+}
+
+/// Only the word `Delete` deletes.
+fn let_go(claim: &Claim) -> Option<Action> {
     let uid = claim.uid().to_owned();
     let name = claim.name().to_owned();
     if claim.is_deleting() {

@@ -13,6 +13,7 @@ mod create;
 mod delete;
 #[cfg(test)]
 pub(crate) mod fixtures;
+mod import;
 mod network;
 mod pending;
 mod status;
@@ -36,6 +37,7 @@ use time::format_description::well_known::Rfc3339;
 
 pub(crate) use self::network::named as named_networks;
 pub(crate) use self::status::verdict;
+use crate::data_volume::DataVolume;
 use crate::machine::Machine;
 use crate::objects::{Attachment, Claim, Instance, Network, Secret, Template, VirtualMachine};
 
@@ -48,13 +50,19 @@ pub(crate) struct Observed {
     pub(crate) kubevirt: bool,
     /// Whether Multus' kind is served.
     pub(crate) multus: bool,
+    /// Whether CDI's kind is served.
+    pub(crate) cdi: bool,
     /// The VirtualMachine of the Machine's name, whoever made it.
     pub(crate) vm: Option<Arc<VirtualMachine>>,
     /// The instance of the Machine's name.
     pub(crate) instance: Option<Arc<Instance>>,
-    /// Claims labelled with the Machine, and claims of the names its disks' claims have; by name.
+    /// Claims labelled with the Machine, and claims of the names its volumes' claims have; by name.
     pub(crate) claims: BTreeMap<String, Arc<Claim>>,
-    /// Uids of living Machines among those that the claims were made for.
+    /// DataVolumes, as the claims they are to make.
+    pub(crate) data_volumes: BTreeMap<String, Arc<DataVolume>>,
+    /// Claims that exist, of those the Machine's volumes are clones of.
+    pub(crate) sources: BTreeSet<String>,
+    /// Uids of living Machines among those that the claims and DataVolumes were made for.
     pub(crate) living: BTreeSet<String>,
     /// The Secret of the name of the Machine's cloud-init Secret.
     pub(crate) secret: Option<Arc<Secret>>,
@@ -100,6 +108,18 @@ pub(crate) enum Action {
     UpdateAttachment(types::NetworkAttachmentDefinition),
     CreateClaim(types::Claim),
     PatchClaim(ClaimPatch),
+    CreateDataVolume(types::DataVolume),
+    /// Deletes a DataVolume that has done its work, and leaves its claim.
+    ReleaseClaim {
+        name: String,
+        uid: String,
+    },
+    /// Deletes a DataVolume and what it has not finished.
+    DeleteDataVolume {
+        name: String,
+        uid: String,
+        version: Option<String>,
+    },
     CreateSecret(types::Secret),
     UpdateSecret(types::Secret),
     CreateVm(Box<types::VirtualMachine>),
@@ -140,9 +160,12 @@ impl Action {
         match self {
             Self::AddFinalizer | Self::RemoveFinalizer => Subject::Machine,
             Self::CreateAttachment(_) | Self::UpdateAttachment(_) => Subject::Network,
-            Self::CreateClaim(_) | Self::PatchClaim(_) | Self::DeleteClaim { .. } => {
-                Subject::Storage
-            }
+            Self::CreateClaim(_)
+            | Self::PatchClaim(_)
+            | Self::DeleteClaim { .. }
+            | Self::CreateDataVolume(_)
+            | Self::ReleaseClaim { .. }
+            | Self::DeleteDataVolume { .. } => Subject::Storage,
             Self::CreateSecret(_)
             | Self::UpdateSecret(_)
             | Self::CreateVm(_)
@@ -173,6 +196,14 @@ impl fmt::Display for Action {
                 write!(f, "made PersistentVolumeClaim {}", wish.metadata.name)
             }
             Self::PatchClaim(patch) => write!(f, "changed PersistentVolumeClaim {}", patch.name),
+            Self::CreateDataVolume(wish) => write!(f, "made DataVolume {}", wish.metadata.name),
+            Self::ReleaseClaim { name, .. } => {
+                write!(
+                    f,
+                    "released PersistentVolumeClaim {name} from its DataVolume"
+                )
+            }
+            Self::DeleteDataVolume { name, .. } => write!(f, "deleted DataVolume {name}"),
             Self::CreateSecret(wish) => write!(f, "made Secret {}", wish.metadata.name),
             Self::UpdateSecret(wish) => write!(f, "changed Secret {}", wish.metadata.name),
             Self::CreateVm(_) => f.write_str("made the VirtualMachine"),

@@ -1,4 +1,4 @@
-//! The disks of a Machine: a claim each, made, adopted, grown, and let go.
+//! The volumes of a Machine: a claim each, made, adopted, grown, and let go.
 
 use std::collections::BTreeSet;
 
@@ -6,10 +6,13 @@ use common::api::choice::Choice as _;
 use common::api::normalized::{Normalized, NormalizedDisk};
 use common::names;
 use common::render::kubevirt::claim as render;
+use common::render::kubevirt::{Volume, volumes};
 
 use super::delete::farewell;
+use super::import::{self, Stage};
 use super::status::{Fault, Outcome};
 use super::{Action, ClaimPatch, Observed};
+use crate::data_volume::DataVolume;
 use crate::machine::Machine;
 use crate::objects::{Claim, Meta as _};
 
@@ -23,46 +26,23 @@ pub(super) struct Storage {
     pub(super) farewells: Vec<Action>,
     /// Whether the VirtualMachine has the claims it names.
     pub(super) outcome: Outcome,
+    /// What is told of an image that is not there yet. The VirtualMachine waits for it.
+    pub(super) import: Option<Fault>,
     /// Names of the claims that are not bound yet.
     pub(super) pending: Vec<String>,
 }
 
 pub(super) fn storage(machine: &Machine, block: &Normalized, observed: &Observed) -> Storage {
     let mut storage = Storage::default();
-    let imported: Vec<_> = block
-        .disks
-        .iter()
-        .filter(|disk| disk.image.is_some())
-        .map(|disk| &disk.name)
-        .chain(
-            block
-                .cdroms
-                .iter()
-                .filter(|cdrom| cdrom.image.is_some())
-                .map(|cdrom| &cdrom.name),
-        )
-        .map(|name| format!("'{name}'"))
-        .collect();
-    if !imported.is_empty() {
-        // A blank disk in place of the image would boot nothing and look as if it had.
-        storage.outcome.worsen(Fault::new(
-            "ImageImportUnavailable",
-            format!(
-                "images are not imported on KubeVirt yet, and {} has one: remove the image, or fill an existing volume and name it in volumeName",
-                imported.join(", ")
-            ),
-        ));
-        return storage;
-    }
-    for disk in &block.disks {
-        match provide(machine, disk, observed) {
+    for volume in volumes(machine.name(), block) {
+        match provide(machine, &volume, observed) {
             Ok(found) => {
-                storage.actions.extend(found.action);
+                storage.actions.extend(found.actions);
                 storage.growth.extend(found.growth);
-                if !found.bound {
-                    storage
-                        .pending
-                        .push(names::claim(machine.name(), &disk.name));
+                if let Some(told) = found.import {
+                    storage.importing(told);
+                } else if !found.bound {
+                    storage.pending.push(volume.claim);
                 }
             }
             Err(fault) => storage.outcome.worsen(fault),
@@ -72,48 +52,108 @@ pub(super) fn storage(machine: &Machine, block: &Normalized, observed: &Observed
     storage
 }
 
-struct Found {
-    action: Option<Action>,
-    growth: Option<Action>,
-    bound: bool,
+impl Storage {
+    /// Of several imports, one that fails is told.
+    fn importing(&mut self, told: Fault) {
+        let fails = |told: &Fault| told.reason() == import::FAILED;
+        if self
+            .import
+            .as_ref()
+            .is_none_or(|known| fails(&told) && !fails(known))
+        {
+            self.import = Some(told);
+        }
+    }
 }
 
-fn provide(machine: &Machine, disk: &NormalizedDisk, observed: &Observed) -> Result<Found, Fault> {
-    let name = names::claim(machine.name(), &disk.name);
-    let Some(claim) = observed.claims.get(&name) else {
-        if !disk.storage_class.is_empty() && !observed.classes.contains(&disk.storage_class) {
-            return Err(Fault::new(
-                "StorageClassNotFound",
-                format!(
-                    "StorageClass '{}' of disk '{}' not found: create it; the Machine goes on by itself when it appears",
-                    disk.storage_class, disk.name
-                ),
-            ));
+/// What there is of a volume, and what is to be done about it.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub(super) actions: Vec<Action>,
+    pub(super) growth: Option<Action>,
+    pub(super) bound: bool,
+    /// What is told of an image that is not there yet.
+    pub(super) import: Option<Fault>,
+}
+
+fn provide(machine: &Machine, volume: &Volume<'_>, observed: &Observed) -> Result<Found, Fault> {
+    let disk = &*volume.disk;
+    let importing = observed.data_volumes.get(&volume.claim);
+    let importing = importing.map(std::sync::Arc::as_ref);
+    if let Some(importing) = importing.filter(|it| !it.belongs_to(machine.name(), machine.uid())) {
+        return import::foreign(machine, volume, importing, observed);
+    }
+    let Some(claim) = observed.claims.get(&volume.claim) else {
+        if importing.is_some() {
+            return Ok(underway(volume, importing, observed, vec![]));
         }
-        let wish = render(&machine.identity(&observed.cluster), disk);
-        return Ok(Found {
-            action: Some(Action::CreateClaim(wish)),
-            growth: None,
-            bound: false,
-        });
+        return make(machine, volume, observed);
     };
-    let bound = claim.status.phase == "Bound";
     if claim.is_deleting() {
-        return Ok(Found {
-            action: None,
-            growth: None,
-            bound: false,
-        });
+        return Ok(Found::default());
     }
     if !claim.belongs_to(machine.name(), machine.uid())
         && !adoptable(machine, disk, claim, observed)
     {
-        return Err(conflict(machine, &name, disk, claim));
+        return Err(conflict(machine, &volume.claim, disk, claim));
     }
+    let mut actions: Vec<_> = mark(machine, disk, claim)
+        .map(Action::PatchClaim)
+        .into_iter()
+        .collect();
+    match import::stage(claim, importing) {
+        Stage::Over => {
+            actions.extend(importing.and_then(import::release));
+            Ok(Found {
+                actions,
+                growth: grow(disk, claim).map(Action::PatchClaim),
+                bound: claim.status.phase == "Bound",
+                import: None,
+            })
+        }
+        Stage::WaitsForGuest => Ok(Found {
+            actions,
+            ..Found::default()
+        }),
+        Stage::Underway => match importing.and_then(|it| import::given_up(volume, it)) {
+            Some(fault) => Err(fault),
+            None => Ok(underway(volume, importing, observed, actions)),
+        },
+    }
+}
+
+fn underway(
+    volume: &Volume<'_>,
+    importing: Option<&DataVolume>,
+    observed: &Observed,
+    actions: Vec<Action>,
+) -> Found {
+    Found {
+        actions,
+        import: Some(import::underway(volume, importing, observed)),
+        ..Found::default()
+    }
+}
+
+/// Makes the claim of a volume, or has CDI make one.
+fn make(machine: &Machine, volume: &Volume<'_>, observed: &Observed) -> Result<Found, Fault> {
+    let disk = &volume.disk;
+    if !disk.storage_class.is_empty() && !observed.classes.contains(&disk.storage_class) {
+        return Err(Fault::new(
+            "StorageClassNotFound",
+            format!(
+                "StorageClass '{}' of disk '{}' not found: create it; the Machine goes on by itself when it appears",
+                disk.storage_class, disk.name
+            ),
+        ));
+    }
+    if disk.image.is_some() {
+        return import::begin(machine, volume, observed);
+    }
+    let wish = render(&machine.identity(&observed.cluster), volume);
     Ok(Found {
-        action: mark(machine, disk, claim).map(Action::PatchClaim),
-        growth: grow(disk, claim).map(Action::PatchClaim),
-        bound,
+        actions: vec![Action::CreateClaim(wish)],
+        ..Found::default()
     })
 }
 
@@ -204,31 +244,29 @@ fn patch_of(claim: &Claim) -> ClaimPatch {
     }
 }
 
-/// Claims of disks that are no longer wished, once neither the VirtualMachine nor the guest has them.
+/// Volumes that are no longer wished, once neither the VirtualMachine nor the guest has them.
 fn farewells(machine: &Machine, block: &Normalized, observed: &Observed) -> Vec<Action> {
-    let wished: BTreeSet<_> = block
-        .disks
-        .iter()
-        .map(|disk| disk.name.as_str())
-        .chain(block.cdroms.iter().map(|cdrom| cdrom.name.as_str()))
-        .map(|disk| names::claim(machine.name(), disk))
-        .collect();
-    observed
+    let wished = volumes(machine.name(), block).map(|volume| volume.claim);
+    let wished: BTreeSet<_> = wished.collect();
+    let known: BTreeSet<_> = observed
         .claims
-        .values()
-        .filter(|claim| claim.belongs_to(machine.name(), machine.uid()))
-        .filter(|claim| !wished.contains(claim.name()) && !in_use(claim.name(), observed))
-        .filter_map(|claim| Some((claim.name(), farewell(claim)?)))
-        .flat_map(|(name, action)| {
-            let confirm = Action::ConfirmUnused {
-                claim: Some(name.to_owned()),
-            };
-            [confirm, action]
+        .keys()
+        .chain(observed.data_volumes.keys())
+        .collect();
+    known
+        .into_iter()
+        .filter(|name| !wished.contains(*name) && !in_use(name, observed))
+        .flat_map(|name| {
+            let actions = farewell(machine, name, observed);
+            let confirm = (!actions.is_empty()).then(|| Action::ConfirmUnused {
+                claim: Some(name.clone()),
+            });
+            confirm.into_iter().chain(actions)
         })
         .collect()
 }
 
-fn in_use(claim: &str, observed: &Observed) -> bool {
+pub(super) fn in_use(claim: &str, observed: &Observed) -> bool {
     let (vm, instance) = (&observed.vm, &observed.instance);
     vm.as_ref().is_some_and(|vm| vm.uses(claim))
         || instance

@@ -44,6 +44,7 @@ pub(super) fn guest(
     let held = [&plans.outcome, &networks.outcome, &storage.outcome]
         .iter()
         .any(|outcome| outcome.fault.is_some())
+        || storage.import.is_some()
         || observed.refusal.is_some();
     let wish = virtual_machine(&Guest {
         machine: machine.identity(&observed.cluster),

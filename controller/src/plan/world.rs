@@ -9,15 +9,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use common::names;
-use common::render::kubevirt::types::Metadata;
-use common::render::kubevirt::{SecretKey, attachment_name};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use common::render::kubevirt::types::{self, Metadata};
+use common::render::kubevirt::{SecretKey, attachment_name, volumes};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use time::{Duration, OffsetDateTime};
 
 use super::{Action, ClaimPatch, Now, Observed, Plan, named_networks, plan};
+use crate::data_volume::DataVolume;
 use crate::machine::Machine;
 use crate::objects::{
     Attachment, Claim, Instance, InstanceInterface, Meta, Network, Secret, Template, VirtualMachine,
@@ -25,14 +26,24 @@ use crate::objects::{
 
 /// Everything in it.
 #[derive(Clone, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each part of a cluster is there or not"
+)]
 pub(crate) struct World {
     /// Gone when its finalizer is, after its deletion.
     pub(crate) machine: Option<Machine>,
     pub(crate) kubevirt: bool,
     pub(crate) multus: bool,
+    pub(crate) cdi: bool,
     pub(crate) vm: Option<VirtualMachine>,
     pub(crate) instance: Option<Instance>,
     pub(crate) claims: BTreeMap<String, Claim>,
+    pub(crate) data_volumes: BTreeMap<String, DataVolume>,
+    /// Storage that waits until it knows the guest's node.
+    pub(crate) first_consumer: bool,
+    /// What the DataVolumes are to make.
+    orders: BTreeMap<String, types::DataVolume>,
     pub(crate) secret: Option<Secret>,
     /// Secrets of the user.
     pub(crate) contents: BTreeMap<SecretKey, Vec<u8>>,
@@ -59,9 +70,13 @@ impl World {
             machine: Some(machine),
             kubevirt: true,
             multus: true,
+            cdi: true,
             vm: None,
             instance: None,
             claims: BTreeMap::new(),
+            data_volumes: BTreeMap::new(),
+            first_consumer: false,
+            orders: BTreeMap::new(),
             secret: None,
             contents: BTreeMap::new(),
             networks: BTreeMap::new(),
@@ -105,10 +120,23 @@ impl World {
     pub(crate) fn observed(&self) -> Observed {
         let machine = self.machine();
         let wish = machine.wish();
-        let wished: BTreeSet<_> = wish
-            .iter()
-            .flat_map(|block| &block.disks)
-            .map(|disk| names::claim(machine.name(), &disk.name))
+        let wished: Vec<_> = wish
+            .into_iter()
+            .flat_map(|block| volumes(machine.name(), block))
+            .collect();
+        let sources = wished.iter().filter_map(|volume| {
+            let source = &volume.disk.image.as_ref()?.persistent_volume_claim;
+            source.clone()
+        });
+        let sources = sources.filter(|source| self.claims.contains_key(source));
+        let sources = sources.collect();
+        let wished: BTreeSet<_> = wished.into_iter().map(|volume| volume.claim).collect();
+        let imports = self.data_volumes.iter();
+        let data_volumes = imports
+            .filter(|(name, import)| {
+                import.machine() == Some(machine.name()) || wished.contains(*name)
+            })
+            .map(|(name, import)| (name.clone(), Arc::new(import.clone())))
             .collect();
         let claims = self.claims.iter();
         let claims: BTreeMap<_, _> = claims
@@ -139,10 +167,13 @@ impl World {
             cluster: "cluster".into(),
             kubevirt: self.kubevirt,
             multus: self.multus,
+            cdi: self.cdi,
             vm: self.vm.clone().map(Arc::new),
             instance: self.instance.clone().map(Arc::new),
             attachments: attachments.collect(),
             claims,
+            data_volumes,
+            sources,
             living: self.living.clone(),
             secret: self.secret.clone().map(Arc::new),
             contents: references
@@ -253,6 +284,25 @@ impl World {
                     self.claims.remove(name);
                 }
             }
+            Action::CreateDataVolume(wish) => {
+                // As CDI's webhook: it fills no claim that is there.
+                refuse(!self.cdi || self.claims.contains_key(&wish.metadata.name))?;
+                let made = self.made(wish);
+                insert(&mut self.data_volumes, made)?;
+                self.orders.insert(wish.metadata.name.clone(), wish.clone());
+            }
+            Action::ReleaseClaim { name, uid } => {
+                if let Ok(live) = same(self.data_volumes.get_mut(name), Some(uid)) {
+                    live.metadata.deletion_timestamp = Some(sometime());
+                    live.metadata.finalizers = Some(vec![ORPHAN.to_owned()]);
+                }
+            }
+            Action::DeleteDataVolume { name, uid, version } => {
+                if let Ok(live) = same(self.data_volumes.get_mut(name), Some(uid)) {
+                    refuse(live.metadata.resource_version != *version)?;
+                    live.metadata.deletion_timestamp = Some(sometime());
+                }
+            }
             Action::CreateSecret(wish) => {
                 refuse(self.secret.is_some())?;
                 let metadata = self.metadata(&wish.metadata);
@@ -317,9 +367,10 @@ impl World {
 
     /// KubeVirt and the storage make one move; whether there was one.
     pub(crate) fn kubevirt_moves(&mut self) -> bool {
-        let mut moved = false;
+        let mut moved = self.collect_garbage() || self.cdi_moves();
         for claim in self.claims.values_mut() {
-            if claim.status.phase == "Pending" {
+            if claim.status.phase == "Pending" && !(self.first_consumer && self.instance.is_none())
+            {
                 "Bound".clone_into(&mut claim.status.phase);
                 claim.status.capacity = claim.spec.resources.requests;
                 moved = true;
@@ -361,6 +412,56 @@ impl World {
         self.show(word) || moved
     }
 
+    /// What was owned by a DataVolume that is deleted goes with it, or is left without an owner.
+    pub(crate) fn collect_garbage(&mut self) -> bool {
+        let gone = |import: &DataVolume| import.is_deleting();
+        let imports: Vec<_> = self.data_volumes.values().filter(|it| gone(it)).collect();
+        for import in &imports {
+            let orphans = import.metadata.finalizers.is_some();
+            let owned = |claim: &Claim| claim.data_volume() == Some(import.uid());
+            if !orphans {
+                self.claims.retain(|_, claim| !owned(claim));
+            }
+            for claim in self.claims.values_mut().filter(|claim| owned(claim)) {
+                claim.metadata.owner_references = None;
+            }
+        }
+        let moved = !imports.is_empty();
+        self.data_volumes.retain(|_, import| !gone(import));
+        moved
+    }
+
+    /// CDI makes one move; whether there was one.
+    fn cdi_moves(&mut self) -> bool {
+        let mut moved = false;
+        for (name, import) in &mut self.data_volumes {
+            let claim = self.claims.get(name);
+            let phase = match (claim, self.orders.get(name)) {
+                (None, Some(order)) => {
+                    self.uids += 1;
+                    let mut claim: Claim = decode(json!({
+                        "metadata": order.metadata, "spec": order.spec.pvc,
+                        "status": {"phase": "Pending"},
+                    }));
+                    claim.metadata.uid = Some(format!("uid-{}", self.uids));
+                    claim.metadata.owner_references = Some(vec![owner(import)]);
+                    self.claims.insert(name.clone(), claim);
+                    "Pending"
+                }
+                (Some(claim), _) if claim.status.phase == "Bound" => {
+                    match import.status.phase.as_str() {
+                        "ImportInProgress" | "Succeeded" => "Succeeded",
+                        _ => "ImportInProgress",
+                    }
+                }
+                (Some(_), _) if self.first_consumer => "WaitForFirstConsumer",
+                _ => continue,
+            };
+            moved |= show_import(import, phase);
+        }
+        moved
+    }
+
     /// KubeVirt shows another state; whether it is another.
     pub(crate) fn show(&mut self, word: &str) -> bool {
         let status = &mut self.vm.as_mut().expect("no VirtualMachine").status;
@@ -385,6 +486,30 @@ impl World {
     fn uid(&mut self) -> String {
         self.uids += 1;
         format!("uid-{}", self.uids)
+    }
+}
+
+/// How the API server marks what is deleted without its dependents.
+const ORPHAN: &str = "orphan";
+
+/// Whether the state is another.
+pub(crate) fn show_import(import: &mut DataVolume, phase: &str) -> bool {
+    let moved = import.status.phase != phase;
+    if moved {
+        phase.clone_into(&mut import.status.phase);
+        import.metadata.resource_version = Some(phase.to_owned());
+    }
+    moved
+}
+
+pub(crate) fn owner(import: &DataVolume) -> OwnerReference {
+    OwnerReference {
+        api_version: "cdi.kubevirt.io/v1beta1".into(),
+        kind: "DataVolume".into(),
+        name: import.name().to_owned(),
+        uid: import.uid().to_owned(),
+        controller: Some(true),
+        block_owner_deletion: Some(true),
     }
 }
 

@@ -35,6 +35,7 @@ use serde_json::{Value, json};
 use tokio::{
     sync::watch,
     task::{AbortHandle, JoinSet},
+    time::sleep,
 };
 
 pub use script::{ANNOTATION, Script};
@@ -43,6 +44,9 @@ use script::Scripts;
 
 /// After a failed write (a conflict, an API server that is away).
 const RETRY: Duration = Duration::from_millis(200);
+
+/// Looking again for CDI, which may be installed at any time.
+const NOT_THERE_YET: Duration = Duration::from_millis(500);
 
 /// What every part shares.
 struct Stage {
@@ -131,7 +135,7 @@ impl Stage {
         Api::all_with(self.client.clone(), &kind.resource())
     }
 
-    /// Whether the kind is installed. Installed later, it is not noticed.
+    /// Whether the kind is installed.
     async fn has(&self, kind: &Kind) -> bool {
         let one = ListParams::default().limit(1);
         self.all(kind).list(&one).await.is_ok()
@@ -144,9 +148,12 @@ async fn run(stage: Arc<Stage>, changed: watch::Receiver<()>) {
     if stage.has(&machine::MACHINE).await {
         parts.spawn(machine::play_all(stage.clone(), changes(changed.clone())));
     }
-    if stage.has(&storage::DATA_VOLUME).await {
-        parts.spawn(storage::imports(stage, changes(changed)));
-    }
+    parts.spawn(async move {
+        while !stage.has(&storage::DATA_VOLUME).await {
+            sleep(NOT_THERE_YET).await;
+        }
+        storage::imports(stage, changes(changed)).await;
+    });
     // Aborting this task drops the set, and with it every part.
     while parts.join_next().await.is_some() {}
 }

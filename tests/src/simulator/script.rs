@@ -26,17 +26,26 @@ pub enum Script {
     Slow,
     /// As happy, but the guest ignores its shutdown.
     Stuck,
+    /// As happy, but no image comes to its end.
+    ImportHangs,
+    /// As happy, but no image can be had.
+    ImportFails,
+    /// As happy, but claims are bound only when a machine that has them is started.
+    FirstConsumer,
 }
 
 impl Script {
     /// Every script and its name.
-    pub const ALL: [(&'static str, Self); 6] = [
+    pub const ALL: [(&'static str, Self); 9] = [
         ("happy", Self::Happy),
         ("unschedulable", Self::Unschedulable),
         ("pvc-pending", Self::PvcPending),
         ("crash", Self::Crash),
         ("slow", Self::Slow),
         ("stuck", Self::Stuck),
+        ("import-hangs", Self::ImportHangs),
+        ("import-fails", Self::ImportFails),
+        ("first-consumer", Self::FirstConsumer),
     ];
 }
 

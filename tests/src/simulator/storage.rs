@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use futures::Stream;
 use k8s_openapi::api::{core::v1::PersistentVolumeClaim, storage::v1::StorageClass};
 use kube::{
-    Api, Resource as _, ResourceExt as _,
+    Api, Resource as _, ResourceExt,
     api::{DynamicObject, Patch, PatchParams, PostParams},
     runtime::{
         controller::{Action, Controller},
@@ -14,7 +14,11 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use super::{Kind, Script, Stage, age, drain, machine::PlayError, retry};
+use super::{
+    Kind, Script, Stage, age, drain,
+    machine::{MACHINE, PlayError},
+    retry,
+};
 
 pub(super) const DATA_VOLUME: Kind = Kind {
     group: "cdi.kubevirt.io",
@@ -46,7 +50,7 @@ async fn provide(
 ) -> Result<Action, PlayError> {
     let namespace = claim.namespace().unwrap_or_default();
     let name = claim.name_any();
-    let script = stage.scripts.of(&namespace, &player(&claim));
+    let script = stage.scripts.of(&namespace, &player(&*claim));
     let wanted = claim
         .spec
         .as_ref()
@@ -69,6 +73,9 @@ async fn provide(
         return Ok(Action::requeue(SOON));
     }
     if !bound && !provisionable(&stage, &claim).await? {
+        return Ok(Action::requeue(SOON));
+    }
+    if script == Script::FirstConsumer && !bound && !is_consumed(&stage, &claim).await? {
         return Ok(Action::requeue(SOON));
     }
     let api: Api<PersistentVolumeClaim> = Api::namespaced(stage.client.clone(), &namespace);
@@ -109,12 +116,17 @@ async fn provisionable(stage: &Stage, claim: &PersistentVolumeClaim) -> Result<b
     Ok(classes.get_opt(class).await?.is_some())
 }
 
-fn player(claim: &PersistentVolumeClaim) -> String {
-    claim
-        .labels()
-        .get(MACHINE_LABEL)
-        .cloned()
-        .unwrap_or_else(|| claim.name_any())
+/// Whether a machine is to run with the claim: KubeVirt gives it a node then.
+async fn is_consumed(stage: &Stage, claim: &PersistentVolumeClaim) -> Result<bool, kube::Error> {
+    let machines = stage.api(&MACHINE, &claim.namespace().unwrap_or_default());
+    let machine = machines.get_opt(&player(claim)).await?;
+    Ok(machine.is_some_and(|machine| machine.data["spec"]["runStrategy"] != "Halted"))
+}
+
+/// Whose script a claim or a DataVolume plays.
+fn player(object: &impl ResourceExt) -> String {
+    let machine = object.labels().get(MACHINE_LABEL);
+    machine.cloned().unwrap_or_else(|| object.name_any())
 }
 
 pub(super) async fn imports(stage: Arc<Stage>, changed: impl Stream<Item = ()> + Send + 'static) {
@@ -138,6 +150,11 @@ async fn import(volume: Arc<DynamicObject>, stage: Arc<Stage>) -> Result<Action,
     let namespace = volume.namespace().unwrap_or_default();
     let name = volume.name_any();
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(stage.client.clone(), &namespace);
+    if let Some(source) = volume.data["spec"]["source"]["pvc"]["name"].as_str()
+        && claims.get_opt(source).await?.is_none()
+    {
+        return Ok(Action::requeue(SOON));
+    }
     let Some(claim) = claims.get_opt(&name).await? else {
         let claim = serde_json::from_value(claim_of(&volume))?;
         claims.create(&PostParams::default(), &claim).await?;
@@ -146,11 +163,11 @@ async fn import(volume: Arc<DynamicObject>, stage: Arc<Stage>) -> Result<Action,
     let bound = claim
         .status
         .is_some_and(|status| status.phase.as_deref() == Some("Bound"));
-    let status = if bound {
-        json!({"phase": "Succeeded", "progress": "100.0%", "claimName": name})
-    } else {
-        json!({"phase": "ImportInProgress", "progress": "0.0%", "claimName": name})
-    };
+    let status = status(
+        stage.scripts.of(&namespace, &player(&*volume)),
+        bound,
+        &name,
+    );
     if volume.data["status"] != status {
         let patch = Patch::Merge(json!({"status": status}));
         stage
@@ -159,6 +176,33 @@ async fn import(volume: Arc<DynamicObject>, stage: Arc<Stage>) -> Result<Action,
             .await?;
     }
     Ok(Action::await_change())
+}
+
+/// What CDI says of an import. A failed one it tries again for ever, and says so in a condition.
+fn status(script: Script, bound: bool, claim: &str) -> Value {
+    let shown = |phase: &str, progress: &str, running: [&str; 3]| {
+        let [status, reason, message] = running;
+        json!({
+            "phase": phase, "progress": progress, "claimName": claim,
+            "conditions": [
+                {"type": "Running", "status": status, "reason": reason, "message": message},
+            ],
+        })
+    };
+    match script {
+        Script::ImportFails => {
+            let why = "Unable to connect to http data source: expected status code 200, got 404";
+            shown("ImportInProgress", "N/A", ["False", "Error", why])
+        }
+        Script::FirstConsumer if !bound => shown("WaitForFirstConsumer", "N/A", ["False", "", ""]),
+        Script::ImportHangs => shown("ImportInProgress", "42.50%", ["True", "Pod is running", ""]),
+        _ if bound => shown(
+            "Succeeded",
+            "100.0%",
+            ["False", "Completed", "Import Complete"],
+        ),
+        _ => shown("ImportInProgress", "0.0%", ["True", "Pod is running", ""]),
+    }
 }
 
 /// The claim CDI makes: of the same name, with the same labels, owned by the volume.

@@ -1,17 +1,18 @@
-//! The claim of a disk.
+//! The claim of a volume.
 
 use super::identity::Identity;
 use super::types::{Claim, ClaimRequests, ClaimResources, ClaimSpec, LabelSelector};
+use super::volume::Volume;
 use crate::api::choice::Choice as _;
-use crate::api::normalized::NormalizedDisk;
 use crate::names;
 
-/// The PersistentVolumeClaim of a disk.
+/// The PersistentVolumeClaim of a volume.
 ///
 /// Without an owner: garbage collection would race the order of a deletion. Its reclaim policy is
 /// an annotation, so that deletion needs no spec.
-pub fn claim(machine: &Identity<'_>, disk: &NormalizedDisk) -> Claim {
-    let mut metadata = machine.metadata(names::claim(machine.name, &disk.name));
+pub fn claim(machine: &Identity<'_>, volume: &Volume<'_>) -> Claim {
+    let disk = &volume.disk;
+    let mut metadata = machine.metadata(volume.claim.clone());
     metadata
         .labels
         .insert(names::LABEL_DISK.to_owned(), disk.name.clone());

@@ -4,6 +4,7 @@ use super::identity::Identity;
 use super::types::{
     ClaimSource, Devices, Disk, DiskTarget, Interface, Multus, Network, Present, Volume,
 };
+use super::volume::{medium, volumes};
 use crate::api::choice::{AccessMode, Choice as _, DiskBus, NicModel};
 use crate::api::normalized::{Normalized, NormalizedDisk, NormalizedNetwork};
 use crate::names;
@@ -58,33 +59,25 @@ pub(super) fn disks(machine: &Identity<'_>, block: &Normalized) -> (Vec<Disk>, V
         cdrom: None,
         boot_order: disk.boot_order,
     });
-    let cdroms = block
-        .cdroms
-        .iter()
-        .filter(|cdrom| cdrom.image.is_some())
-        .map(|cdrom| Disk {
-            name: cdrom.name.clone(),
-            disk: None,
-            // KubeVirt has no CD-ROM on virtio, and q35 has no IDE.
-            cdrom: Some(DiskTarget {
-                bus: DiskBus::Sata.as_str().to_owned(),
-                readonly: None,
-            }),
-            boot_order: cdrom.boot_order,
-        });
-    disks
-        .chain(cdroms)
-        .map(|disk| {
-            let volume = Volume {
-                name: disk.name.clone(),
-                persistent_volume_claim: Some(ClaimSource {
-                    claim_name: names::claim(machine.name, &disk.name),
-                }),
-                ..Volume::default()
-            };
-            (disk, volume)
-        })
-        .unzip()
+    let cdroms = block.cdroms.iter().filter(|cdrom| medium(cdrom).is_some());
+    let cdroms = cdroms.map(|cdrom| Disk {
+        name: cdrom.name.clone(),
+        disk: None,
+        // KubeVirt has no CD-ROM on virtio, and q35 has no IDE.
+        cdrom: Some(DiskTarget {
+            bus: DiskBus::Sata.as_str().to_owned(),
+            readonly: None,
+        }),
+        boot_order: cdrom.boot_order,
+    });
+    let volumes = volumes(machine.name, block).map(|volume| Volume {
+        name: volume.disk.name.clone(),
+        persistent_volume_claim: Some(ClaimSource {
+            claim_name: volume.claim,
+        }),
+        ..Volume::default()
+    });
+    disks.chain(cdroms).zip(volumes).unzip()
 }
 
 fn disk_target(disk: &NormalizedDisk) -> DiskTarget {

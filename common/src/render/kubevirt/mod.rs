@@ -1,7 +1,8 @@
 //! What a normalized Machine becomes on KubeVirt.
 //!
 //! ```text
-//!  block ─────────┬─▶ claim            one per disk, no owner: deletion has an order
+//!  block ─────────┬─▶ claim            one per volume, no owner: deletion has an order
+//!     └─ image ───┼─▶ DataVolume       of CDI, which makes the claim
 //!  cloudInit ─────┼─▶ Secret           only what cannot be inline or referred to
 //!  NetworkConf. ──┼─▶ attachment       owned by the NetworkConfiguration
 //!  identity ──────┴─▶ VirtualMachine   refers to all of these by name
@@ -17,8 +18,10 @@ mod cloud_init;
 mod devices;
 mod features;
 mod identity;
+mod image;
 pub mod types;
 mod vm;
+mod volume;
 
 #[cfg(test)]
 mod tests;
@@ -27,4 +30,6 @@ pub use attachment::{attachment, attachment_name};
 pub use claim::claim;
 pub use cloud_init::{CloudInitPlan, SecretKey, Source};
 pub use identity::{Identity, digest};
+pub use image::{data_volume, is_unverifiable};
 pub use vm::{Guest, virtual_machine};
+pub use volume::{Volume, volumes};

@@ -391,6 +391,52 @@ objects! {
         /// Labels, all of them.
         match_labels: BTreeMap<String, String>,
     }
+    /// A `DataVolume` of CDI.
+    DataVolume {
+        /// Group and version.
+        api_version: String,
+        /// Kind.
+        kind: String,
+        /// Metadata, which CDI gives to the claim, too.
+        metadata: Metadata,
+        /// What is wished.
+        spec: DataVolumeSpec,
+    }
+    /// What is wished of a `DataVolume`.
+    DataVolumeSpec {
+        /// What the claim is filled with.
+        source: DataVolumeSource,
+        /// The claim, to the letter.
+        pvc: ClaimSpec,
+    }
+    /// What a claim is filled with: exactly one.
+    DataVolumeSource {
+        /// A file on a web server.
+        http: Option<HttpSource>,
+        /// A containerDisk in a registry.
+        registry: Option<RegistrySource>,
+        /// Another claim.
+        pvc: Option<CloneSource>,
+    }
+    /// A file on a web server.
+    HttpSource {
+        /// Its address.
+        url: String,
+        /// `sha256:` and the digest it must have.
+        checksum: Option<String>,
+    }
+    /// A containerDisk in a registry.
+    RegistrySource {
+        /// Its address.
+        url: String,
+    }
+    /// A claim to copy.
+    CloneSource {
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+    }
     /// A `NetworkAttachmentDefinition` of Multus.
     NetworkAttachmentDefinition {
         /// Group and version.

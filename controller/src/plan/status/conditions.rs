@@ -36,6 +36,9 @@ pub(super) fn storage(facts: &Facts<'_>) -> Verdict {
     if let Some(fault) = &facts.storage.fault {
         return ("False", fault.clone());
     }
+    if let Some(told) = &facts.import {
+        return ("False", told.clone());
+    }
     if facts.pending.is_empty() {
         return ("True", Fault::new("PVCBound", "every disk has its volume"));
     }
@@ -65,7 +68,8 @@ pub(super) fn virtual_machine(facts: &Facts<'_>, live: &Live<'_>) -> Verdict {
             .storage
             .fault
             .as_ref()
-            .or(facts.network.fault.as_ref());
+            .or(facts.network.fault.as_ref())
+            .or(facts.import.as_ref());
         return match blocker {
             Some(fault) => (
                 "False",
@@ -130,6 +134,7 @@ pub(super) fn ready(
         facts.elsewhere.as_ref(),
         facts.storage.fault.as_ref(),
         facts.network.fault.as_ref(),
+        facts.import.as_ref().filter(|_| live.vm.is_none()),
         (virtual_machine.0 == "False" && !facts.paused).then_some(&virtual_machine.1),
     ];
     if let Some(fault) = faults.into_iter().flatten().next() {

@@ -1,9 +1,9 @@
 //! What there is of the guest, and the phase that it means.
 
 use common::api::choice::Phase;
-use common::api::normalized::{Normalized, NormalizedDisk};
+use common::api::normalized::Normalized;
 use common::api::status::{InterfaceStatus, MachineStatus, VolumeStatus};
-use common::names;
+use common::render::kubevirt::{Volume, volumes as render};
 
 use super::Facts;
 use crate::machine::Machine;
@@ -75,8 +75,8 @@ impl<'a> Live<'a> {
     }
 }
 
-/// The disks that have a claim, those that this plan makes or adopts included: what is made here
-/// would be news otherwise as soon as it is seen.
+/// The disks that have a claim or are about to, those that this plan makes or adopts included: what is
+/// made here would be news otherwise as soon as it is seen.
 pub(super) fn volumes(
     machine: &Machine,
     block: &Normalized,
@@ -86,29 +86,36 @@ pub(super) fn volumes(
     let made = |name: &str| {
         actions.iter().any(|action| match action {
             Action::CreateClaim(wish) => wish.metadata.name == name,
+            Action::CreateDataVolume(wish) => wish.metadata.name == name,
             Action::PatchClaim(patch) => patch.name == name,
             _ => false,
         })
     };
-    let volume = |disk: &NormalizedDisk| {
-        let claim_name = names::claim(machine.name(), &disk.name);
+    let (owner, uid) = (machine.name(), machine.uid());
+    let status = |volume: Volume<'_>| {
+        let claim_name = volume.claim;
         let claim = observed.claims.get(&claim_name);
-        let ours = claim.is_some_and(|claim| claim.belongs_to(machine.name(), machine.uid()));
+        let import = observed.data_volumes.get(&claim_name);
+        let import = import.filter(|import| import.belongs_to(owner, uid));
+        let ours = claim.is_some_and(|claim| claim.belongs_to(owner, uid)) || import.is_some();
         if !ours && !made(&claim_name) {
             return None;
         }
         let phase = claim.map_or("", |claim| &claim.status.phase);
         let capacity = claim.and_then(|claim| claim.status.capacity.storage);
         Some(VolumeStatus {
-            name: disk.name.clone(),
+            name: volume.disk.name.clone(),
             claim_name,
             // As Kubernetes begins.
             phase: Some(if phase.is_empty() { "Pending" } else { phase }.to_owned()),
             capacity: capacity.map(|size| size.to_string()),
-            progress: None,
+            // Of what has come to its end nothing is left to tell.
+            progress: import
+                .filter(|import| !import.is_finished())
+                .and_then(|import| import.progress()),
         })
     };
-    block.disks.iter().filter_map(volume).collect()
+    render(owner, block).filter_map(status).collect()
 }
 
 /// What KubeVirt's one-word state means; words of a newer KubeVirt change nothing.

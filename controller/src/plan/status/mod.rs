@@ -39,6 +39,10 @@ impl Fault {
             message: message.into(),
         }
     }
+
+    pub(super) fn reason(&self) -> &'static str {
+        self.reason
+    }
 }
 
 /// Whether something is as wished. The first fault found is the one that is told.
@@ -72,6 +76,8 @@ pub(super) struct Facts<'a> {
     pub(super) guest: Outcome,
     /// The guest that is wished, where the VirtualMachine is made of it.
     pub(super) wish: Option<InstanceSpec>,
+    /// What is told of an image that is not there yet.
+    pub(super) import: Option<Fault>,
     /// Claims that are not bound yet.
     pub(super) pending: Vec<String>,
     /// Whether this plan makes the VirtualMachine.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use common::api::choice::{Backend, Phase, PowerState};
-use common::api::machine::{CloudInit, Image, SecretKeyRef};
+use common::api::machine::{CloudInit, SecretKeyRef};
 use common::names;
 use common::render::kubevirt::{CloudInitPlan, SecretKey};
 use serde_json::json;
@@ -248,18 +248,6 @@ fn what_the_cluster_lacks_is_told() {
     assert_eq!(
         told(&world, "VirtualMachineReady"),
         ("False", "BackendUnavailable")
-    );
-
-    let mut block = self::block();
-    block.disks[0].image = Some(Image {
-        url: Some("https://example.org/disk.img".into()),
-        ..Image::default()
-    });
-    let mut world = World::new(machine(block));
-    assert_eq!(world.settle(), ["added the finalizer"]);
-    assert_eq!(
-        told(&world, "StorageReady"),
-        ("False", "ImageImportUnavailable")
     );
 }
 

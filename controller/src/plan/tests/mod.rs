@@ -3,6 +3,7 @@
 mod creation;
 mod deletion;
 mod disks;
+mod images;
 mod neighbours;
 mod properties;
 mod status;

@@ -6,7 +6,8 @@ use common::names;
 use proptest::prelude::*;
 
 use super::worlds::a_world;
-use crate::objects::Meta;
+use crate::data_volume::DataVolume;
+use crate::objects::{Claim, Meta};
 use crate::plan::world::{World, claims_of};
 use crate::plan::{Action, Plan};
 
@@ -24,6 +25,19 @@ fn foreign(world: &World) -> Vec<(String, String)> {
                 format!("{:?} {:?}", claim.metadata, claim.spec),
             )
         });
+    let imports = world.data_volumes.values().filter(|import| {
+        import.label(names::LABEL_MANAGED_BY).is_none()
+            || import.machine_uid() == Some("uid-of-living")
+    });
+    let imports = imports.map(|import| {
+        let name = format!("DataVolume {}", import.name());
+        // Without its version: CDI goes on.
+        let metadata = &import.metadata;
+        (
+            name,
+            format!("{:?} {:?}", metadata.labels, metadata.annotations),
+        )
+    });
     let vm = world
         .vm
         .iter()
@@ -34,23 +48,31 @@ fn foreign(world: &World) -> Vec<(String, String)> {
         .iter()
         .filter(|secret| !secret.belongs_to("web", "uid-of-web"))
         .map(|secret| ("Secret".to_owned(), format!("{secret:?}")));
-    strangers.chain(vm).chain(secret).collect()
+    strangers.chain(imports).chain(vm).chain(secret).collect()
+}
+
+fn whose(world: &World, object: &impl Meta) -> Option<(String, &'static str)> {
+    let uid = object.uid().to_owned();
+    if object.belongs_to("web", "uid-of-web") {
+        return Some((uid, "ours"));
+    }
+    let free = object
+        .machine_uid()
+        .is_none_or(|uid| !world.living.contains(uid));
+    (free && object.machine() == Some("web")).then_some((uid, "adoptable"))
 }
 
 /// Uids an action may change, in a world.
 fn ours(world: &World) -> BTreeMap<String, &'static str> {
     let mut uids = BTreeMap::new();
-    for claim in world.claims.values() {
-        if claim.belongs_to("web", "uid-of-web") {
-            uids.insert(claim.uid().to_owned(), "ours");
-        } else if claim
-            .machine_uid()
-            .is_none_or(|uid| !world.living.contains(uid))
-            && claim.machine() == Some("web")
-        {
-            uids.insert(claim.uid().to_owned(), "adoptable");
-        }
-    }
+    uids.extend(
+        world
+            .claims
+            .values()
+            .filter_map(|claim| whose(world, claim)),
+    );
+    let imports = world.data_volumes.values();
+    uids.extend(imports.filter_map(|import| whose(world, import)));
     let vm = world
         .vm
         .iter()
@@ -62,6 +84,14 @@ fn ours(world: &World) -> BTreeMap<String, &'static str> {
     let attachments = world.attachments.values();
     uids.extend(attachments.map(|attachment| (attachment.uid().to_owned(), "ours")));
     uids
+}
+
+/// Whether there is a disk in the claim: what is being imported is none yet.
+fn is_whole(world: &World, claim: &Claim) -> bool {
+    let import = world.data_volumes.get(claim.name());
+    claim
+        .data_volume()
+        .is_none_or(|uid| import.is_some_and(|import| import.uid() == uid && import.is_finished()))
 }
 
 fn check_targets(world: &World, plan: &Plan) {
@@ -78,6 +108,9 @@ fn check_targets(world: &World, plan: &Plan) {
             Action::DeleteVm { uid }
             | Action::SetRunStrategy { uid, .. }
             | Action::DeleteClaim { uid, .. } => may(uid, false),
+            Action::ReleaseClaim { uid, .. } | Action::DeleteDataVolume { uid, .. } => {
+                may(uid, true);
+            }
             Action::PatchClaim(patch) => may(&patch.uid, true),
             Action::UpdateVm(wish) => may(wish.metadata.uid.as_ref().unwrap(), false),
             Action::UpdateSecret(wish) => may(wish.metadata.uid.as_ref().unwrap(), false),
@@ -85,6 +118,7 @@ fn check_targets(world: &World, plan: &Plan) {
             Action::AddFinalizer
             | Action::CreateAttachment(_)
             | Action::CreateClaim(_)
+            | Action::CreateDataVolume(_)
             | Action::CreateSecret(_)
             | Action::CreateVm(_)
             | Action::ConfirmUnused { .. }
@@ -115,6 +149,15 @@ fn carry_out_watched(world: &mut World, plan: &Plan, steps: usize) {
                     matches!(policy, None | Some("Delete")),
                     "{name}: {policy:?}"
                 );
+            }
+            Action::DeleteDataVolume { name, uid, version } => {
+                let in_vm = vm.is_some_and(|vm| claims_of(vm).any(|claim| claim == name));
+                let in_guest = instance.is_some_and(|instance| instance.uses(name));
+                let live = world.data_volumes.get(name).filter(|it| it.uid() == uid);
+                let goes = live.filter(|it| it.metadata.resource_version == *version);
+                let finished = goes.is_some_and(DataVolume::is_finished);
+                assert!(!finished, "{name} has its image: {plan:#?}");
+                assert!(!in_vm && !in_guest, "{name} is in use: {plan:#?}");
             }
             Action::RemoveFinalizer => {
                 assert!(
@@ -183,6 +226,7 @@ proptest! {
             .claims
             .values()
             .filter(|claim| claim.annotation(names::ANNOTATION_RECLAIM_POLICY) != Some("Delete"))
+            .filter(|claim| is_whole(&world, claim))
             .map(|claim| claim.uid().to_owned())
             .collect();
         let before = foreign(&world);
@@ -209,6 +253,7 @@ proptest! {
             }
         }
         prop_assert!(world.machine.is_none(), "it stays for ever: {:#?}", world.plan());
+        world.collect_garbage();
         let left: Vec<_> = world.claims.values().map(|claim| claim.uid().to_owned()).collect();
         prop_assert!(kept.iter().all(|uid| left.contains(uid)), "{:?} of {:?}", left, kept);
         let after = foreign(&world);

@@ -3,17 +3,18 @@
 use std::sync::Arc;
 
 use common::api::choice::{PowerState, ReclaimPolicy};
-use common::api::machine::CloudInit;
-use common::api::normalized::Normalized;
+use common::api::machine::{CloudInit, Image};
+use common::api::normalized::{Normalized, NormalizedDisk};
 use common::names;
 use common::render::kubevirt::CloudInitPlan;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use crate::data_volume::DataVolume;
 use crate::machine::{Block, Machine};
 use crate::objects::{Claim, Meta as _};
 use crate::plan::fixtures::{block, disk, machine, nic, pause};
-use crate::plan::world::{World, decode, sometime};
+use crate::plan::world::{World, decode, owner, sometime};
 
 /// Whose an object is.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -85,6 +86,45 @@ fn a_claim(disk: &'static str) -> impl Strategy<Value = Claim> {
         })
 }
 
+/// A DataVolume beside a claim, which it may own, or without one.
+fn an_import(disk: &'static str) -> impl Strategy<Value = (DataVolume, bool)> {
+    let phases = vec![
+        "",
+        "WaitForFirstConsumer",
+        "ImportInProgress",
+        "Succeeded",
+        "Failed",
+    ];
+    let owns = prop::bool::weighted(0.8);
+    (
+        whose(),
+        prop::sample::select(phases),
+        owns,
+        prop::bool::weighted(0.1),
+    )
+        .prop_map(move |(whose, phase, owns, deleting)| {
+            let mut metadata = marked(&names::claim("web", disk), whose, &json!({}));
+            metadata["uid"] = format!("import-{disk}").into();
+            metadata["resourceVersion"] = "1".into();
+            if whose != Whose::Stranger {
+                metadata["labels"][names::LABEL_DISK] = disk.into();
+            }
+            let mut import: DataVolume =
+                decode(json!({"metadata": metadata, "status": {"phase": phase}}));
+            // Somebody else's would take what is theirs with it, and that is not our doing.
+            let deleting = deleting && matches!(whose, Whose::Ours | Whose::Former);
+            import.metadata.deletion_timestamp = deleting.then(sometime);
+            (import, owns)
+        })
+}
+
+fn an_image() -> Image {
+    Image {
+        url: Some("https://images.example.com/debian.qcow2".into()),
+        ..Image::default()
+    }
+}
+
 fn a_block() -> impl Strategy<Value = Normalized> {
     let policy = || prop::sample::select(&[ReclaimPolicy::Delete, ReclaimPolicy::Retain][..]);
     (
@@ -93,9 +133,16 @@ fn a_block() -> impl Strategy<Value = Normalized> {
         prop::sample::subsequence(&["prod", "test"][..], 0..=2),
         any::<bool>(),
         any::<bool>(),
+        prop::bool::weighted(0.3),
     )
-        .prop_map(|(disks, policy, networks, on, stops)| Normalized {
-            disks: disks.into_iter().map(|name| disk(name, policy)).collect(),
+        .prop_map(|(disks, policy, networks, on, stops, filled)| Normalized {
+            disks: disks
+                .into_iter()
+                .map(|name| NormalizedDisk {
+                    image: filled.then(an_image),
+                    ..disk(name, policy)
+                })
+                .collect(),
             networks: networks
                 .into_iter()
                 .map(|name| nic(name, Some(name)))
@@ -188,8 +235,9 @@ prop_compose! {
         machine in a_machine(),
         guest in prop::option::of((whose(), a_block(), 0..4_usize, prop::bool::weighted(0.2))),
         claims in DISKS.map(|disk| prop::option::of(a_claim(disk))),
+        imports in DISKS.map(|disk| prop::option::weighted(0.2, an_import(disk))),
         secret in prop::option::of(whose()),
-        served in (prop::bool::weighted(0.9), prop::bool::weighted(0.9)),
+        served in [prop::bool::weighted(0.9); 3],
         networks in prop::sample::subsequence(&["prod", "test"][..], 0..=2),
         class in prop::bool::weighted(0.9),
         other in prop::option::weighted(0.2, a_rival()),
@@ -204,7 +252,16 @@ prop_compose! {
         world.secret = secret.map(|whose| {
             decode(json!({"metadata": marked("web-cloudinit", whose, &json!({}))}))
         });
-        (world.kubevirt, world.multus) = served;
+        for (import, owns) in imports.into_iter().flatten() {
+            // CDI gives a claim the labels and annotations of its DataVolume.
+            let claim = world.claims.get_mut(import.name());
+            let claim = claim.filter(|claim| owns && claim.machine_uid() == import.machine_uid());
+            if let Some(claim) = claim {
+                claim.metadata.owner_references = Some(vec![owner(&import)]);
+            }
+            world.data_volumes.insert(import.name().to_owned(), import);
+        }
+        [world.kubevirt, world.multus, world.cdi] = served;
         for network in networks {
             world.add_network(network, "br0");
         }

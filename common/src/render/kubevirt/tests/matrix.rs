@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::super::types::{Claim, VirtualMachine};
-use super::super::{CloudInitPlan, Guest, SecretKey, claim, virtual_machine};
+use super::super::{CloudInitPlan, Guest, SecretKey, claim, data_volume, virtual_machine, volumes};
 use super::fixtures::{self, LONGEST};
 use super::schema;
 use crate::api::choice::{FirmwareType, NicModel};
@@ -57,8 +57,15 @@ fn every_render_is_what_kubevirt_accepts() {
         disks(&vm, block);
         interfaces(&vm, block);
         cloud_init(&vm, cloud);
-        for disk in &block.disks {
-            claim_rules(&claim(&LONGEST, disk));
+        for volume in volumes(LONGEST.name, block) {
+            let claim = claim(&LONGEST, &volume);
+            claim_rules(&claim);
+            if let Some(filled) = data_volume(&LONGEST, &volume) {
+                assert_eq!(
+                    (filled.metadata, filled.spec.pvc),
+                    (claim.metadata, claim.spec)
+                );
+            }
         }
         renders += 1;
     });
@@ -184,10 +191,10 @@ fn disks(vm: &VirtualMachine, block: &Normalized) {
     let spec = &vm.spec.template.spec;
     let disks = &spec.domain.devices.disks;
     let names: BTreeSet<_> = disks.iter().map(|disk| &disk.name).collect();
-    let volumes: BTreeSet<_> = spec.volumes.iter().map(|volume| &volume.name).collect();
-    assert_eq!(names, volumes, "every disk has a volume and vice versa");
+    let filled: BTreeSet<_> = spec.volumes.iter().map(|volume| &volume.name).collect();
+    assert_eq!(names, filled, "every disk has a volume and vice versa");
     assert_eq!(
-        (names.len(), volumes.len()),
+        (names.len(), filled.len()),
         (disks.len(), spec.volumes.len()),
         "unique"
     );
@@ -218,7 +225,10 @@ fn disks(vm: &VirtualMachine, block: &Normalized) {
         .iter()
         .filter_map(|v| v.persistent_volume_claim.as_ref());
     let expected = block.disks.len() + block.cdroms.iter().filter(|c| c.image.is_some()).count();
-    assert_eq!(claims.count(), expected);
+    let claims: Vec<_> = claims.map(|source| source.claim_name.clone()).collect();
+    assert_eq!(claims.len(), expected);
+    let made: Vec<_> = volumes(LONGEST.name, block).map(|it| it.claim).collect();
+    assert_eq!(claims, made);
 
     let orders: Vec<_> = disks
         .iter()

@@ -3,12 +3,16 @@
 use std::collections::BTreeMap;
 
 use super::super::types::VirtualMachine;
-use super::super::{CloudInitPlan, Guest, attachment, claim, virtual_machine};
+use super::super::{
+    CloudInitPlan, Guest, attachment, claim, data_volume, is_unverifiable, virtual_machine, volumes,
+};
 use super::fixtures::{self, WEB};
 use crate::api::choice::{FirmwareType, PowerState};
-use crate::api::machine::CloudInit;
+use crate::api::machine::{CloudInit, Image};
 use crate::api::network::NetworkConfigurationSpec;
-use crate::api::normalized::{Firmware, Normalized, NormalizedFeatures};
+use crate::api::normalized::{
+    Firmware, Normalized, NormalizedCdrom, NormalizedDisk, NormalizedFeatures,
+};
 
 fn render(block: &Normalized, cloud: &CloudInit) -> VirtualMachine {
     virtual_machine(&Guest {
@@ -58,8 +62,79 @@ fn windows_with_everything() {
 #[test]
 fn claims() {
     let (disks, _) = fixtures::storage().pop().unwrap();
-    let claims: Vec<_> = disks[..4].iter().map(|disk| claim(&WEB, disk)).collect();
+    let block = Normalized {
+        disks,
+        ..fixtures::block()
+    };
+    let claims = volumes(WEB.name, &block).take(4);
+    let claims: Vec<_> = claims.map(|volume| claim(&WEB, &volume)).collect();
     insta::assert_yaml_snapshot!(claims);
+}
+
+#[test]
+fn data_volumes() {
+    let sum = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+    let url = |url: &str, checksum: Option<&str>| Image {
+        url: Some(url.to_owned()),
+        checksum: checksum.map(ToOwned::to_owned),
+        ..Image::default()
+    };
+    let clone = Image {
+        persistent_volume_claim: Some("golden".into()),
+        ..Image::default()
+    };
+    let elsewhere = Image {
+        volume: Some("debian.qcow2".into()),
+        ..Image::default()
+    };
+    let iso = url("http://images.example.com/debian.iso", None);
+    let images = [
+        url("https://images.example.com/debian.qcow2", Some(sum)),
+        url("docker://quay.io/containerdisks/debian:13", None),
+        clone,
+        elsewhere,
+    ];
+    let disks = images.into_iter().zip(["root", "a", "b", "c"]);
+    let block = Normalized {
+        disks: disks
+            .map(|(image, name)| NormalizedDisk {
+                image: Some(image),
+                ..fixtures::disk(name, "20Gi")
+            })
+            .collect(),
+        cdroms: vec![NormalizedCdrom {
+            name: "installer".into(),
+            boot_order: None,
+            image: Some(iso),
+            size: Some("5Gi".parse().unwrap()),
+            storage_class: Some("standard".into()),
+        }],
+        ..fixtures::block()
+    };
+    let made: Vec<_> = volumes(WEB.name, &block)
+        .filter_map(|volume| data_volume(&WEB, &volume))
+        .collect();
+    insta::assert_yaml_snapshot!(made);
+
+    let mut other = block.clone();
+    other.cdroms[0].image = Some(url("http://images.example.com/drivers.iso", None));
+    let claims = |block| -> Vec<_> { volumes(WEB.name, block).map(|it| it.claim).collect() };
+    let (was, is) = (claims(&block), claims(&other));
+    assert_eq!(was[..4], is[..4]);
+    assert_ne!(was[4], is[4], "another medium is another claim");
+}
+
+#[test]
+fn a_checksum_is_verified_by_web_servers_alone() {
+    let image = |url: &str, checksum: bool| Image {
+        url: Some(url.to_owned()),
+        checksum: checksum.then(|| "sha256:0".to_owned()),
+        ..Image::default()
+    };
+    assert!(is_unverifiable(&image("docker://quay.io/a", true)));
+    assert!(!is_unverifiable(&image("docker://quay.io/a", false)));
+    assert!(!is_unverifiable(&image("https://example.com/a", true)));
+    assert!(!is_unverifiable(&image("http://example.com/a", true)));
 }
 
 #[test]

@@ -1,0 +1,257 @@
+//! Disks and media that are filled with an image: imported, cloned, kept, and told when they fail.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod stage;
+
+use lab::{
+    Cdi, Options, Script,
+    audit::Event,
+    objects::{CLAIM, DATA_VOLUME, INSTANCE, VM, condition},
+};
+use serde_json::{Value, json};
+
+use stage::{Stage, machine, summaries};
+
+const URL: &str = "https://images.example.com/debian.qcow2";
+const CHECKSUM: &str = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+
+/// What a condition of a Machine says.
+fn says<'a>(machine: &'a Value, kind: &str) -> &'a str {
+    condition(machine, kind)["message"].as_str().unwrap()
+}
+
+/// How often the controller did this to a DataVolume.
+fn count(events: &[Event], verb: &str) -> usize {
+    let imports = events.iter().filter(|it| it.resource == "datavolumes");
+    imports.filter(|event| event.verb == verb).count()
+}
+
+/// A Machine whose root disk is filled with an image.
+fn filled(name: &str, image: &Value) -> Value {
+    machine(
+        name,
+        &json!({"template": "small", "disks": [{"name": "root", "image": image}]}),
+    )
+}
+
+#[tokio::test]
+async fn an_image_is_imported_and_the_guest_made_when_it_is_there() {
+    let stage = Stage::new().await;
+    let (machines, claims) = (stage.machines(), stage.objects(CLAIM));
+    let start = stage.lab.mark().await.unwrap();
+    stage.simulator.set("default", "web", Script::ImportFails);
+    let image = json!({"url": URL, "checksum": CHECKSUM});
+    stage.apply(&filled("web", &image)).await;
+
+    // CDI tries again for ever, and so nothing has failed for good.
+    let fails = machines.told("web", "StorageReady", "False", "ImageImportFailed");
+    let fails = fails.await.unwrap();
+    assert!(
+        says(&fails, "StorageReady").ends_with("expected status code 200, got 404"),
+        "{}",
+        says(&fails, "StorageReady")
+    );
+    assert_eq!(fails["status"]["phase"], "Creating");
+    assert_eq!(condition(&fails, "Ready")["reason"], "ImageImportFailed");
+    let source = &stage.objects(DATA_VOLUME).get("web-root").await.unwrap()["spec"]["source"];
+    assert_eq!(*source, json!({"http": image}));
+
+    stage.simulator.set("default", "web", Script::ImportHangs);
+    let goes_on = |web: &Value| web["status"]["volumes"][0]["progress"] == "40%";
+    let web = machines.until("web", "to be imported", goes_on).await;
+    let web = web.unwrap();
+    assert_eq!(condition(&web, "StorageReady")["reason"], "ImageImporting");
+    assert_eq!(web["status"]["volumes"][0]["phase"], "Bound");
+    assert!(stage.objects(VM).find("web").await.unwrap().is_none());
+
+    stage.simulator.set("default", "web", Script::Happy);
+    let web = machines.in_phase("web", "Running").await.unwrap();
+    assert_eq!(condition(&web, "StorageReady")["reason"], "PVCBound");
+    assert_eq!(web["status"]["volumes"][0].get("progress"), None);
+    // The claim is its own: whoever deletes a DataVolume deletes no disk.
+    stage.objects(DATA_VOLUME).gone("web-root").await.unwrap();
+    let claim = claims.get("web-root").await.unwrap();
+    assert_eq!(claim["metadata"].get("ownerReferences"), None);
+    assert_eq!(claim["spec"]["resources"]["requests"]["storage"], "20Gi");
+
+    let writes = stage.writes_since(start).await;
+    let made = (count(&writes, "create"), count(&writes, "delete"));
+    assert_eq!(made, (1, 1), "{:#?}", summaries(&writes));
+}
+
+#[tokio::test]
+async fn a_whole_disk_is_kept_and_half_an_image_is_not() {
+    let stage = Stage::new().await;
+    let (machines, claims) = (stage.machines(), stage.objects(CLAIM));
+    let spec = json!({"template": "small", "disks": [
+        {"name": "root", "image": {"url": URL}},
+        {"name": "data", "size": "10Gi", "image": {"url": URL}, "reclaimPolicy": "Retain"},
+    ]});
+    stage.apply(&machine("web", &spec)).await;
+    machines.in_phase("web", "Running").await.unwrap();
+    let kept = claims.get("web-data").await.unwrap();
+    // In the middle of its import a Machine is deleted, too.
+    stage.simulator.set("default", "half", Script::ImportHangs);
+    stage.apply(&machine("half", &spec)).await;
+    let goes_on = |half: &Value| half["status"]["volumes"][1]["progress"] == "40%";
+    machines
+        .until("half", "to be imported", goes_on)
+        .await
+        .unwrap();
+
+    for name in ["web", "half"] {
+        machines.delete(name).await.unwrap();
+    }
+    for name in ["web", "half"] {
+        machines.gone(name).await.unwrap();
+        claims.gone(&format!("{name}-root")).await.unwrap();
+        for disk in ["root", "data"] {
+            let import = format!("{name}-{disk}");
+            stage.objects(DATA_VOLUME).gone(&import).await.unwrap();
+        }
+    }
+    claims.gone("half-data").await.unwrap();
+
+    // What was kept is found by its label, and comes back without another import.
+    let found = stage.lab.kubectl();
+    let found = found
+        .run(&["get", "pvc", "-l", "vitistack.io/machine=web", "-o", "name"])
+        .await
+        .unwrap();
+    assert_eq!(found.ok().unwrap().trim(), "persistentvolumeclaim/web-data");
+    let left = claims.get("web-data").await.unwrap();
+    assert_eq!(left["metadata"]["uid"], kept["metadata"]["uid"]);
+    assert_eq!(left["metadata"].get("ownerReferences"), None);
+    let start = stage.lab.mark().await.unwrap();
+    stage.apply(&machine("web", &spec)).await;
+    machines.in_phase("web", "Running").await.unwrap();
+    let back = claims.get("web-data").await.unwrap();
+    assert_eq!(back["metadata"]["uid"], kept["metadata"]["uid"]);
+    let writes = stage.writes_since(start).await;
+    let imports: Vec<_> = writes
+        .iter()
+        .filter(|event| event.resource == "datavolumes" && event.verb == "create")
+        .map(|event| event.name.as_str())
+        .collect();
+    assert_eq!(imports, ["web-root"]);
+}
+
+#[tokio::test]
+async fn cdi_is_waited_for_and_asked_for_what_it_can_do() {
+    let options = Options {
+        cdi: Cdi::Absent,
+        ..Options::default()
+    };
+    let stage = Stage::with(options, &[]).await;
+    let machines = stage.machines();
+    let image = json!({"url": URL, "checksum": CHECKSUM});
+    stage.apply(&filled("safe", &image)).await;
+    stage.apply(&filled("web", &json!({"url": URL}))).await;
+    for name in ["safe", "web"] {
+        let told = machines.told(name, "StorageReady", "False", "ImageImportUnavailable");
+        let told = told.await.unwrap();
+        assert!(says(&told, "StorageReady").contains("install CDI"));
+        assert_eq!(told["status"]["phase"], "Failed");
+    }
+
+    stage.lab.install_cdi(Cdi::WithoutChecksums).await.unwrap();
+    machines.in_phase("web", "Running").await.unwrap();
+    // It would take the image and drop the checksum.
+    let unable = |safe: &Value| {
+        let says = condition(safe, "StorageReady")["message"].as_str();
+        says.is_some_and(|says| says.contains("install CDI v1.65 or newer"))
+    };
+    machines.until("safe", "to be told", unable).await.unwrap();
+    let imports = stage.objects(DATA_VOLUME);
+    assert!(imports.find("safe-root").await.unwrap().is_none());
+
+    stage.lab.install_cdi(Cdi::Current).await.unwrap();
+    machines.in_phase("safe", "Running").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_claim_is_cloned_when_it_is_there() {
+    let stage = Stage::new().await;
+    let machines = stage.machines();
+    let clone = json!({"persistentVolumeClaim": "golden"});
+    stage.apply(&filled("web", &clone)).await;
+    let waits = machines.told("web", "StorageReady", "False", "ImageImporting");
+    let waits = waits.await.unwrap();
+    let says = says(&waits, "StorageReady");
+    assert!(says.starts_with("PersistentVolumeClaim 'golden'"), "{says}");
+    let source = &stage.objects(DATA_VOLUME).get("web-root").await.unwrap()["spec"]["source"];
+    assert_eq!(
+        *source,
+        json!({"pvc": {"namespace": "default", "name": "golden"}})
+    );
+
+    let golden = json!({
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "golden", "namespace": "default"},
+        "spec": {
+            "storageClassName": "standard", "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "5Gi"}},
+        },
+    });
+    stage.apply(&golden).await;
+    machines.in_phase("web", "Running").await.unwrap();
+}
+
+/// Storage that is only provided where the guest is to run, so that no image can be imported before
+/// the VirtualMachine is there.
+#[tokio::test]
+async fn storage_that_waits_for_its_first_consumer_gets_one() {
+    let stage = Stage::new().await;
+    stage.simulator.set_all(Script::FirstConsumer);
+    stage.apply(&filled("web", &json!({"url": URL}))).await;
+    stage.machines().in_phase("web", "Running").await.unwrap();
+    stage.objects(DATA_VOLUME).gone("web-root").await.unwrap();
+    let claim = stage.objects(CLAIM).get("web-root").await.unwrap();
+    assert_eq!(claim["metadata"].get("ownerReferences"), None);
+}
+
+#[tokio::test]
+async fn another_medium_is_in_the_drive_after_a_restart() {
+    let stage = Stage::new().await;
+    let (machines, claims) = (stage.machines(), stage.objects(CLAIM));
+    let with = |medium: &str, power: &str| {
+        let url = format!("docker://registry.example.com/{medium}");
+        let drive = json!({
+            "name": "installer", "size": "1Gi", "storageClass": "standard", "image": {"url": url},
+        });
+        let spec = json!({"template": "small", "powerState": power, "cdroms": [drive]});
+        machine("web", &spec)
+    };
+    let medium = |web: &Value| {
+        let claim = &web["status"]["volumes"][1]["claimName"];
+        claim.as_str().unwrap().to_owned()
+    };
+    stage.apply(&with("debian", "Running")).await;
+    let first = medium(&machines.in_phase("web", "Running").await.unwrap());
+
+    stage.apply(&with("drivers", "Running")).await;
+    let another = |web: &Value| {
+        web["status"]["volumes"][1]["claimName"] != json!(first)
+            && condition(web, "RestartRequired")["status"] == "True"
+    };
+    let changed = machines.until("web", "to have another medium", another);
+    let second = medium(&changed.await.unwrap());
+    assert!(
+        claims.find(&first).await.unwrap().is_some(),
+        "the guest has it"
+    );
+
+    stage.apply(&with("drivers", "Stopped")).await;
+    machines.in_phase("web", "Stopped").await.unwrap();
+    claims.gone(&first).await.unwrap();
+    stage.apply(&with("drivers", "Running")).await;
+    machines.in_phase("web", "Running").await.unwrap();
+    let guest = stage.objects(INSTANCE).get("web").await.unwrap();
+    let volumes = guest["spec"]["volumes"].as_array().unwrap();
+    let has = |claim: &str| {
+        let name = |volume: &Value| volume["persistentVolumeClaim"]["claimName"] == claim;
+        volumes.iter().any(name)
+    };
+    assert!(has(&second) && !has(&first), "{volumes:?}");
+}
