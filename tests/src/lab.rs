@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
 };
 
 use anyhow::{Context as _, Result};
@@ -114,7 +115,7 @@ pub struct Lab {
     tools: Tools,
     manifests: Manifests,
     webhook_port: u16,
-    runs: BTreeMap<&'static str, u32>,
+    runs: Mutex<BTreeMap<&'static str, u32>>,
     // Last: the processes write into it until they end.
     folder: Folder,
 }
@@ -144,7 +145,7 @@ impl Lab {
             tools,
             manifests,
             webhook_port: ports::free()?,
-            runs: BTreeMap::new(),
+            runs: Mutex::default(),
             folder,
         };
         lab.install(options).await?;
@@ -347,35 +348,62 @@ impl Lab {
         let own = ("WEBHOOK_BIND_ADDRESS", "127.0.0.1:0".to_owned());
         let metrics = ("METRICS_BIND_ADDRESS", "127.0.0.1:0".to_owned());
         let san = ("TLS_SAN", "127.0.0.1".to_owned());
-        self.program(binary, &path, vec![own, metrics, san], &[])
-            .await
+        let text = self.program_kubeconfig(binary).await?;
+        self.program(binary, &path, &text, vec![own, metrics, san], &[])
+    }
+
+    /// Starts the controller on a way of its own to the API server, without waiting for it.
+    pub async fn start_controller_at(
+        &self,
+        kubeconfig: &str,
+        settings: &[(&str, &str)],
+    ) -> Result<Shipped> {
+        let path = Binary::Controller.path().await?;
+        let metrics = ("METRICS_BIND_ADDRESS", "127.0.0.1:0".to_owned());
+        self.program(
+            Binary::Controller,
+            &path,
+            kubeconfig,
+            vec![metrics],
+            settings,
+        )
     }
 
     async fn shipped(
-        &mut self,
+        &self,
         binary: Binary,
         defaults: Vec<(&str, String)>,
         settings: &[(&str, &str)],
     ) -> Result<Shipped> {
         let path = binary.path().await?;
-        self.program(binary, &path, defaults, settings).await
+        let text = self.program_kubeconfig(binary).await?;
+        self.program(binary, &path, &text, defaults, settings)
     }
 
-    async fn program(
-        &mut self,
+    /// The kubeconfig of a program's own account.
+    async fn program_kubeconfig(&self, binary: Binary) -> Result<String> {
+        self.account_kubeconfig(OPERATOR_NAMESPACE, binary.account())
+            .await
+    }
+
+    fn program(
+        &self,
         binary: Binary,
         path: &Path,
+        kubeconfig: &str,
         defaults: Vec<(&str, String)>,
         settings: &[(&str, &str)],
     ) -> Result<Shipped> {
-        let text = self
-            .account_kubeconfig(OPERATOR_NAMESPACE, binary.account())
-            .await?;
-        // A second replica has files of its own.
-        let run = self.runs.entry(binary.name()).or_default();
-        *run += 1;
-        let name = format!("{}-{run}", binary.name());
-        let kubeconfig = self.folder.write(&format!("{name}.kubeconfig"), &text)?;
+        let name = {
+            // A second replica has files of its own.
+            let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
+            let run = runs.entry(binary.name()).or_default();
+            *run += 1;
+            format!("{}-{run}", binary.name())
+        };
+        let kubeconfig = self
+            .folder
+            .write(&format!("{name}.kubeconfig"), kubeconfig)?;
         let log = self.folder.join(&format!("{name}.log"));
         let mut program = shipped::program(path, &log, &kubeconfig);
         for (key, value) in defaults {

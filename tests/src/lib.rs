@@ -29,6 +29,7 @@ pub mod paths;
 mod ports;
 pub mod process;
 pub mod reviews;
+pub mod saboteur;
 mod shipped;
 pub mod simulator;
 pub mod tables;

@@ -7,7 +7,8 @@ use std::{process::Stdio, time::Duration};
 
 use lab::{
     Binary, KubevirtCrds, Lab, OPERATOR_NAMESPACE, Options, Script, Shipped, http,
-    objects::{LEASE, condition},
+    objects::{LEASE, MACHINE, condition},
+    saboteur::Saboteur,
     wait,
 };
 use serde_json::json;
@@ -107,7 +108,7 @@ async fn programs_start_in_any_order() {
     controller.ready().await.unwrap();
 
     let _webhook = lab.webhook(&[]).await.unwrap();
-    let machines = lab.objects(lab::objects::MACHINE, "default");
+    let machines = lab.objects(MACHINE, "default");
     let web = machine("web", &json!({"template": "small"}));
     lab.apply(&web).await.unwrap();
     let lacks = machines.told("web", "VirtualMachineReady", "False", "KubeVirtApiError");
@@ -183,6 +184,60 @@ async fn another_replica_takes_over_and_an_end_is_clean() {
     assert_eq!(status.code(), Some(0));
     let told = machines.get("third").await.unwrap();
     assert_eq!(condition(&told, "Ready")["reason"], "Running");
+}
+
+/// The leader cannot reach the API server, and somebody else can.
+#[tokio::test]
+async fn a_leader_that_is_cut_off_writes_no_more() {
+    let mut lab = Lab::start().await.unwrap();
+    let _webhook = lab.webhook(&[]).await.unwrap();
+    let _simulator = lab.simulator(Script::Happy).await.unwrap();
+    let account = Binary::Controller.account();
+    let client = lab.account_client(OPERATOR_NAMESPACE, account);
+    let way = Saboteur::open(client.await.unwrap()).await.unwrap();
+    let kubeconfig = way.kubeconfig();
+    let mut leader = lab.start_controller_at(&kubeconfig, &[]).await.unwrap();
+    leader.ready().await.unwrap();
+    let machines = lab.objects(MACHINE, "default");
+    let spec = json!({"template": "small"});
+    lab.apply(&machine("first", &spec)).await.unwrap();
+    machines.in_phase("first", "Running").await.unwrap();
+    let mut other = lab.controller(&[]).await.unwrap();
+
+    let lease = lab.objects(LEASE, OPERATOR_NAMESPACE);
+    let holder = async || {
+        anyhow::Ok(lease.get("kubevirt-operator").await?["spec"]["holderIdentity"].clone())
+    };
+    let before = holder().await.unwrap();
+    way.cut(true);
+    wait::until_within(TAKEOVER, "the other to act", async || {
+        let now = holder().await?;
+        Ok(if now == before { Err(now) } else { Ok(()) })
+    })
+    .await
+    .unwrap();
+    assert!(
+        leader.log().contains("the Lease is lost"),
+        "{}",
+        leader.log()
+    );
+
+    // It can write again, and knows that it may not.
+    let written = way.writes();
+    way.cut(false);
+    leader.ready().await.unwrap();
+    lab.apply(&machine("second", &spec)).await.unwrap();
+    machines.in_phase("second", "Running").await.unwrap();
+    machines.delete("first").await.unwrap();
+    machines.gone("first").await.unwrap();
+    assert_eq!(way.writes(), written);
+
+    // It is still there, and acts when it is its turn.
+    other.stop().await.unwrap();
+    machines.delete("second").await.unwrap();
+    machines.gone("second").await.unwrap();
+    assert_ne!(way.writes(), written);
+    leader.process().check_alive().unwrap();
 }
 
 /// The lines are JSON, with the fields the reference names.

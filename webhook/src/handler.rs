@@ -5,6 +5,7 @@
 //!                                   ▲────────── once more ──────────┘
 //! ```
 
+use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +21,7 @@ use crate::catalog::{Cache, Overlay};
 use crate::lookup::{Lookup, find_all};
 use crate::metrics::{self, About, Outcome};
 use crate::report;
-use crate::review::{Head, Operation, Request};
+use crate::review::{DELETION_TIMESTAMP, Head, Operation, Request};
 
 /// For all live reads of a review: users wait at a prompt.
 const LOOKUPS_LIMIT: Duration = Duration::from_secs(1);
@@ -99,8 +100,7 @@ impl Reviewer {
             return Err(Failure::Timeout);
         }
         let object = review.object.ok_or(Failure::NoObject)?;
-        let head = Head::of(object.get());
-        if head.is_being_deleted() {
+        if is_being_deleted(object.get()) {
             // It may go, whatever it says.
             return Ok((Answer::allow(review), Outcome::Passed));
         }
@@ -121,10 +121,14 @@ impl Reviewer {
         let lookups_until = deadline.min(Instant::now() + LOOKUPS_LIMIT);
         let verdict = self.judge(way, &request, lookups_until).await;
         let verdict = verdict.ok_or(Failure::Internal)?;
-        let name = review.name.as_deref().filter(|name| !name.is_empty());
-        let name = name.unwrap_or_else(|| head.name());
         let findings = &verdict.findings;
-        let answer = Answer::verdict(review, name, findings, verdict.block.as_deref());
+        let name = match review.name.as_deref() {
+            Some(name) if !name.is_empty() => Cow::Borrowed(name),
+            // It is still to be generated; only a refusal needs to say of what.
+            _ if findings.accepted() => Cow::Borrowed(""),
+            _ => Cow::Owned(Head::of(object.get()).name()),
+        };
+        let answer = Answer::verdict(review, &name, findings, verdict.block.as_deref());
         let outcome = match (answer.allowed(), answer.patches()) {
             (false, _) => Outcome::Denied,
             (true, true) => Outcome::Patched,
@@ -135,7 +139,7 @@ impl Reviewer {
             findings,
         );
         if outcome == Outcome::Denied {
-            report::denied(way.stage, review, name, findings);
+            report::denied(way.stage, review, &name, findings);
         }
         Ok((answer, outcome))
     }
@@ -174,6 +178,12 @@ fn guarded(way: &Way, request: &admission::Request<'_>, overlay: &Overlay<'_>) -
     // The core is pure: nothing that it may leave half done outlives the call.
     let judge = AssertUnwindSafe(|| admission::review(request, overlay, &way.settings));
     catch_unwind(judge).ok()
+}
+
+/// Whether somebody has asked for its deletion. Nearly no text has the word, and only one that has
+/// it is read for it.
+fn is_being_deleted(object: &str) -> bool {
+    object.contains(DELETION_TIMESTAMP) && Head::of(object).is_being_deleted()
 }
 
 /// Deletions, connections and parts of objects are nobody's matter here.

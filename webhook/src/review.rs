@@ -177,6 +177,9 @@ fn uid_and_version(text: &str) -> Option<(String, String)> {
     (!uid.is_empty()).then_some((uid, version))
 }
 
+/// The field of metadata that the API server sets when a deletion is asked for.
+pub(crate) const DELETION_TIMESTAMP: &str = "deletionTimestamp";
+
 /// What an answer needs of the object's metadata.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -203,8 +206,7 @@ impl Head {
     }
 
     /// The name, or how it will begin.
-    pub(crate) fn name(&self) -> &str {
-        let name = self.name.as_deref().or(self.generate_name.as_deref());
-        name.unwrap_or_default()
+    pub(crate) fn name(self) -> String {
+        self.name.or(self.generate_name).unwrap_or_default()
     }
 }
