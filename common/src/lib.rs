@@ -34,3 +34,4 @@ pub use rules::cloud_init::{CloudInitSchema, SchemaError};
 pub use rules::references::MissingNetworks;
 pub use rules::sizing::VCPUS_MAX;
 pub use rules::update::{Field, Policy};
+pub use words::name_list;

@@ -36,6 +36,8 @@ pub const ANNOTATION_RENDERED: &str = "machine.vitistack.io/rendered";
 
 /// Finalizer of a Machine.
 pub const FINALIZER: &str = "machine.vitistack.io/cleanup";
+/// Finalizer of a NetworkConfiguration that a Machine uses.
+pub const FINALIZER_IN_USE: &str = "machine.vitistack.io/in-use";
 /// Field manager of the controller.
 pub const FIELD_MANAGER: &str = "kubevirt-operator";
 

@@ -37,7 +37,7 @@ pub(crate) fn quoted_list<'a>(names: impl IntoIterator<Item = &'a str>) -> Strin
 }
 
 /// `a, b and 7 more`, sorted.
-pub(crate) fn name_list(mut names: Vec<String>) -> String {
+pub fn name_list(mut names: Vec<String>) -> String {
     names.sort();
     names.dedup();
     let more = names.len().saturating_sub(NAMES_SHOWN_MAX);

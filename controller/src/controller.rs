@@ -26,6 +26,7 @@ use crate::leader::{Elector, Permit};
 use crate::machine::Machine;
 use crate::memory::Memory;
 use crate::metrics;
+use crate::networks::hold;
 use crate::reconcile::{Context, reconcile};
 use crate::watch::{self, Caches, Triggers};
 
@@ -102,8 +103,11 @@ pub(crate) async fn run(args: Args) -> Result<(), RunError> {
                     cluster,
                     interval,
                 };
-                triggers.take_from_now_on(&caches.machines);
+                let (marked, api) = (triggers.networks.clone(), context.api.clone());
+                let holder = hold(marked, caches.clone(), api, context.events.clone());
+                triggers.take_from_now_on(&caches);
                 tokio::select! {
+                    never = holder => match never {},
                     () = work(context, queue, args.max_concurrent_reconciles, stop) => {}
                     never = look_again(&permit, &triggers, &caches) => match never {},
                 }
@@ -202,11 +206,11 @@ fn election(args: &Args, client: &Client, tasks: &mut Tasks) -> (Permit, Option<
     (permit, Some(elector))
 }
 
-/// Looks at every Machine whenever this replica may act again: others may have acted, or nobody.
+/// Looks at everything whenever this replica may act again: others may have acted, or nobody.
 async fn look_again(permit: &Permit, triggers: &Triggers, caches: &Caches) -> Infallible {
     loop {
         permit.granted_again().await;
-        triggers.take_from_now_on(&caches.machines);
+        triggers.take_from_now_on(caches);
     }
 }
 

@@ -15,6 +15,7 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::timeout;
 
 use crate::machine::Machine;
+use crate::objects::Network;
 use crate::plan::verdict;
 
 /// Events that wait to be sent. More come only from a fleet that changes at once; then the oldest
@@ -23,14 +24,20 @@ const WAITING_MAX: usize = 4096;
 /// An event that takes longer is dropped.
 const CALL_LIMIT: Duration = Duration::from_secs(5);
 /// The API server takes no longer note.
-const NOTE_MAX: usize = 1024;
+pub(crate) const NOTE_MAX: usize = 1024;
 
 /// Where events are handed in.
 #[derive(Clone, Debug)]
 pub(crate) struct Events(Sender<(Event, ObjectReference)>);
 
+/// Reasons of events that are each told once and say something else each time. A recorder takes
+/// events of one reason about one object for the same, counts them, and keeps the first note.
+const ONCE: [&str; 2] = ["Restarted", "InUse"];
+
 /// Sends what is handed in.
 pub(crate) struct Publisher {
+    client: Client,
+    reporter: Reporter,
     recorder: Recorder,
     waiting: Receiver<(Event, ObjectReference)>,
 }
@@ -41,16 +48,31 @@ pub(crate) fn events(client: Client) -> (Events, Publisher) {
         controller: names::FIELD_MANAGER.to_owned(),
         instance: std::env::var("HOSTNAME").ok(),
     };
-    let recorder = Recorder::new(client, reporter);
-    (Events(sender), Publisher { recorder, waiting })
+    let publisher = Publisher {
+        recorder: Recorder::new(client.clone(), reporter.clone()),
+        client,
+        reporter,
+        waiting,
+    };
+    (Events(sender), publisher)
 }
 
 impl Events {
-    /// Tells of the transition between two statuses, if it is one.
+    /// Tells of the transition between two statuses, as far as there is one.
     pub(crate) fn transition(&self, machine: &Machine, new: &MachineStatus) {
-        if let Some(event) = event(&machine.status, new)
-            && self.0.try_send((event, machine.object_ref(&()))).is_err()
-        {
+        for event in of(&machine.status, new) {
+            self.send(event, machine.object_ref(&()));
+        }
+    }
+
+    /// Tells of a network that was deleted and is in use.
+    pub(crate) fn deletion_waits(&self, network: &Network, message: &str) {
+        let event = told(EventType::Warning, "InUse", message);
+        self.send(event, network.object_ref(&()));
+    }
+
+    fn send(&self, event: Event, about: ObjectReference) {
+        if self.0.try_send((event, about)).is_err() {
             tracing::debug!("too many events wait, one is dropped");
         }
     }
@@ -59,7 +81,12 @@ impl Events {
 impl Publisher {
     pub(crate) async fn run(mut self) -> Result<(), Infallible> {
         while let Some((event, about)) = self.waiting.recv().await {
-            match timeout(CALL_LIMIT, self.recorder.publish(&event, &about)).await {
+            let recorder = if ONCE.contains(&event.reason.as_str()) {
+                Recorder::new(self.client.clone(), self.reporter.clone())
+            } else {
+                self.recorder.clone()
+            };
+            match timeout(CALL_LIMIT, recorder.publish(&event, &about)).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => tracing::debug!(%error, "an event was not taken"),
                 Err(_) => tracing::debug!("an event was not taken in time"),
@@ -70,7 +97,12 @@ impl Publisher {
 }
 
 /// What is worth no warning although `Ready` is not true.
-const PROGRESS: [&str; 3] = ["Creating", "Deleting", "Stopping"];
+const PROGRESS: [&str; 4] = ["Creating", "Deleting", "Stopping", "Restarting"];
+
+/// The events that tell of the transition between two statuses.
+pub(crate) fn of(old: &MachineStatus, new: &MachineStatus) -> impl Iterator<Item = Event> {
+    [restarted(old, new), event(old, new)].into_iter().flatten()
+}
 
 fn event(old: &MachineStatus, new: &MachineStatus) -> Option<Event> {
     let (status, reason) = verdict(new)?;
@@ -82,23 +114,66 @@ fn event(old: &MachineStatus, new: &MachineStatus) -> Option<Event> {
         .iter()
         .find(|condition| condition.kind == "Ready")?;
     let calm = status == "True" || PROGRESS.contains(&reason);
-    Some(Event {
-        type_: if calm {
-            EventType::Normal
-        } else {
-            EventType::Warning
-        },
+    let kind = if calm {
+        EventType::Normal
+    } else {
+        EventType::Warning
+    };
+    Some(told(kind, reason, &ready.message))
+}
+
+/// Another guest runs in the place of the one that was to be restarted.
+fn restarted(old: &MachineStatus, new: &MachineStatus) -> Option<Event> {
+    let was = old.last_restart.as_ref()?.replaces.is_some();
+    let now = new.last_restart.as_ref()?;
+    let done = was && now.replaces.is_none() && new.vmi_name.is_some();
+    done.then(|| {
+        let note = format!("the guest was restarted, as was asked: {}", now.request);
+        told(EventType::Normal, "Restarted", &note)
+    })
+}
+
+fn told(kind: EventType, reason: &str, note: &str) -> Event {
+    Event {
+        type_: kind,
         reason: reason.to_owned(),
-        note: Some(ready.message.chars().take(NOTE_MAX / 4).collect()),
+        note: Some(note[..note.floor_char_boundary(NOTE_MAX)].to_owned()),
         action: "Reconcile".to_owned(),
         secondary: None,
-    })
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use common::api::status::LastRestart;
+
     use super::*;
     use crate::plan::fixtures::ready;
+
+    #[test]
+    fn a_restart_is_told_when_another_guest_runs() {
+        let asked = |replaces: Option<&str>, runs: bool| MachineStatus {
+            last_restart: Some(LastRestart {
+                request: "kernel update".into(),
+                replaces: replaces.map(Into::into),
+            }),
+            vmi_name: runs.then(|| "web".into()),
+            ..MachineStatus::default()
+        };
+        for (old, new, told) in [
+            (MachineStatus::default(), asked(Some("old"), true), false),
+            (MachineStatus::default(), asked(None, true), false),
+            (asked(Some("old"), true), asked(Some("old"), true), false),
+            (asked(Some("old"), true), asked(None, true), true),
+            (asked(Some("old"), true), asked(None, false), false),
+            (asked(None, true), asked(None, true), false),
+        ] {
+            let notes: Vec<_> = of(&old, &new).filter_map(|event| event.note).collect();
+            let note = "the guest was restarted, as was asked: kernel update";
+            let expected: &[&str] = if told { &[note] } else { &[] };
+            assert_eq!(notes, expected, "{old:?} {new:?}");
+        }
+    }
 
     #[test]
     fn only_a_transition_is_an_event() {

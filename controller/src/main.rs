@@ -19,9 +19,11 @@ mod machine;
 mod memory;
 mod metrics;
 mod neighbours;
+mod networks;
 mod objects;
 mod plan;
 mod reconcile;
+mod secrets;
 mod watch;
 
 use std::process::ExitCode;

@@ -44,7 +44,7 @@ const OTHER: &str = "other";
 const COUNT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// KubeVirt's states; a newer version's count as [`OTHER`].
-const VM_STATES: [&str; 17] = [
+pub(crate) const VM_STATES: [&str; 17] = [
     "Stopped",
     "Provisioning",
     "Starting",

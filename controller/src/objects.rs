@@ -201,7 +201,18 @@ pub(crate) struct InstanceStatus {
     pub(crate) phase: String,
     pub(crate) node_name: Option<String>,
     pub(crate) interfaces: Vec<InstanceInterface>,
+    #[serde(rename = "guestOSInfo")]
+    pub(crate) guest_os: GuestOsInfo,
     pub(crate) conditions: Vec<ForeignCondition>,
+}
+
+/// What the guest agent tells of the operating system. Empty without one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct GuestOsInfo {
+    pub(crate) name: Option<String>,
+    pub(crate) version: Option<String>,
+    pub(crate) kernel_release: Option<String>,
 }
 
 /// A network card of a running guest.

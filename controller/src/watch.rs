@@ -7,6 +7,7 @@
 //! and DataVolume           and DataVolume also: those that have a disk whose claim would be called so)
 //! NetworkConfiguration ──▶ Machines of the namespace that name it
 //! attachment ────────────▶ Machines of the namespace with a network that stands for it
+//! Secret of a user ──────▶ Machines that refer to it
 //! StorageClass, template ▶ Machines that name it
 //! ```
 //! The watches run on every replica; only the one that acts takes the triggers.
@@ -35,10 +36,12 @@ use crate::data_volume::DataVolume;
 use crate::machine::Machine;
 use crate::metrics;
 use crate::neighbours::Neighbours;
+use crate::networks::Marked;
 use crate::objects::{
     Attachment, Claim, Instance, Meta, Network, Secret, StorageClass, Template, VirtualMachine,
     prune,
 };
+use crate::secrets;
 
 /// Everything that is known of the cluster. Clones share it.
 #[derive(Clone, Debug)]
@@ -61,16 +64,22 @@ pub(crate) struct Caches {
 pub(crate) struct Triggers {
     sender: UnboundedSender<ObjectRef<Machine>>,
     taken: Arc<AtomicBool>,
+    /// Where networks may have to be held or let go.
+    pub(crate) networks: Marked,
 }
 
 impl Triggers {
     fn new() -> (Self, UnboundedReceiver<ObjectRef<Machine>>) {
         let (sender, receiver) = unbounded_channel();
-        let taken = Arc::default();
-        (Self { sender, taken }, receiver)
+        let triggers = Self {
+            sender,
+            taken: Arc::default(),
+            networks: Marked::default(),
+        };
+        (triggers, receiver)
     }
 
-    fn send(&self, machines: impl IntoIterator<Item = ObjectRef<Machine>>) {
+    pub(crate) fn send(&self, machines: impl IntoIterator<Item = ObjectRef<Machine>>) {
         // A replica that only waits has no use for them, and they would pile up.
         if self.taken.load(Ordering::Acquire) {
             for machine in machines {
@@ -80,14 +89,16 @@ impl Triggers {
         }
     }
 
-    /// From now on triggers are taken. Every Machine is one, for what happened before.
-    pub(crate) fn take_from_now_on(&self, machines: &Store<Machine>) {
+    /// From now on triggers are taken. Every Machine and every network is one, for what happened
+    /// before.
+    pub(crate) fn take_from_now_on(&self, caches: &Caches) {
         self.taken.store(true, Ordering::Release);
-        self.send(every(machines, |_| true));
+        self.send(every(&caches.machines, |_| true));
+        self.networks.mark_all(&caches.networks);
     }
 }
 
-fn every(
+pub(crate) fn every(
     machines: &Store<Machine>,
     concerned: impl Fn(&Machine) -> bool,
 ) -> Vec<ObjectRef<Machine>> {
@@ -130,7 +141,7 @@ pub(crate) fn start(
     };
 
     let (sender, api) = (triggers.clone(), Api::<Machine>::all(client.clone()));
-    let neighbours = caches.neighbours.clone();
+    let (neighbours, networks) = (caches.neighbours.clone(), caches.networks.clone());
     tasks.spawn("watch of machines", async move {
         // Part of the addresses that Machines are given.
         let cluster = cluster.uid().await;
@@ -139,16 +150,23 @@ pub(crate) fn start(
             // Before the store: whoever waits for that one finds the rows, too.
             .inspect_ok(|event| sender.send(neighbours.take(event, &cluster)))
             .backoff(Pause::default())
-            .reflect(writer)
-            .touched_objects();
+            .reflect(writer);
         let mut stream = std::pin::pin!(stream);
         let mut trouble = Trouble::default();
         while let Some(event) = stream.next().await {
             match event {
-                Ok(machine) => {
+                Ok(Event::Apply(machine) | Event::Delete(machine)) => {
+                    trouble.is_over();
+                    sender.networks.mark(machine.namespace());
+                    sender.send([ObjectRef::from_obj(&machine)]);
+                }
+                Ok(Event::InitApply(machine)) => {
                     trouble.is_over();
                     sender.send([ObjectRef::from_obj(&machine)]);
                 }
+                // Machines that are not in the new list are gone without a word.
+                Ok(Event::InitDone) => sender.networks.mark_all(&networks),
+                Ok(Event::Init) => {}
                 Err(error) => failed(&mut trouble, "watch of machines", &error),
             }
         }
@@ -162,28 +180,42 @@ pub(crate) fn start(
         machines: &caches.machines,
     };
     watch_kinds(watch, &caches);
+    secrets::watch(client, tasks, triggers.clone(), caches.machines.clone());
     (caches, triggers, receiver)
 }
 
+fn watch_guests(watch: &mut Watch<'_>, caches: &Caches) {
+    let everything = watcher::Config::default;
+    let networks = watch.triggers.networks.clone();
+    watch.kind(
+        "watch of virtual machines",
+        everything(),
+        &caches.vms,
+        move |change, _| {
+            networks.attached(change, |vm| &vm.spec.template.spec);
+            by_name(change)
+        },
+    );
+    let networks = watch.triggers.networks.clone();
+    watch.kind(
+        "watch of instances",
+        everything(),
+        &caches.instances,
+        move |change, _| {
+            networks.attached(change, |instance| &instance.spec);
+            by_name(change)
+        },
+    );
+}
+
 fn watch_kinds(mut watch: Watch<'_>, caches: &Caches) {
+    watch_guests(&mut watch, caches);
     let ours = watcher::Config::default().labels(&format!(
         "{}={}",
         names::LABEL_MANAGED_BY,
         names::MANAGED_BY
     ));
     let everything = watcher::Config::default;
-    watch.kind(
-        "watch of virtual machines",
-        everything(),
-        &caches.vms,
-        |change, _| by_name(change),
-    );
-    watch.kind(
-        "watch of instances",
-        everything(),
-        &caches.instances,
-        |change, _| by_name(change),
-    );
     let neighbours = caches.neighbours.clone();
     watch.kind(
         "watch of claims",
@@ -204,14 +236,16 @@ fn watch_kinds(mut watch: Watch<'_>, caches: &Caches) {
     watch.kind("watch of secrets", ours, &caches.secrets, |change, _| {
         by_label(change)
     });
+    let networks = watch.triggers.networks.clone();
     watch.kind(
         "watch of networks",
         everything(),
         &caches.networks,
-        |change, machines| {
+        move |change, machines| {
             let Some(network) = either(change) else {
                 return vec![];
             };
+            networks.mark(network.namespace());
             wishes(machines, |machine, block| {
                 machine.namespace() == network.namespace() && uses_network(block, network.name())
             })
@@ -393,7 +427,7 @@ fn is_absence(error: &watcher::Error) -> bool {
     matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404)
 }
 
-fn failed(trouble: &mut Trouble, what: &str, error: &watcher::Error) {
+pub(crate) fn failed(trouble: &mut Trouble, what: &str, error: &watcher::Error) {
     if trouble.is_news(error) {
         tracing::warn!(error = chain(error), "the {what} failed, trying again");
     }

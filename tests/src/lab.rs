@@ -187,6 +187,13 @@ impl Lab {
         install::served(self.client()).await
     }
 
+    /// Installs Multus' kind, in a lab that has none.
+    pub async fn install_multus(&self) -> Result<()> {
+        let multus = foreign::network_attachment_definitions();
+        install::apply(self.client(), &multus).await?;
+        install::served(self.client()).await
+    }
+
     /// A client that may do anything and does not retry.
     pub fn client(&self) -> &Client {
         self.plane.client()

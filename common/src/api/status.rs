@@ -26,7 +26,8 @@ pub struct MachineStatus {
     /// Name of the running KubeVirt VirtualMachineInstance.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vmi_name: Option<String>,
-    /// Addresses of the guest, the first one first.
+    /// Addresses of the guest, card by card, IPv4 first. Those that mean nothing elsewhere, such as
+    /// 127.0.0.1 and fe80::1, only where there is no other.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ip_addresses: Vec<String>,
     /// Node or host the guest runs on.
@@ -45,6 +46,12 @@ pub struct MachineStatus {
     /// Network cards as the guest has them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub network_interfaces: Vec<InterfaceStatus>,
+    /// What the guest runs, as its agent tells. Absent without one.
+    #[serde(rename = "guestOS", skip_serializing_if = "Option::is_none")]
+    pub guest_os: Option<GuestOs>,
+    /// The last restart that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_restart: Option<LastRestart>,
     /// Volumes of the disks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<VolumeStatus>,
@@ -90,6 +97,35 @@ pub struct InterfaceStatus {
     /// Addresses, IPv4 and IPv6.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ip_addresses: Vec<String>,
+}
+
+/// The operating system of a guest, as its agent tells.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GuestOs {
+    /// Name, such as Fedora Linux.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Version, such as 40 (Cloud Edition).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// Release of the kernel.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<String>,
+}
+
+/// A restart that was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LastRestart {
+    /// Text of the annotation machine.vitistack.io/restart-requested that asked for it. It is not
+    /// acted on again.
+    #[schemars(length(max = schema::TEXT_MAX))]
+    pub request: String,
+    /// Uid of the VirtualMachineInstance that has to go. Absent when another one has taken its place,
+    /// or there was none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replaces: Option<String>,
 }
 
 /// The volume of a disk.

@@ -92,6 +92,7 @@ pub(crate) async fn apply(
             Ok(Some(vm(&made)))
         }
         Action::DeleteVm { uid } => apply.delete::<VirtualMachine>(machine.name(), uid).await,
+        Action::DeleteInstance { uid } => apply.delete::<Instance>(machine.name(), uid).await,
         Action::DeleteClaim { name, uid } => apply.delete::<Claim>(name, uid).await,
         Action::ConfirmUnused { claim } => apply.confirm_unused(claim.as_deref()).await,
     }
@@ -114,6 +115,16 @@ pub(crate) async fn write_status(
     let body = Patch::Apply(&body);
     let call = machines.patch_status(machine.name(), &params, &body);
     Ok(written(&api.write(call).await?))
+}
+
+/// The patch that gives an object these finalizers. The version makes the patch of a list, which
+/// replaces it, safe.
+pub(crate) fn finalizers_patch(object: &impl Meta, finalizers: &[String]) -> serde_json::Value {
+    json!({"metadata": {
+        "uid": object.uid(),
+        "resourceVersion": object.meta().resource_version,
+        "finalizers": finalizers,
+    }})
 }
 
 fn version(object: &impl Meta) -> String {
@@ -268,14 +279,9 @@ impl Apply<'_> {
     }
 
     async fn add_finalizer(&self) -> Result<Option<Written>, ApiError> {
-        // The version makes the patch of a list, which replaces it, safe.
         let mut finalizers = self.machine.metadata.finalizers.clone().unwrap_or_default();
         finalizers.push(names::FINALIZER.to_owned());
-        let body = json!({"metadata": {
-            "uid": self.machine.uid(),
-            "resourceVersion": self.machine.metadata.resource_version,
-            "finalizers": finalizers,
-        }});
+        let body = finalizers_patch(self.machine, &finalizers);
         let made: Machine = self.merge(self.machine.name(), &body).await?;
         Ok(Some(written(&made)))
     }
@@ -283,11 +289,7 @@ impl Apply<'_> {
     async fn remove_finalizer(&self) -> Result<Option<Written>, ApiError> {
         let mut finalizers = self.machine.metadata.finalizers.clone().unwrap_or_default();
         finalizers.retain(|finalizer| finalizer != names::FINALIZER);
-        let body = json!({"metadata": {
-            "uid": self.machine.uid(),
-            "resourceVersion": self.machine.metadata.resource_version,
-            "finalizers": finalizers,
-        }});
+        let body = finalizers_patch(self.machine, &finalizers);
         match self.merge::<Machine>(self.machine.name(), &body).await {
             Ok(made) => Ok(Some(written(&made))),
             Err(error) if error.is_not_found() => Ok(None),

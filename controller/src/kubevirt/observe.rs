@@ -1,6 +1,6 @@
 //! What is known of a Machine: from the caches, without asking the API server.
 //!
-//! Only Secrets of users are not watched (a controller that can list every Secret of a cluster is
+//! Only of Secrets of users no content is kept (a controller that holds every Secret of a cluster is
 //! a prize), so these are read, and only while something still has to be made of them.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,9 +1,11 @@
-//! A Machine that lives: finalizer → network → storage → Secret → VirtualMachine → growth → status.
+//! A Machine that lives: finalizer → network → storage → Secret → VirtualMachine → restart → growth
+//! → status.
 
 use common::api::choice::Backend;
 use common::names;
 
 use super::network::networks;
+use super::restart::restart;
 use super::status::{Facts, Fault, report};
 use super::storage::storage;
 use super::vm::guest;
@@ -34,7 +36,8 @@ pub(super) fn plan(machine: &Machine, observed: &Observed, now: Now) -> Plan {
     }
     let networks = networks(machine, block, observed);
     let storage = storage(machine, block, observed);
-    let guest = guest(machine, block, observed, &networks, &storage);
+    let restart = restart(machine, block, observed);
+    let guest = guest(machine, block, observed, &networks, &storage, &restart);
     let mut facts = Facts {
         block: Some(block),
         network: networks.outcome,
@@ -43,6 +46,7 @@ pub(super) fn plan(machine: &Machine, observed: &Observed, now: Now) -> Plan {
         wish: guest.wish,
         import: storage.import,
         pending: storage.pending,
+        restart: restart.last,
         makes_vm: guest
             .actions
             .iter()
@@ -61,6 +65,7 @@ pub(super) fn plan(machine: &Machine, observed: &Observed, now: Now) -> Plan {
     if machine.is_paused() {
         facts.paused = true;
         facts.makes_vm = false;
+        facts.restart = None;
         return report(machine, observed, now, &facts, vec![]);
     }
     let finalizer = (!machine.has_finalizer()).then_some(Action::AddFinalizer);
@@ -69,6 +74,7 @@ pub(super) fn plan(machine: &Machine, observed: &Observed, now: Now) -> Plan {
         .chain(networks.actions)
         .chain(storage.actions)
         .chain(guest.actions)
+        .chain(restart.action)
         .chain(storage.growth)
         .chain(storage.farewells)
         .collect();

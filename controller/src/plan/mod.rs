@@ -16,6 +16,7 @@ pub(crate) mod fixtures;
 mod import;
 mod network;
 mod pending;
+mod restart;
 mod status;
 mod storage;
 #[cfg(test)]
@@ -132,6 +133,10 @@ pub(crate) enum Action {
     DeleteVm {
         uid: String,
     },
+    /// KubeVirt makes another one.
+    DeleteInstance {
+        uid: String,
+    },
     /// Ends the plan unless the API server itself says that nothing uses the claim, or, without a
     /// claim, that VirtualMachine and instance are gone. The caches may be behind.
     ConfirmUnused {
@@ -172,6 +177,7 @@ impl Action {
             | Self::UpdateVm(_)
             | Self::SetRunStrategy { .. }
             | Self::DeleteVm { .. }
+            | Self::DeleteInstance { .. }
             | Self::ConfirmUnused { .. } => Subject::Guest,
         }
     }
@@ -212,6 +218,9 @@ impl fmt::Display for Action {
                 write!(f, "set the VirtualMachine's runStrategy to {strategy}")
             }
             Self::DeleteVm { .. } => f.write_str("deleted the VirtualMachine"),
+            Self::DeleteInstance { .. } => {
+                f.write_str("deleted the VirtualMachineInstance, so that another takes its place")
+            }
             Self::ConfirmUnused { claim: Some(claim) } => {
                 write!(
                     f,

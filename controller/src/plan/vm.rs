@@ -1,5 +1,6 @@
 //! The VirtualMachine and the cloud-init Secret it refers to.
 
+use common::api::choice::PowerState;
 use common::api::normalized::Normalized;
 use common::names;
 use common::render::kubevirt::types::{InstanceSpec, Secret, VirtualMachineSpec};
@@ -7,6 +8,7 @@ use common::render::kubevirt::{Guest, virtual_machine};
 use serde_json::Value;
 
 use super::network::Networks;
+use super::restart::Restart;
 use super::status::{Fault, Outcome};
 use super::storage::Storage;
 use super::{Action, Observed};
@@ -28,6 +30,7 @@ pub(super) fn guest(
     observed: &Observed,
     networks: &Networks,
     storage: &Storage,
+    restart: &Restart,
 ) -> Plans {
     let mut plans = Plans::default();
     if !observed.kubevirt {
@@ -46,12 +49,15 @@ pub(super) fn guest(
         .any(|outcome| outcome.fault.is_some())
         || storage.import.is_some()
         || observed.refusal.is_some();
-    let wish = virtual_machine(&Guest {
+    let mut wish = virtual_machine(&Guest {
         machine: machine.identity(&observed.cluster),
         block,
         cloud_init: &machine.cloud_init,
         attachments: &networks.attachments,
     });
+    if restart.is_open() && block.power_state == PowerState::Running {
+        "Always".clone_into(&mut wish.spec.run_strategy);
+    }
     let Some(live) = observed.vm.as_deref() else {
         if !held {
             plans.actions.push(Action::CreateVm(Box::new(wish)));
@@ -81,7 +87,6 @@ pub(super) fn guest(
             plans.actions.push(Action::SetRunStrategy { uid, strategy });
         }
     } else if !is_current(&wish, live) {
-        let mut wish = wish;
         wish.metadata.uid = Some(uid);
         plans.actions.push(Action::UpdateVm(Box::new(wish)));
     }

@@ -55,6 +55,10 @@ pub(crate) struct World {
     pub(crate) living: BTreeSet<String>,
     /// Other Machines, on the same networks or not.
     pub(crate) others: Vec<Machine>,
+    /// Uids of the instances that a plan deleted, in order.
+    pub(crate) restarted: Vec<String>,
+    /// The strategy as KubeVirt last saw it.
+    strategy: String,
     now: OffsetDateTime,
     uids: u32,
 }
@@ -85,6 +89,8 @@ impl World {
             template: None,
             living: BTreeSet::new(),
             others: Vec::new(),
+            restarted: Vec::new(),
+            strategy: String::new(),
             now: OffsetDateTime::UNIX_EPOCH,
             uids: 0,
         }
@@ -330,6 +336,15 @@ impl World {
                     live.metadata.deletion_timestamp = Some(sometime());
                 }
             }
+            Action::DeleteInstance { uid } => {
+                if let Some(live) = self.instance.as_mut() {
+                    refuse(live.uid() != uid)?;
+                    if !live.is_deleting() {
+                        live.metadata.deletion_timestamp = Some(sometime());
+                        self.restarted.push(uid.clone());
+                    }
+                }
+            }
             Action::ConfirmUnused { claim } => self.confirm_unused(claim.as_deref())?,
         }
         Ok(())
@@ -377,10 +392,11 @@ impl World {
             }
         }
         let deleting = self.vm.as_ref().is_none_or(Meta::is_deleting);
-        let runs = self
-            .vm
-            .as_ref()
-            .is_some_and(|vm| vm.spec.run_strategy != "Halted");
+        let strategy = self.vm.as_ref().map_or("", |vm| &vm.spec.run_strategy);
+        let runs = !matches!(strategy, "" | "Halted");
+        // Without an instance, what has rerun on failure so far stays as it is.
+        let starts = runs && (strategy != "RerunOnFailure" || self.strategy != strategy);
+        self.strategy = strategy.to_owned();
         match &mut self.instance {
             Some(instance) if instance.is_deleting() => {
                 self.instance = None;
@@ -391,8 +407,9 @@ impl World {
                 return true;
             }
             None if deleting => return self.vm.take().is_some() || moved,
-            None if runs => {
-                self.instance = self.vm.as_ref().map(started);
+            None if starts => {
+                let uid = self.uid();
+                self.instance = self.vm.as_ref().map(|vm| started(vm, &uid));
                 self.show("Starting");
                 return true;
             }
@@ -408,7 +425,11 @@ impl World {
             }
             _ => {}
         }
-        let word = if runs { "Running" } else { "Stopped" };
+        let word = if runs && self.instance.is_some() {
+            "Running"
+        } else {
+            "Stopped"
+        };
         self.show(word) || moved
     }
 
@@ -522,11 +543,11 @@ pub(crate) fn sometime() -> Time {
 }
 
 /// The instance KubeVirt makes of a VirtualMachine.
-fn started(vm: &VirtualMachine) -> Instance {
+fn started(vm: &VirtualMachine, uid: &str) -> Instance {
     let template = json!(vm.spec.template);
     decode(json!({
         "metadata": {
-            "name": vm.name(), "namespace": vm.namespace(), "uid": format!("{}-instance", vm.uid()),
+            "name": vm.name(), "namespace": vm.namespace(), "uid": uid,
             "labels": template["metadata"]["labels"],
         },
         "spec": template["spec"],

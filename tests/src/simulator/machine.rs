@@ -100,7 +100,13 @@ async fn play_one(object: Arc<DynamicObject>, stage: Arc<Stage>) -> Result<Actio
         }
         return Ok(Action::await_change());
     }
-    if machine["status"] != next.status {
+    // A null takes a field away, and stands for one that is not there.
+    let news = |(field, value): (&String, &Value)| machine["status"][field] != *value;
+    if next
+        .status
+        .as_object()
+        .is_some_and(|status| status.iter().any(news))
+    {
         let patch = Patch::Merge(json!({"status": next.status}));
         machines
             .patch_status(&name, &PatchParams::default(), &patch)

@@ -38,7 +38,7 @@ use tokio::{
     time::sleep,
 };
 
-pub use script::{ANNOTATION, Script};
+pub use script::{ANNOTATION, Script, WORDS};
 
 use script::Scripts;
 
@@ -101,6 +101,40 @@ impl Simulator {
     pub async fn guest_shutdown(&self, namespace: &str, name: &str) -> Result<()> {
         let instances = self.stage.api(&machine::INSTANCE, namespace);
         merge(&instances, name, &json!({"status": {"phase": "Succeeded"}})).await?;
+        Ok(())
+    }
+
+    /// The guest's agent answers: it tells of the system, and of every address in the guest.
+    pub async fn guest_agent(&self, namespace: &str, name: &str) -> Result<()> {
+        let instances = self.stage.api(&machine::INSTANCE, namespace);
+        let mut status = instances.get(name).await?.data["status"].take();
+        for card in status["interfaces"].as_array_mut().into_iter().flatten() {
+            let address = card["ipAddress"].take();
+            card["ipAddress"] = json!("fe80::1");
+            card["ipAddresses"] = json!(["fe80::1", "2001:db8::1", address]);
+            card["infoSource"] = json!("domain, guest-agent");
+        }
+        let bridge = json!({
+            "interfaceName": "docker0", "mac": "02:42:00:00:00:01", "infoSource": "guest-agent",
+            "ipAddress": "172.17.0.1", "ipAddresses": ["172.17.0.1"],
+        });
+        let fields = [
+            ("interfaces", bridge),
+            (
+                "conditions",
+                json!({"type": "AgentConnected", "status": "True"}),
+            ),
+        ];
+        for (list, item) in fields {
+            if let Some(list) = status[list].as_array_mut() {
+                list.push(item);
+            }
+        }
+        status["guestOSInfo"] = json!({
+            "id": "fedora", "name": "Fedora Linux", "version": "40 (Cloud Edition)",
+            "kernelRelease": "6.8.5-301.fc40.x86_64",
+        });
+        merge(&instances, name, &json!({"status": status})).await?;
         Ok(())
     }
 }

@@ -94,6 +94,17 @@ pub(super) fn next(scene: &Scene<'_>) -> Next {
     with_instance(scene, instance)
 }
 
+/// Whether a machine without an instance is to get one. What has rerun on failure stays down, unless
+/// its guest failed.
+fn starts_anew(machine: &Value) -> bool {
+    let strategy = &machine["spec"]["runStrategy"];
+    let status = &machine["status"];
+    let asked = list(&status["stateChangeRequests"]);
+    *strategy != "RerunOnFailure"
+        || status["runStrategy"] != *strategy
+        || asked.iter().any(|request| request["action"] == "Start")
+}
+
 fn starts(machine: &Value) -> bool {
     match machine["spec"]["runStrategy"].as_str() {
         Some(strategy) => matches!(strategy, "Always" | "RerunOnFailure"),
@@ -114,7 +125,7 @@ fn without_instance(scene: &Scene<'_>, deleting: bool, wanted: bool) -> Next {
             ..stays("Terminating", None, None)
         };
     }
-    if !wanted {
+    if !wanted || !starts_anew(scene.machine) {
         return stays("Stopped", None, None);
     }
     match &scene.claims {
@@ -138,6 +149,9 @@ fn with_instance(scene: &Scene<'_>, instance: &Value) -> Next {
         release: false,
         again,
     };
+    if let Script::Shows(word) = scene.script {
+        return on(Change::Nothing, word, None, None);
+    }
     let phase = instance["status"]["phase"].as_str().unwrap_or("Pending");
     let crashes = scene.script == Script::Crash;
     match phase {
@@ -254,7 +268,27 @@ fn status(scene: &Scene<'_>, shown: &str, failure: Option<(&str, String)>) -> Va
         }));
     }
     let generation = &scene.machine["metadata"]["generation"];
+    // The strategy counts as seen when an instance was made under it, or was not to be.
+    let (strategy, known) = (
+        &scene.machine["spec"]["runStrategy"],
+        &scene.machine["status"],
+    );
+    let seen = scene.instance.is_some() || !starts(scene.machine);
+    let seen = if seen {
+        strategy
+    } else {
+        &known["runStrategy"]
+    };
+    let requests = match scene.instance.map(|instance| &instance["status"]["phase"]) {
+        None => known["stateChangeRequests"].clone(),
+        Some(phase) if phase == "Failed" && strategy == "RerunOnFailure" => {
+            json!([{"action": "Start"}])
+        }
+        Some(_) => Value::Null,
+    };
     json!({
+        "runStrategy": seen,
+        "stateChangeRequests": requests,
         "created": scene.instance.is_some(),
         "ready": shown == "Running",
         "printableStatus": shown,
@@ -328,6 +362,32 @@ mod tests {
         assert_eq!(change, Change::Delete);
         let (change, shown) = play(&machine("RerunOnFailure"), Some(&ended), Script::Happy);
         assert_eq!((change, shown.as_str()), (Change::Nothing, "Stopped"));
+    }
+
+    #[test]
+    fn what_reruns_on_failure_is_not_started_again_when_its_instance_is_gone() {
+        let mut machine = machine("RerunOnFailure");
+        assert_eq!(play(&machine, None, Script::Happy).0, Change::Create);
+        let shown = |machine: &Value, instance: &Value| {
+            let scene = Scene {
+                machine,
+                instance: Some(instance),
+                claims: Claims::Bound,
+                prop_missing: false,
+                script: Script::Happy,
+                age: Duration::ZERO,
+            };
+            next(&scene).status
+        };
+        machine["status"] = shown(&machine, &instance("Running"));
+        let (change, word) = play(&machine, None, Script::Happy);
+        assert_eq!((change, word.as_str()), (Change::Nothing, "Stopped"));
+        // Unless it failed, or comes from another strategy.
+        let mut failed = machine.clone();
+        failed["status"] = shown(&machine, &instance("Failed"));
+        assert_eq!(play(&failed, None, Script::Happy).0, Change::Create);
+        machine["status"]["runStrategy"] = json!("Always");
+        assert_eq!(play(&machine, None, Script::Happy).0, Change::Create);
     }
 
     #[test]

@@ -32,10 +32,12 @@ pub enum Script {
     ImportFails,
     /// As happy, but claims are bound only when a machine that has them is started.
     FirstConsumer,
+    /// The guest stays as it is, and KubeVirt shows this word for it.
+    Shows(&'static str),
 }
 
 impl Script {
-    /// Every script and its name.
+    /// Every script that has a name of its own. Each of [`WORDS`] is the name of one that shows it.
     pub const ALL: [(&'static str, Self); 9] = [
         ("happy", Self::Happy),
         ("unschedulable", Self::Unschedulable),
@@ -49,6 +51,27 @@ impl Script {
     ];
 }
 
+/// The words KubeVirt has for the state of a machine: `VirtualMachinePrintableStatus` of its API.
+pub const WORDS: [&str; 17] = [
+    "Stopped",
+    "Provisioning",
+    "Starting",
+    "Running",
+    "Paused",
+    "Stopping",
+    "Terminating",
+    "CrashLoopBackOff",
+    "Migrating",
+    "Unknown",
+    "ErrorUnschedulable",
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "ErrorPvcNotFound",
+    "DataVolumeError",
+    "WaitingForVolumeBinding",
+    "WaitingForReceiver",
+];
+
 impl FromStr for Script {
     type Err = String;
 
@@ -57,6 +80,12 @@ impl FromStr for Script {
             .iter()
             .find(|(name, _)| *name == text)
             .map(|(_, script)| *script)
+            .or_else(|| {
+                WORDS
+                    .into_iter()
+                    .find(|word| *word == text)
+                    .map(Self::Shows)
+            })
             .ok_or_else(|| {
                 let names: Vec<_> = Self::ALL.iter().map(|(name, _)| *name).collect();
                 format!("no script {text:?}; there are {}", names.join(", "))

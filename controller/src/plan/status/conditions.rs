@@ -119,6 +119,10 @@ pub(super) fn restart_required(changes: &[PendingChange], told: &ForeignConditio
     )
 }
 
+pub(super) fn agent_connected() -> Fault {
+    Fault::new("AgentConnected", "the guest agent answers")
+}
+
 fn created() -> Fault {
     Fault::new("VMCreated", "the VirtualMachine is there")
 }
@@ -140,6 +144,16 @@ pub(super) fn ready(
     if let Some(fault) = faults.into_iter().flatten().next() {
         return ("False", fault.clone());
     }
+    let running = facts
+        .block
+        .is_some_and(|block| block.power_state == PowerState::Running);
+    let restart = facts.restart.as_ref();
+    if running && restart.is_some_and(|restart| restart.replaces.is_some()) {
+        return (
+            "False",
+            Fault::new("Restarting", "the guest is restarted, as was asked"),
+        );
+    }
     let status = live.vm.map_or("", |vm| vm.status.printable_status.as_str());
     if status == "Unknown" {
         return (
@@ -147,9 +161,6 @@ pub(super) fn ready(
             Fault::new("Unknown", "KubeVirt has lost touch with the guest's node"),
         );
     }
-    let running = facts
-        .block
-        .is_some_and(|block| block.power_state == PowerState::Running);
     match phase {
         Phase::Running if status == "Paused" => (
             "False",

@@ -1,13 +1,15 @@
 //! What there is of the guest, and the phase that it means.
 
+use std::net::IpAddr;
+
 use common::api::choice::Phase;
 use common::api::normalized::Normalized;
-use common::api::status::{InterfaceStatus, MachineStatus, VolumeStatus};
+use common::api::status::{GuestOs, InterfaceStatus, MachineStatus, VolumeStatus};
 use common::render::kubevirt::{Volume, volumes as render};
 
 use super::Facts;
 use crate::machine::Machine;
-use crate::objects::{Instance, Meta as _, VirtualMachine};
+use crate::objects::{GuestOsInfo, Instance, InstanceInterface, Meta as _, VirtualMachine, told};
 use crate::plan::{Action, Observed};
 
 /// What is there of the guest and belongs to the Machine.
@@ -42,37 +44,81 @@ impl<'a> Live<'a> {
         let Some(instance) = self.instance else {
             return MachineStatus::default();
         };
-        let network_interfaces: Vec<_> = instance
-            .status
-            .interfaces
-            .iter()
-            .map(|nic| {
-                let one = nic
-                    .ip_address
-                    .iter()
-                    .filter(|_| nic.ip_addresses.is_empty());
-                let all = nic.ip_addresses.iter().chain(one);
-                InterfaceStatus {
-                    name: nic.name.clone(),
-                    mac_address: nic.mac.clone(),
-                    ip_addresses: all.filter(|address| !address.is_empty()).cloned().collect(),
-                }
-            })
-            .collect();
+        let network_interfaces = interfaces(instance);
         let mut ip_addresses: Vec<String> = Vec::new();
         for address in network_interfaces.iter().flat_map(|nic| &nic.ip_addresses) {
             if !ip_addresses.contains(address) {
                 ip_addresses.push(address.clone());
             }
         }
+        if ip_addresses.iter().any(|address| is_global(address)) {
+            ip_addresses.retain(|address| is_global(address));
+        }
         MachineStatus {
             vmi_name: Some(machine.name().to_owned()),
             node_name: instance.status.node_name.clone(),
             ip_addresses,
             network_interfaces,
+            guest_os: guest_os(&instance.status.guest_os),
             ..MachineStatus::default()
         }
     }
+
+    /// Whether the guest's agent answers, as KubeVirt says.
+    pub(super) fn has_agent(&self) -> bool {
+        let conditions = self.instance.map(|instance| &instance.status.conditions);
+        conditions.is_some_and(|conditions| told(conditions, "AgentConnected", "True").is_some())
+    }
+}
+
+/// The cards of the spec, in its order. What else the agent tells of, such as the bridges of a
+/// container engine, has no name and stays in the guest.
+///
+/// Addresses are in an order of their own: the agent's is another one now and then, and that would be
+/// news each time.
+fn interfaces(instance: &Instance) -> Vec<InterfaceStatus> {
+    let cards = &instance.spec.domain.devices.interfaces;
+    let place = |nic: &&InstanceInterface| cards.iter().position(|card| card.name == nic.name);
+    let named = instance.status.interfaces.iter();
+    let mut named: Vec<_> = named.filter(|nic| !nic.name.is_empty()).collect();
+    named.sort_by_key(|nic| place(nic).unwrap_or(cards.len()));
+    let told = |nic: &InstanceInterface| {
+        let all = nic.ip_addresses.iter().chain(&nic.ip_address);
+        let mut all: Vec<_> = all.filter(|address| !address.is_empty()).cloned().collect();
+        all.sort_by_cached_key(|address| (!is_global(address), parsed(address), address.clone()));
+        all.dedup();
+        InterfaceStatus {
+            name: nic.name.clone(),
+            mac_address: nic.mac.clone(),
+            ip_addresses: all,
+        }
+    };
+    named.into_iter().map(told).collect()
+}
+
+/// The address; KubeVirt has told some with the length of their network's prefix.
+fn parsed(address: &str) -> Option<IpAddr> {
+    let (address, _) = address.split_once('/').unwrap_or((address, ""));
+    address.parse().ok()
+}
+
+/// Whether an address can mean the guest to others.
+fn is_global(address: &str) -> bool {
+    match parsed(address) {
+        Some(IpAddr::V4(address)) => !address.is_loopback() && !address.is_link_local(),
+        Some(IpAddr::V6(address)) => !address.is_loopback() && !address.is_unicast_link_local(),
+        None => false,
+    }
+}
+
+fn guest_os(told: &GuestOsInfo) -> Option<GuestOs> {
+    let text = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+    let guest_os = GuestOs {
+        name: text(&told.name),
+        version: text(&told.version),
+        kernel: text(&told.kernel_release),
+    };
+    (guest_os != GuestOs::default()).then_some(guest_os)
 }
 
 /// The disks that have a claim or are about to, those that this plan makes or adopts included: what is

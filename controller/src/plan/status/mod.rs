@@ -10,11 +10,13 @@ use std::time::Duration;
 
 use common::api::choice::Phase;
 use common::api::normalized::Normalized;
-use common::api::status::{Condition, MachineStatus};
+use common::api::status::{Condition, LastRestart, MachineStatus};
 use common::names;
 use common::render::kubevirt::types::InstanceSpec;
 
-use self::conditions::{network, normalized, ready, restart_required, storage, virtual_machine};
+use self::conditions::{
+    agent_connected, network, normalized, ready, restart_required, storage, virtual_machine,
+};
 use self::live::{Live, phase, volumes};
 use super::pending::pending;
 use super::{Action, Now, Observed, Plan};
@@ -78,6 +80,8 @@ pub(super) struct Facts<'a> {
     pub(super) wish: Option<InstanceSpec>,
     /// What is told of an image that is not there yet.
     pub(super) import: Option<Fault>,
+    /// What is to be remembered of a restart, when that was looked at.
+    pub(super) restart: Option<LastRestart>,
     /// Claims that are not bound yet.
     pub(super) pending: Vec<String>,
     /// Whether this plan makes the VirtualMachine.
@@ -126,6 +130,9 @@ pub(super) fn report(
             &restart_required(&pending_changes, told),
         );
     }
+    if live.has_agent() {
+        conditions.set("AgentConnected", "True", &agent_connected());
+    }
     if facts.paused {
         let message = format!(
             "the Machine is observed only: remove the annotation {} to go on",
@@ -146,6 +153,10 @@ pub(super) fn report(
             .map(|block| volumes(machine, block, observed, &actions))
             .unwrap_or_default(),
         pending_changes,
+        last_restart: facts
+            .restart
+            .clone()
+            .or_else(|| machine.status.last_restart.clone()),
         ..live.addresses(machine)
     };
     finish(machine, now, status, actions)
@@ -211,13 +222,14 @@ pub(crate) fn verdict(status: &MachineStatus) -> Option<(&str, &str)> {
 }
 
 /// The conditions this controller writes.
-const OURS: [&str; 7] = [
+const OURS: [&str; 8] = [
     "Ready",
     "Normalized",
     "StorageReady",
     "NetworkReady",
     "VirtualMachineReady",
     "RestartRequired",
+    "AgentConnected",
     "Paused",
 ];
 

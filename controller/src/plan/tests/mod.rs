@@ -5,7 +5,9 @@ mod deletion;
 mod disks;
 mod images;
 mod neighbours;
+mod printable;
 mod properties;
+mod restart;
 mod status;
 mod worlds;
 

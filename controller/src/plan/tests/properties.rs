@@ -115,6 +115,15 @@ fn check_targets(world: &World, plan: &Plan) {
             Action::UpdateVm(wish) => may(wish.metadata.uid.as_ref().unwrap(), false),
             Action::UpdateSecret(wish) => may(wish.metadata.uid.as_ref().unwrap(), false),
             Action::UpdateAttachment(wish) => may(wish.metadata.uid.as_ref().unwrap(), false),
+            Action::DeleteInstance { uid } => {
+                let ours = world
+                    .vm
+                    .as_ref()
+                    .is_none_or(|vm| vm.belongs_to("web", "uid-of-web"));
+                let instance = world.instance.as_ref();
+                let instance = instance.filter(|live| ours && live.machine() == Some("web"));
+                assert_eq!(instance.map(Meta::uid), Some(uid.as_str()), "{plan:#?}");
+            }
             Action::AddFinalizer
             | Action::CreateAttachment(_)
             | Action::CreateClaim(_)
@@ -181,15 +190,16 @@ proptest! {
     })]
 
     /// What a plan did needs no doing again. Only disks that the VirtualMachine has just let go are
-    /// let go by the next one.
+    /// let go by the next one, and a guest to be restarted goes when that is written down.
     #[test]
     fn a_plan_that_was_carried_out_leaves_nothing_to_do(mut world in a_world()) {
         let plan = world.plan();
         let all = plan.actions.len();
+        let before = world.machine().status.last_restart.clone();
         let done = world.carry_out(&plan, all);
         prop_assert_eq!(done.len(), all, "refused: {:#?}", plan);
         let changed = plan.actions.iter().any(|action| matches!(action, Action::UpdateVm(_)));
-        if changed {
+        if changed || world.machine().status.last_restart != before {
             let farewells = world.plan();
             let all = farewells.actions.len();
             prop_assert_eq!(world.carry_out(&farewells, all).len(), all);

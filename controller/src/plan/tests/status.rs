@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use common::api::choice::{DiskBus, Phase, PowerState, ReclaimPolicy};
 use common::quantity::Bytes;
+use serde_json::json;
 use time::OffsetDateTime;
 
 use super::{cloud_init, edit, message, phase, told};
 use crate::objects::ForeignCondition;
 use crate::plan::fixtures::{block, disk, machine, nic};
-use crate::plan::world::World;
+use crate::plan::world::{World, decode};
 use crate::plan::{Now, Refusal, Subject, plan};
 
 fn running() -> World {
@@ -21,44 +22,6 @@ fn running() -> World {
 fn kubevirt_says(world: &mut World, status: &str) {
     world.show(status);
     world.pass();
-}
-
-#[test]
-fn every_state_of_kubevirt_has_its_phase() {
-    use Phase::{Creating, Failed, Running};
-    for (word, expected, ready) in [
-        ("Running", Running, ("True", "Running")),
-        ("Migrating", Running, ("True", "Running")),
-        ("Paused", Running, ("False", "GuestPaused")),
-        ("Provisioning", Creating, ("False", "Creating")),
-        ("Starting", Creating, ("False", "Creating")),
-        ("WaitingForVolumeBinding", Creating, ("False", "Creating")),
-        ("WaitingForReceiver", Creating, ("False", "Creating")),
-        (
-            "ErrorUnschedulable",
-            Creating,
-            ("False", "InsufficientResources"),
-        ),
-        ("ErrorPvcNotFound", Failed, ("False", "VMFailed")),
-        ("DataVolumeError", Failed, ("False", "VMFailed")),
-        ("CrashLoopBackOff", Failed, ("False", "VMFailed")),
-        ("ErrImagePull", Failed, ("False", "VMFailed")),
-        ("ImagePullBackOff", Failed, ("False", "VMFailed")),
-        // Until it is over, what was before.
-        ("Stopping", Running, ("True", "Running")),
-        ("Terminating", Running, ("True", "Running")),
-        ("Unknown", Running, ("Unknown", "Unknown")),
-        ("NewInSomeVersion", Running, ("True", "Running")),
-    ] {
-        let mut world = running();
-        kubevirt_says(&mut world, word);
-        assert_eq!(phase(&world), Some(expected), "{word}");
-        assert_eq!(told(&world, "Ready"), ready, "{word}");
-        // Whatever it was: back when the cause is gone.
-        kubevirt_says(&mut world, "Running");
-        assert_eq!(phase(&world), Some(Running), "after {word}");
-        assert_eq!(told(&world, "Ready"), ("True", "Running"), "after {word}");
-    }
 }
 
 #[test]
@@ -252,4 +215,99 @@ fn what_the_api_server_refuses_is_told_where_it_belongs() {
         assert_eq!(message(&world, kind), "quota exceeded");
         assert_eq!(message(&world, "Ready"), "quota exceeded");
     }
+}
+
+#[test]
+fn the_addresses_of_the_cards_come_in_an_order_of_their_own() {
+    let told = |world: &mut World, interfaces: serde_json::Value| {
+        world.instance.as_mut().unwrap().status.interfaces = decode(interfaces);
+        world.pass();
+        let status = world.machine().status.clone();
+        (status.ip_addresses, status.network_interfaces)
+    };
+    let mut block = block();
+    block.networks = vec![nic("front", Some("prod")), nic("back", Some("prod"))];
+    let mut world = World::new(machine(block));
+    world.add_network("prod", "br0");
+    world.settle();
+    // As the agent tells them: cards in any order, and what only the guest has.
+    let (addresses, cards) = told(
+        &mut world,
+        json!([
+            {"name": "back", "mac": "02:00:00:00:00:02", "ipAddress": "10.0.0.9",
+             "ipAddresses": ["10.0.0.9", "fe80::2", "2001:db8::2", "10.0.0.10"]},
+            {"interfaceName": "docker0", "ipAddress": "172.17.0.1", "ipAddresses": ["172.17.0.1"]},
+            {"name": "front", "mac": "02:00:00:00:00:01", "ipAddress": "fe80::1",
+             "ipAddresses": ["fe80::1", "2001:db8::1", "192.0.2.1", "169.254.0.1"]},
+        ]),
+    );
+    let all = [
+        "192.0.2.1",
+        "2001:db8::1",
+        "10.0.0.9",
+        "10.0.0.10",
+        "2001:db8::2",
+    ];
+    assert_eq!(addresses, all);
+    let cards: Vec<_> = cards
+        .into_iter()
+        .map(|card| (card.name, card.ip_addresses))
+        .collect();
+    let front = ["192.0.2.1", "2001:db8::1", "169.254.0.1", "fe80::1"];
+    let back = ["10.0.0.9", "10.0.0.10", "2001:db8::2", "fe80::2"];
+    let owned = |name: &str, all: [&str; 4]| (name.to_owned(), all.map(str::to_owned).to_vec());
+    assert_eq!(cards, [owned("front", front), owned("back", back)]);
+    // Another order is no news.
+    let turned = json!([
+        {"name": "front", "mac": "02:00:00:00:00:01", "ipAddress": "192.0.2.1",
+         "ipAddresses": ["192.0.2.1", "169.254.0.1", "2001:db8::1", "fe80::1"]},
+        {"name": "back", "mac": "02:00:00:00:00:02", "ipAddress": "10.0.0.10",
+         "ipAddresses": ["10.0.0.10", "2001:db8::2", "10.0.0.9", "fe80::2"]},
+    ]);
+    world.instance.as_mut().unwrap().status.interfaces = decode(turned);
+    assert_eq!(world.plan().status, None);
+
+    // Better than nothing; and KubeVirt's first one alone, where it gives no more.
+    let (addresses, _) = told(
+        &mut world,
+        json!([{"name": "front", "ipAddresses": ["::1", "fe80::1", "127.0.0.1"]}]),
+    );
+    assert_eq!(addresses, ["127.0.0.1", "::1", "fe80::1"]);
+    let (addresses, _) = told(
+        &mut world,
+        json!([{"name": "front", "ipAddress": "10.0.0.7/24"}]),
+    );
+    assert_eq!(addresses, ["10.0.0.7/24"]);
+}
+
+#[test]
+fn what_the_guest_agent_tells_is_told_while_it_answers() {
+    let mut world = running();
+    assert_eq!(world.machine().status.guest_os, None);
+    assert_eq!(told(&world, "AgentConnected"), ("", ""));
+    let instance = world.instance.as_mut().unwrap();
+    instance.status = decode(json!({
+        "phase": "Running",
+        "guestOSInfo": {
+            "id": "fedora", "name": "Fedora Linux", "version": "40 (Cloud Edition)",
+            "kernelRelease": "6.8.5-301.fc40.x86_64", "machine": "x86_64",
+        },
+        "conditions": [{"type": "AgentConnected", "status": "True"}],
+    }));
+    world.pass();
+    let guest_os = world.machine().status.guest_os.clone().unwrap();
+    assert_eq!(
+        json!(guest_os),
+        json!({
+            "name": "Fedora Linux", "version": "40 (Cloud Edition)",
+            "kernel": "6.8.5-301.fc40.x86_64",
+        })
+    );
+    assert_eq!(told(&world, "AgentConnected"), ("True", "AgentConnected"));
+
+    let instance = world.instance.as_mut().unwrap();
+    instance.status = decode(json!({"phase": "Running", "guestOSInfo": {}}));
+    world.pass();
+    assert_eq!(world.machine().status.guest_os, None);
+    assert_eq!(told(&world, "AgentConnected"), ("", ""));
 }

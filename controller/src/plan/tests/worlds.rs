@@ -5,6 +5,7 @@ use std::sync::Arc;
 use common::api::choice::{PowerState, ReclaimPolicy};
 use common::api::machine::{CloudInit, Image};
 use common::api::normalized::{Normalized, NormalizedDisk};
+use common::api::status::LastRestart;
 use common::names;
 use common::render::kubevirt::CloudInitPlan;
 use proptest::prelude::*;
@@ -13,7 +14,7 @@ use serde_json::{Value, json};
 use crate::data_volume::DataVolume;
 use crate::machine::{Block, Machine};
 use crate::objects::{Claim, Meta as _};
-use crate::plan::fixtures::{block, disk, machine, nic, pause};
+use crate::plan::fixtures::{annotate, block, disk, machine, nic, pause};
 use crate::plan::world::{World, decode, owner, sometime};
 
 /// Whose an object is.
@@ -216,6 +217,27 @@ fn a_guest(world: &mut World, whose: Whose, made_of: Normalized, moves: usize, d
     }
 }
 
+/// The text that a restart was asked for with, and whether the guest that runs had to go for it.
+fn a_restart() -> impl Strategy<Value = (&'static str, bool)> {
+    (prop::sample::select(&["now", "before"][..]), any::<bool>())
+}
+
+/// A restart is asked for, and one is remembered.
+fn a_request(world: &mut World, asked: Option<&str>, last: Option<(&str, bool)>) {
+    let instance = world
+        .instance
+        .as_ref()
+        .map(|instance| instance.uid().to_owned());
+    let machine = world.machine_mut();
+    if let Some(text) = asked {
+        annotate(machine, names::ANNOTATION_RESTART_REQUESTED, text);
+    }
+    machine.status.last_restart = last.map(|(request, runs)| LastRestart {
+        request: request.to_owned(),
+        replaces: instance.filter(|_| runs),
+    });
+}
+
 /// A Machine that has the address that `web` is given on one of its networks.
 fn a_rival() -> impl Strategy<Value = Machine> {
     let network = prop::sample::select(&["prod", "test"][..]);
@@ -241,6 +263,7 @@ prop_compose! {
         networks in prop::sample::subsequence(&["prod", "test"][..], 0..=2),
         class in prop::bool::weighted(0.9),
         other in prop::option::weighted(0.2, a_rival()),
+        restart in (prop::option::of(Just("now")), prop::option::of(a_restart())),
     ) -> World {
         let mut world = World::new(machine);
         world.living.insert("uid-of-living".into());
@@ -262,6 +285,7 @@ prop_compose! {
             world.data_volumes.insert(import.name().to_owned(), import);
         }
         [world.kubevirt, world.multus, world.cdi] = served;
+        a_request(&mut world, restart.0, restart.1);
         for network in networks {
             world.add_network(network, "br0");
         }

@@ -1,0 +1,213 @@
+//! What a Machine waits for, and that it goes on when that comes: because it is told, not because a
+//! while has passed.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod stage;
+
+use lab::{
+    KubevirtCrds, Options, Script,
+    objects::{ATTACHMENT, CLAIM, NETWORK, Objects, VM, condition},
+    storage_class,
+};
+use serde_json::{Value, json};
+
+use stage::{Stage, machine};
+
+/// No test waits this long.
+const NEVER: [(&str, &str); 1] = [("RECONCILE_INTERVAL", "1h")];
+
+/// Waits until a Machine is told to have failed for this reason.
+async fn failed(machines: &Objects, name: &str, kind: &str, reason: &str) {
+    let failed = machines.told(name, kind, "False", reason).await.unwrap();
+    assert_eq!(failed["status"]["phase"], "Failed", "{name}");
+    assert_eq!(condition(&failed, "Ready")["reason"], reason, "{name}");
+}
+
+#[tokio::test]
+async fn a_machine_goes_on_when_what_it_names_appears() {
+    let mut stage = Stage::with(Options::default(), &NEVER).await;
+    let machines = stage.machines();
+
+    // A class can go only after the review of who names it.
+    assert!(stage.controller.stop().await.unwrap().success());
+    let disk = json!({"name": "root", "size": "20Gi", "storageClass": "fast-ssd"});
+    let spec = json!({"template": "small", "disks": [disk]});
+    stage.apply(&machine("class", &spec)).await;
+    let kubectl = stage.lab.kubectl();
+    let delete = ["delete", "storageclass", "fast-ssd"];
+    kubectl.run(&delete).await.unwrap().ok().unwrap();
+    stage.controller.start_again().unwrap();
+    failed(&machines, "class", "StorageReady", "StorageClassNotFound").await;
+    stage.apply(&storage_class("fast-ssd", false, true)).await;
+    machines.in_phase("class", "Running").await.unwrap();
+
+    let eth0 = json!({"name": "eth0", "networkName": "prod"});
+    let spec = json!({"template": "small", "networks": [eth0]});
+    stage.apply(&machine("network", &spec)).await;
+    let (kind, reason) = ("NetworkReady", "NetworkConfigurationNotFound");
+    failed(&machines, "network", kind, reason).await;
+    let theirs = json!({"networkAttachmentDefinition": "theirs"});
+    stage
+        .apply(&named(
+            "vitistack.io/v1alpha1",
+            "NetworkConfiguration",
+            "prod",
+            &theirs,
+        ))
+        .await;
+    failed(&machines, "network", kind, "NetworkFailed").await;
+    let config = json!({"config": "{}"});
+    let attachment = named(
+        "k8s.cni.cncf.io/v1",
+        "NetworkAttachmentDefinition",
+        "theirs",
+        &config,
+    );
+    stage.objects(ATTACHMENT).create(&attachment).await.unwrap();
+    machines.in_phase("network", "Running").await.unwrap();
+    assert!(stage.objects(NETWORK).find("prod").await.unwrap().is_some());
+
+    // The Secret, and then the key in it.
+    let reference = json!({"secretRef": {"name": "mine", "key": "data"}});
+    let spec = json!({"template": "small", "cloudInit": reference});
+    stage.apply(&machine("secret", &spec)).await;
+    let (kind, reason) = ("VirtualMachineReady", "CloudInitSecretNotFound");
+    failed(&machines, "secret", kind, reason).await;
+    let secret = |data: Value| {
+        json!({
+            "apiVersion": "v1", "kind": "Secret", "stringData": data,
+            "metadata": {"name": "mine", "namespace": "default"},
+        })
+    };
+    stage
+        .apply(&secret(json!({"another": "#cloud-config\n"})))
+        .await;
+    stage.barrier("later").await;
+    failed(&machines, "secret", kind, reason).await;
+    stage
+        .apply(&secret(json!({"data": "#cloud-config\n"})))
+        .await;
+    machines.in_phase("secret", "Running").await.unwrap();
+
+    // A claim that somebody else has, made after the review.
+    assert!(stage.controller.stop().await.unwrap().success());
+    stage
+        .apply(&machine("claim", &json!({"template": "small"})))
+        .await;
+    let spec = json!({
+        "storageClassName": "standard", "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "20Gi"}},
+    });
+    let claims = stage.objects(CLAIM);
+    let claim = named("v1", "PersistentVolumeClaim", "claim-root", &spec);
+    claims.create(&claim).await.unwrap();
+    stage.controller.start_again().unwrap();
+    failed(&machines, "claim", "StorageReady", "NameConflict").await;
+    claims.delete("claim-root").await.unwrap();
+    machines.in_phase("claim", "Running").await.unwrap();
+}
+
+fn named(version: &str, kind: &str, name: &str, spec: &Value) -> Value {
+    json!({
+        "apiVersion": version, "kind": kind, "spec": spec,
+        "metadata": {"name": name, "namespace": "default"},
+    })
+}
+
+#[tokio::test]
+async fn a_machine_goes_on_when_kubevirt_and_multus_are_installed() {
+    let options = Options {
+        kubevirt: KubevirtCrds::Absent,
+        multus: false,
+        ..Options::default()
+    };
+    let mut stage = Stage::with(options, &NEVER).await;
+    let machines = stage.machines();
+    let bridge = json!({"bridge": "br0"});
+    stage
+        .apply(&named(
+            "vitistack.io/v1alpha1",
+            "NetworkConfiguration",
+            "prod",
+            &bridge,
+        ))
+        .await;
+    let eth0 = json!({"name": "eth0", "networkName": "prod"});
+    let spec = json!({"template": "small", "networks": [eth0]});
+    stage.apply(&machine("web", &spec)).await;
+    failed(&machines, "web", "NetworkReady", "NetworkFailed").await;
+    let told = machines.told("web", "VirtualMachineReady", "False", "KubeVirtApiError");
+    told.await.unwrap();
+
+    stage.lab.install_multus().await.unwrap();
+    let told = machines.told("web", "NetworkReady", "True", "NetworkConfigured");
+    told.await.unwrap();
+    failed(&machines, "web", "VirtualMachineReady", "KubeVirtApiError").await;
+    stage
+        .lab
+        .install_kubevirt(KubevirtCrds::Thin)
+        .await
+        .unwrap();
+    stage.simulator = stage.lab.simulator(Script::Happy).await.unwrap();
+    machines.in_phase("web", "Running").await.unwrap();
+}
+
+/// What was wished while a Machine was paused is done when it goes on, its deletion included.
+#[tokio::test]
+async fn a_paused_machine_is_only_observed() {
+    let stage = Stage::with(Options::default(), &NEVER).await;
+    let machines = stage.machines();
+    stage
+        .apply(&machine("web", &json!({"template": "small"})))
+        .await;
+    machines.in_phase("web", "Running").await.unwrap();
+    let paused = |paused: Value| json!({"metadata": {"annotations": {"machine.vitistack.io/paused": paused}}});
+    machines.merge("web", &paused(json!("true"))).await.unwrap();
+    machines
+        .told("web", "Paused", "True", "Paused")
+        .await
+        .unwrap();
+    let before = stage.objects(VM).get("web").await.unwrap();
+
+    let off = json!({"spec": {"powerState": "Stopped"}});
+    machines.merge("web", &off).await.unwrap();
+    machines
+        .until("web", "to be seen", |web| {
+            web["status"]["observedGeneration"] == web["metadata"]["generation"]
+        })
+        .await
+        .unwrap();
+    stage.barrier("later").await;
+    let vm = stage.objects(VM).get("web").await.unwrap();
+    assert_eq!(vm["spec"], before["spec"]);
+    // What KubeVirt does is told all the same.
+    stage
+        .simulator
+        .set("default", "web", Script::Shows("Paused"));
+    let told = machines.told("web", "Ready", "False", "GuestPaused");
+    told.await.unwrap();
+    stage.simulator.set("default", "web", Script::Happy);
+
+    machines.merge("web", &paused(Value::Null)).await.unwrap();
+    let stopped = machines
+        .told("web", "Ready", "True", "Stopped")
+        .await
+        .unwrap();
+    assert_eq!(condition(&stopped, "Paused"), &Value::Null);
+
+    machines.merge("web", &paused(json!("true"))).await.unwrap();
+    machines
+        .told("web", "Paused", "True", "Paused")
+        .await
+        .unwrap();
+    machines.delete("web").await.unwrap();
+    let waits = machines
+        .told("web", "Ready", "False", "Deleting")
+        .await
+        .unwrap();
+    let message = condition(&waits, "Ready")["message"].as_str().unwrap();
+    assert!(message.contains("machine.vitistack.io/paused"), "{message}");
+    assert!(stage.objects(VM).find("web").await.unwrap().is_some());
+    machines.merge("web", &paused(Value::Null)).await.unwrap();
+    machines.gone("web").await.unwrap();
+}
