@@ -6,7 +6,7 @@
 //!         without force, so that a later apply can take fields away again; on somebody else's
 //!         VirtualMachine that is a conflict
 //! change  names the uid: an object that was made anew in between is not touched
-//! delete  with the uid as precondition
+//! delete  with the uid as precondition; a claim also with the version it was seen at
 //! ```
 
 use common::names;
@@ -65,14 +65,8 @@ pub(crate) async fn apply(
             apply.delete_with::<DataVolume>(name, uid, orphan).await
         }
         Action::DeleteDataVolume { name, uid, version } => {
-            let unchanged = DeleteParams {
-                preconditions: Some(Preconditions {
-                    resource_version: version.clone(),
-                    uid: None,
-                }),
-                ..DeleteParams::background()
-            };
-            apply.delete_with::<DataVolume>(name, uid, unchanged).await
+            let params = unchanged(version.as_ref());
+            apply.delete_with::<DataVolume>(name, uid, params).await
         }
         Action::CreateSecret(wish) => {
             let made: Secret = apply.create(&encoded(wish)).await?;
@@ -93,8 +87,22 @@ pub(crate) async fn apply(
         }
         Action::DeleteVm { uid } => apply.delete::<VirtualMachine>(machine.name(), uid).await,
         Action::DeleteInstance { uid } => apply.delete::<Instance>(machine.name(), uid).await,
-        Action::DeleteClaim { name, uid } => apply.delete::<Claim>(name, uid).await,
+        Action::DeleteClaim { name, uid, version } => {
+            let params = unchanged(version.as_ref());
+            apply.delete_with::<Claim>(name, uid, params).await
+        }
         Action::ConfirmUnused { claim } => apply.confirm_unused(claim.as_deref()).await,
+    }
+}
+
+/// A deletion of what is still as it was seen.
+fn unchanged(version: Option<&String>) -> DeleteParams {
+    DeleteParams {
+        preconditions: Some(Preconditions {
+            resource_version: version.cloned(),
+            uid: None,
+        }),
+        ..DeleteParams::background()
     }
 }
 

@@ -93,7 +93,8 @@ fn let_go(claim: &Claim) -> Option<Action> {
         return None;
     }
     if claim.annotation(names::ANNOTATION_RECLAIM_POLICY) == Some(ReclaimPolicy::Delete.as_str()) {
-        return Some(Action::DeleteClaim { name, uid });
+        let version = claim.metadata.resource_version.clone();
+        return Some(Action::DeleteClaim { name, uid, version });
     }
     Some(Action::PatchClaim(ClaimPatch {
         name,

@@ -142,9 +142,11 @@ pub(crate) enum Action {
     ConfirmUnused {
         claim: Option<String>,
     },
+    /// As it was seen: one whose policy has changed since is another matter.
     DeleteClaim {
         name: String,
         uid: String,
+        version: Option<String>,
     },
     RemoveFinalizer,
 }

@@ -285,8 +285,10 @@ impl World {
                 insert(&mut self.claims, made)?;
             }
             Action::PatchClaim(patch) => self.patch_claim(patch)?,
-            Action::DeleteClaim { name, uid } => {
-                if self.claims.get(name).is_some_and(|live| live.uid() == uid) {
+            Action::DeleteClaim { name, uid, version } => {
+                if let Some(live) = self.claims.get(name) {
+                    let seen = (live.uid(), &live.metadata.resource_version);
+                    refuse(seen != (uid.as_str(), version))?;
                     self.claims.remove(name);
                 }
             }
@@ -351,7 +353,9 @@ impl World {
     }
 
     fn patch_claim(&mut self, patch: &ClaimPatch) -> Result<(), Refused> {
+        let version = Some(self.uid());
         let live = same(self.claims.get_mut(&patch.name), Some(&patch.uid))?;
+        live.metadata.resource_version = version;
         let annotations = live.metadata.annotations.get_or_insert_default();
         for (key, value) in &patch.annotations {
             match value {

@@ -146,14 +146,15 @@ fn carry_out_watched(world: &mut World, plan: &Plan, steps: usize) {
         let instance = world.vm.is_none() || vm.is_some();
         let instance = world.instance.as_ref().filter(|_| instance);
         match action {
-            Action::DeleteClaim { name, .. } => {
+            Action::DeleteClaim { name, version, .. } => {
                 let in_vm = vm.is_some_and(|vm| claims_of(vm).any(|claim| claim == name));
                 let in_guest = instance.is_some_and(|instance| instance.uses(name));
                 assert!(!in_vm && !in_guest, "{name} is in use: {plan:#?}");
-                let policy = world
-                    .claims
-                    .get(name)
-                    .and_then(|claim| claim.annotation(names::ANNOTATION_RECLAIM_POLICY));
+                let claim = world.claims.get(name);
+                // One that has changed since is refused.
+                let claim = claim.filter(|claim| claim.metadata.resource_version == *version);
+                let policy =
+                    claim.and_then(|claim| claim.annotation(names::ANNOTATION_RECLAIM_POLICY));
                 assert!(
                     matches!(policy, None | Some("Delete")),
                     "{name}: {policy:?}"
