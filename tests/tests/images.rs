@@ -236,7 +236,10 @@ async fn another_medium_is_in_the_drive_after_a_restart() {
             && condition(web, "RestartRequired")["status"] == "True"
     };
     let changed = machines.until("web", "to have another medium", another);
-    let second = medium(&changed.await.unwrap());
+    let changed = changed.await.unwrap();
+    let pending = &changed["status"]["pendingChanges"][0];
+    assert_eq!(pending["field"], "cdroms[installer].image");
+    let second = medium(&changed);
     assert!(
         claims.find(&first).await.unwrap().is_some(),
         "the guest has it"

@@ -7,7 +7,7 @@ use std::fmt::Display;
 
 use common::api::status::PendingChange;
 use common::names;
-use common::render::kubevirt::types::{Disk, Domain, InstanceSpec, Interface, Network};
+use common::render::kubevirt::types::{Disk, Domain, InstanceSpec, Interface, Network, Volume};
 
 /// What brings a change into effect.
 const ACTION: &str = "Restart";
@@ -22,6 +22,7 @@ pub(super) fn pending(runs: &InstanceSpec, wish: &InstanceSpec) -> Vec<PendingCh
         |disk| &disk.name,
         disk,
     );
+    media(&mut changes, runs, wish);
     changes.items(
         "networks",
         (
@@ -60,6 +61,21 @@ fn disks(spec: &InstanceSpec) -> Vec<Disk> {
     let disks = spec.domain.devices.disks.iter();
     let ours = disks.filter(|disk| disk.name != names::CLOUD_INIT_DISK);
     ours.cloned().collect()
+}
+
+/// What is in a drive is told by its claim.
+fn media(changes: &mut Changes, runs: &InstanceSpec, wish: &InstanceSpec) {
+    let claim = |volume: &Volume| {
+        let source = volume.persistent_volume_claim.as_ref()?;
+        Some(source.claim_name.clone())
+    };
+    for wished in &wish.volumes {
+        let same = |volume: &&Volume| volume.name == wished.name;
+        let runs = runs.volumes.iter().find(same).and_then(claim);
+        if let Some((runs, wishes)) = runs.zip(claim(wished)) {
+            changes.field(&format!("cdroms[{}].image", wished.name), runs, wishes);
+        }
+    }
 }
 
 fn hardware(changes: &mut Changes, runs: &Domain, wish: &Domain) {

@@ -515,7 +515,7 @@ impl World {
 }
 
 /// How the API server marks what is deleted without its dependents.
-const ORPHAN: &str = "orphan";
+pub(crate) const ORPHAN: &str = "orphan";
 
 /// Whether the state is another.
 pub(crate) fn show_import(import: &mut DataVolume, phase: &str) -> bool {

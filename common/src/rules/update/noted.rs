@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
+use crate::api::choice::Backend;
 use crate::api::machine::{CloudInit, Network};
 use crate::api::normalized::{Normalized, NormalizedCdrom, NormalizedDisk, NormalizedNetwork};
 use crate::code::Code;
@@ -158,6 +159,21 @@ fn disks(merged: &Merged<'_>, old: &Normalized, new: &Normalized, notes: &mut No
     }
     let [was, is] = [old, new].map(|block| names(&block.cdroms, |cdrom| &cdrom.name));
     notes.items(Field::Cdrom, "cdroms", &merged.cdroms, &was, &is);
+    for item in &merged.cdroms {
+        let same = |cdrom: &&NormalizedCdrom| item.name().value == Some(cdrom.name.as_str());
+        let both = old
+            .cdroms
+            .iter()
+            .find(same)
+            .zip(new.cdroms.iter().find(same));
+        let other = both.filter(|(was, is)| was.image != is.image);
+        // On KubeVirt another medium is another claim; a libvirt host changes it in the drive.
+        if let Some((_, is)) = other.filter(|_| new.backend == Backend::Kubevirt) {
+            let image = item.pick("image", |cdrom| cdrom.image.as_ref());
+            let what = format!("the medium in '{}' changes {AT_RESTART}", is.name);
+            notes.say(Field::CdromImage, image.place, &what);
+        }
+    }
 }
 
 fn nics(merged: &Merged<'_>, old: &Normalized, new: &Normalized, notes: &mut Notes<'_>) {

@@ -63,7 +63,6 @@ fields! {
         PowerState = "powerState",
         GuestShutdownStops = "guestShutdownStops",
         DiskReclaimPolicy = "disks[].reclaimPolicy",
-        CdromImage = "cdroms[].image",
     }
     Grows {
         DiskSize = "disks[].size",
@@ -84,6 +83,7 @@ fields! {
         NicMac = "networks[].macAddress",
         BootOrder = "bootOrder",
         Cdrom = "cdroms[].name",
+        CdromImage = "cdroms[].image",
         Acpi = "domain.features.acpi",
         Apic = "domain.features.apic",
         Hyperv = "domain.features.hyperv",

@@ -15,7 +15,7 @@ use crate::data_volume::DataVolume;
 use crate::machine::{Block, Machine};
 use crate::objects::{Claim, Meta as _};
 use crate::plan::fixtures::{annotate, block, disk, machine, nic, pause};
-use crate::plan::world::{World, decode, owner, sometime};
+use crate::plan::world::{ORPHAN, World, decode, owner, sometime};
 
 /// Whose an object is.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -115,6 +115,9 @@ fn an_import(disk: &'static str) -> impl Strategy<Value = (DataVolume, bool)> {
             // Somebody else's would take what is theirs with it, and that is not our doing.
             let deleting = deleting && matches!(whose, Whose::Ours | Whose::Former);
             import.metadata.deletion_timestamp = deleting.then(sometime);
+            // As we delete it: whoever else does so deletes a disk.
+            let orphans = deleting && import.is_finished();
+            import.metadata.finalizers = orphans.then(|| vec![ORPHAN.to_owned()]);
             (import, owns)
         })
 }
