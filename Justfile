@@ -29,6 +29,10 @@ generate *arguments:
 bench *arguments:
     tests/lab bench {{arguments}}
 
+# Fleets of Machines: writes of the controller for each, waits, memory, a restart, a minute at rest.
+bench-controller *machines:
+    tests/lab bench-controller {{machines}}
+
 # Look for inputs that break a law, so many seconds for each target; needs a nightly compiler.
 fuzz seconds="60":
     tests/lab fuzz --seconds {{seconds}}

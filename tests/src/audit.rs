@@ -2,11 +2,12 @@
 
 use std::{
     fs::File,
-    io::{Read as _, Seek as _, SeekFrom},
+    io::{BufRead as _, BufReader, Read as _, Seek as _, SeekFrom},
     path::Path,
 };
 
 use anyhow::Result;
+use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
 /// One finished request, or one watch that began.
@@ -28,6 +29,8 @@ pub struct Event {
     pub name: String,
     /// The HTTP status of the answer.
     pub code: u64,
+    /// When it was answered.
+    pub answered: Option<Timestamp>,
     /// Whether nothing was to be kept.
     pub dry_run: bool,
     /// What admission noted down, such as the codes of a webhook.
@@ -88,6 +91,7 @@ impl Event {
                 .pointer("/responseStatus/code")
                 .and_then(Value::as_u64)
                 .unwrap_or_default(),
+            answered: text("/stageTimestamp").parse().ok(),
             dry_run: text("/requestURI").contains("dryRun=All"),
             annotations: value.get("annotations").cloned().unwrap_or_default(),
             content: value.get("requestObject").cloned().unwrap_or_default(),
@@ -111,6 +115,18 @@ pub(crate) fn text_since(log: &Path, mark: Mark) -> Result<String> {
 
 pub(crate) fn parse(text: &str) -> Vec<Event> {
     text.lines().filter_map(Event::parse).collect()
+}
+
+/// Looks at every request since a moment, one after the other: a log of hours need not be in memory.
+pub(crate) fn each_since(log: &Path, mark: Mark, mut look: impl FnMut(Event)) -> Result<()> {
+    let mut file = File::open(log)?;
+    file.seek(SeekFrom::Start(mark.0))?;
+    for line in BufReader::new(file).lines() {
+        if let Some(event) = Event::parse(&line?) {
+            look(event);
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

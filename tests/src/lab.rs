@@ -457,7 +457,8 @@ impl Lab {
 
     /// This moment in the audit log: everything answered before is before it.
     pub async fn mark(&self) -> Result<Mark> {
-        Ok(Mark(self.settled(Mark(0)).await?.1))
+        let here = std::fs::metadata(self.plane.audit_log())?.len();
+        Ok(Mark(self.settled(Mark(here)).await?.1))
     }
 
     /// What was asked of the API server since a moment, except by itself: it
@@ -469,6 +470,13 @@ impl Lab {
         let mut events = audit::parse(&others.join("\n"));
         events.retain(|event| event.user != "system:apiserver");
         Ok(events)
+    }
+
+    /// Looks at everything that was asked of the API server since a moment, one after the other.
+    pub async fn each_asked(&self, mark: Mark, look: impl FnMut(Event)) -> Result<()> {
+        // So that all that was answered before is in the log.
+        self.mark().await?;
+        audit::each_since(self.plane.audit_log(), mark, look)
     }
 
     /// The log since a mark, read after a request of ours made now shows up in

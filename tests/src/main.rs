@@ -43,6 +43,12 @@ enum Verb {
         #[arg(long, value_name = "FILE")]
         compare: Option<PathBuf>,
     },
+    /// Measure what fleets of Machines cost the controller: writes, waits, memory, a restart, rest.
+    BenchController {
+        /// How many Machines; each number in a control plane of its own.
+        #[arg(default_values_t = [1_000, 10_000])]
+        machines: Vec<usize>,
+    },
     /// Look for inputs that break a law, with libFuzzer and a nightly compiler.
     Fuzz {
         /// How long, for each target.
@@ -97,6 +103,7 @@ async fn run(verb: Verb) -> Result<ExitCode> {
             save,
             compare,
         } => verbs::bench::run(quick, save, compare).await,
+        Verb::BenchController { machines } => verbs::bench::controller(&machines).await,
         Verb::Fuzz { seconds, target } => {
             verbs::fuzz::run(Duration::from_secs(seconds), target.as_deref()).await
         }

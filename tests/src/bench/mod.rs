@@ -8,6 +8,7 @@
 //! as good as the machine.
 
 pub(crate) mod echo;
+pub(crate) mod fleet;
 pub(crate) mod load;
 pub(crate) mod report;
 pub(crate) mod scene;

@@ -1,7 +1,7 @@
-//! The benchmark of the webhook, as a table.
+//! The benchmarks of the webhook and of the controller, as tables.
 
 use std::{
-    path::{Path, PathBuf, absolute},
+    path::{PathBuf, absolute},
     process::ExitCode,
     time::Duration,
 };
@@ -13,6 +13,7 @@ use lab::{built_here, usage::memory};
 use super::{cargo, command, say, status, step, succeed};
 use crate::bench::{
     echo::Echo,
+    fleet::Fleet,
     load::{Effort, measure},
     report::Report,
     scene::{Scene, Size},
@@ -59,7 +60,15 @@ pub(crate) async fn run(
     compare: Option<PathBuf>,
 ) -> Result<ExitCode> {
     if cfg!(debug_assertions) {
-        return optimized(quick, save.as_deref(), compare.as_deref()).await;
+        let mut arguments: Vec<_> = quick.then(|| "--quick".to_owned()).into_iter().collect();
+        for (flag, file) in [("--save", &save), ("--compare", &compare)] {
+            if let Some(file) = file {
+                // It runs in another folder.
+                let file = absolute(file)?.to_string_lossy().into_owned();
+                arguments.extend([flag.to_owned(), file]);
+            }
+        }
+        return optimized("bench", arguments).await;
     }
     // Before minutes have gone by.
     let before = compare.as_deref().map(Report::read).transpose()?;
@@ -98,8 +107,22 @@ pub(crate) async fn run(
     Ok(ExitCode::SUCCESS)
 }
 
+/// Each number of Machines in a control plane of its own.
+pub(crate) async fn controller(fleets: &[usize]) -> Result<ExitCode> {
+    if cfg!(debug_assertions) {
+        let fleets = fleets.iter().map(ToString::to_string);
+        return optimized("bench-controller", fleets).await;
+    }
+    for machines in fleets {
+        step(&format!("a control plane with {machines} Machines"));
+        say(Fleet::measure(*machines).await?);
+        say("");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
 /// Numbers of a program that was not optimized say nothing: the same again by one that is.
-async fn optimized(quick: bool, save: Option<&Path>, compare: Option<&Path>) -> Result<ExitCode> {
+async fn optimized(verb: &str, arguments: impl IntoIterator<Item = String>) -> Result<ExitCode> {
     step("building everything, optimized");
     let (variable, here) = built_here()?;
     let release = here.with_file_name("release");
@@ -117,16 +140,7 @@ async fn optimized(quick: bool, save: Option<&Path>, compare: Option<&Path>) -> 
     )
     .await?;
     let mut again = command(release.join("lab"));
-    again.arg("bench").env(variable, &release);
-    if quick {
-        again.arg("--quick");
-    }
-    for (flag, file) in [("--save", save), ("--compare", compare)] {
-        if let Some(file) = file {
-            // It runs in another folder.
-            again.arg(flag).arg(absolute(file)?);
-        }
-    }
+    again.arg(verb).args(arguments).env(variable, &release);
     let outcome = status(&mut again).await?;
     Ok(if outcome.success() {
         ExitCode::SUCCESS

@@ -1,0 +1,256 @@
+//! What a fleet of Machines costs the controller, counted from the API server's own log.
+//!
+//! ```text
+//! create all ──▶ all run ──▶ the controller starts anew ──▶ a minute at rest
+//!     └ writes, time to the VirtualMachine, processor    └ first pass   └ reads and writes: none
+//! ```
+
+use std::{
+    collections::HashMap,
+    fmt,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use k8s_openapi::jiff::Timestamp;
+use lab::{
+    Binary, Lab, Options, Script, Shipped,
+    audit::{Event, Mark},
+    objects::MACHINE,
+    reviews,
+    usage::{memory, processor_time},
+    wait,
+};
+use serde_json::json;
+use tokio::time::sleep;
+
+/// Machines made at a time, as a pipeline would that applies a folder.
+const HANDS: usize = 16;
+/// For all of them to run: the stand-in for KubeVirt takes most of it.
+const PATIENCE: Duration = Duration::from_hours(1);
+/// How long the fleet is watched at rest.
+const REST: Duration = Duration::from_mins(1);
+
+/// What was measured.
+#[derive(Debug)]
+pub(crate) struct Fleet {
+    machines: usize,
+    /// Writes by what they are on.
+    writes: Writes,
+    /// From the creation of a Machine to that of its VirtualMachine: half, and all but one in a
+    /// hundred, came within this.
+    made: [Duration; 2],
+    /// From the first creation until all ran.
+    all_run: Duration,
+    processor: Duration,
+    memory_mib: u64,
+    restart: Restart,
+    /// Requests of the controller in [`REST`], its Lease apart.
+    at_rest: usize,
+}
+
+#[derive(Debug, Default)]
+struct Writes {
+    machine: usize,
+    vm: usize,
+    children: usize,
+}
+
+#[derive(Debug)]
+struct Restart {
+    /// From the start of the process until every Machine was looked at.
+    first_pass: Duration,
+    writes: usize,
+    memory_mib: u64,
+}
+
+impl Fleet {
+    /// Makes so many Machines and measures.
+    pub(crate) async fn measure(machines: usize) -> Result<Self> {
+        Binary::Controller.path().await?;
+        let mut lab = Lab::with(Options::default()).await?;
+        let _webhook = lab.webhook(&[]).await?;
+        let mut controller = lab.controller(&[]).await?;
+        let _simulator = lab.simulator(Script::Happy).await?;
+
+        let (begin, start) = (lab.mark().await?, Instant::now());
+        let before = processor_time(controller.process().id())?;
+        create(&lab, machines).await?;
+        let running = format!(
+            "kubevirt_operator_machines_total{{phase=\"Running\",template=\"small\"}} {machines}"
+        );
+        shows(&mut controller, "all Machines to run", |line| {
+            line == running
+        })
+        .await?;
+        let all_run = start.elapsed();
+        let id = controller.process().id();
+        let processor = processor_time(id)?.saturating_sub(before);
+        let memory_mib = memory(id)?.now;
+        let (writes, made) = counted(&lab, begin).await?;
+
+        let restart = restart(&lab, &mut controller, machines).await?;
+        let rest = lab.mark().await?;
+        sleep(REST).await;
+        let at_rest = asked(&lab, rest, |event| !event.is_lease()).await?;
+        Ok(Self {
+            machines,
+            writes,
+            made,
+            all_run,
+            processor,
+            memory_mib,
+            restart,
+            at_rest,
+        })
+    }
+}
+
+async fn create(lab: &Lab, machines: usize) -> Result<()> {
+    let objects = lab.objects(MACHINE, "default");
+    stream::iter(0..machines)
+        .map(|number| {
+            let name = format!("fleet-{number}");
+            let machine = reviews::machine(&name, &json!({"template": "small"}));
+            let objects = &objects;
+            async move { objects.create(&machine).await }
+        })
+        .buffer_unordered(HANDS)
+        .try_collect()
+        .await
+}
+
+/// Waits until the controller's metrics have a line like this.
+async fn shows(controller: &mut Shipped, what: &str, fits: impl Fn(&str) -> bool) -> Result<()> {
+    wait::until_within(PATIENCE, what, async || {
+        let text = controller.metrics().await?;
+        let machines = |line: &&str| line.starts_with("kubevirt_operator_machines_total");
+        Ok(if text.lines().any(&fits) {
+            Ok(())
+        } else {
+            Err(text.lines().filter(machines).collect::<Vec<_>>().join("; "))
+        })
+    })
+    .await
+}
+
+/// What the controller wrote, and how long Machines waited for their VirtualMachine.
+async fn counted(lab: &Lab, since: Mark) -> Result<(Writes, [Duration; 2])> {
+    let user = Binary::Controller.user();
+    let mut writes = Writes::default();
+    let mut asked: HashMap<String, Timestamp> = HashMap::new();
+    let mut waited = Vec::new();
+    let look = |event: Event| {
+        let Some(at) = event.answered.filter(|_| event.wrote()) else {
+            return;
+        };
+        if event.user != user {
+            if (event.resource.as_str(), event.verb.as_str()) == ("machines", "create") {
+                asked.insert(event.name, at);
+            }
+            return;
+        }
+        match event.resource.as_str() {
+            "leases" | "events" => {}
+            "machines" => writes.machine += 1,
+            "virtualmachines" => {
+                writes.vm += 1;
+                let since = asked.remove(&event.name);
+                let since =
+                    since.and_then(|since| Duration::try_from(at.duration_since(since)).ok());
+                waited.extend(since);
+            }
+            _ => writes.children += 1,
+        }
+    };
+    lab.each_asked(since, look).await?;
+    waited.sort_unstable();
+    let quantile = |percent: usize| {
+        let at = waited.len().saturating_sub(1) * percent / 100;
+        waited
+            .get(at)
+            .copied()
+            .context("no VirtualMachine was made")
+    };
+    Ok((writes, [quantile(50)?, quantile(99)?]))
+}
+
+async fn restart(lab: &Lab, controller: &mut Shipped, machines: usize) -> Result<Restart> {
+    const PASSES: &str =
+        "kubevirt_operator_reconciliation_duration_seconds_count{controller=\"Machine\"} ";
+    controller.stop().await?;
+    let (before, start) = (lab.mark().await?, Instant::now());
+    controller.start_again()?;
+    let all = |line: &str| {
+        let passes = line
+            .strip_prefix(PASSES)
+            .and_then(|count| count.parse().ok());
+        passes.is_some_and(|passes: usize| passes >= machines)
+    };
+    shows(controller, "a look at every Machine", all).await?;
+    Ok(Restart {
+        first_pass: start.elapsed(),
+        writes: asked(lab, before, |event| event.wrote() && !event.is_lease()).await?,
+        memory_mib: memory(controller.process().id())?.now,
+    })
+}
+
+/// How many requests of the controller are like this.
+async fn asked(lab: &Lab, since: Mark, like: impl Fn(&Event) -> bool) -> Result<usize> {
+    let user = Binary::Controller.user();
+    let mut count = 0;
+    let look = |event: Event| count += usize::from(event.user == user && like(&event));
+    lab.each_asked(since, look).await?;
+    Ok(count)
+}
+
+impl fmt::Display for Fleet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        #[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
+        let each = |count: usize| count as f64 / self.machines as f64;
+        let machines = u32::try_from(self.machines).unwrap_or(u32::MAX);
+        let Writes {
+            machine,
+            vm,
+            children,
+        } = self.writes;
+        let Restart {
+            first_pass,
+            writes,
+            memory_mib,
+        } = self.restart;
+        writeln!(f, "{} Machines", self.machines)?;
+        writeln!(
+            f,
+            "writes for each      {:.2} on the Machine, {:.2} on its VirtualMachine, {:.2} on others",
+            each(machine),
+            each(vm),
+            each(children)
+        )?;
+        writeln!(
+            f,
+            "until its VM is made {:.0} ms half of them, {:.0} ms all but 1 in 100",
+            self.made[0].as_secs_f64() * 1e3,
+            self.made[1].as_secs_f64() * 1e3
+        )?;
+        writeln!(
+            f,
+            "until all run        {:.0} s; {:.2} ms of a processor for each; memory {} MiB",
+            self.all_run.as_secs_f64(),
+            (self.processor / machines).as_secs_f64() * 1e3,
+            self.memory_mib
+        )?;
+        writeln!(
+            f,
+            "after a restart      {:.1} s until all were looked at, {writes} writes, memory {memory_mib} MiB",
+            first_pass.as_secs_f64()
+        )?;
+        write!(
+            f,
+            "at rest              {} requests in {} s, the Lease apart",
+            self.at_rest,
+            REST.as_secs()
+        )
+    }
+}
