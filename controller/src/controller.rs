@@ -81,7 +81,10 @@ pub(crate) async fn run(args: Args) -> Result<(), RunError> {
     let (events, publisher) = events(client.clone());
     tasks.spawn("events", publisher.run());
     let memory = Arc::new(Memory::default());
-    tasks.spawn("counts", metrics::count(caches.clone(), memory.clone()));
+    tasks.spawn(
+        "counts",
+        metrics::count(caches.clone(), memory.clone(), permit.clone()),
+    );
 
     let stop = CancellationToken::new();
     let (done, mut ended) = tokio::sync::oneshot::channel::<Infallible>();

@@ -15,6 +15,7 @@ use k8s_openapi::jiff::Timestamp;
 use metrics::{counter, gauge, histogram};
 
 use crate::cache::Change;
+use crate::leader::Permit;
 use crate::machine::{Block, Machine};
 use crate::memory::Memory;
 use crate::objects::{Claim, Meta as _};
@@ -26,6 +27,7 @@ const DURATION: &str = "kubevirt_operator_reconciliation_duration_seconds";
 const ERRORS: &str = "kubevirt_operator_reconciliation_errors_total";
 const VIRTUAL_MACHINES: &str = "kubevirt_operator_virtual_machines_total";
 const PROVISIONING: &str = "kubevirt_operator_storage_provisioning_duration_seconds";
+const LEADING: &str = "kubevirt_operator_leading";
 const NETWORK_ERRORS: &str = "kubevirt_operator_network_configuration_errors_total";
 
 /// A volume takes seconds where storage is fast and minutes where it is copied.
@@ -99,6 +101,10 @@ pub(crate) fn describe() {
         PROVISIONING,
         metrics::Unit::Seconds,
         "Time from a claim to its volume"
+    );
+    metrics::describe_gauge!(
+        LEADING,
+        "Whether this replica acts: 1, or 0 while another does"
     );
     metrics::describe_counter!(NETWORK_ERRORS, "Machines that found a network not ready");
 }
@@ -178,11 +184,16 @@ pub(crate) fn claim_changed(change: &Change<Claim>) {
 
 /// Counts what there is, for ever: a gauge that is counted anew cannot drift, and a Machine that is
 /// gone leaves nothing behind.
-pub(crate) async fn count(caches: Caches, memory: Arc<Memory>) -> Result<(), Infallible> {
+pub(crate) async fn count(
+    caches: Caches,
+    memory: Arc<Memory>,
+    permit: Permit,
+) -> Result<(), Infallible> {
     let mut ticks = tokio::time::interval(COUNT_INTERVAL);
     let mut shown = Shown::default();
     loop {
         ticks.tick().await;
+        gauge!(LEADING).set(u32::from(permit.left().is_some()));
         let machines = caches.machines.state();
         let uids: BTreeSet<_> = machines.iter().map(|machine| machine.uid()).collect();
         memory.keep(|uid| uids.contains(uid));

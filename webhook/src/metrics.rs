@@ -42,6 +42,8 @@ pub fn describe() {
     );
     metrics::describe_gauge!(EXPIRY, "Time until a certificate ends");
     metrics::describe_counter!(ERRORS, "Passes over the certificates that failed");
+    // From the start, so that the first failure is an increase.
+    metrics::counter!(ERRORS).absolute(0);
 }
 
 /// How a review ended.
