@@ -6,11 +6,6 @@ use common::runtime::tasks::chain;
 use common::runtime::{logging, settings};
 use webhook::args::Args;
 
-/// A review makes and drops hundreds of small values, on whichever thread it happens to be: with
-/// the allocator of the C library that was a quarter of its cost (`tests/lab bench`).
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 #[tokio::main]
 async fn main() -> ExitCode {
     // The client's TLS takes the process-wide provider; there is one for everything.

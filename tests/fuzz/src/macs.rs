@@ -23,7 +23,10 @@ fn by_form(text: &str) -> Option<[u8; 6]> {
     let has = |form: &str| {
         let mut pairs = form.bytes().zip(text.bytes());
         text.len() == form.len()
-            && pairs.all(|(form, is)| form == is || form == b'x' && is.is_ascii_hexdigit())
+            && pairs.all(|(form, is)| match form {
+                b'x' => is.is_ascii_hexdigit(),
+                sign => is == sign,
+            })
     };
     ["xx:xx:xx:xx:xx:xx", "xx-xx-xx-xx-xx-xx", "xxxx.xxxx.xxxx"]
         .into_iter()

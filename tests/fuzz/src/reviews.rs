@@ -91,7 +91,10 @@ pub fn twice(data: &[u8]) {
         ..question
     };
     let mut bare = stored.clone();
-    if let Some(spec) = bare["spec"].as_object_mut() {
+    // Only a Machine has a block.
+    if let Some(spec) = bare["spec"].as_object_mut()
+        && update.kind == ObjectKind::Machine
+    {
         spec.remove("normalized");
     }
     for sent in [&stored, &bare] {
