@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result};
 use kube::Client;
 use lab::{
     Lab, Shipped,
-    objects::{CLAIM, MACHINE, Objects, condition},
+    objects::{CLAIM, MACHINE, NETWORK, Objects, condition},
     reviews,
     saboteur::{Fault, Saboteur},
 };
@@ -165,6 +165,9 @@ impl<'a> Life<'a> {
                 settled(web) && condition(web, "RestartRequired")["status"] == "True"
             })
             .await?;
+        // The network follows a moment later, in a way of its own.
+        let networks = self.lab.objects(NETWORK, self.namespace);
+        networks.until("lan", "to be held", is_held).await?;
         rests.push(("with another NIC", self.rest(&mut uids).await?));
 
         merge(json!({"powerState": "Stopped"})).await?;
@@ -181,6 +184,8 @@ impl<'a> Life<'a> {
             .objects(CLAIM, self.namespace)
             .gone("web-root")
             .await?;
+        let is_free = |network: &Value| !is_held(network);
+        networks.until("lan", "to be let go", is_free).await?;
         rests.push(("deleted", self.rest(&mut uids).await?));
         Ok(rests)
     }
@@ -204,6 +209,11 @@ async fn raise(way: &Saboteur, controller: &mut Shipped) -> anyhow::Error {
 /// Whether the status is about what is wished now.
 fn settled(machine: &Value) -> bool {
     machine["status"]["observedGeneration"] == machine["metadata"]["generation"]
+}
+
+fn is_held(network: &Value) -> bool {
+    let finalizers = network["metadata"]["finalizers"].as_array();
+    finalizers.is_some_and(|all| all.iter().any(|it| it == "machine.vitistack.io/in-use"))
 }
 
 fn capacity(machine: &Value) -> &str {
