@@ -120,16 +120,6 @@ impl Machine {
         self.metadata.generation
     }
 
-    pub(crate) fn has_finalizer(&self) -> bool {
-        self.finalizer_index().is_some()
-    }
-
-    /// Where our finalizer is in the list.
-    pub(crate) fn finalizer_index(&self) -> Option<usize> {
-        let finalizers = self.metadata.finalizers.as_ref()?;
-        finalizers.iter().position(|name| name == names::FINALIZER)
-    }
-
     pub(crate) fn is_paused(&self) -> bool {
         self.annotation(names::ANNOTATION_PAUSED) == Some("true")
     }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use common::api::choice::Choice as _;
 use common::api::choice::TemplateSource;
 use common::api::status::MachineStatus;
+use common::render::kubevirt::PRINTABLE_STATUSES;
 use k8s_openapi::jiff::Timestamp;
 use metrics::{counter, gauge, histogram};
 
@@ -44,27 +45,6 @@ const CONTROLLER: &str = "Machine";
 const OTHER: &str = "other";
 /// How often the gauges are counted: more often than anybody scrapes.
 const COUNT_INTERVAL: Duration = Duration::from_secs(5);
-
-/// KubeVirt's states; a newer version's count as [`OTHER`].
-pub(crate) const VM_STATES: [&str; 17] = [
-    "Stopped",
-    "Provisioning",
-    "Starting",
-    "Running",
-    "Paused",
-    "Stopping",
-    "Terminating",
-    "CrashLoopBackOff",
-    "Migrating",
-    "Unknown",
-    "ErrorUnschedulable",
-    "ErrImagePull",
-    "ImagePullBackOff",
-    "ErrorPvcNotFound",
-    "DataVolumeError",
-    "WaitingForVolumeBinding",
-    "WaitingForReceiver",
-];
 
 /// Reasons that count as an error when a Machine gets one.
 const ERROR_REASONS: [&str; 14] = [
@@ -207,7 +187,8 @@ pub(crate) async fn count(
         caches.vms.for_each(|vm| {
             if vm.machine_uid().is_some() {
                 let state = vm.status.printable_status.as_str();
-                let state = VM_STATES.into_iter().find(|known| *known == state);
+                // A newer KubeVirt's words count as other.
+                let state = PRINTABLE_STATUSES.into_iter().find(|known| *known == state);
                 *counts.vms.entry(state.unwrap_or(OTHER)).or_default() += 1.0;
             }
         });

@@ -18,15 +18,13 @@ use common::render::kubevirt::attachment_name;
 use common::render::kubevirt::types::InstanceSpec;
 use common::runtime::trouble::{Pause, Trouble};
 use common::{name_list, names};
-use kube::Api;
-use kube::api::{Patch, PatchParams};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use crate::api::{ApiError, Guarded, Remedy};
 use crate::cache::{Cache, Change};
 use crate::events::Events;
-use crate::kubevirt::apply::finalizers_patch;
+use crate::kubevirt::apply::{finalizer_added, finalizer_removed, merge};
 use crate::objects::{Meta, Network};
 use crate::plan::named_networks;
 use crate::watch::Caches;
@@ -174,10 +172,7 @@ fn decide(network: &Network, users: Vec<String>) -> Decision {
 }
 
 fn is_held(network: &Network) -> bool {
-    let finalizers = network.metadata.finalizers.iter().flatten();
-    finalizers
-        .into_iter()
-        .any(|name| name == names::FINALIZER_IN_USE)
+    network.has_finalizer(names::FINALIZER_IN_USE)
 }
 
 /// What was done about a network last. All of it can be lost: that costs an event said again.
@@ -263,8 +258,7 @@ impl Holder {
     async fn carry_out(&mut self, network: &Network, decision: Decision) -> Result<(), ApiError> {
         let version = network.metadata.resource_version.clone();
         let done = self.done.entry(network.uid().to_owned()).or_default();
-        let mut finalizers = network.metadata.finalizers.clone().unwrap_or_default();
-        match decision {
+        let body = match decision {
             Decision::Tell(message) => {
                 if done.told.as_ref() != Some(&message) {
                     self.events.deletion_waits(network, &message);
@@ -274,21 +268,10 @@ impl Holder {
             }
             Decision::Nothing => return Ok(()),
             Decision::Hold | Decision::LetGo if done.changed == version => return Ok(()),
-            Decision::Hold => finalizers.push(names::FINALIZER_IN_USE.to_owned()),
-            Decision::LetGo => finalizers.retain(|name| name != names::FINALIZER_IN_USE),
-        }
-        let networks: Api<Network> = Api::namespaced(self.api.client(), network.namespace());
-        let params = PatchParams {
-            field_manager: Some(names::FIELD_MANAGER.to_owned()),
-            ..PatchParams::default()
+            Decision::Hold => finalizer_added(network, names::FINALIZER_IN_USE),
+            Decision::LetGo => finalizer_removed(network, names::FINALIZER_IN_USE),
         };
-        let body = finalizers_patch(network, &finalizers);
-        let body = Patch::Merge(&body);
-        match self
-            .api
-            .write(networks.patch(network.name(), &params, &body))
-            .await
-        {
+        match merge::<Network>(&self.api, network.namespace(), network.name(), &body).await {
             Err(error) if !error.is_not_found() => return Err(error),
             Ok(_) | Err(_) => done.changed = version,
         }

@@ -84,6 +84,11 @@ pub(crate) trait Meta: kube::Resource<DynamicType = ()> {
         self.meta().deletion_timestamp.is_some()
     }
 
+    fn has_finalizer(&self, finalizer: &str) -> bool {
+        let mut finalizers = self.meta().finalizers.iter().flatten();
+        finalizers.any(|name| name == finalizer)
+    }
+
     /// The Machine whose name is on the object's label.
     fn machine(&self) -> Option<&str> {
         self.label(names::LABEL_MACHINE)

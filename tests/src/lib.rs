@@ -43,7 +43,7 @@ pub use foreign::{KubevirtCrds, storage_class};
 pub use kubectl::{Kubectl, Output};
 pub use lab::{Lab, Options, WEBHOOK_CONFIGURATION};
 pub use shipped::{Binary, Shipped, built_here};
-pub use simulator::{Script, Simulator, WORDS};
+pub use simulator::{Script, Simulator};
 
 /// Where the product is installed.
 pub const OPERATOR_NAMESPACE: &str = "kubevirt-operator-system";

@@ -320,36 +320,31 @@ impl State {
             self.seen().violations.push(format!("{write}: {told}"));
         }
         let fault = self.fault.filter(|(at, _)| *at == number);
-        match fault.map(|(_, fault)| fault) {
-            None => {}
+        let fault = fault.map(|(_, fault)| fault);
+        match fault {
             Some(Fault::KilledBefore) => return self.kill(),
-            Some(Fault::KilledAfter) => {
-                self.client.send(upstream).await?;
-                return self.kill();
-            }
             Some(Fault::Refused(status)) => return refusal(status),
-            Some(Fault::Lost) => {
-                self.client.send(upstream).await?;
-                // Until whoever asked gives up.
-                return std::future::pending().await;
-            }
             Some(Fault::HeldUp) => {
                 self.held_up.send_replace(true);
-                let answer = whole(self.client.send(upstream).await?).await;
+            }
+            _ => {}
+        }
+        let answer = whole(self.client.send(upstream).await?).await;
+        match fault {
+            Some(Fault::KilledAfter) => return self.kill(),
+            // Until whoever asked gives up.
+            Some(Fault::Lost) => return std::future::pending().await,
+            Some(Fault::HeldUp) => {
                 let held_up = self.held_up.clone();
                 tokio::spawn(async move {
                     sleep(HELD_UP).await;
                     held_up.send_replace(false);
                 });
-                return answer;
             }
-            Some(Fault::Expired) => {
-                let answer = whole(self.client.send(upstream).await?).await;
-                self.expired.send_modify(|times| *times += 1);
-                return answer;
-            }
+            Some(Fault::Expired) => self.expired.send_modify(|times| *times += 1),
+            _ => {}
         }
-        whole(self.client.send(upstream).await?).await
+        answer
     }
 
     fn kill(&self) -> Result<Answer> {

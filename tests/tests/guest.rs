@@ -3,8 +3,9 @@
 
 mod stage;
 
+use common::render::kubevirt::PRINTABLE_STATUSES;
 use lab::{
-    Script, WORDS,
+    Script,
     objects::{EVENT, INSTANCE, VM, condition},
     wait,
 };
@@ -47,7 +48,7 @@ async fn every_word_of_kubevirt_is_understood() {
         .apply(&machine("web", &json!({"template": "small"})))
         .await;
     machines.in_phase("web", "Running").await.unwrap();
-    for word in WORDS.into_iter().chain(["NewInSomeVersion"]) {
+    for word in PRINTABLE_STATUSES.into_iter().chain(["NewInSomeVersion"]) {
         let (phase, status, reason, kind) = match word {
             "Running" | "Stopping" | "Terminating" | "Migrating" | "NewInSomeVersion" => {
                 ("Running", "True", "Running", "Normal")

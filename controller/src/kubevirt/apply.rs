@@ -125,14 +125,49 @@ pub(crate) async fn write_status(
     Ok(written(&api.write(call).await?))
 }
 
-/// The patch that gives an object these finalizers. The version makes the patch of a list, which
-/// replaces it, safe.
-pub(crate) fn finalizers_patch(object: &impl Meta, finalizers: &[String]) -> serde_json::Value {
+/// The patch that adds a finalizer to an object.
+pub(crate) fn finalizer_added(object: &impl Meta, finalizer: &str) -> serde_json::Value {
+    let mut finalizers = object.meta().finalizers.clone().unwrap_or_default();
+    finalizers.push(finalizer.to_owned());
+    finalizers_patch(object, &finalizers)
+}
+
+/// The patch that takes a finalizer from an object.
+pub(crate) fn finalizer_removed(object: &impl Meta, finalizer: &str) -> serde_json::Value {
+    let mut finalizers = object.meta().finalizers.clone().unwrap_or_default();
+    finalizers.retain(|name| name != finalizer);
+    finalizers_patch(object, &finalizers)
+}
+
+/// The version makes the patch of a list, which replaces it, safe.
+fn finalizers_patch(object: &impl Meta, finalizers: &[String]) -> serde_json::Value {
     json!({"metadata": {
         "uid": object.uid(),
         "resourceVersion": object.meta().resource_version,
         "finalizers": finalizers,
     }})
+}
+
+/// Merges a patch into an object.
+pub(crate) async fn merge<K>(
+    api: &Guarded,
+    namespace: &str,
+    name: &str,
+    body: &serde_json::Value,
+) -> Result<K, ApiError>
+where
+    K: Meta<Scope = k8s_openapi::NamespaceResourceScope>
+        + Clone
+        + DeserializeOwned
+        + std::fmt::Debug,
+{
+    let params = PatchParams {
+        field_manager: Some(names::FIELD_MANAGER.to_owned()),
+        ..PatchParams::default()
+    };
+    let objects: Api<K> = Api::namespaced(api.client(), namespace);
+    let body = Patch::Merge(body);
+    api.write(objects.patch(name, &params, &body)).await
 }
 
 fn version(object: &impl Meta) -> String {
@@ -223,14 +258,7 @@ impl Apply<'_> {
             + DeserializeOwned
             + std::fmt::Debug,
     {
-        let params = PatchParams {
-            field_manager: Some(names::FIELD_MANAGER.to_owned()),
-            ..PatchParams::default()
-        };
-        let body = Patch::Merge(body);
-        self.api
-            .write(self.objects::<K>().patch(name, &params, &body))
-            .await
+        merge(self.api, self.machine.namespace(), name, body).await
     }
 
     async fn vm(&self, wish: &types::VirtualMachine, force: bool) -> Result<Written, ApiError> {
@@ -287,17 +315,13 @@ impl Apply<'_> {
     }
 
     async fn add_finalizer(&self) -> Result<Option<Written>, ApiError> {
-        let mut finalizers = self.machine.metadata.finalizers.clone().unwrap_or_default();
-        finalizers.push(names::FINALIZER.to_owned());
-        let body = finalizers_patch(self.machine, &finalizers);
+        let body = finalizer_added(self.machine, names::FINALIZER);
         let made: Machine = self.merge(self.machine.name(), &body).await?;
         Ok(Some(written(&made)))
     }
 
     async fn remove_finalizer(&self) -> Result<Option<Written>, ApiError> {
-        let mut finalizers = self.machine.metadata.finalizers.clone().unwrap_or_default();
-        finalizers.retain(|finalizer| finalizer != names::FINALIZER);
-        let body = finalizers_patch(self.machine, &finalizers);
+        let body = finalizer_removed(self.machine, names::FINALIZER);
         match self.merge::<Machine>(self.machine.name(), &body).await {
             Ok(made) => Ok(Some(written(&made))),
             Err(error) if error.is_not_found() => Ok(None),

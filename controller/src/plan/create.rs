@@ -11,6 +11,7 @@ use super::storage::storage;
 use super::vm::guest;
 use super::{Action, Now, Observed, Plan, Subject};
 use crate::machine::{Block, Machine};
+use crate::objects::Meta as _;
 
 pub(super) fn plan(machine: &Machine, observed: &Observed, now: Now) -> Plan {
     let block = match &machine.block {
@@ -68,7 +69,7 @@ pub(super) fn plan(machine: &Machine, observed: &Observed, now: Now) -> Plan {
         facts.restart = None;
         return report(machine, observed, now, &facts, vec![]);
     }
-    let finalizer = (!machine.has_finalizer()).then_some(Action::AddFinalizer);
+    let finalizer = (!machine.has_finalizer(names::FINALIZER)).then_some(Action::AddFinalizer);
     let actions = finalizer
         .into_iter()
         .chain(networks.actions)

@@ -15,7 +15,7 @@ use crate::machine::Machine;
 use crate::objects::{Claim, Meta as _};
 
 pub(super) fn plan(machine: &Machine, observed: &Observed, now: Now) -> Plan {
-    if !machine.has_finalizer() {
+    if !machine.has_finalizer(names::FINALIZER) {
         return Plan::default();
     }
     let waits = |message: String, actions| Plan {

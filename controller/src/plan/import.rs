@@ -9,11 +9,10 @@
 //! others, with its policy, its growth, its return to a Machine of the name. Until then it is nobody's
 //! disk: what an import leaves half done is not kept, and never taken for a disk.
 
-use common::names;
 use common::render::kubevirt::{Volume, data_volume, is_unverifiable};
 
 use super::status::Fault;
-use super::storage::{Found, in_use};
+use super::storage::{Found, in_use, is_left_over};
 use super::{Action, Observed};
 use crate::data_volume::DataVolume;
 use crate::machine::Machine;
@@ -144,13 +143,7 @@ pub(super) fn foreign(
     import: &DataVolume,
     observed: &Observed,
 ) -> Result<Found, Fault> {
-    let named = import.label(names::LABEL_MANAGED_BY) == Some(names::MANAGED_BY)
-        && import.machine() == Some(machine.name())
-        && import.label(names::LABEL_DISK) == Some(volume.disk.name.as_str());
-    let free = import
-        .machine_uid()
-        .is_none_or(|uid| !observed.living.contains(uid));
-    if !(named && free) {
+    if !is_left_over(import, machine, &volume.disk, observed) {
         return Err(Fault::new(
             "NameConflict",
             format!(

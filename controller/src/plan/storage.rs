@@ -14,7 +14,7 @@ use super::status::{Fault, Outcome};
 use super::{Action, ClaimPatch, Observed};
 use crate::data_volume::DataVolume;
 use crate::machine::Machine;
-use crate::objects::{Claim, Meta as _};
+use crate::objects::{Claim, Meta};
 
 /// What is to be done about the disks.
 #[derive(Debug, Default)]
@@ -92,9 +92,8 @@ fn provide(machine: &Machine, volume: &Volume<'_>, observed: &Observed) -> Resul
     if claim.is_deleting() {
         return Ok(Found::default());
     }
-    if !claim.belongs_to(machine.name(), machine.uid())
-        && !adoptable(machine, disk, claim, observed)
-    {
+    let adoptable = || is_left_over(&**claim, machine, disk, observed) && fits(disk, claim);
+    if !claim.belongs_to(machine.name(), machine.uid()) && !adoptable() {
         return Err(conflict(machine, &volume.claim, disk, claim));
     }
     let mut actions: Vec<_> = mark(machine, disk, claim)
@@ -157,15 +156,20 @@ fn make(machine: &Machine, volume: &Volume<'_>, observed: &Observed) -> Result<F
     })
 }
 
-/// A claim that was made for a Machine and a disk of these names, and that no living Machine has.
-fn adoptable(machine: &Machine, disk: &NormalizedDisk, claim: &Claim, observed: &Observed) -> bool {
-    let named = claim.label(names::LABEL_MANAGED_BY) == Some(names::MANAGED_BY)
-        && claim.machine() == Some(machine.name())
-        && claim.label(names::LABEL_DISK) == Some(disk.name.as_str());
-    let free = claim
+/// Whether something was made for a Machine and a disk of these names, and no living Machine has it.
+pub(super) fn is_left_over(
+    object: &impl Meta,
+    machine: &Machine,
+    disk: &NormalizedDisk,
+    observed: &Observed,
+) -> bool {
+    let named = object.label(names::LABEL_MANAGED_BY) == Some(names::MANAGED_BY)
+        && object.machine() == Some(machine.name())
+        && object.label(names::LABEL_DISK) == Some(disk.name.as_str());
+    let free = object
         .machine_uid()
         .is_none_or(|uid| !observed.living.contains(uid));
-    named && free && fits(disk, claim)
+    named && free
 }
 
 /// Whether a claim can be what the disk wishes: everything but the size is immutable, and a size

@@ -107,7 +107,7 @@ impl World {
     /// Somebody deletes the Machine.
     pub(crate) fn delete_machine(&mut self) {
         let machine = self.machine_mut();
-        if machine.has_finalizer() {
+        if machine.has_finalizer(names::FINALIZER) {
             machine.metadata.deletion_timestamp = Some(sometime());
         } else {
             self.machine = None;

@@ -38,7 +38,7 @@ use tokio::{
     time::sleep,
 };
 
-pub use script::{ANNOTATION, Script, WORDS};
+pub use script::{ANNOTATION, Script};
 
 use script::Scripts;
 

@@ -6,6 +6,8 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
+use common::render::kubevirt::PRINTABLE_STATUSES;
+
 /// A VirtualMachine with this annotation plays the script it names, whatever
 /// else is set: `kubectl annotate vm web simulator/script=crash`.
 pub const ANNOTATION: &str = "simulator/script";
@@ -37,7 +39,8 @@ pub enum Script {
 }
 
 impl Script {
-    /// Every script that has a name of its own. Each of [`WORDS`] is the name of one that shows it.
+    /// Every script that has a name of its own. Each of [`PRINTABLE_STATUSES`] is the
+    /// name of one that shows it.
     pub const ALL: [(&'static str, Self); 9] = [
         ("happy", Self::Happy),
         ("unschedulable", Self::Unschedulable),
@@ -51,27 +54,6 @@ impl Script {
     ];
 }
 
-/// The words KubeVirt has for the state of a machine: `VirtualMachinePrintableStatus` of its API.
-pub const WORDS: [&str; 17] = [
-    "Stopped",
-    "Provisioning",
-    "Starting",
-    "Running",
-    "Paused",
-    "Stopping",
-    "Terminating",
-    "CrashLoopBackOff",
-    "Migrating",
-    "Unknown",
-    "ErrorUnschedulable",
-    "ErrImagePull",
-    "ImagePullBackOff",
-    "ErrorPvcNotFound",
-    "DataVolumeError",
-    "WaitingForVolumeBinding",
-    "WaitingForReceiver",
-];
-
 impl FromStr for Script {
     type Err = String;
 
@@ -81,7 +63,7 @@ impl FromStr for Script {
             .find(|(name, _)| *name == text)
             .map(|(_, script)| *script)
             .or_else(|| {
-                WORDS
+                PRINTABLE_STATUSES
                     .into_iter()
                     .find(|word| *word == text)
                     .map(Self::Shows)

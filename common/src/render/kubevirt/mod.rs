@@ -33,3 +33,25 @@ pub use identity::{Identity, digest};
 pub use image::{data_volume, is_unverifiable};
 pub use vm::{Guest, virtual_machine};
 pub use volume::{Volume, volumes};
+
+/// The words KubeVirt has for the state of a VirtualMachine: `VirtualMachinePrintableStatus` of its
+/// API (v1.9). A newer KubeVirt may have more.
+pub const PRINTABLE_STATUSES: [&str; 17] = [
+    "Stopped",
+    "Provisioning",
+    "Starting",
+    "Running",
+    "Paused",
+    "Stopping",
+    "Terminating",
+    "CrashLoopBackOff",
+    "Migrating",
+    "Unknown",
+    "ErrorUnschedulable",
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "ErrorPvcNotFound",
+    "DataVolumeError",
+    "WaitingForVolumeBinding",
+    "WaitingForReceiver",
+];

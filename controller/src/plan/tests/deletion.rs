@@ -185,5 +185,5 @@ fn caches_that_know_of_no_guest_are_not_believed() {
     world.delete_machine();
     assert_eq!(world.carry_out(&behind, behind.actions.len()), [""; 0]);
     assert_eq!(world.claims.len(), 2);
-    assert!(world.machine().has_finalizer());
+    assert!(world.machine().has_finalizer(names::FINALIZER));
 }

@@ -268,7 +268,7 @@ fn half_an_image_is_not_kept() {
     let mut later = world.clone();
     show_import(later.data_volumes.get_mut("web-data").unwrap(), "Succeeded");
     later.carry_out(&plan, plan.actions.len());
-    assert!(later.machine().has_finalizer());
+    assert!(later.machine().has_finalizer(names::FINALIZER));
     later.settle();
     assert_eq!(later.claims.keys().collect::<Vec<_>>(), ["web-data"]);
 

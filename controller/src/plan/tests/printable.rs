@@ -2,10 +2,10 @@
 
 use common::api::choice::Phase::{self, Creating, Failed, Running, Stopped};
 use common::api::choice::PowerState;
+use common::render::kubevirt::PRINTABLE_STATUSES;
 
 use super::{message, phase, told};
 use crate::events;
-use crate::metrics::VM_STATES;
 use crate::plan::fixtures::{block, machine};
 use crate::plan::world::World;
 
@@ -120,7 +120,7 @@ fn owned(event: Option<(&str, &str)>) -> Vec<(String, String)> {
 fn every_word_of_kubevirt_has_its_phase_conditions_and_event() {
     let words = CASES.iter().map(|case| case.state);
     let known: Vec<_> = words.filter(|state| *state != "NewInSomeVersion").collect();
-    assert_eq!(known, VM_STATES, "each word of KubeVirt once");
+    assert_eq!(known, PRINTABLE_STATUSES, "each word of KubeVirt once");
     for case in CASES {
         let state = case.state;
         let mut world = running();

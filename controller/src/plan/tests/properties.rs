@@ -213,7 +213,7 @@ proptest! {
     /// What the plan does, it does to what is ours.
     #[test]
     fn nothing_of_others_is_touched(mut world in a_world(), deleted in any::<bool>()) {
-        if deleted && world.machine().has_finalizer() {
+        if deleted && world.machine().has_finalizer(names::FINALIZER) {
             world.delete_machine();
         }
         let before = foreign(&world);
