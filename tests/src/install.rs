@@ -70,13 +70,21 @@ pub(crate) fn called_at(mut configuration: Value, port: u16) -> Result<Value> {
 
 /// Applies one object (server-side, as `lab`).
 pub(crate) async fn apply(client: &Client, object: &Value) -> Result<()> {
+    apply_with(client, object, &PatchParams::apply("lab").force()).await
+}
+
+/// As [`apply`], but nothing is kept.
+pub(crate) async fn dry_run(client: &Client, object: &Value) -> Result<()> {
+    apply_with(client, object, &PatchParams::apply("lab").force().dry_run()).await
+}
+
+async fn apply_with(client: &Client, object: &Value, parameters: &PatchParams) -> Result<()> {
     let types: TypeMeta = serde_json::from_value(object.clone())?;
     let name = object["metadata"]["name"]
         .as_str()
         .context("an object without a name")?;
     let api = dynamic(client, &types, object["metadata"]["namespace"].as_str())?;
-    let parameters = PatchParams::apply("lab").force();
-    api.patch(name, &parameters, &Patch::Apply(object))
+    api.patch(name, parameters, &Patch::Apply(object))
         .await
         .with_context(|| format!("applying {} {name}", types.kind))?;
     Ok(())

@@ -16,7 +16,7 @@ use kube::{
     Api, Client,
     api::{DeleteParams, PostParams},
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use crate::{
@@ -31,7 +31,7 @@ use crate::{
     install::{self, Manifests},
     kubectl::Kubectl,
     objects::{Kind, Objects},
-    ports, shipped,
+    ports, reviews, shipped,
     shipped::{Binary, Shipped},
     simulator::{Script, Simulator},
     tools::{Tool, Tools},
@@ -307,7 +307,8 @@ impl Lab {
         Ok(())
     }
 
-    /// Removes both webhook configurations: from then on nothing is asked.
+    /// Removes both webhook configurations and waits until nothing is asked any more: the API server
+    /// learns of each by a watch of its own, and asks only one of them for a moment.
     pub async fn unregister_webhooks(&self) -> Result<()> {
         let delete = DeleteParams::default();
         Api::<MutatingWebhookConfiguration>::all(self.client().clone())
@@ -316,7 +317,11 @@ impl Lab {
         Api::<ValidatingWebhookConfiguration>::all(self.client().clone())
             .delete(WEBHOOK_CONFIGURATION, &delete)
             .await?;
-        Ok(())
+        let refused = reviews::machine("unreviewed", &json!({"template": "none such"}));
+        wait::until("reviews to end", async || {
+            Ok(install::dry_run(self.client(), &refused).await)
+        })
+        .await
     }
 
     /// Registers and starts the webhook with the default settings and waits until it is ready.
