@@ -14,24 +14,23 @@ use common::runtime::tasks::{TaskError, Tasks};
 use futures::stream::{self, StreamExt as _};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::reflector::ObjectRef;
-use kube::runtime::{applier, controller::Config as Scheduling};
+use kube::runtime::{applier, controller::Config as Scheduling, controller::Error as PassError};
 use kube::{Client, Config};
-use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::Guarded;
 use crate::args::Args;
 use crate::events::events;
 use crate::leader::{Elector, Permit};
-use crate::machine::Machine;
 use crate::memory::Memory;
 use crate::metrics;
 use crate::networks::hold;
 use crate::reconcile::{Context, reconcile};
+use crate::turns::Turns;
 use crate::watch::{self, Caches, Triggers};
 
 /// Events of one change come in a row; together they are one pass.
-const DEBOUNCE: Duration = Duration::from_millis(50);
+pub(crate) const DEBOUNCE: Duration = Duration::from_millis(50);
 /// How long a pass that has begun may take to end after a signal: a call's limit and some.
 const END_LIMIT: Duration = Duration::from_secs(8);
 /// Why the process ends.
@@ -76,7 +75,7 @@ pub(crate) async fn run(args: Args) -> Result<(), RunError> {
     serve(&args, &mut tasks, health, ready).await?;
 
     let cluster = Cluster::new(client.clone(), reached);
-    let (caches, triggers, queue) = watch::start(&client, cluster.clone(), &mut tasks);
+    let (caches, triggers) = watch::start(&client, cluster.clone(), &mut tasks);
     let (permit, elector) = election(&args, &client, &mut tasks);
     let (events, publisher) = events(client.clone());
     tasks.spawn("events", publisher.run());
@@ -111,7 +110,7 @@ pub(crate) async fn run(args: Args) -> Result<(), RunError> {
                 triggers.take_from_now_on(&caches);
                 tokio::select! {
                     never = holder => match never {},
-                    () = work(context, queue, args.max_concurrent_reconciles, stop) => {}
+                    () = work(context, triggers.turns.clone(), args.max_concurrent_reconciles, stop) => {}
                     never = look_again(&permit, &triggers, &caches) => match never {},
                 }
             }
@@ -218,16 +217,10 @@ async fn look_again(permit: &Permit, triggers: &Triggers, caches: &Caches) -> In
 }
 
 /// Works on Machines until told to stop; then ends what has begun.
-async fn work(
-    context: Context,
-    queue: UnboundedReceiver<ObjectRef<Machine>>,
-    concurrency: u16,
-    stop: CancellationToken,
-) {
+async fn work(context: Context, turns: Turns, concurrency: u16, stop: CancellationToken) {
     let machines = context.caches.machines.clone();
-    let queue = stream::unfold(queue, async |mut queue| {
-        let machine = queue.recv().await?;
-        Some((Ok::<_, Infallible>(machine), queue))
+    let queue = stream::unfold(turns.clone(), async |turns| {
+        Some((Ok::<_, Infallible>(turns.next().await), turns))
     })
     .take_until(stop.cancelled_owned());
     let scheduling = Scheduling::default()
@@ -235,6 +228,7 @@ async fn work(
         .concurrency(concurrency);
     let passes = applier(
         |machine, context| {
+            turns.begun(&ObjectRef::from_obj(&*machine));
             Box::pin(async move { Ok::<_, Infallible>(reconcile(machine, context).await) })
         },
         |_, never, _| match *never {},
@@ -244,11 +238,15 @@ async fn work(
         scheduling,
     );
     passes
-        .for_each(async |outcome| {
-            if let Err(error) = outcome {
-                // A Machine that is gone was still in the queue.
-                tracing::debug!(%error, "nothing to do");
+        .for_each(async |outcome| match outcome {
+            Ok(_) => {}
+            Err(PassError::ObjectNotFound(gone)) => {
+                let gone = ObjectRef::new(&gone.name)
+                    .within(gone.namespace.as_deref().unwrap_or_default());
+                tracing::debug!(machine = %gone, "nothing to do: it is gone");
+                turns.begun(&gone);
             }
+            Err(error) => tracing::debug!(%error, "a pass did not begin"),
         })
         .await;
 }

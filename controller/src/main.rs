@@ -24,6 +24,7 @@ mod objects;
 mod plan;
 mod reconcile;
 mod secrets;
+mod turns;
 mod watch;
 
 use std::process::ExitCode;

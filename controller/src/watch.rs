@@ -29,7 +29,6 @@ use kube::runtime::reflector::{ObjectRef, Store, store};
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
 use serde::de::DeserializeOwned;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::cache::{Cache, Change, State};
 use crate::data_volume::DataVolume;
@@ -42,6 +41,7 @@ use crate::objects::{
     prune,
 };
 use crate::secrets;
+use crate::turns::Turns;
 
 /// Everything that is known of the cluster. Clones share it.
 #[derive(Clone, Debug)]
@@ -60,32 +60,22 @@ pub(crate) struct Caches {
 }
 
 /// Machines that something happened to.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Triggers {
-    sender: UnboundedSender<ObjectRef<Machine>>,
+    /// They get a pass.
+    pub(crate) turns: Turns,
     taken: Arc<AtomicBool>,
     /// Where networks may have to be held or let go.
     pub(crate) networks: Marked,
 }
 
 impl Triggers {
-    fn new() -> (Self, UnboundedReceiver<ObjectRef<Machine>>) {
-        let (sender, receiver) = unbounded_channel();
-        let triggers = Self {
-            sender,
-            taken: Arc::default(),
-            networks: Marked::default(),
-        };
-        (triggers, receiver)
-    }
-
     pub(crate) fn send(&self, machines: impl IntoIterator<Item = ObjectRef<Machine>>) {
         // A replica that only waits has no use for them, and they would pile up.
         if self.taken.load(Ordering::Acquire) {
-            for machine in machines {
-                // Nobody listens only while the process ends.
-                let _ = self.sender.send(machine);
-            }
+            machines
+                .into_iter()
+                .for_each(|machine| self.turns.wanted(machine));
         }
     }
 
@@ -119,12 +109,8 @@ fn wishes(
 }
 
 /// Starts every watch.
-pub(crate) fn start(
-    client: &Client,
-    cluster: Cluster,
-    tasks: &mut Tasks,
-) -> (Caches, Triggers, UnboundedReceiver<ObjectRef<Machine>>) {
-    let (triggers, receiver) = Triggers::new();
+pub(crate) fn start(client: &Client, cluster: Cluster, tasks: &mut Tasks) -> (Caches, Triggers) {
+    let triggers = Triggers::default();
     let (machines, writer) = store();
     let caches = Caches {
         machines,
@@ -181,7 +167,7 @@ pub(crate) fn start(
     };
     watch_kinds(watch, &caches);
     secrets::watch(client, tasks, triggers.clone(), caches.machines.clone());
-    (caches, triggers, receiver)
+    (caches, triggers)
 }
 
 fn watch_guests(watch: &mut Watch<'_>, caches: &Caches) {

@@ -1,0 +1,189 @@
+//! Whose turn it is: Machines that wait for a pass, fair between namespaces.
+//!
+//! ```text
+//!            a row per namespace          100 at most
+//! triggers ──▶ waiting ──one of each in turn──▶ under way ──▶ scheduler ──▶ passes
+//! ```
+//! An edit of a template or a class is about thousands of Machines at once. The scheduler behind works
+//! on what it is given in that order, so it is given little at a time: whoever makes a Machine in another
+//! namespace meanwhile waits for a few passes and not for thousands.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use kube::runtime::reflector::ObjectRef;
+use tokio::sync::Notify;
+
+use crate::machine::Machine;
+
+/// Machines given to the scheduler whose passes have not begun. It keeps each of them back for
+/// [`DEBOUNCE`](crate::controller::DEBOUNCE), so this many let 2,000 a second through, twice what a
+/// processor makes of passes that find nothing to do.
+const UNDER_WAY_MAX: usize = 100;
+
+/// The queue before the scheduler. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Turns {
+    queue: Arc<Mutex<Queue>>,
+    /// Something may be taken that could not be taken before.
+    changed: Arc<Notify>,
+}
+
+impl Turns {
+    /// Something happened to a Machine. One that waits already is not queued again.
+    pub(crate) fn wanted(&self, machine: ObjectRef<Machine>) {
+        self.lock().push(machine);
+        self.changed.notify_one();
+    }
+
+    /// The Machine whose turn it is, as soon as there is one. For one caller at a time.
+    pub(crate) async fn next(&self) -> ObjectRef<Machine> {
+        loop {
+            let next = self.lock().take();
+            match next {
+                Some(machine) => return machine,
+                // A change between the look and this is not lost: it leaves a permit.
+                None => self.changed.notified().await,
+            }
+        }
+    }
+
+    /// The Machine's pass begins, or there will be none: what happens from now on is for another.
+    pub(crate) fn begun(&self, machine: &ObjectRef<Machine>) {
+        self.lock().under_way.remove(machine);
+        self.changed.notify_one();
+    }
+
+    /// No change is left half done by a thread that died.
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    /// Those who wait, by namespace. No row is empty.
+    rows: HashMap<String, VecDeque<ObjectRef<Machine>>>,
+    /// Namespaces with a row; the first one's turn is next.
+    ring: VecDeque<String>,
+    waiting: HashSet<ObjectRef<Machine>>,
+    under_way: HashSet<ObjectRef<Machine>>,
+}
+
+impl Queue {
+    fn push(&mut self, machine: ObjectRef<Machine>) {
+        // The pass of one that is under way has not looked yet, and will see this, too.
+        if self.under_way.contains(&machine) || !self.waiting.insert(machine.clone()) {
+            return;
+        }
+        let namespace = machine.namespace.clone().unwrap_or_default();
+        let row = self.rows.entry(namespace.clone()).or_default();
+        if row.is_empty() {
+            self.ring.push_back(namespace);
+        }
+        row.push_back(machine);
+    }
+
+    fn take(&mut self) -> Option<ObjectRef<Machine>> {
+        if self.under_way.len() >= UNDER_WAY_MAX {
+            return None;
+        }
+        let namespace = self.ring.pop_front()?;
+        let row = self.rows.get_mut(&namespace)?;
+        let machine = row.pop_front()?;
+        if row.is_empty() {
+            self.rows.remove(&namespace);
+        } else {
+            self.ring.push_back(namespace);
+        }
+        self.waiting.remove(&machine);
+        self.under_way.insert(machine.clone());
+        Some(machine)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::FutureExt as _;
+
+    fn machine(namespace: &str, number: usize) -> ObjectRef<Machine> {
+        ObjectRef::new(&format!("web-{number}")).within(namespace)
+    }
+
+    /// All whose turn it is now, in order.
+    fn taken(turns: &Turns) -> Vec<ObjectRef<Machine>> {
+        std::iter::from_fn(|| turns.next().now_or_never()).collect()
+    }
+
+    #[test]
+    fn a_namespace_waits_for_a_few_of_another_and_not_for_all() {
+        let turns = Turns::default();
+        for number in 0..5_000 {
+            turns.wanted(machine("many", number));
+        }
+        let first = taken(&turns);
+        assert_eq!(first.len(), UNDER_WAY_MAX);
+        for namespace in ["few", "fewer"] {
+            turns.wanted(machine(namespace, 0));
+        }
+        assert_eq!(taken(&turns), [], "no more than that at a time");
+        for machine in &first[..4] {
+            turns.begun(machine);
+        }
+        let next = [
+            machine("many", UNDER_WAY_MAX),
+            machine("few", 0),
+            machine("fewer", 0),
+            machine("many", UNDER_WAY_MAX + 1),
+        ];
+        assert_eq!(taken(&turns), next);
+    }
+
+    #[test]
+    fn everybody_gets_a_turn_once_in_the_order_of_asking() {
+        let turns = Turns::default();
+        let all: Vec<_> = (0..3 * UNDER_WAY_MAX).map(|n| machine("many", n)).collect();
+        for machine in all.iter().chain(&all) {
+            turns.wanted(machine.clone());
+        }
+        let mut seen = vec![];
+        while let Some(machine) = turns.next().now_or_never() {
+            turns.begun(&machine);
+            seen.push(machine);
+        }
+        assert_eq!(seen, all);
+        assert!(turns.lock().rows.is_empty() && turns.lock().ring.is_empty());
+    }
+
+    #[test]
+    fn what_happens_before_the_pass_is_seen_by_it_and_what_happens_after_gets_another() {
+        let (turns, web) = (Turns::default(), machine("default", 0));
+        turns.wanted(web.clone());
+        assert_eq!(taken(&turns), std::slice::from_ref(&web));
+        turns.wanted(web.clone());
+        assert_eq!(taken(&turns), []);
+        turns.begun(&web);
+        assert_eq!(taken(&turns), [], "that was for the pass that has begun");
+        turns.wanted(web.clone());
+        assert_eq!(taken(&turns), [web]);
+    }
+
+    #[tokio::test]
+    async fn whoever_waits_for_a_turn_is_woken() {
+        let (turns, web) = (Turns::default(), machine("default", 0));
+        let mut next = Box::pin(turns.next());
+        assert_eq!(next.as_mut().now_or_never(), None);
+        turns.wanted(web.clone());
+        assert_eq!(next.await, web);
+
+        for number in 0..UNDER_WAY_MAX {
+            turns.wanted(machine("many", number));
+        }
+        assert_eq!(taken(&turns).len(), UNDER_WAY_MAX - 1);
+        let mut next = Box::pin(turns.next());
+        assert_eq!(next.as_mut().now_or_never(), None);
+        turns.begun(&web);
+        assert_eq!(next.await, machine("many", UNDER_WAY_MAX - 1));
+    }
+}
