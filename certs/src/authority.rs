@@ -1,18 +1,18 @@
 //! The CA: made, read back, and signing.
 
 use std::fmt;
+use std::sync::Arc;
 
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyPair, KeyUsagePurpose, PublicKeyData as _, SerialNumber,
 };
-use rustls_pki_types::CertificateDer;
-use rustls_pki_types::pem::PemObject as _;
 use time::{Duration, OffsetDateTime};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-use crate::leaf::{LEAF_LIFE, Leaf, Names};
-use crate::stored::Stored;
+use crate::certificate::CaCertificate;
+use crate::leaf::{Leaf, Names, Tenure};
+use crate::state::{Ca, Trusted as _};
 use crate::validity::Validity;
 
 /// How long a CA holds. Long enough that its rotation is rare, short enough that it happens while
@@ -53,18 +53,22 @@ pub enum AuthorityError {
 
 /// A CA that can sign: its certificate was read and its key belongs to it.
 ///
-/// Whether it holds *now* is a question of [`validity`](Self::validity) and the clock.
+/// Whether it holds *now* is a question of [`validity`](Self::validity) and the clock. Clones share
+/// the key.
+#[derive(Clone)]
 pub struct Authority {
-    issuer: Issuer<'static, KeyPair>,
-    certificate: CertificateDer<'static>,
-    stored: Stored,
-    validity: Validity,
+    issuer: Arc<Issuer<'static, KeyPair>>,
+    certificate: CaCertificate,
 }
 
 impl Authority {
     /// Makes a new CA, ECDSA P-256. Its name is `name` with the day and a random part, distinct per
     /// generation: clients that find two trusted CAs of one name may pick the wrong one.
-    pub fn generate(name: &str, now: OffsetDateTime) -> Result<Self, AuthorityError> {
+    pub fn generate(
+        name: &str,
+        now: OffsetDateTime,
+        life: Duration,
+    ) -> Result<Self, AuthorityError> {
         let key = KeyPair::generate()?;
         let serial = random_serial()?;
         let suffix = format!(
@@ -74,7 +78,7 @@ impl Authority {
             serial[2],
             serial[3]
         );
-        let validity = Validity::starting(now, AUTHORITY_LIFE);
+        let validity = Validity::starting(now, life);
 
         let mut params = CertificateParams::default();
         params.distinguished_name = common_name(name, &suffix);
@@ -84,70 +88,50 @@ impl Authority {
         params.not_before = validity.not_before;
         params.not_after = validity.not_after;
         let certificate = params.self_signed(&key)?;
-        Self::parse(&Stored {
-            certificate: certificate.pem(),
-            key: key.serialize_pem(),
-        })
+        Self::parse(&certificate.pem(), &key.serialize_pem())
     }
 
-    /// Reads back what [`stored`](Self::stored) gave, or what somebody put in its place.
-    pub fn parse(stored: &Stored) -> Result<Self, AuthorityError> {
-        let certificate = CertificateDer::from_pem_slice(stored.certificate.as_bytes())
+    /// Reads back what [`certificate_pem`](Self::certificate_pem) and [`key_pem`](Self::key_pem)
+    /// gave, or what somebody put in their place.
+    pub fn parse(certificate: &str, key: &str) -> Result<Self, AuthorityError> {
+        let certificate = CaCertificate::parse(certificate)?;
+        let key = KeyPair::from_pem(key).map_err(AuthorityError::Key)?;
+        let (_, parsed) = X509Certificate::from_der(certificate.der())
             .map_err(|error| AuthorityError::Certificate(error.to_string()))?;
-        let (rest, parsed) = X509Certificate::from_der(&certificate)
-            .map_err(|error| AuthorityError::Certificate(error.to_string()))?;
-        if !rest.is_empty() {
-            return Err(AuthorityError::Certificate("bytes follow it".to_owned()));
-        }
-        if !parsed.is_ca() {
-            return Err(AuthorityError::NotAnAuthority);
-        }
-        let key = KeyPair::from_pem(&stored.key).map_err(AuthorityError::Key)?;
         if parsed.public_key().raw != key.subject_public_key_info() {
             return Err(AuthorityError::Mismatch);
         }
-        let validity = Validity {
-            not_before: parsed.validity().not_before.to_datetime(),
-            not_after: parsed.validity().not_after.to_datetime(),
-        };
-        let issuer = Issuer::from_ca_cert_der(&certificate, key)?;
+        let issuer = Arc::new(Issuer::from_ca_cert_der(certificate.der(), key)?);
         Ok(Self {
             issuer,
             certificate,
-            stored: stored.clone(),
-            validity,
         })
-    }
-
-    /// What to keep, so that another process can [`parse`](Self::parse) it.
-    pub fn stored(&self) -> &Stored {
-        &self.stored
     }
 
     /// The certificate clients must trust: the bundle.
     pub fn certificate_pem(&self) -> &str {
-        &self.stored.certificate
+        self.certificate.pem()
+    }
+
+    /// The key, to be kept in a safe place.
+    pub fn key_pem(&self) -> String {
+        self.issuer.key().serialize_pem()
     }
 
     /// When it holds.
     pub fn validity(&self) -> Validity {
-        self.validity
+        self.certificate.validity()
     }
 
-    /// Whether it signed `leaf`.
-    pub fn signed(&self, leaf: &Leaf) -> bool {
-        leaf.issuer == self.certificate
-    }
-
-    /// Until when a leaf signed at `now` would hold: never beyond its CA.
-    pub(crate) fn leaf_validity(&self, now: OffsetDateTime) -> Validity {
-        Validity::starting(now, LEAF_LIFE).until_at_most(self.validity.not_after)
-    }
-
-    /// Signs a new leaf with a new key for `names`.
-    pub fn sign(&self, names: &Names, now: OffsetDateTime) -> Result<Leaf, AuthorityError> {
+    /// Signs a new leaf with a new key for `names`. It never outlives its CA.
+    pub fn sign(
+        &self,
+        names: &Names,
+        now: OffsetDateTime,
+        life: Duration,
+    ) -> Result<Leaf, AuthorityError> {
         let key = KeyPair::generate()?;
-        let validity = self.leaf_validity(now);
+        let validity = Validity::starting(now, life).until_at_most(self.validity().not_after);
 
         let mut params = CertificateParams::default();
         params.distinguished_name = common_name(names.first(), "");
@@ -156,11 +140,29 @@ impl Authority {
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         params.use_authority_key_identifier_extension = true;
-        params.serial_number = Some(SerialNumber::from_slice(&random_serial()?));
+        let serial = random_serial()?;
+        params.serial_number = Some(SerialNumber::from_slice(&serial));
         params.not_before = validity.not_before;
         params.not_after = validity.not_after;
         let certificate = params.signed_by(&key, &self.issuer)?;
-        Leaf::new(certificate.into(), &key, validity, self.certificate.clone())
+        let due = spread(validity.renewal_due(life), life, serial[SERIAL_BYTES - 1]);
+        Leaf::new(
+            certificate.into(),
+            &key,
+            Tenure {
+                issuer: self.certificate.clone(),
+                validity,
+                due,
+            },
+        )
+    }
+}
+
+impl Ca for Authority {
+    type Certificate = CaCertificate;
+
+    fn certificate(&self) -> &CaCertificate {
+        &self.certificate
     }
 }
 
@@ -168,7 +170,7 @@ impl fmt::Debug for Authority {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The key must never reach a log.
         f.debug_struct("Authority")
-            .field("validity", &self.validity)
+            .field("validity", &self.validity())
             .finish_non_exhaustive()
     }
 }
@@ -180,6 +182,11 @@ fn common_name(start: &str, end: &str) -> DistinguishedName {
     let mut name = DistinguishedName::new();
     name.push(DnType::CommonName, format!("{start}{end}"));
     name
+}
+
+/// Up to a thirtieth of the life earlier: replicas that began together do not stay together.
+fn spread(due: OffsetDateTime, life: Duration, random: u8) -> OffsetDateTime {
+    due - life * i32::from(random) / (30 * i32::from(u8::MAX))
 }
 
 fn random_serial() -> Result<[u8; SERIAL_BYTES], AuthorityError> {

@@ -9,9 +9,10 @@ use rcgen::{KeyPair, SanType, string::Ia5String};
 use rustls::crypto::ring::sign::any_ecdsa_type;
 use rustls::sign::CertifiedKey;
 use rustls_pki_types::{CertificateDer, DnsName, PrivateKeyDer, PrivatePkcs8KeyDer};
-use time::Duration;
+use time::{Duration, OffsetDateTime};
 
 use crate::authority::AuthorityError;
+use crate::certificate::{CaCertificate, pem_of};
 use crate::validity::Validity;
 
 /// How long a leaf holds. Nobody revokes in a cluster: a stolen one ends by itself.
@@ -82,36 +83,64 @@ impl San {
     }
 }
 
+/// Who signed a leaf, and for how long.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tenure<C = CaCertificate> {
+    /// The CA.
+    pub issuer: C,
+    /// When the leaf holds.
+    pub validity: Validity,
+    /// When it is to be renewed.
+    pub due: OffsetDateTime,
+}
+
 /// A certificate with its key, ready to be served.
 #[derive(Clone)]
 pub struct Leaf {
     certified: Arc<CertifiedKey>,
-    validity: Validity,
-    pub(crate) issuer: CertificateDer<'static>,
+    key: String,
+    tenure: Tenure,
 }
 
 impl Leaf {
     pub(crate) fn new(
         certificate: CertificateDer<'static>,
         key: &KeyPair,
-        validity: Validity,
-        issuer: CertificateDer<'static>,
+        tenure: Tenure,
     ) -> Result<Self, AuthorityError> {
+        let text = key.serialize_pem();
         let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
         let certified = CertifiedKey::new(vec![certificate], any_ecdsa_type(&key)?);
         Ok(Self {
             certified: Arc::new(certified),
-            validity,
-            issuer,
+            key: text,
+            tenure,
         })
+    }
+
+    /// Who signed it, and for how long.
+    pub fn tenure(&self) -> &Tenure {
+        &self.tenure
     }
 
     /// When it holds.
     pub fn validity(&self) -> Validity {
-        self.validity
+        self.tenure.validity
     }
 
-    pub(crate) fn certified(&self) -> Arc<CertifiedKey> {
+    /// The certificate, for servers that want files.
+    pub fn certificate_pem(&self) -> String {
+        let pems = self.certified.cert.iter().map(pem_of);
+        pems.collect()
+    }
+
+    /// Its key.
+    pub fn key_pem(&self) -> &str {
+        &self.key
+    }
+
+    /// As rustls serves it.
+    pub fn certified(&self) -> Arc<CertifiedKey> {
         self.certified.clone()
     }
 }
@@ -120,7 +149,7 @@ impl fmt::Debug for Leaf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The key must never reach a log.
         f.debug_struct("Leaf")
-            .field("validity", &self.validity)
+            .field("validity", &self.validity())
             .finish_non_exhaustive()
     }
 }

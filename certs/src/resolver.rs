@@ -7,6 +7,7 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
 use crate::leaf::Leaf;
+use crate::pair::Pair;
 
 /// The leaf for the next handshake. Connections that stand keep the one they began with.
 ///
@@ -18,6 +19,11 @@ impl ServedLeaf {
     /// Serves `leaf` from now on.
     pub fn replace(&self, leaf: &Leaf) {
         self.0.store(Some(leaf.certified()));
+    }
+
+    /// Serves `pair` from now on.
+    pub fn replace_pair(&self, pair: &Pair) {
+        self.0.store(Some(pair.certified()));
     }
 }
 

@@ -17,7 +17,7 @@ pub struct Validity {
 
 impl Validity {
     /// Holds from an hour before `now` until `life` after it.
-    pub(crate) fn starting(now: OffsetDateTime, life: Duration) -> Self {
+    pub fn starting(now: OffsetDateTime, life: Duration) -> Self {
         let now = whole_seconds(now);
         Self {
             not_before: now - BACKDATE,
@@ -26,7 +26,8 @@ impl Validity {
     }
 
     /// The same, ending no later than `limit`.
-    pub(crate) fn until_at_most(self, limit: OffsetDateTime) -> Self {
+    #[must_use]
+    pub fn until_at_most(self, limit: OffsetDateTime) -> Self {
         Self {
             not_after: self.not_after.min(limit),
             ..self
@@ -38,10 +39,10 @@ impl Validity {
         self.not_before <= now && now <= self.not_after
     }
 
-    /// When two thirds of the life are over. The last third is the time to notice and repair a
-    /// renewal that fails.
-    pub fn renewal_due(&self) -> OffsetDateTime {
-        self.not_after - (self.not_after - self.not_before) / 3
+    /// When the last third of a `life` begins: the time to notice and repair a renewal that fails.
+    /// What was made for less has its own last third.
+    pub fn renewal_due(&self, life: Duration) -> OffsetDateTime {
+        self.not_after - life.min(self.not_after - self.not_before) / 3
     }
 }
 

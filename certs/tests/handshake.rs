@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use certs::{Authority, Names, ServedLeaf};
+use certs::{AUTHORITY_LIFE, Authority, LEAF_LIFE, Names, ServedLeaf};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{CertificateError, ClientConfig, RootCertStore, ServerConfig};
@@ -93,15 +93,15 @@ fn certificate_error(result: std::io::Result<TlsStream<DuplexStream>>) -> Certif
 #[tokio::test]
 async fn the_leaf_is_exchanged_between_two_connections_and_drops_neither() {
     let now = OffsetDateTime::now_utc();
-    let ca = Authority::generate("CA", now).unwrap();
+    let ca = Authority::generate("CA", now, AUTHORITY_LIFE).unwrap();
     let served = ServedLeaf::default();
     let (acceptor, connector) = (acceptor(&served), connector(ca.certificate_pem()));
-    served.replace(&ca.sign(&names(), now).unwrap());
+    served.replace(&ca.sign(&names(), now, LEAF_LIFE).unwrap());
 
     let mut first = connect(&acceptor, &connector, "machine-webhook.ns.svc")
         .await
         .unwrap();
-    served.replace(&ca.sign(&names(), now).unwrap());
+    served.replace(&ca.sign(&names(), now, LEAF_LIFE).unwrap());
     let mut second = connect(&acceptor, &connector, "127.0.0.1").await.unwrap();
     assert_ne!(shown(&first), shown(&second));
     assert_eq!((echo(&mut first).await, echo(&mut second).await), (7, 7));
@@ -110,8 +110,8 @@ async fn the_leaf_is_exchanged_between_two_connections_and_drops_neither() {
 #[tokio::test]
 async fn only_the_right_name_the_right_ca_and_the_right_time_are_accepted() {
     let now = OffsetDateTime::now_utc();
-    let ca = Authority::generate("CA", now).unwrap();
-    let other = Authority::generate("CA", now).unwrap();
+    let ca = Authority::generate("CA", now, AUTHORITY_LIFE).unwrap();
+    let other = Authority::generate("CA", now, AUTHORITY_LIFE).unwrap();
     let served = ServedLeaf::default();
     let (acceptor, trusting) = (acceptor(&served), connector(ca.certificate_pem()));
     assert!(
@@ -121,7 +121,7 @@ async fn only_the_right_name_the_right_ca_and_the_right_time_are_accepted() {
         "no leaf yet"
     );
 
-    served.replace(&ca.sign(&names(), now).unwrap());
+    served.replace(&ca.sign(&names(), now, LEAF_LIFE).unwrap());
     let wrong_name = connect(&acceptor, &trusting, "other.ns.svc").await;
     assert!(matches!(
         certificate_error(wrong_name),
@@ -130,7 +130,10 @@ async fn only_the_right_name_the_right_ca_and_the_right_time_are_accepted() {
     let wrong_ca = connect(&acceptor, &connector(other.certificate_pem()), "127.0.0.1").await;
     assert_eq!(certificate_error(wrong_ca), CertificateError::UnknownIssuer);
 
-    served.replace(&ca.sign(&names(), now - Duration::days(8)).unwrap());
+    served.replace(
+        &ca.sign(&names(), now - Duration::days(8), LEAF_LIFE)
+            .unwrap(),
+    );
     let expired = connect(&acceptor, &trusting, "127.0.0.1").await;
     assert!(matches!(
         certificate_error(expired),
@@ -138,7 +141,7 @@ async fn only_the_right_name_the_right_ca_and_the_right_time_are_accepted() {
     ));
 
     let both = format!("{}{}", other.certificate_pem(), ca.certificate_pem());
-    served.replace(&other.sign(&names(), now).unwrap());
+    served.replace(&other.sign(&names(), now, LEAF_LIFE).unwrap());
     assert!(
         connect(&acceptor, &connector(&both), "127.0.0.1")
             .await

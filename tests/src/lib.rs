@@ -15,6 +15,7 @@
 //! [`anyhow::Error`]s whose text says what was waited for and what was seen.
 
 pub mod audit;
+pub mod balancer;
 mod cdi;
 mod control_plane;
 mod credentials;

@@ -137,6 +137,8 @@ async fn each_program_may_do_its_own_work_only() {
     assert!(may(&webhook, "get", "", "namespaces", "kube-system").await);
     assert!(!may(&webhook, "get", "", "namespaces", "another").await);
     assert!(!may(&webhook, "get", "", "secrets", "another").await);
+    assert!(!may(&webhook, "delete", "", "secrets", "machine-webhook-ca").await);
+    assert!(may(&webhook, "create", "events.k8s.io", "events", "").await);
     assert!(!may(&webhook, "patch", "vitistack.io", "machines", "web").await);
     let group = "admissionregistration.k8s.io";
     let mutating = "mutatingwebhookconfigurations";

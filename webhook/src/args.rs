@@ -9,6 +9,8 @@ use common::CloudInitSchema;
 use common::runtime::logging::{LogFormat, LogLevel};
 use common::runtime::settings::{BindAddress, GoDuration};
 
+use crate::certificates::args::CertificateArgs;
+
 /// Admission webhook for Machines: expands templates, writes defaults, refuses what cannot work.
 #[derive(Debug, Clone, Parser)]
 #[command(name = "machine-webhook", version)]
@@ -44,6 +46,10 @@ pub struct Args {
     /// ValidatingWebhookConfiguration whose caBundle is kept right.
     #[arg(long, env = "VALIDATING_CONFIGURATION", default_value = "machine-webhook", value_parser = dns_subdomain)]
     pub validating_configuration: String,
+
+    /// Where certificates come from, and how long they last.
+    #[command(flatten)]
+    pub certificates: CertificateArgs,
 
     /// What becomes of a Machine that names a NetworkConfiguration which does not exist.
     #[arg(long, env = "MISSING_NETWORKS", default_value = "warn")]
@@ -204,11 +210,40 @@ mod tests {
             ["--max-vcpus", "0"],
             ["--cloud-init-schema", "/nowhere/schema.json"],
             ["--drain-delay", "10"],
+            ["--ca-life", "1y"],
+            ["--leaf-life", "7d"],
+            ["--ca-propagation", "-1s"],
+            ["--certificate-poll", "10"],
             ["--log-format", "xml"],
             ["--log-level", "loud"],
         ] {
             let error = parse(&flags).unwrap_err();
             assert!(error.to_string().contains(flags[0]), "{flags:?}: {error}");
         }
+    }
+
+    #[test]
+    fn lives_of_certificates_must_fit_together() {
+        let told = |flags: &[&str]| {
+            let error = parse(flags).unwrap().certificates.lives().unwrap_err();
+            common::runtime::tasks::chain(&error)
+        };
+        assert!(parse(&[]).unwrap().certificates.lives().is_ok());
+        let quick = [
+            "--ca-life=60s",
+            "--leaf-life=14s",
+            "--ca-propagation=2s",
+            "--certificate-poll=1s",
+        ];
+        assert!(parse(&quick).unwrap().certificates.lives().is_ok());
+        assert_eq!(
+            told(&["--ca-life=168h"]),
+            "--ca-life, --leaf-life and --ca-propagation do not fit together: a CA must live at \
+             least 24d15m: three times the propagation and eight sevenths of a leaf's life"
+        );
+        assert_eq!(
+            told(&["--leaf-life=1m"]),
+            "--certificate-poll must be from 100ms to a twelfth of --leaf-life, which is 5s"
+        );
     }
 }

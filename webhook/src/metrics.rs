@@ -19,6 +19,8 @@ const ROWS: &str = "machine_webhook_catalog_objects";
 const AGE: &str = "machine_webhook_catalog_age_seconds";
 const EXPIRY: &str = "machine_webhook_certificate_expiry_seconds";
 const ERRORS: &str = "machine_webhook_certificate_errors_total";
+const LAST_ERROR: &str = "machine_webhook_certificate_last_error_timestamp_seconds";
+const PHASE: &str = "machine_webhook_ca_phase";
 
 /// Tells Prometheus what the names mean.
 pub fn describe() {
@@ -42,8 +44,16 @@ pub fn describe() {
     );
     metrics::describe_gauge!(EXPIRY, "Time until a certificate ends");
     metrics::describe_counter!(ERRORS, "Passes over the certificates that failed");
+    metrics::describe_gauge!(
+        LAST_ERROR,
+        "When a pass over the certificates last failed, by what failed; 0: never"
+    );
+    metrics::describe_gauge!(PHASE, "1 for the phase that the rotation of the CA is in");
     // From the start, so that the first failure is an increase.
     metrics::counter!(ERRORS).absolute(0);
+    for fault in CertificateFault::ALL {
+        metrics::gauge!(LAST_ERROR, "fault" => fault.label()).set(0);
+    }
 }
 
 /// How a review ended.
@@ -172,7 +182,43 @@ pub fn expiry(certificate: &'static str, seconds: f64) {
     metrics::gauge!(EXPIRY, "certificate" => certificate).set(seconds);
 }
 
+/// What a pass over the certificates fails of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CertificateFault {
+    /// The API server refuses, fails, or does not answer.
+    Api,
+    /// A webhook configuration is missing or empty.
+    Configuration,
+    /// No key or certificate can be made.
+    Signing,
+    /// Certificate and key of the files are missing or no pair.
+    Files,
+}
+
+impl CertificateFault {
+    const ALL: [Self; 4] = [Self::Api, Self::Configuration, Self::Signing, Self::Files];
+
+    fn label(self) -> &'static str {
+        match self {
+            Self::Api => "api",
+            Self::Configuration => "configuration",
+            Self::Signing => "signing",
+            Self::Files => "files",
+        }
+    }
+}
+
 /// A pass over the certificates failed.
-pub fn certificate_error() {
+pub fn certificate_error(fault: CertificateFault) {
     metrics::counter!(ERRORS).increment(1);
+    let now = time::OffsetDateTime::now_utc();
+    let now = (now - time::OffsetDateTime::UNIX_EPOCH).as_seconds_f64();
+    metrics::gauge!(LAST_ERROR, "fault" => fault.label()).set(now);
+}
+
+/// The rotation of the CA is in this phase.
+pub fn phase(phase: certs::Phase) {
+    for each in certs::Phase::ALL {
+        metrics::gauge!(PHASE, "phase" => each.as_str()).set(u8::from(each == phase));
+    }
 }

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use certs::{Names, ServedLeaf};
+use certs::{Lives, Names, ServedLeaf};
 use common::MissingNetworks as Missing;
 use common::admission::Settings;
 use common::api::choice::Backend;
@@ -27,7 +27,7 @@ use tokio::time::sleep;
 use crate::args::{Args, DefaultBackend, MissingNetworks};
 use crate::body::Budget;
 use crate::catalog::{Cache, Machine, Neighbour};
-use crate::certificates::{CaSecret, Followed, Keeper, Ready, Sources};
+use crate::certificates::{CaSecret, Files, Followed, Ready, Rotation, Sources, events};
 use crate::handler::Reviewer;
 use crate::lookup::Live;
 use crate::server::{self, Closing, Limits};
@@ -46,6 +46,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     metrics::describe();
     let client = client().await?;
     let names = Names::new(args.certificate_names()).context("cannot name the certificate")?;
+    let lives = args.certificates.lives()?;
     let listener = bind(&args.listen).await?;
     let admin_listener = bind(&args.admin_listen).await?;
     let (listen, admin_listen) = (listener.local_addr()?, admin_listener.local_addr()?);
@@ -59,7 +60,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     tasks.spawn("metrics upkeep", admin::upkeep(recorder));
 
     let leaf = ServedLeaf::default();
-    keep_certificates(&mut tasks, &args, &client, names, leaf.clone(), &ready);
+    keep_certificates(&mut tasks, &args, &client, (names, lives), &leaf, &ready);
     keep_schema(&mut tasks, &client, &ready);
     let reviewer = Reviewer {
         cache: keep_catalog(&mut tasks, &client, &ready),
@@ -202,8 +203,8 @@ fn keep_certificates(
     tasks: &mut Tasks,
     args: &Args,
     client: &Client,
-    names: Names,
-    served: ServedLeaf,
+    (names, lives): (Names, Lives),
+    served: &ServedLeaf,
     ready: &Checks,
 ) {
     let secrets = Api::namespaced(client.clone(), &args.namespace);
@@ -224,18 +225,37 @@ fn keep_certificates(
             ready,
         ),
     };
-    let keeper = Keeper {
+    let (poll, served) = (args.certificates.certificate_poll.0, served.clone());
+    let told = Ready {
+        leaf: ready.register("leaf"),
+        bundle: ready.register("caBundle"),
+    };
+    if let Some(folder) = args.certificates.tls_cert_dir.clone() {
+        let files = Files {
+            folder,
+            poll,
+            names: args.certificate_names(),
+            sources,
+            served,
+            ready: told,
+        };
+        tasks.spawn("certificates", files.run());
+        return;
+    }
+    let (events, sent) = events(client.clone());
+    tasks.spawn("events", sent);
+    let rotation = Rotation {
         client: client.clone(),
         secret: CaSecret::new(client.clone(), &args.namespace, args.ca_secret.clone()),
         sources,
         names,
+        lives,
+        poll,
         served,
-        ready: Ready {
-            leaf: ready.register("leaf"),
-            bundle: ready.register("caBundle"),
-        },
+        events,
+        ready: told,
     };
-    tasks.spawn("certificates", keeper.run());
+    tasks.spawn("certificates", rotation.run());
 }
 
 /// Starts the watch of a webhook configuration.
@@ -252,6 +272,7 @@ where
     Followed {
         name: name.to_owned(),
         known: single(tasks, Api::all(client.clone()), name, what, ready),
+        heard: Observed::Unknown,
     }
 }
 

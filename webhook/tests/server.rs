@@ -11,7 +11,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::{get, post};
-use certs::{Authority, Names, ServedLeaf};
+use certs::{AUTHORITY_LIFE, Authority, LEAF_LIFE, Names, ServedLeaf};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use time::OffsetDateTime;
@@ -61,11 +61,15 @@ async fn length(State(routes): State<Routes>, body: Body) -> (StatusCode, String
 
 async fn start(limits: Limits, budget: Budget) -> Server {
     let now = OffsetDateTime::now_utc();
-    let ca = Authority::generate("CA", now).unwrap();
+    let ca = Authority::generate("CA", now, AUTHORITY_LIFE).unwrap();
     let served = ServedLeaf::default();
     served.replace(
-        &ca.sign(&Names::new(["127.0.0.1".to_owned()]).unwrap(), now)
-            .unwrap(),
+        &ca.sign(
+            &Names::new(["127.0.0.1".to_owned()]).unwrap(),
+            now,
+            LEAF_LIFE,
+        )
+        .unwrap(),
     );
 
     let mut roots = rustls::RootCertStore::empty();

@@ -6,7 +6,7 @@ use super::load::Question;
 use anyhow::{Context as _, Result};
 use axum::{Router, body::Body, http::StatusCode, routing::post};
 use bytes::Bytes;
-use certs::{Authority, Names, ServedLeaf};
+use certs::{AUTHORITY_LIFE, Authority, LEAF_LIFE, Names, ServedLeaf};
 use http_body_util::BodyExt as _;
 use hyper::header;
 use lab::{
@@ -28,9 +28,9 @@ const ADDRESS: &str = "address";
 pub(crate) async fn run(folder: &Path) -> Result<ExitCode> {
     let answer = Bytes::from(fs::read(folder.join(ANSWER))?);
     let now = OffsetDateTime::now_utc();
-    let ca = Authority::generate("echo CA", now)?;
+    let ca = Authority::generate("echo CA", now, AUTHORITY_LIFE)?;
     let leaf = ServedLeaf::default();
-    leaf.replace(&ca.sign(&Names::new(["127.0.0.1".to_owned()])?, now)?);
+    leaf.replace(&ca.sign(&Names::new(["127.0.0.1".to_owned()])?, now, LEAF_LIFE)?);
     fs::write(folder.join(CA), ca.certificate_pem())?;
 
     let router = Router::new().route(

@@ -1,12 +1,12 @@
 //! The webhook makes a CA and keeps the API server's trust in it.
 
-use certs::Authority;
-use k8s_openapi::ByteString;
+use certs::{AUTHORITY_LIFE, Authority};
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{DeleteParams, Patch, PatchParams};
+use k8s_openapi::api::events::v1::Event;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use lab::{Binary, Lab, OPERATOR_NAMESPACE, WEBHOOK_CONFIGURATION, wait};
 use serde_json::json;
@@ -95,66 +95,160 @@ async fn the_trust_is_made_and_mended() {
     trusted(&lab, &ca).await;
     reviewed(&lab).await.unwrap();
 
-    // The Secret is lost: the CA that is trusted already comes back, with its key.
-    let key = stored(&lab, "ca.key").await;
-    let lost = secrets(&lab).get(SECRET).await.unwrap();
-    let delete = DeleteParams::default();
-    secrets(&lab).delete(SECRET, &delete).await.unwrap();
-    wait::until("the CA Secret to come back", async || {
-        Ok(match secrets(&lab).get_opt(SECRET).await? {
-            Some(secret) if secret.uid() != lost.uid() => Ok(()),
-            other => Err(other.map(|secret| secret.metadata)),
+    webhook.process().check_alive().unwrap();
+}
+
+/// The reasons of the events of the CA Secret, in their order.
+async fn events(lab: &Lab) -> Vec<String> {
+    let events: Api<Event> = Api::namespaced(lab.client().clone(), OPERATOR_NAMESPACE);
+    let mut events = events.list(&ListParams::default()).await.unwrap().items;
+    events.retain(|event| {
+        let about = event
+            .regarding
+            .as_ref()
+            .and_then(|about| about.name.as_deref());
+        about == Some(SECRET)
+    });
+    events.sort_by_key(|event| event.event_time.clone());
+    let reasons = events.into_iter().filter_map(|event| event.reason);
+    reasons.collect()
+}
+
+async fn told(lab: &Lab, reasons: &[&str]) {
+    wait::until("the events of the CA Secret", async || {
+        let events = events(lab).await;
+        Ok(if events == reasons {
+            Ok(())
+        } else {
+            Err(events)
         })
     })
     .await
     .unwrap();
-    assert_eq!(stored(&lab, "ca.crt").await, ca);
-    assert_eq!(stored(&lab, "ca.key").await, key);
+}
 
-    // The Secret is damaged: the same.
-    let damage = json!({"stringData": {"ca.key": "not a key"}});
-    secrets(&lab)
-        .patch(SECRET, &parameters, &Patch::Merge(&damage))
-        .await
-        .unwrap();
-    wait::until("the CA Secret to be repaired", async || {
-        let found = stored(&lab, "ca.key").await;
-        Ok(if found == key { Ok(()) } else { Err(found) })
+/// Waits until the Secret has these again.
+async fn restored(lab: &Lab, ca: &str, key: &str) {
+    wait::until("the CA Secret to be as it was", async || {
+        let found = secrets(lab).get_opt(SECRET).await?;
+        let data = found.and_then(|secret| secret.data).unwrap_or_default();
+        let is = |name: &str, text: &str| data.get(name).is_some_and(|it| it.0 == text.as_bytes());
+        Ok(if is("ca.crt", ca) && is("ca.key", key) {
+            Ok(())
+        } else {
+            Err(data.into_keys().collect::<Vec<_>>())
+        })
     })
     .await
     .unwrap();
-    assert_eq!(bundles(&lab).await, vec![ca.clone(); WEBHOOKS]);
-    reviewed(&lab).await.unwrap();
-    webhook.process().check_alive().unwrap();
 }
 
+/// The CA that is trusted comes back, with its key, as long as a replica knows it.
 #[tokio::test]
-async fn another_ca_is_taken_over() {
+async fn a_lost_or_damaged_secret_is_recovered() {
     let mut lab = lab().await;
-    let _webhook = lab.webhook(&[]).await.unwrap();
+    let mut webhook = lab.webhook(&[]).await.unwrap();
+    let ca = stored(&lab, "ca.crt").await;
+    let key = stored(&lab, "ca.key").await;
+    told(&lab, &["CaCreated"]).await;
+
+    let lost = secrets(&lab).get(SECRET).await.unwrap();
+    let delete = DeleteParams::default();
+    secrets(&lab).delete(SECRET, &delete).await.unwrap();
+    restored(&lab, &ca, &key).await;
+    assert_ne!(secrets(&lab).get(SECRET).await.unwrap().uid(), lost.uid());
+
+    // Corrupted, half-written, emptied; what others have put there stays.
+    let parameters = PatchParams::default();
+    for damage in [
+        json!({"stringData": {"ca.key": "not a key", "note": "of somebody else"}}),
+        json!({"data": {"ca.key": null}}),
+        json!({"stringData": {"ca.crt": ""}}),
+        json!({"stringData": {"ca-next.crt": ca}}),
+    ] {
+        secrets(&lab)
+            .patch(SECRET, &parameters, &Patch::Merge(&damage))
+            .await
+            .unwrap();
+        restored(&lab, &ca, &key).await;
+    }
+    wait::until("what was half of a next CA to go", async || {
+        let data = secrets(&lab).get(SECRET).await?.data.unwrap_or_default();
+        let keys: Vec<_> = data.into_keys().collect();
+        let right = keys == ["ca.crt", "ca.key", "note", "phase"];
+        Ok(if right { Ok(()) } else { Err(keys) })
+    })
+    .await
+    .unwrap();
+    let mut expected = vec!["CaCreated"];
+    expected.extend(["CaRestored"; 5]);
+    told(&lab, &expected).await;
+    assert_eq!(bundles(&lab).await, vec![ca.clone(); WEBHOOKS]);
+    reviewed(&lab).await.unwrap();
+
+    // Nobody knows the key any more: a new CA; the former one stays trusted for an overlap,
+    // because a replica that is cut off may go on serving a leaf of it.
+    webhook.kill();
+    secrets(&lab).delete(SECRET, &delete).await.unwrap();
+    webhook.start_again().unwrap();
+    webhook.ready().await.unwrap();
+    let other = stored(&lab, "ca.crt").await;
+    assert_ne!(other, ca);
+    trusted(&lab, &format!("{other}{ca}")).await;
+    reviewed(&lab).await.unwrap();
+    expected.push("CaReplaced");
+    told(&lab, &expected).await;
+
+    // A Secret of a version without rotation, found at a start.
+    webhook.kill();
+    let older = json!({"data": {"phase": null, "since": null, "ca-old.crt": null}});
+    secrets(&lab)
+        .patch(SECRET, &parameters, &Patch::Merge(&older))
+        .await
+        .unwrap();
+    webhook.start_again().unwrap();
+    webhook.ready().await.unwrap();
+    assert_eq!(stored(&lab, "ca.crt").await, other);
+    reviewed(&lab).await.unwrap();
+    told(&lab, &expected).await;
+}
+
+/// Somebody puts a CA of their own into the Secret: it is made known before it signs.
+#[tokio::test]
+async fn another_ca_takes_over_in_good_order() {
+    let mut lab = lab().await;
+    let webhook = lab.webhook(&[("CA_PROPAGATION", "2s")]).await.unwrap();
     let before = stored(&lab, "ca.crt").await;
-    let own = Authority::generate("Our own CA", OffsetDateTime::now_utc()).unwrap();
-    let data = [
-        ("ca.crt", own.stored().certificate.clone()),
-        ("ca.key", own.stored().key.clone()),
-    ];
-    let data = data.map(|(key, text)| (key, ByteString(text.into_bytes())));
-    let exchange = json!({"data": serde_json::Map::from_iter(
-        data.map(|(key, bytes)| (key.to_owned(), json!(bytes))),
-    )});
+    let now = OffsetDateTime::now_utc();
+    let own = Authority::generate("Our own CA", now, AUTHORITY_LIFE).unwrap();
+    let exchange = json!({"stringData": {
+        "ca.crt": own.certificate_pem(),
+        "ca.key": own.key_pem(),
+    }});
     secrets(&lab)
         .patch(SECRET, &PatchParams::default(), &Patch::Merge(&exchange))
         .await
         .unwrap();
-    trusted(&lab, own.certificate_pem()).await;
-    reviewed(&lab).await.unwrap();
     let address = lab.webhook_address();
-    asked(address, own.certificate_pem()).await.unwrap();
+    wait::until("a leaf of the other CA", async || {
+        // At every moment a client that trusts what is published is served.
+        asked(address, &bundles(&lab).await.concat()).await?;
+        Ok(asked(address, own.certificate_pem())
+            .await
+            .map_err(|error| error.to_string()))
+    })
+    .await
+    .unwrap();
+    assert_eq!(stored(&lab, "ca.crt").await, own.certificate_pem());
+    // The former one stays trusted for a while, and signs nothing more.
+    trusted(&lab, &format!("{}{before}", own.certificate_pem())).await;
     let refused = asked(address, &before).await.unwrap_err();
     assert!(
         format!("{refused:#}").contains("invalid peer certificate"),
         "{refused:#}"
     );
+    told(&lab, &["CaCreated", "CaReclaimed", "CaSwitched"]).await;
+    drop(webhook);
 }
 
 #[tokio::test]

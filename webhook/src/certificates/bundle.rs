@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use certs::bundle_contains;
+use certs::{CaCertificate, bundle_pem};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration, WebhookClientConfig,
@@ -23,6 +23,8 @@ pub struct Followed<K> {
     pub name: String,
     /// What its watch tells.
     pub known: watch::Receiver<Observed<K>>,
+    /// What it told when it was last listened to.
+    pub heard: Observed<K>,
 }
 
 /// The two kinds of webhook configurations, which differ in nothing that matters here.
@@ -32,12 +34,18 @@ pub trait Configuration:
     /// Name and client configuration of each webhook.
     fn webhooks(&self) -> Vec<(&str, &WebhookClientConfig)>;
 
-    /// Whether there are webhooks and the bundle of each is right.
-    fn all_trust(&self, right: impl Fn(&ByteString) -> bool) -> bool {
-        let webhooks = self.webhooks();
-        let trusts = |client: &WebhookClientConfig| client.ca_bundle.as_ref().is_some_and(&right);
-        !webhooks.is_empty() && webhooks.iter().all(|(_, client)| trusts(client))
+    /// What each webhook trusts; one without a bundle, or with an unreadable one, nothing.
+    fn bundles(&self) -> Vec<Vec<CaCertificate>> {
+        let webhooks = self.webhooks().into_iter();
+        let bundles = webhooks.map(|(_, client)| client.ca_bundle.as_ref());
+        bundles
+            .map(|bundle| bundle.map_or_else(Vec::new, parse))
+            .collect()
     }
+}
+
+fn parse(bundle: &ByteString) -> Vec<CaCertificate> {
+    CaCertificate::parse_bundle(&bundle.0).unwrap_or_default()
 }
 
 impl Configuration for MutatingWebhookConfiguration {
@@ -59,22 +67,65 @@ impl Configuration for ValidatingWebhookConfiguration {
 }
 
 impl<K: Configuration> Followed<K> {
-    /// Sees to it that every webhook of the configuration trusts `bundle`. `false`: not known yet,
-    /// or it changed meanwhile; the watch will tell.
-    pub(super) async fn trust(&mut self, client: &Client, bundle: &str) -> Result<bool, PassError> {
-        let configuration = match self.known.borrow_and_update().clone() {
-            Observed::Unknown => return Ok(false),
-            Observed::Absent => {
-                return Err(PassError::NoConfiguration {
-                    kind: K::KIND,
-                    name: self.name.clone(),
-                });
-            }
-            Observed::Present(configuration) => configuration,
+    /// Listens to the watch: what each webhook trusts. One bundle that is empty stands for a
+    /// configuration that has no webhooks. `None`: nothing is known yet.
+    pub(super) fn hear(&mut self) -> Option<Vec<Vec<CaCertificate>>> {
+        self.heard = self.known.borrow_and_update().clone();
+        let bundles = match &self.heard {
+            Observed::Unknown => return None,
+            Observed::Absent => Vec::new(),
+            Observed::Present(configuration) => configuration.bundles(),
         };
-        if configuration.all_trust(|it| it.0 == bundle.as_bytes()) {
-            return Ok(true);
-        }
+        Some(if bundles.is_empty() {
+            vec![Vec::new()]
+        } else {
+            bundles
+        })
+    }
+
+    /// The bundle of each webhook as it is now known, as text. `None`: nothing is known yet.
+    pub(super) fn pems(&mut self) -> Option<Vec<Vec<u8>>> {
+        self.hear()?;
+        let Observed::Present(configuration) = &self.heard else {
+            return Some(vec![Vec::new()]);
+        };
+        let webhooks = configuration.webhooks().into_iter();
+        let bundles = webhooks.map(|(_, client)| client.ca_bundle.clone());
+        Some(
+            bundles
+                .map(|bundle| bundle.map_or_else(Vec::new, |bytes| bytes.0))
+                .collect(),
+        )
+    }
+
+    /// Whether every webhook trusts the certificate, asked now.
+    pub(super) async fn trusts(
+        &self,
+        client: &Client,
+        certificate: &CaCertificate,
+    ) -> Result<bool, PassError> {
+        let api: Api<K> = Api::all(client.clone());
+        let read = call("read a webhook configuration", api.get_opt(&self.name));
+        let Some(configuration) = read.await? else {
+            return Ok(false);
+        };
+        let bundles = configuration.bundles();
+        Ok(!bundles.is_empty() && bundles.iter().all(|bundle| bundle.contains(certificate)))
+    }
+
+    /// Has every webhook trust `bundle`, in the configuration as it was last heard of: one that
+    /// has changed meanwhile is left alone, the watch will tell.
+    pub(super) async fn publish(
+        &self,
+        client: &Client,
+        bundle: &[CaCertificate],
+    ) -> Result<(), PassError> {
+        let Observed::Present(configuration) = &self.heard else {
+            return Err(PassError::NoConfiguration {
+                kind: K::KIND,
+                name: self.name.clone(),
+            });
+        };
         let webhooks = configuration.webhooks();
         if webhooks.is_empty() {
             return Err(PassError::NoWebhooks {
@@ -82,7 +133,10 @@ impl<K: Configuration> Followed<K> {
                 name: self.name.clone(),
             });
         }
-        let bytes = ByteString(bundle.as_bytes().to_vec());
+        if configuration.bundles().iter().all(|there| there == bundle) {
+            return Ok(());
+        }
+        let bytes = ByteString(bundle_pem(bundle).into_bytes());
         let entries: Vec<_> = webhooks
             .iter()
             .map(|(name, _)| json!({"name": name, "clientConfig": {"caBundle": bytes}}))
@@ -90,8 +144,12 @@ impl<K: Configuration> Followed<K> {
         let patch = json!({
             "apiVersion": K::API_VERSION,
             "kind": K::KIND,
-            // With the uid the patch changes this object or none; without it an apply would create one.
-            "metadata": {"name": self.name, "uid": configuration.uid()},
+            // This object in this version or none; without the uid an apply would create one.
+            "metadata": {
+                "name": self.name,
+                "uid": configuration.uid(),
+                "resourceVersion": configuration.resource_version(),
+            },
             "webhooks": entries,
         });
         let api: Api<K> = Api::all(client.clone());
@@ -102,15 +160,16 @@ impl<K: Configuration> Followed<K> {
             api.patch(&self.name, &parameters, &patch),
         );
         match written.await {
-            Ok(patched) => {
+            Ok(_) => {
                 tracing::info!(
                     configuration = K::KIND,
                     name = self.name,
+                    certificates = bundle.len(),
                     "wrote the caBundle"
                 );
-                Ok(patched.all_trust(|it| bundle_contains(&it.0, bundle)))
+                Ok(())
             }
-            Err(error) if error.is_conflict() => Ok(false),
+            Err(error) if error.is_conflict() => Ok(()),
             Err(error) => Err(error),
         }
     }

@@ -1,45 +1,43 @@
-//! Keeps a leaf that API servers accept: CA Secret, leaf, `caBundle`.
+//! Keeps a leaf that API servers accept.
 //!
 //! ```text
-//!  CA Secret (shared) ◀─create/replace, guarded─ pass ─▶ leaf (this replica's, in memory)
-//!                                                  └────▶ caBundle of every webhook of both configurations
+//!  self-managed  CA Secret (shared) ◀─guarded writes─ rotation ─▶ leaf (this replica's, in memory)
+//!                                                        └──────▶ caBundle of every webhook
+//!  files         folder ──polled by content──▶ pair ──▶ served    caBundle is somebody else's
 //! ```
 //!
-//! Level-triggered: each pass compares everything and repairs what differs, whatever happened in
-//! between. Replicas do not fight: the Secret is only written with the version it was read with,
-//! and the bundle follows from the Secret alone.
+//! What is to be done is decided in `certs`; here is how it is done in a cluster. Level-triggered:
+//! each pass compares everything and repairs what differs, whatever happened in between.
 
+pub mod args;
 mod bundle;
+mod events;
+mod files;
 mod secret;
+mod world;
 
 use std::convert::Infallible;
 use std::time::Duration;
 
-use certs::{Authority, AuthorityError, Leaf, Names, ServedLeaf, Step, plan};
+use certs::{AuthorityError, CaCertificate, Keeper, Lives, Names, Outcome, ServedLeaf};
 use common::runtime::checks::Check;
 use common::runtime::tasks::chain;
-use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
-};
-use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
 use time::OffsetDateTime;
-use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 pub use self::bundle::Followed;
+pub use self::events::{Events, events};
+pub use self::files::Files;
 pub use self::secret::CaSecret;
-use self::secret::Version;
-use crate::metrics;
-use crate::watch::Observed;
+use self::world::Cluster;
+pub use self::world::Sources;
+use crate::metrics::{self, CertificateFault};
 
 /// Who writes the Secret and the bundles.
 const FIELD_MANAGER: &str = "machine-webhook";
 /// Beginning of the CA's name.
 const AUTHORITY_NAME: &str = "machine-webhook CA";
-/// Between two passes when nothing happens. By the wall clock, and often: a machine that was
-/// suspended notices within seconds that its leaf has ended.
-const PASS_INTERVAL: Duration = Duration::from_secs(10);
 /// After a pass that failed.
 const RETRY: Duration = Duration::from_secs(1);
 /// Between the beginnings of two passes whatever happens: somebody who keeps writing another bundle
@@ -50,20 +48,37 @@ const CALL_LIMIT: Duration = Duration::from_secs(5);
 
 /// A pass that could not be completed.
 #[derive(Debug, thiserror::Error)]
-enum PassError {
+pub enum PassError {
+    /// The API server refused or failed.
     #[error("cannot {what}")]
     Api {
+        /// What was to be done.
         what: &'static str,
+        /// Why it was not.
         source: Box<kube::Error>,
     },
+    /// It did not answer.
     #[error("cannot {0}: no answer in time")]
     Late(&'static str),
+    /// No certificate could be made.
     #[error(transparent)]
     Authority(#[from] AuthorityError),
+    /// The manifests are not installed, or the settings name others.
     #[error("the {kind} {name:?} does not exist")]
-    NoConfiguration { kind: &'static str, name: String },
+    NoConfiguration {
+        /// Its kind.
+        kind: &'static str,
+        /// Its name.
+        name: String,
+    },
+    /// Nobody would ask.
     #[error("the {kind} {name:?} has no webhooks")]
-    NoWebhooks { kind: &'static str, name: String },
+    NoWebhooks {
+        /// Its kind.
+        kind: &'static str,
+        /// Its name.
+        name: String,
+    },
 }
 
 impl PassError {
@@ -74,6 +89,16 @@ impl PassError {
                 matches!(&**source, kube::Error::Api(status) if matches!(status.code, 404 | 409))
             }
             _ => false,
+        }
+    }
+
+    fn fault(&self) -> CertificateFault {
+        match self {
+            Self::Api { .. } | Self::Late(_) => CertificateFault::Api,
+            Self::Authority(_) => CertificateFault::Signing,
+            Self::NoConfiguration { .. } | Self::NoWebhooks { .. } => {
+                CertificateFault::Configuration
+            }
         }
     }
 }
@@ -92,17 +117,6 @@ async fn call<T>(
     }
 }
 
-/// What is known of the objects involved.
-#[derive(Debug)]
-pub struct Sources {
-    /// The CA Secret.
-    pub secret: watch::Receiver<Observed<Secret>>,
-    /// One configuration.
-    pub mutating: Followed<MutatingWebhookConfiguration>,
-    /// The other.
-    pub validating: Followed<ValidatingWebhookConfiguration>,
-}
-
 /// What readiness hears of the certificates.
 #[derive(Debug)]
 pub struct Ready {
@@ -112,194 +126,141 @@ pub struct Ready {
     pub bundle: Check,
 }
 
-/// Keeps the certificates of this replica for ever.
-pub struct Keeper {
+/// Rotates CA and leaf of this replica for ever.
+pub struct Rotation {
     /// How to write the bundles.
     pub client: Client,
-    /// Where the CA is kept.
+    /// Where the CAs are kept.
     pub secret: CaSecret,
     /// What is there.
     pub sources: Sources,
     /// What the leaf is for.
     pub names: Names,
+    /// How long everything lasts.
+    pub lives: Lives,
+    /// Between two passes when nothing happens. By the wall clock, and often: a machine that was
+    /// suspended notices within seconds that its leaf has ended.
+    pub poll: Duration,
     /// Where the leaf is served.
     pub served: ServedLeaf,
+    /// Where changes are told.
+    pub events: Events,
     /// Whom to tell.
     pub ready: Ready,
 }
 
-impl std::fmt::Debug for Keeper {
+impl std::fmt::Debug for Rotation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Keeper")
+        f.debug_struct("Rotation")
             .field("names", &self.names)
+            .field("lives", &self.lives)
             .finish_non_exhaustive()
     }
 }
 
-/// What a keeper remembers between two passes.
-#[derive(Debug, Default)]
-struct Memory {
-    authority: Option<Authority>,
-    /// The Secret the authority was read from or written to.
-    version: Option<Version>,
-    leaf: Option<Leaf>,
-    /// The CA that both configurations were seen to trust.
-    trusted: Option<String>,
-}
-
-impl Keeper {
+impl Rotation {
     /// Passes for ever: after every change of an object involved, and by the clock.
-    pub async fn run(mut self) -> Result<(), Infallible> {
-        let mut memory = Memory::default();
-        let mut failing = false;
+    pub async fn run(self) -> Result<(), Infallible> {
+        let Self { ready, poll, .. } = self;
+        let mut cluster = Cluster {
+            client: self.client,
+            secret: self.secret,
+            sources: self.sources,
+            names: self.names,
+            lives: self.lives,
+            served: self.served,
+            events: self.events,
+            started: Instant::now(),
+        };
+        let mut keeper = Keeper::new(self.lives);
+        let mut log = FailureLog::default();
+        // The CA that all webhooks were seen to trust.
+        let mut trusted = None;
         loop {
             let floor = Instant::now() + PASS_FLOOR;
-            let pause = match self.pass(&mut memory, OffsetDateTime::now_utc()).await {
-                Ok(()) => {
-                    failing = false;
-                    PASS_INTERVAL
+            let passed = keeper.pass(&mut cluster).await;
+            report(&keeper, &ready, &mut trusted, passed.as_ref().err());
+            let pause = match passed {
+                Ok(outcome) => {
+                    log.is_over();
+                    match outcome {
+                        Outcome::Done => spread(poll),
+                        Outcome::Wait => RETRY,
+                    }
                 }
                 Err(error) => {
-                    metrics::certificate_error();
-                    let error = chain(&error);
-                    if failing {
-                        tracing::debug!(error, "certificates are still not in order");
-                    } else {
-                        tracing::warn!(error, "certificates are not in order, trying again");
-                    }
-                    failing = true;
+                    log.tell(error.fault(), &error);
                     RETRY
                 }
             };
-            // A watch that ended is reported where it is owned.
             tokio::select! {
                 () = sleep(pause) => {}
-                Ok(()) = self.sources.secret.changed() => {}
-                Ok(()) = self.sources.mutating.known.changed() => {}
-                Ok(()) = self.sources.validating.known.changed() => {}
+                () = cluster.sources.changed() => {}
             }
             sleep_until(floor).await;
         }
     }
+}
 
-    async fn pass(&mut self, memory: &mut Memory, now: OffsetDateTime) -> Result<(), PassError> {
-        let secret = self.sources.secret.borrow_and_update().clone();
-        let settled = self.settle(memory, &secret, now).await;
-        self.report(memory, now);
-        if !settled? {
-            return Ok(());
-        }
-        let Some(authority) = &memory.authority else {
-            return Ok(());
-        };
-        let bundle = authority.certificate_pem();
-        // Trouble with one is no reason to leave the other.
-        let mutating = self.sources.mutating.trust(&self.client, bundle).await;
-        let validating = self.sources.validating.trust(&self.client, bundle).await;
-        let trusted = mutating.and_then(|mutating| Ok(validating? && mutating));
-        match &trusted {
-            Ok(true) => {
-                memory.trusted = Some(bundle.to_owned());
-                self.ready.bundle.met();
-            }
-            // An API server that once had this bundle does not need it taken out of service when
-            // somebody resets it: it is put back within this pass.
-            _ if memory.trusted.as_deref() == Some(bundle) => {}
-            Ok(false) => self.ready.bundle.missing("not yet"),
-            Err(error) => self.ready.bundle.missing(chain(error)),
-        }
-        trusted.map(drop)
-    }
+/// A tenth more or less, so that replicas do not ask in step.
+fn spread(pause: Duration) -> Duration {
+    pause.mul_f64(0.9 + 0.2 * fastrand::f64())
+}
 
-    /// Sees to it that there is a CA and a leaf of it. `false`: the Secret is not known yet, or
-    /// another replica was faster; the watch will tell.
-    async fn settle(
-        &self,
-        memory: &mut Memory,
-        secret: &Observed<Secret>,
-        now: OffsetDateTime,
-    ) -> Result<bool, PassError> {
-        let current = match secret {
-            Observed::Unknown => return Ok(false),
-            Observed::Absent => None,
-            Observed::Present(secret) => Some(&**secret),
-        };
-        let trouble = memory.read(current);
-        // A Secret that was deleted or damaged gets the CA back that API servers trust already.
-        if let Some(trouble) = &trouble
-            && let Some(authority) = &memory.authority
-            && authority.validity().contains(now)
-        {
-            let Some(version) = self.secret.store(authority, current).await? else {
-                return Ok(false);
-            };
-            tracing::warn!(reason = trouble, "wrote the CA Secret again");
-            memory.version = Some(version);
-        }
-        loop {
-            match plan(memory.authority.as_ref(), memory.leaf.as_ref(), now) {
-                Step::MakeAuthority => {
-                    let authority = Authority::generate(AUTHORITY_NAME, now)?;
-                    let Some(version) = self.secret.store(&authority, current).await? else {
-                        return Ok(false);
-                    };
-                    tracing::info!(
-                        not_after = %authority.validity().not_after,
-                        reason = trouble.as_deref().unwrap_or("the CA does not hold now"),
-                        "made a new CA"
-                    );
-                    memory.authority = Some(authority);
-                    memory.version = Some(version);
-                }
-                Step::SignLeaf => {
-                    let Some(authority) = &memory.authority else {
-                        return Ok(false);
-                    };
-                    let leaf = authority.sign(&self.names, now)?;
-                    tracing::info!(not_after = %leaf.validity().not_after, "signed a new leaf");
-                    self.served.replace(&leaf);
-                    memory.leaf = Some(leaf);
-                }
-                Step::Nothing { .. } => return Ok(true),
-            }
+/// One warning per trouble, not per attempt.
+#[derive(Debug, Default)]
+struct FailureLog(bool);
+
+impl FailureLog {
+    fn tell(&mut self, fault: CertificateFault, error: &dyn std::error::Error) {
+        metrics::certificate_error(fault);
+        let error = chain(error);
+        if std::mem::replace(&mut self.0, true) {
+            tracing::debug!(error, "certificates are still not in order");
+        } else {
+            tracing::warn!(error, "certificates are not in order, trying again");
         }
     }
 
-    fn report(&self, memory: &Memory, now: OffsetDateTime) {
-        match &memory.leaf {
-            Some(leaf) if leaf.validity().contains(now) => self.ready.leaf.met(),
-            _ => self
-                .ready
-                .leaf
-                .missing("there is no leaf that is valid now"),
-        }
-        let remaining = |until: OffsetDateTime| (until - now).as_seconds_f64();
-        if let Some(leaf) = &memory.leaf {
-            metrics::expiry("leaf", remaining(leaf.validity().not_after));
-        }
-        if let Some(authority) = &memory.authority {
-            metrics::expiry("ca", remaining(authority.validity().not_after));
-        }
+    fn is_over(&mut self) {
+        self.0 = false;
     }
 }
 
-impl Memory {
-    /// Takes over the CA that is stored, unless it was before. Returns why it cannot.
-    fn read(&mut self, secret: Option<&Secret>) -> Option<String> {
-        let Some(secret) = secret else {
-            return Some("there is no CA Secret".to_owned());
-        };
-        let version = Version::of(secret);
-        if self.version.as_ref() == Some(&version) {
-            return None;
+/// Seconds until then.
+fn remaining(until: OffsetDateTime) -> f64 {
+    (until - OffsetDateTime::now_utc()).as_seconds_f64()
+}
+
+fn report(
+    keeper: &Keeper<Cluster>,
+    ready: &Ready,
+    trusted: &mut Option<CaCertificate>,
+    error: Option<&PassError>,
+) {
+    let issuer = keeper.leaf().map(|leaf| &leaf.issuer);
+    match keeper.leaf() {
+        Some(leaf) if leaf.validity.contains(OffsetDateTime::now_utc()) => ready.leaf.met(),
+        _ => ready.leaf.missing("there is no leaf that is valid now"),
+    }
+    if let Some(leaf) = keeper.leaf() {
+        metrics::expiry("leaf", remaining(leaf.validity.not_after));
+    }
+    if let Some(state) = keeper.state() {
+        metrics::expiry("ca", remaining(state.current.validity().not_after));
+        metrics::phase(state.phase());
+    }
+    match issuer {
+        Some(issuer) if keeper.trust().has(issuer) => {
+            *trusted = Some(issuer.clone());
+            ready.bundle.met();
         }
-        match Authority::parse(&secret::stored(secret)) {
-            Ok(authority) => {
-                self.authority = Some(authority);
-                self.version = Some(version);
-                None
-            }
-            Err(error) => Some(chain(&error)),
-        }
+        // An API server that once had this bundle does not need it taken out of service when
+        // somebody resets it: it is put back within this pass.
+        Some(issuer) if trusted.as_ref() == Some(issuer) => {}
+        _ => match error {
+            Some(error) => ready.bundle.missing(chain(error)),
+            None => ready.bundle.missing("not yet"),
+        },
     }
 }

@@ -1,0 +1,133 @@
+//! Connections shared out among replicas, as a Service does it.
+//!
+//! ```text
+//! kube-apiserver ──TCP──► Balancer ──in turn──► replicas whose /readyz is green
+//! ```
+//! A new connection goes to a replica that was ready a moment ago; one that stands stays where it
+//! is, whatever becomes of readiness. Nobody tries again: what fails, fails.
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use anyhow::Result;
+use tokio::{
+    io::copy_bidirectional,
+    net::{TcpListener, TcpStream},
+    task::{AbortHandle, JoinSet},
+    time::sleep,
+};
+
+use crate::http;
+
+/// Between two looks at readiness: endpoints of a Service take a second or two to change.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Shares out connections until it is dropped.
+#[derive(Debug)]
+pub struct Balancer {
+    state: Arc<State>,
+    tasks: [AbortHandle; 2],
+}
+
+#[derive(Debug, Default)]
+struct State {
+    members: Mutex<Vec<Member>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Member {
+    serves: SocketAddr,
+    health: SocketAddr,
+    ready: bool,
+    taken: u64,
+}
+
+impl Balancer {
+    /// Listens.
+    pub async fn start(address: SocketAddr) -> Result<Self> {
+        let listener = TcpListener::bind(address).await?;
+        let state = Arc::new(State::default());
+        let tasks = [
+            tokio::spawn(accept(listener, state.clone())).abort_handle(),
+            tokio::spawn(look(state.clone())).abort_handle(),
+        ];
+        Ok(Self { state, tasks })
+    }
+
+    /// Adds a replica: where it serves, and where it tells whether it is ready.
+    pub fn add(&self, serves: SocketAddr, health: SocketAddr) {
+        self.state.members().push(Member {
+            serves,
+            health,
+            ready: false,
+            taken: 0,
+        });
+    }
+
+    /// How many replicas get connections.
+    pub fn ready(&self) -> usize {
+        self.state.members().iter().filter(|it| it.ready).count()
+    }
+
+    /// How many connections each replica was given, in the order they were added.
+    pub fn taken(&self) -> Vec<u64> {
+        self.state.members().iter().map(|it| it.taken).collect()
+    }
+}
+
+impl Drop for Balancer {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+impl State {
+    fn members(&self) -> MutexGuard<'_, Vec<Member>> {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The ready one that was given the fewest connections.
+    fn next(&self) -> Option<SocketAddr> {
+        let mut members = self.members();
+        let ready = members.iter_mut().filter(|it| it.ready);
+        let member = ready.min_by_key(|it| it.taken)?;
+        member.taken += 1;
+        Some(member.serves)
+    }
+}
+
+async fn accept(listener: TcpListener, state: Arc<State>) {
+    // Aborting this task ends every connection with the set.
+    let mut connections = JoinSet::new();
+    while let Ok((mut client, _)) = listener.accept().await {
+        let Some(replica) = state.next() else {
+            continue;
+        };
+        connections.spawn(async move {
+            let mut replica = TcpStream::connect(replica).await?;
+            client.set_nodelay(true)?;
+            replica.set_nodelay(true)?;
+            copy_bidirectional(&mut client, &mut replica).await
+        });
+        while connections.try_join_next().is_some() {}
+    }
+}
+
+async fn look(state: Arc<State>) {
+    loop {
+        let addresses: Vec<_> = state.members().iter().map(|it| it.health).collect();
+        for (index, health) in addresses.into_iter().enumerate() {
+            let answer = http::get(health, "/readyz").await;
+            let ready = answer.is_ok_and(|answer| answer.status == 200);
+            if let Some(member) = state.members().get_mut(index) {
+                member.ready = ready;
+            }
+        }
+        sleep(LOOK).await;
+    }
+}
