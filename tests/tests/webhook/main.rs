@@ -3,10 +3,12 @@
 
 mod bad_input;
 mod certificates;
+mod files;
 mod hostile;
 mod observability;
 mod process;
 mod readiness;
+mod rotation;
 
 use std::net::SocketAddr;
 

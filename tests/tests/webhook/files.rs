@@ -1,0 +1,166 @@
+//! Certificates that somebody else writes: files of a mounted Secret.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+
+use certs::{AUTHORITY_LIFE, Authority, LEAF_LIFE, Names};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use lab::{Lab, OPERATOR_NAMESPACE, Shipped, wait};
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+
+use crate::{asked, lab, reviewed, unready};
+
+/// The folder as kubelet keeps it.
+struct Mount {
+    folder: PathBuf,
+    swaps: u32,
+}
+
+impl Mount {
+    fn new(folder: PathBuf) -> Self {
+        fs::create_dir(&folder).unwrap();
+        for file in ["tls.crt", "tls.key"] {
+            symlink(format!("..data/{file}"), folder.join(file)).unwrap();
+        }
+        Self { folder, swaps: 0 }
+    }
+
+    /// A new folder; one link is swapped; the former folder goes.
+    fn swap(&mut self, certificate: &str, key: &str) {
+        let was = self.folder.join(format!("..{}", self.swaps));
+        self.swaps += 1;
+        let now = format!("..{}", self.swaps);
+        fs::create_dir(self.folder.join(&now)).unwrap();
+        fs::write(self.folder.join(&now).join("tls.crt"), certificate).unwrap();
+        fs::write(self.folder.join(&now).join("tls.key"), key).unwrap();
+        let link = self.folder.join("..data_tmp");
+        symlink(&now, &link).unwrap();
+        fs::rename(link, self.folder.join("..data")).unwrap();
+        if was.exists() {
+            fs::remove_dir_all(was).unwrap();
+        }
+    }
+}
+
+/// A CA, and certificate and key that it vouches for.
+fn issued() -> (String, String, String) {
+    let now = OffsetDateTime::now_utc();
+    let ca = Authority::generate("Somebody's CA", now, AUTHORITY_LIFE).unwrap();
+    let names = Names::new(["127.0.0.1".to_owned()]).unwrap();
+    let leaf = ca.sign(&names, now, LEAF_LIFE).unwrap();
+    let ca = ca.certificate_pem().to_owned();
+    (ca, leaf.certificate_pem(), leaf.key_pem().to_owned())
+}
+
+/// Writes `caBundle` everywhere, as cert-manager's cainjector does.
+async fn inject(lab: &Lab, ca: &str) {
+    let bytes = ByteString(ca.as_bytes().to_vec());
+    let each = (0..3).map(|index| {
+        let path = format!("/webhooks/{index}/clientConfig/caBundle");
+        json!({"op": "add", "path": path, "value": bytes})
+    });
+    let patch = Value::from_iter(each).to_string();
+    for kind in ["mutating", "validating"] {
+        let kind = format!("{kind}webhookconfiguration");
+        let arguments = [
+            "patch",
+            &kind,
+            "machine-webhook",
+            "--type=json",
+            "-p",
+            &patch,
+        ];
+        lab.kubectl().run(&arguments).await.unwrap().ok().unwrap();
+    }
+}
+
+/// Waits until a client that trusts `ca` alone is served.
+async fn served(lab: &Lab, ca: &str) {
+    let address = lab.webhook_address();
+    wait::until("the certificate of the files", async || {
+        Ok(asked(address, ca)
+            .await
+            .map_err(|error| format!("{error:#}")))
+    })
+    .await
+    .unwrap();
+}
+
+async fn faults(webhook: &mut Shipped) -> String {
+    let metrics = webhook.metrics().await.unwrap();
+    let name = "machine_webhook_certificate_last_error_timestamp_seconds{fault=\"files\"} ";
+    let line = metrics.lines().find_map(|line| line.strip_prefix(name));
+    line.unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn each_swap_is_seen_and_a_pair_that_is_none_is_reported() {
+    let mut lab = lab().await;
+    let mut mount = Mount::new(lab.path("tls"));
+    let (ca, certificate, key) = issued();
+    mount.swap(&certificate, &key);
+    lab.register_webhooks().await.unwrap();
+    let folder = mount.folder.display().to_string();
+    let settings = [
+        ("TLS_CERT_DIR", folder.as_str()),
+        ("CERTIFICATE_POLL", "200ms"),
+    ];
+    let mut webhook = lab.start_webhook(&settings).await.unwrap();
+    unready(&mut webhook, |told| {
+        told == "caBundle: a caBundle does not vouch for the certificate of the files; whoever \
+                 writes the files has to write it, such as cert-manager's cainjector\n"
+    })
+    .await;
+    inject(&lab, &ca).await;
+    webhook.ready().await.unwrap();
+    served(&lab, &ca).await;
+    reviewed(&lab).await.unwrap();
+
+    let mut last = ca;
+    for _ in 0..3 {
+        let (ca, certificate, key) = issued();
+        // As it is done in good order: first the trust, then the certificate.
+        inject(&lab, &format!("{last}{ca}")).await;
+        mount.swap(&certificate, &key);
+        served(&lab, &ca).await;
+        reviewed(&lab).await.unwrap();
+        last = ca;
+    }
+
+    // A certificate with the key of another.
+    assert_eq!(faults(&mut webhook).await, "0");
+    let (_, other, _) = issued();
+    mount.swap(&other, &key);
+    wait::until("the mismatch to be reported", async || {
+        let faults = faults(&mut webhook).await;
+        Ok(if faults == "0" { Err(faults) } else { Ok(()) })
+    })
+    .await
+    .unwrap();
+    served(&lab, &last).await;
+    reviewed(&lab).await.unwrap();
+    webhook.ready().await.unwrap();
+    let lines = webhook.log_lines();
+    let told = lines.iter().filter(|line| line["level"] == "warn");
+    let told: Vec<_> = told
+        .map(|line| line["error"].as_str().unwrap_or_default())
+        .collect();
+    let expected = format!(
+        "tls.crt and tls.key in {folder} cannot be served: the key does not belong to the certificate"
+    );
+    assert_eq!(told, [expected]);
+
+    // It makes no CA of its own.
+    let secrets: Api<Secret> = Api::namespaced(lab.client().clone(), OPERATOR_NAMESPACE);
+    assert!(
+        secrets
+            .get_opt("machine-webhook-ca")
+            .await
+            .unwrap()
+            .is_none()
+    );
+}

@@ -1,0 +1,233 @@
+//! Rotation and restarts under load: not one call fails.
+//!
+//! ```text
+//! writers ──kept connections──► kube-apiserver ──TLS──┐
+//! guests  ──a new connection each time, TLS───────────┴─► Balancer ──► two replicas
+//! ```
+//! A guest is an API server that is slow to hear: it trusts the bundle of a moment ago.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, PostParams};
+use lab::balancer::Balancer;
+use lab::{Lab, OPERATOR_NAMESPACE, Shipped, WEBHOOK_CONFIGURATION, reviews, wait};
+use serde_json::json;
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval, sleep};
+
+use crate::{asked, lab};
+
+/// A whole rotation in less than a minute; a leaf for each replica every eight seconds.
+const HURRY: [(&str, &str); 6] = [
+    ("WEBHOOK_BIND_ADDRESS", "127.0.0.1:0"),
+    ("CA_LIFE", "54s"),
+    ("LEAF_LIFE", "12s"),
+    ("CA_PROPAGATION", "4s"),
+    ("CERTIFICATE_POLL", "500ms"),
+    ("DRAIN_DELAY", "2s"),
+];
+/// How long a guest goes on with the bundle it has read: less than the propagation.
+const SLOW: Duration = Duration::from_secs(2);
+const WRITERS: u32 = 5;
+/// Each makes two reviews: one to change the Machine, one to judge it.
+const PAUSE: Duration = Duration::from_millis(50);
+const GUESTS: u32 = 2;
+
+/// What became of the calls.
+#[derive(Debug, Default)]
+struct Calls {
+    over: AtomicBool,
+    written: AtomicU64,
+    asked: AtomicU64,
+    failed: Mutex<Vec<String>>,
+}
+
+impl Calls {
+    fn count(&self, which: &AtomicU64, what: Result<(), String>) {
+        which.fetch_add(1, Ordering::Relaxed);
+        if let Err(error) = what {
+            let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+            failed.push(error);
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+}
+
+/// Writes Machines through the API server, without keeping them.
+async fn write(client: kube::Client, calls: Arc<Calls>) {
+    let kind = GroupVersionKind::gvk("vitistack.io", "v1alpha1", "Machine");
+    let resource = ApiResource::from_gvk(&kind);
+    let machines: Api<DynamicObject> = Api::namespaced_with(client, "default", &resource);
+    let machine = reviews::machine("web", &json!({"template": "small"}));
+    let machine: DynamicObject = serde_json::from_value(machine).unwrap();
+    let parameters = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    let mut ticks = interval(PAUSE);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    while !calls.is_over() {
+        ticks.tick().await;
+        let made = machines.create(&parameters, &machine).await;
+        let made = made.map(drop).map_err(|error| format!("a writer: {error}"));
+        calls.count(&calls.written, made);
+    }
+}
+
+/// Asks with a new connection each time, trusting what was published a moment ago.
+async fn ask(client: kube::Client, address: SocketAddr, calls: Arc<Calls>) {
+    let mut ticks = interval(PAUSE);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (mut bundle, mut read) = (String::new(), None::<Instant>);
+    while !calls.is_over() {
+        ticks.tick().await;
+        if read.is_none_or(|read| read.elapsed() > SLOW) {
+            let configurations: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
+            let configuration = configurations.get(WEBHOOK_CONFIGURATION).await.unwrap();
+            let mut webhooks = configuration.webhooks.unwrap().into_iter();
+            let bytes = webhooks.find_map(|webhook| webhook.client_config.ca_bundle);
+            (bundle, read) = (
+                String::from_utf8(bytes.unwrap().0).unwrap(),
+                Some(Instant::now()),
+            );
+        }
+        let answer = asked(address, &bundle).await;
+        let answer = answer
+            .map(drop)
+            .map_err(|error| format!("a guest: {error:#}"));
+        calls.count(&calls.asked, answer);
+    }
+}
+
+/// CA and phase that are stored.
+async fn stage(lab: &Lab) -> (String, String) {
+    let secrets: Api<Secret> = Api::namespaced(lab.client().clone(), OPERATOR_NAMESPACE);
+    let data = secrets
+        .get("machine-webhook-ca")
+        .await
+        .unwrap()
+        .data
+        .unwrap();
+    let text = |key: &str| String::from_utf8(data[key].0.clone()).unwrap();
+    (text("ca.crt"), text("phase"))
+}
+
+async fn replica(lab: &mut Lab, balancer: &Balancer) -> Shipped {
+    let mut replica = lab.start_webhook(&HURRY).await.unwrap();
+    let serves = replica.address("listen").await.unwrap();
+    balancer.add(serves, replica.health_address().await.unwrap());
+    replica
+}
+
+async fn ready(balancer: &Balancer, replicas: usize) {
+    wait::until("the replicas to get connections", async || {
+        let ready = balancer.ready();
+        Ok(if ready == replicas {
+            Ok(())
+        } else {
+            Err(ready)
+        })
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rotations_and_a_rolling_restart_fail_no_call() {
+    let mut lab = lab().await;
+    lab.register_webhooks().await.unwrap();
+    let address = lab.webhook_address();
+    let balancer = Balancer::start(address).await.unwrap();
+    let mut replicas = vec![
+        replica(&mut lab, &balancer).await,
+        replica(&mut lab, &balancer).await,
+    ];
+    ready(&balancer, 2).await;
+    // API servers hear of the first bundle.
+    wait::until("the API server to trust the replicas", async || {
+        Ok(crate::reviewed(&lab)
+            .await
+            .map_err(|error| format!("{error:#}")))
+    })
+    .await
+    .unwrap();
+
+    let (calls, start) = (Arc::new(Calls::default()), Instant::now());
+    let mut load = JoinSet::new();
+    for _ in 0..WRITERS {
+        let client = lab.client_as(lab::User::Admin).await.unwrap();
+        load.spawn(write(client, calls.clone()));
+    }
+    for _ in 0..GUESTS {
+        load.spawn(ask(lab.client().clone(), address, calls.clone()));
+    }
+
+    // A rolling restart: a new one serves before an old one goes.
+    let mut leaves = 0;
+    for _ in 0..2 {
+        replicas.push(replica(&mut lab, &balancer).await);
+        ready(&balancer, 3).await;
+        let mut old = replicas.remove(0);
+        leaves += signed(&old);
+        assert_eq!(old.stop().await.unwrap().code(), Some(0));
+        ready(&balancer, 2).await;
+    }
+    let restarted = start.elapsed();
+
+    // A whole rotation, from its beginning to its end.
+    let (before, _) = stage(&lab).await;
+    for phase in ["publishing", "overlap", "steady"] {
+        wait::until_within(3 * wait::PATIENCE, phase, async || {
+            let (_, there) = stage(&lab).await;
+            Ok(if there == phase { Ok(()) } else { Err(there) })
+        })
+        .await
+        .unwrap();
+    }
+    // And a while with the bundle that has one CA less.
+    sleep(2 * SLOW).await;
+    calls.over.store(true, Ordering::Relaxed);
+    while let Some(ended) = load.join_next().await {
+        ended.unwrap();
+    }
+    let took = start.elapsed();
+    let (after, _) = stage(&lab).await;
+    assert_ne!(after, before);
+    leaves += replicas.iter().map(signed).sum::<usize>();
+
+    let written = calls.written.load(Ordering::Relaxed);
+    let asked = calls.asked.load(Ordering::Relaxed);
+    let failed = calls.failed.lock().unwrap_or_else(PoisonError::into_inner);
+    println!(
+        "{:.0} s, of which {:.0} s for a restart of both replicas: {written} writes ({} reviews), \
+         {asked} new connections, {:.0} reviews/s; {leaves} leaves, connections of each replica \
+         {:?}; {} calls failed",
+        took.as_secs_f64(),
+        restarted.as_secs_f64(),
+        2 * written,
+        (2 * written + asked) as f64 / took.as_secs_f64(),
+        balancer.taken(),
+        failed.len()
+    );
+    assert!(failed.is_empty(), "{:#?}", &failed[..failed.len().min(5)]);
+    assert!(written > 100 && asked > 100);
+    assert!(leaves > 6, "{leaves}");
+}
+
+/// How many leaves a replica has signed.
+fn signed(replica: &Shipped) -> usize {
+    let lines = replica.log_lines();
+    let signed = lines
+        .iter()
+        .filter(|line| line["message"] == "signed a new leaf");
+    signed.count()
+}
