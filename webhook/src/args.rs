@@ -212,7 +212,7 @@ mod tests {
             ["--drain-delay", "10"],
             ["--ca-life", "1y"],
             ["--leaf-life", "7d"],
-            ["--ca-propagation", "-1s"],
+            ["--ca-propagation", "5"],
             ["--certificate-poll", "10"],
             ["--log-format", "xml"],
             ["--log-level", "loud"],

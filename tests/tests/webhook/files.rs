@@ -63,7 +63,7 @@ async fn inject(lab: &Lab, ca: &str) {
         let path = format!("/webhooks/{index}/clientConfig/caBundle");
         json!({"op": "add", "path": path, "value": bytes})
     });
-    let patch = Value::from_iter(each).to_string();
+    let patch = each.collect::<Value>().to_string();
     for kind in ["mutating", "validating"] {
         let kind = format!("{kind}webhookconfiguration");
         let arguments = [

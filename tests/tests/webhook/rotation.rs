@@ -7,7 +7,7 @@
 //! A guest is an API server that is slow to hear: it trusts the bundle of a moment ago.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -36,20 +36,20 @@ const HURRY: [(&str, &str); 6] = [
 const SLOW: Duration = Duration::from_secs(2);
 const WRITERS: u32 = 5;
 /// Each makes two reviews: one to change the Machine, one to judge it.
-const PAUSE: Duration = Duration::from_millis(50);
+const PAUSE: Duration = Duration::from_millis(40);
 const GUESTS: u32 = 2;
 
 /// What became of the calls.
 #[derive(Debug, Default)]
 struct Calls {
     over: AtomicBool,
-    written: AtomicU64,
-    asked: AtomicU64,
+    written: AtomicU32,
+    asked: AtomicU32,
     failed: Mutex<Vec<String>>,
 }
 
 impl Calls {
-    fn count(&self, which: &AtomicU64, what: Result<(), String>) {
+    fn count(&self, which: &AtomicU32, what: Result<(), String>) {
         which.fetch_add(1, Ordering::Relaxed);
         if let Err(error) = what {
             let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -214,7 +214,7 @@ async fn rotations_and_a_rolling_restart_fail_no_call() {
         took.as_secs_f64(),
         restarted.as_secs_f64(),
         2 * written,
-        (2 * written + asked) as f64 / took.as_secs_f64(),
+        f64::from(2 * written + asked) / took.as_secs_f64(),
         balancer.taken(),
         failed.len()
     );
