@@ -317,7 +317,7 @@ impl Lab {
         Api::<ValidatingWebhookConfiguration>::all(self.client().clone())
             .delete(WEBHOOK_CONFIGURATION, &delete)
             .await?;
-        let refused = reviews::machine("unreviewed", &json!({"template": "none such"}));
+        let refused = reviews::machine("unreviewed", &json!({"template": "no-such-template"}));
         wait::until("reviews to end", async || {
             Ok(install::dry_run(self.client(), &refused).await)
         })
