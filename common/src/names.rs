@@ -34,6 +34,12 @@ pub const ANNOTATION_RETAINED_FROM: &str = "machine.vitistack.io/retained-from";
 /// Annotation of what the controller makes: digest of what it was rendered from.
 pub const ANNOTATION_RENDERED: &str = "machine.vitistack.io/rendered";
 
+/// Annotation of a guest and of our cloud-init Secret: what the user's Secret held that the user data
+/// comes from, as [`Mark`](crate::render::kubevirt::Mark).
+pub const ANNOTATION_USER_DATA: &str = "machine.vitistack.io/user-data";
+/// Annotation of a guest and of our cloud-init Secret: as [`ANNOTATION_USER_DATA`], of the network data.
+pub const ANNOTATION_NETWORK_DATA: &str = "machine.vitistack.io/network-data";
+
 /// Finalizer of a Machine.
 pub const FINALIZER: &str = "machine.vitistack.io/cleanup";
 /// Finalizer of a NetworkConfiguration that a Machine uses.
@@ -47,6 +53,12 @@ pub const CLOUD_INIT_DISK: &str = "cloudinitdisk";
 pub const DEFAULT_NIC: &str = "default";
 /// Storage class of the built-in templates: a class of this name, else the cluster's default.
 pub const DEFAULT_STORAGE_CLASS: &str = "default";
+
+/// Whether a label or an annotation is one of this product.
+pub fn is_ours(key: &str) -> bool {
+    key.split_once('/')
+        .is_some_and(|(domain, _)| domain == GROUP || domain.ends_with(".vitistack.io"))
+}
 
 /// Name of the claim of a disk.
 pub fn claim(machine: &str, disk: &str) -> String {

@@ -209,6 +209,23 @@ pub(crate) struct InstanceStatus {
     #[serde(rename = "guestOSInfo")]
     pub(crate) guest_os: GuestOsInfo,
     pub(crate) conditions: Vec<ForeignCondition>,
+    #[serde(rename = "currentCPUTopology")]
+    pub(crate) cpu: PresentCpu,
+    pub(crate) memory: PresentMemory,
+}
+
+/// The processors a guest has, while others are plugged in.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(crate) struct PresentCpu {
+    pub(crate) sockets: Option<u32>,
+}
+
+/// The memory a guest has, while more is plugged in.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct PresentMemory {
+    pub(crate) guest_current: Option<String>,
 }
 
 /// What the guest agent tells of the operating system. Empty without one.
@@ -280,6 +297,7 @@ pub(crate) struct ClaimAmount {
 pub(crate) struct ClaimStatus {
     pub(crate) phase: String,
     pub(crate) capacity: ClaimAmount,
+    pub(crate) conditions: Vec<ForeignCondition>,
 }
 
 /// A Secret of ours, without its content.
@@ -297,11 +315,14 @@ resource!(
     NamespaceResourceScope
 );
 
-/// A StorageClass: that it is there is all that is asked.
+/// A StorageClass: that it is there, and whether its volumes can grow.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct StorageClass {
     #[serde(default)]
     pub(crate) metadata: ObjectMeta,
+    #[serde(default, deserialize_with = "lenient")]
+    pub(crate) allow_volume_expansion: bool,
 }
 resource!(
     StorageClass,
@@ -381,11 +402,7 @@ pub(crate) fn prune(metadata: &mut ObjectMeta) {
 
 fn keep_ours(map: Option<&mut BTreeMap<String, String>>) {
     if let Some(map) = map {
-        map.retain(|key, _| {
-            key.split_once('/').is_some_and(|(domain, _)| {
-                domain == names::GROUP || domain.ends_with(".vitistack.io")
-            })
-        });
+        map.retain(|key, _| names::is_ours(key));
     }
 }
 

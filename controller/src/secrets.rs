@@ -1,9 +1,12 @@
 //! Users' Secrets: that one came or changed, and nothing of what is in it.
 //!
-//! A Machine that waits for a Secret goes on when that appears. Only metadata is asked for and none
-//! of it is kept: what a Machine needs of a Secret is read when something is made of it.
+//! A Machine that waits for a Secret goes on when that appears, and one whose Secret was written again
+//! is looked at. Only metadata is asked for and only the version is kept: what a Machine needs of a
+//! Secret is read when something is made of it.
 
+use std::collections::HashMap;
 use std::convert::Infallible;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use common::names;
 use common::runtime::tasks::Tasks;
@@ -21,11 +24,42 @@ use crate::watch::{Triggers, every, failed};
 
 const NAME: &str = "watch of users' secrets";
 
+/// The resourceVersion of every user's Secret: a cluster may have many, so nothing else is kept.
+/// Clones share them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Versions(Arc<RwLock<Known>>);
+
+type Known = HashMap<Box<str>, Box<str>>;
+
+impl Versions {
+    pub(crate) fn get(&self, namespace: &str, name: &str) -> Option<String> {
+        // Every change of the map is one call.
+        let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let version = known.get(key(namespace, name).as_ref())?;
+        Some(version.to_string())
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Known)) {
+        change(&mut self.0.write().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+fn key(namespace: &str, name: &str) -> Box<str> {
+    [namespace, "/", name].concat().into()
+}
+
+fn entry(secret: &PartialObjectMeta<Secret>) -> (Box<str>, Box<str>) {
+    let version = secret.metadata.resource_version.as_deref();
+    let key = key(secret.namespace(), secret.name());
+    (key, version.unwrap_or_default().into())
+}
+
 pub(crate) fn watch(
     client: &Client,
     tasks: &mut Tasks,
     triggers: Triggers,
     machines: Store<Machine>,
+    versions: Versions,
 ) {
     let api = Api::<PartialObjectMeta<Secret>>::all(client.clone());
     let theirs = format!("{}!={}", names::LABEL_MANAGED_BY, names::MANAGED_BY);
@@ -33,9 +67,11 @@ pub(crate) fn watch(
     tasks.spawn(NAME, async move {
         let mut stream = std::pin::pin!(watcher::watcher(api, config).backoff(Pause::default()));
         let mut trouble = Trouble::default();
+        let mut listing = Known::new();
         while let Some(event) = stream.next().await {
             match event {
                 Ok(Event::Apply(secret)) => {
+                    versions.change(|known| known.extend([entry(&secret)]));
                     triggers.send(readers(&machines, |machine, name| {
                         name == secret.name() && machine.namespace() == secret.namespace()
                     }));
@@ -43,9 +79,15 @@ pub(crate) fn watch(
                 // Whatever is in the list may have come while nobody watched.
                 Ok(Event::InitDone) => {
                     trouble.is_over();
+                    versions.change(|known| *known = std::mem::take(&mut listing));
                     triggers.send(readers(&machines, |_, _| true));
                 }
-                Ok(Event::Init | Event::InitApply(_) | Event::Delete(_)) => {}
+                Ok(Event::Init) => listing.clear(),
+                Ok(Event::InitApply(secret)) => listing.extend([entry(&secret)]),
+                Ok(Event::Delete(secret)) => {
+                    let (key, _) = entry(&secret);
+                    versions.change(|known| drop(known.remove(&key)));
+                }
                 Err(error) => failed(&mut trouble, NAME, &error),
             }
         }

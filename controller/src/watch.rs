@@ -40,7 +40,7 @@ use crate::objects::{
     Attachment, Claim, Instance, Meta, Network, Secret, StorageClass, Template, VirtualMachine,
     prune,
 };
-use crate::secrets;
+use crate::secrets::{self, Versions};
 use crate::turns::Turns;
 
 /// Everything that is known of the cluster. Clones share it.
@@ -53,6 +53,8 @@ pub(crate) struct Caches {
     pub(crate) claims: Cache<Claim>,
     pub(crate) data_volumes: Cache<DataVolume>,
     pub(crate) secrets: Cache<Secret>,
+    /// Of the Secrets of users.
+    pub(crate) versions: Versions,
     pub(crate) networks: Cache<Network>,
     pub(crate) attachments: Cache<Attachment>,
     pub(crate) classes: Cache<StorageClass>,
@@ -120,6 +122,7 @@ pub(crate) fn start(client: &Client, cluster: Cluster, tasks: &mut Tasks) -> (Ca
         claims: Cache::default(),
         data_volumes: Cache::default(),
         secrets: Cache::default(),
+        versions: Versions::default(),
         networks: Cache::default(),
         attachments: Cache::default(),
         classes: Cache::default(),
@@ -166,7 +169,8 @@ pub(crate) fn start(client: &Client, cluster: Cluster, tasks: &mut Tasks) -> (Ca
         machines: &caches.machines,
     };
     watch_kinds(watch, &caches);
-    secrets::watch(client, tasks, triggers.clone(), caches.machines.clone());
+    let (machines, versions) = (caches.machines.clone(), caches.versions.clone());
+    secrets::watch(client, tasks, triggers.clone(), machines, versions);
     (caches, triggers)
 }
 

@@ -47,6 +47,13 @@ pub const DATA_VOLUME: Kind = Kind {
     name: "DataVolume",
     plural: "datavolumes",
 };
+/// A StorageClass, which has no namespace.
+pub const CLASS: Kind = Kind {
+    group: "storage.k8s.io",
+    version: "v1",
+    name: "StorageClass",
+    plural: "storageclasses",
+};
 /// A ResourceQuota.
 pub const QUOTA: Kind = core("ResourceQuota", "resourcequotas");
 /// A Secret.

@@ -157,6 +157,6 @@ pub struct PendingChange {
     pub current: String,
     /// What the spec wishes.
     pub desired: String,
-    /// What brings it into effect, such as Restart.
+    /// What brings it into effect: Restart, or LiveMigration where KubeVirt is plugging it in.
     pub action: String,
 }

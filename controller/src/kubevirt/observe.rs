@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use common::names;
-use common::render::kubevirt::{SecretKey, attachment_name, volumes};
+use common::render::kubevirt::{Reading, SecretKey, attachment_name, volumes};
 use k8s_openapi::api::core::v1 as core;
 use kube::Api;
 use kube::runtime::reflector::ObjectRef;
@@ -31,7 +31,7 @@ pub(crate) async fn observe(
         && machine.wish().is_some()
         && observed.kubevirt
     {
-        read_secrets(machine, api, &mut observed).await?;
+        read_secrets(machine, caches, api, &mut observed).await?;
     }
     Ok(observed)
 }
@@ -52,11 +52,11 @@ fn known(machine: &Machine, caches: &Caches, cluster: &Arc<str>) -> Observed {
         .map(|import| (import.name().to_owned(), import))
         .collect();
     let wish = machine.wish();
-    let (mut classes, mut sources) = (BTreeSet::new(), BTreeSet::new());
+    let (mut classes, mut sources) = (BTreeMap::new(), BTreeSet::new());
     for volume in wish.into_iter().flat_map(|block| volumes(name, block)) {
         let disk = &volume.disk;
-        if caches.classes.get("", &disk.storage_class).is_some() {
-            classes.insert(disk.storage_class.clone());
+        if let Some(class) = caches.classes.get("", &disk.storage_class) {
+            classes.insert(disk.storage_class.clone(), class.allow_volume_expansion);
         }
         let image = disk.image.as_ref();
         let source = image.and_then(|image| image.persistent_volume_claim.as_ref());
@@ -138,11 +138,12 @@ fn living(uids: &BTreeSet<String>, caches: &Caches) -> BTreeSet<String> {
         .collect()
 }
 
-/// Reads the user's Secrets while the VirtualMachine has not been made, and those that are copied
-/// while our copy is not of this wish. Our own Secret's name is looked up, too, before it is made:
+/// Reads the user's Secrets while the VirtualMachine has not been made, or when one was written since
+/// that was told of them, and when our copy is not of this wish. Our own Secret's name is looked up, too, before it is made:
 /// one that somebody else made is not among those we watch.
 async fn read_secrets(
     machine: &Machine,
+    caches: &Caches,
     api: &Guarded,
     observed: &mut Observed,
 ) -> Result<(), ApiError> {
@@ -156,17 +157,28 @@ async fn read_secrets(
         let name = names::cloud_init_secret(machine.name());
         observed.secret = api.read(secrets.get_opt(&name)).await?.map(Arc::new);
     }
-    if observed.vm.is_some() && !outdated {
+    let version = |name: &str| caches.versions.get(machine.namespace(), name);
+    let behind = observed
+        .vm
+        .as_ref()
+        .is_none_or(|vm| plan.is_behind(&vm.spec.template.metadata.annotations, version));
+    if !behind && !outdated {
         return Ok(());
     }
     let references: BTreeSet<&SecretKey> = plan.references().collect();
     for reference in references {
         let secrets: Api<core::Secret> = Api::namespaced(api.client(), machine.namespace());
         let secret = api.read(secrets.get_opt(&reference.name)).await?;
-        let content = secret
-            .and_then(|secret| secret.data?.remove(&reference.key))
-            .map(|bytes| bytes.0);
-        observed.contents.insert(reference.clone(), content);
+        let reading = secret.and_then(|secret| {
+            let metadata = secret.metadata;
+            let content = secret.data?.remove(&reference.key)?.0;
+            Some(Reading::new(
+                &metadata.uid.unwrap_or_default(),
+                &metadata.resource_version.unwrap_or_default(),
+                content,
+            ))
+        });
+        observed.contents.insert(reference.clone(), reading);
     }
     Ok(())
 }

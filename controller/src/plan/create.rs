@@ -47,6 +47,7 @@ pub(super) fn plan(machine: &Machine, observed: &Observed, now: Now) -> Plan {
         wish: guest.wish,
         import: storage.import,
         pending: storage.pending,
+        sizes: storage.sizes,
         restart: restart.last,
         makes_vm: guest
             .actions

@@ -31,8 +31,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::api::status::MachineStatus;
-use common::render::kubevirt::SecretKey;
 use common::render::kubevirt::types;
+use common::render::kubevirt::{Reading, SecretKey};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
@@ -68,15 +68,15 @@ pub(crate) struct Observed {
     /// The Secret of the name of the Machine's cloud-init Secret.
     pub(crate) secret: Option<Arc<Secret>>,
     /// Contents of the user's Secrets, as far as they had to be read; `None`: not there.
-    pub(crate) contents: BTreeMap<SecretKey, Option<Vec<u8>>>,
+    pub(crate) contents: BTreeMap<SecretKey, Option<Reading>>,
     /// Other Machines that have an address of this one on the same network.
     pub(crate) rivals: Vec<Arc<Machine>>,
     /// NetworkConfigurations the Machine names, by name.
     pub(crate) networks: BTreeMap<String, Arc<Network>>,
     /// Attachments these stand for, by name.
     pub(crate) attachments: BTreeMap<String, Arc<Attachment>>,
-    /// StorageClasses the Machine names that exist.
-    pub(crate) classes: BTreeSet<String>,
+    /// StorageClasses the Machine names that exist, and whether their volumes can grow.
+    pub(crate) classes: BTreeMap<String, bool>,
     /// The MachineTemplate the block was expanded from, as it is now.
     pub(crate) template: Option<Arc<Template>>,
     /// What the API server refused when the plan was last carried out.

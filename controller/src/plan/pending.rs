@@ -7,14 +7,83 @@ use std::fmt::Display;
 
 use common::api::status::PendingChange;
 use common::names;
-use common::render::kubevirt::types::{Disk, Domain, InstanceSpec, Interface, Network, Volume};
+use common::render::kubevirt::Mark;
+use common::render::kubevirt::types::{
+    Disk, Domain, InstanceSpec, Interface, Memory, Network, Template, Volume,
+};
 
-/// What brings a change into effect.
-const ACTION: &str = "Restart";
+use crate::objects::{Instance, Meta as _, told};
+
+/// What brings a change into effect: the guest is started anew.
+pub(super) const RESTART: &str = "Restart";
+/// The guest goes on, on another node or the same: KubeVirt plugs in what it was told to by migrating.
+const MIGRATION: &str = "LiveMigration";
+
+/// What each mark of a guest is about.
+const MARKS: [(&str, &str); 2] = [
+    (names::ANNOTATION_USER_DATA, "cloudInit.secretRef"),
+    (
+        names::ANNOTATION_NETWORK_DATA,
+        "cloudInit.networkDataSecretRef",
+    ),
+];
+
+/// Everything that is wished and that the guest does not have. `restart`: KubeVirt says that it takes
+/// one.
+pub(super) fn pending(runs: &Instance, wish: &Template, restart: bool) -> Vec<PendingChange> {
+    let mut all = Vec::new();
+    if restart {
+        all = changes(&runs.spec, &wish.spec);
+    }
+    for more in plugged(runs, &wish.spec)
+        .into_iter()
+        .chain(secrets(runs, wish))
+    {
+        if all.iter().all(|change| change.field != more.field) {
+            all.push(more);
+        }
+    }
+    all
+}
+
+/// Secrets that hold something else now than what the guest was started with. KubeVirt does not look.
+fn secrets(runs: &Instance, wish: &Template) -> Vec<PendingChange> {
+    let mut changes = Changes::by(RESTART);
+    for (mark, field) in MARKS {
+        let runs = runs.annotation(mark).and_then(Mark::parse);
+        let wish = wish.metadata.annotations.get(mark);
+        let both = runs.zip(wish.and_then(|mark| Mark::parse(mark)));
+        if let Some((runs, wish)) = both.filter(|(runs, wish)| runs.digest != wish.digest) {
+            let version = |mark: Mark| format!("resourceVersion {}", mark.version);
+            changes.field(field, version(runs), version(wish));
+        }
+    }
+    changes.list
+}
+
+/// What KubeVirt is plugging into the guest. Its instance has it already, the guest does not.
+fn plugged(runs: &Instance, wish: &InstanceSpec) -> Vec<PendingChange> {
+    let status = &runs.status;
+    let is_told = |kind: &str, value: &str| told(&status.conditions, kind, value).is_some();
+    let mut changes = Changes::by(if is_told("LiveMigratable", "False") {
+        RESTART
+    } else {
+        MIGRATION
+    });
+    let sockets = status.cpu.sockets;
+    if let Some(sockets) = sockets.filter(|_| is_told("HotVCPUChange", "True")) {
+        changes.field("cpu.sockets", sockets, wish.domain.cpu.sockets);
+    }
+    let memory = status.memory.guest_current.as_ref();
+    if let Some(memory) = memory.filter(|_| is_told("HotMemoryChange", "True")) {
+        changes.field("memory.size", memory, &wish.domain.memory.guest);
+    }
+    changes.list
+}
 
 /// The changes between the guest that runs and the one that is wished, in the order of the block.
-pub(super) fn pending(runs: &InstanceSpec, wish: &InstanceSpec) -> Vec<PendingChange> {
-    let mut changes = Changes::default();
+fn changes(runs: &InstanceSpec, wish: &InstanceSpec) -> Vec<PendingChange> {
+    let mut changes = Changes::by(RESTART);
     hardware(&mut changes, &runs.domain, &wish.domain);
     changes.items(
         "disks",
@@ -53,7 +122,7 @@ pub(super) fn pending(runs: &InstanceSpec, wish: &InstanceSpec) -> Vec<PendingCh
     if cloud_init(runs) != cloud_init(wish) {
         changes.field("cloudInit", "as it was", "as it is now");
     }
-    changes.0
+    changes.list
 }
 
 /// The disks of the block.
@@ -79,10 +148,17 @@ fn media(changes: &mut Changes, runs: &InstanceSpec, wish: &InstanceSpec) {
 }
 
 fn hardware(changes: &mut Changes, runs: &Domain, wish: &Domain) {
+    let most = |domain: &Domain| domain.cpu.max_sockets.unwrap_or(domain.cpu.sockets);
     changes.field("cpu.sockets", runs.cpu.sockets, wish.cpu.sockets);
+    changes.field("cpu.maxSockets", most(runs), most(wish));
     changes.field("cpu.cores", runs.cpu.cores, wish.cpu.cores);
     changes.field("cpu.threads", runs.cpu.threads, wish.cpu.threads);
+    let most = |domain: &Domain| {
+        let Memory { guest, max_guest } = &domain.memory;
+        max_guest.as_ref().unwrap_or(guest).clone()
+    };
     changes.field("memory.size", &runs.memory.guest, &wish.memory.guest);
+    changes.field("memory.maxSize", most(runs), most(wish));
     changes.field("machineType", &runs.machine.r#type, &wish.machine.r#type);
     let firmware = |domain: &Domain| match &domain.firmware.bootloader.efi {
         None => "bios",
@@ -148,18 +224,26 @@ fn labels(labels: &BTreeMap<String, String>) -> String {
     labels.join(",")
 }
 
-#[derive(Debug, Default)]
-struct Changes(Vec<PendingChange>);
+#[derive(Debug)]
+struct Changes {
+    action: &'static str,
+    list: Vec<PendingChange>,
+}
 
 impl Changes {
+    fn by(action: &'static str) -> Self {
+        let list = Vec::new();
+        Self { action, list }
+    }
+
     fn field(&mut self, field: &str, current: impl Display, desired: impl Display) {
         let (current, desired) = (current.to_string(), desired.to_string());
         if current != desired {
-            self.0.push(PendingChange {
+            self.list.push(PendingChange {
                 field: field.to_owned(),
                 current,
                 desired,
-                action: ACTION.to_owned(),
+                action: self.action.to_owned(),
             });
         }
     }

@@ -14,7 +14,7 @@ use super::status::{Fault, Outcome};
 use super::{Action, ClaimPatch, Observed};
 use crate::data_volume::DataVolume;
 use crate::machine::Machine;
-use crate::objects::{Claim, Meta};
+use crate::objects::{Claim, Meta, told};
 
 /// What is to be done about the disks.
 #[derive(Debug, Default)]
@@ -30,6 +30,17 @@ pub(super) struct Storage {
     pub(super) import: Option<Fault>,
     /// Names of the claims that are not bound yet.
     pub(super) pending: Vec<String>,
+    /// What is told of volumes that do not have their size yet.
+    pub(super) sizes: Sizes,
+}
+
+/// Volumes that are smaller than they are to be. Nothing waits for them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sizes {
+    /// One that cannot grow.
+    pub(super) fixed: Option<Fault>,
+    /// Those that grow, and how far they are.
+    pub(super) growing: Vec<String>,
 }
 
 pub(super) fn storage(machine: &Machine, block: &Normalized, observed: &Observed) -> Storage {
@@ -38,7 +49,16 @@ pub(super) fn storage(machine: &Machine, block: &Normalized, observed: &Observed
         match provide(machine, &volume, observed) {
             Ok(found) => {
                 storage.actions.extend(found.actions);
-                storage.growth.extend(found.growth);
+                match found.size {
+                    Size::Right => {}
+                    Size::Grows(action, told) => {
+                        storage.growth.extend(action.map(Action::PatchClaim));
+                        storage.sizes.growing.extend(told);
+                    }
+                    Size::Fixed(told) => {
+                        storage.sizes.fixed.get_or_insert(told);
+                    }
+                }
                 if let Some(told) = found.import {
                     storage.importing(told);
                 } else if !found.bound {
@@ -70,10 +90,21 @@ impl Storage {
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) actions: Vec<Action>,
-    pub(super) growth: Option<Action>,
+    pub(super) size: Size,
     pub(super) bound: bool,
     /// What is told of an image that is not there yet.
     pub(super) import: Option<Fault>,
+}
+
+/// How the size of a volume compares with that of its disk.
+#[derive(Debug, Default)]
+pub(super) enum Size {
+    #[default]
+    Right,
+    /// It is asked to grow where it was not yet, and told of until it has.
+    Grows(Option<ClaimPatch>, Option<String>),
+    /// It is too small for good.
+    Fixed(Fault),
 }
 
 fn provide(machine: &Machine, volume: &Volume<'_>, observed: &Observed) -> Result<Found, Fault> {
@@ -105,7 +136,7 @@ fn provide(machine: &Machine, volume: &Volume<'_>, observed: &Observed) -> Resul
             actions.extend(importing.and_then(import::release));
             Ok(Found {
                 actions,
-                growth: grow(disk, claim).map(Action::PatchClaim),
+                size: size(disk, claim, observed),
                 bound: claim.status.phase == "Bound",
                 import: None,
             })
@@ -137,7 +168,7 @@ fn underway(
 /// Makes the claim of a volume, or has CDI make one.
 fn make(machine: &Machine, volume: &Volume<'_>, observed: &Observed) -> Result<Found, Fault> {
     let disk = &volume.disk;
-    if !disk.storage_class.is_empty() && !observed.classes.contains(&disk.storage_class) {
+    if !disk.storage_class.is_empty() && !observed.classes.contains_key(&disk.storage_class) {
         return Err(Fault::new(
             "StorageClassNotFound",
             format!(
@@ -231,13 +262,47 @@ fn mark(machine: &Machine, disk: &NormalizedDisk, claim: &Claim) -> Option<Claim
     (!patch.annotations.is_empty()).then_some(patch)
 }
 
-/// The size that a claim lacks. Kubernetes grows only one that is bound.
-fn grow(disk: &NormalizedDisk, claim: &Claim) -> Option<ClaimPatch> {
-    let size = claim.spec.resources.requests.storage?;
-    (size < disk.size && claim.status.phase == "Bound").then(|| ClaimPatch {
+/// What is to be done about the size of a claim. Kubernetes grows only one that is bound.
+fn size(disk: &NormalizedDisk, claim: &Claim, observed: &Observed) -> Size {
+    let requests = claim.spec.resources.requests;
+    let Some(asked) = requests.storage.filter(|_| claim.status.phase == "Bound") else {
+        return Size::Right;
+    };
+    let class = &disk.storage_class;
+    let lacks = claim.status.capacity.storage.filter(|has| *has < disk.size);
+    if asked < disk.size && observed.classes.get(class) == Some(&false) {
+        // Storage may have given more than it was asked for.
+        return lacks.map_or(Size::Right, |has| {
+            let told = format!(
+                "disk '{}' cannot grow from {has} to {}, because StorageClass '{class}' does not allow it: set allowVolumeExpansion: true on the class if its storage can; the volume grows by itself then",
+                disk.name, disk.size
+            );
+            Size::Fixed(Fault::new("VolumeExpansionNotAllowed", told))
+        });
+    }
+    let patch = (asked < disk.size).then(|| ClaimPatch {
         storage: Some(disk.size.to_string()),
         ..patch_of(claim)
-    })
+    });
+    let told = lacks.map(|has| {
+        let (name, progress) = (claim.name(), progress(claim));
+        let size = disk.size;
+        format!("PersistentVolumeClaim {name} grows from {has} to {size}{progress}")
+    });
+    Size::Grows(patch, told)
+}
+
+/// How far a volume is that grows. What a failure says is in the events of the claim, and another text
+/// with every attempt.
+fn progress(claim: &Claim) -> &'static str {
+    let is_told = |kind: &str| told(&claim.status.conditions, kind, "True").is_some();
+    if is_told("ControllerResizeError") || is_told("NodeResizeError") {
+        "; that failed and is tried again, the claim's events tell why"
+    } else if is_told("FileSystemResizePending") {
+        "; the volume has, its file system follows on the node: restart the guest if it does not"
+    } else {
+        ""
+    }
 }
 
 fn patch_of(claim: &Claim) -> ClaimPatch {

@@ -1,9 +1,11 @@
 //! The VirtualMachine and the cloud-init Secret it refers to.
 
+use std::collections::BTreeMap;
+
 use common::api::choice::PowerState;
 use common::api::normalized::Normalized;
 use common::names;
-use common::render::kubevirt::types::{InstanceSpec, Secret, VirtualMachineSpec};
+use common::render::kubevirt::types::{Secret, Template, VirtualMachineSpec};
 use common::render::kubevirt::{Guest, virtual_machine};
 use serde_json::Value;
 
@@ -21,7 +23,7 @@ pub(super) struct Plans {
     pub(super) actions: Vec<Action>,
     pub(super) outcome: Outcome,
     /// The guest that the VirtualMachine is made of.
-    pub(super) wish: Option<InstanceSpec>,
+    pub(super) wish: Option<Template>,
 }
 
 pub(super) fn guest(
@@ -54,6 +56,7 @@ pub(super) fn guest(
         block,
         cloud_init: &machine.cloud_init,
         attachments: &networks.attachments,
+        marks: &marks(machine, observed),
     });
     if restart.is_open() && block.power_state == PowerState::Running {
         "Always".clone_into(&mut wish.spec.run_strategy);
@@ -78,7 +81,7 @@ pub(super) fn guest(
     if live.is_deleting() {
         return plans;
     }
-    plans.wish = (!held).then(|| wish.spec.template.spec.clone());
+    plans.wish = (!held).then(|| wish.spec.template.clone());
     let uid = live.uid().to_owned();
     if held {
         // What the guest is made of has to wait, but it can still be switched on and off.
@@ -123,6 +126,15 @@ fn covers(live: &Value, wish: &Value) -> bool {
     }
 }
 
+/// What the user's Secrets hold; where they were not read, nobody has written them since.
+fn marks(machine: &Machine, observed: &Observed) -> BTreeMap<String, String> {
+    let nothing = BTreeMap::new();
+    let vm = observed.vm.as_ref();
+    let known = vm.map_or(&nothing, |vm| &vm.spec.template.metadata.annotations);
+    let read = |secret: &_| Some(observed.contents.get(secret)?.as_ref()?.mark.clone());
+    machine.cloud_init.marks(known, read)
+}
+
 /// The Secret of ours, when one is needed; and whether the user's Secrets are there.
 fn secret(machine: &Machine, observed: &Observed) -> Result<Option<Action>, Fault> {
     let absent = observed
@@ -145,7 +157,7 @@ fn secret(machine: &Machine, observed: &Observed) -> Result<Option<Action>, Faul
         return Ok(None);
     }
     let render = || -> Option<Secret> {
-        let read = |key: &_| observed.contents.get(key).cloned().flatten();
+        let read = |key: &_| observed.contents.get(key)?.as_ref();
         plan.secret(&machine.identity(&observed.cluster), read)
     };
     let Some(live) = &observed.secret else {
@@ -160,7 +172,11 @@ fn secret(machine: &Machine, observed: &Observed) -> Result<Option<Action>, Faul
             ),
         ));
     }
-    if live.annotation(names::ANNOTATION_RENDERED) == Some(plan.digest().as_str()) {
+    let has = |key: &str, value: &String| live.annotation(key) == Some(value);
+    let marks = marks(machine, observed);
+    if has(names::ANNOTATION_RENDERED, &plan.digest())
+        && marks.iter().all(|(key, mark)| has(key, mark))
+    {
         return Ok(None);
     }
     Ok(render().map(|mut wish| {

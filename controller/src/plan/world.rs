@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use common::names;
 use common::render::kubevirt::types::{self, Metadata};
-use common::render::kubevirt::{SecretKey, attachment_name, volumes};
+use common::render::kubevirt::{Reading, SecretKey, attachment_name, volumes};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -46,10 +46,10 @@ pub(crate) struct World {
     orders: BTreeMap<String, types::DataVolume>,
     pub(crate) secret: Option<Secret>,
     /// Secrets of the user.
-    pub(crate) contents: BTreeMap<SecretKey, Vec<u8>>,
+    pub(crate) contents: BTreeMap<SecretKey, Reading>,
     pub(crate) networks: BTreeMap<String, Network>,
     pub(crate) attachments: BTreeMap<String, Attachment>,
-    pub(crate) classes: BTreeSet<String>,
+    pub(crate) classes: BTreeMap<String, bool>,
     pub(crate) template: Option<Template>,
     /// Uids of other Machines that live.
     pub(crate) living: BTreeSet<String>,
@@ -85,7 +85,7 @@ impl World {
             contents: BTreeMap::new(),
             networks: BTreeMap::new(),
             attachments: BTreeMap::new(),
-            classes: ["standard".to_owned()].into(),
+            classes: [("standard".to_owned(), true)].into(),
             template: None,
             living: BTreeSet::new(),
             others: Vec::new(),
@@ -168,7 +168,7 @@ impl World {
         let outdated = cloud_init.needs_secret() && rendered != Some(&cloud_init.digest());
         let references = cloud_init
             .references()
-            .filter(|_| self.vm.is_none() || outdated);
+            .filter(|_| outdated || self.is_behind());
         Observed {
             cluster: "cluster".into(),
             kubevirt: self.kubevirt,
@@ -191,6 +191,27 @@ impl World {
             template: self.template.clone().map(Arc::new),
             refusal: None,
         }
+    }
+
+    /// Whether the user's Secrets were written since the VirtualMachine was.
+    fn is_behind(&self) -> bool {
+        let version = |name: &str| {
+            let mut secrets = self.contents.iter().filter(|(key, _)| key.name == name);
+            let (_, reading) = secrets.next()?;
+            Some(reading.mark.version.clone())
+        };
+        let cloud_init = &self.machine().cloud_init;
+        self.vm
+            .as_ref()
+            .is_none_or(|vm| cloud_init.is_behind(&vm.spec.template.metadata.annotations, version))
+    }
+
+    /// The user writes a Secret.
+    pub(crate) fn write_secret(&mut self, key: &SecretKey, content: &str) {
+        let version = self.uid();
+        let uid = format!("uid-of-{}", key.name);
+        let reading = Reading::new(&uid, &version, content.into());
+        self.contents.insert(key.clone(), reading);
     }
 
     pub(crate) fn plan(&self) -> Plan {
@@ -394,6 +415,11 @@ impl World {
                 claim.status.capacity = claim.spec.resources.requests;
                 moved = true;
             }
+            let lacks = claim.status.capacity != claim.spec.resources.requests;
+            if claim.status.phase == "Bound" && lacks && claim.status.conditions.is_empty() {
+                claim.status.capacity = claim.spec.resources.requests;
+                moved = true;
+            }
         }
         let deleting = self.vm.as_ref().is_none_or(Meta::is_deleting);
         let strategy = self.vm.as_ref().map_or("", |vm| &vm.spec.run_strategy);
@@ -553,6 +579,7 @@ fn started(vm: &VirtualMachine, uid: &str) -> Instance {
         "metadata": {
             "name": vm.name(), "namespace": vm.namespace(), "uid": uid,
             "labels": template["metadata"]["labels"],
+            "annotations": template["metadata"]["annotations"],
         },
         "spec": template["spec"],
     }))

@@ -85,10 +85,12 @@ async fn play_one(object: Arc<DynamicObject>, stage: Arc<Stage>) -> Result<Actio
     let machine = serde_json::to_value(&machine)?;
     let instance = instance.map(|i| serde_json::to_value(&i)).transpose()?;
 
+    let (claims, migratable) = claims(&stage, &namespace, &machine).await?;
     let next = play::next(&Scene {
         machine: &machine,
         instance: instance.as_ref(),
-        claims: claims(&stage, &namespace, &machine).await?,
+        claims,
+        migratable,
         prop_missing: prop_missing(&stage, &namespace, &machine).await?,
         script,
         age: since,
@@ -124,6 +126,7 @@ async fn play_one(object: Arc<DynamicObject>, stage: Arc<Stage>) -> Result<Actio
         Change::Status(status) => {
             merge(&instances, &name, &json!({"status": status})).await?;
         }
+        Change::Plug(plug) => merge(&instances, &name, &plug).await?,
         Change::Delete => {
             instances.delete(&name, &DeleteParams::default()).await?;
         }
@@ -203,9 +206,14 @@ fn new_instance(machine: &Value) -> Value {
     })
 }
 
-async fn claims(stage: &Stage, namespace: &str, machine: &Value) -> Result<Claims, kube::Error> {
+/// What the claims are like, and whether other nodes can have them, too.
+async fn claims(
+    stage: &Stage,
+    namespace: &str,
+    machine: &Value,
+) -> Result<(Claims, bool), kube::Error> {
     let api: Api<PersistentVolumeClaim> = Api::namespaced(stage.client.clone(), namespace);
-    let mut worst = Claims::Bound;
+    let (mut worst, mut shared) = (Claims::Bound, true);
     for volume in list(&machine["spec"]["template"]["spec"]["volumes"]) {
         let direct = volume["persistentVolumeClaim"]["claimName"].as_str();
         // CDI's claim has the name of its DataVolume.
@@ -213,14 +221,16 @@ async fn claims(stage: &Stage, namespace: &str, machine: &Value) -> Result<Claim
             continue;
         };
         let Some(claim) = api.get_opt(name).await? else {
-            return Ok(Claims::Missing(name.to_owned()));
+            return Ok((Claims::Missing(name.to_owned()), false));
         };
         let phase = claim.status.and_then(|status| status.phase);
         if phase.as_deref() != Some("Bound") {
             worst = Claims::Pending;
         }
+        let modes = claim.spec.and_then(|spec| spec.access_modes);
+        shared &= modes.is_some_and(|modes| modes.iter().any(|mode| mode == "ReadWriteMany"));
     }
-    Ok(worst)
+    Ok((worst, shared))
 }
 
 /// Whether a Secret or network is missing that a virt-launcher pod needs.

@@ -8,7 +8,10 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::script::Script;
+use super::{
+    rollout::{Rollout, rollout},
+    script::Script,
+};
 
 /// How long the slow script stays in each phase.
 const SLOW: Duration = Duration::from_secs(2);
@@ -32,6 +35,8 @@ pub(super) struct Scene<'a> {
     pub(super) claims: Claims,
     /// A Secret or network that a pod would wait for without a word.
     pub(super) prop_missing: bool,
+    /// Whether the guest can go to another node: other nodes can have its volumes, too.
+    pub(super) migratable: bool,
     pub(super) script: Script,
     /// Since the instance was made, or since its deletion was asked for.
     pub(super) age: Duration,
@@ -43,6 +48,8 @@ pub(super) enum Change {
     Nothing,
     Create,
     Status(Value),
+    /// It gets what can be plugged into a running guest.
+    Plug(Value),
     Delete,
     /// Its finalizer goes: the guest has ended.
     Release,
@@ -165,7 +172,10 @@ fn with_instance(scene: &Scene<'_>, instance: &Value) -> Next {
         }
         "Succeeded" | "Failed" => on(Change::Delete, "Starting", None, None),
         "Running" if crashes => on(Change::Status(phase_only("Failed")), "Running", None, None),
-        "Running" => on(Change::Nothing, "Running", None, None),
+        "Running" => match rollout_of(scene, instance) {
+            Rollout::Live(plug) => on(Change::Plug(plug), "Running", None, None),
+            Rollout::Done | Rollout::Restart(_) => on(Change::Nothing, "Running", None, None),
+        },
         _ if scene.prop_missing => on(to(phase, "Scheduling"), "Starting", None, Some(SOON)),
         _ => match scene.script {
             Script::Unschedulable => {
@@ -184,7 +194,12 @@ fn with_instance(scene: &Scene<'_>, instance: &Value) -> Next {
             Script::Slow if scene.age < 3 * SLOW => {
                 on(to(phase, "Scheduled"), "Starting", None, Some(SOON))
             }
-            _ => on(Change::Status(running(instance)), "Starting", None, None),
+            _ => on(
+                Change::Status(running(instance, scene.migratable)),
+                "Starting",
+                None,
+                None,
+            ),
         },
     }
 }
@@ -214,7 +229,7 @@ fn not_ready(reason: &str, message: &str) -> Value {
 }
 
 /// A running guest: a node, an address per interface, its volumes.
-fn running(instance: &Value) -> Value {
+fn running(instance: &Value, migratable: bool) -> Value {
     let name = format!(
         "{}/{}",
         text(&instance["metadata"]["namespace"]),
@@ -237,13 +252,35 @@ fn running(instance: &Value) -> Value {
         .iter()
         .map(|volume| json!({"name": volume["name"], "target": ""}))
         .collect();
-    json!({
+    let migratable = if migratable { "True" } else { "False" };
+    let mut status = json!({
         "phase": "Running",
         "nodeName": format!("node-{}", hash(&name) % 3 + 1),
         "interfaces": interfaces,
         "volumeStatus": volumes,
-        "conditions": [{"type": "Ready", "status": "True"}],
-    })
+        "conditions": [
+            {"type": "Ready", "status": "True"},
+            {"type": "LiveMigratable", "status": migratable},
+        ],
+    });
+    let domain = &instance["spec"]["domain"];
+    if domain["cpu"].is_object() {
+        let [sockets, cores, threads] =
+            ["sockets", "cores", "threads"].map(|it| &domain["cpu"][it]);
+        status["currentCPUTopology"] =
+            json!({"sockets": sockets, "cores": cores, "threads": threads});
+    }
+    let guest = &domain["memory"]["guest"];
+    if guest.is_string() {
+        status["memory"] =
+            json!({"guestAtBoot": guest, "guestCurrent": guest, "guestRequested": guest});
+    }
+    status
+}
+
+fn rollout_of(scene: &Scene<'_>, instance: &Value) -> Rollout {
+    let wish = &scene.machine["spec"]["template"]["spec"];
+    rollout(wish, instance, scene.migratable)
 }
 
 /// The status of the VirtualMachine.
@@ -257,15 +294,9 @@ fn status(scene: &Scene<'_>, shown: &str, failure: Option<(&str, String)>) -> Va
             json!({"type": "Failure", "status": "True", "reason": reason, "message": message}),
         );
     }
-    let template = &scene.machine["spec"]["template"]["spec"];
-    if scene
-        .instance
-        .is_some_and(|instance| instance["spec"] != *template)
+    if let Some(Rollout::Restart(why)) = scene.instance.map(|instance| rollout_of(scene, instance))
     {
-        conditions.push(json!({
-            "type": "RestartRequired", "status": "True",
-            "message": "a non-live-updatable field was changed in the template spec",
-        }));
+        conditions.push(json!({"type": "RestartRequired", "status": "True", "message": why}));
     }
     let generation = &scene.machine["metadata"]["generation"];
     // The strategy counts as seen when an instance was made under it, or was not to be.
@@ -337,6 +368,7 @@ mod tests {
             instance,
             claims: Claims::Bound,
             prop_missing: false,
+            migratable: true,
             script,
             age: Duration::ZERO,
         };
@@ -374,6 +406,7 @@ mod tests {
                 instance: Some(instance),
                 claims: Claims::Bound,
                 prop_missing: false,
+                migratable: true,
                 script: Script::Happy,
                 age: Duration::ZERO,
             };
@@ -418,6 +451,7 @@ mod tests {
             instance: Some(&running),
             claims: Claims::Bound,
             prop_missing: false,
+            migratable: true,
             script: Script::Happy,
             age: Duration::ZERO,
         };

@@ -28,6 +28,10 @@ pub enum Script {
     Slow,
     /// As happy, but the guest ignores its shutdown.
     Stuck,
+    /// As happy, but no volume comes to the end of its growth.
+    Resizing,
+    /// As happy, but a volume that grew waits for its file system.
+    ResizePending,
     /// As happy, but no image comes to its end.
     ImportHangs,
     /// As happy, but no image can be had.
@@ -41,13 +45,15 @@ pub enum Script {
 impl Script {
     /// Every script that has a name of its own. Each of [`PRINTABLE_STATUSES`] is the
     /// name of one that shows it.
-    pub const ALL: [(&'static str, Self); 9] = [
+    pub const ALL: [(&'static str, Self); 11] = [
         ("happy", Self::Happy),
         ("unschedulable", Self::Unschedulable),
         ("pvc-pending", Self::PvcPending),
         ("crash", Self::Crash),
         ("slow", Self::Slow),
         ("stuck", Self::Stuck),
+        ("resizing", Self::Resizing),
+        ("resize-pending", Self::ResizePending),
         ("import-hangs", Self::ImportHangs),
         ("import-fails", Self::ImportFails),
         ("first-consumer", Self::FirstConsumer),

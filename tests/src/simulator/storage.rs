@@ -93,12 +93,30 @@ async fn provide(
         .spec
         .as_ref()
         .and_then(|spec| spec.access_modes.as_ref());
-    let status = json!({"status": {
-        "phase": "Bound", "accessModes": modes, "capacity": {"storage": wanted},
-    }});
-    api.patch_status(&name, &parameters, &Patch::Merge(status))
+    let mut status = json!({
+        "phase": "Bound", "accessModes": modes, "capacity": {"storage": wanted}, "conditions": [],
+    });
+    if let Some(step) = growth(script).filter(|_| bound) {
+        status["capacity"] = json!({"storage": capacity});
+        status["conditions"] = json!([step]);
+    }
+    let patch = json!({"status": status});
+    api.patch_status(&name, &parameters, &Patch::Merge(patch))
         .await?;
     Ok(Action::await_change())
+}
+
+/// What the resizer, or the node, says of a volume that does not come to the end of its growth.
+fn growth(script: Script) -> Option<Value> {
+    let (step, message) = match script {
+        Script::Resizing => ("Resizing", ""),
+        Script::ResizePending => (
+            "FileSystemResizePending",
+            "Waiting for user to (re-)start a pod to finish file system resize of volume on node.",
+        ),
+        _ => return None,
+    };
+    Some(json!({"type": step, "status": "True", "message": message}))
 }
 
 /// A claim names a volume that is there already, or a class that exists.

@@ -8,8 +8,11 @@
 //! any metaData ────────────────────────▶ all of it in our Secret, as files of a `cidata` volume
 //! ```
 //! KubeVirt's NoCloud volume has no meta-data of its own, so with meta-data the volume is ours.
+//!
+//! A guest keeps what it was started with. What was in a Secret then is told by a mark on the guest.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::Serialize;
 
@@ -30,6 +33,63 @@ pub struct SecretKey {
     pub name: String,
     /// Key in it.
     pub key: String,
+}
+
+/// What a key of a Secret held when it was read.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Reading {
+    /// The content.
+    pub content: Vec<u8>,
+    /// What may be told of it.
+    pub mark: Mark,
+}
+
+/// Tells nothing of the content.
+impl fmt::Debug for Reading {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Reading").field(&self.mark).finish()
+    }
+}
+
+impl Reading {
+    /// The content of a key of the Secret of this uid and resourceVersion.
+    pub fn new(uid: &str, version: &str, content: Vec<u8>) -> Self {
+        let mark = Mark {
+            version: version.to_owned(),
+            digest: digest(&(uid, &content)),
+        };
+        Self { content, mark }
+    }
+}
+
+/// Tells one content of a Secret from another, and nothing of either.
+///
+/// The version says that nobody has written the Secret since, so that it need not be read; the digest,
+/// that what was written is another content. The Secret's uid is in the digest: whoever knows it can
+/// read the Secret, and nobody else can try contents against it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// The Secret's resourceVersion.
+    pub version: String,
+    /// Digest of the content.
+    pub digest: String,
+}
+
+impl fmt::Display for Mark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.version, self.digest)
+    }
+}
+
+impl Mark {
+    /// Reads what `Display` wrote.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (version, digest) = text.rsplit_once('-')?;
+        Some(Self {
+            version: version.to_owned(),
+            digest: digest.to_owned(),
+        })
+    }
 }
 
 /// Where a part of the data comes from.
@@ -54,6 +114,14 @@ impl Part {
         match self {
             Self::User => "userdata",
             Self::Network => "networkdata",
+        }
+    }
+
+    /// The annotation that tells what was in the user's Secret.
+    const fn annotation(self) -> &'static str {
+        match self {
+            Self::User => names::ANNOTATION_USER_DATA,
+            Self::Network => names::ANNOTATION_NETWORK_DATA,
         }
     }
 
@@ -133,6 +201,43 @@ impl CloudInitPlan {
         })
     }
 
+    /// Annotations of the guest: what the user's Secrets hold that it is given, as far as they were
+    /// `read`; else as it is known already. KubeVirt hands them down to the instance it makes, so that
+    /// an instance tells what it was given.
+    pub fn marks(
+        &self,
+        known: &BTreeMap<String, String>,
+        read: impl Fn(&SecretKey) -> Option<Mark>,
+    ) -> BTreeMap<String, String> {
+        let mark = |(part, source): (Part, &Source)| {
+            let Source::Secret(secret) = source else {
+                return None;
+            };
+            let key = part.annotation();
+            let mark = read(secret).map(|mark| mark.to_string());
+            Some((key.to_owned(), mark.or_else(|| known.get(key).cloned())?))
+        };
+        self.parts().filter_map(mark).collect()
+    }
+
+    /// Whether a Secret of the user has been written since these marks were made. `version` tells its
+    /// resourceVersion, if that is known.
+    pub fn is_behind(
+        &self,
+        marks: &BTreeMap<String, String>,
+        version: impl Fn(&str) -> Option<String>,
+    ) -> bool {
+        self.parts().any(|(part, source)| {
+            let Source::Secret(secret) = source else {
+                return false;
+            };
+            let mark = marks.get(part.annotation());
+            let mark = mark.and_then(|mark| Mark::parse(mark));
+            version(&secret.name)
+                .is_some_and(|version| mark.is_none_or(|mark| mark.version != version))
+        })
+    }
+
     /// Whether a Secret of ours is needed.
     pub fn needs_secret(&self) -> bool {
         self.meta.is_some() || self.moved().next().is_some()
@@ -146,10 +251,10 @@ impl CloudInitPlan {
 
     /// Our Secret, when one is needed, with the contents of the user's Secrets as `read`. `None`
     /// also when one of these is not there.
-    pub fn secret(
+    pub fn secret<'a>(
         &self,
         machine: &Identity<'_>,
-        read: impl Fn(&SecretKey) -> Option<Vec<u8>>,
+        read: impl Fn(&SecretKey) -> Option<&'a Reading>,
     ) -> Option<Secret> {
         if !self.needs_secret() {
             return None;
@@ -163,7 +268,7 @@ impl CloudInitPlan {
             };
             let content = match source {
                 Source::Inline(text) => text.clone().into_bytes(),
-                Source::Secret(secret) => read(secret)?,
+                Source::Secret(secret) => read(secret)?.content.clone(),
             };
             data.insert(name.to_owned(), content);
         }
@@ -177,6 +282,8 @@ impl CloudInitPlan {
         metadata
             .annotations
             .insert(names::ANNOTATION_RENDERED.to_owned(), self.digest());
+        let marks = self.marks(&BTreeMap::new(), |secret| Some(read(secret)?.mark.clone()));
+        metadata.annotations.extend(marks);
         Some(Secret { metadata, data })
     }
 

@@ -6,7 +6,7 @@ use super::types::{
 };
 use super::volume::{medium, volumes};
 use crate::api::choice::{AccessMode, Choice as _, DiskBus, NicModel};
-use crate::api::normalized::{Normalized, NormalizedDisk, NormalizedNetwork};
+use crate::api::normalized::{Normalized, NormalizedCpu, NormalizedDisk, NormalizedNetwork};
 use crate::names;
 
 /// Network cards and the networks behind them; `attachment` tells a network's
@@ -107,11 +107,16 @@ pub(super) fn devices(block: &Normalized, disks: Vec<Disk>, interfaces: Vec<Inte
         .networks
         .iter()
         .any(|nic| nic.model == NicModel::Virtio);
+    let most = NormalizedCpu {
+        sockets: block.cpu.max_sockets,
+        ..block.cpu
+    };
     Devices {
         // Without this KubeVirt gives a machine that wants no network one on the pod network.
         autoattach_pod_interface: interfaces.is_empty().then_some(false),
-        // Queues are per vCPU, and only virtio has them.
-        network_interface_multiqueue: (virtio && block.cpu.vcpus() > 1).then_some(true),
+        // Queues are per vCPU, and only virtio has them. Of the most vCPUs there can be: a setting that
+        // changed with the second one would keep it out of a running guest.
+        network_interface_multiqueue: (virtio && most.vcpus() > 1).then_some(true),
         disks,
         interfaces,
         rng: Some(Present {}),

@@ -28,7 +28,7 @@ mod tests;
 
 pub use attachment::{attachment, attachment_name};
 pub use claim::claim;
-pub use cloud_init::{CloudInitPlan, SecretKey, Source};
+pub use cloud_init::{CloudInitPlan, Mark, Reading, SecretKey, Source};
 pub use identity::{Identity, digest};
 pub use image::{data_volume, is_unverifiable};
 pub use vm::{Guest, virtual_machine};

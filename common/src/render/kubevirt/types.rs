@@ -5,7 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::names;
 
 macro_rules! objects {
     ($( $(#[$doc:meta])* $name:ident { $( $(#[$fdoc:meta])* $field:ident: $type:ty, )* } )+) => {$(
@@ -25,6 +27,12 @@ macro_rules! objects {
 /// Absent and empty are the same here: an empty value is never written.
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
+}
+
+fn ours<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, String>, D::Error> {
+    let mut map = BTreeMap::<String, String>::deserialize(deserializer)?;
+    map.retain(|key, _| names::is_ours(key));
+    Ok(map)
 }
 
 /// An object with no fields of its own; that it is there is what it says.
@@ -89,6 +97,9 @@ objects! {
     TemplateMetadata {
         /// Labels of the instance and of its pod.
         labels: BTreeMap<String, String>,
+        /// Annotations of the instance and of its pod. KubeVirt adds its own.
+        #[serde(deserialize_with = "ours")]
+        annotations: BTreeMap<String, String>,
     }
     /// A virtual machine instance.
     InstanceSpec {

@@ -31,6 +31,8 @@ pub struct Guest<'a> {
     pub cloud_init: &'a CloudInitPlan,
     /// NetworkAttachmentDefinition by NetworkConfiguration, where the names differ.
     pub attachments: &'a BTreeMap<String, String>,
+    /// What the user's Secrets hold: see [`CloudInitPlan::marks`].
+    pub marks: &'a BTreeMap<String, String>,
 }
 
 /// The VirtualMachine of a Machine.
@@ -63,6 +65,7 @@ pub fn virtual_machine(guest: &Guest<'_>) -> VirtualMachine {
         template: Template {
             metadata: TemplateMetadata {
                 labels: machine.labels(),
+                annotations: guest.marks.clone(),
             },
             spec: InstanceSpec {
                 architecture: "amd64".into(),
@@ -96,20 +99,23 @@ fn run_strategy(block: &Normalized) -> &'static str {
     }
 }
 
+/// The maximum is always there: KubeVirt plugs sockets into a running guest as long as nothing else
+/// changes, a maximum that goes away when it is reached included. Without one it takes four times what
+/// the guest starts with.
 fn cpu(block: &Normalized) -> Cpu {
     let cpu = block.cpu;
     Cpu {
         sockets: cpu.sockets,
         cores: cpu.cores,
         threads: cpu.threads,
-        max_sockets: (cpu.max_sockets > cpu.sockets).then_some(cpu.max_sockets),
+        max_sockets: Some(cpu.max_sockets),
     }
 }
 
+/// As of sockets, where KubeVirt can plug memory at all (`ValidateLiveUpdateMemory`, v1.9).
 fn memory(memory: NormalizedMemory) -> Memory {
     let NormalizedMemory { size, max_size } = memory;
-    let pluggable = max_size > size
-        && size >= HOTPLUG_MEMORY_MIN
+    let pluggable = size >= HOTPLUG_MEMORY_MIN
         && [size, max_size]
             .iter()
             .all(|amount| amount.is_multiple_of(HOTPLUG_MEMORY_UNIT));

@@ -9,6 +9,7 @@ use super::live::{FAILURES, Live};
 use super::{Facts, Fault};
 use crate::objects::{ForeignCondition, told};
 use crate::plan::Observed;
+use crate::plan::pending::RESTART;
 
 /// Status of a condition, and why.
 pub(super) type Verdict = (&'static str, Fault);
@@ -39,14 +40,21 @@ pub(super) fn storage(facts: &Facts<'_>) -> Verdict {
     if let Some(told) = &facts.import {
         return ("False", told.clone());
     }
-    if facts.pending.is_empty() {
+    if !facts.pending.is_empty() {
+        let message = format!(
+            "waiting for PersistentVolumeClaim {} to be bound; its events tell what it waits for",
+            facts.pending.join(", ")
+        );
+        return ("False", Fault::new("PVCPending", message));
+    }
+    if let Some(fixed) = &facts.sizes.fixed {
+        return ("False", fixed.clone());
+    }
+    let growing = &facts.sizes.growing;
+    if growing.is_empty() {
         return ("True", Fault::new("PVCBound", "every disk has its volume"));
     }
-    let message = format!(
-        "waiting for PersistentVolumeClaim {} to be bound; its events tell what it waits for",
-        facts.pending.join(", ")
-    );
-    ("False", Fault::new("PVCPending", message))
+    ("True", Fault::new("PVCResizing", growing.join("; ")))
 }
 
 pub(super) fn network(facts: &Facts<'_>) -> Verdict {
@@ -105,17 +113,30 @@ pub(super) fn virtual_machine(facts: &Facts<'_>, live: &Live<'_>) -> Verdict {
     ("True", created())
 }
 
+/// Whether a restart is what brings a change into effect.
+pub(super) fn is_for_a_restart(change: &PendingChange) -> bool {
+    change.action == RESTART
+}
+
 /// Names our fields, or what KubeVirt says when none of them differs.
-pub(super) fn restart_required(changes: &[PendingChange], told: &ForeignCondition) -> Fault {
-    let fields: Vec<_> = changes.iter().map(|change| change.field.as_str()).collect();
-    let why = if fields.is_empty() {
-        told.message.clone()
+pub(super) fn restart_required(
+    changes: &[PendingChange],
+    told: Option<&ForeignCondition>,
+) -> Fault {
+    let changes = changes.iter().filter(|change| is_for_a_restart(change));
+    let fields: Vec<_> = changes.map(|change| change.field.as_str()).collect();
+    let why = match told.filter(|_| fields.is_empty()) {
+        Some(told) => told.message.clone(),
+        None => fields.join(", "),
+    };
+    let cloud_init = if fields.iter().any(|field| field.starts_with("cloudInit")) {
+        "; the guest is given the new cloud-init data then, and cloud-init acts on it on a new instance only: run 'cloud-init clean' in the guest before, or create the Machine anew"
     } else {
-        fields.join(", ")
+        ""
     };
     Fault::new(
         "RestartRequired",
-        format!("a change takes effect when the guest is restarted: {why}"),
+        format!("a change takes effect when the guest is restarted: {why}{cloud_init}"),
     )
 }
 
@@ -140,6 +161,7 @@ pub(super) fn ready(
         facts.network.fault.as_ref(),
         facts.import.as_ref().filter(|_| live.vm.is_none()),
         (virtual_machine.0 == "False" && !facts.paused).then_some(&virtual_machine.1),
+        facts.sizes.fixed.as_ref(),
     ];
     if let Some(fault) = faults.into_iter().flatten().next() {
         return ("False", fault.clone());

@@ -12,13 +12,15 @@ use common::api::choice::Phase;
 use common::api::normalized::Normalized;
 use common::api::status::{Condition, LastRestart, MachineStatus};
 use common::names;
-use common::render::kubevirt::types::InstanceSpec;
+use common::render::kubevirt::types::Template;
 
 use self::conditions::{
-    agent_connected, network, normalized, ready, restart_required, storage, virtual_machine,
+    agent_connected, is_for_a_restart, network, normalized, ready, restart_required, storage,
+    virtual_machine,
 };
 use self::live::{Live, phase, volumes};
 use super::pending::pending;
+use super::storage::Sizes;
 use super::{Action, Now, Observed, Plan};
 use crate::machine::Machine;
 use crate::objects::{Meta as _, told};
@@ -77,13 +79,15 @@ pub(super) struct Facts<'a> {
     pub(super) storage: Outcome,
     pub(super) guest: Outcome,
     /// The guest that is wished, where the VirtualMachine is made of it.
-    pub(super) wish: Option<InstanceSpec>,
+    pub(super) wish: Option<Template>,
     /// What is told of an image that is not there yet.
     pub(super) import: Option<Fault>,
     /// What is to be remembered of a restart, when that was looked at.
     pub(super) restart: Option<LastRestart>,
     /// Claims that are not bound yet.
     pub(super) pending: Vec<String>,
+    /// Volumes that do not have their size yet.
+    pub(super) sizes: Sizes,
     /// Whether this plan makes the VirtualMachine.
     pub(super) makes_vm: bool,
     pub(super) paused: bool,
@@ -119,16 +123,13 @@ pub(super) fn report(
     let restart = live
         .vm
         .and_then(|vm| told(&vm.status.conditions, "RestartRequired", "True"));
-    let pending_changes = match (restart, live.instance, &facts.wish) {
-        (Some(_), Some(instance), Some(wish)) => pending(&instance.spec, wish),
-        _ => Vec::new(),
-    };
-    if let Some(told) = restart {
-        conditions.set(
-            "RestartRequired",
-            "True",
-            &restart_required(&pending_changes, told),
-        );
+    let mut pending_changes = Vec::new();
+    if let (Some(instance), Some(wish)) = (live.instance, &facts.wish) {
+        pending_changes = pending(instance, wish, restart.is_some());
+    }
+    if restart.is_some() || pending_changes.iter().any(is_for_a_restart) {
+        let told = restart_required(&pending_changes, restart);
+        conditions.set("RestartRequired", "True", &told);
     }
     if live.has_agent() {
         conditions.set("AgentConnected", "True", &agent_connected());

@@ -121,7 +121,7 @@ fn a_missing_class_is_named_and_no_claim_is_made_of_it() {
     assert_eq!(told(&world, "VirtualMachineReady").0, "False");
     assert!(message(&world, "StorageReady").contains("StorageClass 'standard' of disk 'root'"));
 
-    world.classes.insert("standard".into());
+    world.classes.insert("standard".into(), true);
     world.settle();
     assert_eq!(phase(&world), Some(Phase::Running));
 }
@@ -272,9 +272,7 @@ fn a_secret_of_the_user_is_waited_for_and_copied() {
         name: "mine".into(),
         key: "other-key".into(),
     };
-    world
-        .contents
-        .insert(key.clone(), b"#cloud-config".to_vec());
+    world.write_secret(&key, "#cloud-config");
     world.settle();
     assert_eq!(phase(&world), Some(Phase::Running));
     assert!(world.secret.is_some());

@@ -1,12 +1,12 @@
 //! Disks that grow, go, and come back.
 
-use common::api::choice::ReclaimPolicy;
+use common::api::choice::{Phase, ReclaimPolicy};
 use common::names;
 use common::quantity::Bytes;
 use serde_json::json;
 
-use super::{edit, rich, told};
-use crate::objects::Meta as _;
+use super::{edit, message, phase, rich, told};
+use crate::objects::{ForeignCondition, Meta as _};
 use crate::plan::fixtures::{block, disk, machine};
 use crate::plan::world::{World, claims_of, decode};
 
@@ -20,6 +20,84 @@ fn only_a_bound_claim_grows() {
     assert_eq!(world.settle(), ["changed PersistentVolumeClaim web-root"]);
     let claim = &world.claims["web-root"];
     assert_eq!(claim.spec.resources.requests.storage, Some(larger));
+}
+
+#[test]
+fn a_volume_that_grows_is_told_until_it_has() {
+    let mut world = World::new(machine(block()));
+    world.settle();
+    edit(&mut world, |block| {
+        block.disks[0].size = Bytes::mib(30 * 1024);
+    });
+    // Told with the first step, so that the next one is no news.
+    assert_eq!(world.pass(), ["changed PersistentVolumeClaim web-root"]);
+    let grows = "PersistentVolumeClaim web-root grows from 20Gi to 30Gi";
+    assert_eq!(told(&world, "StorageReady"), ("True", "PVCResizing"));
+    assert_eq!(message(&world, "StorageReady"), grows);
+    assert_eq!(told(&world, "Ready"), ("True", "Running"));
+    for (kind, told) in [
+        ("Resizing", ""),
+        ("ControllerResizeError", "; that failed and is tried again"),
+        (
+            "FileSystemResizePending",
+            "; the volume has, its file system",
+        ),
+        ("SomethingNew", ""),
+    ] {
+        let claim = world.claims.get_mut("web-root").unwrap();
+        claim.status.conditions = vec![ForeignCondition {
+            kind: kind.into(),
+            status: "True".into(),
+            message: "changes with every attempt".into(),
+            ..ForeignCondition::default()
+        }];
+        assert_eq!(world.settle(), [""; 0], "{kind}");
+        let says = message(&world, "StorageReady");
+        assert!(says.starts_with(&format!("{grows}{told}")), "{says}");
+        assert!(!says.contains("changes with every attempt"), "{says}");
+    }
+    let claim = world.claims.get_mut("web-root").unwrap();
+    claim.status.conditions.clear();
+    assert_eq!(world.settle(), [""; 0]);
+    assert_eq!(told(&world, "StorageReady"), ("True", "PVCBound"));
+}
+
+#[test]
+fn a_volume_that_cannot_grow_is_told_and_holds_up_nothing() {
+    let mut world = World::new(machine(block()));
+    world.settle();
+    world.classes.insert("standard".into(), false);
+    edit(&mut world, |block| {
+        block.disks[0].size = Bytes::mib(30 * 1024);
+        block.cpu.cores = 8;
+    });
+    assert_eq!(world.settle(), ["changed the VirtualMachine"]);
+    let fault = ("False", "VolumeExpansionNotAllowed");
+    assert_eq!(told(&world, "StorageReady"), fault);
+    assert_eq!(told(&world, "Ready"), fault);
+    assert_eq!(phase(&world), Some(Phase::Running));
+    let says = message(&world, "Ready");
+    assert!(
+        says.contains("disk 'root' cannot grow from 20Gi to 30Gi"),
+        "{says}"
+    );
+
+    world.classes.insert("standard".into(), true);
+    assert_eq!(world.settle(), ["changed PersistentVolumeClaim web-root"]);
+    assert_eq!(told(&world, "Ready"), ("True", "Running"));
+
+    // Storage that gave more than it was asked for has no need to grow.
+    let mut world = World::new(machine(block()));
+    world.settle();
+    world.classes.insert("standard".into(), false);
+    let claim = world.claims.get_mut("web-root").unwrap();
+    claim.status.capacity.storage = Some(Bytes::mib(30 * 1024));
+    claim.status.conditions.push(ForeignCondition::default());
+    edit(&mut world, |block| {
+        block.disks[0].size = Bytes::mib(30 * 1024);
+    });
+    assert_eq!(world.settle(), [""; 0]);
+    assert_eq!(told(&world, "StorageReady"), ("True", "PVCBound"));
 }
 
 #[test]

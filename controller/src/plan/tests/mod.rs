@@ -8,6 +8,7 @@ mod neighbours;
 mod printable;
 mod properties;
 mod restart;
+mod secrets;
 mod status;
 mod worlds;
 

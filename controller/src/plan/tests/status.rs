@@ -93,6 +93,57 @@ fn kubevirts_own_words_are_passed_on() {
 }
 
 #[test]
+fn what_is_plugged_in_is_pending_until_the_guest_has_it() {
+    let mut world = running();
+    let wish = |world: &mut World| {
+        edit(world, |block| {
+            (block.cpu.sockets, block.cpu.max_sockets) = (2, 4);
+            block.memory.size = Bytes::mib(4096);
+        });
+        // As KubeVirt does: its instance has it at once, the guest later.
+        world.pass();
+        let vm = world.vm.as_ref().unwrap();
+        world.instance.as_mut().unwrap().spec = vm.spec.template.spec.clone();
+    };
+    wish(&mut world);
+    world.settle();
+    assert_eq!(world.machine().status.pending_changes, []);
+
+    let condition = |kind: &str, status: &str| ForeignCondition {
+        kind: kind.into(),
+        status: status.into(),
+        ..ForeignCondition::default()
+    };
+    for (migratable, action, required) in
+        [("True", "LiveMigration", ""), ("False", "Restart", "True")]
+    {
+        let status = &mut world.instance.as_mut().unwrap().status;
+        status.cpu.sockets = Some(1);
+        status.memory.guest_current = Some("2Gi".into());
+        status.conditions = vec![
+            condition("HotVCPUChange", "True"),
+            condition("HotMemoryChange", "True"),
+            condition("LiveMigratable", migratable),
+        ];
+        world.settle();
+        let told = world.machine().status.pending_changes.iter();
+        let told: Vec<_> = told
+            .map(|it| [&*it.field, &it.current, &it.desired, &it.action])
+            .collect();
+        let expected = [
+            ["cpu.sockets", "1", "2", action],
+            ["memory.size", "2Gi", "4Gi", action],
+        ];
+        assert_eq!(told, expected);
+        assert_eq!(super::told(&world, "RestartRequired").0, required);
+    }
+    world.instance.as_mut().unwrap().status.conditions.clear();
+    world.settle();
+    assert_eq!(world.machine().status.pending_changes, []);
+    assert_eq!(told(&world, "RestartRequired"), ("", ""));
+}
+
+#[test]
 fn a_restart_names_the_fields_it_is_for() {
     let mut block = block();
     block.disks.push(disk("old", ReclaimPolicy::Delete));

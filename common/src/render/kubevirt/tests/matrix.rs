@@ -6,7 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::super::types::{Claim, VirtualMachine};
-use super::super::{CloudInitPlan, Guest, SecretKey, claim, data_volume, virtual_machine, volumes};
+use super::super::{
+    CloudInitPlan, Guest, Mark, Reading, SecretKey, claim, data_volume, virtual_machine, volumes,
+};
 use super::fixtures::{self, LONGEST};
 use super::schema;
 use crate::api::choice::{FirmwareType, NicModel};
@@ -44,6 +46,7 @@ fn render(block: &Normalized, cloud: &CloudInit) -> VirtualMachine {
         block,
         cloud_init: &CloudInitPlan::from(cloud),
         attachments: &[("prod-network".to_owned(), "existing".to_owned())].into(),
+        marks: &BTreeMap::new(),
     })
 }
 
@@ -170,12 +173,10 @@ fn hardware(vm: &VirtualMachine, block: &Normalized) {
     assert_eq!(guest, block.memory.size, "memory is exact");
     if let Some(max) = &domain.memory.max_guest {
         let max: Bytes = max.parse().unwrap();
-        assert!(max > guest && guest >= Bytes::mib(1024));
+        assert!(max == block.memory.max_size && max >= guest && guest >= Bytes::mib(1024));
         assert!(max.is_multiple_of(Bytes::mib(2)) && guest.is_multiple_of(Bytes::mib(2)));
     }
-    if let Some(max) = domain.cpu.max_sockets {
-        assert!(max > domain.cpu.sockets);
-    }
+    assert_eq!(domain.cpu.max_sockets, Some(block.cpu.max_sockets));
     assert!(domain.devices.rng.is_some());
     let virtio = block
         .networks
@@ -183,7 +184,7 @@ fn hardware(vm: &VirtualMachine, block: &Normalized) {
         .any(|nic| nic.model == NicModel::Virtio);
     assert_eq!(
         domain.devices.network_interface_multiqueue == Some(true),
-        virtio && block.cpu.vcpus() > 1
+        virtio && block.cpu.cores * block.cpu.threads * block.cpu.max_sockets > 1
     );
 }
 
@@ -298,9 +299,12 @@ fn cloud_init(vm: &VirtualMachine, cloud: &CloudInit) {
         .iter()
         .find(|volume| volume.name == "cloudinitdisk");
     assert_eq!(volume.is_some(), *cloud != CloudInit::default());
-    let secret = plan.secret(&LONGEST, |key: &SecretKey| {
-        Some(key.key.clone().into_bytes())
-    });
+    let reading = |key: &SecretKey| {
+        let content = key.key.clone().into_bytes();
+        (key.clone(), Reading::new("uid", "1", content))
+    };
+    let readings: BTreeMap<_, _> = plan.references().map(reading).collect();
+    let secret = plan.secret(&LONGEST, |key| readings.get(key));
     assert_eq!(secret.is_some(), plan.needs_secret());
     let Some(volume) = volume else { return };
     let keys: Vec<_> = secret
@@ -357,6 +361,81 @@ fn claim_rules(claim: &Claim) {
     );
     let size: Bytes = claim.spec.resources.requests.storage.parse().unwrap();
     assert!(size >= Bytes::mib(1));
+}
+
+#[test]
+fn a_mark_tells_contents_apart_and_nothing_else() {
+    let mark = |uid: &str, version: &str, content: &str| {
+        let reading = Reading::new(uid, version, content.into());
+        assert!(!format!("{reading:?}").contains(content));
+        let text = reading.mark.to_string();
+        assert_eq!(Mark::parse(&text), Some(reading.mark.clone()));
+        reading.mark
+    };
+    let first = mark("uid", "17", "secret");
+    assert_eq!(first.version, "17");
+    assert_eq!(first.digest, mark("uid", "18", "secret").digest);
+    assert_ne!(first.digest, mark("uid", "17", "other").digest);
+    assert_ne!(first.digest, mark("another", "17", "secret").digest);
+    assert_eq!(Mark::parse("17"), None);
+}
+
+#[test]
+fn what_was_not_read_keeps_its_mark_until_it_is_written_again() {
+    let plan = CloudInitPlan::from(&fixtures::cloud_inits()[5]);
+    let nothing = BTreeMap::new();
+    let read = |version: &str| {
+        let mark = Reading::new("uid", version, b"text".to_vec()).mark;
+        plan.marks(&nothing, |_| Some(mark.clone()))
+    };
+    let marks = read("7");
+    let keys: Vec<_> = marks.keys().map(String::as_str).collect();
+    let expected = ["network-data", "user-data"];
+    assert_eq!(
+        keys,
+        expected.map(|key| format!("machine.vitistack.io/{key}"))
+    );
+    assert_eq!(plan.marks(&marks, |_| None), marks);
+    let version = |version: &'static str| move |_: &str| Some(version.to_owned());
+    assert!(!plan.is_behind(&marks, version("7")));
+    assert!(plan.is_behind(&marks, version("8")));
+    assert!(plan.is_behind(&nothing, version("7")));
+    assert!(
+        !plan.is_behind(&nothing, |_| None),
+        "nothing is known of it"
+    );
+
+    let inline = CloudInitPlan::from(&fixtures::cloud_inits()[1]);
+    assert!(inline.marks(&marks, |_| None).is_empty());
+    assert!(!inline.is_behind(&nothing, version("7")));
+}
+
+#[test]
+fn growth_up_to_the_maximum_changes_nothing_else() {
+    for (mut block, name) in [
+        (fixtures::block(), "sockets"),
+        (fixtures::block(), "memory"),
+    ] {
+        block.cpu = fixtures::cpu(1, 1, 1);
+        block.memory = fixtures::memory("1Gi", "4Gi");
+        block.cpu.max_sockets = 4;
+        let small = render(&block, &CloudInit::default());
+        if name == "sockets" {
+            block.cpu.sockets = 4;
+        } else {
+            block.memory.size = block.memory.max_size;
+        }
+        let mut grown = render(&block, &CloudInit::default()).spec.template.spec;
+        let small = small.spec.template.spec;
+        assert_ne!(grown, small, "{name}");
+        grown.domain.cpu.sockets = small.domain.cpu.sockets;
+        grown
+            .domain
+            .memory
+            .guest
+            .clone_from(&small.domain.memory.guest);
+        assert_eq!(grown, small, "{name}");
+    }
 }
 
 #[test]

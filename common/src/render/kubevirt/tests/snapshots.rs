@@ -20,6 +20,7 @@ fn render(block: &Normalized, cloud: &CloudInit) -> VirtualMachine {
         block,
         cloud_init: &CloudInitPlan::from(cloud),
         attachments: &BTreeMap::new(),
+        marks: &BTreeMap::new(),
     })
 }
 

@@ -1,0 +1,304 @@
+//! Changes of a Machine that runs: what takes effect at once, what waits, and what is told of it.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod stage;
+
+use lab::{
+    Script,
+    objects::{CLAIM, CLASS, INSTANCE, SECRET, VM, condition},
+};
+use serde_json::{Value, json};
+
+use stage::{Stage, machine, summaries};
+
+/// Field, what the guest has, what is wished, and what brings it about.
+fn pending(machine: &Value) -> Vec<[&str; 4]> {
+    let changes = machine["status"]["pendingChanges"].as_array();
+    let changes = changes.map_or(&[][..], Vec::as_slice);
+    let mut told = Vec::new();
+    for change in changes {
+        let keys = ["field", "current", "desired", "action"];
+        told.push(keys.map(|key| change[key].as_str().unwrap()));
+    }
+    told
+}
+
+fn says<'a>(machine: &'a Value, kind: &str) -> &'a str {
+    condition(machine, kind)["message"].as_str().unwrap()
+}
+
+/// Whether the status is about the spec as it is.
+fn is_told(machine: &Value) -> bool {
+    machine["status"]["observedGeneration"] == machine["metadata"]["generation"]
+}
+
+#[tokio::test]
+async fn a_secret_that_changes_is_pending_until_the_guest_is_restarted() {
+    let mut stage = Stage::new().await;
+    let (machines, vms) = (stage.machines(), stage.objects(VM));
+    let write = async |text: &str, team: &str| {
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret",
+            "metadata": {"name": "mine", "namespace": "default", "labels": {"team": team}},
+            "stringData": {"userdata": text, "mine": text},
+        });
+        stage.apply(&secret).await;
+        let secret = stage.objects(SECRET).get("mine").await.unwrap();
+        let version = secret["metadata"]["resourceVersion"].as_str();
+        version.unwrap().to_owned()
+    };
+    let text = "#cloud-config\nhostname: first\n";
+    write(text, "a").await;
+    // One that KubeVirt reads itself, and one that is copied.
+    let both = [("refers", "userdata"), ("copies", "mine")];
+    for (name, key) in both {
+        let cloud_init = json!({"secretRef": {"name": "mine", "key": key}});
+        let spec = json!({"template": "small", "cloudInit": cloud_init});
+        stage.apply(&machine(name, &spec)).await;
+    }
+    for (name, _) in both {
+        machines.in_phase(name, "Running").await.unwrap();
+    }
+
+    // Somebody touches it, and what is in it stays.
+    let old = write(text, "b").await;
+    for (name, _) in both {
+        let knows = |vm: &Value| {
+            let annotations = &vm["spec"]["template"]["metadata"]["annotations"];
+            let mark = annotations["machine.vitistack.io/user-data"].as_str();
+            mark.is_some_and(|mark| mark.starts_with(&format!("{old}-")))
+        };
+        vms.until(name, "to know the version", knows).await.unwrap();
+    }
+    let restart = |machine: &Value| condition(machine, "RestartRequired").clone();
+    for (name, _) in both {
+        let machine = machines.get(name).await.unwrap();
+        assert_eq!(
+            (pending(&machine), restart(&machine)),
+            (vec![], Value::Null)
+        );
+    }
+
+    let new = write("#cloud-config\nhostname: second\n", "b").await;
+    for (name, _) in both {
+        let told = machines.told(name, "RestartRequired", "True", "RestartRequired");
+        let told = told.await.unwrap();
+        let changes = pending(&told);
+        assert_eq!(changes.len(), 1, "{changes:?}");
+        let [field, current, desired, action] = changes[0];
+        assert_eq!((field, action), ("cloudInit.secretRef", "Restart"));
+        assert!(current.starts_with("resourceVersion "), "{current}");
+        assert_eq!(desired, format!("resourceVersion {new}"));
+        let message = says(&told, "RestartRequired");
+        assert!(message.contains("on a new instance only"), "{message}");
+        assert!(!told["status"].to_string().contains("second"));
+        assert_eq!(condition(&told, "Ready")["reason"], "Running");
+    }
+    let copy = stage.objects(SECRET).get("copies-cloudinit").await.unwrap();
+    let original = stage.objects(SECRET).get("mine").await.unwrap();
+    assert_eq!(copy["data"]["userdata"], original["data"]["userdata"]);
+
+    // Another controller finds nothing to do, and tells the same.
+    let start = stage.lab.mark().await.unwrap();
+    stage.controller.stop().await.unwrap();
+    stage.controller.start_again().unwrap();
+    stage.controller.ready().await.unwrap();
+    stage.barrier("later").await;
+    let mut writes = summaries(&stage.writes_since(start).await);
+    writes.retain(|write| !write.contains("later"));
+    assert!(writes.is_empty(), "{writes:?}");
+
+    let asked = json!({"machine.vitistack.io/restart-requested": "for the new Secret"});
+    for (name, _) in both {
+        let patch = json!({"metadata": {"annotations": asked}});
+        machines.merge(name, &patch).await.unwrap();
+    }
+    for (name, _) in both {
+        let done = |machine: &Value| {
+            let last = &machine["status"]["lastRestart"];
+            last["request"] == "for the new Secret"
+                && last["replaces"].is_null()
+                && condition(machine, "Ready")["reason"] == "Running"
+        };
+        let done = machines.until(name, "to be restarted", done).await.unwrap();
+        assert_eq!((pending(&done), restart(&done)), (vec![], Value::Null));
+    }
+}
+
+#[tokio::test]
+async fn a_volume_that_grows_is_told_until_it_has() {
+    let stage = Stage::new().await;
+    let (machines, claims) = (stage.machines(), stage.objects(CLAIM));
+    let sized = |size: &str| {
+        let data = json!({"name": "data", "size": size, "storageClass": "fast-ssd"});
+        json!({"template": "small", "disks": [data]})
+    };
+    stage.apply(&machine("web", &sized("10Gi"))).await;
+    machines.in_phase("web", "Running").await.unwrap();
+
+    stage.simulator.set("default", "web", Script::Resizing);
+    stage.apply(&machine("web", &sized("12Gi"))).await;
+    let grows = "PersistentVolumeClaim web-data grows from 10Gi to 12Gi";
+    let told = machines.told("web", "StorageReady", "True", "PVCResizing");
+    let told = told.await.unwrap();
+    assert_eq!(says(&told, "StorageReady"), grows);
+    assert_eq!(told["status"]["volumes"][1]["capacity"], "10Gi");
+    assert_eq!(condition(&told, "Ready")["reason"], "Running");
+
+    stage.simulator.set("default", "web", Script::ResizePending);
+    let waits = |web: &Value| says(web, "StorageReady") != grows;
+    let waits = machines.until("web", "to wait for the file system", waits);
+    let waits = waits.await.unwrap();
+    let says_so = format!("{grows}; the volume has, its file system follows on the node");
+    assert!(says(&waits, "StorageReady").starts_with(&says_so));
+
+    stage.simulator.set("default", "web", Script::Happy);
+    let done = machines.told("web", "StorageReady", "True", "PVCBound");
+    let done = done.await.unwrap();
+    assert_eq!(done["status"]["volumes"][1]["capacity"], "12Gi");
+
+    // The class stops to allow it when admission has been asked already.
+    let pause = async |paused: Value| {
+        let annotations = json!({"machine.vitistack.io/paused": paused});
+        let patch = json!({"metadata": {"annotations": annotations}});
+        machines.merge("web", &patch).await.unwrap();
+    };
+    let allow = async |allowed: bool| {
+        let patch = json!({"allowVolumeExpansion": allowed});
+        let classes = stage.lab.objects(CLASS, "");
+        classes.merge("fast-ssd", &patch).await.unwrap();
+    };
+    pause(json!("true")).await;
+    machines
+        .told("web", "Paused", "True", "Paused")
+        .await
+        .unwrap();
+    machines
+        .merge("web", &json!({"spec": sized("14Gi")}))
+        .await
+        .unwrap();
+    allow(false).await;
+    let start = stage.lab.mark().await.unwrap();
+    pause(Value::Null).await;
+    let reason = "VolumeExpansionNotAllowed";
+    let fixed = machines
+        .told("web", "Ready", "False", reason)
+        .await
+        .unwrap();
+    let message = says(&fixed, "StorageReady");
+    assert!(
+        message.contains("disk 'data' cannot grow from 12Gi to 14Gi"),
+        "{message}"
+    );
+    assert!(message.contains("StorageClass 'fast-ssd'"), "{message}");
+    assert_eq!(fixed["status"]["phase"], "Running");
+    let writes = summaries(&stage.writes_since(start).await);
+    let asked = writes
+        .iter()
+        .any(|write| write.contains("persistentvolumeclaims"));
+    assert!(
+        !asked,
+        "what the API server refuses is not asked for: {writes:?}"
+    );
+
+    allow(true).await;
+    let has = |claim: &Value| claim["status"]["capacity"]["storage"] == "14Gi";
+    claims
+        .until("web-data", "to have grown", has)
+        .await
+        .unwrap();
+    let ready = |web: &Value| {
+        condition(web, "Ready")["reason"] == "Running"
+            && condition(web, "StorageReady")["reason"] == "PVCBound"
+    };
+    machines.until("web", "to be ready", ready).await.unwrap();
+}
+
+#[tokio::test]
+async fn sockets_and_memory_grow_in_a_running_guest() {
+    let stage = Stage::with_best_crds().await;
+    let (machines, instances) = (stage.machines(), stage.objects(INSTANCE));
+    let shared =
+        json!({"name": "root", "storageClass": "replicated", "accessMode": "ReadWriteMany"});
+    let of = |disk: &Value, cpu: Value, memory: Value| json!({"template": "small", "disks": [disk], "resources": {"cpu": cpu, "memory": memory}});
+    let room = |sockets: u32, size: &str| {
+        (
+            json!({"sockets": sockets, "maxSockets": 4}),
+            json!({"size": size, "maxSize": "8Gi"}),
+        )
+    };
+    let alone = json!({"name": "root"});
+    let (cpu, memory) = room(1, "2Gi");
+    let small = of(&shared, cpu.clone(), memory.clone());
+    stage.apply(&machine("grows", &small)).await;
+    // Its disk keeps it on its node, and KubeVirt plugs in by migrating.
+    stage
+        .apply(&machine("stays", &of(&alone, cpu, memory)))
+        .await;
+    let without = json!({"template": "small", "disks": [shared]});
+    stage.apply(&machine("plain", &without)).await;
+    for name in ["grows", "stays", "plain"] {
+        machines.in_phase(name, "Running").await.unwrap();
+    }
+
+    let before = instances.get("grows").await.unwrap();
+    let (cpu, memory) = room(4, "8Gi");
+    stage
+        .apply(&machine("grows", &of(&shared, cpu, memory)))
+        .await;
+    let grown = |instance: &Value| {
+        let domain = &instance["spec"]["domain"];
+        domain["cpu"]["sockets"] == 4 && domain["memory"]["guest"] == "8Gi"
+    };
+    let instance = instances.until("grows", "to be as large as it may", grown);
+    let instance = instance.await.unwrap();
+    assert_eq!(instance["metadata"]["uid"], before["metadata"]["uid"]);
+    let web = machines
+        .until("grows", "to be told of", is_told)
+        .await
+        .unwrap();
+    assert_eq!(pending(&web), [[""; 4]; 0]);
+    assert_eq!(condition(&web, "RestartRequired"), &Value::Null);
+    assert_eq!(condition(&web, "Ready")["reason"], "Running");
+
+    // Another maximum is no growth within it.
+    let (_, memory) = room(4, "8Gi");
+    let cpu = json!({"sockets": 4, "maxSockets": 8});
+    stage
+        .apply(&machine("grows", &of(&shared, cpu, memory)))
+        .await;
+    let restart = async |name: &str| {
+        let told = machines.told(name, "RestartRequired", "True", "RestartRequired");
+        told.await.unwrap()
+    };
+    let told = restart("grows").await;
+    assert_eq!(pending(&told), [["cpu.maxSockets", "4", "8", "Restart"]]);
+
+    // Without a maximum there is no room.
+    let cpu = json!({"sockets": 2});
+    let plain = json!({"template": "small", "disks": [shared], "resources": {"cpu": cpu}});
+    stage.apply(&machine("plain", &plain)).await;
+    let told = restart("plain").await;
+    let expected = [
+        ["cpu.sockets", "1", "2", "Restart"],
+        ["cpu.maxSockets", "1", "2", "Restart"],
+    ];
+    assert_eq!(pending(&told), expected);
+
+    let (cpu, memory) = room(2, "2Gi");
+    stage
+        .apply(&machine("stays", &of(&alone, cpu, memory)))
+        .await;
+    let sockets = ["cpu.sockets", "1", "2", "Restart"];
+    assert_eq!(pending(&restart("stays").await), [sockets]);
+    let (cpu, memory) = room(2, "4Gi");
+    stage
+        .apply(&machine("stays", &of(&alone, cpu, memory)))
+        .await;
+    let both = [["memory.size", "2Gi", "4Gi", "Restart"], sockets];
+    let told = |stays: &Value| pending(stays) == both;
+    machines
+        .until("stays", "to wait for both", told)
+        .await
+        .unwrap();
+}
