@@ -380,9 +380,6 @@ codes! {
         Refuse DiskChanged = "A field of an existing disk changes that its volume was made from."
             because "The claim was made from this field and cannot be made again without losing its content."
             fix "Set the field back, or take another disk.",
-        Refuse CdromChanged = "The volume of an existing CD-ROM would have to be another one."
-            because "The claim was made from this field and cannot be made again."
-            fix "Set the field back, or take another drive.",
         Refuse StopFirst = "The firmware or the machine type changes while the machine runs."
             because "A guest that was installed for one firmware may not start with another; such a change is made with the machine off."
             fix "Set `powerState: Stopped`, before or in the same update.",

@@ -47,6 +47,8 @@ pub const DATA_VOLUME: Kind = Kind {
     name: "DataVolume",
     plural: "datavolumes",
 };
+/// A PersistentVolume, which has no namespace.
+pub const VOLUME: Kind = core("PersistentVolume", "persistentvolumes");
 /// A StorageClass, which has no namespace.
 pub const CLASS: Kind = Kind {
     group: "storage.k8s.io",

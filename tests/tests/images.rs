@@ -215,10 +215,10 @@ async fn storage_that_waits_for_its_first_consumer_gets_one() {
 async fn another_medium_is_in_the_drive_after_a_restart() {
     let stage = Stage::new().await;
     let (machines, claims) = (stage.machines(), stage.objects(CLAIM));
-    let with = |medium: &str, power: &str| {
+    let with = |medium: &str, size: &str, power: &str| {
         let url = format!("docker://registry.example.com/{medium}");
         let drive = json!({
-            "name": "installer", "size": "1Gi", "storageClass": "standard", "image": {"url": url},
+            "name": "installer", "size": size, "storageClass": "standard", "image": {"url": url},
         });
         let spec = json!({"template": "small", "powerState": power, "cdroms": [drive]});
         machine("web", &spec)
@@ -227,10 +227,10 @@ async fn another_medium_is_in_the_drive_after_a_restart() {
         let claim = &web["status"]["volumes"][1]["claimName"];
         claim.as_str().unwrap().to_owned()
     };
-    stage.apply(&with("debian", "Running")).await;
+    stage.apply(&with("debian", "1Gi", "Running")).await;
     let first = medium(&machines.in_phase("web", "Running").await.unwrap());
 
-    stage.apply(&with("drivers", "Running")).await;
+    stage.apply(&with("drivers", "1Gi", "Running")).await;
     let another = |web: &Value| {
         web["status"]["volumes"][1]["claimName"] != json!(first)
             && condition(web, "RestartRequired")["status"] == "True"
@@ -245,10 +245,10 @@ async fn another_medium_is_in_the_drive_after_a_restart() {
         "the guest has it"
     );
 
-    stage.apply(&with("drivers", "Stopped")).await;
+    stage.apply(&with("drivers", "1Gi", "Stopped")).await;
     machines.in_phase("web", "Stopped").await.unwrap();
     claims.gone(&first).await.unwrap();
-    stage.apply(&with("drivers", "Running")).await;
+    stage.apply(&with("drivers", "1Gi", "Running")).await;
     machines.in_phase("web", "Running").await.unwrap();
     let guest = stage.objects(INSTANCE).get("web").await.unwrap();
     let volumes = guest["spec"]["volumes"].as_array().unwrap();
@@ -257,4 +257,26 @@ async fn another_medium_is_in_the_drive_after_a_restart() {
         volumes.iter().any(name)
     };
     assert!(has(&second) && !has(&first), "{volumes:?}");
+
+    // The same in a larger volume, which takes one of its own: this one does not have to grow.
+    stage.apply(&with("drivers", "2Gi", "Running")).await;
+    let larger = |web: &Value| {
+        web["status"]["volumes"][1]["capacity"] == "2Gi"
+            && condition(web, "RestartRequired")["status"] == "True"
+    };
+    let changed = machines.until("web", "to have a larger medium", larger);
+    let third = medium(&changed.await.unwrap());
+    assert!(third != second && claims.find(&second).await.unwrap().is_some());
+    let asked = json!({"machine.vitistack.io/restart-requested": "for the medium"});
+    let patch = json!({"metadata": {"annotations": asked}});
+    machines.merge("web", &patch).await.unwrap();
+    claims.gone(&second).await.unwrap();
+    let done = |web: &Value| {
+        web["status"]["pendingChanges"].is_null() && condition(web, "Ready")["reason"] == "Running"
+    };
+    let web = machines
+        .until("web", "to be restarted", done)
+        .await
+        .unwrap();
+    assert_eq!(medium(&web), third);
 }

@@ -1,7 +1,8 @@
 //! Plays the parts of KubeVirt and of the storage, where there are no nodes.
 //!
 //! ```text
-//! VirtualMachine ──► VirtualMachineInstance ──► phases, node, addresses     `machine`, `play`, `rollout`
+//! VirtualMachine ──► VirtualMachineInstance ──► phases, node, addresses     `machine`, `play`
+//!                                          └──► what is plugged in          `rollout`
 //! PersistentVolumeClaim, DataVolume ──► bound, grown, imported              `storage`
 //! ```
 //! What it is: a stand-in for virt-controller, virt-handler, the provisioner and
@@ -12,9 +13,10 @@
 //!
 //! What it is not: proof that KubeVirt accepts an object (its schemas and rules
 //! are tested apart), that a guest boots, or how long anything takes. It makes
-//! no PersistentVolume and no pod; of what KubeVirt changes in a running guest it
-//! knows sockets and memory, anything else needs a restart. It reads the script of a claim from the machine that our
-//! label names, which no storage would do.
+//! no PersistentVolume, though it binds those that are there, and no pod. Of
+//! what KubeVirt changes in a running guest it knows sockets and memory;
+//! anything else needs a restart. It reads the script of a claim from the
+//! machine that our label names, which no storage would do.
 
 mod machine;
 mod play;

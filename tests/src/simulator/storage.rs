@@ -1,12 +1,19 @@
-//! Plays the provisioner, the resizer and CDI's importer.
+//! Plays the provisioner, the binder, the resizer and CDI's importer.
 
 use std::{sync::Arc, time::Duration};
 
+use common::quantity::Bytes;
 use futures::Stream;
-use k8s_openapi::api::{core::v1::PersistentVolumeClaim, storage::v1::StorageClass};
+use k8s_openapi::{
+    api::{
+        core::v1::{PersistentVolume, PersistentVolumeClaim},
+        storage::v1::StorageClass,
+    },
+    apimachinery::pkg::api::resource::Quantity,
+};
 use kube::{
     Api, Resource as _, ResourceExt,
-    api::{DynamicObject, Patch, PatchParams, PostParams},
+    api::{DynamicObject, ListParams, Patch, PatchParams, PostParams},
     runtime::{
         controller::{Action, Controller},
         watcher,
@@ -63,7 +70,8 @@ async fn provide(
         .status
         .as_ref()
         .and_then(|status| status.capacity.as_ref()?.get("storage"));
-    if claim.meta().deletion_timestamp.is_some() || (bound && capacity == wanted) {
+    let large_enough = bytes(capacity) >= bytes(wanted);
+    if claim.meta().deletion_timestamp.is_some() || (bound && large_enough) {
         return Ok(Action::await_change());
     }
     if script == Script::PvcPending {
@@ -72,7 +80,14 @@ async fn provide(
     if script == Script::Slow && age(claim.meta().creation_timestamp.as_ref()) < SLOW {
         return Ok(Action::requeue(SOON));
     }
-    if !bound && !provisionable(&stage, &claim).await? {
+    let made = format!("pvc-{}", claim.uid().unwrap_or_default());
+    let asks = !bound && asks_for_one_that_exists(&claim, &made);
+    let existing = if asks {
+        take(&stage, &claim).await?
+    } else {
+        None
+    };
+    if !bound && existing.is_none() && (asks || !provisionable(&stage, &claim).await?) {
         return Ok(Action::requeue(SOON));
     }
     if script == Script::FirstConsumer && !bound && !is_consumed(&stage, &claim).await? {
@@ -85,16 +100,17 @@ async fn provide(
         .as_ref()
         .and_then(|spec| spec.volume_name.as_ref());
     if volume.is_none() {
-        let volume = format!("pvc-{}", claim.uid().unwrap_or_default());
-        let patch = json!({"spec": {"volumeName": volume}});
+        let given = existing.as_ref().map_or(made, ResourceExt::name_any);
+        let patch = json!({"spec": {"volumeName": given}});
         api.patch(&name, &parameters, &Patch::Merge(patch)).await?;
     }
     let modes = claim
         .spec
         .as_ref()
         .and_then(|spec| spec.access_modes.as_ref());
+    let given = existing.as_ref().and_then(size).or(wanted);
     let mut status = json!({
-        "phase": "Bound", "accessModes": modes, "capacity": {"storage": wanted}, "conditions": [],
+        "phase": "Bound", "accessModes": modes, "capacity": {"storage": given}, "conditions": [],
     });
     if let Some(step) = growth(script).filter(|_| bound) {
         status["capacity"] = json!({"storage": capacity});
@@ -119,14 +135,70 @@ fn growth(script: Script) -> Option<Value> {
     Some(json!({"type": step, "status": "True", "message": message}))
 }
 
-/// A claim names a volume that is there already, or a class that exists.
+fn bytes(quantity: Option<&Quantity>) -> Option<Bytes> {
+    quantity?.0.parse().ok()
+}
+
+fn size(volume: &PersistentVolume) -> Option<&Quantity> {
+    volume.spec.as_ref()?.capacity.as_ref()?.get("storage")
+}
+
+/// Whether a claim wants none that is made for it, as `made` would be.
+fn asks_for_one_that_exists(claim: &PersistentVolumeClaim, made: &str) -> bool {
+    let spec = claim.spec.as_ref();
+    let named = spec.and_then(|spec| spec.volume_name.as_deref());
+    let selects = spec.is_some_and(|spec| spec.selector.is_some());
+    named.map_or(selects, |named| named != made)
+}
+
+/// Binds a volume of the name or with the labels that a claim asks for, of its class, large enough and
+/// free, as the binder of kube-controller-manager does.
+async fn take(
+    stage: &Stage,
+    claim: &PersistentVolumeClaim,
+) -> Result<Option<PersistentVolume>, kube::Error> {
+    let Some(spec) = &claim.spec else {
+        return Ok(None);
+    };
+    let selector = spec.selector.as_ref();
+    let labels = selector.and_then(|selector| selector.match_labels.as_ref());
+    let wanted = spec.resources.as_ref();
+    let wanted = wanted.and_then(|resources| resources.requests.as_ref()?.get("storage"));
+    let fits = |volume: &PersistentVolume| {
+        let free = volume.spec.as_ref().is_some_and(|volume| {
+            let holder = volume.claim_ref.as_ref().map(|holder| &holder.uid);
+            let class = volume.storage_class_name.as_deref().unwrap_or_default();
+            holder.is_none_or(|holder| *holder == claim.uid())
+                && spec.storage_class_name.as_deref().unwrap_or_default() == class
+        });
+        let named = spec.volume_name.as_deref();
+        let has = |(key, value): (&String, &String)| volume.labels().get(key) == Some(value);
+        free && named.is_none_or(|named| named == volume.name_any())
+            && labels.is_none_or(|labels| labels.iter().all(has))
+            && bytes(size(volume)) >= bytes(wanted)
+    };
+    let volumes: Api<PersistentVolume> = Api::all(stage.client.clone());
+    let list = volumes.list(&ListParams::default()).await?;
+    let Some(volume) = list.items.into_iter().find(fits) else {
+        return Ok(None);
+    };
+    let holder = json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+        "namespace": claim.namespace(), "name": claim.name_any(), "uid": claim.uid(),
+    });
+    let patch = Patch::Merge(json!({"spec": {"claimRef": holder}}));
+    let parameters = PatchParams::default();
+    volumes
+        .patch(&volume.name_any(), &parameters, &patch)
+        .await?;
+    Ok(Some(volume))
+}
+
+/// A claim names a class that exists.
 async fn provisionable(stage: &Stage, claim: &PersistentVolumeClaim) -> Result<bool, kube::Error> {
     let Some(spec) = &claim.spec else {
         return Ok(false);
     };
-    if spec.volume_name.is_some() {
-        return Ok(true);
-    }
     let Some(class) = spec.storage_class_name.as_deref().filter(|c| !c.is_empty()) else {
         return Ok(false);
     };

@@ -30,7 +30,7 @@ pub fn volumes<'a>(machine: &'a str, block: &'a Normalized) -> impl Iterator<Ite
     let media = block.cdroms.iter().filter_map(move |cdrom| {
         let (image, size) = medium(cdrom)?;
         Some(Volume {
-            claim: claim_of_medium(machine, &cdrom.name, image),
+            claim: claim_of_medium(machine, cdrom),
             disk: Cow::Owned(disk_of_medium(cdrom, image, size)),
         })
     });
@@ -42,11 +42,19 @@ pub(super) fn medium(cdrom: &NormalizedCdrom) -> Option<(&Image, Bytes)> {
     Some((cdrom.image.as_ref()?, cdrom.size?))
 }
 
-/// Another medium is another claim: the guest has the old one until it is started again.
-pub(super) fn claim_of_medium(machine: &str, cdrom: &str, image: &Image) -> String {
-    let mut digits = digest(image);
+/// Another medium, or the same in a volume of another size or class, is another claim: nothing is
+/// written on it, so it is imported anew, and the guest has the old one until it is started again.
+fn claim_of_medium(machine: &str, cdrom: &NormalizedCdrom) -> String {
+    let NormalizedCdrom {
+        name,
+        boot_order: _,
+        image,
+        size,
+        storage_class,
+    } = cdrom;
+    let mut digits = digest(&(image, size, storage_class));
     digits.truncate(MEDIUM_DIGITS);
-    format!("{}-{digits}", names::claim(machine, cdrom))
+    format!("{}-{digits}", names::claim(machine, name))
 }
 
 fn disk_of_medium(cdrom: &NormalizedCdrom, image: &Image, size: Bytes) -> NormalizedDisk {

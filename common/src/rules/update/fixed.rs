@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 
 use crate::api::choice::{Backend, Choice as _, FirmwareType, MachineType, MachineTypeName};
-use crate::api::machine::{Cdrom, Disk, Image};
-use crate::api::normalized::{NormalizedCdrom, NormalizedDisk};
+use crate::api::machine::{Disk, Image};
+use crate::api::normalized::NormalizedDisk;
 use crate::catalog::Catalog;
 use crate::code::Code;
 use crate::normalize::{ClassRequest, Item, Leaf, Merged, Place};
-use crate::rules::{boot, disks, firmware};
+use crate::rules::{disks, firmware};
 use crate::violation::{Findings, Kind, Reference, Violation};
 use crate::words::{quoted, shortened};
 
@@ -23,12 +23,6 @@ pub(crate) fn refused(update: &Update<'_>, catalog: &dyn Catalog, findings: &mut
         if let Some(old) = update.old.disks.iter().find(same) {
             disk(update, old, item, findings);
             capacity(update, old, item, catalog, findings);
-        }
-    }
-    for item in &update.merged.cdroms {
-        let same = |cdrom: &&NormalizedCdrom| item.name().value == Some(cdrom.name.as_str());
-        if let Some(old) = update.old.cdroms.iter().find(same) {
-            cdrom(update, old, item, findings);
         }
     }
 }
@@ -82,14 +76,14 @@ impl Change {
     }
 
     /// How to keep what is: where the user wrote the value, or over the template's.
-    fn keep(&self, list: &str, item: &str) -> String {
+    fn keep(&self, disk: &str) -> String {
         let (name, from) = (self.name(), &self.from);
         if *from == none() {
             "leave it out".to_owned()
         } else if self.place.is_users() {
             format!("set it to {from}")
         } else {
-            format!("keep it with '{name}: {from}' for '{item}' in spec.{list}")
+            format!("keep it with '{name}: {from}' for '{disk}' in spec.disks")
         }
     }
 
@@ -98,21 +92,14 @@ impl Change {
         findings.deny(Violation::new(self.place, code, Kind::Forbidden, detail));
     }
 
-    /// Refuses it because the volume of `what` was made from the field.
-    fn of_a_volume(
-        &self,
-        what: &str,
-        keep: &str,
-        device: &str,
-        code: Code,
-        findings: &mut Findings,
-    ) {
+    /// Refuses it because the volume of a disk was made from the field.
+    fn of_a_volume(&self, disk: &str, findings: &mut Findings) {
         debug_assert_eq!(self.field.policy(), Policy::Fixed);
-        let (name, from, to) = (self.name(), &self.from, &self.to);
+        let (name, from, to, keep) = (self.name(), &self.from, &self.to, self.keep(disk));
         let detail = format!(
-            "the {name} of {what} cannot change from {from} to {to}, because its volume exists; {keep}, or take another {device}"
+            "the {name} of disk '{disk}' cannot change from {from} to {to}, because its volume exists; {keep}, or take another disk"
         );
-        self.deny(code, detail, findings);
+        self.deny(Code::DiskChanged, detail, findings);
     }
 }
 
@@ -251,9 +238,7 @@ fn disk(update: &Update<'_>, old: &NormalizedDisk, item: &Item<'_, Disk>, findin
         ),
     ];
     for change in changes.into_iter().flatten() {
-        let what = format!("disk '{name}'");
-        let keep = change.keep("disks", name);
-        change.of_a_volume(&what, &keep, "disk", Code::DiskChanged, findings);
+        change.of_a_volume(name, findings);
     }
 }
 
@@ -271,7 +256,7 @@ fn capacity(
     let Some(change) = Change::of(Field::DiskSize, leaf.place, &old.size, Some(&new), shown) else {
         return;
     };
-    let (name, keep) = (&old.name, change.keep("disks", &old.name));
+    let (name, keep) = (&old.name, change.keep(&old.name));
     let Change { from, to, .. } = &change;
     if new < old.size {
         let detail = format!(
@@ -314,50 +299,6 @@ fn why_it_cannot_grow(
                 quoted(class)
             ))
         }
-    }
-}
-
-/// Rule [`Code::CdromChanged`], for a CD-ROM that has a volume and keeps one.
-fn cdrom(
-    update: &Update<'_>,
-    old: &NormalizedCdrom,
-    item: &Item<'_, Cdrom>,
-    findings: &mut Findings,
-) {
-    let NormalizedCdrom {
-        name,
-        boot_order: _,
-        image: _,
-        size,
-        storage_class,
-    } = old;
-    if storage_class.is_none() || !boot::is_imported(item, update.backend) {
-        return;
-    }
-    let size_at = item.pick("size", |cdrom| cdrom.size.as_deref());
-    let new_size = boot::cdrom_size(item, update.backend, &mut Findings::default());
-    let class = item.pick("storageClass", |cdrom| cdrom.storage_class.as_deref());
-    let new_class = ClassRequest::of(class.value).resolved(name, update.pins);
-    let changes = [
-        Change::of(
-            Field::CdromSize,
-            size_at.place,
-            size,
-            new_size.map(Some).as_ref(),
-            |size| size.as_ref().map_or_else(none, shown),
-        ),
-        Change::of(
-            Field::CdromStorageClass,
-            class.place,
-            storage_class,
-            new_class.map(Some).as_ref(),
-            |class| class.as_deref().map_or_else(none, quoted),
-        ),
-    ];
-    for change in changes.into_iter().flatten() {
-        let what = format!("CD-ROM '{name}'");
-        let keep = change.keep("cdroms", name);
-        change.of_a_volume(&what, &keep, "drive", Code::CdromChanged, findings);
     }
 }
 

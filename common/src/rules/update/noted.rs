@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 
 use crate::api::choice::Backend;
-use crate::api::machine::{CloudInit, Network};
+use crate::api::machine::{Cdrom, CloudInit, Network};
 use crate::api::normalized::{Normalized, NormalizedCdrom, NormalizedDisk, NormalizedNetwork};
 use crate::code::Code;
 use crate::normalize::{Item, Merged, Named, Place};
 use crate::rules::{firmware, networks, sizing};
 use crate::violation::Findings;
-use crate::words::shortened;
+use crate::words::{quoted, shortened};
 
 use super::{Field, Policy, Update};
 
@@ -166,13 +166,36 @@ fn disks(merged: &Merged<'_>, old: &Normalized, new: &Normalized, notes: &mut No
             .iter()
             .find(same)
             .zip(new.cdroms.iter().find(same));
-        let other = both.filter(|(was, is)| was.image != is.image);
         // On KubeVirt another medium is another claim; a libvirt host changes it in the drive.
-        if let Some((_, is)) = other.filter(|_| new.backend == Backend::Kubevirt) {
-            let image = item.pick("image", |cdrom| cdrom.image.as_ref());
-            let what = format!("the medium in '{}' changes {AT_RESTART}", is.name);
-            notes.say(Field::CdromImage, image.place, &what);
+        if let Some((was, is)) = both.filter(|_| new.backend == Backend::Kubevirt) {
+            medium(item, was, is, notes);
         }
+    }
+}
+
+fn medium(
+    item: &Item<'_, Cdrom>,
+    was: &NormalizedCdrom,
+    is: &NormalizedCdrom,
+    notes: &mut Notes<'_>,
+) {
+    if was.image != is.image {
+        let image = item.pick("image", |cdrom| cdrom.image.as_ref());
+        let what = format!("the medium in '{}' changes {AT_RESTART}", is.name);
+        notes.say(Field::CdromImage, image.place, &what);
+    }
+    if let Some(sizes) = was.size.zip(is.size) {
+        let size = item.pick("size", |cdrom| cdrom.size.as_ref());
+        notes.field(Field::CdromSize, size.place, sizes, AT_RESTART);
+    }
+    let classes = was
+        .storage_class
+        .as_deref()
+        .zip(is.storage_class.as_deref());
+    if let Some((was, is)) = classes {
+        let class = item.pick("storageClass", |cdrom| cdrom.storage_class.as_ref());
+        let classes = (quoted(was), quoted(is));
+        notes.field(Field::CdromStorageClass, class.place, classes, AT_RESTART);
     }
 }
 

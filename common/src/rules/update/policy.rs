@@ -84,6 +84,8 @@ fields! {
         BootOrder = "bootOrder",
         Cdrom = "cdroms[].name",
         CdromImage = "cdroms[].image",
+        CdromSize = "cdroms[].size",
+        CdromStorageClass = "cdroms[].storageClass",
         Acpi = "domain.features.acpi",
         Apic = "domain.features.apic",
         Hyperv = "domain.features.hyperv",
@@ -109,8 +111,6 @@ fields! {
         DiskImage = "disks[].image",
         DiskSelector = "disks[].selector",
         DiskVolumeName = "disks[].volumeName",
-        CdromSize = "cdroms[].size",
-        CdromStorageClass = "cdroms[].storageClass",
     }
 }
 

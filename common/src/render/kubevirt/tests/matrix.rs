@@ -13,7 +13,7 @@ use super::fixtures::{self, LONGEST};
 use super::schema;
 use crate::api::choice::{FirmwareType, NicModel};
 use crate::api::machine::CloudInit;
-use crate::api::normalized::Normalized;
+use crate::api::normalized::{Normalized, NormalizedCdrom};
 use crate::mac::Mac;
 use crate::quantity::Bytes;
 
@@ -448,4 +448,31 @@ fn a_secret_of_the_user_that_is_missing_leaves_no_half_secret() {
         .map(|secret| secret.name.as_str())
         .collect();
     assert_eq!(names, ["user", "net"]);
+}
+
+#[test]
+fn whatever_changes_of_a_medium_makes_another_claim() {
+    let (disks, cdroms) = fixtures::storage().pop().unwrap();
+    let mut block = fixtures::block();
+    (block.disks, block.cdroms) = (disks, cdroms);
+    let claim = |block: &Normalized| {
+        let mut claims = volumes("web", block).map(|volume| volume.claim);
+        let claim = claims.find(|claim| claim.starts_with("web-installer-"));
+        claim.unwrap()
+    };
+    let mut claims = BTreeSet::from([claim(&block)]);
+    block.cdroms[0].boot_order = Some(7);
+    assert!(
+        claims.contains(&claim(&block)),
+        "the order is no part of it"
+    );
+    let changes: [fn(&mut NormalizedCdrom); 3] = [
+        |cdrom| cdrom.size = Some(Bytes::mib(9 * 1024)),
+        |cdrom| cdrom.storage_class = Some("another".into()),
+        |cdrom| cdrom.image.as_mut().unwrap().url = Some("docker://example.com/b".into()),
+    ];
+    for change in changes {
+        change(&mut block.cdroms[0]);
+        assert!(claims.insert(claim(&block)), "{:?}", block.cdroms);
+    }
 }

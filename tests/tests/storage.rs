@@ -1,0 +1,255 @@
+//! Volumes that are there before their Machine, and disks that change while it runs.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod stage;
+
+use lab::{
+    Script,
+    objects::{CLAIM, DATA_VOLUME, INSTANCE, Kind, MACHINE, SECRET, VM, VOLUME, condition},
+};
+use serde_json::{Value, json};
+
+use stage::{Stage, machine, summaries};
+
+const URL: &str = "https://images.example.com/debian.qcow2";
+
+/// A volume that somebody made by hand.
+fn volume(name: &str, class: &str, size: &str, content: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name, "labels": {"content": content}},
+        "spec": {
+            "capacity": {"storage": size}, "accessModes": ["ReadWriteOnce"],
+            "storageClassName": class, "persistentVolumeReclaimPolicy": "Retain",
+            "csi": {"driver": "disks.example.com", "volumeHandle": name},
+        },
+    })
+}
+
+#[tokio::test]
+async fn volumes_that_exist_are_bound_by_name_and_by_label() {
+    let stage = Stage::new().await;
+    let (machines, claims) = (stage.machines(), stage.objects(CLAIM));
+    for volume in [
+        volume("small-logs", "fast-ssd", "1Gi", "logs"),
+        volume("other", "fast-ssd", "5Gi", "mail"),
+        volume("logs", "fast-ssd", "5Gi", "logs"),
+    ] {
+        stage.apply(&volume).await;
+    }
+    let labels = json!({"matchLabels": {"content": "logs"}});
+    let spec = json!({"template": "small", "disks": [
+        {"name": "old", "size": "10Gi", "storageClass": "standard", "volumeName": "disk-of-2019"},
+        {"name": "logs", "size": "5Gi", "storageClass": "fast-ssd", "selector": labels},
+    ]});
+    stage.apply(&machine("web", &spec)).await;
+    let waits = machines.until("web", "to wait for one volume", |web| {
+        let says = condition(web, "StorageReady")["message"].as_str();
+        says.is_some_and(|says| says.starts_with("waiting for PersistentVolumeClaim web-old to be"))
+    });
+    waits.await.unwrap();
+    let disk = volume("disk-of-2019", "standard", "20Gi", "disk");
+    stage.apply(&disk).await;
+
+    let web = machines.in_phase("web", "Running").await.unwrap();
+    let volumes = web["status"]["volumes"].as_array().unwrap();
+    let sizes: Vec<_> = volumes.iter().map(|volume| &volume["capacity"]).collect();
+    assert_eq!(sizes, ["20Gi", "20Gi", "5Gi"]);
+    for (claim, volume) in [("web-old", "disk-of-2019"), ("web-logs", "logs")] {
+        let made = claims.get(claim).await.unwrap();
+        assert_eq!(made["spec"]["volumeName"], volume);
+        let volumes = stage.lab.objects(VOLUME, "");
+        let bound = volumes.get(volume).await.unwrap();
+        assert_eq!(
+            bound["spec"]["claimRef"]["uid"], made["metadata"]["uid"],
+            "{volume}"
+        );
+    }
+    assert_eq!(condition(&web, "StorageReady")["reason"], "PVCBound");
+}
+
+/// What is imported is a disk like all others; an import beside a running guest leaves it alone.
+#[tokio::test]
+async fn an_imported_disk_grows_and_another_comes_to_a_running_guest() {
+    let stage = Stage::new().await;
+    let (machines, claims) = (stage.machines(), stage.objects(CLAIM));
+    let image = json!({"url": URL});
+    let root = |size: &str| json!({"name": "root", "size": size, "storageClass": "fast-ssd", "image": image});
+    let with = |disks: &[Value]| machine("web", &json!({"template": "small", "disks": disks}));
+    stage.apply(&with(&[root("20Gi")])).await;
+    machines.in_phase("web", "Running").await.unwrap();
+    let before = claims.get("web-root").await.unwrap();
+    let guest = stage.objects(INSTANCE).get("web").await.unwrap();
+
+    let start = stage.lab.mark().await.unwrap();
+    stage.apply(&with(&[root("25Gi")])).await;
+    let grown = |web: &Value| {
+        web["status"]["volumes"][0]["capacity"] == "25Gi"
+            && condition(web, "StorageReady")["reason"] == "PVCBound"
+    };
+    machines.until("web", "to have grown", grown).await.unwrap();
+    let after = claims.get("web-root").await.unwrap();
+    assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"]);
+    let writes = summaries(&stage.writes_since(start).await);
+    let imported = writes.iter().any(|write| write.contains("datavolumes"));
+    assert!(!imported, "nothing is imported again: {writes:?}");
+
+    stage.simulator.set("default", "web", Script::ImportHangs);
+    let tools = json!({"name": "tools", "size": "5Gi", "image": {"url": URL}});
+    let both = with(&[root("25Gi"), tools]);
+    stage.apply(&both).await;
+    let goes_on = |web: &Value| web["status"]["volumes"][1]["progress"] == "40%";
+    let imports = machines.until("web", "to import", goes_on).await.unwrap();
+    assert_eq!(
+        condition(&imports, "StorageReady")["reason"],
+        "ImageImporting"
+    );
+    assert_eq!(condition(&imports, "Ready")["reason"], "Running");
+    let vm = stage.objects(VM).get("web").await.unwrap();
+    let disks = |object: &Value| {
+        let disks = object["domain"]["devices"]["disks"].as_array().unwrap();
+        disks.len()
+    };
+    assert_eq!(
+        disks(&vm["spec"]["template"]["spec"]),
+        1,
+        "it is half a disk"
+    );
+
+    stage.simulator.set("default", "web", Script::Happy);
+    let told = machines.told("web", "RestartRequired", "True", "RestartRequired");
+    let told = told.await.unwrap();
+    let changes = told["status"]["pendingChanges"].as_array().unwrap();
+    let fields: Vec<_> = changes.iter().map(|change| &change["field"]).collect();
+    // The card is asked after one disk more.
+    assert_eq!(fields, ["disks[tools]", "networks[default].bootOrder"]);
+    let runs = stage.objects(INSTANCE).get("web").await.unwrap();
+    assert_eq!(runs["metadata"]["uid"], guest["metadata"]["uid"]);
+    stage.objects(DATA_VOLUME).gone("web-tools").await.unwrap();
+
+    let asked = json!({"machine.vitistack.io/restart-requested": "for the tools"});
+    let patch = json!({"metadata": {"annotations": asked}});
+    machines.merge("web", &patch).await.unwrap();
+    let other = |runs: &Value| {
+        runs["metadata"]["uid"] != guest["metadata"]["uid"] && runs["status"]["phase"] == "Running"
+    };
+    let instances = stage.objects(INSTANCE);
+    let runs = instances.until("web", "to be another", other);
+    assert_eq!(disks(&runs.await.unwrap()["spec"]), 2);
+}
+
+/// As a backup holds it, and as it comes back: with its name, labels and annotations, and as another
+/// object.
+fn kept(object: &Value) -> Value {
+    let old = &object["metadata"];
+    let mut kept = object.clone();
+    kept["metadata"] = json!({
+        "name": old["name"], "namespace": old["namespace"],
+        "labels": old["labels"], "annotations": old["annotations"], "finalizers": old["finalizers"],
+    });
+    if let Some(kept) = kept.as_object_mut() {
+        kept.remove("status");
+    }
+    kept
+}
+
+#[tokio::test]
+async fn a_machine_and_its_claims_come_back_from_a_backup() {
+    let mut stage = Stage::new().await;
+    let (machines, claims) = (stage.machines(), stage.objects(CLAIM));
+    let spec = json!({
+        "template": "small",
+        "disks": [
+            {"name": "root", "image": {"url": URL}},
+            {"name": "data", "size": "10Gi", "storageClass": "fast-ssd", "reclaimPolicy": "Retain"},
+        ],
+        "cloudInit": {"metaData": {"role": "db"}},
+    });
+    let mut web = machine("web", &spec);
+    web["metadata"]["labels"] = json!({"cluster.vitistack.io/cluster-name": "prod"});
+    stage.apply(&web).await;
+    let before = machines.in_phase("web", "Running").await.unwrap();
+    stage.objects(DATA_VOLUME).gone("web-root").await.unwrap();
+    let names = ["web-data", "web-root"];
+    let mut backup = Vec::new();
+    for name in names {
+        let mut claim = kept(&claims.get(name).await.unwrap());
+        // What is restored from files is put into a volume of its own.
+        claim["spec"]["volumeName"].take();
+        backup.push(claim);
+    }
+    backup.push(kept(&machines.get("web").await.unwrap()));
+
+    disaster(&mut stage).await;
+    let start = stage.lab.mark().await.unwrap();
+    stage.controller.start_again().unwrap();
+    stage.controller.ready().await.unwrap();
+    let (claims_of_backup, machine_of_backup) = backup.split_at(2);
+    for claim in claims_of_backup {
+        claims.create(claim).await.unwrap();
+    }
+    let mut restored = Vec::new();
+    for name in names {
+        restored.push(claims.get(name).await.unwrap()["metadata"]["uid"].clone());
+    }
+    machines.create(&machine_of_backup[0]).await.unwrap();
+
+    let after = machines.in_phase("web", "Running").await.unwrap();
+    let uid = &after["metadata"]["uid"];
+    assert_ne!(*uid, before["metadata"]["uid"]);
+    assert_eq!(after["spec"]["normalized"], before["spec"]["normalized"]);
+    let all = claims.list().await.unwrap();
+    let found: Vec<_> = all.iter().map(|claim| &claim["metadata"]["uid"]).collect();
+    assert_eq!(
+        found,
+        restored.iter().collect::<Vec<_>>(),
+        "these, and no others"
+    );
+    for claim in &all {
+        let annotations = &claim["metadata"]["annotations"];
+        assert_eq!(annotations["machine.vitistack.io/machine-uid"], *uid);
+    }
+    let mut writes = stage.writes_since(start).await;
+    writes.retain(|event| ["create", "delete"].contains(&event.verb.as_str()));
+    let made: Vec<_> = writes.iter().map(|event| &event.resource).collect();
+    assert_eq!(made, ["secrets"], "{:#?}", summaries(&writes));
+    for (kind, name) in [(VM, "web"), (SECRET, "web-cloudinit")] {
+        let object = stage.objects(kind).get(name).await.unwrap();
+        let annotations = &object["metadata"]["annotations"];
+        assert_eq!(annotations["machine.vitistack.io/machine-uid"], *uid);
+    }
+
+    // What was to be kept is kept still.
+    machines.delete("web").await.unwrap();
+    machines.gone("web").await.unwrap();
+    claims.gone("web-root").await.unwrap();
+    let left = claims.get("web-data").await.unwrap();
+    assert_eq!(left["metadata"]["uid"], restored[0]);
+}
+
+/// Everything of the Machine `web` is lost, and nobody is there to see it go.
+async fn disaster(stage: &mut Stage) {
+    stage.controller.stop().await.unwrap();
+    let free = json!({"metadata": {"finalizers": null}});
+    let lose = async |kind: Kind, name: &str| {
+        let objects = stage.objects(kind);
+        objects.merge(name, &free).await.unwrap();
+        objects.delete(name).await.unwrap();
+    };
+    lose(MACHINE, "web").await;
+    for name in ["web-data", "web-root"] {
+        lose(CLAIM, name).await;
+    }
+    for (kind, name) in [
+        (MACHINE, "web"),
+        (CLAIM, "web-data"),
+        (CLAIM, "web-root"),
+        // Garbage collection follows.
+        (VM, "web"),
+        (SECRET, "web-cloudinit"),
+        (INSTANCE, "web"),
+    ] {
+        stage.objects(kind).gone(name).await.unwrap();
+    }
+}
