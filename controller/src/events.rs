@@ -3,6 +3,7 @@
 //! They are sent by a task of their own, in their order: an event that fails, or an API server that
 //! is slow to take it, never holds up a Machine.
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::time::Duration;
 
@@ -30,16 +31,38 @@ pub(crate) const NOTE_MAX: usize = 1024;
 #[derive(Clone, Debug)]
 pub(crate) struct Events(Sender<(Event, ObjectReference)>);
 
-/// Reasons of events that are each told once and say something else each time. A recorder takes
-/// events of one reason about one object for the same, counts them, and keeps the first note.
-const ONCE: [&str; 2] = ["Restarted", "InUse"];
+/// So many objects' events are counted on. Of more, an event that comes again begins anew.
+const SERIES_MAX: usize = 1024;
 
 /// Sends what is handed in.
 pub(crate) struct Publisher {
     client: Client,
     reporter: Reporter,
-    recorder: Recorder,
+    recorders: Latest<Recorder>,
     waiting: Receiver<(Event, ObjectReference)>,
+}
+
+/// What counts the events of a reason about an object, as long as they say the same.
+///
+/// A recorder takes events of one reason about one object for the same and keeps the first note, and the
+/// API server lets nobody change the note of an event. So another note has another recorder, and with it
+/// an event of its own.
+#[derive(Debug)]
+struct Latest<R>(HashMap<(String, String), (String, R)>);
+
+impl<R: Clone> Latest<R> {
+    fn of(&mut self, object: &str, reason: &str, note: &str, new: impl FnOnce() -> R) -> R {
+        let key = (object.to_owned(), reason.to_owned());
+        if let Some((_, counts)) = self.0.get(&key).filter(|(last, _)| last == note) {
+            return counts.clone();
+        }
+        if self.0.len() >= SERIES_MAX && !self.0.contains_key(&key) {
+            self.0.clear();
+        }
+        let new = new();
+        self.0.insert(key, (note.to_owned(), new.clone()));
+        new
+    }
 }
 
 pub(crate) fn events(client: Client) -> (Events, Publisher) {
@@ -49,7 +72,7 @@ pub(crate) fn events(client: Client) -> (Events, Publisher) {
         instance: std::env::var("HOSTNAME").ok(),
     };
     let publisher = Publisher {
-        recorder: Recorder::new(client.clone(), reporter.clone()),
+        recorders: Latest(HashMap::new()),
         client,
         reporter,
         waiting,
@@ -81,11 +104,10 @@ impl Events {
 impl Publisher {
     pub(crate) async fn run(mut self) -> Result<(), Infallible> {
         while let Some((event, about)) = self.waiting.recv().await {
-            let recorder = if ONCE.contains(&event.reason.as_str()) {
-                Recorder::new(self.client.clone(), self.reporter.clone())
-            } else {
-                self.recorder.clone()
-            };
+            let object = about.uid.as_deref().unwrap_or_default();
+            let note = event.note.as_deref().unwrap_or_default();
+            let new = || Recorder::new(self.client.clone(), self.reporter.clone());
+            let recorder = self.recorders.of(object, &event.reason, note, new);
             match timeout(CALL_LIMIT, recorder.publish(&event, &about)).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => tracing::debug!(%error, "an event was not taken"),
@@ -173,6 +195,29 @@ mod tests {
             let expected: &[&str] = if told { &[note] } else { &[] };
             assert_eq!(notes, expected, "{old:?} {new:?}");
         }
+    }
+
+    #[test]
+    fn what_is_said_again_is_counted_and_another_note_is_another_event() {
+        let (mut latest, mut made) = (Latest(HashMap::new()), 0);
+        let mut of = |object: &str, reason: &str, note: &str| {
+            latest.of(object, reason, note, || {
+                made += 1;
+                made
+            })
+        };
+        let first = of("web", "VMFailed", "crashed");
+        assert_eq!(of("web", "VMFailed", "crashed"), first);
+        assert_ne!(of("web", "Running", "crashed"), first);
+        assert_ne!(of("db", "VMFailed", "crashed"), first);
+        let second = of("web", "VMFailed", "no image");
+        assert_ne!(second, first);
+        assert_eq!(of("web", "VMFailed", "no image"), second);
+        assert_ne!(of("web", "VMFailed", "crashed"), first, "it was ended");
+        for object in 0..2 * SERIES_MAX {
+            of(&object.to_string(), "Running", "runs");
+        }
+        assert!(latest.0.len() <= SERIES_MAX);
     }
 
     #[test]

@@ -84,6 +84,28 @@ async fn every_word_of_kubevirt_is_understood() {
             .await
             .unwrap();
     }
+    // What is said again is counted, and each failure is told in its own words.
+    wait::until("an event for each failure", async || {
+        let all = events(&stage, "web").await;
+        let notes = |wanted: &str| {
+            let told = all.iter().filter(|(_, reason, _)| reason == wanted);
+            let mut notes: Vec<_> = told.map(|(_, _, note)| note.clone()).collect();
+            notes.sort();
+            notes
+        };
+        let failures = [
+            "CrashLoopBackOff",
+            "DataVolumeError",
+            "ErrImagePull",
+            "ErrorPvcNotFound",
+            "ImagePullBackOff",
+        ];
+        let failures = failures.map(|word| format!("KubeVirt says {word}"));
+        let expected = notes("VMFailed") == failures && notes("Running") == ["the guest runs"];
+        Ok(if expected { Ok(()) } else { Err(all) })
+    })
+    .await
+    .unwrap();
     // It was the same guest all the time.
     let web = machines.get("web").await.unwrap();
     assert_eq!(web["status"]["lastRestart"], Value::Null);
