@@ -158,10 +158,10 @@ async fn read_secrets(
         observed.secret = api.read(secrets.get_opt(&name)).await?.map(Arc::new);
     }
     let version = |name: &str| caches.versions.get(machine.namespace(), name);
-    let behind = observed
-        .vm
-        .as_ref()
-        .is_none_or(|vm| plan.is_behind(&vm.spec.template.metadata.annotations, version));
+    let behind = observed.vm.as_ref().is_none_or(|vm| {
+        let marks = &vm.spec.template.metadata.annotations;
+        vm.belongs_to(machine.name(), machine.uid()) && plan.is_behind(marks, version)
+    });
     if !behind && !outdated {
         return Ok(());
     }

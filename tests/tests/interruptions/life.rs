@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result};
 use kube::Client;
 use lab::{
     Lab, Shipped,
-    objects::{CLAIM, MACHINE, NETWORK, Objects, condition},
+    objects::{CLAIM, DATA_VOLUME, MACHINE, NETWORK, Objects, condition},
     reviews,
     saboteur::{Fault, Saboteur},
 };
@@ -134,7 +134,12 @@ impl<'a> Life<'a> {
     async fn story(&self) -> Result<Vec<(&'static str, State)>> {
         let machines = self.machines();
         let (mut rests, mut uids) = (Vec::new(), Uids::new());
-        let disks = |size: &str| json!([{"name": "data", "size": size, "storageClass": "fast-ssd", "reclaimPolicy": "Retain"}]);
+        let disks = |size: &str| {
+            json!([
+                {"name": "root", "image": {"url": "https://images.example.com/debian.qcow2"}},
+                {"name": "data", "size": size, "storageClass": "fast-ssd", "reclaimPolicy": "Retain"},
+            ])
+        };
         let mut machine = reviews::machine(
             "web",
             &json!({
@@ -147,28 +152,36 @@ impl<'a> Life<'a> {
         machine["metadata"]["namespace"] = json!(self.namespace);
         self.lab.apply(&machine).await?;
         machines.told("web", "Ready", "True", "Running").await?;
+        // Its claim is let go of a moment after the guest is made.
+        let imports = self.lab.objects(DATA_VOLUME, self.namespace);
+        imports.gone("web-root").await?;
         rests.push(("created", self.rest(&mut uids).await?));
 
         let merge = async |spec: Value| machines.merge("web", &json!({"spec": spec})).await;
-        merge(json!({"disks": disks("12Gi")})).await?;
+        let cards = json!([{"name": "eth0"}, {"name": "lan", "networkName": "lan"}]);
+        merge(json!({"disks": disks("12Gi"), "networks": cards})).await?;
         machines
-            .until("web", "to have the larger disk", |web| {
-                settled(web) && capacity(web) == "12Gi"
-            })
-            .await?;
-        rests.push(("grown", self.rest(&mut uids).await?));
-
-        merge(json!({"networks": [{"name": "eth0"}, {"name": "lan", "networkName": "lan"}]}))
-            .await?;
-        machines
-            .until("web", "to wait for a restart", |web| {
-                settled(web) && condition(web, "RestartRequired")["status"] == "True"
+            .until("web", "to have grown and to wait for a restart", |web| {
+                settled(web)
+                    && capacity(web) == "12Gi"
+                    && condition(web, "RestartRequired")["status"] == "True"
             })
             .await?;
         // The network follows a moment later, in a way of its own.
         let networks = self.lab.objects(NETWORK, self.namespace);
         networks.until("lan", "to be held", is_held).await?;
-        rests.push(("with another NIC", self.rest(&mut uids).await?));
+        rests.push((
+            "with a larger disk and another NIC",
+            self.rest(&mut uids).await?,
+        ));
+
+        let asked = json!({"machine.vitistack.io/restart-requested": "for the NIC"});
+        let patch = json!({"metadata": {"annotations": asked}});
+        machines.merge("web", &patch).await?;
+        machines
+            .until("web", "to be restarted", is_restarted)
+            .await?;
+        rests.push(("restarted", self.rest(&mut uids).await?));
 
         merge(json!({"powerState": "Stopped"})).await?;
         machines.told("web", "Ready", "True", "Stopped").await?;
@@ -214,6 +227,15 @@ fn settled(machine: &Value) -> bool {
 fn is_held(network: &Value) -> bool {
     let finalizers = network["metadata"]["finalizers"].as_array();
     finalizers.is_some_and(|all| all.iter().any(|it| it == "machine.vitistack.io/in-use"))
+}
+
+/// Whether the guest runs that was asked for.
+fn is_restarted(machine: &Value) -> bool {
+    let last = &machine["status"]["lastRestart"];
+    last["request"] == "for the NIC"
+        && last["replaces"].is_null()
+        && machine["status"]["pendingChanges"].is_null()
+        && condition(machine, "Ready")["reason"] == "Running"
 }
 
 fn capacity(machine: &Value) -> &str {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use lab::{
     Lab,
-    objects::{ATTACHMENT, CLAIM, INSTANCE, MACHINE, NETWORK, SECRET, VM},
+    objects::{ATTACHMENT, CLAIM, DATA_VOLUME, INSTANCE, MACHINE, NETWORK, SECRET, VM},
 };
 use serde_json::Value;
 
@@ -23,6 +23,7 @@ pub(crate) async fn of(lab: &Lab, namespace: &str, uids: &mut Uids) -> Result<St
         ("VirtualMachine", VM),
         ("VirtualMachineInstance", INSTANCE),
         ("PersistentVolumeClaim", CLAIM),
+        ("DataVolume", DATA_VOLUME),
         ("Secret", SECRET),
         ("NetworkConfiguration", NETWORK),
         ("NetworkAttachmentDefinition", ATTACHMENT),

@@ -47,6 +47,8 @@ impl Namespace {
         }
         match (write.method.as_str(), kind) {
             ("DELETE", "persistentvolumeclaims") => self.claim_goes(name).await,
+            ("DELETE", "datavolumes") => Ok(takes_its_claim(&write.body)),
+            ("DELETE", "virtualmachineinstances") => self.guest_goes(name).await,
             ("PATCH", "machines") if lets_go(&write.body) => self.machine_goes().await,
             ("PATCH", "virtualmachines") => self.machine_is_made(write).await,
             _ => Ok(None),
@@ -69,6 +71,18 @@ impl Namespace {
             }
         }
         Ok(None)
+    }
+
+    /// A guest goes for a restart, when that is written down, with whose turn it is.
+    async fn guest_goes(&self, name: &str) -> Result<Option<String>> {
+        let (machine, instance) = (
+            self.machines.find(name).await?,
+            self.instances.find(name).await?,
+        );
+        let replaces = machine.map(|machine| machine["status"]["lastRestart"]["replaces"].clone());
+        let uid = instance.map(|instance| instance["metadata"]["uid"].clone());
+        let due = uid.is_none() || uid == replaces;
+        Ok((!due).then(|| format!("it is not the guest that is to be restarted: {replaces:?}")))
     }
 
     /// The finalizer goes after everything else.
@@ -95,6 +109,12 @@ impl Namespace {
         let instance = self.instances.find("web").await?;
         Ok(instance.map(|_| "the guest of an earlier one still runs".to_owned()))
     }
+}
+
+/// No import of these lives is broken off: what it filled is somebody's disk.
+fn takes_its_claim(deletion: &Value) -> Option<String> {
+    let orphans = deletion["propagationPolicy"] == "Orphan";
+    (!orphans).then(|| "takes the disk with its import".to_owned())
 }
 
 /// Whether a patch takes our finalizer away.
