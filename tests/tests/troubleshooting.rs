@@ -1,0 +1,111 @@
+//! The situations of `docs/troubleshooting.md`: each is produced, and tells what the page says it
+//! tells, word for word.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod stage;
+
+use std::fs;
+
+use lab::{KubevirtCrds, Options, Script, objects::condition, paths};
+use serde_json::json;
+
+use stage::{Stage, machine};
+
+/// What the page has that was not told yet.
+struct Page {
+    blocks: Vec<String>,
+}
+
+impl Page {
+    fn read() -> Self {
+        let path = paths::repository().join("docs/troubleshooting.md");
+        let text = fs::read_to_string(path).unwrap();
+        let blocks = text.split("```text\n").skip(1);
+        let block = |rest: &str| rest.split("```").next().unwrap().to_owned();
+        Self {
+            blocks: blocks.map(block).collect(),
+        }
+    }
+
+    /// Takes what was told off the page.
+    fn has(&mut self, told: &str) {
+        let before = self.blocks.len();
+        self.blocks.retain(|block| block != told);
+        assert!(self.blocks.len() < before, "the page does not have: {told}");
+    }
+
+    /// Waits until a Machine tells of a fault, which the page has to have.
+    async fn tells(&mut self, stage: &Stage, name: &str, kind: &str, reason: &str) {
+        let told = stage.machines().told(name, kind, "False", reason).await;
+        let told = told.unwrap();
+        let message = condition(&told, kind)["message"].as_str().unwrap();
+        self.has(&format!("{reason}: {message}\n"));
+    }
+}
+
+#[tokio::test]
+async fn every_situation_tells_what_to_do() {
+    let mut page = Page::read();
+    let options = Options {
+        kubevirt: KubevirtCrds::Absent,
+        multus: false,
+        ..Options::default()
+    };
+    let mut stage = Stage::with(options, &[]).await;
+    let machines = stage.machines();
+    let small = json!({"template": "small"});
+
+    stage.apply(&machine("web", &small)).await;
+    page.tells(&stage, "web", "VirtualMachineReady", "KubeVirtApiError")
+        .await;
+    let kubevirt = stage.lab.install_kubevirt(KubevirtCrds::Thin);
+    kubevirt.await.unwrap();
+    stage.simulator = stage.lab.simulator(Script::Happy).await.unwrap();
+    machines.in_phase("web", "Running").await.unwrap();
+
+    let script = Script::Unschedulable;
+    stage.simulator.set("default", "big", script);
+    stage.apply(&machine("big", &small)).await;
+    page.tells(&stage, "big", "Ready", "InsufficientResources")
+        .await;
+    let big = machines.get("big").await.unwrap();
+    assert_eq!(big["status"]["phase"], "Creating");
+
+    stage.simulator.set("default", "full", Script::PvcPending);
+    stage.apply(&machine("full", &small)).await;
+    page.tells(&stage, "full", "StorageReady", "PVCPending")
+        .await;
+
+    // A class can go only after the review of who names it.
+    assert!(stage.controller.stop().await.unwrap().success());
+    let disk = json!({"name": "root", "size": "20Gi", "storageClass": "fast-ssd"});
+    let spec = json!({"template": "small", "disks": [disk]});
+    stage.apply(&machine("class", &spec)).await;
+    let kubectl = stage.lab.kubectl();
+    let delete = ["delete", "storageclass", "fast-ssd"];
+    kubectl.run(&delete).await.unwrap().ok().unwrap();
+    stage.controller.start_again().unwrap();
+    page.tells(&stage, "class", "StorageReady", "StorageClassNotFound")
+        .await;
+
+    let eth0 = json!({"name": "eth0", "networkName": "prod"});
+    let spec = json!({"template": "small", "networks": [eth0]});
+    stage.apply(&machine("lost", &spec)).await;
+    let reason = "NetworkConfigurationNotFound";
+    page.tells(&stage, "lost", "NetworkReady", reason).await;
+    let network = json!({
+        "apiVersion": "vitistack.io/v1alpha1", "kind": "NetworkConfiguration",
+        "metadata": {"name": "prod", "namespace": "default"},
+        "spec": {"bridge": "br0"},
+    });
+    stage.apply(&network).await;
+    page.tells(&stage, "lost", "NetworkReady", "NetworkFailed")
+        .await;
+
+    let typo = machine("typo", &json!({"template": "smal"})).to_string();
+    let refused = kubectl.run_with(&["apply", "-f", "-"], typo).await.unwrap();
+    assert_eq!(refused.code, 1, "{refused}");
+    page.has(&refused.stderr);
+
+    assert_eq!(page.blocks, Vec::<String>::new(), "produced by nobody");
+}
