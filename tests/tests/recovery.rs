@@ -11,7 +11,7 @@ use lab::{
 };
 use serde_json::{Value, json};
 
-use stage::{Stage, machine};
+use stage::{Stage, machine, named};
 
 /// No test waits this long.
 const NEVER: [(&str, &str); 1] = [("RECONCILE_INTERVAL", "1h")];
@@ -28,15 +28,7 @@ async fn a_machine_goes_on_when_what_it_names_appears() {
     let mut stage = Stage::with(Options::default(), &NEVER).await;
     let machines = stage.machines();
 
-    // A class can go only after the review of who names it.
-    assert!(stage.controller.stop().await.unwrap().success());
-    let disk = json!({"name": "root", "size": "20Gi", "storageClass": "fast-ssd"});
-    let spec = json!({"template": "small", "disks": [disk]});
-    stage.apply(&machine("class", &spec)).await;
-    let kubectl = stage.lab.kubectl();
-    let delete = ["delete", "storageclass", "fast-ssd"];
-    kubectl.run(&delete).await.unwrap().ok().unwrap();
-    stage.controller.start_again().unwrap();
+    stage.machine_without_class("class").await;
     failed(&machines, "class", "StorageReady", "StorageClassNotFound").await;
     stage.apply(&storage_class("fast-ssd", false, true)).await;
     machines.in_phase("class", "Running").await.unwrap();
@@ -105,13 +97,6 @@ async fn a_machine_goes_on_when_what_it_names_appears() {
     failed(&machines, "claim", "StorageReady", "NameConflict").await;
     claims.delete("claim-root").await.unwrap();
     machines.in_phase("claim", "Running").await.unwrap();
-}
-
-fn named(version: &str, kind: &str, name: &str, spec: &Value) -> Value {
-    json!({
-        "apiVersion": version, "kind": kind, "spec": spec,
-        "metadata": {"name": name, "namespace": "default"},
-    })
 }
 
 #[tokio::test]

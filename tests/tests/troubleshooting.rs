@@ -9,7 +9,7 @@ use std::fs;
 use lab::{KubevirtCrds, Options, Script, objects::condition, paths};
 use serde_json::json;
 
-use stage::{Stage, machine};
+use stage::{Stage, machine, named};
 
 /// What the page has that was not told yet.
 struct Page {
@@ -76,15 +76,7 @@ async fn every_situation_tells_what_to_do() {
     page.tells(&stage, "full", "StorageReady", "PVCPending")
         .await;
 
-    // A class can go only after the review of who names it.
-    assert!(stage.controller.stop().await.unwrap().success());
-    let disk = json!({"name": "root", "size": "20Gi", "storageClass": "fast-ssd"});
-    let spec = json!({"template": "small", "disks": [disk]});
-    stage.apply(&machine("class", &spec)).await;
-    let kubectl = stage.lab.kubectl();
-    let delete = ["delete", "storageclass", "fast-ssd"];
-    kubectl.run(&delete).await.unwrap().ok().unwrap();
-    stage.controller.start_again().unwrap();
+    stage.machine_without_class("class").await;
     page.tells(&stage, "class", "StorageReady", "StorageClassNotFound")
         .await;
 
@@ -93,16 +85,19 @@ async fn every_situation_tells_what_to_do() {
     stage.apply(&machine("lost", &spec)).await;
     let reason = "NetworkConfigurationNotFound";
     page.tells(&stage, "lost", "NetworkReady", reason).await;
-    let network = json!({
-        "apiVersion": "vitistack.io/v1alpha1", "kind": "NetworkConfiguration",
-        "metadata": {"name": "prod", "namespace": "default"},
-        "spec": {"bridge": "br0"},
-    });
+    let bridge = json!({"bridge": "br0"});
+    let network = named(
+        "vitistack.io/v1alpha1",
+        "NetworkConfiguration",
+        "prod",
+        &bridge,
+    );
     stage.apply(&network).await;
     page.tells(&stage, "lost", "NetworkReady", "NetworkFailed")
         .await;
 
     let typo = machine("typo", &json!({"template": "smal"})).to_string();
+    let kubectl = stage.lab.kubectl();
     let refused = kubectl.run_with(&["apply", "-f", "-"], typo).await.unwrap();
     assert_eq!(refused.code, 1, "{refused}");
     page.has(&refused.stderr);

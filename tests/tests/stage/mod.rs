@@ -77,6 +77,19 @@ impl Stage {
         self.machines().in_phase(name, "Running").await.unwrap();
     }
 
+    /// A Machine whose storage class has gone by the time the controller sees it: a class can go only
+    /// after the review of who names it.
+    pub(crate) async fn machine_without_class(&mut self, name: &str) {
+        assert!(self.controller.stop().await.unwrap().success());
+        let disk = json!({"name": "root", "size": "20Gi", "storageClass": "fast-ssd"});
+        let spec = json!({"template": "small", "disks": [disk]});
+        self.apply(&machine(name, &spec)).await;
+        let kubectl = self.lab.kubectl();
+        let delete = ["delete", "storageclass", "fast-ssd"];
+        kubectl.run(&delete).await.unwrap().ok().unwrap();
+        self.controller.start_again().unwrap();
+    }
+
     /// Asks for a new block until the webhook, just registered again, is asked and writes it.
     pub(crate) async fn heal(&self, name: &str) {
         let machines = self.machines();
@@ -114,6 +127,14 @@ impl Stage {
         });
         events
     }
+}
+
+/// An object of the namespace of these tests.
+pub(crate) fn named(version: &str, kind: &str, name: &str, spec: &Value) -> Value {
+    json!({
+        "apiVersion": version, "kind": kind, "spec": spec,
+        "metadata": {"name": name, "namespace": "default"},
+    })
 }
 
 /// What was asked for, a line each.

@@ -67,11 +67,16 @@ impl Configuration for ValidatingWebhookConfiguration {
 }
 
 impl<K: Configuration> Followed<K> {
+    /// Takes over what the watch tells.
+    fn listen(&mut self) -> &Observed<K> {
+        self.heard = self.known.borrow_and_update().clone();
+        &self.heard
+    }
+
     /// Listens to the watch: what each webhook trusts. One bundle that is empty stands for a
     /// configuration that has no webhooks. `None`: nothing is known yet.
     pub(super) fn hear(&mut self) -> Option<Vec<Vec<CaCertificate>>> {
-        self.heard = self.known.borrow_and_update().clone();
-        let bundles = match &self.heard {
+        let bundles = match self.listen() {
             Observed::Unknown => return None,
             Observed::Absent => Vec::new(),
             Observed::Present(configuration) => configuration.bundles(),
@@ -85,9 +90,10 @@ impl<K: Configuration> Followed<K> {
 
     /// The bundle of each webhook as it is now known, as text. `None`: nothing is known yet.
     pub(super) fn pems(&mut self) -> Option<Vec<Vec<u8>>> {
-        self.hear()?;
-        let Observed::Present(configuration) = &self.heard else {
-            return Some(vec![Vec::new()]);
+        let configuration = match self.listen() {
+            Observed::Unknown => return None,
+            Observed::Absent => return Some(vec![Vec::new()]),
+            Observed::Present(configuration) => configuration,
         };
         let webhooks = configuration.webhooks().into_iter();
         let bundles = webhooks.map(|(_, client)| client.ca_bundle.clone());

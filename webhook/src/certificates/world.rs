@@ -39,9 +39,7 @@ impl Sources {
             else => std::future::pending().await,
         }
     }
-}
 
-impl Sources {
     /// The bundle of every webhook, as text. `None`: nothing is known yet.
     pub(super) fn pems(&mut self) -> Option<Vec<Vec<u8>>> {
         let mut bundles = self.mutating.pems()?;
