@@ -1,15 +1,28 @@
 //! Objects of one kind as a watch tells them, found by name or by the Machine they are for.
 //!
+//! They are packed at rest; what is asked of all of them at once stays beside that.
+//!
 //! A watch that starts over lists everything again; what is missing in the new list is gone, and
 //! no event ever says so. So a list is collected beside the old content and compared with it.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use kube::runtime::watcher::Event;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
 use crate::objects::Meta;
+use crate::packed::Packed;
+
+/// An object that can be kept.
+pub(crate) trait Kept: Meta + Serialize + DeserializeOwned {
+    /// What is asked of all objects of the kind at once.
+    type Summary: std::fmt::Debug + Send + Sync;
+
+    fn summary(&self) -> Self::Summary;
+}
 
 /// What is known of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,12 +37,12 @@ pub(crate) enum State {
 
 /// Objects of one kind. Clones share them.
 #[derive(Debug)]
-pub(crate) struct Cache<K> {
+pub(crate) struct Cache<K: Kept> {
     inner: Arc<RwLock<Inner<K>>>,
     state: watch::Sender<State>,
 }
 
-impl<K> Clone for Cache<K> {
+impl<K: Kept> Clone for Cache<K> {
     fn clone(&self) -> Self {
         Self {
             inner: self.inner.clone(),
@@ -38,7 +51,7 @@ impl<K> Clone for Cache<K> {
     }
 }
 
-impl<K> Default for Cache<K> {
+impl<K: Kept> Default for Cache<K> {
     fn default() -> Self {
         Self {
             inner: Arc::default(),
@@ -48,12 +61,12 @@ impl<K> Default for Cache<K> {
 }
 
 #[derive(Debug)]
-struct Inner<K> {
+struct Inner<K: Kept> {
     content: Content<K>,
     listing: Content<K>,
 }
 
-impl<K> Default for Inner<K> {
+impl<K: Kept> Default for Inner<K> {
     fn default() -> Self {
         Self {
             content: Content::default(),
@@ -63,20 +76,26 @@ impl<K> Default for Inner<K> {
 }
 
 /// `namespace/name`, or `/name` of an object without a namespace.
-type Key = String;
+type Key = Box<str>;
 
 fn key(namespace: &str, name: &str) -> Key {
-    [namespace, "/", name].concat()
+    [namespace, "/", name].concat().into()
 }
 
 #[derive(Debug)]
-struct Content<K> {
-    objects: HashMap<Key, Arc<K>>,
-    /// Names of the objects whose label names a Machine.
-    of_machine: HashMap<Key, BTreeSet<String>>,
+struct Slot<K: Kept> {
+    object: Packed<K>,
+    summary: K::Summary,
 }
 
-impl<K> Default for Content<K> {
+#[derive(Debug)]
+struct Content<K: Kept> {
+    objects: HashMap<Key, Slot<K>>,
+    /// Names of the objects whose label names a Machine, in order.
+    of_machine: HashMap<Key, Vec<Box<str>>>,
+}
+
+impl<K: Kept> Default for Content<K> {
     fn default() -> Self {
         Self {
             objects: HashMap::new(),
@@ -85,32 +104,43 @@ impl<K> Default for Content<K> {
     }
 }
 
-impl<K: Meta> Content<K> {
-    fn insert(&mut self, object: Arc<K>) -> Option<Arc<K>> {
+impl<K: Kept> Content<K> {
+    fn get(&self, key: &str) -> Option<Arc<K>> {
+        Some(Arc::new(self.objects.get(key)?.object.open()))
+    }
+
+    fn insert(&mut self, object: &K) -> Option<Arc<K>> {
         let old = self.remove(object.namespace(), object.name());
         if let Some(machine) = object.machine() {
-            self.of_machine
-                .entry(key(object.namespace(), machine))
-                .or_default()
-                .insert(object.name().to_owned());
+            let machine = key(object.namespace(), machine);
+            let names = self.of_machine.entry(machine).or_default();
+            let name = object.name();
+            if let Err(place) = names.binary_search_by(|known| (**known).cmp(name)) {
+                names.reserve_exact(1);
+                names.insert(place, name.into());
+            }
         }
+        let slot = Slot {
+            object: Packed::of(object),
+            summary: object.summary(),
+        };
         let key = key(object.namespace(), object.name());
-        self.objects.insert(key, object);
+        self.objects.insert(key, slot);
         old
     }
 
     fn remove(&mut self, namespace: &str, name: &str) -> Option<Arc<K>> {
-        let old = self.objects.remove(&key(namespace, name))?;
+        let old = self.objects.remove(&key(namespace, name))?.object.open();
         if let Some(machine) = old.machine() {
             let machine = key(namespace, machine);
             if let Some(names) = self.of_machine.get_mut(&machine) {
-                names.remove(name);
+                names.retain(|known| **known != *name);
                 if names.is_empty() {
                     self.of_machine.remove(&machine);
                 }
             }
         }
-        Some(old)
+        Some(Arc::new(old))
     }
 }
 
@@ -121,7 +151,7 @@ pub(crate) struct Change<K> {
     pub(crate) new: Option<Arc<K>>,
 }
 
-impl<K: Meta> Cache<K> {
+impl<K: Kept> Cache<K> {
     fn read(&self) -> RwLockReadGuard<'_, Inner<K>> {
         // Every write leaves the content whole, even one that panicked before it began.
         self.inner.read().unwrap_or_else(PoisonError::into_inner)
@@ -131,38 +161,33 @@ impl<K: Meta> Cache<K> {
         self.inner.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes over an event; returns what it changed.
-    pub(crate) fn take(&self, event: Event<K>) -> Vec<Change<K>> {
-        let mut inner = self.write();
+    /// Takes over an event, and tells one by one what it changed. For one caller at a time.
+    pub(crate) fn take(&self, event: Event<K>, changed: impl FnMut(&Change<K>)) {
+        let mut changed = changed;
         match event {
-            Event::Init => {
-                inner.listing = Content::default();
-                Vec::new()
-            }
+            Event::Init => self.write().listing = Content::default(),
             Event::InitApply(object) => {
-                inner.listing.insert(Arc::new(object));
-                Vec::new()
+                self.write().listing.insert(&object);
             }
             Event::InitDone => {
-                let listing = std::mem::take(&mut inner.listing);
-                let old = std::mem::replace(&mut inner.content, listing);
+                let old = {
+                    let mut inner = self.write();
+                    let listing = std::mem::take(&mut inner.listing);
+                    std::mem::replace(&mut inner.content, listing)
+                };
                 self.state.send_replace(State::Listed);
-                differences(old, &inner.content)
+                differences(&old, &self.read().content).for_each(|change| changed(&change));
             }
             Event::Apply(object) => {
-                let new = Arc::new(object);
-                let old = inner.content.insert(new.clone());
-                vec![Change {
-                    old,
-                    new: Some(new),
-                }]
+                let old = self.write().content.insert(&object);
+                let new = Some(Arc::new(object));
+                changed(&Change { old, new });
             }
             Event::Delete(object) => {
-                let old = inner.content.remove(object.namespace(), object.name());
-                vec![Change {
-                    old: old.or_else(|| Some(Arc::new(object))),
-                    new: None,
-                }]
+                let (namespace, name) = (object.namespace(), object.name());
+                let old = self.write().content.remove(namespace, name);
+                let old = old.or_else(|| Some(Arc::new(object)));
+                changed(&Change { old, new: None });
             }
         }
     }
@@ -186,11 +211,7 @@ impl<K: Meta> Cache<K> {
     }
 
     pub(crate) fn get(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
-        self.read()
-            .content
-            .objects
-            .get(&key(namespace, name))
-            .cloned()
+        self.read().content.get(&key(namespace, name))
     }
 
     /// The objects whose label names this Machine, by name.
@@ -202,36 +223,43 @@ impl<K: Meta> Cache<K> {
             .get(&key(namespace, machine))
             .into_iter()
             .flatten()
-            .filter_map(|name| content.objects.get(&key(namespace, name)).cloned())
+            .filter_map(|name| content.get(&key(namespace, name)))
             .collect()
     }
 
-    /// Looks at every object.
-    pub(crate) fn for_each(&self, mut look: impl FnMut(&Arc<K>)) {
-        self.read().content.objects.values().for_each(&mut look);
+    /// All objects: for kinds that have few.
+    pub(crate) fn all(&self) -> Vec<K> {
+        let inner = self.read();
+        let objects = inner.content.objects.values();
+        objects.map(|slot| slot.object.open()).collect()
+    }
+
+    /// Looks at the namespace and the summary of every object.
+    pub(crate) fn summaries(&self, mut look: impl FnMut(&str, &K::Summary)) {
+        for (key, slot) in &self.read().content.objects {
+            let (namespace, _) = key.split_once('/').unwrap_or_default();
+            look(namespace, &slot.summary);
+        }
     }
 }
 
-fn differences<K: Meta>(mut old: Content<K>, new: &Content<K>) -> Vec<Change<K>> {
-    let mut changes: Vec<_> = new
-        .objects
-        .iter()
-        .filter_map(|(key, object)| {
-            let before = old.objects.remove(key);
-            let same = before.as_ref().is_some_and(|before| {
-                before.meta().resource_version == object.meta().resource_version
-            });
-            (!same).then(|| Change {
-                old: before,
-                new: Some(object.clone()),
-            })
+/// What is new or another, and then what is gone: opened one by one, for a list is long.
+fn differences<K: Kept>(old: &Content<K>, new: &Content<K>) -> impl Iterator<Item = Change<K>> {
+    let open = |slot: &Slot<K>| Arc::new(slot.object.open());
+    let changes = new.objects.iter().filter_map(move |(key, slot)| {
+        let before = old.objects.get(key);
+        let same = before.is_some_and(|before| before.object == slot.object);
+        (!same).then(|| Change {
+            old: before.map(open),
+            new: Some(open(slot)),
         })
-        .collect();
-    changes.extend(old.objects.into_values().map(|gone| Change {
-        old: Some(gone),
+    });
+    let gone = old.objects.iter();
+    let gone = gone.filter(|(key, _)| !new.objects.contains_key(*key));
+    changes.chain(gone.map(move |(_, slot)| Change {
+        old: Some(open(slot)),
         new: None,
-    }));
-    changes
+    }))
 }
 
 #[cfg(test)]
@@ -255,18 +283,16 @@ mod tests {
     }
 
     fn list(cache: &Cache<Claim>, claims: Vec<Claim>) -> Vec<(String, bool)> {
-        assert!(cache.take(Event::Init).is_empty());
+        let nothing = |_: &Change<Claim>| panic!("nothing has changed yet");
+        cache.take(Event::Init, nothing);
         for claim in claims {
-            assert!(cache.take(Event::InitApply(claim)).is_empty());
+            cache.take(Event::InitApply(claim), nothing);
         }
-        let mut changes: Vec<_> = cache
-            .take(Event::InitDone)
-            .into_iter()
-            .map(|change| {
-                let gone = change.new.is_none();
-                (change.new.or(change.old).unwrap().name().to_owned(), gone)
-            })
-            .collect();
+        let mut changes = Vec::new();
+        cache.take(Event::InitDone, |change| {
+            let claim = change.new.as_ref().or(change.old.as_ref()).unwrap();
+            changes.push((claim.name().to_owned(), change.new.is_none()));
+        });
         changes.sort();
         changes
     }
@@ -283,15 +309,15 @@ mod tests {
             ],
         );
         assert_eq!(cache.state(), State::Listed);
-        cache.take(Event::Apply(claim("web-data", Some("web"), "2")));
+        cache.take(Event::Apply(claim("web-data", Some("web"), "2")), |_| {});
         assert_eq!(names(&cache, "web"), ["web-data", "web-root"]);
         assert!(cache.get("prod", "other").is_some());
         assert!(cache.get("", "other").is_none());
 
-        cache.take(Event::Apply(claim("web-data", Some("db"), "3")));
+        cache.take(Event::Apply(claim("web-data", Some("db"), "3")), |_| {});
         assert_eq!(names(&cache, "web"), ["web-root"]);
         assert_eq!(names(&cache, "db"), ["web-data"]);
-        cache.take(Event::Delete(claim("web-data", None, "3")));
+        cache.take(Event::Delete(claim("web-data", None, "3")), |_| {});
         assert!(names(&cache, "db").is_empty());
     }
 

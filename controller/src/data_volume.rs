@@ -1,15 +1,15 @@
 //! A DataVolume of CDI, as the controller keeps it: how far the import of an image is.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
-use crate::objects::{Claim, ForeignCondition, lenient, resource, told};
+use crate::objects::{Claim, ForeignCondition, lenient, read, resource, told};
 
 /// Progress is told in steps: CDI counts every two seconds, and a status is not written so often.
 const PROGRESS_STEP: u32 = 5;
 
 /// A DataVolume.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct DataVolume {
     #[serde(default)]
     pub(crate) metadata: ObjectMeta,
@@ -26,11 +26,12 @@ resource!(
 );
 
 /// What CDI says of a DataVolume.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct DataVolumeStatus {
     pub(crate) phase: String,
     pub(crate) progress: String,
+    #[serde(deserialize_with = "read")]
     pub(crate) conditions: Vec<ForeignCondition>,
 }
 

@@ -1,7 +1,10 @@
 //! A Machine as the controller keeps it: what is wished, parsed once, at the edge.
+//!
+//! ```text
+//! API server ──wire──▶ Machine ──packed──▶ Stored, in the store ──opened──▶ Machine, for a pass
+//! ```
 
-use std::sync::Arc;
-
+use common::api::choice::{Phase, TemplateSource};
 use common::api::machine::CloudInit;
 use common::api::normalized::{BLOCK_VERSION, Normalized};
 use common::api::status::MachineStatus;
@@ -9,18 +12,19 @@ use common::names;
 use common::normalize::intent_hash;
 use common::render::kubevirt::{CloudInitPlan, Identity};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::objects::{Meta as _, lenient, resource};
+use crate::objects::{Meta as _, lenient, prune, resource};
+use crate::packed::Packed;
+use crate::plan::named_networks;
 
-/// A Machine.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(from = "Wire")]
+/// A Machine, as a pass works on it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Machine {
     pub(crate) metadata: ObjectMeta,
     pub(crate) block: Block,
-    pub(crate) cloud_init: Arc<CloudInitPlan>,
+    pub(crate) cloud_init: CloudInitPlan,
     pub(crate) status: MachineStatus,
 }
 resource!(
@@ -32,11 +36,41 @@ resource!(
     NamespaceResourceScope
 );
 
+/// A Machine at rest, and what is asked of all of them at once.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(from = "Wire")]
+pub(crate) struct Stored {
+    /// Which Machine it is, and which version of it: the rest is packed.
+    metadata: ObjectMeta,
+    pub(crate) phase: Option<Phase>,
+    /// The template of its block, and where that came from.
+    pub(crate) template: Option<(TemplateSource, Box<str>)>,
+    networks: Names,
+    classes: Names,
+    /// Secrets that cloud-init is given.
+    secrets: Names,
+    machine: Packed<Machine>,
+}
+resource!(
+    Stored,
+    "Machine",
+    "vitistack.io",
+    "v1alpha1",
+    "machines",
+    NamespaceResourceScope
+);
+
+type Names = Box<[Box<str>]>;
+
+fn names<'a>(names: impl Iterator<Item = &'a str>) -> Names {
+    names.map(Box::from).collect()
+}
+
 /// Whether there is anything to act on.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Block {
     /// The block belongs to its intent.
-    Belongs(Arc<Normalized>),
+    Belongs(Box<Normalized>),
     /// No block: the webhook was bypassed.
     Missing,
     /// A block of a layout that this release does not know, or that does not decode.
@@ -71,10 +105,80 @@ impl From<Wire> for Machine {
             .unwrap_or_default();
         Self {
             block: Block::of(&wire.spec, label.map(String::as_str)),
-            cloud_init: Arc::new(cloud_init),
+            cloud_init,
             status: wire.status,
             metadata: wire.metadata,
         }
+    }
+}
+
+impl From<Wire> for Stored {
+    fn from(wire: Wire) -> Self {
+        Self::from(Machine::from(wire))
+    }
+}
+
+impl From<Machine> for Stored {
+    fn from(mut machine: Machine) -> Self {
+        prune(&mut machine.metadata);
+        let metadata = ObjectMeta {
+            name: machine.metadata.name.clone(),
+            namespace: machine.metadata.namespace.clone(),
+            uid: machine.metadata.uid.clone(),
+            resource_version: machine.metadata.resource_version.clone(),
+            ..ObjectMeta::default()
+        };
+        let wish = || machine.wish().into_iter();
+        let pin = machine.wish().and_then(|block| block.template.as_ref());
+        let disks = wish().flat_map(|block| &block.disks);
+        let disks = disks.map(|disk| disk.storage_class.as_str());
+        let cdroms = wish().flat_map(|block| &block.cdroms);
+        let cdroms = cdroms.filter_map(|cdrom| cdrom.storage_class.as_deref());
+        let secrets = machine.cloud_init.references();
+        Self {
+            metadata,
+            phase: machine.status.phase,
+            template: pin.map(|pin| (pin.source, pin.name.as_str().into())),
+            networks: names(wish().flat_map(named_networks)),
+            classes: names(disks.chain(cdroms)),
+            secrets: names(secrets.map(|secret| secret.name.as_str())),
+            machine: Packed::of(&machine),
+        }
+    }
+}
+
+impl Stored {
+    /// The Machine, for a pass.
+    pub(crate) fn open(&self) -> Machine {
+        self.machine.open()
+    }
+
+    /// NetworkConfigurations that its block names.
+    pub(crate) fn networks(&self) -> impl Iterator<Item = &str> {
+        self.networks.iter().map(|name| &**name)
+    }
+
+    pub(crate) fn uses_network(&self, name: &str) -> bool {
+        self.networks().any(|known| known == name)
+    }
+
+    /// Whether its block names a StorageClass.
+    pub(crate) fn uses_class(&self, name: &str) -> bool {
+        self.classes.iter().any(|known| **known == *name)
+    }
+
+    pub(crate) fn uses_template(&self, name: &str) -> bool {
+        let template = self.template.as_ref();
+        template.is_some_and(|(_, known)| **known == *name)
+    }
+
+    /// Whether it refers to a Secret of this namespace and name.
+    pub(crate) fn refers_to(&self, namespace: &str, name: &str) -> bool {
+        self.namespace() == namespace && self.secrets.iter().any(|known| **known == *name)
+    }
+
+    pub(crate) fn refers_to_secrets(&self) -> bool {
+        !self.secrets.is_empty()
     }
 }
 
@@ -98,7 +202,7 @@ impl Block {
             Err(error) => return Self::Unreadable(error.to_string()),
         };
         if block.intent_hash == intent_hash(spec, template_label) {
-            Self::Belongs(Arc::new(block))
+            Self::Belongs(Box::new(block))
         } else {
             Self::Stale
         }
@@ -141,7 +245,9 @@ mod tests {
     use crate::plan::fixtures;
 
     fn decode(spec: &Value) -> Machine {
-        serde_json::from_value(json!({"metadata": {"name": "web"}, "spec": spec})).unwrap()
+        let stored: Stored =
+            serde_json::from_value(json!({"metadata": {"name": "web"}, "spec": spec})).unwrap();
+        stored.open()
     }
 
     fn spec() -> Value {

@@ -21,6 +21,7 @@ mod metrics;
 mod neighbours;
 mod networks;
 mod objects;
+mod packed;
 mod plan;
 mod reconcile;
 mod secrets;

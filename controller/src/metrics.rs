@@ -17,7 +17,7 @@ use metrics::{counter, gauge, histogram};
 
 use crate::cache::Change;
 use crate::leader::Permit;
-use crate::machine::{Block, Machine};
+use crate::machine::{Machine, Stored};
 use crate::memory::Memory;
 use crate::objects::{Claim, Meta as _};
 use crate::plan::named_networks;
@@ -180,13 +180,12 @@ pub(crate) async fn count(
 
         let mut counts = Counts::default();
         for machine in &machines {
-            let phase = machine.status.phase.map_or("", |phase| phase.as_str());
+            let phase = machine.phase.map_or("", |phase| phase.as_str());
             let key = [phase.to_owned(), template(machine, &caches)];
             *counts.machines.entry(key).or_default() += 1.0;
         }
-        caches.vms.for_each(|vm| {
-            if vm.machine_uid().is_some() {
-                let state = vm.status.printable_status.as_str();
+        caches.vms.summaries(|_, vm| {
+            if let Some(state) = vm.state.as_deref() {
                 // A newer KubeVirt's words count as other.
                 let state = PRINTABLE_STATUSES.into_iter().find(|known| *known == state);
                 *counts.vms.entry(state.unwrap_or(OTHER)).or_default() += 1.0;
@@ -223,17 +222,13 @@ impl Shown {
 }
 
 /// The template's name as far as the catalog knows it.
-fn template(machine: &Machine, caches: &Caches) -> String {
-    let Block::Belongs(block) = &machine.block else {
-        return String::new();
-    };
-    match &block.template {
+fn template(machine: &Stored, caches: &Caches) -> String {
+    match &machine.template {
         None => String::new(),
-        Some(pin)
-            if pin.source == TemplateSource::BuiltIn
-                || caches.templates.get("", &pin.name).is_some() =>
+        Some((source, name))
+            if *source == TemplateSource::BuiltIn || caches.templates.get("", name).is_some() =>
         {
-            pin.name.clone()
+            name.to_string()
         }
         Some(_) => OTHER.to_owned(),
     }

@@ -9,8 +9,8 @@ use common::catalog::{MachineName, MachineRow, Machines};
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::Event;
 
-use crate::machine::Machine;
-use crate::objects::Meta as _;
+use crate::machine::{Machine, Stored};
+use crate::objects::Meta;
 
 /// Rows of every Machine. Clones share them.
 #[derive(Clone, Debug, Default)]
@@ -22,7 +22,7 @@ struct Inner {
     listing: Machines,
 }
 
-fn key(machine: &Machine) -> MachineName<'_> {
+fn key(machine: &impl Meta) -> MachineName<'_> {
     MachineName {
         namespace: machine.namespace(),
         name: machine.name(),
@@ -46,12 +46,13 @@ impl Neighbours {
     }
 
     /// Takes over an event; tells which other Machines it concerns.
-    pub(crate) fn take(&self, event: &Event<Machine>, cluster: &str) -> Vec<ObjectRef<Machine>> {
+    pub(crate) fn take(&self, event: &Event<Stored>, cluster: &str) -> Vec<ObjectRef<Stored>> {
         let inner = &mut *self.write();
         match event {
             Event::Init => inner.listing = Machines::default(),
             Event::InitApply(machine) => {
-                inner.listing.insert(key(machine), row(machine, cluster));
+                let row = row(&machine.open(), cluster);
+                inner.listing.insert(key(machine), row);
             }
             Event::InitDone => {
                 let listing = std::mem::take(&mut inner.listing);
@@ -65,7 +66,7 @@ impl Neighbours {
                     .collect();
             }
             Event::Apply(machine) => {
-                let (name, row) = (key(machine), row(machine, cluster));
+                let (name, row) = (key(machine), row(&machine.open(), cluster));
                 let before = inner.machines.insert(name, row.clone());
                 if before.as_ref() != Some(&row) {
                     let before = before.unwrap_or_default();
@@ -93,7 +94,7 @@ impl Neighbours {
     }
 
     /// The Machines that have a disk whose claim has this name.
-    pub(crate) fn with_claim(&self, namespace: &str, claim: &str) -> Vec<ObjectRef<Machine>> {
+    pub(crate) fn with_claim(&self, namespace: &str, claim: &str) -> Vec<ObjectRef<Stored>> {
         let inner = self.read();
         let disks = inner.machines.disks_with_claim(namespace, claim);
         disks
@@ -107,15 +108,13 @@ fn concerned<'a>(
     machines: &'a Machines,
     name: MachineName<'a>,
     row: &'a MachineRow,
-) -> impl Iterator<Item = ObjectRef<Machine>> {
+) -> impl Iterator<Item = ObjectRef<Stored>> {
     let rivals = machines.rivals(name, row);
     rivals.map(move |rival| ObjectRef::new(rival).within(name.namespace))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::machine::Block;
     use crate::plan::fixtures::{block, machine, nic};
@@ -134,24 +133,31 @@ mod tests {
         common::mac::Mac::new([2, 0, 0, 0, 0, last])
     }
 
-    fn take(neighbours: &Neighbours, event: &Event<Machine>) -> Vec<String> {
-        let concerned = neighbours.take(event, "cluster");
+    fn take(neighbours: &Neighbours, event: Event<Machine>) -> Vec<String> {
+        let event = match event {
+            Event::Init => Event::Init,
+            Event::InitApply(machine) => Event::InitApply(Stored::from(machine)),
+            Event::InitDone => Event::InitDone,
+            Event::Apply(machine) => Event::Apply(Stored::from(machine)),
+            Event::Delete(machine) => Event::Delete(Stored::from(machine)),
+        };
+        let concerned = neighbours.take(&event, "cluster");
         concerned.into_iter().map(|machine| machine.name).collect()
     }
 
     fn list(neighbours: &Neighbours, machines: Vec<Machine>) -> Vec<String> {
-        assert_eq!(take(neighbours, &Event::Init), [""; 0]);
+        assert_eq!(take(neighbours, Event::Init), [""; 0]);
         for machine in machines {
-            assert_eq!(take(neighbours, &Event::InitApply(machine)), [""; 0]);
+            assert_eq!(take(neighbours, Event::InitApply(machine)), [""; 0]);
         }
-        take(neighbours, &Event::InitDone)
+        take(neighbours, Event::InitDone)
     }
 
     #[test]
     fn whoever_shares_an_address_is_told_of_every_change_of_it() {
         let neighbours = Neighbours::default();
         list(&neighbours, vec![on_prod("db", 1), on_prod("web", 2)]);
-        let apply = |machine| take(&neighbours, &Event::Apply(machine));
+        let apply = |machine| take(&neighbours, Event::Apply(machine));
         assert_eq!(apply(on_prod("app", 1)), ["db"]);
         assert_eq!(apply(on_prod("app", 1)), [""; 0], "nothing has changed");
         assert_eq!(
@@ -164,10 +170,7 @@ mod tests {
         stale.block = Block::Stale;
         assert_eq!(apply(stale), ["web"]);
         apply(on_prod("app", 2));
-        assert_eq!(
-            take(&neighbours, &Event::Delete(on_prod("app", 9))),
-            ["web"]
-        );
+        assert_eq!(take(&neighbours, Event::Delete(on_prod("app", 9))), ["web"]);
         assert_eq!(neighbours.rivals(&on_prod("web", 2), "cluster"), [""; 0]);
     }
 
@@ -189,7 +192,7 @@ mod tests {
         block.networks[0].mac_address = Some(given.identity("cluster").mac("eth0"));
         let mut copy = given.clone();
         copy.metadata.name = Some("copy".into());
-        copy.block = Block::Belongs(Arc::new(block));
+        copy.block = Block::Belongs(Box::new(block));
         list(&neighbours, vec![given, copy.clone()]);
         assert_eq!(neighbours.rivals(&copy, "cluster"), ["web"]);
     }

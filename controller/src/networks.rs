@@ -25,8 +25,7 @@ use crate::api::{ApiError, Guarded, Remedy};
 use crate::cache::{Cache, Change};
 use crate::events::Events;
 use crate::kubevirt::apply::{finalizer_added, finalizer_removed, merge};
-use crate::objects::{Meta, Network};
-use crate::plan::named_networks;
+use crate::objects::{GuestSummary, Meta, Network, attachments};
 use crate::watch::Caches;
 
 /// What happens to a namespace in a row is looked at once: a fleet that is made costs a few looks a
@@ -58,7 +57,9 @@ impl Marked {
 
     /// Marks every namespace that has a network.
     pub(crate) fn mark_all(&self, networks: &Cache<Network>) {
-        networks.for_each(|network| self.mark(network.namespace()));
+        for network in networks.all() {
+            self.mark(network.namespace());
+        }
     }
 
     /// Marks the namespace of a guest that got other attachments, came, or went.
@@ -89,12 +90,6 @@ impl Marked {
     }
 }
 
-/// The NetworkAttachmentDefinitions of a guest, as `namespace/name`.
-fn attachments(guest: &InstanceSpec) -> impl Iterator<Item = &str> {
-    let networks = guest.networks.iter();
-    networks.filter_map(|network| Some(network.multus.as_ref()?.network_name.as_str()))
-}
-
 /// Who uses what, in some namespaces.
 #[derive(Debug, Default)]
 struct Users {
@@ -110,28 +105,25 @@ impl Users {
         let looked_at = |namespace: &str| namespaces.contains(namespace);
         for machine in caches.machines.state() {
             let namespace = machine.namespace();
-            for network in machine.wish().into_iter().flat_map(named_networks) {
+            for network in machine.networks() {
                 if looked_at(namespace) {
                     let users = users.named.entry(format!("{namespace}/{network}"));
                     users.or_default().insert(machine.name().to_owned());
                 }
             }
         }
-        let mut attached = |namespace: &str, machine: Option<&str>, spec: &InstanceSpec| {
+        let mut attached = |namespace: &str, guest: &GuestSummary| {
+            let machine = guest.machine.as_deref();
             let Some(machine) = machine.filter(|_| looked_at(namespace)) else {
                 return;
             };
-            for attachment in attachments(spec) {
-                let users = users.attached.entry(attachment.to_owned());
+            for attachment in &guest.attachments {
+                let users = users.attached.entry(attachment.to_string());
                 users.or_default().insert(machine.to_owned());
             }
         };
-        caches.vms.for_each(|vm| {
-            attached(vm.namespace(), vm.machine(), &vm.spec.template.spec);
-        });
-        caches.instances.for_each(|instance| {
-            attached(instance.namespace(), instance.machine(), &instance.spec);
-        });
+        caches.vms.summaries(&mut attached);
+        caches.instances.summaries(&mut attached);
         users
     }
 
@@ -233,14 +225,10 @@ impl Holder {
             // Every network is looked at when this replica acts again.
             return Vec::new();
         }
-        let (mut networks, mut uids) = (Vec::new(), BTreeSet::new());
-        self.caches.networks.for_each(|network| {
-            uids.insert(network.uid().to_owned());
-            if namespaces.contains(network.namespace()) {
-                networks.push(network.clone());
-            }
-        });
-        self.done.retain(|uid, _| uids.contains(uid));
+        let mut networks = self.caches.networks.all();
+        let uids: BTreeSet<_> = networks.iter().map(Meta::uid).collect();
+        self.done.retain(|uid, _| uids.contains(uid.as_str()));
+        networks.retain(|network| namespaces.contains(network.namespace()));
         let mut failures = Vec::new();
         if networks.is_empty() {
             return failures;

@@ -22,7 +22,7 @@ use crate::api::{ApiError, Guarded, Remedy};
 use crate::events::Events;
 use crate::kubevirt::apply::{apply, write_status};
 use crate::kubevirt::observe::{has_arrived, observe};
-use crate::machine::Machine;
+use crate::machine::{Machine, Stored};
 use crate::memory::{Memory, jittered};
 use crate::metrics;
 use crate::objects::Meta as _;
@@ -46,7 +46,8 @@ pub(crate) struct Context {
 }
 
 /// One pass over a Machine; tells when to look again.
-pub(crate) async fn reconcile(machine: Arc<Machine>, context: Arc<Context>) -> Next {
+pub(crate) async fn reconcile(stored: Arc<Stored>, context: Arc<Context>) -> Next {
+    let machine = stored.open();
     let span = tracing::info_span!(
         "reconcile",
         controller = "Machine",

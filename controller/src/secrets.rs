@@ -14,11 +14,11 @@ use common::runtime::trouble::{Pause, Trouble};
 use futures::StreamExt as _;
 use kube::core::PartialObjectMeta;
 use kube::runtime::WatchStreamExt as _;
-use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::reflector::Store;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
 
-use crate::machine::Machine;
+use crate::machine::Stored;
 use crate::objects::{Meta as _, Secret};
 use crate::watch::{Triggers, every, failed};
 
@@ -58,7 +58,7 @@ pub(crate) fn watch(
     client: &Client,
     tasks: &mut Tasks,
     triggers: Triggers,
-    machines: Store<Machine>,
+    machines: Store<Stored>,
     versions: Versions,
 ) {
     let api = Api::<PartialObjectMeta<Secret>>::all(client.clone());
@@ -72,15 +72,15 @@ pub(crate) fn watch(
             match event {
                 Ok(Event::Apply(secret)) => {
                     versions.change(|known| known.extend([entry(&secret)]));
-                    triggers.send(readers(&machines, |machine, name| {
-                        name == secret.name() && machine.namespace() == secret.namespace()
+                    triggers.send(every(&machines, |machine| {
+                        machine.refers_to(secret.namespace(), secret.name())
                     }));
                 }
                 // Whatever is in the list may have come while nobody watched.
                 Ok(Event::InitDone) => {
                     trouble.is_over();
                     versions.change(|known| *known = std::mem::take(&mut listing));
-                    triggers.send(readers(&machines, |_, _| true));
+                    triggers.send(every(&machines, Stored::refers_to_secrets));
                 }
                 Ok(Event::Init) => listing.clear(),
                 Ok(Event::InitApply(secret)) => listing.extend([entry(&secret)]),
@@ -93,15 +93,4 @@ pub(crate) fn watch(
         }
         Ok::<_, Infallible>(())
     });
-}
-
-/// Machines with a reference to such a Secret.
-fn readers(
-    machines: &Store<Machine>,
-    concerned: impl Fn(&Machine, &str) -> bool,
-) -> Vec<ObjectRef<Machine>> {
-    every(machines, |machine| {
-        let mut references = machine.cloud_init.references();
-        references.any(|reference| concerned(machine, &reference.name))
-    })
 }

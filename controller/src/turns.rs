@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use kube::runtime::reflector::ObjectRef;
 use tokio::sync::Notify;
 
-use crate::machine::Machine;
+use crate::machine::Stored;
 
 /// Machines given to the scheduler whose passes have not begun. It keeps each of them back for
 /// [`DEBOUNCE`](crate::controller::DEBOUNCE), so this many let 2,000 a second through, twice what a
@@ -31,13 +31,13 @@ pub(crate) struct Turns {
 
 impl Turns {
     /// Something happened to a Machine. One that waits already is not queued again.
-    pub(crate) fn wanted(&self, machine: ObjectRef<Machine>) {
+    pub(crate) fn wanted(&self, machine: ObjectRef<Stored>) {
         self.lock().push(machine);
         self.changed.notify_one();
     }
 
     /// The Machine whose turn it is, as soon as there is one. For one caller at a time.
-    pub(crate) async fn next(&self) -> ObjectRef<Machine> {
+    pub(crate) async fn next(&self) -> ObjectRef<Stored> {
         loop {
             let next = self.lock().take();
             match next {
@@ -49,7 +49,7 @@ impl Turns {
     }
 
     /// The Machine's pass begins, or there will be none: what happens from now on is for another.
-    pub(crate) fn begun(&self, machine: &ObjectRef<Machine>) {
+    pub(crate) fn begun(&self, machine: &ObjectRef<Stored>) {
         self.lock().under_way.remove(machine);
         self.changed.notify_one();
     }
@@ -63,15 +63,15 @@ impl Turns {
 #[derive(Debug, Default)]
 struct Queue {
     /// Those who wait, by namespace. No row is empty.
-    rows: HashMap<String, VecDeque<ObjectRef<Machine>>>,
+    rows: HashMap<String, VecDeque<ObjectRef<Stored>>>,
     /// Namespaces with a row; the first one's turn is next.
     ring: VecDeque<String>,
-    waiting: HashSet<ObjectRef<Machine>>,
-    under_way: HashSet<ObjectRef<Machine>>,
+    waiting: HashSet<ObjectRef<Stored>>,
+    under_way: HashSet<ObjectRef<Stored>>,
 }
 
 impl Queue {
-    fn push(&mut self, machine: ObjectRef<Machine>) {
+    fn push(&mut self, machine: ObjectRef<Stored>) {
         // The pass of one that is under way has not looked yet, and will see this, too.
         if self.under_way.contains(&machine) || !self.waiting.insert(machine.clone()) {
             return;
@@ -84,7 +84,7 @@ impl Queue {
         row.push_back(machine);
     }
 
-    fn take(&mut self) -> Option<ObjectRef<Machine>> {
+    fn take(&mut self) -> Option<ObjectRef<Stored>> {
         if self.under_way.len() >= UNDER_WAY_MAX {
             return None;
         }
@@ -107,12 +107,12 @@ mod tests {
     use super::*;
     use futures::FutureExt as _;
 
-    fn machine(namespace: &str, number: usize) -> ObjectRef<Machine> {
+    fn machine(namespace: &str, number: usize) -> ObjectRef<Stored> {
         ObjectRef::new(&format!("web-{number}")).within(namespace)
     }
 
     /// All whose turn it is now, in order.
-    fn taken(turns: &Turns) -> Vec<ObjectRef<Machine>> {
+    fn taken(turns: &Turns) -> Vec<ObjectRef<Stored>> {
         std::iter::from_fn(|| turns.next().now_or_never()).collect()
     }
 

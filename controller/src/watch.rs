@@ -16,7 +16,6 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::api::normalized::Normalized;
 use common::names;
 use common::render::kubevirt::attachment_name;
 use common::runtime::checks::Check;
@@ -28,11 +27,10 @@ use kube::runtime::WatchStreamExt as _;
 use kube::runtime::reflector::{ObjectRef, Store, store};
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
-use serde::de::DeserializeOwned;
 
-use crate::cache::{Cache, Change, State};
+use crate::cache::{Cache, Change, Kept, State};
 use crate::data_volume::DataVolume;
-use crate::machine::Machine;
+use crate::machine::Stored;
 use crate::metrics;
 use crate::neighbours::Neighbours;
 use crate::networks::Marked;
@@ -46,7 +44,7 @@ use crate::turns::Turns;
 /// Everything that is known of the cluster. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Caches {
-    pub(crate) machines: Store<Machine>,
+    pub(crate) machines: Store<Stored>,
     pub(crate) neighbours: Neighbours,
     pub(crate) vms: Cache<VirtualMachine>,
     pub(crate) instances: Cache<Instance>,
@@ -72,7 +70,7 @@ pub(crate) struct Triggers {
 }
 
 impl Triggers {
-    pub(crate) fn send(&self, machines: impl IntoIterator<Item = ObjectRef<Machine>>) {
+    pub(crate) fn send(&self, machines: impl IntoIterator<Item = ObjectRef<Stored>>) {
         // A replica that only waits has no use for them, and they would pile up.
         if self.taken.load(Ordering::Acquire) {
             machines
@@ -91,23 +89,14 @@ impl Triggers {
 }
 
 pub(crate) fn every(
-    machines: &Store<Machine>,
-    concerned: impl Fn(&Machine) -> bool,
-) -> Vec<ObjectRef<Machine>> {
+    machines: &Store<Stored>,
+    concerned: impl Fn(&Stored) -> bool,
+) -> Vec<ObjectRef<Stored>> {
     let found = machines.state_filter(concerned);
     found
         .iter()
         .map(|machine| ObjectRef::from_obj(&**machine))
         .collect()
-}
-
-fn wishes(
-    machines: &Store<Machine>,
-    wish: impl Fn(&Machine, &Normalized) -> bool,
-) -> Vec<ObjectRef<Machine>> {
-    every(machines, |machine| {
-        machine.wish().is_some_and(|block| wish(machine, block))
-    })
 }
 
 /// Starts every watch.
@@ -129,13 +118,12 @@ pub(crate) fn start(client: &Client, cluster: Cluster, tasks: &mut Tasks) -> (Ca
         templates: Cache::default(),
     };
 
-    let (sender, api) = (triggers.clone(), Api::<Machine>::all(client.clone()));
+    let (sender, api) = (triggers.clone(), Api::<Stored>::all(client.clone()));
     let (neighbours, networks) = (caches.neighbours.clone(), caches.networks.clone());
     tasks.spawn("watch of machines", async move {
         // Part of the addresses that Machines are given.
         let cluster = cluster.uid().await;
         let stream = watcher::watcher(api, watcher::Config::default())
-            .modify(|machine| prune(&mut machine.metadata))
             // Before the store: whoever waits for that one finds the rows, too.
             .inspect_ok(|event| sender.send(neighbours.take(event, &cluster)))
             .backoff(Pause::default())
@@ -236,8 +224,8 @@ fn watch_kinds(mut watch: Watch<'_>, caches: &Caches) {
                 return vec![];
             };
             networks.mark(network.namespace());
-            wishes(machines, |machine, block| {
-                machine.namespace() == network.namespace() && uses_network(block, network.name())
+            every(machines, |machine| {
+                machine.namespace() == network.namespace() && machine.uses_network(network.name())
             })
         },
     );
@@ -251,12 +239,11 @@ fn watch_kinds(mut watch: Watch<'_>, caches: &Caches) {
                 return vec![];
             };
             let (namespace, name) = (attachment.namespace(), attachment.name());
-            wishes(machines, |machine, block| {
+            every(machines, |machine| {
                 machine.namespace() == namespace
-                    && block
-                        .networks
-                        .iter()
-                        .filter_map(|nic| networks.get(namespace, nic.network_name.as_deref()?))
+                    && machine
+                        .networks()
+                        .filter_map(|network| networks.get(namespace, network))
                         .any(|network| attachment_name(network.name(), &network.spec) == name)
             })
         },
@@ -269,7 +256,7 @@ fn watch_kinds(mut watch: Watch<'_>, caches: &Caches) {
             let Some(class) = either(change) else {
                 return vec![];
             };
-            wishes(machines, |_, block| uses_class(block, class.name()))
+            every(machines, |machine| machine.uses_class(class.name()))
         },
     );
     watch.kind(
@@ -280,36 +267,16 @@ fn watch_kinds(mut watch: Watch<'_>, caches: &Caches) {
             let Some(template) = either(change) else {
                 return vec![];
             };
-            wishes(machines, |_, block| {
-                block
-                    .template
-                    .as_ref()
-                    .is_some_and(|pin| pin.name == template.name())
-            })
+            every(machines, |machine| machine.uses_template(template.name()))
         },
     );
-}
-
-fn uses_network(block: &Normalized, name: &str) -> bool {
-    block
-        .networks
-        .iter()
-        .any(|nic| nic.network_name.as_deref() == Some(name))
-}
-
-fn uses_class(block: &Normalized, name: &str) -> bool {
-    let disks = block.disks.iter();
-    let mut disks = disks.map(|disk| disk.storage_class.as_str());
-    let cdroms = block.cdroms.iter();
-    let mut cdroms = cdroms.filter_map(|cdrom| cdrom.storage_class.as_deref());
-    disks.any(|class| class == name) || cdroms.any(|class| class == name)
 }
 
 fn either<K>(change: &Change<K>) -> Option<&Arc<K>> {
     change.new.as_ref().or(change.old.as_ref())
 }
 
-fn by_label<K: Meta>(change: &Change<K>) -> Vec<ObjectRef<Machine>> {
+fn by_label<K: Meta>(change: &Change<K>) -> Vec<ObjectRef<Stored>> {
     [&change.old, &change.new]
         .into_iter()
         .flatten()
@@ -318,7 +285,7 @@ fn by_label<K: Meta>(change: &Change<K>) -> Vec<ObjectRef<Machine>> {
 }
 
 /// The Machine on the label, and those that have a disk whose claim would have the object's name.
-fn with_claim<K: Meta>(change: &Change<K>, neighbours: &Neighbours) -> Vec<ObjectRef<Machine>> {
+fn with_claim<K: Meta>(change: &Change<K>, neighbours: &Neighbours) -> Vec<ObjectRef<Stored>> {
     let mut machines = by_label(change);
     if let Some(object) = either(change) {
         machines.extend(neighbours.with_claim(object.namespace(), object.name()));
@@ -326,7 +293,7 @@ fn with_claim<K: Meta>(change: &Change<K>, neighbours: &Neighbours) -> Vec<Objec
     machines
 }
 
-fn by_name<K: Meta>(change: &Change<K>) -> Vec<ObjectRef<Machine>> {
+fn by_name<K: Meta>(change: &Change<K>) -> Vec<ObjectRef<Stored>> {
     either(change)
         .map(|object| ObjectRef::new(object.name()).within(object.namespace()))
         .into_iter()
@@ -338,7 +305,7 @@ struct Watch<'a> {
     client: &'a Client,
     tasks: &'a mut Tasks,
     triggers: &'a Triggers,
-    machines: &'a Store<Machine>,
+    machines: &'a Store<Stored>,
 }
 
 impl Watch<'_> {
@@ -347,9 +314,9 @@ impl Watch<'_> {
         name: &'static str,
         config: watcher::Config,
         cache: &Cache<K>,
-        concerned: impl Fn(&Change<K>, &Store<Machine>) -> Vec<ObjectRef<Machine>> + Send + 'static,
+        concerned: impl Fn(&Change<K>, &Store<Stored>) -> Vec<ObjectRef<Stored>> + Send + 'static,
     ) where
-        K: Meta + Clone + std::fmt::Debug + DeserializeOwned + Send + Sync + 'static,
+        K: Kept + Clone + std::fmt::Debug + Send + Sync + 'static,
     {
         let api = Api::<K>::all(self.client.clone());
         let (cache, triggers, machines) =
@@ -383,7 +350,7 @@ impl Watch<'_> {
 }
 
 /// Takes over one event of a watch; `appeared` is called when a kind that was absent is there.
-fn follow<K: Meta>(
+fn follow<K: Kept>(
     event: watcher::Result<Event<K>>,
     cache: &Cache<K>,
     changed: impl Fn(&Change<K>),
@@ -392,7 +359,7 @@ fn follow<K: Meta>(
     match event {
         Ok(event) => {
             let before = cache.state();
-            cache.take(event).iter().for_each(changed);
+            cache.take(event, changed);
             if before == State::Absent && cache.state() == State::Listed {
                 tracing::info!(kind = %K::kind(&()), "the kind is served now");
                 appeared();

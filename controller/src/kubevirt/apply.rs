@@ -25,7 +25,7 @@ use serde_json::json;
 use super::observe::Written;
 use crate::api::{ApiError, Guarded};
 use crate::data_volume::DataVolume;
-use crate::machine::Machine;
+use crate::machine::{Machine, Stored};
 use crate::objects::{Attachment, Claim, Instance, Meta, Secret, VirtualMachine};
 use crate::plan::{Action, ClaimPatch};
 
@@ -118,7 +118,7 @@ pub(crate) async fn write_status(
         "metadata": {"name": machine.name(), "uid": machine.uid()},
         "status": status,
     });
-    let machines: Api<Machine> = Api::namespaced(api.client(), machine.namespace());
+    let machines: Api<Stored> = Api::namespaced(api.client(), machine.namespace());
     let params = PatchParams::apply(names::FIELD_MANAGER).force();
     let body = Patch::Apply(&body);
     let call = machines.patch_status(machine.name(), &params, &body);
@@ -174,7 +174,7 @@ fn version(object: &impl Meta) -> String {
     object.meta().resource_version.clone().unwrap_or_default()
 }
 
-fn written(made: &Machine) -> Written {
+fn written(made: &Stored) -> Written {
     Written::Machine {
         name: made.name().to_owned(),
         version: version(made),
@@ -316,13 +316,13 @@ impl Apply<'_> {
 
     async fn add_finalizer(&self) -> Result<Option<Written>, ApiError> {
         let body = finalizer_added(self.machine, names::FINALIZER);
-        let made: Machine = self.merge(self.machine.name(), &body).await?;
+        let made: Stored = self.merge(self.machine.name(), &body).await?;
         Ok(Some(written(&made)))
     }
 
     async fn remove_finalizer(&self) -> Result<Option<Written>, ApiError> {
         let body = finalizer_removed(self.machine, names::FINALIZER);
-        match self.merge::<Machine>(self.machine.name(), &body).await {
+        match self.merge::<Stored>(self.machine.name(), &body).await {
             Ok(made) => Ok(Some(written(&made))),
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(error),

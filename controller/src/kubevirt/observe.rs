@@ -15,7 +15,7 @@ use kube::runtime::reflector::ObjectRef;
 use crate::api::{ApiError, Guarded};
 use crate::cache::State;
 use crate::machine::Machine;
-use crate::objects::{Meta as _, Secret};
+use crate::objects::{Meta, Secret};
 use crate::plan::{Observed, named_networks};
 use crate::watch::Caches;
 
@@ -98,7 +98,7 @@ fn known(machine: &Machine, caches: &Caches, cluster: &Arc<str>) -> Observed {
     let rivals = caches.neighbours.rivals(machine, cluster).into_iter();
     let rivals = rivals.filter_map(|rival| {
         let key = ObjectRef::new(&rival).within(namespace);
-        caches.machines.get(&key)
+        Some(Arc::new(caches.machines.get(&key)?.open()))
     });
     Observed {
         rivals: rivals.collect(),
@@ -188,9 +188,8 @@ pub(crate) fn has_arrived(caches: &Caches, namespace: &str, written: &[Written])
     written.iter().all(|object| match object {
         Written::Machine { name, version } => {
             let key = ObjectRef::new(name).within(namespace);
-            caches.machines.get(&key).is_none_or(|machine| {
-                reached(machine.metadata.resource_version.as_deref(), version)
-            })
+            let machine = caches.machines.get(&key);
+            machine.is_none_or(|machine| reached(&*machine, version))
         }
         Written::Vm { name, version } => seen(caches.vms.get(namespace, name), version),
         Written::Claim { name, version } => seen(caches.claims.get(namespace, name), version),
@@ -215,13 +214,14 @@ pub(crate) enum Written {
     Attachment { name: String, version: String },
 }
 
-fn seen<K: crate::objects::Meta>(object: Option<Arc<K>>, version: &str) -> bool {
-    object.is_some_and(|object| reached(object.meta().resource_version.as_deref(), version))
+fn seen<K: Meta>(object: Option<Arc<K>>, version: &str) -> bool {
+    object.is_some_and(|object| reached(&*object, version))
 }
 
 /// Versions of one kind are numbers that grow (Kubernetes 1.35 promises what has always been so).
 /// Anything else counts as arrived: the wait is short of a guarantee, not of an end.
-fn reached(seen: Option<&str>, written: &str) -> bool {
+fn reached(seen: &impl Meta, written: &str) -> bool {
+    let seen = seen.meta().resource_version.as_deref();
     match (
         seen.and_then(|seen| seen.parse::<u64>().ok()),
         written.parse::<u64>(),

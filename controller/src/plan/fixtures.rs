@@ -1,7 +1,5 @@
 //! Machines to plan for.
 
-use std::sync::Arc;
-
 use common::api::choice::{
     AccessMode, Backend, DiskBus, FirmwareType, MachineType, NicModel, PowerState, ReclaimPolicy,
     VolumeMode,
@@ -13,6 +11,7 @@ use common::api::normalized::{
 use common::api::status::{Condition, MachineStatus};
 use common::names;
 use common::quantity::Bytes;
+use common::render::kubevirt::CloudInitPlan;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::machine::{Block, Machine};
@@ -28,8 +27,8 @@ pub(crate) fn machine(block: Normalized) -> Machine {
             resource_version: Some("1".into()),
             ..ObjectMeta::default()
         },
-        block: Block::Belongs(Arc::new(block)),
-        cloud_init: Arc::default(),
+        block: Block::Belongs(Box::new(block)),
+        cloud_init: CloudInitPlan::default(),
         status: MachineStatus::default(),
     }
 }

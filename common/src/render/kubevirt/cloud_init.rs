@@ -14,7 +14,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::identity::{Identity, digest};
 use super::types::{LocalReference, NoCloud, Secret, SecretVolume, Volume};
@@ -27,7 +27,7 @@ const INLINE_MAX: usize = 2048;
 const VOLUME_LABEL: &str = "cidata";
 
 /// A key of a Secret.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SecretKey {
     /// Name of the Secret.
     pub name: String,
@@ -93,7 +93,7 @@ impl Mark {
 }
 
 /// Where a part of the data comes from.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Source {
     /// The Machine.
     Inline(String),
@@ -135,7 +135,7 @@ impl Part {
 }
 
 /// What cloud-init is given, from which source.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CloudInitPlan {
     user: Option<Source>,
     network: Option<Source>,

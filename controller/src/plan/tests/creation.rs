@@ -1,7 +1,6 @@
 //! A Machine that lives.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use common::api::choice::{Backend, Phase, PowerState};
 use common::api::machine::{CloudInit, SecretKeyRef};
@@ -258,10 +257,10 @@ fn a_secret_of_the_user_is_waited_for_and_copied() {
         name: Some("mine".into()),
         key: Some("other-key".into()),
     };
-    machine.cloud_init = Arc::new(CloudInitPlan::from(&CloudInit {
+    machine.cloud_init = CloudInitPlan::from(&CloudInit {
         secret_ref: Some(reference),
         ..CloudInit::default()
-    }));
+    });
     let mut world = World::new(machine);
     world.settle();
     assert!(world.vm.is_none() && world.secret.is_none());

@@ -12,8 +12,6 @@ mod secrets;
 mod status;
 mod worlds;
 
-use std::sync::Arc;
-
 use common::api::choice::{Phase, ReclaimPolicy};
 use common::api::machine::CloudInit;
 use common::api::normalized::Normalized;
@@ -35,18 +33,18 @@ fn rich() -> World {
     world
 }
 
-fn cloud_init(user_data: &str) -> Arc<CloudInitPlan> {
-    Arc::new(CloudInitPlan::from(&CloudInit {
+fn cloud_init(user_data: &str) -> CloudInitPlan {
+    CloudInitPlan::from(&CloudInit {
         user_data: Some(user_data.to_owned()),
         ..CloudInit::default()
-    }))
+    })
 }
 
 fn edit(world: &mut World, change: impl FnOnce(&mut Normalized)) {
     let machine = world.machine_mut();
     let mut block = machine.wish().unwrap().clone();
     change(&mut block);
-    machine.block = Block::Belongs(Arc::new(block));
+    machine.block = Block::Belongs(Box::new(block));
     machine.metadata.generation = machine.metadata.generation.map(|number| number + 1);
 }
 

@@ -1,7 +1,5 @@
 //! What other Machines have that this one would have, too.
 
-use std::sync::Arc;
-
 use common::api::choice::Phase;
 use common::mac::Mac;
 use common::names;
@@ -90,7 +88,7 @@ fn an_address_elsewhere_is_nobodys_matter_and_a_guest_that_runs_is_left_running(
     other.networks = vec![nic("eth0", Some("test")), nic("eth1", None)];
     other.networks[0].mac_address = Some(Mac::new([2, 0, 0, 0, 0, 1]));
     other.networks[1].mac_address = Some(Mac::new([2, 0, 0, 0, 0, 1]));
-    elsewhere.block = Block::Belongs(Arc::new(other));
+    elsewhere.block = Block::Belongs(Box::new(other));
     world.others = vec![elsewhere];
     world.settle();
     assert_eq!(phase(&world), Some(Phase::Running));

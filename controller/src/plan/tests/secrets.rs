@@ -1,7 +1,5 @@
 //! Secrets of the user that are written again while the guest runs.
 
-use std::sync::Arc;
-
 use common::api::machine::{CloudInit, SecretKeyRef};
 use common::names;
 use common::render::kubevirt::{CloudInitPlan, SecretKey};
@@ -14,13 +12,13 @@ use crate::plan::world::World;
 /// A guest whose user data is in this key of the Secret `mine`.
 fn running(key: &str) -> (World, SecretKey) {
     let mut machine = machine(block());
-    machine.cloud_init = Arc::new(CloudInitPlan::from(&CloudInit {
+    machine.cloud_init = CloudInitPlan::from(&CloudInit {
         secret_ref: Some(SecretKeyRef {
             name: Some("mine".into()),
             key: Some(key.into()),
         }),
         ..CloudInit::default()
-    }));
+    });
     let key = SecretKey {
         name: "mine".into(),
         key: key.into(),

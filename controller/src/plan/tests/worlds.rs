@@ -1,7 +1,5 @@
 //! Any state a cluster can be in.
 
-use std::sync::Arc;
-
 use common::api::choice::{PowerState, ReclaimPolicy};
 use common::api::machine::{CloudInit, Image};
 use common::api::normalized::{Normalized, NormalizedDisk};
@@ -176,10 +174,10 @@ fn a_machine() -> impl Strategy<Value = Machine> {
     )
         .prop_map(|(block, text, finalizer, paused, unfit)| {
             let mut machine = machine(block);
-            machine.cloud_init = Arc::new(CloudInitPlan::from(&CloudInit {
+            machine.cloud_init = CloudInitPlan::from(&CloudInit {
                 user_data: Some(text),
                 ..CloudInit::default()
-            }));
+            });
             machine.metadata.finalizers = finalizer.then(|| vec![names::FINALIZER.to_owned()]);
             if paused {
                 pause(&mut machine);

@@ -10,9 +10,16 @@ use common::api::network::NetworkConfigurationSpec;
 use common::api::template::MachineTemplateSpec;
 use common::names;
 use common::quantity::Bytes;
-use common::render::kubevirt::types::{InstanceSpec, VirtualMachineSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde::{Deserialize, Deserializer, de::DeserializeOwned};
+use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
+
+use crate::cache::Kept;
+
+mod guests;
+
+pub(crate) use self::guests::{
+    GuestOsInfo, GuestSummary, Instance, InstanceInterface, VirtualMachine, attachments,
+};
 
 /// Gives a projection its place in the API.
 macro_rules! resource {
@@ -110,7 +117,7 @@ pub(crate) trait Meta: kube::Resource<DynamicType = ()> {
 impl<K: kube::Resource<DynamicType = ()>> Meta for K {}
 
 /// A condition of KubeVirt's objects.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct ForeignCondition {
     #[serde(rename = "type")]
@@ -120,135 +127,68 @@ pub(crate) struct ForeignCondition {
     pub(crate) message: String,
 }
 
+/// The conditions of others that somebody here reads. All others are dropped.
+const READ: [&str; 12] = [
+    // Of a VirtualMachine and its instance.
+    "AgentConnected",
+    "Failure",
+    "HotMemoryChange",
+    "HotVCPUChange",
+    "LiveMigratable",
+    "PodScheduled",
+    "RestartRequired",
+    // Of a claim.
+    "ControllerResizeError",
+    "FileSystemResizePending",
+    "NodeResizeError",
+    // Of a DataVolume.
+    "Bound",
+    "Running",
+];
+
+pub(crate) fn read<'de, D>(deserializer: D) -> Result<Vec<ForeignCondition>, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    let mut conditions = Vec::<ForeignCondition>::deserialize(deserializer)?;
+    conditions.retain(|condition| READ.contains(&condition.kind.as_str()));
+    Ok(conditions)
+}
+
 /// Finds the message of a condition that is in this state.
 pub(crate) fn told<'a>(
     conditions: &'a [ForeignCondition],
     kind: &str,
     status: &str,
 ) -> Option<&'a ForeignCondition> {
+    debug_assert!(READ.contains(&kind), "{kind} is not kept");
     conditions
         .iter()
         .find(|condition| condition.kind == kind && condition.status == status)
 }
 
-/// A KubeVirt `VirtualMachine`.
-#[derive(Clone, Debug, Default, Deserialize)]
-pub(crate) struct VirtualMachine {
-    #[serde(default)]
-    pub(crate) metadata: ObjectMeta,
-    #[serde(default, deserialize_with = "lenient")]
-    pub(crate) spec: VirtualMachineSpec,
-    #[serde(default, deserialize_with = "lenient")]
-    pub(crate) status: VirtualMachineStatus,
+/// Nothing is asked of all objects of these kinds at once.
+macro_rules! kept {
+    ($($name:ty),+) => {$(
+        impl Kept for $name {
+            type Summary = ();
+
+            fn summary(&self) {}
+        }
+    )+};
 }
-resource!(
-    VirtualMachine,
-    "VirtualMachine",
-    "kubevirt.io",
-    "v1",
-    "virtualmachines",
-    NamespaceResourceScope
+kept!(
+    Claim,
+    Secret,
+    StorageClass,
+    Network,
+    Attachment,
+    Template,
+    crate::data_volume::DataVolume
 );
-
-impl VirtualMachine {
-    /// Whether its guests have this claim as a disk.
-    pub(crate) fn uses(&self, claim: &str) -> bool {
-        names_claim(&self.spec.template.spec, claim)
-    }
-}
-
-/// What KubeVirt says of a `VirtualMachine`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub(crate) struct VirtualMachineStatus {
-    pub(crate) printable_status: String,
-    pub(crate) conditions: Vec<ForeignCondition>,
-}
-
-/// A KubeVirt `VirtualMachineInstance`.
-#[derive(Clone, Debug, Default, Deserialize)]
-pub(crate) struct Instance {
-    #[serde(default)]
-    pub(crate) metadata: ObjectMeta,
-    /// What the guest was made of.
-    #[serde(default, deserialize_with = "lenient")]
-    pub(crate) spec: InstanceSpec,
-    #[serde(default, deserialize_with = "lenient")]
-    pub(crate) status: InstanceStatus,
-}
-resource!(
-    Instance,
-    "VirtualMachineInstance",
-    "kubevirt.io",
-    "v1",
-    "virtualmachineinstances",
-    NamespaceResourceScope
-);
-
-impl Instance {
-    /// Whether the guest has this claim as a disk.
-    pub(crate) fn uses(&self, claim: &str) -> bool {
-        names_claim(&self.spec, claim)
-    }
-}
-
-fn names_claim(spec: &InstanceSpec, claim: &str) -> bool {
-    spec.volumes.iter().any(|volume| {
-        let source = volume.persistent_volume_claim.as_ref();
-        source.is_some_and(|source| source.claim_name == claim)
-    })
-}
-
-/// What KubeVirt says of a running guest.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub(crate) struct InstanceStatus {
-    pub(crate) phase: String,
-    pub(crate) node_name: Option<String>,
-    pub(crate) interfaces: Vec<InstanceInterface>,
-    #[serde(rename = "guestOSInfo")]
-    pub(crate) guest_os: GuestOsInfo,
-    pub(crate) conditions: Vec<ForeignCondition>,
-    #[serde(rename = "currentCPUTopology")]
-    pub(crate) cpu: PresentCpu,
-    pub(crate) memory: PresentMemory,
-}
-
-/// The processors a guest has, while others are plugged in.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub(crate) struct PresentCpu {
-    pub(crate) sockets: Option<u32>,
-}
-
-/// The memory a guest has, while more is plugged in.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub(crate) struct PresentMemory {
-    pub(crate) guest_current: Option<String>,
-}
-
-/// What the guest agent tells of the operating system. Empty without one.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub(crate) struct GuestOsInfo {
-    pub(crate) name: Option<String>,
-    pub(crate) version: Option<String>,
-    pub(crate) kernel_release: Option<String>,
-}
-
-/// A network card of a running guest.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub(crate) struct InstanceInterface {
-    pub(crate) name: String,
-    pub(crate) mac: Option<String>,
-    pub(crate) ip_address: Option<String>,
-    pub(crate) ip_addresses: Vec<String>,
-}
 
 /// A `PersistentVolumeClaim`.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Claim {
     #[serde(default)]
     pub(crate) metadata: ObjectMeta,
@@ -267,7 +207,7 @@ resource!(
 );
 
 /// What is wished of a claim.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct ClaimSpec {
     pub(crate) access_modes: Vec<String>,
@@ -277,14 +217,14 @@ pub(crate) struct ClaimSpec {
 }
 
 /// Resources of a claim.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct ClaimResources {
     pub(crate) requests: ClaimAmount,
 }
 
 /// An amount of storage.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct ClaimAmount {
     #[serde(deserialize_with = "lenient")]
@@ -292,16 +232,17 @@ pub(crate) struct ClaimAmount {
 }
 
 /// What became of a claim.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct ClaimStatus {
     pub(crate) phase: String,
     pub(crate) capacity: ClaimAmount,
+    #[serde(deserialize_with = "read")]
     pub(crate) conditions: Vec<ForeignCondition>,
 }
 
 /// A Secret of ours, without its content.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Secret {
     #[serde(default)]
     pub(crate) metadata: ObjectMeta,
@@ -316,7 +257,7 @@ resource!(
 );
 
 /// A StorageClass: that it is there, and whether its volumes can grow.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct StorageClass {
     #[serde(default)]
@@ -334,7 +275,7 @@ resource!(
 );
 
 /// A NetworkConfiguration.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Network {
     #[serde(default)]
     pub(crate) metadata: ObjectMeta,
@@ -351,7 +292,7 @@ resource!(
 );
 
 /// A NetworkAttachmentDefinition of Multus.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Attachment {
     #[serde(default)]
     pub(crate) metadata: ObjectMeta,
@@ -368,14 +309,14 @@ resource!(
 );
 
 /// What is wished of a NetworkAttachmentDefinition.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct AttachmentSpec {
     pub(crate) config: String,
 }
 
 /// A MachineTemplate: whether its content is still what a Machine was expanded from.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Template {
     #[serde(default)]
     pub(crate) metadata: ObjectMeta,
@@ -421,7 +362,7 @@ mod tests {
         }))
         .unwrap();
         assert_eq!((vm.name(), vm.uid()), ("a", "u"));
-        assert_eq!(vm.spec, VirtualMachineSpec::default());
+        assert_eq!(vm.spec, VirtualMachine::default().spec);
         let claim: Claim = serde_json::from_value(json!({
             "metadata": {}, "status": {"phase": "Bound", "capacity": {"storage": "many"}},
         }))
