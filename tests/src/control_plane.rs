@@ -21,7 +21,7 @@ use crate::{
     folder::Folder,
     ports,
     process::{Process, Program},
-    tools::{Tool, Tools},
+    tools::Tools,
     wait,
 };
 
@@ -143,7 +143,7 @@ impl ControlPlane {
         let text = self.endpoint.kubeconfig_of(User::ControllerManager);
         let kubeconfig = folder.write("controller-manager.kubeconfig", &text)?;
         let program = Program::new(
-            tools.path(Tool::ControllerManager),
+            tools.controller_manager(),
             &folder.join("kube-controller-manager.log"),
         )
         .args([
@@ -198,19 +198,17 @@ fn etcd(tools: &Tools, folder: &Folder, url: &str, peer_port: u16) -> Result<Pro
         .tempdir_in(folder.path())?
         .keep();
     let peer = format!("http://127.0.0.1:{peer_port}");
-    Ok(
-        Program::new(tools.path(Tool::Etcd), &folder.join("etcd.log")).args([
-            format!("--data-dir={}", data.display()),
-            format!("--listen-client-urls={url}"),
-            format!("--advertise-client-urls={url}"),
-            format!("--listen-peer-urls={peer}"),
-            format!("--initial-advertise-peer-urls={peer}"),
-            format!("--initial-cluster=default={peer}"),
-            // The data is thrown away: it need not survive the power going off.
-            "--unsafe-no-fsync".into(),
-            "--log-level=warn".into(),
-        ]),
-    )
+    Ok(Program::new(tools.etcd(), &folder.join("etcd.log")).args([
+        format!("--data-dir={}", data.display()),
+        format!("--listen-client-urls={url}"),
+        format!("--advertise-client-urls={url}"),
+        format!("--listen-peer-urls={peer}"),
+        format!("--initial-advertise-peer-urls={peer}"),
+        format!("--initial-cluster=default={peer}"),
+        // The data is thrown away: it need not survive the power going off.
+        "--unsafe-no-fsync".into(),
+        "--log-level=warn".into(),
+    ]))
 }
 
 fn api_server(
@@ -223,36 +221,34 @@ fn api_server(
 ) -> Result<Program> {
     let policy = folder.write("audit-policy.yaml", AUDIT_POLICY)?;
     let file = |path: &Path| path.display().to_string();
-    Ok(Program::new(
-        tools.path(Tool::ApiServer),
-        &folder.join("kube-apiserver.log"),
+    Ok(
+        Program::new(tools.api_server(), &folder.join("kube-apiserver.log")).args([
+            format!("--etcd-servers={etcd_url}"),
+            "--bind-address=127.0.0.1".into(),
+            format!("--secure-port={port}"),
+            format!("--tls-cert-file={}", file(&credentials.certificate)),
+            format!("--tls-private-key-file={}", file(&credentials.key)),
+            "--authorization-mode=RBAC".into(),
+            format!("--token-auth-file={}", file(&credentials.tokens)),
+            "--service-account-issuer=https://kubernetes.default.svc".into(),
+            format!(
+                "--service-account-key-file={}",
+                file(&credentials.account_public_key)
+            ),
+            format!(
+                "--service-account-signing-key-file={}",
+                file(&credentials.account_key)
+            ),
+            "--service-cluster-ip-range=127.96.0.0/16".into(),
+            "--endpoint-reconciler-type=none".into(),
+            "--allow-privileged=true".into(),
+            "--profiling=false".into(),
+            format!("--audit-policy-file={}", file(&policy)),
+            format!("--audit-log-path={}", file(audit_log)),
+            // One file, however long a test runs (megabytes; the default is 100).
+            "--audit-log-maxsize=4000".into(),
+            // Written before the next request of the same client is served.
+            "--audit-log-mode=blocking".into(),
+        ]),
     )
-    .args([
-        format!("--etcd-servers={etcd_url}"),
-        "--bind-address=127.0.0.1".into(),
-        format!("--secure-port={port}"),
-        format!("--tls-cert-file={}", file(&credentials.certificate)),
-        format!("--tls-private-key-file={}", file(&credentials.key)),
-        "--authorization-mode=RBAC".into(),
-        format!("--token-auth-file={}", file(&credentials.tokens)),
-        "--service-account-issuer=https://kubernetes.default.svc".into(),
-        format!(
-            "--service-account-key-file={}",
-            file(&credentials.account_public_key)
-        ),
-        format!(
-            "--service-account-signing-key-file={}",
-            file(&credentials.account_key)
-        ),
-        "--service-cluster-ip-range=10.96.0.0/16".into(),
-        "--endpoint-reconciler-type=none".into(),
-        "--allow-privileged=true".into(),
-        "--profiling=false".into(),
-        format!("--audit-policy-file={}", file(&policy)),
-        format!("--audit-log-path={}", file(audit_log)),
-        // One file, however long a test runs (megabytes; the default is 100).
-        "--audit-log-maxsize=4000".into(),
-        // Written before the next request of the same client is served.
-        "--audit-log-mode=blocking".into(),
-    ]))
 }

@@ -1,5 +1,5 @@
-//! What a user at the prompt sees: kubectl itself, with a home of its own so
-//! that its caches know no other cluster.
+//! What a user at the prompt sees: kubectl and Helm themselves, with a home of
+//! its own so that their caches know no other cluster.
 
 use std::{
     fmt,
@@ -100,11 +100,29 @@ impl Kubectl {
         }
         let output = timeout(LIMIT, child.wait_with_output())
             .await
-            .with_context(|| format!("kubectl {} did not end", arguments.join(" ")))??;
+            .with_context(|| {
+                let (program, words) = (self.path.display(), arguments.join(" "));
+                format!("{program} {words} did not end")
+            })??;
         Ok(Output {
             code: output.status.code().unwrap_or(-1),
             stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
             stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
         })
+    }
+}
+
+/// Helm as the admin.
+#[derive(Debug, Clone)]
+pub struct Helm(Kubectl);
+
+impl Helm {
+    pub(crate) fn new(path: &Path, home: PathBuf, kubeconfig: PathBuf) -> Self {
+        Self(Kubectl::new(path, home, kubeconfig))
+    }
+
+    /// Runs it.
+    pub async fn run(&self, arguments: &[&str]) -> Result<Output> {
+        self.0.run(arguments).await
     }
 }

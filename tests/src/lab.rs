@@ -29,12 +29,12 @@ use crate::{
     foreign::{self, KubevirtCrds},
     http::Connection,
     install::{self, Manifests},
-    kubectl::Kubectl,
+    kubectl::{Helm, Kubectl},
     objects::{Kind, Objects},
     ports, reviews, shipped,
     shipped::{Binary, Shipped},
     simulator::{Script, Simulator},
-    tools::{Tool, Tools},
+    tools::{self, Tools},
     wait,
 };
 
@@ -137,7 +137,7 @@ impl Lab {
             }
             // Rendering asks no server.
             let nowhere = folder.join("nowhere");
-            let kubectl = Kubectl::new(tools.path(Tool::Kubectl), folder.join("home"), nowhere);
+            let kubectl = Kubectl::new(tools.kubectl(), folder.join("home"), nowhere);
             Manifests::render(&kubectl).await
         })?;
         let mut lab = Self {
@@ -221,22 +221,29 @@ impl Lab {
         Ok(self.kubectl_with(self.folder.write(&name, &text)?))
     }
 
+    /// Helm as the admin; built first where there is none.
+    pub async fn helm(&self) -> Result<Helm> {
+        let path = tools::helm().await?;
+        Ok(Helm::new(path, self.folder.join("home"), self.kubeconfig()))
+    }
+
     fn kubectl_with(&self, kubeconfig: PathBuf) -> Kubectl {
-        Kubectl::new(
-            self.tools.path(Tool::Kubectl),
-            self.folder.join("home"),
-            kubeconfig,
-        )
+        Kubectl::new(self.tools.kubectl(), self.folder.join("home"), kubeconfig)
     }
 
     /// Where kubectl is.
     pub fn kubectl_path(&self) -> &Path {
-        self.tools.path(Tool::Kubectl)
+        self.tools.kubectl()
     }
 
     /// Applies an object, whatever it is (its namespace has to be in it).
     pub async fn apply(&self, object: &Value) -> Result<()> {
         install::apply(self.client(), object).await
+    }
+
+    /// Waits until every CRD that is there is served.
+    pub async fn crds_served(&self) -> Result<()> {
+        install::served(self.client()).await
     }
 
     /// The objects of a kind in a namespace.

@@ -41,7 +41,7 @@ pub mod wait;
 pub use cdi::Cdi;
 pub use credentials::User;
 pub use foreign::{KubevirtCrds, storage_class};
-pub use kubectl::{Kubectl, Output};
+pub use kubectl::{Helm, Kubectl, Output};
 pub use lab::{Lab, Options, WEBHOOK_CONFIGURATION};
 pub use shipped::{Binary, Shipped, built_here};
 pub use simulator::{Script, Simulator};

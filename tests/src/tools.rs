@@ -1,11 +1,12 @@
-//! Finds the programs of the control plane, or builds them.
+//! Finds the programs of the control plane and Helm, or builds them.
 //!
 //! ```text
 //! $KUBEBUILDER_ASSETS ──► cache ──► PATH, same version ──► go build ──► cache
 //! ```
 //! No package registry ships these binaries, so they are built from Go modules
-//! that `tests/tools/go.mod` pins. The cache is keyed by the content of that
-//! file and its sums: another version never meets an old binary.
+//! that `tests/tools/go.mod` pins, and `tests/tools/helm/go.mod` for Helm. The
+//! cache is keyed by the content of that file and its sums: another version
+//! never meets an old binary.
 
 use std::{
     env,
@@ -18,17 +19,23 @@ use std::{
 
 use anyhow::{Context as _, Result, bail, ensure};
 use sha2::{Digest as _, Sha256};
-use tokio::{process::Command, time::sleep};
+use tokio::{process::Command, sync::OnceCell, time::sleep};
 
 use crate::paths;
 
 /// How often a long build says that it is still alive.
 const PROGRESS: Duration = Duration::from_secs(20);
 
+/// Where the modules of the control plane are pinned.
+const CONTROL_PLANE: &str = "tests/tools";
+
+/// Helm depends on other versions of Kubernetes' modules.
+const HELM: &str = "tests/tools/helm";
+
 /// A change of the build flags must not find binaries made with the old ones.
 const RECIPE: &str = "1: CGO_ENABLED=0 -trimpath -s -w, version stamped";
 
-/// A program of the control plane.
+/// A program that is not ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tool {
     /// The store behind the API server.
@@ -39,10 +46,12 @@ pub enum Tool {
     ControllerManager,
     /// What users type.
     Kubectl,
+    /// What installs the chart; built when it is first asked for.
+    Helm,
 }
 
 impl Tool {
-    /// All of them, in the order in which building is quickest to become useful.
+    /// What every lab needs, in the order in which building is quickest to become useful.
     pub const ALL: [Self; 4] = [
         Self::Etcd,
         Self::ApiServer,
@@ -57,6 +66,7 @@ impl Tool {
             Self::ApiServer => "kube-apiserver",
             Self::ControllerManager => "kube-controller-manager",
             Self::Kubectl => "kubectl",
+            Self::Helm => "helm",
         }
     }
 
@@ -66,13 +76,22 @@ impl Tool {
             Self::ApiServer => "k8s.io/kubernetes/cmd/kube-apiserver",
             Self::ControllerManager => "k8s.io/kubernetes/cmd/kube-controller-manager",
             Self::Kubectl => "k8s.io/kubernetes/cmd/kubectl",
+            Self::Helm => "helm.sh/helm/v4/cmd/helm",
         }
     }
 
     fn module(self) -> &'static str {
         match self {
             Self::Etcd => "go.etcd.io/etcd/server/v3",
+            Self::Helm => "helm.sh/helm/v4",
             _ => "k8s.io/kubernetes",
+        }
+    }
+
+    fn modules(self) -> &'static str {
+        match self {
+            Self::Helm => HELM,
+            _ => CONTROL_PLANE,
         }
     }
 
@@ -80,6 +99,7 @@ impl Tool {
     fn usual(self) -> &'static str {
         match self {
             Self::ApiServer => "3 minutes",
+            Self::Helm => "1 and a half minutes",
             Self::Etcd | Self::ControllerManager => "1 minute",
             Self::Kubectl => "half a minute",
         }
@@ -88,12 +108,13 @@ impl Tool {
     fn version_arguments(self) -> &'static [&'static str] {
         match self {
             Self::Kubectl => &["version", "--client"],
+            Self::Helm => &["version", "--template={{.Version}}"],
             _ => &["--version"],
         }
     }
 }
 
-/// Where each program is.
+/// Where each program of the control plane is.
 #[derive(Debug, Clone)]
 pub struct Tools {
     etcd: PathBuf,
@@ -105,7 +126,7 @@ pub struct Tools {
 impl Tools {
     /// Finds every program, building what is found nowhere.
     pub async fn ensure() -> Result<Self> {
-        let source = Source::read()?;
+        let source = Source::read(CONTROL_PLANE)?;
         let [etcd, api_server, kubectl, controller_manager] = Tool::ALL;
         Ok(Self {
             etcd: source.ensure(etcd).await?,
@@ -115,18 +136,31 @@ impl Tools {
         })
     }
 
-    /// The path of one program.
-    pub fn path(&self, tool: Tool) -> &Path {
-        match tool {
-            Tool::Etcd => &self.etcd,
-            Tool::ApiServer => &self.api_server,
-            Tool::ControllerManager => &self.controller_manager,
-            Tool::Kubectl => &self.kubectl,
-        }
+    pub(crate) fn etcd(&self) -> &Path {
+        &self.etcd
+    }
+
+    pub(crate) fn api_server(&self) -> &Path {
+        &self.api_server
+    }
+
+    pub(crate) fn controller_manager(&self) -> &Path {
+        &self.controller_manager
+    }
+
+    pub(crate) fn kubectl(&self) -> &Path {
+        &self.kubectl
     }
 }
 
-/// The pinned modules, and the folder in which their binaries are kept.
+/// Where Helm is; found or built once per process.
+pub(crate) async fn helm() -> Result<&'static Path> {
+    static HELM_PATH: OnceCell<PathBuf> = OnceCell::const_new();
+    let found = HELM_PATH.get_or_try_init(async || Source::read(HELM)?.ensure(Tool::Helm).await);
+    Ok(found.await?)
+}
+
+/// Pinned modules, and the folder in which their binaries are kept.
 struct Source {
     folder: PathBuf,
     go_mod: String,
@@ -134,8 +168,8 @@ struct Source {
 }
 
 impl Source {
-    fn read() -> Result<Self> {
-        let folder = paths::repository().join("tests/tools");
+    fn read(modules: &str) -> Result<Self> {
+        let folder = paths::repository().join(modules);
         let read = |name: &str| {
             let path = folder.join(name);
             fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))
@@ -218,7 +252,10 @@ impl Source {
                     .split(' ')
                     .next()
             })
-            .with_context(|| format!("tests/tools/go.mod does not require {}", tool.module()))
+            .with_context(|| {
+                let (modules, module) = (tool.modules(), tool.module());
+                format!("{modules}/go.mod does not require {module}")
+            })
     }
 
     async fn build(&self, tool: Tool) -> Result<PathBuf> {
@@ -245,7 +282,7 @@ impl Source {
             .current_dir(&self.folder)
             .env("CGO_ENABLED", "0")
             .args(["build", "-trimpath", "-buildvcs=false", "-ldflags"])
-            .arg(linker_flags(version))
+            .arg(linker_flags(tool, version))
             .arg("-o")
             .args([partial.as_os_str(), tool.package().as_ref()])
             .stdin(Stdio::null())
@@ -281,8 +318,11 @@ impl Source {
     }
 }
 
-/// Without the version in the binary the server calls itself v0.0.0.
-fn linker_flags(version: &str) -> String {
+/// Without the version in the binary the server calls itself v0.0.0, and Helm v4.3.
+fn linker_flags(tool: Tool, version: &str) -> String {
+    if tool == Tool::Helm {
+        return format!("-s -w -X helm.sh/helm/v4/internal/version.version={version}");
+    }
     let mut numbers = version.trim_start_matches('v').split('.');
     let (major, minor) = (
         numbers.next().unwrap_or_default(),
@@ -298,7 +338,7 @@ async fn require_go() -> Result<()> {
     let output = Command::new("go").arg("version").output().await;
     ensure!(
         output.is_ok_and(|output| output.status.success()),
-        "the control plane is built with Go, which is not on PATH: \
+        "the control plane and Helm are built with Go, which is not on PATH: \
          install Go 1.24 or newer (https://go.dev/dl, or `apt-get install golang`)"
     );
     Ok(())
@@ -339,10 +379,15 @@ pub fn cache_home() -> Result<PathBuf> {
 mod tests {
     use super::*;
 
+    /// Every tool with the modules it is built from.
+    fn pinned() -> impl Iterator<Item = (Tool, Source)> {
+        let all = Tool::ALL.into_iter().chain([Tool::Helm]);
+        all.map(|tool| (tool, Source::read(tool.modules()).unwrap()))
+    }
+
     #[test]
     fn every_tool_has_a_version() {
-        let source = Source::read().unwrap();
-        for tool in Tool::ALL {
+        for (tool, source) in pinned() {
             let version = source.version(tool).unwrap();
             assert!(version.starts_with('v'), "{}: {version}", tool.name());
         }
@@ -350,19 +395,16 @@ mod tests {
 
     #[test]
     fn every_tool_is_declared_in_go_mod() {
-        let source = Source::read().unwrap();
-        for tool in Tool::ALL {
+        for (tool, source) in pinned() {
             let package = tool.package();
-            assert!(
-                source.go_mod.lines().any(|line| line.trim() == package),
-                "{package}"
-            );
+            let declared = |line: &str| line.trim().trim_start_matches("tool ") == package;
+            assert!(source.go_mod.lines().any(declared), "{package}");
         }
     }
 
     #[test]
     fn the_version_is_stamped_in_parts() {
-        let flags = linker_flags("v1.36.3");
+        let flags = linker_flags(Tool::ApiServer, "v1.36.3");
         assert!(flags.ends_with("version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36"));
     }
 }

@@ -1,6 +1,7 @@
 //! What follows from the code and is committed: `manifests/crds`, one file per kind, the list of them
-//! and the reference of their fields; `docs/rules.md`.
+//! and the reference of their fields; `docs/rules.md`; parts of the Helm chart.
 
+mod chart;
 mod rules;
 
 use std::{
@@ -35,15 +36,17 @@ pub(crate) fn run(check: bool) -> Result<ExitCode> {
             fs::write(path, content).with_context(|| format!("writing {}", path.display()))?;
         }
     }
-    for entry in fs::read_dir(paths::repository().join(CRDS))? {
-        let path = entry?.path();
-        if wanted.contains_key(&path) {
-            continue;
+    for folder in [CRDS, chart::CRDS] {
+        for entry in fs::read_dir(paths::repository().join(folder))? {
+            let path = entry?.path();
+            if wanted.contains_key(&path) {
+                continue;
+            }
+            if !check {
+                fs::remove_file(&path).with_context(|| format!("removing {}", path.display()))?;
+            }
+            stale.push(path);
         }
-        if !check {
-            fs::remove_file(&path).with_context(|| format!("removing {}", path.display()))?;
-        }
-        stale.push(path);
     }
     let verdict = if check { "stale" } else { "written" };
     for path in &stale {
@@ -62,6 +65,7 @@ fn files() -> Result<BTreeMap<PathBuf, String>> {
     let repository = paths::repository();
     let mut files = definitions(&repository.join(CRDS))?;
     files.insert(repository.join("docs/rules.md"), rules::page()?);
+    files.extend(chart::files()?);
     Ok(files)
 }
 
