@@ -125,4 +125,9 @@ impl Helm {
     pub async fn run(&self, arguments: &[&str]) -> Result<Output> {
         self.0.run(arguments).await
     }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0.path
+    }
 }

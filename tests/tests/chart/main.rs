@@ -1,7 +1,12 @@
 //! The Helm chart, with Helm itself.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod life;
+mod pages;
+mod release;
 mod rendering;
+
+use std::fs;
 
 use lab::{Helm, Kubectl, Lab, OPERATOR_NAMESPACE, Options, install, paths};
 use serde_json::Value;
@@ -13,6 +18,27 @@ const RELEASE: &str = "kubevirt-operator";
 fn chart() -> String {
     let folder = paths::repository().join("manifests/charts/kubevirt-operator");
     folder.display().to_string()
+}
+
+/// A page of the documentation.
+fn page(name: &str) -> String {
+    let file = paths::repository().join(format!("docs/{name}.md"));
+    fs::read_to_string(file).unwrap()
+}
+
+/// The blocks of a page in a language.
+fn blocks(page: &str, language: &str) -> Vec<String> {
+    let mut blocks = Vec::new();
+    let mut lines = page.lines();
+    while let Some(line) = lines.next() {
+        if line.trim() == format!("```{language}") {
+            let within = lines.by_ref().take_while(|line| line.trim() != "```");
+            let mut block = within.collect::<Vec<_>>().join("\n");
+            block.push('\n');
+            blocks.push(block);
+        }
+    }
+    blocks
 }
 
 async fn bare() -> Lab {

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, fs, process::Command};
 use lab::{Binary, Lab, OPERATOR_NAMESPACE, Options, paths};
 use serde_json::{Value, json};
 
-use crate::{bare, chart, kustomized, object, rendered, template};
+use crate::{bare, blocks, chart, kustomized, object, page, rendered, template};
 
 /// Each component of kustomize, and the values that do the same.
 const COMPONENTS: [(&str, &[&str]); 3] = [
@@ -18,30 +18,43 @@ const COMPONENTS: [(&str, &[&str]); 3] = [
     ),
 ];
 
-/// A folder of kustomize with the installation and components.
-fn overlay(lab: &Lab, components: &[&str]) -> String {
-    let folder = lab.path(&format!("overlay-{}", components.join("-")));
+/// A folder with a kustomization.yaml that lies beside a checkout in `kubevirt-operator`.
+fn beside_a_checkout(lab: &Lab, name: &str, kustomization: &str) -> String {
+    let folder = lab.path(name);
     fs::create_dir_all(&folder).unwrap();
     // kustomize takes no absolute paths.
     let here = folder.canonicalize().unwrap();
     let up = "../".repeat(here.components().count() - 1);
-    let root = paths::repository().canonicalize().unwrap();
-    let manifests = format!(
-        "{up}{}/manifests",
-        root.display().to_string().trim_start_matches('/')
-    );
-    let components: Vec<_> = components
-        .iter()
-        .map(|component| format!("{manifests}/components/{component}"))
-        .collect();
-    let kustomization = json!({
-        "apiVersion": "kustomize.config.k8s.io/v1beta1",
-        "kind": "Kustomization",
-        "resources": [format!("{manifests}/install")],
-        "components": components,
-    });
-    fs::write(folder.join("kustomization.yaml"), kustomization.to_string()).unwrap();
+    let root = paths::repository()
+        .canonicalize()
+        .unwrap()
+        .display()
+        .to_string();
+    let checkout = format!("- {up}{}/", root.trim_start_matches('/'));
+    let text = kustomization.replace("- kubevirt-operator/", &checkout);
+    fs::write(folder.join("kustomization.yaml"), text).unwrap();
     here.display().to_string()
+}
+
+/// A folder of kustomize with the installation and a component.
+fn overlay(lab: &Lab, component: &str) -> String {
+    let text = format!(
+        "resources:\n- kubevirt-operator/manifests/install\n\
+         components:\n- kubevirt-operator/manifests/components/{component}\n"
+    );
+    beside_a_checkout(lab, component, &text)
+}
+
+/// What the page shows: all components, and an image of one's own.
+fn overlay_of_the_page(lab: &Lab) -> String {
+    let text = blocks(&page("install"), "yaml").remove(0);
+    for (component, _) in COMPONENTS {
+        assert!(
+            text.contains(&format!("/components/{component}\n")),
+            "{component}"
+        );
+    }
+    beside_a_checkout(lab, "of-the-page", &text)
 }
 
 /// By kind and name, without what only Helm has.
@@ -84,7 +97,7 @@ async fn chart_and_kustomize_install_the_same() {
     let install = paths::repository().join("manifests/install");
     same(&[], &install.display().to_string()).await;
     for (component, values) in COMPONENTS {
-        same(values, &overlay(&lab, &[component])).await;
+        same(values, &overlay(&lab, component)).await;
     }
 }
 
@@ -161,11 +174,7 @@ async fn everything_rendered_is_accepted_by_the_api_server() {
     ] {
         accepted(template(&helm, values).await, &format!("{values:?}")).await;
     }
-    for components in [
-        &["cert-manager"][..],
-        &["cert-manager", "ignore-failures", "priority-class"],
-    ] {
-        let folder = overlay(&lab, components);
+    for folder in [overlay(&lab, "cert-manager"), overlay_of_the_page(&lab)] {
         let text = kubectl.run(&["kustomize", &folder]).await.unwrap();
         accepted(text.ok().unwrap(), &folder).await;
     }
@@ -258,6 +267,9 @@ async fn a_wrong_value_is_refused_with_its_place() {
              kubevirt-operator:\n- {told}\n\n"
         );
         assert_eq!(said, expected, "{value}");
+        if value.starts_with("webhook.failurPolicy") {
+            assert_eq!(blocks(&page("install"), "text"), [format!("- {told}\n")]);
+        }
     }
 }
 
@@ -284,11 +296,7 @@ async fn pods_are_taken_by_the_strictest_pod_security_standard() {
     let install = paths::repository().join("manifests/install");
     for objects in [
         kustomized(&kubectl, &install.display().to_string()).await,
-        kustomized(
-            &kubectl,
-            &overlay(&lab, &["cert-manager", "priority-class"]),
-        )
-        .await,
+        kustomized(&kubectl, &overlay_of_the_page(&lab)).await,
         rendered(&helm, &[]).await,
         rendered(&helm, &[&everything]).await,
     ] {

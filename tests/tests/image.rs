@@ -1,0 +1,159 @@
+//! The Dockerfile, as far as it can be judged without a container engine: what it copies is there and is
+//! enough, what the Deployments start is in the image, and what that is linked with, too.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::{collections::BTreeSet, fs, path::Path, process::Command};
+
+use lab::{Binary, Lab, Options, install, paths};
+
+/// Libraries of the base image: libc6 and libgcc-s1 of Debian 12.
+const BASE: [&str; 5] = [
+    "libc.so.6",
+    "libm.so.6",
+    "libgcc_s.so.1",
+    "ld-linux-x86-64.so.2",
+    "ld-linux-aarch64.so.1",
+];
+
+fn read(name: &str) -> String {
+    fs::read_to_string(paths::repository().join(name)).unwrap()
+}
+
+/// The instructions of a kind: their words.
+fn instructions(kind: &str) -> Vec<Vec<String>> {
+    let lines = read("Dockerfile").replace("\\\n", " ");
+    let lines = lines.lines().filter_map(|line| line.strip_prefix(kind));
+    let words = |line: &str| line.split_whitespace().map(str::to_owned).collect();
+    lines.map(words).collect()
+}
+
+/// What the first stage takes from the repository.
+fn sources() -> BTreeSet<String> {
+    let mut sources = BTreeSet::new();
+    for mut words in instructions("COPY ") {
+        if words[0].starts_with("--from=") {
+            continue;
+        }
+        words.pop();
+        sources.extend(words);
+    }
+    sources
+}
+
+#[test]
+fn the_context_is_what_is_copied() {
+    let ignored = read(".dockerignore");
+    let sent: BTreeSet<_> = ignored
+        .lines()
+        .filter_map(|line| line.strip_prefix('!'))
+        .map(str::to_owned)
+        .collect();
+    assert_eq!(sent, sources());
+}
+
+fn copy(from: &Path, to: &Path) {
+    if from.is_file() {
+        fs::copy(from, to).unwrap();
+        return;
+    }
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        if entry.file_name() != "target" {
+            copy(&entry.path(), &to.join(entry.file_name()));
+        }
+    }
+}
+
+/// Cargo finds every member, every target and every version, and would change no lock file.
+#[test]
+fn what_is_copied_is_a_workspace() {
+    let folder = tempfile::tempdir().unwrap();
+    for source in sources() {
+        copy(
+            &paths::repository().join(&source),
+            &folder.path().join(&source),
+        );
+    }
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--locked", "--offline", "--format-version=1"])
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{told}");
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let packages = metadata["packages"].as_array().unwrap();
+    for name in ["webhook", "controller"] {
+        let package = packages.iter().find(|package| package["name"] == name);
+        for target in package.unwrap()["targets"].as_array().unwrap() {
+            let source = target["src_path"].as_str().unwrap();
+            assert!(Path::new(source).is_file(), "{source}");
+        }
+    }
+}
+
+#[test]
+fn compiler_and_libc_are_the_right_ones() {
+    let toolchain = read("rust-toolchain.toml");
+    let channel = toolchain.split('"').nth(1).unwrap();
+    let stages = instructions("FROM ");
+    assert_eq!(stages[0][0], format!("rust:{channel}-bookworm"));
+    // Debian 12 is bookworm.
+    assert_eq!(stages[1][0], "gcr.io/distroless/cc-debian12:nonroot");
+}
+
+#[tokio::test]
+async fn what_deployments_start_is_in_the_image() {
+    let lab = Lab::with(Options::bare()).await.unwrap();
+    let folder = paths::repository().join("manifests/install");
+    let kustomize = ["kustomize", &folder.display().to_string()];
+    let output = lab.kubectl().run(&kustomize).await.unwrap();
+    let objects = install::parse(&output.ok().unwrap()).unwrap();
+    let mut started = BTreeSet::new();
+    for object in objects.iter().filter(|it| it["kind"] == "Deployment") {
+        let pod = &object["spec"]["template"]["spec"];
+        let command = &pod["containers"][0]["command"][0];
+        started.insert(command.as_str().unwrap().to_owned());
+        let (user, group) = (
+            &pod["securityContext"]["runAsUser"],
+            &pod["securityContext"]["runAsGroup"],
+        );
+        assert_eq!(instructions("USER "), [[format!("{user}:{group}")]]);
+    }
+    let programs = instructions("COPY ").into_iter();
+    let programs: BTreeSet<_> = programs
+        .filter(|words| words[0] == "--from=build" && words[1].starts_with("/programs/"))
+        .map(|words| {
+            let built = words[1].strip_prefix("/programs").unwrap();
+            assert_eq!(built, words[2]);
+            words[2].clone()
+        })
+        .collect();
+    assert_eq!(started, programs);
+    let built = instructions("RUN ").concat();
+    for program in &programs {
+        assert!(built.contains(&format!("target/release{program}")));
+    }
+}
+
+#[tokio::test]
+async fn the_base_image_has_every_library() {
+    for binary in [Binary::Webhook, Binary::Controller] {
+        let path = binary.path().await.unwrap();
+        let output = Command::new("readelf")
+            .arg("-d")
+            .arg(path)
+            .output()
+            .unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let needed = text.lines().filter(|line| line.contains("(NEEDED)"));
+        let names: Vec<_> = needed
+            .map(|line| line.split(['[', ']']).nth(1).unwrap().to_owned())
+            .collect();
+        assert!(names.contains(&"libc.so.6".to_owned()), "{text}");
+        for name in names {
+            assert!(BASE.contains(&name.as_str()), "{name}");
+        }
+    }
+}
