@@ -20,7 +20,7 @@ test *arguments:
 lint:
     tests/lab lint
 
-# Write manifests/crds and docs/rules.md from the code; --check only compares.
+# Write manifests/crds, docs/rules.md and parts of the Helm chart from the code; --check only compares.
 generate *arguments:
     tests/lab generate {{arguments}}
 

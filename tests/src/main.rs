@@ -63,7 +63,7 @@ enum Verb {
         /// Where it finds what to answer and says where it listens.
         folder: PathBuf,
     },
-    /// Write what follows from the code: the CRDs, the reference of their fields, that of the rules.
+    /// Write what follows from the code: CRDs, references of fields and rules, parts of the chart.
     Generate {
         /// Write nothing; fail if a file is not what the code says.
         #[arg(long)]
