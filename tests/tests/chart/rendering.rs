@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, fs, process::Command};
 use lab::{Binary, Lab, OPERATOR_NAMESPACE, Options, paths};
 use serde_json::{Value, json};
 
-use crate::{bare, blocks, chart, kustomized, object, page, rendered, template};
+use crate::{RELEASE, bare, blocks, chart, kustomized, object, page, rendered, template};
 
 /// Each component of kustomize, and the values that do the same.
 const COMPONENTS: [(&str, &[&str]); 3] = [
@@ -219,6 +219,71 @@ fn every_value_has_been_tried() {
         .filter(|path| !tried.keys().any(|tried| tried.starts_with(*path)))
         .collect();
     assert_eq!(untried, [""; 0]);
+}
+
+/// What nothing can show for, because another value wins over it.
+const OVERRULED: [&str; 2] = [
+    ".image.tag",                       // by the digest
+    ".webhook.certificates.secretName", // by cert-manager
+];
+
+/// Each value does something: without it, something else is rendered, or nothing at all.
+#[tokio::test]
+async fn every_value_has_an_effect() {
+    let lab = bare().await;
+    let helm = lab.helm().await.unwrap();
+    let (file, chart) = (everything(), chart());
+    let values = fs::read_to_string(&file).unwrap();
+    let mut given = BTreeMap::new();
+    leaves(
+        &lab::install::parse(&values).unwrap().remove(0),
+        "",
+        &mut given,
+    );
+    let rendering = [
+        "template",
+        RELEASE,
+        chart.as_str(),
+        "--values",
+        file.as_str(),
+    ];
+    let with_all = helm.run(&rendering).await.unwrap().ok().unwrap();
+    let mut without_effect = Vec::new();
+    for path in given.keys() {
+        // Names with dots in them are of maps that the chart takes as they are.
+        let Some(map) = path.split('.').find(|part| part.contains('/')) else {
+            let removed = format!("--set={}=null", path.trim_start_matches('.'));
+            let output = helm
+                .run(&[&rendering[..], &[&removed]].concat())
+                .await
+                .unwrap();
+            if output.stdout == with_all {
+                without_effect.push(path.as_str());
+            }
+            continue;
+        };
+        assert!(with_all.contains(map), "{path}");
+    }
+    assert_eq!(without_effect, OVERRULED);
+}
+
+#[tokio::test]
+async fn the_chart_is_sound_and_of_this_version() {
+    let lab = bare().await;
+    let helm = lab.helm().await.unwrap();
+    let chart = chart();
+    let lint = helm.run(&["lint", "--strict", &chart]).await.unwrap();
+    assert_eq!(lint.code, 0, "{lint}");
+    let text = helm
+        .run(&["show", "chart", &chart])
+        .await
+        .unwrap()
+        .ok()
+        .unwrap();
+    let metadata = lab::install::parse(&text).unwrap().remove(0);
+    let version = env!("CARGO_PKG_VERSION");
+    assert_eq!(metadata["version"], version);
+    assert_eq!(metadata["appVersion"], format!("v{version}"));
 }
 
 #[tokio::test]
