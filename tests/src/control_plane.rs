@@ -239,7 +239,9 @@ fn api_server(
                 "--service-account-signing-key-file={}",
                 file(&credentials.account_key)
             ),
-            "--service-cluster-ip-range=127.96.0.0/16".into(),
+            // There are no nodes: a program that stands for the pods of a Service listens at its address,
+        // which is one of this machine.
+        "--service-cluster-ip-range=127.96.0.0/16".into(),
             "--endpoint-reconciler-type=none".into(),
             "--allow-privileged=true".into(),
             "--profiling=false".into(),
