@@ -240,8 +240,8 @@ fn api_server(
                 file(&credentials.account_key)
             ),
             // There are no nodes: a program that stands for the pods of a Service listens at its address,
-        // which is one of this machine.
-        "--service-cluster-ip-range=127.96.0.0/16".into(),
+            // which is one of this machine.
+            "--service-cluster-ip-range=127.96.0.0/16".into(),
             "--endpoint-reconciler-type=none".into(),
             "--allow-privileged=true".into(),
             "--profiling=false".into(),
