@@ -132,6 +132,12 @@ async fn the_commands_of_the_pages_do_what_they_say() {
     .unwrap();
     let unjudged = machines.told("web", "Normalized", "False", "NotNormalized");
     unjudged.await.unwrap();
+    let metrics = ["get", "--raw", "/metrics"];
+    let metrics = story.release.kubectl(&metrics).await.ok().unwrap();
+    let let_in = "apiserver_admission_webhook_fail_open_count";
+    assert!(page("install").contains(&format!("`{let_in}{{name=~\".*vitistack.io\"}}`")));
+    let counted = format!("{let_in}{{name=\"mutate.machines.vitistack.io\",");
+    assert!(metrics.contains(&counted));
     webhook.start_again().unwrap();
     webhook.ready().await.unwrap();
     story.run("kubectl annotate machines", "").await;
