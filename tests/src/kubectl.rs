@@ -11,8 +11,6 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use tokio::{io::AsyncWriteExt as _, process::Command, time::timeout};
 
-use crate::tools;
-
 /// Longer than any single command of a test; a hang must not look like patience.
 const LIMIT: Duration = Duration::from_mins(2);
 
@@ -119,12 +117,6 @@ impl Kubectl {
 pub struct Helm(Kubectl);
 
 impl Helm {
-    /// Without a cluster, for what needs none.
-    pub async fn alone(home: &Path) -> Result<Self> {
-        let path = tools::helm().await?;
-        Ok(Self::new(path, home.to_owned(), home.join("nowhere")))
-    }
-
     pub(crate) fn new(path: &Path, home: PathBuf, kubeconfig: PathBuf) -> Self {
         Self(Kubectl::new(path, home, kubeconfig))
     }

@@ -21,7 +21,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use sha2::{Digest as _, Sha256};
 use tokio::{process::Command, sync::OnceCell, time::sleep};
 
-use crate::paths;
+use crate::{kubectl::Helm, paths};
 
 /// How often a long build says that it is still alive.
 const PROGRESS: Duration = Duration::from_secs(20);
@@ -158,6 +158,15 @@ pub(crate) async fn helm() -> Result<&'static Path> {
     static HELM_PATH: OnceCell<PathBuf> = OnceCell::const_new();
     let found = HELM_PATH.get_or_try_init(async || Source::read(HELM)?.ensure(Tool::Helm).await);
     Ok(found.await?)
+}
+
+/// Helm without a cluster, for what needs none.
+pub async fn helm_alone(home: &Path) -> Result<Helm> {
+    Ok(Helm::new(
+        helm().await?,
+        home.to_owned(),
+        home.join("nowhere"),
+    ))
 }
 
 /// Pinned modules, and the folder in which their binaries are kept.

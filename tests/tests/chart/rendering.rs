@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, fs, process::Command};
 
-use lab::{Binary, Helm, Lab, OPERATOR_NAMESPACE, Options, paths};
+use lab::{Binary, Lab, OPERATOR_NAMESPACE, Options, paths, tools};
 use serde_json::{Value, json};
 
 use crate::{RELEASE, bare, blocks, chart, kustomized, object, page, rendered, template};
@@ -231,7 +231,7 @@ const OVERRULED: [&str; 2] = [
 #[tokio::test]
 async fn every_value_has_an_effect() {
     let home = tempfile::tempdir().unwrap();
-    let helm = Helm::alone(home.path()).await.unwrap();
+    let helm = tools::helm_alone(home.path()).await.unwrap();
     let (file, chart) = (everything(), chart());
     let values = fs::read_to_string(&file).unwrap();
     let mut given = BTreeMap::new();
@@ -270,7 +270,7 @@ async fn every_value_has_an_effect() {
 #[tokio::test]
 async fn the_chart_is_sound_and_of_this_version() {
     let home = tempfile::tempdir().unwrap();
-    let helm = Helm::alone(home.path()).await.unwrap();
+    let helm = tools::helm_alone(home.path()).await.unwrap();
     let chart = chart();
     let lint = helm.run(&["lint", "--strict", &chart]).await.unwrap();
     assert_eq!(lint.code, 0, "{lint}");
@@ -289,7 +289,7 @@ async fn the_chart_is_sound_and_of_this_version() {
 #[tokio::test]
 async fn a_wrong_value_is_refused_with_its_place() {
     let home = tempfile::tempdir().unwrap();
-    let helm = Helm::alone(home.path()).await.unwrap();
+    let helm = tools::helm_alone(home.path()).await.unwrap();
     for (value, told) in [
         (
             "webhook.failurPolicy=Fail",
@@ -408,7 +408,7 @@ async fn known(binary: Binary) -> BTreeMap<String, Option<String>> {
 #[tokio::test]
 async fn settings_are_known_to_the_programs() {
     let home = tempfile::tempdir().unwrap();
-    let helm = Helm::alone(home.path()).await.unwrap();
+    let helm = tools::helm_alone(home.path()).await.unwrap();
     let everything = format!("--values={}", everything());
     let defaults = rendered(&helm, &[]).await;
     let changed = rendered(&helm, &[&everything]).await;
