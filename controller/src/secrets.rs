@@ -20,7 +20,7 @@ use kube::{Api, Client};
 
 use crate::machine::Stored;
 use crate::objects::{Meta as _, Secret};
-use crate::watch::{Triggers, every, failed};
+use crate::watch::{Triggers, every, failed, in_pages};
 
 const NAME: &str = "watch of users' secrets";
 
@@ -63,7 +63,7 @@ pub(crate) fn watch(
 ) {
     let api = Api::<PartialObjectMeta<Secret>>::all(client.clone());
     let theirs = format!("{}!={}", names::LABEL_MANAGED_BY, names::MANAGED_BY);
-    let config = watcher::Config::default().labels(&theirs);
+    let config = in_pages().labels(&theirs);
     tasks.spawn(NAME, async move {
         let mut stream = std::pin::pin!(watcher::watcher(api, config).backoff(Pause::default()));
         let mut trouble = Trouble::default();

@@ -99,6 +99,14 @@ pub(crate) fn every(
         .collect()
 }
 
+/// A page of objects as they are sent takes twenty times the memory of what is kept of them.
+const PAGE: u32 = 100;
+
+/// What a watch is started with: a list in pages.
+pub(crate) fn in_pages() -> watcher::Config {
+    watcher::Config::default().page_size(PAGE)
+}
+
 /// Starts every watch.
 pub(crate) fn start(client: &Client, cluster: Cluster, tasks: &mut Tasks) -> (Caches, Triggers) {
     let triggers = Triggers::default();
@@ -123,7 +131,7 @@ pub(crate) fn start(client: &Client, cluster: Cluster, tasks: &mut Tasks) -> (Ca
     tasks.spawn("watch of machines", async move {
         // Part of the addresses that Machines are given.
         let cluster = cluster.uid().await;
-        let stream = watcher::watcher(api, watcher::Config::default())
+        let stream = watcher::watcher(api, in_pages())
             // Before the store: whoever waits for that one finds the rows, too.
             .inspect_ok(|event| sender.send(neighbours.take(event, &cluster)))
             .backoff(Pause::default())
@@ -163,7 +171,7 @@ pub(crate) fn start(client: &Client, cluster: Cluster, tasks: &mut Tasks) -> (Ca
 }
 
 fn watch_guests(watch: &mut Watch<'_>, caches: &Caches) {
-    let everything = watcher::Config::default;
+    let everything = in_pages;
     let networks = watch.triggers.networks.clone();
     watch.kind(
         "watch of virtual machines",
@@ -188,12 +196,12 @@ fn watch_guests(watch: &mut Watch<'_>, caches: &Caches) {
 
 fn watch_kinds(mut watch: Watch<'_>, caches: &Caches) {
     watch_guests(&mut watch, caches);
-    let ours = watcher::Config::default().labels(&format!(
+    let ours = in_pages().labels(&format!(
         "{}={}",
         names::LABEL_MANAGED_BY,
         names::MANAGED_BY
     ));
-    let everything = watcher::Config::default;
+    let everything = in_pages;
     let neighbours = caches.neighbours.clone();
     watch.kind(
         "watch of claims",
@@ -300,7 +308,7 @@ fn by_name<K: Meta>(change: &Change<K>) -> Vec<ObjectRef<Stored>> {
         .collect()
 }
 
-/// What a watch is started with.
+/// What every watch needs.
 struct Watch<'a> {
     client: &'a Client,
     tasks: &'a mut Tasks,

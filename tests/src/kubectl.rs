@@ -81,6 +81,19 @@ impl Kubectl {
         self.run_with(arguments, "").await
     }
 
+    /// Runs a command as one types it, with a shell's rules for quoting.
+    pub async fn shell(&self, command: &str) -> Result<Output> {
+        let rest = command
+            .strip_prefix("kubectl ")
+            .with_context(|| format!("not a command of kubectl: {command}"))?;
+        let shell = Self {
+            path: "sh".into(),
+            ..self.clone()
+        };
+        let script = format!("exec '{}' {rest}", self.path.display());
+        shell.run(&["-c", &script]).await
+    }
+
     /// Runs it with a text on its standard input.
     pub async fn run_with(&self, arguments: &[&str], input: impl AsRef<[u8]>) -> Result<Output> {
         let mut child = Command::new(&self.path)

@@ -88,9 +88,18 @@ async fn what_is_asked_for_is_exported() {
         end.unwrap_or(name).to_owned()
     };
     let used: BTreeSet<_> = used.iter().map(|name| family(name)).collect();
-    let unused: BTreeSet<_> = exported.keys().map(|name| family(name)).collect();
-    let unused: Vec<_> = unused.difference(&used).collect();
+    let families: BTreeSet<_> = exported.keys().map(|name| family(name)).collect();
+    let unused: Vec<_> = families.difference(&used).collect();
     assert!(unused.is_empty(), "no panel, no alert: {unused:?}");
+
+    // And each is on the page, which has no other.
+    let page = fs::read_to_string(paths::repository().join("docs/operate.md")).unwrap();
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `"));
+    let rows = rows.filter(|row| row.starts_with(|letter: char| letter.is_ascii_lowercase()));
+    let told: BTreeSet<_> = rows
+        .map(|row| row.split('`').next().unwrap().to_owned())
+        .collect();
+    assert_eq!(told, families);
 }
 
 /// Every alert is explained.

@@ -15,6 +15,8 @@ mod delete;
 pub(crate) mod fixtures;
 mod import;
 mod network;
+#[cfg(test)]
+mod page;
 mod pending;
 mod restart;
 mod status;

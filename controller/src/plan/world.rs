@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use time::{Duration, OffsetDateTime};
 
-use super::{Action, ClaimPatch, Now, Observed, Plan, named_networks, plan};
+use super::{Action, ClaimPatch, Now, Observed, Plan, named_networks, page, plan};
 use crate::data_volume::DataVolume;
 use crate::machine::Machine;
 use crate::objects::{
@@ -238,6 +238,7 @@ impl World {
         if steps >= plan.actions.len()
             && let (Some(machine), Some(status)) = (&mut self.machine, &plan.status)
         {
+            page::tells_of(status);
             machine.status = status.clone();
         }
         done

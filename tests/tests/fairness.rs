@@ -1,0 +1,75 @@
+//! Whoever makes one Machine does not wait for those who made hundreds elsewhere.
+
+mod stage;
+
+use std::time::Duration;
+
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use lab::{Options, audit::Event, objects::VM, wait};
+use serde_json::json;
+
+use stage::{Stage, machine};
+
+/// Many more than the controller takes at a time, which is a hundred.
+const FLEET: usize = 400;
+/// For the whole fleet, on two busy cores: who comes first is not a matter of time.
+const PATIENCE: Duration = Duration::from_mins(4);
+
+#[tokio::test]
+async fn one_machine_is_made_before_most_of_a_fleet_in_another_namespace() {
+    let mut stage = Stage::with(Options::default(), &[]).await;
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "alone"}});
+    stage.apply(&namespace).await;
+    // The whole fleet waits when the controller comes.
+    assert!(stage.controller.stop().await.unwrap().success());
+    let spec = json!({"template": "small"});
+    let fleet: Vec<_> = (0..FLEET)
+        .map(|number| machine(&format!("fleet-{number}"), &spec))
+        .collect();
+    stream::iter(&fleet)
+        .map(|machine| stage.lab.apply(machine))
+        .buffer_unordered(8)
+        .try_collect::<()>()
+        .await
+        .unwrap();
+    let before = stage.lab.mark().await.unwrap();
+    stage.controller.start_again().unwrap();
+    let vms = stage.objects(VM);
+    wait::until("the first of the fleet", async || {
+        let made = vms.list().await?.len();
+        Ok(if made > 0 {
+            Ok(())
+        } else {
+            Err("none is made")
+        })
+    })
+    .await
+    .unwrap();
+
+    let mut alone = machine("alone", &spec);
+    alone["metadata"]["namespace"] = "alone".into();
+    stage.apply(&alone).await;
+    let vms = stage.lab.objects(VM, "alone");
+    wait::until_within(PATIENCE, "the one of the other namespace", async || {
+        Ok(vms.find("alone").await?.map(drop).ok_or("it is not made"))
+    })
+    .await
+    .unwrap();
+
+    let (mut waits, mut is_made, mut fleet_first) = (false, false, 0);
+    let look = |event: Event| {
+        let alone = event.namespace == "alone";
+        match event.resource.as_str() {
+            "machines" => waits |= alone && event.verb != "get",
+            "virtualmachines" if event.wrote() && alone => is_made = true,
+            "virtualmachines" if event.wrote() && waits && !is_made => fleet_first += 1,
+            _ => {}
+        }
+    };
+    stage.lab.each_asked(before, look).await.unwrap();
+    assert!(is_made);
+    assert!(
+        fleet_first < FLEET / 2,
+        "it waited for {fleet_first} of {FLEET} VirtualMachines"
+    );
+}
