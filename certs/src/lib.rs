@@ -35,6 +35,7 @@
 //! - [`plan`] decides. It is pure, and generic over what a [`Ca`] is.
 //! - [`Reading`] and [`State::entries`] are the form in a Secret.
 //! - [`Pair`] is for certificates from elsewhere; [`ServedLeaf`] serves either.
+//! - [`Clients`] is for servers that only some may ask.
 //!
 //! No file, no network, no clock in here; random numbers only for keys and serials.
 //!
@@ -76,6 +77,7 @@
 #![deny(missing_docs)]
 mod authority;
 mod certificate;
+mod clients;
 mod keeper;
 mod leaf;
 mod lives;
@@ -89,6 +91,7 @@ mod validity;
 
 pub use authority::{AUTHORITY_LIFE, Authority, AuthorityError};
 pub use certificate::{CaCertificate, bundle_pem};
+pub use clients::{Clients, ClientsError};
 pub use keeper::{CertificateOf, Found, Heard, Keeper, Outcome, World};
 pub use leaf::{LEAF_LIFE, Leaf, Names, NamesError, Tenure};
 pub use lives::{Lives, LivesError, PROPAGATION};

@@ -43,6 +43,7 @@ struct Member {
     health: SocketAddr,
     ready: bool,
     taken: u64,
+    open: u64,
 }
 
 impl Balancer {
@@ -64,6 +65,7 @@ impl Balancer {
             health,
             ready: false,
             taken: 0,
+            open: 0,
         });
     }
 
@@ -75,6 +77,11 @@ impl Balancer {
     /// How many connections each replica was given, in the order they were added.
     pub fn taken(&self) -> Vec<u64> {
         self.state.members().iter().map(|it| it.taken).collect()
+    }
+
+    /// How many connections each replica has now, in the order they were added.
+    pub fn open(&self) -> Vec<u64> {
+        self.state.members().iter().map(|it| it.open).collect()
     }
 }
 
@@ -91,13 +98,34 @@ impl State {
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The ready one that was given the fewest connections.
-    fn next(&self) -> Option<SocketAddr> {
+    /// The ready one that was given the fewest connections gets one more.
+    fn next(self: &Arc<Self>) -> Option<Open> {
         let mut members = self.members();
-        let ready = members.iter_mut().filter(|it| it.ready);
-        let member = ready.min_by_key(|it| it.taken)?;
+        let ready = members.iter_mut().enumerate();
+        let ready = ready.filter(|(_, it)| it.ready);
+        let (index, member) = ready.min_by_key(|(_, it)| it.taken)?;
         member.taken += 1;
-        Some(member.serves)
+        member.open += 1;
+        Some(Open {
+            state: self.clone(),
+            index,
+            replica: member.serves,
+        })
+    }
+}
+
+/// A connection of a replica, counted until this is dropped.
+struct Open {
+    state: Arc<State>,
+    index: usize,
+    replica: SocketAddr,
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        if let Some(member) = self.state.members().get_mut(self.index) {
+            member.open -= 1;
+        }
     }
 }
 
@@ -105,14 +133,16 @@ async fn accept(listener: TcpListener, state: Arc<State>) {
     // Aborting this task ends every connection with the set.
     let mut connections = JoinSet::new();
     while let Ok((mut client, _)) = listener.accept().await {
-        let Some(replica) = state.next() else {
+        let Some(open) = state.next() else {
             continue;
         };
         connections.spawn(async move {
-            let mut replica = TcpStream::connect(replica).await?;
+            let mut replica = TcpStream::connect(open.replica).await?;
             client.set_nodelay(true)?;
             replica.set_nodelay(true)?;
-            copy_bidirectional(&mut client, &mut replica).await
+            let copied = copy_bidirectional(&mut client, &mut replica).await;
+            drop(open);
+            copied
         });
         while connections.try_join_next().is_some() {}
     }

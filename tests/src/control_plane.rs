@@ -78,18 +78,24 @@ impl fmt::Debug for ControlPlane {
 }
 
 impl ControlPlane {
-    pub(crate) async fn start(tools: &Tools, folder: &Folder) -> Result<Self> {
+    /// Starts it; `admission` is its configuration of admission.
+    pub(crate) async fn start(tools: &Tools, folder: &Folder, admission: &Path) -> Result<Self> {
         let credentials = Credentials::write(folder)?;
         let mut attempt = 1;
         loop {
-            match Self::try_start(tools, folder, &credentials).await {
+            match Self::try_start(tools, folder, &credentials, admission).await {
                 Err(_) if attempt < ATTEMPTS => attempt += 1,
                 outcome => return outcome,
             }
         }
     }
 
-    async fn try_start(tools: &Tools, folder: &Folder, credentials: &Credentials) -> Result<Self> {
+    async fn try_start(
+        tools: &Tools,
+        folder: &Folder,
+        credentials: &Credentials,
+        admission: &Path,
+    ) -> Result<Self> {
         let (client_port, peer_port, port) = (ports::free()?, ports::free()?, ports::free()?);
         let etcd_url = format!("http://127.0.0.1:{client_port}");
         let etcd = etcd(tools, folder, &etcd_url, peer_port)?.start()?;
@@ -104,7 +110,9 @@ impl ControlPlane {
             controller_manager: None,
             api_server: None,
             etcd,
-            program: api_server(tools, folder, credentials, &etcd_url, port, &audit_log)?,
+            program: api_server(tools, folder, credentials, &etcd_url, port, &audit_log)?.args([
+                format!("--admission-control-config-file={}", admission.display()),
+            ]),
             endpoint,
             audit_log,
             kubeconfig: folder.write("kubeconfig", &text)?,

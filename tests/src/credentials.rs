@@ -57,6 +57,56 @@ impl User {
     }
 }
 
+/// A CA for the certificates that API servers show to webhooks.
+#[derive(Debug)]
+pub struct CallerCa {
+    pem: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+/// A client's certificate and its key, as PEM.
+#[derive(Debug, Clone)]
+pub struct Caller {
+    /// The certificate.
+    pub certificate: String,
+    /// The key.
+    pub key: String,
+}
+
+impl CallerCa {
+    /// A new one of this name.
+    pub fn new(name: &str) -> Result<Self> {
+        let key = KeyPair::generate()?;
+        let mut ca = CertificateParams::default();
+        ca.distinguished_name.push(DnType::CommonName, name);
+        ca.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        ca.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        Ok(Self {
+            pem: ca.self_signed(&key)?.pem(),
+            issuer: Issuer::new(ca, key),
+        })
+    }
+
+    /// Its certificate.
+    pub fn pem(&self) -> &str {
+        &self.pem
+    }
+
+    /// A certificate for a client, with a common name and DNS names.
+    pub fn sign(&self, common_name: &str, dns_names: &[&str]) -> Result<Caller> {
+        let names: Vec<String> = dns_names.iter().map(ToString::to_string).collect();
+        let mut leaf = CertificateParams::new(names)?;
+        leaf.distinguished_name
+            .push(DnType::CommonName, common_name);
+        leaf.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let key = KeyPair::generate()?;
+        Ok(Caller {
+            certificate: leaf.signed_by(&key, &self.issuer)?.pem(),
+            key: key.serialize_pem(),
+        })
+    }
+}
+
 /// The files the API server starts with.
 #[derive(Debug)]
 pub(crate) struct Credentials {
@@ -98,6 +148,38 @@ impl Credentials {
             tokens: folder.write("tokens.csv", &tokens.join("\n"))?,
         })
     }
+}
+
+/// What tells an API server to show `caller` to the webhook at this port of this machine.
+pub(crate) fn admission_configuration(
+    folder: &Folder,
+    caller: &Caller,
+    port: u16,
+) -> Result<PathBuf> {
+    let user = json!({
+        "client-certificate": folder.write("caller.crt", &caller.certificate)?,
+        "client-key": folder.write("caller.key", &caller.key)?,
+    });
+    let kubeconfig = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        // Users of this file are named after who is asked.
+        "users": [{"name": format!("127.0.0.1:{port}"), "user": user}],
+    });
+    let kubeconfig = folder.write("callers.kubeconfig", &kubeconfig.to_string())?;
+    let plugins = ["MutatingAdmissionWebhook", "ValidatingAdmissionWebhook"].map(|name| {
+        json!({"name": name, "configuration": {
+            "apiVersion": "apiserver.config.k8s.io/v1",
+            "kind": "WebhookAdmissionConfiguration",
+            "kubeConfigFile": kubeconfig,
+        }})
+    });
+    let configuration = json!({
+        "apiVersion": "apiserver.config.k8s.io/v1",
+        "kind": "AdmissionConfiguration",
+        "plugins": plugins,
+    });
+    folder.write("admission.json", &configuration.to_string())
 }
 
 /// Where the API server is, and how to make sure that it is the one.

@@ -9,10 +9,12 @@ use hyper::{Request, client::conn::http1::SendRequest, header};
 use hyper_util::rt::TokioIo;
 use rustls::{
     ClientConfig, RootCertStore,
-    pki_types::{CertificateDer, ServerName, pem::PemObject as _},
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject as _},
 };
 use tokio::{net::TcpStream, time::timeout};
 use tokio_rustls::{TlsConnector, client::TlsStream};
+
+use crate::Caller;
 
 /// A server on this machine that says nothing for so long is stuck.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -55,6 +57,12 @@ impl Connection {
     /// Connects over TLS to a server that the CA certificates in `ca_pem` vouch for.
     pub async fn tls(address: SocketAddr, ca_pem: &[u8]) -> Result<Self> {
         Self::over(tls(address, ca_pem).await?, address).await
+    }
+
+    /// As [`Self::tls`], showing a certificate if the server asks for one.
+    pub async fn tls_as(address: SocketAddr, ca_pem: &[u8], caller: &Caller) -> Result<Self> {
+        let stream = connect(address, address.ip().into(), client(ca_pem, Some(caller))?).await?;
+        Self::over(stream, address).await
     }
 
     async fn over<S>(stream: S, address: SocketAddr) -> Result<Self>
@@ -124,6 +132,34 @@ pub async fn tcp(address: SocketAddr) -> Result<TcpStream> {
 
 /// A bare TLS connection, for those who want to misbehave inside it.
 pub async fn tls(address: SocketAddr, ca_pem: &[u8]) -> Result<TlsStream<TcpStream>> {
+    connect(address, address.ip().into(), client(ca_pem, None)?).await
+}
+
+/// As [`tls`], to a server that is called by this name.
+pub async fn tls_named(
+    address: SocketAddr,
+    ca_pem: &[u8],
+    name: &str,
+) -> Result<TlsStream<TcpStream>> {
+    let name = ServerName::try_from(name.to_owned())?;
+    connect(address, name, client(ca_pem, None)?).await
+}
+
+/// Many bare TLS connections, from one configuration.
+pub async fn tls_many(
+    address: SocketAddr,
+    ca_pem: &[u8],
+    many: usize,
+) -> Result<Vec<TlsStream<TcpStream>>> {
+    let config = client(ca_pem, None)?;
+    let mut streams = Vec::new();
+    for _ in 0..many {
+        streams.push(connect(address, address.ip().into(), config.clone()).await?);
+    }
+    Ok(streams)
+}
+
+fn client(ca_pem: &[u8], caller: Option<&Caller>) -> Result<Arc<ClientConfig>> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(ca_pem) {
         roots.add(certificate?)?;
@@ -132,9 +168,21 @@ pub async fn tls(address: SocketAddr, ca_pem: &[u8]) -> Result<TlsStream<TcpStre
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    let name = ServerName::from(address.ip());
-    let connect = TlsConnector::from(Arc::new(config)).connect(name, tcp(address).await?);
+        .with_root_certificates(roots);
+    Ok(Arc::new(match caller {
+        None => config.with_no_client_auth(),
+        Some(Caller { certificate, key }) => config.with_client_auth_cert(
+            CertificateDer::pem_slice_iter(certificate.as_bytes()).collect::<Result<_, _>>()?,
+            PrivateKeyDer::from_pem_slice(key.as_bytes())?,
+        )?,
+    }))
+}
+
+async fn connect(
+    address: SocketAddr,
+    name: ServerName<'static>,
+    config: Arc<ClientConfig>,
+) -> Result<TlsStream<TcpStream>> {
+    let connect = TlsConnector::from(config).connect(name, tcp(address).await?);
     Ok(timeout(LIMIT, connect).await.context("TLS handshake")??)
 }

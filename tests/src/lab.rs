@@ -24,7 +24,7 @@ use crate::{
     audit::{self, Event, Mark},
     cdi::Cdi,
     control_plane::{ControlPlane, get},
-    credentials::{self, User},
+    credentials::{self, CallerCa, User},
     folder::Folder,
     foreign::{self, KubevirtCrds},
     http::Connection,
@@ -40,6 +40,9 @@ use crate::{
 
 /// The name of both webhook configurations.
 pub const WEBHOOK_CONFIGURATION: &str = "machine-webhook";
+
+/// The common name that the API server shows to the webhook, if it is asked.
+pub const CALLER: &str = "kube-apiserver-webhook-client";
 
 /// A lab outlives no token: the API server gives them for at most what is asked.
 const TOKEN_SECONDS: i64 = 24 * 60 * 60;
@@ -115,6 +118,7 @@ pub struct Lab {
     tools: Tools,
     manifests: Manifests,
     webhook_port: u16,
+    callers: CallerCa,
     runs: Mutex<BTreeMap<&'static str, u32>>,
     // Last: the processes write into it until they end.
     folder: Folder,
@@ -131,7 +135,11 @@ impl Lab {
         static TOOLS: OnceCell<Tools> = OnceCell::const_new();
         let tools = TOOLS.get_or_try_init(Tools::ensure).await?.clone();
         let folder = Folder::new()?;
-        let (plane, manifests) = tokio::try_join!(ControlPlane::start(&tools, &folder), async {
+        let (webhook_port, callers) = (ports::free()?, CallerCa::new("callers of webhooks")?);
+        let caller = callers.sign(CALLER, &[])?;
+        let admission = credentials::admission_configuration(&folder, &caller, webhook_port)?;
+        let plane = ControlPlane::start(&tools, &folder, &admission);
+        let (plane, manifests) = tokio::try_join!(plane, async {
             if !options.operator {
                 return Ok(Manifests::default());
             }
@@ -144,7 +152,8 @@ impl Lab {
             plane,
             tools,
             manifests,
-            webhook_port: ports::free()?,
+            webhook_port,
+            callers,
             runs: Mutex::default(),
             folder,
         };
@@ -439,6 +448,11 @@ impl Lab {
     pub async fn connect_webhook(&self) -> Result<Connection> {
         let address = ([127, 0, 0, 1], self.webhook_port).into();
         Connection::tls(address, &self.ca_bundle().await?).await
+    }
+
+    /// The CA that vouches for the API server where the webhook asks who it is.
+    pub fn callers(&self) -> &CallerCa {
+        &self.callers
     }
 
     /// Where the webhook listens.

@@ -39,10 +39,10 @@ pub mod usage;
 pub mod wait;
 
 pub use cdi::Cdi;
-pub use credentials::User;
+pub use credentials::{Caller, CallerCa, User};
 pub use foreign::{KubevirtCrds, storage_class};
 pub use kubectl::{Helm, Kubectl, Output};
-pub use lab::{Lab, Options, WEBHOOK_CONFIGURATION};
+pub use lab::{CALLER, Lab, Options, WEBHOOK_CONFIGURATION};
 pub use shipped::{Binary, Shipped, built_here};
 pub use simulator::{Script, Simulator};
 

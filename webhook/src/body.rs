@@ -23,6 +23,10 @@ pub const IN_FLIGHT_MAX: usize = 48 * 1024 * 1024;
 /// that somebody wrote takes some kilobytes.
 pub const LARGE: usize = 256 * 1024;
 
+/// Of [`IN_FLIGHT_MAX`], what bodies may not take beyond their first [`LARGE`] bytes: however many large
+/// ones come, there is room for hundreds of those that people write.
+const RESERVE: usize = 4 * 1024 * 1024;
+
 /// For a whole body: more than the API server's own deadline for the review it belongs to.
 pub const BODY_LIMIT: Duration = Duration::from_secs(5);
 
@@ -121,6 +125,14 @@ impl Budget {
             };
             if bytes.len() + data.len() > BODY_MAX {
                 return Err(BodyError::TooLarge);
+            }
+            let kept = if bytes.len() + data.len() > LARGE {
+                RESERVE
+            } else {
+                0
+            };
+            if self.free.available_permits() < data.len() + kept {
+                return Err(BodyError::Overloaded);
             }
             share.merge(self.take(data.len())?);
             bytes.extend_from_slice(&data);

@@ -17,6 +17,7 @@ pub mod certificates;
 pub mod handler;
 pub mod lookup;
 pub mod metrics;
+pub mod places;
 mod report;
 pub mod review;
 pub mod router;

@@ -14,6 +14,7 @@ const REVIEWS: &str = "machine_webhook_reviews_total";
 const REJECTIONS: &str = "machine_webhook_rejections_total";
 const WARNINGS: &str = "machine_webhook_warnings_total";
 const HTTP_ERRORS: &str = "machine_webhook_http_errors_total";
+const REFUSALS: &str = "machine_webhook_connections_refused_total";
 const LOOKUPS: &str = "machine_webhook_catalog_lookups_total";
 const ROWS: &str = "machine_webhook_catalog_objects";
 const AGE: &str = "machine_webhook_catalog_age_seconds";
@@ -35,6 +36,10 @@ pub fn describe() {
         HTTP_ERRORS,
         "Requests that were no admission review, by status"
     );
+    metrics::describe_counter!(
+        REFUSALS,
+        "Connections that were not let in, or had to go for others, by reason"
+    );
     metrics::describe_counter!(LOOKUPS, "Live reads of what the catalog did not have");
     metrics::describe_gauge!(ROWS, "Objects that the catalog has");
     metrics::describe_gauge!(
@@ -51,6 +56,9 @@ pub fn describe() {
     metrics::describe_gauge!(PHASE, "1 for the phase that the rotation of the CA is in");
     // From the start, so that the first failure is an increase.
     metrics::counter!(ERRORS).absolute(0);
+    for refusal in Refusal::ALL {
+        metrics::counter!(REFUSALS, "reason" => refusal.label()).absolute(0);
+    }
     for fault in CertificateFault::ALL {
         metrics::gauge!(LAST_ERROR, "fault" => fault.label()).set(0);
     }
@@ -164,6 +172,37 @@ pub fn http_error(status: axum::http::StatusCode) {
     metrics::counter!(HTTP_ERRORS, "status" => status.as_u16().to_string()).increment(1);
 }
 
+/// Why a connection was not let in, or had to go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// As many as there may be are all being answered.
+    Limit,
+    /// Another one needed its place more.
+    Displaced,
+    /// No handshake of TLS, or none in time.
+    Handshake,
+    /// The client has no certificate that will do.
+    Client,
+}
+
+impl Refusal {
+    const ALL: [Self; 4] = [Self::Limit, Self::Displaced, Self::Handshake, Self::Client];
+
+    fn label(self) -> &'static str {
+        match self {
+            Self::Limit => "limit",
+            Self::Displaced => "displaced",
+            Self::Handshake => "handshake",
+            Self::Client => "client",
+        }
+    }
+}
+
+/// A connection was not let in, or had to go.
+pub fn refused(refusal: Refusal) {
+    metrics::counter!(REFUSALS, "reason" => refusal.label()).increment(1);
+}
+
 /// Something was looked up in the API server.
 pub fn lookup(kind: &'static str, outcome: &'static str) {
     metrics::counter!(LOOKUPS, "kind" => kind, "outcome" => outcome).increment(1);
@@ -193,10 +232,18 @@ pub enum CertificateFault {
     Signing,
     /// Certificate and key of the files are missing or no pair.
     Files,
+    /// The file of the CA that vouches for clients is missing or has none.
+    ClientCa,
 }
 
 impl CertificateFault {
-    const ALL: [Self; 4] = [Self::Api, Self::Configuration, Self::Signing, Self::Files];
+    const ALL: [Self; 5] = [
+        Self::Api,
+        Self::Configuration,
+        Self::Signing,
+        Self::Files,
+        Self::ClientCa,
+    ];
 
     fn label(self) -> &'static str {
         match self {
@@ -204,6 +251,7 @@ impl CertificateFault {
             Self::Configuration => "configuration",
             Self::Signing => "signing",
             Self::Files => "files",
+            Self::ClientCa => "client-ca",
         }
     }
 }

@@ -79,6 +79,10 @@ async fn serve(reviewer: Arc<Reviewer>, way: Arc<Way>, request: HttpRequest) -> 
         let text = "send an AdmissionReview with Content-Type: application/json";
         return refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, text);
     }
+    if request.headers().contains_key(header::CONTENT_ENCODING) {
+        let text = "send the AdmissionReview as it is, without Content-Encoding";
+        return refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, text);
+    }
     let body = match reviewer.budget.read(request.into_body()).await {
         Ok(body) => body,
         Err(error) => return refuse(error.status(), &error.to_string()),

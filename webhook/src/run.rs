@@ -20,6 +20,7 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use kube::core::PartialObjectMeta;
 use kube::runtime::watcher;
 use kube::{Api, Client, Config, Resource};
+use rustix::process::{Resource as Limited, Rlimit, getrlimit, setrlimit};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch as channel;
 use tokio::time::sleep;
@@ -47,6 +48,9 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let client = client().await?;
     let names = Names::new(args.certificate_names()).context("cannot name the certificate")?;
     let lives = args.certificates.lives()?;
+    let clients = args.certificates.clients();
+    let clients = clients.context("cannot judge clients by --client-ca")?;
+    raise_descriptors();
     let listener = bind(&args.listen).await?;
     let admin_listener = bind(&args.admin_listen).await?;
     let (listen, admin_listen) = (listener.local_addr()?, admin_listener.local_addr()?);
@@ -61,6 +65,11 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
 
     let leaf = ServedLeaf::default();
     keep_certificates(&mut tasks, &args, &client, (names, lives), &leaf, &ready);
+    if let (Some(clients), Some(ca)) = (&clients, &args.certificates.client_ca) {
+        let poll = args.certificates.certificate_poll.0;
+        let followed = ca.clone().follow(clients.clone(), poll);
+        tasks.spawn("client CA", followed);
+    }
     keep_schema(&mut tasks, &client, &ready);
     let reviewer = Reviewer {
         cache: keep_catalog(&mut tasks, &client, &ready),
@@ -71,7 +80,8 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let closing = Closing::new();
     let mut server = tokio::spawn(server::serve(
         listener,
-        server::tls(Arc::new(leaf)).context("cannot set up TLS")?,
+        server::tls(Arc::new(leaf), args.certificates.tls_min_version, clients)
+            .context("cannot set up TLS")?,
         router::router(&Arc::new(reviewer)),
         Limits::default(),
         closing.clone(),
@@ -104,6 +114,19 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     }
     tracing::info!("ended");
     Ok(())
+}
+
+/// Each connection takes a descriptor, and many systems give a program no more than 1,024 unless it
+/// asks for what it may have. Where that is not to be had, fewer connections will do.
+fn raise_descriptors() {
+    let Rlimit { maximum, .. } = getrlimit(Limited::Nofile);
+    let most = Rlimit {
+        current: maximum,
+        maximum,
+    };
+    if let Err(error) = setrlimit(Limited::Nofile, most) {
+        tracing::debug!(%error, "cannot have more descriptors");
+    }
 }
 
 /// The client does not try again by itself: it would do so for minutes without a word, while a

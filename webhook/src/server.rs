@@ -3,41 +3,49 @@
 //! ```text
 //!  accept ──▶ TLS handshake ──▶ idle ──first byte──▶ head ──complete──▶ busy ──answered──▶ idle …
 //!    │            5 s           150 s                 5 s          (the handler's own limits)
-//!    └─ beyond 1,024 connections: closed at once
+//!    └─ beyond 1,024 connections: the one that is of least use is closed for it
 //! ```
 //!
 //! The end: [`Closing`] → every answer says `Connection: close` (clients move away by themselves, no
 //! request meets a closed door) → nothing more is accepted, idle connections end → what is under
 //! way is answered → done.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io;
-use std::sync::Arc;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
 use axum::http::{HeaderValue, Request, Response, header};
+use certs::Clients;
+use common::runtime::tasks::chain;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use rustls::server::ResolvesServerCert;
+use rustls::server::{NoServerSessionStorage, ResolvesServerCert};
+use rustls::version::{TLS12, TLS13};
+use rustls::{CertificateError, SupportedProtocolVersion};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
+use crate::metrics::{self, Refusal};
+use crate::places::Places;
 use crate::timed::{Phase, Timed};
 
 /// Limits of the server; the defaults are for production, tests shorten them.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// Connections at a time. An API server holds a handful; this is room for many of them and a
-    /// bound on what strangers can take: at most 64 KiB of buffers each.
+    /// bound on what strangers can take: at most 64 KiB of buffers each. Who has to go for one more
+    /// is said in [`places`](crate::places).
     pub connections: usize,
     /// For the TLS handshake: three round trips, with room for a packet lost twice.
     pub handshake: Duration,
@@ -71,13 +79,46 @@ const BUFFER_MAX: usize = 64 * 1024;
 /// The pause after a failed accept, which means that the process is out of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// TLS 1.3 with the leaf that `served` holds; HTTP/1.1 is all that is offered.
-pub fn tls(served: Arc<dyn ResolvesServerCert>) -> Result<rustls::ServerConfig, rustls::Error> {
+/// Between two lines about clients that are refused: strangers shall not fill the log.
+const REFUSAL_PAUSE: Duration = Duration::from_secs(10);
+
+/// The oldest version of TLS that is spoken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum TlsVersion {
+    /// For API servers that were told to speak nothing newer.
+    #[value(name = "1.2")]
+    V1_2,
+    /// What every API server of today speaks.
+    #[default]
+    #[value(name = "1.3")]
+    V1_3,
+}
+
+/// TLS with the leaf that `served` holds, for those whom `clients` lets in, or for all; HTTP/1.1 is
+/// all that is offered.
+pub fn tls(
+    served: Arc<dyn ResolvesServerCert>,
+    least: TlsVersion,
+    clients: Option<Clients>,
+) -> Result<rustls::ServerConfig, rustls::Error> {
+    let versions: &[&SupportedProtocolVersion] = match least {
+        TlsVersion::V1_2 => &[&TLS13, &TLS12],
+        TlsVersion::V1_3 => &[&TLS13],
+    };
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[&rustls::version::TLS13])?
-        .with_no_client_auth()
-        .with_cert_resolver(served);
+    let config =
+        rustls::ServerConfig::builder_with_provider(provider).with_protocol_versions(versions)?;
+    let mut config = match clients {
+        None => config.with_no_client_auth().with_cert_resolver(served),
+        Some(clients) => {
+            let config = config.with_client_cert_verifier(Arc::new(clients));
+            let mut config = config.with_cert_resolver(served);
+            // A session that is taken up again would not be asked for its certificate.
+            config.session_storage = Arc::new(NoServerSessionStorage {});
+            config.send_tls13_tickets = 0;
+            config
+        }
+    };
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(config)
 }
@@ -95,6 +136,7 @@ struct Server {
     closing: AtomicBool,
     /// Idle connections end.
     end: CancellationToken,
+    refused: Refused,
 }
 
 /// Serves until `closing` is asked for and everything under way is answered. Dropping the future
@@ -116,6 +158,7 @@ pub async fn serve(
         http,
         closing: AtomicBool::new(false),
         end: CancellationToken::new(),
+        refused: Refused::default(),
     });
     let mut connections = JoinSet::new();
     let goodbye = async {
@@ -137,7 +180,7 @@ pub async fn serve(
 
 /// Accepts for ever.
 async fn accept_all(server: &Arc<Server>, listener: &TcpListener, connections: &mut JoinSet<()>) {
-    let slots = Arc::new(Semaphore::new(server.limits.connections));
+    let places = Places::new(server.limits.connections);
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -148,25 +191,67 @@ async fn accept_all(server: &Arc<Server>, listener: &TcpListener, connections: &
                 continue;
             }
         };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection");
                 sleep(ACCEPT_PAUSE).await;
                 continue;
             }
         };
+        let phase = Phase::default();
         // Closed at once: an API server that waits for its turn only loses the time of its user.
-        let Ok(slot) = slots.clone().try_acquire_owned() else {
+        let Some((place, displaced)) = places.take(&phase) else {
+            metrics::refused(Refusal::Limit);
             continue;
         };
+        if displaced {
+            metrics::refused(Refusal::Displaced);
+        }
         let server = server.clone();
         connections.spawn(async move {
-            if let Err(error) = server.connection(stream).await {
-                tracing::debug!(%error, "a connection ended badly");
+            let ended = tokio::select! {
+                ended = server.connection(stream, phase) => ended,
+                () = place.given_up() => Ok(()),
+            };
+            if let Err(error) = ended {
+                server.ended_badly(peer, &error);
             }
-            drop(slot);
         });
+    }
+}
+
+/// Clients that were refused since that was last told, by what they lack.
+#[derive(Debug, Default)]
+struct Refused(Mutex<BTreeMap<&'static str, (u64, Option<Instant>)>>);
+
+impl Refused {
+    /// One more; how many there were, when it is time to say so.
+    fn count(&self, lack: &'static str) -> Option<u64> {
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (count, last) = told.entry(lack).or_default();
+        *count += 1;
+        if last.is_some_and(|last| last.elapsed() < REFUSAL_PAUSE) {
+            return None;
+        }
+        *last = Some(Instant::now());
+        Some(std::mem::take(count))
+    }
+}
+
+/// What a client lacks, and the same in words, if that is why a handshake failed.
+fn lack(error: &io::Error) -> Option<(&'static str, String)> {
+    match error.get_ref()?.downcast_ref::<rustls::Error>()? {
+        rustls::Error::NoCertificatesPresented => {
+            Some(("certificate", "it shows no certificate".to_owned()))
+        }
+        rustls::Error::InvalidCertificate(CertificateError::Other(error)) => {
+            Some(("name", chain(error)))
+        }
+        rustls::Error::InvalidCertificate(error) => {
+            Some(("trust", format!("its certificate: {error}")))
+        }
+        _ => None,
     }
 }
 
@@ -184,13 +269,12 @@ enum ConnectionError {
 }
 
 impl Server {
-    async fn connection(self: Arc<Self>, stream: TcpStream) -> Result<(), ConnectionError> {
+    async fn connection(&self, stream: TcpStream, phase: Phase) -> Result<(), ConnectionError> {
         stream.set_nodelay(true)?;
         let stream = timeout(self.limits.handshake, self.acceptor.accept(stream))
             .await
             .map_err(|_| ConnectionError::HandshakeLate)?
             .map_err(ConnectionError::Handshake)?;
-        let phase = Phase::default();
         let stream = Timed::new(stream, phase.clone(), self.limits.head, self.limits.idle);
         let service = service_fn(|request| self.answer(request, &phase));
         let mut connection =
@@ -209,6 +293,25 @@ impl Server {
         match timeout(patience, connection).await {
             Ok(ended) => Ok(ended?),
             Err(_) => Ok(()),
+        }
+    }
+
+    /// Tells of a connection that ended otherwise than by its client's wish.
+    fn ended_badly(&self, peer: SocketAddr, error: &ConnectionError) {
+        tracing::debug!(%error, "a connection ended badly");
+        let ConnectionError::Handshake(error) = error else {
+            if matches!(error, ConnectionError::HandshakeLate) {
+                metrics::refused(Refusal::Handshake);
+            }
+            return;
+        };
+        let Some((lack, reason)) = lack(error) else {
+            return metrics::refused(Refusal::Handshake);
+        };
+        metrics::refused(Refusal::Client);
+        if let Some(refused) = self.refused.count(lack) {
+            let peer = peer.ip();
+            tracing::warn!(%peer, reason, refused, "a client may not ask");
         }
     }
 

@@ -6,7 +6,7 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -17,18 +17,39 @@ use tokio::time::{Instant, Sleep, sleep};
 ///
 /// A counter: odd while a request is being answered. Comparing it with an earlier value tells that
 /// something happened in between, even when the connection is idle again.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Phase(Arc<AtomicU32>);
+#[derive(Debug, Clone)]
+pub(crate) struct Phase(Arc<Exchange>);
+
+#[derive(Debug)]
+struct Exchange {
+    count: AtomicU32,
+    began: Instant,
+    /// The last answer, in milliseconds after the beginning.
+    answered: AtomicU64,
+}
+
+impl Default for Phase {
+    fn default() -> Self {
+        Self(Arc::new(Exchange {
+            count: AtomicU32::default(),
+            began: Instant::now(),
+            answered: AtomicU64::default(),
+        }))
+    }
+}
 
 impl Phase {
     /// The head of a request is complete, its answer is being made.
     pub(crate) fn busy(&self) {
-        self.0.fetch_or(1, Ordering::Relaxed);
+        self.0.count.fetch_or(1, Ordering::Relaxed);
     }
 
     /// The answer is made.
     pub(crate) fn idle(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
+        let after = self.0.began.elapsed().as_millis();
+        let after = u64::try_from(after).unwrap_or(u64::MAX);
+        self.0.answered.store(after, Ordering::Relaxed);
+        self.0.count.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Whether there has never been a request.
@@ -36,8 +57,24 @@ impl Phase {
         self.now() == 0
     }
 
+    /// Whether a request is being answered.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.now() & 1 == 1
+    }
+
+    /// Whether there has been an answer.
+    pub(crate) fn was_answered(&self) -> bool {
+        self.now() >= 2
+    }
+
+    /// Since when there has been no answer.
+    pub(crate) fn unanswered_since(&self) -> Instant {
+        let answered = self.0.answered.load(Ordering::Relaxed);
+        self.0.began + Duration::from_millis(answered)
+    }
+
     fn now(&self) -> u32 {
-        self.0.load(Ordering::Relaxed)
+        self.0.count.load(Ordering::Relaxed)
     }
 }
 

@@ -14,6 +14,8 @@ use axum::routing::{get, post};
 use certs::{AUTHORITY_LIFE, Authority, LEAF_LIFE, Names, ServedLeaf};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::version::TLS12;
+use rustls::{RootCertStore, SupportedProtocolVersion};
 use time::OffsetDateTime;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -23,7 +25,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use webhook::body::{BODY_MAX, Budget, IN_FLIGHT_MAX};
-use webhook::server::{Closing, Limits, serve, tls};
+use webhook::server::{Closing, Limits, TlsVersion, serve, tls};
 
 /// Short enough for a test, long enough for a busy machine.
 const SHORT: Duration = Duration::from_millis(300);
@@ -47,6 +49,7 @@ struct Routes {
 struct Server {
     address: SocketAddr,
     connector: TlsConnector,
+    roots: RootCertStore,
     closing: Closing,
     routes: Routes,
     running: JoinHandle<()>,
@@ -60,6 +63,10 @@ async fn length(State(routes): State<Routes>, body: Body) -> (StatusCode, String
 }
 
 async fn start(limits: Limits, budget: Budget) -> Server {
+    start_with(limits, budget, TlsVersion::default()).await
+}
+
+async fn start_with(limits: Limits, budget: Budget, least: TlsVersion) -> Server {
     let now = OffsetDateTime::now_utc();
     let ca = Authority::generate("CA", now, AUTHORITY_LIFE).unwrap();
     let served = ServedLeaf::default();
@@ -72,16 +79,11 @@ async fn start(limits: Limits, budget: Budget) -> Server {
         .unwrap(),
     );
 
-    let mut roots = rustls::RootCertStore::empty();
+    let mut roots = RootCertStore::empty();
     roots
         .add(CertificateDer::from_pem_slice(ca.certificate_pem().as_bytes()).unwrap())
         .unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let client = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+    let connector = connector(&roots, rustls::DEFAULT_VERSIONS);
 
     let shared = Routes {
         budget,
@@ -103,15 +105,29 @@ async fn start(limits: Limits, budget: Budget) -> Server {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let closing = Closing::new();
-    let tls = tls(Arc::new(served)).unwrap();
+    let tls = tls(Arc::new(served), least, None).unwrap();
     let running = tokio::spawn(serve(listener, tls, router, limits, closing.clone()));
     Server {
         address,
-        connector: TlsConnector::from(Arc::new(client)),
+        connector,
+        roots,
         closing,
         routes: shared,
         running,
     }
+}
+
+fn connector(
+    roots: &RootCertStore,
+    versions: &[&'static SupportedProtocolVersion],
+) -> TlsConnector {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let client = rustls::ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(versions)
+        .unwrap()
+        .with_root_certificates(roots.clone())
+        .with_no_client_auth();
+    TlsConnector::from(Arc::new(client))
 }
 
 impl Server {
@@ -171,6 +187,23 @@ async fn http_1_1_over_tls_1_3_with_keep_alive() {
     for _ in 0..3 {
         let (status, _, body) = ask(&mut stream, HELLO.as_bytes()).await.unwrap();
         assert_eq!((status, body.as_str()), (200, "hello"));
+    }
+}
+
+#[tokio::test]
+async fn tls_1_2_is_spoken_only_where_it_is_allowed() {
+    for (least, spoken) in [(TlsVersion::V1_2, true), (TlsVersion::V1_3, false)] {
+        let mut server = start_with(limits(), Budget::default(), least).await;
+        let version = server
+            .connect()
+            .await
+            .unwrap()
+            .get_ref()
+            .1
+            .protocol_version();
+        assert_eq!(version, Some(rustls::ProtocolVersion::TLSv1_3));
+        server.connector = connector(&server.roots, &[&TLS12]);
+        assert_eq!(server.connect().await.is_ok(), spoken, "{least:?}");
     }
 }
 
@@ -310,22 +343,34 @@ async fn bytes_in_flight_are_bounded_and_what_is_only_declared_takes_nothing() {
 }
 
 #[tokio::test]
-async fn connections_beyond_the_cap_are_closed_at_once_and_places_come_back() {
-    let server = start(
-        Limits {
-            connections: 2,
-            ..limits()
-        },
-        Budget::default(),
-    )
-    .await;
-    let (one, mut two) = (
+async fn at_the_cap_who_asks_nothing_makes_room_and_who_is_being_answered_does_not() {
+    let limits = Limits {
+        connections: 2,
+        ..limits()
+    };
+    let server = start(limits, Budget::default()).await;
+    let (mut silent, mut asker) = (
         server.connect().await.unwrap(),
         server.connect().await.unwrap(),
     );
-    assert!(server.connect().await.is_err());
-    assert_eq!(ask(&mut two, HELLO.as_bytes()).await.unwrap().0, 200);
-    drop(one);
+    ask(&mut asker, HELLO.as_bytes()).await.unwrap();
+    let mut newest = server.connect().await.unwrap();
+    assert!(closed(&mut silent).await);
+    for stream in [&mut asker, &mut newest] {
+        assert_eq!(ask(stream, HELLO.as_bytes()).await.unwrap().0, 200);
+        let wait = b"GET /wait HTTP/1.1\r\nhost: x\r\n\r\n";
+        stream.write_all(wait).await.unwrap();
+        stream.flush().await.unwrap();
+        server.routes.entered.notified().await;
+    }
+
+    assert!(server.connect().await.is_err(), "both are being answered");
+    for stream in [&mut asker, &mut newest] {
+        server.routes.release.notify_one();
+        assert_eq!(answer(stream).await.unwrap().2, "waited");
+    }
+    drop(asker);
+    drop(newest);
     let again = async { while server.connect().await.is_err() {} };
     timeout(PATIENCE, again).await.expect("a place comes back");
 }

@@ -15,7 +15,7 @@ use lab::{
 };
 use time::OffsetDateTime;
 use tokio::net::TcpListener;
-use webhook::server::{self, Closing, Limits};
+use webhook::server::{self, Closing, Limits, TlsVersion};
 
 /// What is answered to everything.
 const ANSWER: &str = "answer.json";
@@ -45,7 +45,7 @@ pub(crate) async fn run(folder: &Path) -> Result<ExitCode> {
     let draft = folder.join("address.draft");
     fs::write(&draft, listener.local_addr()?.to_string())?;
     fs::rename(&draft, folder.join(ADDRESS))?;
-    let tls = server::tls(Arc::new(leaf))?;
+    let tls = server::tls(Arc::new(leaf), TlsVersion::default(), None)?;
     server::serve(listener, tls, router, Limits::default(), Closing::new()).await;
     Ok(ExitCode::SUCCESS)
 }

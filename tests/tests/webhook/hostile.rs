@@ -1,20 +1,59 @@
 //! Clients that take more than their share, and everybody else is served.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::join_all;
 use lab::http::{self, Connection};
-use lab::usage;
+use lab::{Lab, Shipped, usage};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
-use crate::{JSON, is_sound, lab, response, review, send, with_spec};
+use crate::{JSON, asked, is_sound, lab, response, review, send, with_spec};
 
 /// Most bytes of a body.
 const BODY_MAX: usize = 7 * 1024 * 1024;
 /// The webhook's limit of memory in `manifests/install`, in MiB.
 const MEMORY_MAX: u64 = 512;
+/// What connections may take, in MiB: 1,024 of them with 64 KiB of buffers each.
+const CONNECTIONS_MAX: u64 = 64;
+
+/// Does something while a healthy client asks again and again, on a connection that it keeps and on new
+/// ones. It is always answered.
+async fn meanwhile<T>(lab: &Lab, others: impl Future<Output = T>) -> T {
+    let (address, ca) = (lab.webhook_address(), lab.ca_bundle().await.unwrap());
+    let mut kept = Connection::tls(address, &ca).await.unwrap();
+    let ca = String::from_utf8(ca).unwrap();
+    let mut answered = 0;
+    let healthy = async {
+        loop {
+            let answer = kept.post("/validate", review().to_string()).await;
+            response(&answer.unwrap());
+            asked(address, &ca).await.unwrap();
+            answered += 2;
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let done = tokio::select! {
+        () = healthy => unreachable!("it asks for ever"),
+        done = others => done,
+    };
+    println!("{answered} answers to a healthy client meanwhile");
+    assert!(answered > 0);
+    done
+}
+
+/// Most memory of the webhook since it began, in MiB; told, because it is what an operator asks for.
+fn peak(webhook: &mut Shipped) -> u64 {
+    let memory = usage::memory(webhook.process().id()).unwrap();
+    println!(
+        "memory of the webhook: {} MiB now, {} MiB at most",
+        memory.now, memory.peak
+    );
+    memory.peak
+}
 
 #[tokio::test]
 async fn large_bodies_are_served_or_shed_within_the_memory_there_is() {
@@ -40,7 +79,7 @@ async fn large_bodies_are_served_or_shed_within_the_memory_there_is() {
     hostile.extend(std::iter::repeat_n(' ', BODY_MAX - hostile.len()));
     let hostile = Bytes::from(hostile);
     let answers = (0..50).map(|_| send(&lab, "/mutate", JSON, hostile.clone()));
-    for answer in join_all(answers).await {
+    for answer in meanwhile(&lab, join_all(answers)).await {
         if answer.status == 429 {
             assert_eq!(answer.text(), "too many reviews at once, try again\n");
             continue;
@@ -49,8 +88,7 @@ async fn large_bodies_are_served_or_shed_within_the_memory_there_is() {
         let code = status["code"].as_u64().unwrap();
         assert!(code == 422 || code == 504, "{status}");
     }
-    let memory = usage::memory(webhook.process().id()).unwrap();
-    assert!(memory.peak < MEMORY_MAX, "{memory:?}");
+    assert!(peak(&mut webhook) < MEMORY_MAX);
     is_sound(&lab, &mut webhook).await;
 }
 
@@ -106,6 +144,177 @@ async fn connections_that_misbehave_end_and_others_are_served() {
         .await
         .unwrap();
     response(&answer);
+    is_sound(&lab, &mut webhook).await;
+}
+
+/// Ten times as many connections as there may be, every fifth of them with TLS, and nothing is asked.
+#[tokio::test]
+async fn idle_connections_in_masses_lock_nobody_out() {
+    const SILENT: usize = 8_000;
+    const SHOOK_HANDS: usize = 2_000;
+    // These connections have an end here, too.
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    let current = maximum;
+    setrlimit(Resource::Nofile, Rlimit { current, maximum }).unwrap();
+    let mut lab = lab().await;
+    let mut webhook = lab.webhook(&[]).await.unwrap();
+    let before = peak(&mut webhook);
+    let (address, ca) = (lab.webhook_address(), lab.ca_bundle().await.unwrap());
+
+    let flood = async {
+        let mut silent = Vec::new();
+        for _ in 0..SILENT {
+            silent.push(http::tcp(address).await.unwrap());
+        }
+        let mut idle = Vec::new();
+        for _ in 0..SHOOK_HANDS / 100 {
+            idle.extend(http::tls_many(address, &ca, 100).await.unwrap());
+        }
+        // Whoever came first is out, long before the time of a handshake is over for the last.
+        rest(&mut silent[0]).await;
+        rest(&mut idle[0]).await;
+        (silent, idle)
+    };
+    let (silent, idle) = meanwhile(&lab, flood).await;
+    let metrics = webhook.metrics().await.unwrap();
+    let ended = |reason: &str| -> usize {
+        let name = format!("machine_webhook_connections_refused_total{{reason=\"{reason}\"}} ");
+        let count = metrics.lines().find_map(|line| line.strip_prefix(&name));
+        count.unwrap().parse().unwrap()
+    };
+    let (displaced, late) = (ended("displaced"), ended("handshake"));
+    println!("{displaced} connections had to go, {late} had no handshake in time");
+    assert!(displaced + late > SILENT + SHOOK_HANDS - 2 * 1_024);
+    assert!(displaced > 1_024, "{displaced}");
+    meanwhile(&lab, async {
+        send(&lab, "/mutate", JSON, review().to_string()).await
+    })
+    .await;
+    let grown = peak(&mut webhook) - before;
+    assert!(grown < CONNECTIONS_MAX, "{grown} MiB");
+    drop((silent, idle));
+    is_sound(&lab, &mut webhook).await;
+}
+
+/// Heads that grow by a byte now and then never end; the time for a head does.
+#[tokio::test]
+async fn heads_that_drip_end_in_their_time() {
+    let mut lab = lab().await;
+    let mut webhook = lab.webhook(&[]).await.unwrap();
+    let (address, ca) = (lab.webhook_address(), lab.ca_bundle().await.unwrap());
+    let streams = http::tls_many(address, &ca, 200).await.unwrap();
+    let drip = |mut stream: tokio_rustls::client::TlsStream<_>| async move {
+        stream.write_all(b"POST /mutate HTTP/1.1\r\nx: ").await?;
+        loop {
+            stream.write_all(b"x").await?;
+            stream.flush().await?;
+            sleep(Duration::from_millis(200)).await;
+        }
+    };
+    let dripping = timeout(lab::wait::PATIENCE, join_all(streams.into_iter().map(drip)));
+    let ends: Vec<std::io::Result<()>> = meanwhile(&lab, dripping).await.unwrap();
+    assert!(ends.iter().all(Result::is_err));
+    is_sound(&lab, &mut webhook).await;
+}
+
+#[tokio::test]
+async fn compressed_bodies_are_refused_unread() {
+    let mut lab = lab().await;
+    let mut webhook = lab.webhook(&[]).await.unwrap();
+    let (address, ca) = (lab.webhook_address(), lab.ca_bundle().await.unwrap());
+    for encoding in ["gzip", "br", "identity"] {
+        let mut stream = http::tls(address, &ca).await.unwrap();
+        let request = format!(
+            "POST /mutate HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n\
+             content-encoding: {encoding}\r\nconnection: close\r\ncontent-length: 4\r\n\r\n\x1f"
+        );
+        stream.write_all(request.as_bytes()).await.unwrap();
+        stream.flush().await.unwrap();
+        let answer = String::from_utf8(rest(&mut stream).await).unwrap();
+        assert!(
+            answer.starts_with("HTTP/1.1 415 Unsupported Media Type\r\n"),
+            "{answer}"
+        );
+        let told = "\r\n\r\nsend the AdmissionReview as it is, without Content-Encoding\n";
+        assert!(answer.ends_with(told), "{answer}");
+    }
+    is_sound(&lab, &mut webhook).await;
+}
+
+fn pipelined(uid: &str) -> String {
+    let known = review()["request"]["uid"].as_str().unwrap().to_owned();
+    let body = review().to_string().replace(&known, uid);
+    format!(
+        "POST /validate HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n\
+         content-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+#[tokio::test]
+async fn pipelined_requests_are_answered_in_order_and_not_faster_than_they_are_read() {
+    let mut lab = lab().await;
+    let mut webhook = lab.webhook(&[]).await.unwrap();
+    let before = peak(&mut webhook);
+    let (address, ca) = (lab.webhook_address(), lab.ca_bundle().await.unwrap());
+    let mut stream = http::tls(address, &ca).await.unwrap();
+    let uids: Vec<String> = (0..200).map(|number| format!("uid-{number:03}")).collect();
+    let requests: String = uids.iter().map(|uid| pipelined(uid)).collect();
+    stream.write_all(requests.as_bytes()).await.unwrap();
+    stream.flush().await.unwrap();
+    let mut answers = String::new();
+    let all = async {
+        let mut part = [0; 4_096];
+        while !answers.contains("uid-199") {
+            let read = stream.read(&mut part).await.unwrap();
+            assert!(read > 0, "{answers}");
+            answers.push_str(std::str::from_utf8(&part[..read]).unwrap());
+        }
+    };
+    timeout(lab::wait::PATIENCE, all).await.unwrap();
+    let places: Vec<_> = uids.iter().map(|uid| answers.find(uid).unwrap()).collect();
+    assert!(places.is_sorted(), "{answers}");
+
+    // One that never reads: it cannot write for ever, either.
+    let greedy = async {
+        let mut stream = http::tls(address, &ca).await.unwrap();
+        let requests = requests.repeat(10);
+        for written in 0.. {
+            let write = timeout(
+                Duration::from_secs(2),
+                stream.write_all(requests.as_bytes()),
+            );
+            if write.await.is_err() {
+                return stream;
+            }
+            assert!(written < 100, "it takes everything");
+        }
+        stream
+    };
+    let stream = meanwhile(&lab, greedy).await;
+    let grown = peak(&mut webhook) - before;
+    assert!(grown < CONNECTIONS_MAX, "{grown} MiB");
+    drop(stream);
+    is_sound(&lab, &mut webhook).await;
+}
+
+/// There is one certificate; whoever looks for another server finds that out by itself.
+#[tokio::test]
+async fn a_wrong_server_name_gets_the_certificate_there_is() {
+    let mut lab = lab().await;
+    let mut webhook = lab.webhook(&[]).await.unwrap();
+    let (address, ca) = (lab.webhook_address(), lab.ca_bundle().await.unwrap());
+    let service = "machine-webhook.kubevirt-operator-system.svc";
+    http::tls_named(address, &ca, service).await.unwrap();
+    let error = http::tls_named(address, &ca, "wrong.example")
+        .await
+        .unwrap_err();
+    let error = format!("{error:#}");
+    assert!(
+        error.contains("certificate not valid for name \"wrong.example\""),
+        "{error}"
+    );
+    assert!(error.contains(service), "{error}");
     is_sound(&lab, &mut webhook).await;
 }
 

@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod certificates;
+mod clients;
 mod files;
 mod hostile;
 mod observability;

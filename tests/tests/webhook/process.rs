@@ -106,6 +106,24 @@ async fn wrong_settings_stop_the_start_with_one_line() {
             "error: invalid value '/dev/null' for '--cloud-init-schema <FILE>': \
              not JSON: EOF while parsing a value at line 1 column 0\n",
         ),
+        (
+            "CLIENT_CA=/nowhere.crt",
+            "error: invalid value '/nowhere.crt' for '--client-ca <FILE>': \
+             cannot read /nowhere.crt: No such file or directory (os error 2)\n",
+        ),
+        (
+            "CLIENT_CA=/dev/null",
+            "error: invalid value '/dev/null' for '--client-ca <FILE>': there is no certificate\n",
+        ),
+        (
+            "CLIENT_CN=kube-apiserver",
+            "error: the following required arguments were not provided: --client-ca <FILE>\n",
+        ),
+        (
+            "TLS_MIN_VERSION=1.1",
+            "error: invalid value '1.1' for '--tls-min-version <TLS_MIN_VERSION>' \
+             [possible values: 1.2, 1.3]\n",
+        ),
         ("--wrong", "error: unexpected argument '--wrong' found\n"),
     ] {
         let path = Binary::Webhook.path().await.unwrap();

@@ -16,8 +16,9 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, PostParams};
 use lab::balancer::Balancer;
-use lab::{Lab, OPERATOR_NAMESPACE, Shipped, WEBHOOK_CONFIGURATION, reviews, wait};
+use lab::{Lab, OPERATOR_NAMESPACE, Shipped, WEBHOOK_CONFIGURATION, http, reviews, wait};
 use serde_json::json;
+use tokio::io::AsyncWriteExt as _;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
@@ -141,35 +142,76 @@ async fn ready(balancer: &Balancer, replicas: usize) {
     .unwrap();
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rotations_and_a_rolling_restart_fail_no_call() {
-    let mut lab = lab().await;
+/// Writers and guests, until they are told to end.
+struct Load {
+    calls: Arc<Calls>,
+    running: JoinSet<()>,
+}
+
+impl Load {
+    async fn of(lab: &Lab) -> Self {
+        let (calls, mut running) = (Arc::new(Calls::default()), JoinSet::new());
+        for _ in 0..WRITERS {
+            let client = lab.client_as(lab::User::Admin).await.unwrap();
+            running.spawn(write(client, calls.clone()));
+        }
+        for _ in 0..GUESTS {
+            let client = lab.client().clone();
+            running.spawn(ask(client, lab.webhook_address(), calls.clone()));
+        }
+        Self { calls, running }
+    }
+
+    async fn end(&mut self) {
+        self.calls.over.store(true, Ordering::Relaxed);
+        while let Some(ended) = self.running.join_next().await {
+            ended.unwrap();
+        }
+    }
+
+    /// Says how much was asked, and that nothing of it failed.
+    fn failed_nowhere(&self, took: Duration) {
+        let written = self.calls.written.load(Ordering::Relaxed);
+        let asked = self.calls.asked.load(Ordering::Relaxed);
+        let failed = self
+            .calls
+            .failed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        println!(
+            "{:.0} s: {written} writes ({} reviews), {asked} new connections, {:.0} reviews/s; {} calls failed",
+            took.as_secs_f64(),
+            2 * written,
+            f64::from(2 * written + asked) / took.as_secs_f64(),
+            failed.len()
+        );
+        assert!(failed.is_empty(), "{:#?}", &failed[..failed.len().min(5)]);
+        assert!(written > 100 && asked > 100);
+    }
+}
+
+/// Two replicas behind a balancer, which the API server trusts.
+async fn two_replicas(lab: &mut Lab) -> (Balancer, Vec<Shipped>) {
     lab.register_webhooks().await.unwrap();
-    let address = lab.webhook_address();
-    let balancer = Balancer::start(address).await.unwrap();
-    let mut replicas = vec![
-        replica(&mut lab, &balancer).await,
-        replica(&mut lab, &balancer).await,
-    ];
+    let balancer = Balancer::start(lab.webhook_address()).await.unwrap();
+    let replicas = vec![replica(lab, &balancer).await, replica(lab, &balancer).await];
     ready(&balancer, 2).await;
     // API servers hear of the first bundle.
     wait::until("the API server to trust the replicas", async || {
-        Ok(crate::reviewed(&lab)
+        Ok(crate::reviewed(lab)
             .await
             .map_err(|error| format!("{error:#}")))
     })
     .await
     .unwrap();
+    (balancer, replicas)
+}
 
-    let (calls, start) = (Arc::new(Calls::default()), Instant::now());
-    let mut load = JoinSet::new();
-    for _ in 0..WRITERS {
-        let client = lab.client_as(lab::User::Admin).await.unwrap();
-        load.spawn(write(client, calls.clone()));
-    }
-    for _ in 0..GUESTS {
-        load.spawn(ask(lab.client().clone(), address, calls.clone()));
-    }
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rotations_and_a_rolling_restart_fail_no_call() {
+    let mut lab = lab().await;
+    let (balancer, mut replicas) = two_replicas(&mut lab).await;
+    let (mut load, start) = (Load::of(&lab).await, Instant::now());
 
     // A rolling restart: a new one serves before an old one goes.
     let mut leaves = 0;
@@ -195,32 +237,57 @@ async fn rotations_and_a_rolling_restart_fail_no_call() {
     }
     // And a while with the bundle that has one CA less.
     sleep(2 * SLOW).await;
-    calls.over.store(true, Ordering::Relaxed);
-    while let Some(ended) = load.join_next().await {
-        ended.unwrap();
-    }
+    load.end().await;
     let took = start.elapsed();
     let (after, _) = stage(&lab).await;
     assert_ne!(after, before);
     leaves += replicas.iter().map(signed).sum::<usize>();
 
-    let written = calls.written.load(Ordering::Relaxed);
-    let asked = calls.asked.load(Ordering::Relaxed);
-    let failed = calls.failed.lock().unwrap_or_else(PoisonError::into_inner);
     println!(
-        "{:.0} s, of which {:.0} s for a restart of both replicas: {written} writes ({} reviews), \
-         {asked} new connections, {:.0} reviews/s; {leaves} leaves, connections of each replica \
-         {:?}; {} calls failed",
-        took.as_secs_f64(),
+        "{:.0} s for a restart of both replicas; {leaves} leaves, connections of each {:?}",
         restarted.as_secs_f64(),
-        2 * written,
-        f64::from(2 * written + asked) / took.as_secs_f64(),
         balancer.taken(),
-        failed.len()
     );
-    assert!(failed.is_empty(), "{:#?}", &failed[..failed.len().min(5)]);
-    assert!(written > 100 && asked > 100);
+    load.failed_nowhere(took);
     assert!(leaves > 6, "{leaves}");
+}
+
+/// A node that goes away for good gets no time to end what it has begun. Once its replica is not ready
+/// and clients were told to go, nobody is left whom that could hurt.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_that_was_taken_out_may_be_killed() {
+    let mut lab = lab().await;
+    let (balancer, mut replicas) = two_replicas(&mut lab).await;
+    let (mut load, start) = (Load::of(&lab).await, Instant::now());
+    for round in 0..2 {
+        let mut old = replicas.remove(0);
+        // A request of nobody else, that keeps it from ending by itself.
+        let address = old.address("listen").await.unwrap();
+        let mut held = http::tls(address, &lab.ca_bundle().await.unwrap())
+            .await
+            .unwrap();
+        let head = "POST /validate HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n\
+                    content-length: 9\r\n\r\n";
+        old.process().terminate().unwrap();
+        ready(&balancer, 1).await;
+        // It waits for a body for five seconds, and drains after three.
+        held.write_all(head.as_bytes()).await.unwrap();
+        held.flush().await.unwrap();
+        wait::until("everybody to go elsewhere", async || {
+            let open = balancer.open()[round];
+            Ok(if open == 0 { Ok(()) } else { Err(open) })
+        })
+        .await
+        .unwrap();
+        old.process().check_alive().unwrap();
+        old.kill();
+        replicas.push(replica(&mut lab, &balancer).await);
+        ready(&balancer, 2).await;
+    }
+    // And the last word of those who trust the bundle of a moment ago.
+    sleep(SLOW).await;
+    load.end().await;
+    load.failed_nowhere(start.elapsed());
 }
 
 /// How many leaves a replica has signed.

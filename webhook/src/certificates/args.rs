@@ -2,9 +2,13 @@
 
 use std::path::PathBuf;
 
-use certs::{Lives, LivesError};
+use certs::{Clients, ClientsError, Lives, LivesError};
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 use common::runtime::settings::GoDuration;
+
+use super::ClientCa;
+use crate::server::TlsVersion;
 
 /// Where certificates come from, and how long they last.
 #[derive(Debug, Clone, Args)]
@@ -29,6 +33,20 @@ pub struct CertificateArgs {
     /// How often certificates are looked at when nothing happens.
     #[arg(long, env = "CERTIFICATE_POLL", default_value = "10s")]
     pub certificate_poll: GoDuration,
+
+    /// Oldest version of TLS that is spoken.
+    #[arg(long, env = "TLS_MIN_VERSION", default_value = "1.3")]
+    pub tls_min_version: TlsVersion,
+
+    /// CA certificates: only who shows a certificate of one of them may ask for reviews. Read again
+    /// when it changes. Health and metrics are asked for elsewhere.
+    #[arg(long, env = "CLIENT_CA", value_name = "FILE", value_parser = ClientCa::read)]
+    pub client_ca: Option<ClientCa>,
+
+    /// Who of those may ask: common name or DNS name of the certificate that API servers show. May be
+    /// repeated; without it, everybody whom the CA vouches for.
+    #[arg(long = "client-cn", env = "CLIENT_CN", value_name = "NAME", value_delimiter = ',', requires = "client_ca", value_parser = NonEmptyStringValueParser::new())]
+    pub client_cns: Vec<String>,
 }
 
 /// Why the settings do not fit together.
@@ -43,6 +61,12 @@ pub enum CertificateArgsError {
 }
 
 impl CertificateArgs {
+    /// Who may ask, unless everybody may.
+    pub fn clients(&self) -> Result<Option<Clients>, ClientsError> {
+        let judge = |ca: &ClientCa| Clients::new(ca.pem(), self.client_cns.clone());
+        self.client_ca.as_ref().map(judge).transpose()
+    }
+
     /// The lives, which fit together and to the looks at them.
     pub fn lives(&self) -> Result<Lives, CertificateArgsError> {
         // No GoDuration is longer than the longest of these.

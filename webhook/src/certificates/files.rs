@@ -47,7 +47,7 @@ pub struct Files {
 
 /// What is wrong with the files.
 #[derive(Debug, thiserror::Error)]
-enum FileError {
+pub(super) enum FileError {
     #[error("cannot read {}", path.display())]
     Read { path: PathBuf, source: io::Error },
     #[error("{} has more than {FILE_MAX} bytes", .0.display())]
@@ -141,7 +141,7 @@ impl Last {
     }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, FileError> {
+pub(super) fn read(path: &Path) -> Result<Vec<u8>, FileError> {
     let failed = |source| FileError::Read {
         path: path.to_owned(),
         source,

@@ -11,6 +11,7 @@
 
 pub mod args;
 mod bundle;
+mod clients;
 mod events;
 mod files;
 mod secret;
@@ -27,6 +28,7 @@ use time::OffsetDateTime;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 pub use self::bundle::Followed;
+pub use self::clients::ClientCa;
 pub use self::events::{Events, events};
 pub use self::files::Files;
 pub use self::secret::CaSecret;

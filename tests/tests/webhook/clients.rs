@@ -1,0 +1,183 @@
+//! Only the API server may ask, where an administrator says so.
+
+use std::fs;
+use std::path::Path;
+
+use lab::http::Connection;
+use lab::{CALLER, Caller, CallerCa, Lab, Shipped, wait};
+use serde_json::Value;
+
+use crate::{asked, lab, response, review, reviewed};
+
+/// Writes a file as a whole: the webhook reads it at any moment.
+fn put(path: &Path, text: &str) {
+    let draft = path.with_extension("draft");
+    fs::write(&draft, text).unwrap();
+    fs::rename(draft, path).unwrap();
+}
+
+/// Asks on a new connection, showing a certificate.
+async fn asked_as(lab: &Lab, caller: &Caller) -> anyhow::Result<()> {
+    let ca = lab.ca_bundle().await?;
+    let mut connection = Connection::tls_as(lab.webhook_address(), &ca, caller).await?;
+    let answer = connection.post("/validate", review().to_string()).await?;
+    response(&answer);
+    Ok(())
+}
+
+/// What the log says about clients that were refused, why and how many.
+fn refusals(webhook: &Shipped) -> Vec<(String, u64)> {
+    let mut lines = webhook.log_lines();
+    lines.retain(|line| line["message"] == "a client may not ask");
+    let told = |line: &Value| {
+        assert_eq!(
+            (&line["level"], &line["peer"]),
+            (&"warn".into(), &"127.0.0.1".into())
+        );
+        (
+            line["reason"].as_str().unwrap().to_owned(),
+            line["refused"].as_u64().unwrap(),
+        )
+    };
+    lines.iter().map(told).collect()
+}
+
+#[tokio::test]
+async fn only_the_api_server_may_ask() {
+    let mut lab = lab().await;
+    let file = lab.path("callers.crt");
+    put(&file, lab.callers().pem());
+    let file_name = file.display().to_string();
+    let names = format!("other.example,{CALLER}");
+    let settings = [
+        ("CLIENT_CA", file_name.as_str()),
+        ("CLIENT_CN", names.as_str()),
+    ];
+    // Health and metrics ask for no certificate: it gets ready, and they are read below.
+    let mut webhook = lab.webhook(&settings).await.unwrap();
+    reviewed(&lab).await.unwrap();
+
+    let strangers = CallerCa::new("strangers").unwrap();
+    let sign = |name: &str, dns: &[&str]| lab.callers().sign(name, dns).unwrap();
+    asked_as(&lab, &sign("somebody", &["other.example"]))
+        .await
+        .unwrap();
+    let ca = String::from_utf8(lab.ca_bundle().await.unwrap()).unwrap();
+    for (told, outcome) in [
+        (
+            "received fatal alert: CertificateRequired",
+            asked(lab.webhook_address(), &ca).await.map(drop),
+        ),
+        (
+            "received fatal alert: UnknownCA",
+            asked_as(&lab, &strangers.sign(CALLER, &[]).unwrap()).await,
+        ),
+        (
+            "received fatal alert: CertificateUnknown",
+            asked_as(&lab, &sign("kubelet", &["node.example"])).await,
+        ),
+        (
+            "received fatal alert: CertificateUnknown",
+            asked_as(&lab, &sign("kubelet", &[])).await,
+        ),
+    ] {
+        let error = format!("{:#}", outcome.unwrap_err());
+        assert!(error.contains(told), "{error}");
+    }
+    let metrics = webhook.metrics().await.unwrap();
+    let refused = "machine_webhook_connections_refused_total{reason=\"client\"} 4";
+    assert!(metrics.lines().any(|line| line == refused), "{metrics}");
+    // One line for each lack within ten seconds, whoever comes.
+    let may = format!("\"other.example\" or \"{CALLER}\"");
+    assert_eq!(
+        refusals(&webhook),
+        [
+            ("it shows no certificate".to_owned(), 1),
+            ("its certificate: UnknownIssuer".to_owned(), 1),
+            (
+                format!(
+                    "the client is \"kubelet\" or \"node.example\", but only {may} may connect"
+                ),
+                1
+            ),
+        ]
+    );
+    reviewed(&lab).await.unwrap();
+    webhook.stop().await.unwrap();
+
+    // An API server that is not meant: its users are told, and so is whoever reads the log.
+    let settings = [
+        ("CLIENT_CA", file_name.as_str()),
+        ("CLIENT_CN", "other.example"),
+    ];
+    let webhook = lab.webhook(&settings).await.unwrap();
+    let error = format!("{:#}", reviewed(&lab).await.unwrap_err());
+    assert!(
+        error.contains("failed calling webhook") && error.contains("remote error: tls: "),
+        "{error}"
+    );
+    let told = refusals(&webhook);
+    let expected = format!("the client is \"{CALLER}\", but only \"other.example\" may connect");
+    assert_eq!(told[0].0, expected);
+}
+
+#[tokio::test]
+async fn the_ca_of_clients_is_read_again_when_it_changes() {
+    let mut lab = lab().await;
+    let file = lab.path("callers.crt");
+    put(&file, lab.callers().pem());
+    let file_name = file.display().to_string();
+    let settings = [
+        ("CLIENT_CA", file_name.as_str()),
+        ("CERTIFICATE_POLL", "200ms"),
+    ];
+    let mut webhook = lab.webhook(&settings).await.unwrap();
+    let next = CallerCa::new("next callers").unwrap();
+    let (old_caller, new_caller) = (
+        lab.callers().sign(CALLER, &[]).unwrap(),
+        next.sign("anybody", &[]).unwrap(),
+    );
+    asked_as(&lab, &old_caller).await.unwrap();
+    assert!(asked_as(&lab, &new_caller).await.is_err());
+
+    put(&file, &format!("{}{}", lab.callers().pem(), next.pem()));
+    let served = async |caller: &Caller, wanted: bool| {
+        wait::until("the other CAs", async || {
+            let is = asked_as(&lab, caller).await;
+            Ok(if is.is_ok() == wanted {
+                Ok(())
+            } else {
+                Err(is)
+            })
+        })
+        .await
+        .unwrap();
+    };
+    served(&new_caller, true).await;
+    asked_as(&lab, &old_caller).await.unwrap();
+    put(&file, next.pem());
+    served(&old_caller, false).await;
+    asked_as(&lab, &new_caller).await.unwrap();
+
+    // What is no bundle changes nothing, and is told once.
+    put(&file, "none");
+    let fault = "machine_webhook_certificate_last_error_timestamp_seconds{fault=\"client-ca\"} 0";
+    wait::until("the fault to be told", async || {
+        let metrics = webhook.metrics().await?;
+        Ok(if metrics.lines().any(|line| line == fault) {
+            Err(())
+        } else {
+            Ok(())
+        })
+    })
+    .await
+    .unwrap();
+    asked_as(&lab, &new_caller).await.unwrap();
+    let lines = webhook.log_lines();
+    let mut told = lines
+        .iter()
+        .filter(|line| line["target"] == "webhook::certificates" && line["level"] == "warn");
+    let error = format!("{file_name} is no bundle of CA certificates: there is no certificate");
+    assert_eq!(told.next().unwrap()["error"], error.as_str());
+    assert!(told.next().is_none());
+}
