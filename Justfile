@@ -20,6 +20,14 @@ test *arguments:
 lint:
     tests/lab lint
 
+# Whether the licence of everything in the programs is one of deny.toml; needs no network.
+licenses:
+    tests/lab licenses
+
+# Write target/sbom.cdx.json, a bill of materials of the programs.
+sbom:
+    tests/lab sbom
+
 # Write manifests/crds, docs/rules.md and parts of the Helm chart from the code; --check only compares.
 generate *arguments:
     tests/lab generate {{arguments}}

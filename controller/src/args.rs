@@ -26,7 +26,7 @@ pub(crate) struct Args {
     #[arg(long, env = "METRICS_BIND_ADDRESS", default_value = ":8080")]
     pub(crate) metrics_bind_address: BindAddress,
 
-    /// Where /healthz and /readyz are served.
+    /// Where /healthz, /readyz, /loglevel and /version are served.
     #[arg(long, env = "HEALTH_PROBE_BIND_ADDRESS", default_value = ":8081")]
     pub(crate) health_probe_bind_address: BindAddress,
 

@@ -9,6 +9,8 @@ use std::time::Duration;
 use common::runtime::admin;
 use common::runtime::checks::Checks;
 use common::runtime::cluster::Cluster;
+use common::runtime::control::control_router;
+use common::runtime::logging::LogControl;
 use common::runtime::signals::Signals;
 use common::runtime::tasks::{TaskError, Tasks};
 use futures::stream::{self, StreamExt as _};
@@ -64,7 +66,7 @@ pub(crate) enum RunError {
     Task(TaskError),
 }
 
-pub(crate) async fn run(args: Args) -> Result<(), RunError> {
+pub(crate) async fn run(args: Args, log: LogControl) -> Result<(), RunError> {
     let mut signals = Signals::listen().map_err(RunError::Signals)?;
     let config = configuration(args.kubeconfig.clone()).await?;
     let client = Client::try_from(config).map_err(RunError::Client)?;
@@ -72,7 +74,7 @@ pub(crate) async fn run(args: Args) -> Result<(), RunError> {
     let (health, ready) = (Checks::default(), Checks::default());
     let (synced, reached) = (ready.register("first lists"), ready.register("API server"));
     let mut tasks = Tasks::default();
-    serve(&args, &mut tasks, health, ready).await?;
+    serve(&args, &mut tasks, (health, ready), log).await?;
 
     let cluster = Cluster::new(client.clone(), reached);
     let (caches, triggers) = watch::start(&client, cluster.clone(), &mut tasks);
@@ -166,8 +168,8 @@ async fn configuration(kubeconfig: Option<PathBuf>) -> Result<Config, RunError> 
 async fn serve(
     args: &Args,
     tasks: &mut Tasks,
-    health: Checks,
-    ready: Checks,
+    (health, ready): (Checks, Checks),
+    log: LogControl,
 ) -> Result<(), RunError> {
     let recorder = admin::install_recorder(&metrics::BUCKETS)
         .map_err(|error| RunError::Metrics(error.to_string()))?;
@@ -182,8 +184,10 @@ async fn serve(
         let local = listener.local_addr().map_err(failed)?;
         bound.push((listener, local));
     }
+    let health = admin::health_router(health, ready);
+    let health = health.merge(control_router("machine-controller", log));
     let routers = [
-        ("health", admin::health_router(health, ready)),
+        ("health", health),
         ("metrics", admin::metrics_router(recorder.clone())),
     ];
     tasks.spawn("metrics upkeep", admin::upkeep(recorder));

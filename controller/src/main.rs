@@ -38,7 +38,7 @@ fn main() -> ExitCode {
     // One crypto provider for the process, chosen before anything can ask for one.
     let fresh = rustls::crypto::ring::default_provider().install_default();
     let args: Args = settings::parse_or_exit();
-    logging::init(args.log_format, args.log_level);
+    let log = logging::init(args.log_format, args.log_level);
     if fresh.is_err() {
         tracing::debug!("a crypto provider was chosen before");
     }
@@ -49,7 +49,7 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    match runtime.block_on(controller::run(args)) {
+    match runtime.block_on(controller::run(args, log)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!(error = chain(&error), "machine-controller ends");

@@ -237,6 +237,8 @@ fn api_server(
             format!("--tls-cert-file={}", file(&credentials.certificate)),
             format!("--tls-private-key-file={}", file(&credentials.key)),
             "--authorization-mode=RBAC".into(),
+            // Who writes an owner reference that blocks a deletion must be granted to; clusters may have it.
+            "--enable-admission-plugins=OwnerReferencesPermissionEnforcement".into(),
             format!("--token-auth-file={}", file(&credentials.tokens)),
             "--service-account-issuer=https://kubernetes.default.svc".into(),
             format!(

@@ -19,6 +19,7 @@ pub mod balancer;
 mod cdi;
 mod control_plane;
 mod credentials;
+pub mod dependencies;
 mod folder;
 mod foreign;
 pub mod http;

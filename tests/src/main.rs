@@ -31,6 +31,10 @@ enum Verb {
     },
     /// Format, lints, and that the core stays pure.
     Lint,
+    /// Whether the licence of everything in the programs is one of deny.toml.
+    Licenses,
+    /// Write target/sbom.cdx.json: what the programs are built of.
+    Sbom,
     /// Measure the webhook over TLS beside a bare echo server, in one run.
     Bench {
         /// A few seconds only: for the answers rather than the figures.
@@ -109,6 +113,8 @@ async fn run(verb: Verb) -> Result<ExitCode> {
         }
         Verb::Echo { folder } => bench::echo::run(&folder).await,
         Verb::Lint => verbs::lint::run().await,
+        Verb::Licenses => verbs::licenses::run().await,
+        Verb::Sbom => verbs::sbom::run().await,
         Verb::Generate { check } => verbs::generate::run(check),
     }
 }

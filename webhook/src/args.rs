@@ -19,7 +19,7 @@ pub struct Args {
     #[arg(long, env = "WEBHOOK_BIND_ADDRESS", default_value = ":9443")]
     pub listen: BindAddress,
 
-    /// Where /healthz, /readyz and /metrics are served, over plain HTTP.
+    /// Where /healthz, /readyz, /metrics, /loglevel and /version are served, over plain HTTP.
     #[arg(long, env = "HEALTH_PROBE_BIND_ADDRESS", default_value = ":8081")]
     pub admin_listen: BindAddress,
 

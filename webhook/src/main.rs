@@ -16,8 +16,8 @@ async fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     let args: Args = settings::parse_or_exit();
-    logging::init(args.log_format, args.log_level);
-    match webhook::run::run(args).await {
+    let log = logging::init(args.log_format, args.log_level);
+    match webhook::run::run(args, log).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!(error = chain(error.as_ref()), "stopped");

@@ -11,6 +11,8 @@ use common::api::choice::Backend;
 use common::api::{MachineTemplate, NetworkConfiguration};
 use common::runtime::checks::{Check, Checks};
 use common::runtime::cluster::Cluster;
+use common::runtime::control::control_router;
+use common::runtime::logging::LogControl;
 use common::runtime::signals::Signals;
 use common::runtime::tasks::Tasks;
 use common::runtime::{admin, settings};
@@ -41,7 +43,7 @@ use crate::{metrics, router, schema};
 const PAGE: u32 = 200;
 
 /// Runs until it is asked to end, or something fails that must not.
-pub async fn run(args: Args) -> anyhow::Result<()> {
+pub async fn run(args: Args, log: LogControl) -> anyhow::Result<()> {
     let mut signals = Signals::listen().context("cannot listen for signals")?;
     let recorder = admin::install_recorder(&[]).context("cannot set up the metrics")?;
     metrics::describe();
@@ -59,7 +61,8 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let serving = ready.register("server");
     let mut tasks = Tasks::default();
     let router = admin::health_router(Checks::default(), ready.clone())
-        .merge(admin::metrics_router(recorder.clone()));
+        .merge(admin::metrics_router(recorder.clone()))
+        .merge(control_router("machine-webhook", log));
     tasks.spawn("admin", admin::serve(admin_listener, router));
     tasks.spawn("metrics upkeep", admin::upkeep(recorder));
 

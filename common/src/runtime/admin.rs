@@ -1,16 +1,16 @@
-//! The plain HTTP side door: `/healthz`, `/readyz`, `/metrics`.
+//! The plain HTTP side door: `/healthz`, `/readyz`, `/metrics`, and what [`control`](super::control) has.
 //!
-//! Kubelet and Prometheus ask here. Everything answers 200, or 500 with what is missing in the body.
+//! Kubelet and Prometheus ask here. Health answers 200, or 500 with what is missing in the body.
 
 use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -21,6 +21,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::checks::Checks;
+use super::control::Origin;
 
 /// Bounds of every histogram that has none of its own, in seconds: the aims of a review (0.5, 1 and
 /// 5 ms) and the limits around it (25, 100, 500 ms, 1 s) are bounds, so that a quantile is exact there.
@@ -106,7 +107,11 @@ pub async fn serve(listener: TcpListener, router: Router) -> Result<(), Infallib
         let Ok(slot) = slots.clone().try_acquire_owned() else {
             continue;
         };
-        let service = TowerToHyperService::new(router.clone());
+        let (Ok(peer), Ok(local)) = (stream.peer_addr(), stream.local_addr()) else {
+            continue;
+        };
+        let origin = Extension(Origin::of(peer, local));
+        let service = TowerToHyperService::new(router.clone().layer(origin));
         let connection = http.serve_connection(TokioIo::new(stream), service);
         connections.spawn(async move {
             if let Err(error) = connection.await {
@@ -165,6 +170,38 @@ mod tests {
         assert_eq!(ask(address, "/readyz").await, (200, "ok\n".into()));
         assert_eq!(ask(address, "/metrics").await.0, 200);
         assert_eq!(ask(address, "/").await.0, 404);
+    }
+
+    #[tokio::test]
+    async fn the_log_level_is_changed_from_here_and_read_from_everywhere() {
+        let log = crate::runtime::logging::LogControl::detached();
+        let router = crate::runtime::control::control_router("program", log);
+        let far = router.clone().layer(Extension(Origin::Elsewhere));
+        let mut tasks = JoinSet::new();
+        for (router, status, text) in [
+            (router, 500, "the log is not this program's to change\n"),
+            (
+                far,
+                403,
+                "the log level is changed from the pod itself: use kubectl port-forward\n",
+            ),
+        ] {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            tasks.spawn(serve(listener, router));
+            assert_eq!(ask(address, "/loglevel").await, (200, "info\n".into()));
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            let put = "PUT /loglevel HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\
+                       content-length: 5\r\n\r\ndebug";
+            stream.write_all(put.as_bytes()).await.unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await.unwrap();
+            assert!(
+                answer.starts_with(&format!("HTTP/1.1 {status} ")),
+                "{answer}"
+            );
+            assert!(answer.ends_with(&format!("\r\n\r\n{text}")), "{answer}");
+        }
     }
 
     #[tokio::test]

@@ -8,6 +8,8 @@
 use std::fmt;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::panic;
+use std::str::FromStr;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::ser::{SerializeMap as _, Serializer as _};
 use serde_json::{Map, Value};
@@ -19,7 +21,8 @@ use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
-use tracing_subscriber::registry::{LookupSpan, Scope};
+use tracing_subscriber::registry::{LookupSpan, Registry, Scope};
+use tracing_subscriber::reload;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 use super::tasks::chain;
@@ -69,8 +72,9 @@ const LEADING: [&str; 5] = ["controller", "machine", "namespace", "phase", "mess
 /// words may quote what it was about: a Secret, what a user wrote.
 ///
 /// A second call changes nothing: tests in one process may all ask.
-pub fn init(format: LogFormat, level: LogLevel) {
-    let registry = tracing_subscriber::registry().with(filter(level));
+pub fn init(format: LogFormat, level: LogLevel) -> LogControl {
+    let (changeable, control) = LogControl::of(&LogFilter::from(level));
+    let registry = tracing_subscriber::registry().with(changeable);
     let result = match format {
         LogFormat::Json => registry.with(JsonLines { writer: io::stderr }).try_init(),
         LogFormat::Text => registry
@@ -88,16 +92,138 @@ pub fn init(format: LogFormat, level: LogLevel) {
         let place = panic.location().map(ToString::to_string);
         tracing::error!(place, "panicked");
     }));
+    control
 }
 
-fn filter(level: LogLevel) -> Targets {
-    let level = match level {
+/// How much is logged, and of what: a level, and targets with levels of their own, such as `debug` or
+/// `info,webhook::server=trace`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LogFilter {
+    text: String,
+    targets: Targets,
+}
+
+/// Why a text is no [`LogFilter`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LogFilterError {
+    /// Neither a level nor a target with one.
+    #[error(
+        "{0:?} is neither a level (error, warn, info, debug, trace) nor a target with one, as in \
+         info,webhook::server=trace"
+    )]
+    Directive(String),
+    /// More than one level without a target.
+    #[error("there are two levels for everything: {0:?} and another one")]
+    Twice(String),
+    /// A library that prints what users wrote.
+    #[error("{0:?} is never logged: it prints Secrets and what users wrote")]
+    Secret(String),
+}
+
+impl From<LogLevel> for LogFilter {
+    fn from(level: LogLevel) -> Self {
+        let level = level_filter(level);
+        Self {
+            text: level.to_string(),
+            targets: filter(level),
+        }
+    }
+}
+
+impl FromStr for LogFilter {
+    type Err = LogFilterError;
+
+    fn from_str(text: &str) -> Result<Self, LogFilterError> {
+        let level_of = |word: &str| {
+            let level = <LogLevel as clap::ValueEnum>::from_str(word, false);
+            level.map(level_filter)
+        };
+        let (mut everything, mut own) = (None, Vec::new());
+        for part in text.split(',').map(str::trim) {
+            let wrong = |_| LogFilterError::Directive(part.to_owned());
+            let Some((target, level)) = part.split_once('=') else {
+                if everything.replace(level_of(part).map_err(wrong)?).is_some() {
+                    return Err(LogFilterError::Twice(part.to_owned()));
+                }
+                continue;
+            };
+            let named = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b':');
+            if target.is_empty() || !target.bytes().all(named) {
+                return Err(wrong(String::new()));
+            }
+            if TOLD_BY_OURS.iter().any(|secret| target.starts_with(secret)) {
+                return Err(LogFilterError::Secret(target.to_owned()));
+            }
+            own.push((target.to_owned(), level_of(level).map_err(wrong)?));
+        }
+        let targets = filter(everything.unwrap_or(LevelFilter::INFO)).with_targets(own);
+        let text = text.to_owned();
+        Ok(Self { text, targets })
+    }
+}
+
+impl fmt::Display for LogFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// The log is not this program's to change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the log is not this program's to change")]
+pub struct NotOurs;
+
+/// Changes how much is logged while the program runs. Clones change the same log.
+#[derive(Debug, Clone)]
+pub struct LogControl {
+    handle: reload::Handle<Targets, Registry>,
+    now: Arc<Mutex<String>>,
+}
+
+impl LogControl {
+    fn of(filter: &LogFilter) -> (reload::Layer<Targets, Registry>, Self) {
+        let (layer, handle) = reload::Layer::new(filter.targets.clone());
+        let now = Arc::new(Mutex::new(filter.to_string()));
+        (layer, Self { handle, now })
+    }
+
+    /// Of no log.
+    #[cfg(test)]
+    pub(super) fn detached() -> Self {
+        Self::of(&LogLevel::Info.into()).1
+    }
+
+    /// How much is logged now.
+    pub fn filter(&self) -> String {
+        let now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        now.clone()
+    }
+
+    /// From now on, so much is logged. That it was changed is told at every level.
+    pub fn change(&self, filter: LogFilter) -> Result<(), NotOurs> {
+        let LogFilter { text, targets } = filter;
+        self.handle.reload(targets).map_err(|_| NotOurs)?;
+        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut *now, text.clone());
+        tracing::info!(target: CHANGES, before, now = text, "another log level");
+        Ok(())
+    }
+}
+
+/// Told whatever the level is.
+const CHANGES: &str = "log_level";
+
+fn level_filter(level: LogLevel) -> LevelFilter {
+    match level {
         LogLevel::Error => LevelFilter::ERROR,
         LogLevel::Warn => LevelFilter::WARN,
         LogLevel::Info => LevelFilter::INFO,
         LogLevel::Debug => LevelFilter::DEBUG,
         LogLevel::Trace => LevelFilter::TRACE,
-    };
+    }
+}
+
+fn filter(level: LevelFilter) -> Targets {
     let libraries = match level {
         LevelFilter::TRACE => level,
         _ => level.min(LevelFilter::INFO),
@@ -105,6 +231,7 @@ fn filter(level: LogLevel) -> Targets {
     Targets::new()
         .with_default(libraries)
         .with_targets(OURS.map(|name| (name, level)))
+        .with_target(CHANGES, LevelFilter::INFO)
         .with_targets(TOLD_BY_OURS.map(|name| (name, LevelFilter::OFF)))
 }
 
@@ -237,7 +364,7 @@ mod tests {
         let sink = Sink::default();
         let writer = sink.clone();
         let subscriber = tracing_subscriber::registry()
-            .with(filter(LogLevel::Info))
+            .with(filter(LevelFilter::INFO))
             .with(JsonLines {
                 writer: move || writer.clone(),
             });
@@ -295,7 +422,7 @@ mod tests {
 
     #[test]
     fn libraries_stay_quiet_at_debug() {
-        let filter = filter(LogLevel::Debug);
+        let filter = filter(LevelFilter::DEBUG);
         assert!(filter.would_enable("webhook::server", &Level::DEBUG));
         assert!(!filter.would_enable("hyper::proto", &Level::DEBUG));
         assert!(filter.would_enable("hyper::proto", &Level::INFO));
@@ -304,8 +431,64 @@ mod tests {
 
     #[test]
     fn no_level_lets_objects_be_printed() {
-        let filter = filter(LogLevel::Trace);
+        let filter = filter(LevelFilter::TRACE);
         assert!(filter.would_enable("hyper::proto", &Level::TRACE));
         assert!(!filter.would_enable("kube_client::client", &Level::WARN));
+        let filter: LogFilter = "kube=trace,trace".parse().unwrap();
+        assert!(
+            !filter
+                .targets
+                .would_enable("kube_client::client", &Level::ERROR)
+        );
+        for target in [
+            "kube_client",
+            "kube_client::client",
+            "kube_runtime::watcher",
+        ] {
+            let error = format!("{target}=debug").parse::<LogFilter>().unwrap_err();
+            assert_eq!(error, LogFilterError::Secret(target.to_owned()));
+        }
+    }
+
+    #[test]
+    fn filters_are_levels_and_targets_with_levels() {
+        let filter: LogFilter = "warn, webhook::server=trace,hyper=debug".parse().unwrap();
+        assert_eq!(
+            filter.to_string(),
+            "warn, webhook::server=trace,hyper=debug"
+        );
+        for (target, level, told) in [
+            ("webhook::server", Level::TRACE, true),
+            ("webhook::run", Level::INFO, false),
+            ("hyper::proto", Level::DEBUG, true),
+            ("rustls::server", Level::INFO, false),
+            (CHANGES, Level::INFO, true),
+        ] {
+            assert_eq!(
+                filter.targets.would_enable(target, &level),
+                told,
+                "{target}"
+            );
+        }
+        for wrong in [
+            "",
+            "loud",
+            "info,",
+            "webhook",
+            "webhook=loud",
+            "=info",
+            "web hook=info",
+            "a[b]=info",
+        ] {
+            let error = wrong.parse::<LogFilter>().unwrap_err();
+            assert!(
+                matches!(error, LogFilterError::Directive(_)),
+                "{wrong}: {error}"
+            );
+        }
+        assert!(matches!(
+            "info,debug".parse::<LogFilter>(),
+            Err(LogFilterError::Twice(_))
+        ));
     }
 }

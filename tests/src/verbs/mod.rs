@@ -5,7 +5,9 @@ mod cluster;
 pub(crate) mod demo;
 pub(crate) mod fuzz;
 pub(crate) mod generate;
+pub(crate) mod licenses;
 pub(crate) mod lint;
+pub(crate) mod sbom;
 pub(crate) mod test;
 pub(crate) mod up;
 

@@ -169,8 +169,8 @@ impl Load {
         }
     }
 
-    /// Says how much was asked, and that nothing of it failed.
-    fn failed_nowhere(&self, took: Duration) {
+    /// Nothing of it failed; how much was asked.
+    fn failed_nowhere(&self, took: Duration) -> String {
         let written = self.calls.written.load(Ordering::Relaxed);
         let asked = self.calls.asked.load(Ordering::Relaxed);
         let failed = self
@@ -178,15 +178,15 @@ impl Load {
             .failed
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        println!(
-            "{:.0} s: {written} writes ({} reviews), {asked} new connections, {:.0} reviews/s; {} calls failed",
+        assert!(failed.is_empty(), "{:#?}", &failed[..failed.len().min(5)]);
+        assert!(written > 100 && asked > 100);
+        format!(
+            "{:.0} s: {written} writes ({} reviews), {asked} new connections, {:.0} reviews/s; \
+             0 calls failed",
             took.as_secs_f64(),
             2 * written,
             f64::from(2 * written + asked) / took.as_secs_f64(),
-            failed.len()
-        );
-        assert!(failed.is_empty(), "{:#?}", &failed[..failed.len().min(5)]);
-        assert!(written > 100 && asked > 100);
+        )
     }
 }
 
@@ -248,7 +248,7 @@ async fn rotations_and_a_rolling_restart_fail_no_call() {
         restarted.as_secs_f64(),
         balancer.taken(),
     );
-    load.failed_nowhere(took);
+    println!("{}", load.failed_nowhere(took));
     assert!(leaves > 6, "{leaves}");
 }
 
@@ -266,12 +266,12 @@ async fn a_replica_that_was_taken_out_may_be_killed() {
         let mut held = http::tls(address, &lab.ca_bundle().await.unwrap())
             .await
             .unwrap();
-        let head = "POST /validate HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n\
+        let waiting = "POST /validate HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n\
                     content-length: 9\r\n\r\n";
         old.process().terminate().unwrap();
         ready(&balancer, 1).await;
         // It waits for a body for five seconds, and drains after three.
-        held.write_all(head.as_bytes()).await.unwrap();
+        held.write_all(waiting.as_bytes()).await.unwrap();
         held.flush().await.unwrap();
         wait::until("everybody to go elsewhere", async || {
             let open = balancer.open()[round];
@@ -287,7 +287,7 @@ async fn a_replica_that_was_taken_out_may_be_killed() {
     // And the last word of those who trust the bundle of a moment ago.
     sleep(SLOW).await;
     load.end().await;
-    load.failed_nowhere(start.elapsed());
+    println!("{}", load.failed_nowhere(start.elapsed()));
 }
 
 /// How many leaves a replica has signed.

@@ -1,0 +1,261 @@
+//! What the two programs are built of: crates with their versions and licences.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+};
+
+use anyhow::{Context as _, Result, ensure};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use spdx::{Expression, LicenseReq, ParseMode};
+
+use crate::{Binary, paths};
+
+/// The packages of the programs.
+const PROGRAMS: [&str; 2] = ["webhook", "controller"];
+
+/// A crate, as `cargo metadata` tells of it.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Dependency {
+    id: String,
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// An expression of SPDX.
+    pub license: Option<String>,
+    /// Where it was taken from; nowhere when it is part of this repository.
+    pub source: Option<String>,
+    repository: Option<String>,
+    description: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    packages: Vec<Dependency>,
+    resolve: Resolve,
+}
+
+#[derive(Deserialize)]
+struct Resolve {
+    nodes: Vec<Node>,
+}
+
+#[derive(Deserialize)]
+struct Node {
+    id: String,
+    deps: Vec<Edge>,
+}
+
+#[derive(Deserialize)]
+struct Edge {
+    pkg: String,
+    dep_kinds: Vec<Kind>,
+}
+
+#[derive(Deserialize)]
+struct Kind {
+    kind: Option<String>,
+}
+
+/// `deny.toml`, as far as it is about licences.
+#[derive(Deserialize)]
+struct Policy {
+    licenses: Licenses,
+}
+
+#[derive(Deserialize)]
+struct Licenses {
+    allow: Vec<String>,
+}
+
+/// The crates that are in the programs or had a part in building them, and what each is made of: by id,
+/// the programs themselves included. Asks no network: what is locked is here, or nothing would build.
+pub async fn of_the_programs() -> Result<BTreeMap<String, (Dependency, Vec<String>)>> {
+    let mut cargo = paths::cargo();
+    cargo.args(["metadata", "--format-version=1", "--locked", "--offline"]);
+    let output = cargo.kill_on_drop(true).output().await?;
+    ensure!(
+        output.status.success(),
+        "cargo metadata: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let metadata: Metadata = serde_json::from_slice(&output.stdout)?;
+    let programs = metadata
+        .packages
+        .iter()
+        .filter(|it| it.source.is_none() && PROGRAMS.contains(&it.name.as_str()));
+    let mut waiting: Vec<String> = programs.map(|it| it.id.clone()).collect();
+    ensure!(waiting.len() == PROGRAMS.len(), "the programs' packages");
+    let packages: BTreeMap<_, _> = metadata.packages.iter().map(|it| (&it.id, it)).collect();
+    let nodes: BTreeMap<_, _> = metadata
+        .resolve
+        .nodes
+        .iter()
+        .map(|it| (&it.id, it))
+        .collect();
+    let mut found = BTreeMap::new();
+    while let Some(id) = waiting.pop() {
+        if found.contains_key(&id) {
+            continue;
+        }
+        let package = packages.get(&id).context("a package that is resolved")?;
+        // What only tests need is in no program.
+        let node = nodes.get(&id).context("a node for each package")?;
+        let needed = node.deps.iter().filter(|edge| {
+            edge.dep_kinds
+                .iter()
+                .any(|it| it.kind.as_deref() != Some("dev"))
+        });
+        let needed: Vec<String> = needed.map(|edge| edge.pkg.clone()).collect();
+        waiting.extend(needed.iter().cloned());
+        found.insert(id, ((*package).clone(), needed));
+    }
+    Ok(found)
+}
+
+/// Those whose licence is not allowed by `deny.toml`, and why.
+pub async fn refused() -> Result<Vec<String>> {
+    let policy = fs::read_to_string(paths::repository().join("deny.toml"))?;
+    let policy: Policy = basic_toml::from_str(&policy)?;
+    let mut refused = Vec::new();
+    let mut used = BTreeSet::new();
+    for (dependency, _) in of_the_programs().await?.into_values() {
+        let Dependency { name, version, .. } = &dependency;
+        let Some(license) = &dependency.license else {
+            refused.push(format!("{name} {version} names no licence"));
+            continue;
+        };
+        // Some write "MIT/Apache-2.0", which meant OR.
+        let expression = Expression::parse_mode(license, ParseMode::LAX)
+            .with_context(|| format!("the licence of {name} {version}: {license}"))?;
+        let allowed = |required: &LicenseReq| {
+            let required = required.to_string();
+            policy
+                .licenses
+                .allow
+                .contains(&required)
+                .then_some(required)
+        };
+        if expression.evaluate(|required| allowed(required).is_some()) {
+            used.extend(expression.requirements().filter_map(|it| allowed(&it.req)));
+        } else {
+            refused.push(format!("{name} {version}: {license} is not allowed"));
+        }
+    }
+    for idle in policy
+        .licenses
+        .allow
+        .iter()
+        .filter(|it| !used.contains(*it))
+    {
+        refused.push(format!("deny.toml allows {idle}, which nothing has"));
+    }
+    Ok(refused)
+}
+
+/// A bill of materials in CycloneDX 1.6.
+pub async fn bill() -> Result<Value> {
+    let all = of_the_programs().await?;
+    let reference = |it: &Dependency| format!("pkg:cargo/{}@{}", it.name, it.version);
+    let component = |it: &Dependency, kind: &str| {
+        let mut component = json!({
+            "type": kind,
+            "bom-ref": reference(it),
+            "name": it.name,
+            "version": it.version,
+        });
+        if it.source.is_some() {
+            component["purl"] = reference(it).into();
+        }
+        if let Some(license) = &it.license {
+            // An expression has no other way to say "or".
+            let expression = license.replace(" / ", " OR ").replace('/', " OR ");
+            component["licenses"] = json!([{"expression": expression}]);
+        }
+        if let Some(description) = &it.description {
+            component["description"] = description.trim().into();
+        }
+        if let Some(repository) = &it.repository {
+            component["externalReferences"] = json!([{"type": "vcs", "url": repository}]);
+        }
+        component
+    };
+    let components = all.values().map(|(it, _)| {
+        let kind = if PROGRAMS.contains(&it.name.as_str()) && it.source.is_none() {
+            "application"
+        } else {
+            "library"
+        };
+        component(it, kind)
+    });
+    let edges = all.values().map(|(it, needed)| {
+        let needed = needed.iter().filter_map(|id| all.get(id));
+        let needed: BTreeSet<_> = needed.map(|(it, _)| reference(it)).collect();
+        json!({"ref": reference(it), "dependsOn": needed})
+    });
+    Ok(json!({
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "version": 1,
+        "metadata": {"component": {
+            "type": "application",
+            "name": "kubevirt-operator",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": format!("{} and {}", Binary::Webhook.name(), Binary::Controller.name()),
+        }},
+        "components": components.collect::<Vec<_>>(),
+        "dependencies": edges.collect::<Vec<_>>(),
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn every_dependency_has_a_licence_that_is_allowed() {
+        let refused = refused().await.unwrap();
+        assert!(refused.is_empty(), "{refused:#?}");
+    }
+
+    #[tokio::test]
+    async fn the_bill_of_materials_names_every_dependency() {
+        let bill = bill().await.unwrap();
+        let lock = fs::read_to_string(paths::repository().join("Cargo.lock")).unwrap();
+        let components = bill["components"].as_array().unwrap();
+        let references: BTreeSet<_> = components
+            .iter()
+            .map(|it| &it["bom-ref"])
+            .map(Value::to_string)
+            .collect();
+        assert_eq!(references.len(), components.len(), "each once");
+        for component in components {
+            let (name, version) = (
+                component["name"].as_str().unwrap(),
+                component["version"].as_str().unwrap(),
+            );
+            let locked = format!("name = \"{name}\"\nversion = \"{version}\"\n");
+            assert!(lock.contains(&locked), "{name} {version}");
+            assert!(component["licenses"][0]["expression"].is_string(), "{name}");
+        }
+        for name in ["webhook", "controller", "rustls", "kube", "tokio", "ring"] {
+            assert!(components.iter().any(|it| it["name"] == name), "{name}");
+        }
+        // What only tests use is no part of the programs.
+        assert!(
+            !components
+                .iter()
+                .any(|it| it["name"] == "proptest" || it["name"] == "lab")
+        );
+        let edges = bill["dependencies"].as_array().unwrap();
+        assert_eq!(edges.len(), components.len());
+        for needed in edges
+            .iter()
+            .flat_map(|edge| edge["dependsOn"].as_array().unwrap())
+        {
+            assert!(references.contains(&needed.to_string()), "{needed}");
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! What an administrator asks a running program: the same of both.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod stage;
+
+use std::net::SocketAddr;
+
+use lab::{
+    Shipped,
+    http::{self, Connection, Response},
+};
+use serde_json::{Value, json};
+
+use stage::Stage;
+
+async fn put(address: SocketAddr, filter: &str) -> Response {
+    let mut connection = Connection::plain(address).await.unwrap();
+    let body = filter.to_owned().into();
+    let answer = connection.send("PUT", "/loglevel", "text/plain", body);
+    answer.await.unwrap()
+}
+
+async fn shown(address: SocketAddr) -> String {
+    let answer = http::get(address, "/loglevel").await.unwrap();
+    assert_eq!(answer.status, 200);
+    answer.text()
+}
+
+fn has(program: &Shipped, level: &str) -> bool {
+    program
+        .log_lines()
+        .iter()
+        .any(|line| line["level"] == level)
+}
+
+#[tokio::test]
+async fn both_programs_tell_their_version_and_take_another_log_level() {
+    let mut stage = Stage::new().await;
+    let addresses = [
+        (
+            "machine-controller",
+            stage.controller.health_address().await.unwrap(),
+        ),
+        (
+            "machine-webhook",
+            stage.webhook.health_address().await.unwrap(),
+        ),
+    ];
+    for (name, address) in addresses {
+        let version = http::get(address, "/version")
+            .await
+            .unwrap()
+            .json()
+            .unwrap();
+        assert_eq!(version["program"], name);
+        assert_eq!(version["version"], env!("CARGO_PKG_VERSION"));
+        assert!(
+            version["rustVersion"]
+                .as_str()
+                .unwrap()
+                .starts_with("rustc 1.")
+        );
+        // Only a build that is told its commit knows it.
+        let commit = option_env!("GIT_COMMIT").filter(|commit| !commit.is_empty());
+        assert_eq!(version["gitCommit"], json!(commit));
+
+        assert_eq!(shown(address).await, "info\n");
+        for (filter, told) in [
+            (
+                "loud",
+                "\"loud\" is neither a level (error, warn, info, debug, trace) nor a target with one, \
+                 as in info,webhook::server=trace\n",
+            ),
+            (
+                "kube_client=trace",
+                "\"kube_client\" is never logged: it prints Secrets and what users wrote\n",
+            ),
+        ] {
+            let refused = put(address, filter).await;
+            assert_eq!((refused.status, refused.text().as_str()), (400, told));
+        }
+        assert_eq!(put(address, &"x".repeat(2_000)).await.status, 413);
+        assert_eq!(shown(address).await, "info\n");
+    }
+
+    assert!(!has(&stage.controller, "trace") && !has(&stage.webhook, "trace"));
+    for (_, address) in addresses {
+        let answer = put(address, "trace\n").await;
+        assert_eq!((answer.status, answer.text().as_str()), (200, "trace\n"));
+        assert_eq!(shown(address).await, "trace\n");
+    }
+    stage.barrier("web").await;
+    lab::wait::until("both to tell more", async || {
+        let more = [&stage.controller, &stage.webhook].map(|it| has(it, "trace"));
+        Ok(if more == [true, true] {
+            Ok(())
+        } else {
+            Err(more)
+        })
+    })
+    .await
+    .unwrap();
+
+    for (program, (_, address)) in [&stage.controller, &stage.webhook]
+        .into_iter()
+        .zip(addresses)
+    {
+        assert_eq!(put(address, "error").await.status, 200);
+        // Told although nothing else of its level is.
+        let lines = program.log_lines();
+        let told: Vec<&Value> = lines
+            .iter()
+            .filter(|line| line["target"] == "log_level")
+            .collect();
+        assert_eq!(told.len(), 2, "{told:?}");
+        for (line, (before, now)) in told
+            .into_iter()
+            .zip([("info", "trace"), ("trace", "error")])
+        {
+            assert_eq!(line["message"], "another log level");
+            assert_eq!(
+                (&line["before"], &line["now"]),
+                (&json!(before), &json!(now))
+            );
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! A scenario that leads the programs along every path that asks the API server for something, full of
+//! secrets.
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use lab::{
+    Lab, OPERATOR_NAMESPACE, Options, Script,
+    audit::Mark,
+    objects::{ATTACHMENT, NETWORK, SECRET, condition},
+};
+use serde_json::{Value, json};
+
+use crate::stage::{Stage, machine};
+
+/// What users write and nobody else may read.
+pub(crate) const CANARY: &str = "canary-7f3a";
+
+/// Each form it may be told in.
+pub(crate) fn words() -> Vec<String> {
+    // However the bytes before it fall into groups of three, one of these is what base64 makes of it.
+    let encoded = (0..3).map(|before| {
+        let text = format!("{}{CANARY}", " ".repeat(before));
+        let encoded = STANDARD.encode(text);
+        encoded.get(4..12).unwrap_or_default().to_owned()
+    });
+    encoded.chain([CANARY.to_owned()]).collect()
+}
+
+/// What fits into no VirtualMachine: it goes into a Secret.
+fn long(word: &str) -> String {
+    format!(
+        "#cloud-config\npassword: {CANARY}-{word}\nchpasswd:\n  expire: false\n# {}\n",
+        "long ".repeat(1_000)
+    )
+}
+
+fn secret(word: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Secret",
+        "metadata": {"name": "mine", "namespace": "default"},
+        "stringData": {"data": format!("#cloud-config\npassword: {CANARY}-{word}\n")},
+    })
+}
+
+fn network(mtu: u32) -> Value {
+    json!({
+        "apiVersion": "vitistack.io/v1alpha1", "kind": "NetworkConfiguration",
+        "metadata": {"name": "lan", "namespace": "default"},
+        "spec": {"bridge": "br-lan", "mtu": mtu},
+    })
+}
+
+fn web(word: &str, size: &str) -> Value {
+    let spec = json!({
+        "template": "small",
+        "disks": [
+            {"name": "root", "image": {"url": "https://images.example.com/debian.qcow2"}},
+            {"name": "data", "size": size, "storageClass": "fast-ssd"},
+        ],
+        "networks": [{"name": "eth0", "networkName": "lan"}],
+        "cloudInit": {"userData": long(word), "networkData": format!("# {CANARY}\nversion: 2\n")},
+    });
+    machine("web", &spec)
+}
+
+/// Everybody, telling as much as they can.
+pub(crate) async fn stage() -> (Stage, Mark) {
+    let all = [("LOG_LEVEL", "trace")];
+    // A CA that is replaced before the life is over.
+    let hurry = [
+        ("LOG_LEVEL", "trace"),
+        ("CA_LIFE", "27s"),
+        ("LEAF_LIFE", "6s"),
+        ("CA_PROPAGATION", "2s"),
+        ("CERTIFICATE_POLL", "500ms"),
+    ];
+    let mut lab = Lab::with(Options::default()).await.unwrap();
+    let start = lab.mark().await.unwrap();
+    let webhook = lab.webhook(&hurry).await.unwrap();
+    let controller = lab.controller(&all).await.unwrap();
+    let simulator = lab.simulator(Script::Happy).await.unwrap();
+    let stage = Stage {
+        simulator,
+        controller,
+        webhook,
+        lab,
+    };
+    (stage, start)
+}
+
+/// A network, a Machine with a disk of each kind and a Secret of ours, another one with a Secret of its
+/// user; both change, are restarted, and end.
+pub(crate) async fn lived(stage: &Stage) {
+    let machines = stage.machines();
+    stage.apply(&network(1_500)).await;
+    stage.apply(&secret("first")).await;
+    let copies =
+        json!({"template": "small", "cloudInit": {"secretRef": {"name": "mine", "key": "data"}}});
+    stage.apply(&machine("copies", &copies)).await;
+    // An import that fails for a while, and fails anew.
+    stage.simulator.set("default", "web", Script::ImportFails);
+    stage.apply(&web("first", "10Gi")).await;
+    let fails = machines.told("web", "StorageReady", "False", "ImageImportFailed");
+    fails.await.unwrap();
+    stage.simulator.set("default", "web", Script::Happy);
+    for name in ["web", "copies"] {
+        machines.in_phase(name, "Running").await.unwrap();
+    }
+
+    // Everything that can change does.
+    stage.apply(&network(9_000)).await;
+    stage.apply(&secret("second")).await;
+    stage.apply(&web("second", "12Gi")).await;
+    let jumbo = |attachment: &Value| attachment.to_string().contains("9000");
+    let attachments = stage.objects(ATTACHMENT);
+    attachments
+        .until("lan", "to have its MTU", jumbo)
+        .await
+        .unwrap();
+    let told = machines.told("copies", "RestartRequired", "True", "RestartRequired");
+    told.await.unwrap();
+    let asked = json!({"machine.vitistack.io/restart-requested": "now"});
+    let asked = json!({"metadata": {"annotations": asked}});
+    machines.merge("copies", &asked).await.unwrap();
+    let done = |machine: &Value| {
+        machine["status"]["lastRestart"]["request"] == "now"
+            && condition(machine, "Ready")["reason"] == "Running"
+    };
+    machines
+        .until("copies", "to be restarted", done)
+        .await
+        .unwrap();
+    repeated(stage).await;
+    refused(stage).await;
+
+    // An end in the middle of an import, and of all.
+    stage.simulator.set("default", "half", Script::ImportHangs);
+    let disk = json!({"name": "root", "image": {"url": "https://images.example.com/debian.qcow2"}});
+    let half = json!({"template": "small", "disks": [disk]});
+    stage.apply(&machine("half", &half)).await;
+    let goes_on = |half: &Value| half["status"]["volumes"][0]["progress"] == "40%";
+    machines
+        .until("half", "to be imported", goes_on)
+        .await
+        .unwrap();
+    for name in ["web", "copies", "half"] {
+        machines.delete(name).await.unwrap();
+    }
+    for name in ["web", "copies", "half"] {
+        machines.gone(name).await.unwrap();
+    }
+    stage.objects(NETWORK).delete("lan").await.unwrap();
+    stage.objects(NETWORK).gone("lan").await.unwrap();
+    without_kubevirt(stage).await;
+    let ca = stage.lab.objects(SECRET, OPERATOR_NAMESPACE);
+    let overlap = STANDARD.encode("overlap");
+    let switched = |ca: &Value| ca["data"]["phase"] == overlap;
+    ca.until("machine-webhook-ca", "to be replaced", switched)
+        .await
+        .unwrap();
+}
+
+/// A Machine that comes and goes when KubeVirt was removed.
+async fn without_kubevirt(stage: &Stage) {
+    let (machines, kubectl) = (stage.machines(), stage.lab.kubectl());
+    for kind in ["virtualmachines", "virtualmachineinstances"] {
+        let crd = format!("{kind}.kubevirt.io");
+        let delete = ["delete", "crd", &crd];
+        kubectl.run(&delete).await.unwrap().ok().unwrap();
+    }
+    let late = machine("late", &json!({"template": "small"}));
+    stage.apply(&late).await;
+    let lacks = machines.told("late", "VirtualMachineReady", "False", "KubeVirtApiError");
+    lacks.await.unwrap();
+    machines.delete("late").await.unwrap();
+    machines.gone("late").await.unwrap();
+}
+
+/// The same happens to a Machine twice: an event is counted.
+async fn repeated(stage: &Stage) {
+    let machines = stage.machines();
+    for power in ["Stopped", "Running", "Stopped", "Running"] {
+        let patch = json!({"spec": {"powerState": power}});
+        machines.merge("web", &patch).await.unwrap();
+        machines.told("web", "Ready", "True", power).await.unwrap();
+    }
+}
+
+/// What is refused, and what is no object at all.
+async fn refused(stage: &Stage) {
+    let faulty = json!({
+        "template": CANARY,
+        "resources": {"memory": {"size": CANARY}},
+        "disks": [{"name": "root", "size": "20Gi", "storageClass": CANARY}],
+        "networks": [{"name": "eth0", "networkName": CANARY, "macAddress": CANARY}],
+        "cloudInit": {"userData": format!("#cloud-config\npassword: {CANARY}\n"), "metaData": {CANARY: CANARY}},
+    });
+    let kubectl = stage.lab.kubectl();
+    let create = ["create", "--validate=false", "-f", "-"];
+    let faulty = machine("faulty", &faulty).to_string();
+    kubectl
+        .run_with(&create, faulty)
+        .await
+        .unwrap()
+        .refused()
+        .unwrap();
+    for broken in [
+        format!("{{\"{CANARY}"),
+        json!({"request": CANARY}).to_string(),
+        json!({"request": {"uid": "1", "object": CANARY}}).to_string(),
+    ] {
+        let mut connection = stage.lab.connect_webhook().await.unwrap();
+        connection.post("/mutate", broken).await.unwrap();
+    }
+}

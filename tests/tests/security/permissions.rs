@@ -1,0 +1,99 @@
+//! The roles of `manifests/install`, against what was asked of the API server under them.
+
+use std::fs;
+
+use lab::{
+    Binary,
+    audit::{Event, Mark},
+    install, paths,
+};
+use serde_json::Value;
+
+use crate::stage::Stage;
+
+/// What no request of a program asks for: the API server's own admission does, about requests that write
+/// an owner reference (`OwnerReferencesPermissionEnforcement`, which is on in all tests).
+const OF_ADMISSION: [&str; 2] = [
+    "update vitistack.io/machines/finalizers",
+    "update vitistack.io/networkconfigurations/finalizers",
+];
+
+/// One verb on one resource, for objects of some names or of all.
+struct Grant {
+    verb: String,
+    group: String,
+    resource: String,
+    names: Vec<String>,
+}
+
+impl Grant {
+    fn is_used_by(&self, event: &Event) -> bool {
+        let resource = match event.subresource.as_str() {
+            "" => event.resource.clone(),
+            sub => format!("{}/{sub}", event.resource),
+        };
+        // A server-side apply that makes an object needs both verbs.
+        let made = event.verb == "patch" && event.code == 201 && self.verb == "create";
+        (event.verb == self.verb || made)
+            && event.group == self.group
+            && resource == self.resource
+            && (self.names.is_empty() || self.names.contains(&event.name))
+    }
+
+    fn text(&self) -> String {
+        format!("{} {}/{}", self.verb, self.group, self.resource)
+    }
+}
+
+fn texts(value: &Value) -> Vec<String> {
+    let texts = value.as_array().into_iter().flatten();
+    texts.map(|it| it.as_str().unwrap().to_owned()).collect()
+}
+
+/// Everything that a file of roles grants.
+fn granted(file: &str) -> Vec<Grant> {
+    let path = paths::repository().join("manifests/install").join(file);
+    let objects = install::parse(&fs::read_to_string(path).unwrap()).unwrap();
+    let rules = objects
+        .iter()
+        .filter_map(|object| object["rules"].as_array());
+    let mut grants = Vec::new();
+    for rule in rules.flatten() {
+        for group in texts(&rule["apiGroups"]) {
+            for resource in texts(&rule["resources"]) {
+                grants.extend(texts(&rule["verbs"]).into_iter().map(|verb| Grant {
+                    verb,
+                    group: group.clone(),
+                    resource: resource.clone(),
+                    names: texts(&rule["resourceNames"]),
+                }));
+            }
+        }
+    }
+    grants
+}
+
+/// Every verb was used, and none was missing.
+pub(crate) async fn are_used(stage: &Stage, start: Mark) {
+    let events = stage.lab.asked_since(start).await.unwrap();
+    let mut idle = Vec::new();
+    for (file, binary) in [
+        ("controller-rbac.yaml", Binary::Controller),
+        ("webhook-rbac.yaml", Binary::Webhook),
+    ] {
+        let user = binary.user();
+        let own: Vec<_> = events.iter().filter(|event| event.user == user).collect();
+        let forbidden: Vec<_> = own.iter().filter(|event| event.code == 403).collect();
+        assert!(forbidden.is_empty(), "{forbidden:#?}");
+        let grants = granted(file);
+        assert!(grants.len() > 10, "{file}");
+        for grant in &grants {
+            assert!(![&grant.verb, &grant.group, &grant.resource].contains(&&"*".to_owned()));
+            if !own.iter().any(|event| grant.is_used_by(event)) {
+                idle.push(format!("{file}: {}", grant.text()));
+            }
+        }
+    }
+    idle.retain(|it| !OF_ADMISSION.iter().any(|asked| it.ends_with(asked)));
+    assert!(idle.is_empty(), "granted, and used by no path: {idle:#?}");
+}

@@ -1,0 +1,70 @@
+//! What nobody may read but those it was written for.
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use lab::{
+    Binary, OPERATOR_NAMESPACE, Shipped,
+    audit::Mark,
+    objects::{EVENT, SECRET},
+};
+
+use crate::life::{CANARY, words};
+use crate::stage::Stage;
+
+/// No word of a secret is in anything that is told: logs at their loudest, metrics, events, status.
+pub(crate) async fn are_told_nowhere(stage: &mut Stage, start: Mark) {
+    let mut secrets = words();
+    // Who the programs are, and what the webhook signs with.
+    for binary in [Binary::Controller, Binary::Webhook] {
+        let file = stage.lab.path(&format!("{}-1.kubeconfig", binary.name()));
+        let kubeconfig: serde_json::Value =
+            serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+        let token = &kubeconfig["users"][0]["user"]["token"];
+        secrets.push(token.as_str().unwrap().to_owned());
+    }
+    let ca = stage.lab.objects(SECRET, OPERATOR_NAMESPACE);
+    let ca = ca.get("machine-webhook-ca").await.unwrap();
+    for name in ["ca.key", "ca-old.key", "ca-next.key"] {
+        let Some(key) = ca["data"][name].as_str() else {
+            continue;
+        };
+        let pem = String::from_utf8(STANDARD.decode(key).unwrap()).unwrap();
+        secrets.push(pem.lines().nth(1).unwrap().to_owned());
+        secrets.push(key.to_owned());
+    }
+    assert!(secrets.len() > 7, "{}", secrets.len());
+
+    let mut told = Vec::new();
+    for program in [&mut stage.controller, &mut stage.webhook] {
+        assert!(is_loud(program));
+        told.push(program.log());
+        told.push(program.metrics().await.unwrap());
+    }
+    for namespace in ["default", OPERATOR_NAMESPACE] {
+        let events = stage.lab.objects(EVENT, namespace).list().await.unwrap();
+        told.push(serde_json::to_string(&events).unwrap());
+    }
+    // Each status there ever was.
+    let (controller, mut statuses) = (Binary::Controller.user(), 0);
+    for event in stage.lab.asked_since(start).await.unwrap() {
+        if event.user == controller && event.subresource == "status" {
+            statuses += 1;
+            told.push(event.content.to_string());
+        }
+        // And what the API server was told about reviews.
+        told.push(event.annotations.to_string());
+    }
+    assert!(statuses > 10, "{statuses}");
+    for secret in &secrets {
+        for text in &told {
+            let line = text.lines().find(|line| line.contains(secret.as_str()));
+            assert_eq!(line, None, "{CANARY}: {secret}");
+        }
+    }
+}
+
+/// Whether its libraries speak at the lowest level, too.
+fn is_loud(program: &Shipped) -> bool {
+    let lines = program.log_lines();
+    let loud = lines.iter().filter(|line| line["level"] == "trace");
+    loud.count() > 100
+}
