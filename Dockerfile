@@ -12,6 +12,8 @@ COPY webhook webhook
 COPY controller controller
 # Members of the workspace, of which nothing is built here.
 COPY tests tests
+# What `/version` of the programs tells.
+ARG GIT_COMMIT=
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/source/target \
     cargo build --release --locked --package webhook --package controller \

@@ -232,8 +232,13 @@ async fn work(context: Context, turns: Turns, concurrency: u16, stop: Cancellati
         .concurrency(concurrency);
     let passes = applier(
         |machine, context| {
-            turns.begun(&ObjectRef::from_obj(&*machine));
-            Box::pin(async move { Ok::<_, Infallible>(reconcile(machine, context).await) })
+            let (turns, key) = (turns.clone(), ObjectRef::from_obj(&*machine));
+            turns.begun(&key);
+            Box::pin(async move {
+                let next = reconcile(machine, context).await;
+                turns.ended(&key);
+                Ok::<_, Infallible>(next)
+            })
         },
         |_, never, _| match *never {},
         Arc::new(context),
@@ -249,6 +254,7 @@ async fn work(context: Context, turns: Turns, concurrency: u16, stop: Cancellati
                     .within(gone.namespace.as_deref().unwrap_or_default());
                 tracing::debug!(machine = %gone, "nothing to do: it is gone");
                 turns.begun(&gone);
+                turns.ended(&gone);
             }
             Err(error) => tracing::debug!(%error, "a pass did not begin"),
         })

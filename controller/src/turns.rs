@@ -4,9 +4,10 @@
 //!            a row per namespace          100 at most
 //! triggers ──▶ waiting ──one of each in turn──▶ under way ──▶ scheduler ──▶ passes
 //! ```
-//! An edit of a template or a class is about thousands of Machines at once. The scheduler behind works
-//! on what it is given in that order, so it is given little at a time: whoever makes a Machine in another
-//! namespace meanwhile waits for a few passes and not for thousands.
+//! An edit of a template or a class is about thousands of Machines at once. The scheduler behind takes
+//! what is due in no order, and may leave one for last for as long as others come. So it is given little at
+//! a time, and nothing more while one of a hundred ago has not had its pass: whoever makes a Machine in
+//! another namespace meanwhile waits for a few passes and not for thousands.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,9 +17,9 @@ use tokio::sync::Notify;
 
 use crate::machine::Stored;
 
-/// Machines given to the scheduler whose passes have not begun. It keeps each of them back for
-/// [`DEBOUNCE`](crate::controller::DEBOUNCE), so this many let 2,000 a second through, twice what a
-/// processor makes of passes that find nothing to do.
+/// Machines given to the scheduler since the oldest one whose pass has not begun, that one included: as many
+/// may overtake it. Each is kept back for [`DEBOUNCE`](crate::controller::DEBOUNCE), so this many let 2,000
+/// a second through, twice what a processor makes of passes that find nothing to do.
 const UNDER_WAY_MAX: usize = 100;
 
 /// The queue before the scheduler. Clones share it.
@@ -50,8 +51,19 @@ impl Turns {
 
     /// The Machine's pass begins, or there will be none: what happens from now on is for another.
     pub(crate) fn begun(&self, machine: &ObjectRef<Stored>) {
-        self.lock().under_way.remove(machine);
+        let mut queue = self.lock();
+        queue.under_way.remove(machine);
+        queue.running.insert(machine.clone(), false);
         self.changed.notify_one();
+    }
+
+    /// The Machine's pass has ended. What happened meanwhile is for the next one.
+    pub(crate) fn ended(&self, machine: &ObjectRef<Stored>) {
+        let mut queue = self.lock();
+        if queue.running.remove(machine) == Some(true) {
+            queue.push(machine.clone());
+            self.changed.notify_one();
+        }
     }
 
     /// No change is left half done by a thread that died.
@@ -67,13 +79,22 @@ struct Queue {
     /// Namespaces with a row; the first one's turn is next.
     ring: VecDeque<String>,
     waiting: HashSet<ObjectRef<Stored>>,
-    under_way: HashSet<ObjectRef<Stored>>,
+    /// Given to the scheduler, and as the how manyth.
+    under_way: HashMap<ObjectRef<Stored>, usize>,
+    given: usize,
+    /// Passes that have not ended, and whether something happened since they began. The scheduler would
+    /// keep such a Machine back, and a pass that takes long would be in everybody's way.
+    running: HashMap<ObjectRef<Stored>, bool>,
 }
 
 impl Queue {
     fn push(&mut self, machine: ObjectRef<Stored>) {
+        if let Some(again) = self.running.get_mut(&machine) {
+            *again = true;
+            return;
+        }
         // The pass of one that is under way has not looked yet, and will see this, too.
-        if self.under_way.contains(&machine) || !self.waiting.insert(machine.clone()) {
+        if self.under_way.contains_key(&machine) || !self.waiting.insert(machine.clone()) {
             return;
         }
         let namespace = machine.namespace.clone().unwrap_or_default();
@@ -85,7 +106,8 @@ impl Queue {
     }
 
     fn take(&mut self) -> Option<ObjectRef<Stored>> {
-        if self.under_way.len() >= UNDER_WAY_MAX {
+        let oldest = self.under_way.values().min();
+        if oldest.is_some_and(|oldest| self.given - oldest >= UNDER_WAY_MAX) {
             return None;
         }
         let namespace = self.ring.pop_front()?;
@@ -97,7 +119,8 @@ impl Queue {
             self.ring.push_back(namespace);
         }
         self.waiting.remove(&machine);
-        self.under_way.insert(machine.clone());
+        self.under_way.insert(machine.clone(), self.given);
+        self.given += 1;
         Some(machine)
     }
 }
@@ -141,6 +164,21 @@ mod tests {
     }
 
     #[test]
+    fn nobody_is_overtaken_by_more_than_are_given_at_a_time() {
+        let turns = Turns::default();
+        for number in 0..5_000 {
+            turns.wanted(machine("many", number));
+        }
+        let first = taken(&turns);
+        for machine in &first[1..] {
+            turns.begun(machine);
+        }
+        assert_eq!(taken(&turns), [], "the first one still waits");
+        turns.begun(&first[0]);
+        assert_eq!(taken(&turns).len(), UNDER_WAY_MAX);
+    }
+
+    #[test]
     fn everybody_gets_a_turn_once_in_the_order_of_asking() {
         let turns = Turns::default();
         let all: Vec<_> = (0..3 * UNDER_WAY_MAX).map(|n| machine("many", n)).collect();
@@ -150,6 +188,7 @@ mod tests {
         let mut seen = vec![];
         while let Some(machine) = turns.next().now_or_never() {
             turns.begun(&machine);
+            turns.ended(&machine);
             seen.push(machine);
         }
         assert_eq!(seen, all);
@@ -166,7 +205,28 @@ mod tests {
         turns.begun(&web);
         assert_eq!(taken(&turns), [], "that was for the pass that has begun");
         turns.wanted(web.clone());
-        assert_eq!(taken(&turns), [web]);
+        assert_eq!(taken(&turns), [], "the pass has not ended");
+        turns.ended(&web);
+        assert_eq!(taken(&turns), std::slice::from_ref(&web));
+        turns.begun(&web);
+        turns.ended(&web);
+        assert_eq!(taken(&turns), [], "nothing happened meanwhile");
+    }
+
+    #[test]
+    fn a_pass_that_takes_long_is_in_nobody_s_way() {
+        let (turns, slow) = (Turns::default(), machine("default", 0));
+        turns.wanted(slow.clone());
+        assert_eq!(taken(&turns), std::slice::from_ref(&slow));
+        turns.begun(&slow);
+        turns.wanted(slow);
+        for number in 0..3 * UNDER_WAY_MAX {
+            let other = machine("many", number);
+            turns.wanted(other.clone());
+            assert_eq!(taken(&turns), std::slice::from_ref(&other));
+            turns.begun(&other);
+            turns.ended(&other);
+        }
     }
 
     #[tokio::test]

@@ -5,7 +5,7 @@ mod stage;
 use std::time::Duration;
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use lab::{Options, audit::Event, objects::VM, wait};
+use lab::{Binary, Options, audit::Event, objects::VM, wait};
 use serde_json::json;
 
 use stage::{Stage, machine};
@@ -57,12 +57,15 @@ async fn one_machine_is_made_before_most_of_a_fleet_in_another_namespace() {
     .unwrap();
 
     let (mut waits, mut is_made, mut fleet_first) = (false, false, 0);
+    let controller = Binary::Controller.user();
     let look = |event: Event| {
         let alone = event.namespace == "alone";
         match event.resource.as_str() {
             "machines" => waits |= alone && event.verb != "get",
-            "virtualmachines" if event.wrote() && alone => is_made = true,
-            "virtualmachines" if event.wrote() && waits && !is_made => fleet_first += 1,
+            "virtualmachines" if event.user == controller && event.wrote() => {
+                is_made |= alone;
+                fleet_first += usize::from(waits && !is_made);
+            }
             _ => {}
         }
     };
