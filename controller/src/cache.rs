@@ -214,6 +214,14 @@ impl<K: Kept> Cache<K> {
         self.read().content.get(&key(namespace, name))
     }
 
+    /// Whether there is such an object.
+    pub(crate) fn has(&self, namespace: &str, name: &str) -> bool {
+        self.read()
+            .content
+            .objects
+            .contains_key(&key(namespace, name))
+    }
+
     /// The objects whose label names this Machine, by name.
     pub(crate) fn of_machine(&self, namespace: &str, machine: &str) -> Vec<Arc<K>> {
         let inner = self.read();

@@ -132,7 +132,7 @@ fn reasons(status: &MachineStatus) -> impl Iterator<Item = &'static str> {
 /// Counts the networks of a Machine that are missing, or those that are there and do not work.
 fn network_errors(machine: &Machine, caches: &Caches, missing: bool) {
     for name in machine.wish().into_iter().flat_map(named_networks) {
-        let known = caches.networks.get(machine.namespace(), name).is_some();
+        let known = caches.networks.has(machine.namespace(), name);
         if known == missing {
             continue;
         }
@@ -226,7 +226,7 @@ fn template(machine: &Stored, caches: &Caches) -> String {
     match &machine.template {
         None => String::new(),
         Some((source, name))
-            if *source == TemplateSource::BuiltIn || caches.templates.get("", name).is_some() =>
+            if *source == TemplateSource::BuiltIn || caches.templates.has("", name) =>
         {
             name.to_string()
         }

@@ -47,13 +47,12 @@ pub(crate) struct Context {
 
 /// One pass over a Machine; tells when to look again.
 pub(crate) async fn reconcile(stored: Arc<Stored>, context: Arc<Context>) -> Next {
-    let machine = stored.open();
     let span = tracing::info_span!(
         "reconcile",
         controller = "Machine",
-        machine = machine.name(),
-        namespace = machine.namespace(),
-        phase = machine.status.phase.map_or("", |phase| phase.as_str()),
+        machine = stored.name(),
+        namespace = stored.namespace(),
+        phase = stored.phase.map_or("", |phase| phase.as_str()),
     );
     async move {
         if !context.api.may_write() {
@@ -61,13 +60,13 @@ pub(crate) async fn reconcile(stored: Arc<Stored>, context: Arc<Context>) -> Nex
             return Next::requeue(jittered(context.interval));
         }
         let start = Instant::now();
-        let uid = machine.uid();
-        let (caches, namespace) = (&context.caches, machine.namespace());
+        let uid = stored.uid();
+        let (caches, namespace) = (&context.caches, stored.namespace());
         let arrived = |written: &[_]| has_arrived(caches, namespace, written);
         if let Some(wait) = context.memory.awaited(uid, arrived) {
             return Next::requeue(wait);
         }
-        let next = match pass(&machine, &context).await {
+        let next = match pass(&stored.open(), &context).await {
             Ok(again) => {
                 context.memory.succeeded(uid);
                 again.unwrap_or_else(|| jittered(context.interval))

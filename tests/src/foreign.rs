@@ -32,10 +32,10 @@ impl KubevirtCrds {
         match self {
             Self::Absent => Ok(Vec::new()),
             Self::Thin => Ok(vec![
-                thin("kubevirt.io", "v1", "VirtualMachine", &["vm", "vms"], true),
+                thin_crd("kubevirt.io", "v1", "VirtualMachine", &["vm", "vms"], true),
                 // As in KubeVirt: whoever writes the status of a running
                 // instance writes the object itself.
-                thin(
+                thin_crd(
                     "kubevirt.io",
                     "v1",
                     "VirtualMachineInstance",
@@ -63,7 +63,7 @@ impl KubevirtCrds {
 
 /// The CRD of Multus' `NetworkAttachmentDefinition`.
 pub(crate) fn network_attachment_definitions() -> Value {
-    let mut crd = thin(
+    let mut crd = thin_crd(
         "k8s.cni.cncf.io",
         "v1",
         "NetworkAttachmentDefinition",
@@ -78,7 +78,8 @@ pub(crate) fn network_attachment_definitions() -> Value {
     crd
 }
 
-fn thin(group: &str, version: &str, kind: &str, short: &[&str], status: bool) -> Value {
+/// A CRD of somebody else that keeps whatever is in its objects: nothing is proven about fields.
+pub fn thin_crd(group: &str, version: &str, kind: &str, short: &[&str], status: bool) -> Value {
     let singular = kind.to_lowercase();
     let plural = format!("{singular}s");
     let subresources = if status {

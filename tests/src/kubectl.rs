@@ -2,7 +2,7 @@
 //! its own so that their caches know no other cluster.
 
 use std::{
-    fmt,
+    env, fmt,
     path::{Path, PathBuf},
     process::Stdio,
     time::Duration,
@@ -10,6 +10,8 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 use tokio::{io::AsyncWriteExt as _, process::Command, time::timeout};
+
+use crate::paths;
 
 /// Longer than any single command of a test; a hang must not look like patience.
 const LIMIT: Duration = Duration::from_mins(2);
@@ -81,23 +83,35 @@ impl Kubectl {
         self.run_with(arguments, "").await
     }
 
-    /// Runs a command as one types it, with a shell's rules for quoting.
-    pub async fn shell(&self, command: &str) -> Result<Output> {
-        let rest = command
-            .strip_prefix("kubectl ")
-            .with_context(|| format!("not a command of kubectl: {command}"))?;
-        let shell = Self {
-            path: "sh".into(),
-            ..self.clone()
-        };
-        let script = format!("exec '{}' {rest}", self.path.display());
-        shell.run(&["-c", &script]).await
+    /// Runs a command as one types it in a checkout: kubectl is found, and `more` programs.
+    pub async fn shell(&self, command: &str, more: &[&Path]) -> Result<Output> {
+        let programs = more.iter().copied().chain([self.path.as_path()]);
+        let folders = programs.filter_map(Path::parent).map(Path::to_owned);
+        let path = env::var_os("PATH").unwrap_or_default();
+        let folders: Vec<_> = folders.chain(env::split_paths(&path)).collect();
+        let mut shell = Command::new("sh");
+        shell
+            .args(["-c", command])
+            .current_dir(paths::repository())
+            .env("PATH", env::join_paths(folders)?);
+        self.output(shell, command, "").await
     }
 
     /// Runs it with a text on its standard input.
     pub async fn run_with(&self, arguments: &[&str], input: impl AsRef<[u8]>) -> Result<Output> {
-        let mut child = Command::new(&self.path)
-            .args(arguments)
+        let mut command = Command::new(&self.path);
+        command.args(arguments);
+        let what = format!("{} {}", self.path.display(), arguments.join(" "));
+        self.output(command, &what, input).await
+    }
+
+    async fn output(
+        &self,
+        mut command: Command,
+        what: &str,
+        input: impl AsRef<[u8]>,
+    ) -> Result<Output> {
+        let mut child = command
             .env("HOME", &self.home)
             .env("KUBECONFIG", &self.kubeconfig)
             .envs(self.editor.iter().map(|editor| ("KUBE_EDITOR", editor)))
@@ -106,17 +120,14 @@ impl Kubectl {
             .stderr(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
-            .with_context(|| format!("starting {}", self.path.display()))?;
+            .with_context(|| format!("starting {what}"))?;
         if let Some(mut stdin) = child.stdin.take() {
             // A command that does not read its input closes it.
             let _ = stdin.write_all(input.as_ref()).await;
         }
         let output = timeout(LIMIT, child.wait_with_output())
             .await
-            .with_context(|| {
-                let (program, words) = (self.path.display(), arguments.join(" "));
-                format!("{program} {words} did not end")
-            })??;
+            .with_context(|| format!("{what} did not end"))??;
         Ok(Output {
             code: output.status.code().unwrap_or(-1),
             stdout: String::from_utf8_lossy(&output.stdout).into_owned(),

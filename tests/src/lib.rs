@@ -27,6 +27,7 @@ pub mod install;
 mod kubectl;
 mod lab;
 pub mod objects;
+pub mod pages;
 pub mod paths;
 mod ports;
 pub mod process;
@@ -41,7 +42,7 @@ pub mod wait;
 
 pub use cdi::Cdi;
 pub use credentials::{Caller, CallerCa, User};
-pub use foreign::{KubevirtCrds, storage_class};
+pub use foreign::{KubevirtCrds, storage_class, thin_crd};
 pub use kubectl::{Helm, Kubectl, Output};
 pub use lab::{CALLER, Lab, Options, WEBHOOK_CONFIGURATION};
 pub use shipped::{Binary, Shipped, built_here};

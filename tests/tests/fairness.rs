@@ -4,7 +4,6 @@ mod stage;
 
 use std::time::Duration;
 
-use futures::{StreamExt as _, TryStreamExt as _, stream};
 use lab::{Binary, Options, audit::Event, objects::VM, wait};
 use serde_json::json;
 
@@ -23,15 +22,7 @@ async fn one_machine_is_made_before_most_of_a_fleet_in_another_namespace() {
     // The whole fleet waits when the controller comes.
     assert!(stage.controller.stop().await.unwrap().success());
     let spec = json!({"template": "small"});
-    let fleet: Vec<_> = (0..FLEET)
-        .map(|number| machine(&format!("fleet-{number}"), &spec))
-        .collect();
-    stream::iter(&fleet)
-        .map(|machine| stage.lab.apply(machine))
-        .buffer_unordered(8)
-        .try_collect::<()>()
-        .await
-        .unwrap();
+    stage.fleet(FLEET, &spec).await;
     let before = stage.lab.mark().await.unwrap();
     stage.controller.start_again().unwrap();
     let vms = stage.objects(VM);

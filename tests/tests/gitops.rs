@@ -6,14 +6,17 @@
     reason = "a test that cannot go on has failed"
 )]
 
-use std::{collections::BTreeSet, fs};
+use std::collections::BTreeSet;
 
 use kube::{
     Error,
     api::{Patch, PatchParams},
     core::Status,
 };
-use lab::{Lab, Output, Shipped, install, paths};
+use lab::{
+    Lab, Output, Shipped, install,
+    pages::{blocks, page},
+};
 use serde_json::{Value, json};
 
 mod machines;
@@ -21,16 +24,7 @@ mod machines;
 const MANAGER: &str = "kustomize-controller";
 
 fn document() -> String {
-    fs::read_to_string(paths::repository().join("docs/gitops.md")).unwrap()
-}
-
-/// The blocks of this language.
-fn blocks(document: &str, language: &str) -> Vec<String> {
-    let fence = format!("```{language}\n");
-    let after = document.split(&fence).skip(1);
-    after
-        .map(|rest| rest.split("```").next().unwrap().to_owned())
-        .collect()
+    page("gitops").unwrap()
 }
 
 /// Our objects of the recipes, in their order, each once.

@@ -9,7 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use lab::{http, objects::TEMPLATE, paths, wait};
+use lab::{http, objects::TEMPLATE, pages::page, paths, wait};
 use promql_parser::{
     label::MatchOp,
     parser::{self, AggregateExpr, Expr, LabelModifier, VectorSelector},
@@ -93,7 +93,7 @@ async fn what_is_asked_for_is_exported() {
     assert!(unused.is_empty(), "no panel, no alert: {unused:?}");
 
     // And each is on the page, which has no other.
-    let page = fs::read_to_string(paths::repository().join("docs/operate.md")).unwrap();
+    let page = page("operate").unwrap();
     let rows = page.lines().filter_map(|line| line.strip_prefix("| `"));
     let rows = rows.filter(|row| row.starts_with(|letter: char| letter.is_ascii_lowercase()));
     let told: BTreeSet<_> = rows

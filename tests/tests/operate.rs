@@ -3,29 +3,22 @@
 
 mod stage;
 
-use std::fs;
-
 use lab::{
     objects::{VM, condition},
-    paths, wait,
+    pages::{blocks, page},
+    wait,
 };
 use serde_json::{Value, json};
 
 use stage::{Stage, machine};
 
 /// The commands and the quotation of the part about the webhook that is down.
-fn page() -> (Vec<String>, String) {
-    let page = fs::read_to_string(paths::repository().join("docs/operate.md")).unwrap();
+fn told() -> (Vec<String>, String) {
+    let page = page("operate").unwrap();
     let (_, part) = page.split_once("## Break the glass").unwrap();
     let (part, _) = part.split_once("\n## ").unwrap();
-    let blocks = |fence: &str| -> Vec<String> {
-        let after = part.split(fence).skip(1);
-        after
-            .map(|rest| rest.split("```").next().unwrap().to_owned())
-            .collect()
-    };
-    let commands = blocks("```console\n").concat();
-    let quotation = blocks("```text\n").concat();
+    let commands = blocks(part, "console").concat();
+    let quotation = blocks(part, "text").concat();
     (
         commands.lines().map(str::to_owned).collect(),
         quotation.trim().to_owned(),
@@ -38,7 +31,7 @@ fn strategy(vm: &Value) -> &str {
 
 #[tokio::test]
 async fn a_guest_is_stopped_without_the_webhook_and_writes_get_through_when_they_must() {
-    let (commands, quotation) = page();
+    let (commands, quotation) = told();
     let [
         pause,
         halt,
@@ -53,7 +46,7 @@ async fn a_guest_is_stopped_without_the_webhook_and_writes_get_through_when_they
     };
     let mut stage = Stage::new().await;
     let kubectl = stage.lab.kubectl();
-    let run = async |command: &str| kubectl.shell(command).await.unwrap().ok().unwrap();
+    let run = async |command: &str| kubectl.shell(command, &[]).await.unwrap().ok().unwrap();
     let (machines, vms) = (stage.machines(), stage.objects(VM));
     stage
         .apply(&machine("web", &json!({"template": "small"})))
@@ -61,7 +54,7 @@ async fn a_guest_is_stopped_without_the_webhook_and_writes_get_through_when_they
     machines.in_phase("web", "Running").await.unwrap();
 
     assert!(stage.webhook.stop().await.unwrap().success());
-    let refused = kubectl.shell(stop).await.unwrap().refused().unwrap();
+    let refused = kubectl.shell(stop, &[]).await.unwrap().refused().unwrap();
     assert!(refused.contains(&quotation), "{refused}");
     run(pause).await;
     machines
@@ -92,7 +85,7 @@ async fn a_guest_is_stopped_without_the_webhook_and_writes_get_through_when_they
     let start = r#"kubectl patch machine web --type=merge -p '{"spec":{"powerState":"Running"}}'"#;
     // The API server takes a moment to hear of the policy.
     wait::until("the change to be let in", async || {
-        let told = kubectl.shell(start).await?;
+        let told = kubectl.shell(start, &[]).await?;
         Ok(if told.code == 0 { Ok(()) } else { Err(told) })
     })
     .await

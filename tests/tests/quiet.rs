@@ -5,11 +5,10 @@ mod stage;
 
 use std::time::Duration;
 
-use futures::{StreamExt as _, TryStreamExt as _, stream};
 use lab::{Binary, Options, Shipped, wait};
 use serde_json::json;
 
-use stage::{Stage, machine, summaries};
+use stage::{Stage, summaries};
 
 const MACHINES: usize = 200;
 /// On two busy cores.
@@ -21,15 +20,7 @@ async fn a_restart_with_two_hundred_machines_writes_nothing() {
     let settings = [("RECONCILE_INTERVAL", "1s")];
     let mut stage = Stage::with(Options::default(), &settings).await;
     let spec = json!({"template": "small", "guestShutdownStops": true});
-    let fleet: Vec<_> = (0..MACHINES)
-        .map(|number| machine(&format!("fleet-{number}"), &spec))
-        .collect();
-    stream::iter(&fleet)
-        .map(|machine| stage.lab.apply(machine))
-        .buffer_unordered(8)
-        .try_collect::<()>()
-        .await
-        .unwrap();
+    stage.fleet(MACHINES, &spec).await;
     let machines = stage.machines();
     wait::until_within(ALL_RUN, "all Machines to run", async || {
         let all = machines.list().await?;

@@ -4,9 +4,11 @@
 
 mod stage;
 
-use std::fs;
-
-use lab::{KubevirtCrds, Options, Script, objects::condition, paths};
+use lab::{
+    KubevirtCrds, Options, Script,
+    objects::condition,
+    pages::{blocks, page},
+};
 use serde_json::json;
 
 use stage::{Stage, machine, named};
@@ -18,12 +20,8 @@ struct Page {
 
 impl Page {
     fn read() -> Self {
-        let path = paths::repository().join("docs/troubleshooting.md");
-        let text = fs::read_to_string(path).unwrap();
-        let blocks = text.split("```text\n").skip(1);
-        let block = |rest: &str| rest.split("```").next().unwrap().to_owned();
         Self {
-            blocks: blocks.map(block).collect(),
+            blocks: blocks(&page("troubleshooting").unwrap(), "text"),
         }
     }
 

@@ -126,12 +126,8 @@ impl Budget {
             if bytes.len() + data.len() > BODY_MAX {
                 return Err(BodyError::TooLarge);
             }
-            let kept = if bytes.len() + data.len() > LARGE {
-                RESERVE
-            } else {
-                0
-            };
-            if self.free.available_permits() < data.len() + kept {
+            let is_large = bytes.len() + data.len() > LARGE;
+            if is_large && self.free.available_permits() < data.len() + RESERVE {
                 return Err(BodyError::Overloaded);
             }
             share.merge(self.take(data.len())?);

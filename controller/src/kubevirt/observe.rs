@@ -62,7 +62,7 @@ fn known(machine: &Machine, caches: &Caches, cluster: &Arc<str>) -> Observed {
         let source = image.and_then(|image| image.persistent_volume_claim.as_ref());
         sources.extend(
             source
-                .filter(|source| caches.claims.get(namespace, source).is_some())
+                .filter(|source| caches.claims.has(namespace, source))
                 .cloned(),
         );
         if let Some(import) = caches.data_volumes.get(namespace, &volume.claim) {

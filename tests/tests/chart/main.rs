@@ -6,9 +6,7 @@ mod pages;
 mod release;
 mod rendering;
 
-use std::fs;
-
-use lab::{Helm, Kubectl, Lab, OPERATOR_NAMESPACE, Options, install, paths};
+use lab::{Helm, Kubectl, Lab, OPERATOR_NAMESPACE, Options, install, pages::blocks, paths};
 use serde_json::Value;
 
 /// The release's name in all tests.
@@ -22,23 +20,7 @@ fn chart() -> String {
 
 /// A page of the documentation.
 fn page(name: &str) -> String {
-    let file = paths::repository().join(format!("docs/{name}.md"));
-    fs::read_to_string(file).unwrap()
-}
-
-/// The blocks of a page in a language.
-fn blocks(page: &str, language: &str) -> Vec<String> {
-    let mut blocks = Vec::new();
-    let mut lines = page.lines();
-    while let Some(line) = lines.next() {
-        if line.trim() == format!("```{language}") {
-            let within = lines.by_ref().take_while(|line| line.trim() != "```");
-            let mut block = within.collect::<Vec<_>>().join("\n");
-            block.push('\n');
-            blocks.push(block);
-        }
-    }
-    blocks
+    lab::pages::page(name).unwrap()
 }
 
 async fn bare() -> Lab {

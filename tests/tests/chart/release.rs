@@ -1,13 +1,12 @@
 //! A release in a cluster, and its programs as its Deployments would run them.
 
-use std::{env, net::Ipv4Addr};
+use std::net::Ipv4Addr;
 
 use lab::{
     Binary, Helm, Lab, OPERATOR_NAMESPACE, Options, Output, Shipped, WEBHOOK_CONFIGURATION,
-    objects::SECRET, paths, wait,
+    objects::SECRET,
 };
 use serde_json::Value;
-use tokio::{process::Command, time::timeout};
 
 /// A cluster with a release of the chart, and the programs that its Deployments would run.
 pub(crate) struct Release {
@@ -35,26 +34,8 @@ impl Release {
 
     /// Runs a command as one types it in a checkout.
     pub(crate) async fn shell(&self, command: &str) -> Output {
-        let programs = [self.lab.kubectl_path(), self.helm.path()];
-        let mut folders: Vec<_> = programs
-            .map(|program| program.parent().unwrap().to_owned())
-            .into();
-        folders.extend(env::split_paths(&env::var_os("PATH").unwrap()));
-        let run = Command::new("sh")
-            .args(["-c", command])
-            .current_dir(paths::repository())
-            .env("PATH", env::join_paths(folders).unwrap())
-            .env("HOME", self.lab.path("home"))
-            .env("KUBECONFIG", self.lab.kubeconfig())
-            .kill_on_drop(true)
-            .output();
-        let output = timeout(wait::PATIENCE, run).await.unwrap().unwrap();
-        let text = |bytes| String::from_utf8(bytes).unwrap();
-        Output {
-            code: output.status.code().unwrap_or(-1),
-            stdout: text(output.stdout),
-            stderr: text(output.stderr),
-        }
+        let kubectl = self.lab.kubectl();
+        kubectl.shell(command, &[self.helm.path()]).await.unwrap()
     }
 
     pub(crate) async fn helm(&self, arguments: &[&str]) -> Output {

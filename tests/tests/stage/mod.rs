@@ -6,6 +6,7 @@
     reason = "every test file takes what it needs; a test that cannot go on has failed"
 )]
 
+use futures::{StreamExt as _, stream};
 use lab::{
     Binary, KubevirtCrds, Lab, Options, Script, Shipped, Simulator,
     audit::{Event, Mark},
@@ -68,6 +69,14 @@ impl Stage {
 
     pub(crate) async fn apply(&self, object: &Value) {
         self.lab.apply(object).await.unwrap();
+    }
+
+    /// Makes many small Machines, `fleet-0` and so on.
+    pub(crate) async fn fleet(&self, many: usize, spec: &Value) {
+        let fleet = (0..many).map(|number| machine(&format!("fleet-{number}"), spec));
+        stream::iter(fleet)
+            .for_each_concurrent(8, async |machine| self.apply(&machine).await)
+            .await;
     }
 
     /// Waits until a Machine made now runs: by then the controller has seen what was before.
