@@ -223,6 +223,7 @@ async fn look_again(permit: &Permit, triggers: &Triggers, caches: &Caches) -> In
 /// Works on Machines until told to stop; then ends what has begun.
 async fn work(context: Context, turns: Turns, concurrency: u16, stop: CancellationToken) {
     let machines = context.caches.machines.clone();
+    let known = machines.clone();
     let queue = stream::unfold(turns.clone(), async |turns| {
         Some((Ok::<_, Infallible>(turns.next().await), turns))
     })
@@ -253,8 +254,7 @@ async fn work(context: Context, turns: Turns, concurrency: u16, stop: Cancellati
                 let gone = ObjectRef::new(&gone.name)
                     .within(gone.namespace.as_deref().unwrap_or_default());
                 tracing::debug!(machine = %gone, "nothing to do: it is gone");
-                turns.begun(&gone);
-                turns.ended(&gone);
+                turns.gone(gone, |key| known.get(key).is_some());
             }
             Err(error) => tracing::debug!(%error, "a pass did not begin"),
         })

@@ -49,7 +49,7 @@ impl Turns {
         }
     }
 
-    /// The Machine's pass begins, or there will be none: what happens from now on is for another.
+    /// The Machine's pass begins: what happens from now on is for another.
     pub(crate) fn begun(&self, machine: &ObjectRef<Stored>) {
         let mut queue = self.lock();
         queue.under_way.remove(machine);
@@ -63,6 +63,20 @@ impl Turns {
         if queue.running.remove(machine) == Some(true) {
             queue.push(machine.clone());
             self.changed.notify_one();
+        }
+    }
+
+    /// There was no Machine when its pass was to begin. One that was made since, as `is_there` tells, gets
+    /// another: what is about a Machine under way is taken for what its pass will see.
+    pub(crate) fn gone(
+        &self,
+        machine: ObjectRef<Stored>,
+        is_there: impl FnOnce(&ObjectRef<Stored>) -> bool,
+    ) {
+        self.begun(&machine);
+        self.ended(&machine);
+        if is_there(&machine) {
+            self.wanted(machine);
         }
     }
 
@@ -211,6 +225,19 @@ mod tests {
         turns.begun(&web);
         turns.ended(&web);
         assert_eq!(taken(&turns), [], "nothing happened meanwhile");
+    }
+
+    #[test]
+    fn a_machine_that_is_made_anew_while_the_scheduler_finds_none_gets_its_pass() {
+        let (turns, web) = (Turns::default(), machine("default", 0));
+        turns.wanted(web.clone());
+        assert_eq!(taken(&turns), std::slice::from_ref(&web));
+        // The scheduler has looked by now, and found nothing.
+        turns.wanted(web.clone());
+        turns.gone(web.clone(), |_| true);
+        assert_eq!(taken(&turns), std::slice::from_ref(&web));
+        turns.gone(web, |_| false);
+        assert_eq!(taken(&turns), [], "it is gone");
     }
 
     #[test]

@@ -131,14 +131,18 @@ pub(crate) fn start(client: &Client, cluster: Cluster, tasks: &mut Tasks) -> (Ca
     tasks.spawn("watch of machines", async move {
         // Part of the addresses that Machines are given.
         let cluster = cluster.uid().await;
-        let stream = watcher::watcher(api, in_pages())
-            // Before the store: whoever waits for that one finds the rows, too.
-            .inspect_ok(|event| sender.send(neighbours.take(event, &cluster)))
-            .backoff(Pause::default())
-            .reflect(writer);
+        let mut writer = writer;
+        let stream = watcher::watcher(api, in_pages()).backoff(Pause::default());
         let mut stream = std::pin::pin!(stream);
         let mut trouble = Trouble::default();
         while let Some(event) = stream.next().await {
+            if let Ok(event) = &event {
+                // Rows before the store: whoever waits for that one finds them, too. Both before anybody
+                // is told: a pass that began earlier would not see what it is about.
+                let concerned = neighbours.take(event, &cluster);
+                writer.apply_watcher_event(event);
+                sender.send(concerned);
+            }
             match event {
                 Ok(Event::Apply(machine) | Event::Delete(machine)) => {
                     trouble.is_over();
