@@ -17,7 +17,7 @@ use tokio::time::timeout;
 
 use crate::machine::Machine;
 use crate::objects::Network;
-use crate::plan::verdict;
+use crate::status::verdict;
 
 /// Events that wait to be sent. More come only from a fleet that changes at once; then the oldest
 /// tell enough.
@@ -170,7 +170,7 @@ mod tests {
     use common::api::status::LastRestart;
 
     use super::*;
-    use crate::plan::fixtures::ready;
+    use crate::fixtures::ready;
 
     #[test]
     fn a_restart_is_told_when_another_guest_runs() {

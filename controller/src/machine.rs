@@ -15,9 +15,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::kubevirt::plan::named_networks;
 use crate::objects::{Meta as _, lenient, prune, resource};
 use crate::packed::Packed;
-use crate::plan::named_networks;
 
 /// A Machine, as a pass works on it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -242,7 +242,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::plan::fixtures;
+    use crate::fixtures;
 
     fn decode(spec: &Value) -> Machine {
         let stored: Stored =

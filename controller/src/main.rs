@@ -9,10 +9,13 @@
 
 mod api;
 mod args;
+mod backend;
 mod cache;
 mod controller;
 mod data_volume;
 mod events;
+#[cfg(test)]
+mod fixtures;
 mod kubevirt;
 mod leader;
 mod machine;
@@ -22,9 +25,12 @@ mod neighbours;
 mod networks;
 mod objects;
 mod packed;
+#[cfg(test)]
+mod page;
 mod plan;
 mod reconcile;
 mod secrets;
+mod status;
 mod turns;
 mod watch;
 

@@ -16,11 +16,11 @@ use k8s_openapi::jiff::Timestamp;
 use metrics::{counter, gauge, histogram};
 
 use crate::cache::Change;
+use crate::kubevirt::plan::named_networks;
 use crate::leader::Permit;
 use crate::machine::{Machine, Stored};
 use crate::memory::Memory;
 use crate::objects::{Claim, Meta as _};
-use crate::plan::named_networks;
 use crate::watch::Caches;
 
 const MACHINES: &str = "kubevirt_operator_machines_total";

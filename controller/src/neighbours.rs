@@ -116,8 +116,8 @@ fn concerned<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixtures::{block, machine, nic};
     use crate::machine::Block;
-    use crate::plan::fixtures::{block, machine, nic};
 
     /// A Machine of this name with the last byte of an address on the network `prod`.
     fn on_prod(name: &str, last: u8) -> Machine {

@@ -282,7 +282,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::plan::world::decode;
+    use crate::kubevirt::plan::world::decode;
 
     fn network(finalizers: &[&str], deleting: bool) -> Network {
         let deleted = deleting.then_some("2026-01-01T00:00:00Z");

@@ -70,11 +70,11 @@ mod tests {
 
     use super::*;
     use crate::data_volume::DataVolume;
+    use crate::fixtures;
     use crate::machine::{Machine, Stored};
     use crate::objects::{
         Attachment, Claim, Instance, Network, Secret, StorageClass, Template, VirtualMachine,
     };
-    use crate::plan::fixtures;
 
     fn comes_back<T: Serialize + DeserializeOwned + fmt::Debug>(value: &T) {
         let back = Packed::of(value).open();

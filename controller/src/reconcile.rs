@@ -18,15 +18,17 @@ use kube::runtime::controller::Action as Next;
 use time::OffsetDateTime;
 use tracing::Instrument as _;
 
-use crate::api::{ApiError, Guarded, Remedy};
+use crate::api::{Guarded, Remedy};
+use crate::backend::{Act as _, Backend, Failed};
 use crate::events::Events;
-use crate::kubevirt::apply::{apply, write_status};
-use crate::kubevirt::observe::{has_arrived, observe};
+use crate::kubevirt::KubeVirt;
+use crate::kubevirt::apply::write_status;
+use crate::kubevirt::observe::has_arrived;
 use crate::machine::{Machine, Stored};
 use crate::memory::{Memory, jittered};
 use crate::metrics;
 use crate::objects::Meta as _;
-use crate::plan::{Action, Now, Plan, Refusal, Subject, plan};
+use crate::plan::{Now, Plan, Refusal, Subject};
 use crate::watch::Caches;
 
 /// The caches are behind: they are there again a moment later.
@@ -84,14 +86,21 @@ pub(crate) async fn reconcile(stored: Arc<Stored>, context: Arc<Context>) -> Nex
 #[derive(Debug)]
 struct Failure {
     subject: Subject,
-    error: ApiError,
+    error: Failed,
 }
 
 impl Failure {
+    fn new(subject: Subject, error: impl Into<Failed>) -> Self {
+        Self {
+            subject,
+            error: error.into(),
+        }
+    }
+
     /// How long to wait before the next pass.
     fn wait(&self, context: &Context, uid: &str) -> Duration {
-        let error = self.error.told();
-        if self.error.remedy() == Remedy::LookAgain {
+        let error = &self.error.told;
+        if self.error.remedy == Remedy::LookAgain {
             tracing::debug!(%error, "looking again");
             return jittered(LOOK_AGAIN);
         }
@@ -101,32 +110,43 @@ impl Failure {
     }
 }
 
+/// One pass on the backend that runs the Machine.
 async fn pass(machine: &Machine, context: &Context) -> Result<Option<Duration>, Failure> {
+    let backend = KubeVirt {
+        caches: &context.caches,
+        api: &context.api,
+        cluster: &context.cluster,
+    };
+    pass_on(&backend, machine, context).await
+}
+
+async fn pass_on<B: Backend>(
+    backend: &B,
+    machine: &Machine,
+    context: &Context,
+) -> Result<Option<Duration>, Failure> {
     let now = Now(OffsetDateTime::now_utc());
-    let mut observed = observe(machine, &context.caches, &context.api, &context.cluster)
-        .await
-        .map_err(|error| Failure {
-            subject: Subject::Guest,
-            error,
-        })?;
-    let wished = plan(machine, &observed, now);
-    match carry_out(machine, &wished.actions, context).await {
+    let observed = backend.observe(machine).await;
+    let observed = observed.map_err(|error| Failure::new(Subject::Guest, error))?;
+    let wished = backend.plan(machine, &observed, now);
+    match carry_out(backend, machine, &wished.actions, context).await {
         Ok(()) => {
             write(machine, &wished, context).await?;
             Ok(wished.again)
         }
         Err(failure) => {
-            if failure.error.remedy() == Remedy::Mend || context.memory.is_failing(machine.uid()) {
+            if failure.error.remedy == Remedy::Mend || context.memory.is_failing(machine.uid()) {
                 metrics::refused();
-                observed.refusal = Some(Refusal {
+                let refusal = Refusal {
                     subject: failure.subject,
-                    message: failure.error.told(),
-                });
-                let told = plan(machine, &observed, now);
+                    message: failure.error.told.clone(),
+                };
+                let observed = backend.refused(observed, refusal);
+                let told = backend.plan(machine, &observed, now);
                 // What was refused holds up the rest, but not the switch.
-                let switch = |action: &&Action| matches!(action, Action::SetRunStrategy { .. });
+                let switch = |action: &&B::Action| action.is_switch();
                 let power: Vec<_> = told.actions.iter().filter(switch).cloned().collect();
-                carry_out(machine, &power, context).await?;
+                carry_out(backend, machine, &power, context).await?;
                 write(machine, &told, context).await?;
             }
             Err(failure)
@@ -135,38 +155,30 @@ async fn pass(machine: &Machine, context: &Context) -> Result<Option<Duration>, 
 }
 
 /// Carries out the actions in order, up to the first that fails.
-async fn carry_out(
+async fn carry_out<B: Backend>(
+    backend: &B,
     machine: &Machine,
-    actions: &[Action],
+    actions: &[B::Action],
     context: &Context,
 ) -> Result<(), Failure> {
     for action in actions {
-        let outcome = apply(&context.api, machine, action).await;
-        let subject = action.subject();
-        match outcome {
-            Ok(written) => {
-                tracing::info!("{action}");
-                context
-                    .memory
-                    .wrote(machine.uid(), written.into_iter().collect());
-            }
-            Err(error) => return Err(Failure { subject, error }),
-        }
+        let written = backend.apply(machine, action).await;
+        let written = written.map_err(|error| Failure::new(action.subject(), error))?;
+        tracing::info!("{action}");
+        context
+            .memory
+            .wrote(machine.uid(), written.into_iter().collect());
     }
     Ok(())
 }
 
 /// Writes the status, if the plan has one, and tells of the transition.
-async fn write(machine: &Machine, plan: &Plan, context: &Context) -> Result<(), Failure> {
+async fn write<A>(machine: &Machine, plan: &Plan<A>, context: &Context) -> Result<(), Failure> {
     let Some(status) = &plan.status else {
         return Ok(());
     };
-    let written = write_status(&context.api, machine, status)
-        .await
-        .map_err(|error| Failure {
-            subject: Subject::Machine,
-            error,
-        })?;
+    let written = write_status(&context.api, machine, status).await;
+    let written = written.map_err(|error| Failure::new(Subject::Machine, error))?;
     context.memory.wrote(machine.uid(), vec![written]);
     if status.phase != machine.status.phase
         && let Some(phase) = status.phase

@@ -25,9 +25,9 @@ use serde_json::json;
 use super::observe::Written;
 use crate::api::{ApiError, Guarded};
 use crate::data_volume::DataVolume;
+use crate::kubevirt::plan::{Action, ClaimPatch};
 use crate::machine::{Machine, Stored};
 use crate::objects::{Attachment, Claim, Instance, Meta, Secret, VirtualMachine};
-use crate::plan::{Action, ClaimPatch};
 
 /// Carries out one action; tells what it wrote.
 pub(crate) async fn apply(

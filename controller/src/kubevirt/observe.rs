@@ -14,9 +14,9 @@ use kube::runtime::reflector::ObjectRef;
 
 use crate::api::{ApiError, Guarded};
 use crate::cache::State;
+use crate::kubevirt::plan::{Observed, named_networks};
 use crate::machine::Machine;
 use crate::objects::{Meta, Secret};
-use crate::plan::{Observed, named_networks};
 use crate::watch::Caches;
 
 /// Looks at everything that matters to a Machine.

@@ -10,10 +10,10 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::data_volume::DataVolume;
+use crate::fixtures::{annotate, block, disk, machine, nic, pause};
+use crate::kubevirt::plan::world::{ORPHAN, World, decode, owner, sometime};
 use crate::machine::{Block, Machine};
 use crate::objects::{Claim, Meta as _};
-use crate::plan::fixtures::{annotate, block, disk, machine, nic, pause};
-use crate::plan::world::{ORPHAN, World, decode, owner, sometime};
 
 /// Whose an object is.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -7,9 +7,9 @@ use proptest::prelude::*;
 
 use super::worlds::a_world;
 use crate::data_volume::DataVolume;
+use crate::kubevirt::plan::world::{World, claims_of};
+use crate::kubevirt::plan::{Action, Plan};
 use crate::objects::{Claim, Meta};
-use crate::plan::world::{World, claims_of};
-use crate::plan::{Action, Plan};
 
 /// What must still be there, as it was, whatever happens: all that is not ours.
 fn foreign(world: &World) -> Vec<(String, String)> {

@@ -5,11 +5,12 @@ use common::api::status::PendingChange;
 use common::api::template::TemplateContent;
 use common::names;
 
+use super::Facts;
 use super::live::{FAILURES, Live};
-use super::{Facts, Fault};
+use crate::kubevirt::plan::Observed;
+use crate::kubevirt::plan::pending::RESTART;
 use crate::objects::{ForeignCondition, told};
-use crate::plan::Observed;
-use crate::plan::pending::RESTART;
+use crate::status::Fault;
 
 /// Status of a condition, and why.
 pub(super) type Verdict = (&'static str, Fault);
@@ -82,7 +83,7 @@ pub(super) fn virtual_machine(facts: &Facts<'_>, live: &Live<'_>) -> Verdict {
             Some(fault) => (
                 "False",
                 Fault::new(
-                    fault.reason,
+                    fault.reason(),
                     "no VirtualMachine yet: its storage or network is not there",
                 ),
             ),
@@ -156,7 +157,6 @@ pub(super) fn ready(
 ) -> Verdict {
     let faults = [
         facts.unfit.as_ref(),
-        facts.elsewhere.as_ref(),
         facts.storage.fault.as_ref(),
         facts.network.fault.as_ref(),
         facts.import.as_ref().filter(|_| live.vm.is_none()),

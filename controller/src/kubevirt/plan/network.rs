@@ -8,10 +8,10 @@ use common::mac::Mac;
 use common::names;
 use common::render::kubevirt::{attachment, attachment_name};
 
-use super::status::{Fault, Outcome};
 use super::{Action, Observed};
 use crate::machine::Machine;
 use crate::objects::{Attachment, Meta as _, Network};
+use crate::status::{Fault, Outcome};
 
 /// What the VirtualMachine needs to know, and what is to be done for it.
 #[derive(Debug, Default)]

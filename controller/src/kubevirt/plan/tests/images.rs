@@ -8,9 +8,9 @@ use common::quantity::Bytes;
 use serde_json::json;
 
 use super::{edit, message, phase, told};
+use crate::fixtures::{block, disk, machine};
+use crate::kubevirt::plan::world::{World, claims_of, decode, owner, show_import};
 use crate::objects::Meta as _;
-use crate::plan::fixtures::{block, disk, machine};
-use crate::plan::world::{World, claims_of, decode, owner, show_import};
 
 fn image(url: &str) -> Image {
     Image {
@@ -157,7 +157,7 @@ fn a_failed_import_is_told_in_the_words_of_cdi() {
         .get_mut("web-data")
         .unwrap()
         .metadata
-        .deletion_timestamp = Some(crate::plan::world::sometime());
+        .deletion_timestamp = Some(crate::kubevirt::plan::world::sometime());
     world.settle();
     assert_eq!(phase(&world), Some(Phase::Running));
 }

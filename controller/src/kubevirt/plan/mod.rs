@@ -11,12 +11,8 @@
 
 mod create;
 mod delete;
-#[cfg(test)]
-pub(crate) mod fixtures;
 mod import;
 mod network;
-#[cfg(test)]
-mod page;
 mod pending;
 mod restart;
 mod status;
@@ -30,19 +26,19 @@ pub(crate) mod world;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
-use common::api::status::MachineStatus;
 use common::render::kubevirt::types;
 use common::render::kubevirt::{Reading, SecretKey};
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
 pub(crate) use self::network::named as named_networks;
-pub(crate) use self::status::verdict;
+use crate::backend::Act;
 use crate::data_volume::DataVolume;
 use crate::machine::Machine;
 use crate::objects::{Attachment, Claim, Instance, Network, Secret, Template, VirtualMachine};
+use crate::plan::{Now, Refusal, Subject};
+
+/// What to do about a Machine now.
+pub(crate) type Plan = crate::plan::Plan<Action>;
 
 /// What is known of the cluster that matters to one Machine.
 #[derive(Clone, Debug, Default)]
@@ -83,24 +79,6 @@ pub(crate) struct Observed {
     pub(crate) template: Option<Arc<Template>>,
     /// What the API server refused when the plan was last carried out.
     pub(crate) refusal: Option<Refusal>,
-}
-
-/// An action that the API server refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Refusal {
-    /// What was refused.
-    pub(crate) subject: Subject,
-    /// What the API server said.
-    pub(crate) message: String,
-}
-
-/// What an action is about, and so which condition tells of its failure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Subject {
-    Machine,
-    Network,
-    Storage,
-    Guest,
 }
 
 /// One thing to do. Each carries the uid of what it changes, so that it never touches anything else.
@@ -164,8 +142,12 @@ pub(crate) struct ClaimPatch {
     pub(crate) storage: Option<String>,
 }
 
-impl Action {
-    pub(crate) fn subject(&self) -> Subject {
+impl Act for Action {
+    fn is_switch(&self) -> bool {
+        matches!(self, Self::SetRunStrategy { .. })
+    }
+
+    fn subject(&self) -> Subject {
         match self {
             Self::AddFinalizer | Self::RemoveFinalizer => Subject::Machine,
             Self::CreateAttachment(_) | Self::UpdateAttachment(_) => Subject::Network,
@@ -235,37 +217,6 @@ impl fmt::Display for Action {
             Self::DeleteClaim { name, .. } => write!(f, "deleted PersistentVolumeClaim {name}"),
             Self::RemoveFinalizer => f.write_str("removed the finalizer"),
         }
-    }
-}
-
-/// What to do about a Machine now.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Plan {
-    /// In order; the first failure ends the plan.
-    pub(crate) actions: Vec<Action>,
-    /// The status to write afterwards, if it differs in more than times.
-    pub(crate) status: Option<MachineStatus>,
-    /// When to look again, if sooner than usual.
-    pub(crate) again: Option<Duration>,
-}
-
-/// Now, as a parameter. Kubernetes' times have whole seconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Now(pub(crate) OffsetDateTime);
-
-impl Now {
-    /// As Kubernetes writes it.
-    fn text(self) -> String {
-        let whole = self.0.replace_nanosecond(0).unwrap_or(self.0);
-        // Fails only outside the years 0 to 9999.
-        whole.format(&Rfc3339).unwrap_or_default()
-    }
-
-    /// What is left until `pause` has passed since a time; `None` when it has, or there is no time.
-    fn until(self, since: Option<&str>, pause: Duration) -> Option<Duration> {
-        let since = OffsetDateTime::parse(since?, &Rfc3339).ok()?;
-        let passed = Duration::try_from(self.0 - since).ok()?;
-        pause.checked_sub(passed).filter(|left| !left.is_zero())
     }
 }
 

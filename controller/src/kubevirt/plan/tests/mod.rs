@@ -17,8 +17,8 @@ use common::api::machine::CloudInit;
 use common::api::normalized::Normalized;
 use common::render::kubevirt::CloudInitPlan;
 
-use super::fixtures::{block, disk, machine, nic};
 use super::world::World;
+use crate::fixtures::{block, disk, machine, nic};
 use crate::machine::Block;
 
 /// A Machine with everything that takes an object of its own.

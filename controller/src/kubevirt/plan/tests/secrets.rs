@@ -5,9 +5,9 @@ use common::names;
 use common::render::kubevirt::{CloudInitPlan, SecretKey};
 
 use super::{edit, message, told};
+use crate::fixtures::{annotate, block, machine, pause};
+use crate::kubevirt::plan::world::World;
 use crate::objects::ForeignCondition;
-use crate::plan::fixtures::{annotate, block, machine, pause};
-use crate::plan::world::World;
 
 /// A guest whose user data is in this key of the Secret `mine`.
 fn running(key: &str) -> (World, SecretKey) {

@@ -11,12 +11,12 @@
 
 use common::render::kubevirt::{Volume, data_volume, is_unverifiable};
 
-use super::status::Fault;
 use super::storage::{Found, in_use, is_left_over};
 use super::{Action, Observed};
 use crate::data_volume::DataVolume;
 use crate::machine::Machine;
 use crate::objects::{Claim, Meta as _};
+use crate::status::Fault;
 
 /// The reason of an import that CDI tries again.
 pub(super) const FAILED: &str = "ImageImportFailed";

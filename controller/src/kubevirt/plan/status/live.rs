@@ -8,9 +8,9 @@ use common::api::status::{GuestOs, InterfaceStatus, MachineStatus, VolumeStatus}
 use common::render::kubevirt::{Volume, volumes as render};
 
 use super::Facts;
+use crate::kubevirt::plan::{Action, Observed};
 use crate::machine::Machine;
 use crate::objects::{GuestOsInfo, Instance, InstanceInterface, Meta as _, VirtualMachine, told};
-use crate::plan::{Action, Observed};
 
 /// What is there of the guest and belongs to the Machine.
 pub(super) struct Live<'a> {
@@ -171,9 +171,7 @@ pub(super) fn phase(machine: &Machine, facts: &Facts<'_>, live: &Live<'_>) -> Ph
         let faults = [&facts.network, &facts.storage, &facts.guest];
         return match facts.block {
             None => Phase::Pending,
-            Some(_) if facts.elsewhere.is_some() || (facts.paused && !facts.makes_vm) => {
-                Phase::Pending
-            }
+            Some(_) if facts.paused && !facts.makes_vm => Phase::Pending,
             Some(_) if faults.iter().any(|outcome| outcome.fault.is_some()) => Phase::Failed,
             Some(_) => Phase::Creating,
         };

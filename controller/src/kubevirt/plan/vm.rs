@@ -11,11 +11,11 @@ use serde_json::Value;
 
 use super::network::Networks;
 use super::restart::Restart;
-use super::status::{Fault, Outcome};
 use super::storage::Storage;
 use super::{Action, Observed};
 use crate::machine::Machine;
 use crate::objects::{Meta as _, VirtualMachine};
+use crate::status::{Fault, Outcome};
 
 /// What is to be done about the guest.
 #[derive(Debug, Default)]

@@ -10,9 +10,10 @@ use std::collections::BTreeSet;
 use common::api::choice::{Choice as _, ReclaimPolicy};
 use common::names;
 
-use super::{Action, ClaimPatch, Now, Observed, Plan, import, status};
+use super::{Action, ClaimPatch, Observed, Plan, import, status};
 use crate::machine::Machine;
 use crate::objects::{Claim, Meta as _};
+use crate::plan::Now;
 
 pub(super) fn plan(machine: &Machine, observed: &Observed, now: Now) -> Plan {
     if !machine.has_finalizer(names::FINALIZER) {

@@ -2,7 +2,7 @@
 
 use common::api::status::MachineStatus;
 
-const PAGE: &str = include_str!("../../../docs/operate.md");
+const PAGE: &str = include_str!("../../docs/operate.md");
 
 /// Conditions that take over the reason of whatever holds the Machine up.
 const TAKE_OVER: [&str; 2] = ["Ready", "VirtualMachineReady"];

@@ -1,17 +1,18 @@
 //! A Machine that lives: finalizer → network → storage → Secret → VirtualMachine → restart → growth
 //! → status.
 
-use common::api::choice::Backend;
 use common::names;
 
 use super::network::networks;
 use super::restart::restart;
-use super::status::{Facts, Fault, report};
+use super::status::{Facts, report};
 use super::storage::storage;
 use super::vm::guest;
-use super::{Action, Now, Observed, Plan, Subject};
+use super::{Action, Observed, Plan};
 use crate::machine::{Block, Machine};
 use crate::objects::Meta as _;
+use crate::plan::{Now, Subject};
+use crate::status::{Fault, not_normalized};
 
 pub(super) fn plan(machine: &Machine, observed: &Observed, now: Now) -> Plan {
     let block = match &machine.block {
@@ -24,17 +25,6 @@ pub(super) fn plan(machine: &Machine, observed: &Observed, now: Now) -> Plan {
             return report(machine, observed, now, &facts, vec![]);
         }
     };
-    if block.backend == Backend::Libvirt {
-        let facts = Facts {
-            block: Some(block),
-            elsewhere: Some(Fault::new(
-                "BackendUnavailable",
-                "this controller runs Machines on KubeVirt only, and spec.backend is libvirt: create the Machine with backend kubevirt",
-            )),
-            ..Facts::default()
-        };
-        return report(machine, observed, now, &facts, vec![]);
-    }
     let networks = networks(machine, block, observed);
     let storage = storage(machine, block, observed);
     let restart = restart(machine, block, observed);
@@ -81,25 +71,4 @@ pub(super) fn plan(machine: &Machine, observed: &Observed, now: Now) -> Plan {
         .chain(storage.farewells)
         .collect();
     report(machine, observed, now, &facts, actions)
-}
-
-fn not_normalized(block: &Block) -> Fault {
-    let heal = format!(
-        "the admission webhook writes it: see that machine-webhook runs and is registered, then set the annotation {} to a new text, or change the spec",
-        names::ANNOTATION_REFRESH_TEMPLATE
-    );
-    match block {
-        Block::Stale => Fault::new(
-            "Stale",
-            format!("spec.normalized was made of another spec, so nothing is done; {heal}"),
-        ),
-        Block::Unreadable(why) => Fault::new(
-            "NotNormalized",
-            format!("spec.normalized cannot be read ({why}), so nothing is done; {heal}"),
-        ),
-        Block::Missing | Block::Belongs(_) => Fault::new(
-            "NotNormalized",
-            format!("spec.normalized is missing, so nothing is done; {heal}"),
-        ),
-    }
 }

@@ -6,8 +6,8 @@ use common::render::kubevirt::PRINTABLE_STATUSES;
 
 use super::{message, phase, told};
 use crate::events;
-use crate::plan::fixtures::{block, machine};
-use crate::plan::world::World;
+use crate::fixtures::{block, machine};
+use crate::kubevirt::plan::world::World;
 
 /// What a word leads to.
 struct Case {

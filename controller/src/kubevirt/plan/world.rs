@@ -17,12 +17,13 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use time::{Duration, OffsetDateTime};
 
-use super::{Action, ClaimPatch, Now, Observed, Plan, named_networks, page, plan};
+use super::{Action, ClaimPatch, Observed, Plan, named_networks, plan};
 use crate::data_volume::DataVolume;
 use crate::machine::Machine;
 use crate::objects::{
     Attachment, Claim, Instance, InstanceInterface, Meta, Network, Secret, Template, VirtualMachine,
 };
+use crate::plan::Now;
 
 /// Everything in it.
 #[derive(Clone, Debug)]
@@ -238,7 +239,7 @@ impl World {
         if steps >= plan.actions.len()
             && let (Some(machine), Some(status)) = (&mut self.machine, &plan.status)
         {
-            page::tells_of(status);
+            crate::page::tells_of(status);
             machine.status = status.clone();
         }
         done

@@ -5,11 +5,11 @@ use common::names;
 use serde_json::json;
 
 use super::{message, told};
+use crate::fixtures::{block, disk, machine, pause};
+use crate::kubevirt::plan::world::{World, decode};
+use crate::kubevirt::plan::{Action, Plan};
 use crate::machine::Block;
 use crate::objects::Meta as _;
-use crate::plan::fixtures::{block, disk, machine, pause};
-use crate::plan::world::{World, decode};
-use crate::plan::{Action, Plan};
 
 /// A running Machine with a disk that goes and one that stays.
 fn running() -> World {
@@ -72,7 +72,8 @@ fn a_machine_that_never_made_anything_goes_at_once() {
 fn nothing_is_done_without_our_finalizer() {
     let mut world = running();
     world.machine_mut().metadata.finalizers = Some(vec!["another/one".into()]);
-    world.machine_mut().metadata.deletion_timestamp = Some(crate::plan::world::sometime());
+    world.machine_mut().metadata.deletion_timestamp =
+        Some(crate::kubevirt::plan::world::sometime());
     assert_eq!(world.plan(), Plan::default());
 }
 

@@ -10,11 +10,11 @@ use common::render::kubevirt::{Volume, volumes};
 
 use super::delete::farewell;
 use super::import::{self, Stage};
-use super::status::{Fault, Outcome};
 use super::{Action, ClaimPatch, Observed};
 use crate::data_volume::DataVolume;
 use crate::machine::Machine;
 use crate::objects::{Claim, Meta, told};
+use crate::status::{Fault, Outcome};
 
 /// What is to be done about the disks.
 #[derive(Debug, Default)]

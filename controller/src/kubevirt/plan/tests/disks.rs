@@ -6,9 +6,9 @@ use common::quantity::Bytes;
 use serde_json::json;
 
 use super::{edit, message, phase, rich, told};
+use crate::fixtures::{block, disk, machine};
+use crate::kubevirt::plan::world::{World, claims_of, decode};
 use crate::objects::{ForeignCondition, Meta as _};
-use crate::plan::fixtures::{block, disk, machine};
-use crate::plan::world::{World, claims_of, decode};
 
 #[test]
 fn only_a_bound_claim_grows() {

@@ -6,11 +6,8 @@
 mod conditions;
 mod live;
 
-use std::time::Duration;
-
-use common::api::choice::Phase;
 use common::api::normalized::Normalized;
-use common::api::status::{Condition, LastRestart, MachineStatus};
+use common::api::status::{LastRestart, MachineStatus};
 use common::names;
 use common::render::kubevirt::types::Template;
 
@@ -21,51 +18,11 @@ use self::conditions::{
 use self::live::{Live, phase, volumes};
 use super::pending::pending;
 use super::storage::Sizes;
-use super::{Action, Now, Observed, Plan};
+use super::{Action, Observed, Plan};
 use crate::machine::Machine;
 use crate::objects::{Meta as _, told};
-
-/// While a Machine is being created its progress is written at most this often: a claim that binds
-/// a moment before the guest starts is worth no write of its own.
-const PROGRESS_PAUSE: Duration = Duration::from_secs(2);
-
-/// Why something is not as wished, and what to do about it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Fault {
-    reason: &'static str,
-    message: String,
-}
-
-impl Fault {
-    pub(super) fn new(reason: &'static str, message: impl Into<String>) -> Self {
-        Self {
-            reason,
-            message: message.into(),
-        }
-    }
-
-    pub(super) fn reason(&self) -> &'static str {
-        self.reason
-    }
-}
-
-/// Whether something is as wished. The first fault found is the one that is told.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Outcome {
-    pub(super) fault: Option<Fault>,
-}
-
-impl From<Fault> for Outcome {
-    fn from(fault: Fault) -> Self {
-        Self { fault: Some(fault) }
-    }
-}
-
-impl Outcome {
-    pub(super) fn worsen(&mut self, fault: Fault) {
-        self.fault.get_or_insert(fault);
-    }
-}
+use crate::plan::Now;
+use crate::status::{Conditions, Fault, OURS, Outcome, finish};
 
 /// What the plan found out.
 #[derive(Debug, Default)]
@@ -73,8 +30,6 @@ pub(super) struct Facts<'a> {
     pub(super) block: Option<&'a Normalized>,
     /// Why there is no block to act on.
     pub(super) unfit: Option<Fault>,
-    /// Why somebody else has to act on it.
-    pub(super) elsewhere: Option<Fault>,
     pub(super) network: Outcome,
     pub(super) storage: Outcome,
     pub(super) guest: Outcome,
@@ -110,15 +65,12 @@ pub(super) fn report(
     } else {
         conditions.set("Normalized", "True", &normalized(facts, observed));
     }
-    if facts.block.is_some() && facts.elsewhere.is_none() {
+    if facts.block.is_some() {
         let storage = storage(facts);
         conditions.set("StorageReady", storage.0, &storage.1);
         let network = network(facts);
         conditions.set("NetworkReady", network.0, &network.1);
         conditions.set("VirtualMachineReady", virtual_machine.0, &virtual_machine.1);
-    }
-    if let Some(fault) = &facts.elsewhere {
-        conditions.set("VirtualMachineReady", "False", fault);
     }
     let restart = live
         .vm
@@ -180,110 +132,4 @@ pub(super) fn deleting(machine: &Machine, observed: &Observed, now: Now, message
         ..machine.status.clone()
     };
     finish(machine, now, status, vec![])
-}
-
-/// Decides whether the status is worth a write, and dates it.
-fn finish(machine: &Machine, now: Now, mut status: MachineStatus, actions: Vec<Action>) -> Plan {
-    let old = &machine.status;
-    if undated(&status) == undated(old) {
-        return Plan {
-            actions,
-            ..Plan::default()
-        };
-    }
-    let progress = status.phase == Some(Phase::Creating)
-        && old.phase == status.phase
-        && old.observed_generation == status.observed_generation
-        && verdict(&status) == verdict(old);
-    if progress && let Some(wait) = now.until(old.last_updated.as_deref(), PROGRESS_PAUSE) {
-        return Plan {
-            actions,
-            status: None,
-            again: Some(wait),
-        };
-    }
-    status.last_updated = Some(now.text());
-    status
-        .resource_version
-        .clone_from(&machine.metadata.resource_version);
-    Plan {
-        actions,
-        status: Some(status),
-        again: None,
-    }
-}
-
-/// Status and reason of `Ready`.
-pub(crate) fn verdict(status: &MachineStatus) -> Option<(&str, &str)> {
-    let ready = status
-        .conditions
-        .iter()
-        .find(|condition| condition.kind == "Ready")?;
-    Some((&ready.status, &ready.reason))
-}
-
-/// The conditions this controller writes.
-const OURS: [&str; 8] = [
-    "Ready",
-    "Normalized",
-    "StorageReady",
-    "NetworkReady",
-    "VirtualMachineReady",
-    "RestartRequired",
-    "AgentConnected",
-    "Paused",
-];
-
-/// A status without what changes by itself, and without other writers' conditions.
-fn undated(status: &MachineStatus) -> MachineStatus {
-    let mut status = status.clone();
-    status.last_updated = None;
-    status.resource_version = None;
-    status
-        .conditions
-        .retain(|condition| OURS.contains(&condition.kind.as_str()));
-    for condition in &mut status.conditions {
-        condition.last_transition_time = String::new();
-    }
-    status.conditions.sort_by(|a, b| a.kind.cmp(&b.kind));
-    status
-}
-
-/// The conditions of a new status.
-struct Conditions<'a> {
-    machine: &'a Machine,
-    now: Now,
-    list: Vec<Condition>,
-}
-
-impl<'a> Conditions<'a> {
-    fn new(machine: &'a Machine, now: Now) -> Self {
-        Self {
-            machine,
-            now,
-            list: Vec::new(),
-        }
-    }
-
-    /// Sets a condition; its time is that of the last change of its status.
-    fn set(&mut self, kind: &str, status: &str, why: &Fault) {
-        let old = self
-            .machine
-            .status
-            .conditions
-            .iter()
-            .find(|old| old.kind == kind);
-        let since = match old {
-            Some(old) if old.status == status => old.last_transition_time.clone(),
-            _ => self.now.text(),
-        };
-        self.list.push(Condition {
-            kind: kind.to_owned(),
-            status: status.to_owned(),
-            reason: why.reason.to_owned(),
-            message: why.message.clone(),
-            last_transition_time: since,
-            observed_generation: self.machine.generation(),
-        });
-    }
 }

@@ -5,9 +5,9 @@ use common::names;
 use proptest::prelude::*;
 
 use super::{edit, phase, told};
+use crate::fixtures::{annotate, block, machine, pause};
+use crate::kubevirt::plan::world::World;
 use crate::objects::Meta as _;
-use crate::plan::fixtures::{annotate, block, machine, pause};
-use crate::plan::world::World;
 
 fn running(stops: bool) -> World {
     let mut block = block();

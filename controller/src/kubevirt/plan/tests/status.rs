@@ -8,10 +8,11 @@ use serde_json::json;
 use time::OffsetDateTime;
 
 use super::{cloud_init, edit, message, phase, told};
+use crate::fixtures::{block, disk, machine, nic};
+use crate::kubevirt::plan::plan;
+use crate::kubevirt::plan::world::{World, decode};
 use crate::objects::ForeignCondition;
-use crate::plan::fixtures::{block, disk, machine, nic};
-use crate::plan::world::{World, decode};
-use crate::plan::{Now, Refusal, Subject, plan};
+use crate::plan::{Now, Refusal, Subject};
 
 fn running() -> World {
     let mut world = World::new(machine(block()));

@@ -2,18 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use common::api::choice::{Backend, Phase, PowerState};
+use common::api::choice::{Phase, PowerState};
 use common::api::machine::{CloudInit, SecretKeyRef};
 use common::names;
 use common::render::kubevirt::{CloudInitPlan, SecretKey};
 use serde_json::json;
 
 use super::{edit, message, phase, rich, told};
+use crate::fixtures::{block, machine, pause};
+use crate::kubevirt::plan::plan;
+use crate::kubevirt::plan::world::{World, decode};
 use crate::machine::Block;
 use crate::objects::Meta as _;
-use crate::plan::fixtures::{block, machine, pause};
-use crate::plan::world::{World, decode};
-use crate::plan::{Now, Refusal, Subject, plan};
+use crate::plan::{Now, Refusal, Subject};
 use common::quantity::Bytes;
 use time::OffsetDateTime;
 
@@ -239,15 +240,6 @@ fn what_the_cluster_lacks_is_told() {
     world.pass();
     assert_eq!(told(&world, "NetworkReady"), ("False", "NetworkFailed"));
     assert!(message(&world, "NetworkReady").contains("Multus is not installed"));
-
-    let mut block = block();
-    block.backend = Backend::Libvirt;
-    let mut world = World::new(machine(block));
-    assert_eq!(world.settle(), [""; 0]);
-    assert_eq!(
-        told(&world, "VirtualMachineReady"),
-        ("False", "BackendUnavailable")
-    );
 }
 
 #[test]

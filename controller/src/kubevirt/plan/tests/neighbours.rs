@@ -6,9 +6,9 @@ use common::names;
 use serde_json::json;
 
 use super::{edit, message, phase, rich, told};
+use crate::fixtures::{block, machine, nic};
+use crate::kubevirt::plan::world::{World, decode};
 use crate::machine::{Block, Machine};
-use crate::plan::fixtures::{block, machine, nic};
-use crate::plan::world::{World, decode};
 
 #[test]
 fn a_claim_of_another_machine_is_told_with_its_name() {

@@ -1,0 +1,187 @@
+//! The status, whatever runs the Machine: faults, conditions, and when one is worth a write.
+//!
+//! A condition that is not met names its cause and what to do about it.
+
+use std::time::Duration;
+
+use common::api::choice::Phase;
+use common::api::status::{Condition, MachineStatus};
+use common::names;
+
+use crate::machine::{Block, Machine};
+use crate::plan::{Now, Plan};
+
+/// While a Machine is being created its progress is written at most this often: a claim that binds
+/// a moment before the guest starts is worth no write of its own.
+const PROGRESS_PAUSE: Duration = Duration::from_secs(2);
+
+/// Why something is not as wished, and what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    reason: &'static str,
+    message: String,
+}
+
+impl Fault {
+    pub(crate) fn new(reason: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            reason,
+            message: message.into(),
+        }
+    }
+
+    pub(crate) fn reason(&self) -> &'static str {
+        self.reason
+    }
+}
+
+/// Whether something is as wished. The first fault found is the one that is told.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    pub(crate) fault: Option<Fault>,
+}
+
+impl From<Fault> for Outcome {
+    fn from(fault: Fault) -> Self {
+        Self { fault: Some(fault) }
+    }
+}
+
+impl Outcome {
+    pub(crate) fn worsen(&mut self, fault: Fault) {
+        self.fault.get_or_insert(fault);
+    }
+}
+
+/// Why there is nothing to act on.
+pub(crate) fn not_normalized(block: &Block) -> Fault {
+    let heal = format!(
+        "the admission webhook writes it: see that machine-webhook runs and is registered, then set the annotation {} to a new text, or change the spec",
+        names::ANNOTATION_REFRESH_TEMPLATE
+    );
+    match block {
+        Block::Stale => Fault::new(
+            "Stale",
+            format!("spec.normalized was made of another spec, so nothing is done; {heal}"),
+        ),
+        Block::Unreadable(why) => Fault::new(
+            "NotNormalized",
+            format!("spec.normalized cannot be read ({why}), so nothing is done; {heal}"),
+        ),
+        Block::Missing | Block::Belongs(_) => Fault::new(
+            "NotNormalized",
+            format!("spec.normalized is missing, so nothing is done; {heal}"),
+        ),
+    }
+}
+
+/// Decides whether the status is worth a write, and dates it.
+pub(crate) fn finish<A>(
+    machine: &Machine,
+    now: Now,
+    mut status: MachineStatus,
+    actions: Vec<A>,
+) -> Plan<A> {
+    let old = &machine.status;
+    if undated(&status) == undated(old) {
+        return Plan {
+            actions,
+            ..Plan::default()
+        };
+    }
+    let progress = status.phase == Some(Phase::Creating)
+        && old.phase == status.phase
+        && old.observed_generation == status.observed_generation
+        && verdict(&status) == verdict(old);
+    if progress && let Some(wait) = now.until(old.last_updated.as_deref(), PROGRESS_PAUSE) {
+        return Plan {
+            actions,
+            status: None,
+            again: Some(wait),
+        };
+    }
+    status.last_updated = Some(now.text());
+    status
+        .resource_version
+        .clone_from(&machine.metadata.resource_version);
+    Plan {
+        actions,
+        status: Some(status),
+        again: None,
+    }
+}
+
+/// Status and reason of `Ready`.
+pub(crate) fn verdict(status: &MachineStatus) -> Option<(&str, &str)> {
+    let ready = status
+        .conditions
+        .iter()
+        .find(|condition| condition.kind == "Ready")?;
+    Some((&ready.status, &ready.reason))
+}
+
+/// The conditions this controller writes.
+pub(crate) const OURS: [&str; 8] = [
+    "Ready",
+    "Normalized",
+    "StorageReady",
+    "NetworkReady",
+    "VirtualMachineReady",
+    "RestartRequired",
+    "AgentConnected",
+    "Paused",
+];
+
+/// A status without what changes by itself, and without other writers' conditions.
+fn undated(status: &MachineStatus) -> MachineStatus {
+    let mut status = status.clone();
+    status.last_updated = None;
+    status.resource_version = None;
+    status
+        .conditions
+        .retain(|condition| OURS.contains(&condition.kind.as_str()));
+    for condition in &mut status.conditions {
+        condition.last_transition_time = String::new();
+    }
+    status.conditions.sort_by(|a, b| a.kind.cmp(&b.kind));
+    status
+}
+
+/// The conditions of a new status.
+pub(crate) struct Conditions<'a> {
+    machine: &'a Machine,
+    now: Now,
+    pub(crate) list: Vec<Condition>,
+}
+
+impl<'a> Conditions<'a> {
+    pub(crate) fn new(machine: &'a Machine, now: Now) -> Self {
+        Self {
+            machine,
+            now,
+            list: Vec::new(),
+        }
+    }
+
+    /// Sets a condition; its time is that of the last change of its status.
+    pub(crate) fn set(&mut self, kind: &str, status: &str, why: &Fault) {
+        let old = self
+            .machine
+            .status
+            .conditions
+            .iter()
+            .find(|old| old.kind == kind);
+        let since = match old {
+            Some(old) if old.status == status => old.last_transition_time.clone(),
+            _ => self.now.text(),
+        };
+        self.list.push(Condition {
+            kind: kind.to_owned(),
+            status: status.to_owned(),
+            reason: why.reason.to_owned(),
+            message: why.message.clone(),
+            last_transition_time: since,
+            observed_generation: self.machine.generation(),
+        });
+    }
+}
