@@ -3,7 +3,7 @@
 //! ```text
 //! api        the kinds, as stored
 //! quantity   exact amounts of bytes        mac   MAC addresses        names   every name
-//! words      of messages
+//! host_uri   URIs of libvirt hosts          words  of messages
 //! catalog    what rules may ask            rules a file per family    code    their codes
 //! normalize  intent + pins → block         violation  what is wrong, where, and the fix
 //! admission  a review: intent, old object, catalog → verdict
@@ -18,6 +18,7 @@ pub mod admission;
 pub mod api;
 pub mod catalog;
 pub mod code;
+pub mod host_uri;
 mod json;
 pub mod mac;
 pub mod names;

@@ -158,6 +158,45 @@ choices! {
         /// A `MachineTemplate` object.
         MachineTemplate = "MachineTemplate",
     }
+    /// How a libvirt host runs its guests.
+    VirtType {
+        /// With the processor's help.
+        Kvm = "kvm",
+        /// Emulated, instruction by instruction.
+        Qemu = "qemu",
+    }
+    /// Which CPU a libvirt host shows its guests.
+    CpuMode {
+        /// The host's own.
+        HostPassthrough = "host-passthrough",
+        /// The named model that is nearest to the host's own.
+        HostModel = "host-model",
+        /// Everything the hypervisor can show.
+        Maximum = "maximum",
+    }
+    /// Format of a volume in a pool of a libvirt host.
+    VolumeFormat {
+        /// Grows as it is written; can stand on another volume.
+        Qcow2 = "qcow2",
+        /// Byte for byte.
+        Raw = "raw",
+    }
+    /// How a volume on a libvirt host comes to the content of an image.
+    Provisioning {
+        /// It stands on the image, and holds what differs.
+        Overlay = "overlay",
+        /// It is filled with a copy.
+        Copy = "copy",
+    }
+    /// What a network of a libvirt host is there.
+    HostNetworkType {
+        /// A network of libvirt's.
+        Network = "network",
+        /// A Linux bridge.
+        Bridge = "bridge",
+        /// A bridge of Open vSwitch.
+        Ovs = "ovs",
+    }
     /// Where a machine is in its life.
     Phase {
         /// Seen; nothing made yet.

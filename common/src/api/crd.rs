@@ -3,7 +3,7 @@
 use kube::CustomResourceExt as _;
 use serde_json::Value;
 
-use super::{Machine, MachineTemplate, NetworkConfiguration};
+use super::{LibvirtHost, Machine, MachineTemplate, NetworkConfiguration};
 
 /// A CustomResourceDefinition and the name of the file it is kept in.
 #[derive(Clone, Debug)]
@@ -21,7 +21,7 @@ pub struct CrdFile {
 ///
 /// # Errors
 /// When a definition cannot be represented as JSON, which no input can bring about.
-pub fn crd_files() -> Result<[CrdFile; 3], serde_json::Error> {
+pub fn crd_files() -> Result<[CrdFile; 4], serde_json::Error> {
     let file = |file, definition: Result<Value, serde_json::Error>| {
         let mut definition = definition?;
         tidy(&mut definition);
@@ -39,6 +39,10 @@ pub fn crd_files() -> Result<[CrdFile; 3], serde_json::Error> {
         file(
             "networkconfigurations.yaml",
             serde_json::to_value(NetworkConfiguration::crd()),
+        )?,
+        file(
+            "libvirthosts.yaml",
+            serde_json::to_value(LibvirtHost::crd()),
         )?,
     ])
 }
@@ -64,7 +68,7 @@ fn tidy(value: &mut Value) {
                 "default" => value.is_object(),
                 _ => true,
             });
-            if map.get("format").is_some_and(|format| format == "uint32") {
+            if map.get("format").is_some_and(is_unsigned) {
                 map.insert("format".into(), "int32".into());
             }
             // A doc comment's line breaks mean nothing to who reads `kubectl explain`.
@@ -85,6 +89,11 @@ fn tidy(value: &mut Value) {
         Value::Array(items) => items.iter_mut().for_each(tidy),
         _ => {}
     }
+}
+
+/// Whether a format is one of Rust's that Kubernetes does not know.
+fn is_unsigned(format: &Value) -> bool {
+    format == "uint16" || format == "uint32"
 }
 
 /// The integer that a bound is; every bound of the API is one, but its Kubernetes type is a float.

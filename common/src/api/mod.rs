@@ -6,13 +6,16 @@
 //!    └────── status
 //! MachineTemplate ──── what a template may bring: the same types as the intent
 //! NetworkConfiguration ── a network segment
+//! LibvirtHost ── a host of libvirt's: what it offers, and what is known of it
 //! ```
 //!
 //! Fields of the intent are all optional and textual, because a wrong one must be reported with its
 //! path and its fix next to every other fault, and not by the first error of a decoder. The typed
-//! forms appear in [`normalized`], which only [`crate::normalize`] produces.
+//! forms appear in [`normalized`], which only [`crate::normalize`] produces. A LibvirtHost is typed as far
+//! as its schema is: what does not fit, the API server tells.
 
 pub mod choice;
+pub mod libvirt_host;
 pub mod machine;
 pub mod network;
 pub mod normalized;
@@ -27,6 +30,8 @@ mod reference;
 
 #[cfg(feature = "kube")]
 pub use crd::{CrdFile, crd_files};
+#[cfg(feature = "kube")]
+pub use libvirt_host::LibvirtHost;
 #[cfg(feature = "kube")]
 pub use machine::Machine;
 #[cfg(feature = "kube")]

@@ -27,6 +27,18 @@ pub const CDROMS_MAX: usize = 16;
 pub const NETWORKS_MAX: usize = 32;
 /// Most labels of a selector.
 pub const LABELS_MAX: usize = 64;
+/// Most storage classes of a libvirt host.
+pub const HOST_CLASSES_MAX: usize = 64;
+/// Most networks of a libvirt host.
+pub const HOST_NETWORKS_MAX: usize = 256;
+/// Most VLANs of a network of a libvirt host.
+pub const HOST_VLANS_MAX: usize = 512;
+/// Most machine types of a libvirt host; QEMU 10 has 120 on x86.
+pub const MACHINE_TYPES_MAX: usize = 512;
+/// Most Machines whose deletion a libvirt host has yet to learn of.
+pub const TOMBSTONES_MAX: usize = 1024;
+/// Longest URI of a libvirt host: scheme, user, port and path beside a name of DNS.
+pub const HOST_URI_MAX: usize = 512;
 /// Longest interface name of Linux: `IFNAMSIZ` less the terminating zero.
 pub const INTERFACE_NAME_MAX: usize = 15;
 
@@ -37,6 +49,9 @@ pub const OBJECT_NAME_PATTERN: &str =
     "^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
 /// A non-negative Kubernetes quantity.
 pub const QUANTITY_PATTERN: &str = "^\\+?([0-9]+(\\.[0-9]*)?|\\.[0-9]+)(Ki|Mi|Gi|Ti|Pi|Ei|n|u|m|k|M|G|T|P|E|[eE][+-]?[0-9]{1,2})?$";
+
+/// What [`HostUri`](crate::host_uri::HostUri) reads.
+pub const HOST_URI_PATTERN: &str = "^(qemu:///(system|session)|qemu\\+tls://([A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?|\\[[0-9A-Fa-f:.]+\\])(:[1-9][0-9]{0,4})?/system|qemu\\+ssh://([A-Za-z0-9_][-A-Za-z0-9_.]*@)?([A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?|\\[[0-9A-Fa-f:.]+\\])(:[1-9][0-9]{0,4})?/system|test:///[-A-Za-z0-9._/]+|test\\+tls://([A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?|\\[[0-9A-Fa-f:.]+\\])(:[1-9][0-9]{0,4})?/default)$";
 
 /// The rule, in CEL, that no word stands twice in a list.
 pub(crate) fn named_once() -> Value {
@@ -107,6 +122,14 @@ text_schemas! {
     Checksum = { "maxLength": 71, "pattern": "^sha256:[0-9a-f]{64}$" }
     /// The name of a Linux bridge.
     BridgeName = { "minLength": 1, "maxLength": INTERFACE_NAME_MAX, "pattern": "^[^\\s/:]+$" }
+    /// The URI of a libvirt host.
+    HostUriText = { "minLength": 1, "maxLength": HOST_URI_MAX, "pattern": HOST_URI_PATTERN }
+    /// The name of a storage class that a libvirt host offers.
+    HostClassName = { "minLength": 1, "maxLength": OBJECT_NAME_MAX, "pattern": OBJECT_NAME_PATTERN }
+    /// The name of a pool or a network of libvirt's.
+    LibvirtName = { "minLength": 1, "maxLength": OBJECT_NAME_MAX, "pattern": "^[^/\\s]+$" }
+    /// How many times what a host has it may give away.
+    Factor = { "minLength": 1, "maxLength": 7, "pattern": "^[0-9]{1,3}(\\.[0-9]{1,3})?$" }
     /// A moment, RFC 3339.
     Timestamp = { "format": "date-time" }
 }

@@ -60,7 +60,7 @@ pub struct MachineStatus {
     pub pending_changes: Vec<PendingChange>,
 }
 
-/// One aspect of a machine's state, in Kubernetes' standard form.
+/// One aspect of an object's state, in Kubernetes' standard form.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
@@ -80,7 +80,7 @@ pub struct Condition {
     /// When the status last changed.
     #[schemars(with = "schema::Timestamp")]
     pub last_transition_time: String,
-    /// Generation of the Machine the condition is about.
+    /// Generation of the object the condition is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 }
