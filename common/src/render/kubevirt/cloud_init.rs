@@ -275,7 +275,9 @@ impl CloudInitPlan {
         if let Some(meta) = &self.meta {
             // NoCloud needs both files, even when one has nothing to say.
             data.entry(Part::User.file().to_owned()).or_default();
-            data.insert("meta-data".to_owned(), meta_data(machine, meta));
+            let instance = machine.firmware_uuid().to_string();
+            let content = meta_data(meta, &instance, machine.name);
+            data.insert("meta-data".to_owned(), content);
         }
         let mut metadata = machine.metadata(names::cloud_init_secret(machine.name));
         metadata.owner_references = vec![machine.owner()];
@@ -285,6 +287,27 @@ impl CloudInitPlan {
         let marks = self.marks(&BTreeMap::new(), |secret| Some(read(secret)?.mark.clone()));
         metadata.annotations.extend(marks);
         Some(Secret { metadata, data })
+    }
+
+    /// Everything, with the contents of the user's Secrets as `read`. `None`: one of these is not there,
+    /// or there is nothing to give.
+    pub(in crate::render) fn contents<'a>(
+        &'a self,
+        read: impl Fn(&SecretKey) -> Option<&'a Reading>,
+    ) -> Option<Contents<'a>> {
+        if *self == Self::default() {
+            return None;
+        }
+        let content = |source: &'a Option<Source>| match source {
+            None => Some(None),
+            Some(Source::Inline(text)) => Some(Some(text.as_bytes())),
+            Some(Source::Secret(secret)) => Some(Some(read(secret)?.content.as_slice())),
+        };
+        Some(Contents {
+            user: content(&self.user)?,
+            network: content(&self.network)?,
+            meta: self.meta.as_ref(),
+        })
     }
 
     /// The volume of the VirtualMachine.
@@ -331,13 +354,25 @@ impl CloudInitPlan {
     }
 }
 
+/// All that cloud-init is given, wherever it was.
+#[derive(Debug, Serialize)]
+pub(in crate::render) struct Contents<'a> {
+    pub(in crate::render) user: Option<&'a [u8]>,
+    pub(in crate::render) network: Option<&'a [u8]>,
+    pub(in crate::render) meta: Option<&'a BTreeMap<String, String>>,
+}
+
 /// cloud-init's meta-data: the user's, with an identity and a name for the instance where the user
 /// gives none. JSON, which is YAML that needs no quoting rules.
-fn meta_data(machine: &Identity<'_>, meta: &BTreeMap<String, String>) -> Vec<u8> {
+pub(in crate::render) fn meta_data(
+    meta: &BTreeMap<String, String>,
+    instance: &str,
+    hostname: &str,
+) -> Vec<u8> {
     let mut meta = meta.clone();
     meta.entry("instance-id".into())
-        .or_insert_with(|| machine.firmware_uuid().to_string());
+        .or_insert_with(|| instance.to_owned());
     meta.entry("local-hostname".into())
-        .or_insert_with(|| machine.name.to_owned());
+        .or_insert_with(|| hostname.to_owned());
     serde_json::to_vec(&meta).unwrap_or_default()
 }

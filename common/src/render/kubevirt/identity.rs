@@ -31,7 +31,7 @@ impl Identity<'_> {
     /// SMBIOS uuid: lives and dies with the Machine object, so that a machine that is deleted and
     /// made anew is a new instance to cloud-init.
     pub(super) fn firmware_uuid(&self) -> Uuid {
-        Uuid::new_v5(&UUID_NAMESPACE, self.uid.as_bytes())
+        machine_uuid(self.uid)
     }
 
     /// SMBIOS serial number.
@@ -74,6 +74,11 @@ impl Identity<'_> {
     pub(super) fn owner(&self) -> OwnerReference {
         owner("Machine", self.name, self.uid)
     }
+}
+
+/// The uuid that the guest of a Machine has on every backend.
+pub(in crate::render) fn machine_uuid(uid: &str) -> Uuid {
+    Uuid::new_v5(&UUID_NAMESPACE, uid.as_bytes())
 }
 
 /// An object of this product as an owner.

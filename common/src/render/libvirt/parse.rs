@@ -1,0 +1,150 @@
+//! Reading libvirt's XML of a domain, inactive or live.
+
+use std::collections::BTreeSet;
+
+use roxmltree::Node;
+
+use super::devices::{Address, Controller, Disk, Nic};
+use super::domain::{CpuMode, Domain, SINGLE, VirtType};
+use super::mark::Mark;
+use super::xml::{self, XmlError, all, attribute, find, text, value};
+use crate::api::choice::FirmwareType;
+use crate::api::normalized::{Firmware, NormalizedCpu, NormalizedFeatures, NormalizedMemory};
+use crate::quantity::Bytes;
+
+impl Domain {
+    /// Reads libvirt's XML of a domain, ours or not. What this product has no place for is left out.
+    pub fn parse(xml: &str) -> Result<Self, XmlError> {
+        let document = xml::document(xml)?;
+        let root = document.root_element();
+        if !root.has_tag_name("domain") {
+            return Err(XmlError::Missing("domain"));
+        }
+        let required = |name: &'static str| text(root, &[name]).ok_or(XmlError::Missing(name));
+        let machine = attribute(root, &["os", "type"], "machine").unwrap_or_default();
+        let features = |name| find(root, &["features", name]).is_some();
+        let devices = find(root, &["devices"]).ok_or(XmlError::Missing("devices"))?;
+        let nics = all(devices, "interface").map(Nic::of);
+        let address = |name: &&str| {
+            let device = find(devices, &[name])?;
+            Some(((*name).to_owned(), Address::of(device)?))
+        };
+        Ok(Self {
+            name: required("name")?.to_owned(),
+            uuid: value("uuid", required("uuid")?)?,
+            mark: find(root, &["metadata"]).and_then(Mark::within),
+            virt_type: match root.attribute("type") {
+                Some("kvm") => VirtType::Kvm,
+                Some("test") => VirtType::Test,
+                _ => VirtType::Qemu,
+            },
+            cpu_mode: match attribute(root, &["cpu"], "mode") {
+                Some("host-passthrough") => CpuMode::HostPassthrough,
+                Some("maximum") => CpuMode::Maximum,
+                // Of a guest that runs, the model next to the host's has its own name.
+                _ => CpuMode::HostModel,
+            },
+            cpu: cpu(root)?,
+            memory: memory(root)?,
+            machine: machine.to_owned(),
+            firmware: firmware(root),
+            nvram: text(root, &["os", "nvram"]).map(ToOwned::to_owned),
+            features: NormalizedFeatures {
+                acpi: features("acpi"),
+                apic: features("apic"),
+                hyperv: features("hyperv"),
+            },
+            controllers: all(devices, "controller")
+                .map(Controller::of)
+                .collect::<Result<_, _>>()?,
+            disks: all(devices, "disk")
+                .map(Disk::of)
+                .collect::<Result<_, _>>()?,
+            nics: nics
+                .filter_map(Result::transpose)
+                .collect::<Result<_, _>>()?,
+            addresses: SINGLE.iter().filter_map(address).collect(),
+        })
+    }
+}
+
+fn cpu(root: Node<'_, '_>) -> Result<NormalizedCpu, XmlError> {
+    let most = text(root, &["vcpu"]).ok_or(XmlError::Missing("vcpu"))?;
+    let current = attribute(root, &["vcpu"], "current").unwrap_or(most);
+    let topology = |name| attribute(root, &["cpu", "topology"], name);
+    let count = |name, absent| value("topology", topology(name).unwrap_or(absent));
+    let (cores, threads): (u32, u32) = (count("cores", "1")?, count("threads", "1")?);
+    let current: u32 = value("vcpu", current)?;
+    Ok(NormalizedCpu {
+        cores,
+        // Without a topology every vCPU is a socket.
+        max_sockets: count("sockets", most)?,
+        sockets: current.div_ceil(cores.saturating_mul(threads).max(1)),
+        threads,
+    })
+}
+
+fn memory(root: Node<'_, '_>) -> Result<NormalizedMemory, XmlError> {
+    let amount = |name: &'static str| {
+        let kib = text(root, &[name]).map(|text| value::<u64>(name, text));
+        let kib = kib.transpose()?;
+        Ok(kib.map(|kib| Bytes::new(u128::from(kib) * 1024)))
+    };
+    let max_size = amount("memory")?.ok_or(XmlError::Missing("memory"))?;
+    Ok(NormalizedMemory {
+        size: amount("currentMemory")?.unwrap_or(max_size),
+        max_size,
+    })
+}
+
+fn firmware(root: Node<'_, '_>) -> Firmware {
+    let loader = |name| attribute(root, &["os", "loader"], name);
+    let is_efi =
+        attribute(root, &["os"], "firmware") == Some("efi") || loader("type") == Some("pflash");
+    if is_efi {
+        Firmware {
+            kind: FirmwareType::Efi,
+            secure_boot: Some(loader("secure") == Some("yes")),
+        }
+    } else {
+        Firmware {
+            kind: FirmwareType::Bios,
+            secure_boot: None,
+        }
+    }
+}
+
+/// What a domain reads or writes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reference {
+    /// A volume, by its pool and its name.
+    Volume {
+        /// Name of the pool.
+        pool: String,
+        /// Name of the volume.
+        volume: String,
+    },
+    /// A file or a block device.
+    Path(String),
+}
+
+/// Everything that a domain of libvirt refers to, ours or not, images under its disks included as far as
+/// libvirt tells them. A volume that is here must not be deleted.
+pub fn references(xml: &str) -> Result<BTreeSet<Reference>, XmlError> {
+    let document = xml::document(xml)?;
+    let sources = document.descendants().filter_map(|node| {
+        let text = |name| node.attribute(name).map(ToOwned::to_owned);
+        match node.tag_name().name() {
+            "source" => match text("pool").zip(text("volume")) {
+                Some((pool, volume)) => Some(Reference::Volume { pool, volume }),
+                None => text("file").or_else(|| text("dev")).map(Reference::Path),
+            },
+            "nvram" | "kernel" | "initrd" | "loader" => {
+                let path = node.text()?.trim();
+                (!path.is_empty()).then(|| Reference::Path(path.to_owned()))
+            }
+            _ => None,
+        }
+    });
+    Ok(sources.collect())
+}
