@@ -18,6 +18,7 @@ mod events;
 mod fixtures;
 mod kubevirt;
 mod leader;
+mod libvirt;
 mod machine;
 mod memory;
 mod metrics;

@@ -1,0 +1,357 @@
+//! A libvirt host in memory, with faults.
+//!
+//! ```text
+//! test ──▶ FakeLibvirt ─┬─ world(): domains, pools, networks … as the host has them
+//!                       ├─ fail, fail_nth, hang, disconnect, reachable: what goes wrong
+//!                       └─ calls(): what was changed, in order
+//! ```
+//! It does what a real host was seen to do, the dangerous things too: it deletes a volume that a guest
+//! runs on, takes any definition with a name, and starts no guest whose bridge is not there. The contract
+//! tests hold it to what a real libvirtd does.
+
+mod connection;
+mod edit;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+
+use uuid::Uuid;
+
+use super::types::shutoff;
+use super::{
+    AccessError, AgentInterface, Connection, Connector, Facts, Lease, Result, State, Target,
+};
+use connection::FakeConnection;
+
+/// A host. Clones share it.
+#[derive(Clone)]
+pub(crate) struct FakeLibvirt(Arc<Shared>);
+
+struct Shared {
+    world: Mutex<World>,
+    /// A call need not hang any longer.
+    released: Condvar,
+}
+
+/// What the host has, and what goes wrong there.
+pub(crate) struct World {
+    pub facts: Facts,
+    pub pools: BTreeMap<String, FakePool>,
+    pub networks: BTreeMap<String, FakeNetwork>,
+    pub bridges: Vec<String>,
+    pub domains: BTreeMap<Uuid, FakeDomain>,
+    /// By the domain's name, as libvirt names the files: a new domain of an old name finds the old one's.
+    pub varstores: BTreeSet<String>,
+    /// How the guests of domains defined from now on behave.
+    pub guest: Guest,
+    reachable: bool,
+    /// Connections opened so far. Those up to `dead` are gone.
+    opened: usize,
+    dead: usize,
+    calls: Vec<String>,
+    reads: usize,
+    under_way: usize,
+    most_under_way: usize,
+    faults: Vec<Fault>,
+    hung: BTreeSet<&'static str>,
+}
+
+/// A domain.
+#[derive(Debug, Clone)]
+pub(crate) struct FakeDomain {
+    pub name: String,
+    pub inactive: String,
+    pub live: Option<String>,
+    pub state: State,
+    pub reason: i32,
+    pub persistent: bool,
+    pub guest: Guest,
+}
+
+/// How a guest behaves.
+#[derive(Debug, Clone)]
+pub(crate) struct Guest {
+    /// Whether it shuts down when the power button is pressed.
+    pub acpi: bool,
+    pub agent: Agent,
+    /// Whether it lets a device go.
+    pub unplugs: bool,
+    /// What its agent says.
+    pub interfaces: Vec<AgentInterface>,
+}
+
+/// A guest's agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Agent {
+    Absent,
+    /// It runs, and does not answer.
+    Silent,
+    Answers,
+}
+
+/// A directory pool.
+#[derive(Debug, Clone)]
+pub(crate) struct FakePool {
+    pub active: bool,
+    pub capacity: u64,
+    pub volumes: BTreeMap<String, FakeVolume>,
+}
+
+/// A volume with its content.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct FakeVolume {
+    pub capacity: u64,
+    pub backing: Option<String>,
+    pub content: Vec<u8>,
+}
+
+/// A virtual network.
+#[derive(Debug, Clone)]
+pub(crate) struct FakeNetwork {
+    pub active: bool,
+    pub bridge: Option<String>,
+    pub leases: Vec<Lease>,
+}
+
+/// When a call goes wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum When {
+    /// Nothing was done.
+    Before,
+    /// Half of an upload is there. For other calls, as before.
+    During,
+    /// All was done, and nobody hears of it.
+    After,
+}
+
+struct Fault {
+    /// Any change where there is none.
+    call: Option<&'static str>,
+    /// As many go well before.
+    skip: usize,
+    when: When,
+    error: AccessError,
+}
+
+/// Keeps calls hanging until it is dropped.
+pub(crate) struct Hang {
+    host: FakeLibvirt,
+    call: &'static str,
+}
+
+impl Drop for Hang {
+    fn drop(&mut self) {
+        self.host.world().hung.remove(self.call);
+        self.host.0.released.notify_all();
+    }
+}
+
+impl Default for FakeLibvirt {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl FakeLibvirt {
+    /// A host of 8 processors and 16 GiB, with the pool `vms`, the network `default` and the bridge `br0`.
+    pub(crate) fn new() -> Self {
+        let world = World {
+            facts: Facts {
+                libvirt_version: "9.0.0".into(),
+                hypervisor_version: "7.2.0".into(),
+                cpus: 8,
+                memory: 16 << 30,
+                machine_types: MACHINES
+                    .iter()
+                    .flat_map(|(alias, canonical)| [*alias, *canonical])
+                    .map(str::to_owned)
+                    .collect(),
+                efi: true,
+                secure_boot: true,
+            },
+            pools: BTreeMap::from([("vms".into(), FakePool::of(100 << 30))]),
+            networks: BTreeMap::from([(
+                "default".into(),
+                FakeNetwork {
+                    active: true,
+                    bridge: Some("virbr0".into()),
+                    leases: vec![],
+                },
+            )]),
+            bridges: vec!["br0".into(), "eth0".into(), "virbr0".into()],
+            domains: BTreeMap::new(),
+            varstores: BTreeSet::new(),
+            guest: Guest {
+                acpi: true,
+                agent: Agent::Absent,
+                unplugs: true,
+                interfaces: vec![],
+            },
+            reachable: true,
+            opened: 0,
+            dead: 0,
+            calls: vec![],
+            reads: 0,
+            under_way: 0,
+            most_under_way: 0,
+            faults: vec![],
+            hung: BTreeSet::new(),
+        };
+        Self(Arc::new(Shared {
+            world: Mutex::new(world),
+            released: Condvar::new(),
+        }))
+    }
+
+    /// What the host has, to look at or to change.
+    pub(crate) fn world(&self) -> MutexGuard<'_, World> {
+        self.0.world.lock().unwrap()
+    }
+
+    /// Every change that was asked for, in order, those that failed too: `define <name>`,
+    /// `delete_volume <pool>/<volume>`.
+    pub(crate) fn calls(&self) -> Vec<String> {
+        self.world().calls.clone()
+    }
+
+    /// How often anything was looked at.
+    pub(crate) fn reads(&self) -> usize {
+        self.world().reads
+    }
+
+    /// The most calls that were under way at a time.
+    pub(crate) fn most_under_way(&self) -> usize {
+        self.world().most_under_way
+    }
+
+    /// How many connections were opened.
+    pub(crate) fn opened(&self) -> usize {
+        self.world().opened
+    }
+
+    /// The next call of that name goes wrong.
+    pub(crate) fn fail(&self, call: &'static str, when: When, error: AccessError) {
+        self.world().faults.push(Fault {
+            call: Some(call),
+            skip: 0,
+            when,
+            error,
+        });
+    }
+
+    /// The change after `skip` others goes wrong.
+    pub(crate) fn fail_nth(&self, skip: usize, when: When, error: AccessError) {
+        self.world().faults.push(Fault {
+            call: None,
+            skip,
+            when,
+            error,
+        });
+    }
+
+    /// Calls of that name do not return while this is held, or until the connection ends.
+    pub(crate) fn hang(&self, call: &'static str) -> Hang {
+        self.world().hung.insert(call);
+        Hang {
+            host: self.clone(),
+            call,
+        }
+    }
+
+    /// Every connection there is ends.
+    pub(crate) fn disconnect(&self) {
+        let mut world = self.world();
+        world.dead = world.opened;
+        self.0.released.notify_all();
+    }
+
+    /// Whether new connections can be opened; when not, those there are end.
+    pub(crate) fn reachable(&self, reachable: bool) {
+        self.world().reachable = reachable;
+        if !reachable {
+            self.disconnect();
+        }
+    }
+
+    /// Guests do what guests do by themselves: it shuts down.
+    pub(crate) fn guest_shuts_down(&self, uuid: Uuid) {
+        self.world().ends(uuid, State::ShutOff, shutoff::SHUTDOWN);
+    }
+
+    /// QEMU dies.
+    pub(crate) fn qemu_dies(&self, uuid: Uuid) {
+        self.world().ends(uuid, State::ShutOff, shutoff::CRASHED);
+    }
+}
+
+impl fmt::Debug for FakeLibvirt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FakeLibvirt")
+    }
+}
+
+impl Connector for FakeLibvirt {
+    fn open(&self, _target: &Target) -> Result<Box<dyn Connection>> {
+        let mut world = self.world();
+        world.opened += 1;
+        if !world.reachable {
+            let message =
+                "Failed to connect socket to '/run/libvirt/libvirt-sock': Connection refused";
+            return Err(AccessError::Disconnected(message.into()));
+        }
+        Ok(Box::new(FakeConnection {
+            host: self.clone(),
+            number: world.opened,
+        }))
+    }
+}
+
+impl FakePool {
+    /// An empty one that runs.
+    pub(crate) fn of(capacity: u64) -> Self {
+        Self {
+            active: true,
+            capacity,
+            volumes: BTreeMap::new(),
+        }
+    }
+}
+
+/// Aliases of machine types, and what libvirt writes for them.
+const MACHINES: [(&str, &str); 2] = [("q35", "pc-q35-7.2"), ("pc", "pc-i440fx-7.2")];
+
+impl World {
+    /// A volume's path.
+    pub(crate) fn path(pool: &str, volume: &str) -> String {
+        format!("/var/lib/libvirt/{pool}/{volume}")
+    }
+
+    /// A domain's guest ends.
+    fn ends(&mut self, uuid: Uuid, state: State, reason: i32) {
+        let Some(domain) = self.domains.get_mut(&uuid) else {
+            return;
+        };
+        domain.live = None;
+        (domain.state, domain.reason) = (state, reason);
+        if !domain.persistent {
+            self.domains.remove(&uuid);
+        }
+    }
+
+    /// What goes wrong with this call.
+    fn fault(&mut self, call: &'static str, change: bool) -> Option<(When, AccessError)> {
+        let mut due = None;
+        for (index, fault) in self.faults.iter_mut().enumerate() {
+            if fault.call.map_or(change, |it| it == call) {
+                if fault.skip == 0 {
+                    due = due.or(Some(index));
+                } else {
+                    fault.skip -= 1;
+                }
+            }
+        }
+        let fault = self.faults.remove(due?);
+        Some((fault.when, fault.error))
+    }
+}

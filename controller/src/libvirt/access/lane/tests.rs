@@ -1,0 +1,207 @@
+//! Lanes over a host in memory.
+
+use super::super::fake::{FakeLibvirt, When};
+use super::*;
+
+/// More than anything here takes, on a machine that is busy with other things.
+const LONG: Duration = Duration::from_mins(1);
+/// What a call has that hangs anyway.
+const SHORT: Duration = Duration::from_millis(50);
+const NEVER: Pause = Pause {
+    first: Duration::from_hours(1),
+    longest: Duration::from_hours(1),
+};
+const NONE: Pause = Pause {
+    first: Duration::ZERO,
+    longest: Duration::ZERO,
+};
+
+fn target() -> Target {
+    Target {
+        uri: "test:///default".into(),
+        credentials: None,
+    }
+}
+
+fn lane(host: &FakeLibvirt, pause: Pause) -> Lane {
+    Lane::new("lane", Arc::new(host.clone()), Arc::new(target()), pause)
+}
+
+async fn bridges(lane: &Lane, limit: Duration) -> Result<Vec<String>> {
+    lane.call(limit, |host| host.bridges()).await
+}
+
+fn disconnected() -> AccessError {
+    AccessError::Disconnected("reset".into())
+}
+
+#[tokio::test]
+async fn one_connection_is_opened_at_the_first_call_and_kept() {
+    let host = FakeLibvirt::new();
+    let lane = lane(&host, NEVER);
+    assert_eq!(host.opened(), 0);
+    for _ in 0..3 {
+        assert_eq!(bridges(&lane, LONG).await.unwrap()[0], "br0");
+    }
+    assert_eq!(host.opened(), 1);
+}
+
+#[tokio::test]
+async fn a_connection_that_died_between_calls_is_opened_anew_and_nobody_notices() {
+    let host = FakeLibvirt::new();
+    let lane = lane(&host, NEVER);
+    bridges(&lane, LONG).await.unwrap();
+    host.disconnect();
+    bridges(&lane, LONG).await.unwrap();
+    assert_eq!(host.opened(), 2);
+}
+
+#[tokio::test]
+async fn a_connection_that_dies_in_a_call_is_opened_anew_for_the_next() {
+    let host = FakeLibvirt::new();
+    let lane = lane(&host, NEVER);
+    host.fail("bridges", When::After, disconnected());
+    assert_eq!(bridges(&lane, LONG).await.unwrap_err(), disconnected());
+    bridges(&lane, LONG).await.unwrap();
+    assert_eq!(host.opened(), 2);
+}
+
+#[tokio::test]
+async fn a_host_that_is_away_is_asked_again_after_a_pause_only() {
+    let host = FakeLibvirt::new();
+    host.reachable(false);
+    let patient = lane(&host, NEVER);
+    let first = bridges(&patient, LONG).await.unwrap_err();
+    assert_eq!(first.kind(), "Disconnected");
+    assert_eq!(bridges(&patient, LONG).await.unwrap_err(), first);
+    assert_eq!(host.opened(), 1, "the second call was answered without it");
+
+    let eager = lane(&host, NONE);
+    bridges(&eager, LONG).await.unwrap_err();
+    host.reachable(true);
+    bridges(&eager, LONG).await.unwrap();
+}
+
+#[test]
+fn pauses_grow_up_to_the_longest() {
+    let host = FakeLibvirt::new();
+    host.reachable(false);
+    let mut session = Session {
+        connector: Arc::new(host),
+        target: Arc::new(target()),
+        connection: None,
+        closed: None,
+        pause: PAUSE,
+    };
+    let mut pauses = vec![];
+    for _ in 0..7 {
+        session.open().unwrap_err();
+        let closed = session.closed.as_mut().unwrap();
+        pauses.push(closed.pause.as_secs());
+        closed.until = Instant::now();
+    }
+    assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30]);
+}
+
+#[tokio::test]
+async fn a_call_over_its_limit_is_unknown_and_the_next_does_not_wait_for_it() {
+    let host = FakeLibvirt::new();
+    let lane = lane(&host, NEVER);
+    let hang = host.hang("bridges");
+    let stuck = bridges(&lane, SHORT).await.unwrap_err();
+    assert!(
+        matches!(&stuck, AccessError::TimedOut(text) if text.contains("not known")),
+        "{stuck}"
+    );
+    // With a limit that would fail the test by its time if it were waited for.
+    let next = lane.call(LONG, |host| host.facts()).await.unwrap_err();
+    assert!(
+        matches!(&next, AccessError::TimedOut(text) if text.contains("nothing was asked")),
+        "{next}"
+    );
+    drop(hang);
+    // Whoever asks again as long as it is stuck gets there in the end.
+    while let Err(error) = bridges(&lane, LONG).await {
+        assert_eq!(error.kind(), "TimedOut");
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(host.opened(), 1);
+}
+
+#[tokio::test]
+async fn calls_that_wait_when_one_gets_stuck_do_not_wait_any_longer() {
+    let host = FakeLibvirt::new();
+    let lane = lane(&host, NEVER);
+    let _hang = host.hang("bridges");
+    let (stuck, first, second) = tokio::join!(
+        bridges(&lane, SHORT),
+        lane.call(LONG, |host| host.facts()),
+        lane.call(LONG, |host| host.facts()),
+    );
+    for error in [stuck.unwrap_err(), first.unwrap_err(), second.unwrap_err()] {
+        assert_eq!(error.kind(), "TimedOut");
+    }
+}
+
+#[tokio::test]
+async fn a_wait_that_is_too_long_is_no_fault_of_the_host() {
+    let host = FakeLibvirt::new();
+    let lane = lane(&host, NEVER);
+    let hang = host.hang("bridges");
+    let (slow, impatient) = tokio::join!(bridges(&lane, LONG), async {
+        let outcome = lane.call(SHORT, |host| host.facts()).await;
+        drop(hang);
+        outcome
+    },);
+    slow.unwrap();
+    assert_eq!(impatient.unwrap_err().kind(), "Busy");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_call_at_a_time_and_the_other_lane_goes_on() {
+    let fake = FakeLibvirt::new();
+    let host = Host::new(Arc::new(fake.clone()), target());
+    let calls = (0..50).map(|_| bridges(&host.slow, LONG));
+    for outcome in futures::future::join_all(calls).await {
+        outcome.unwrap();
+    }
+    assert_eq!(fake.most_under_way(), 1);
+
+    let _hang = fake.hang("agent_interfaces");
+    let agent = host
+        .slow
+        .call(SHORT, |host| host.agent_interfaces(uuid::Uuid::nil()));
+    assert_eq!(agent.await.unwrap_err().kind(), "TimedOut");
+    bridges(&host.fast, LONG).await.unwrap();
+    assert_eq!(fake.most_under_way(), 2);
+}
+
+#[tokio::test]
+async fn a_call_that_panics_costs_its_connection_and_nothing_else() {
+    let host = FakeLibvirt::new();
+    let lane = lane(&host, NEVER);
+    let fault = lane.call(LONG, |_| -> Result<()> { panic!("on purpose") });
+    assert_eq!(fault.await.unwrap_err().kind(), "Disconnected");
+    bridges(&lane, LONG).await.unwrap();
+    assert_eq!(host.opened(), 2);
+}
+
+#[tokio::test]
+async fn a_host_that_is_dropped_ends_its_thread_and_its_connection() {
+    #[derive(Debug)]
+    struct Counted(Arc<()>, FakeLibvirt);
+    impl Connector for Counted {
+        fn open(&self, target: &Target) -> Result<Box<dyn Connection>> {
+            self.1.open(target)
+        }
+    }
+    let fake = FakeLibvirt::new();
+    let alive = Arc::new(());
+    let connector = Counted(alive.clone(), fake.clone());
+    let host = Host::new(Arc::new(connector), target());
+    bridges(&host.fast, LONG).await.unwrap();
+    drop(host);
+    while Arc::strong_count(&alive) > 1 {
+        thread::yield_now();
+    }
+}

@@ -1,0 +1,142 @@
+//! What a host says of itself and of what it has.
+
+use std::net::IpAddr;
+
+use uuid::Uuid;
+
+/// What a host is and can do.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Facts {
+    /// The daemon's, as "9.0.0".
+    pub libvirt_version: String,
+    /// QEMU's, as "7.2.0".
+    pub hypervisor_version: String,
+    pub cpus: u32,
+    /// Bytes.
+    pub memory: u64,
+    /// Names that a definition may use, canonical ones and aliases.
+    pub machine_types: Vec<String>,
+    pub efi: bool,
+    pub secure_boot: bool,
+}
+
+/// A storage pool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Pool {
+    pub name: String,
+    pub active: bool,
+    /// Bytes; 0 of an inactive one.
+    pub capacity: u64,
+    /// Bytes; 0 of an inactive one.
+    pub available: u64,
+}
+
+/// A virtual network.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Network {
+    pub name: String,
+    pub active: bool,
+    pub bridge: Option<String>,
+}
+
+/// What a domain does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    Running,
+    /// Waits for a resource of the host.
+    Blocked,
+    Paused,
+    /// The guest is on its way down.
+    ShuttingDown,
+    ShutOff,
+    Crashed,
+    /// The guest sleeps.
+    Suspended,
+    /// Not one of these.
+    Unknown,
+}
+
+impl State {
+    /// Whether there is a guest, whatever it does.
+    pub(crate) fn active(self) -> bool {
+        !matches!(self, Self::ShutOff | Self::Crashed)
+    }
+}
+
+/// Reasons of [`State::ShutOff`], by libvirt's numbers (virDomainShutoffReason).
+pub(crate) mod shutoff {
+    /// The guest shut down, asked or by itself.
+    pub(crate) const SHUTDOWN: i32 = 1;
+    /// It was ended from outside.
+    pub(crate) const DESTROYED: i32 = 2;
+    /// QEMU died.
+    pub(crate) const CRASHED: i32 = 3;
+    /// It could not be started.
+    pub(crate) const FAILED: i32 = 6;
+}
+
+/// What is known of every domain of a host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct DomainState {
+    pub uuid: Uuid,
+    pub name: String,
+    /// Our element of its metadata, as libvirt prints it.
+    pub mark: Option<String>,
+    pub state: State,
+    /// Of the state, by libvirt's numbers.
+    pub reason: i32,
+    pub vcpus: u32,
+    /// Bytes, at most.
+    pub memory: u64,
+    /// Whether it is defined; one that is not ends with its guest.
+    pub persistent: bool,
+}
+
+/// A domain with its definitions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct DomainDetail {
+    pub state: DomainState,
+    /// What it will be at the next start.
+    pub inactive: String,
+    /// What runs.
+    pub live: Option<String>,
+}
+
+/// How a guest is asked to shut down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shutdown {
+    /// By its agent.
+    Agent,
+    /// By the power button.
+    Acpi,
+}
+
+/// A volume of a pool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Volume {
+    pub name: String,
+    pub path: String,
+    /// Bytes.
+    pub capacity: u64,
+    /// Bytes.
+    pub allocation: u64,
+    /// The path of the volume that it is an overlay of.
+    pub backing: Option<String>,
+}
+
+/// An address that a virtual network gave away.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Lease {
+    pub mac: String,
+    pub ip: IpAddr,
+    /// Seconds since 1970; 0 is never.
+    pub expiry: i64,
+}
+
+/// An interface, as the guest's agent sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct AgentInterface {
+    pub name: String,
+    pub mac: Option<String>,
+    pub ips: Vec<IpAddr>,
+}

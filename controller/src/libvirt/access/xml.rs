@@ -1,0 +1,121 @@
+//! What is read out of libvirt's descriptions.
+
+use std::collections::BTreeSet;
+use std::fmt::Display;
+
+use common::render::libvirt::{Reference, references};
+use roxmltree::{Document, Node};
+
+use super::{AccessError, Result};
+
+/// A description, parsed.
+pub(super) fn parse(text: &str) -> Result<Document<'_>> {
+    Document::parse(text).map_err(|error| refused(&error))
+}
+
+/// The child element of that name.
+pub(super) fn child<'a, 'input>(node: Node<'a, 'input>, name: &str) -> Option<Node<'a, 'input>> {
+    node.children().find(|it| it.has_tag_name(name))
+}
+
+/// The text at a path of elements below the root, if there is any.
+pub(super) fn text<'a>(document: &'a Document<'_>, path: &[&str]) -> Option<&'a str> {
+    let node = path
+        .iter()
+        .try_fold(document.root_element(), |node, name| child(node, name))?;
+    node.text().map(str::trim).filter(|it| !it.is_empty())
+}
+
+/// What a domain refers to.
+pub(super) fn sources(domain: &str) -> Result<BTreeSet<Reference>> {
+    references(domain).map_err(|error| refused(&error))
+}
+
+fn refused(error: &dyn Display) -> AccessError {
+    AccessError::Refused(format!("libvirt's description: {error}"))
+}
+
+/// The machine types of an architecture, canonical names and aliases, of a host's capabilities.
+pub(super) fn machine_types(capabilities: &str, architecture: &str) -> Result<Vec<String>> {
+    let document = parse(capabilities)?;
+    let arches = document
+        .descendants()
+        .filter(|it| it.has_tag_name("arch") && it.attribute("name") == Some(architecture));
+    let machines = arches
+        .flat_map(|it| it.descendants())
+        .filter(|it| it.has_tag_name("machine"));
+    let names: BTreeSet<String> = machines
+        .flat_map(|it| [it.text(), it.attribute("canonical")])
+        .flatten()
+        .map(str::to_owned)
+        .collect();
+    Ok(names.into_iter().collect())
+}
+
+/// Whether a host has firmware for UEFI, and for Secure Boot, of the capabilities of a domain.
+pub(super) fn firmware(capabilities: &str) -> Result<(bool, bool)> {
+    let document = parse(capabilities)?;
+    let Some(os) = child(document.root_element(), "os") else {
+        return Ok((false, false));
+    };
+    let offers = |within: Node<'_, '_>, name: &str, value: &str| {
+        within
+            .children()
+            .filter(|it| it.has_tag_name("enum") && it.attribute("name") == Some(name))
+            .flat_map(|it| it.children())
+            .any(|it| it.text() == Some(value))
+    };
+    let secure = child(os, "loader").is_some_and(|it| offers(it, "secure", "yes"));
+    Ok((offers(os, "firmware", "efi"), secure))
+}
+
+/// The interface of a node device.
+pub(super) fn interface(device: &str) -> Result<Option<String>> {
+    let document = parse(device)?;
+    Ok(document
+        .descendants()
+        .find(|it| it.has_tag_name("interface"))
+        .and_then(|it| it.text())
+        .map(str::to_owned))
+}
+
+/// The path of what a volume is an overlay of.
+pub(super) fn backing(volume: &str) -> Result<Option<String>> {
+    let document = parse(volume)?;
+    Ok(text(&document, &["backingStore", "path"]).map(str::to_owned))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn machine_types_are_those_of_the_architecture_by_both_names() {
+        let capabilities = "<capabilities>
+            <guest><arch name='i686'><machine>isapc</machine></arch></guest>
+            <guest><arch name='x86_64'><machine canonical='pc-q35-7.2' maxCpus='288'>q35</machine>
+              <machine maxCpus='288'>pc-q35-7.2</machine><domain type='qemu'/></arch></guest>
+          </capabilities>";
+        assert_eq!(
+            machine_types(capabilities, "x86_64").unwrap(),
+            ["pc-q35-7.2", "q35"]
+        );
+    }
+
+    #[test]
+    fn secure_boot_needs_a_loader_that_can() {
+        let capabilities = |secure: &str| {
+            format!(
+                "<domainCapabilities><os supported='yes'>
+                   <enum name='firmware'><value>bios</value><value>efi</value></enum>
+                   <loader supported='yes'><enum name='secure'>{secure}</enum></loader>
+                 </os></domainCapabilities>"
+            )
+        };
+        let both = capabilities("<value>no</value><value>yes</value>");
+        assert_eq!(firmware(&both).unwrap(), (true, true));
+        let insecure = capabilities("<value>no</value>");
+        assert_eq!(firmware(&insecure).unwrap(), (true, false));
+        assert_eq!(firmware("<domainCapabilities/>").unwrap(), (false, false));
+    }
+}

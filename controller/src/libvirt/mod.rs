@@ -1,0 +1,3 @@
+//! Hosts that run libvirt.
+
+pub(crate) mod access;
