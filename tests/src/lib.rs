@@ -10,6 +10,7 @@
 //!   watches  │   └──────► machine-webhook      as shipped, with the roles
 //!            └─────────── machine-controller   and tokens they ship with
 //!            └─────────── Simulator            plays KubeVirt and storage
+//!                         Libvirt              really runs guests
 //! ```
 //! Errors here are read by people who look at a failed test: they are
 //! [`anyhow::Error`]s whose text says what was waited for and what was seen.
@@ -26,6 +27,7 @@ pub mod http;
 pub mod install;
 mod kubectl;
 mod lab;
+pub mod libvirt;
 pub mod objects;
 pub mod pages;
 pub mod paths;

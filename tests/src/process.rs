@@ -13,7 +13,9 @@
 //! seconds; so everything is forked by one thread that never ends.
 
 use std::{
-    env, fmt,
+    env,
+    ffi::OsString,
+    fmt,
     fs::{self, File},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
@@ -43,6 +45,7 @@ pub struct Program {
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
     log: PathBuf,
+    mounts: Option<u32>,
 }
 
 impl Program {
@@ -58,7 +61,15 @@ impl Program {
             arguments: Vec::new(),
             environment: Vec::new(),
             log: log.to_owned(),
+            mounts: None,
         }
+    }
+
+    /// Has it see the file systems that the process of this id sees.
+    #[must_use]
+    pub(crate) fn in_mounts_of(mut self, id: u32) -> Self {
+        self.mounts = Some(id);
+        self
     }
 
     /// Adds arguments.
@@ -82,14 +93,23 @@ impl Program {
             .append(true)
             .open(&self.log)
             .with_context(|| format!("opening {}", self.log.display()))?;
-        let mut command = if let Some(setpriv) = setpriv() {
-            let mut command = Command::new(setpriv);
-            command.args(["--pdeathsig", "KILL", "--"]).arg(&self.path);
-            command
-        } else {
-            Command::new(&self.path)
-        };
+        let mut words: Vec<OsString> = Vec::new();
+        if let Some(setpriv) = setpriv() {
+            words.push(setpriv.into());
+            words.extend(["--pdeathsig", "KILL", "--"].map(Into::into));
+        }
+        if let Some(id) = self.mounts {
+            // Becomes the program: the process stays the same.
+            words.extend([
+                "nsenter".into(),
+                format!("--mount=/proc/{id}/ns/mnt").into(),
+            ]);
+        }
+        words.push(self.path.clone().into());
+        let mut words = words.into_iter();
+        let mut command = Command::new(words.next().unwrap_or_default());
         command
+            .args(words)
             .args(&self.arguments)
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())

@@ -270,7 +270,7 @@ impl Source {
     async fn build(&self, tool: Tool) -> Result<PathBuf> {
         fs::create_dir_all(&self.cache)
             .with_context(|| format!("creating {}", self.cache.display()))?;
-        let _lock = lock(&self.cache.join(".lock"), tool).await?;
+        let _lock = lock(&self.cache.join(".lock"), tool.name()).await?;
         // Another process may have built it while this one waited.
         if let Some(path) = self.found(tool) {
             return Ok(path);
@@ -354,7 +354,7 @@ async fn require_go() -> Result<()> {
 }
 
 /// One build at a time on this machine: the tools share most of their packages.
-async fn lock(path: &Path, tool: Tool) -> Result<File> {
+pub(crate) async fn lock(path: &Path, what: &str) -> Result<File> {
     let file = File::create(path)?;
     let mut said = false;
     loop {
@@ -362,7 +362,7 @@ async fn lock(path: &Path, tool: Tool) -> Result<File> {
             Ok(()) => return Ok(file),
             Err(TryLockError::WouldBlock) => {
                 if !said {
-                    eprintln!("lab: {} is being built by another process", tool.name());
+                    eprintln!("lab: {what} is being built by another process");
                     said = true;
                 }
                 sleep(Duration::from_millis(200)).await;

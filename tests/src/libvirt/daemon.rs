@@ -1,0 +1,301 @@
+//! [`Libvirt`]: one libvirtd, its networks and pools.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::{process::Command, time::timeout};
+
+use super::packages::{self, Missing};
+use crate::{
+    Output,
+    folder::Folder,
+    process::{Process, Program},
+    tools, wait,
+};
+
+/// Its first start on a machine asks QEMU for all it can, which takes 8 s on idle cores; the answers are kept.
+const START: Duration = Duration::from_mins(2);
+
+/// A frozen QEMU takes 12 s to be ended.
+const COMMAND: Duration = Duration::from_mins(1);
+
+/// The networks that are there, each with DHCP and a bridge of its own.
+pub const NETWORKS: [&str; 2] = ["default", "second"];
+
+/// Makes the namespace what libvirtd shall see, and holds it. Its children are QEMUs whose daemon is gone: ended
+/// ones vanish, because nobody asks for them.
+const HOLDER: &str = r#"
+set -e
+for place in etc lib log run; do
+    case $place in
+    etc) there=/etc/libvirt ;;
+    run) there=/run/libvirt ;;
+    *) there=/var/$place/libvirt ;;
+    esac
+    mkdir -p "$there"
+    mount --bind "$1/$place" "$there"
+done
+mkdir -p /var/cache/libvirt
+mount --bind "$2" /var/cache/libvirt
+mount -t sysfs none /sys
+ip link set lo up
+ip link add plain type bridge
+ip link set plain up
+touch "$1/held"
+exec env --ignore-signal=CHLD sleep infinity
+"#;
+
+/// QEMU as root: it may read what the lab's folder holds, and opens a `/dev/kvm` that others may not.
+const QEMU: &str = r#"user = "root"
+group = "root"
+security_driver = "none"
+namespaces = []
+cgroup_controllers = []
+stdio_handler = "file"
+"#;
+
+/// Nobody else is in the namespace.
+const LIBVIRTD: &str = r#"auth_unix_ro = "none"
+auth_unix_rw = "none"
+"#;
+
+/// A running libvirtd. Dropped, it is ended with every guest.
+#[derive(Debug)]
+pub struct Libvirt {
+    // Dropped in this order.
+    daemon: Process,
+    holder: Process,
+    program: Program,
+    folder: Folder,
+}
+
+impl Libvirt {
+    /// How clients in its mounts reach it.
+    pub const URI: &str = "qemu:///system";
+
+    /// Starts one; or why none can be here.
+    pub async fn start() -> Result<Result<Self, Missing>> {
+        if let Err(missing) = packages::host().await? {
+            return Ok(Err(missing));
+        }
+        let folder = Folder::new()?;
+        lay_out(&folder)?;
+        let answers = tools::cache_home()?.join("kubevirt-operator-lab/libvirt");
+        fs::create_dir_all(&answers)?;
+        let unshare = Path::new("unshare");
+        let mut holder = Program::new(unshare, &folder.join("holder.log"))
+            .args(["--mount", "--net", "--pid", "--fork", "--kill-child"])
+            .args(["sh", "-c", HOLDER, "holder"])
+            .args([folder.path(), &answers].map(|path| path.display().to_string()))
+            .start()?;
+        let held = folder.join("held");
+        wait::until("namespaces for libvirtd", async || {
+            holder.check_alive()?;
+            Ok(held.exists().then_some(()).ok_or("not yet"))
+        })
+        .await?;
+        let program = Program::new(Path::new("nsenter"), &folder.join("libvirtd.log"))
+            .args(entered(holder.id()))
+            // Its own view of its own processes.
+            .args(["unshare", "--mount-proc"])
+            .args(["setpriv", "--pdeathsig", "KILL", "--"])
+            // The usual one is outside of what is mounted.
+            .args(["libvirtd", "--pid-file", "/run/libvirt/libvirtd.pid"]);
+        let mut libvirt = Self {
+            daemon: program.start()?,
+            holder,
+            program,
+            folder,
+        };
+        libvirt.served().await?;
+        for network in NETWORKS {
+            libvirt.virsh(&["net-start", network]).await?.ok()?;
+        }
+        Ok(Ok(libvirt))
+    }
+
+    /// Waits until it answers.
+    pub async fn served(&mut self) -> Result<()> {
+        let mut alive = async || -> Result<Result<(), String>> {
+            self.daemon.check_alive()?;
+            let answer = run(virsh(self.holder.id(), &["version"])).await?;
+            Ok((answer.code == 0).then_some(()).ok_or(answer.stderr))
+        };
+        wait::until_within(START, "libvirtd to answer", &mut alive).await
+    }
+
+    /// Runs virsh.
+    pub async fn virsh(&self, arguments: &[&str]) -> Result<Output> {
+        run(virsh(self.holder.id(), arguments)).await
+    }
+
+    /// Has a program see the sockets of this libvirtd where all programs look for them.
+    pub fn reached_by(&self, program: Program) -> Program {
+        program.in_mounts_of(self.holder.id())
+    }
+
+    /// How a person runs a command in its mounts.
+    pub fn command(&self) -> String {
+        format!("nsenter --mount={}", namespace(self.holder.id(), "mnt"))
+    }
+
+    /// A folder that libvirtd sees, too.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// Makes a pool of that name, a folder of its own, and tells the folder.
+    pub async fn pool(&self, name: &str) -> Result<PathBuf> {
+        let target = self.folder.join("pools").join(name);
+        fs::create_dir_all(&target)?;
+        let path = target.display().to_string();
+        let define = ["pool-define-as", name, "dir", "--target", &path];
+        self.virsh(&define).await?.ok()?;
+        self.virsh(&["pool-start", name]).await?.ok()?;
+        self.virsh(&["pool-autostart", name]).await?.ok()?;
+        Ok(target)
+    }
+
+    /// Copies a file into a pool as a volume.
+    pub async fn volume(&self, pool: &Path, name: &str, from: &Path) -> Result<PathBuf> {
+        let path = pool.join(name);
+        fs::copy(from, &path).with_context(|| format!("copying to {}", path.display()))?;
+        let pool = pool.file_name().context("a pool's folder")?;
+        self.virsh(&["pool-refresh", &pool.to_string_lossy()])
+            .await?
+            .ok()?;
+        Ok(path)
+    }
+
+    /// Kills the daemon, as the machine's memory running out does; guests go on.
+    pub fn kill(&mut self) {
+        // Its parent, which waits for it, dies with it.
+        self.daemon.kill();
+    }
+
+    /// Starts the daemon again after it was killed.
+    pub async fn start_again(&mut self) -> Result<()> {
+        self.daemon.kill();
+        self.daemon = self.program.start()?;
+        self.served().await
+    }
+
+    /// Stops the daemon in the middle of whatever it does: it is there and does not answer.
+    pub fn freeze(&self) -> Result<()> {
+        self.signal(Signal::STOP)
+    }
+
+    /// Lets it go on.
+    pub fn thaw(&self) -> Result<()> {
+        self.signal(Signal::CONT)?;
+        // nsenter stops with its child and has to go on, too.
+        signal(self.daemon.id(), Signal::CONT)
+    }
+
+    fn signal(&self, which: Signal) -> Result<()> {
+        signal(child_of(self.daemon.id())?, which)
+    }
+
+    /// Kills the QEMU of a guest.
+    pub async fn kill_guest(&self, domain: &str) -> Result<()> {
+        let file = self.folder.join("run/qemu").join(format!("{domain}.pid"));
+        let id =
+            fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
+        let mut kill = Command::new("nsenter");
+        kill.args(entered(self.holder.id()))
+            .args(["kill", "-9", id.trim()]);
+        run(kill).await?.ok()?;
+        Ok(())
+    }
+
+    /// What QEMU said about a guest.
+    pub fn guest_log(&self, domain: &str) -> String {
+        let file = self.folder.join("log/qemu").join(format!("{domain}.log"));
+        fs::read_to_string(&file).unwrap_or_else(|error| format!("({}: {error})", file.display()))
+    }
+
+    /// The last lines of the daemon's log.
+    pub fn log_tail(&self, lines: usize) -> String {
+        self.daemon.log_tail(lines)
+    }
+}
+
+/// What is in `/etc/libvirt` and its like.
+fn lay_out(folder: &Folder) -> Result<()> {
+    for place in ["etc/qemu/networks", "lib", "log", "run", "pools"] {
+        fs::create_dir_all(folder.join(place))?;
+    }
+    folder.write("etc/qemu.conf", QEMU)?;
+    folder.write("etc/libvirtd.conf", LIBVIRTD)?;
+    for (number, name) in NETWORKS.iter().enumerate() {
+        let network = format!(
+            "<network><name>{name}</name><bridge name='lab{number}'/>\
+             <ip address='192.168.{net}.1' netmask='255.255.255.0'>\
+             <dhcp><range start='192.168.{net}.2' end='192.168.{net}.254'/></dhcp></ip></network>",
+            net = 122 + number,
+        );
+        folder.write(&format!("etc/qemu/networks/{name}.xml"), &network)?;
+    }
+    Ok(())
+}
+
+/// A namespace of the process `unshare`, which is in all of them but for the processes: there its children are.
+fn namespace(unshare: u32, which: &str) -> String {
+    format!("/proc/{unshare}/ns/{which}")
+}
+
+fn entered(unshare: u32) -> [String; 3] {
+    [
+        ("mount", "mnt"),
+        ("net", "net"),
+        ("pid", "pid_for_children"),
+    ]
+    .map(|(option, which)| format!("--{option}={}", namespace(unshare, which)))
+}
+
+fn virsh(unshare: u32, arguments: &[&str]) -> Command {
+    let mut command = Command::new("nsenter");
+    command
+        .arg(format!("--mount={}", namespace(unshare, "mnt")))
+        .args(["virsh", "-q", "-c", Libvirt::URI])
+        .args(arguments);
+    command
+}
+
+async fn run(mut command: Command) -> Result<Output> {
+    let running = command
+        .stdin(Stdio::null())
+        .env("LC_ALL", "C")
+        .kill_on_drop(true)
+        .output();
+    let output = timeout(COMMAND, running)
+        .await
+        .with_context(|| format!("{command:?} did not end"))?
+        .with_context(|| format!("starting {command:?}"))?;
+    Ok(Output {
+        code: output.status.code().unwrap_or(-1),
+        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    })
+}
+
+fn child_of(id: u32) -> Result<u32> {
+    let text = fs::read_to_string(format!("/proc/{id}/task/{id}/children"))?;
+    let mut children = text.split_whitespace();
+    match (children.next(), children.next()) {
+        (Some(child), None) => Ok(child.parse()?),
+        _ => bail!("process {id} has other than one child: {text:?}"),
+    }
+}
+
+fn signal(id: u32, which: Signal) -> Result<()> {
+    let id = i32::try_from(id).ok().and_then(Pid::from_raw);
+    let id = id.context("a process id that no system hands out")?;
+    kill_process(id, which).context("a signal to libvirtd")
+}

@@ -1,0 +1,227 @@
+//! The tiny guest: its disk, and what it tells.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io::{ErrorKind, Read as _},
+    path::PathBuf,
+    process::Stdio,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, ensure};
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use rustix::fs::{Mode, OFlags};
+use serde::{Deserialize, Deserializer};
+use sha2::{Digest as _, Sha256};
+use tokio::process::Command;
+
+use super::Libvirt;
+use crate::{paths, tools, wait};
+
+/// What the disk is made from.
+const SOURCES: [&str; 4] = ["build", "init", "lease", "modules"];
+
+/// A boot takes 5 to 20 s on idle cores, EFI included; two on two busy ones take longer.
+const BOOT: Duration = Duration::from_mins(3);
+
+/// How the line begins on which the guest tells what it sees.
+const LINE: &str = "lab-guest";
+
+/// What the guest sees.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    /// Another one after each boot.
+    pub boot: String,
+    /// How often its disk was booted.
+    pub boots: u32,
+    /// `bios` or `efi`.
+    pub firmware: String,
+    /// 1 where it is on.
+    pub secure_boot: u8,
+    /// The labels of the CDs in its drives.
+    pub cdroms: Vec<String>,
+    /// The file `user-data` of its NoCloud seed.
+    #[serde(deserialize_with = "text")]
+    pub user_data: String,
+    /// The file `meta-data`.
+    #[serde(deserialize_with = "text")]
+    pub meta_data: String,
+    /// The file `network-config`.
+    #[serde(deserialize_with = "text")]
+    pub network_config: String,
+    /// The size of each disk in bytes, by its name in the guest.
+    pub disks: BTreeMap<String, u64>,
+    /// The network cards, by their name in the guest.
+    pub nics: BTreeMap<String, Nic>,
+}
+
+/// A network card as the guest sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Nic {
+    /// Its address on the wire.
+    pub mac: String,
+    /// Its MTU.
+    pub mtu: u32,
+    /// What DHCP gave it; empty before.
+    pub address: String,
+}
+
+fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let encoded = String::deserialize(deserializer)?;
+    let bytes = BASE64_STANDARD
+        .decode(encoded)
+        .map_err(serde::de::Error::custom)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The disk, raw; made once and kept in the cache.
+pub async fn image() -> Result<PathBuf> {
+    let folder = paths::repository().join("tests/guest");
+    let mut hash = Sha256::new();
+    for name in SOURCES {
+        hash.update(fs::read(folder.join(name)).with_context(|| format!("tests/guest/{name}"))?);
+        hash.update([0]);
+    }
+    let key = hash
+        .finalize()
+        .iter()
+        .take(8)
+        .fold(0_u64, |key, byte| key << 8 | u64::from(*byte));
+    let cache = tools::cache_home()?.join("kubevirt-operator-lab/guest");
+    fs::create_dir_all(&cache)?;
+    let image = cache.join(format!("{key:016x}.raw"));
+    let _lock = tools::lock(&cache.join(".lock"), "the guest's disk").await?;
+    if image.exists() {
+        return Ok(image);
+    }
+    eprintln!("lab: making the guest's disk from Debian's packages, once");
+    let started = Instant::now();
+    let draft = tempfile::tempdir_in(&cache)?;
+    let output = Command::new(folder.join("build"))
+        .arg(draft.path())
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output()
+        .await
+        .context("starting tests/guest/build")?;
+    ensure!(
+        output.status.success(),
+        "tests/guest/build: {}\n{}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    fs::rename(draft.path().join("guest.raw"), &image)?;
+    eprintln!("lab: made it in {} s", started.elapsed().as_secs());
+    Ok(image)
+}
+
+impl Libvirt {
+    /// Reads a domain's serial console until the guest tells what is looked for.
+    pub async fn guest_tells(
+        &self,
+        domain: &str,
+        what: &str,
+        mut look: impl FnMut(&Report) -> bool,
+    ) -> Result<Report> {
+        let mut console = Console::default();
+        let what = format!("the guest {domain} to tell {what}");
+        let told = wait::until_within(BOOT, &what, async || {
+            if console.file.is_none() {
+                let terminal = self.virsh(&["ttyconsole", domain]).await?;
+                if terminal.code != 0 {
+                    return Ok(Err(terminal.stderr));
+                }
+                console.open(terminal.stdout.trim());
+            }
+            for line in console.lines() {
+                let Some(json) = line.strip_prefix(LINE) else {
+                    continue;
+                };
+                // Whoever comes late may get the end of a line.
+                let Ok(report) = serde_json::from_str::<Report>(json) else {
+                    continue;
+                };
+                if look(&report) {
+                    return Ok(Ok(report));
+                }
+                console.last = format!("{report:?}");
+            }
+            Ok(Err(console.last.clone()))
+        });
+        told.await.with_context(|| self.guest_log(domain))
+    }
+}
+
+/// The other end of a serial port that QEMU has as a pseudoterminal.
+#[derive(Default)]
+struct Console {
+    file: Option<File>,
+    text: Vec<u8>,
+    /// The last that was read, for whoever waited in vain.
+    last: String,
+}
+
+impl Console {
+    fn open(&mut self, terminal: &str) {
+        let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        // Gone again: asked for anew at the next look.
+        self.file = rustix::fs::open(terminal, flags, Mode::empty())
+            .ok()
+            .map(File::from);
+    }
+
+    /// The lines that have come since the last look.
+    fn lines(&mut self) -> Vec<String> {
+        let mut buffer = [0; 4096];
+        while let Some(file) = &mut self.file {
+            match file.read(&mut buffer) {
+                Ok(count) if count > 0 => self.text.extend(buffer.iter().take(count)),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                // The guest has been ended, and its terminal with it.
+                _ => self.file = None,
+            }
+        }
+        let Some(end) = self.text.iter().rposition(|byte| *byte == b'\n') else {
+            return Vec::new();
+        };
+        let whole: Vec<u8> = self.text.drain(..=end).collect();
+        let whole = String::from_utf8_lossy(&whole).into_owned();
+        let lines: Vec<String> = whole.lines().map(|line| line.trim().to_owned()).collect();
+        if let Some(line) = lines.iter().rfind(|line| !line.is_empty()) {
+            self.last.clone_from(line);
+        }
+        lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As a guest wrote it.
+    const TOLD: &str = r#"{"boot":"8bc7","boots":2,"firmware":"efi","secureBoot":1,"cdroms":["cidata"],"userData":"I2Nsb3VkLWNvbmZpZwo=","metaData":"","networkConfig":"","disks":{"vda":51380224},"nics":{"eth0":{"mac":"52:54:00:12:34:56","mtu":1500,"address":""}}}"#;
+
+    #[test]
+    fn a_report_is_read() {
+        let report: Report = serde_json::from_str(TOLD).unwrap();
+        assert_eq!(report.user_data, "#cloud-config\n");
+        assert_eq!(report.disks["vda"], 51_380_224);
+        assert_eq!(report.nics["eth0"].mtu, 1500);
+        assert_eq!((report.boots, report.secure_boot), (2, 1));
+    }
+
+    #[test]
+    fn half_a_line_waits_for_its_end() {
+        let mut console = Console {
+            text: format!("noise\r\n{LINE}{TOLD}\r\n{LINE}{{\"boot\"").into_bytes(),
+            ..Console::default()
+        };
+        let lines = console.lines();
+        assert_eq!(lines.len(), 2);
+        assert_eq!(lines[1].strip_prefix(LINE), Some(TOLD));
+        assert_eq!(console.text, format!("{LINE}{{\"boot\"").as_bytes());
+        assert!(console.lines().is_empty());
+    }
+}
