@@ -30,7 +30,31 @@ pub(crate) enum AccessError {
     Unavailable(String),
 }
 
+/// VIR_FROM_RPC: the connection itself.
+const RPC: u32 = 7;
+/// VIR_FROM_REMOTE: the client's end of it.
+const REMOTE: u32 = 13;
+
 impl AccessError {
+    /// What an error of libvirt is: by its code (virErrorNumber) and the part it is from (virErrorDomain).
+    pub(super) fn of(code: u32, domain: u32, message: String) -> Self {
+        match (code, domain) {
+            // No domain, network, pool, volume, metadata. Nothing else says that something is not there: to
+            // take another error for it makes things twice, or deletes them.
+            (42 | 43 | 49 | 50 | 80, _) => Self::Absent(message),
+            // Whatever the protocol or its client says. A failed system call (38) is the connection's end if it
+            // is theirs; else it is the host's answer: a bridge or a file that it does not have.
+            (_, RPC | REMOTE) | (5 | 6 | 39 | 40, _) => Self::Disconnected(message),
+            // Somebody else's job on the domain did not end in time.
+            (68, _) => Self::Busy(message),
+            // It does not answer, answers something else, not in time, or with an error.
+            (86 | 98 | 110 | 111, _) => Self::Agent(message),
+            // Not this driver, not these arguments, not this kind of operation.
+            (3 | 74 | 84, _) => Self::Unsupported(message),
+            _ => Self::Refused(message),
+        }
+    }
+
     /// The kind, as a label.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
@@ -56,5 +80,41 @@ impl AccessError {
     /// Whether the call may have taken effect all the same.
     pub(crate) fn unknown(&self) -> bool {
         matches!(self, Self::Disconnected(_) | Self::TimedOut(_))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(code: u32, domain: u32) -> &'static str {
+        AccessError::of(code, domain, "text".into()).kind()
+    }
+
+    #[test]
+    fn only_five_codes_say_that_something_is_not_there() {
+        let absent: Vec<u32> = (0..150).filter(|it| kind(*it, 10) == "Absent").collect();
+        assert_eq!(absent, [42, 43, 49, 50, 80]);
+    }
+
+    /// As seen of libvirt 9.0.
+    #[test]
+    fn the_kind_of_an_error() {
+        const QEMU: u32 = 10;
+        const STORAGE: u32 = 18;
+        for (code, domain, expected) in [
+            (38, RPC, "Disconnected"),
+            (38, 0, "Refused"),
+            (1, RPC, "Disconnected"),
+            (39, REMOTE, "Disconnected"),
+            (38, STORAGE, "Refused"),
+            (1, QEMU, "Refused"),
+            (55, QEMU, "Refused"),
+            (68, QEMU, "Busy"),
+            (86, QEMU, "Agent"),
+            (3, QEMU, "Unsupported"),
+        ] {
+            assert_eq!(kind(code, domain), expected, "{code} of {domain}");
+        }
     }
 }

@@ -17,15 +17,22 @@
 
 mod error;
 mod lane;
+#[cfg(not(feature = "libvirt"))]
+mod missing;
+#[cfg(feature = "libvirt")]
+mod native;
 mod target;
 mod types;
 mod xml;
 
 #[cfg(test)]
+mod contract;
+#[cfg(test)]
 pub(crate) mod fake;
 
 use std::fmt::Debug;
 use std::io::Read;
+use std::sync::Arc;
 
 pub(crate) use error::AccessError;
 pub(crate) use lane::{Host, Lane};
@@ -41,6 +48,14 @@ pub(crate) type Result<T, E = AccessError> = std::result::Result<T, E>;
 pub(crate) trait Connector: Send + Sync + Debug {
     /// A new connection. Blocks until it is there.
     fn open(&self, target: &Target) -> Result<Box<dyn Connection>>;
+}
+
+/// What this build has.
+pub(crate) fn connector() -> Arc<dyn Connector> {
+    #[cfg(feature = "libvirt")]
+    return Arc::new(native::Libvirt::new());
+    #[cfg(not(feature = "libvirt"))]
+    return Arc::new(missing::Missing);
 }
 
 /// What a libvirt host can be asked over one connection. Calls block.

@@ -6,7 +6,7 @@ use std::fmt::Display;
 use common::render::libvirt::{Reference, references};
 use roxmltree::{Document, Node};
 
-use super::{AccessError, Result};
+use super::{AccessError, Result, Volume};
 
 /// A description, parsed.
 pub(super) fn parse(text: &str) -> Result<Document<'_>> {
@@ -80,9 +80,36 @@ pub(super) fn interface(device: &str) -> Result<Option<String>> {
 }
 
 /// The path of what a volume is an overlay of.
-pub(super) fn backing(volume: &str) -> Result<Option<String>> {
+pub(super) fn backing(volume: &Document<'_>) -> Option<String> {
+    text(volume, &["backingStore", "path"]).map(str::to_owned)
+}
+
+/// A volume, as libvirt describes it: in bytes.
+pub(super) fn volume(volume: &str) -> Result<Volume> {
     let document = parse(volume)?;
-    Ok(text(&document, &["backingStore", "path"]).map(str::to_owned))
+    let wanted = |path: &[&str]| {
+        let what = path.join("/");
+        text(&document, path).ok_or_else(|| refused(&format!("a volume without {what}")))
+    };
+    let bytes = |name: &str| {
+        let number = wanted(&[name])?;
+        number
+            .parse()
+            .map_err(|_| refused(&format!("a volume's {name} '{number}'")))
+    };
+    Ok(Volume {
+        name: wanted(&["name"])?.to_owned(),
+        path: wanted(&["target", "path"])?.to_owned(),
+        capacity: bytes("capacity")?,
+        allocation: bytes("allocation")?,
+        backing: backing(&document),
+    })
+}
+
+/// The folder of a pool's volumes.
+pub(super) fn target(pool: &str) -> Result<Option<String>> {
+    let document = parse(pool)?;
+    Ok(text(&document, &["target", "path"]).map(str::to_owned))
 }
 
 #[cfg(test)]

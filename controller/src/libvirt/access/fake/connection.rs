@@ -451,10 +451,12 @@ impl Connection for FakeConnection {
             } else {
                 length
             };
-            volume.content.clear();
-            // What was there of it stays, and has the right size.
-            let got = source.take(wanted).read_to_end(&mut volume.content);
-            volume.content.resize(usize::try_from(length).unwrap(), 0);
+            let mut sent = vec![];
+            let got = source.take(wanted).read_to_end(&mut sent);
+            // What was there stays, and what is missing is a hole: it has the right size.
+            let size = volume.content.len().max(usize::try_from(length).unwrap());
+            volume.content.resize(size, 0);
+            volume.content[..sent.len()].copy_from_slice(&sent);
             volume.capacity = volume.capacity.max(length);
             match got {
                 Ok(got) if got as u64 == wanted => Ok(()),
@@ -469,12 +471,12 @@ impl Connection for FakeConnection {
     fn download(&mut self, pool: &str, name: &str, limit: u64) -> Result<Vec<u8>> {
         self.read("download", |world| {
             let volume = found(world, pool, name)?;
-            if volume.content.len() as u64 > limit {
-                return Err(refused(&format!(
-                    "volume '{name}' has more than {limit} bytes"
-                )));
+            if volume.file() > limit {
+                return Err(refused(&format!("the volume has more than {limit} bytes")));
             }
-            Ok(volume.content.clone())
+            let mut content = volume.content.clone();
+            content.resize(usize::try_from(volume.file()).unwrap(), 0);
+            Ok(content)
         })
     }
 
@@ -510,6 +512,18 @@ impl FakePool {
             .map(|it| it.content.len() as u64)
             .sum();
         self.capacity.saturating_sub(used)
+    }
+}
+
+impl FakeVolume {
+    /// The length of its file.
+    fn file(&self) -> u64 {
+        let written = self.content.len() as u64;
+        if self.raw {
+            written.max(self.capacity)
+        } else {
+            written
+        }
     }
 }
 
@@ -590,7 +604,11 @@ fn wish(xml: &str) -> Result<(String, FakeVolume)> {
         .ok_or_else(|| refused("missing capacity element"))?;
     let wish = FakeVolume {
         capacity,
-        backing: xml::backing(xml)?,
+        raw: document
+            .descendants()
+            .filter(|it| it.parent().is_some_and(|it| it.has_tag_name("target")))
+            .all(|it| it.attribute("type") != Some("qcow2")),
+        backing: xml::backing(&document),
         content: vec![],
     };
     Ok((name.to_owned(), wish))
@@ -650,12 +668,10 @@ fn memory(domain: &str) -> u64 {
 fn resolved(world: &World, source: Reference) -> Option<String> {
     match source {
         Reference::Path(path) => Some(path),
-        Reference::Volume { pool, volume: name } => {
-            let volumes = &world.pools.get(&pool)?.volumes;
-            volumes
-                .contains_key(&name)
-                .then(|| World::path(&pool, &name))
-        }
+        Reference::Volume { pool, volume: name } => world
+            .pools
+            .contains_key(&pool)
+            .then(|| World::path(&pool, &name)),
     }
 }
 

@@ -102,6 +102,8 @@ pub(crate) struct FakePool {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct FakeVolume {
     pub capacity: u64,
+    /// It is as long as its capacity; others are as long as what was written.
+    pub raw: bool,
     pub backing: Option<String>,
     pub content: Vec<u8>,
 }

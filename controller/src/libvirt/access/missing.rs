@@ -1,0 +1,14 @@
+//! A build without libvirt.
+
+use super::{AccessError, Connection, Connector, Result, Target};
+
+/// Opens nothing, and says why.
+#[derive(Debug)]
+pub(crate) struct Missing;
+
+impl Connector for Missing {
+    fn open(&self, _target: &Target) -> Result<Box<dyn Connection>> {
+        let message = "this build has no libvirt: build with --features libvirt";
+        Err(AccessError::Unavailable(message.into()))
+    }
+}

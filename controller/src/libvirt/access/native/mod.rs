@@ -1,0 +1,106 @@
+//! The real thing: libvirt's library, over the crate `virt`.
+//!
+//! ```text
+//! open ─▶ event loop (once, a thread) ─▶ credentials on disk ─▶ connect ─▶ off the disk again ─▶ keepalive
+//! ```
+//! Without keepalive a call waits as long as the daemon is stuck, and without the event loop there is no
+//! keepalive.
+
+mod connection;
+mod raw;
+
+use std::sync::OnceLock;
+use std::thread;
+use std::time::Duration;
+
+use virt::connect::Connect;
+use virt::error::{Error, clear_error_callback};
+use virt::event::{event_register_default_impl, event_run_default_impl};
+
+use self::connection::Native;
+use super::{AccessError, Connection, Connector, Result, Target};
+
+/// Seconds between two signs of life that a silent host is asked for, and how many may stay unanswered: a
+/// host that froze is given up after 20 s.
+const KEEPALIVE: Keepalive = Keepalive {
+    interval: 5,
+    count: 3,
+};
+
+/// Between two tries of an event loop that fails.
+const EVENT_PAUSE: Duration = Duration::from_secs(1);
+
+/// Opens connections with libvirt's library.
+#[derive(Debug)]
+pub(crate) struct Libvirt {
+    keepalive: Keepalive,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Keepalive {
+    interval: i32,
+    count: u32,
+}
+
+impl Libvirt {
+    pub(crate) fn new() -> Self {
+        Self {
+            keepalive: KEEPALIVE,
+        }
+    }
+}
+
+impl Connector for Libvirt {
+    fn open(&self, target: &Target) -> Result<Box<dyn Connection>> {
+        events()?;
+        let connection = target.reachable(|uri| {
+            // Whatever is wrong, the next try may find it in order.
+            Connect::open(Some(uri)).map_err(|error| disconnected(error.message()))
+        })?;
+        match connection.set_keep_alive(self.keepalive.interval, self.keepalive.count) {
+            Ok(()) => {}
+            // A driver within this process cannot freeze alone.
+            Err(error) if AccessError::from(error.clone()).kind() == "Unsupported" => {}
+            Err(error) => return Err(disconnected(error.message())),
+        }
+        Ok(Box::new(Native::new(connection)))
+    }
+}
+
+fn disconnected(message: &str) -> AccessError {
+    AccessError::Disconnected(message.to_owned())
+}
+
+impl From<Error> for AccessError {
+    fn from(error: Error) -> Self {
+        let message = error.message().to_owned();
+        Self::of(error.code().to_raw(), error.domain().to_raw(), message)
+    }
+}
+
+/// Starts libvirt's event loop, once for the process and before the first connection.
+fn events() -> Result<()> {
+    static STARTED: OnceLock<Result<()>> = OnceLock::new();
+    STARTED.get_or_init(start_events).clone()
+}
+
+fn start_events() -> Result<()> {
+    // libvirt prints every error, those that are expected, too.
+    clear_error_callback();
+    event_register_default_impl()?;
+    let run = || loop {
+        if let Err(error) = event_run_default_impl() {
+            tracing::error!(%error, "libvirt's event loop");
+            thread::sleep(EVENT_PAUSE);
+        }
+    };
+    match thread::Builder::new()
+        .name("libvirt-events".into())
+        .spawn(run)
+    {
+        Ok(_) => Ok(()),
+        Err(error) => Err(AccessError::Unavailable(format!(
+            "no thread for libvirt's events: {error}"
+        ))),
+    }
+}
