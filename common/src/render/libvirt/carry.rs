@@ -3,7 +3,7 @@
 //! libvirt gives a device a place when it is defined. Defined anew without these places, a guest finds
 //! its devices elsewhere, and its network cards have other names.
 
-use super::devices::{Address, Controller, Disk, Nic};
+use super::devices::{Controller, Disk, Nic};
 use super::domain::Domain;
 use super::guest::place;
 
@@ -37,14 +37,11 @@ impl Domain {
         place(&mut self.disks, &taken);
         for nic in &mut self.nics {
             let stays = |it: &&Nic| it.alias == nic.alias && it.model == nic.model;
-            nic.address = place_of(current.nics.iter().find(stays));
+            let was = current.nics.iter().find(stays);
+            nic.address = was.and_then(|was| was.address.clone());
         }
-        self
+        self.sorted()
     }
-}
-
-fn place_of(nic: Option<&Nic>) -> Option<Address> {
-    nic?.address.clone()
 }
 
 /// The current ones, and those that are new.

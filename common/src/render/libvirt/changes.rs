@@ -237,13 +237,12 @@ impl Domain {
         let bus = wish.pci_bus()?;
         let controllers = || self.controllers.iter();
         let is_there = controllers().any(|it| it.kind == "pci" && it.index == bus);
-        let on_root = !self.is_q35() && bus == 0;
         let devices = self.disks.iter().map(|it| &it.address);
         let devices = devices.chain(self.nics.iter().map(|it| &it.address));
         let devices = devices.chain(controllers().map(|it| &it.address));
         let mut taken = devices.flatten().chain(self.addresses.values());
         let is_taken = taken.any(|it| it == wish);
-        ((is_there || on_root) && !is_taken).then(|| wish.clone())
+        (is_there && !is_taken && self.lets_go(Some(wish))).then(|| wish.clone())
     }
 
     fn boots_from(&self, order: u32) -> bool {

@@ -101,7 +101,7 @@ pub struct Domain {
     pub features: NormalizedFeatures,
     /// What devices are plugged into.
     pub controllers: Vec<Controller>,
-    /// Disks and CD-ROM drives, cloud-init's the last.
+    /// Disks and CD-ROM drives.
     pub disks: Vec<Disk>,
     /// Network cards.
     pub nics: Vec<Nic>,
@@ -110,6 +110,15 @@ pub struct Domain {
 }
 
 impl Domain {
+    /// In one order. libvirt has its own, and tells another one after each definition.
+    pub(super) fn sorted(mut self) -> Self {
+        let target = |disk: &Disk| (disk.target.len(), disk.target.clone());
+        self.disks.sort_by_key(target);
+        let place = |it: &Controller| (it.kind.clone(), it.index);
+        self.controllers.sort_by_key(place);
+        self
+    }
+
     /// Whether the machine has PCI Express, and the devices that go with it.
     pub fn is_q35(&self) -> bool {
         self.machine == "q35" || self.machine.starts_with("pc-q35")
@@ -163,7 +172,10 @@ impl Domain {
         if self.firmware.kind == FirmwareType::Bios {
             return os.child(kind);
         }
-        let secure = yes(self.firmware.secure_boot == Some(true));
+        let is_secure = self.firmware.secure_boot == Some(true);
+        let secure = if is_secure { "yes" } else { "no" };
+        // libvirt 9.0 takes no other loader while it chooses the firmware.
+        let loader = is_secure.then(|| Element::new("loader").attr("secure", secure));
         let feature = |name| {
             Element::new("feature")
                 .attr("enabled", secure)
@@ -176,7 +188,7 @@ impl Domain {
         os.attr("firmware", "efi")
             .child(kind)
             .child(firmware)
-            .child(Element::new("loader").attr("secure", secure))
+            .children(loader)
             .children(nvram.map(|path| Element::new("nvram").text(path)))
     }
 
@@ -276,10 +288,6 @@ impl Domain {
             .child(single("memballoon", balloon))
             .child(single("rng", rng))
     }
-}
-
-const fn yes(is: bool) -> &'static str {
-    if is { "yes" } else { "no" }
 }
 
 fn memory(name: &str, amount: Bytes) -> Element {

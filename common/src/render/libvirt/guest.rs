@@ -6,8 +6,8 @@ use super::devices::{Attached, Controller, Disk, Nic, Placed, Wire};
 use super::domain::{CpuMode, Domain, VirtType};
 use super::identity::{domain_name, domain_uuid};
 use super::mark::Mark;
-use crate::api::choice::{AccessMode, Choice as _, MachineType};
-use crate::api::normalized::{Normalized, NormalizedMemory};
+use crate::api::choice::{AccessMode, Choice as _, FirmwareType, MachineType};
+use crate::api::normalized::{Firmware, Normalized, NormalizedMemory};
 use crate::names;
 use crate::quantity::Bytes;
 use crate::render::kubevirt::Identity;
@@ -48,6 +48,7 @@ pub fn domain(guest: &Guest<'_>) -> Domain {
     let Guest { machine, block, .. } = guest;
     let disks = disks(guest);
     let nics = nics(guest);
+    let Firmware { kind, secure_boot } = block.firmware;
     let memory = |amount: Bytes| amount.round_up_to(MEMORY_UNIT);
     Domain {
         name: domain_name(machine.namespace, machine.name, machine.uid),
@@ -66,7 +67,10 @@ pub fn domain(guest: &Guest<'_>) -> Domain {
             max_size: memory(block.memory.max_size),
         },
         machine: block.machine_type.as_str().to_owned(),
-        firmware: block.firmware,
+        firmware: Firmware {
+            secure_boot: (kind == FirmwareType::Efi).then(|| secure_boot.unwrap_or_default()),
+            kind,
+        },
         nvram: None,
         features: block.features,
         controllers: controllers(block, &disks, nics.len()),
@@ -74,6 +78,7 @@ pub fn domain(guest: &Guest<'_>) -> Domain {
         nics,
         addresses: BTreeMap::new(),
     }
+    .sorted()
 }
 
 fn disks(guest: &Guest<'_>) -> Vec<Disk> {

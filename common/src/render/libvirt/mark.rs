@@ -130,6 +130,7 @@ impl Mark {
     fn of(element: Node<'_, '_>) -> Option<Self> {
         let is_ours = element.tag_name().name() == ELEMENT;
         let json = element.text().filter(|_| is_ours)?;
-        serde_json::from_str(json).ok()
+        let mark: Self = serde_json::from_str(json).ok()?;
+        (!mark.uid.is_empty()).then_some(mark)
     }
 }

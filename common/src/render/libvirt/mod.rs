@@ -24,6 +24,9 @@ mod seed;
 mod volume;
 mod xml;
 
+#[cfg(test)]
+mod tests;
+
 pub use changes::{Change, Live};
 pub use devices::{Address, Attached, Controller, Disk, Nic, Placed, VolumeFormat, Wire};
 pub use domain::{CpuMode, Domain, VirtType};

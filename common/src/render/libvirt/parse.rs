@@ -29,7 +29,7 @@ impl Domain {
             let device = find(devices, &[name])?;
             Some(((*name).to_owned(), Address::of(device)?))
         };
-        Ok(Self {
+        let domain = Self {
             name: required("name")?.to_owned(),
             uuid: value("uuid", required("uuid")?)?,
             mark: find(root, &["metadata"]).and_then(Mark::within),
@@ -64,7 +64,8 @@ impl Domain {
                 .filter_map(Result::transpose)
                 .collect::<Result<_, _>>()?,
             addresses: SINGLE.iter().filter_map(address).collect(),
-        })
+        };
+        Ok(domain.sorted())
     }
 }
 

@@ -102,7 +102,6 @@ fn escape(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
             '<' => f.write_str("&lt;")?,
             '>' => f.write_str("&gt;")?,
             '\'' => f.write_str("&apos;")?,
-            '"' => f.write_str("&quot;")?,
             // A reader would make blanks of them.
             '\t' | '\n' | '\r' => write!(f, "&#{};", u32::from(c))?,
             // XML has no way to write these.
