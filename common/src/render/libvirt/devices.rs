@@ -6,31 +6,13 @@ use std::fmt;
 use roxmltree::Node;
 
 use super::xml::{self, Element, XmlError, attribute, find};
+use crate::api::choice::{Choice as _, VolumeFormat};
 use crate::mac::Mac;
 
 /// What libvirt asks of a name that it shall keep: all others it makes anew at every start.
 const ALIAS_DISK: &str = "ua-disk-";
 /// See [`ALIAS_DISK`].
 const ALIAS_NIC: &str = "ua-nic-";
-
-/// Format of a volume.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum VolumeFormat {
-    /// Grows as it is written, and can lie over an image.
-    Qcow2,
-    /// The bytes of the disk.
-    Raw,
-}
-
-impl VolumeFormat {
-    /// libvirt's word, and the end of a volume's name.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Qcow2 => "qcow2",
-            Self::Raw => "raw",
-        }
-    }
-}
 
 /// Where the content of a disk is.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use uuid::Uuid;
 use super::devices::{Address, Controller, Disk, Nic};
 use super::mark::Mark;
 use super::xml::Element;
-use crate::api::choice::FirmwareType;
+use crate::api::choice::{Choice as _, CpuMode, FirmwareType};
 use crate::api::normalized::{Firmware, NormalizedCpu, NormalizedFeatures, NormalizedMemory};
 use crate::quantity::Bytes;
 
@@ -47,27 +47,6 @@ impl VirtType {
             Self::Kvm => "kvm",
             Self::Qemu => "qemu",
             Self::Test => "test",
-        }
-    }
-}
-
-/// Which processor the guest sees.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CpuMode {
-    /// The host's own.
-    HostPassthrough,
-    /// The model next to the host's.
-    HostModel,
-    /// All that the hypervisor can do.
-    Maximum,
-}
-
-impl CpuMode {
-    pub(super) const fn as_str(self) -> &'static str {
-        match self {
-            Self::HostPassthrough => "host-passthrough",
-            Self::HostModel => "host-model",
-            Self::Maximum => "maximum",
         }
     }
 }

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::devices::{Attached, Controller, Disk, Nic, Placed, Wire};
-use super::domain::{CpuMode, Domain, VirtType};
+use super::domain::{Domain, VirtType};
 use super::identity::{domain_name, domain_uuid};
 use super::mark::Mark;
-use crate::api::choice::{AccessMode, Choice as _, FirmwareType, MachineType};
+use crate::api::choice::{AccessMode, Choice as _, CpuMode, FirmwareType, MachineType};
 use crate::api::normalized::{Firmware, Normalized, NormalizedMemory};
 use crate::names;
 use crate::quantity::Bytes;

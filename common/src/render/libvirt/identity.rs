@@ -13,7 +13,7 @@
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
-use super::devices::VolumeFormat;
+use crate::api::choice::{Choice as _, VolumeFormat};
 use crate::render::kubevirt::machine_uuid;
 
 /// Longest name of a domain: with a dot, the 63 characters of a disk's name and `.qcow2` it makes the

@@ -27,9 +27,10 @@ mod xml;
 #[cfg(test)]
 mod tests;
 
+pub use crate::api::choice::{CpuMode, VolumeFormat};
 pub use changes::{Change, Live};
-pub use devices::{Address, Attached, Controller, Disk, Nic, Placed, VolumeFormat, Wire};
-pub use domain::{CpuMode, Domain, VirtType};
+pub use devices::{Address, Attached, Controller, Disk, Nic, Placed, Wire};
+pub use domain::{Domain, VirtType};
 pub use guest::{Guest, domain};
 pub use identity::{domain_name, domain_uuid, is_volume_of, seed_name, short_id, volume_name};
 pub use mark::{Intent, IntentKind, Kept, METADATA_KEY, METADATA_URI, Mark, SeedMark};

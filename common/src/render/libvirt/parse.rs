@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use roxmltree::Node;
 
 use super::devices::{Address, Controller, Disk, Nic};
-use super::domain::{CpuMode, Domain, SINGLE, VirtType};
+use super::domain::{Domain, SINGLE, VirtType};
 use super::mark::Mark;
 use super::xml::{self, XmlError, all, attribute, find, text, value};
-use crate::api::choice::FirmwareType;
+use crate::api::choice::{CpuMode, FirmwareType};
 use crate::api::normalized::{Firmware, NormalizedCpu, NormalizedFeatures, NormalizedMemory};
 use crate::quantity::Bytes;
 

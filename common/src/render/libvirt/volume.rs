@@ -1,7 +1,7 @@
 //! A volume to create.
 
-use super::devices::VolumeFormat;
 use super::xml::Element;
+use crate::api::choice::{Choice as _, VolumeFormat};
 use crate::quantity::Bytes;
 
 /// What a volume is wished to be.
