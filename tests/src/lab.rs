@@ -30,6 +30,7 @@ use crate::{
     http::Connection,
     install::{self, Manifests},
     kubectl::{Helm, Kubectl},
+    libvirt::Libvirt,
     objects::{Kind, Objects},
     ports, reviews, shipped,
     shipped::{Binary, Shipped},
@@ -120,6 +121,8 @@ pub struct Lab {
     webhook_port: u16,
     callers: CallerCa,
     runs: Mutex<BTreeMap<&'static str, u32>>,
+    /// The process in whose mounts programs are started.
+    mounts: Option<u32>,
     // Last: the processes write into it until they end.
     folder: Folder,
 }
@@ -155,6 +158,7 @@ impl Lab {
             webhook_port,
             callers,
             runs: Mutex::default(),
+            mounts: None,
             folder,
         };
         lab.install(options).await?;
@@ -216,6 +220,11 @@ impl Lab {
     /// A path in the lab's own folder.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
+    }
+
+    /// Has the programs that are started from now on reach this libvirt as the one of their host.
+    pub fn reach(&mut self, libvirt: &Libvirt) {
+        self.mounts = Some(libvirt.mounts());
     }
 
     /// kubectl as the admin.
@@ -434,6 +443,9 @@ impl Lab {
             .write(&format!("{name}.kubeconfig"), kubeconfig)?;
         let log = self.folder.join(&format!("{name}.log"));
         let mut program = shipped::program(path, &log, &kubeconfig);
+        if let Some(id) = self.mounts {
+            program = program.in_mounts_of(id);
+        }
         for (key, value) in defaults {
             program = program.env(key, value);
         }

@@ -47,7 +47,7 @@ pub use credentials::{Caller, CallerCa, User};
 pub use foreign::{KubevirtCrds, storage_class, thin_crd};
 pub use kubectl::{Helm, Kubectl, Output};
 pub use lab::{CALLER, Lab, Options, WEBHOOK_CONFIGURATION};
-pub use shipped::{Binary, Shipped, built_here};
+pub use shipped::{Binary, Shipped, built_here, features};
 pub use simulator::{Script, Simulator};
 
 /// Where the product is installed.

@@ -23,6 +23,8 @@ pub struct Kind {
 
 /// Our Machine.
 pub const MACHINE: Kind = ours("Machine", "machines");
+/// Our LibvirtHost, which has no namespace.
+pub const HOST: Kind = ours("LibvirtHost", "libvirthosts");
 /// Our NetworkConfiguration.
 pub const NETWORK: Kind = ours("NetworkConfiguration", "networkconfigurations");
 /// Our MachineTemplate, which has no namespace.

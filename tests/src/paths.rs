@@ -2,6 +2,7 @@
 
 use std::{
     env,
+    ffi::OsString,
     path::{Path, PathBuf},
 };
 
@@ -19,8 +20,15 @@ pub fn repository() -> &'static Path {
 /// on to another cargo, that looks like a change to build scripts that ask for
 /// these variables, and half of the dependencies are built again.
 pub fn cargo() -> Command {
-    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(repository());
+    cargo_behind(&[])
+}
+
+/// As [`cargo`], with words before it that say how it is run.
+pub fn cargo_behind(words: &[String]) -> Command {
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut words = words.iter().map(OsString::from).chain([cargo]);
+    let mut command = Command::new(words.next().unwrap_or_default());
+    command.args(words).current_dir(repository());
     for (name, _) in env::vars_os() {
         let text = name.to_string_lossy();
         if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {

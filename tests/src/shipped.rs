@@ -16,6 +16,7 @@ use tokio::{fs, sync::OnceCell};
 
 use crate::{
     http,
+    libvirt::packages,
     process::{Process, Program},
     wait,
 };
@@ -58,6 +59,11 @@ impl Binary {
         )
     }
 
+    /// Whether the controller is built with libvirt here.
+    pub async fn has_libvirt() -> Result<bool> {
+        Ok(packages::headers().await?.is_ok())
+    }
+
     /// Where the file is; built first, once per process, so that no test runs
     /// against yesterday's program.
     pub async fn path(self) -> Result<PathBuf> {
@@ -78,8 +84,8 @@ async fn build_next() -> Result<PathBuf> {
     let profile = profile.parent().context("a profile's folder")?;
     let folder = profile.join("next-version");
     fs::create_dir_all(&folder).await?;
-    let features = ["--features", "webhook/next-version,controller/next-version"];
-    cargo_build(profile, &features).await?;
+    let next = ["webhook/next-version", "controller/next-version"];
+    cargo_build(profile, &next).await?;
     for binary in [Binary::Webhook, Binary::Controller] {
         fs::copy(profile.join(binary.name()), folder.join(binary.name())).await?;
     }
@@ -107,13 +113,33 @@ async fn build() -> Result<PathBuf> {
     Ok(profile)
 }
 
-async fn cargo_build(profile: &Path, arguments: &[&str]) -> Result<()> {
+/// What the controller is built with wherever it can be; a plain `cargo build` needs no package of the system.
+const LIBVIRT: &str = "controller/libvirt";
+
+/// The features of everything that is built here, and `more`, as cargo takes them.
+pub async fn features(more: &[&str]) -> Result<Vec<String>> {
+    let libvirt = match packages::headers().await? {
+        Ok(()) => Some(LIBVIRT),
+        Err(missing) => {
+            eprintln!("lab: the controller is built without libvirt, because {missing}");
+            None
+        }
+    };
+    let all: Vec<&str> = libvirt.into_iter().chain(more.iter().copied()).collect();
+    Ok(if all.is_empty() {
+        Vec::new()
+    } else {
+        vec!["--features".to_owned(), all.join(",")]
+    })
+}
+
+async fn cargo_build(profile: &Path, more_features: &[&str]) -> Result<()> {
     let target = profile.parent().context("a target folder")?;
     let mut command = crate::paths::cargo();
     command
         .args(["build", "--workspace", "--bins", "--target-dir"])
         .arg(target)
-        .args(arguments)
+        .args(features(more_features).await?)
         .stdin(Stdio::null())
         .kill_on_drop(true);
     if profile.ends_with("release") {

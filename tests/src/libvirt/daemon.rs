@@ -122,9 +122,10 @@ impl Libvirt {
 
     /// Waits until it answers.
     pub async fn served(&mut self) -> Result<()> {
+        let mounts = self.reaching();
         let mut alive = async || -> Result<Result<(), String>> {
             self.daemon.check_alive()?;
-            let answer = run(virsh(self.holder.id(), &["version"])).await?;
+            let answer = run(virsh(mounts.clone(), &["version"])).await?;
             Ok((answer.code == 0).then_some(()).ok_or(answer.stderr))
         };
         wait::until_within(START, "libvirtd to answer", &mut alive).await
@@ -132,17 +133,18 @@ impl Libvirt {
 
     /// Runs virsh.
     pub async fn virsh(&self, arguments: &[&str]) -> Result<Output> {
-        run(virsh(self.holder.id(), arguments)).await
+        run(virsh(self.reaching(), arguments)).await
     }
 
-    /// Has a program see the sockets of this libvirtd where all programs look for them.
-    pub fn reached_by(&self, program: Program) -> Program {
-        program.in_mounts_of(self.holder.id())
+    /// The process in whose mounts programs see its sockets where they look for them.
+    pub(crate) fn mounts(&self) -> u32 {
+        self.holder.id()
     }
 
-    /// How a person runs a command in its mounts.
-    pub fn command(&self) -> String {
-        format!("nsenter --mount={}", namespace(self.holder.id(), "mnt"))
+    /// The words before a command that reaches it.
+    pub fn reaching(&self) -> [String; 2] {
+        let mounts = namespace(self.holder.id(), "mnt");
+        ["nsenter".to_owned(), format!("--mount={mounts}")]
     }
 
     /// A folder that libvirtd sees, too.
@@ -259,11 +261,10 @@ fn entered(unshare: u32) -> [String; 3] {
     .map(|(option, which)| format!("--{option}={}", namespace(unshare, which)))
 }
 
-fn virsh(unshare: u32, arguments: &[&str]) -> Command {
-    let mut command = Command::new("nsenter");
+fn virsh([nsenter, mounts]: [String; 2], arguments: &[&str]) -> Command {
+    let mut command = Command::new(nsenter);
     command
-        .arg(format!("--mount={}", namespace(unshare, "mnt")))
-        .args(["virsh", "-q", "-c", Libvirt::URI])
+        .args([&mounts, "virsh", "-q", "-c", Libvirt::URI])
         .args(arguments);
     command
 }

@@ -47,7 +47,12 @@ fn command(program: impl AsRef<OsStr>) -> Command {
 
 /// The cargo that runs this program, as if typed in the root of the repository.
 fn cargo() -> Command {
-    let mut cargo = paths::cargo();
+    cargo_behind(&[])
+}
+
+/// As [`cargo`], with words before it that say how it is run.
+fn cargo_behind(words: &[String]) -> Command {
+    let mut cargo = paths::cargo_behind(words);
     cargo.stdin(Stdio::null()).kill_on_drop(true);
     cargo
 }

@@ -3,9 +3,9 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use lab::{built_here, tools::Tools};
+use lab::{built_here, features, libvirt::Libvirt, tools::Tools};
 
-use super::{cargo, status, step, succeed};
+use super::{cargo, cargo_behind, status, step, succeed};
 
 /// Each test that has a control plane of its own costs half a gigabyte, so
 /// threads are bounded by that and not only by the processors.
@@ -16,12 +16,25 @@ pub(crate) async fn run(arguments: &[String]) -> Result<ExitCode> {
     Tools::ensure().await?;
     step("building the programs and the tests");
     // In one go, so that both are built with the same features and only once.
-    succeed(cargo().args(["build", "--workspace", "--all-targets"])).await?;
+    let features = features(&[]).await?;
+    let build = ["build", "--workspace", "--all-targets"];
+    succeed(cargo().args(build).args(&features)).await?;
+    step("starting libvirtd");
+    // For the tests that look for one where all programs do. Those that end it start their own.
+    let libvirt = Libvirt::start().await?;
+    let reaching = match &libvirt {
+        Ok(libvirt) => libvirt.reaching().to_vec(),
+        Err(missing) => {
+            step(&format!("what needs libvirt is skipped: {missing}"));
+            Vec::new()
+        }
+    };
     step("running the tests");
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let outcome = status(
-        cargo()
+        cargo_behind(&reaching)
             .args(["test", "--workspace"])
+            .args(&features)
             .args(arguments)
             .env("RUST_TEST_THREADS", threads.min(THREADS).to_string())
             .envs([built_here()?]),
