@@ -24,6 +24,8 @@ pub const ANNOTATION_REFRESH_TEMPLATE: &str = "machine.vitistack.io/refresh-temp
 pub const ANNOTATION_RESTART_REQUESTED: &str = "machine.vitistack.io/restart-requested";
 /// Annotation of users: `true` makes the controller observe only.
 pub const ANNOTATION_PAUSED: &str = "machine.vitistack.io/paused";
+/// Annotation of users: `true` deletes a Machine whose host cannot be asked.
+pub const ANNOTATION_FORCE_DELETE: &str = "machine.vitistack.io/force-delete";
 /// Annotation of what the controller makes: uid of the Machine it belongs to.
 pub const ANNOTATION_MACHINE_UID: &str = "machine.vitistack.io/machine-uid";
 /// Annotation of a claim: its disk's reclaim policy, so that deletion needs no spec.

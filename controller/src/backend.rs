@@ -51,6 +51,18 @@ pub(crate) struct Failed {
     pub(crate) remedy: Remedy,
     /// For a person.
     pub(crate) told: String,
+    /// Whether the API server says that the object is not there.
+    pub(crate) gone: bool,
+}
+
+impl Failed {
+    pub(crate) fn new(remedy: Remedy, told: String) -> Self {
+        Self {
+            remedy,
+            told,
+            gone: false,
+        }
+    }
 }
 
 impl From<ApiError> for Failed {
@@ -58,6 +70,7 @@ impl From<ApiError> for Failed {
         Self {
             remedy: error.remedy(),
             told: error.told(),
+            gone: error.is_not_found(),
         }
     }
 }

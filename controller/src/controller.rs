@@ -24,6 +24,8 @@ use crate::api::Guarded;
 use crate::args::Args;
 use crate::events::events;
 use crate::leader::{Elector, Permit};
+use crate::libvirt::access::connector;
+use crate::libvirt::hosts::{Hosts, attend_all};
 use crate::memory::Memory;
 use crate::metrics;
 use crate::networks::hold;
@@ -77,11 +79,19 @@ pub(crate) async fn run(args: Args, log: LogControl) -> Result<(), RunError> {
     serve(&args, &mut tasks, (health, ready), log).await?;
 
     let cluster = Cluster::new(client.clone(), reached);
-    let (caches, triggers) = watch::start(&client, cluster.clone(), &mut tasks);
+    let hosts = Hosts::new(connector());
+    let (caches, triggers) = watch::start(&client, cluster.clone(), &hosts, &mut tasks);
     let (permit, elector) = election(&args, &client, &mut tasks);
     let (events, publisher) = events(client.clone());
     tasks.spawn("events", publisher.run());
     let memory = Arc::new(Memory::default());
+    let attendants = attend_all(
+        hosts.clone(),
+        caches.clone(),
+        triggers.clone(),
+        Guarded::new(client.clone(), permit.clone()),
+    );
+    tasks.spawn("libvirt hosts", attendants);
     tasks.spawn(
         "counts",
         metrics::count(caches.clone(), memory.clone(), permit.clone()),
@@ -102,6 +112,8 @@ pub(crate) async fn run(args: Args, log: LogControl) -> Result<(), RunError> {
                 let context = Context {
                     caches: caches.clone(),
                     api: Guarded::new(client, permit.clone()),
+                    hosts: hosts.clone(),
+                    triggers: triggers.clone(),
                     events,
                     memory,
                     cluster,

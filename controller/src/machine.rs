@@ -4,7 +4,8 @@
 //! API server ──wire──▶ Machine ──packed──▶ Stored, in the store ──opened──▶ Machine, for a pass
 //! ```
 
-use common::api::choice::{Phase, TemplateSource};
+use common::api::choice::{Backend, Phase, TemplateSource};
+use common::api::libvirt_host::HostResources;
 use common::api::machine::CloudInit;
 use common::api::normalized::{BLOCK_VERSION, Normalized};
 use common::api::status::MachineStatus;
@@ -16,6 +17,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::kubevirt::plan::named_networks;
+use crate::libvirt::hosts::NOTHING;
+use crate::libvirt::placement::needs;
 use crate::objects::{Meta as _, lenient, prune, resource};
 use crate::packed::Packed;
 
@@ -49,6 +52,8 @@ pub(crate) struct Stored {
     classes: Names,
     /// Secrets that cloud-init is given.
     secrets: Names,
+    /// Of a Machine that runs, or is to run, on a libvirt host.
+    pub(crate) place: Option<Box<Place>>,
     machine: Packed<Machine>,
 }
 resource!(
@@ -59,6 +64,14 @@ resource!(
     "machines",
     NamespaceResourceScope
 );
+
+/// Where a Machine is, and how much room it takes there.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    /// LibvirtHost it is bound to.
+    pub(crate) host: Option<Box<str>>,
+    pub(crate) needs: HostResources,
+}
 
 type Names = Box<[Box<str>]>;
 
@@ -135,7 +148,13 @@ impl From<Machine> for Stored {
         let cdroms = wish().flat_map(|block| &block.cdroms);
         let cdroms = cdroms.filter_map(|cdrom| cdrom.storage_class.as_deref());
         let secrets = machine.cloud_init.references();
+        let place = machine.is_on_libvirt().then(|| {
+            let host = machine.status.host.as_deref().map(Box::from);
+            let needs = machine.wish().map_or(NOTHING, needs);
+            Box::new(Place { host, needs })
+        });
         Self {
+            place,
             metadata,
             phase: machine.status.phase,
             template: pin.map(|pin| (pin.source, pin.name.as_str().into())),
@@ -222,6 +241,13 @@ impl Machine {
 
     pub(crate) fn generation(&self) -> Option<i64> {
         self.metadata.generation
+    }
+
+    /// Whether it runs, or is to run, on a libvirt host. A bound one is told by its status, however broken its
+    /// spec may be.
+    pub(crate) fn is_on_libvirt(&self) -> bool {
+        let wish = self.wish();
+        self.status.host.is_some() || wish.is_some_and(|block| block.backend == Backend::Libvirt)
     }
 
     pub(crate) fn is_paused(&self) -> bool {

@@ -24,12 +24,14 @@ use crate::events::Events;
 use crate::kubevirt::KubeVirt;
 use crate::kubevirt::apply::write_status;
 use crate::kubevirt::observe::has_arrived;
+use crate::libvirt::Libvirt;
+use crate::libvirt::hosts::Hosts;
 use crate::machine::{Machine, Stored};
 use crate::memory::{Memory, jittered};
 use crate::metrics;
 use crate::objects::Meta as _;
 use crate::plan::{Now, Plan, Refusal, Subject};
-use crate::watch::Caches;
+use crate::watch::{Caches, Triggers};
 
 /// The caches are behind: they are there again a moment later.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -39,6 +41,8 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 pub(crate) struct Context {
     pub(crate) caches: Caches,
     pub(crate) api: Guarded,
+    pub(crate) hosts: Hosts,
+    pub(crate) triggers: Triggers,
     pub(crate) events: Events,
     pub(crate) memory: Arc<Memory>,
     /// Uid of the cluster.
@@ -112,6 +116,16 @@ impl Failure {
 
 /// One pass on the backend that runs the Machine.
 async fn pass(machine: &Machine, context: &Context) -> Result<Option<Duration>, Failure> {
+    if machine.is_on_libvirt() {
+        let backend = Libvirt {
+            caches: &context.caches,
+            hosts: &context.hosts,
+            api: &context.api,
+            triggers: &context.triggers,
+            cluster: &context.cluster,
+        };
+        return pass_on(&backend, machine, context).await;
+    }
     let backend = KubeVirt {
         caches: &context.caches,
         api: &context.api,

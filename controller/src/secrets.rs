@@ -9,9 +9,11 @@ use std::convert::Infallible;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use common::names;
+use common::render::kubevirt::Reading;
 use common::runtime::tasks::Tasks;
 use common::runtime::trouble::{Pause, Trouble};
 use futures::StreamExt as _;
+use k8s_openapi::api::core::v1 as core;
 use kube::core::PartialObjectMeta;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::reflector::Store;
@@ -52,6 +54,18 @@ fn entry(secret: &PartialObjectMeta<Secret>) -> (Box<str>, Box<str>) {
     let version = secret.metadata.resource_version.as_deref();
     let key = key(secret.namespace(), secret.name());
     (key, version.unwrap_or_default().into())
+}
+
+/// What a key of a Secret holds; `None`: the Secret or the key is not there.
+pub(crate) fn reading(secret: Option<core::Secret>, key: &str) -> Option<Reading> {
+    let secret = secret?;
+    let metadata = secret.metadata;
+    let content = secret.data?.remove(key)?.0;
+    Some(Reading::new(
+        &metadata.uid.unwrap_or_default(),
+        &metadata.resource_version.unwrap_or_default(),
+        content,
+    ))
 }
 
 pub(crate) fn watch(

@@ -5,10 +5,13 @@
 use std::time::Duration;
 
 use common::api::choice::Phase;
+use common::api::normalized::Normalized;
 use common::api::status::{Condition, MachineStatus};
+use common::api::template::TemplateContent;
 use common::names;
 
 use crate::machine::{Block, Machine};
+use crate::objects::Template;
 use crate::plan::{Now, Plan};
 
 /// While a Machine is being created its progress is written at most this often: a claim that binds
@@ -73,6 +76,32 @@ pub(crate) fn not_normalized(block: &Block) -> Fault {
             format!("spec.normalized is missing, so nothing is done; {heal}"),
         ),
     }
+}
+
+/// Whether a newer content of the template waits to be taken over.
+pub(crate) fn normalized(block: Option<&Normalized>, template: Option<&Template>) -> Fault {
+    let pin = block.and_then(|block| block.template.as_ref());
+    let current = template.map(|template| TemplateContent::from(template.spec.clone()));
+    match (pin, current) {
+        (Some(pin), Some(current)) if pin.content != current => Fault::new(
+            "TemplateOutdated",
+            format!(
+                "MachineTemplate '{}' has changed since this Machine was expanded from it: set the annotation {} to a new text to take it over",
+                pin.name,
+                names::ANNOTATION_REFRESH_TEMPLATE
+            ),
+        ),
+        _ => Fault::new("Normalized", "the block belongs to the spec"),
+    }
+}
+
+/// What is told of a Machine that is only observed.
+pub(crate) fn paused() -> Fault {
+    let message = format!(
+        "the Machine is observed only: remove the annotation {} to go on",
+        names::ANNOTATION_PAUSED
+    );
+    Fault::new("Paused", message)
 }
 
 /// Decides whether the status is worth a write, and dates it.
@@ -161,6 +190,13 @@ impl<'a> Conditions<'a> {
             now,
             list: Vec::new(),
         }
+    }
+
+    /// Leaves a condition as it is.
+    pub(crate) fn keep(&mut self, kind: &str) {
+        let old = self.machine.status.conditions.iter();
+        self.list
+            .extend(old.filter(|old| old.kind == kind).cloned());
     }
 
     /// Sets a condition; its time is that of the last change of its status.

@@ -30,13 +30,14 @@ use kube::{Api, Client};
 
 use crate::cache::{Cache, Change, Kept, State};
 use crate::data_volume::DataVolume;
+use crate::libvirt::hosts::Hosts;
 use crate::machine::Stored;
 use crate::metrics;
 use crate::neighbours::Neighbours;
 use crate::networks::Marked;
 use crate::objects::{
-    Attachment, Claim, Instance, Meta, Network, Secret, StorageClass, Template, VirtualMachine,
-    prune,
+    Attachment, Claim, Instance, LibvirtHost, Meta, Network, Secret, StorageClass, Template,
+    VirtualMachine, prune,
 };
 use crate::secrets::{self, Versions};
 use crate::turns::Turns;
@@ -57,6 +58,7 @@ pub(crate) struct Caches {
     pub(crate) attachments: Cache<Attachment>,
     pub(crate) classes: Cache<StorageClass>,
     pub(crate) templates: Cache<Template>,
+    pub(crate) hosts: Cache<LibvirtHost>,
 }
 
 /// Machines that something happened to.
@@ -108,7 +110,12 @@ pub(crate) fn in_pages() -> watcher::Config {
 }
 
 /// Starts every watch.
-pub(crate) fn start(client: &Client, cluster: Cluster, tasks: &mut Tasks) -> (Caches, Triggers) {
+pub(crate) fn start(
+    client: &Client,
+    cluster: Cluster,
+    hosts: &Hosts,
+    tasks: &mut Tasks,
+) -> (Caches, Triggers) {
     let triggers = Triggers::default();
     let (machines, writer) = store();
     let caches = Caches {
@@ -124,6 +131,7 @@ pub(crate) fn start(client: &Client, cluster: Cluster, tasks: &mut Tasks) -> (Ca
         attachments: Cache::default(),
         classes: Cache::default(),
         templates: Cache::default(),
+        hosts: Cache::default(),
     };
 
     let (sender, api) = (triggers.clone(), Api::<Stored>::all(client.clone()));
@@ -168,7 +176,7 @@ pub(crate) fn start(client: &Client, cluster: Cluster, tasks: &mut Tasks) -> (Ca
         triggers: &triggers,
         machines: &caches.machines,
     };
-    watch_kinds(watch, &caches);
+    watch_kinds(watch, &caches, hosts);
     let (machines, versions) = (caches.machines.clone(), caches.versions.clone());
     secrets::watch(client, tasks, triggers.clone(), machines, versions);
     (caches, triggers)
@@ -198,8 +206,9 @@ fn watch_guests(watch: &mut Watch<'_>, caches: &Caches) {
     );
 }
 
-fn watch_kinds(mut watch: Watch<'_>, caches: &Caches) {
+fn watch_kinds(mut watch: Watch<'_>, caches: &Caches, hosts: &Hosts) {
     watch_guests(&mut watch, caches);
+    watch_hosts(&mut watch, caches, hosts);
     let ours = in_pages().labels(&format!(
         "{}={}",
         names::LABEL_MANAGED_BY,
@@ -280,6 +289,33 @@ fn watch_kinds(mut watch: Watch<'_>, caches: &Caches) {
                 return vec![];
             };
             every(machines, |machine| machine.uses_template(template.name()))
+        },
+    );
+}
+
+fn watch_hosts(watch: &mut Watch<'_>, caches: &Caches, hosts: &Hosts) {
+    let hosts = hosts.clone();
+    watch.kind(
+        "watch of libvirt hosts",
+        in_pages(),
+        &caches.hosts,
+        move |change, machines| {
+            hosts.changed();
+            // Its status changes with every guest, and concerns nobody here.
+            let spec = |host: &Option<Arc<LibvirtHost>>| {
+                host.as_ref()
+                    .map(|host| (host.spec.clone(), host.metadata.labels.clone()))
+            };
+            let Some(host) = either(change).filter(|_| spec(&change.old) != spec(&change.new))
+            else {
+                return vec![];
+            };
+            every(machines, |machine| {
+                let place = machine.place.as_ref();
+                place.is_some_and(|place| {
+                    place.host.as_deref().is_none_or(|name| name == host.name())
+                })
+            })
         },
     );
 }
@@ -428,6 +464,8 @@ impl Caches {
         self.classes.known().await;
         waits("MachineTemplates");
         self.templates.known().await;
+        waits("LibvirtHosts");
+        self.hosts.known().await;
         synced.met();
     }
 }

@@ -170,7 +170,7 @@ where
     api.write(objects.patch(name, &params, &body)).await
 }
 
-fn version(object: &impl Meta) -> String {
+pub(crate) fn version(object: &impl Meta) -> String {
     object.meta().resource_version.clone().unwrap_or_default()
 }
 

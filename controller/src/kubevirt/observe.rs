@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use common::names;
-use common::render::kubevirt::{Reading, SecretKey, attachment_name, volumes};
+use common::render::kubevirt::{SecretKey, attachment_name, volumes};
 use k8s_openapi::api::core::v1 as core;
 use kube::Api;
 use kube::runtime::reflector::ObjectRef;
@@ -17,6 +17,7 @@ use crate::cache::State;
 use crate::kubevirt::plan::{Observed, named_networks};
 use crate::machine::Machine;
 use crate::objects::{Meta, Secret};
+use crate::secrets::reading;
 use crate::watch::Caches;
 
 /// Looks at everything that matters to a Machine.
@@ -169,15 +170,7 @@ async fn read_secrets(
     for reference in references {
         let secrets: Api<core::Secret> = Api::namespaced(api.client(), machine.namespace());
         let secret = api.read(secrets.get_opt(&reference.name)).await?;
-        let reading = secret.and_then(|secret| {
-            let metadata = secret.metadata;
-            let content = secret.data?.remove(&reference.key)?.0;
-            Some(Reading::new(
-                &metadata.uid.unwrap_or_default(),
-                &metadata.resource_version.unwrap_or_default(),
-                content,
-            ))
-        });
+        let reading = reading(secret, &reference.key);
         observed.contents.insert(reference.clone(), reading);
     }
     Ok(())

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use common::api::libvirt_host::{LibvirtHostSpec, LibvirtHostStatus};
 use common::api::network::NetworkConfigurationSpec;
 use common::api::template::MachineTemplateSpec;
 use common::names;
@@ -184,6 +185,7 @@ kept!(
     Network,
     Attachment,
     Template,
+    LibvirtHost,
     crate::data_volume::DataVolume
 );
 
@@ -314,6 +316,24 @@ resource!(
 pub(crate) struct AttachmentSpec {
     pub(crate) config: String,
 }
+
+/// A `LibvirtHost`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct LibvirtHost {
+    #[serde(default)]
+    pub(crate) metadata: ObjectMeta,
+    pub(crate) spec: LibvirtHostSpec,
+    #[serde(default, deserialize_with = "lenient")]
+    pub(crate) status: LibvirtHostStatus,
+}
+resource!(
+    LibvirtHost,
+    "LibvirtHost",
+    "vitistack.io",
+    "v1alpha1",
+    "libvirthosts",
+    ClusterResourceScope
+);
 
 /// A MachineTemplate: whether its content is still what a Machine was expanded from.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

@@ -66,6 +66,11 @@ pub fn seed_name(namespace: &str, name: &str, machine_uid: &str, content: &[u8])
     format!("{domain}.seed-{digits:012x}.iso")
 }
 
+/// Whether a volume of ours is a seed: no disk ends in this.
+pub fn is_seed(volume: &str) -> bool {
+    volume.contains(".seed-") && volume.strip_suffix(".iso").is_some()
+}
+
 /// Whether a volume was made for the Machine: by the digits in their place, and nowhere else in the name.
 pub fn is_volume_of(volume: &str, machine_uid: &str) -> bool {
     let domain = volume.split_once('.').map(|(domain, _)| domain);

@@ -32,7 +32,9 @@ pub use changes::{Change, Live};
 pub use devices::{Address, Attached, Controller, Disk, Nic, Placed, Wire};
 pub use domain::{Domain, VirtType};
 pub use guest::{Guest, domain};
-pub use identity::{domain_name, domain_uuid, is_volume_of, seed_name, short_id, volume_name};
+pub use identity::{
+    domain_name, domain_uuid, is_seed, is_volume_of, seed_name, short_id, volume_name,
+};
 pub use mark::{Intent, IntentKind, Kept, METADATA_KEY, METADATA_URI, Mark, SeedMark};
 pub use parse::{Reference, references};
 pub use seed::{Seed, seed_iso, seed_of};

@@ -38,7 +38,8 @@ pub(crate) use error::AccessError;
 pub(crate) use lane::{Host, Lane};
 pub(crate) use target::{Credentials, Target};
 pub(crate) use types::{
-    AgentInterface, DomainDetail, DomainState, Facts, Lease, Network, Pool, Shutdown, State, Volume,
+    AgentInterface, DomainDetail, DomainState, Facts, Lease, Network, Pool, Shutdown, State,
+    Volume, shutoff,
 };
 use uuid::Uuid;
 
@@ -94,16 +95,16 @@ pub(crate) trait Connection: Send {
     /// Ends the guest at once.
     fn destroy(&mut self, uuid: Uuid) -> Result<()>;
 
-    /// Adds a device to the definition, and to the guest if it runs.
+    /// Adds a device to the guest if it runs, else to the definition.
     fn attach(&mut self, uuid: Uuid, device: &str) -> Result<()>;
-    /// Takes a device out of the definition, and asks a running guest to let it go: whether it did is to be
-    /// observed.
+    /// Asks the guest to let a device go, if it runs: whether it did is to be observed. Else takes it out of the
+    /// definition.
     fn detach(&mut self, uuid: Uuid, device: &str) -> Result<()>;
-    /// Changes what can be changed of a device: the medium of a drive, the network of a card.
+    /// Changes what can be changed of a device of the guest if it runs, else of the definition: the medium of a drive, the network of a card.
     fn update(&mut self, uuid: Uuid, device: &str) -> Result<()>;
-    /// Sets the number of vCPUs, up to the maximum of the definition.
+    /// Sets the number of vCPUs of the guest if it runs, else of the definition, up to the maximum of the definition.
     fn set_vcpus(&mut self, uuid: Uuid, count: u32) -> Result<()>;
-    /// Sets the memory a guest may use, up to the maximum of the definition.
+    /// Sets the memory of the guest if it runs, else of the definition, up to the maximum of the definition.
     fn set_memory(&mut self, uuid: Uuid, kib: u64) -> Result<()>;
     /// Grows a running guest's disk, by its target device.
     fn resize_disk(&mut self, uuid: Uuid, target: &str, bytes: u64) -> Result<()>;

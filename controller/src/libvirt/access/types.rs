@@ -122,6 +122,8 @@ pub(crate) struct Volume {
     pub allocation: u64,
     /// The path of the volume that it is an overlay of.
     pub backing: Option<String>,
+    /// Format of its content, such as qcow2.
+    pub format: String,
 }
 
 /// An address that a virtual network gave away.

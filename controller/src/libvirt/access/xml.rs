@@ -97,12 +97,15 @@ pub(super) fn volume(volume: &str) -> Result<Volume> {
             .parse()
             .map_err(|_| refused(&format!("a volume's {name} '{number}'")))
     };
+    let target = child(document.root_element(), "target");
+    let format = target.and_then(|it| child(it, "format")?.attribute("type"));
     Ok(Volume {
         name: wanted(&["name"])?.to_owned(),
         path: wanted(&["target", "path"])?.to_owned(),
         capacity: bytes("capacity")?,
         allocation: bytes("allocation")?,
         backing: backing(&document),
+        format: format.map_or_else(|| "raw".to_owned(), str::to_owned),
     })
 }
 

@@ -2,37 +2,15 @@
 
 use common::api::choice::{Phase, PowerState};
 use common::api::status::PendingChange;
-use common::api::template::TemplateContent;
-use common::names;
 
 use super::Facts;
 use super::live::{FAILURES, Live};
-use crate::kubevirt::plan::Observed;
 use crate::kubevirt::plan::pending::RESTART;
 use crate::objects::{ForeignCondition, told};
 use crate::status::Fault;
 
 /// Status of a condition, and why.
 pub(super) type Verdict = (&'static str, Fault);
-
-pub(super) fn normalized(facts: &Facts<'_>, observed: &Observed) -> Fault {
-    let pin = facts.block.and_then(|block| block.template.as_ref());
-    let current = observed
-        .template
-        .as_ref()
-        .map(|template| TemplateContent::from(template.spec.clone()));
-    match (pin, current) {
-        (Some(pin), Some(current)) if pin.content != current => Fault::new(
-            "TemplateOutdated",
-            format!(
-                "MachineTemplate '{}' has changed since this Machine was expanded from it: set the annotation {} to a new text to take it over",
-                pin.name,
-                names::ANNOTATION_REFRESH_TEMPLATE
-            ),
-        ),
-        _ => Fault::new("Normalized", "the block belongs to the spec"),
-    }
-}
 
 pub(super) fn storage(facts: &Facts<'_>) -> Verdict {
     if let Some(fault) = &facts.storage.fault {

@@ -8,12 +8,10 @@ mod live;
 
 use common::api::normalized::Normalized;
 use common::api::status::{LastRestart, MachineStatus};
-use common::names;
 use common::render::kubevirt::types::Template;
 
 use self::conditions::{
-    agent_connected, is_for_a_restart, network, normalized, ready, restart_required, storage,
-    virtual_machine,
+    agent_connected, is_for_a_restart, network, ready, restart_required, storage, virtual_machine,
 };
 use self::live::{Live, phase, volumes};
 use super::pending::pending;
@@ -22,7 +20,7 @@ use super::{Action, Observed, Plan};
 use crate::machine::Machine;
 use crate::objects::{Meta as _, told};
 use crate::plan::Now;
-use crate::status::{Conditions, Fault, OURS, Outcome, finish};
+use crate::status::{Conditions, Fault, OURS, Outcome, finish, normalized, paused};
 
 /// What the plan found out.
 #[derive(Debug, Default)]
@@ -63,7 +61,11 @@ pub(super) fn report(
     if let Some(fault) = &facts.unfit {
         conditions.set("Normalized", "False", fault);
     } else {
-        conditions.set("Normalized", "True", &normalized(facts, observed));
+        conditions.set(
+            "Normalized",
+            "True",
+            &normalized(facts.block, observed.template.as_deref()),
+        );
     }
     if facts.block.is_some() {
         let storage = storage(facts);
@@ -87,11 +89,7 @@ pub(super) fn report(
         conditions.set("AgentConnected", "True", &agent_connected());
     }
     if facts.paused {
-        let message = format!(
-            "the Machine is observed only: remove the annotation {} to go on",
-            names::ANNOTATION_PAUSED
-        );
-        conditions.set("Paused", "True", &Fault::new("Paused", message));
+        conditions.set("Paused", "True", &paused());
     }
     let ready = ready(facts, &live, phase, &virtual_machine);
     conditions.set("Ready", ready.0, &ready.1);
@@ -118,10 +116,8 @@ pub(super) fn report(
 /// The plan of a Machine whose deletion waits for something.
 pub(super) fn deleting(machine: &Machine, observed: &Observed, now: Now, message: String) -> Plan {
     let mut conditions = Conditions::new(machine, now);
-    for old in &machine.status.conditions {
-        if OURS.contains(&old.kind.as_str()) && old.kind != "Ready" {
-            conditions.list.push(old.clone());
-        }
+    for kind in OURS.into_iter().filter(|kind| *kind != "Ready") {
+        conditions.keep(kind);
     }
     conditions.set("Ready", "False", &Fault::new("Deleting", message));
     let live = Live::of(machine, observed, &[]);

@@ -443,9 +443,13 @@ fn live(place: &mut Place) {
     place.host.set_vcpus(uuid, 2).unwrap();
     place.host.set_memory(uuid, 98_304).unwrap();
     let detail = place.host.domain(uuid).unwrap().unwrap();
-    assert!(detail.inactive.contains(&data) && detail.live.unwrap().contains(&data));
+    assert!(!detail.inactive.contains(&data));
+    let live = detail.live.unwrap();
+    assert!(
+        live.contains(&data) && live.contains(">98304</currentMemory>"),
+        "{live}"
+    );
     assert_eq!(detail.state.vcpus, 2);
-    assert!(detail.inactive.contains(">98304</currentMemory>"));
     place.host.resize_disk(uuid, "vda", 3 << 20).unwrap();
     assert_eq!(
         place

@@ -292,21 +292,23 @@ impl Connection for FakeConnection {
 
     fn attach(&mut self, uuid: Uuid, device: &str) -> Result<()> {
         self.change("attach", uuid, |domain| {
-            if edit::exchanged(&domain.inactive, device, "").is_some() {
+            let current = domain.current();
+            if edit::exchanged(current, device, "").is_some() {
                 return Err(refused("operation failed: target already exists"));
             }
-            domain.inactive = edit::with_device(&domain.inactive, device);
-            domain.live = domain.live.as_ref().map(|it| edit::with_device(it, device));
+            *current = edit::with_device(current, device);
             Ok(())
         })
     }
 
     fn detach(&mut self, uuid: Uuid, device: &str) -> Result<()> {
         self.change("detach", uuid, |domain| {
-            let inactive = edit::exchanged(&domain.inactive, device, "");
-            domain.inactive = inactive.ok_or_else(|| refused("device not found"))?;
-            if let Some(live) = domain.live.as_mut().filter(|_| domain.guest.unplugs) {
-                *live = edit::exchanged(live, device, "").unwrap_or_else(|| live.clone());
+            let keeps = domain.live.is_some() && !domain.guest.unplugs;
+            let current = domain.current();
+            let without = edit::exchanged(current, device, "");
+            let without = without.ok_or_else(|| refused("device not found"))?;
+            if !keeps {
+                *current = without;
             }
             Ok(())
         })
@@ -314,41 +316,35 @@ impl Connection for FakeConnection {
 
     fn update(&mut self, uuid: Uuid, device: &str) -> Result<()> {
         self.change("update", uuid, |domain| {
-            let inactive = edit::exchanged(&domain.inactive, device, device);
-            domain.inactive = inactive.ok_or_else(|| refused("device not found"))?;
-            if let Some(live) = &mut domain.live {
-                *live = edit::exchanged(live, device, device)
-                    .ok_or_else(|| refused("device not found"))?;
-            }
+            let current = domain.current();
+            let changed = edit::exchanged(current, device, device);
+            *current = changed.ok_or_else(|| refused("device not found"))?;
             Ok(())
         })
     }
 
     fn set_vcpus(&mut self, uuid: Uuid, count: u32) -> Result<()> {
         self.change("set_vcpus", uuid, |domain| {
-            if count > vcpus(&domain.inactive, None) {
+            let current = domain.current();
+            if count > vcpus(current, None) {
                 return Err(refused(
                     "invalid argument: requested vcpus is greater than max allowable vcpus",
                 ));
             }
-            domain.inactive = edit::with_vcpus(&domain.inactive, count);
-            domain.live = domain.live.as_ref().map(|it| edit::with_vcpus(it, count));
+            *current = edit::with_vcpus(current, count);
             Ok(())
         })
     }
 
     fn set_memory(&mut self, uuid: Uuid, kib: u64) -> Result<()> {
         self.change("set_memory", uuid, |domain| {
-            if kib > memory(&domain.inactive) / 1024 {
+            let current = domain.current();
+            if kib > memory(current) / 1024 {
                 return Err(refused(
                     "invalid argument: cannot set memory higher than max memory",
                 ));
             }
-            let kib = kib.to_string();
-            domain.inactive = edit::with_text(&domain.inactive, "currentMemory", &kib);
-            if let Some(live) = &mut domain.live {
-                *live = edit::with_text(live, "currentMemory", &kib);
-            }
+            *current = edit::with_text(current, "currentMemory", &kib.to_string());
             Ok(())
         })
     }
@@ -591,6 +587,11 @@ fn volume(pool: &str, name: &str, volume: &FakeVolume) -> Volume {
         capacity: volume.capacity,
         allocation: volume.content.len() as u64,
         backing: volume.backing.clone(),
+        format: if volume.content.starts_with(b"QFI") || name.contains(".qcow2") {
+            "qcow2".into()
+        } else {
+            "raw".into()
+        },
     }
 }
 

@@ -69,6 +69,13 @@ pub(crate) struct FakeDomain {
     pub guest: Guest,
 }
 
+impl FakeDomain {
+    /// What a change is about: the guest that runs, else the definition.
+    fn current(&mut self) -> &mut String {
+        self.live.as_mut().unwrap_or(&mut self.inactive)
+    }
+}
+
 /// How a guest behaves.
 #[derive(Debug, Clone)]
 pub(crate) struct Guest {

@@ -176,7 +176,7 @@ impl Connection for Native {
     fn set_mark(&mut self, uuid: Uuid, element: Option<&str>) -> Result<()> {
         self.on(uuid, |domain| {
             let (key, uri) = (Some(METADATA_KEY), Some(METADATA_URI));
-            Ok(domain.set_metadata(ELEMENT, element, key, uri, both(domain)?)?)
+            Ok(domain.set_metadata(ELEMENT, element, key, uri, sys::VIR_DOMAIN_AFFECT_CURRENT)?)
         })
     }
 
@@ -208,31 +208,31 @@ impl Connection for Native {
 
     fn attach(&mut self, uuid: Uuid, device: &str) -> Result<()> {
         self.on(uuid, |domain| {
-            named(domain.attach_device_flags(device, both(domain)?))
+            named(domain.attach_device_flags(device, sys::VIR_DOMAIN_AFFECT_CURRENT))
         })
     }
 
     fn detach(&mut self, uuid: Uuid, device: &str) -> Result<()> {
         self.on(uuid, |domain| {
-            Ok(domain.detach_device_flags(device, both(domain)?)?)
+            Ok(domain.detach_device_flags(device, sys::VIR_DOMAIN_AFFECT_CURRENT)?)
         })
     }
 
     fn update(&mut self, uuid: Uuid, device: &str) -> Result<()> {
         self.on(uuid, |domain| {
-            named(domain.update_device_flags(device, both(domain)?))
+            named(domain.update_device_flags(device, sys::VIR_DOMAIN_AFFECT_CURRENT))
         })
     }
 
     fn set_vcpus(&mut self, uuid: Uuid, count: u32) -> Result<()> {
         self.on(uuid, |domain| {
-            Ok(domain.set_vcpus_flags(count, both(domain)?)?)
+            Ok(domain.set_vcpus_flags(count, sys::VIR_DOMAIN_AFFECT_CURRENT)?)
         })
     }
 
     fn set_memory(&mut self, uuid: Uuid, kib: u64) -> Result<()> {
         self.on(uuid, |domain| {
-            Ok(domain.set_memory_flags(kib, both(domain)?)?)
+            Ok(domain.set_memory_flags(kib, sys::VIR_DOMAIN_AFFECT_CURRENT)?)
         })
     }
 
@@ -355,17 +355,6 @@ fn named(outcome: Result<(), Error>) -> Result<()> {
         AccessError::Absent(message) => AccessError::Refused(message),
         other => other,
     })
-}
-
-/// The definition, and the guest if it runs.
-fn both(domain: &Domain) -> Result<u32> {
-    let active = raw::state(domain)?.0.active();
-    let live = if active {
-        sys::VIR_DOMAIN_AFFECT_LIVE
-    } else {
-        0
-    };
-    Ok(sys::VIR_DOMAIN_AFFECT_CONFIG | live)
 }
 
 /// What `read` makes of each that is still there.
