@@ -2,7 +2,7 @@
 
 use super::super::{Address, Controller, Disk, Domain, IntentKind, Kept, Mark};
 use super::real;
-use crate::api::choice::{FirmwareType, ReclaimPolicy};
+use crate::api::choice::{DiskBus, FirmwareType, MachineType, NicModel, ReclaimPolicy};
 use crate::api::normalized::{NormalizedDisk, NormalizedNetwork};
 
 use super::fixtures;
@@ -69,8 +69,8 @@ fn a_place_is_not_given_anew_while_it_may_be_in_use() {
 fn another_bus_or_model_is_another_place() {
     let was = real::domain("growing.inactive");
     let mut case = fixtures::named("growing");
-    case.block.disks[0].bus = crate::api::choice::DiskBus::Scsi;
-    case.block.networks[0].model = crate::api::choice::NicModel::E1000;
+    case.block.disks[0].bus = DiskBus::Scsi;
+    case.block.networks[0].model = NicModel::E1000;
     let is = case.render().carrying(&was);
     assert_eq!(place(&is, "root"), ("sdc".into(), None));
     assert_eq!(nic(&is, "eth0"), None);
@@ -81,7 +81,7 @@ fn another_bus_or_model_is_another_place() {
 fn another_chipset_has_other_places() {
     let was = real::domain("growing.inactive");
     let mut case = fixtures::named("growing");
-    case.block.machine_type = crate::api::choice::MachineType::Pc;
+    case.block.machine_type = MachineType::Pc;
     let wish = case.render();
     let is = wish.clone().carrying(&was);
     assert_eq!(is, wish);
@@ -155,7 +155,7 @@ fn disks_are_in_their_places() {
     case.block.disks = (0..60)
         .map(|index| NormalizedDisk {
             name: format!("disk-{index}"),
-            bus: crate::api::choice::DiskBus::Scsi,
+            bus: DiskBus::Scsi,
             ..fixtures::named("small").block.disks[0].clone()
         })
         .collect();

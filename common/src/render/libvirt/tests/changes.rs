@@ -3,7 +3,7 @@
 use super::super::{Change, Disk, Domain, Live};
 use super::fixtures::{self, Case};
 use super::real;
-use crate::api::choice::{DiskBus, FirmwareType, MachineType, NicModel};
+use crate::api::choice::{AccessMode, DiskBus, FirmwareType, MachineType, NicModel};
 use crate::api::machine::Image;
 use crate::api::normalized::{Normalized, NormalizedCdrom, NormalizedDisk, NormalizedNetwork};
 
@@ -333,7 +333,7 @@ fn what_a_disk_is_takes_a_restart() {
             let disk = &mut block.disks[0];
             disk.bus = DiskBus::Sata;
             disk.boot_order = None;
-            disk.access_mode = crate::api::choice::AccessMode::ReadOnlyMany;
+            disk.access_mode = AccessMode::ReadOnlyMany;
             disk.image = None;
         },
         &[

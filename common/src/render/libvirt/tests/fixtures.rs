@@ -10,7 +10,9 @@ use super::super::{
     Attached, CpuMode, Domain, Guest, Intent, IntentKind, Mark, Placed, VirtType, VolumeFormat,
     Wire, domain, volume_name,
 };
-use crate::api::normalized::Normalized;
+use crate::api::choice::{DiskBus, MachineType, NicModel};
+use crate::api::normalized::{Normalized, NormalizedDisk, NormalizedNetwork};
+use crate::api::schema;
 use crate::render::kubevirt::Identity;
 
 pub(super) const WEB: Identity<'_> = Identity {
@@ -48,6 +50,33 @@ pub(super) fn names() -> BTreeSet<String> {
 pub(super) fn named(name: &str) -> Case {
     let text = fs::read_to_string(folder().join(format!("{name}.yaml"))).unwrap();
     serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// With as many devices as a block can have.
+pub(super) fn largest(machine_type: MachineType, bus: DiskBus, model: NicModel) -> Case {
+    let mut case = named("windows");
+    let longest = |index: usize| format!("{}{index:03}", "a".repeat(60));
+    let (disk, nic) = (case.block.disks[0].clone(), case.block.networks[1].clone());
+    case.block.disks = (0..schema::DISKS_MAX)
+        .map(|index| NormalizedDisk {
+            name: longest(index),
+            boot_order: None,
+            bus,
+            ..disk.clone()
+        })
+        .collect();
+    case.block.networks = (0..schema::NETWORKS_MAX)
+        .map(|index| NormalizedNetwork {
+            name: longest(index),
+            model,
+            ..nic.clone()
+        })
+        .collect();
+    for index in 0..schema::NETWORKS_MAX {
+        case.wire(&longest(index), "network default");
+    }
+    case.block.machine_type = machine_type;
+    case
 }
 
 impl Case {

@@ -1,10 +1,12 @@
 //! Blocks and the XML they become.
 
+use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use super::super::{Domain, VolumeFormat, VolumeWish, volume_xml};
-use super::fixtures;
+use super::{fixtures, real};
+use crate::api::choice::{DiskBus, MachineType, NicModel};
 use crate::quantity::Bytes;
 
 #[test]
@@ -15,6 +17,39 @@ fn every_case_is_what_libvirts_schema_accepts() {
         validate("domain", &xml);
         assert_eq!(Domain::parse(&xml), Ok(domain));
         insta::assert_snapshot!(name, xml);
+    }
+}
+
+#[test]
+fn what_is_carried_over_is_too() {
+    for name in fixtures::names() {
+        let defined = real::domain(&format!("{name}.inactive"));
+        let is = fixtures::named(&name).render().carrying(&defined);
+        validate("domain", &is.xml());
+    }
+}
+
+/// As many devices as a block can have, each with the longest name. QEMU starts them.
+#[test]
+fn the_largest_machine_has_room_for_everything() {
+    for (machine_type, bus, model) in [
+        (MachineType::Q35, DiskBus::Virtio, NicModel::Virtio),
+        (MachineType::Q35, DiskBus::Scsi, NicModel::E1000),
+        (MachineType::Pc, DiskBus::Sata, NicModel::Rtl8139),
+    ] {
+        let domain = fixtures::largest(machine_type, bus, model).render();
+        let xml = domain.xml();
+        validate("domain", &xml);
+        let targets: BTreeSet<_> = domain.disks.iter().map(|disk| &disk.target).collect();
+        assert_eq!(targets.len(), domain.disks.len());
+        let ports = domain.controllers.iter();
+        let ports = ports.filter(|it| it.model.as_deref() == Some("pcie-root-port"));
+        let express = domain.disks.iter().filter(|disk| disk.bus == "virtio");
+        match machine_type {
+            MachineType::Q35 => assert!(ports.count() > express.count() + domain.nics.len() + 4),
+            MachineType::Pc => assert_eq!(ports.count(), 0),
+        }
+        assert_eq!(Domain::parse(&xml), Ok(domain));
     }
 }
 
