@@ -27,7 +27,7 @@ pub struct Change {
 pub enum Live {
     /// Plug a disk in.
     AttachDisk(Disk),
-    /// Pull a disk out.
+    /// Pull a disk out. What somebody else plugged in stays until the guest is off.
     DetachDisk(Disk),
     /// Plug a network card in.
     AttachNic(Nic),
@@ -102,8 +102,8 @@ impl Domain {
     }
 
     fn disks(&self, runs: &Self, changes: &mut Changes) {
-        let pluggable = |disk: &Disk| !disk.cdrom && runs.takes_disk(disk);
-        for was in ours(&runs.disks) {
+        let pluggable = |disk: &Disk| disk.is_ours() && !disk.cdrom && runs.takes_disk(disk);
+        for was in but_seed(&runs.disks) {
             if !self.disks.iter().any(|it| it.alias == was.alias) {
                 let live = pluggable(was) && runs.lets_go(was.address.as_ref());
                 let live = live.then(|| Live::DetachDisk(was.clone()));
@@ -111,7 +111,7 @@ impl Domain {
             }
         }
         let taken: Vec<_> = runs.disks.iter().map(|it| it.target.clone()).collect();
-        for wish in ours(&self.disks) {
+        for wish in but_seed(&self.disks) {
             let path = path_of(wish);
             let Some(was) = runs.disks.iter().find(|it| it.alias == wish.alias) else {
                 let live = pluggable(wish).then(|| runs.attachable_disk(wish, &taken));
@@ -161,7 +161,8 @@ impl Domain {
     fn nics(&self, runs: &Self, changes: &mut Changes) {
         for was in &runs.nics {
             if !self.nics.iter().any(|it| it.alias == was.alias) {
-                let live = runs.takes_nic(was) && runs.lets_go(was.address.as_ref());
+                let live =
+                    was.is_ours() && runs.takes_nic(was) && runs.lets_go(was.address.as_ref());
                 let live = live.then(|| Live::DetachNic(was.clone()));
                 changes.field(
                     format!("networks[{}]", was.name()),
@@ -257,7 +258,7 @@ fn is_seed(disk: &Disk) -> bool {
 }
 
 /// The disks and CD-ROM drives of the block.
-fn ours(disks: &[Disk]) -> impl Iterator<Item = &Disk> {
+fn but_seed(disks: &[Disk]) -> impl Iterator<Item = &Disk> {
     disks.iter().filter(|disk| !is_seed(disk))
 }
 

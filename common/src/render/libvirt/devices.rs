@@ -157,6 +157,11 @@ impl Disk {
         format!("{ALIAS_DISK}{name}")
     }
 
+    /// Whether this product made it.
+    pub fn is_ours(&self) -> bool {
+        self.alias.starts_with(ALIAS_DISK)
+    }
+
     /// Name of the disk; of its place where the disk is not ours.
     pub fn name(&self) -> &str {
         let name = self.alias.strip_prefix(ALIAS_DISK);
@@ -244,6 +249,11 @@ pub struct Nic {
 impl Nic {
     pub(super) fn alias_of(name: &str) -> String {
         format!("{ALIAS_NIC}{name}")
+    }
+
+    /// Whether this product made it.
+    pub fn is_ours(&self) -> bool {
+        self.alias.starts_with(ALIAS_NIC)
     }
 
     /// Name of the card; libvirt's where the card is not ours.

@@ -1,6 +1,6 @@
 //! What a running guest lacks, and what can be done about it at once.
 
-use super::super::{Change, Disk, Domain, Live};
+use super::super::{Change, Disk, Domain, Live, Nic};
 use super::fixtures::{self, Case};
 use super::real;
 use crate::api::choice::{AccessMode, DiskBus, FirmwareType, MachineType, NicModel};
@@ -271,6 +271,27 @@ fn what_sits_on_the_root_stays_there() {
     assert_eq!(
         lines(&wish.changes(&runs)),
         ["networks[eth0]: present → absent; restart"]
+    );
+}
+
+#[test]
+fn what_somebody_else_plugged_in_is_not_pulled_out() {
+    let (wish, mut runs) = both("growing", |_| ());
+    runs.disks.push(Disk {
+        alias: "virtio-disk7".into(),
+        target: "vdh".into(),
+        ..runs.disks[2].clone()
+    });
+    runs.nics.push(Nic {
+        alias: "net7".into(),
+        ..runs.nics[0].clone()
+    });
+    assert_eq!(
+        lines(&wish.changes(&runs)),
+        [
+            "disks[vdh]: present → absent; restart",
+            "networks[net7]: present → absent; restart",
+        ]
     );
 }
 
