@@ -6,6 +6,8 @@
 //!            └─ QEMU, by the system's libvirtd, where there is one
 //! ```
 
+#[cfg(feature = "libvirt")]
+mod daemon;
 mod list;
 #[cfg(feature = "libvirt")]
 mod real;

@@ -48,6 +48,17 @@ impl Libvirt {
             keepalive: KEEPALIVE,
         }
     }
+
+    /// One that gives a silent host up after two seconds.
+    #[cfg(test)]
+    pub(super) fn impatient() -> Self {
+        Self {
+            keepalive: Keepalive {
+                interval: 1,
+                count: 1,
+            },
+        }
+    }
 }
 
 impl Connector for Libvirt {
