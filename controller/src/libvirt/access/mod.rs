@@ -86,7 +86,7 @@ pub(crate) trait Connection: Send {
     /// checkpoints, NVRAM, TPM. Refused unless it is shut off: on a running one libvirt would delete the
     /// NVRAM under the guest.
     fn undefine(&mut self, uuid: Uuid) -> Result<()>;
-    /// Writes or removes our element in the domain's metadata.
+    /// Writes or removes our element in the domain's metadata: the definition's, and the guest's if it runs.
     fn set_mark(&mut self, uuid: Uuid, element: Option<&str>) -> Result<()>;
     /// Starts a domain. `reset_nvram` makes its firmware settings anew, which forgets the boot entries.
     fn start(&mut self, uuid: Uuid, reset_nvram: bool) -> Result<()>;
@@ -100,11 +100,13 @@ pub(crate) trait Connection: Send {
     /// Asks the guest to let a device go, if it runs: whether it did is to be observed. Else takes it out of the
     /// definition.
     fn detach(&mut self, uuid: Uuid, device: &str) -> Result<()>;
-    /// Changes what can be changed of a device of the guest if it runs, else of the definition: the medium of a drive, the network of a card.
+    /// Changes what can be changed of a device of the guest if it runs, else of the definition: the medium of
+    /// a drive, the network of a card.
     fn update(&mut self, uuid: Uuid, device: &str) -> Result<()>;
-    /// Sets the number of vCPUs of the guest if it runs, else of the definition, up to the maximum of the definition.
+    /// Sets the number of vCPUs of the guest if it runs, else of the definition, up to the definition's
+    /// maximum.
     fn set_vcpus(&mut self, uuid: Uuid, count: u32) -> Result<()>;
-    /// Sets the memory of the guest if it runs, else of the definition, up to the maximum of the definition.
+    /// Sets the memory of the guest if it runs, else of the definition, up to the definition's maximum.
     fn set_memory(&mut self, uuid: Uuid, kib: u64) -> Result<()>;
     /// Grows a running guest's disk, by its target device.
     fn resize_disk(&mut self, uuid: Uuid, target: &str, bytes: u64) -> Result<()>;

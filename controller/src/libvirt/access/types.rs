@@ -80,7 +80,7 @@ pub(crate) mod shutoff {
 pub(crate) struct DomainState {
     pub uuid: Uuid,
     pub name: String,
-    /// Our element of its metadata, as libvirt prints it.
+    /// Our element of its metadata, as libvirt prints it: the definition's, which may be newer than the guest.
     pub mark: Option<String>,
     pub state: State,
     /// Of the state, by libvirt's numbers.

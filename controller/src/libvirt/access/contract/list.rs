@@ -1,5 +1,7 @@
 //! The contracts.
 
+use common::render::libvirt::{METADATA_KEY, METADATA_URI};
+
 use super::*;
 use crate::libvirt::access::types::shutoff;
 use crate::libvirt::access::{Shutdown, State};
@@ -244,20 +246,36 @@ fn absent(place: &mut Place) {
 fn mark(place: &mut Place) {
     let uuid = place.defined("web", "");
     assert_eq!(place.state(uuid).unwrap().mark, None);
-    for running in [false, true] {
+    for (running, texts) in [(false, ["one", "two"]), (true, ["three", "four"])] {
         if running {
             place.host.start(uuid, false).unwrap();
         }
-        for text in ["one", "two"] {
+        for text in texts {
             let element = format!("<machine>{text}</machine>");
             place.host.set_mark(uuid, Some(&element)).unwrap();
             let mark = place.state(uuid).unwrap().mark.unwrap();
             assert!(mark.contains(&format!(">{text}</machine>")), "{mark}");
         }
     }
-    // It was written for good.
+    // A definition's mark is the one that counts, even before the guest is started with it.
+    let (_, text) = place.domain("web", "");
+    let metadata = format!(
+        "<metadata><{METADATA_KEY}:machine xmlns:{METADATA_KEY}='{METADATA_URI}'>five</{METADATA_KEY}:machine></metadata>"
+    );
+    place
+        .host
+        .define(&text.replace("<memory", &(metadata + "<memory")))
+        .unwrap();
+    let mark = place.state(uuid).unwrap().mark.unwrap();
+    assert!(mark.contains("five"), "{mark}");
+    place
+        .host
+        .set_mark(uuid, Some("<machine>four</machine>"))
+        .unwrap();
+    // What is written of a guest that runs outlives it.
     place.host.destroy(uuid).unwrap();
-    assert!(place.state(uuid).unwrap().mark.unwrap().contains("two"));
+    let mark = place.state(uuid).unwrap().mark.unwrap();
+    assert!(mark.contains("four"), "{mark}");
     place.host.set_mark(uuid, None).unwrap();
     assert_eq!(place.state(uuid).unwrap().mark, None);
 }

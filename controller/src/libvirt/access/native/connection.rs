@@ -176,7 +176,14 @@ impl Connection for Native {
     fn set_mark(&mut self, uuid: Uuid, element: Option<&str>) -> Result<()> {
         self.on(uuid, |domain| {
             let (key, uri) = (Some(METADATA_KEY), Some(METADATA_URI));
-            Ok(domain.set_metadata(ELEMENT, element, key, uri, sys::VIR_DOMAIN_AFFECT_CURRENT)?)
+            // A guest alone would forget it at its end.
+            let live = if domain.is_active()? {
+                sys::VIR_DOMAIN_AFFECT_LIVE
+            } else {
+                0
+            };
+            let flags = sys::VIR_DOMAIN_AFFECT_CONFIG | live;
+            Ok(domain.set_metadata(ELEMENT, element, key, uri, flags)?)
         })
     }
 
@@ -372,7 +379,14 @@ fn living<T, R>(all: Vec<T>, mut read: impl FnMut(&T) -> Result<R>) -> Result<Ve
 fn state(domain: &Domain) -> Result<DomainState> {
     let (state, reason) = raw::state(domain)?;
     let info = domain.info()?;
-    let mark = domain.metadata(ELEMENT, Some(METADATA_URI), 0);
+    let persistent = domain.is_persistent()?;
+    // What was written last: a definition may be newer than the guest.
+    let from = if persistent {
+        sys::VIR_DOMAIN_AFFECT_CONFIG
+    } else {
+        sys::VIR_DOMAIN_AFFECT_LIVE
+    };
+    let mark = domain.metadata(ELEMENT, Some(METADATA_URI), from);
     Ok(DomainState {
         uuid: domain.uuid()?,
         name: domain.name()?,
@@ -381,7 +395,7 @@ fn state(domain: &Domain) -> Result<DomainState> {
         reason,
         vcpus: info.nr_virt_cpu,
         memory: info.max_mem * 1024,
-        persistent: domain.is_persistent()?,
+        persistent,
     })
 }
 
