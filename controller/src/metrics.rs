@@ -47,7 +47,7 @@ const OTHER: &str = "other";
 const COUNT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Reasons that count as an error when a Machine gets one.
-const ERROR_REASONS: [&str; 14] = [
+const ERROR_REASONS: [&str; 18] = [
     "NetworkConfigurationNotFound",
     "StorageClassNotFound",
     "InsufficientResources",
@@ -60,7 +60,11 @@ const ERROR_REASONS: [&str; 14] = [
     "VMFailed",
     "NotNormalized",
     "Stale",
-    "BackendUnavailable",
+    "NoHostFits",
+    "PoolNotFound",
+    "VolumeFailed",
+    "ImageNotFound",
+    "ImageTooLarge",
     "GuestPaused",
 ];
 

@@ -228,7 +228,7 @@ fn written(made: &Stored) -> Written {
 }
 
 /// What one action does at a host.
-fn act(
+pub(super) fn act(
     host: &mut dyn Connection,
     uuid: Uuid,
     owner: &str,

@@ -7,6 +7,8 @@ mod images;
 mod observe;
 pub(crate) mod placement;
 mod plan;
+#[cfg(test)]
+pub(crate) mod world;
 
 use std::sync::Arc;
 

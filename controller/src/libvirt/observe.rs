@@ -11,13 +11,13 @@ use uuid::Uuid;
 
 use super::access::{AccessError, Connection, DomainDetail, Volume};
 use super::hosts::Attended;
-use super::images::{ImageState, image_volume, marker};
+use super::images::{Fetches, ImageState, image_volume, marker};
 use super::plan::{Guest, Observed, Place, Site, images, wanted};
 use super::{Libvirt, Turn, failed};
 use crate::backend::Failed;
 use crate::kubevirt::plan::named_networks;
 use crate::machine::Machine;
-use crate::objects::Meta as _;
+use crate::objects::{LibvirtHost, Meta as _};
 use crate::plan::Refusal;
 use common::render::kubevirt::{Reading, SecretKey};
 
@@ -104,26 +104,13 @@ impl Libvirt<'_> {
             return Ok(away(why));
         }
         let question = Question::of(machine, &object.spec, uuid);
-        let site = match host
-            .host
-            .fast
-            .call(LIMIT, move |host| question.ask(host))
-            .await
-        {
-            Ok(found) => found,
+        let answer = host.host.fast.call(LIMIT, move |host| question.ask(host));
+        let answer = match answer.await {
+            Ok(answer) => answer,
             Err(error) if error.unknown() => return Ok(away(error.to_string())),
             Err(error) => return Err(failed(&error)),
         };
-        let mut site = Site {
-            host: name.to_owned(),
-            spec: object.spec.clone(),
-            guest: site.guest,
-            images: BTreeMap::new(),
-            seed_is_behind: false,
-            volumes: site.volumes,
-            addresses: site.addresses,
-        };
-        site.images = images_of(machine, &site, &host);
+        let mut site = answer.site(machine, &object, &host.fetches);
         ask_agent(&mut site, &host, uuid).await;
         self.read_secrets(machine, &mut site, contents).await?;
         Ok(Place::On(Box::new(site)))
@@ -163,7 +150,7 @@ impl Libvirt<'_> {
 }
 
 /// How far the images are that a Machine needs.
-fn images_of(machine: &Machine, site: &Site, host: &Attended) -> BTreeMap<String, ImageState> {
+fn images_of(machine: &Machine, site: &Site, fetches: &Fetches) -> BTreeMap<String, ImageState> {
     let pool = site.spec.image_pool.clone().unwrap_or_default();
     let has = |name: &str| site.volumes.get(&(pool.clone(), name.to_owned()));
     let state = |image: &common::api::machine::Image| {
@@ -173,7 +160,7 @@ fn images_of(machine: &Machine, site: &Site, host: &Attended) -> BTreeMap<String
             Some(found) => ImageState::Complete {
                 format: format_of(found),
             },
-            None => host.fetches.state(&volume).unwrap_or(ImageState::Absent),
+            None => fetches.state(&volume).unwrap_or(ImageState::Absent),
         };
         (volume, state)
     };
@@ -211,7 +198,7 @@ async fn ask_agent(site: &mut Site, host: &Attended, uuid: Uuid) {
 }
 
 /// Everything a host is asked about one Machine, in one call.
-struct Question {
+pub(super) struct Question {
     uuid: Uuid,
     /// Pool and name of the volumes it has or is to have.
     wanted: BTreeSet<(String, String)>,
@@ -220,14 +207,33 @@ struct Question {
     uid: String,
 }
 
-struct Answer {
+/// What it answered.
+pub(super) struct Answer {
     guest: Option<Guest>,
     volumes: BTreeMap<(String, String), Volume>,
+    absent_pools: BTreeSet<String>,
     addresses: BTreeMap<String, BTreeSet<String>>,
 }
 
+impl Answer {
+    pub(super) fn site(self, machine: &Machine, host: &LibvirtHost, fetches: &Fetches) -> Site {
+        let mut site = Site {
+            host: host.name().to_owned(),
+            spec: host.spec.clone(),
+            guest: self.guest,
+            images: BTreeMap::new(),
+            seed_is_behind: false,
+            volumes: self.volumes,
+            absent_pools: self.absent_pools,
+            addresses: self.addresses,
+        };
+        site.images = images_of(machine, &site, fetches);
+        site
+    }
+}
+
 impl Question {
-    fn of(machine: &Machine, spec: &LibvirtHostSpec, uuid: Uuid) -> Self {
+    pub(super) fn of(machine: &Machine, spec: &LibvirtHostSpec, uuid: Uuid) -> Self {
         let wish = machine.wish().into_iter();
         let pools = spec
             .storage
@@ -245,7 +251,7 @@ impl Question {
         }
     }
 
-    fn ask(mut self, host: &mut dyn Connection) -> Result<Answer, AccessError> {
+    pub(super) fn ask(mut self, host: &mut dyn Connection) -> Result<Answer, AccessError> {
         let guest = host.domain(self.uuid)?.as_ref().map(guest);
         if let Some(mark) = guest.as_ref().and_then(|guest| guest.mark.as_ref()) {
             let disks = mark.volumes.iter();
@@ -256,10 +262,18 @@ impl Question {
                 .extend(seed.map(|seed| (seed.pool.clone(), seed.volume.clone())));
         }
         let mut volumes = BTreeMap::new();
+        let mut absent_pools = BTreeSet::new();
         for (pool, name) in self.wanted {
-            // A pool that is not there is told of as the host's fault, not as a volume that is gone.
-            if let Some(volume) = host.volume(&pool, &name)? {
-                volumes.insert((pool, name), volume);
+            // A pool that is not there says nothing about the volumes in it.
+            match host.volume(&pool, &name) {
+                Ok(Some(volume)) => {
+                    volumes.insert((pool, name), volume);
+                }
+                Ok(None) => {}
+                Err(AccessError::Absent(_)) => {
+                    absent_pools.insert(pool);
+                }
+                Err(error) => return Err(error),
             }
         }
         for pool in self.sweep {
@@ -273,6 +287,7 @@ impl Question {
         Ok(Answer {
             guest,
             volumes,
+            absent_pools,
             addresses,
         })
     }

@@ -9,7 +9,7 @@ use common::api::normalized::Normalized;
 use common::host_uri::{Driver, HostUri};
 use common::names;
 use common::render::libvirt::{
-    Attached, CpuMode, Domain, Guest as Wish, Kept, Mark, Placed, SeedMark, VirtType, domain,
+    Attached, CpuMode, Domain, Guest as Wish, Kept, Live, Mark, Placed, SeedMark, VirtType, domain,
 };
 
 use super::power::{Power, power};
@@ -24,7 +24,7 @@ use crate::plan::{Now, Subject};
 use crate::status::{Fault, Outcome, not_normalized};
 
 /// A change that libvirt carries out by asking the guest is looked at again after this.
-const LOOK_AGAIN: Duration = Duration::from_secs(5);
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
 pub(super) fn plan(machine: &Machine, observed: &Observed, now: Now) -> Plan {
     let block = match &machine.block {
@@ -208,8 +208,11 @@ impl Steps {
         };
         let changes = wish.changes(runs).into_iter();
         for live in changes.filter_map(|change| change.live) {
+            // A balloon takes what time it takes, and a guest without one has none.
+            if !matches!(live, Live::SetMemory(_)) {
+                self.again = Some(LOOK_AGAIN);
+            }
             self.actions.push(Action::Plug(Box::new(live)));
-            self.again = Some(LOOK_AGAIN);
         }
     }
 

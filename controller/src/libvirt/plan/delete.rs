@@ -33,6 +33,9 @@ pub(super) fn plan(machine: &Machine, observed: &Observed, now: Now) -> Plan {
         );
         return waits(message, vec![]);
     }
+    if let Some(refusal) = &observed.refusal {
+        return waits(refusal.message.clone(), vec![]);
+    }
     let site = match &observed.place {
         // Nothing was ever made.
         Place::Nowhere(_) => return over(vec![]),

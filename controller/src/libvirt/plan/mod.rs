@@ -15,6 +15,8 @@ mod delete;
 mod power;
 mod seed;
 mod status;
+#[cfg(test)]
+mod tests;
 mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -74,6 +76,8 @@ pub(crate) struct Site {
     pub(crate) guest: Option<Guest>,
     /// Volumes that were asked for, and are there; by pool and name.
     pub(crate) volumes: BTreeMap<(String, String), Volume>,
+    /// Pools that are not there: nothing is known of the volumes in them.
+    pub(crate) absent_pools: BTreeSet<String>,
     /// Images the Machine needs, by the name of their volume.
     pub(crate) images: BTreeMap<String, ImageState>,
     /// Whether a Secret of the user was written since the seed was made.

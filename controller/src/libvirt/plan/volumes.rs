@@ -78,8 +78,9 @@ pub(crate) fn wanted(
         }
     }
     if let Some(pool) = &spec.image_pool {
-        let images = images(block).map(image_volume);
-        all.extend(images.map(|name| (pool.clone(), name)));
+        let names = images(block).map(image_volume);
+        let names = names.flat_map(|name| [marker(&name), name]);
+        all.extend(names.map(|name| (pool.clone(), name)));
     }
     all
 }
@@ -128,6 +129,16 @@ pub(super) fn volumes(machine: &Machine, block: &Normalized, site: &Site) -> Vol
             ));
             continue;
         };
+        if site.absent_pools.contains(&offer.pool) {
+            all.outcome.worsen(Fault::new(
+                "PoolNotFound",
+                format!(
+                    "pool '{}' of LibvirtHost '{}', which has the volume of disk '{}', is not there: define it, and start it; the Machine goes on by itself then",
+                    offer.pool, site.host, disk.name
+                ),
+            ));
+            continue;
+        }
         all.disk(machine, disk, offer, site);
     }
     for cdrom in &block.cdroms {
