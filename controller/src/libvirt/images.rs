@@ -249,3 +249,127 @@ impl<R: Read> Read for Counted<'_, R> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::net::TcpListener;
+    use std::thread;
+
+    use super::*;
+    use crate::libvirt::access::fake::{FakeLibvirt, When};
+    use crate::libvirt::access::{Connector as _, Target};
+
+    const POOL: &str = "vms";
+    const CONTENT: &[u8] = b"QFI\xfb and what a guest boots from";
+
+    /// Answers one request: with a head, and a body that may break off.
+    fn server(head: &'static str, body: &'static [u8]) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/image.qcow2", listener.local_addr().unwrap());
+        thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = Vec::new();
+            let mut byte = [0];
+            while !request.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap() == 1 {
+                request.push(byte[0]);
+            }
+            stream.write_all(head.as_bytes()).unwrap();
+            stream.write_all(body).unwrap();
+        });
+        url
+    }
+
+    fn order(url: String, checksum: Option<&str>) -> Order {
+        Order {
+            pool: POOL.into(),
+            volume: "image".into(),
+            url,
+            checksum: checksum.map(Into::into),
+        }
+    }
+
+    fn fetched(host: &FakeLibvirt, order: &Order) -> Result<(), String> {
+        let target = Target {
+            uri: String::new(),
+            credentials: None,
+        };
+        let mut connection = host.open(&target).unwrap();
+        fetch(&mut *connection, order, &Progress::default(), || true)
+    }
+
+    fn volumes(host: &FakeLibvirt) -> Vec<String> {
+        host.world().pools[POOL].volumes.keys().cloned().collect()
+    }
+
+    const WHOLE: &str = "HTTP/1.1 200 OK\r\nContent-Length: 32\r\nConnection: close\r\n\r\n";
+
+    #[test]
+    fn an_image_is_complete_when_all_of_it_is_there() {
+        let host = FakeLibvirt::new();
+        let checksum = format!("sha256:{}", hex(Sha256::digest(CONTENT).as_slice()));
+        let order = order(server(WHOLE, CONTENT), Some(&checksum));
+        assert_eq!(CONTENT.len(), 32);
+        fetched(&host, &order).unwrap();
+        assert_eq!(volumes(&host), ["image", "image.complete"]);
+        assert_eq!(host.world().pools[POOL].volumes["image"].content, CONTENT);
+    }
+
+    #[test]
+    fn one_that_breaks_off_has_no_marker_and_is_fetched_again() {
+        let host = FakeLibvirt::new();
+        let broken = order(server(WHOLE, &CONTENT[..20]), None);
+        let why = fetched(&host, &broken).unwrap_err();
+        assert!(why.contains("broke off"), "{why}");
+        assert_eq!(volumes(&host), ["image"], "it looks complete");
+        fetched(&host, &order(server(WHOLE, CONTENT), None)).unwrap();
+        assert_eq!(volumes(&host), ["image", "image.complete"]);
+        assert_eq!(host.world().pools[POOL].volumes["image"].content, CONTENT);
+        // The host ended in the middle.
+        let other = FakeLibvirt::new();
+        other.fail(
+            "upload",
+            When::During,
+            AccessError::Disconnected("gone".into()),
+        );
+        fetched(&other, &order(server(WHOLE, CONTENT), None)).unwrap_err();
+        assert_eq!(volumes(&other), ["image"]);
+    }
+
+    #[test]
+    fn one_of_another_checksum_is_not_kept() {
+        let host = FakeLibvirt::new();
+        let wrong = format!("sha256:{}", "0".repeat(64));
+        let why = fetched(&host, &order(server(WHOLE, CONTENT), Some(&wrong))).unwrap_err();
+        assert!(why.contains("correct image.checksum"), "{why}");
+        assert_eq!(volumes(&host), [""; 0]);
+    }
+
+    #[test]
+    fn a_server_that_has_none_is_told_with_its_address() {
+        let host = FakeLibvirt::new();
+        let url = server("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", b"");
+        let why = fetched(&host, &order(url.clone(), None)).unwrap_err();
+        assert!(why.starts_with(&url) && why.contains("404"), "{why}");
+        let url = server("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n", CONTENT);
+        let why = fetched(&host, &order(url, None)).unwrap_err();
+        assert!(why.contains("does not tell how long it is"), "{why}");
+        assert_eq!(host.calls(), [""; 0]);
+    }
+
+    #[test]
+    fn another_source_is_another_volume() {
+        let of = |url: &str, checksum: Option<&str>| {
+            image_volume(&Image {
+                url: Some(url.into()),
+                checksum: checksum.map(Into::into),
+                ..Image::default()
+            })
+        };
+        let plain = of("https://a/b", None);
+        assert!(plain.starts_with("vitistack-image-") && plain.len() == 16 + DIGITS);
+        assert_ne!(plain, of("https://a/b", Some("sha256:1")));
+        assert_ne!(plain, of("https://a/c", None));
+        assert_eq!(plain, of("https://a/b", None));
+    }
+}

@@ -265,3 +265,198 @@ fn carries(offer: &HostNetwork, vlan: Option<u16>) -> bool {
         (None, Some(_)) | (Some(_), None) => is_ovs,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use common::api::choice::{Provisioning, VirtType};
+    use common::api::libvirt_host::{Overcommit, Reserved};
+    use common::quantity::Bytes;
+
+    use super::*;
+    use crate::libvirt::access::Pool;
+    use crate::libvirt::hosts::NOTHING;
+    use crate::libvirt::world::block;
+
+    type Change = fn(&mut Normalized, &mut Candidate);
+
+    fn host(name: &str) -> Candidate {
+        let offer = HostStorage {
+            storage_class: "local".into(),
+            pool: "vms".into(),
+            format: None,
+            provisioning: Some(Provisioning::Overlay),
+        };
+        let network = |name: &str, kind, vlans| HostNetwork {
+            name: name.into(),
+            kind,
+            source: format!("{name}0"),
+            vlans,
+        };
+        Candidate {
+            name: name.into(),
+            labels: BTreeMap::new(),
+            spec: LibvirtHostSpec {
+                uri: "qemu:///system".into(),
+                credentials_secret_ref: None,
+                virt_type: VirtType::Kvm,
+                cpu_mode: None,
+                schedulable: None,
+                maintenance: None,
+                overcommit: None,
+                reserved: None,
+                storage: Some(vec![offer]),
+                image_pool: None,
+                networks: Some(vec![
+                    network("default", HostNetworkType::Network, None),
+                    network("plain", HostNetworkType::Bridge, None),
+                    network("tagged", HostNetworkType::Bridge, Some(vec![100])),
+                    network("ovs", HostNetworkType::Ovs, None),
+                ]),
+            },
+            seen: Ok(Arc::new(Snapshot {
+                facts: Facts {
+                    cpus: 8,
+                    memory: 16 << 30,
+                    efi: true,
+                    ..Facts::default()
+                },
+                pools: vec![Pool {
+                    name: "vms".into(),
+                    active: true,
+                    capacity: 1 << 40,
+                    available: 1 << 40,
+                }],
+                ..Snapshot::default()
+            })),
+            allocated: NOTHING,
+        }
+    }
+
+    fn why(block: &Normalized, host: Candidate) -> String {
+        choose(block, &BTreeMap::new(), &[host]).unwrap_err()
+    }
+
+    #[test]
+    fn the_host_with_the_most_room_left_is_chosen_and_of_two_alike_the_first() {
+        let (alpha, beta) = (host("alpha"), host("beta"));
+        let mut full = host("gamma");
+        full.allocated.cpu = 4;
+        let networks = BTreeMap::new();
+        let chosen = |hosts: &[Candidate]| choose(&block(), &networks, hosts).unwrap().to_owned();
+        assert_eq!(chosen(&[beta.clone(), alpha.clone()]), "alpha");
+        assert_eq!(chosen(&[full.clone(), beta]), "beta");
+        let mut by_memory = host("delta");
+        by_memory.allocated.memory = Bytes::mib(12 * 1024);
+        assert_eq!(chosen(&[by_memory, full]), "gamma");
+    }
+
+    #[test]
+    fn each_host_says_what_it_lacks() {
+        assert!(
+            choose(&block(), &BTreeMap::new(), &[])
+                .unwrap_err()
+                .contains("create one")
+        );
+        let table: [(&str, Change); 12] = [
+            ("cannot be reached (no route)", |_, host| {
+                host.seen = Err("no route".into());
+            }),
+            ("is in maintenance", |_, host| {
+                host.spec.maintenance = Some(true);
+            }),
+            ("is not schedulable", |_, host| {
+                host.spec.schedulable = Some(false);
+            }),
+            ("has no label disk=ssd", |block, _| {
+                block.node_selector.insert("disk".into(), "ssd".into());
+            }),
+            ("offers no storage class 'fast'", |block, _| {
+                block.disks[0].storage_class = "fast".into();
+            }),
+            ("its pool 'elsewhere' is not active", |_, host| {
+                host.spec.storage.as_mut().unwrap()[0].pool = "elsewhere".into();
+            }),
+            ("offers no network 'default'", |_, host| {
+                host.spec.networks = None;
+            }),
+            ("NetworkConfiguration 'prod' is not there", |block, _| {
+                block.networks[0].network_name = Some("prod".into());
+            }),
+            ("has no EFI firmware with secure boot", |block, _| {
+                block.firmware.secure_boot = Some(true);
+            }),
+            ("has 1 of 8 vCPUs left, 2 are needed", |_, host| {
+                host.allocated.cpu = 7;
+            }),
+            ("has 1Gi of 16Gi memory left, 2Gi are needed", |_, host| {
+                host.allocated.memory = Bytes::mib(15 * 1024);
+            }),
+            (
+                "has 2Gi of 16Gi memory left, 3Gi are needed",
+                |block, host| {
+                    // A guest boots with the most it may have.
+                    block.memory.max_size = Bytes::mib(3 * 1024);
+                    host.allocated.memory = Bytes::mib(14 * 1024);
+                },
+            ),
+        ];
+        for (lack, change) in table {
+            let (mut block, mut host) = (block(), host("alpha"));
+            change(&mut block, &mut host);
+            let why = why(&block, host);
+            assert!(why.contains(&format!("alpha: {lack}")), "{lack}: {why}");
+        }
+    }
+
+    #[test]
+    fn what_is_reserved_and_overcommitted_counts() {
+        let mut spec = host("alpha").spec;
+        spec.reserved = Some(Reserved {
+            cpu: Some("500m".into()),
+            memory: Some("4Gi".into()),
+        });
+        spec.overcommit = Some(Overcommit {
+            cpu: Some("2.5".into()),
+            memory: None,
+        });
+        let facts = Facts {
+            cpus: 4,
+            memory: 16 << 30,
+            ..Facts::default()
+        };
+        let all = allocatable(&spec, &facts);
+        // (4 - 0.5) * 2.5 = 8.75, of which eight are whole.
+        assert_eq!((all.cpu, all.memory), (8, Bytes::mib(12 * 1024)));
+    }
+
+    #[test]
+    fn a_vlan_needs_a_bridge_of_its_own_or_one_that_tags() {
+        let spec = host("alpha").spec;
+        let network = |bridge: &str, vlan| NetworkConfigurationSpec {
+            bridge: Some(bridge.into()),
+            vlan,
+            mtu: Some(9000),
+            ..NetworkConfigurationSpec::default()
+        };
+        let on = |bridge, vlan| attach(&spec, Some(&network(bridge, vlan)));
+        let tag = |bridge, vlan| on(bridge, vlan).map(|attached| attached.vlan);
+        assert_eq!(tag("plain", None), Ok(None));
+        assert!(
+            on("plain", Some(100))
+                .unwrap_err()
+                .contains("does not carry VLAN 100")
+        );
+        assert_eq!(tag("tagged", Some(100)), Ok(None), "the bridge is the VLAN");
+        assert!(on("tagged", Some(200)).unwrap_err().contains("VLAN 200"));
+        assert!(on("tagged", None).unwrap_err().contains("untagged frames"));
+        assert_eq!(tag("ovs", Some(7)), Ok(Some(7)));
+        assert_eq!(tag("ovs", None), Ok(None));
+        assert_eq!(on("ovs", None).unwrap().mtu, Some(9000));
+        let nad = NetworkConfigurationSpec::default();
+        assert!(
+            attach(&spec, Some(&nad))
+                .unwrap_err()
+                .contains("KubeVirt only")
+        );
+    }
+}

@@ -9,7 +9,7 @@ use common::api::libvirt_host::{
 use common::api::status::Condition;
 use common::quantity::Bytes;
 
-use super::{NOTHING, Snapshot, foreign, sum};
+use super::{Snapshot, foreign, sum};
 use crate::libvirt::placement::allocatable;
 use crate::plan::Now;
 
@@ -120,9 +120,6 @@ fn describe(status: &mut LibvirtHostStatus, known: &Known<'_>, seen: &Snapshot, 
     }
     status.domains = Some(domains);
     status.last_seen_time = Some(now.text());
-    if status.allocated.is_none() {
-        status.allocated = Some(NOTHING);
-    }
 }
 
 fn missing_pools(spec: &LibvirtHostSpec, seen: &Snapshot) -> Vec<String> {
@@ -215,4 +212,145 @@ fn undated(status: &LibvirtHostStatus) -> LibvirtHostStatus {
         condition.last_transition_time = String::new();
     }
     status
+}
+
+#[cfg(test)]
+mod tests {
+    use time::{Duration, OffsetDateTime};
+
+    use super::*;
+    use crate::libvirt::access::{DomainState, Facts, Pool, State};
+    use crate::libvirt::hosts::Inhabitant;
+    use crate::libvirt::world::{POOL, World, block};
+    use common::render::libvirt::Mark;
+
+    fn seen() -> Snapshot {
+        let domain = |number: u128, owner: Option<&str>| Inhabitant {
+            domain: DomainState {
+                uuid: uuid::Uuid::from_u128(number),
+                name: format!("domain-{number}"),
+                mark: None,
+                state: State::ShutOff,
+                reason: 0,
+                vcpus: 2,
+                memory: 1 << 30,
+                persistent: true,
+            },
+            mark: owner.map(|uid| Mark {
+                uid: uid.into(),
+                ..Mark::default()
+            }),
+        };
+        Snapshot {
+            facts: Facts {
+                libvirt_version: "9.0.0".into(),
+                cpus: 8,
+                memory: 16 << 30,
+                ..Facts::default()
+            },
+            pools: vec![Pool {
+                name: POOL.into(),
+                active: true,
+                capacity: 1,
+                available: 1,
+            }],
+            networks: vec![crate::libvirt::access::Network {
+                name: "default".into(),
+                active: true,
+                bridge: None,
+            }],
+            bridges: vec![],
+            domains: vec![
+                domain(1, Some("uid-of-web")),
+                domain(2, Some("uid-of-one-that-is-gone")),
+                domain(3, None),
+            ],
+        }
+    }
+
+    fn told(
+        spec: &LibvirtHostSpec,
+        old: &LibvirtHostStatus,
+        seen: Result<&Snapshot, &str>,
+        seconds: i64,
+    ) -> Option<LibvirtHostStatus> {
+        let known = Known {
+            spec,
+            generation: Some(1),
+            old,
+            seen,
+            allocated: HostResources {
+                cpu: 4,
+                memory: Bytes::mib(1024),
+            },
+            living: &["uid-of-web".to_owned()].into(),
+        };
+        let now = OffsetDateTime::UNIX_EPOCH + Duration::seconds(seconds);
+        status(&known, Now(now))
+    }
+
+    fn condition<'a>(status: &'a LibvirtHostStatus, kind: &str) -> (&'a str, &'a str, &'a str) {
+        let mut all = status.conditions.iter();
+        let found = all.find(|it| it.kind == kind).unwrap();
+        (&found.status, &found.reason, &found.message)
+    }
+
+    #[test]
+    fn a_host_tells_what_it_has_and_nothing_new_is_nothing_to_write() {
+        let spec = World::new(block()).object.spec;
+        let seen = seen();
+        let first = told(&spec, &LibvirtHostStatus::default(), Ok(&seen), 0).unwrap();
+        assert_eq!(condition(&first, "Ready").0, "True");
+        assert_eq!(condition(&first, "PoolsReady").1, "PoolsActive");
+        let count = first.domains.unwrap();
+        assert_eq!((count.ours, count.orphaned, count.foreign), (1, 1, 1));
+        // What Machines are promised, and the domain that is nobody's.
+        assert_eq!(first.allocated.unwrap().cpu, 6);
+        assert_eq!(first.allocated.unwrap().memory, Bytes::mib(2048));
+        assert_eq!(
+            first.last_seen_time.as_deref(),
+            Some("1970-01-01T00:00:00Z")
+        );
+        assert_eq!(told(&spec, &first, Ok(&seen), 60), None);
+    }
+
+    #[test]
+    fn what_is_missing_is_named_with_what_to_do() {
+        let spec = World::new(block()).object.spec;
+        let mut seen = seen();
+        seen.pools[0].active = false;
+        seen.networks.clear();
+        let status = told(&spec, &LibvirtHostStatus::default(), Ok(&seen), 0).unwrap();
+        let (ready, reason, message) = condition(&status, "Ready");
+        assert_eq!((ready, reason), ("False", "Incomplete"));
+        assert!(message.contains("virsh pool-start vms"), "{message}");
+        assert!(
+            message.contains("network 'default' is not there"),
+            "{message}"
+        );
+        assert_eq!(condition(&status, "NetworksReady").1, "NetworkMissing");
+    }
+
+    #[test]
+    fn a_host_that_went_away_keeps_what_was_known_of_it() {
+        let spec = World::new(block()).object.spec;
+        let seen = seen();
+        let before = told(&spec, &LibvirtHostStatus::default(), Ok(&seen), 0).unwrap();
+        let away = told(&spec, &before, Err("no route to host"), 60).unwrap();
+        let (reachable, _, message) = condition(&away, "Reachable");
+        assert_eq!(reachable, "False");
+        assert!(message.contains("no route to host"));
+        assert_eq!(condition(&away, "PoolsReady").0, "Unknown");
+        assert_eq!(away.capacity, before.capacity);
+        assert_eq!(away.last_seen_time, before.last_seen_time);
+    }
+
+    #[test]
+    fn maintenance_is_told() {
+        let mut spec = World::new(block()).object.spec;
+        spec.maintenance = Some(true);
+        let status = told(&spec, &LibvirtHostStatus::default(), Ok(&seen()), 0).unwrap();
+        assert_eq!(condition(&status, "Ready").1, "Maintenance");
+        assert_eq!(condition(&status, "Reachable").0, "True");
+    }
 }
