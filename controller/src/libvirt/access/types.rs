@@ -68,11 +68,11 @@ pub(crate) mod shutoff {
     /// The guest shut down, asked or by itself.
     pub(crate) const SHUTDOWN: i32 = 1;
     /// It was ended from outside.
+    #[cfg(test)]
     pub(crate) const DESTROYED: i32 = 2;
     /// QEMU died.
+    #[cfg(test)]
     pub(crate) const CRASHED: i32 = 3;
-    /// It could not be started.
-    pub(crate) const FAILED: i32 = 6;
 }
 
 /// What is known of every domain of a host.

@@ -8,9 +8,12 @@
 
 #[cfg(feature = "libvirt")]
 mod daemon;
+mod definitions;
+mod guests;
 mod list;
 #[cfg(feature = "libvirt")]
 mod real;
+mod volumes;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};

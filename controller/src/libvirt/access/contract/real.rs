@@ -12,8 +12,9 @@ use virt::storage_pool::StoragePool;
 
 use super::daemon::{Authority, Daemon};
 use super::*;
+use crate::libvirt::access::lane::Lane;
 use crate::libvirt::access::native::Libvirt;
-use crate::libvirt::access::{Credentials, Facts, Host, Lane, connector};
+use crate::libvirt::access::{Credentials, Facts, Host, connector};
 
 /// More than anything takes here that ends at all.
 const LONG: Duration = Duration::from_mins(2);

@@ -189,15 +189,21 @@ async fn a_call_that_panics_costs_its_connection_and_nothing_else() {
 #[tokio::test]
 async fn a_host_that_is_dropped_ends_its_thread_and_its_connection() {
     #[derive(Debug)]
-    struct Counted(Arc<()>, FakeLibvirt);
+    struct Counted {
+        _alive: Arc<()>,
+        host: FakeLibvirt,
+    }
     impl Connector for Counted {
         fn open(&self, target: &Target) -> Result<Box<dyn Connection>> {
-            self.1.open(target)
+            self.host.open(target)
         }
     }
     let fake = FakeLibvirt::new();
     let alive = Arc::new(());
-    let connector = Counted(alive.clone(), fake.clone());
+    let connector = Counted {
+        _alive: alive.clone(),
+        host: fake.clone(),
+    };
     let host = Host::new(Arc::new(connector), target());
     bridges(&host.fast, LONG).await.unwrap();
     drop(host);

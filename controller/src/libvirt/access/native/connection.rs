@@ -3,31 +3,26 @@
 use std::collections::BTreeMap;
 use std::io::Read;
 
-use common::render::libvirt::{METADATA_KEY, METADATA_URI, Reference};
+use common::render::libvirt::{METADATA_KEY, METADATA_URI};
 use uuid::Uuid;
 use virt::connect::Connect;
 use virt::domain::Domain;
 use virt::error::Error;
-use virt::network;
 use virt::storage_pool::StoragePool;
 use virt::storage_vol::StorageVol;
 use virt::stream::Stream;
 use virt::sys;
 
+use super::content;
 use super::raw;
+use super::read::{self, ARCHITECTURE, ELEMENT, living, volume};
 use crate::libvirt::access::{
     AccessError, AgentInterface, Connection, DomainDetail, DomainState, Facts, Lease, Network,
-    Pool, Result, Shutdown, State, Volume, xml,
+    Pool, Result, Shutdown, Volume, xml,
 };
-
-/// Machines have this architecture.
-const ARCHITECTURE: &str = "x86_64";
 
 /// Seconds that a guest's agent has for an answer. A frozen one would keep the connection for ever.
 const AGENT_TIMEOUT: i32 = 3;
-
-/// What every daemon takes in one message of a stream (VIR_NET_MESSAGE_LEGACY_PAYLOAD_MAX).
-const CHUNK: usize = 262_120;
 
 pub(super) struct Native(Connect);
 
@@ -73,10 +68,10 @@ impl Connection for Native {
     fn facts(&mut self) -> Result<Facts> {
         self.ask(|host| {
             let node = host.node_info()?;
-            let (efi, secure_boot) = firmware(host)?;
+            let (efi, secure_boot) = read::firmware(host)?;
             Ok(Facts {
-                libvirt_version: dotted(host.lib_version()?),
-                hypervisor_version: dotted(host.hyp_version()?),
+                libvirt_version: read::dotted(host.lib_version()?),
+                hypervisor_version: read::dotted(host.hyp_version()?),
                 cpus: node.cpus,
                 memory: node.memory * 1024,
                 machine_types: xml::machine_types(&host.capabilities()?, ARCHITECTURE)?,
@@ -87,11 +82,11 @@ impl Connection for Native {
     }
 
     fn pools(&mut self) -> Result<Vec<Pool>> {
-        self.ask(|host| living(host.list_all_storage_pools(0)?, pool))
+        self.ask(|host| living(host.list_all_storage_pools(0)?, read::pool))
     }
 
     fn networks(&mut self) -> Result<Vec<Network>> {
-        self.ask(|host| living(host.list_all_networks(0)?, network))
+        self.ask(|host| living(host.list_all_networks(0)?, read::network))
     }
 
     fn bridges(&mut self) -> Result<Vec<String>> {
@@ -112,12 +107,12 @@ impl Connection for Native {
     }
 
     fn domains(&mut self) -> Result<Vec<DomainState>> {
-        self.ask(|host| living(host.list_all_domains(0)?, state))
+        self.ask(|host| living(host.list_all_domains(0)?, read::state))
     }
 
     fn domain(&mut self, uuid: Uuid) -> Result<Option<DomainDetail>> {
         let detail = self.on(uuid, |domain| {
-            let state = state(domain)?;
+            let state = read::state(domain)?;
             let live = state.state.active().then(|| domain.xml_desc(0));
             Ok(DomainDetail {
                 inactive: domain.xml_desc(sys::VIR_DOMAIN_XML_INACTIVE)?,
@@ -136,7 +131,7 @@ impl Connection for Native {
                 for flags in [sys::VIR_DOMAIN_XML_INACTIVE, 0] {
                     for source in xml::sources(&domain.xml_desc(flags)?)? {
                         if !paths.contains_key(&source) {
-                            paths.insert(source.clone(), resolved(host, &source)?);
+                            paths.insert(source.clone(), read::resolved(host, &source)?);
                         }
                         found.extend(paths[&source].clone());
                     }
@@ -299,7 +294,7 @@ impl Connection for Native {
         self.with(pool, name, |volume| {
             let stream = Stream::new(&self.0, 0)?;
             volume.upload(&stream, 0, length, 0)?;
-            match send(&stream, source, length) {
+            match content::send(&stream, source, length) {
                 Ok(()) => Ok(stream.finish()?),
                 Err(error) => {
                     // What went wrong before is worth more than what goes wrong now.
@@ -310,11 +305,12 @@ impl Connection for Native {
         })
     }
 
+    #[cfg(test)]
     fn download(&mut self, pool: &str, name: &str, limit: u64) -> Result<Vec<u8>> {
         self.with(pool, name, |volume| {
             let stream = Stream::new(&self.0, 0)?;
             volume.download(&stream, 0, 0, 0)?;
-            match receive(&stream, limit) {
+            match content::receive(&stream, limit) {
                 Ok(content) => Ok((stream.finish()?, content).1),
                 Err(error) => {
                     let _ = stream.abort();
@@ -335,10 +331,6 @@ impl Connection for Native {
         })
     }
 }
-
-/// The kind of metadata that is an element of one's own.
-#[expect(clippy::cast_possible_wrap, reason = "it is 2")]
-const ELEMENT: i32 = sys::VIR_DOMAIN_METADATA_ELEMENT as i32;
 
 /// What goes with a definition, for each age of libvirt and each driver: all of it since 8.9, without the TPM
 /// since 5.6, and what the test driver knows.
@@ -362,158 +354,4 @@ fn named(outcome: Result<(), Error>) -> Result<()> {
         AccessError::Absent(message) => AccessError::Refused(message),
         other => other,
     })
-}
-
-/// What `read` makes of each that is still there.
-fn living<T, R>(all: Vec<T>, mut read: impl FnMut(&T) -> Result<R>) -> Result<Vec<R>> {
-    let mut found = Vec::with_capacity(all.len());
-    for one in all {
-        match read(&one) {
-            Err(AccessError::Absent(_)) => {}
-            other => found.push(other?),
-        }
-    }
-    Ok(found)
-}
-
-fn state(domain: &Domain) -> Result<DomainState> {
-    let (state, reason) = raw::state(domain)?;
-    let info = domain.info()?;
-    let persistent = domain.is_persistent()?;
-    // What was written last: a definition may be newer than the guest.
-    let from = if persistent {
-        sys::VIR_DOMAIN_AFFECT_CONFIG
-    } else {
-        sys::VIR_DOMAIN_AFFECT_LIVE
-    };
-    let mark = domain.metadata(ELEMENT, Some(METADATA_URI), from);
-    Ok(DomainState {
-        uuid: domain.uuid()?,
-        name: domain.name()?,
-        mark: mark.map_or_else(|error| AccessError::from(error).absent(), |it| Ok(Some(it)))?,
-        state,
-        reason,
-        vcpus: info.nr_virt_cpu,
-        memory: info.max_mem * 1024,
-        persistent,
-    })
-}
-
-fn pool(pool: &StoragePool) -> Result<Pool> {
-    let active = pool.is_active()?;
-    let info = active.then(|| pool.info()).transpose()?;
-    Ok(Pool {
-        name: pool.name()?,
-        active,
-        capacity: info.as_ref().map_or(0, |it| it.capacity),
-        available: info.map_or(0, |it| it.available),
-    })
-}
-
-fn network(network: &network::Network) -> Result<Network> {
-    let bridge = match network.bridge_name().map_err(AccessError::from) {
-        Ok(bridge) => Some(bridge),
-        Err(error) if error.unknown() => return Err(error),
-        // A network of the host's own devices has none.
-        Err(_) => None,
-    };
-    Ok(Network {
-        name: network.name()?,
-        active: network.is_active()?,
-        bridge,
-    })
-}
-
-fn volume(volume: &StorageVol) -> Result<Volume> {
-    xml::volume(&volume.xml_desc(0)?)
-}
-
-/// Where a domain's volume is, if its pool is still there.
-fn resolved(host: &Connect, source: &Reference) -> Result<Option<String>> {
-    let (pool, name) = match source {
-        Reference::Path(path) => return Ok(Some(path.clone())),
-        Reference::Volume { pool, volume } => (pool, volume),
-    };
-    let pool = match host.lookup_storage_pool_by_name(pool) {
-        Ok(pool) => pool,
-        Err(error) => return AccessError::from(error).absent(),
-    };
-    match pool
-        .lookup_storage_vol_by_name(name)
-        .and_then(|it| it.path())
-    {
-        Ok(path) => Ok(Some(path)),
-        // The pool is stopped, or was not looked at since: where the volume would be is as good.
-        Err(error) => match AccessError::from(error) {
-            AccessError::Absent(_) | AccessError::Refused(_) => {
-                let target = xml::target(&pool.xml_desc(0)?)?;
-                Ok(target.map(|it| format!("{it}/{name}")))
-            }
-            other => Err(other),
-        },
-    }
-}
-
-/// Whether domains can have UEFI, and Secure Boot.
-fn firmware(host: &Connect) -> Result<(bool, bool)> {
-    match host.domain_capabilities(None, Some(ARCHITECTURE), Some("q35"), None, 0) {
-        Ok(capabilities) => xml::firmware(&capabilities),
-        Err(error) => match AccessError::from(error) {
-            error if error.unknown() => Err(error),
-            // A host without q35, or a driver without an answer.
-            _ => Ok((false, false)),
-        },
-    }
-}
-
-fn send(stream: &Stream, source: &mut dyn Read, length: u64) -> Result<()> {
-    let mut chunk = vec![0; CHUNK];
-    let mut left = length;
-    while left > 0 {
-        let wanted = usize::try_from(left).map_or(CHUNK, |it| it.min(CHUNK));
-        let got = match source.read(&mut chunk[..wanted]) {
-            Ok(0) => {
-                let sent = length - left;
-                return Err(AccessError::Refused(format!(
-                    "the source ended after {sent} of {length} bytes"
-                )));
-            }
-            Ok(got) => got,
-            Err(error) => return Err(AccessError::Refused(format!("the source: {error}"))),
-        };
-        let mut rest = &chunk[..got];
-        while !rest.is_empty() {
-            let sent = stream.send(rest)?;
-            rest = &rest[usize::try_from(sent).unwrap_or(0)..];
-        }
-        left -= got as u64;
-    }
-    Ok(())
-}
-
-fn receive(stream: &Stream, limit: u64) -> Result<Vec<u8>> {
-    let mut chunk = vec![0; CHUNK];
-    let mut content = vec![];
-    loop {
-        let got = usize::try_from(stream.recv(&mut chunk)?).unwrap_or(0);
-        if got == 0 {
-            return Ok(content);
-        }
-        content.extend_from_slice(&chunk[..got]);
-        if content.len() as u64 > limit {
-            return Err(AccessError::Refused(format!(
-                "the volume has more than {limit} bytes"
-            )));
-        }
-    }
-}
-
-/// 9000000 is "9.0.0".
-fn dotted(version: u32) -> String {
-    format!(
-        "{}.{}.{}",
-        version / 1_000_000,
-        version / 1000 % 1000,
-        version % 1000
-    )
 }

@@ -7,7 +7,9 @@
 //! keepalive.
 
 mod connection;
+mod content;
 mod raw;
+mod read;
 
 use std::sync::OnceLock;
 use std::thread;
