@@ -222,7 +222,10 @@ impl World {
             let before = self.machine().status.clone();
             let calls = self.host.calls().len();
             let actions = self.pass();
+            let waits =
+                self.machine.is_some() && self.plan().is_ok_and(|plan| plan.again.is_some());
             let rests = actions.is_empty()
+                && !waits
                 && calls == self.host.calls().len()
                 && self
                     .machine

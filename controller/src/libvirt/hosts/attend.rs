@@ -453,3 +453,39 @@ pub(crate) fn tombstone(machine: &str, uid: &str, now: Now) -> Tombstone {
         since: now.text(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::libvirt::access::State;
+    use crate::libvirt::world::{POOL, World, block};
+
+    #[test]
+    fn what_a_buried_machine_left_is_removed_and_nothing_else() {
+        let mut world = World::new(block());
+        world.machine_mut().cloud_init =
+            common::render::kubevirt::CloudInitPlan::from(&common::api::machine::CloudInit {
+                user_data: Some("#cloud-config\n".into()),
+                ..Default::default()
+            });
+        world.settle();
+        let mut host = world.connection().unwrap();
+        let foreign =
+            "<volume><name>default-web-00000000.root.qcow2</name><capacity>1</capacity></volume>";
+        host.create_volume(POOL, foreign).unwrap();
+        let pools = BTreeSet::from([POOL.to_owned()]);
+        // Another Machine's tombstone touches nothing of this one.
+        clear(&mut *host, "uid-of-another", &pools).unwrap();
+        let uuid = domain_uuid("uid-of-web");
+        assert_eq!(world.host.world().domains[&uuid].state, State::Running);
+        clear(&mut *host, "uid-of-web", &pools).unwrap();
+        assert!(world.host.world().domains.is_empty());
+        let left: Vec<_> = world.host.world().pools[POOL]
+            .volumes
+            .keys()
+            .cloned()
+            .collect();
+        assert_eq!(left, ["default-web-00000000.root.qcow2"]);
+        clear(&mut *host, "uid-of-web", &pools).unwrap();
+    }
+}

@@ -160,6 +160,15 @@ fn on<'a>(
         );
         facts.restart.clone_from(&power.last);
         facts.stays_off = power.stays_off;
+        if power.died {
+            facts.guest.worsen(Fault::new(
+                "VMFailed",
+                format!(
+                    "the guest's QEMU died: its log on LibvirtHost '{}' (/var/log/libvirt/qemu) tells why; it is started again every half minute",
+                    site.host
+                ),
+            ));
+        }
         facts.restarts = power.restarts;
         steps.switch(power, wish.is_some() && !is_refused);
         steps
@@ -167,6 +176,9 @@ fn on<'a>(
             .extend(farewells(guest, &volumes, seed.as_ref()));
     }
     steps.actions.extend(volumes.growth);
+    if volumes.import.is_some() {
+        steps.again = Some(LOOK_AGAIN);
+    }
     facts.storage = volumes.outcome;
     facts.import = volumes.import;
     facts.volumes = volumes.told;

@@ -29,6 +29,9 @@ pub(super) const PATIENCE: Duration = Duration::from_mins(1);
 /// A guest that is still starting does not hear the first one.
 pub(super) const ASK_AGAIN: Duration = Duration::from_secs(5);
 
+/// A guest whose QEMU died is started again after this: one that dies at once would keep its host busy.
+const REST: Duration = Duration::from_secs(30);
+
 /// What to do about power.
 #[derive(Debug, Default)]
 pub(super) struct Power {
@@ -41,6 +44,8 @@ pub(super) struct Power {
     pub(super) stays_off: bool,
     /// Whether a restart is under way.
     pub(super) restarts: bool,
+    /// Whether its QEMU died, and it rests before it is started again.
+    pub(super) died: bool,
 }
 
 pub(super) fn power(
@@ -72,6 +77,18 @@ pub(super) fn power(
         UNKNOWN => machine.status.phase == Some(Phase::Stopped),
         _ => false,
     };
+    let died = matches!(guest.reason, shutoff::CRASHED | shutoff::FAILED);
+    if switch.on && died && mark.intent.is_none() {
+        let since = died_at(machine);
+        let wait = since.map_or(Some(REST), |since| now.until(Some(since), REST));
+        if let Some(wait) = wait {
+            return Power {
+                again: Some(wait),
+                died: true,
+                ..power
+            };
+        }
+    }
     let stays = block.guest_shutdown_stops && mark.intent.is_none() && itself;
     switch.of_guest_that_is_off(power, stays)
 }
@@ -188,6 +205,13 @@ impl Switch<'_> {
         power.again = Some(ASK_AGAIN);
         power
     }
+}
+
+/// Since when the Machine says that its QEMU died.
+fn died_at(machine: &Machine) -> Option<&str> {
+    let mut conditions = machine.status.conditions.iter();
+    let told = conditions.find(|told| told.kind == "VirtualMachineReady")?;
+    (told.reason == "VMFailed").then_some(told.last_transition_time.as_str())
 }
 
 fn done(request: String) -> LastRestart {

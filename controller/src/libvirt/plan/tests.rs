@@ -183,8 +183,26 @@ fn a_guest_that_shuts_itself_down_comes_back_or_stays_as_its_user_wishes() {
     assert_eq!(state(&world), Some(State::Running));
     // QEMU died: that is not the guest's wish.
     world.host.qemu_dies(domain_uuid(UID));
+    world.pass();
+    assert_eq!(told(&world, "Ready"), ("False", "VMFailed"));
+    assert_eq!(state(&world), Some(State::ShutOff), "it rests first");
     world.settle();
     assert_eq!(state(&world), Some(State::Running));
+}
+
+#[test]
+fn what_somebody_edits_on_the_host_is_put_right() {
+    let mut world = World::new(block());
+    world.settle();
+    let uuid = domain_uuid(UID);
+    let defined = world.host.world().domains[&uuid].inactive.clone();
+    let edited = defined.replacen("virtio", "sata", 1);
+    assert_ne!(edited, defined);
+    world.host.world().domains.get_mut(&uuid).unwrap().inactive = edited.clone();
+    world.settle();
+    assert_ne!(world.host.world().domains[&uuid].inactive, edited);
+    assert_eq!(told(&world, "Ready"), ("True", "Running"));
+    assert_eq!(asked(&world, "start"), 1, "the guest goes on");
 }
 
 #[test]
