@@ -161,13 +161,7 @@ fn on<'a>(
         facts.restart.clone_from(&power.last);
         facts.stays_off = power.stays_off;
         if power.died {
-            facts.guest.worsen(Fault::new(
-                "VMFailed",
-                format!(
-                    "the guest's QEMU died: its log on LibvirtHost '{}' (/var/log/libvirt/qemu) tells why; it is started again every half minute",
-                    site.host
-                ),
-            ));
+            facts.guest.worsen(died(&site.host));
         }
         facts.restarts = power.restarts;
         steps.switch(power, wish.is_some() && !is_refused);
@@ -198,6 +192,13 @@ fn on<'a>(
     let mut plan = report(machine, observed, now, &facts, steps.actions);
     plan.again = plan.again.or(steps.again);
     plan
+}
+
+fn died(host: &str) -> Fault {
+    let message = format!(
+        "the guest's QEMU died: its log on LibvirtHost '{host}' (/var/log/libvirt/qemu) tells why; it is started again every half minute"
+    );
+    Fault::new("VMFailed", message)
 }
 
 /// What is to be done, and when to look at what came of it.
