@@ -71,8 +71,9 @@ pub(crate) mod shutoff {
     #[cfg(test)]
     pub(crate) const DESTROYED: i32 = 2;
     /// QEMU died.
-    #[cfg(test)]
     pub(crate) const CRASHED: i32 = 3;
+    /// QEMU did not start.
+    pub(crate) const FAILED: i32 = 6;
 }
 
 /// What is known of every domain of a host.
