@@ -7,6 +7,7 @@
 //! ```
 //! The watches run on every replica; the queue only on the one that holds the Lease.
 
+mod addresses;
 mod api;
 mod args;
 mod backend;

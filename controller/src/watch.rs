@@ -31,7 +31,7 @@ use kube::{Api, Client};
 use crate::cache::{Cache, Change, Kept, State};
 use crate::data_volume::DataVolume;
 use crate::libvirt::hosts::Hosts;
-use crate::machine::Stored;
+use crate::machine::{Machine, Stored};
 use crate::metrics;
 use crate::neighbours::Neighbours;
 use crate::networks::Marked;
@@ -439,6 +439,16 @@ pub(crate) fn failed(trouble: &mut Trouble, what: &str, error: &watcher::Error) 
 }
 
 impl Caches {
+    /// Other Machines that have an address of this one on the same network.
+    pub(crate) fn rivals(&self, machine: &Machine, cluster: &str) -> Vec<Arc<Machine>> {
+        let names = self.neighbours.rivals(machine, cluster).into_iter();
+        let rivals = names.filter_map(|name| {
+            let key = ObjectRef::new(&name).within(machine.namespace());
+            Some(Arc::new(self.machines.get(&key)?.open()))
+        });
+        rivals.collect()
+    }
+
     /// Waits until every kind has been listed, or is known not to be served; says on `synced` what
     /// it waits for. For one caller only: a store wakes the last one that waits for it, no other.
     pub(crate) async fn known(&self, synced: &Check) {

@@ -96,13 +96,8 @@ fn known(machine: &Machine, caches: &Caches, cluster: &Arc<str>) -> Observed {
     let template = wish
         .and_then(|block| block.template.as_ref())
         .and_then(|pin| caches.templates.get("", &pin.name));
-    let rivals = caches.neighbours.rivals(machine, cluster).into_iter();
-    let rivals = rivals.filter_map(|rival| {
-        let key = ObjectRef::new(&rival).within(namespace);
-        Some(Arc::new(caches.machines.get(&key)?.open()))
-    });
     Observed {
-        rivals: rivals.collect(),
+        rivals: caches.rivals(machine, cluster),
         cluster: cluster.clone(),
         kubevirt: caches.vms.state() == State::Listed && caches.instances.state() == State::Listed,
         multus: caches.attachments.state() == State::Listed,

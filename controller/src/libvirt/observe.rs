@@ -59,6 +59,7 @@ impl Libvirt<'_> {
             cluster: self.cluster.clone(),
             place: Place::Nowhere(vec![]),
             networks: networks.collect(),
+            rivals: self.caches.rivals(machine, self.cluster),
             template,
             contents: BTreeMap::new(),
             refusal: None,

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use common::api::choice::{Backend, HostNetworkType, PowerState, Provisioning, VirtType};
 use common::api::libvirt_host::{HostNetwork, HostStorage, LibvirtHostSpec, LibvirtHostStatus};
+use common::api::network::NetworkConfigurationSpec;
 use common::api::normalized::Normalized;
 use common::names;
 use common::render::libvirt::domain_uuid;
@@ -25,7 +26,7 @@ use super::placement::Candidate;
 use super::plan::{Action, Observed, Place, Plan, plan};
 use crate::fixtures;
 use crate::machine::{Block, Machine};
-use crate::objects::{LibvirtHost, Meta as _};
+use crate::objects::{LibvirtHost, Meta as _, Network};
 use crate::page;
 use crate::plan::Now;
 
@@ -38,6 +39,9 @@ pub(crate) struct World {
     pub(crate) machine: Option<Machine>,
     pub(crate) host: FakeLibvirt,
     pub(crate) object: LibvirtHost,
+    pub(crate) networks: BTreeMap<String, Arc<Network>>,
+    /// Other Machines with an address of this one.
+    pub(crate) rivals: Vec<Arc<Machine>>,
     pub(crate) now: OffsetDateTime,
     version: u32,
 }
@@ -91,6 +95,8 @@ impl World {
                 spec,
                 status: LibvirtHostStatus::default(),
             },
+            networks: BTreeMap::new(),
+            rivals: vec![],
             now: OffsetDateTime::UNIX_EPOCH,
             version: 1,
         }
@@ -102,6 +108,21 @@ impl World {
 
     pub(crate) fn machine_mut(&mut self) -> &mut Machine {
         self.machine.as_mut().expect("the Machine is gone")
+    }
+
+    /// A NetworkConfiguration of this bridge.
+    pub(crate) fn add_network(&mut self, name: &str, bridge: &str) {
+        let network = Network {
+            metadata: ObjectMeta {
+                name: Some(name.into()),
+                ..ObjectMeta::default()
+            },
+            spec: NetworkConfigurationSpec {
+                bridge: Some(bridge.into()),
+                ..NetworkConfigurationSpec::default()
+            },
+        };
+        self.networks.insert(name.into(), Arc::new(network));
     }
 
     pub(crate) fn edit(&mut self, change: impl FnOnce(&mut Normalized)) {
@@ -156,7 +177,8 @@ impl World {
         Ok(Observed {
             cluster: "cluster".into(),
             place,
-            networks: BTreeMap::new(),
+            networks: self.networks.clone(),
+            rivals: self.rivals.clone(),
             template: None,
             contents: BTreeMap::new(),
             refusal: None,

@@ -1,14 +1,13 @@
 //! The networks of a Machine: each NetworkConfiguration there, and the attachment it stands for.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use common::api::normalized::Normalized;
-use common::mac::Mac;
 use common::names;
 use common::render::kubevirt::{attachment, attachment_name};
 
 use super::{Action, Observed};
+use crate::addresses::taken;
 use crate::machine::Machine;
 use crate::objects::{Attachment, Meta as _, Network};
 use crate::status::{Fault, Outcome};
@@ -54,52 +53,10 @@ pub(super) fn networks(machine: &Machine, block: &Normalized, observed: &Observe
             ),
         ));
     }
-    if let Some(fault) = taken(machine, block, observed) {
+    if let Some(fault) = taken(machine, block, &observed.rivals, &observed.cluster) {
         networks.outcome.worsen(fault);
     }
     networks
-}
-
-/// An address that an older Machine has, too: admission has not seen both coming.
-fn taken(machine: &Machine, block: &Normalized, observed: &Observed) -> Option<Fault> {
-    let age = |machine: &Machine| {
-        machine
-            .metadata
-            .creation_timestamp
-            .as_ref()
-            .map(|time| time.0)
-    };
-    let is_older =
-        |rival: &&Arc<Machine>| (age(rival), rival.name()) < (age(machine), machine.name());
-    let older: Vec<_> = observed.rivals.iter().filter(is_older).collect();
-    addresses(machine, block, observed).find_map(|(nic, network, mac)| {
-        let has_it = |rival: &&&Arc<Machine>| {
-            let theirs = rival.wish().into_iter();
-            let mut theirs = theirs.flat_map(|block| addresses(rival, block, observed));
-            theirs.any(|(_, other, address)| (other, address) == (network, mac))
-        };
-        let rival = older.iter().find(has_it)?;
-        Some(Fault::new(
-            "NetworkFailed",
-            format!(
-                "network card '{nic}' has the address {mac}, and so has the older Machine '{}' on NetworkConfiguration '{network}': change macAddress of one of them in spec.networks; the Machine goes on by itself then",
-                rival.name()
-            ),
-        ))
-    })
-}
-
-/// The network cards on NetworkConfigurations: name, NetworkConfiguration, address.
-fn addresses<'a>(
-    machine: &'a Machine,
-    block: &'a Normalized,
-    observed: &'a Observed,
-) -> impl Iterator<Item = (&'a str, &'a str, Mac)> {
-    block.networks.iter().filter_map(|nic| {
-        let derived = || machine.identity(&observed.cluster).mac(&nic.name);
-        let mac = nic.mac_address.unwrap_or_else(derived);
-        Some((nic.name.as_str(), nic.network_name.as_deref()?, mac))
-    })
 }
 
 /// The NetworkConfigurations a block names.

@@ -17,6 +17,7 @@ use super::seed::seed;
 use super::status::{Facts, report};
 use super::volumes::{Volumes, uses, volumes};
 use super::{Action, Guest, Observed, Place, Plan, Site};
+use crate::addresses::taken;
 use crate::libvirt::placement::{attach, choose};
 use crate::machine::{Block, Machine};
 use crate::objects::Meta as _;
@@ -113,6 +114,9 @@ fn on<'a>(
     }
     let (attached, network) = networks(block, observed, site);
     facts.network = network;
+    if let Some(fault) = taken(machine, block, &observed.rivals, &observed.cluster) {
+        facts.network.worsen(fault);
+    }
     let volumes = volumes(machine, block, site);
     let seed = seed(machine, block, site, observed);
     let held = facts.network.fault.is_some()

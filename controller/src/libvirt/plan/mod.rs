@@ -48,6 +48,8 @@ pub(crate) struct Observed {
     pub(crate) place: Place,
     /// NetworkConfigurations the Machine names, by name.
     pub(crate) networks: BTreeMap<String, Arc<Network>>,
+    /// Other Machines that have an address of this one on the same network.
+    pub(crate) rivals: Vec<Arc<Machine>>,
     /// The MachineTemplate the block was expanded from, as it is now.
     pub(crate) template: Option<Arc<Template>>,
     /// Contents of the user's Secrets, as far as they had to be read; `None`: not there.

@@ -347,6 +347,24 @@ fn a_paused_machine_and_one_on_a_host_in_maintenance_are_observed_only() {
     assert_eq!(phase(&world), Some(Phase::Stopped));
 }
 
+#[test]
+fn a_card_whose_address_an_older_machine_has_keeps_the_guest_off() {
+    let mut block = block();
+    block.networks = vec![nic("eth0", Some("prod"))];
+    block.networks[0].mac_address = Some(common::mac::Mac::new([2, 0, 0, 0, 0, 1]));
+    let mut older = crate::fixtures::machine(block.clone());
+    older.metadata.name = Some("app".into());
+    let mut world = World::new(block);
+    world.add_network("prod", "default");
+    world.rivals = vec![std::sync::Arc::new(older)];
+    world.settle();
+    assert_eq!(told(&world, "NetworkReady"), ("False", "NetworkFailed"));
+    assert_eq!(state(&world), None, "nothing is defined");
+    world.rivals.clear();
+    world.settle();
+    assert_eq!(state(&world), Some(State::Running));
+}
+
 /// What must hold of a Machine that came through anything.
 fn holds(world: &World, what: &str) {
     let domains: Vec<_> = world.host.world().domains.keys().copied().collect();
