@@ -2,6 +2,7 @@
 //!
 //! A condition that is not met names its cause and what to do about it.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use common::api::choice::Phase;
@@ -9,9 +10,10 @@ use common::api::normalized::Normalized;
 use common::api::status::{Condition, MachineStatus};
 use common::api::template::TemplateContent;
 use common::names;
+use common::render::kubevirt::{Reading, SecretKey};
 
 use crate::machine::{Block, Machine};
-use crate::objects::Template;
+use crate::objects::{Meta as _, Template};
 use crate::plan::{Now, Plan};
 
 /// While a Machine is being created its progress is written at most this often: a claim that binds
@@ -92,6 +94,60 @@ pub(crate) fn normalized(block: Option<&Normalized>, template: Option<&Template>
             ),
         ),
         _ => Fault::new("Normalized", "the block belongs to the spec"),
+    }
+}
+
+/// The Secret of the user that cloud-init is to be given and that is not there.
+pub(crate) fn missing_secret(
+    machine: &Machine,
+    contents: &BTreeMap<SecretKey, Option<Reading>>,
+) -> Option<Fault> {
+    let (secret, _) = contents.iter().find(|(_, content)| content.is_none())?;
+    Some(Fault::new(
+        "CloudInitSecretNotFound",
+        format!(
+            "Secret '{}' with the key '{}', which spec.cloudInit names, not found in namespace {}: create it; the Machine goes on by itself when it appears",
+            secret.name,
+            secret.key,
+            machine.namespace()
+        ),
+    ))
+}
+
+/// Status of a condition, and why.
+pub(crate) type Verdict = (&'static str, Fault);
+
+/// What is told of the networks.
+pub(crate) fn network(outcome: &Outcome) -> Verdict {
+    match &outcome.fault {
+        Some(fault) => ("False", fault.clone()),
+        None => (
+            "True",
+            Fault::new("NetworkConfigured", "every network card has its network"),
+        ),
+    }
+}
+
+/// A condition; its time is that of the last change of its status.
+pub(crate) fn condition(
+    old: &[Condition],
+    (kind, status): (&str, &str),
+    (reason, message): (&str, String),
+    generation: Option<i64>,
+    now: Now,
+) -> Condition {
+    let old = old.iter().find(|old| old.kind == kind);
+    let since = match old {
+        Some(old) if old.status == status => old.last_transition_time.clone(),
+        _ => now.text(),
+    };
+    Condition {
+        kind: kind.to_owned(),
+        status: status.to_owned(),
+        reason: reason.to_owned(),
+        message,
+        last_transition_time: since,
+        observed_generation: generation,
     }
 }
 
@@ -199,25 +255,14 @@ impl<'a> Conditions<'a> {
             .extend(old.filter(|old| old.kind == kind).cloned());
     }
 
-    /// Sets a condition; its time is that of the last change of its status.
     pub(crate) fn set(&mut self, kind: &str, status: &str, why: &Fault) {
-        let old = self
-            .machine
-            .status
-            .conditions
-            .iter()
-            .find(|old| old.kind == kind);
-        let since = match old {
-            Some(old) if old.status == status => old.last_transition_time.clone(),
-            _ => self.now.text(),
-        };
-        self.list.push(Condition {
-            kind: kind.to_owned(),
-            status: status.to_owned(),
-            reason: why.reason.to_owned(),
-            message: why.message.clone(),
-            last_transition_time: since,
-            observed_generation: self.machine.generation(),
-        });
+        let machine = self.machine;
+        self.list.push(condition(
+            &machine.status.conditions,
+            (kind, status),
+            (why.reason, why.message.clone()),
+            machine.generation(),
+            self.now,
+        ));
     }
 }

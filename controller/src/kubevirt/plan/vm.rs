@@ -15,7 +15,7 @@ use super::storage::Storage;
 use super::{Action, Observed};
 use crate::machine::Machine;
 use crate::objects::{Meta as _, VirtualMachine};
-use crate::status::{Fault, Outcome};
+use crate::status::{Fault, Outcome, missing_secret};
 
 /// What is to be done about the guest.
 #[derive(Debug, Default)]
@@ -137,20 +137,8 @@ fn marks(machine: &Machine, observed: &Observed) -> BTreeMap<String, String> {
 
 /// The Secret of ours, when one is needed; and whether the user's Secrets are there.
 fn secret(machine: &Machine, observed: &Observed) -> Result<Option<Action>, Fault> {
-    let absent = observed
-        .contents
-        .iter()
-        .find(|(_, content)| content.is_none());
-    if let Some((secret, _)) = absent {
-        return Err(Fault::new(
-            "CloudInitSecretNotFound",
-            format!(
-                "Secret '{}' with the key '{}', which spec.cloudInit names, not found in namespace {}: create it; the Machine goes on by itself when it appears",
-                secret.name,
-                secret.key,
-                machine.namespace()
-            ),
-        ));
+    if let Some(fault) = missing_secret(machine, &observed.contents) {
+        return Err(fault);
     }
     let plan = &machine.cloud_init;
     if !plan.needs_secret() {

@@ -5,9 +5,9 @@ use std::convert::Infallible;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use common::api::libvirt_host::{LibvirtHostStatus, Tombstone};
+use common::api::libvirt_host::LibvirtHostStatus;
 use common::names;
-use common::render::libvirt::{Mark, domain_uuid, is_seed, is_volume_of};
+use common::render::libvirt::Mark;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
@@ -18,10 +18,10 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep};
 
 use super::status::{Known, status};
+use super::tombs::bury;
 use super::{Attended, Hosts, Inhabitant, NOTHING, Snapshot, target_of};
 use crate::api::Guarded;
 use crate::libvirt::access::{AccessError, Connection, Credentials, Host, Target};
-use crate::libvirt::apply::remove_volume;
 use crate::machine::Stored;
 use crate::objects::{LibvirtHost, Meta as _};
 use crate::plan::Now;
@@ -32,15 +32,15 @@ const POLL: Duration = Duration::from_secs(2);
 /// How often it is asked for what hardly changes.
 const SURVEY: Duration = Duration::from_secs(30);
 /// A host that answers at all does so in milliseconds; a survey of a busy one takes a second.
-const LIMIT: Duration = Duration::from_secs(10);
+pub(super) const LIMIT: Duration = Duration::from_secs(10);
 
 /// What an attendant works with.
 #[derive(Clone, Debug)]
-struct Desk {
-    hosts: Hosts,
-    caches: Caches,
-    triggers: Triggers,
-    api: Guarded,
+pub(super) struct Desk {
+    pub(super) hosts: Hosts,
+    pub(super) caches: Caches,
+    pub(super) triggers: Triggers,
+    pub(super) api: Guarded,
 }
 
 /// Attends to every LibvirtHost there is, for ever.
@@ -312,7 +312,7 @@ async fn write_status(desk: &Desk, host: &LibvirtHost, seen: Result<&Snapshot, &
 }
 
 /// Writes a status onto the host as it was seen: what another writer added since is not lost.
-async fn put(desk: &Desk, host: &LibvirtHost, status: &LibvirtHostStatus) {
+pub(super) async fn put(desk: &Desk, host: &LibvirtHost, status: &LibvirtHostStatus) {
     match put_status(&desk.api, host, status).await {
         Ok(()) => {}
         // The next look knows better.
@@ -343,149 +343,4 @@ pub(crate) async fn put_status(
     api.write(hosts.patch_status(host.name(), &params, &body))
         .await?;
     Ok(())
-}
-
-/// Removes what Machines left that were deleted while the host could not be asked.
-async fn bury(desk: &Desk, attended: &Attended, host: &LibvirtHost) {
-    let reachable = attended.seen().is_ok() && host.spec.maintenance != Some(true);
-    if !reachable || !desk.api.may_write() || host.status.tombstones.is_empty() {
-        return;
-    }
-    let lives = |uid: &str| {
-        !desk
-            .caches
-            .machines
-            .state_filter(|it| it.uid() == uid)
-            .is_empty()
-    };
-    let mut left = Vec::new();
-    for tombstone in &host.status.tombstones {
-        let uid = tombstone.uid.clone();
-        let pools = host
-            .spec
-            .storage
-            .iter()
-            .flatten()
-            .map(|offer| offer.pool.clone());
-        let pools: BTreeSet<_> = pools.collect();
-        let cleared = if lives(&uid) {
-            Ok(())
-        } else {
-            attended
-                .host
-                .slow
-                .call(LIMIT * 3, move |host| clear(host, &uid, &pools))
-                .await
-        };
-        match cleared {
-            Ok(()) => tracing::info!(
-                host = attended.name,
-                machine = tombstone.machine,
-                "nothing is left of the Machine"
-            ),
-            Err(error) => {
-                tracing::warn!(host = attended.name, machine = tombstone.machine, %error, "what a Machine left cannot be removed yet");
-                left.push(tombstone.clone());
-            }
-        }
-    }
-    if left != host.status.tombstones {
-        put(
-            desk,
-            host,
-            &LibvirtHostStatus {
-                tombstones: left,
-                ..host.status.clone()
-            },
-        )
-        .await;
-    }
-}
-
-/// Ends a guest whose Machine is gone, and removes what goes with it.
-fn clear(
-    host: &mut dyn Connection,
-    owner: &str,
-    pools: &BTreeSet<String>,
-) -> Result<(), AccessError> {
-    let uuid = domain_uuid(owner);
-    let found = host.domain(uuid)?;
-    let mark = found
-        .as_ref()
-        .and_then(|found| Mark::parse(found.state.mark.as_deref()?));
-    let (Some(found), Some(mark)) = (found, mark.filter(|mark| mark.uid == owner)) else {
-        return seeds(host, owner, pools);
-    };
-    if found.state.state.active() {
-        host.destroy(uuid)?;
-    }
-    host.undefine(uuid)?;
-    for kept in mark
-        .volumes
-        .iter()
-        .filter(|kept| kept.reclaim_policy == common::api::choice::ReclaimPolicy::Delete)
-    {
-        remove_volume(host, &kept.pool, &kept.volume)?;
-    }
-    seeds(host, owner, pools)
-}
-
-fn seeds(
-    host: &mut dyn Connection,
-    uid: &str,
-    pools: &BTreeSet<String>,
-) -> Result<(), AccessError> {
-    for pool in pools {
-        for volume in host.volumes(pool)? {
-            if is_volume_of(&volume.name, uid) && is_seed(&volume.name) {
-                remove_volume(host, pool, &volume.name)?;
-            }
-        }
-    }
-    Ok(())
-}
-
-/// A tombstone for a Machine.
-pub(crate) fn tombstone(machine: &str, uid: &str, now: Now) -> Tombstone {
-    Tombstone {
-        machine: machine.to_owned(),
-        uid: uid.to_owned(),
-        since: now.text(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::libvirt::access::State;
-    use crate::libvirt::world::{POOL, World, block};
-
-    #[test]
-    fn what_a_buried_machine_left_is_removed_and_nothing_else() {
-        let mut world = World::new(block());
-        world.machine_mut().cloud_init =
-            common::render::kubevirt::CloudInitPlan::from(&common::api::machine::CloudInit {
-                user_data: Some("#cloud-config\n".into()),
-                ..Default::default()
-            });
-        world.settle();
-        let mut host = world.connection().unwrap();
-        let foreign =
-            "<volume><name>default-web-00000000.root.qcow2</name><capacity>1</capacity></volume>";
-        host.create_volume(POOL, foreign).unwrap();
-        let pools = BTreeSet::from([POOL.to_owned()]);
-        // Another Machine's tombstone touches nothing of this one.
-        clear(&mut *host, "uid-of-another", &pools).unwrap();
-        let uuid = domain_uuid("uid-of-web");
-        assert_eq!(world.host.world().domains[&uuid].state, State::Running);
-        clear(&mut *host, "uid-of-web", &pools).unwrap();
-        assert!(world.host.world().domains.is_empty());
-        let left: Vec<_> = world.host.world().pools[POOL]
-            .volumes
-            .keys()
-            .cloned()
-            .collect();
-        assert_eq!(left, ["default-web-00000000.root.qcow2"]);
-        clear(&mut *host, "uid-of-web", &pools).unwrap();
-    }
 }

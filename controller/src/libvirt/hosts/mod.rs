@@ -10,6 +10,7 @@
 
 mod attend;
 mod status;
+mod tombs;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -20,7 +21,8 @@ use common::render::libvirt::Mark;
 use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedMutexGuard};
 use uuid::Uuid;
 
-pub(crate) use self::attend::{attend_all, put_status, tombstone};
+pub(crate) use self::attend::{attend_all, put_status};
+pub(crate) use self::tombs::tombstone;
 use super::access::{Connector, DomainState, Facts, Host, Network, Pool};
 use super::images::Fetches;
 use super::placement::Candidate;

@@ -12,6 +12,7 @@ use common::quantity::Bytes;
 use super::{Snapshot, foreign, sum};
 use crate::libvirt::placement::allocatable;
 use crate::plan::Now;
+use crate::status::condition;
 
 /// What is known of a host when its status is written.
 #[derive(Debug)]
@@ -184,24 +185,16 @@ impl Conditions<'_> {
     }
 
     fn set(&mut self, kind: &str, status: &str, reason: &str, message: String) {
-        let old = self
-            .known
-            .old
-            .conditions
-            .iter()
-            .find(|old| old.kind == kind);
-        let since = match old {
-            Some(old) if old.status == status => old.last_transition_time.clone(),
-            _ => self.now.text(),
-        };
-        self.list.push(Condition {
-            kind: kind.to_owned(),
-            status: status.to_owned(),
-            reason: reason.to_owned(),
-            message,
-            last_transition_time: since,
-            observed_generation: self.known.generation,
-        });
+        let Known {
+            old, generation, ..
+        } = self.known;
+        self.list.push(condition(
+            &old.conditions,
+            (kind, status),
+            (reason, message),
+            *generation,
+            self.now,
+        ));
     }
 }
 

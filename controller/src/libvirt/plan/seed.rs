@@ -15,7 +15,7 @@ use super::{Action, Observed, Secret, Site};
 use crate::libvirt::placement::storage;
 use crate::machine::Machine;
 use crate::objects::Meta as _;
-use crate::status::Fault;
+use crate::status::{Fault, missing_secret};
 
 /// The volume of a seed.
 pub(crate) fn seed_xml(name: &str, length: u64) -> String {
@@ -50,20 +50,8 @@ pub(super) fn seed(
     {
         return Ok((Some(known.clone()), None));
     }
-    let absent = observed
-        .contents
-        .iter()
-        .find(|(_, content)| content.is_none());
-    if let Some((secret, _)) = absent {
-        return Err(Fault::new(
-            "CloudInitSecretNotFound",
-            format!(
-                "Secret '{}' with the key '{}', which spec.cloudInit names, not found in namespace {}: create it; the Machine goes on by itself when it appears",
-                secret.name,
-                secret.key,
-                machine.namespace()
-            ),
-        ));
+    if let Some(fault) = missing_secret(machine, &observed.contents) {
+        return Err(fault);
     }
     let read = |secret: &_| observed.contents.get(secret)?.as_ref();
     let identity = machine.identity(&observed.cluster);

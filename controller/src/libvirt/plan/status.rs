@@ -12,7 +12,9 @@ use crate::libvirt::access::State;
 use crate::machine::Machine;
 use crate::objects::Meta as _;
 use crate::plan::Now;
-use crate::status::{Conditions, Fault, OURS, Outcome, finish, normalized, paused};
+use crate::status::{
+    Conditions, Fault, OURS, Outcome, Verdict, finish, network, normalized, paused,
+};
 
 /// What the plan found out.
 #[derive(Debug, Default)]
@@ -77,13 +79,7 @@ pub(super) fn report(
     if facts.block.is_some() && site.is_some() {
         let storage = storage(facts);
         conditions.set("StorageReady", storage.0, &storage.1);
-        let network = match &facts.network.fault {
-            Some(fault) => ("False", fault.clone()),
-            None => (
-                "True",
-                Fault::new("NetworkConfigured", "every network card has its network"),
-            ),
-        };
+        let network = network(&facts.network);
         conditions.set("NetworkReady", network.0, &network.1);
     }
     if facts.block.is_some() {
@@ -202,7 +198,7 @@ fn phase(facts: &Facts<'_>, guest: Option<&Guest>, bound: bool) -> Phase {
     }
 }
 
-fn storage(facts: &Facts<'_>) -> (&'static str, Fault) {
+fn storage(facts: &Facts<'_>) -> Verdict {
     if let Some(fault) = facts.storage.fault.as_ref().or(facts.import.as_ref()) {
         return ("False", fault.clone());
     }
@@ -218,7 +214,7 @@ fn storage(facts: &Facts<'_>) -> (&'static str, Fault) {
     )
 }
 
-fn virtual_machine(facts: &Facts<'_>, guest: Option<&Guest>) -> (&'static str, Fault) {
+fn virtual_machine(facts: &Facts<'_>, guest: Option<&Guest>) -> Verdict {
     if let Some(fault) = &facts.guest.fault {
         return ("False", fault.clone());
     }
@@ -255,12 +251,7 @@ fn virtual_machine(facts: &Facts<'_>, guest: Option<&Guest>) -> (&'static str, F
     }
 }
 
-fn ready(
-    facts: &Facts<'_>,
-    guest: Option<&Guest>,
-    phase: Phase,
-    machine: &(&'static str, Fault),
-) -> (&'static str, Fault) {
+fn ready(facts: &Facts<'_>, guest: Option<&Guest>, phase: Phase, machine: &Verdict) -> Verdict {
     let faults = [
         facts.unfit.as_ref(),
         facts.storage.fault.as_ref(),

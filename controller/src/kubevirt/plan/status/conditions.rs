@@ -7,10 +7,7 @@ use super::Facts;
 use super::live::{FAILURES, Live};
 use crate::kubevirt::plan::pending::RESTART;
 use crate::objects::{ForeignCondition, told};
-use crate::status::Fault;
-
-/// Status of a condition, and why.
-pub(super) type Verdict = (&'static str, Fault);
+use crate::status::{Fault, Verdict};
 
 pub(super) fn storage(facts: &Facts<'_>) -> Verdict {
     if let Some(fault) = &facts.storage.fault {
@@ -34,16 +31,6 @@ pub(super) fn storage(facts: &Facts<'_>) -> Verdict {
         return ("True", Fault::new("PVCBound", "every disk has its volume"));
     }
     ("True", Fault::new("PVCResizing", growing.join("; ")))
-}
-
-pub(super) fn network(facts: &Facts<'_>) -> Verdict {
-    match &facts.network.fault {
-        Some(fault) => ("False", fault.clone()),
-        None => (
-            "True",
-            Fault::new("NetworkConfigured", "every network card has its network"),
-        ),
-    }
 }
 
 pub(super) fn virtual_machine(facts: &Facts<'_>, live: &Live<'_>) -> Verdict {

@@ -11,7 +11,7 @@ use common::api::status::{LastRestart, MachineStatus};
 use common::render::kubevirt::types::Template;
 
 use self::conditions::{
-    agent_connected, is_for_a_restart, network, ready, restart_required, storage, virtual_machine,
+    agent_connected, is_for_a_restart, ready, restart_required, storage, virtual_machine,
 };
 use self::live::{Live, phase, volumes};
 use super::pending::pending;
@@ -20,7 +20,7 @@ use super::{Action, Observed, Plan};
 use crate::machine::Machine;
 use crate::objects::{Meta as _, told};
 use crate::plan::Now;
-use crate::status::{Conditions, Fault, OURS, Outcome, finish, normalized, paused};
+use crate::status::{Conditions, Fault, OURS, Outcome, finish, network, normalized, paused};
 
 /// What the plan found out.
 #[derive(Debug, Default)]
@@ -70,7 +70,7 @@ pub(super) fn report(
     if facts.block.is_some() {
         let storage = storage(facts);
         conditions.set("StorageReady", storage.0, &storage.1);
-        let network = network(facts);
+        let network = network(&facts.network);
         conditions.set("NetworkReady", network.0, &network.1);
         conditions.set("VirtualMachineReady", virtual_machine.0, &virtual_machine.1);
     }
