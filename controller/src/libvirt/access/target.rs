@@ -94,7 +94,8 @@ impl Credentials {
 const SSH_SCRIPT: &str = r#"#!/bin/sh
 here=$(dirname "$0")
 exec ssh -F none -i "$here/key" -o IdentitiesOnly=yes -o BatchMode=yes -o StrictHostKeyChecking=yes \
-    -o UserKnownHostsFile="$here/known_hosts" -o GlobalKnownHostsFile=none -o ConnectTimeout=10 "$@"
+    -o UserKnownHostsFile="$here/known_hosts" -o GlobalKnownHostsFile=none \
+    -o ConnectTimeout=10 -o ServerAliveInterval=5 -o ServerAliveCountMax=3 "$@"
 "#;
 
 fn put(path: &Path, mode: u32, content: &str) -> io::Result<()> {
@@ -229,7 +230,7 @@ mod tests {
                 .replace(folder, "HERE"))
         });
         let expected = "-F none -i HERE/key -o IdentitiesOnly=yes -o BatchMode=yes -o StrictHostKeyChecking=yes \
-            -o UserKnownHostsFile=HERE/known_hosts -o GlobalKnownHostsFile=none -o ConnectTimeout=10 \
+            -o UserKnownHostsFile=HERE/known_hosts -o GlobalKnownHostsFile=none -o ConnectTimeout=10 -o ServerAliveInterval=5 -o ServerAliveCountMax=3 \
             -l root -- host.example true";
         let said = said.unwrap();
         let said: Vec<&str> = said.lines().flat_map(str::split_whitespace).collect();

@@ -267,7 +267,7 @@ impl FakeLibvirt {
         });
     }
 
-    /// Calls of that name do not return while this is held, or until the connection ends.
+    /// Calls of that name do not return while this is held, or until the connection ends; `open` is one, too.
     pub(crate) fn hang(&self, call: &'static str) -> Hang {
         self.world().hung.insert(call);
         Hang {
@@ -311,6 +311,9 @@ impl fmt::Debug for FakeLibvirt {
 impl Connector for FakeLibvirt {
     fn open(&self, _target: &Target) -> Result<Box<dyn Connection>> {
         let mut world = self.world();
+        while world.hung.contains("open") {
+            world = self.0.released.wait(world).unwrap();
+        }
         world.opened += 1;
         if !world.reachable {
             let message =

@@ -6,12 +6,13 @@
 //!           └─ the call before is overdue:           └─ over the limit:
 //!              TimedOut at once                         TimedOut, the thread goes on
 //! ```
-//! A call that hangs cannot be taken back. It keeps its lane until libvirt gives it up (keepalive sees to
-//! that in seconds), and until then nobody else waits on it.
+//! A call that hangs cannot be taken back. It keeps its lane until libvirt gives it up, and until then nobody
+//! else waits on it. Keepalive sees to that in seconds, but not while a connection is opened, nor when only the
+//! host's storage hangs: in the end the lane is given another thread.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -27,6 +28,10 @@ const PAUSE: Pause = Pause {
     longest: Duration::from_secs(30),
 };
 
+/// How long a call may be overdue until its lane is given another thread; the next one gets twice as long. So a
+/// host that is stuck for a week costs a dozen threads, and is found again after as long as it was away at most.
+const PATIENCE: Duration = Duration::from_mins(5);
+
 /// A host's two connections. Dropped, their threads end as soon as the calls under way return.
 pub(crate) struct Host {
     /// For what answers in milliseconds.
@@ -40,8 +45,14 @@ impl Host {
     pub(crate) fn new(connector: Arc<dyn Connector>, target: Target) -> Self {
         let target = Arc::new(target);
         Self {
-            fast: Lane::new("libvirt-fast", connector.clone(), target.clone(), PAUSE),
-            slow: Lane::new("libvirt-slow", connector, target, PAUSE),
+            fast: Lane::new(
+                "libvirt-fast",
+                connector.clone(),
+                target.clone(),
+                PAUSE,
+                PATIENCE,
+            ),
+            slow: Lane::new("libvirt-slow", connector, target, PAUSE, PATIENCE),
         }
     }
 }
@@ -50,54 +61,84 @@ type Job = Box<dyn FnOnce(&mut Session) + Send>;
 
 /// One connection with its thread.
 pub(crate) struct Lane {
+    name: &'static str,
+    connector: Arc<dyn Connector>,
+    target: Arc<Target>,
+    pause: Pause,
+    line: Mutex<Arc<Line>>,
+}
+
+/// A thread, and who may give it work.
+struct Line {
     jobs: mpsc::Sender<Job>,
     turns: Arc<Semaphore>,
     /// When the call under way should have returned.
     due: Arc<watch::Sender<Option<Moment>>>,
+    /// How long it may be overdue.
+    patience: Duration,
 }
 
 impl Lane {
-    fn new(name: &str, connector: Arc<dyn Connector>, target: Arc<Target>, pause: Pause) -> Self {
-        let (jobs, received) = mpsc::channel::<Job>();
-        let mut session = Session {
+    fn new(
+        name: &'static str,
+        connector: Arc<dyn Connector>,
+        target: Arc<Target>,
+        pause: Pause,
+        patience: Duration,
+    ) -> Self {
+        let session = Session::new(connector.clone(), target.clone(), pause);
+        Self {
+            name,
             connector,
             target,
-            connection: None,
-            closed: None,
             pause,
-        };
-        let run = move || received.iter().for_each(|job| job(&mut session));
-        // Without its thread a lane answers each call with an error.
-        if let Err(error) = thread::Builder::new().name(name.into()).spawn(run) {
-            tracing::error!(%error, "no thread for a libvirt host");
-        }
-        Self {
-            jobs,
-            turns: Arc::new(Semaphore::new(1)),
-            due: Arc::default(),
+            line: Mutex::new(Arc::new(Line::new(name, session, patience))),
         }
     }
 
+    /// The thread that works, another one if it hangs for too long.
+    fn line(&self) -> Arc<Line> {
+        let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
+        if line.hangs() {
+            tracing::warn!(
+                uri = self.target.uri,
+                "a call to a libvirt host hangs; opening another connection"
+            );
+            let session = Session::new(self.connector.clone(), self.target.clone(), self.pause);
+            *line = Arc::new(Line::new(self.name, session, line.patience * 2));
+        }
+        line.clone()
+    }
+
     /// Does `work` on the connection, as soon as it is this call's turn. `limit` is for the wait, and again
-    /// for the work. Work whose caller has gone away is done all the same.
+    /// for the work. Work whose caller has gone away before it could begin is left undone.
     pub(crate) async fn call<T: Send + 'static>(
         &self,
         limit: Duration,
         work: impl FnOnce(&mut dyn Connection) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        let turn = self.turn(limit).await?;
-        self.due.send_replace(Some(Moment::now() + limit));
-        let due = self.due.clone();
+        let line = self.line();
+        let turn = line.turn(limit).await?;
+        line.due.send_replace(Some(Moment::now() + limit));
+        let due = line.due.clone();
         let (answer, answered) = oneshot::channel();
         let job = move |session: &mut Session| {
-            let outcome = session.run(work);
+            let outcome = session.run(|host| {
+                // Opening took longer than the caller waited: by now it may want something else.
+                if answer.is_closed() {
+                    return Err(AccessError::TimedOut(
+                        "nobody waits for it any longer".into(),
+                    ));
+                }
+                work(host)
+            });
             // The lane is free before anybody knows: whoever hears of it may call again.
             due.send_replace(None);
             drop(turn);
             // Nobody waits for it if the call was over its limit.
             let _ = answer.send(outcome);
         };
-        if self.jobs.send(Box::new(job)).is_err() {
+        if line.jobs.send(Box::new(job)).is_err() {
             return Err(ended());
         }
         match timeout(limit, answered).await {
@@ -106,6 +147,28 @@ impl Lane {
                 "the host did not answer within {limit:?}; whether it did what it was asked is not known yet"
             ))),
         }
+    }
+}
+
+impl Line {
+    fn new(name: &str, mut session: Session, patience: Duration) -> Self {
+        let (jobs, received) = mpsc::channel::<Job>();
+        let run = move || received.iter().for_each(|job| job(&mut session));
+        // Without its thread each call is answered with an error.
+        if let Err(error) = thread::Builder::new().name(name.into()).spawn(run) {
+            tracing::error!(%error, "no thread for a libvirt host");
+        }
+        Self {
+            jobs,
+            turns: Arc::new(Semaphore::new(1)),
+            due: Arc::default(),
+            patience,
+        }
+    }
+
+    fn hangs(&self) -> bool {
+        let due = *self.due.borrow();
+        due.is_some_and(|due| due + self.patience < Moment::now())
     }
 
     /// Waits for the calls before this one, but not for one that hangs.
@@ -160,6 +223,16 @@ struct Pause {
 }
 
 impl Session {
+    fn new(connector: Arc<dyn Connector>, target: Arc<Target>, pause: Pause) -> Self {
+        Self {
+            connector,
+            target,
+            connection: None,
+            closed: None,
+            pause,
+        }
+    }
+
     fn run<T>(&mut self, work: impl FnOnce(&mut dyn Connection) -> Result<T>) -> Result<T> {
         let connection = self.connection()?;
         let outcome = catch_unwind(AssertUnwindSafe(|| work(connection))).unwrap_or_else(|_| {

@@ -24,7 +24,17 @@ fn target() -> Target {
 }
 
 fn lane(host: &FakeLibvirt, pause: Pause) -> Lane {
-    Lane::new("lane", Arc::new(host.clone()), Arc::new(target()), pause)
+    lane_of(host, pause, PATIENCE)
+}
+
+fn lane_of(host: &FakeLibvirt, pause: Pause, patience: Duration) -> Lane {
+    Lane::new(
+        "lane",
+        Arc::new(host.clone()),
+        Arc::new(target()),
+        pause,
+        patience,
+    )
 }
 
 async fn bridges(lane: &Lane, limit: Duration) -> Result<Vec<String>> {
@@ -86,13 +96,7 @@ async fn a_host_that_is_away_is_asked_again_after_a_pause_only() {
 fn pauses_grow_up_to_the_longest() {
     let host = FakeLibvirt::new();
     host.reachable(false);
-    let mut session = Session {
-        connector: Arc::new(host),
-        target: Arc::new(target()),
-        connection: None,
-        closed: None,
-        pause: PAUSE,
-    };
+    let mut session = Session::new(Arc::new(host), Arc::new(target()), PAUSE);
     let mut pauses = vec![];
     for _ in 0..7 {
         session.open().unwrap_err();
@@ -126,6 +130,34 @@ async fn a_call_over_its_limit_is_unknown_and_the_next_does_not_wait_for_it() {
         tokio::task::yield_now().await;
     }
     assert_eq!(host.opened(), 1);
+}
+
+#[tokio::test]
+async fn a_lane_that_hangs_for_too_long_gets_another_thread() {
+    let host = FakeLibvirt::new();
+    let lane = lane_of(&host, NEVER, Duration::ZERO);
+    let _hang = host.hang("bridges");
+    assert_eq!(bridges(&lane, SHORT).await.unwrap_err().kind(), "TimedOut");
+    lane.call(LONG, |host| host.facts()).await.unwrap();
+    assert_eq!(host.opened(), 2);
+}
+
+#[tokio::test]
+async fn what_nobody_waits_for_any_longer_is_not_begun() {
+    let host = FakeLibvirt::new();
+    let lane = lane(&host, NEVER);
+    let hang = host.hang("open");
+    let nobody = uuid::Uuid::nil();
+    let start = lane
+        .call(SHORT, move |host| host.start(nobody, false))
+        .await;
+    assert_eq!(start.unwrap_err().kind(), "TimedOut");
+    drop(hang);
+    while let Err(error) = bridges(&lane, LONG).await {
+        assert_eq!(error.kind(), "TimedOut");
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(host.calls(), Vec::<String>::new());
 }
 
 #[tokio::test]
