@@ -46,17 +46,21 @@ impl Target {
             ))
         })?;
         let folder = written.path().to_string_lossy();
-        let parameters = match credentials {
-            Credentials::Tls { .. } => format!("pkipath={folder}"),
-            Credentials::Ssh { .. } => format!("command={folder}/{SSH}"),
+        let (uri, parameters) = match credentials {
+            Credentials::Tls { .. } => (self.uri.clone(), format!("pkipath={folder}")),
+            // The program ssh could not be told of a file of known hosts, and whoever is asked whether to trust a
+            // host is nobody here: an unknown one is refused.
+            Credentials::Ssh { .. } => (
+                self.uri.replacen("+ssh://", "+libssh://", 1),
+                format!(
+                    "keyfile={folder}/key&known_hosts={folder}/known_hosts&known_hosts_verify=normal&sshauth=privkey"
+                ),
+            ),
         };
-        let joint = if self.uri.contains('?') { '&' } else { '?' };
-        open(&format!("{}{joint}{parameters}", self.uri))
+        let joint = if uri.contains('?') { '&' } else { '?' };
+        open(&format!("{uri}{joint}{parameters}"))
     }
 }
-
-/// What libvirt runs as ssh: it can be told of a key, but not of a file of known hosts.
-const SSH: &str = "ssh";
 
 impl Credentials {
     fn write(&self) -> io::Result<TempDir> {
@@ -64,48 +68,37 @@ impl Credentials {
             .prefix("libvirt-")
             .permissions(Permissions::from_mode(0o700))
             .tempdir()?;
-        let put =
-            |name: &str, mode: u32, content: &str| put(&folder.path().join(name), mode, content);
+        let put = |name: &str, content: &str| put(&folder.path().join(name), content);
         match self {
             Self::Tls {
                 ca,
                 certificate,
                 key,
             } => {
-                put("cacert.pem", 0o600, ca)?;
-                put("clientcert.pem", 0o600, certificate)?;
-                put("clientkey.pem", 0o600, key)?;
+                put("cacert.pem", ca)?;
+                put("clientcert.pem", certificate)?;
+                put("clientkey.pem", key)?;
             }
             Self::Ssh {
                 private_key,
                 known_hosts,
             } => {
-                put("key", 0o600, private_key)?;
-                put("known_hosts", 0o600, known_hosts)?;
-                put(SSH, 0o700, SSH_SCRIPT)?;
+                put("key", private_key)?;
+                put("known_hosts", known_hosts)?;
             }
         }
         Ok(folder)
     }
 }
 
-/// Nothing of the user's configuration counts: this key, these hosts, and no questions, which nobody would
-/// answer.
-const SSH_SCRIPT: &str = r#"#!/bin/sh
-here=$(dirname "$0")
-exec ssh -F none -i "$here/key" -o IdentitiesOnly=yes -o BatchMode=yes -o StrictHostKeyChecking=yes \
-    -o UserKnownHostsFile="$here/known_hosts" -o GlobalKnownHostsFile=none \
-    -o ConnectTimeout=10 -o ServerAliveInterval=5 -o ServerAliveCountMax=3 "$@"
-"#;
-
-fn put(path: &Path, mode: u32, content: &str) -> io::Result<()> {
+fn put(path: &Path, content: &str) -> io::Result<()> {
     let mut file = OpenOptions::new()
         .write(true)
         .create_new(true)
-        .mode(mode)
+        .mode(0o600)
         .open(path)?;
     file.write_all(content.as_bytes())?;
-    // OpenSSH reads no key without an end of its last line.
+    // No key of SSH is read without an end of its last line.
     if content.ends_with('\n') {
         Ok(())
     } else {
@@ -136,7 +129,6 @@ impl fmt::Debug for Credentials {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::process::Command;
 
     use super::*;
 
@@ -189,52 +181,26 @@ mod tests {
 
         let mut kept = None;
         let failed = ssh().reachable(|uri| {
-            let command = uri
-                .strip_prefix("qemu+ssh://root@host.example/system?command=")
+            let parameters = uri
+                .strip_prefix("qemu+libssh://root@host.example/system?keyfile=")
                 .unwrap();
-            kept = Some(Path::new(command).parent().unwrap().to_owned());
+            let (key, others) = parameters.split_once('&').unwrap();
+            let folder = Path::new(key).parent().unwrap().to_owned();
+            let hosts = folder.join("known_hosts");
+            assert_eq!(fs::read_to_string(key).unwrap(), "a secret\n");
+            assert_eq!(
+                fs::read_to_string(&hosts).unwrap(),
+                "host.example ssh-ed25519 AAAA\n"
+            );
+            assert_eq!((mode(&folder), mode(Path::new(key))), (0o700, 0o600));
+            let hosts = hosts.display();
+            let expected = format!("known_hosts={hosts}&known_hosts_verify=normal&sshauth=privkey");
+            assert_eq!(others, expected);
+            kept = Some(folder);
             Err::<(), _>(AccessError::Disconnected("no".into()))
         });
         assert_eq!(failed.unwrap_err().kind(), "Disconnected");
         assert!(!kept.unwrap().exists());
-    }
-
-    #[test]
-    fn ssh_is_run_with_this_key_and_these_hosts_and_asks_nobody() {
-        let bin = tempfile::tempdir().unwrap();
-        put(
-            &bin.path().join("ssh"),
-            0o700,
-            "#!/bin/sh\nprintf '%s\\n' \"$@\"",
-        )
-        .unwrap();
-        let path = format!(
-            "{}:{}",
-            bin.path().display(),
-            std::env::var("PATH").unwrap()
-        );
-        let said = ssh().reachable(|uri| {
-            let command = uri.split_once("command=").unwrap().1;
-            let output = Command::new(command)
-                .args(["-l", "root", "--", "host.example", "true"])
-                .env("PATH", &path)
-                .output()
-                .unwrap();
-            let folder = command.strip_suffix("/ssh").unwrap();
-            assert_eq!(
-                fs::read_to_string(format!("{folder}/key")).unwrap(),
-                "a secret\n"
-            );
-            Ok(String::from_utf8(output.stdout)
-                .unwrap()
-                .replace(folder, "HERE"))
-        });
-        let expected = "-F none -i HERE/key -o IdentitiesOnly=yes -o BatchMode=yes -o StrictHostKeyChecking=yes \
-            -o UserKnownHostsFile=HERE/known_hosts -o GlobalKnownHostsFile=none -o ConnectTimeout=10 -o ServerAliveInterval=5 -o ServerAliveCountMax=3 \
-            -l root -- host.example true";
-        let said = said.unwrap();
-        let said: Vec<&str> = said.lines().flat_map(str::split_whitespace).collect();
-        assert_eq!(said, expected.split_whitespace().collect::<Vec<_>>());
     }
 
     #[test]

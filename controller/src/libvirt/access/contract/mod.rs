@@ -13,6 +13,8 @@ mod guests;
 mod list;
 #[cfg(feature = "libvirt")]
 mod real;
+#[cfg(feature = "libvirt")]
+mod ssh;
 mod volumes;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -11,6 +11,7 @@ use virt::connect::Connect;
 use virt::storage_pool::StoragePool;
 
 use super::daemon::{Authority, Daemon};
+use super::ssh::Server;
 use super::*;
 use crate::libvirt::access::lane::Lane;
 use crate::libvirt::access::native::Libvirt;
@@ -84,6 +85,27 @@ fn tls_needs_the_right_credentials_on_both_sides() {
         !error.contains("PRIVATE") && !error.contains(key.lines().nth(1).unwrap()),
         "{error}"
     );
+}
+
+#[test]
+fn ssh_needs_a_key_that_the_host_knows_and_a_host_that_is_known() {
+    if let Err(error) = connector().open(&target("qemu:///system")) {
+        println!("skipped: there is no libvirtd behind it: {error}");
+        return;
+    }
+    let server = match Server::start() {
+        Ok(server) => server,
+        Err(why) => return println!("skipped: {why}"),
+    };
+    let open = |user: &str, host: &str| {
+        kind(connector().open(&Target {
+            uri: format!("qemu+ssh://root@127.0.0.1:{}/system", server.port),
+            credentials: Some(server.credentials(user, host)),
+        }))
+    };
+    assert_eq!(open("user", "host"), "done");
+    assert_eq!(open("other", "host"), "Disconnected");
+    assert_eq!(open("user", "other"), "Disconnected");
 }
 
 /// Two connections to it, which give a silent host up after a second or two.
