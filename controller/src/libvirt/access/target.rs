@@ -1,6 +1,6 @@
 //! Which host, and with which credentials.
 //!
-//! libvirt takes credentials as files only. They are on the disk while a connection is opened, in a folder
+//! libvirt takes credentials as files only. They are there while a connection is opened, in memory, in a folder
 //! that nobody else can enter.
 
 use std::fmt;
@@ -62,12 +62,15 @@ impl Target {
     }
 }
 
+/// Where the credentials reach no disk. In a container it can be written even if nothing else can.
+const MEMORY: &str = "/dev/shm";
+
 impl Credentials {
     fn write(&self) -> io::Result<TempDir> {
-        let folder = tempfile::Builder::new()
-            .prefix("libvirt-")
-            .permissions(Permissions::from_mode(0o700))
-            .tempdir()?;
+        let permissions = Permissions::from_mode(0o700);
+        let mut folder = tempfile::Builder::new();
+        folder.prefix("libvirt-").permissions(permissions);
+        let folder = folder.tempdir_in(MEMORY).or_else(|_| folder.tempdir())?;
         let put = |name: &str, content: &str| put(&folder.path().join(name), content);
         match self {
             Self::Tls {

@@ -1,7 +1,7 @@
 //! The real thing: libvirt's library, over the crate `virt`.
 //!
 //! ```text
-//! open ─▶ event loop (once, a thread) ─▶ credentials on disk ─▶ connect ─▶ off the disk again ─▶ keepalive
+//! open ─▶ event loop (once, a thread) ─▶ credentials into files ─▶ connect ─▶ files away ─▶ keepalive
 //! ```
 //! Without keepalive a call waits as long as the daemon is stuck, and without the event loop there is no
 //! keepalive.
