@@ -14,7 +14,7 @@ use std::sync::Arc;
 use common::admission::{ObjectKind, Request, Settings, Stage, Verdict, review};
 use common::api::choice::TemplateSource;
 use common::api::machine::MachineSpec;
-use common::catalog::{StaticCatalog, StorageClassRow, TemplateRow};
+use common::catalog::{NetworkRow, StaticCatalog, StorageClassRow, TemplateRow};
 use common::mac::Mac;
 use common::normalize::{Intent, intent_hash, normalize, pins_of};
 use common::quantity::Bytes;
@@ -83,7 +83,7 @@ fn catalog() -> StaticCatalog {
         };
         catalog.storage_classes.insert(class.to_owned(), row);
     }
-    let networks = vec!["prod".to_owned()];
+    let networks = [("prod".to_owned(), NetworkRow::default())].into();
     catalog.networks.insert("default".to_owned(), networks);
     catalog
 }

@@ -111,14 +111,14 @@ codes! {
         Refuse TemplateNameReserved = "A MachineTemplate has the name of a built-in template."
             because "Machines that name it would silently get something else than the built-in template."
             fix "Choose another name.",
-        Refuse StorageClassNotFound = "The storage class does not exist."
-            because "The claim would stay Pending for ever, and with it the machine."
+        Refuse StorageClassNotFound = "The storage class does not exist; on libvirt, no LibvirtHost offers it."
+            because "The claim would stay Pending for ever, and with it the machine. On libvirt the classes are those of `storage` of the LibvirtHosts; a StorageClass of Kubernetes is neither needed nor looked for."
             fix "Take one of the classes that the message lists.",
         Warn TemplateStorageClassNotFound = "A MachineTemplate names a storage class that does not exist."
             because "Every Machine that takes the class over from the template would be refused."
             fix "Name a class that exists, or create it before the template is used.",
-        Refuse NoDefaultStorageClass = "No storage class is named and the cluster has no default one."
-            because "The claim would wait for a default class that nobody has marked."
+        Refuse NoDefaultStorageClass = "No storage class is named and there is no default one."
+            because "The claim would wait for a default class that nobody has marked. On libvirt the default is the class `default` that a host offers, else the only class there is, else the cluster's default class if a host offers it."
             fix "Name a class at the disk, or mark one as default.",
         Refuse EmptyStorageClass = "The storage class is empty, and nothing says which volume to bind."
             because "An empty class asks Kubernetes to provision nothing; without a volume to bind the claim waits for ever."
@@ -367,6 +367,58 @@ codes! {
             because "Running machines would be moved to another segment, or stay behind on the old one."
             fix "Create another NetworkConfiguration and change the Machines.",
     }
+    "libvirt" {
+        Refuse NoLibvirtHost = "The backend is libvirt, and there is no LibvirtHost."
+            because "Nothing could run the machine; it would stay Pending."
+            fix "Register a LibvirtHost, or use `backend: kubevirt`.",
+        Refuse NoHostSelected = "The node selector of a Machine on libvirt selects no LibvirtHost."
+            because "Labels of hosts are what a node selector chooses by; none has these, so the machine would stay Pending."
+            fix "Take labels that the message lists, or label a LibvirtHost.",
+        Refuse NetworkNotOffered = "No LibvirtHost offers a network that the Machine is to be on."
+            because "Hosts offer networks by the name of a bridge and its VLANs. A card without its bridge is found when the machine starts, and a VLAN on a plain bridge is not found at all."
+            fix "Add the network or its VLAN to `networks` of a LibvirtHost, or take another NetworkConfiguration.",
+        Refuse NoImagePool = "An image is named, and no LibvirtHost has a pool for images."
+            because "Images are downloaded once for each host, into a pool of their own."
+            fix "Set `imagePool` of a LibvirtHost, or drop the image.",
+        Refuse NoHostFits = "Each thing that the Machine needs is on some LibvirtHost, and all of it on none."
+            because "A machine runs on one host, with that host's pools and bridges; it would stay Pending."
+            fix "Take what one host has, as the message lists, or extend a LibvirtHost. A machine that is bound to a host stays there.",
+        Warn HypervEmulated = "Enlightenments for Windows are on, and every LibvirtHost that fits emulates."
+            because "Most enlightenments are KVM's; without it only relaxed, vapic and spinlocks are left, and Windows runs slowly."
+            fix "Nothing, or select a host with `virtType: kvm`.",
+        Refuse VolumeNeedsKubevirt = "A disk on libvirt chooses a PersistentVolume."
+            because "A PersistentVolume is mounted by a node of the cluster; a libvirt host has pools of its own."
+            fix "Remove `selector` and `volumeName`, or use `backend: kubevirt`.",
+        Refuse ImageNeedsKubevirt = "An image on libvirt is a PersistentVolumeClaim or a container image."
+            because "A host downloads images by http or takes them from its image pool; it reads neither claims nor registries."
+            fix "Use `url` with `https://` or `http://`, or `volume`; or `backend: kubevirt`.",
+        Warn VolumeFieldIgnored = "A disk on libvirt has an access mode or a volume mode that means nothing there."
+            because "A volume is on one host, and its pool decides whether it is a file or a block device. A template that is written for KubeVirt may serve for both."
+            fix "Nothing, or leave the field out.",
+    }
+    "libvirthosts" {
+        Refuse InvalidHostUri = "The URI of a LibvirtHost is none that reaches a host and does nothing else."
+            because "Parameters of libvirt's URIs name programs that are run where the controller is; other transports are not encrypted, or open any socket."
+            fix "Write one of `qemu:///system`, `qemu+tls://host/system`, `qemu+ssh://user@host/system`.",
+        Refuse CredentialsRequired = "A LibvirtHost is reached by tls or ssh, and no Secret with credentials is named."
+            because "The controller could not prove who it is, nor know that it speaks with the right host."
+            fix "Name a Secret in `credentialsSecretRef`.",
+        Warn CredentialsUnused = "A LibvirtHost is reached without a network, and a Secret with credentials is named."
+            because "Nobody asks for credentials on a local socket; the URI may be another one than was meant."
+            fix "Remove `credentialsSecretRef`, or correct the URI.",
+        Warn HostMoved = "The URI of an existing LibvirtHost names another host."
+            because "Machines that are bound to the LibvirtHost have their disks on the old one; on another host they would not be found."
+            fix "Nothing, if it is the same host by another name; else register the other host under a name of its own.",
+        Refuse InvalidFactor = "A factor of overcommit is not a positive decimal number."
+            because "Of nothing, or of what is no number, no machine could have anything."
+            fix "Write a number such as `\"1.5\"`, or leave it out for 1.",
+        Refuse OverlayNeedsQcow2 = "Volumes of a class are raw, and are to stand on an image."
+            because "A raw file has no room for the name of what it stands on."
+            fix "Set `provisioning: copy`, or `format: qcow2`.",
+        Refuse ManyVlansOnBridge = "A plain bridge is to carry more than one VLAN."
+            because "libvirt puts no tags on frames of a plain bridge: all machines would be in one VLAN, whatever they ask for."
+            fix "Use one bridge for each VLAN, or `type: ovs`.",
+    }
     "update" {
         Refuse BackendChanged = "The backend of an existing Machine changes."
             because "Disks do not move between backends."
@@ -444,6 +496,9 @@ impl Code {
             | Self::InvalidBridge
             | Self::InvalidVlan
             | Self::InvalidMtu
+            | Self::InvalidHostUri
+            | Self::OverlayNeedsQcow2
+            | Self::ManyVlansOnBridge
             | Self::SegmentChanged => SecondLine::All,
             Self::TooMany
             | Self::TooLong
@@ -462,6 +517,7 @@ impl Code {
             | Self::MachineTypeNeedsLibvirt
             | Self::SecureBootNeedsEfi
             | Self::EfiNeedsAcpi
+            | Self::InvalidFactor
             | Self::InvalidName => SecondLine::Some,
             _ => SecondLine::Nothing,
         }

@@ -53,6 +53,8 @@ pub const FIELD_MANAGER: &str = "kubevirt-operator";
 pub const CLOUD_INIT_DISK: &str = "cloudinitdisk";
 /// Name of the network card a machine has when its user names none.
 pub const DEFAULT_NIC: &str = "default";
+/// What a libvirt host calls the network of cards that name none.
+pub const DEFAULT_NETWORK: &str = "default";
 /// Storage class of the built-in templates: a class of this name, else the cluster's default.
 pub const DEFAULT_STORAGE_CLASS: &str = "default";
 

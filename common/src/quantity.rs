@@ -2,7 +2,7 @@
 //!
 //! Neither floating point nor rounding before the last step: `0.1Gi` is what Kubernetes makes of
 //! it, one byte above 107374182, because a fraction of a byte counts as a whole one (as
-//! `resource.Quantity.Value()` does).
+//! `resource.Quantity.Value()` does). CPUs are counted in thousandths in the same way.
 
 use std::fmt;
 use std::str::FromStr;
@@ -100,60 +100,96 @@ impl FromStr for Bytes {
     /// Reads what Kubernetes reads: a decimal number and one of `n u m k M G T P E`,
     /// `Ki Mi Gi Ti Pi Ei`, a decimal exponent, or nothing. Fractions of a byte round up.
     fn from_str(text: &str) -> Result<Self, QuantityError> {
-        if text.is_empty() {
-            return Err(QuantityError::Empty);
+        scaled(text, 0).map(Self)
+    }
+}
+
+/// An exact, non-negative amount of thousandths, such as of CPUs.
+///
+/// `Display` gives a quantity, and parsing that gives the same amount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Milli(u128);
+
+impl Milli {
+    /// The amount in thousandths.
+    pub const fn get(self) -> u128 {
+        self.0
+    }
+}
+
+impl FromStr for Milli {
+    type Err = QuantityError;
+
+    /// Reads what [`Bytes`] reads. Fractions of a thousandth round up.
+    fn from_str(text: &str) -> Result<Self, QuantityError> {
+        scaled(text, 3).map(Self)
+    }
+}
+
+impl fmt::Display for Milli {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_multiple_of(1000) {
+            write!(f, "{}", self.0 / 1000)
+        } else {
+            write!(f, "{}m", self.0)
         }
-        let unsigned = match text.strip_prefix('-') {
-            Some(_) => return Err(QuantityError::Negative),
-            None => text.strip_prefix('+').unwrap_or(text),
-        };
-        let end = unsigned
-            .find(|c: char| !c.is_ascii_digit() && c != '.')
-            .unwrap_or(unsigned.len());
-        let (number, unit) = unsigned.split_at(end);
-        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-        if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
-            return Err(QuantityError::NotANumber);
-        }
-        if whole.len() + fraction.len() > DIGITS_MAX {
-            return Err(QuantityError::TooLarge);
-        }
-        // The digits without their point, and the power of ten that puts it back.
-        let digits: u128 = [whole, fraction]
-            .concat()
-            .parse()
-            .map_err(|_| QuantityError::TooLarge)?;
-        let point = i32::try_from(fraction.len()).map_err(|_| QuantityError::TooLarge)?;
-        let (binary, exponent) = match unit {
-            "Ki" => (KI, 0),
-            "Mi" => (MI, 0),
-            "Gi" => (GI, 0),
-            "Ti" => (TI, 0),
-            "Pi" => (PI, 0),
-            "Ei" => (EI, 0),
-            "n" => (1, -9),
-            "u" => (1, -6),
-            "m" => (1, -3),
-            "" => (1, 0),
-            "k" => (1, 3),
-            "M" => (1, 6),
-            "G" => (1, 9),
-            "T" => (1, 12),
-            "P" => (1, 15),
-            "E" => (1, 18),
-            _ => (1, decimal_exponent(unit)?),
-        };
-        let scaled = digits.checked_mul(binary).ok_or(QuantityError::TooLarge)?;
-        let power = exponent - point;
-        let factor = 10u128.checked_pow(power.unsigned_abs());
-        let bytes = match (power >= 0, factor) {
-            (true, Some(factor)) => scaled.checked_mul(factor).ok_or(QuantityError::TooLarge)?,
-            (true, None) if scaled > 0 => return Err(QuantityError::TooLarge),
-            (true, None) => 0,
-            (false, Some(factor)) => scaled.div_ceil(factor),
-            (false, None) => u128::from(scaled > 0),
-        };
-        Ok(Self(bytes))
+    }
+}
+
+/// The amount that a quantity is, times this power of ten.
+fn scaled(text: &str, power: i32) -> Result<u128, QuantityError> {
+    if text.is_empty() {
+        return Err(QuantityError::Empty);
+    }
+    let unsigned = match text.strip_prefix('-') {
+        Some(_) => return Err(QuantityError::Negative),
+        None => text.strip_prefix('+').unwrap_or(text),
+    };
+    let end = unsigned
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(unsigned.len());
+    let (number, unit) = unsigned.split_at(end);
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
+        return Err(QuantityError::NotANumber);
+    }
+    if whole.len() + fraction.len() > DIGITS_MAX {
+        return Err(QuantityError::TooLarge);
+    }
+    // The digits without their point, and the power of ten that puts it back.
+    let digits: u128 = [whole, fraction]
+        .concat()
+        .parse()
+        .map_err(|_| QuantityError::TooLarge)?;
+    let point = i32::try_from(fraction.len()).map_err(|_| QuantityError::TooLarge)?;
+    let (binary, exponent) = match unit {
+        "Ki" => (KI, 0),
+        "Mi" => (MI, 0),
+        "Gi" => (GI, 0),
+        "Ti" => (TI, 0),
+        "Pi" => (PI, 0),
+        "Ei" => (EI, 0),
+        "n" => (1, -9),
+        "u" => (1, -6),
+        "m" => (1, -3),
+        "" => (1, 0),
+        "k" => (1, 3),
+        "M" => (1, 6),
+        "G" => (1, 9),
+        "T" => (1, 12),
+        "P" => (1, 15),
+        "E" => (1, 18),
+        _ => (1, decimal_exponent(unit)?),
+    };
+    let scaled = digits.checked_mul(binary).ok_or(QuantityError::TooLarge)?;
+    let power = power + exponent - point;
+    let factor = 10u128.checked_pow(power.unsigned_abs());
+    match (power >= 0, factor) {
+        (true, Some(factor)) => scaled.checked_mul(factor).ok_or(QuantityError::TooLarge),
+        (true, None) if scaled > 0 => Err(QuantityError::TooLarge),
+        (true, None) => Ok(0),
+        (false, Some(factor)) => Ok(scaled.div_ceil(factor)),
+        (false, None) => Ok(u128::from(scaled > 0)),
     }
 }
 
@@ -270,6 +306,22 @@ mod tests {
             ("1001", "1001"),
         ] {
             assert_eq!(text.parse::<Bytes>().unwrap().to_string(), shown, "{text}");
+        }
+    }
+
+    #[test]
+    fn counts_thousandths() {
+        for (text, milli, shown) in [
+            ("4", 4000, "4"),
+            ("1.5", 1500, "1500m"),
+            ("500m", 500, "500m"),
+            ("1000m", 1000, "1"),
+            ("0.0001", 1, "1m"),
+            ("0", 0, "0"),
+        ] {
+            let amount: Milli = text.parse().unwrap();
+            assert_eq!((amount.get(), amount.to_string().as_str()), (milli, shown));
+            assert_eq!(shown.parse(), Ok(amount));
         }
     }
 

@@ -222,6 +222,8 @@ pub enum Reference {
     StorageClass(String),
     /// A `NetworkConfiguration` of this name, in the namespace of the object under review.
     Network(String),
+    /// A `LibvirtHost` that offers something.
+    Hosts,
 }
 
 /// Everything the rules have to say about one object.

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use common::admission::{ObjectKind, Request, Settings, Stage, Verdict, review};
-use common::catalog::{StaticCatalog, StorageClassRow};
+use common::catalog::{NetworkRow, StaticCatalog, StorageClassRow};
 
 fn judge(file: &str) -> Verdict {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -19,7 +19,9 @@ fn judge(file: &str) -> Verdict {
         default_storage_class: Some("standard".to_owned()),
         networks: [(
             "default".to_owned(),
-            vec!["prod-network".to_owned(), "storage-network".to_owned()],
+            ["prod-network", "storage-network"]
+                .map(|name| (name.to_owned(), NetworkRow::default()))
+                .into(),
         )]
         .into(),
         ..StaticCatalog::default()

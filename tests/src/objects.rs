@@ -23,12 +23,12 @@ pub struct Kind {
 
 /// Our Machine.
 pub const MACHINE: Kind = ours("Machine", "machines");
-/// Our LibvirtHost, which has no namespace.
-pub const HOST: Kind = ours("LibvirtHost", "libvirthosts");
 /// Our NetworkConfiguration.
 pub const NETWORK: Kind = ours("NetworkConfiguration", "networkconfigurations");
 /// Our MachineTemplate, which has no namespace.
 pub const TEMPLATE: Kind = ours("MachineTemplate", "machinetemplates");
+/// Our LibvirtHost, which has no namespace.
+pub const HOST: Kind = ours("LibvirtHost", "libvirthosts");
 /// KubeVirt's VirtualMachine.
 pub const VM: Kind = kubevirt("VirtualMachine", "virtualmachines");
 /// KubeVirt's VirtualMachineInstance: the running guest.

@@ -101,6 +101,11 @@ impl Case {
     }
 }
 
+/// Whether objects of the kind have no namespace.
+pub fn is_of_the_cluster(kind: &str) -> bool {
+    ["MachineTemplate", "LibvirtHost"].contains(&kind)
+}
+
 /// The cases of a family of rules.
 pub fn table(family: &str) -> Result<Vec<Case>> {
     read(family)
@@ -116,8 +121,21 @@ pub struct Catalog {
     pub storage_classes: Vec<String>,
     /// The default one.
     pub default_storage_class: Option<String>,
-    /// NetworkConfigurations of the namespace.
+    /// NetworkConfigurations of the namespace, on the bridge `br0`.
     pub networks: Vec<String>,
+    /// LibvirtHosts by name.
+    #[serde(default)]
+    pub hosts: BTreeMap<String, CatalogHost>,
+}
+
+/// A LibvirtHost of a catalog.
+#[derive(Debug, Deserialize)]
+pub struct CatalogHost {
+    /// Its labels.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// Its spec.
+    pub spec: Value,
 }
 
 /// A template of a catalog.

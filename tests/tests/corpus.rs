@@ -33,7 +33,7 @@ fn of_ours(kind: &str, name: &str, spec: &Value) -> Value {
         "metadata": {"name": name},
         "spec": spec,
     });
-    if kind != "MachineTemplate" {
+    if !tables::is_of_the_cluster(kind) {
         object["metadata"]["namespace"] = json!("default");
     }
     object
@@ -72,6 +72,11 @@ async fn cluster() -> (Lab, Shipped) {
     for name in &catalog.networks {
         let network = of_ours("NetworkConfiguration", name, &json!({"bridge": "br0"}));
         lab.apply(&network).await.unwrap();
+    }
+    for (name, host) in catalog.hosts {
+        let mut object = of_ours("LibvirtHost", &name, &host.spec);
+        object["metadata"]["labels"] = json!(host.labels);
+        lab.apply(&object).await.unwrap();
     }
     let webhook = lab.webhook(&[]).await.unwrap();
     (lab, webhook)

@@ -200,6 +200,7 @@ fn object_kind(review: &Request<'_>) -> Option<ObjectKind> {
         "Machine" => Some(ObjectKind::Machine),
         "MachineTemplate" => Some(ObjectKind::MachineTemplate),
         "NetworkConfiguration" => Some(ObjectKind::NetworkConfiguration),
+        "LibvirtHost" => Some(ObjectKind::LibvirtHost),
         _ => None,
     }
 }

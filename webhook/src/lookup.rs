@@ -1,7 +1,7 @@
 //! Live reads of what the catalog does not have yet.
 //!
 //! A network that the same `kubectl apply -f dir` made a moment earlier may not have reached the
-//! watch. One read each, only on a miss, never a list.
+//! watch. One read each, only on a miss; a list of the hosts of libvirt alone, which are few.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use common::api::{MachineTemplate, NetworkConfiguration};
 use common::violation::Reference;
 use futures::future::{BoxFuture, join_all};
 use k8s_openapi::api::storage::v1::StorageClass;
-use kube::core::PartialObjectMeta;
+use kube::api::ListParams;
 use kube::{Api, Client};
 use tokio::time::{Instant, timeout_at};
 
-use crate::catalog::{Found, class_row, template_row};
+use crate::catalog::{Found, Host, class_row, network_row, template_row};
 use crate::metrics;
 
 /// For one read. An API server that takes longer is in trouble, and the cache is the better witness.
@@ -44,7 +44,7 @@ pub async fn find_all(
     let deadline = deadline.min(Instant::now() + READ_LIMIT);
     let readable = references
         .iter()
-        .filter(|reference| is_object_name(name(reference)));
+        .filter(|reference| name(reference).is_none_or(is_object_name));
     let reads = readable.take(READS_MAX).map(async |reference| {
         let found = timeout_at(deadline, lookup.find(namespace, reference)).await;
         let outcome = match &found {
@@ -58,11 +58,12 @@ pub async fn find_all(
     join_all(reads).await.into_iter().flatten().collect()
 }
 
-fn name(reference: &Reference) -> &str {
+fn name(reference: &Reference) -> Option<&str> {
     match reference {
         Reference::Template(name) | Reference::StorageClass(name) | Reference::Network(name) => {
-            name
+            Some(name)
         }
+        Reference::Hosts => None,
     }
 }
 
@@ -79,6 +80,7 @@ fn kind(reference: &Reference) -> &'static str {
         Reference::Template(_) => "template",
         Reference::StorageClass(_) => "storageclass",
         Reference::Network(_) => "network",
+        Reference::Hosts => "hosts",
     }
 }
 
@@ -112,11 +114,17 @@ impl Live {
                 class.map(|it| Found::StorageClass(name.clone(), class_row(&it)))
             }
             Reference::Network(name) => {
-                type Network = PartialObjectMeta<NetworkConfiguration>;
-                let network = Api::<Network>::namespaced(client, namespace)
+                let network = Api::<NetworkConfiguration>::namespaced(client, namespace)
                     .get_opt(name)
                     .await?;
-                network.map(|_| Found::Network(name.clone()))
+                network.map(|it| Found::Network(name.clone(), network_row(it)))
+            }
+            Reference::Hosts => {
+                let hosts = Api::<Host>::all(client)
+                    .list(&ListParams::default())
+                    .await?;
+                let rows = hosts.items.into_iter().filter_map(Host::row);
+                Some(Found::Hosts(rows.collect()))
             }
         })
     }

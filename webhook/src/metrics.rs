@@ -132,6 +132,7 @@ fn kind_label(kind: ObjectKind) -> &'static str {
         ObjectKind::Machine => "Machine",
         ObjectKind::MachineTemplate => "MachineTemplate",
         ObjectKind::NetworkConfiguration => "NetworkConfiguration",
+        ObjectKind::LibvirtHost => "LibvirtHost",
     }
 }
 

@@ -29,7 +29,7 @@ use tokio::time::sleep;
 
 use crate::args::{Args, DefaultBackend, MissingNetworks};
 use crate::body::Budget;
-use crate::catalog::{Cache, Machine, Neighbour};
+use crate::catalog::{Cache, Host, Machine, Neighbour};
 use crate::certificates::{CaSecret, Files, Followed, Ready, Rotation, Sources, events};
 use crate::handler::Reviewer;
 use crate::lookup::Live;
@@ -169,7 +169,6 @@ fn admission_settings(args: &Args) -> Settings {
 
 /// Starts the watches of what the rules may ask.
 fn keep_catalog(tasks: &mut Tasks, client: &Client, ready: &Checks) -> Arc<Cache> {
-    type Network = PartialObjectMeta<NetworkConfiguration>;
     // A claim's labels tell whose it is.
     type Claim = PartialObjectMeta<PersistentVolumeClaim>;
     let cache = Arc::new(Cache::default());
@@ -180,7 +179,8 @@ fn keep_catalog(tasks: &mut Tasks, client: &Client, ready: &Checks) -> Arc<Cache
     };
     watches.all::<MachineTemplate, _>("machinetemplates", &cache.templates);
     watches.all::<StorageClass, _>("storageclasses", &cache.classes);
-    watches.all::<Network, _>("networkconfigurations", &cache.networks);
+    watches.all::<NetworkConfiguration, _>("networkconfigurations", &cache.networks);
+    watches.all::<Host, _>("libvirthosts", &cache.hosts);
     watches.all::<Claim, _>("persistentvolumeclaims", &cache.claims);
     tasks.spawn("machines", {
         let (cache, client) = (cache.clone(), client.clone());

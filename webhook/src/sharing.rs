@@ -111,6 +111,8 @@ fn lock(waiting: &Mutex<Waiting>) -> MutexGuard<'_, Waiting> {
 
 #[cfg(test)]
 mod tests {
+    use common::catalog::NetworkRow;
+
     use super::*;
     use futures::FutureExt as _;
     use futures::future::join_all;
@@ -138,7 +140,7 @@ mod tests {
                 let Reference::Network(name) = reference else {
                     return None;
                 };
-                exists.then(|| Found::Network(name.clone()))
+                exists.then(|| Found::Network(name.clone(), NetworkRow::default()))
             })
         }
     }

@@ -11,7 +11,7 @@ use axum::http::{Request, StatusCode};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use common::api::MachineTemplate;
-use common::catalog::StorageClassRow;
+use common::catalog::{NetworkRow, StorageClassRow};
 use common::violation::Reference;
 use futures::future::BoxFuture;
 use http_body_util::BodyExt as _;
@@ -280,7 +280,7 @@ async fn what_the_cache_does_not_have_yet_is_found_live_also_through_another_fin
             (Reference::StorageClass("fresh".into()), class),
             (
                 Reference::Network("prod".into()),
-                Found::Network("prod".into()),
+                Found::Network("prod".into(), NetworkRow::default()),
             ),
         ])),
         ..Late::default()

@@ -52,13 +52,27 @@ impl Metadata {
     }
 }
 
-/// An object as sent, its spec still raw.
+/// An object as sent, its spec still raw; of its status only the libvirt host that it is bound to.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Wire<'a> {
     #[serde(default)]
     pub(super) metadata: Metadata,
     #[serde(borrow, default)]
     pub(super) spec: Spec<'a>,
+    #[serde(default, rename = "status", deserialize_with = "bound")]
+    pub(super) host: Option<String>,
+}
+
+/// The libvirt host that a status names, if the status can be read.
+fn bound<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    let status = Option::<&RawValue>::deserialize(deserializer)?;
+    let status = status.and_then(|status| serde_json::from_str::<Status>(status.get()).ok());
+    Ok(status.and_then(|status| status.host))
+}
+
+#[derive(Deserialize)]
+struct Status {
+    host: Option<String>,
 }
 
 /// A spec as sent, with the text of the block apart: it is no part of the intent.
@@ -157,6 +171,7 @@ fn piecemeal<'a>(text: &'a str, findings: &mut Findings) -> Wire<'a> {
                     intent: Json::EMPTY,
                     block: None,
                 },
+                host: None,
             };
         }
     };
@@ -173,6 +188,7 @@ fn piecemeal<'a>(text: &'a str, findings: &mut Findings) -> Wire<'a> {
             intent,
             block: block.and_then(|block| serde_json::to_string(&block).ok().map(Cow::Owned)),
         },
+        host: None,
     }
 }
 

@@ -11,10 +11,10 @@ use crate::api::normalized::{BLOCK_VERSION, Normalized, TemplatePin};
 use crate::catalog::{Catalog, MachineName};
 use crate::code::Code;
 use crate::normalize::{self, Intent, Pins, TemplateChoice, hash, merge, normalize, pins_of};
-use crate::rules::cloud_init;
+use crate::rules::hosts::{self, Guest};
 use crate::rules::references::{self, Kept};
-use crate::rules::uniqueness;
 use crate::rules::update::{self, Update};
+use crate::rules::{classes, cloud_init, libvirt, uniqueness};
 use crate::violation::{Findings, Kind, Violation, Warning};
 
 /// A Machine as sent or as stored.
@@ -24,17 +24,24 @@ struct Object<'a> {
     hash: String,
     /// The block as it stands there, whatever it is.
     block: Option<Block<'a>>,
+    /// The libvirt host it is bound to.
+    host: Option<String>,
 }
 
 impl<'a> Object<'a> {
     fn decode(text: &'a str, findings: &mut Findings) -> Self {
-        let Wire { metadata, spec } = decode::object(text, findings);
+        let Wire {
+            metadata,
+            spec,
+            host,
+        } = decode::object(text, findings);
         Self {
             hash: hash(&spec.intent, metadata.template_label()),
             spec: decode::spec(spec.intent, findings),
             metadata,
             // Whatever was sent in its place is no fault of the intent.
             block: spec.block.map(Block),
+            host,
         }
     }
 
@@ -276,7 +283,7 @@ fn expand(
     let kept_classes = old.zip(old_block).map(|(old, block)| {
         let template = pins_of(block).template;
         let old = merge(&old.object.intent(), &template);
-        references::kept_classes(&merged, backend, &old, block)
+        classes::kept(&merged, backend, &old, block)
     });
     let kept = KeptPins {
         template: old_pin
@@ -286,7 +293,7 @@ fn expand(
         storage_classes: kept_classes.unwrap_or_default(),
     };
     let storage_classes =
-        references::storage_classes(&merged, backend, &kept.storage_classes, catalog, findings);
+        classes::resolve(&merged, backend, &kept.storage_classes, catalog, findings);
     references::networks(
         &merged,
         &old_block.map(references::networks_of).unwrap_or_default(),
@@ -295,6 +302,18 @@ fn expand(
         catalog,
         findings,
     );
+    // A move to libvirt is refused as such, whatever else would be in its way.
+    if backend == Backend::Libvirt && made_on.is_none_or(|made_on| made_on == backend) {
+        libvirt::check(&merged, findings);
+        let guest = Guest {
+            merged: &merged,
+            classes: &storage_classes,
+            namespace,
+            old: old_block,
+            bound: old.and_then(|old| old.object.host.as_deref()),
+        };
+        hosts::check(&guest, catalog, findings);
+    }
     let who = MachineName {
         namespace,
         name: object.metadata.name(),

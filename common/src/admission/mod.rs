@@ -10,6 +10,7 @@
 
 mod block;
 mod decode;
+mod host;
 mod lenient;
 mod machine;
 mod network;
@@ -36,6 +37,8 @@ pub enum ObjectKind {
     MachineTemplate,
     /// `NetworkConfiguration`
     NetworkConfiguration,
+    /// `LibvirtHost`
+    LibvirtHost,
 }
 
 /// Which of the two webhooks asks.
@@ -115,6 +118,7 @@ pub fn review(request: &Request<'_>, catalog: &dyn Catalog, settings: &Settings)
         ObjectKind::Machine => machine::review(request, catalog, settings),
         ObjectKind::MachineTemplate => template::review(request, catalog),
         ObjectKind::NetworkConfiguration => network::review(request),
+        ObjectKind::LibvirtHost => host::review(request),
     };
     if request.stage == Stage::Validate {
         // The mutating stage has said them already.
@@ -128,9 +132,15 @@ pub fn review(request: &Request<'_>, catalog: &dyn Catalog, settings: &Settings)
 }
 
 /// Fields in the order of the API's reference; others, such as the name, come first.
-const FIELD_ORDER: [&str; 19] = [
+const FIELD_ORDER: [&str; 25] = [
     "description",
     "deprecated",
+    "uri",
+    "credentialsSecretRef",
+    "overcommit",
+    "reserved",
+    "storage",
+    "imagePool",
     "template",
     "backend",
     "powerState",

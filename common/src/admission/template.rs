@@ -11,7 +11,7 @@ use crate::catalog::Catalog;
 use crate::json::Json;
 use crate::normalize::{self, Base, Intent, Merged, Pins, TemplateChoice};
 use crate::rules::sizing::VCPUS_MAX;
-use crate::rules::{self, limits, references};
+use crate::rules::{self, classes, limits};
 use crate::violation::Findings;
 
 pub(super) fn review(request: &Request<'_>, catalog: &dyn Catalog) -> Verdict {
@@ -74,6 +74,6 @@ fn judge(spec: Json<'_>, catalog: &dyn Catalog, findings: &mut Findings) -> Mach
         storage_classes: BTreeMap::new(),
     };
     normalize::resolve(&intent, &merged, &pins, VCPUS_MAX, findings);
-    references::template_storage_classes(&merged, catalog, findings);
+    classes::of_template(&merged, catalog, findings);
     fields
 }

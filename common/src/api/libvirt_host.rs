@@ -179,6 +179,18 @@ pub struct HostNetwork {
     pub vlans: Option<Vec<u16>>,
 }
 
+impl HostNetwork {
+    /// Whether it carries this VLAN, or frames without a tag.
+    pub fn carries(&self, vlan: Option<i64>) -> bool {
+        match (&self.vlans, vlan) {
+            (None, None) => true,
+            (None, Some(_)) => self.kind == HostNetworkType::Ovs,
+            (Some(vlans), None) => vlans.is_empty(),
+            (Some(vlans), Some(vlan)) => vlans.iter().any(|known| i64::from(*known) == vlan),
+        }
+    }
+}
+
 /// What is known of a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

@@ -5,15 +5,18 @@
 //! templates, classes, networks   by name
 //! machines   what each Machine has that no other may, and who has it
 //! claims     whose each claim is
+//! hosts      what each host of libvirt offers
 //! ```
 
 mod claims;
+mod hosts;
 mod machines;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
 pub use self::claims::{ClaimOwner, Claims};
+pub use self::hosts::{HostRow, Need, NetworkRow};
 pub use self::machines::{MachineName, MachineRow, Machines};
 
 use crate::api::choice::TemplateSource;
@@ -52,11 +55,14 @@ pub trait Catalog {
     fn storage_class_names(&self) -> Vec<String>;
     /// The cluster's default storage class; the newest if several are marked, as Kubernetes does.
     fn default_storage_class(&self) -> Option<String>;
-    /// Whether the namespace has a `NetworkConfiguration` of this name.
-    fn has_network(&self, namespace: &str, name: &str) -> bool;
+    /// The `NetworkConfiguration` of this name in the namespace.
+    fn network(&self, namespace: &str, name: &str) -> Option<NetworkRow>;
     /// Names of the namespace's `NetworkConfiguration`s, in any order. Asked only when one is
     /// missing.
     fn network_names(&self, namespace: &str) -> Vec<String>;
+    /// Every `LibvirtHost`, by name. Asked only about Machines on libvirt, and when a template names an
+    /// unknown storage class.
+    fn hosts(&self) -> Vec<Arc<HostRow>>;
     /// The address of a network card that is given none.
     fn derived_mac(&self, machine: MachineName<'_>, nic: &str) -> Mac;
     /// Another Machine of the namespace that has this address on this network.
@@ -118,8 +124,10 @@ pub struct StaticCatalog {
     pub storage_classes: BTreeMap<String, StorageClassRow>,
     /// The default storage class.
     pub default_storage_class: Option<String>,
-    /// Names of `NetworkConfiguration`s by namespace.
-    pub networks: BTreeMap<String, Vec<String>>,
+    /// `NetworkConfiguration`s by namespace and name.
+    pub networks: BTreeMap<String, BTreeMap<String, NetworkRow>>,
+    /// `LibvirtHost`s, by name.
+    pub hosts: Vec<Arc<HostRow>>,
     /// Uid of the cluster.
     pub cluster: String,
     /// Machines.
@@ -149,14 +157,20 @@ impl Catalog for StaticCatalog {
         self.default_storage_class.clone()
     }
 
-    fn has_network(&self, namespace: &str, name: &str) -> bool {
-        self.networks
-            .get(namespace)
-            .is_some_and(|names| names.iter().any(|known| known == name))
+    fn network(&self, namespace: &str, name: &str) -> Option<NetworkRow> {
+        self.networks.get(namespace)?.get(name).cloned()
     }
 
     fn network_names(&self, namespace: &str) -> Vec<String> {
-        self.networks.get(namespace).cloned().unwrap_or_default()
+        let networks = self.networks.get(namespace);
+        networks
+            .into_iter()
+            .flat_map(|rows| rows.keys().cloned())
+            .collect()
+    }
+
+    fn hosts(&self) -> Vec<Arc<HostRow>> {
+        self.hosts.clone()
     }
 
     fn derived_mac(&self, machine: MachineName<'_>, nic: &str) -> Mac {

@@ -88,7 +88,8 @@ fn disk(
         }
     }
     if let (Some(access_mode), Some(volume_mode)) = (access_mode, volume_mode) {
-        shared_access(merged, item, access_mode, volume_mode, binds, findings);
+        let modes = (access_mode, volume_mode);
+        shared_access(merged, item, modes, backend, binds, findings);
     }
     let storage_class = storage_class_request(merged, item, binds, findings);
     Some(NormalizedDisk {
@@ -339,8 +340,8 @@ fn storage_class_request<'a>(
 fn shared_access(
     merged: &Merged<'_>,
     item: &Item<'_, Disk>,
-    access: AccessMode,
-    mode: VolumeMode,
+    (access, mode): (AccessMode, VolumeMode),
+    backend: Backend,
     binds: Option<Place>,
     findings: &mut Findings,
 ) {
@@ -353,7 +354,11 @@ fn shared_access(
                     .text(AccessMode::ReadOnlyMany.as_str()),
             );
         }
-        AccessMode::ReadWriteMany if mode == VolumeMode::Filesystem => {
+        // A template says nothing about the backend, and is judged for the one that can do more.
+        AccessMode::ReadWriteMany
+            if mode == VolumeMode::Filesystem
+                && (backend == Backend::Kubevirt || !merged.is_complete()) =>
+        {
             findings.warn(
                 Code::SharedFilesystem,
                 &format!(

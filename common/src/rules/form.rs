@@ -1,7 +1,7 @@
 //! Rules about the form of a single value, used by every family.
 
 use crate::api::choice::Choice;
-use crate::api::schema::{NAME_MAX, OBJECT_NAME_MAX, QUANTITY_MAX};
+use crate::api::schema::{INTERFACE_NAME_MAX, NAME_MAX, OBJECT_NAME_MAX, QUANTITY_MAX};
 use crate::code::Code;
 use crate::normalize::{Leaf, Place};
 use crate::quantity::{Bytes, QuantityError};
@@ -113,6 +113,40 @@ fn is_label_word(text: &str) -> bool {
         && outer(text.as_bytes().last())
 }
 
+/// Whether `text` can be the name of a Linux interface.
+pub(crate) fn is_interface(text: &str) -> bool {
+    let is_outside = |c: char| c.is_whitespace() || c == '/' || c == ':';
+    (1..=INTERFACE_NAME_MAX).contains(&text.len())
+        && !text.chars().any(is_outside)
+        && text != "."
+        && text != ".."
+}
+
+/// Rule [`Code::InvalidBridge`]: a text that no Linux interface can have as its name.
+pub(crate) fn invalid_interface(place: Place, text: &str) -> Violation {
+    let detail = format!(
+        "must be the name of a Linux interface: at most {INTERFACE_NAME_MAX} bytes without blanks, '/' and ':'"
+    );
+    Violation::new(place, Code::InvalidBridge, Kind::Invalid, detail).text(text)
+}
+
+fn is_label_key(key: &str) -> bool {
+    let (prefix, name) = key
+        .split_once('/')
+        .map_or((None, key), |(prefix, name)| (Some(prefix), name));
+    is_label_word(name) && prefix.is_none_or(is_object_name)
+}
+
+fn is_label_value(value: &str) -> bool {
+    value.is_empty() || is_label_word(value)
+}
+
+/// Whether an object can carry these.
+pub(crate) fn are_labels<'a>(labels: impl IntoIterator<Item = (&'a String, &'a String)>) -> bool {
+    let mut labels = labels.into_iter();
+    labels.all(|(key, value)| is_label_key(key) && is_label_value(value))
+}
+
 /// Rule [`Code::InvalidLabel`]: a key or value of a selector that no object can carry.
 pub(crate) fn labels<'a>(
     place: Place,
@@ -120,15 +154,12 @@ pub(crate) fn labels<'a>(
     findings: &mut Findings,
 ) {
     for (key, value) in labels {
-        let (prefix, name) = key
-            .split_once('/')
-            .map_or((None, key.as_str()), |(prefix, name)| (Some(prefix), name));
-        if !is_label_word(name) || !prefix.is_none_or(is_object_name) {
+        if !is_label_key(key) {
             let detail = "a label's key is letters, digits, '-', '_' and '.', at most 63, with a letter or digit at both ends, after an optional DNS prefix and '/'";
             findings
                 .deny(Violation::new(place, Code::InvalidLabel, Kind::Invalid, detail).text(key));
         }
-        if !value.is_empty() && !is_label_word(value) {
+        if !is_label_value(value) {
             let detail = "a label's value is letters, digits, '-', '_' and '.', at most 63, with a letter or digit at both ends, or empty";
             let site = Site::from(place).key(key);
             findings

@@ -8,22 +8,27 @@
 //! |---|---|
 //! | `form` | choices, names, sizes: what any field may need |
 //! | `limits` | lengths of lists and texts, before anything walks them |
-//! | `references` | templates, storage classes and networks against the catalog |
+//! | `references`, `classes` | templates, networks and storage classes against the catalog |
 //! | `sizing`, `disks`, `images`, `networks`, `boot`, `firmware`, `machine` | their parts of the block |
 //! | `cloud_init` | what cloud-init is given: user data, network data, Secrets |
 //! | `names` | names of objects |
 //! | `update` | what may become of a Machine that exists |
 //! | `uniqueness` | names and addresses against what other Machines have |
-//! | `networkconfigurations` | that kind |
+//! | `libvirt`, `hosts` | what libvirt cannot do, and what its hosts have not |
+//! | `networkconfigurations`, `libvirthosts` | those kinds |
 //!
 //! `tests/cases` holds a table for each family: what is told of which object, and what passes.
 
 pub(crate) mod boot;
+pub(crate) mod classes;
 pub(crate) mod cloud_init;
 pub(crate) mod disks;
 pub(crate) mod firmware;
 pub(crate) mod form;
+pub(crate) mod hosts;
 pub(crate) mod images;
+pub(crate) mod libvirt;
+pub(crate) mod libvirthosts;
 pub(crate) mod limits;
 pub(crate) mod machine;
 pub(crate) mod names;

@@ -1,7 +1,6 @@
 //! NetworkConfigurations.
 
 use crate::api::network::NetworkConfigurationSpec;
-use crate::api::schema::INTERFACE_NAME_MAX;
 use crate::code::Code;
 use crate::normalize::{Leaf, Place};
 use crate::violation::{Findings, Kind, Violation};
@@ -83,23 +82,10 @@ fn bridge(spec: &NetworkConfigurationSpec, findings: &mut Findings) {
                 detail,
             ));
         }
-        None => {}
-        Some(name) => {
-            let fits = (1..=INTERFACE_NAME_MAX).contains(&name.len())
-                && !name
-                    .chars()
-                    .any(|c| c.is_whitespace() || c == '/' || c == ':')
-                && name != "."
-                && name != "..";
-            if !fits {
-                let detail = format!(
-                    "must be the name of a Linux interface: at most {INTERFACE_NAME_MAX} bytes without blanks, '/' and ':'"
-                );
-                findings.deny(
-                    Violation::new(place, Code::InvalidBridge, Kind::Invalid, detail).text(name),
-                );
-            }
+        Some(name) if !form::is_interface(name) => {
+            findings.deny(form::invalid_interface(place, name));
         }
+        None | Some(_) => {}
     }
 }
 

@@ -1,24 +1,19 @@
-//! Templates, storage classes and networks against the catalog: what an intent refers to, resolved
-//! to pins.
+//! Templates and networks against the catalog: what an intent refers to.
 //!
 //! A reference that did not change since the old object keeps its pin without a look at the
 //! catalog: what was deleted since stays editable.
 
-use std::collections::BTreeMap;
-
-use crate::api::choice::Backend;
-use crate::api::machine::{Cdrom, Disk};
 use crate::api::normalized::{Normalized, TemplatePin};
 use crate::api::schema::TEXT_MAX;
 use crate::catalog::{Catalog, TemplateRow, built_in, built_in_names};
 use crate::code::Code;
 use crate::names;
-use crate::normalize::{ClassRequest, Intent, Item, Leaf, Merged, Place, TemplateChoice};
+use crate::normalize::{Intent, Merged, Place, TemplateChoice};
 use crate::violation::{Findings, Kind, Reference, Violation};
-use crate::words::{did_you_mean, name_list, nearest, quoted};
+use crate::words::{did_you_mean, name_list, quoted};
 
 use super::networks::network_name;
-use super::{boot, form, limits};
+use super::{form, limits};
 
 /// Where the text of the refresh annotation stands.
 const REFRESH: &str = "metadata.annotations[machine.vitistack.io/refresh-template]";
@@ -139,162 +134,6 @@ fn restored(pin: &TemplatePin, catalog: &dyn Catalog, findings: &mut Findings) {
     }
 }
 
-/// The classes of disks and CD-ROMs that ask for one as the old object did, by name: what its block
-/// resolved them to.
-pub(crate) fn kept_classes(
-    merged: &Merged<'_>,
-    backend: Backend,
-    old: &Merged<'_>,
-    old_block: &Normalized,
-) -> BTreeMap<String, String> {
-    let disks = old_block
-        .disks
-        .iter()
-        .map(|disk| (disk.name.as_str(), disk.storage_class.as_str()));
-    let cdroms = old_block
-        .cdroms
-        .iter()
-        .filter_map(|cdrom| Some((cdrom.name.as_str(), cdrom.storage_class.as_deref()?)));
-    let got: BTreeMap<&str, &str> = disks.chain(cdroms).collect();
-    let asks = |merged, backend| {
-        requests(merged, backend)
-            .into_iter()
-            .filter_map(|(name, leaf)| Some((name.value?, leaf.value)))
-    };
-    let asked: BTreeMap<&str, Option<&str>> = asks(old, old_block.backend).collect();
-    asks(merged, backend)
-        .filter(|(name, request)| asked.get(name) == Some(request))
-        .filter_map(|(name, _)| Some((name.to_owned(), (*got.get(name)?).to_owned())))
-        .collect()
-}
-
-/// Who needs a storage class: its name, and how it asks.
-fn requests<'a>(merged: &Merged<'a>, backend: Backend) -> Vec<(Leaf<&'a str>, Leaf<&'a str>)> {
-    let of_disk = |item: &Item<'a, Disk>| {
-        (
-            item.name(),
-            item.pick("storageClass", |disk| disk.storage_class.as_deref()),
-        )
-    };
-    let of_cdrom = |item: &Item<'a, Cdrom>| {
-        (
-            item.name(),
-            item.pick("storageClass", |cdrom| cdrom.storage_class.as_deref()),
-        )
-    };
-    let imported = |item: &&Item<'a, Cdrom>| boot::is_imported(item, backend);
-    let disks = merged.disks.iter().map(of_disk);
-    disks
-        .chain(merged.cdroms.iter().filter(imported).map(of_cdrom))
-        .collect()
-}
-
-/// The storage classes of disks and CD-ROMs by name, where the intent leaves the choice open; those
-/// in `kept` are not looked up. Rules [`Code::StorageClassNotFound`] and
-/// [`Code::NoDefaultStorageClass`].
-pub(crate) fn storage_classes(
-    merged: &Merged<'_>,
-    backend: Backend,
-    kept: &BTreeMap<String, String>,
-    catalog: &dyn Catalog,
-    findings: &mut Findings,
-) -> BTreeMap<String, String> {
-    let mut pins = kept.clone();
-    for (name, leaf) in requests(merged, backend) {
-        if name.value.is_some_and(|name| kept.contains_key(name)) {
-            continue;
-        }
-        let class = match ClassRequest::of(leaf.value) {
-            ClassRequest::NoClass => None,
-            ClassRequest::Named(class) => {
-                if catalog.storage_class(class).is_none() {
-                    findings.deny(class_not_found(leaf, class, catalog));
-                    findings.miss(Reference::StorageClass(class.to_owned()));
-                }
-                None
-            }
-            ClassRequest::ClusterDefault { prefer_named } => {
-                let class = default_class(prefer_named, catalog);
-                // A template that does not exist may have named one.
-                if class.is_none() && (prefer_named || merged.is_complete()) {
-                    findings.deny(no_default_class(leaf, catalog));
-                }
-                class
-            }
-        };
-        if let (Some(name), Some(class)) = (name.value, class) {
-            pins.insert(name.to_owned(), class);
-        }
-    }
-    pins
-}
-
-fn default_class(prefer_named: bool, catalog: &dyn Catalog) -> Option<String> {
-    let named = names::DEFAULT_STORAGE_CLASS;
-    if prefer_named && catalog.storage_class(named).is_some() {
-        Some(named.to_owned())
-    } else {
-        catalog.default_storage_class()
-    }
-}
-
-fn class_not_found(leaf: Leaf<&str>, class: &str, catalog: &dyn Catalog) -> Violation {
-    let known = catalog.storage_class_names();
-    let nearest = did_you_mean(class, known.iter().map(String::as_str));
-    let detail = format!(
-        "{nearest}known storage classes: {}",
-        name_list(known.clone())
-    );
-    Violation::new(
-        leaf.place,
-        Code::StorageClassNotFound,
-        Kind::NotFound,
-        detail,
-    )
-    .text(class)
-}
-
-fn no_default_class(leaf: Leaf<&str>, catalog: &dyn Catalog) -> Violation {
-    let known = name_list(catalog.storage_class_names());
-    let detail = format!(
-        "the cluster has no default storage class; name one in storageClass. Known storage classes: {known}"
-    );
-    Violation::new(
-        leaf.place,
-        Code::NoDefaultStorageClass,
-        Kind::Required,
-        detail,
-    )
-}
-
-/// Rule [`Code::TemplateStorageClassNotFound`]: in a template a warning, because its user may
-/// override the class. A name that no class can have is refused.
-pub(crate) fn template_storage_classes(
-    merged: &Merged<'_>,
-    catalog: &dyn Catalog,
-    findings: &mut Findings,
-) {
-    for item in &merged.disks {
-        let leaf = item.pick("storageClass", |disk| disk.storage_class.as_deref());
-        let ClassRequest::Named(class) = ClassRequest::of(leaf.value) else {
-            continue;
-        };
-        if !form::is_object_name(class) {
-            findings.deny(form::invalid_object_name(leaf.place, class));
-        } else if catalog.storage_class(class).is_none() {
-            let known = catalog.storage_class_names();
-            let nearest = nearest(class, known.iter().map(String::as_str));
-            let fix = nearest.map_or_else(String::new, |name| format!("; did you mean '{name}'?"));
-            let text = format!(
-                "{}: storage class '{class}' does not exist{fix}",
-                leaf.place
-            );
-            findings.warn(Code::TemplateStorageClassNotFound, &text);
-            findings.miss(Reference::StorageClass(class.to_owned()));
-        }
-    }
-}
-
 /// Rule [`Code::NetworkConfigurationNotFound`], for references that `old` does not have.
 pub(crate) fn networks(
     merged: &Merged<'_>,
@@ -310,7 +149,7 @@ pub(crate) fn networks(
             continue;
         };
         if old.iter().any(|known| known == name)
-            || catalog.has_network(namespace, name)
+            || catalog.network(namespace, name).is_some()
             || !form::is_label(name)
         {
             continue;

@@ -19,6 +19,7 @@ static VALIDATORS: LazyLock<BTreeMap<&str, Validator>> = LazyLock::new(|| {
         ObjectKind::Machine,
         ObjectKind::MachineTemplate,
         ObjectKind::NetworkConfiguration,
+        ObjectKind::LibvirtHost,
     ]
     .map(|kind| {
         (

@@ -16,7 +16,7 @@ use crate::harness::{
 use crate::paths;
 
 /// Every table: the families of the rules.
-pub(crate) const FAMILIES: [&str; 13] = [
+pub(crate) const FAMILIES: [&str; 15] = [
     "form",
     "references",
     "sizing",
@@ -28,6 +28,8 @@ pub(crate) const FAMILIES: [&str; 13] = [
     "cloud-init",
     "names",
     "networkconfigurations",
+    "libvirt",
+    "libvirthosts",
     "update",
     "block",
 ];
@@ -41,6 +43,7 @@ pub(crate) enum Kind {
     Machine,
     MachineTemplate,
     NetworkConfiguration,
+    LibvirtHost,
 }
 
 impl From<Kind> for ObjectKind {
@@ -49,6 +52,7 @@ impl From<Kind> for ObjectKind {
             Kind::Machine => Self::Machine,
             Kind::MachineTemplate => Self::MachineTemplate,
             Kind::NetworkConfiguration => Self::NetworkConfiguration,
+            Kind::LibvirtHost => Self::LibvirtHost,
         }
     }
 }
@@ -65,6 +69,8 @@ struct Written {
     /// Changes to the block the object comes with; null takes it away.
     #[serde(default, deserialize_with = "present")]
     block: Option<Value>,
+    /// The libvirt host that it is bound to.
+    host: Option<String>,
     /// Whether it was stored without being asked about.
     #[serde(default)]
     bypassed: bool,
@@ -169,6 +175,7 @@ impl Case {
             spec,
             metadata,
             block,
+            host,
             bypassed,
         } = self.old.as_ref()?;
         let mut stored = if *bypassed {
@@ -178,6 +185,9 @@ impl Case {
         };
         if let Some(changes) = block {
             change_block(&mut stored, changes);
+        }
+        if let Some(host) = host {
+            stored["status"] = json!({ "host": host });
         }
         Some(stored)
     }

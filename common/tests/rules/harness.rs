@@ -8,8 +8,10 @@ use std::sync::{Arc, LazyLock};
 
 use common::admission::{ObjectKind, Request, Settings, Stage, Verdict, review};
 use common::api::choice::{Backend, TemplateSource};
+use common::api::libvirt_host::LibvirtHostSpec;
 use common::catalog::{
-    Claims, MachineName, MachineRow, Machines, StaticCatalog, StorageClassRow, TemplateRow,
+    Claims, HostRow, MachineName, MachineRow, Machines, NetworkRow, StaticCatalog, StorageClassRow,
+    TemplateRow,
 };
 use common::code::Code;
 use common::mac::Mac;
@@ -47,7 +49,13 @@ struct Cluster {
     #[serde(default)]
     rigid_storage_classes: Vec<String>,
     default_storage_class: Option<String>,
+    /// Networks on the bridge `br0`.
     networks: Vec<String>,
+    /// Bridges and VLANs of other networks.
+    #[serde(default)]
+    segments: BTreeMap<String, (Option<String>, Option<i64>)>,
+    #[serde(default)]
+    hosts: BTreeMap<String, Host>,
     #[serde(default)]
     machines: BTreeMap<String, Neighbour>,
     /// Labels of claims by name.
@@ -62,6 +70,15 @@ struct Neighbour {
     /// Networks and addresses of its cards.
     macs: Vec<(String, Mac)>,
     disks: Vec<String>,
+}
+
+/// A libvirt host.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Host {
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+    spec: LibvirtHostSpec,
 }
 
 #[derive(Deserialize)]
@@ -102,12 +119,31 @@ impl From<Cluster> for StaticCatalog {
                 })
                 .collect(),
             default_storage_class: cluster.default_storage_class,
-            networks: [(NAMESPACE.to_owned(), cluster.networks)].into(),
+            networks: [(
+                NAMESPACE.to_owned(),
+                networks(cluster.networks, cluster.segments),
+            )]
+            .into(),
+            hosts: cluster
+                .hosts
+                .into_iter()
+                .map(|(name, host)| Arc::new(HostRow::new(name, host.labels, host.spec)))
+                .collect(),
             cluster: CLUSTER.to_owned(),
             machines: machines(cluster.machines),
             claims: claims(&cluster.claims),
         }
     }
+}
+
+fn networks(
+    plain: Vec<String>,
+    segments: BTreeMap<String, (Option<String>, Option<i64>)>,
+) -> BTreeMap<String, NetworkRow> {
+    let plain = plain.into_iter();
+    let plain = plain.map(|name| (name, (Some("br0".to_owned()), None)));
+    let row = |(name, (bridge, vlan))| (name, NetworkRow { bridge, vlan });
+    plain.chain(segments).map(row).collect()
 }
 
 fn machines(neighbours: BTreeMap<String, Neighbour>) -> Machines {
@@ -177,6 +213,7 @@ pub(crate) fn kind_name(kind: ObjectKind) -> &'static str {
         ObjectKind::Machine => "Machine",
         ObjectKind::MachineTemplate => "MachineTemplate",
         ObjectKind::NetworkConfiguration => "NetworkConfiguration",
+        ObjectKind::LibvirtHost => "LibvirtHost",
     }
 }
 

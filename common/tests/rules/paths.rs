@@ -13,6 +13,7 @@ static SCHEMAS: LazyLock<BTreeMap<String, Value>> = LazyLock::new(|| {
         "machines.yaml",
         "machinetemplates.yaml",
         "networkconfigurations.yaml",
+        "libvirthosts.yaml",
     ]
     .map(|file| {
         let mut crd: Value = yaml(&path("../manifests/crds").join(file));

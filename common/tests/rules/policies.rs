@@ -77,7 +77,7 @@ fn changed(field: Field) -> Value {
         Field::MetaData => cloud_init(json!({"metaData": {"a": "b"}})),
         Field::UserDataSecret => cloud_init(json!({"userData": null, "secretRef": {"name": "x"}})),
         Field::NetworkDataSecret => cloud_init(json!({"networkDataSecretRef": {"name": "x"}})),
-        Field::MachineType => json!({"backend": "libvirt", "domain": {"machine": {"type": "pc"}}}),
+        Field::MachineType => json!({"domain": {"machine": {"type": "pc"}}}),
         Field::Efi => bootloader(json!({"efi": true})),
         Field::SecureBoot => bootloader(json!({"efi": true, "secureBoot": true})),
         Field::Backend => json!({"backend": "libvirt"}),
@@ -103,6 +103,15 @@ fn changed(field: Field) -> Value {
     spec
 }
 
+/// What of a spec libvirt has, too.
+fn on_libvirt(spec: &mut Value) {
+    let has = |disk: &Value| disk.get("volumeName").or(disk.get("selector")).is_none();
+    let disks = spec["disks"].as_array().unwrap().iter();
+    let disks: Vec<_> = disks.filter(|disk| has(disk)).collect();
+    let patch = json!({"backend": "libvirt", "disks": disks, "cdroms": null});
+    merge_patch(spec, &patch);
+}
+
 fn with_root() -> Value {
     let mut disks = vec![json!({"name": "root", "size": "20Gi"})];
     disks.extend(before()["disks"].as_array().unwrap().iter().cloned());
@@ -113,7 +122,8 @@ fn with_root() -> Value {
 fn answer(field: Field, power_state: &str) -> Result<Admitted, Verdict> {
     let (mut old, mut new) = (before(), changed(field));
     if field == Field::MachineType {
-        old["backend"] = json!("libvirt");
+        on_libvirt(&mut old);
+        on_libvirt(&mut new);
     }
     if field == Field::SecureBoot {
         old["domain"] = json!({"firmware": {"bootloader": {"efi": true}}});

@@ -11,18 +11,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use common::api::choice::{FirmwareType, HostNetworkType, MachineType};
-use common::api::libvirt_host::{HostNetwork, HostResources, HostStorage, LibvirtHostSpec};
+use common::api::libvirt_host::{HostResources, HostStorage, LibvirtHostSpec};
 use common::api::network::NetworkConfigurationSpec;
 use common::api::normalized::Normalized;
+use common::names::DEFAULT_NETWORK;
 use common::quantity::Bytes;
 use common::render::libvirt::{Attached, Wire};
 
 use super::access::Facts;
 use super::hosts::Snapshot;
 use crate::objects::Network;
-
-/// The network of a host that a card without a NetworkConfiguration is on.
-pub(crate) const DEFAULT_NETWORK: &str = "default";
 
 /// Into how many parts a host is divided to compare how full hosts are.
 const SHARES: u128 = 1_000_000;
@@ -238,7 +236,7 @@ pub(crate) fn attach(
     let offer = offers
         .next()
         .ok_or_else(|| format!("offers no network '{name}'"))?;
-    if !carries(offer, vlan) {
+    if !offer.carries(vlan.map(i64::from)) {
         let tag = vlan.map_or_else(|| "untagged frames".to_owned(), |tag| format!("VLAN {tag}"));
         return Err(format!("its network '{name}' does not carry {tag}"));
     }
@@ -256,20 +254,10 @@ pub(crate) fn attach(
     })
 }
 
-/// `vlans` absent: any for Open vSwitch, none for the others.
-fn carries(offer: &HostNetwork, vlan: Option<u16>) -> bool {
-    let is_ovs = offer.kind == HostNetworkType::Ovs;
-    match (&offer.vlans, vlan) {
-        (None, None) => true,
-        (Some(tags), Some(tag)) => tags.contains(&tag),
-        (None, Some(_)) | (Some(_), None) => is_ovs,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use common::api::choice::{Provisioning, VirtType};
-    use common::api::libvirt_host::{Overcommit, Reserved};
+    use common::api::libvirt_host::{HostNetwork, Overcommit, Reserved};
     use common::quantity::Bytes;
 
     use super::*;

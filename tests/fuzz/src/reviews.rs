@@ -242,6 +242,7 @@ impl Review {
             (GROUP, "Machine") => ObjectKind::Machine,
             (GROUP, "MachineTemplate") => ObjectKind::MachineTemplate,
             (GROUP, "NetworkConfiguration") => ObjectKind::NetworkConfiguration,
+            (GROUP, "LibvirtHost") => ObjectKind::LibvirtHost,
             _ => return None,
         };
         let value = |raw: &RawValue| serde_json::from_str(raw.get()).ok();

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::runtime::{Builder, Runtime};
 use tower::ServiceExt as _;
 use webhook::body::Budget;
-use webhook::catalog::{Cache, Found, Neighbour};
+use webhook::catalog::{Cache, Found, Host, Neighbour};
 use webhook::handler::Reviewer;
 use webhook::lookup::Lookup;
 use webhook::router::router;
@@ -52,6 +52,7 @@ fn rows() -> Cache {
     list(&cache.templates, objects("templates"));
     list(&cache.classes, objects("classes"));
     list(&cache.networks, objects("networks"));
+    list::<Host, _>(&cache.hosts, objects("hosts"));
     list(&cache.claims, objects("claims"));
     cache.cluster.get_or_init(|| CLUSTER.into());
     cache

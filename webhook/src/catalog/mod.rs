@@ -4,18 +4,22 @@
 //!  watches ──▶ Cache (small parsed rows) ◀── Overlay (this review's live reads) ◀── rules
 //! ```
 
+mod host;
 mod machine;
 mod rows;
 mod table;
 
+use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
-use common::catalog::{Catalog, ClaimHolder, Claims, MachineName, Machines};
+use common::catalog::{Catalog, ClaimHolder, Claims, HostRow, MachineName, Machines, NetworkRow};
 use common::catalog::{StorageClassRow, TemplateRow, claim_holder};
 use common::mac::Mac;
 
+pub use self::host::Host;
 pub use self::machine::Machine;
-pub use self::rows::{Classes, Neighbour, Networks, Templates, class_row, template_row};
+pub use self::rows::{Classes, Hosts, Neighbour, Networks, Templates};
+pub use self::rows::{class_row, network_row, template_row};
 pub use self::table::{Content, Table};
 
 /// The rows that watches keep up to date.
@@ -31,6 +35,8 @@ pub struct Cache {
     pub machines: Arc<Table<Machines>>,
     /// PersistentVolumeClaims.
     pub claims: Arc<Table<Claims>>,
+    /// `LibvirtHost`s.
+    pub hosts: Arc<Table<Hosts>>,
     /// Uid of the cluster, known before any Machine is.
     pub cluster: OnceLock<Arc<str>>,
 }
@@ -43,6 +49,7 @@ impl Default for Cache {
             networks: Arc::new(Table::new("networkconfigurations")),
             machines: Arc::new(Table::new("machines")),
             claims: Arc::new(Table::new("persistentvolumeclaims")),
+            hosts: Arc::new(Table::new("libvirthosts")),
             cluster: OnceLock::new(),
         }
     }
@@ -56,6 +63,7 @@ impl Cache {
             && self.networks.is_listed()
             && self.machines.is_listed()
             && self.claims.is_listed()
+            && self.hosts.is_listed()
     }
 }
 
@@ -80,21 +88,18 @@ impl Catalog for Cache {
         self.classes.read().default().cloned()
     }
 
-    fn has_network(&self, namespace: &str, name: &str) -> bool {
-        self.networks
-            .read()
-            .get(namespace)
-            .is_some_and(|names| names.contains(name))
+    fn network(&self, namespace: &str, name: &str) -> Option<NetworkRow> {
+        self.networks.read().get(namespace)?.get(name).cloned()
     }
 
     fn network_names(&self, namespace: &str) -> Vec<String> {
         let networks = self.networks.read();
-        networks
-            .get(namespace)
-            .into_iter()
-            .flatten()
-            .cloned()
-            .collect()
+        let names = networks.get(namespace).into_iter().flat_map(HashMap::keys);
+        names.cloned().collect()
+    }
+
+    fn hosts(&self) -> Vec<Arc<HostRow>> {
+        self.hosts.read().values().cloned().collect()
     }
 
     fn derived_mac(&self, machine: MachineName<'_>, nic: &str) -> Mac {
@@ -121,7 +126,9 @@ pub enum Found {
     /// A storage class.
     StorageClass(String, StorageClassRow),
     /// A network of the namespace under review.
-    Network(String),
+    Network(String, NetworkRow),
+    /// Every host there is now.
+    Hosts(Vec<Arc<HostRow>>),
 }
 
 /// The cache, and what was found beside it for one review.
@@ -177,16 +184,25 @@ impl Catalog for Overlay<'_> {
         self.cache.default_storage_class()
     }
 
-    fn has_network(&self, namespace: &str, name: &str) -> bool {
-        self.cache.has_network(namespace, name)
-            || self
-                .found
-                .iter()
-                .any(|found| matches!(found, Found::Network(known) if known == name))
+    fn network(&self, namespace: &str, name: &str) -> Option<NetworkRow> {
+        self.cache.network(namespace, name).or_else(|| {
+            self.found.iter().find_map(|found| match found {
+                Found::Network(known, row) if known == name => Some(row.clone()),
+                _ => None,
+            })
+        })
     }
 
     fn network_names(&self, namespace: &str) -> Vec<String> {
         self.cache.network_names(namespace)
+    }
+
+    fn hosts(&self) -> Vec<Arc<HostRow>> {
+        let found = self.found.iter().find_map(|found| match found {
+            Found::Hosts(hosts) => Some(hosts.clone()),
+            _ => None,
+        });
+        found.unwrap_or_else(|| self.cache.hosts())
     }
 
     fn derived_mac(&self, machine: MachineName<'_>, nic: &str) -> Mac {

@@ -1,12 +1,14 @@
 //! What is kept of each kind, and how it is found.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use common::api::choice::TemplateSource;
 use common::api::normalized::Normalized;
 use common::api::{MachineTemplate, NetworkConfiguration};
-use common::catalog::{Claims, MachineName, MachineRow, Machines, StorageClassRow, TemplateRow};
+use common::catalog::{
+    Claims, HostRow, MachineName, MachineRow, Machines, NetworkRow, StorageClassRow, TemplateRow,
+};
 use common::mac::Mac;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::api::storage::v1::StorageClass;
@@ -14,6 +16,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
 use kube::core::PartialObjectMeta;
 
+use super::host::Host;
 use super::machine::Machine;
 use super::table::Content;
 
@@ -26,8 +29,11 @@ const DEFAULT_CLASS_ANNOTATIONS: [&str; 2] = [
 /// Templates by name.
 pub type Templates = HashMap<String, Arc<TemplateRow>>;
 
-/// Names of networks, by namespace.
-pub type Networks = HashMap<String, HashSet<String>>;
+/// Networks by namespace and name.
+pub type Networks = HashMap<String, HashMap<String, NetworkRow>>;
+
+/// Hosts of libvirt, by name.
+pub type Hosts = BTreeMap<String, Arc<HostRow>>;
 
 /// Storage classes by name.
 #[derive(Debug, Default)]
@@ -95,6 +101,14 @@ pub fn class_row(class: &StorageClass) -> StorageClassRow {
     }
 }
 
+/// The row of a network.
+pub fn network_row(network: NetworkConfiguration) -> NetworkRow {
+    NetworkRow {
+        bridge: network.spec.bridge,
+        vlan: network.spec.vlan,
+    }
+}
+
 impl Content<MachineTemplate> for Templates {
     fn insert(&mut self, template: MachineTemplate) {
         let name = template.name_any();
@@ -126,24 +140,43 @@ impl Content<StorageClass> for Classes {
     }
 }
 
-impl Content<PartialObjectMeta<NetworkConfiguration>> for Networks {
-    fn insert(&mut self, network: PartialObjectMeta<NetworkConfiguration>) {
-        let names = self.entry(network.namespace().unwrap_or_default());
-        names.or_default().insert(network.name_any());
+impl Content<NetworkConfiguration> for Networks {
+    fn insert(&mut self, network: NetworkConfiguration) {
+        let rows = self.entry(network.namespace().unwrap_or_default());
+        rows.or_default()
+            .insert(network.name_any(), network_row(network));
     }
 
-    fn remove(&mut self, network: PartialObjectMeta<NetworkConfiguration>) {
+    fn remove(&mut self, network: NetworkConfiguration) {
         let namespace = network.namespace().unwrap_or_default();
-        if let Some(names) = self.get_mut(&namespace) {
-            names.remove(&network.name_any());
-            if names.is_empty() {
+        if let Some(rows) = self.get_mut(&namespace) {
+            rows.remove(&network.name_any());
+            if rows.is_empty() {
                 Self::remove(self, &namespace);
             }
         }
     }
 
     fn count(&self) -> usize {
-        self.values().map(HashSet::len).sum()
+        self.values().map(HashMap::len).sum()
+    }
+}
+
+impl Content<Host> for Hosts {
+    fn insert(&mut self, host: Host) {
+        let name = host.name_any();
+        match host.row() {
+            Some(row) => Self::insert(self, name, row),
+            None => Self::remove(self, &name),
+        };
+    }
+
+    fn remove(&mut self, host: Host) {
+        Self::remove(self, &host.name_any());
+    }
+
+    fn count(&self) -> usize {
+        self.len()
     }
 }
 

@@ -35,8 +35,22 @@ fn class(name: &str, default: bool, created: &str) -> StorageClass {
     }))
 }
 
-fn network(namespace: &str, name: &str) -> PartialObjectMeta<NetworkConfiguration> {
-    decode(json!({"metadata": {"namespace": namespace, "name": name}}))
+fn network(namespace: &str, name: &str) -> NetworkConfiguration {
+    decode(json!({
+        "apiVersion": "vitistack.io/v1alpha1",
+        "kind": "NetworkConfiguration",
+        "metadata": {"namespace": namespace, "name": name},
+        "spec": {"bridge": "br0", "vlan": 7},
+    }))
+}
+
+fn host(name: &str, spec: &Value) -> Host {
+    decode(json!({
+        "apiVersion": "vitistack.io/v1alpha1",
+        "kind": "LibvirtHost",
+        "metadata": {"name": name, "labels": {"zone": "a"}},
+        "spec": spec,
+    }))
 }
 
 fn template(name: &str, deprecated: Option<&str>) -> MachineTemplate {
@@ -135,9 +149,15 @@ fn a_relist_forgets_what_was_deleted_meanwhile() {
     let cache = Cache::default();
     cache.networks.apply(network("a", "one"));
     cache.networks.apply(network("b", "one"));
-    assert!(cache.has_network("a", "one") && !cache.has_network("c", "one"));
+    let has = |namespace| cache.network(namespace, "one").is_some();
+    assert!(has("a") && !has("c"));
+    let row = NetworkRow {
+        bridge: Some("br0".to_owned()),
+        vlan: Some(7),
+    };
+    assert_eq!(cache.network("a", "one"), Some(row));
     list(&cache.networks, vec![network("b", "two")]);
-    assert!(!cache.has_network("a", "one") && !cache.has_network("b", "one"));
+    assert!(!has("a") && !has("b"));
     assert_eq!(cache.network_names("b"), ["two"]);
     cache.networks.delete(network("b", "two"));
     assert!(cache.network_names("b").is_empty());
@@ -248,10 +268,8 @@ fn complete_is_what_was_listed_even_if_there_was_nothing() {
     cache.templates.apply(template("web", None));
     list(&cache.templates, Vec::<MachineTemplate>::new());
     list(&cache.classes, Vec::<StorageClass>::new());
-    list(
-        &cache.networks,
-        Vec::<PartialObjectMeta<NetworkConfiguration>>::new(),
-    );
+    list(&cache.networks, Vec::<NetworkConfiguration>::new());
+    list(&cache.hosts, Vec::<Host>::new());
     list(
         &cache.claims,
         Vec::<PartialObjectMeta<PersistentVolumeClaim>>::new(),
@@ -270,9 +288,48 @@ fn an_overlay_adds_to_the_cache_and_leaves_it_as_it_is() {
     overlay.extend(vec![
         Found::Template("late".into(), row),
         Found::StorageClass("fast".into(), StorageClassRow::default()),
-        Found::Network("prod".into()),
+        Found::Network("prod".into(), NetworkRow::default()),
     ]);
     assert!(overlay.template("web").is_some() && overlay.template("late").is_some());
-    assert!(overlay.storage_class("fast").is_some() && overlay.has_network("any", "prod"));
-    assert!(cache.template("late").is_none() && !cache.has_network("any", "prod"));
+    assert!(overlay.storage_class("fast").is_some());
+    assert!(overlay.network("any", "prod").is_some() && overlay.hosts().is_empty());
+    assert!(cache.template("late").is_none() && cache.network("any", "prod").is_none());
+
+    // What a list finds stands for all there is.
+    cache.hosts.apply(host(
+        "gone",
+        &json!({"uri": "test:///default", "virtType": "qemu"}),
+    ));
+    let mut overlay = Overlay::new(&cache);
+    assert_eq!(overlay.hosts().len(), 1);
+    overlay.extend(vec![Found::Hosts(vec![])]);
+    assert!(overlay.hosts().is_empty() && cache.hosts().len() == 1);
+}
+
+#[test]
+fn a_host_offers_what_its_spec_says_and_nothing_when_that_cannot_be_read() {
+    let cache = Cache::default();
+    let offers = |cache: &Cache, class: &str| {
+        let hosts = cache.hosts();
+        hosts.iter().any(|host| host.classes.contains(class))
+    };
+    let with_class = |class: &str| {
+        json!({
+            "uri": "test:///default", "virtType": "qemu",
+            "storage": [{"storageClass": class, "pool": "default"}],
+        })
+    };
+    cache.hosts.apply(host("hv1", &with_class("local")));
+    assert!(offers(&cache, "local"));
+    assert_eq!(cache.hosts()[0].labels["zone"], "a");
+    cache.hosts.apply(host("hv1", &with_class("fast")));
+    assert!(offers(&cache, "fast") && !offers(&cache, "local"));
+    cache.hosts.apply(host(
+        "hv1",
+        &json!({"uri": "test:///default", "virtType": "xen"}),
+    ));
+    assert!(cache.hosts().is_empty());
+    cache.hosts.apply(host("hv1", &with_class("fast")));
+    cache.hosts.delete(host("hv1", &json!(null)));
+    assert!(cache.hosts().is_empty());
 }

@@ -10,7 +10,7 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use kube::core::PartialObjectMeta;
 use serde_json::json;
 use webhook::body::Budget;
-use webhook::catalog::{Cache, Neighbour};
+use webhook::catalog::{Cache, Host, Neighbour};
 use webhook::handler::Reviewer;
 use webhook::lookup::Lookup;
 use webhook::router::router;
@@ -28,7 +28,8 @@ pub(crate) fn cache() -> Cache {
     .unwrap();
     let cache = Cache::default();
     list::<MachineTemplate, _>(&cache.templates, vec![]);
-    list::<PartialObjectMeta<NetworkConfiguration>, _>(&cache.networks, vec![]);
+    list::<NetworkConfiguration, _>(&cache.networks, vec![]);
+    list::<Host, _>(&cache.hosts, vec![]);
     list::<PartialObjectMeta<PersistentVolumeClaim>, _>(&cache.claims, vec![]);
     list::<Neighbour, _>(&cache.machines, vec![]);
     list(&cache.classes, vec![class]);

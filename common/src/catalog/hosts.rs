@@ -1,0 +1,119 @@
+//! Hosts of libvirt: what each offers, and what of it a Machine needs.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use crate::api::choice::VirtType;
+use crate::api::libvirt_host::{HostNetwork, LibvirtHostSpec};
+use crate::names;
+
+/// What is known of a network segment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NetworkRow {
+    /// The bridge it is on.
+    pub bridge: Option<String>,
+    /// Its VLAN; none if it is untagged.
+    pub vlan: Option<i64>,
+}
+
+/// What is known of a libvirt host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostRow {
+    /// Its name.
+    pub name: String,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// How it runs its guests.
+    pub virt_type: VirtType,
+    /// The storage classes it offers.
+    pub classes: BTreeSet<String>,
+    /// The networks it offers.
+    pub networks: Vec<HostNetwork>,
+    /// Whether it has a pool for images.
+    pub image_pool: bool,
+}
+
+impl HostRow {
+    /// A host of this name and these labels.
+    pub fn new(name: String, labels: BTreeMap<String, String>, spec: LibvirtHostSpec) -> Self {
+        let classes = spec.storage.unwrap_or_default().into_iter();
+        Self {
+            name,
+            labels,
+            virt_type: spec.virt_type,
+            classes: classes.map(|storage| storage.storage_class).collect(),
+            networks: spec.networks.unwrap_or_default(),
+            image_pool: spec.image_pool.is_some(),
+        }
+    }
+
+    /// Whether it has all of these labels.
+    pub fn matches(&self, selector: &BTreeMap<String, String>) -> bool {
+        let mut wanted = selector.iter();
+        wanted.all(|(key, value)| self.labels.get(key) == Some(value))
+    }
+
+    /// Whether it offers this.
+    pub fn offers(&self, need: &Need<'_>) -> bool {
+        match need {
+            Need::Class(class) => self.classes.contains(&**class),
+            Need::Network { bridge, vlan } => {
+                let mut networks = self.networks.iter();
+                networks.any(|network| network.name == **bridge && network.carries(*vlan))
+            }
+            Need::Images => self.image_pool,
+        }
+    }
+}
+
+/// Something that a Machine needs of its host. `Display` is how a message calls it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Need<'a> {
+    /// A storage class.
+    Class(Cow<'a, str>),
+    /// A network.
+    Network {
+        /// What it is called: the bridge of a `NetworkConfiguration`, or `default`.
+        bridge: Cow<'a, str>,
+        /// Its VLAN; none if it is untagged.
+        vlan: Option<i64>,
+    },
+    /// A pool for images.
+    Images,
+}
+
+impl<'a> Need<'a> {
+    /// The network of cards that name none.
+    pub const DEFAULT_NETWORK: Need<'static> = Need::Network {
+        bridge: Cow::Borrowed(names::DEFAULT_NETWORK),
+        vlan: None,
+    };
+
+    /// A storage class.
+    pub fn class(name: &'a str) -> Self {
+        Self::Class(name.into())
+    }
+
+    /// The network that a segment is; none if it has no bridge.
+    pub fn network(row: NetworkRow) -> Option<Self> {
+        Some(Self::Network {
+            bridge: row.bridge?.into(),
+            vlan: row.vlan,
+        })
+    }
+}
+
+impl fmt::Display for Need<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Class(class) => write!(f, "storage class '{class}'"),
+            Self::Network { bridge, vlan: None } => write!(f, "network '{bridge}'"),
+            Self::Network {
+                bridge,
+                vlan: Some(vlan),
+            } => write!(f, "VLAN {vlan} on network '{bridge}'"),
+            Self::Images => f.write_str("an imagePool"),
+        }
+    }
+}

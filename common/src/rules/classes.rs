@@ -1,0 +1,260 @@
+//! Storage classes against who has them: what an intent leaves open, resolved to pins.
+//!
+//! ```text
+//! kubevirt ── StorageClasses of the cluster; its default one
+//! libvirt ─── what hosts offer; 'default', else the only one, else the cluster's default if offered
+//! ```
+//! A class that did not change since the old object keeps its pin without a look at either: what was
+//! deleted since stays editable.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::api::choice::Backend;
+use crate::api::machine::{Cdrom, Disk};
+use crate::api::normalized::Normalized;
+use crate::catalog::{Catalog, HostRow};
+use crate::code::Code;
+use crate::names;
+use crate::normalize::{ClassRequest, Item, Leaf, Merged};
+use crate::violation::{Findings, Kind, Reference, Violation};
+use crate::words::{did_you_mean, name_list, nearest};
+
+use super::{boot, form};
+
+/// The classes of disks and CD-ROMs that ask for one as the old object did, by name: what its block
+/// resolved them to.
+pub(crate) fn kept(
+    merged: &Merged<'_>,
+    backend: Backend,
+    old: &Merged<'_>,
+    old_block: &Normalized,
+) -> BTreeMap<String, String> {
+    let disks = old_block
+        .disks
+        .iter()
+        .map(|disk| (disk.name.as_str(), disk.storage_class.as_str()));
+    let cdroms = old_block
+        .cdroms
+        .iter()
+        .filter_map(|cdrom| Some((cdrom.name.as_str(), cdrom.storage_class.as_deref()?)));
+    let got: BTreeMap<&str, &str> = disks.chain(cdroms).collect();
+    let asks = |merged, backend| {
+        requests(merged, backend)
+            .into_iter()
+            .filter_map(|(name, leaf)| Some((name.value?, leaf.value)))
+    };
+    let asked: BTreeMap<&str, Option<&str>> = asks(old, old_block.backend).collect();
+    asks(merged, backend)
+        .filter(|(name, request)| asked.get(name) == Some(request))
+        .filter_map(|(name, _)| Some((name.to_owned(), (*got.get(name)?).to_owned())))
+        .collect()
+}
+
+/// Who needs a storage class: its name, and how it asks.
+fn requests<'a>(merged: &Merged<'a>, backend: Backend) -> Vec<(Leaf<&'a str>, Leaf<&'a str>)> {
+    let of_disk = |item: &Item<'a, Disk>| {
+        (
+            item.name(),
+            item.pick("storageClass", |disk| disk.storage_class.as_deref()),
+        )
+    };
+    let of_cdrom = |item: &Item<'a, Cdrom>| {
+        (
+            item.name(),
+            item.pick("storageClass", |cdrom| cdrom.storage_class.as_deref()),
+        )
+    };
+    let imported = |item: &&Item<'a, Cdrom>| boot::is_imported(item, backend);
+    let disks = merged.disks.iter().map(of_disk);
+    disks
+        .chain(merged.cdroms.iter().filter(imported).map(of_cdrom))
+        .collect()
+}
+
+/// Who has storage classes.
+enum Offer<'a> {
+    /// The cluster.
+    Cluster(&'a dyn Catalog),
+    /// Its hosts of libvirt.
+    Hosts {
+        /// All of them.
+        all: Vec<Arc<HostRow>>,
+        /// Those that the Machine selects, if any.
+        selected: Vec<Arc<HostRow>>,
+        cluster: &'a dyn Catalog,
+    },
+}
+
+fn classes_of(hosts: &[Arc<HostRow>]) -> BTreeSet<&String> {
+    hosts.iter().flat_map(|host| &host.classes).collect()
+}
+
+impl<'a> Offer<'a> {
+    fn to(merged: &Merged<'_>, backend: Backend, catalog: &'a dyn Catalog) -> Self {
+        if backend == Backend::Kubevirt {
+            return Self::Cluster(catalog);
+        }
+        let all = catalog.hosts();
+        let selector = merged.user().node_selector.as_ref();
+        let selects = |host: &&Arc<HostRow>| selector.is_none_or(|labels| host.matches(labels));
+        let mut selected: Vec<_> = all.iter().filter(selects).cloned().collect();
+        if selected.is_empty() {
+            selected.clone_from(&all);
+        }
+        Self::Hosts {
+            all,
+            selected,
+            cluster: catalog,
+        }
+    }
+
+    fn has(&self, class: &str) -> bool {
+        match self {
+            Self::Cluster(catalog) => catalog.storage_class(class).is_some(),
+            Self::Hosts { all, .. } => all.iter().any(|host| host.classes.contains(class)),
+        }
+    }
+
+    fn names(&self) -> Vec<String> {
+        match self {
+            Self::Cluster(catalog) => catalog.storage_class_names(),
+            Self::Hosts { all, .. } => classes_of(all).into_iter().cloned().collect(),
+        }
+    }
+
+    /// What a disk that leaves it open is given.
+    fn default(&self, prefer_named: bool) -> Option<String> {
+        let named = names::DEFAULT_STORAGE_CLASS;
+        match self {
+            Self::Cluster(catalog) if prefer_named && catalog.storage_class(named).is_some() => {
+                Some(named.to_owned())
+            }
+            Self::Cluster(catalog) => catalog.default_storage_class(),
+            Self::Hosts {
+                selected, cluster, ..
+            } => {
+                let offered = classes_of(selected);
+                let by_name = |name: String| offered.contains(&name).then_some(name);
+                by_name(named.to_owned())
+                    .or_else(|| match offered.len() {
+                        1 => offered.first().map(|only| (*only).clone()),
+                        _ => None,
+                    })
+                    .or_else(|| by_name(cluster.default_storage_class()?))
+            }
+        }
+    }
+
+    /// What is looked up when a class is missing.
+    fn reference(&self, class: &str) -> Reference {
+        match self {
+            Self::Cluster(_) => Reference::StorageClass(class.to_owned()),
+            Self::Hosts { .. } => Reference::Hosts,
+        }
+    }
+
+    /// Whether nobody is there who could have any: a fault of its own.
+    fn is_nobody(&self) -> bool {
+        matches!(self, Self::Hosts { all, .. } if all.is_empty())
+    }
+
+    /// Rule [`Code::StorageClassNotFound`].
+    fn not_found(&self, leaf: Leaf<&str>, class: &str) -> Violation {
+        let known = self.names();
+        let nearest = did_you_mean(class, known.iter().map(String::as_str));
+        let known = name_list(known.clone());
+        let detail = match self {
+            Self::Cluster(_) => format!("{nearest}known storage classes: {known}"),
+            Self::Hosts { .. } => format!("{nearest}storage classes of LibvirtHosts: {known}"),
+        };
+        let code = Code::StorageClassNotFound;
+        Violation::new(leaf.place, code, Kind::NotFound, detail).text(class)
+    }
+
+    /// Rule [`Code::NoDefaultStorageClass`].
+    fn no_default(&self, leaf: Leaf<&str>) -> Violation {
+        let known = name_list(self.names());
+        let detail = match self {
+            Self::Cluster(_) => format!(
+                "the cluster has no default storage class; name one in storageClass. Known storage classes: {known}"
+            ),
+            Self::Hosts { .. } => format!(
+                "no LibvirtHost offers a storage class 'default'; name one in storageClass. Storage classes of LibvirtHosts: {known}"
+            ),
+        };
+        let code = Code::NoDefaultStorageClass;
+        Violation::new(leaf.place, code, Kind::Required, detail)
+    }
+}
+
+/// The storage classes of disks and CD-ROMs by name, where the intent leaves the choice open; those
+/// in `kept` are not looked up. Rules [`Code::StorageClassNotFound`] and
+/// [`Code::NoDefaultStorageClass`].
+pub(crate) fn resolve(
+    merged: &Merged<'_>,
+    backend: Backend,
+    kept: &BTreeMap<String, String>,
+    catalog: &dyn Catalog,
+    findings: &mut Findings,
+) -> BTreeMap<String, String> {
+    let mut pins = kept.clone();
+    let offer = Offer::to(merged, backend, catalog);
+    if offer.is_nobody() {
+        return pins;
+    }
+    for (name, leaf) in requests(merged, backend) {
+        if name.value.is_some_and(|name| kept.contains_key(name)) {
+            continue;
+        }
+        let class = match ClassRequest::of(leaf.value) {
+            ClassRequest::NoClass => None,
+            ClassRequest::Named(class) => {
+                if !offer.has(class) {
+                    findings.deny(offer.not_found(leaf, class));
+                    findings.miss(offer.reference(class));
+                }
+                None
+            }
+            ClassRequest::ClusterDefault { prefer_named } => {
+                let class = offer.default(prefer_named);
+                // A template that does not exist may have named one.
+                if class.is_none() && (prefer_named || merged.is_complete()) {
+                    findings.deny(offer.no_default(leaf));
+                }
+                class
+            }
+        };
+        if let (Some(name), Some(class)) = (name.value, class) {
+            pins.insert(name.to_owned(), class);
+        }
+    }
+    pins
+}
+
+/// Rule [`Code::TemplateStorageClassNotFound`]: in a template a warning, because its user may
+/// override the class. A class of hosts will do: a template says nothing about the backend. A name that no class can have is refused.
+pub(crate) fn of_template(merged: &Merged<'_>, catalog: &dyn Catalog, findings: &mut Findings) {
+    for item in &merged.disks {
+        let leaf = item.pick("storageClass", |disk| disk.storage_class.as_deref());
+        let ClassRequest::Named(class) = ClassRequest::of(leaf.value) else {
+            continue;
+        };
+        if !form::is_object_name(class) {
+            findings.deny(form::invalid_object_name(leaf.place, class));
+        } else if catalog.storage_class(class).is_none()
+            && !classes_of(&catalog.hosts()).contains(&class.to_owned())
+        {
+            let known = catalog.storage_class_names();
+            let nearest = nearest(class, known.iter().map(String::as_str));
+            let fix = nearest.map_or_else(String::new, |name| format!("; did you mean '{name}'?"));
+            let text = format!(
+                "{}: storage class '{class}' does not exist{fix}",
+                leaf.place
+            );
+            findings.warn(Code::TemplateStorageClassNotFound, &text);
+            findings.miss(Reference::StorageClass(class.to_owned()));
+            findings.miss(Reference::Hosts);
+        }
+    }
+}

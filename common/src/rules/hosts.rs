@@ -1,0 +1,335 @@
+//! Whether a host of libvirt has what a Machine needs: each thing some host, and all of it one and the
+//! same.
+//!
+//! ```text
+//! Machine ──▶ needs: classes, networks, images ──▶ some host has each ──▶ one host has all
+//! ```
+//! Only a change of what is needed is judged, so a Machine stays editable when a host is gone. A Machine
+//! that is bound to a host is judged by that one. Whether there is room, the controller tells.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::api::choice::VirtType;
+use crate::api::normalized::Normalized;
+use crate::catalog::{Catalog, HostRow, Need};
+use crate::code::Code;
+use crate::names;
+use crate::normalize::{ClassRequest, Merged, Place};
+use crate::violation::{Findings, Kind, Reference, Violation};
+use crate::words::{name_list, quoted};
+
+use super::networks::network_name;
+use super::{firmware, form};
+
+/// Most hosts whose lacks a message lists.
+const HOSTS_SHOWN_MAX: usize = 3;
+
+/// A Machine on libvirt, and what it is judged by.
+#[derive(Clone, Copy)]
+pub(crate) struct Guest<'a> {
+    pub(crate) merged: &'a Merged<'a>,
+    /// Storage classes by name of disk, where the intent leaves the choice open.
+    pub(crate) classes: &'a BTreeMap<String, String>,
+    pub(crate) namespace: &'a str,
+    pub(crate) old: Option<&'a Normalized>,
+    /// The host it is bound to.
+    pub(crate) bound: Option<&'a str>,
+}
+
+/// Something that is needed, and where it is asked for.
+struct Wish<'a> {
+    need: Need<'a>,
+    place: Place,
+    /// What is written there.
+    value: Option<&'a str>,
+}
+
+impl Wish<'_> {
+    /// A fault of it. What nobody has written is asked for.
+    fn fault(&self, code: Code, kind: Kind, detail: String) -> Violation {
+        match self.value {
+            Some(value) => Violation::new(self.place, code, kind, detail).text(value),
+            None => Violation::new(self.place, code, Kind::Required, detail),
+        }
+    }
+}
+
+/// Rules [`Code::NoLibvirtHost`], [`Code::NoHostSelected`], [`Code::NetworkNotOffered`],
+/// [`Code::NoImagePool`], [`Code::NoHostFits`] and [`Code::HypervEmulated`].
+pub(crate) fn check(guest: &Guest<'_>, catalog: &dyn Catalog, findings: &mut Findings) {
+    let wishes = wishes(guest, catalog, findings);
+    let had = guest.old.map(|old| needs_of(old, guest.namespace, catalog));
+    let is_new = |wish: &Wish<'_>| had.as_ref().is_none_or(|had| !had.contains(&wish.need));
+    let selector = guest
+        .merged
+        .user()
+        .node_selector
+        .clone()
+        .unwrap_or_default();
+    let same_selector = guest.old.is_some_and(|old| old.node_selector == selector);
+    let hyperv = firmware::hyperv(guest.merged).value == Some(true);
+    let same_hyperv = guest.old.is_some_and(|old| old.features.hyperv == hyperv);
+    if same_selector && same_hyperv && !wishes.iter().any(is_new) {
+        return;
+    }
+
+    let hosts = catalog.hosts();
+    if hosts.is_empty() {
+        findings.deny(no_host(guest.merged));
+        findings.miss(Reference::Hosts);
+        return;
+    }
+    let before = findings.violations.len();
+    let offered = |wish: &Wish<'_>| hosts.iter().any(|host| host.offers(&wish.need));
+    for wish in wishes.iter().filter(|wish| is_new(wish) && !offered(wish)) {
+        nowhere(wish, &hosts, findings);
+    }
+    let selected: Vec<_> = match guest.bound {
+        Some(bound) => hosts.iter().filter(|host| host.name == bound).collect(),
+        None => hosts
+            .iter()
+            .filter(|host| host.matches(&selector))
+            .collect(),
+    };
+    if selected.is_empty() && guest.bound.is_none() && form::are_labels(&selector) {
+        findings.deny(none_selected(&selector, &hosts));
+    }
+    if selected.is_empty() || findings.violations.len() > before {
+        findings.miss(Reference::Hosts);
+        return;
+    }
+
+    // What was there before and no host has any more was not asked for now.
+    let wishes: Vec<_> = wishes
+        .iter()
+        .filter(|wish| is_new(wish) || offered(wish))
+        .collect();
+    let has_all = |host: &&&Arc<HostRow>| wishes.iter().all(|wish| host.offers(&wish.need));
+    let fitting: Vec<_> = selected.iter().filter(has_all).collect();
+    if fitting.is_empty() {
+        if wishes.iter().all(|wish| offered(wish)) {
+            no_host_fits(guest, &wishes, &selected, findings);
+        }
+        findings.miss(Reference::Hosts);
+    } else if hyperv && fitting.iter().all(|host| host.virt_type == VirtType::Qemu) {
+        let place = firmware::hyperv(guest.merged).place;
+        let text = format!(
+            "{place}: every host that fits emulates (virtType qemu); only relaxed, vapic and spinlocks are left of the enlightenments"
+        );
+        findings.warn(Code::HypervEmulated, &text);
+    }
+}
+
+/// What is needed, and rule [`Code::NetworkNotOffered`] for a network without a bridge.
+fn wishes<'a>(guest: &Guest<'a>, catalog: &dyn Catalog, findings: &mut Findings) -> Vec<Wish<'a>> {
+    let merged = guest.merged;
+    let mut wishes = Vec::new();
+    for item in &merged.disks {
+        let leaf = item.pick("storageClass", |disk| disk.storage_class.as_deref());
+        let class = match ClassRequest::of(leaf.value) {
+            ClassRequest::Named(class) => Some(class),
+            ClassRequest::NoClass => None,
+            ClassRequest::ClusterDefault { .. } => {
+                let name = item.name().value;
+                name.and_then(|name| guest.classes.get(name).map(String::as_str))
+            }
+        };
+        wishes.extend(class.map(|class| Wish {
+            need: Need::class(class),
+            place: leaf.place,
+            value: leaf.value,
+        }));
+    }
+    let on_default = |place| Wish {
+        need: Need::DEFAULT_NETWORK,
+        place,
+        value: None,
+    };
+    if merged.networks.is_empty() && merged.is_complete() {
+        wishes.push(on_default(Place::field("networks")));
+    }
+    for item in &merged.networks {
+        let leaf = network_name(item);
+        let Some(name) = leaf.value else {
+            if merged.is_complete() {
+                wishes.push(on_default(leaf.place));
+            }
+            continue;
+        };
+        let Some(row) = catalog.network(guest.namespace, name) else {
+            continue;
+        };
+        match Need::network(row) {
+            Some(need) => wishes.push(Wish {
+                need,
+                place: leaf.place,
+                value: leaf.value,
+            }),
+            None if !guest.old.is_some_and(|old| is_on(old, name)) => {
+                let detail = "names no bridge, by which hosts offer networks; give the NetworkConfiguration of another one that does";
+                let code = Code::NetworkNotOffered;
+                let fault = Violation::new(leaf.place, code, Kind::Invalid, detail);
+                findings.deny(fault.text(name));
+            }
+            None => {}
+        }
+    }
+    let of_disks = merged.disks.iter().filter_map(|item| {
+        let leaf = item.pick("image", |disk| disk.image.as_ref());
+        leaf.value.map(|_| leaf.place)
+    });
+    let of_cdroms = merged.cdroms.iter().filter_map(|item| {
+        let leaf = item.pick("image", |cdrom| cdrom.image.as_ref());
+        leaf.value.map(|_| leaf.place)
+    });
+    wishes.extend(of_disks.chain(of_cdroms).map(|place| Wish {
+        need: Need::Images,
+        place,
+        value: None,
+    }));
+    wishes
+}
+
+fn is_on(block: &Normalized, network: &str) -> bool {
+    let mut networks = block.networks.iter();
+    networks.any(|nic| nic.network_name.as_deref() == Some(network))
+}
+
+/// What a Machine with this block needs of its host, as far as the catalog knows its networks.
+fn needs_of<'a>(block: &'a Normalized, namespace: &str, catalog: &dyn Catalog) -> Vec<Need<'a>> {
+    let classes = block
+        .disks
+        .iter()
+        .map(|disk| Need::class(&disk.storage_class));
+    let networks = block.networks.iter().filter_map(|nic| {
+        let Some(name) = &nic.network_name else {
+            return Some(Need::DEFAULT_NETWORK);
+        };
+        Need::network(catalog.network(namespace, name)?)
+    });
+    let has_image = block.disks.iter().any(|disk| disk.image.is_some())
+        || block.cdroms.iter().any(|cdrom| cdrom.image.is_some());
+    let images = has_image.then_some(Need::Images);
+    classes.chain(networks).chain(images).collect()
+}
+
+/// Rule [`Code::NoLibvirtHost`].
+fn no_host(merged: &Merged<'_>) -> Violation {
+    let leaf = merged.own("backend", |spec| spec.backend.as_deref());
+    let code = Code::NoLibvirtHost;
+    if let Some(backend) = leaf.value {
+        let detail = "there is no LibvirtHost to run it; register one, or use backend: kubevirt";
+        Violation::new(leaf.place, code, Kind::Invalid, detail).text(backend)
+    } else {
+        let detail = "libvirt is the default here, and there is no LibvirtHost; register one, or set backend: kubevirt";
+        Violation::new(leaf.place, code, Kind::Required, detail)
+    }
+}
+
+/// Rules [`Code::NetworkNotOffered`] and [`Code::NoImagePool`]. A storage class that no host offers was
+/// told when it was looked up.
+fn nowhere(wish: &Wish<'_>, hosts: &[Arc<HostRow>], findings: &mut Findings) {
+    match &wish.need {
+        Need::Class(_) => {}
+        need @ Need::Network { bridge, vlan } => {
+            let networks = hosts.iter().flat_map(|host| &host.networks);
+            let known = networks.map(|network| network.name.clone());
+            let known: Vec<String> = known.collect();
+            let fix = if known.iter().any(|name| *name == **bridge) {
+                let fix = match vlan {
+                    Some(_) => {
+                        "without this VLAN; add it to vlans there (a plain bridge is in one VLAN at most)"
+                    }
+                    None => "with VLANs only; offer it untagged",
+                };
+                format!("'{bridge}' is there {fix}, or take another NetworkConfiguration")
+            } else if **bridge == *names::DEFAULT_NETWORK {
+                format!(
+                    "a card that names no network is on it: name a NetworkConfiguration, or add it to a LibvirtHost. Networks of LibvirtHosts: {}",
+                    name_list(known)
+                )
+            } else {
+                format!(
+                    "add it to a LibvirtHost, or take another NetworkConfiguration. Networks of LibvirtHosts: {}",
+                    name_list(known)
+                )
+            };
+            let detail = format!("no LibvirtHost offers {need}; {fix}");
+            findings.deny(wish.fault(Code::NetworkNotOffered, Kind::Invalid, detail));
+        }
+        Need::Images => {
+            let detail = "no LibvirtHost has an imagePool, where images are kept; add one to a LibvirtHost, or drop the image";
+            let fault = Violation::new(wish.place, Code::NoImagePool, Kind::Forbidden, detail);
+            findings.deny(fault);
+        }
+    }
+}
+
+/// Rule [`Code::NoHostSelected`].
+fn none_selected(selector: &BTreeMap<String, String>, hosts: &[Arc<HostRow>]) -> Violation {
+    let labels = |labels: &mut dyn Iterator<Item = (&String, &String)>| {
+        let labels = labels.map(|(key, value)| format!("{key}={value}"));
+        labels.collect::<Vec<_>>().join(",")
+    };
+    let known = hosts.iter().map(|host| {
+        let mut known = host
+            .labels
+            .iter()
+            .filter(|(key, _)| selector.contains_key(*key));
+        format!("{} ({})", host.name, labels(&mut known))
+    });
+    let detail = format!(
+        "no LibvirtHost has these labels; LibvirtHosts: {}",
+        name_list(known.collect()).replace(" ()", "")
+    );
+    let place = Place::field("nodeSelector");
+    let fault = Violation::new(place, Code::NoHostSelected, Kind::NotFound, detail);
+    fault.value(quoted(&labels(&mut selector.iter())))
+}
+
+/// Rule [`Code::NoHostFits`], at the first thing that the host which has most of them lacks.
+fn no_host_fits(
+    guest: &Guest<'_>,
+    wishes: &[&Wish<'_>],
+    hosts: &[&Arc<HostRow>],
+    findings: &mut Findings,
+) {
+    let mut lacks: Vec<(&str, Vec<&Wish<'_>>)> = hosts
+        .iter()
+        .map(|host| {
+            let lacking = wishes.iter().filter(|wish| !host.offers(&wish.need));
+            (host.name.as_str(), lacking.copied().collect())
+        })
+        .collect();
+    lacks.sort_by_key(|(name, lacking)| (lacking.len(), *name));
+    let Some(wish) = lacks.first().and_then(|(_, lacking)| lacking.first()) else {
+        return;
+    };
+    let said = lacks.iter().take(HOSTS_SHOWN_MAX).map(|(name, lacking)| {
+        let lacking = lacking.iter().map(|wish| wish.need.to_string());
+        format!("'{name}' lacks {}", name_list(lacking.collect()))
+    });
+    let said = said.collect::<Vec<_>>().join("; ");
+    let more = match lacks.len().saturating_sub(HOSTS_SHOWN_MAX) {
+        0 => String::new(),
+        more => format!("; {more} more lack something, too"),
+    };
+    let selected = match &guest.merged.user().node_selector {
+        Some(selector) if !selector.is_empty() => " that nodeSelector selects",
+        _ => "",
+    };
+    let detail = match guest.bound {
+        Some(_) => format!("its host {said}; take what it has, or extend the LibvirtHost"),
+        None => format!(
+            "no single LibvirtHost{selected} has all that this Machine needs: {said}{more}; take what one has, or extend a LibvirtHost"
+        ),
+    };
+    let fault = match wish.need {
+        Need::Images => Violation::new(wish.place, Code::NoHostFits, Kind::Forbidden, detail),
+        Need::Class(_) | Need::Network { .. } => {
+            wish.fault(Code::NoHostFits, Kind::Invalid, detail)
+        }
+    };
+    findings.deny(fault);
+}

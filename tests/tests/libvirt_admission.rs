@@ -1,0 +1,201 @@
+//! Machines on hosts of libvirt, at the prompt: what no host has is refused, and what was there before
+//! its host was gone stays editable.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use lab::{
+    Kubectl, Lab, Output,
+    objects::{HOST, MACHINE},
+    paths, wait,
+};
+use serde_json::{Value, json};
+
+mod machines;
+use machines::machine;
+
+/// A host with a class of its own, as a user writes it.
+fn host(name: &str, class: &str, more: &Value) -> Value {
+    let mut host = json!({
+        "apiVersion": "vitistack.io/v1alpha1",
+        "kind": "LibvirtHost",
+        "metadata": {"name": name, "labels": {"host": name}},
+        "spec": {
+            "uri": "qemu:///system",
+            "virtType": "qemu",
+            "storage": [{"storageClass": class, "pool": "default"}],
+            "networks": [{"name": "default", "type": "network", "source": "default"}],
+        },
+    });
+    for (field, value) in more.as_object().unwrap() {
+        host["spec"][field] = value.clone();
+    }
+    host
+}
+
+async fn apply(kubectl: &Kubectl, object: impl ToString) -> Output {
+    let output = kubectl.run_with(&["apply", "-f", "-"], object.to_string());
+    output.await.unwrap()
+}
+
+async fn block(lab: &Lab, name: &str) -> Value {
+    let machine = lab.objects(MACHINE, "default").get(name).await.unwrap();
+    machine["spec"]["normalized"].clone()
+}
+
+#[tokio::test]
+async fn the_examples_are_accepted_in_one_go() {
+    let (lab, _webhook) = machines::lab(&[]).await;
+    let kubectl = lab.kubectl();
+    let folder = paths::repository().join("manifests/examples/libvirt");
+    let apply = ["apply", "-f", folder.to_str().unwrap()];
+    // The host may not have reached the webhook's watch when the Machine comes.
+    let output = kubectl.run(&apply).await.unwrap();
+    assert_eq!(output.code, 0, "{output}");
+    assert_eq!(
+        output.stderr,
+        "Warning: normalized to template small; 1 vCPU, 2Gi; root 20Gi on local; NIC default\n"
+    );
+    let block = block(&lab, "libvirt-vm").await;
+    assert_eq!(block["backend"], "libvirt");
+    assert_eq!(block["disks"][0]["storageClass"], "local");
+    assert_eq!(block["nodeSelector"], json!({"zone": "here"}));
+
+    let table = kubectl.run(&["get", "lvh", "local"]).await.unwrap();
+    let head = table.ok().unwrap();
+    let head: Vec<_> = head.lines().next().unwrap().split_whitespace().collect();
+    let columns = "NAME READY REACHABLE SCHEDULABLE CPU MEMORY MACHINES AGE";
+    assert_eq!(head, columns.split(' ').collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn what_no_host_has_is_refused_until_one_has_it() {
+    let (lab, _webhook) = machines::lab(&[("DEFAULT_BACKEND", "libvirt")]).await;
+    let kubectl = lab.kubectl();
+    // The backend is the setting's, and nobody has written it.
+    let web = machine(
+        "web",
+        "template: small\ndisks: [{name: data, size: 1Gi, storageClass: fats}]",
+    );
+    assert_eq!(
+        apply(&kubectl, &web).await.refused().unwrap(),
+        "The Machine \"web\" is invalid: spec.backend: Required value: libvirt is the default here, \
+         and there is no LibvirtHost; register one, or set backend: kubevirt [NoLibvirtHost]\n"
+    );
+    for made in [
+        host("hv1", "fast", &json!({})),
+        host("hv2", "big", &json!({"imagePool": "images"})),
+    ] {
+        apply(&kubectl, &made).await.ok().unwrap();
+    }
+    assert_eq!(
+        apply(&kubectl, &web).await.refused().unwrap(),
+        "The Machine \"web\" is invalid: \n\
+         * spec.template: Required value: no LibvirtHost offers a storage class 'default'; name one in \
+         storageClass. Storage classes of LibvirtHosts: big, fast (disks[0].storageClass of the \
+         template) [NoDefaultStorageClass]\n\
+         * spec.disks[0].storageClass: Not found: \"fats\": did you mean 'fast'? storage classes of \
+         LibvirtHosts: big, fast [StorageClassNotFound]\n"
+    );
+    // A StorageClass of the cluster is none of a host's.
+    let split = "template: small\ndisks: [{name: root, storageClass: fast}, {name: data, size: 1Gi, storageClass: big}]";
+    assert_eq!(
+        apply(&kubectl, machine("web", split))
+            .await
+            .refused()
+            .unwrap(),
+        "The Machine \"web\" is invalid: spec.disks[1].storageClass: Invalid value: \"big\": no \
+         single LibvirtHost has all that this Machine needs: 'hv1' lacks storage class 'big'; 'hv2' \
+         lacks storage class 'fast'; take what one has, or extend a LibvirtHost [NoHostFits]\n"
+    );
+    let both = json!({"storage": [
+        {"storageClass": "fast", "pool": "default"},
+        {"storageClass": "big", "pool": "big"},
+    ]});
+    let extended = host("hv1", "fast", &both);
+    apply(&kubectl, &extended).await.ok().unwrap();
+    // At once: what the watch has not told yet is looked up.
+    let output = apply(&kubectl, machine("web", split)).await;
+    assert_eq!(output.code, 0, "{output}");
+    assert_eq!(
+        output.stderr,
+        "Warning: normalized to template small; 1 vCPU, 2Gi; root 20Gi on fast, data 1Gi on big; NIC default\n"
+    );
+    let block = block(&lab, "web").await;
+    assert_eq!(block["backend"], "libvirt");
+    assert_eq!(block["disks"][0]["storageClass"], "fast");
+    assert_eq!(block["disks"][1]["storageClass"], "big");
+}
+
+#[tokio::test]
+async fn a_machine_outlives_its_host_and_stays_editable() {
+    let (lab, _webhook) = machines::lab(&[]).await;
+    let kubectl = lab.kubectl();
+    apply(&kubectl, host("hv1", "local", &json!({})))
+        .await
+        .ok()
+        .unwrap();
+    let spec = "backend: libvirt\ntemplate: small";
+    apply(&kubectl, machine("web", spec)).await.ok().unwrap();
+    lab.objects(HOST, "").delete("hv1").await.unwrap();
+    // Until the webhook has heard of it.
+    let other = machine("other", spec);
+    let dry = ["apply", "--dry-run=server", "-f", "-"];
+    let forgotten = wait::until("the host to be forgotten", async || {
+        let output = kubectl.run_with(&dry, &other).await?;
+        Ok(if output.code == 1 {
+            Ok(output)
+        } else {
+            Err(output)
+        })
+    });
+    assert_eq!(
+        forgotten.await.unwrap().stderr,
+        "The Machine \"other\" is invalid: spec.backend: Invalid value: \"libvirt\": there is no \
+         LibvirtHost to run it; register one, or use backend: kubevirt [NoLibvirtHost]\n"
+    );
+
+    let stopped = machine(
+        "web",
+        &format!("{spec}\npowerState: Stopped\nresources: {{cpu: {{cores: 2}}}}"),
+    );
+    let output = apply(&kubectl, stopped).await;
+    assert_eq!(output.code, 0, "{output}");
+    let block = block(&lab, "web").await;
+    assert_eq!(block["powerState"], "Stopped");
+    assert_eq!(block["disks"][0]["storageClass"], "local");
+}
+
+#[tokio::test]
+async fn a_host_is_judged_before_it_is_stored() {
+    let (lab, _webhook) = machines::lab(&[]).await;
+    let kubectl = lab.kubectl();
+    let faulty = host(
+        "hv1",
+        "local",
+        &json!({
+            "uri": "qemu+ssh://hv1/system?command=/bin/sh",
+            "overcommit": {"cpu": "0"},
+            "networks": [{"name": "br0", "type": "bridge", "source": "br0", "vlans": [100, 200]}],
+        }),
+    );
+    assert_eq!(
+        apply(&kubectl, faulty).await.refused().unwrap(),
+        "The LibvirtHost \"hv1\" is invalid: \n\
+         * spec.uri: Invalid value: \"qemu+ssh://hv1/system?command=/bin/sh\": has parameters, which \
+         could name what is executed; remove all from the '?' on; write it as \
+         'qemu+tls://hv1.example.com/system' [InvalidHostUri]\n\
+         * spec.overcommit.cpu: Invalid value: \"0\": must be a positive decimal number such as '1.5', \
+         or left out for 1 [InvalidFactor]\n\
+         * spec.networks[0].vlans: Forbidden: a plain bridge is in one VLAN at most, and these are 2; \
+         use a bridge for each, or type: ovs [ManyVlansOnBridge]\n"
+    );
+    // What is no field of a host the schema tells, with every place.
+    let unknown = host("hv1", "local", &json!({"virtType": "xen"}));
+    let told = apply(&kubectl, unknown).await.refused().unwrap();
+    assert_eq!(
+        told,
+        "The LibvirtHost \"hv1\" is invalid: \n\
+         * spec.virtType: Unsupported value: \"xen\": supported values: \"kvm\", \"qemu\"\n\
+         * <nil>: Invalid value: null: some validation rules were not checked because the object was \
+         invalid; correct the existing errors to complete validation\n"
+    );
+}
