@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
-use crate::objects::Meta;
+use crate::objects::{Meta, prune};
 use crate::packed::Packed;
 
 /// An object that can be kept.
@@ -22,6 +22,11 @@ pub(crate) trait Kept: Meta + Serialize + DeserializeOwned {
     type Summary: std::fmt::Debug + Send + Sync;
 
     fn summary(&self) -> Self::Summary;
+
+    /// Drops what no one reads.
+    fn prune(&mut self) {
+        prune(self.meta_mut());
+    }
 }
 
 /// What is known of a kind.

@@ -37,7 +37,7 @@ use crate::neighbours::Neighbours;
 use crate::networks::Marked;
 use crate::objects::{
     Attachment, Claim, Instance, LibvirtHost, Meta, Network, Secret, StorageClass, Template,
-    VirtualMachine, prune,
+    VirtualMachine,
 };
 use crate::secrets::{self, Versions};
 use crate::turns::Turns;
@@ -371,7 +371,7 @@ impl Watch<'_> {
             (cache.clone(), self.triggers.clone(), self.machines.clone());
         self.tasks.spawn(name, async move {
             let stream = watcher::watcher(api, config)
-                .map_ok(|event| event.modify(|object| prune(object.meta_mut())))
+                .map_ok(|event| event.modify(Kept::prune))
                 .backoff(Pause::default());
             let mut stream = std::pin::pin!(stream);
             let mut trouble = Trouble::default();

@@ -1,6 +1,7 @@
 //! What is known of a Machine on a host: from the caches, and by asking the host.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use common::api::libvirt_host::LibvirtHostSpec;
@@ -188,13 +189,22 @@ async fn ask_agent(site: &mut Site, host: &Attended, uuid: Uuid) {
             for interface in interfaces {
                 let Some(mac) = interface.mac else { continue };
                 let known = site.addresses.entry(mac.to_lowercase()).or_default();
-                known.extend(interface.ips.iter().map(ToString::to_string));
+                let ips = interface.ips.iter().filter(|ip| reaches(**ip));
+                known.extend(ips.map(ToString::to_string));
             }
         }
         Err(error) => {
             tracing::debug!(%error, "the guest's agent does not answer");
             guest.has_agent = false;
         }
+    }
+}
+
+/// Whether an address is of use to anybody else: a guest tells those of its link, which every card has, too.
+fn reaches(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => !ip.is_loopback() && !ip.is_link_local(),
+        IpAddr::V6(ip) => !ip.is_loopback() && !ip.is_unicast_link_local(),
     }
 }
 

@@ -185,7 +185,6 @@ kept!(
     Network,
     Attachment,
     Template,
-    LibvirtHost,
     crate::data_volume::DataVolume
 );
 
@@ -335,6 +334,19 @@ resource!(
     ClusterResourceScope
 );
 
+impl Kept for LibvirtHost {
+    type Summary = ();
+
+    fn summary(&self) {}
+
+    /// Its labels are its admin's, and a `nodeSelector` asks for them.
+    fn prune(&mut self) {
+        let labels = self.metadata.labels.take();
+        prune(&mut self.metadata);
+        self.metadata.labels = labels;
+    }
+}
+
 /// A MachineTemplate: whether its content is still what a Machine was expanded from.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Template {
@@ -415,5 +427,17 @@ mod tests {
         assert_eq!(metadata.labels.unwrap().len(), 1);
         assert_eq!(metadata.annotations.unwrap().len(), 1);
         assert_eq!(metadata.managed_fields, None);
+    }
+
+    #[test]
+    fn a_host_keeps_the_labels_that_machines_select_by() {
+        let host = json!({
+            "metadata": {"labels": {"zone": "a"}, "annotations": {"app": "x"}},
+            "spec": {"uri": "test:///default", "virtType": "qemu"},
+        });
+        let mut host: LibvirtHost = serde_json::from_value(host).unwrap();
+        host.prune();
+        assert_eq!(host.metadata.labels.unwrap()["zone"], "a");
+        assert!(host.metadata.annotations.unwrap().is_empty());
     }
 }

@@ -1,10 +1,9 @@
-//! The lab's own libvirt: what the other tests of libvirt stand on.
+//! The lab's own libvirt and its guest: what the other tests stand on.
 
 use anyhow::{Context as _, Result};
-use lab::{
-    libvirt::{Libvirt, image},
-    wait,
-};
+use lab::{libvirt::image, wait};
+
+use crate::stage;
 
 /// As plain as a domain gets, on TCG.
 fn domain(name: &str, disk: &str) -> String {
@@ -21,12 +20,8 @@ fn domain(name: &str, disk: &str) -> String {
 
 #[tokio::test]
 async fn the_tiny_guest_boots_and_obeys() -> Result<()> {
-    let libvirt = match Libvirt::start().await? {
-        Ok(libvirt) => libvirt,
-        Err(missing) => {
-            eprintln!("skipped: {missing}");
-            return Ok(());
-        }
+    let Some(libvirt) = stage::libvirt().await else {
+        return Ok(());
     };
     let pool = libvirt.pool("own").await?;
     let disk = libvirt.volume(&pool, "disk.raw", &image().await?).await?;

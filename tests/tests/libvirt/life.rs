@@ -1,0 +1,244 @@
+//! One Machine from its making to its end, as its guest sees it; with look-alikes beside it that nobody touches.
+
+use std::{collections::BTreeSet, fs};
+
+use common::render::libvirt::{domain_name, short_id};
+use lab::{
+    libvirt::Report,
+    objects::{HOST, NETWORK},
+    wait,
+};
+use serde_json::{Value, json};
+
+use crate::stage::{Stage, root};
+
+const NONCE: &str = "marker-5f1d0c";
+
+const GI: u64 = 1 << 30;
+
+/// The Machine's spec as its life goes on.
+struct Wish {
+    data: &'static str,
+    more: bool,
+    power: &'static str,
+}
+
+impl Wish {
+    fn spec(&self) -> Value {
+        let data = json!({
+            "name": "data", "size": self.data, "storageClass": "local", "reclaimPolicy": "Retain",
+        });
+        let mut disks = vec![root(), data];
+        let mut networks = vec![json!({"name": "eth0"})];
+        if self.more {
+            disks.push(json!({"name": "more", "size": "64Mi", "storageClass": "local"}));
+            networks.push(json!({"name": "eth1", "networkName": "second"}));
+        }
+        json!({
+            "disks": disks,
+            "networks": networks,
+            "powerState": self.power,
+            "cloudInit": {"userData": format!("#cloud-config\n# {NONCE}\n")},
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_machine_lives_on_a_real_host() {
+    let Some(stage) = Stage::new().await else {
+        return;
+    };
+    let network = json!({
+        "apiVersion": "vitistack.io/v1alpha1",
+        "kind": "NetworkConfiguration",
+        "metadata": {"name": "second", "namespace": "default"},
+        "spec": {"bridge": "br-second"},
+    });
+    stage.lab.apply(&network).await.unwrap();
+    stage
+        .lab
+        .objects(NETWORK, "default")
+        .get("second")
+        .await
+        .unwrap();
+
+    let mut wish = Wish {
+        data: "1Gi",
+        more: false,
+        power: "Running",
+    };
+    stage.apply("life", &wish.spec()).await;
+    let machine = stage.reachable("life").await;
+    let uid = machine["metadata"]["uid"].as_str().unwrap().to_owned();
+    assert_eq!(machine["status"]["host"], "here");
+    assert_eq!(
+        machine["status"]["vmName"],
+        domain_name("default", "life", &uid)
+    );
+    let first = stage
+        .tells("life", "its address", |it| addresses(it).len() == 1)
+        .await;
+    assert!(first.user_data.contains(NONCE), "{first:?}");
+    assert!(
+        first.meta_data.contains(r#""local-hostname":"life""#),
+        "{first:?}"
+    );
+    assert_eq!(json!(addresses(&first)), machine["status"]["ipAddresses"]);
+    assert_eq!(sizes(&first), [GI, GI]);
+    assert_eq!((first.boots, first.firmware.as_str()), (1, "bios"));
+    let alike = look_alikes(&stage, &uid).await;
+
+    // A disk, a card and a larger disk, while it runs.
+    wish.more = true;
+    wish.data = "2Gi";
+    stage.apply("life", &wish.spec()).await;
+    let grown = stage
+        .tells("life", "what was added", |it| {
+            sizes(it) == [64 << 20, GI, 2 * GI] && addresses(it).len() == 2
+        })
+        .await;
+    assert_eq!(grown.boot, first.boot, "the guest was restarted");
+    let told = stage
+        .until("life", "to tell both cards", |machine| {
+            machine["status"]["ipAddresses"]
+                .as_array()
+                .is_some_and(|it| it.len() == 2)
+        })
+        .await;
+    // All of it is there; only their places in the boot order shift at the next start.
+    let pending = told["status"]["pendingChanges"].as_array().unwrap();
+    let fields: Vec<_> = pending
+        .iter()
+        .map(|it| it["field"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        fields,
+        ["disks[more].bootOrder", "networks[eth0].bootOrder"]
+    );
+    let cards: BTreeSet<String> = told["status"]["networkInterfaces"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|card| card["macAddress"].as_str().unwrap().to_owned())
+        .collect();
+    let seen = grown.nics.values().map(|nic| nic.mac.clone()).collect();
+    assert_eq!(cards, seen);
+
+    off_and_on(&stage, &mut wish, &grown).await;
+
+    let before = stage.files_of(&short_id(&uid));
+    let domain = stage.domain("life").await;
+    stage.delete("life").await;
+    assert!(!stage.domains().await.contains(&domain));
+    let kept: Vec<_> = before
+        .into_iter()
+        .filter(|name| name.contains(".data."))
+        .collect();
+    assert_eq!(kept.len(), 1);
+    let left = stage.files_of(&short_id(&uid));
+    let left: Vec<_> = left
+        .into_iter()
+        .filter(|name| !alike.contains(name))
+        .collect();
+    assert_eq!(left, kept);
+    untouched(&stage, &alike).await;
+}
+
+/// Stopped and started it is the same guest: its disks, and the names it has for its cards.
+async fn off_and_on(stage: &Stage, wish: &mut Wish, before: &Report) {
+    wish.power = "Stopped";
+    stage.apply("life", &wish.spec()).await;
+    stage
+        .until("life", "to be off", |it| it["status"]["phase"] == "Stopped")
+        .await;
+    let domain = stage.domain("life").await;
+    assert_eq!(stage.virsh(&["domstate", &domain]).await.trim(), "shut off");
+
+    wish.power = "Running";
+    stage.apply("life", &wish.spec()).await;
+    let second = stage
+        .tells("life", "its addresses", |it| addresses(it).len() == 2)
+        .await;
+    assert_ne!(second.boot, before.boot);
+    assert_eq!(second.boots, 2, "another root disk");
+    let names = |report: &Report| -> Vec<(String, String)> {
+        let nics = report.nics.iter();
+        nics.map(|(name, nic)| (name.clone(), nic.mac.clone()))
+            .collect()
+    };
+    assert_eq!(
+        names(&second),
+        names(before),
+        "the guest's names of its cards"
+    );
+}
+
+/// Domains and volumes that look like those of the Machine, and are not: their names.
+async fn look_alikes(stage: &Stage, uid: &str) -> BTreeSet<String> {
+    let id = short_id(uid);
+    let domain = stage.domain("life").await;
+    let mark = ["metadata", &domain, "https://vitistack.io/machine/v1"];
+    let mark = stage.virsh(&mark).await;
+    let mut names = BTreeSet::new();
+    // One with its name and more, one with the very mark of the Machine and another uuid.
+    for (name, metadata) in [
+        (format!("{domain}-old"), String::new()),
+        (
+            format!("copy-of-{domain}"),
+            format!("<metadata>{mark}</metadata>"),
+        ),
+    ] {
+        let xml = format!(
+            "<domain type='qemu'><name>{name}</name>{metadata}<memory unit='MiB'>64</memory>\
+             <os><type arch='x86_64' machine='q35'>hvm</type></os></domain>"
+        );
+        let file = stage.libvirt.path("alike.xml");
+        fs::write(&file, xml).unwrap();
+        stage.virsh(&["define", &file.display().to_string()]).await;
+        names.insert(name);
+    }
+    for volume in [
+        format!("default-life-{id}0.root.qcow2"),
+        format!("default-life-root.{id}.qcow2"),
+        format!("{id}.qcow2"),
+    ] {
+        assert!(
+            !common::render::libvirt::is_volume_of(&volume, uid),
+            "{volume}"
+        );
+        fs::write(stage.volumes.join(&volume), &volume).unwrap();
+        names.insert(volume);
+    }
+    stage.virsh(&["pool-refresh", "volumes"]).await;
+    names
+}
+
+async fn untouched(stage: &Stage, alike: &BTreeSet<String>) {
+    let mut there = stage.domains().await;
+    there.extend(stage.files());
+    let gone: Vec<_> = alike.difference(&there).collect();
+    assert!(gone.is_empty(), "{gone:?}");
+    for volume in stage.files().intersection(alike) {
+        let content = fs::read_to_string(stage.volumes.join(volume)).unwrap();
+        assert_eq!(content, *volume);
+    }
+    wait::until("the host to tell what is foreign on it", async || {
+        let host = stage.lab.objects(HOST, "").get("here").await?;
+        let domains = host["status"]["domains"].clone();
+        let right = domains["ours"] == 0 && domains["foreign"] == 2 && domains["orphaned"] == 0;
+        Ok(right.then_some(()).ok_or(domains.to_string()))
+    })
+    .await
+    .unwrap();
+}
+
+fn addresses(report: &Report) -> Vec<String> {
+    let nics = report.nics.values().map(|nic| nic.address.clone());
+    nics.filter(|address| !address.is_empty()).collect()
+}
+
+fn sizes(report: &Report) -> Vec<u64> {
+    let mut sizes: Vec<_> = report.disks.values().copied().collect();
+    sizes.sort_unstable();
+    sizes
+}

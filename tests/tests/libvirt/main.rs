@@ -1,0 +1,11 @@
+//! Machines on hosts of libvirt, with everything real: API server, webhook, controller, libvirtd, QEMU and a guest
+//! that tells what it sees. Where libvirt cannot run, each test says so and is over.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod firmware;
+mod interruptions;
+mod life;
+mod placement;
+mod power;
+mod stage;
+mod tiny;

@@ -1,0 +1,131 @@
+//! Several hosts: libvirt's own mock of them, of the sizes that its file says, and one that never answers.
+
+use std::fs;
+
+use lab::objects::{HOST, condition};
+use serde_json::{Value, json};
+
+use crate::stage::Stage;
+
+/// The mock's description of a host with its pools and networks.
+fn node(cpus: u32, gigabytes: u32, pools: &[&str]) -> String {
+    let pool = |name: &&str| {
+        format!("<pool type='dir'><name>{name}</name><target><path>/{name}</path></target></pool>")
+    };
+    let pools = pools.iter().map(pool).collect::<Vec<_>>().concat();
+    format!(
+        "<node><cpu><mhz>2000</mhz><model>x86_64</model><nodes>1</nodes><sockets>1</sockets>\
+         <cores>{cpus}</cores><threads>1</threads><active>{cpus}</active></cpu>\
+         <memory>{}</memory><network><name>default</name><bridge name='virbr0'/>\
+         <ip address='192.168.122.1' netmask='255.255.255.0'/></network>{pools}</node>",
+        gigabytes * 1024 * 1024
+    )
+}
+
+fn host(name: &str, uri: &str, class: &str, labels: &Value) -> Value {
+    json!({
+        "apiVersion": "vitistack.io/v1alpha1",
+        "kind": "LibvirtHost",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {
+            "uri": uri,
+            "virtType": "qemu",
+            "storage": [
+                {"storageClass": "everywhere", "pool": "main"},
+                {"storageClass": class, "pool": class},
+            ],
+            "networks": [{"name": "default", "type": "network", "source": "default"}],
+        },
+    })
+}
+
+/// A Machine of so many cores and so much memory, and where it has to be.
+fn wish(cores: u32, memory: &str, class: &str, selector: &Value) -> Value {
+    json!({
+        "resources": {"cpu": {"cores": cores}, "memory": {"size": memory}},
+        "disks": [{"name": "root", "size": "1Gi", "storageClass": class}],
+        "nodeSelector": selector,
+    })
+}
+
+#[tokio::test]
+async fn a_machine_goes_where_it_fits() {
+    let Some(stage) = Stage::new().await else {
+        return;
+    };
+    stage.lab.objects(HOST, "").delete("here").await.unwrap();
+    stage.lab.objects(HOST, "").gone("here").await.unwrap();
+    for (name, cpus, memory, class) in [("large", 16, 64, "slow"), ("small", 4, 8, "fast")] {
+        let file = stage.libvirt.path(&format!("{name}.xml"));
+        fs::write(&file, node(cpus, memory, &["main", class])).unwrap();
+        let uri = format!("test://{}", file.display());
+        let labels = json!({"size": name});
+        stage
+            .lab
+            .apply(&host(name, &uri, class, &labels))
+            .await
+            .unwrap();
+        let hosts = stage.lab.objects(HOST, "");
+        let told = hosts.told(name, "Ready", "True", "Ready").await.unwrap();
+        assert_eq!(told["status"]["capacity"]["cpu"], cpus);
+    }
+    let away = host(
+        "away",
+        "test:///no-such-file.xml",
+        "away",
+        &json!({"size": "none"}),
+    );
+    stage.lab.apply(&away).await.unwrap();
+    let hosts = stage.lab.objects(HOST, "");
+    hosts
+        .told("away", "Reachable", "False", "Unreachable")
+        .await
+        .unwrap();
+
+    let everywhere = json!({});
+    for (name, spec, on) in [
+        (
+            "by-room",
+            wish(1, "1Gi", "everywhere", &everywhere),
+            "large",
+        ),
+        ("by-cpu", wish(8, "1Gi", "everywhere", &everywhere), "large"),
+        (
+            "by-memory",
+            wish(1, "32Gi", "everywhere", &everywhere),
+            "large",
+        ),
+        ("by-class", wish(1, "1Gi", "fast", &everywhere), "small"),
+        (
+            "by-label",
+            wish(1, "1Gi", "everywhere", &json!({"size": "small"})),
+            "small",
+        ),
+    ] {
+        stage.apply(name, &spec).await;
+        let machine = stage
+            .until(name, "to be placed", |it| it["status"]["host"].is_string())
+            .await;
+        assert_eq!(machine["status"]["host"], on, "{name}");
+    }
+
+    // Nowhere: it waits, with what each host lacks.
+    stage
+        .apply("nowhere", &wish(64, "1Gi", "everywhere", &everywhere))
+        .await;
+    let waiting = stage
+        .until("nowhere", "to say why it waits", |it| {
+            condition(it, "Ready")["status"] == "False"
+        })
+        .await;
+    assert_eq!(waiting["status"]["phase"], "Pending");
+    let why = condition(&waiting, "Ready")["message"].as_str().unwrap();
+    for part in [
+        "large: has ",
+        "small: has ",
+        "away: cannot be reached",
+        "64 are needed",
+    ] {
+        assert!(why.contains(part), "{why}");
+    }
+}

@@ -1,0 +1,224 @@
+//! A lab whose controller reaches a libvirt of its own, which is registered as the host `here`.
+//!
+//! ```text
+//! pool images    guest.raw                    what every root disk stands on
+//! pool volumes   <namespace>-<name>-<id>-…    what the controller makes
+//! ```
+
+use std::{collections::BTreeSet, fs, path::PathBuf, time::Duration};
+
+use common::render::libvirt::domain_name;
+use lab::{
+    Binary, Lab, Options, Shipped,
+    libvirt::{Libvirt, Report, image},
+    objects::{HOST, MACHINE, Objects, condition},
+    wait,
+};
+use serde_json::{Value, json};
+
+/// A boot on TCG beside another on two busy cores.
+const PATIENCE: Duration = Duration::from_mins(3);
+
+/// Whoever plays, in the order in which they leave.
+pub(crate) struct Stage {
+    pub(crate) controller: Shipped,
+    _webhook: Shipped,
+    pub(crate) lab: Lab,
+    pub(crate) libvirt: Libvirt,
+    pub(crate) volumes: PathBuf,
+}
+
+/// A libvirt, where one can be.
+pub(crate) async fn libvirt() -> Option<Libvirt> {
+    match Libvirt::start().await.unwrap() {
+        Ok(libvirt) => Some(libvirt),
+        Err(missing) => {
+            eprintln!("skipped: {missing}");
+            None
+        }
+    }
+}
+
+impl Stage {
+    pub(crate) async fn new() -> Option<Self> {
+        if !Binary::has_libvirt().await.unwrap() {
+            eprintln!("skipped: the controller is built without libvirt");
+            return None;
+        }
+        let libvirt = libvirt().await?;
+        let images = libvirt.pool("images").await.unwrap();
+        let volumes = libvirt.pool("volumes").await.unwrap();
+        let image = image().await.unwrap();
+        libvirt.volume(&images, "guest.raw", &image).await.unwrap();
+        let mut lab = Lab::with(Options::default()).await.unwrap();
+        lab.reach(&libvirt);
+        let webhook = lab.webhook(&[]).await.unwrap();
+        let controller = lab.controller(&[]).await.unwrap();
+        let stage = Self {
+            controller,
+            _webhook: webhook,
+            lab,
+            libvirt,
+            volumes,
+        };
+        for class in ["local", "everywhere", "fast", "slow"] {
+            stage
+                .lab
+                .apply(&lab::storage_class(class, false, true))
+                .await
+                .unwrap();
+        }
+        stage.lab.apply(&host()).await.unwrap();
+        let hosts = stage.lab.objects(HOST, "");
+        hosts.told("here", "Ready", "True", "Ready").await.unwrap();
+        Some(stage)
+    }
+
+    pub(crate) fn machines(&self) -> Objects {
+        self.lab.objects(MACHINE, "default")
+    }
+
+    /// Makes or changes a Machine of the tiny guest.
+    pub(crate) async fn apply(&self, name: &str, more: &Value) {
+        let machine = machine(name, more);
+        // What the webhook knows of the host may be a moment old.
+        wait::until(&format!("{name} to be accepted"), async || {
+            Ok(self
+                .lab
+                .apply(&machine)
+                .await
+                .map_err(|error| format!("{error:#}")))
+        })
+        .await
+        .unwrap();
+    }
+
+    /// Waits until a Machine fits, for as long as a boot may take.
+    pub(crate) async fn until(
+        &self,
+        name: &str,
+        what: &str,
+        fits: impl Fn(&Value) -> bool,
+    ) -> Value {
+        let machines = self.machines();
+        wait::until_within(PATIENCE, &format!("{name} {what}"), async || {
+            let machine = machines.get(name).await?;
+            Ok(if fits(&machine) {
+                Ok(machine)
+            } else {
+                Err(machine["status"].to_string())
+            })
+        })
+        .await
+        .unwrap()
+    }
+
+    /// Waits until a Machine's guest has an address, and tells the Machine.
+    pub(crate) async fn reachable(&self, name: &str) -> Value {
+        self.until(name, "to run with an address", |machine| {
+            machine["status"]["phase"] == "Running"
+                && machine["status"]["ipAddresses"].get(0).is_some()
+                && condition(machine, "Ready")["status"] == "True"
+        })
+        .await
+    }
+
+    /// The name of a Machine's domain.
+    pub(crate) async fn domain(&self, name: &str) -> String {
+        let machine = self.machines().get(name).await.unwrap();
+        domain_name(
+            "default",
+            name,
+            machine["metadata"]["uid"].as_str().unwrap(),
+        )
+    }
+
+    /// Waits until a Machine's guest tells what is looked for.
+    pub(crate) async fn tells(
+        &self,
+        name: &str,
+        what: &str,
+        look: impl FnMut(&Report) -> bool,
+    ) -> Report {
+        let domain = self.domain(name).await;
+        self.libvirt.guest_tells(&domain, what, look).await.unwrap()
+    }
+
+    pub(crate) async fn virsh(&self, arguments: &[&str]) -> String {
+        self.libvirt.virsh(arguments).await.unwrap().ok().unwrap()
+    }
+
+    /// The names of all domains.
+    pub(crate) async fn domains(&self) -> BTreeSet<String> {
+        let all = self.virsh(&["list", "--all", "--name"]).await;
+        let names = all.lines().map(str::trim).filter(|name| !name.is_empty());
+        names.map(str::to_owned).collect()
+    }
+
+    /// The files in the pool that the controller makes volumes in.
+    pub(crate) fn files(&self) -> BTreeSet<String> {
+        let entries = fs::read_dir(&self.volumes).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name());
+        names.map(|name| name.into_string().unwrap()).collect()
+    }
+
+    /// The files whose name contains this.
+    pub(crate) fn files_of(&self, part: &str) -> Vec<String> {
+        let files = self.files();
+        files
+            .into_iter()
+            .filter(|name| name.contains(part))
+            .collect()
+    }
+
+    pub(crate) async fn delete(&self, name: &str) {
+        self.machines().delete(name).await.unwrap();
+        wait::until_within(PATIENCE, &format!("{name} to be gone"), async || {
+            let machine = self.machines().find(name).await?;
+            Ok(machine.map_or(Ok(()), |machine| Err(machine["status"].to_string())))
+        })
+        .await
+        .unwrap();
+    }
+}
+
+/// What a host of the tests offers.
+pub(crate) fn host() -> Value {
+    json!({
+        "apiVersion": "vitistack.io/v1alpha1",
+        "kind": "LibvirtHost",
+        "metadata": {"name": "here"},
+        "spec": {
+            "uri": Libvirt::URI,
+            "virtType": "qemu",
+            "overcommit": {"cpu": "8"},
+            "imagePool": "images",
+            "storage": [{"storageClass": "local", "pool": "volumes"}],
+            "networks": [
+                {"name": "default", "type": "network", "source": "default"},
+                {"name": "br-second", "type": "network", "source": "second"},
+            ],
+        },
+    })
+}
+
+/// A Machine of the tiny guest on one vCPU; what is given wins.
+pub(crate) fn machine(name: &str, more: &Value) -> Value {
+    let mut spec = json!({
+        "backend": "libvirt",
+        "resources": {
+            "cpu": {"cores": 1},
+            "memory": {"size": "256Mi"},
+        },
+        "disks": [root()],
+    });
+    for (field, value) in more.as_object().unwrap() {
+        spec[field] = value.clone();
+    }
+    lab::reviews::machine(name, &spec)
+}
+
+/// The disk that the tiny guest boots from.
+pub(crate) fn root() -> Value {
+    json!({"name": "root", "size": "1Gi", "storageClass": "local", "image": {"volume": "guest.raw"}})
+}
