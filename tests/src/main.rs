@@ -9,6 +9,8 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 use tokio::signal;
 
+use crate::verbs::guest::VirtType;
+
 /// Everything there is to do in this repository.
 #[derive(Debug, Parser)]
 #[command(name = "cargo lab", version)]
@@ -20,9 +22,17 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// Start a control plane with everything running and the examples applied, until Ctrl-C.
-    Up,
-    /// Tell a short story: good Machines run, a bad one is refused with every fault named.
-    Demo,
+    Up {
+        /// What runs the guest on libvirt.
+        #[arg(long, value_enum, default_value_t)]
+        virt_type: VirtType,
+    },
+    /// Tell a short story: good Machines run, a bad one is refused with every fault named, a guest really boots.
+    Demo {
+        /// What runs the guest on libvirt.
+        #[arg(long, value_enum, default_value_t)]
+        virt_type: VirtType,
+    },
     /// Run every test, against a real control plane.
     Test {
         /// Passed to `cargo test`, such as a test's name, or `-- --nocapture`.
@@ -78,7 +88,7 @@ enum Verb {
 #[tokio::main]
 async fn main() -> ExitCode {
     let verb = Arguments::parse().verb;
-    let ends_by_itself = !matches!(verb, Verb::Up);
+    let ends_by_itself = !matches!(verb, Verb::Up { .. });
     // A verb that is interrupted is dropped, and with it whatever it started.
     let outcome = tokio::select! {
         outcome = run(verb) => outcome,
@@ -99,8 +109,8 @@ async fn main() -> ExitCode {
 
 async fn run(verb: Verb) -> Result<ExitCode> {
     match verb {
-        Verb::Up => verbs::up::run().await,
-        Verb::Demo => verbs::demo::run().await,
+        Verb::Up { virt_type } => verbs::up::run(virt_type).await,
+        Verb::Demo { virt_type } => verbs::demo::run(virt_type).await,
         Verb::Test { arguments } => verbs::test::run(&arguments).await,
         Verb::Bench {
             quick,

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use lab::{Binary, Lab, Script, Shipped, Simulator, paths};
+use lab::{Binary, Lab, Script, Shipped, Simulator, libvirt::Libvirt, paths};
 
-use super::step;
+use super::{guest::host, step};
 
 /// Everything that runs. Dropped from top to bottom, the control plane last.
 pub(super) struct Cluster {
@@ -13,6 +13,8 @@ pub(super) struct Cluster {
     pub(super) controller: Shipped,
     _simulator: Simulator,
     pub(super) lab: Lab,
+    /// Where a guest can really boot.
+    pub(super) libvirt: Option<Libvirt>,
 }
 
 impl Cluster {
@@ -21,6 +23,10 @@ impl Cluster {
         Binary::Webhook.path().await?;
         step("starting etcd, kube-apiserver and kube-controller-manager");
         let mut lab = Lab::start().await?;
+        let libvirt = host().await?;
+        if let Some(libvirt) = &libvirt {
+            lab.reach(libvirt);
+        }
         step("starting the webhook, the controller and the simulator of KubeVirt");
         let webhook = lab.webhook(&[]).await?;
         let controller = lab.controller(&[]).await?;
@@ -30,6 +36,7 @@ impl Cluster {
             controller,
             _simulator: simulator,
             lab,
+            libvirt,
         })
     }
 }

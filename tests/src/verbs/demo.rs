@@ -3,23 +3,27 @@
 use std::{fs, process::ExitCode};
 
 use anyhow::{Context as _, Result, ensure};
-use lab::{Kubectl, Output};
+use lab::{Kubectl, Lab, Output, libvirt::Libvirt};
 
 use super::{
     cluster::{Cluster, EXAMPLES, REFUSED, absolute, answer_beside, relative},
+    guest::{GUEST, HOST, VirtType, console, manifest, marker},
     say,
 };
 
 /// How many faults the bad example has at least: that it names them all is the point.
 const FAULTS: usize = 10;
 
-pub(crate) async fn run() -> Result<ExitCode> {
+pub(crate) async fn run(virt_type: VirtType) -> Result<ExitCode> {
     let cluster = Cluster::start().await?;
     let story = Story {
         kubectl: cluster.lab.kubectl(),
     };
     story.accepted().await?;
     story.refused().await?;
+    if let Some(libvirt) = &cluster.libvirt {
+        story.boots(&cluster.lab, libvirt, virt_type).await?;
+    }
     say("\nAll as told.");
     Ok(ExitCode::SUCCESS)
 }
@@ -80,6 +84,29 @@ impl Story {
         Ok(())
     }
 
+    async fn boots(&self, lab: &Lab, libvirt: &Libvirt, virt_type: VirtType) -> Result<()> {
+        say("\n# A host with libvirt, and a Machine on it: this one really boots.");
+        let host = manifest(lab, virt_type)?;
+        self.told(&["apply", "-f", &host]).await?;
+        let ready = [
+            "wait",
+            "libvirthost/here",
+            "--for=condition=Ready",
+            "--timeout=60s",
+        ];
+        self.told(&ready).await?;
+        self.told(&["get", "libvirthosts"]).await?;
+        self.told(&["apply", "-f", GUEST]).await?;
+        let has_address = "--for=jsonpath={.status.ipAddresses[0]}";
+        self.told(&["wait", "machine/tiny", has_address, "--timeout=240s"])
+            .await?;
+        self.told(&["get", "machine", "tiny", "-o", "wide"]).await?;
+        let report = console(lab, libvirt).await?;
+        say("\n# Its console shows what its cloudInit says:");
+        say(marker(&report));
+        Ok(())
+    }
+
     /// Runs a command that has to succeed.
     async fn told(&self, arguments: &[&str]) -> Result<Output> {
         let output = self.run(arguments).await?;
@@ -89,11 +116,11 @@ impl Story {
 
     /// Shows a command and what it prints.
     async fn run(&self, arguments: &[&str]) -> Result<Output> {
-        say(format!("\n$ kubectl {}", arguments.join(" ")));
+        say(relative(&format!("\n$ kubectl {}", arguments.join(" "))));
         let absolute: Vec<String> = arguments
             .iter()
             .map(|&argument| match argument {
-                EXAMPLES | REFUSED => absolute(argument).display().to_string(),
+                EXAMPLES | REFUSED | HOST | GUEST => absolute(argument).display().to_string(),
                 other => other.to_owned(),
             })
             .collect();

@@ -5,6 +5,7 @@ mod cluster;
 pub(crate) mod demo;
 pub(crate) mod fuzz;
 pub(crate) mod generate;
+pub(crate) mod guest;
 pub(crate) mod licenses;
 pub(crate) mod lint;
 pub(crate) mod sbom;

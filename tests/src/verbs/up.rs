@@ -3,11 +3,12 @@
 use std::{process::ExitCode, time::Duration};
 
 use anyhow::{Result, ensure};
-use lab::Lab;
+use lab::{Lab, libvirt::Libvirt};
 use tokio::time::sleep;
 
 use super::{
     cluster::{Cluster, EXAMPLES, REFUSED, absolute},
+    guest::{GUEST, VirtType, console, manifest, marker},
     say, step,
 };
 
@@ -15,7 +16,7 @@ use super::{
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Runs until something ends; Ctrl-C drops it.
-pub(crate) async fn run() -> Result<ExitCode> {
+pub(crate) async fn run(virt_type: VirtType) -> Result<ExitCode> {
     let mut cluster = Cluster::start().await?;
     step("applying the examples");
     let folder = absolute(EXAMPLES).display().to_string();
@@ -23,7 +24,31 @@ pub(crate) async fn run() -> Result<ExitCode> {
     say(applied.stdout.trim_end());
     say(applied.stderr.trim_end());
     ensure!(applied.code == 0, "the examples are not accepted");
-    say(invitation(&cluster.lab));
+    if let Some(libvirt) = &cluster.libvirt {
+        step("applying a LibvirtHost and a Machine on it");
+        let host = manifest(&cluster.lab, virt_type)?;
+        let guest = absolute(GUEST).display().to_string();
+        for (what, arguments) in [
+            ("the host", vec!["apply", "-f", host.as_str()]),
+            (
+                "its readiness",
+                vec![
+                    "wait",
+                    "libvirthost/here",
+                    "--for=condition=Ready",
+                    "--timeout=60s",
+                ],
+            ),
+            ("the Machine", vec!["apply", "-f", guest.as_str()]),
+        ] {
+            let told = cluster.lab.kubectl().run(&arguments).await?;
+            say(told.stdout.trim_end());
+            ensure!(told.code == 0, "{what}: {}", told.stderr);
+        }
+        let report = console(&cluster.lab, libvirt).await?;
+        say(format!("its console says: {}", marker(&report)));
+    }
+    say(invitation(&cluster.lab, cluster.libvirt.as_ref()));
     loop {
         cluster.webhook.process().check_alive()?;
         cluster.controller.process().check_alive()?;
@@ -31,7 +56,11 @@ pub(crate) async fn run() -> Result<ExitCode> {
     }
 }
 
-fn invitation(lab: &Lab) -> String {
+fn invitation(lab: &Lab, libvirt: Option<&Libvirt>) -> String {
+    let guests = libvirt.map_or_else(String::new, |libvirt| {
+        let virsh = libvirt.reaching().join(" ");
+        format!("\n  sudo {virsh} virsh list --all        # the guest that really runs\n")
+    });
     let bin = lab.kubectl_path().parent().unwrap_or(lab.kubectl_path());
     format!(
         "
@@ -46,7 +75,7 @@ Everything is running. In another terminal:
   kubectl apply -f {refused}
   kubectl annotate vm basic-vm simulator/script=crash       # also: slow, stuck, unschedulable, …
   kubectl delete machine basic-vm
-
+{guests}
 Logs: {logs}
 Ctrl-C ends it and removes everything.",
         kubeconfig = lab.kubeconfig().display(),
