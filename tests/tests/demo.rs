@@ -21,6 +21,10 @@ fn the_story_is_as_told() {
     ] {
         assert!(stdout.contains(said), "{said}: {stdout}");
     }
+    // Where no guest can boot, the verb has said why.
+    let boots = stdout.contains("marker: hello from the Machine's own cloudInit\n");
+    let says_why = stderr.contains("going on without a guest on libvirt");
+    assert!(boots != says_why, "{stdout}{stderr}");
     assert!(stdout.ends_with("\nAll as told.\n"), "{stdout}");
 }
 
