@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use lab::{built_here, features, libvirt::Libvirt, tools::Tools};
+use lab::{built_here, features, libvirt::Libvirt, paths, tools::Tools};
 
 use super::{cargo, cargo_behind, status, step, succeed};
 
@@ -23,7 +23,11 @@ pub(crate) async fn run(arguments: &[String]) -> Result<ExitCode> {
     // For the tests that look for one where all programs do. Those that end it start their own.
     let libvirt = Libvirt::start().await?;
     let reaching = match &libvirt {
-        Ok(libvirt) => libvirt.reaching().to_vec(),
+        Ok(libvirt) => {
+            // Whoever changes mounts is in the root folder afterwards.
+            let here = format!("--wdns={}", paths::repository().display());
+            libvirt.reaching().into_iter().chain([here]).collect()
+        }
         Err(missing) => {
             step(&format!("what needs libvirt is skipped: {missing}"));
             Vec::new()
