@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 use std::io::Read;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::api::machine::Image;
 use common::quantity::Bytes;
@@ -28,6 +28,12 @@ const DIGITS: usize = 24;
 const MARKER: &str = ".complete";
 /// Until a server has answered. The content may take as long as it takes.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
+
+/// The pause after a fetch that failed, and after each further one twice that: an image of another checksum is
+/// gigabytes each time.
+const PAUSE_MIN: Duration = Duration::from_secs(30);
+/// Whoever mends a server waits no longer than this.
+const PAUSE_MAX: Duration = Duration::from_mins(15);
 
 /// How far an image is on a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,8 +88,17 @@ pub(crate) struct Fetches(Arc<Mutex<HashMap<String, Fetch>>>);
 
 #[derive(Clone, Debug)]
 enum Fetch {
-    Underway(Arc<Progress>),
-    Failed(String),
+    /// What is told of an attempt after one that failed is still why that failed.
+    Underway(Arc<Progress>, Option<Failure>),
+    Failed(Failure),
+}
+
+#[derive(Clone, Debug)]
+struct Failure {
+    why: String,
+    since: Instant,
+    /// Until the next attempt.
+    pause: Duration,
 }
 
 /// Bytes so far, and of how many.
@@ -117,29 +132,45 @@ impl Fetches {
     /// How far a fetch is; `None` when there is none.
     pub(crate) fn state(&self, volume: &str) -> Option<ImageState> {
         Some(match self.lock().get(volume)? {
-            Fetch::Underway(progress) => ImageState::Underway {
+            Fetch::Underway(progress, None) => ImageState::Underway {
                 progress: progress.told(),
             },
-            Fetch::Failed(why) => ImageState::Failed(why.clone()),
+            Fetch::Underway(_, Some(failure)) | Fetch::Failed(failure) => {
+                ImageState::Failed(failure.why.clone())
+            }
         })
     }
 
-    /// Begins a fetch; `None` when one is under way.
+    /// Begins a fetch; `None` when one is under way, or the last one failed a short while ago.
     pub(crate) fn begin(&self, volume: &str) -> Option<Arc<Progress>> {
         let mut fetches = self.lock();
-        if let Some(Fetch::Underway(_)) = fetches.get(volume) {
-            return None;
-        }
+        let failure = match fetches.get(volume) {
+            Some(Fetch::Underway(..)) => return None,
+            Some(Fetch::Failed(failure)) if failure.since.elapsed() < failure.pause => return None,
+            Some(Fetch::Failed(failure)) => Some(failure.clone()),
+            None => None,
+        };
         let progress = Arc::new(Progress::default());
-        fetches.insert(volume.to_owned(), Fetch::Underway(progress.clone()));
+        fetches.insert(
+            volume.to_owned(),
+            Fetch::Underway(progress.clone(), failure),
+        );
         Some(progress)
     }
 
     pub(crate) fn end(&self, volume: &str, outcome: Result<(), String>) {
-        match outcome {
-            Ok(()) => self.lock().remove(volume),
-            Err(why) => self.lock().insert(volume.to_owned(), Fetch::Failed(why)),
+        let mut fetches = self.lock();
+        let before = match fetches.remove(volume) {
+            Some(Fetch::Underway(_, failure)) => failure,
+            Some(Fetch::Failed(failure)) => Some(failure),
+            None => None,
         };
+        if let Err(why) = outcome {
+            let pause = before.map_or(PAUSE_MIN, |before| (before.pause * 2).min(PAUSE_MAX));
+            let since = Instant::now();
+            let failure = Failure { why, since, pause };
+            fetches.insert(volume.to_owned(), Fetch::Failed(failure));
+        }
     }
 }
 
@@ -355,6 +386,31 @@ mod tests {
         let why = fetched(&host, &order(url, None)).unwrap_err();
         assert!(why.contains("does not tell how long it is"), "{why}");
         assert_eq!(host.calls(), [""; 0]);
+    }
+
+    #[test]
+    fn a_fetch_that_failed_is_tried_again_after_a_while_and_told_meanwhile() {
+        let fetches = Fetches::default();
+        let pause = |fetches: &Fetches| match &fetches.lock()["image"] {
+            Fetch::Failed(failure) => failure.pause,
+            Fetch::Underway(..) => Duration::ZERO,
+        };
+        assert!(fetches.begin("image").is_some());
+        assert!(fetches.begin("image").is_none(), "one at a time");
+        let failed = ImageState::Failed("no route".into());
+        for expected in [PAUSE_MIN, PAUSE_MIN * 2, PAUSE_MIN * 4] {
+            fetches.end("image", Err("no route".into()));
+            assert_eq!(pause(&fetches), expected);
+            assert_eq!(fetches.state("image"), Some(failed.clone()));
+            assert!(fetches.begin("image").is_none(), "it waits");
+            if let Some(Fetch::Failed(failure)) = fetches.lock().get_mut("image") {
+                failure.since = Instant::now().checked_sub(expected).unwrap();
+            }
+            assert!(fetches.begin("image").is_some());
+            assert_eq!(fetches.state("image"), Some(failed.clone()), "still why");
+        }
+        fetches.end("image", Ok(()));
+        assert_eq!(fetches.state("image"), None);
     }
 
     #[test]

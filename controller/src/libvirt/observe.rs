@@ -320,7 +320,12 @@ fn addresses(
     let networks: BTreeSet<_> = networks.collect();
     let cards: BTreeSet<_> = runs.nics.iter().map(|nic| nic.mac.to_string()).collect();
     for network in networks {
-        for lease in host.leases(network)? {
+        let leases = match host.leases(network) {
+            // Not every driver gives addresses away.
+            Err(AccessError::Unsupported(_)) => vec![],
+            leases => leases?,
+        };
+        for lease in leases {
             let mac = lease.mac.to_lowercase();
             if cards.contains(&mac) {
                 addresses

@@ -29,9 +29,25 @@ async fn a_controller_that_dies_between_placement_and_define(stage: &mut Stage) 
     stage.controller.kill();
     stage.libvirt.thaw().unwrap();
     stage.controller.start_again().unwrap();
-    stage.reachable("vm").await;
+    // And once more as soon as there is a domain, whether it runs by then or not.
     let only = stage.domain("vm").await;
+    let all = || stage.libvirt.virsh(&["list", "--all", "--name"]);
+    wait::until_within(
+        Duration::from_mins(1),
+        "the domain to be defined",
+        async || {
+            let told = all().await?.stdout;
+            Ok(told.contains(&only).then_some(()).ok_or(told))
+        },
+    )
+    .await
+    .unwrap();
+    stage.controller.kill();
+    stage.controller.start_again().unwrap();
+    stage.reachable("vm").await;
     assert_eq!(stage.domains().await, [only].into());
+    let first = stage.tells("vm", "its first boot", |_| true).await;
+    assert_eq!(first.boots, 1, "it was started once");
 }
 
 /// Guests go on without their daemon, and are found by the next.

@@ -34,7 +34,10 @@ fn host(name: &str, uri: &str, class: &str, labels: &Value) -> Value {
                 {"storageClass": "everywhere", "pool": "main"},
                 {"storageClass": class, "pool": class},
             ],
-            "networks": [{"name": "default", "type": "network", "source": "default"}],
+            "networks": [
+                {"name": "default", "type": "network", "source": "default"},
+                {"name": format!("br-{class}"), "type": "network", "source": "default"},
+            ],
         },
     })
 }
@@ -82,7 +85,16 @@ async fn a_machine_goes_where_it_fits() {
         .await
         .unwrap();
 
+    let network = json!({
+        "apiVersion": "vitistack.io/v1alpha1",
+        "kind": "NetworkConfiguration",
+        "metadata": {"name": "fast", "namespace": "default"},
+        "spec": {"bridge": "br-fast"},
+    });
+    stage.lab.apply(&network).await.unwrap();
     let everywhere = json!({});
+    let mut by_network = wish(1, "1Gi", "everywhere", &everywhere);
+    by_network["networks"] = json!([{"name": "eth0", "networkName": "fast"}]);
     for (name, spec, on) in [
         (
             "by-room",
@@ -95,6 +107,7 @@ async fn a_machine_goes_where_it_fits() {
             wish(1, "32Gi", "everywhere", &everywhere),
             "large",
         ),
+        ("by-network", by_network, "small"),
         ("by-class", wish(1, "1Gi", "fast", &everywhere), "small"),
         (
             "by-label",

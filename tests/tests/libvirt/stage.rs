@@ -61,13 +61,6 @@ impl Stage {
             libvirt,
             volumes,
         };
-        for class in ["local", "everywhere", "fast", "slow"] {
-            stage
-                .lab
-                .apply(&lab::storage_class(class, false, true))
-                .await
-                .unwrap();
-        }
         stage.lab.apply(&host()).await.unwrap();
         let hosts = stage.lab.objects(HOST, "");
         hosts.told("here", "Ready", "True", "Ready").await.unwrap();

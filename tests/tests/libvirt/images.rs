@@ -1,0 +1,106 @@
+//! An image that a server has: fetched once, checked, and what two disks stand on.
+
+use std::{
+    fmt::Write as _,
+    fs,
+    io::{BufRead as _, BufReader, Write as _},
+    net::TcpListener,
+    path::Path,
+    process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+};
+
+use lab::libvirt::image;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use crate::stage::Stage;
+
+/// A server of one file, and how often it was asked for.
+fn served(content: Vec<u8>) -> (String, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/guest.qcow2", listener.local_addr().unwrap());
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = asked.clone();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            count.fetch_add(1, Ordering::SeqCst);
+            let request = BufReader::new(stream.try_clone().unwrap()).lines();
+            let head = request.take_while(|line| line.as_ref().is_ok_and(|line| !line.is_empty()));
+            assert!(head.count() > 0);
+            let length = content.len();
+            write!(
+                stream,
+                "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
+            )
+            .and_then(|()| stream.write_all(&content))
+            .unwrap_or_default();
+        }
+    });
+    (url, asked)
+}
+
+/// The tiny guest's disk in the format in which images come.
+fn qcow2(raw: &Path, to: &Path) -> Vec<u8> {
+    let done = Command::new("qemu-img")
+        .args(["convert", "-O", "qcow2"])
+        .args([raw, to])
+        .status()
+        .unwrap();
+    assert!(done.success());
+    fs::read(to).unwrap()
+}
+
+fn root(size: &str, url: &str, checksum: &str) -> Value {
+    json!({
+        "disks": [{
+            "name": "root", "size": size, "storageClass": "local",
+            "image": {"url": url, "checksum": checksum},
+        }],
+    })
+}
+
+#[tokio::test]
+async fn an_image_is_fetched_once_and_checked() {
+    let Some(stage) = Stage::new().await else {
+        return;
+    };
+    let content = qcow2(&image().await.unwrap(), &stage.libvirt.path("guest.qcow2"));
+    let digest = Sha256::digest(&content);
+    let checksum = digest.iter().fold("sha256:".to_owned(), |mut text, byte| {
+        text.write_fmt(format_args!("{byte:02x}")).unwrap();
+        text
+    });
+    let (url, asked) = served(content);
+    for name in ["first", "second"] {
+        stage.apply(name, &root("1Gi", &url, &checksum)).await;
+    }
+    for name in ["first", "second"] {
+        stage.reachable(name).await;
+        let report = stage.tells(name, "its boot", |it| it.boots == 1).await;
+        // The disk has its own size, whatever the image has.
+        assert_eq!(
+            report.disks.values().copied().collect::<Vec<_>>(),
+            [1 << 30]
+        );
+    }
+    assert_eq!(asked.load(Ordering::SeqCst), 1, "one host, one fetch");
+
+    // What is not what the user said is not booted, and the Machine says so.
+    let wrong = format!("sha256:{}", "0".repeat(64));
+    stage.apply("wrong", &root("1Gi", &url, &wrong)).await;
+    let told = stage
+        .machines()
+        .told("wrong", "StorageReady", "False", "ImageImportFailed")
+        .await
+        .unwrap();
+    let message = told["status"]["conditions"].to_string();
+    assert!(message.contains("correct image.checksum"), "{message}");
+    let only = [stage.domain("first").await, stage.domain("second").await];
+    assert_eq!(stage.domains().await, only.into());
+}
