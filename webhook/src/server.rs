@@ -29,6 +29,7 @@ use hyper_util::rt::TokioIo;
 use rustls::server::{NoServerSessionStorage, ResolvesServerCert};
 use rustls::version::{TLS12, TLS13};
 use rustls::{CertificateError, SupportedProtocolVersion};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
@@ -211,7 +212,7 @@ async fn accept_all(server: &Arc<Server>, listener: &TcpListener, connections: &
         let server = server.clone();
         connections.spawn(async move {
             let ended = tokio::select! {
-                ended = server.connection(stream, phase) => ended,
+                ended = server.connection(stream, peer, phase) => ended,
                 () = place.given_up() => Ok(()),
             };
             if let Err(error) = ended {
@@ -269,12 +270,23 @@ enum ConnectionError {
 }
 
 impl Server {
-    async fn connection(&self, stream: TcpStream, phase: Phase) -> Result<(), ConnectionError> {
+    async fn connection(
+        &self,
+        stream: TcpStream,
+        peer: SocketAddr,
+        phase: Phase,
+    ) -> Result<(), ConnectionError> {
         stream.set_nodelay(true)?;
-        let stream = timeout(self.limits.handshake, self.acceptor.accept(stream))
-            .await
-            .map_err(|_| ConnectionError::HandshakeLate)?
-            .map_err(ConnectionError::Handshake)?;
+        let accepted = self.acceptor.accept(stream).into_fallible();
+        let accepted = timeout(self.limits.handshake, accepted).await;
+        let stream = match accepted.map_err(|_| ConnectionError::HandshakeLate)? {
+            Ok(stream) => stream,
+            Err((error, stream)) => {
+                self.ended_badly(peer, &ConnectionError::Handshake(error));
+                self.hear_out(stream).await;
+                return Ok(());
+            }
+        };
         let stream = Timed::new(stream, phase.clone(), self.limits.head, self.limits.idle);
         let service = service_fn(|request| self.answer(request, &phase));
         let mut connection =
@@ -293,6 +305,20 @@ impl Server {
         match timeout(patience, connection).await {
             Ok(ended) => Ok(ended?),
             Err(_) => Ok(()),
+        }
+    }
+
+    /// Lets a client that was refused read why: it may be sending its request by then, and a socket that is
+    /// closed before that was read takes back what it has sent. The API server's user would be told of a
+    /// broken pipe, and not of a certificate.
+    async fn hear_out(&self, mut stream: TcpStream) {
+        let rest = async {
+            stream.shutdown().await?;
+            let most = u64::try_from(BUFFER_MAX).unwrap_or(u64::MAX);
+            tokio::io::copy(&mut stream.take(most), &mut tokio::io::sink()).await
+        };
+        if let Ok(Err(error)) = timeout(self.limits.closing, rest).await {
+            tracing::debug!(%error, "a client that was refused did not hear why");
         }
     }
 
