@@ -1,5 +1,7 @@
-//! Addresses of network cards that two Machines have: whatever runs them, the younger one does not get its card.
+//! Addresses, whatever runs the Machine: those of cards that two Machines have, and those that mean a guest to
+//! others.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use common::api::normalized::Normalized;
@@ -54,4 +56,12 @@ fn addresses<'a>(
         let mac = nic.mac_address.unwrap_or_else(derived);
         Some((nic.name.as_str(), nic.network_name.as_deref()?, mac))
     })
+}
+
+/// Whether an address can mean the guest to others: those of its link every card has, too.
+pub(crate) fn means_others(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => !address.is_loopback() && !address.is_link_local(),
+        IpAddr::V6(address) => !address.is_loopback() && !address.is_unicast_link_local(),
+    }
 }

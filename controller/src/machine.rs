@@ -8,6 +8,7 @@ use common::api::choice::{Backend, Phase, TemplateSource};
 use common::api::libvirt_host::HostResources;
 use common::api::machine::CloudInit;
 use common::api::normalized::{BLOCK_VERSION, Normalized};
+use common::api::schema::TEXT_MAX;
 use common::api::status::MachineStatus;
 use common::names;
 use common::normalize::intent_hash;
@@ -252,6 +253,12 @@ impl Machine {
 
     pub(crate) fn is_paused(&self) -> bool {
         self.annotation(names::ANNOTATION_PAUSED) == Some("true")
+    }
+
+    /// The text that asks for a restart, as far as the status can hold it.
+    pub(crate) fn restart_request(&self) -> Option<String> {
+        let text = self.annotation(names::ANNOTATION_RESTART_REQUESTED)?;
+        (!text.is_empty()).then(|| text.chars().take(TEXT_MAX).collect())
     }
 
     /// What is wished, when there is something to act on.

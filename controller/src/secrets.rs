@@ -4,12 +4,12 @@
 //! is looked at. Only metadata is asked for and only the version is kept: what a Machine needs of a
 //! Secret is read when something is made of it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::convert::Infallible;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use common::names;
-use common::render::kubevirt::Reading;
+use common::render::kubevirt::{CloudInitPlan, Reading, SecretKey};
 use common::runtime::tasks::Tasks;
 use common::runtime::trouble::{Pause, Trouble};
 use futures::StreamExt as _;
@@ -20,6 +20,7 @@ use kube::runtime::reflector::Store;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
 
+use crate::api::{ApiError, Guarded};
 use crate::machine::Stored;
 use crate::objects::{Meta as _, Secret};
 use crate::watch::{Triggers, every, failed, in_pages};
@@ -56,8 +57,24 @@ fn entry(secret: &PartialObjectMeta<Secret>) -> (Box<str>, Box<str>) {
     (key, version.unwrap_or_default().into())
 }
 
+/// What the user's Secrets hold that cloud-init is to be given; `None`: the Secret or the key is not there.
+pub(crate) async fn read(
+    api: &Guarded,
+    namespace: &str,
+    plan: &CloudInitPlan,
+) -> Result<BTreeMap<SecretKey, Option<Reading>>, ApiError> {
+    let secrets: Api<core::Secret> = Api::namespaced(api.client(), namespace);
+    let mut contents = BTreeMap::new();
+    let references: BTreeSet<&SecretKey> = plan.references().collect();
+    for reference in references {
+        let secret = api.read(secrets.get_opt(&reference.name)).await?;
+        contents.insert(reference.clone(), reading(secret, &reference.key));
+    }
+    Ok(contents)
+}
+
 /// What a key of a Secret holds; `None`: the Secret or the key is not there.
-pub(crate) fn reading(secret: Option<core::Secret>, key: &str) -> Option<Reading> {
+fn reading(secret: Option<core::Secret>, key: &str) -> Option<Reading> {
     let secret = secret?;
     let metadata = secret.metadata;
     let content = secret.data?.remove(key)?.0;

@@ -170,11 +170,11 @@ where
     api.write(objects.patch(name, &params, &body)).await
 }
 
-pub(crate) fn version(object: &impl Meta) -> String {
+fn version(object: &impl Meta) -> String {
     object.meta().resource_version.clone().unwrap_or_default()
 }
 
-fn written(made: &Stored) -> Written {
+pub(crate) fn written(made: &Stored) -> Written {
     Written::Machine {
         name: made.name().to_owned(),
         version: version(made),

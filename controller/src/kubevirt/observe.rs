@@ -7,8 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use common::names;
-use common::render::kubevirt::{SecretKey, attachment_name, volumes};
-use k8s_openapi::api::core::v1 as core;
+use common::render::kubevirt::{attachment_name, volumes};
 use kube::Api;
 use kube::runtime::reflector::ObjectRef;
 
@@ -17,7 +16,7 @@ use crate::cache::State;
 use crate::kubevirt::plan::{Observed, named_networks};
 use crate::machine::Machine;
 use crate::objects::{Meta, Secret};
-use crate::secrets::reading;
+use crate::secrets::read;
 use crate::watch::Caches;
 
 /// Looks at everything that matters to a Machine.
@@ -161,13 +160,7 @@ async fn read_secrets(
     if !behind && !outdated {
         return Ok(());
     }
-    let references: BTreeSet<&SecretKey> = plan.references().collect();
-    for reference in references {
-        let secrets: Api<core::Secret> = Api::namespaced(api.client(), machine.namespace());
-        let secret = api.read(secrets.get_opt(&reference.name)).await?;
-        let reading = reading(secret, &reference.key);
-        observed.contents.insert(reference.clone(), reading);
-    }
+    observed.contents = read(api, machine.namespace(), plan).await?;
     Ok(())
 }
 

@@ -4,6 +4,7 @@
 //! there. Nothing here is taken for done.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use common::render::libvirt::{Live, Mark, domain_uuid};
@@ -21,12 +22,11 @@ use super::plan::Action;
 use super::{Libvirt, failed};
 use crate::api::{ApiError, Remedy};
 use crate::backend::Failed;
-use crate::kubevirt::apply::{finalizer_added, finalizer_removed, merge, version};
+use crate::kubevirt::apply::{finalizer_added, finalizer_removed, merge, written};
 use crate::kubevirt::observe::Written;
 use crate::machine::{Machine, Stored};
 use crate::objects::Meta as _;
 use crate::plan::Now;
-use std::sync::Arc;
 
 /// Definitions, marks, small volumes: 3 to 16 ms.
 const QUICK: Duration = Duration::from_secs(5);
@@ -217,13 +217,6 @@ impl Libvirt<'_> {
             put_status(self.api, &host, &status).await?;
         }
         Ok(None)
-    }
-}
-
-fn written(made: &Stored) -> Written {
-    Written::Machine {
-        name: made.name().to_owned(),
-        version: version(made),
     }
 }
 

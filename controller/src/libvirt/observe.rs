@@ -1,13 +1,10 @@
 //! What is known of a Machine on a host: from the caches, and by asking the host.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::time::Duration;
 
 use common::api::libvirt_host::LibvirtHostSpec;
 use common::render::libvirt::{Domain, Mark, VolumeFormat, Wire, domain_uuid, is_volume_of};
-use k8s_openapi::api::core::v1 as core;
-use kube::Api;
 use uuid::Uuid;
 
 use super::access::{AccessError, Connection, DomainDetail, Volume};
@@ -15,11 +12,13 @@ use super::hosts::Attended;
 use super::images::{Fetches, ImageState, image_volume, marker};
 use super::plan::{Guest, Observed, Place, Site, images, wanted};
 use super::{Libvirt, Turn, failed};
+use crate::addresses::means_others;
 use crate::backend::Failed;
 use crate::kubevirt::plan::named_networks;
 use crate::machine::Machine;
 use crate::objects::{LibvirtHost, Meta as _};
 use crate::plan::Refusal;
+use crate::secrets::read;
 use common::render::kubevirt::{Reading, SecretKey};
 
 /// A look takes a millisecond or two; a guest's agent is waited for elsewhere.
@@ -137,16 +136,7 @@ impl Libvirt<'_> {
         if current {
             return Ok(());
         }
-        let references: BTreeSet<&SecretKey> = plan.references().collect();
-        for reference in references {
-            let secrets: Api<core::Secret> =
-                Api::namespaced(self.api.client(), machine.namespace());
-            let secret = self.api.read(secrets.get_opt(&reference.name)).await?;
-            contents.insert(
-                reference.clone(),
-                crate::secrets::reading(secret, &reference.key),
-            );
-        }
+        *contents = read(self.api, machine.namespace(), plan).await?;
         Ok(())
     }
 }
@@ -189,7 +179,7 @@ async fn ask_agent(site: &mut Site, host: &Attended, uuid: Uuid) {
             for interface in interfaces {
                 let Some(mac) = interface.mac else { continue };
                 let known = site.addresses.entry(mac.to_lowercase()).or_default();
-                let ips = interface.ips.iter().filter(|ip| reaches(**ip));
+                let ips = interface.ips.iter().filter(|ip| means_others(**ip));
                 known.extend(ips.map(ToString::to_string));
             }
         }
@@ -197,14 +187,6 @@ async fn ask_agent(site: &mut Site, host: &Attended, uuid: Uuid) {
             tracing::debug!(%error, "the guest's agent does not answer");
             guest.has_agent = false;
         }
-    }
-}
-
-/// Whether an address is of use to anybody else: a guest tells those of its link, which every card has, too.
-fn reaches(ip: IpAddr) -> bool {
-    match ip {
-        IpAddr::V4(ip) => !ip.is_loopback() && !ip.is_link_local(),
-        IpAddr::V6(ip) => !ip.is_loopback() && !ip.is_unicast_link_local(),
     }
 }
 

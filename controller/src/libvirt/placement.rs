@@ -15,11 +15,12 @@ use common::api::libvirt_host::{HostResources, HostStorage, LibvirtHostSpec};
 use common::api::network::NetworkConfigurationSpec;
 use common::api::normalized::Normalized;
 use common::names::DEFAULT_NETWORK;
-use common::quantity::Bytes;
+use common::quantity::{Bytes, Milli};
 use common::render::libvirt::{Attached, Wire};
 
 use super::access::Facts;
 use super::hosts::Snapshot;
+use super::plan::images;
 use crate::objects::Network;
 
 /// Into how many parts a host is divided to compare how full hosts are.
@@ -107,9 +108,7 @@ fn fits(
         });
         attach(&host.spec, network.transpose()?)?;
     }
-    let needs_images = block.disks.iter().map(|disk| &disk.image);
-    let needs_images = needs_images.chain(block.cdroms.iter().map(|cdrom| &cdrom.image));
-    if needs_images.flatten().next().is_some() && host.spec.image_pool.is_none() {
+    if images(block).next().is_some() && host.spec.image_pool.is_none() {
         return Err("has no imagePool".into());
     }
     hardware(block, &seen.facts)?;
@@ -166,11 +165,13 @@ fn room(
 pub(crate) fn allocatable(spec: &LibvirtHostSpec, facts: &Facts) -> HostResources {
     let reserved = spec.reserved.clone().unwrap_or_default();
     let factor = spec.overcommit.clone().unwrap_or_default();
+    // Admission has read them: what cannot be read is as absent.
+    let milli = |text: &str| text.parse().ok().map(Milli::get);
     let times = |all: u128, reserved: u128, factor: Option<&str>| {
-        let factor = factor.and_then(thousandths).unwrap_or(1000);
+        let factor = factor.and_then(milli).unwrap_or(1000);
         all.saturating_sub(reserved).saturating_mul(factor) / 1000
     };
-    let cores = reserved.cpu.as_deref().and_then(cores).unwrap_or_default();
+    let cores = reserved.cpu.as_deref().and_then(milli).unwrap_or_default();
     let cpu = times(u128::from(facts.cpus) * 1000, cores, factor.cpu.as_deref()) / 1000;
     let reserved = reserved.memory.and_then(|text| text.parse::<Bytes>().ok());
     let reserved = reserved.map_or(0, Bytes::get);
@@ -181,21 +182,6 @@ pub(crate) fn allocatable(spec: &LibvirtHostSpec, facts: &Facts) -> HostResource
             reserved,
             factor.memory.as_deref(),
         )),
-    }
-}
-
-/// A decimal such as 1.5, in thousandths; what is finer is dropped.
-fn thousandths(text: &str) -> Option<u128> {
-    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
-    let part: String = part.chars().chain("000".chars()).take(3).collect();
-    Some(whole.parse::<u128>().ok()?.checked_mul(1000)? + part.parse::<u128>().ok()?)
-}
-
-/// Cores of a quantity such as 2 or 500m, in thousandths.
-fn cores(text: &str) -> Option<u128> {
-    match text.strip_suffix('m') {
-        Some(milli) => milli.parse().ok(),
-        None => thousandths(text),
     }
 }
 

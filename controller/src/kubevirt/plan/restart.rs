@@ -18,9 +18,7 @@
 
 use common::api::choice::PowerState;
 use common::api::normalized::Normalized;
-use common::api::schema::TEXT_MAX;
 use common::api::status::LastRestart;
-use common::names;
 
 use super::{Action, Observed};
 use crate::machine::Machine;
@@ -50,7 +48,7 @@ pub(super) fn restart(machine: &Machine, block: &Normalized, observed: &Observed
     }
     let instance = instance(machine, observed);
     let on = block.power_state == PowerState::Running;
-    let asked = request(machine);
+    let asked = machine.restart_request();
     let is_new = |request: &String| last.as_ref().is_none_or(|last| last.request != *request);
     if let Some(request) = asked.filter(is_new) {
         let replaces = match instance {
@@ -81,12 +79,6 @@ pub(super) fn restart(machine: &Machine, block: &Normalized, observed: &Observed
         });
     let last = Some(LastRestart { request, replaces });
     Restart { last, action }
-}
-
-/// The text that asks for a restart, as far as the status can hold it.
-fn request(machine: &Machine) -> Option<String> {
-    let text = machine.annotation(names::ANNOTATION_RESTART_REQUESTED)?;
-    (!text.is_empty()).then(|| text.chars().take(TEXT_MAX).collect())
 }
 
 /// The Machine's own instance.

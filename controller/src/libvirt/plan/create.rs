@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use common::api::choice::{CpuMode as Mode, VirtType as Wished};
+use common::api::choice::VirtType as Wished;
 use common::api::libvirt_host::LibvirtHostSpec;
 use common::api::normalized::Normalized;
 use common::host_uri::{Driver, HostUri};
 use common::names;
 use common::render::libvirt::{
-    Attached, CpuMode, Domain, Guest as Wish, Kept, Live, Mark, Placed, SeedMark, VirtType, domain,
+    Attached, Change, CpuMode, Domain, Guest as Wish, Kept, Live, Mark, Placed, SeedMark, VirtType,
+    VolumeFormat, domain,
 };
 
 use super::power::{Power, power};
@@ -46,11 +47,10 @@ pub(super) fn plan(machine: &Machine, observed: &Observed, now: Now) -> Plan {
     let finalizer = (!machine.has_finalizer(names::FINALIZER)).then_some(Action::AddFinalizer);
     match &observed.place {
         Place::Nowhere(hosts) => {
-            let chosen = choose(block, &observed.networks, hosts);
             if facts.paused {
                 return report(machine, observed, now, &facts, vec![]);
             }
-            match chosen {
+            match choose(block, &observed.networks, hosts) {
                 // What is bound must be let go of again: the finalizer is there first.
                 Ok(_) if finalizer.is_some() => Plan {
                     actions: finalizer.into_iter().collect(),
@@ -144,11 +144,11 @@ fn on<'a>(
     steps.actions.extend(writes_seed);
     let refused = observed.refusal.as_ref().map(|refusal| refusal.subject);
     let is_refused = refused == Some(Subject::Guest);
-    if let Some(wish) = wish.as_ref().filter(|_| !is_refused) {
-        steps.shape(wish, guest);
-    }
     if let (Some(wish), Some(runs)) = (&wish, guest.and_then(|guest| guest.runs.as_ref())) {
         facts.changes = wish.changes(runs);
+    }
+    if let Some(wish) = wish.as_ref().filter(|_| !is_refused) {
+        steps.shape(wish, guest, &facts.changes);
     }
     if let Some(guest) = guest {
         let mark = wish
@@ -214,22 +214,18 @@ struct Steps {
 
 impl Steps {
     /// The definition first: what is plugged in then sits where it will after a restart.
-    fn shape(&mut self, wish: &Domain, guest: Option<&Guest>) {
+    fn shape(&mut self, wish: &Domain, guest: Option<&Guest>, changes: &[Change]) {
         if guest.and_then(|guest| guest.defined.as_ref()) != Some(wish) {
             self.actions.push(Action::Define(Box::new(wish.clone())));
             self.again = Some(Duration::ZERO);
             return;
         }
-        let Some(runs) = guest.and_then(|guest| guest.runs.as_ref()) else {
-            return;
-        };
-        let changes = wish.changes(runs).into_iter();
-        for live in changes.filter_map(|change| change.live) {
+        for live in changes.iter().filter_map(|change| change.live.as_ref()) {
             // A balloon takes what time it takes, and a guest without one has none.
             if !matches!(live, Live::SetMemory(_)) {
                 self.again = Some(LOOK_AGAIN);
             }
-            self.actions.push(Action::Plug(Box::new(live)));
+            self.actions.push(Action::Plug(Box::new(live.clone())));
         }
     }
 
@@ -302,11 +298,10 @@ fn virt_type(spec: &LibvirtHostSpec) -> VirtType {
 
 /// Absent: the host's own processor, where it runs the guest; else all that is emulated.
 fn cpu_mode(spec: &LibvirtHostSpec) -> CpuMode {
-    match (spec.cpu_mode, spec.virt_type) {
-        (Some(Mode::HostPassthrough), _) | (None, Wished::Kvm) => CpuMode::HostPassthrough,
-        (Some(Mode::HostModel), _) => CpuMode::HostModel,
-        (Some(Mode::Maximum), _) | (None, Wished::Qemu) => CpuMode::Maximum,
-    }
+    spec.cpu_mode.unwrap_or(match spec.virt_type {
+        Wished::Kvm => CpuMode::HostPassthrough,
+        Wished::Qemu => CpuMode::Maximum,
+    })
 }
 
 /// The domain that is wished, with what stays as it is.
@@ -325,13 +320,12 @@ fn render(
     let seed_at = seed.map(|seed| Placed {
         pool: seed.pool.clone(),
         volume: seed.volume.clone(),
-        format: common::render::libvirt::VolumeFormat::Raw,
+        format: VolumeFormat::Raw,
     });
-    let virt_type = virt_type(&site.spec);
     let mut wish = domain(&Wish {
         machine: machine.identity(&observed.cluster),
         block,
-        virt_type,
+        virt_type: virt_type(&site.spec),
         cpu_mode: cpu_mode(&site.spec),
         volumes: &volumes.placed,
         networks,
@@ -370,8 +364,7 @@ fn render(
     wish
 }
 
-/// Volumes that are no longer wished, once neither the definition nor the guest has them. What is kept stays,
-/// and is no longer remembered.
+/// Volumes that are no longer wished, once neither the definition nor the guest has them. What is kept stays.
 fn farewells(guest: &Guest, volumes: &Volumes, seed: Option<&SeedMark>) -> Vec<Action> {
     let Some(mark) = &guest.mark else {
         return vec![];

@@ -12,15 +12,12 @@ use std::time::Duration;
 
 use common::api::choice::{Phase, PowerState};
 use common::api::normalized::Normalized;
-use common::api::schema::TEXT_MAX;
 use common::api::status::LastRestart;
-use common::names;
 use common::render::libvirt::{Intent, IntentKind, Mark};
 
 use super::{Action, Guest};
 use crate::libvirt::access::{State, shutoff};
 use crate::machine::Machine;
-use crate::objects::Meta as _;
 use crate::plan::Now;
 
 /// How long a guest may take to shut down before it is switched off. Windows with updates takes longer and
@@ -59,7 +56,7 @@ pub(super) fn power(
     let is_new = |text: &String| last.as_ref().is_none_or(|last| last.request != *text);
     let switch = Switch {
         on: block.power_state == PowerState::Running,
-        asked: request(machine).filter(is_new),
+        asked: machine.restart_request().filter(is_new),
         guest,
         mark,
         now,
@@ -233,10 +230,4 @@ pub(super) fn ask(guest: &Guest, since: Option<&str>, now: Now) -> Option<Action
     }
     let hears = guest.state != State::ShuttingDown;
     hears.then_some(Action::AskToStop { agent: false })
-}
-
-/// The text that asks for a restart, as far as the status can hold it.
-fn request(machine: &Machine) -> Option<String> {
-    let text = machine.annotation(names::ANNOTATION_RESTART_REQUESTED)?;
-    (!text.is_empty()).then(|| text.chars().take(TEXT_MAX).collect())
 }

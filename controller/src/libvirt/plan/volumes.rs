@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-use common::api::choice::{Provisioning, VolumeFormat as Format};
+use common::api::choice::Provisioning;
 use common::api::libvirt_host::{HostStorage, LibvirtHostSpec};
 use common::api::machine::Image;
 use common::api::normalized::{Normalized, NormalizedDisk};
@@ -102,15 +102,12 @@ fn name_of(machine: &Machine, disk: &NormalizedDisk, offer: &HostStorage) -> Str
 }
 
 fn format(offer: &HostStorage) -> VolumeFormat {
-    match offer.format {
-        Some(Format::Raw) => VolumeFormat::Raw,
-        Some(Format::Qcow2) | None => VolumeFormat::Qcow2,
-    }
+    offer.format.unwrap_or(VolumeFormat::Qcow2)
 }
 
 fn is_copy(offer: &HostStorage) -> bool {
     // A raw volume cannot stand on another one.
-    offer.provisioning == Some(Provisioning::Copy) || offer.format == Some(Format::Raw)
+    offer.provisioning == Some(Provisioning::Copy) || offer.format == Some(VolumeFormat::Raw)
 }
 
 pub(super) fn volumes(machine: &Machine, block: &Normalized, site: &Site) -> Volumes {

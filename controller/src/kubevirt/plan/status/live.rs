@@ -8,6 +8,7 @@ use common::api::status::{GuestOs, InterfaceStatus, MachineStatus, VolumeStatus}
 use common::render::kubevirt::{Volume, volumes as render};
 
 use super::Facts;
+use crate::addresses::means_others;
 use crate::kubevirt::plan::{Action, Observed};
 use crate::machine::Machine;
 use crate::objects::{GuestOsInfo, Instance, InstanceInterface, Meta as _, VirtualMachine, told};
@@ -102,13 +103,9 @@ fn parsed(address: &str) -> Option<IpAddr> {
     address.parse().ok()
 }
 
-/// Whether an address can mean the guest to others.
+/// Whether a text is an address that can mean the guest to others.
 fn is_global(address: &str) -> bool {
-    match parsed(address) {
-        Some(IpAddr::V4(address)) => !address.is_loopback() && !address.is_link_local(),
-        Some(IpAddr::V6(address)) => !address.is_loopback() && !address.is_unicast_link_local(),
-        None => false,
-    }
+    parsed(address).is_some_and(means_others)
 }
 
 fn guest_os(told: &GuestOsInfo) -> Option<GuestOs> {
