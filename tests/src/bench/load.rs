@@ -84,6 +84,12 @@ struct Load {
 }
 
 impl Load {
+    /// Answers per second.
+    fn rate(&self) -> f64 {
+        let answers = u32::try_from(self.latencies.len()).unwrap_or(u32::MAX);
+        f64::from(answers) / self.took.as_secs_f64()
+    }
+
     fn add(&mut self, mut other: Self) {
         self.latencies.append(&mut other.latencies);
         self.took += other.took;
@@ -113,11 +119,15 @@ pub(crate) struct Figures {
     pub(crate) nearly_all: Duration,
     /// Answers per second.
     pub(crate) rate: f64,
+    /// The share of the first question's rate: the median of all turns, so that a moment in which
+    /// the machine had something else to do decides nothing.
+    pub(crate) share: f64,
     /// What each of them cost the processors of the server's side.
     pub(crate) work: Duration,
 }
 
 /// Measures all questions, turn by turn, so that whatever else the machine does meets all of them.
+/// The first one is the measure of the others.
 pub(crate) async fn measure(questions: &[Question], effort: Effort) -> Result<Vec<Figures>> {
     for question in questions {
         // The first answers of a process are slower than any later ones.
@@ -128,25 +138,39 @@ pub(crate) async fn measure(questions: &[Question], effort: Effort) -> Result<Ve
         clients.flat_map(|clients| questions.iter().map(move |question| (question, clients)))
     };
     let mut measured = vec![Load::default(); cells().count()];
+    let mut shares = vec![Vec::new(); measured.len()];
     for _ in 0..effort.rounds {
-        for ((question, clients), total) in cells().zip(&mut measured) {
-            total.add(question.load(clients, effort.span).await?);
+        let mut measure = f64::NAN;
+        for (cell, (question, clients)) in cells().enumerate() {
+            let load = question.load(clients, effort.span).await?;
+            if cell % questions.len() == 0 {
+                measure = load.rate();
+            }
+            shares[cell].push(load.rate() / measure);
+            measured[cell].add(load);
         }
     }
-    let figures = cells().zip(measured).map(|((question, clients), load)| {
-        let mut latencies = load.latencies;
-        latencies.sort_unstable();
-        let answers = u32::try_from(latencies.len()).unwrap_or(u32::MAX);
+    let figures = cells().zip(measured).zip(shares);
+    let figures = figures.map(|(((question, clients), mut load), shares)| {
+        load.latencies.sort_unstable();
+        let answers = u32::try_from(load.latencies.len()).unwrap_or(u32::MAX);
         Figures {
             question: question.name,
             clients,
-            half: quantile(&latencies, 500),
-            nearly_all: quantile(&latencies, 990),
-            rate: f64::from(answers) / load.took.as_secs_f64(),
+            half: quantile(&load.latencies, 500),
+            nearly_all: quantile(&load.latencies, 990),
+            rate: load.rate(),
+            share: median(shares),
             work: load.work.checked_div(answers).unwrap_or_default(),
         }
     });
     Ok(figures.collect())
+}
+
+/// The value in the middle; of an even number the higher of both.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 /// The latency that `permille` of a thousand answers did not exceed.
@@ -161,6 +185,12 @@ fn quantile(sorted: &[Duration], permille: usize) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_median_is_not_moved_by_one_bad_turn() {
+        assert!((median(vec![0.5, 0.01, 0.6, 0.55]) - 0.55).abs() < f64::EPSILON);
+        assert!(median(vec![]).is_nan());
+    }
 
     #[test]
     fn quantiles_are_values_that_were_measured() {

@@ -7,9 +7,6 @@ use serde::{Deserialize, Serialize};
 
 use super::{load::Figures, scene::Size};
 
-/// Whose rate is the measure of the others'.
-const ECHO: &str = "echo";
-
 /// What a run has measured.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Report {
@@ -34,6 +31,7 @@ struct Row {
     p50_us: f64,
     p99_us: f64,
     rate: f64,
+    of_echo: f64,
     processor_us: f64,
 }
 
@@ -62,6 +60,7 @@ impl Report {
             p50_us: figures.half.as_secs_f64() * 1e6,
             p99_us: figures.nearly_all.as_secs_f64() * 1e6,
             rate: figures.rate,
+            of_echo: figures.share,
             processor_us: figures.work.as_secs_f64() * 1e6,
         }));
     }
@@ -75,16 +74,6 @@ impl Report {
     pub(crate) fn write(&self, file: &Path) -> Result<()> {
         let text = serde_json::to_string_pretty(self)? + "\n";
         fs::write(file, text).with_context(|| format!("writing {}", file.display()))
-    }
-
-    /// The rate of the bare echo under the same conditions.
-    fn echo(&self, row: &Row) -> f64 {
-        let echo = Row {
-            question: ECHO.to_owned(),
-            ..row.clone()
-        };
-        let found = self.rows.iter().find(|it| it.key() == echo.key());
-        found.map_or(f64::NAN, |echo| echo.rate)
     }
 
     /// How this run stands to an earlier one: a table of ratios, of what both have measured.
@@ -104,7 +93,7 @@ impl fmt::Display for Report {
                 row.p50_us / 1e3,
                 row.p99_us / 1e3,
                 row.rate,
-                row.rate / self.echo(row),
+                row.of_echo,
                 row.processor_us
             )?;
         }
@@ -135,7 +124,7 @@ impl fmt::Display for Against<'_> {
                 row.p50_us / before.p50_us,
                 row.p99_us / before.p99_us,
                 row.rate / before.rate,
-                (row.rate / self.now.echo(row)) / (before.rate / self.before.echo(before)),
+                row.of_echo / before.of_echo,
                 row.processor_us / before.processor_us
             )?;
         }
@@ -180,6 +169,7 @@ mod tests {
             half: Duration::from_micros(200) * factor,
             nearly_all: Duration::from_micros(500) * factor,
             rate: 10_000.0 / f64::from(work),
+            share: 10.0 / f64::from(work),
             work: Duration::from_micros(work.into()),
         };
         let mut report = Report {
@@ -220,8 +210,7 @@ mod tests {
         let shown = now.against(&before).to_string();
         let lines: Vec<_> = shown.lines().collect();
         assert_eq!(lines.len(), 4, "{shown}");
-        // Without the echo of that run there is no share of it.
-        assert!(lines[1].starts_with("mutate          10         5       8       0.50       0.50       1.00      NaN       1.00"), "{shown}");
+        assert!(lines[1].starts_with("mutate          10         5       8       0.50       0.50       1.00     1.00       1.00"), "{shown}");
         assert!(
             lines[3].starts_with("ready 200/200 ms; memory 10/10 MiB idle"),
             "{shown}"

@@ -23,8 +23,8 @@ use crate::bench::{
 const CLIENTS: [usize; 3] = [1, 8, 64];
 
 const FULL: Effort = Effort {
-    rounds: 3,
-    span: Duration::from_secs(2),
+    rounds: 15,
+    span: Duration::from_millis(400),
     clients: CLIENTS,
 };
 const FULL_SIZES: [Size; 2] = [
@@ -39,8 +39,8 @@ const FULL_SIZES: [Size; 2] = [
 ];
 
 const QUICK: Effort = Effort {
-    rounds: 1,
-    span: Duration::from_millis(250),
+    rounds: 3,
+    span: Duration::from_millis(100),
     clients: CLIENTS,
 };
 const QUICK_SIZES: [Size; 2] = [
