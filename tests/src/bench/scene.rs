@@ -119,26 +119,29 @@ impl Scene {
         .await
     }
 
-    /// The creation of a Machine at both stages, with the answers that are right.
-    pub(crate) async fn questions(&mut self) -> Result<[Question; 2]> {
+    /// The creation of a Machine at both stages, with the answers that are right; and its deletion, which
+    /// no rule judges: what it takes, every review does.
+    pub(crate) async fn questions(&mut self) -> Result<[Question; 3]> {
         let machine = machine();
-        let mutate = self
-            .question("mutate", "/mutate?timeout=3s", &machine)
-            .await?;
+        let creation = reviews::creation(UID, &machine);
+        let mutate = self.question("mutate", MUTATE, &creation).await?;
         let response: Value = serde_json::from_slice(&mutate.answer)?;
         let patch = response["response"]["patch"].as_str().context("a patch")?;
         let patch: Value = serde_json::from_slice(&STANDARD.decode(patch)?)?;
-        let mut normalized = machine;
+        let mut normalized = machine.clone();
         normalized["spec"]["normalized"] = patch[0]["value"].clone();
-        let validate = self.question("validate", "/validate?timeout=3s", &normalized);
-        Ok([mutate, validate.await?])
+        let creation = reviews::creation(UID, &normalized);
+        let validate = self.question("validate", VALIDATE, &creation).await?;
+        let deletion = reviews::review(UID, "DELETE", &Value::Null, &machine);
+        let pass = self.question("pass", MUTATE, &deletion).await?;
+        Ok([mutate, validate, pass])
     }
 
     async fn question(
         &mut self,
         name: &'static str,
         path: &'static str,
-        machine: &Value,
+        review: &Value,
     ) -> Result<Question> {
         let mut question = Question {
             name,
@@ -146,7 +149,7 @@ impl Scene {
             address: self.lab.webhook_address(),
             ca: self.lab.ca_bundle().await?,
             path,
-            body: review(machine),
+            body: review.to_string().into(),
             answer: Bytes::new(),
         };
         let answer = question.connect().await?;
@@ -169,9 +172,8 @@ impl Scene {
 
 const UID: &str = "705ab4f5-6393-11e8-b7cc-42010a800002";
 
-fn review(machine: &Value) -> Bytes {
-    reviews::creation(UID, machine).to_string().into()
-}
+const MUTATE: &str = "/mutate?timeout=3s";
+const VALIDATE: &str = "/validate?timeout=3s";
 
 /// A Machine as somebody writes it who needs a little more than a template.
 fn machine() -> Value {

@@ -84,9 +84,9 @@ pub(crate) async fn run(
     report.ready_ms = scene.started.as_secs_f64() * 1e3;
     scene.grow(small).await?;
     report.idle_mib = memory(scene.webhook())?.now;
-    let [mutate, validate] = scene.questions().await?;
+    let [mutate, validate, pass] = scene.questions().await?;
     let echo = Echo::of(&mutate, &scene.lab.path("echo")).await?;
-    let questions = [echo.question(), mutate, validate];
+    let questions = [echo.question(), mutate, validate, pass];
     step(&format!("measuring with {small}"));
     report.add(small, &measure(&questions, effort).await?);
     step(&format!("making {large}"));
