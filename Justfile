@@ -20,7 +20,7 @@ test *arguments:
 lint:
     tests/lab lint
 
-# Whether the licence of everything in the programs is one of deny.toml; needs no network.
+# Whether the licence of everything in the programs is one of deny.toml; asks no service but the registry of crates.
 licenses:
     tests/lab licenses
 

@@ -80,10 +80,10 @@ struct Exception {
 }
 
 /// The crates that are in the programs or had a part in building them, and what each is made of: by id,
-/// the programs themselves included. Asks no network: what is locked is here, or nothing would build.
+/// the programs themselves included. What was not fetched yet, because only other platforms build it, is fetched now.
 pub async fn of_the_programs() -> Result<BTreeMap<String, (Dependency, Vec<String>)>> {
     let mut cargo = paths::cargo();
-    cargo.args(["metadata", "--format-version=1", "--locked", "--offline"]);
+    cargo.args(["metadata", "--format-version=1", "--locked"]);
     // As the image is built, whatever this machine can build.
     cargo.args(["--features", "controller/libvirt"]);
     let output = cargo.kill_on_drop(true).output().await?;
