@@ -77,7 +77,7 @@ fn what_is_copied_is_a_workspace() {
         );
     }
     let output = Command::new(env!("CARGO"))
-        .args(["metadata", "--locked", "--offline", "--format-version=1"])
+        .args(["metadata", "--locked", "--format-version=1"])
         .current_dir(folder.path())
         .output()
         .unwrap();
