@@ -48,7 +48,7 @@ impl Namespace {
         match (write.method.as_str(), kind) {
             ("DELETE", "persistentvolumeclaims") => self.claim_goes(name).await,
             ("DELETE", "datavolumes") => Ok(takes_its_claim(&write.body)),
-            ("DELETE", "virtualmachineinstances") => self.guest_goes(name).await,
+            ("DELETE", "virtualmachineinstances") => self.guest_goes(name, &write.body).await,
             ("PATCH", "machines") if lets_go(&write.body) => self.machine_goes().await,
             ("PATCH", "virtualmachines") => self.machine_is_made(write).await,
             _ => Ok(None),
@@ -73,15 +73,20 @@ impl Namespace {
         Ok(None)
     }
 
-    /// A guest goes for a restart, when that is written down, with whose turn it is.
-    async fn guest_goes(&self, name: &str) -> Result<Option<String>> {
+    /// A guest goes for a restart, when that is written down, with whose turn it is. A deletion that
+    /// comes again, because its watch is behind, names the guest that has gone: it ends nobody.
+    async fn guest_goes(&self, name: &str, deletion: &Value) -> Result<Option<String>> {
+        let named = &deletion["preconditions"]["uid"];
+        if named.is_null() {
+            return Ok(Some("it does not tell which guest".to_owned()));
+        }
         let (machine, instance) = (
             self.machines.find(name).await?,
             self.instances.find(name).await?,
         );
+        let ends = instance.is_some_and(|instance| instance["metadata"]["uid"] == *named);
         let replaces = machine.map(|machine| machine["status"]["lastRestart"]["replaces"].clone());
-        let uid = instance.map(|instance| instance["metadata"]["uid"].clone());
-        let due = uid.is_none() || uid == replaces;
+        let due = !ends || replaces.as_ref() == Some(named);
         Ok((!due).then(|| format!("it is not the guest that is to be restarted: {replaces:?}")))
     }
 
