@@ -19,21 +19,10 @@ const TI: u128 = 1 << 40;
 const PI: u128 = 1 << 50;
 const EI: u128 = 1 << 60;
 
-/// Suffixes by falling size, the binary ones first: what `Display` prefers among equally long texts.
-const SUFFIXES: [(&str, u128); 12] = [
-    ("Ei", EI),
-    ("Pi", PI),
-    ("Ti", TI),
-    ("Gi", GI),
-    ("Mi", MI),
-    ("Ki", KI),
-    ("E", 10u128.pow(18)),
-    ("P", 10u128.pow(15)),
-    ("T", 10u128.pow(12)),
-    ("G", 10u128.pow(9)),
-    ("M", 10u128.pow(6)),
-    ("k", 10u128.pow(3)),
-];
+/// Suffixes of the powers of 1024, from the zeroth.
+const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
+/// Suffixes of the powers of 1000, from the zeroth.
+const DECIMAL: [&str; 7] = ["", "k", "M", "G", "T", "P", "E"];
 
 /// An exact, non-negative amount of bytes.
 ///
@@ -209,17 +198,23 @@ fn decimal_exponent(unit: &str) -> Result<i32, QuantityError> {
 
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let length = |number: u128, suffix: &str| {
-            number.checked_ilog10().map_or(1, |digits| digits + 1) as usize + suffix.len()
+        if self.0 == 0 {
+            return f.write_str("0");
+        }
+        let power = (self.0.trailing_zeros() as usize / 10).min(BINARY.len() - 1);
+        let binary = (self.0 >> (10 * power), BINARY[power]);
+        let (mut number, mut power) = (self.0, 0);
+        while power < DECIMAL.len() - 1 && number.is_multiple_of(1000) {
+            (number, power) = (number / 1000, power + 1);
+        }
+        let decimal = (number, DECIMAL[power]);
+        let length = |(number, suffix): (u128, &str)| number.ilog10() as usize + suffix.len();
+        // Among equally long texts the binary one.
+        let (number, suffix) = if length(decimal) < length(binary) {
+            decimal
+        } else {
+            binary
         };
-        let units = SUFFIXES
-            .iter()
-            .filter(|(_, unit)| self.0 > 0 && self.0.is_multiple_of(*unit));
-        let (number, suffix) = units
-            .map(|(suffix, unit)| (self.0 / unit, *suffix))
-            .chain([(self.0, "")])
-            .min_by_key(|(number, suffix)| length(*number, suffix))
-            .unwrap_or((self.0, ""));
         write!(f, "{number}{suffix}")
     }
 }
@@ -304,6 +299,10 @@ mod tests {
             ("1000", "1k"),
             ("1024", "1Ki"),
             ("1001", "1001"),
+            ("1000Ki", "1024k"),
+            ("1000Mi", "1000Mi"),
+            ("2048Ei", "2048Ei"),
+            ("1e21", "1000E"),
         ] {
             assert_eq!(text.parse::<Bytes>().unwrap().to_string(), shown, "{text}");
         }
@@ -330,6 +329,18 @@ mod tests {
         fn display_round_trips(n in any::<u64>(), shift in 0u32..40) {
             let bytes = Bytes::new(u128::from(n) >> shift << (shift / 2));
             prop_assert_eq!(bytes.to_string().parse::<Bytes>(), Ok(bytes));
+        }
+
+        #[test]
+        fn display_is_the_shortest(number in 0u128..128, power in 0u32..7, thousands in 0u32..7) {
+            let bytes = Bytes::new(number * 1024u128.pow(power) * 1000u128.pow(thousands));
+            let shown = bytes.to_string();
+            for suffix in BINARY.into_iter().chain(DECIMAL) {
+                let unit = format!("1{suffix}").parse::<Bytes>().unwrap().get();
+                let exact = bytes.get().is_multiple_of(unit);
+                let other = format!("{}{suffix}", bytes.get() / unit);
+                prop_assert!(!exact || shown.len() <= other.len(), "{shown} {other}");
+            }
         }
 
         #[test]

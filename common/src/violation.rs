@@ -5,6 +5,7 @@
 //! └ field        └ kind     └ value └ detail: what would be right                                └ code
 //! ```
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -319,8 +320,12 @@ impl Findings {
 }
 
 /// The API server drops a warning that has control characters.
-fn one_line(text: &str) -> String {
-    text.replace(char::is_control, " ")
+fn one_line(text: &str) -> Cow<'_, str> {
+    let is_plain = |byte: u8| byte.is_ascii_graphic() || byte == b' ';
+    if text.bytes().all(is_plain) {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(text.replace(char::is_control, " "))
 }
 
 #[cfg(test)]

@@ -7,14 +7,12 @@ const NAMES_SHOWN_MAX: usize = 10;
 
 /// `text` in at most `max` characters.
 pub(crate) fn cut(text: &str, max: usize) -> String {
-    match text.char_indices().nth(max) {
-        None => text.to_owned(),
-        Some(_) => text
-            .chars()
-            .take(max.saturating_sub(1))
-            .chain(['…'])
-            .collect(),
+    // No text has fewer bytes than characters.
+    if text.len() <= max || text.chars().count() <= max {
+        return text.to_owned();
     }
+    let shown = text.chars().take(max.saturating_sub(1));
+    shown.chain(['…']).collect()
 }
 
 /// A value as messages show it, however long it is.

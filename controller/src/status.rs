@@ -85,7 +85,7 @@ pub(crate) fn normalized(block: Option<&Normalized>, template: Option<&Template>
     let pin = block.and_then(|block| block.template.as_ref());
     let current = template.map(|template| TemplateContent::from(template.spec.clone()));
     match (pin, current) {
-        (Some(pin), Some(current)) if pin.content != current => Fault::new(
+        (Some(pin), Some(current)) if *pin.content != current => Fault::new(
             "TemplateOutdated",
             format!(
                 "MachineTemplate '{}' has changed since this Machine was expanded from it: set the annotation {} to a new text to take it over",

@@ -1,6 +1,7 @@
 //! Blocks as JSON: what differs between two, where it comes from, what one says.
 
 use std::borrow::Cow;
+use std::fmt;
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -115,24 +116,37 @@ pub(super) fn source_of(block_path: &str) -> String {
 
 /// What a block says, in a line.
 pub(super) fn summary(block: &Normalized) -> String {
-    let template = block
-        .template
-        .as_ref()
-        .map(|pin| format!("template {}", pin.name));
-    let size = format!("{} vCPU, {}", block.cpu.vcpus(), block.memory.size);
-    let disks = block
-        .disks
-        .iter()
-        .map(|disk| match disk.storage_class.as_str() {
-            "" => format!("{} {}", disk.name, disk.size),
-            class => format!("{} {} on {class}", disk.name, disk.size),
-        });
-    let nics = block.networks.iter().map(|nic| match &nic.network_name {
-        None => nic.name.clone(),
-        Some(network) => format!("{} on {network}", nic.name),
-    });
-    let disks = Some(disks.collect::<Vec<_>>().join(", ")).filter(|disks| !disks.is_empty());
-    let nics = Some(format!("NIC {}", nics.collect::<Vec<_>>().join(", ")));
-    let parts = [template, Some(size), disks, nics].into_iter().flatten();
-    cut(&parts.collect::<Vec<_>>().join("; "), SUMMARY_MAX)
+    cut(&Summary(block).to_string(), SUMMARY_MAX)
+}
+
+struct Summary<'a>(&'a Normalized);
+
+impl fmt::Display for Summary<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(block) = self;
+        if let Some(pin) = &block.template {
+            write!(f, "template {}; ", pin.name)?;
+        }
+        write!(f, "{} vCPU, {}; ", block.cpu.vcpus(), block.memory.size)?;
+        let mut separator = "";
+        for disk in &block.disks {
+            write!(f, "{separator}{} {}", disk.name, disk.size)?;
+            if !disk.storage_class.is_empty() {
+                write!(f, " on {}", disk.storage_class)?;
+            }
+            separator = ", ";
+        }
+        if !block.disks.is_empty() {
+            f.write_str("; ")?;
+        }
+        let mut separator = "NIC ";
+        for nic in &block.networks {
+            write!(f, "{separator}{}", nic.name)?;
+            if let Some(network) = &nic.network_name {
+                write!(f, " on {network}")?;
+            }
+            separator = ", ";
+        }
+        Ok(())
+    }
 }

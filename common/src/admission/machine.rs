@@ -100,7 +100,7 @@ impl<'a> Old<'a> {
     /// Everything that is wrong with it today.
     fn findings(&self, surroundings: &Surroundings<'_>) -> Findings {
         let mut findings = self.faults.clone();
-        expand(&self.object, Some(self), surroundings, &mut findings);
+        expand(&self.object, Some(self), None, surroundings, &mut findings);
         findings
     }
 }
@@ -129,8 +129,23 @@ pub(super) fn review(request: &Request<'_>, catalog: &dyn Catalog, settings: &Se
         catalog,
         settings,
     };
-    let Expansion { block, kept, notes } =
-        expand(&object, old.as_ref(), &surroundings, &mut findings);
+    if stage == Stage::Validate
+        && old.is_none()
+        && let Some(findings) = as_looked_up(&object, &surroundings, &findings)
+    {
+        return Verdict {
+            findings,
+            block: None,
+        };
+    }
+    let restored = object.own_block().filter(|_| old.is_none());
+    let Expansion { block, kept, notes } = expand(
+        &object,
+        old.as_ref(),
+        restored.as_ref(),
+        &surroundings,
+        &mut findings,
+    );
     findings.settle();
 
     let mut fit = findings.accepted();
@@ -167,6 +182,20 @@ pub(super) fn review(request: &Request<'_>, catalog: &dyn Catalog, settings: &Se
         (None, None, _) => None,
     };
     Verdict { findings, block }
+}
+
+/// The findings of a new object whose block is what a lookup gives, as it nearly always is a moment
+/// after the mutating stage: then nothing has to be known of the block but its text.
+fn as_looked_up(
+    object: &Object<'_>,
+    surroundings: &Surroundings<'_>,
+    findings: &Findings,
+) -> Option<Findings> {
+    let sent = object.block.as_ref()?;
+    let mut findings = findings.clone();
+    let block = expand(object, None, None, surroundings, &mut findings).block?;
+    let written = block::text(&block)?;
+    (findings.accepted() && sent.0 == written).then_some(findings)
 }
 
 /// The stored block, if it stays whatever the catalog says today: the intent did not change.
@@ -245,10 +274,12 @@ impl KeptPins {
     }
 }
 
-/// References → pins → block, with everything the rules have to say.
+/// References → pins → block, with everything the rules have to say. `restored` is the block that
+/// came with a new object, and belongs to it.
 fn expand(
     object: &Object<'_>,
     old: Option<&Old<'_>>,
+    restored: Option<&Normalized>,
     surroundings: &Surroundings<'_>,
     findings: &mut Findings,
 ) -> Expansion {
@@ -259,9 +290,8 @@ fn expand(
     } = *surroundings;
     let intent = object.intent();
     let old_block = old.and_then(|old| old.block.as_ref());
-    let restored = object.own_block().filter(|_| old.is_none());
     let old_pin = old_block.and_then(|block| block.template.as_ref());
-    let restored_pin = restored.as_ref().and_then(|block| block.template.as_ref());
+    let restored_pin = restored.and_then(|block| block.template.as_ref());
     let known = old_pin
         .map(Kept::Old)
         .or(restored_pin.map(Kept::Restored))

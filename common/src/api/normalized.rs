@@ -7,6 +7,7 @@
 //! block is the one in which an API server sends it back, and can be compared as such.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -73,7 +74,7 @@ pub struct Normalized {
 #[serde(rename_all = "camelCase")]
 pub struct TemplatePin {
     /// The template's content then.
-    pub content: TemplateContent,
+    pub content: Arc<TemplateContent>,
     /// Name of the template.
     #[schemars(length(max = schema::NAME_MAX))]
     pub name: String,

@@ -31,7 +31,7 @@ pub struct TemplateRow {
     /// Where it came from.
     pub source: TemplateSource,
     /// What Machines take over from it.
-    pub content: TemplateContent,
+    pub content: Arc<TemplateContent>,
     /// Why it should no longer be used.
     pub deprecated: Option<String>,
 }
@@ -206,7 +206,7 @@ fn built_in_row(cores: i64, memory: &str, root: &str) -> TemplateRow {
     TemplateRow {
         source: TemplateSource::BuiltIn,
         deprecated: None,
-        content: TemplateContent {
+        content: Arc::new(TemplateContent {
             resources: Some(Resources {
                 cpu: Some(Cpu {
                     cores: Some(cores),
@@ -226,7 +226,7 @@ fn built_in_row(cores: i64, memory: &str, root: &str) -> TemplateRow {
                 ..Disk::default()
             }]),
             ..TemplateContent::default()
-        },
+        }),
     }
 }
 

@@ -85,7 +85,7 @@ struct Host {
 #[serde(deny_unknown_fields)]
 struct Template {
     deprecated: Option<String>,
-    content: common::api::template::TemplateContent,
+    content: Arc<common::api::template::TemplateContent>,
 }
 
 static CATALOGS: LazyLock<BTreeMap<String, StaticCatalog>> = LazyLock::new(|| {

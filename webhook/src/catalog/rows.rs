@@ -90,7 +90,7 @@ pub fn template_row(template: MachineTemplate) -> TemplateRow {
     TemplateRow {
         source: TemplateSource::MachineTemplate,
         deprecated: template.spec.deprecated.clone(),
-        content: template.spec.into(),
+        content: Arc::new(template.spec.into()),
     }
 }
 
