@@ -146,10 +146,11 @@ fn scaled(text: &str, power: i32) -> Result<u128, QuantityError> {
         return Err(QuantityError::TooLarge);
     }
     // The digits without their point, and the power of ten that puts it back.
-    let digits: u128 = [whole, fraction]
-        .concat()
-        .parse()
-        .map_err(|_| QuantityError::TooLarge)?;
+    let digits: u128 = match fraction {
+        "" => whole.parse(),
+        _ => [whole, fraction].concat().parse(),
+    }
+    .map_err(|_| QuantityError::TooLarge)?;
     let point = i32::try_from(fraction.len()).map_err(|_| QuantityError::TooLarge)?;
     let (binary, exponent) = match unit {
         "Ki" => (KI, 0),

@@ -7,6 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use common::code::Code;
 use common::violation::{Findings, Violation};
 use serde::Serialize;
+use serde_json::value::RawValue;
 
 use crate::review::{API_VERSION, KIND, Operation, Request};
 
@@ -70,7 +71,7 @@ struct Response {
     #[serde(skip_serializing_if = "Option::is_none")]
     patch_type: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    patch: Option<String>,
+    patch: Option<Box<RawValue>>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     audit_annotations: BTreeMap<&'static str, String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -168,8 +169,8 @@ impl Answer {
             response.audit_annotations.insert("codes", codes);
         }
         if findings.accepted() {
-            response.patch_type = block.map(|_| "JSONPatch");
-            response.patch = block.map(patch);
+            response.patch = block.and_then(patch);
+            response.patch_type = response.patch.as_ref().map(|_| "JSONPatch");
         } else {
             response.allowed = false;
             response.status = Some(refusal(request, name, &findings.violations));
@@ -188,11 +189,17 @@ impl Answer {
     }
 }
 
-/// JSON Patch. `add` also replaces, and nothing but the block is ever written.
-fn patch(block: &str) -> String {
-    STANDARD.encode(format!(
-        r#"[{{"op":"add","path":"/spec/normalized","value":{block}}}]"#
-    ))
+/// JSON Patch, as the text in which it is sent. `add` also replaces, and nothing but the block is ever
+/// written.
+fn patch(block: &str) -> Option<Box<RawValue>> {
+    let begin = r#"[{"op":"add","path":"/spec/normalized","value":"#;
+    let patch = [begin, block, "}]"].concat();
+    let mut text = String::with_capacity(patch.len().div_ceil(3) * 4 + 2);
+    text.push('"');
+    STANDARD.encode_string(patch, &mut text);
+    text.push('"');
+    // Nothing in it needs an escape, so it is not looked through for one, as a String would be.
+    RawValue::from_string(text).ok()
 }
 
 /// Every code once, for logs.
