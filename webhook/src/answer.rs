@@ -198,7 +198,7 @@ fn patch(block: &str) -> Option<Box<RawValue>> {
     text.push('"');
     STANDARD.encode_string(patch, &mut text);
     text.push('"');
-    // Nothing in it needs an escape, so it is not looked through for one, as a String would be.
+    // Nothing in it needs an escape: checked once, word by word, where a String is written byte by byte.
     RawValue::from_string(text).ok()
 }
 

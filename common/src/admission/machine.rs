@@ -138,7 +138,11 @@ pub(super) fn review(request: &Request<'_>, catalog: &dyn Catalog, settings: &Se
             block: None,
         };
     }
-    let restored = object.own_block().filter(|_| old.is_none());
+    let restored = if old.is_none() {
+        object.own_block()
+    } else {
+        None
+    };
     let Expansion { block, kept, notes } = expand(
         &object,
         old.as_ref(),
@@ -191,7 +195,7 @@ fn as_looked_up(
     surroundings: &Surroundings<'_>,
     findings: &Findings,
 ) -> Option<Findings> {
-    let sent = object.block.as_ref()?;
+    let sent = object.block.as_ref().filter(|_| findings.accepted())?;
     let mut findings = findings.clone();
     let block = expand(object, None, None, surroundings, &mut findings).block?;
     let written = block::text(&block)?;
@@ -275,7 +279,7 @@ impl KeptPins {
 }
 
 /// References → pins → block, with everything the rules have to say. `restored` is the block that
-/// came with a new object, and belongs to it.
+/// came with a new object, and belongs to its intent.
 fn expand(
     object: &Object<'_>,
     old: Option<&Old<'_>>,

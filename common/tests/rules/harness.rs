@@ -313,6 +313,11 @@ impl<'a> Question<'a> {
             [],
             "the validating stage refuses what the mutating one made of {object}"
         );
+        let reordered = self.ask_text(Stage::Validate, &written(&stored, true));
+        assert_eq!(
+            reordered.findings, validated.findings,
+            "the order of keys decides at the validating stage of {object}"
+        );
         let again = self.ask(Stage::Mutate, &stored);
         assert_eq!(again.findings.violations, [], "again: {stored}");
         for stage in [validated, again] {

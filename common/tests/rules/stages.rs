@@ -12,7 +12,7 @@ fn stored(spec: &Value, old: Option<&Value>) -> Value {
     question.admit(&machine(spec)).unwrap().stored
 }
 
-/// The validating stage looks nothing up again that the mutating stage has looked up.
+/// The validating stage refuses nothing because a lookup gives something else now.
 #[test]
 fn a_catalog_that_changes_between_the_stages_refuses_nobody() {
     let admitted = stored(&json!({"template": "web"}), None);
