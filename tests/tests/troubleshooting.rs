@@ -9,7 +9,7 @@ use lab::{
     objects::condition,
     pages::{blocks, page},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use stage::{Stage, machine, named};
 
@@ -32,12 +32,22 @@ impl Page {
         assert!(self.blocks.len() < before, "the page does not have: {told}");
     }
 
-    /// Waits until a Machine tells of a fault, which the page has to have.
+    /// Waits until a Machine tells of a fault as the page does. What it tells first may lack the words
+    /// of an object that is seen a moment later.
     async fn tells(&mut self, stage: &Stage, name: &str, kind: &str, reason: &str) {
-        let told = stage.machines().told(name, kind, "False", reason).await;
-        let told = told.unwrap();
-        let message = condition(&told, kind)["message"].as_str().unwrap();
-        self.has(&format!("{reason}: {message}\n"));
+        let text = |machine: &Value| {
+            let message = &condition(machine, kind)["message"];
+            format!("{reason}: {}\n", message.as_str().unwrap_or_default())
+        };
+        let what = format!("to have {kind}=False, reason {reason}, in words of the page");
+        let machines = stage.machines();
+        let told = machines.until(name, &what, |machine| {
+            let condition = condition(machine, kind);
+            let is_told = condition["status"] == "False" && condition["reason"] == reason;
+            is_told && self.blocks.contains(&text(machine))
+        });
+        let told = told.await.unwrap();
+        self.has(&text(&told));
     }
 }
 
