@@ -1,5 +1,7 @@
 //! One Machine's life in a namespace of its own, and what it looks like whenever it is at rest.
 
+use std::time::{Duration, Instant};
+
 use anyhow::{Context as _, Result};
 use kube::Client;
 use lab::{
@@ -9,6 +11,7 @@ use lab::{
     saboteur::{Fault, Saboteur},
 };
 use serde_json::{Value, json};
+use tokio::time::sleep;
 
 use crate::{
     state::{self, State, Uids},
@@ -17,6 +20,12 @@ use crate::{
 
 /// The settings of a controller that is alone in its namespace, and is told everything by watches.
 const SETTINGS: [(&str, &str); 2] = [("LEADER_ELECTION", "false"), ("RECONCILE_INTERVAL", "10s")];
+
+/// Within which a life comes to rest after its Machine has told that it is so: several watches tell
+/// of it, one after the other. Less than the interval in which a controller looks by itself, so that
+/// what only this would mend is a fault.
+const REST_WITHIN: Duration = Duration::from_secs(5);
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// What came of a life.
 #[derive(Debug)]
@@ -46,6 +55,8 @@ pub(crate) struct Life<'a> {
     client: &'a Client,
     namespace: &'a str,
     fault: Option<(usize, Fault)>,
+    /// The life that it is to be like.
+    undisturbed: Option<&'a Lived>,
 }
 
 impl<'a> Life<'a> {
@@ -54,12 +65,14 @@ impl<'a> Life<'a> {
         client: &'a Client,
         namespace: &'a str,
         fault: Option<(usize, Fault)>,
+        undisturbed: Option<&'a Lived>,
     ) -> Self {
         Self {
             lab,
             client,
             namespace,
             fault,
+            undisturbed,
         }
     }
 
@@ -155,7 +168,7 @@ impl<'a> Life<'a> {
         // Its claim is let go of a moment after the guest is made.
         let imports = self.lab.objects(DATA_VOLUME, self.namespace);
         imports.gone("web-root").await?;
-        rests.push(("created", self.rest(&mut uids).await?));
+        rests.push(self.rest("created", &mut uids).await?);
 
         let merge = async |spec: Value| machines.merge("web", &json!({"spec": spec})).await;
         let cards = json!([{"name": "eth0"}, {"name": "lan", "networkName": "lan"}]);
@@ -170,10 +183,10 @@ impl<'a> Life<'a> {
         // The network follows a moment later, in a way of its own.
         let networks = self.lab.objects(NETWORK, self.namespace);
         networks.until("lan", "to be held", is_held).await?;
-        rests.push((
-            "with a larger disk and another NIC",
-            self.rest(&mut uids).await?,
-        ));
+        rests.push(
+            self.rest("with a larger disk and another NIC", &mut uids)
+                .await?,
+        );
 
         let asked = json!({"machine.vitistack.io/restart-requested": "for the NIC"});
         let patch = json!({"metadata": {"annotations": asked}});
@@ -181,15 +194,15 @@ impl<'a> Life<'a> {
         machines
             .until("web", "to be restarted", is_restarted)
             .await?;
-        rests.push(("restarted", self.rest(&mut uids).await?));
+        rests.push(self.rest("restarted", &mut uids).await?);
 
         merge(json!({"powerState": "Stopped"})).await?;
         machines.told("web", "Ready", "True", "Stopped").await?;
-        rests.push(("stopped", self.rest(&mut uids).await?));
+        rests.push(self.rest("stopped", &mut uids).await?);
 
         merge(json!({"powerState": "Running"})).await?;
         machines.told("web", "Ready", "True", "Running").await?;
-        rests.push(("started", self.rest(&mut uids).await?));
+        rests.push(self.rest("started", &mut uids).await?);
 
         machines.delete("web").await?;
         machines.gone("web").await?;
@@ -199,12 +212,24 @@ impl<'a> Life<'a> {
             .await?;
         let is_free = |network: &Value| !is_held(network);
         networks.until("lan", "to be let go", is_free).await?;
-        rests.push(("deleted", self.rest(&mut uids).await?));
+        rests.push(self.rest("deleted", &mut uids).await?);
         Ok(rests)
     }
 
-    async fn rest(&self, uids: &mut Uids) -> Result<State> {
-        state::of(self.lab, self.namespace, uids).await
+    /// What is there at this rest: as in the undisturbed life, or what it is when it does not become so.
+    async fn rest(&self, rest: &'static str, uids: &mut Uids) -> Result<(&'static str, State)> {
+        let rests = self.undisturbed.iter().flat_map(|life| &life.rests);
+        let expected = rests.filter(|(it, _)| *it == rest).map(|(_, state)| state);
+        let expected = expected.last();
+        let until = Instant::now() + REST_WITHIN;
+        loop {
+            let state = state::of(self.lab, self.namespace, uids).await?;
+            let rests = expected.is_none_or(|it| state::differences(&state, it).is_empty());
+            if rests || Instant::now() > until {
+                return Ok((rest, state));
+            }
+            sleep(LOOK_AGAIN).await;
+        }
     }
 }
 

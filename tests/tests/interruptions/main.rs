@@ -45,7 +45,7 @@ async fn nothing_is_lost_whenever_the_controller_is_interrupted() {
         .await
         .unwrap();
 
-    let undisturbed = Life::new(&lab, &client, "undisturbed", None);
+    let undisturbed = Life::new(&lab, &client, "undisturbed", None, None);
     let undisturbed = undisturbed.live().await.unwrap();
     assert_eq!(undisturbed.violations, [""; 0]);
     let writes = &undisturbed.writes;
@@ -64,7 +64,13 @@ async fn nothing_is_lost_whenever_the_controller_is_interrupted() {
                 "point-{at}-{}",
                 FAULTS.iter().position(|it| *it == fault).unwrap()
             );
-            let life = Life::new(lab, client, &namespace, Some((at, fault)));
+            let life = Life::new(
+                lab,
+                client,
+                &namespace,
+                Some((at, fault)),
+                Some(undisturbed),
+            );
             let (struck, problems) = match life.live().await {
                 Ok(lived) => (lived.struck, lived.problems(undisturbed)),
                 Err(error) => (true, vec![format!("{error:#}")]),
