@@ -80,7 +80,8 @@ struct Exception {
 }
 
 /// The crates that are in the programs or had a part in building them, and what each is made of: by id,
-/// the programs themselves included. What was not fetched yet, because only other platforms build it, is fetched now.
+/// the programs themselves included. What was not fetched yet, because only other platforms build it,
+/// is fetched now.
 pub async fn of_the_programs() -> Result<BTreeMap<String, (Dependency, Vec<String>)>> {
     let mut cargo = paths::cargo();
     cargo.args(["metadata", "--format-version=1", "--locked"]);

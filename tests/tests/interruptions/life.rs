@@ -1,6 +1,6 @@
 //! One Machine's life in a namespace of its own, and what it looks like whenever it is at rest.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use kube::Client;
@@ -9,6 +9,7 @@ use lab::{
     objects::{CLAIM, DATA_VOLUME, MACHINE, NETWORK, Objects, condition},
     reviews,
     saboteur::{Fault, Saboteur},
+    wait::Deadline,
 };
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -218,14 +219,14 @@ impl<'a> Life<'a> {
 
     /// What is there at this rest: as in the undisturbed life, or what it is when it does not become so.
     async fn rest(&self, rest: &'static str, uids: &mut Uids) -> Result<(&'static str, State)> {
-        let rests = self.undisturbed.iter().flat_map(|life| &life.rests);
-        let expected = rests.filter(|(it, _)| *it == rest).map(|(_, state)| state);
-        let expected = expected.last();
-        let until = Instant::now() + REST_WITHIN;
+        let mut rests = self.undisturbed.iter().flat_map(|life| &life.rests);
+        let expected = rests.find(|(it, _)| *it == rest);
+        let deadline = Deadline::after(REST_WITHIN);
         loop {
             let state = state::of(self.lab, self.namespace, uids).await?;
-            let rests = expected.is_none_or(|it| state::differences(&state, it).is_empty());
-            if rests || Instant::now() > until {
+            let is_at_rest =
+                expected.is_none_or(|(_, it)| state::differences(&state, it).is_empty());
+            if is_at_rest || deadline.passed() {
                 return Ok((rest, state));
             }
             sleep(LOOK_AGAIN).await;
