@@ -142,7 +142,7 @@ fn refuse(status: StatusCode, text: &str) -> Response {
 }
 
 fn json(answer: &Answer) -> Response {
-    match serde_json::to_vec(answer) {
+    match answer.text() {
         Ok(body) => ([(header::CONTENT_TYPE, "application/json")], body).into_response(),
         Err(error) => refuse(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
     }
