@@ -259,6 +259,7 @@ async fn a_folder_of_machines_stays_what_it_is() {
     lab.apply(&template("8Gi")).await.unwrap();
     expands_to(&kubectl, "8Gi").await;
     stays(&lab, &managers).await;
+    stays(&lab, &[(None, folder)]).await;
     assert_eq!(versions(&machines(&lab).await), versions(&placed));
 
     // A change of something else takes nothing from it; a wish does.

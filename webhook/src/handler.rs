@@ -8,7 +8,6 @@
 use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Duration;
 
 use common::admission::{self, ObjectKind, Settings, Stage, Verdict};
 use common::violation::Reference;
@@ -23,8 +22,6 @@ use crate::metrics::{self, About, Outcome};
 use crate::report;
 use crate::review::{DELETION_TIMESTAMP, Head, Operation, Request};
 
-/// For all live reads of a review: users wait at a prompt.
-const LOOKUPS_LIMIT: Duration = Duration::from_secs(1);
 /// Judgements of one review: what a first live read finds may name something else that is missed
 /// (a template and its class), and that is the end of it.
 const ROUNDS_MAX: usize = 3;
@@ -55,7 +52,7 @@ pub(crate) struct Way {
     pub(crate) settings: Settings,
 }
 
-/// When a review came, and until when an answer to it is of any use.
+/// When a review came, and until when it has to be answered.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Time {
     pub(crate) start: Instant,
@@ -118,8 +115,7 @@ impl Reviewer {
                 .filter(|_| review.operation == Operation::Update)
                 .map(RawValue::get),
         };
-        let lookups_until = deadline.min(Instant::now() + LOOKUPS_LIMIT);
-        let verdict = self.judge(way, &request, lookups_until).await;
+        let verdict = self.judge(way, &request, deadline).await;
         let verdict = verdict.ok_or(Failure::Internal)?;
         let findings = &verdict.findings;
         let name = match review.name.as_deref() {

@@ -42,6 +42,12 @@ pub(crate) fn unjudged(stage: Stage, review: &Request<'_>, failure: &Failure) {
     );
 }
 
+/// A body was no review, but for its uid. What it is instead is not told: it may have anything in it.
+pub(crate) fn unread(stage: Stage) {
+    let (stage, reason) = (stage_label(stage), "BadRequest");
+    tracing::warn!(stage, reason, "not judged");
+}
+
 fn shown(name: &str) -> &str {
     let end = name.char_indices().nth(NAME_MAX);
     end.map_or(name, |(end, _)| &name[..end])

@@ -27,6 +27,7 @@ use crate::answer::Answer;
 use crate::body::{LARGE, Whole};
 use crate::handler::{Reviewer, Time, Way};
 use crate::metrics::{self, About, Outcome};
+use crate::report;
 use crate::review::{Request, Undecodable};
 
 /// When the API server does not say how long it waits: its own default. It never waits for more
@@ -34,6 +35,9 @@ use crate::review::{Request, Undecodable};
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 /// What the way back may take; an answer that comes later is none.
 const WAY_BACK: Duration = Duration::from_millis(200);
+/// For a review that is here whole, its live reads and its wait for others included: users wait at a
+/// prompt.
+const REVIEW_LIMIT: Duration = Duration::from_secs(1);
 
 /// Every path.
 pub fn router(reviewer: &Arc<Reviewer>) -> Router {
@@ -71,10 +75,7 @@ pub fn router(reviewer: &Arc<Reviewer>) -> Router {
 
 async fn serve(reviewer: Arc<Reviewer>, way: Arc<Way>, request: HttpRequest) -> Response {
     let start = Instant::now();
-    let time = Time {
-        start,
-        deadline: start + patience(request.uri()),
-    };
+    let is_of_use = start + patience(request.uri());
     if !is_json(request.headers()) {
         let text = "send an AdmissionReview with Content-Type: application/json";
         return refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, text);
@@ -86,6 +87,10 @@ async fn serve(reviewer: Arc<Reviewer>, way: Arc<Way>, request: HttpRequest) -> 
     let body = match reviewer.budget.read(request.into_body()).await {
         Ok(body) => body,
         Err(error) => return refuse(error.status(), &error.to_string()),
+    };
+    let time = Time {
+        start,
+        deadline: is_of_use.min(Instant::now() + REVIEW_LIMIT),
     };
     if body.bytes.len() < LARGE {
         return reviewed(&reviewer, &way, &body, time).await;
@@ -108,6 +113,7 @@ async fn reviewed(reviewer: &Reviewer, way: &Way, body: &Whole, time: Time) -> R
     match Request::decode(&body.bytes) {
         Ok(review) => json(&reviewer.answer(way, &review, time).await),
         Err(Undecodable::Answer(answer)) => {
+            report::unread(way.stage);
             let about = About::unknown(way.stage);
             metrics::observe(about, Outcome::Error, time.start.elapsed());
             json(&answer)

@@ -14,7 +14,7 @@ use futures::FutureExt as _;
 use futures::future::{BoxFuture, join_all};
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
-use tokio::time::timeout;
+use tokio::time::{advance, timeout};
 use tower::ServiceExt as _;
 use webhook::body::LARGE;
 use webhook::catalog::Found;
@@ -57,6 +57,10 @@ fn review(template: &str, padding: usize) -> String {
 
 /// What is answered: allowed or not.
 async fn ask(app: &Router, body: String) -> bool {
+    response(app, body).await["allowed"].as_bool().unwrap()
+}
+
+async fn response(app: &Router, body: String) -> Value {
     let request = Request::post("/mutate?timeout=3s")
         .header("content-type", "application/json")
         .body(Body::from(body))
@@ -64,8 +68,8 @@ async fn ask(app: &Router, body: String) -> bool {
     let response = app.clone().oneshot(request).await.unwrap();
     assert_eq!(response.status(), StatusCode::OK);
     let bytes = response.into_body().collect().await.unwrap().to_bytes();
-    let answer: Value = serde_json::from_slice(&bytes).unwrap();
-    answer["response"]["allowed"].as_bool().unwrap()
+    let mut answer: Value = serde_json::from_slice(&bytes).unwrap();
+    answer["response"].take()
 }
 
 /// An API server that takes questions and never answers.
@@ -149,4 +153,38 @@ async fn a_large_review_keeps_no_thread_that_others_need() {
     assert!(!large.is_finished());
     release.send(()).unwrap();
     assert!(!large.await.unwrap());
+}
+
+/// The API server would wait for three times as long; its user does not have to.
+#[tokio::test(start_paused = true)]
+async fn a_large_review_waits_for_its_turn_for_a_second() {
+    let (asked, entered) = sync_channel(1);
+    let (release, released) = sync_channel(1);
+    let app = app(Blocking {
+        asked,
+        release: Mutex::new(released),
+    });
+    let first = tokio::spawn({
+        let app = app.clone();
+        async move { ask(&app, review("missing", LARGE)).await }
+    });
+    let entered = tokio::task::spawn_blocking(move || entered.recv_timeout(PATIENCE).unwrap());
+    entered.await.unwrap();
+
+    let mut second = Box::pin(response(&app, review("small", LARGE)));
+    advance(Duration::from_millis(1)).await;
+    assert!(second.as_mut().now_or_never().is_none());
+    advance(Duration::from_millis(998)).await;
+    assert!(second.as_mut().now_or_never().is_none());
+    advance(Duration::from_millis(2)).await;
+    // It gives up; a turn that comes now comes too late.
+    let answered = second.as_mut().now_or_never();
+    assert!(!first.is_finished());
+    release.send(()).unwrap();
+    let answer = match answered {
+        Some(answer) => answer,
+        None => second.await,
+    };
+    assert_eq!(answer["status"]["code"], 504);
+    assert!(!first.await.unwrap());
 }
