@@ -166,7 +166,7 @@ codes! {
         Refuse InvalidDiskName = "The name of a disk is not a DNS label."
             because "The name becomes part of the claim's name and of the guest's device id."
             fix "Take the corrected name from the message.",
-        Refuse ReservedDiskName = "The name of a disk is one the product uses itself."
+        Refuse ReservedDiskName = "The name of a disk is that of a volume a guest has beside its disks."
             because "A disk of this name carries cloud-init's data."
             fix "Choose another name.",
         Refuse DuplicateDiskName = "Two disks or CD-ROMs have the same name."

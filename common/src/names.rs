@@ -51,6 +51,24 @@ pub const FIELD_MANAGER: &str = "kubevirt-operator";
 
 /// Name of the volume that holds cloud-init's data.
 pub const CLOUD_INIT_DISK: &str = "cloudinitdisk";
+/// Names of volumes in the pod of a guest that are not its disks': KubeVirt 1.8 gives them to it in
+/// `pkg/virt-controller/services/rendervolumes.go`. A disk has a volume of its own name there, and the
+/// API server takes no pod with two of one name.
+pub const POD_VOLUMES: [&str; 13] = [
+    "cloudinitdisk-ndata",
+    "cloudinitdisk-udata",
+    "container-disks",
+    "ephemeral-disks",
+    "hotplug-disks",
+    "libvirt-runtime",
+    "private",
+    "private-libvirt",
+    "private-libvirt-qemu",
+    "public",
+    "sockets",
+    "virt-bin-share-dir",
+    "vm-state",
+];
 /// Name of the network card a machine has when its user names none.
 pub const DEFAULT_NIC: &str = "default";
 /// What a libvirt host calls the network of cards that name none.

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::{Value, json};
 
-use crate::names::CLOUD_INIT_DISK;
+use crate::names::{CLOUD_INIT_DISK, POD_VOLUMES};
 use crate::rules::form::Bounds;
 
 /// Longest DNS label (RFC 1123); the bound of every name that ends up in one.
@@ -70,11 +70,12 @@ pub(crate) fn bounded(field: &str, bounds: &Bounds) -> Value {
     })
 }
 
-/// The rule, in CEL, that no disk has the name of the product's own.
+/// The rule, in CEL, that no disk has the name of a volume that a guest has beside its disks.
 pub(crate) fn not_reserved() -> Value {
+    let names = POD_VOLUMES.map(|name| format!("'{name}'")).join(", ");
     json!({
-        "rule": format!("self.name != '{CLOUD_INIT_DISK}'"),
-        "message": format!("{CLOUD_INIT_DISK} is the name of the disk that holds cloud-init's data")
+        "rule": format!("!(self.name in ['{CLOUD_INIT_DISK}', {names}])"),
+        "message": "is the name of a volume that a guest has beside its disks; choose another"
     })
 }
 

@@ -56,10 +56,10 @@ impl MachineRow {
             ))
         });
         let disks = block.disks.iter().map(|disk| disk.name.as_str());
-        let cdroms = block.cdroms.iter().map(|cdrom| cdrom.name.as_str());
-        // Volumes on a libvirt host carry the Machine's uid in their name.
+        // Volumes on a libvirt host carry the Machine's uid in their name, and claims of CD-ROMs a
+        // digest: nobody else has either.
         let has_claims = block.backend == Backend::Kubevirt;
-        Self::new(cards, disks.chain(cdroms).filter(|_| has_claims))
+        Self::new(cards, disks.filter(|_| has_claims))
     }
 
     fn has_mac(&self, network: &str, mac: Mac) -> bool {

@@ -22,8 +22,8 @@ use crate::words::{did_you_mean, name_list, nearest};
 
 use super::{boot, form};
 
-/// The classes of disks and CD-ROMs that ask for one as the old object did, by name: what its block
-/// resolved them to.
+/// The classes of disks and CD-ROMs that ask for one as the old object did, or for the one they have,
+/// by name: what its block resolved them to.
 pub(crate) fn kept(
     merged: &Merged<'_>,
     backend: Backend,
@@ -45,10 +45,12 @@ pub(crate) fn kept(
             .filter_map(|(name, leaf)| Some((name.value?, leaf.value)))
     };
     let asked: BTreeMap<&str, Option<&str>> = asks(old, old_block.backend).collect();
-    asks(merged, backend)
-        .filter(|(name, request)| asked.get(name) == Some(request))
-        .filter_map(|(name, _)| Some((name.to_owned(), (*got.get(name)?).to_owned())))
-        .collect()
+    let keeps = |(name, request): (&str, Option<&str>)| {
+        let class = *got.get(name)?;
+        let same = asked.get(name) == Some(&request) || request == Some(class);
+        same.then(|| (name.to_owned(), class.to_owned()))
+    };
+    asks(merged, backend).filter_map(keeps).collect()
 }
 
 /// Who needs a storage class: its name, and how it asks.

@@ -146,9 +146,12 @@ pub(crate) fn disk_name<'a>(leaf: Leaf<&'a str>, findings: &mut Findings) -> Opt
         ));
         return None;
     };
+    let reserved =
+        |detail| Violation::new(leaf.place, Code::ReservedDiskName, Kind::Invalid, detail);
     let fault = if name == names::CLOUD_INIT_DISK {
-        let detail = "is the name of the disk that holds cloud-init's data; choose another";
-        Violation::new(leaf.place, Code::ReservedDiskName, Kind::Invalid, detail)
+        reserved("is the name of the disk that holds cloud-init's data; choose another")
+    } else if names::POD_VOLUMES.contains(&name) {
+        reserved("is the name of a volume that KubeVirt gives every guest's pod; choose another")
     } else if form::is_label(name) {
         return Some(name);
     } else {

@@ -37,6 +37,21 @@ pub(crate) struct Guest<'a> {
     pub(crate) bound: Option<&'a str>,
 }
 
+impl Guest<'_> {
+    /// Whether a disk leaves its class open, and none was found for it.
+    fn lacks_class(&self) -> bool {
+        self.merged.disks.iter().any(|item| {
+            let leaf = item.pick("storageClass", |disk| disk.storage_class.as_deref());
+            let is_open = matches!(
+                ClassRequest::of(leaf.value),
+                ClassRequest::ClusterDefault { .. }
+            );
+            let name = item.name().value;
+            is_open && name.is_some_and(|name| !self.classes.contains_key(name))
+        })
+    }
+}
+
 /// Something that is needed, and where it is asked for.
 struct Wish<'a> {
     need: Need<'a>,
@@ -70,11 +85,13 @@ pub(crate) fn check(guest: &Guest<'_>, catalog: &dyn Catalog, findings: &mut Fin
     let same_selector = guest.old.is_some_and(|old| old.node_selector == selector);
     let hyperv = firmware::hyperv(guest.merged).value == Some(true);
     let same_hyperv = guest.old.is_some_and(|old| old.features.hyperv == hyperv);
-    if same_selector && same_hyperv && !wishes.iter().any(is_new) {
+    let hosts = catalog.hosts();
+    // Where nobody has a class, none could be chosen for a disk that is new.
+    let lacks_class = hosts.is_empty() && guest.lacks_class();
+    if same_selector && same_hyperv && !lacks_class && !wishes.iter().any(is_new) {
         return;
     }
 
-    let hosts = catalog.hosts();
     if hosts.is_empty() {
         findings.deny(no_host(guest.merged));
         findings.miss(Reference::Hosts);

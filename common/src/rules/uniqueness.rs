@@ -13,8 +13,8 @@ use crate::names;
 use crate::normalize::{Item, Leaf, Merged};
 use crate::violation::{Findings, Kind, Violation};
 
+use super::form;
 use super::networks::network_name;
-use super::{boot, form};
 
 /// Both rules, for the Machine of this name. It may have none yet: then nothing is judged that follows
 /// from it.
@@ -33,11 +33,9 @@ pub(crate) fn check(
         // Volumes on a libvirt host carry the Machine's uid in their name.
         return;
     }
-    let imported = merged.cdroms.iter();
-    let imported = imported.filter(|cdrom| boot::is_imported(cdrom, backend));
-    let disks = merged.disks.iter().map(Item::name);
-    for disk in disks.chain(imported.map(Item::name)) {
-        claim(disk, machine, old, catalog, findings);
+    // The claim of a CD-ROM carries a digest in its name.
+    for disk in &merged.disks {
+        claim(disk.name(), machine, old, catalog, findings);
     }
 }
 
@@ -122,5 +120,4 @@ fn claim(
 
 fn has_disk(block: &Normalized, name: &str) -> bool {
     block.disks.iter().any(|disk| disk.name == name)
-        || block.cdroms.iter().any(|cdrom| cdrom.name == name)
 }
