@@ -126,6 +126,9 @@ codes! {
         Setting NetworkConfigurationNotFound = "The NetworkConfiguration does not exist in the Machine's namespace."
             because "The machine waits until the network exists. Sets of objects are often checked before the network of the same set is there, so this is a warning unless an administrator decides otherwise."
             fix "Correct the name, or apply the NetworkConfiguration.",
+        Warn SourceClaimNotFound = "The claim that a disk is to be a copy of does not exist in the Machine's namespace."
+            because "The copy waits until the claim is there, and the Machine with it."
+            fix "Correct the name, or make the claim.",
     }
     "sizing" {
         Refuse MemoryRequired = "Neither the Machine nor its template gives a memory size."
@@ -167,7 +170,7 @@ codes! {
             because "The name becomes part of the claim's name and of the guest's device id."
             fix "Take the corrected name from the message.",
         Refuse ReservedDiskName = "The name of a disk is that of a volume a guest has beside its disks."
-            because "A disk of this name carries cloud-init's data."
+            because "One of them carries cloud-init's data, the others are those of the pod in which KubeVirt runs the guest; no pod has two volumes of one name."
             fix "Choose another name.",
         Refuse DuplicateDiskName = "Two disks or CD-ROMs have the same name."
             because "Both would have the same claim."

@@ -336,6 +336,7 @@ fn expand(
         catalog,
         findings,
     );
+    references::source_claims(&merged, backend, old_block, namespace, catalog, findings);
     // A move to libvirt is refused as such, whatever else would be in its way.
     if backend == Backend::Libvirt && made_on.is_none_or(|made_on| made_on == backend) {
         libvirt::check(&merged, findings);

@@ -69,6 +69,8 @@ pub trait Catalog {
     fn other_with_mac(&self, machine: MachineName<'_>, network: &str, mac: Mac) -> Option<String>;
     /// Who has the claim that this disk of the Machine would have, if it is not the Machine.
     fn claim_holder(&self, machine: MachineName<'_>, disk: &str) -> Option<ClaimHolder>;
+    /// Whether the namespace has a claim of this name, or a Machine that will have it made.
+    fn has_claim(&self, namespace: &str, claim: &str) -> bool;
 }
 
 /// Who has a claim that another Machine's disk would have.
@@ -113,6 +115,13 @@ pub fn claim_holder(
         }),
         ClaimOwner::Stranger => Some(ClaimHolder::Stranger),
     }
+}
+
+/// Whether there is a claim of this name, or a Machine that will have it made: the answer to
+/// [`Catalog::has_claim`] of whoever keeps these rows.
+pub fn has_claim(machines: &Machines, claims: &Claims, namespace: &str, claim: &str) -> bool {
+    let mut disks = machines.disks_with_claim(namespace, claim);
+    claims.owner(namespace, claim).is_some() || disks.next().is_some()
 }
 
 /// A catalog in memory.
@@ -184,6 +193,10 @@ impl Catalog for StaticCatalog {
 
     fn claim_holder(&self, machine: MachineName<'_>, disk: &str) -> Option<ClaimHolder> {
         claim_holder(&self.machines, &self.claims, machine, disk)
+    }
+
+    fn has_claim(&self, namespace: &str, claim: &str) -> bool {
+        has_claim(&self.machines, &self.claims, namespace, claim)
     }
 }
 

@@ -3,6 +3,7 @@
 //! A reference that did not change since the old object keeps its pin without a look at the
 //! catalog: what was deleted since stays editable.
 
+use crate::api::choice::Backend;
 use crate::api::normalized::{Normalized, TemplatePin};
 use crate::api::schema::TEXT_MAX;
 use crate::catalog::{Catalog, TemplateRow, built_in, built_in_names};
@@ -185,6 +186,48 @@ pub(crate) fn networks(
             }
         }
     }
+}
+
+/// Rule [`Code::SourceClaimNotFound`], for copies that `old` does not have.
+pub(crate) fn source_claims(
+    merged: &Merged<'_>,
+    backend: Backend,
+    old: Option<&Normalized>,
+    namespace: &str,
+    catalog: &dyn Catalog,
+    findings: &mut Findings,
+) {
+    if backend != Backend::Kubevirt {
+        return;
+    }
+    let field = "image.persistentVolumeClaim";
+    let disks = merged.disks.iter().map(|item| {
+        item.pick(field, |disk| {
+            disk.image.as_ref()?.persistent_volume_claim.as_deref()
+        })
+    });
+    let cdroms = merged.cdroms.iter().map(|item| {
+        item.pick(field, |cdrom| {
+            cdrom.image.as_ref()?.persistent_volume_claim.as_deref()
+        })
+    });
+    for leaf in disks.chain(cdroms) {
+        let Some(claim) = leaf.value.filter(|claim| form::is_object_name(claim)) else {
+            continue;
+        };
+        let is_new = !old.is_some_and(|old| is_source(old, claim));
+        if is_new && !catalog.has_claim(namespace, claim) {
+            let text = format!("{}: no PersistentVolumeClaim '{claim}' yet", leaf.place);
+            findings.warn(Code::SourceClaimNotFound, &text);
+        }
+    }
+}
+
+fn is_source(block: &Normalized, claim: &str) -> bool {
+    let disks = block.disks.iter().map(|disk| &disk.image);
+    let cdroms = block.cdroms.iter().map(|cdrom| &cdrom.image);
+    let mut images = disks.chain(cdroms).flatten();
+    images.any(|image| image.persistent_volume_claim.as_deref() == Some(claim))
 }
 
 /// The networks a block refers to.

@@ -46,7 +46,7 @@ fn changed(field: Field) -> Value {
         Field::CdromImage => item(
             "cdroms",
             0,
-            json!({"image": {"persistentVolumeClaim": "other"}}),
+            json!({"image": {"persistentVolumeClaim": "golden"}}),
         ),
         Field::DiskSize => item("disks", 0, json!({"size": "20Gi"})),
         Field::Cores => cpu(json!({"cores": 4})),

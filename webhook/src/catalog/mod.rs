@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use common::catalog::{Catalog, ClaimHolder, Claims, HostRow, MachineName, Machines, NetworkRow};
-use common::catalog::{StorageClassRow, TemplateRow, claim_holder};
+use common::catalog::{StorageClassRow, TemplateRow, claim_holder, has_claim};
 use common::mac::Mac;
 
 pub use self::host::Host;
@@ -116,6 +116,10 @@ impl Catalog for Cache {
     fn claim_holder(&self, machine: MachineName<'_>, disk: &str) -> Option<ClaimHolder> {
         claim_holder(&self.machines.read(), &self.claims.read(), machine, disk)
     }
+
+    fn has_claim(&self, namespace: &str, claim: &str) -> bool {
+        has_claim(&self.machines.read(), &self.claims.read(), namespace, claim)
+    }
 }
 
 /// What a live read found.
@@ -215,6 +219,10 @@ impl Catalog for Overlay<'_> {
 
     fn claim_holder(&self, machine: MachineName<'_>, disk: &str) -> Option<ClaimHolder> {
         self.cache.claim_holder(machine, disk)
+    }
+
+    fn has_claim(&self, namespace: &str, claim: &str) -> bool {
+        self.cache.has_claim(namespace, claim)
     }
 }
 

@@ -233,7 +233,10 @@ fn claims_are_whose_their_labels_say_until_they_go() {
     };
     let labelled = claim("web-old-data", "web-old", &json!({}));
     let foreign = claim("web-old-data", "web-old", &json!({"labels": {"app": "x"}}));
+    assert!(!cache.has_claim("prod", "web-old-data"));
     cache.claims.apply(labelled.clone());
+    assert!(cache.has_claim("prod", "web-old-data"));
+    assert!(!cache.has_claim("other", "web-old-data"));
     assert_eq!(
         cache.claim_holder(who("web"), "old-data"),
         former("web-old")
