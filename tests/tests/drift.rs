@@ -227,6 +227,9 @@ async fn a_folder_of_machines_stays_what_it_is() {
         }
     }
     stays(&lab, &[(None, folder)]).await;
+    lab.apply(&template("6Gi")).await.unwrap();
+    expands_to(&kubectl, "6Gi").await;
+    stays(&lab, &[(None, folder)]).await;
 
     // Another one owns something of each Machine.
     let theirs = lab.path("theirs.yaml");
@@ -259,7 +262,6 @@ async fn a_folder_of_machines_stays_what_it_is() {
     lab.apply(&template("8Gi")).await.unwrap();
     expands_to(&kubectl, "8Gi").await;
     stays(&lab, &managers).await;
-    stays(&lab, &[(None, folder)]).await;
     assert_eq!(versions(&machines(&lab).await), versions(&placed));
 
     // A change of something else takes nothing from it; a wish does.
