@@ -20,9 +20,10 @@ pub enum Severity {
 pub enum SecondLine {
     /// All of it.
     All,
-    /// What can be seen without a template, in the usual way of writing.
+    /// What can be seen without a template or a setting, in the usual way of writing.
     Some,
-    /// Nothing: it rests on other objects, on the stored one or on the content of a text.
+    /// Nothing: it rests on other objects, on labels, on what a spec resolves to or on the content of
+    /// a text.
     Nothing,
 }
 
@@ -502,13 +503,17 @@ impl Code {
             | Self::InvalidHostUri
             | Self::OverlayNeedsQcow2
             | Self::ManyVlansOnBridge
-            | Self::SegmentChanged => SecondLine::All,
+            | Self::SegmentChanged
+            | Self::CredentialsRequired
+            | Self::BackendChanged => SecondLine::All,
             Self::TooMany
             | Self::TooLong
             | Self::InvalidObjectName
             | Self::InvalidLabel
             | Self::TemplateNotFound
+            | Self::EmptyStorageClass
             | Self::MaxMemoryTooSmall
+            | Self::MemoryNotAligned
             | Self::TooManyVcpus
             | Self::MaxSocketsTooSmall
             | Self::ImageSource
@@ -516,12 +521,17 @@ impl Code {
             | Self::ImageOnBoundDisk
             | Self::VolumeChosenTwice
             | Self::DuplicateMac
+            | Self::BootWithoutCdrom
             | Self::EmptyCdrom
+            | Self::CdromSizeRequired
             | Self::MachineTypeNeedsLibvirt
             | Self::SecureBootNeedsEfi
             | Self::EfiNeedsAcpi
+            | Self::VolumeNeedsKubevirt
+            | Self::ImageNeedsKubevirt
             | Self::InvalidFactor
-            | Self::InvalidName => SecondLine::Some,
+            | Self::InvalidName
+            | Self::NormalizedEdited => SecondLine::Some,
             _ => SecondLine::Nothing,
         }
     }

@@ -3,11 +3,15 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result};
-use serde::{Deserialize, de::DeserializeOwned};
+use common::admission::{ObjectKind, Request, Settings, Stage, review};
+use common::api::choice::{Backend, Choice as _};
+use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 use crate::paths;
 
+#[path = "../../common/tests/cases/clusters.rs"]
+mod clusters;
 #[path = "../../common/tests/cases/long_texts.rs"]
 mod long_texts;
 
@@ -43,6 +47,7 @@ pub struct Case {
     pub catalog: String,
     text: Option<String>,
     only: Option<String>,
+    #[serde(default, deserialize_with = "present")]
     block: Option<Value>,
     earlier: Option<String>,
     settings: Option<Value>,
@@ -59,7 +64,13 @@ pub struct Old {
     spec: Value,
     #[serde(default)]
     metadata: Value,
+    #[serde(default, deserialize_with = "present")]
     block: Option<Value>,
+}
+
+/// A null that is written is a value: it takes the block away.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(deserializer).map(Some)
 }
 
 fn machine() -> String {
@@ -99,6 +110,65 @@ impl Case {
         let old = self.old.as_ref()?;
         Some(object(&self.kind, &old.metadata, &old.spec))
     }
+
+    /// The stored object with the block that a webhook had written.
+    pub fn old_with_block(&self) -> Result<Option<Value>> {
+        let (Some(old), Some(mut object)) = (&self.old, self.old_object()) else {
+            return Ok(None);
+        };
+        self.write_block(&mut object)?;
+        change_block(&mut object, old.block.as_ref());
+        Ok(Some(object))
+    }
+
+    /// The object under review with the block that it comes with: the stored one, as an edit or a patch
+    /// leaves it, or the one of a backup.
+    pub fn object_with_block(&self, old: Option<&Value>) -> Result<Value> {
+        let mut object = self.object();
+        if let Some(block) = old.and_then(|old| old["spec"].get("normalized")) {
+            object["spec"]["normalized"] = block.clone();
+        } else if old.is_none() && self.block.is_some() {
+            self.write_block(&mut object)?;
+        }
+        change_block(&mut object, self.block.as_ref());
+        Ok(object)
+    }
+
+    /// Does what a webhook did under the earlier catalog and settings.
+    fn write_block(&self, object: &mut Value) -> Result<()> {
+        if self.kind != machine() {
+            return Ok(());
+        }
+        let path = paths::repository().join("common/tests/cases/catalogs.yaml");
+        let catalogs = clusters::catalogs(&std::fs::read_to_string(path)?)?;
+        let catalog = self.earlier.as_ref().unwrap_or(&self.catalog);
+        let catalog = catalogs.get(catalog).context("no such catalog")?;
+        let settings = self.earlier_settings.as_ref().or(self.settings.as_ref());
+        let backend = settings.and_then(|settings| settings["defaultBackend"].as_str());
+        let mut settings = Settings::default();
+        if let Some(backend) = backend.and_then(Backend::parse) {
+            settings.default_backend = backend;
+        }
+        let request = Request {
+            kind: ObjectKind::Machine,
+            stage: Stage::Mutate,
+            namespace: "default",
+            object: &object.to_string(),
+            old: None,
+        };
+        let verdict = review(&request, catalog, &settings);
+        let block = verdict
+            .block
+            .with_context(|| format!("{}: no block", self.name))?;
+        object["spec"]["normalized"] = serde_json::from_str(&block)?;
+        Ok(())
+    }
+}
+
+/// Changes what a case changes of a block; null takes it away.
+fn change_block(object: &mut Value, changes: Option<&Value>) {
+    let Some(changes) = changes else { return };
+    json_patch::merge(&mut object["spec"], &json!({ "normalized": changes }));
 }
 
 /// Whether objects of the kind have no namespace.

@@ -37,8 +37,10 @@ async fn refusal(lab: &Lab, case: &Case) -> Option<String> {
         ..PostParams::default()
     };
     let parse = |value: Value| serde_json::from_value::<DynamicObject>(value);
-    let answer = match case.old_object() {
-        None => match parse(case.object()) {
+    let old = case.old_with_block().unwrap();
+    let mut new = case.object_with_block(old.as_ref()).unwrap();
+    let answer = match old {
+        None => match parse(new) {
             Ok(object) => api.create(&dry_run, &object).await,
             Err(error) => return Some(error.to_string()),
         },
@@ -50,7 +52,6 @@ async fn refusal(lab: &Lab, case: &Case) -> Option<String> {
                 Err(Error::Api(status)) => return Some(status.message),
                 Err(other) => panic!("{}: {other}", case.name),
             };
-            let mut new = case.object();
             new["metadata"]["resourceVersion"] = json!(stored.resource_version());
             let name = stored.name_any();
             new["metadata"]["name"] = json!(name);

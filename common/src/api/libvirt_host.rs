@@ -9,6 +9,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::cel;
 use super::choice::{CpuMode, HostNetworkType, Provisioning, VirtType, VolumeFormat};
 use super::schema;
 use super::status::Condition;
@@ -41,6 +42,7 @@ use crate::quantity::Bytes;
     )
 )]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [cel::credentials()]))]
 pub struct LibvirtHostSpec {
     /// Where its libvirt is: qemu:///system on the controller's own host, qemu+tls://host/system or
     /// qemu+ssh://user@host/system elsewhere; test:///default is libvirt's own mock. No parameters.

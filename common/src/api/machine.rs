@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::cel;
 use super::choice::{
     AccessMode, Backend, BootDevice, DiskBus, MachineTypeName, NicModel, PowerState, ReclaimPolicy,
     VolumeMode,
@@ -12,7 +13,6 @@ use super::choice::{
 use super::normalized::Normalized;
 use super::schema;
 use crate::rules::disks::CAPACITY;
-use crate::rules::sizing::MEMORY;
 
 /// A virtual machine. Everything but `normalized` is the user's and is never written by the webhook.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -44,32 +44,7 @@ use crate::rules::sizing::MEMORY;
     )
 )]
 #[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-validations" = [
-    {
-        "rule": "!has(oldSelf.normalized) || !has(self.normalized) || self.normalized.backend == oldSelf.normalized.backend",
-        "message": "backend cannot change: a machine stays where it was made; create another Machine to move"
-    },
-    {
-        "rule": "!has(self.disks) || !has(self.cdroms) || !self.disks.exists(d, self.cdroms.exists(c, c.name == d.name))",
-        "message": "disks and CD-ROMs share one set of names"
-    },
-    {
-        "rule": "!has(self.networks) || self.networks.all(n, !has(n.macAddress) || self.networks.exists_one(m, has(m.macAddress) && m.macAddress.lowerAscii() == n.macAddress.lowerAscii()))",
-        "message": "each network card needs a MAC address of its own"
-    },
-    {
-        "rule": "!has(self.backend) || self.backend != 'kubevirt' || !has(self.cdroms) || self.cdroms.all(c, has(c.image))",
-        "message": "KubeVirt has no empty drives"
-    },
-    {
-        "rule": "!has(self.backend) || self.backend != 'kubevirt' || ((!has(self.disks) || self.disks.all(d, !has(d.image) || !has(d.image.volume))) && (!has(self.cdroms) || self.cdroms.all(c, !has(c.image) || !has(c.image.volume))))",
-        "message": "image.volume needs backend: libvirt"
-    },
-    {
-        "rule": "!has(self.backend) || self.backend != 'kubevirt' || !has(self.domain) || !has(self.domain.machine) || !has(self.domain.machine.type) || !(self.domain.machine.type in ['pc', 'pc-i440fx'])",
-        "message": "KubeVirt runs pc-q35 only"
-    }
-]))]
+#[schemars(extend("x-kubernetes-validations" = cel::machine()))]
 pub struct MachineSpec {
     /// Name of the MachineTemplate, or of a built-in one (small, medium, large), that this machine
     /// starts from. Every field set here wins over the template's. The label
@@ -113,7 +88,7 @@ pub struct MachineSpec {
     /// Classes of devices to boot from, first one first. Default: disk, cdrom, network, as far as
     /// the machine has them.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<Vec<BootDevice>>", length(max = 3), extend("x-kubernetes-list-type" = "atomic", "x-kubernetes-validations" = [schema::named_once()]))]
+    #[schemars(with = "Option<Vec<BootDevice>>", length(max = 3), extend("x-kubernetes-list-type" = "atomic", "x-kubernetes-validations" = [cel::named_once()]))]
     pub boot_order: Option<Vec<String>>,
 
     /// CD-ROM drives.
@@ -189,14 +164,7 @@ pub struct Cpu {
 /// Guest memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-validations" = [
-    schema::bounded("size", &MEMORY),
-    schema::bounded("maxSize", &MEMORY),
-    {
-        "rule": "!has(self.size) || !has(self.maxSize) || !isQuantity(self.size) || !isQuantity(self.maxSize) || quantity(self.maxSize).compareTo(quantity(self.size)) >= 0",
-        "message": "maxSize must be at least size"
-    }
-]))]
+#[schemars(extend("x-kubernetes-validations" = cel::memory()))]
 pub struct Memory {
     /// Memory the machine can grow to without a restart, where the backend can do it. Default:
     /// size.
@@ -225,8 +193,8 @@ pub struct Memory {
         "rule": "!has(self.image) || !(has(self.selector) || has(self.volumeName))",
         "message": "a disk with an image cannot bind an existing volume"
     },
-    schema::not_reserved(),
-    schema::bounded("size", &CAPACITY)
+    cel::not_reserved(),
+    cel::bounded("size", &CAPACITY)
 ]))]
 pub struct Disk {
     /// Access mode of the volume: ReadWriteOnce (default), ReadWriteMany (needed for live
@@ -363,8 +331,8 @@ pub struct Network {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [
-    schema::not_reserved(),
-    schema::bounded("size", &CAPACITY)
+    cel::not_reserved(),
+    cel::bounded("size", &CAPACITY)
 ]))]
 pub struct Cdrom {
     /// Name of the drive, a DNS label, unique among disks and CD-ROMs.
@@ -380,7 +348,7 @@ pub struct Cdrom {
     pub size: Option<String>,
     /// Name of the StorageClass of the volume the image is imported into, as of a disk.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<schema::StorageClassName>")]
+    #[schemars(with = "Option<schema::CdromClassName>")]
     pub storage_class: Option<String>,
 }
 

@@ -23,6 +23,7 @@ pub mod schema;
 pub mod status;
 pub mod template;
 
+mod cel;
 #[cfg(feature = "kube")]
 mod crd;
 #[cfg(feature = "kube")]

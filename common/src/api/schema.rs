@@ -4,10 +4,6 @@
 use std::borrow::Cow;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde_json::{Value, json};
-
-use crate::names::{CLOUD_INIT_DISK, POD_VOLUMES};
-use crate::rules::form::Bounds;
 
 /// Longest DNS label (RFC 1123); the bound of every name that ends up in one.
 pub const NAME_MAX: usize = 63;
@@ -53,32 +49,6 @@ pub const QUANTITY_PATTERN: &str = "^\\+?([0-9]+(\\.[0-9]*)?|\\.[0-9]+)(Ki|Mi|Gi
 /// What [`HostUri`](crate::host_uri::HostUri) reads.
 pub const HOST_URI_PATTERN: &str = "^(qemu:///(system|session)|qemu\\+tls://([A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?|\\[[0-9A-Fa-f:.]+\\])(:[1-9][0-9]{0,4})?/system|qemu\\+ssh://([A-Za-z0-9_][-A-Za-z0-9_.]*@)?([A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?|\\[[0-9A-Fa-f:.]+\\])(:[1-9][0-9]{0,4})?/system|test:///[-A-Za-z0-9._/]+|test\\+tls://([A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?|\\[[0-9A-Fa-f:.]+\\])(:[1-9][0-9]{0,4})?/default)$";
 
-/// The rule, in CEL, that no word stands twice in a list.
-pub(crate) fn named_once() -> Value {
-    json!({
-        "rule": "self.all(word, self.exists_one(other, other == word))",
-        "message": "each is named once"
-    })
-}
-
-/// The rule, in CEL, that an amount stays within the bounds that the webhook demands, too.
-pub(crate) fn bounded(field: &str, bounds: &Bounds) -> Value {
-    let Bounds { min, max, .. } = bounds;
-    json!({
-        "rule": format!("!has(self.{field}) || !isQuantity(self.{field}) || (quantity(self.{field}).compareTo(quantity('{min}')) >= 0 && quantity(self.{field}).compareTo(quantity('{max}')) <= 0)"),
-        "message": format!("{field} must be from {min} to {max}")
-    })
-}
-
-/// The rule, in CEL, that no disk has the name of a volume that a guest has beside its disks.
-pub(crate) fn not_reserved() -> Value {
-    let names = POD_VOLUMES.map(|name| format!("'{name}'")).join(", ");
-    json!({
-        "rule": format!("!(self.name in ['{CLOUD_INIT_DISK}', {names}])"),
-        "message": "is the name of a volume that a guest has beside its disks; choose another"
-    })
-}
-
 macro_rules! text_schemas {
     ($( $(#[$doc:meta])* $name:ident = { $($schema:tt)* } )+) => {$(
         $(#[$doc])*
@@ -103,6 +73,8 @@ text_schemas! {
     ObjectName = { "minLength": 1, "maxLength": OBJECT_NAME_MAX, "pattern": OBJECT_NAME_PATTERN }
     /// The name of a storage class; empty is Kubernetes' "no class".
     StorageClassName = { "maxLength": OBJECT_NAME_MAX }
+    /// The name of the storage class of a CD-ROM, which binds no volume that has none.
+    CdromClassName = { "minLength": 1, "maxLength": OBJECT_NAME_MAX }
     /// The name of a network card inside a machine.
     NicName = { "minLength": 1, "maxLength": NAME_MAX, "pattern": "^[A-Za-z0-9_-]+$" }
     /// An amount of bytes.

@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::cel;
 use super::choice::BootDevice;
 use super::machine::{Disk, Domain, Network, Resources};
 use super::schema;
@@ -54,7 +55,7 @@ pub struct MachineTemplateSpec {
     pub networks: Option<Vec<Network>>,
     /// Boot order, as in a Machine.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<Vec<BootDevice>>", length(max = 3), extend("x-kubernetes-list-type" = "atomic", "x-kubernetes-validations" = [schema::named_once()]))]
+    #[schemars(with = "Option<Vec<BootDevice>>", length(max = 3), extend("x-kubernetes-list-type" = "atomic", "x-kubernetes-validations" = [cel::named_once()]))]
     pub boot_order: Option<Vec<String>>,
     /// Virtual hardware, as in a Machine.
     #[serde(skip_serializing_if = "Option::is_none")]

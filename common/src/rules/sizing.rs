@@ -13,7 +13,7 @@ use super::form::{self, Bounds};
 /// Most vCPUs of a machine: what QEMU's q35 offers without an emulated IOMMU.
 pub const VCPUS_MAX: u32 = 255;
 /// Step in which memory grows under a running guest; KubeVirt demands it of both sizes.
-const HOTPLUG_STEP: Bytes = Bytes::mib(2);
+pub(crate) const HOTPLUG_STEP: Bytes = Bytes::mib(2);
 /// From what the smallest guests boot with to what the largest hosts have.
 pub(crate) const MEMORY: Bounds = Bounds {
     min: Bytes::mib(32),

@@ -7,26 +7,20 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
 use common::admission::{ObjectKind, Request, Settings, Stage, Verdict, review};
-use common::api::choice::{Backend, TemplateSource};
-use common::api::libvirt_host::LibvirtHostSpec;
-use common::catalog::{
-    Claims, HostRow, MachineName, MachineRow, Machines, NetworkRow, StaticCatalog, StorageClassRow,
-    TemplateRow,
-};
+use common::api::choice::Backend;
+use common::catalog::StaticCatalog;
 use common::code::Code;
-use common::mac::Mac;
 use common::names::{GROUP, VERSION};
 use common::{CloudInitSchema, MissingNetworks};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use crate::clusters;
 pub(crate) use crate::long_texts::spell_out;
 
 /// The namespace of every object.
 pub(crate) const NAMESPACE: &str = "default";
-/// The uid of every cluster.
-const CLUSTER: &str = "cluster";
 
 /// Where a file of this crate's repository is.
 pub(crate) fn path(relative: &str) -> PathBuf {
@@ -39,137 +33,10 @@ pub(crate) fn yaml<T: DeserializeOwned>(path: &Path) -> T {
     serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// What a cluster has, as the file of the catalogs says it.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct Cluster {
-    templates: BTreeMap<String, Template>,
-    storage_classes: Vec<String>,
-    /// Those of them whose claims cannot grow.
-    #[serde(default)]
-    rigid_storage_classes: Vec<String>,
-    default_storage_class: Option<String>,
-    /// Networks on the bridge `br0`.
-    networks: Vec<String>,
-    /// Bridges and VLANs of other networks.
-    #[serde(default)]
-    segments: BTreeMap<String, (Option<String>, Option<i64>)>,
-    #[serde(default)]
-    hosts: BTreeMap<String, Host>,
-    #[serde(default)]
-    machines: BTreeMap<String, Neighbour>,
-    /// Labels of claims by name.
-    #[serde(default)]
-    claims: BTreeMap<String, BTreeMap<String, String>>,
-}
-
-/// What a Machine has that no other may have.
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Neighbour {
-    /// Networks and addresses of its cards.
-    macs: Vec<(String, Mac)>,
-    disks: Vec<String>,
-}
-
-/// A libvirt host.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Host {
-    #[serde(default)]
-    labels: BTreeMap<String, String>,
-    spec: LibvirtHostSpec,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Template {
-    deprecated: Option<String>,
-    content: Arc<common::api::template::TemplateContent>,
-}
-
 static CATALOGS: LazyLock<BTreeMap<String, StaticCatalog>> = LazyLock::new(|| {
-    let clusters: BTreeMap<String, Cluster> = yaml(&path("tests/cases/catalogs.yaml"));
-    clusters
-        .into_iter()
-        .map(|(name, cluster)| (name, cluster.into()))
-        .collect()
+    let text = fs::read_to_string(path("tests/cases/catalogs.yaml")).unwrap();
+    clusters::catalogs(&text).unwrap()
 });
-
-impl From<Cluster> for StaticCatalog {
-    fn from(cluster: Cluster) -> Self {
-        let row = |template: Template| TemplateRow {
-            source: TemplateSource::MachineTemplate,
-            content: template.content,
-            deprecated: template.deprecated,
-        };
-        let rigid = cluster.rigid_storage_classes;
-        Self {
-            templates: cluster
-                .templates
-                .into_iter()
-                .map(|(name, template)| (name, Arc::new(row(template))))
-                .collect(),
-            storage_classes: cluster
-                .storage_classes
-                .into_iter()
-                .map(|name| {
-                    let allows_expansion = !rigid.contains(&name);
-                    (name, StorageClassRow { allows_expansion })
-                })
-                .collect(),
-            default_storage_class: cluster.default_storage_class,
-            networks: [(
-                NAMESPACE.to_owned(),
-                networks(cluster.networks, cluster.segments),
-            )]
-            .into(),
-            hosts: cluster
-                .hosts
-                .into_iter()
-                .map(|(name, host)| Arc::new(HostRow::new(name, host.labels, host.spec)))
-                .collect(),
-            cluster: CLUSTER.to_owned(),
-            machines: machines(cluster.machines),
-            claims: claims(&cluster.claims),
-        }
-    }
-}
-
-fn networks(
-    plain: Vec<String>,
-    segments: BTreeMap<String, (Option<String>, Option<i64>)>,
-) -> BTreeMap<String, NetworkRow> {
-    let plain = plain.into_iter();
-    let plain = plain.map(|name| (name, (Some("br0".to_owned()), None)));
-    let row = |(name, (bridge, vlan))| (name, NetworkRow { bridge, vlan });
-    plain.chain(segments).map(row).collect()
-}
-
-fn machines(neighbours: BTreeMap<String, Neighbour>) -> Machines {
-    let mut machines = Machines::default();
-    for (name, neighbour) in neighbours {
-        let macs = neighbour.macs.iter();
-        let row = MachineRow::new(
-            macs.map(|(network, mac)| (network.as_str(), *mac)),
-            neighbour.disks.iter().map(String::as_str),
-        );
-        let machine = MachineName {
-            namespace: NAMESPACE,
-            name: &name,
-        };
-        machines.insert(machine, row);
-    }
-    machines
-}
-
-fn claims(labels: &BTreeMap<String, BTreeMap<String, String>>) -> Claims {
-    let mut claims = Claims::default();
-    for (name, labels) in labels {
-        claims.insert(NAMESPACE, name, |key| labels.get(key).map(String::as_str));
-    }
-    claims
-}
 
 /// A catalog of `cases/catalogs.yaml`.
 pub(crate) fn catalog(name: &str) -> &'static StaticCatalog {

@@ -25,6 +25,8 @@ mod anything;
 mod blocks;
 mod cases;
 mod cloud_init;
+#[path = "../cases/clusters.rs"]
+mod clusters;
 mod corpus;
 mod faults;
 mod harness;

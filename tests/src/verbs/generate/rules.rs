@@ -66,11 +66,11 @@ fn second_line(page: &mut String) {
         (SecondLine::All, "it, too"),
         (
             SecondLine::Some,
-            "what can be seen without a template, in the usual way of writing",
+            "what can be seen without a template or a setting, in the usual way of writing",
         ),
         (
             SecondLine::Nothing,
-            "nothing: it rests on other objects, on the stored one or on the content of a text",
+            "nothing: it rests on other objects, on labels, on what a spec resolves to or on the content of a text",
         ),
     ] {
         let codes = Code::ALL

@@ -1,0 +1,152 @@
+//! What a catalog beside this file is to the rules. Whoever reads the catalogs takes this file in.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use common::api::choice::TemplateSource;
+use common::api::libvirt_host::LibvirtHostSpec;
+use common::api::template::TemplateContent;
+use common::catalog::{
+    Claims, HostRow, MachineName, MachineRow, Machines, NetworkRow, StaticCatalog, StorageClassRow,
+    TemplateRow,
+};
+use common::mac::Mac;
+use serde::Deserialize;
+
+/// The namespace of every object.
+const NAMESPACE: &str = "default";
+/// The uid of every cluster.
+const CLUSTER: &str = "cluster";
+
+/// The catalogs of a file.
+pub(crate) fn catalogs(text: &str) -> Result<BTreeMap<String, StaticCatalog>, serde_saphyr::Error> {
+    let clusters: BTreeMap<String, Cluster> = serde_saphyr::from_str(text)?;
+    let catalogs = clusters.into_iter();
+    Ok(catalogs
+        .map(|(name, cluster)| (name, cluster.into()))
+        .collect())
+}
+
+/// What a cluster has, as the file of the catalogs says it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct Cluster {
+    templates: BTreeMap<String, Template>,
+    storage_classes: Vec<String>,
+    /// Those of them whose claims cannot grow.
+    #[serde(default)]
+    rigid_storage_classes: Vec<String>,
+    default_storage_class: Option<String>,
+    /// Networks on the bridge `br0`.
+    networks: Vec<String>,
+    /// Bridges and VLANs of other networks.
+    #[serde(default)]
+    segments: BTreeMap<String, (Option<String>, Option<i64>)>,
+    #[serde(default)]
+    hosts: BTreeMap<String, Host>,
+    #[serde(default)]
+    machines: BTreeMap<String, Neighbour>,
+    /// Labels of claims by name.
+    #[serde(default)]
+    claims: BTreeMap<String, BTreeMap<String, String>>,
+}
+
+/// What a Machine has that no other may have.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Neighbour {
+    /// Networks and addresses of its cards.
+    macs: Vec<(String, Mac)>,
+    disks: Vec<String>,
+}
+
+/// A libvirt host.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Host {
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+    spec: LibvirtHostSpec,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Template {
+    deprecated: Option<String>,
+    content: Arc<TemplateContent>,
+}
+
+impl From<Cluster> for StaticCatalog {
+    fn from(cluster: Cluster) -> Self {
+        let row = |template: Template| TemplateRow {
+            source: TemplateSource::MachineTemplate,
+            content: template.content,
+            deprecated: template.deprecated,
+        };
+        let rigid = cluster.rigid_storage_classes;
+        Self {
+            templates: cluster
+                .templates
+                .into_iter()
+                .map(|(name, template)| (name, Arc::new(row(template))))
+                .collect(),
+            storage_classes: cluster
+                .storage_classes
+                .into_iter()
+                .map(|name| {
+                    let allows_expansion = !rigid.contains(&name);
+                    (name, StorageClassRow { allows_expansion })
+                })
+                .collect(),
+            default_storage_class: cluster.default_storage_class,
+            networks: [(
+                NAMESPACE.to_owned(),
+                networks(cluster.networks, cluster.segments),
+            )]
+            .into(),
+            hosts: cluster
+                .hosts
+                .into_iter()
+                .map(|(name, host)| Arc::new(HostRow::new(name, host.labels, host.spec)))
+                .collect(),
+            cluster: CLUSTER.to_owned(),
+            machines: machines(cluster.machines),
+            claims: claims(&cluster.claims),
+        }
+    }
+}
+
+fn networks(
+    plain: Vec<String>,
+    segments: BTreeMap<String, (Option<String>, Option<i64>)>,
+) -> BTreeMap<String, NetworkRow> {
+    let plain = plain.into_iter();
+    let plain = plain.map(|name| (name, (Some("br0".to_owned()), None)));
+    let row = |(name, (bridge, vlan))| (name, NetworkRow { bridge, vlan });
+    plain.chain(segments).map(row).collect()
+}
+
+fn machines(neighbours: BTreeMap<String, Neighbour>) -> Machines {
+    let mut machines = Machines::default();
+    for (name, neighbour) in neighbours {
+        let macs = neighbour.macs.iter();
+        let row = MachineRow::new(
+            macs.map(|(network, mac)| (network.as_str(), *mac)),
+            neighbour.disks.iter().map(String::as_str),
+        );
+        let machine = MachineName {
+            namespace: NAMESPACE,
+            name: &name,
+        };
+        machines.insert(machine, row);
+    }
+    machines
+}
+
+fn claims(labels: &BTreeMap<String, BTreeMap<String, String>>) -> Claims {
+    let mut claims = Claims::default();
+    for (name, labels) in labels {
+        claims.insert(NAMESPACE, name, |key| labels.get(key).map(String::as_str));
+    }
+    claims
+}
