@@ -81,6 +81,8 @@ pub(super) struct Objection {
     mark: Mark,
     /// In words; empty beyond the first [`TOLD_MAX`] of a weight, which are counted and not told.
     text: String,
+    /// The same without the places in lists; as empty.
+    identity: String,
 }
 
 impl Objection {
@@ -92,7 +94,7 @@ impl Objection {
             Weight::UnknownKey => codes.unknown,
             Weight::Empty => codes.empty,
         };
-        Remark::new(self.mark, code, self.text)
+        Remark::new(self.mark, code, self.text).known_as(self.identity)
     }
 }
 
@@ -159,16 +161,19 @@ impl Schema {
         let objections = found.into_iter().map(|found| {
             let before: &mut usize = told.entry(found.weight).or_default();
             *before += 1;
-            let text = if *before > TOLD_MAX {
-                String::new()
-            } else {
-                self.words(&found) + self.signature
-            };
+            let (mut text, mut identity) = (String::new(), String::new());
+            if *before <= TOLD_MAX {
+                let path = found.error.instance_path();
+                let (subject, predicate) = (self.subject(path), self.predicate(&found));
+                text = format!("{subject} {predicate}{}", self.signature);
+                identity = format!("{} {predicate}", keys(path));
+            }
             Objection {
                 pointer: found.pointer,
                 weight: found.weight,
                 mark: found.mark,
                 text,
+                identity,
             }
         });
         objections.collect()
@@ -220,27 +225,23 @@ impl Schema {
         }
     }
 
-    fn words(&self, found: &Found<'_>) -> String {
-        let subject = self.subject(found.error.instance_path());
+    fn predicate(&self, found: &Found<'_>) -> String {
         let site = self.site(found.error);
         match (found.key, found.weight) {
             (Some(key), _) => {
                 let known = site["properties"].as_object();
                 let known = known.into_iter().flat_map(|known| known.keys());
                 let key = words::unknown_key(key, known.map(String::as_str));
-                format!("{subject} takes no {key}")
+                format!("takes no {key}")
             }
-            (None, Weight::Empty) => {
-                format!("{subject} is empty; give it a value or leave it out")
-            }
+            (None, Weight::Empty) => "is empty; give it a value or leave it out".to_owned(),
             (None, weight) => {
                 let verb = if weight == Weight::Doubt {
                     "should"
                 } else {
                     "must"
                 };
-                let predicate = words::predicate(found.error, site["expects"].as_str(), verb);
-                format!("{subject} {predicate}")
+                words::predicate(found.error, site["expects"].as_str(), verb)
             }
         }
     }
@@ -272,6 +273,16 @@ impl Schema {
             subject
         }
     }
+}
+
+/// The keys that lead to a value, without its places in lists.
+fn keys(path: &Location) -> String {
+    let segments = path.into_iter();
+    let keys = segments.filter_map(|segment| match segment {
+        LocationSegment::Index(_) => None,
+        LocationSegment::Property(key) => Some(key),
+    });
+    keys.collect::<Vec<_>>().join("/")
 }
 
 /// The marks of a value; those of the nearest one around it if it has none of its own.
