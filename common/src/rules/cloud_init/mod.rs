@@ -12,10 +12,12 @@
 //! | `user_data`, `network` | the two documents |
 //! | `document`, `compose`, `scalar` | YAML as PyYAML's safe loader reads it |
 //! | `schema`, `words`, `*.json` | JSON Schemas, and what they have against a document |
+//! | `addresses` | what is an address in network data |
 //! | `remarks` | what is told of it: a bounded list, with lines and columns, without its content |
 //!
 //! A refusal is for what certainly does not work; what cloud-init copes with is a warning.
 
+mod addresses;
 mod compose;
 mod document;
 mod network;

@@ -3,12 +3,15 @@
 //! ```text
 //! value ──jsonschema──▶ errors ──marks, weight──▶ objections, in order ──words──▶ remarks
 //! ```
-//! Two annotations of ours stand in the schemas of this folder:
+//! Annotations and formats of ours stand in the schemas of this folder:
 //!
-//! | annotation | |
+//! | | |
 //! |---|---|
 //! | `expects` | what belongs there, where the keyword that fails does not say it |
 //! | `tolerates` | types and keywords that cloud-init copes with: a warning, not a refusal |
+//! | `closed` | cloud-init gives up at a key that is not known: a refusal, not a warning |
+//! | `format: network` | an address, with or without its prefix |
+//! | `format: destination` | such an address, or `default` |
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -17,6 +20,7 @@ use jsonschema::error::ValidationErrorKind as Failure;
 use jsonschema::paths::{Location, LocationSegment};
 use serde_json::Value;
 
+use super::addresses;
 use super::document::{Document, Mark, Marks};
 use super::remarks::{Remark, TOLD_MAX};
 use super::words::{self, Misfit};
@@ -111,20 +115,29 @@ struct Found<'e> {
 impl Schema {
     /// A schema of this folder.
     pub(super) fn ours(text: &str) -> Result<Self, SchemaError> {
-        Self::parse(text, "")
+        let options = jsonschema::options()
+            .should_validate_formats(true)
+            .with_format("network", addresses::is_network)
+            .with_format("destination", addresses::is_destination);
+        Self::parse(text, "", &options)
     }
 
     /// A schema of the administrator's.
     pub(super) fn given(text: &str) -> Result<Self, SchemaError> {
-        Self::parse(text, " (says the schema of --cloud-init-schema)")
+        let signature = " (says the schema of --cloud-init-schema)";
+        Self::parse(text, signature, &jsonschema::options())
     }
 
-    fn parse(text: &str, signature: &'static str) -> Result<Self, SchemaError> {
+    fn parse(
+        text: &str,
+        signature: &'static str,
+        options: &jsonschema::ValidationOptions<'_>,
+    ) -> Result<Self, SchemaError> {
         let source: Value = serde_json::from_str(text)?;
         if source.get("properties").is_none() && source.get("allOf").is_none() {
             return Err(SchemaError::NotASchema);
         }
-        let validator = jsonschema::validator_for(&source).map_err(|error| {
+        let validator = options.build(&source).map_err(|error| {
             let place = error.instance_path();
             SchemaError::Unusable(format!("{} at '{place}'", error.masked()))
         })?;
@@ -184,13 +197,18 @@ impl Schema {
         let marks = find(root, path);
         if let Failure::AdditionalProperties { unexpected } = error.kind() {
             let keys = unexpected.iter().map(String::as_str);
+            let weight = if self.site(error)["closed"] == true {
+                Weight::Content
+            } else {
+                Weight::UnknownKey
+            };
             return keys
                 .map(|key| Found {
                     error,
                     key: Some(key),
                     pointer: path.join(key).as_str().to_owned(),
                     mark: marks.field(key).map_or(marks.at, |field| field.key),
-                    weight: Weight::UnknownKey,
+                    weight,
                 })
                 .collect();
         }
