@@ -119,13 +119,17 @@ fn secret(field: &'static str, reference: &SecretKeyRef, findings: &mut Findings
         }
         Some(_) => {}
     }
+    // Keys become names of files, so Kubernetes has none that lead elsewhere.
     let is_key = |key: &str| {
         let inner = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
-        (1..=OBJECT_NAME_MAX).contains(&key.len()) && key.bytes().all(inner)
+        (1..=OBJECT_NAME_MAX).contains(&key.len())
+            && key.bytes().all(inner)
+            && key != "."
+            && !key.starts_with("..")
     };
     if let Some(key) = reference.key.as_deref().filter(|key| !is_key(key)) {
         let detail = format!(
-            "a key of a Secret is letters, digits, '-', '_' and '.', at most {OBJECT_NAME_MAX}"
+            "a key of a Secret is letters, digits, '-', '_' and '.', at most {OBJECT_NAME_MAX}, and is neither '.' nor begins with '..'"
         );
         let site = site.member("key");
         let fault = Violation::new(site, Code::InvalidObjectName, Kind::Invalid, detail);
