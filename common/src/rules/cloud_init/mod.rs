@@ -30,10 +30,13 @@ mod words;
 pub use schema::SchemaError;
 
 use self::schema::Schema;
+use crate::api::choice::Backend;
 use crate::api::machine::{CloudInit, SecretKeyRef};
 use crate::api::schema::{OBJECT_NAME_MAX, USER_DATA_MAX};
 use crate::code::Code;
+use crate::names;
 use crate::normalize::Place;
+use crate::render::kubevirt::CloudInitPlan;
 use crate::violation::{Findings, Kind, Site, Violation};
 
 use super::{form, limits};
@@ -58,8 +61,14 @@ fn ours(text: &str) -> Schema {
     Schema::ours(text).expect("a schema of this folder")
 }
 
-/// What cloud-init is given: the documents, and the references of Secrets.
-pub(crate) fn judge(given: &CloudInit, schema: Option<&CloudInitSchema>, findings: &mut Findings) {
+/// What cloud-init of the Machine of this name is given: the documents, and the references of Secrets.
+pub(crate) fn judge(
+    given: &CloudInit,
+    backend: Backend,
+    machine: &str,
+    schema: Option<&CloudInitSchema>,
+    findings: &mut Findings,
+) {
     limits::cloud_init(given, findings);
     // What is too long is told, and not read.
     let fits = |text: &&str| text.chars().count() <= USER_DATA_MAX;
@@ -71,12 +80,16 @@ pub(crate) fn judge(given: &CloudInit, schema: Option<&CloudInitSchema>, finding
         let remarks = network::judge(text);
         remarks::tell("spec.cloudInit.networkData", remarks, findings);
     }
-    secrets(given, findings);
+    // A libvirt host is handed the contents; and a Machine may have no name yet.
+    let may_own = backend == Backend::Kubevirt && form::is_label(machine);
+    let own = (may_own && CloudInitPlan::from(given).needs_secret())
+        .then(|| names::cloud_init_secret(machine));
+    secrets(given, own.as_deref(), findings);
 }
 
-/// Rules [`Code::SecretNameRequired`], [`Code::SecretIgnored`]. An inline text that is empty is as
-/// absent.
-fn secrets(given: &CloudInit, findings: &mut Findings) {
+/// Rules [`Code::SecretNameRequired`], [`Code::SecretIgnored`], [`Code::NameInUse`]: no Secret of the
+/// user has the name of the Machine's `own`. An inline text that is empty is as absent.
+fn secrets(given: &CloudInit, own: Option<&str>, findings: &mut Findings) {
     let references = [
         (
             "cloudInit.secretRef",
@@ -101,9 +114,15 @@ fn secrets(given: &CloudInit, findings: &mut Findings) {
                 "spec.{field} is not used: cloudInit.{inline_name} is given inline and wins"
             );
             findings.warn(Code::SecretIgnored, &text);
+        } else if let (Some(name), true) = (own, own == reference.name.as_deref()) {
+            let detail = "the data would be kept in a Secret of this name, made for the Machine; give your Secret another name";
+            let site = Site::from(Place::field(field)).member("name");
+            let fault = Violation::new(site, Code::NameInUse, Kind::Duplicate, detail);
+            findings.deny(fault.text(name));
         }
     }
 }
+
 /// A reference to a Secret: rules [`Code::SecretNameRequired`], [`Code::InvalidObjectName`].
 fn secret(field: &'static str, reference: &SecretKeyRef, findings: &mut Findings) {
     let site = Site::from(Place::field(field));
