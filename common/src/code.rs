@@ -350,9 +350,9 @@ codes! {
         Refuse InvalidName = "The name of the object is not a DNS label of at most 63 characters."
             because "The name becomes the guest's host name, a label's value and part of other names."
             fix "Take the corrected name from the message.",
-        Refuse NameInUse = "The claim that a disk would have is another Machine's, or a stranger's."
-            because "A claim is called as Machine and disk together: disk `b-c` of `a` and disk `c` of `a-b` would be one volume. The controller never takes over a claim that was made for somebody else, so the machine would not start."
-            fix "Choose another name for the disk or for the Machine, or delete the claim if nobody needs what is on it.",
+        Refuse NameInUse = "The claim that a disk would have is another Machine's, or a stranger's; or the Secret that is referred to has the name of the Machine's own."
+            because "A claim is called as Machine and disk together: disk `b-c` of `a` and disk `c` of `a-b` would be one volume. Data for cloud-init that KubeVirt cannot take from where it is, the controller keeps in a Secret called as the Machine with `-cloudinit`. It never takes over what was made for somebody else, so the machine would not start."
+            fix "Choose another name for the disk, for the Secret or for the Machine, or delete the claim if nobody needs what is on it.",
     }
     "networkconfigurations" {
         Refuse BridgeRequired = "A NetworkConfiguration names neither a bridge nor an existing definition."

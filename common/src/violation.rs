@@ -140,6 +140,8 @@ pub struct Violation {
     pub value: Option<String>,
     /// Other fields that it rests on: it is a consequence, and not told, if one of them is at fault.
     given: Vec<String>,
+    /// What it is known by in the place of its message.
+    identity: Option<String>,
 }
 
 impl Violation {
@@ -157,6 +159,7 @@ impl Violation {
             detail,
             value: None,
             given: vec![],
+            identity: None,
         }
     }
 
@@ -182,6 +185,19 @@ impl Violation {
     pub fn value(mut self, value: impl fmt::Display) -> Self {
         self.value = Some(shortened(&value.to_string()));
         self
+    }
+
+    /// The same fault, known by this in the place of its message, which tells where in a text it
+    /// stands: that changes with every line before it.
+    #[must_use]
+    pub(crate) fn known_as(mut self, identity: impl Into<String>) -> Self {
+        self.identity = Some(identity.into());
+        self
+    }
+
+    /// What it is known by at its field, wherever in a text it stands.
+    pub(crate) fn identity(&self) -> String {
+        self.identity.clone().unwrap_or_else(|| self.message())
     }
 
     /// The message of the cause: everything but the field.
@@ -255,7 +271,7 @@ impl Findings {
     }
 
     /// Turns faults into warnings: those that `is_old` knows, which the object had before.
-    pub(crate) fn tolerate(&mut self, is_old: impl Fn(&Violation) -> bool) {
+    pub(crate) fn tolerate(&mut self, is_old: impl FnMut(&Violation) -> bool) {
         let (old, new): (Vec<_>, _) = self.violations.drain(..).partition(is_old);
         self.violations = new;
         for fault in &old {

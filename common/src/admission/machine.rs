@@ -361,7 +361,7 @@ fn expand(
     // No part of the block: what it says is for the guest alone.
     if let Some(given) = &object.spec.cloud_init {
         let schema = settings.cloud_init_schema.as_deref();
-        cloud_init::judge(given, schema, findings);
+        cloud_init::judge(given, backend, who.name, schema, findings);
     }
 
     let pins = Pins {

@@ -84,7 +84,7 @@ text_schemas! {
     /// The value of a label.
     LabelValue = { "maxLength": NAME_MAX, "pattern": "^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$" }
     /// The key of a Secret.
-    SecretKey = { "minLength": 1, "maxLength": OBJECT_NAME_MAX, "pattern": "^[-._a-zA-Z0-9]+$" }
+    SecretKey = { "minLength": 1, "maxLength": OBJECT_NAME_MAX, "pattern": "^\\.?[-_a-zA-Z0-9][-._a-zA-Z0-9]*$" }
     /// Text of a cloud-init document.
     UserData = { "maxLength": USER_DATA_MAX }
     /// Free text.

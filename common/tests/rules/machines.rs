@@ -343,7 +343,10 @@ fn cloud_inits() -> Values {
         &["ethernets: {}", "version: '2'", "\t", "ü"],
     );
     let secret = || {
-        let keys = texts(&["userdata", "User_Data.1", "-", ".."], &["", "a b", "a/b"]);
+        let keys = texts(
+            &["userdata", "User_Data.1", "-", ".x"],
+            &["", "a b", "a/b", ".", "..x"],
+        );
         with(object(vec![("key", keys)]), "name", object_names())
     };
     let meta_data = vec(("[a-z_]{1,6}", texts(&["", "a b\n", "é"], &["x"])), 0..3)

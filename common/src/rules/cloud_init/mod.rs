@@ -12,10 +12,12 @@
 //! | `user_data`, `network` | the two documents |
 //! | `document`, `compose`, `scalar` | YAML as PyYAML's safe loader reads it |
 //! | `schema`, `words`, `*.json` | JSON Schemas, and what they have against a document |
+//! | `addresses` | what is an address in network data |
 //! | `remarks` | what is told of it: a bounded list, with lines and columns, without its content |
 //!
 //! A refusal is for what certainly does not work; what cloud-init copes with is a warning.
 
+mod addresses;
 mod compose;
 mod document;
 mod network;
@@ -28,10 +30,13 @@ mod words;
 pub use schema::SchemaError;
 
 use self::schema::Schema;
+use crate::api::choice::Backend;
 use crate::api::machine::{CloudInit, SecretKeyRef};
 use crate::api::schema::{OBJECT_NAME_MAX, USER_DATA_MAX};
 use crate::code::Code;
+use crate::names;
 use crate::normalize::Place;
+use crate::render::kubevirt::CloudInitPlan;
 use crate::violation::{Findings, Kind, Site, Violation};
 
 use super::{form, limits};
@@ -56,8 +61,14 @@ fn ours(text: &str) -> Schema {
     Schema::ours(text).expect("a schema of this folder")
 }
 
-/// What cloud-init is given: the documents, and the references of Secrets.
-pub(crate) fn judge(given: &CloudInit, schema: Option<&CloudInitSchema>, findings: &mut Findings) {
+/// What cloud-init of the Machine of this name is given: the documents, and the references of Secrets.
+pub(crate) fn judge(
+    given: &CloudInit,
+    backend: Backend,
+    machine: &str,
+    schema: Option<&CloudInitSchema>,
+    findings: &mut Findings,
+) {
     limits::cloud_init(given, findings);
     // What is too long is told, and not read.
     let fits = |text: &&str| text.chars().count() <= USER_DATA_MAX;
@@ -69,12 +80,16 @@ pub(crate) fn judge(given: &CloudInit, schema: Option<&CloudInitSchema>, finding
         let remarks = network::judge(text);
         remarks::tell("spec.cloudInit.networkData", remarks, findings);
     }
-    secrets(given, findings);
+    // A libvirt host is handed the contents; and a Machine may have no name yet.
+    let may_own = backend == Backend::Kubevirt && form::is_label(machine);
+    let own = (may_own && CloudInitPlan::from(given).needs_secret())
+        .then(|| names::cloud_init_secret(machine));
+    secrets(given, own.as_deref(), findings);
 }
 
-/// Rules [`Code::SecretNameRequired`], [`Code::SecretIgnored`]. An inline text that is empty is as
-/// absent.
-fn secrets(given: &CloudInit, findings: &mut Findings) {
+/// Rules [`Code::SecretNameRequired`], [`Code::SecretIgnored`], [`Code::NameInUse`]: no Secret of the
+/// user has the name of the Machine's `own`. An inline text that is empty is as absent.
+fn secrets(given: &CloudInit, own: Option<&str>, findings: &mut Findings) {
     let references = [
         (
             "cloudInit.secretRef",
@@ -99,9 +114,15 @@ fn secrets(given: &CloudInit, findings: &mut Findings) {
                 "spec.{field} is not used: cloudInit.{inline_name} is given inline and wins"
             );
             findings.warn(Code::SecretIgnored, &text);
+        } else if let (Some(name), true) = (own, own == reference.name.as_deref()) {
+            let detail = "the data would be kept in a Secret of this name, made for the Machine; give your Secret another name";
+            let site = Site::from(Place::field(field)).member("name");
+            let fault = Violation::new(site, Code::NameInUse, Kind::Duplicate, detail);
+            findings.deny(fault.text(name));
         }
     }
 }
+
 /// A reference to a Secret: rules [`Code::SecretNameRequired`], [`Code::InvalidObjectName`].
 fn secret(field: &'static str, reference: &SecretKeyRef, findings: &mut Findings) {
     let site = Site::from(Place::field(field));
@@ -117,13 +138,17 @@ fn secret(field: &'static str, reference: &SecretKeyRef, findings: &mut Findings
         }
         Some(_) => {}
     }
+    // Keys become names of files, so Kubernetes has none that lead elsewhere.
     let is_key = |key: &str| {
         let inner = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
-        (1..=OBJECT_NAME_MAX).contains(&key.len()) && key.bytes().all(inner)
+        (1..=OBJECT_NAME_MAX).contains(&key.len())
+            && key.bytes().all(inner)
+            && key != "."
+            && !key.starts_with("..")
     };
     if let Some(key) = reference.key.as_deref().filter(|key| !is_key(key)) {
         let detail = format!(
-            "a key of a Secret is letters, digits, '-', '_' and '.', at most {OBJECT_NAME_MAX}"
+            "a key of a Secret is letters, digits, '-', '_' and '.', at most {OBJECT_NAME_MAX}, and is neither '.' nor begins with '..'"
         );
         let site = site.member("key");
         let fault = Violation::new(site, Code::InvalidObjectName, Kind::Invalid, detail);

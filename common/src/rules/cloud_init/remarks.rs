@@ -16,15 +16,24 @@ pub(super) struct Remark {
     pub(super) mark: Mark,
     pub(super) code: Code,
     pub(super) text: String,
+    /// What it is known by, wherever in the document it stands. It is not told: it may hold any key.
+    identity: String,
 }
 
 impl Remark {
     pub(super) fn new(mark: Mark, code: Code, text: impl Into<String>) -> Self {
+        let text = text.into();
         Self {
             mark,
             code,
-            text: text.into(),
+            identity: text.clone(),
+            text,
         }
+    }
+
+    /// The same remark, of which the text tells where in a list it stands.
+    pub(super) fn known_as(self, identity: String) -> Self {
+        Self { identity, ..self }
     }
 
     fn is_fault(&self) -> bool {
@@ -37,14 +46,18 @@ pub(super) fn tell(field: &str, mut remarks: Vec<Remark>, findings: &mut Finding
     remarks.sort_by_key(|remark| remark.mark);
     let (faults, doubts): (Vec<_>, Vec<_>) = remarks.into_iter().partition(Remark::is_fault);
     let invalid = |code, detail: &str| Violation::new(field, code, Kind::Invalid, detail);
-    for Remark { mark, code, text } in faults.iter().take(TOLD_MAX) {
-        findings.deny(invalid(*code, &format!("{mark}: {text}")));
+    for fault in faults.iter().take(TOLD_MAX) {
+        let detail = format!("{}: {}", fault.mark, fault.text);
+        findings.deny(invalid(fault.code, &detail).known_as(&fault.identity));
     }
     if let Some(Remark { code, .. }) = faults.get(TOLD_MAX) {
         let more = faults.len() - TOLD_MAX;
         findings.deny(invalid(*code, &format!("and {more} more like these")));
     }
-    for Remark { mark, code, text } in doubts.iter().take(TOLD_MAX) {
+    for Remark {
+        mark, code, text, ..
+    } in doubts.iter().take(TOLD_MAX)
+    {
         findings.warn(*code, &format!("{field}: {mark}: {text}"));
     }
     if let Some(Remark { code, .. }) = doubts.get(TOLD_MAX) {

@@ -3,12 +3,15 @@
 //! ```text
 //! value ──jsonschema──▶ errors ──marks, weight──▶ objections, in order ──words──▶ remarks
 //! ```
-//! Two annotations of ours stand in the schemas of this folder:
+//! Annotations and formats of ours stand in the schemas of this folder:
 //!
-//! | annotation | |
+//! | | |
 //! |---|---|
 //! | `expects` | what belongs there, where the keyword that fails does not say it |
 //! | `tolerates` | types and keywords that cloud-init copes with: a warning, not a refusal |
+//! | `closed` | cloud-init gives up at a key that is not known: a refusal, not a warning |
+//! | `format: network` | an address, with or without its prefix |
+//! | `format: destination` | such an address, or `default` |
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -17,6 +20,7 @@ use jsonschema::error::ValidationErrorKind as Failure;
 use jsonschema::paths::{Location, LocationSegment};
 use serde_json::Value;
 
+use super::addresses;
 use super::document::{Document, Mark, Marks};
 use super::remarks::{Remark, TOLD_MAX};
 use super::words::{self, Misfit};
@@ -81,6 +85,8 @@ pub(super) struct Objection {
     mark: Mark,
     /// In words; empty beyond the first [`TOLD_MAX`] of a weight, which are counted and not told.
     text: String,
+    /// The same without the places in lists; as empty.
+    identity: String,
 }
 
 impl Objection {
@@ -92,7 +98,7 @@ impl Objection {
             Weight::UnknownKey => codes.unknown,
             Weight::Empty => codes.empty,
         };
-        Remark::new(self.mark, code, self.text)
+        Remark::new(self.mark, code, self.text).known_as(self.identity)
     }
 }
 
@@ -109,20 +115,29 @@ struct Found<'e> {
 impl Schema {
     /// A schema of this folder.
     pub(super) fn ours(text: &str) -> Result<Self, SchemaError> {
-        Self::parse(text, "")
+        let options = jsonschema::options()
+            .should_validate_formats(true)
+            .with_format("network", addresses::is_network)
+            .with_format("destination", addresses::is_destination);
+        Self::parse(text, "", &options)
     }
 
     /// A schema of the administrator's.
     pub(super) fn given(text: &str) -> Result<Self, SchemaError> {
-        Self::parse(text, " (says the schema of --cloud-init-schema)")
+        let signature = " (says the schema of --cloud-init-schema)";
+        Self::parse(text, signature, &jsonschema::options())
     }
 
-    fn parse(text: &str, signature: &'static str) -> Result<Self, SchemaError> {
+    fn parse(
+        text: &str,
+        signature: &'static str,
+        options: &jsonschema::ValidationOptions<'_>,
+    ) -> Result<Self, SchemaError> {
         let source: Value = serde_json::from_str(text)?;
         if source.get("properties").is_none() && source.get("allOf").is_none() {
             return Err(SchemaError::NotASchema);
         }
-        let validator = jsonschema::validator_for(&source).map_err(|error| {
+        let validator = options.build(&source).map_err(|error| {
             let place = error.instance_path();
             SchemaError::Unusable(format!("{} at '{place}'", error.masked()))
         })?;
@@ -159,16 +174,19 @@ impl Schema {
         let objections = found.into_iter().map(|found| {
             let before: &mut usize = told.entry(found.weight).or_default();
             *before += 1;
-            let text = if *before > TOLD_MAX {
-                String::new()
-            } else {
-                self.words(&found) + self.signature
-            };
+            let (mut text, mut identity) = (String::new(), String::new());
+            if *before <= TOLD_MAX {
+                let path = found.error.instance_path();
+                let (subject, predicate) = (self.subject(path), self.predicate(&found));
+                text = format!("{subject} {predicate}{}", self.signature);
+                identity = format!("{} {predicate}", keys(path));
+            }
             Objection {
                 pointer: found.pointer,
                 weight: found.weight,
                 mark: found.mark,
                 text,
+                identity,
             }
         });
         objections.collect()
@@ -179,13 +197,18 @@ impl Schema {
         let marks = find(root, path);
         if let Failure::AdditionalProperties { unexpected } = error.kind() {
             let keys = unexpected.iter().map(String::as_str);
+            let weight = if self.site(error)["closed"] == true {
+                Weight::Content
+            } else {
+                Weight::UnknownKey
+            };
             return keys
                 .map(|key| Found {
                     error,
                     key: Some(key),
                     pointer: path.join(key).as_str().to_owned(),
                     mark: marks.field(key).map_or(marks.at, |field| field.key),
-                    weight: Weight::UnknownKey,
+                    weight,
                 })
                 .collect();
         }
@@ -220,27 +243,23 @@ impl Schema {
         }
     }
 
-    fn words(&self, found: &Found<'_>) -> String {
-        let subject = self.subject(found.error.instance_path());
+    fn predicate(&self, found: &Found<'_>) -> String {
         let site = self.site(found.error);
         match (found.key, found.weight) {
             (Some(key), _) => {
                 let known = site["properties"].as_object();
                 let known = known.into_iter().flat_map(|known| known.keys());
                 let key = words::unknown_key(key, known.map(String::as_str));
-                format!("{subject} takes no {key}")
+                format!("takes no {key}")
             }
-            (None, Weight::Empty) => {
-                format!("{subject} is empty; give it a value or leave it out")
-            }
+            (None, Weight::Empty) => "is empty; give it a value or leave it out".to_owned(),
             (None, weight) => {
                 let verb = if weight == Weight::Doubt {
                     "should"
                 } else {
                     "must"
                 };
-                let predicate = words::predicate(found.error, site["expects"].as_str(), verb);
-                format!("{subject} {predicate}")
+                words::predicate(found.error, site["expects"].as_str(), verb)
             }
         }
     }
@@ -272,6 +291,16 @@ impl Schema {
             subject
         }
     }
+}
+
+/// The keys that lead to a value, without its places in lists.
+fn keys(path: &Location) -> String {
+    let segments = path.into_iter();
+    let keys = segments.filter_map(|segment| match segment {
+        LocationSegment::Index(_) => None,
+        LocationSegment::Property(key) => Some(key),
+    });
+    keys.collect::<Vec<_>>().join("/")
 }
 
 /// The marks of a value; those of the nearest one around it if it has none of its own.
