@@ -205,9 +205,9 @@ codes! {
         Refuse UnsupportedImageUrl = "The address of an image has a scheme that cannot be fetched."
             because "The importer knows only these schemes, and would fail over and over."
             fix "Use an address that begins with `https://`, `http://` or `docker://`.",
-        Refuse InvalidImageChecksum = "The checksum of an image is not a SHA-256 of a url."
-            because "A checksum that cannot be right would refuse every image."
-            fix "Write `sha256:` and 64 hexadecimal digits, beside a `url`.",
+        Refuse InvalidImageChecksum = "The checksum of an image is not a SHA-256 of a url, or nobody verifies it."
+            because "A checksum that cannot be right would refuse every image. CDI verifies none of a container image, and the controller imports nothing whose checksum stays unread."
+            fix "Write `sha256:` and 64 hexadecimal digits, beside a `url` with `https://` or `http://`. Of a container image, put the digest into the `url`.",
         Refuse ImageVolumeNeedsLibvirt = "An image names a volume of a libvirt host, and the backend is KubeVirt."
             because "Pools of volumes exist on libvirt hosts only."
             fix "Use `url` or `persistentVolumeClaim`, or `backend: libvirt`.",
@@ -475,7 +475,6 @@ impl Code {
             | Self::UnsupportedBus
             | Self::UnsupportedReclaimPolicy
             | Self::UnsupportedImageUrl
-            | Self::InvalidImageChecksum
             | Self::EmptySelector
             | Self::RemovedDiskHasFields
             | Self::NicNameRequired
@@ -509,6 +508,7 @@ impl Code {
             | Self::TooManyVcpus
             | Self::MaxSocketsTooSmall
             | Self::ImageSource
+            | Self::InvalidImageChecksum
             | Self::ImageVolumeNeedsLibvirt
             | Self::ImageOnBoundDisk
             | Self::VolumeChosenTwice

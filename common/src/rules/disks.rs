@@ -76,7 +76,9 @@ fn disk(
     let binds = bound_volume(item, findings);
     if let Some(image) = item.pick("image", |disk| disk.image.as_ref()).value {
         let at = |part| item.place(part, |disk| disk.image.is_some());
-        images::source(image, backend, &at, findings);
+        // No Machine can use such an image of a template: libvirt hosts fetch no container images.
+        let by_cdi = backend == Backend::Kubevirt || matches!(merged.base(), Base::IsTemplate);
+        images::source(image, backend, by_cdi, &at, findings);
         if let Some(chooser) = binds {
             let detail = "the volume that selector or volumeName chooses keeps its content; remove one of the two";
             findings.deny(Violation::new(

@@ -5,6 +5,7 @@ use crate::api::machine::Image;
 use crate::api::schema::TEXT_MAX;
 use crate::code::Code;
 use crate::normalize::{Leaf, Place};
+use crate::render::kubevirt::is_unverifiable;
 use crate::violation::{Findings, Kind, Violation};
 
 use super::form;
@@ -13,11 +14,12 @@ use super::form;
 const IMAGE_SCHEMES: [&str; 3] = ["https://", "http://", "docker://"];
 
 /// The source of an image: rules [`Code::ImageSource`], [`Code::UnsupportedImageUrl`],
-/// [`Code::InvalidImageChecksum`], [`Code::ImageVolumeNeedsLibvirt`]. `at` gives the place of a
-/// part of the image.
+/// [`Code::InvalidImageChecksum`], [`Code::ImageVolumeNeedsLibvirt`]. `by_cdi`: whether CDI is to
+/// fetch it, as far as is known. `at` gives the place of a part of the image.
 pub(crate) fn source(
     image: &Image,
     backend: Backend,
+    by_cdi: bool,
     at: &dyn Fn(&'static str) -> Place,
     findings: &mut Findings,
 ) {
@@ -46,7 +48,15 @@ pub(crate) fn source(
     if let Some(checksum) = checksum {
         // Without any source, the url is what is missing.
         let has_url = url.is_some() || sources == 0;
-        checksum_form(checksum, has_url, at("image.checksum"), findings);
+        let place = at("image.checksum");
+        if by_cdi && is_unverifiable(image) {
+            let detail = "CDI verifies no checksum of a container image; remove it, and put the digest into the url: docker://registry/image@sha256:<digest>";
+            let code = Code::InvalidImageChecksum;
+            let fault = Violation::new(place, code, Kind::Forbidden, detail);
+            findings.deny(fault.given(Place::field("backend")));
+        } else {
+            checksum_form(checksum, has_url, place, findings);
+        }
     }
     let claim = Leaf {
         value: persistent_volume_claim.as_deref(),
