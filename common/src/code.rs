@@ -202,9 +202,9 @@ codes! {
         Refuse ImageSource = "An image has no source, or more than one."
             because "A disk is filled from one place."
             fix "Give exactly one of `url`, `persistentVolumeClaim` and `volume`.",
-        Refuse UnsupportedImageUrl = "The address of an image has a scheme that cannot be fetched."
-            because "The importer knows only these schemes, and would fail over and over."
-            fix "Use an address that begins with `https://`, `http://` or `docker://`.",
+        Refuse UnsupportedImageUrl = "The address of an image is none that can be fetched."
+            because "The importer knows three schemes only, and CDI refuses what is no URL or no reference to a container image."
+            fix "Use an address that begins with `https://`, `http://` or `docker://`, in the form that the message names.",
         Refuse InvalidImageChecksum = "The checksum of an image is not a SHA-256 of a url, or nobody verifies it."
             because "A checksum that cannot be right would refuse every image. CDI verifies none of a container image, and the controller imports nothing whose checksum stays unread."
             fix "Write `sha256:` and 64 hexadecimal digits, beside a `url` with `https://` or `http://`. Of a container image, put the digest into the `url`.",
@@ -474,7 +474,6 @@ impl Code {
             | Self::UnsupportedVolumeMode
             | Self::UnsupportedBus
             | Self::UnsupportedReclaimPolicy
-            | Self::UnsupportedImageUrl
             | Self::EmptySelector
             | Self::RemovedDiskHasFields
             | Self::NicNameRequired
@@ -508,6 +507,7 @@ impl Code {
             | Self::TooManyVcpus
             | Self::MaxSocketsTooSmall
             | Self::ImageSource
+            | Self::UnsupportedImageUrl
             | Self::InvalidImageChecksum
             | Self::ImageVolumeNeedsLibvirt
             | Self::ImageOnBoundDisk
