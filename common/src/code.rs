@@ -220,6 +220,9 @@ codes! {
         Refuse VolumeChosenTwice = "A disk chooses its volume both by name and by labels."
             because "Name and labels may choose different volumes."
             fix "Remove one of the two.",
+        Refuse DuplicateVolume = "Two disks of the Machine bind the same PersistentVolume."
+            because "A PersistentVolume binds one claim; that of the other disk would stay Pending for ever, and with it the machine."
+            fix "Name another volume at one of the disks, or leave `volumeName` out for a new one.",
         Refuse RemovedDiskNotFound = "A disk to remove is not in the template."
             because "A removal that removes nothing is a misspelled name, and the disk would stay."
             fix "Take the name from the list in the message.",
