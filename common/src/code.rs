@@ -206,12 +206,12 @@ codes! {
         Refuse ImageSource = "An image has no source, or more than one."
             because "A disk is filled from one place."
             fix "Give exactly one of `url`, `persistentVolumeClaim` and `volume`.",
-        Refuse UnsupportedImageUrl = "The address of an image has a scheme that cannot be fetched."
-            because "The importer knows only these schemes, and would fail over and over."
-            fix "Use an address that begins with `https://`, `http://` or `docker://`.",
-        Refuse InvalidImageChecksum = "The checksum of an image is not a SHA-256 of a url."
-            because "A checksum that cannot be right would refuse every image."
-            fix "Write `sha256:` and 64 hexadecimal digits, beside a `url`.",
+        Refuse UnsupportedImageUrl = "The address of an image is none that can be fetched."
+            because "The importer knows three schemes only, and CDI refuses what is no URL or no reference to a container image."
+            fix "Use an address that begins with `https://`, `http://` or `docker://`, in the form that the message names.",
+        Refuse InvalidImageChecksum = "The checksum of an image is not a SHA-256 of a url, or nobody verifies it."
+            because "A checksum that cannot be right would refuse every image. CDI verifies none of a container image, and the controller imports nothing whose checksum stays unread."
+            fix "Write `sha256:` and 64 hexadecimal digits, beside a `url` with `https://` or `http://`. Of a container image, put the digest into the `url`.",
         Refuse ImageVolumeNeedsLibvirt = "An image names a volume of a libvirt host, and the backend is KubeVirt."
             because "Pools of volumes exist on libvirt hosts only."
             fix "Use `url` or `persistentVolumeClaim`, or `backend: libvirt`.",
@@ -224,6 +224,9 @@ codes! {
         Refuse VolumeChosenTwice = "A disk chooses its volume both by name and by labels."
             because "Name and labels may choose different volumes."
             fix "Remove one of the two.",
+        Refuse DuplicateVolume = "Two disks of the Machine bind the same PersistentVolume."
+            because "A PersistentVolume binds one claim; that of the other disk would stay Pending for ever, and with it the machine."
+            fix "Name another volume at one of the disks, or leave `volumeName` out for a new one.",
         Refuse RemovedDiskNotFound = "A disk to remove is not in the template."
             because "A removal that removes nothing is a misspelled name, and the disk would stay."
             fix "Take the name from the list in the message.",
@@ -478,8 +481,6 @@ impl Code {
             | Self::UnsupportedVolumeMode
             | Self::UnsupportedBus
             | Self::UnsupportedReclaimPolicy
-            | Self::UnsupportedImageUrl
-            | Self::InvalidImageChecksum
             | Self::EmptySelector
             | Self::RemovedDiskHasFields
             | Self::NicNameRequired
@@ -517,6 +518,8 @@ impl Code {
             | Self::TooManyVcpus
             | Self::MaxSocketsTooSmall
             | Self::ImageSource
+            | Self::UnsupportedImageUrl
+            | Self::InvalidImageChecksum
             | Self::ImageVolumeNeedsLibvirt
             | Self::ImageOnBoundDisk
             | Self::VolumeChosenTwice

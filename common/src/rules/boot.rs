@@ -42,7 +42,8 @@ fn cdrom(
     let image = item.pick("image", |cdrom| cdrom.image.as_ref());
     if let Some(image) = image.value {
         let at = |part| item.place(part, |_| true);
-        images::source(image, backend, &at, findings);
+        let by_cdi = backend == Backend::Kubevirt;
+        images::source(image, backend, by_cdi, &at, findings);
     } else if backend == Backend::Kubevirt {
         let detail = "KubeVirt has no empty drives; give an image, or remove the drive";
         let fault = Violation::new(image.place, Code::EmptyCdrom, Kind::Required, detail);

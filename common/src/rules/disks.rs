@@ -1,6 +1,6 @@
 //! Disks.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::choice::{AccessMode, Backend, Choice as _, DiskBus, ReclaimPolicy, VolumeMode};
 use crate::api::machine::Disk;
@@ -41,6 +41,10 @@ pub(crate) fn disks(
 ) -> Option<Vec<NormalizedDisk>> {
     removed(merged, findings);
     unique_names(merged, findings);
+    // On libvirt no disk binds a volume; a template is judged for the backend that can.
+    if backend == Backend::Kubevirt || matches!(merged.base(), Base::IsTemplate) {
+        unique_volumes(merged, findings);
+    }
     merged
         .disks
         .iter()
@@ -76,7 +80,9 @@ fn disk(
     let binds = bound_volume(item, findings);
     if let Some(image) = item.pick("image", |disk| disk.image.as_ref()).value {
         let at = |part| item.place(part, |disk| disk.image.is_some());
-        images::source(image, backend, &at, findings);
+        // No Machine can use such an image of a template: libvirt hosts fetch no container images.
+        let by_cdi = backend == Backend::Kubevirt || matches!(merged.base(), Base::IsTemplate);
+        images::source(image, backend, by_cdi, &at, findings);
         if let Some(chooser) = binds {
             let detail = "the volume that selector or volumeName chooses keeps its content; remove one of the two";
             findings.deny(Violation::new(
@@ -205,6 +211,24 @@ fn unique_names(merged: &Merged<'_>, findings: &mut Findings) {
             && !seen.insert(name)
         {
             findings.deny(duplicate(leaf.place, name));
+        }
+    }
+}
+
+/// Rule [`Code::DuplicateVolume`]. A name that no volume has is a fault of its own.
+fn unique_volumes(merged: &Merged<'_>, findings: &mut Findings) {
+    let mut seen = BTreeMap::new();
+    for item in &merged.disks {
+        let leaf = item.pick("volumeName", |disk| disk.volume_name.as_deref());
+        if let Some(volume) = leaf.value
+            && form::is_object_name(volume)
+            && let Some(other) = seen.insert(volume, leaf.place)
+        {
+            let detail = "another disk binds this PersistentVolume, and one binds one claim; name another, or remove volumeName";
+            let code = Code::DuplicateVolume;
+            let fault = Violation::new(leaf.place.or_users(other), code, Kind::Duplicate, detail)
+                .text(volume);
+            findings.deny(fault.given(Place::field("backend")));
         }
     }
 }

@@ -5,19 +5,18 @@ use crate::api::machine::Image;
 use crate::api::schema::TEXT_MAX;
 use crate::code::Code;
 use crate::normalize::{Leaf, Place};
+use crate::render::kubevirt::is_unverifiable;
 use crate::violation::{Findings, Kind, Violation};
 
-use super::form;
-
-/// Schemes an image can be fetched by.
-const IMAGE_SCHEMES: [&str; 3] = ["https://", "http://", "docker://"];
+use super::{form, image_url};
 
 /// The source of an image: rules [`Code::ImageSource`], [`Code::UnsupportedImageUrl`],
-/// [`Code::InvalidImageChecksum`], [`Code::ImageVolumeNeedsLibvirt`]. `at` gives the place of a
-/// part of the image.
+/// [`Code::InvalidImageChecksum`], [`Code::ImageVolumeNeedsLibvirt`]. `by_cdi`: whether CDI is to
+/// fetch it, as far as is known. `at` gives the place of a part of the image.
 pub(crate) fn source(
     image: &Image,
     backend: Backend,
+    by_cdi: bool,
     at: &dyn Fn(&'static str) -> Place,
     findings: &mut Findings,
 ) {
@@ -46,7 +45,15 @@ pub(crate) fn source(
     if let Some(checksum) = checksum {
         // Without any source, the url is what is missing.
         let has_url = url.is_some() || sources == 0;
-        checksum_form(checksum, has_url, at("image.checksum"), findings);
+        let place = at("image.checksum");
+        if by_cdi && is_unverifiable(image) {
+            let detail = "CDI verifies no checksum of a container image; remove it, and put the digest into the url: docker://registry/image@sha256:<digest>";
+            let code = Code::InvalidImageChecksum;
+            let fault = Violation::new(place, code, Kind::Forbidden, detail);
+            findings.deny(fault.given(Place::field("backend")));
+        } else {
+            checksum_form(checksum, has_url, place, findings);
+        }
     }
     let claim = Leaf {
         value: persistent_volume_claim.as_deref(),
@@ -84,51 +91,11 @@ fn libvirt_volume(
 }
 
 fn url_form(url: &str, place: Place, findings: &mut Findings) {
-    let rest = IMAGE_SCHEMES
-        .iter()
-        .find_map(|scheme| url.strip_prefix(scheme));
-    let container = url.strip_prefix("docker://");
-    let fits = url.chars().count() <= TEXT_MAX
-        && !url.chars().any(|c| c.is_whitespace() || c.is_control());
-    // Without a slash, docker:// goes on with the name of an image, and a colon begins its tag.
-    let is_short = container.is_some_and(|image| !image.is_empty() && !image.contains('/'));
-    let detail = if !fits || !(is_short || rest.is_some_and(has_host)) {
-        format!(
-            "must be https://, http:// or docker:// and a host, at most {TEXT_MAX} characters without blanks"
-        )
-    } else if container.is_some_and(has_upper_case_repository) {
-        "names a container image with upper-case letters, which no registry takes; write it in lower case"
-            .to_owned()
-    } else {
-        return;
-    };
-    findings
-        .deny(Violation::new(place, Code::UnsupportedImageUrl, Kind::Invalid, detail).text(url));
-}
-
-/// Whether an address after its scheme begins with a host, and a port if there is a colon (RFC 3986,
-/// section 3.2).
-fn has_host(rest: &str) -> bool {
-    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-    let authority = &rest[..end];
-    let after_user = authority.rsplit_once('@').map_or(authority, |(_, it)| it);
-    // An address of IPv6 has colons of its own, in brackets.
-    let (host, port) = match after_user.rfind([':', ']']) {
-        Some(at) if after_user[at..].starts_with(':') => {
-            (&after_user[..at], Some(&after_user[at + 1..]))
-        }
-        _ => (after_user, None),
-    };
-    let is_port = |port: &str| port.parse::<u16>().is_ok_and(|port| port > 0);
-    !host.is_empty() && port.is_none_or(is_port)
-}
-
-/// Whether a reference to a container image has upper-case letters between its registry and its tag
-/// or digest.
-fn has_upper_case_repository(image: &str) -> bool {
-    let path = image.split_once('/').map_or(image, |(_, path)| path);
-    let repository = path.split([':', '@']).next().unwrap_or_default();
-    repository.bytes().any(|byte| byte.is_ascii_uppercase())
+    if let Err(error) = image_url::check(url) {
+        let code = Code::UnsupportedImageUrl;
+        let fault = Violation::new(place, code, Kind::Invalid, error.to_string());
+        findings.deny(fault.text(url));
+    }
 }
 
 fn checksum_form(checksum: &str, has_url: bool, place: Place, findings: &mut Findings) {

@@ -9,7 +9,7 @@
 //! | `form` | choices, names, sizes: what any field may need |
 //! | `limits` | lengths of lists and texts, before anything walks them |
 //! | `references`, `classes` | templates, networks and storage classes against the catalog |
-//! | `sizing`, `disks`, `images`, `networks`, `boot`, `firmware`, `machine` | their parts of the block |
+//! | `sizing`, `disks`, `images`, `image_url`, `networks`, `boot`, `firmware`, `machine` | their parts of the block |
 //! | `cloud_init` | what cloud-init is given: user data, network data, Secrets |
 //! | `names` | names of objects |
 //! | `update` | what may become of a Machine that exists |
@@ -26,7 +26,8 @@ pub(crate) mod disks;
 pub(crate) mod firmware;
 pub(crate) mod form;
 pub(crate) mod hosts;
-pub(crate) mod images;
+mod image_url;
+mod images;
 pub(crate) mod libvirt;
 pub(crate) mod libvirthosts;
 pub(crate) mod limits;

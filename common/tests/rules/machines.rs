@@ -91,7 +91,6 @@ fn images() -> Values {
         &[
             "https://images.example.com/debian.qcow2",
             "http://127.0.0.1:8080/a?b=c#d",
-            "docker://registry.example.com/a:b",
             "https://é/ü",
             "http://x",
         ],
@@ -109,8 +108,10 @@ fn images() -> Values {
         &["sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"],
         &["", "sha256:", "md5:d41d8cd98f00b204e9800998ecf8427e"],
     );
+    let containers = texts(&["docker://registry.example.com/a:b"], &["docker://"]);
     prop_oneof![
         3 => with(object(vec![("checksum", checksums)]), "url", urls),
+        1 => with(Just(json!({})).boxed(), "url", containers),
         1 => with(Just(json!({})).boxed(), "persistentVolumeClaim", object_names()),
         1 => with(Just(json!({})).boxed(), "volume", texts(&["debian.qcow2", "a b"], &[""])),
     ]
