@@ -83,15 +83,15 @@ codes! {
         Refuse SpecRequired = "The object has no spec."
             because "An object without a spec wishes for nothing."
             fix "Add a spec, if only `template: small`.",
-        Refuse TooMany = "A list or map has more items than any machine can use."
+        Refuse TooMany = "A list or map has more items than any machine or host can use."
             because "Lists are bounded so that one object cannot exhaust the API server or the backends."
-            fix "Remove items, or split the Machine.",
+            fix "Remove items, or split the object.",
         Refuse TooLong = "A text is longer than its bound."
             because "Texts are bounded so that an object fits into etcd and into the backends' own limits."
             fix "Shorten the text; put long user data into a Secret or fetch it with `#include`.",
         Refuse InvalidObjectName = "The name of another object cannot be the name of any."
             because "No object can have this name, so the reference could never be satisfied."
-            fix "Write the name as `kubectl get` shows it.",
+            fix "Write the name as `kubectl get` shows it; pools and networks of libvirt as `virsh pool-list` and `virsh net-list` do.",
         Refuse InvalidLabel = "A label of a selector cannot be on any object."
             because "No node, host or volume can carry such a label, so nothing would ever match."
             fix "Use a key and a value that `kubectl label` accepts.",
@@ -404,6 +404,15 @@ codes! {
             fix "Nothing, or leave the field out.",
     }
     "libvirthosts" {
+        Refuse HostFieldRequired = "A field is missing that a LibvirtHost, or an item of its lists, cannot do without."
+            because "The controller would have to guess what is offered, and where."
+            fix "Give what the message names.",
+        Refuse UnsupportedHostValue = "A value of a LibvirtHost is none of those there are."
+            because "The controller would not know how to run guests or make volumes there."
+            fix "Take one of the values that the message lists.",
+        Refuse DuplicateOffer = "A LibvirtHost offers a storage class, a network or a VLAN twice."
+            because "A name stands for one pool or one network; of two, neither is what a Machine asks for."
+            fix "Rename or remove one of them.",
         Refuse InvalidHostUri = "The URI of a LibvirtHost is none that reaches a host and does nothing else."
             because "Parameters of libvirt's URIs name programs that are run where the controller is; other transports are not encrypted, or open any socket."
             fix "Write one of `qemu:///system`, `qemu+tls://host/system`, `qemu+ssh://user@host/system`.",
@@ -501,6 +510,9 @@ impl Code {
             | Self::InvalidBridge
             | Self::InvalidVlan
             | Self::InvalidMtu
+            | Self::HostFieldRequired
+            | Self::UnsupportedHostValue
+            | Self::DuplicateOffer
             | Self::InvalidHostUri
             | Self::OverlayNeedsQcow2
             | Self::ManyVlansOnBridge

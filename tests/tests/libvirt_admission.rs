@@ -188,14 +188,73 @@ async fn a_host_is_judged_before_it_is_stored() {
          * spec.networks[0].vlans: Forbidden: a plain bridge is in one VLAN at most, and these are 2; \
          use a bridge for each, or type: ovs [ManyVlansOnBridge]\n"
     );
-    // What is no field of a host the schema tells, with every place.
-    let unknown = host("hv1", "local", &json!({"virtType": "xen"}));
-    let told = apply(&kubectl, unknown).await.refused().unwrap();
+    // What the schema alone would tell later, and without the rest.
+    let more = json!({"virtType": "xen", "storage": [{"storageClass": "local"}]});
+    let told = apply(&kubectl, host("hv1", "local", &more)).await;
     assert_eq!(
-        told,
+        told.refused().unwrap(),
         "The LibvirtHost \"hv1\" is invalid: \n\
-         * spec.virtType: Unsupported value: \"xen\": supported values: \"kvm\", \"qemu\"\n\
-         * <nil>: Invalid value: null: some validation rules were not checked because the object was \
-         invalid; correct the existing errors to complete validation\n"
+         * spec.virtType: Unsupported value: \"xen\": supported values: \"kvm\", \"qemu\" \
+         [UnsupportedHostValue]\n\
+         * spec.storage[0].pool: Required value: name the pool of libvirt's that the volumes are made \
+         in [HostFieldRequired]\n"
     );
+}
+
+/// An API server answers a fault against the schema with 422, and `--force` takes that for a reason to
+/// delete the object and create it anew: so the webhook is there first.
+#[tokio::test]
+async fn a_typo_deletes_no_host() {
+    let (lab, _webhook) = machines::lab(&[]).await;
+    let kubectl = lab.kubectl();
+    let good = host("hv1", "local", &json!({}));
+    apply(&kubectl, &good).await.ok().unwrap();
+    let uid = async || {
+        let host = lab.objects(HOST, "").get("hv1").await.unwrap();
+        host["metadata"]["uid"].clone()
+    };
+    let before = uid().await;
+    let twin = json!({"name": "default", "type": "network", "source": "default"});
+    let class =
+        |number: usize| json!({"storageClass": format!("class-{number}"), "pool": "default"});
+    for (typo, told) in [
+        (
+            json!({"uri": 7, "virtType": "xen"}),
+            "2 faults:\n\
+             * spec.uri: Invalid value: 7: must be a text; put it in quotes [WrongType]\n\
+             * spec.virtType: Unsupported value: \"xen\": supported values: \"kvm\", \"qemu\" \
+             [UnsupportedHostValue]\n",
+        ),
+        (
+            json!({"networks": [twin, twin]}),
+            "1 fault:\n\
+             * spec.networks[1].name: Duplicate value: \"default\": another item of the list has this \
+             name; each needs its own [DuplicateOffer]\n",
+        ),
+        (
+            json!({"storage": (0..65).map(class).collect::<Vec<_>>()}),
+            "1 fault:\n\
+             * spec.storage: Too many: has 65 items; at most 64 are allowed [TooMany]\n",
+        ),
+        (
+            json!({"overcommit": {"cpu": "1000"}, "imagePool": "/images"}),
+            "2 faults:\n\
+             * spec.overcommit.cpu: Invalid value: \"1000\": must be a positive decimal number such as \
+             '1.5', of at most three digits before and after the point, or left out for 1 \
+             [InvalidFactor]\n\
+             * spec.imagePool: Invalid value: \"/images\": must be a name that libvirt can have: at most \
+             253 characters without blanks and '/' [InvalidObjectName]\n",
+        ),
+    ] {
+        let object = host("hv1", "local", &typo).to_string();
+        let forced = ["apply", "--force", "-f", "-"];
+        let output = kubectl.run_with(&forced, object).await.unwrap();
+        let stderr = output.refused().unwrap();
+        assert!(
+            stderr.starts_with("Error from server (Forbidden): "),
+            "{stderr}"
+        );
+        assert!(stderr.contains(told), "{stderr}");
+        assert_eq!(uid().await, before);
+    }
 }

@@ -9,9 +9,14 @@ mod machines;
 
 use machines::{lab, machine};
 
-const KINDS: [&str; 3] = ["machine", "machinetemplate", "networkconfiguration"];
+const KINDS: [&str; 4] = [
+    "machine",
+    "machinetemplate",
+    "networkconfiguration",
+    "libvirthost",
+];
 
-/// A Machine and everything it refers to, all of this name.
+/// A Machine and everything it refers to, and a host whose Secret is not there, all of this name.
 async fn make(kubectl: &Kubectl, name: &str) {
     let uses = format!(
         "template: {name}\n\
@@ -29,6 +34,11 @@ apiVersion: vitistack.io/v1alpha1
 kind: NetworkConfiguration
 metadata: {{name: {name}, namespace: default}}
 spec: {{bridge: br0}}
+---
+apiVersion: vitistack.io/v1alpha1
+kind: LibvirtHost
+metadata: {{name: {name}}}
+spec: {{uri: 'qemu+tls://hv1/system', virtType: kvm, credentialsSecretRef: {{namespace: default, name: gone}}}}
 ---
 {}",
         machine(name, &uses)
@@ -58,6 +68,17 @@ async fn get(kubectl: &Kubectl, kind: &str, name: &str) -> Value {
     serde_json::from_str(&text).unwrap_or_default()
 }
 
+/// Writes a status, if the kind has one.
+async fn report(kubectl: &Kubectl, kind: &str, name: &str) {
+    let status = match kind {
+        "machine" => json!({"phase": "Failed"}),
+        "libvirthost" => json!({"libvirtVersion": "9.0.0"}),
+        _ => return,
+    };
+    let status = json!({ "status": status });
+    patch(kubectl, kind, name, &status, &["--subresource=status"]).await;
+}
+
 /// Does to an object what nobody may be kept from, and ends it.
 async fn passes(kubectl: &Kubectl, kind: &str, name: &str) {
     let before = get(kubectl, kind, name).await;
@@ -66,10 +87,7 @@ async fn passes(kubectl: &Kubectl, kind: &str, name: &str) {
     patch(kubectl, kind, name, &finalizers(&[]), &[]).await;
     run(kubectl, &["label", kind, name, "team=a"]).await;
     run(kubectl, &["annotate", kind, name, "example.com/note=b"]).await;
-    if kind == "machine" {
-        let status = json!({"status": {"phase": "Failed"}});
-        patch(kubectl, kind, name, &status, &["--subresource=status"]).await;
-    }
+    report(kubectl, kind, name).await;
 
     let keep = ["example.com/keep", "example.com/keep-too"];
     patch(kubectl, kind, name, &finalizers(&keep), &[]).await;
@@ -77,10 +95,7 @@ async fn passes(kubectl: &Kubectl, kind: &str, name: &str) {
     // While it goes, too.
     run(kubectl, &["label", kind, name, "team-"]).await;
     patch(kubectl, kind, name, &finalizers(&keep[..1]), &[]).await;
-    if kind == "machine" {
-        let status = json!({"status": {"phase": "Stopped"}});
-        patch(kubectl, kind, name, &status, &["--subresource=status"]).await;
-    }
+    report(kubectl, kind, name).await;
     let going = get(kubectl, kind, name).await;
     assert!(going["metadata"]["deletionTimestamp"].is_string());
     assert_eq!(going["metadata"]["annotations"]["example.com/note"], "b");

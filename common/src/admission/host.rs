@@ -1,35 +1,25 @@
-//! The review of a LibvirtHost. Its fields are typed: what does not fit the schema, the API server tells
-//! with all of its paths, so nothing is said here of what cannot be read.
+//! The review of a LibvirtHost.
 
-use serde::Deserialize;
-
-use super::{Request, Verdict};
-use crate::api::libvirt_host::LibvirtHostSpec;
-use crate::rules::libvirthosts;
+use super::{Request, Verdict, decode, ratchet};
+use crate::rules::libvirthosts::{self, HostIntent};
+use crate::rules::limits;
 use crate::violation::Findings;
-
-#[derive(Deserialize)]
-struct Host {
-    spec: LibvirtHostSpec,
-}
-
-fn spec(text: &str) -> Option<LibvirtHostSpec> {
-    serde_json::from_str(text).ok().map(|host: Host| host.spec)
-}
 
 pub(super) fn review(request: &Request<'_>) -> Verdict {
     let mut findings = Findings::default();
-    let old = request.old.and_then(spec);
-    if let Some(new) = spec(request.object) {
-        libvirthosts::check(&new, old.as_ref(), &mut findings);
-    }
-    if let Some(old) = old.as_ref().filter(|_| !findings.accepted()) {
+    let spec = spec(request.object, &mut findings);
+    let stored = request.old.map(|old| {
         let mut known = Findings::default();
-        libvirthosts::check(old, Some(old), &mut known);
-        findings.tolerate(|fault| known.violations.contains(fault));
-    }
+        (self::spec(old, &mut known), known)
+    });
+    ratchet::judge(&spec, stored, libvirthosts::check, &mut findings);
     Verdict {
         findings,
         block: None,
     }
+}
+
+fn spec(text: &str, findings: &mut Findings) -> HostIntent {
+    let wire = decode::object(text, findings);
+    decode::spec(wire.spec.intent, limits::cut_host, findings)
 }

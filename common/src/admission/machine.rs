@@ -14,7 +14,7 @@ use crate::normalize::{self, Intent, Pins, TemplateChoice, hash, merge, normaliz
 use crate::rules::hosts::{self, Guest};
 use crate::rules::references::{self, Kept};
 use crate::rules::update::{self, Update};
-use crate::rules::{classes, cloud_init, libvirt, uniqueness};
+use crate::rules::{classes, cloud_init, libvirt, limits, uniqueness};
 use crate::violation::{Findings, Kind, Violation, Warning};
 
 /// A Machine as sent or as stored.
@@ -37,7 +37,7 @@ impl<'a> Object<'a> {
         } = decode::object(text, findings);
         Self {
             hash: hash(&spec.intent, metadata.template_label()),
-            spec: decode::spec(spec.intent, findings),
+            spec: decode::spec(spec.intent, limits::cut_machine, findings),
             metadata,
             // Whatever was sent in its place is no fault of the intent.
             block: spec.block.map(Block),

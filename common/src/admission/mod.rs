@@ -132,11 +132,15 @@ pub fn review(request: &Request<'_>, catalog: &dyn Catalog, settings: &Settings)
 }
 
 /// Fields in the order of the API's reference; others, such as the name, come first.
-const FIELD_ORDER: [&str; 25] = [
+const FIELD_ORDER: [&str; 29] = [
     "description",
     "deprecated",
     "uri",
     "credentialsSecretRef",
+    "virtType",
+    "cpuMode",
+    "schedulable",
+    "maintenance",
     "overcommit",
     "reserved",
     "storage",

@@ -1,30 +1,29 @@
 //! The review of a NetworkConfiguration.
 
-use super::{Request, Verdict, decode};
+use super::decode::{self, Wire};
+use super::{Request, Verdict, ratchet};
 use crate::api::network::NetworkConfigurationSpec;
-use crate::rules::networkconfigurations;
+use crate::rules::{limits, networkconfigurations};
 use crate::violation::Findings;
 
 pub(super) fn review(request: &Request<'_>) -> Verdict {
     let mut findings = Findings::default();
     let wire = decode::object(request.object, &mut findings);
-    let spec: NetworkConfigurationSpec = decode::spec(wire.spec.intent, &mut findings);
     // Machines refer to it by a field that holds a DNS label.
     request.judge_name(&wire.metadata, &mut findings);
-    match request.old {
-        None => networkconfigurations::check(&spec, None, &mut findings),
-        Some(old) => {
-            let mut known = Findings::default();
-            let old = decode::object(old, &mut known);
-            let old: NetworkConfigurationSpec = decode::spec(old.spec.intent, &mut known);
-            networkconfigurations::check(&old, Some(&old), &mut known);
-            networkconfigurations::check(&spec, Some(&old), &mut findings);
-            findings.tolerate(|fault| known.violations.contains(fault));
-        }
-    }
-    findings.settle();
+    let new = spec(wire, &mut findings);
+    let stored = request.old.map(|old| {
+        let mut known = Findings::default();
+        let wire = decode::object(old, &mut known);
+        (spec(wire, &mut known), known)
+    });
+    ratchet::judge(&new, stored, networkconfigurations::check, &mut findings);
     Verdict {
         findings,
         block: None,
     }
+}
+
+fn spec(wire: Wire<'_>, findings: &mut Findings) -> NetworkConfigurationSpec {
+    decode::spec(wire.spec.intent, limits::cut_nothing, findings)
 }

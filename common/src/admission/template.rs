@@ -45,7 +45,7 @@ fn judge(spec: Json<'_>, catalog: &dyn Catalog, findings: &mut Findings) -> Mach
         networks,
         boot_order,
         domain,
-    } = decode::spec(spec, findings);
+    } = decode::spec(spec, limits::cut_machine, findings);
     for (field, text) in [
         ("spec.description", description),
         ("spec.deprecated", deprecated),

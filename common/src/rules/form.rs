@@ -1,5 +1,7 @@
 //! Rules about the form of a single value, used by every family.
 
+use std::str::FromStr;
+
 use crate::api::choice::Choice;
 use crate::api::schema::{INTERFACE_NAME_MAX, NAME_MAX, OBJECT_NAME_MAX, QUANTITY_MAX};
 use crate::code::Code;
@@ -103,6 +105,40 @@ pub(crate) fn invalid_object_name(site: impl Into<Site>, text: &str) -> Violatio
     Violation::new(site, Code::InvalidObjectName, Kind::Invalid, detail).text(text)
 }
 
+/// A text that no object can have as its name, whose name must be a label, too.
+pub(crate) fn invalid_object_label(place: Place, text: &str) -> Violation {
+    let detail = label_fix(text);
+    Violation::new(place, Code::InvalidObjectName, Kind::Invalid, detail).text(text)
+}
+
+/// The name of a Secret: rules [`Code::SecretNameRequired`] and [`Code::InvalidObjectName`].
+pub(crate) fn secret_name(site: Site, name: Option<&str>, findings: &mut Findings) {
+    match name {
+        None | Some("") => {
+            let (code, detail) = (Code::SecretNameRequired, "name the Secret");
+            findings.deny(Violation::new(site, code, Kind::Required, detail));
+        }
+        Some(text) if !is_object_name(text) => findings.deny(invalid_object_name(site, text)),
+        Some(_) => {}
+    }
+}
+
+/// Whether `text` can be the name of a pool or a network of libvirt's.
+pub(crate) fn is_libvirt_name(text: &str) -> bool {
+    let is_outside = |c: char| c.is_whitespace() || c == '/';
+    !text.is_empty()
+        && text.chars().take(OBJECT_NAME_MAX + 1).count() <= OBJECT_NAME_MAX
+        && !text.chars().any(is_outside)
+}
+
+/// A text that no pool or network of libvirt's can have as its name.
+pub(crate) fn invalid_libvirt_name(place: Place, text: &str) -> Violation {
+    let detail = format!(
+        "must be a name that libvirt can have: at most {OBJECT_NAME_MAX} characters without blanks and '/'"
+    );
+    Violation::new(place, Code::InvalidObjectName, Kind::Invalid, detail).text(text)
+}
+
 /// Whether `text` can be the name of a label, or a value that is not empty.
 fn is_label_word(text: &str) -> bool {
     let inner = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
@@ -180,32 +216,38 @@ pub(crate) struct Bounds {
     pub(crate) likely_max: Bytes,
 }
 
+/// A quantity: rule [`Code::InvalidQuantity`]. `corrected` gives what a misspelled one most likely
+/// means.
+pub(crate) fn quantity<Q: FromStr<Err = QuantityError>>(
+    leaf: Leaf<&str>,
+    example: &str,
+    corrected: impl FnOnce(&str) -> Option<String>,
+    findings: &mut Findings,
+) -> Option<Q> {
+    let text = leaf.value?;
+    let detail = if text.len() > QUANTITY_MAX {
+        format!("must be at most {QUANTITY_MAX} characters, such as '{example}'")
+    } else {
+        match text.parse() {
+            Ok(quantity) => return Some(quantity),
+            Err(error) => {
+                let fix = corrected(text).unwrap_or_else(|| example.to_owned());
+                format!("{error}; use a number and a unit such as '{fix}'")
+            }
+        }
+    };
+    let code = Code::InvalidQuantity;
+    findings.deny(Violation::new(leaf.place, code, Kind::Invalid, detail).text(text));
+    None
+}
+
 /// A quantity within bounds: rules [`Code::InvalidQuantity`], [`Code::UnitMissing`] and the two
 /// codes of `bounds`.
 pub(crate) fn bytes(leaf: Leaf<&str>, bounds: &Bounds, findings: &mut Findings) -> Option<Bytes> {
     let text = leaf.value?;
     let invalid =
         |code, detail: String| Violation::new(leaf.place, code, Kind::Invalid, detail).text(text);
-    if text.len() > QUANTITY_MAX {
-        let detail = format!(
-            "must be at most {QUANTITY_MAX} characters, such as '{}'",
-            bounds.example
-        );
-        findings.deny(invalid(Code::InvalidQuantity, detail));
-        return None;
-    }
-    let bytes: Bytes = match text.parse() {
-        Ok(bytes) => bytes,
-        Err(error) => {
-            let error: QuantityError = error;
-            let fix = corrected(text).unwrap_or_else(|| bounds.example.to_owned());
-            findings.deny(invalid(
-                Code::InvalidQuantity,
-                format!("{error}; use a number and a unit such as '{fix}'"),
-            ));
-            return None;
-        }
-    };
+    let bytes: Bytes = quantity(leaf, bounds.example, corrected, findings)?;
     let Bounds {
         min,
         max,
@@ -270,7 +312,7 @@ fn with_unit(text: &str, bounds: &Bounds) -> Option<(Unit, String)> {
 }
 
 /// The quantity that a misspelled one most likely means.
-fn corrected(text: &str) -> Option<String> {
+pub(crate) fn corrected(text: &str) -> Option<String> {
     let bare = text.trim().replace(' ', "").replace(',', ".");
     let split = bare.find(|c: char| !c.is_ascii_digit() && c != '.')?;
     let (number, unit) = bare.split_at(split);

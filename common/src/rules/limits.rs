@@ -2,7 +2,8 @@
 
 use crate::api::machine::CloudInit;
 use crate::api::schema::{
-    CDROMS_MAX, DISKS_MAX, LABELS_MAX, NETWORKS_MAX, TEXT_MAX, USER_DATA_MAX,
+    CDROMS_MAX, DISKS_MAX, HOST_CLASSES_MAX, HOST_NETWORKS_MAX, HOST_VLANS_MAX, LABELS_MAX,
+    NETWORKS_MAX, TEXT_MAX, USER_DATA_MAX,
 };
 use crate::code::Code;
 use crate::json::Json;
@@ -13,9 +14,12 @@ use crate::violation::{Findings, Kind, Site, Violation};
 /// its first four, and no rule of its own.
 const BOOT_ORDER_JUDGED_MAX: usize = 16;
 
-/// Rule [`Code::TooMany`] for the lists of a spec as sent. What is too long is cut to its bound, so
+/// How the lists of a kind are cut to their bounds.
+pub(crate) type Cut = fn(&mut Json<'_>, &mut Findings);
+
+/// Rule [`Code::TooMany`] for the lists of a Machine or a template as sent. What is too long is cut to its bound, so
 /// that the other rules judge the items a machine could have, and no more.
-pub(crate) fn cut_lists(spec: &mut Json<'_>, findings: &mut Findings) {
+pub(crate) fn cut_machine(spec: &mut Json<'_>, findings: &mut Findings) {
     items(spec, "disks", DISKS_MAX, findings);
     items(spec, "networks", NETWORKS_MAX, findings);
     items(spec, "cdroms", CDROMS_MAX, findings);
@@ -41,13 +45,42 @@ pub(crate) fn cut_lists(spec: &mut Json<'_>, findings: &mut Findings) {
     }
 }
 
+/// Rule [`Code::TooMany`] for the lists of a LibvirtHost as sent, which are cut as a Machine's are.
+/// VLANs are read up to the first that is no number: who quotes one quotes all, and there may be more
+/// of them than anybody wants to read faults.
+pub(crate) fn cut_host(spec: &mut Json<'_>, findings: &mut Findings) {
+    items(spec, "storage", HOST_CLASSES_MAX, findings);
+    items(spec, "networks", HOST_NETWORKS_MAX, findings);
+    let Some(Json::List(networks)) = spec.get_mut("networks") else {
+        return;
+    };
+    for (index, network) in networks.iter_mut().enumerate() {
+        if let Some(Json::List(vlans)) = network.get_mut("vlans") {
+            let place = Place::item("networks", index, "vlans");
+            cut(vlans, place, HOST_VLANS_MAX, findings);
+            let is_read =
+                |vlan: &Json<'_>| matches!(vlan, Json::Number(it) if it.as_i64().is_some());
+            if let Some(first) = vlans.iter().position(|vlan| !is_read(vlan)) {
+                vlans.truncate(first + 1);
+            }
+        }
+    }
+}
+
+/// For a spec without lists.
+pub(crate) fn cut_nothing(_: &mut Json<'_>, _: &mut Findings) {}
+
 fn items(spec: &mut Json<'_>, field: &'static str, max: usize, findings: &mut Findings) {
     if let Some(Json::List(list)) = spec.get_mut(field) {
-        if list.len() > max {
-            findings.deny(too_many(Place::field(field), list.len(), max));
-        }
-        list.truncate(max);
+        cut(list, Place::field(field), max, findings);
     }
+}
+
+fn cut(list: &mut Vec<Json<'_>>, place: Place, max: usize, findings: &mut Findings) {
+    if list.len() > max {
+        findings.deny(too_many(place, list.len(), max));
+    }
+    list.truncate(max);
 }
 
 fn keys(parent: &mut Json<'_>, site: Site, field: &str, findings: &mut Findings) {

@@ -1,5 +1,7 @@
 //! NetworkConfigurations.
 
+use std::ops::RangeInclusive;
+
 use crate::api::network::NetworkConfigurationSpec;
 use crate::code::Code;
 use crate::normalize::{Leaf, Place};
@@ -7,6 +9,9 @@ use crate::violation::{Findings, Kind, Violation};
 use crate::words::quoted;
 
 use super::form;
+
+/// The tags of IEEE 802.1Q.
+pub(super) const VLANS: RangeInclusive<i64> = 1..=4094;
 
 const DEFINITION: Place = Place::field("networkAttachmentDefinition");
 
@@ -20,8 +25,7 @@ pub(crate) fn check(
     match old {
         None => {
             let range = Range {
-                min: 1,
-                max: 4094,
+                allowed: VLANS,
                 code: Code::InvalidVlan,
                 otherwise: "leave it out for untagged",
             };
@@ -31,8 +35,7 @@ pub(crate) fn check(
         Some(old) => change(old, spec, findings),
     }
     let range = Range {
-        min: 68,
-        max: 65535,
+        allowed: 68..=65535,
         code: Code::InvalidMtu,
         otherwise: "leave it out for the bridge's own",
     };
@@ -44,11 +47,10 @@ pub(crate) fn check(
     form::object_name(definition, findings);
 }
 
-/// Rules [`Code::InvalidVlan`] (IEEE 802.1Q) and [`Code::InvalidMtu`] (RFC 791 and the size of the
+/// Rules [`Code::InvalidVlan`] and [`Code::InvalidMtu`] (RFC 791 and the size of the
 /// field).
 struct Range {
-    min: i64,
-    max: i64,
+    allowed: RangeInclusive<i64>,
     code: Code,
     otherwise: &'static str,
 }
@@ -56,12 +58,12 @@ struct Range {
 impl Range {
     fn check(&self, field: &'static str, value: Option<i64>, findings: &mut Findings) {
         let Self {
-            min,
-            max,
+            allowed,
             code,
             otherwise,
         } = self;
-        if let Some(value) = value.filter(|value| !(min..=max).contains(&value)) {
+        if let Some(value) = value.filter(|value| !allowed.contains(value)) {
+            let (min, max) = (allowed.start(), allowed.end());
             let detail = format!("must be from {min} to {max}; {otherwise}");
             let fault = Violation::new(Place::field(field), *code, Kind::Invalid, detail);
             findings.deny(fault.value(value));

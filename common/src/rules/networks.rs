@@ -55,16 +55,7 @@ fn nic(
     if let Some(text) = network_name.value
         && !form::is_label(text)
     {
-        let detail = form::label_fix(text);
-        findings.deny(
-            Violation::new(
-                network_name.place,
-                Code::InvalidObjectName,
-                Kind::Invalid,
-                detail,
-            )
-            .text(text),
-        );
+        findings.deny(form::invalid_object_label(network_name.place, text));
     }
     let model = form::choice(
         item.pick("model", |nic| nic.model.as_deref()),

@@ -7,27 +7,26 @@ use std::sync::LazyLock;
 use common::admission::ObjectKind;
 use jsonschema::Validator;
 use proptest::prelude::*;
+use proptest::sample::{Index, select};
 use serde_json::{Value, json};
 
+use crate::anything::{any_json, replace};
 use crate::cases;
+use crate::corpus::{self, KINDS};
 use crate::harness::{Question, kind_name, machine, object};
+use crate::hosts::host_specs;
 use crate::machines::{machine_specs, network_specs, template_specs};
 use crate::paths::schema;
 
 static VALIDATORS: LazyLock<BTreeMap<&str, Validator>> = LazyLock::new(|| {
-    [
-        ObjectKind::Machine,
-        ObjectKind::MachineTemplate,
-        ObjectKind::NetworkConfiguration,
-        ObjectKind::LibvirtHost,
-    ]
-    .map(|kind| {
-        (
-            kind_name(kind),
-            jsonschema::validator_for(schema(kind)).unwrap(),
-        )
-    })
-    .into()
+    KINDS
+        .map(|kind| {
+            (
+                kind_name(kind),
+                jsonschema::validator_for(schema(kind)).unwrap(),
+            )
+        })
+        .into()
 });
 
 /// What the schema has against an object.
@@ -113,6 +112,28 @@ proptest! {
     #[test]
     fn every_accepted_template_fits_its_schema(spec in template_specs()) {
         fits(ObjectKind::MachineTemplate, &spec)?;
+    }
+
+    #[test]
+    fn every_accepted_host_fits_its_schema(spec in host_specs()) {
+        fits(ObjectKind::LibvirtHost, &spec)?;
+    }
+
+    /// Whatever stands in the place of any value.
+    #[test]
+    fn every_accepted_value_fits_its_schema(
+        kind in select(&KINDS),
+        place in any::<Index>(),
+        value in any_json(),
+    ) {
+        let mut spec = corpus::base(kind).clone();
+        replace(&mut spec, place, value);
+        let question = Question::of(kind, None);
+        if let Ok(accepted) = question.admit(&object(kind, &json!({}), &spec)) {
+            let mut stored = accepted.stored;
+            without_nulls(&mut stored);
+            prop_assert_eq!(objections(kind, &stored), vec![""; 0], "{:#}", stored);
+        }
     }
 
     #[test]

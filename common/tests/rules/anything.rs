@@ -65,6 +65,15 @@ const KEYS: &[&str] = &[
     "content",
     "bridge",
     "vlan",
+    "uri",
+    "virtType",
+    "credentialsSecretRef",
+    "overcommit",
+    "reserved",
+    "storage",
+    "storageClass",
+    "source",
+    "vlans",
 ];
 
 /// Puts `value` in the place of some value inside `object`.

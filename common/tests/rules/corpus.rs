@@ -15,10 +15,11 @@ use serde_json::{Value, json};
 use crate::harness::{kind_name, merge_patch, object, path, spell_out, yaml};
 
 /// Every kind.
-pub(crate) const KINDS: [ObjectKind; 3] = [
+pub(crate) const KINDS: [ObjectKind; 4] = [
     ObjectKind::Machine,
     ObjectKind::MachineTemplate,
     ObjectKind::NetworkConfiguration,
+    ObjectKind::LibvirtHost,
 ];
 
 /// Lists whose order is the user's choice.
@@ -105,7 +106,11 @@ impl Place {
             item => {
                 let (list, name) = item.split_once('/').unwrap();
                 let items = |object: &Value| object["spec"][list].as_array().unwrap().clone();
-                let known = items(sound).iter().position(|item| item["name"] == name);
+                let key = match list {
+                    "storage" => "storageClass",
+                    _ => "name",
+                };
+                let known = items(sound).iter().position(|item| item[key] == name);
                 Self::Item {
                     list: list.to_owned(),
                     index: known.unwrap_or_else(|| items(changed).len()),

@@ -6,17 +6,17 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Map, Value, json};
 
-type Values = BoxedStrategy<Value>;
+pub(crate) type Values = BoxedStrategy<Value>;
 
 /// One of the good ones, rarely one of the bad ones.
-fn texts(good: &'static [&'static str], bad: &'static [&'static str]) -> Values {
+pub(crate) fn texts(good: &'static [&'static str], bad: &'static [&'static str]) -> Values {
     prop_oneof![40 => select(good), 1 => select(bad)]
         .prop_map(Value::from)
         .boxed()
 }
 
 /// Any selection of these fields.
-fn object(fields: Vec<(&'static str, Values)>) -> Values {
+pub(crate) fn object(fields: Vec<(&'static str, Values)>) -> Values {
     let fields: Vec<_> = fields
         .into_iter()
         .map(|(name, values)| proptest::option::of(values).prop_map(move |value| (name, value)))
@@ -34,7 +34,7 @@ fn object(fields: Vec<(&'static str, Values)>) -> Values {
 }
 
 /// Objects that have this field, too.
-fn with(objects: Values, field: &'static str, values: Values) -> Values {
+pub(crate) fn with(objects: Values, field: &'static str, values: Values) -> Values {
     (objects, values)
         .prop_map(move |(mut object, value)| {
             object[field] = value;
@@ -44,7 +44,7 @@ fn with(objects: Values, field: &'static str, values: Values) -> Values {
 }
 
 /// Some of these items, each of another name.
-fn named(names: &'static [&'static str], item: Values) -> Values {
+pub(crate) fn named(names: &'static [&'static str], item: Values) -> Values {
     let items = vec(proptest::option::weighted(0.4, item), names.len());
     items
         .prop_map(|items| {

@@ -12,6 +12,7 @@
 //!            ├──▶ agreement   what the rules accept, the CRDs accept
 //!            └──▶ policies    what an update may change
 //!                stages      what lies between them is not always ours
+//!                bounds      however long an object is, what is told of it is not
 //! harness    objects, catalogs, both stages of a review       paths    where a fault is told
 //! ```
 #![expect(
@@ -23,6 +24,7 @@
 mod agreement;
 mod anything;
 mod blocks;
+mod bounds;
 mod cases;
 mod cloud_init;
 #[path = "../cases/clusters.rs"]
@@ -30,6 +32,7 @@ mod clusters;
 mod corpus;
 mod faults;
 mod harness;
+mod hosts;
 mod late;
 mod laws;
 #[path = "../cases/long_texts.rs"]

@@ -127,17 +127,7 @@ fn secrets(given: &CloudInit, own: Option<&str>, findings: &mut Findings) {
 fn secret(field: &'static str, reference: &SecretKeyRef, findings: &mut Findings) {
     let site = Site::from(Place::field(field));
     let name = site.clone().member("name");
-    match reference.name.as_deref() {
-        None | Some("") => {
-            let detail = "name the Secret";
-            let code = Code::SecretNameRequired;
-            findings.deny(Violation::new(name, code, Kind::Required, detail));
-        }
-        Some(text) if !form::is_object_name(text) => {
-            findings.deny(form::invalid_object_name(name, text));
-        }
-        Some(_) => {}
-    }
+    form::secret_name(name, reference.name.as_deref(), findings);
     // Keys become names of files, so Kubernetes has none that lead elsewhere.
     let is_key = |key: &str| {
         let inner = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);

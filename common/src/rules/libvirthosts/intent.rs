@@ -1,0 +1,53 @@
+//! A LibvirtHost as its author wrote it: texts where the API has closed sets, and nothing required, so
+//! that all of its faults can be told at once.
+
+use serde::Deserialize;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct HostIntent {
+    pub(crate) uri: Option<String>,
+    pub(crate) credentials_secret_ref: Option<SecretIntent>,
+    pub(crate) virt_type: Option<String>,
+    pub(crate) cpu_mode: Option<String>,
+    // No rule asks for these two: reading them tells their type.
+    #[serde(rename = "schedulable")]
+    _schedulable: Option<bool>,
+    #[serde(rename = "maintenance")]
+    _maintenance: Option<bool>,
+    pub(crate) overcommit: Option<Amounts>,
+    pub(crate) reserved: Option<Amounts>,
+    pub(crate) storage: Option<Vec<StorageIntent>>,
+    pub(crate) image_pool: Option<String>,
+    pub(crate) networks: Option<Vec<NetworkIntent>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct SecretIntent {
+    pub(crate) namespace: Option<String>,
+    pub(crate) name: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct Amounts {
+    pub(crate) cpu: Option<String>,
+    pub(crate) memory: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct StorageIntent {
+    pub(crate) storage_class: Option<String>,
+    pub(crate) pool: Option<String>,
+    pub(crate) format: Option<String>,
+    pub(crate) provisioning: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct NetworkIntent {
+    pub(crate) name: Option<String>,
+    #[serde(rename = "type")]
+    pub(crate) kind: Option<String>,
+    pub(crate) source: Option<String>,
+    pub(crate) vlans: Option<Vec<i64>>,
+}

@@ -1,0 +1,271 @@
+//! LibvirtHosts. The schema and CEL refuse most of this, too, but on an update with an answer that some
+//! tools take for a wish to delete the object: so all that they refuse is refused here first.
+
+mod intent;
+
+use std::collections::HashSet;
+
+use crate::api::choice::{Choice, CpuMode, HostNetworkType, Provisioning, VirtType, VolumeFormat};
+use crate::code::Code;
+use crate::host_uri::{HostUri, Transport};
+use crate::normalize::{Leaf, Place};
+use crate::quantity::{Bytes, Milli};
+use crate::violation::{Findings, Kind, Site, Violation};
+
+use super::form;
+use super::networkconfigurations::VLANS;
+
+pub(crate) use intent::HostIntent;
+use intent::{Amounts, NetworkIntent, SecretIntent, StorageIntent};
+
+/// The rules about one, against what is stored.
+pub(crate) fn check(spec: &HostIntent, old: Option<&HostIntent>, findings: &mut Findings) {
+    uri(spec, old, findings);
+    if let Some(secret) = &spec.credentials_secret_ref {
+        credentials(secret, findings);
+    }
+    let virt_type = "set kvm, or qemu where the processor does not help";
+    let virt_type = required("virtType", spec.virt_type.as_deref(), virt_type, findings);
+    word(virt_type, VirtType::Kvm, findings);
+    let cpu_mode = leaf(Place::field("cpuMode"), spec.cpu_mode.as_deref());
+    word(cpu_mode, CpuMode::HostPassthrough, findings);
+    let none = Amounts::default();
+    let Amounts { cpu, memory } = spec.overcommit.as_ref().unwrap_or(&none);
+    factor(Place::field("overcommit.cpu"), cpu.as_deref(), findings);
+    factor(
+        Place::field("overcommit.memory"),
+        memory.as_deref(),
+        findings,
+    );
+    let Amounts { cpu, memory } = spec.reserved.as_ref().unwrap_or(&none);
+    let cpu = leaf(Place::field("reserved.cpu"), cpu.as_deref());
+    form::quantity::<Milli>(cpu, "500m", |_| None, findings);
+    let memory = leaf(Place::field("reserved.memory"), memory.as_deref());
+    form::quantity::<Bytes>(memory, "2Gi", form::corrected, findings);
+
+    let image_pool = leaf(Place::field("imagePool"), spec.image_pool.as_deref());
+    libvirt_name(image_pool, findings);
+    let mut classes = HashSet::new();
+    for (index, item) in spec.storage.iter().flatten().enumerate() {
+        let class = storage(item, index, findings);
+        offered_once(class, &mut classes, findings);
+    }
+    let mut networks = HashSet::new();
+    for (index, item) in spec.networks.iter().flatten().enumerate() {
+        let name = network(item, index, findings);
+        offered_once(name, &mut networks, findings);
+    }
+}
+
+fn leaf(place: Place, value: Option<&str>) -> Leaf<&str> {
+    Leaf { value, place }
+}
+
+/// Rule [`Code::HostFieldRequired`] for a field of the spec.
+fn required<'t>(
+    field: &'static str,
+    text: Option<&'t str>,
+    fix: &str,
+    findings: &mut Findings,
+) -> Leaf<&'t str> {
+    required_at(leaf(Place::field(field), text), fix, findings)
+}
+
+/// Rule [`Code::HostFieldRequired`].
+fn required_at<'t>(leaf: Leaf<&'t str>, fix: &str, findings: &mut Findings) -> Leaf<&'t str> {
+    if leaf.value.is_none() {
+        let code = Code::HostFieldRequired;
+        findings.deny(Violation::new(leaf.place, code, Kind::Required, fix));
+    }
+    leaf
+}
+
+/// Rule [`Code::UnsupportedHostValue`].
+fn word<C: Choice>(leaf: Leaf<&str>, default: C, findings: &mut Findings) -> Option<C> {
+    form::choice(leaf, default, Code::UnsupportedHostValue, findings)
+}
+
+/// Rules [`Code::HostFieldRequired`], [`Code::InvalidHostUri`], [`Code::CredentialsRequired`],
+/// [`Code::CredentialsUnused`] and [`Code::HostMoved`].
+fn uri(spec: &HostIntent, old: Option<&HostIntent>, findings: &mut Findings) {
+    let fix = "say where its libvirt is, such as 'qemu+tls://hv1.example.com/system'";
+    let leaf = required("uri", spec.uri.as_deref(), fix, findings);
+    let Some(text) = leaf.value else { return };
+    let (place, credentials) = (leaf.place, Place::field("credentialsSecretRef"));
+    let uri: HostUri = match text.parse() {
+        Ok(uri) => uri,
+        Err(error) => {
+            let detail = format!("{error}; write it as 'qemu+tls://hv1.example.com/system'");
+            let fault = Violation::new(place, Code::InvalidHostUri, Kind::Invalid, detail);
+            findings.deny(fault.text(text));
+            return;
+        }
+    };
+    let local = uri.transport() == Transport::Local;
+    match &spec.credentials_secret_ref {
+        None if !local => {
+            let detail = match uri.transport() {
+                Transport::Ssh => "name the Secret with ssh-privatekey and known_hosts",
+                Transport::Local | Transport::Tls => {
+                    "name the Secret with tls.crt, tls.key and ca.crt"
+                }
+            };
+            let code = Code::CredentialsRequired;
+            findings.deny(Violation::new(credentials, code, Kind::Required, detail));
+        }
+        Some(_) if local => {
+            let text = format!("{credentials}: nobody asks for credentials at {uri}");
+            findings.warn(Code::CredentialsUnused, &text);
+        }
+        None | Some(_) => {}
+    }
+    let before = old.and_then(|old| old.uri.as_deref()?.parse().ok());
+    if let Some(before) = before.filter(|before: &HostUri| before.host() != uri.host()) {
+        let text = format!(
+            "{place}: changes from {before} to {uri}; Machines that are bound to this LibvirtHost have their disks on the old one"
+        );
+        findings.warn(Code::HostMoved, &text);
+    }
+}
+
+/// Rules [`Code::SecretNameRequired`] and [`Code::InvalidObjectName`].
+fn credentials(secret: &SecretIntent, findings: &mut Findings) {
+    let namespace = Place::field("credentialsSecretRef.namespace");
+    match secret.namespace.as_deref() {
+        None | Some("") => {
+            let (code, detail) = (Code::SecretNameRequired, "name the namespace of the Secret");
+            findings.deny(Violation::new(namespace, code, Kind::Required, detail));
+        }
+        Some(text) if !form::is_label(text) => {
+            findings.deny(form::invalid_object_label(namespace, text));
+        }
+        Some(_) => {}
+    }
+    let name = Place::field("credentialsSecretRef.name");
+    form::secret_name(Site::from(name), secret.name.as_deref(), findings);
+}
+
+/// Rule [`Code::InvalidFactor`], with as many digits as the schema has.
+fn factor(place: Place, text: Option<&str>, findings: &mut Findings) {
+    let Some(text) = text else { return };
+    let digits = |part: &str| {
+        (1..=3).contains(&part.len()) && part.bytes().all(|digit| digit.is_ascii_digit())
+    };
+    let is_decimal = match text.split_once('.') {
+        Some((whole, fraction)) => digits(whole) && digits(fraction),
+        None => digits(text),
+    };
+    if !is_decimal || text.bytes().all(|byte| b"0.".contains(&byte)) {
+        let detail = "must be a positive decimal number such as '1.5', of at most three digits before and after the point, or left out for 1";
+        let fault = Violation::new(place, Code::InvalidFactor, Kind::Invalid, detail);
+        findings.deny(fault.text(text));
+    }
+}
+
+/// Rule [`Code::InvalidObjectName`] for a pool or a network of libvirt's.
+fn libvirt_name(leaf: Leaf<&str>, findings: &mut Findings) {
+    if let Some(text) = leaf.value
+        && !form::is_libvirt_name(text)
+    {
+        findings.deny(form::invalid_libvirt_name(leaf.place, text));
+    }
+}
+
+/// Rule [`Code::DuplicateOffer`] for the items of a list.
+fn offered_once<'t>(leaf: Leaf<&'t str>, seen: &mut HashSet<&'t str>, findings: &mut Findings) {
+    if let Some(text) = leaf.value
+        && !seen.insert(text)
+    {
+        let detail = "another item of the list has this name; each needs its own";
+        let fault = Violation::new(leaf.place, Code::DuplicateOffer, Kind::Duplicate, detail);
+        findings.deny(fault.text(text));
+    }
+}
+
+/// The rules about a storage class, and [`Code::OverlayNeedsQcow2`]. Gives its name.
+fn storage<'t>(item: &'t StorageIntent, index: usize, findings: &mut Findings) -> Leaf<&'t str> {
+    let at = |field, text| leaf(Place::item("storage", index, field), text);
+    let fix = "name the class as disks name it in storageClass";
+    let class = at("storageClass", item.storage_class.as_deref());
+    let class = required_at(class, fix, findings);
+    form::object_name(class, findings);
+    let fix = "name the pool of libvirt's that the volumes are made in";
+    let pool = required_at(at("pool", item.pool.as_deref()), fix, findings);
+    libvirt_name(pool, findings);
+    let format = at("format", item.format.as_deref());
+    let provisioning = at("provisioning", item.provisioning.as_deref());
+    let is_raw = word(format, VolumeFormat::Qcow2, findings) == Some(VolumeFormat::Raw);
+    let provisioning = word(provisioning, Provisioning::Overlay, findings);
+    if is_raw && provisioning == Some(Provisioning::Overlay) {
+        let detail = "raw volumes cannot stand on an image: set provisioning: copy, or drop format";
+        let code = Code::OverlayNeedsQcow2;
+        let fault = Violation::new(format.place, code, Kind::Invalid, detail);
+        findings.deny(fault.text(VolumeFormat::Raw.as_str()));
+    }
+    class
+}
+
+/// The rules about a network, and [`Code::ManyVlansOnBridge`] and [`Code::InvalidBridge`]. Gives its
+/// name.
+fn network<'t>(item: &'t NetworkIntent, index: usize, findings: &mut Findings) -> Leaf<&'t str> {
+    let at = |field, text| leaf(Place::item("networks", index, field), text);
+    let fix = "name the bridge that NetworkConfigurations name, or default";
+    let name = required_at(at("name", item.name.as_deref()), fix, findings);
+    bridge(name, findings);
+    let fix = "set network, bridge or ovs";
+    let kind = required_at(at("type", item.kind.as_deref()), fix, findings);
+    // What is no bridge, or not said to be one, may have any name that libvirt can have.
+    let kind = word(kind, HostNetworkType::Network, findings);
+    let fix = "name it as it is called on the host";
+    let source = required_at(at("source", item.source.as_deref()), fix, findings);
+    match kind {
+        Some(HostNetworkType::Bridge | HostNetworkType::Ovs) => bridge(source, findings),
+        Some(HostNetworkType::Network) | None => libvirt_name(source, findings),
+    }
+    let vlans = item.vlans.as_deref().unwrap_or_default();
+    if kind == Some(HostNetworkType::Bridge) && vlans.len() > 1 {
+        let detail = format!(
+            "a plain bridge is in one VLAN at most, and these are {}; use a bridge for each, or type: ovs",
+            vlans.len()
+        );
+        let place = Place::item("networks", index, "vlans");
+        let code = Code::ManyVlansOnBridge;
+        findings.deny(Violation::new(place, code, Kind::Forbidden, detail));
+    }
+    numbers(vlans, index, findings);
+    name
+}
+
+/// Rule [`Code::InvalidBridge`].
+fn bridge(leaf: Leaf<&str>, findings: &mut Findings) {
+    if let Some(text) = leaf.value
+        && !form::is_interface(text)
+    {
+        findings.deny(form::invalid_interface(leaf.place, text));
+    }
+}
+
+/// Rules [`Code::InvalidVlan`] and [`Code::DuplicateOffer`] for the VLANs of a network. Each is told
+/// once, at the first one: a host may have more VLANs than anybody wants to read faults.
+fn numbers(vlans: &[i64], index: usize, findings: &mut Findings) {
+    let mut tell = |code, kind, detail: &str, faulty: Vec<(usize, i64)>| {
+        if let [(item, vlan), others @ ..] = &faulty[..] {
+            let more = match others.len() {
+                0 => String::new(),
+                more => format!("; {more} more of the list are at fault, too"),
+            };
+            let site = Site::from(Place::item("networks", index, "vlans"));
+            let site = site.key(&item.to_string());
+            let fault = Violation::new(site, code, kind, format!("{detail}{more}"));
+            findings.deny(fault.value(vlan));
+        }
+    };
+    let all = || vlans.iter().copied().enumerate();
+    let outside = all().filter(|(_, vlan)| !VLANS.contains(vlan)).collect();
+    let detail = format!("must be from {} to {}", VLANS.start(), VLANS.end());
+    tell(Code::InvalidVlan, Kind::Invalid, &detail, outside);
+    let mut seen = HashSet::new();
+    let twice = all().filter(|(_, vlan)| !seen.insert(*vlan)).collect();
+    let detail = "stands earlier in the list already; each VLAN is offered once";
+    tell(Code::DuplicateOffer, Kind::Duplicate, detail, twice);
+}
