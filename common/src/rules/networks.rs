@@ -146,12 +146,14 @@ fn mac_address(
             // Clearing the group bit and setting the local one gives the nearest legal address.
             bytes[0] = (bytes[0] & !1) | 2;
             let fixed = Mac::new(bytes);
-            (
-                Code::MacNotUnicast,
-                format!(
-                    "goes to many receivers, no network card can have it; the nearest one that can is '{fixed}'"
-                ),
-            )
+            // Nobody is told to write what is refused next.
+            let fix = if on_pod_network && fixed == POD_NETWORK_MAC {
+                "leave it out for a stable one".to_owned()
+            } else {
+                format!("the nearest one that can is '{fixed}'")
+            };
+            let detail = format!("goes to many receivers, no network card can have it; {fix}");
+            (Code::MacNotUnicast, detail)
         }
         Ok(mac) if on_pod_network && mac == POD_NETWORK_MAC => (
             Code::ReservedMac,
