@@ -17,6 +17,9 @@ const WARNED_MIN: usize = 10;
 /// address that is derived from the cluster.
 const OF_OTHERS: [Code; 2] = [Code::MacInUse, Code::NameInUse];
 
+/// The claims of the catalog that disks are copies of.
+const SOURCES: [&str; 3] = ["golden", "golden.v1-2", "iso"];
+
 /// A template that the CRDs do not take any more; no case of the sample is made from it.
 const MISLABELLED: &str = "mislabelled";
 
@@ -77,6 +80,17 @@ async fn cluster() -> (Lab, Shipped) {
         let mut object = of_ours("LibvirtHost", &name, &host.spec);
         object["metadata"]["labels"] = json!(host.labels);
         lab.apply(&object).await.unwrap();
+    }
+    for name in SOURCES {
+        let spec = json!({
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+        });
+        let metadata = json!({"name": name, "namespace": "default"});
+        let claim = json!({
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec,
+        });
+        lab.apply(&claim).await.unwrap();
     }
     let webhook = lab.webhook(&[]).await.unwrap();
     (lab, webhook)

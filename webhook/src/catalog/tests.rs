@@ -248,7 +248,9 @@ fn claims_are_whose_their_labels_say_until_they_go() {
 
     // A Machine that is there says more than its claim does.
     let row = Neighbour::parse(&machine("web-old", &json!([])), "here");
+    assert!(!cache.has_claim("prod", "web-old-root"));
     cache.machines.apply(row);
+    assert!(cache.has_claim("prod", "web-old-root"));
     assert_eq!(
         cache.claim_holder(who("web"), "old-root"),
         Some(ClaimHolder::Disk {

@@ -64,7 +64,7 @@ fn disks() -> impl Strategy<Value = Vec<Disk>> {
         let disk = |(index, it): (u8, ((String, bool, &str), _, bool, _, _))| {
             let ((alias, cdrom, bus), volume, read_only, boot_order, address) = it;
             Disk {
-                alias,
+                alias: format!("{alias}{index}"),
                 cdrom,
                 bus: bus.to_owned(),
                 target: format!("x{}", char::from(b'a' + index)),
@@ -101,7 +101,13 @@ fn nics() -> impl Strategy<Value = Vec<Nic>> {
         boot_order,
         address,
     });
-    vec(nic, 0..4)
+    vec(nic, 0..4).prop_map(|nics| {
+        let named = |(index, nic): (u8, Nic)| Nic {
+            alias: format!("{}{index}", nic.alias),
+            ..nic
+        };
+        (0..).zip(nics).map(named).collect()
+    })
 }
 
 fn mark() -> impl Strategy<Value = Mark> {
