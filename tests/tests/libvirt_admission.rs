@@ -184,7 +184,7 @@ async fn a_host_is_judged_before_it_is_stored() {
          could name what is executed; remove all from the '?' on; write it as \
          'qemu+tls://hv1.example.com/system' [InvalidHostUri]\n\
          * spec.overcommit.cpu: Invalid value: \"0\": must be a positive decimal number such as '1.5', \
-         or left out for 1 [InvalidFactor]\n\
+         of at most three digits before and after the point, or left out for 1 [InvalidFactor]\n\
          * spec.networks[0].vlans: Forbidden: a plain bridge is in one VLAN at most, and these are 2; \
          use a bridge for each, or type: ovs [ManyVlansOnBridge]\n"
     );
