@@ -14,6 +14,7 @@ use futures::FutureExt as _;
 use futures::future::{BoxFuture, join_all};
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
+use tokio::task::JoinHandle;
 use tokio::time::{advance, timeout};
 use tower::ServiceExt as _;
 use webhook::body::LARGE;
@@ -134,9 +135,8 @@ impl Lookup for Blocking {
     }
 }
 
-/// All of it on one thread, as with half a processor.
-#[tokio::test]
-async fn a_large_review_keeps_no_thread_that_others_need() {
+/// A webhook that works on a large review, until it is told to go on.
+async fn busy() -> (Router, JoinHandle<bool>, SyncSender<()>) {
     let (asked, entered) = sync_channel(1);
     let (release, released) = sync_channel(1);
     let app = app(Blocking {
@@ -149,6 +149,13 @@ async fn a_large_review_keeps_no_thread_that_others_need() {
     });
     let entered = tokio::task::spawn_blocking(move || entered.recv_timeout(PATIENCE).unwrap());
     entered.await.unwrap();
+    (app, large, release)
+}
+
+/// All of it on one thread, as with half a processor.
+#[tokio::test]
+async fn a_large_review_keeps_no_thread_that_others_need() {
+    let (app, large, release) = busy().await;
     assert!(ask(&app, review("small", 0)).await);
     assert!(!large.is_finished());
     release.send(()).unwrap();
@@ -158,18 +165,7 @@ async fn a_large_review_keeps_no_thread_that_others_need() {
 /// The API server would wait for three times as long; its user does not have to.
 #[tokio::test(start_paused = true)]
 async fn a_large_review_waits_for_its_turn_for_a_second() {
-    let (asked, entered) = sync_channel(1);
-    let (release, released) = sync_channel(1);
-    let app = app(Blocking {
-        asked,
-        release: Mutex::new(released),
-    });
-    let first = tokio::spawn({
-        let app = app.clone();
-        async move { ask(&app, review("missing", LARGE)).await }
-    });
-    let entered = tokio::task::spawn_blocking(move || entered.recv_timeout(PATIENCE).unwrap());
-    entered.await.unwrap();
+    let (app, first, release) = busy().await;
 
     let mut second = Box::pin(response(&app, review("small", LARGE)));
     advance(Duration::from_millis(1)).await;

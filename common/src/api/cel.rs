@@ -127,13 +127,13 @@ pub(crate) fn memory() -> [Value; 4] {
     ]
 }
 
-/// The rule that no disk has the name of the product's own.
+/// The rule that no disk has the name of a volume that a guest has beside its disks.
 pub(crate) fn not_reserved() -> Value {
     let names = POD_VOLUMES.map(|name| format!("'{name}'")).join(", ");
-    json!({
-        "rule": format!("!(self.name in ['{CLOUD_INIT_DISK}', {names}])"),
-        "message": "is the name of a volume that a guest has beside its disks; choose another"
-    })
+    rule(
+        &format!("!(self.name in ['{CLOUD_INIT_DISK}', {names}])"),
+        "is the name of a volume that a guest has beside its disks; choose another",
+    )
 }
 
 /// A rule for Machines that name this backend: what the others run on, a setting says.
