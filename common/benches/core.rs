@@ -3,6 +3,8 @@
 //! ```text
 //! text ──parse──▶ intent ──normalize──▶ block        review: all of it, with every rule
 //! ```
+//! `rules` is reviews, too: of a Machine that gives one family of rules all the work it can give, beside
+//! `bare`, the smallest Machine there is.
 #![expect(
     clippy::unwrap_used,
     reason = "a benchmark that cannot go on has failed"
@@ -171,5 +173,68 @@ fn reviews(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(core, parse, normalization, reviews);
+/// The most of what a family judges.
+fn rules(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("rules");
+    let mut catalog = catalog();
+    for index in 0..1000 {
+        let row = catalog.templates["web"].clone();
+        catalog.templates.insert(format!("team-{index}"), row);
+    }
+    let list = |count: u64, item: fn(u64) -> Value| (0..count).map(item).collect::<Vec<_>>();
+    let disks = list(
+        64,
+        |index| json!({"name": format!("d{index}"), "size": "1Gi", "storageClass": "standard", "image": {"url": "https://images.example.com/a.qcow2"}}),
+    );
+    let cards = list(
+        16,
+        |index| json!({"name": format!("eth{index}"), "networkName": "prod", "macAddress": format!("52:54:00:00:00:{index:02x}")}),
+    );
+    let files = list(
+        100,
+        |index| json!({"path": format!("/etc/file-{index}"), "content": "text", "permissions": "0644"}),
+    );
+    let memory = json!({"memory": {"size": "4Gi"}});
+    let user_data = format!("#cloud-config\n{}", json!({"write_files": files}));
+    for (name, accepted, spec) in [
+        ("bare", true, json!({"resources": memory})),
+        ("references", false, json!({"template": "team-77x"})),
+        ("disks", true, json!({"resources": memory, "disks": disks})),
+        (
+            "networks",
+            true,
+            json!({"resources": memory, "networks": cards}),
+        ),
+        (
+            "sizing and firmware",
+            true,
+            json!({
+                "resources": {
+                    "cpu": {"cores": 4, "threads": 2, "sockets": 2, "maxSockets": 8},
+                    "memory": {"size": "4Gi", "maxSize": "16Gi"},
+                },
+                "domain": {
+                    "machine": {"type": "q35"},
+                    "firmware": {"bootloader": {"efi": true, "secureBoot": true}},
+                    "features": {"acpi": true, "apic": true, "hyperv": true},
+                },
+            }),
+        ),
+        (
+            "cloud-init",
+            true,
+            json!({"resources": memory, "cloudInit": {"userData": user_data}}),
+        ),
+    ] {
+        let object = json!({"metadata": {"name": "web", "namespace": "default"}, "spec": spec});
+        let object = object.to_string();
+        let judge = || judge(Stage::Mutate, black_box(&object), None, &catalog);
+        let findings = judge().findings;
+        assert_eq!(findings.accepted(), accepted, "{name}: {findings:?}");
+        group.bench_function(name, |bencher| bencher.iter(judge));
+    }
+    group.finish();
+}
+
+criterion_group!(core, parse, normalization, rules, reviews);
 criterion_main!(core);
