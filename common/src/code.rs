@@ -22,7 +22,7 @@ pub enum SecondLine {
     All,
     /// What can be seen without a template or a setting, in the usual way of writing.
     Some,
-    /// Nothing: it rests on other objects, on labels, on what a spec resolves to or on the content of
+    /// Nothing: it rests on other objects, on metadata, on what a spec resolves to or on the content of
     /// a text.
     Nothing,
 }
@@ -218,6 +218,9 @@ codes! {
         Refuse ImageOnBoundDisk = "A disk that binds an existing volume has an image to fill it with."
             because "An image would overwrite what the existing volume holds."
             fix "Remove the image, or the choice of the volume.",
+        Refuse CopyOfItself = "A disk is to be a copy of the claim that it itself gets."
+            because "The copy would wait for its own source for ever, and the Machine with it."
+            fix "Name another claim, or rename the disk.",
         Refuse EmptySelector = "The selector of a disk has no labels, and so chooses no particular volume."
             because "An empty selector matches every volume of the cluster."
             fix "Give the labels of the volume.",
@@ -342,6 +345,9 @@ codes! {
         Warn DoubtfulCloudInit = "A value of user data or network data is not quite what it should be, and cloud-init copes with it."
             because "A number is not the text it looks like (`0644` is 420), and later releases may be stricter."
             fix "Write the value in the form that the message names.",
+        Warn LargeCloudInit = "User data or network data on libvirt is longer than 16 KiB."
+            because "It arrives, since a libvirt host hands it over on an ISO image. Other sources end earlier, EC2's at 16 KB, so the same document works on few clouds."
+            fix "Nothing, or keep large files where `#include` or `runcmd` can fetch them.",
         Refuse SecretNameRequired = "A reference to a Secret names none."
             because "There is nothing to read from."
             fix "Name the Secret.",

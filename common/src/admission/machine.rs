@@ -336,7 +336,11 @@ fn expand(
         catalog,
         findings,
     );
-    references::source_claims(&merged, backend, old_block, namespace, catalog, findings);
+    let who = MachineName {
+        namespace,
+        name: object.metadata.name(),
+    };
+    references::source_claims(&merged, backend, old_block, who, catalog, findings);
     // A move to libvirt is refused as such, whatever else would be in its way.
     if backend == Backend::Libvirt && made_on.is_none_or(|made_on| made_on == backend) {
         libvirt::check(&merged, findings);
@@ -349,10 +353,6 @@ fn expand(
         };
         hosts::check(&guest, catalog, findings);
     }
-    let who = MachineName {
-        namespace,
-        name: object.metadata.name(),
-    };
     // What is new of a Machine that has no block of its own, nobody can tell: it had all of it before.
     if old.is_none() || old_block.is_some() {
         uniqueness::check(&merged, backend, who, old_block, catalog, findings);

@@ -70,7 +70,7 @@ impl Request<'_> {
     fn judge_name(&self, metadata: &Metadata, findings: &mut Findings) {
         let still_unnamed = metadata.name().is_empty() && self.stage == Stage::Mutate;
         if self.old.is_none() && !still_unnamed {
-            rules::names::object(metadata.name(), findings);
+            rules::names::object(self.kind, metadata.name(), findings);
         }
     }
 }

@@ -25,20 +25,21 @@ pub(crate) fn cdroms(
     merged
         .cdroms
         .iter()
-        .map(|item| cdrom(item, backend, pins, findings))
+        .map(|item| cdrom(merged, item, backend, pins, findings))
         .collect::<Vec<_>>()
         .into_iter()
         .collect()
 }
 
 fn cdrom(
+    merged: &Merged<'_>,
     item: &Item<'_, Cdrom>,
     backend: Backend,
     pins: &Pins,
     findings: &mut Findings,
 ) -> Option<NormalizedCdrom> {
     let before = findings.violations.len();
-    let name = disks::disk_name(item.name(), findings);
+    let name = disks::disk_name(merged, item.name(), findings);
     let image = item.pick("image", |cdrom| cdrom.image.as_ref());
     if let Some(image) = image.value {
         let at = |part| item.place(part, |_| true);

@@ -61,7 +61,7 @@ fn disk(
     pins: &Pins,
     findings: &mut Findings,
 ) -> Option<NormalizedDisk> {
-    let name = disk_name(item.name(), findings);
+    let name = disk_name(merged, item.name(), findings);
     let size = size(merged, item, findings);
     let access_mode = access_mode(item, findings);
     let volume_mode = volume_mode(item, findings);
@@ -141,7 +141,11 @@ pub(crate) fn volume_mode(item: &Item<'_, Disk>, findings: &mut Findings) -> Opt
 
 /// Rules [`Code::DiskNameRequired`], [`Code::InvalidDiskName`], [`Code::ReservedDiskName`], for
 /// disks and CD-ROMs alike.
-pub(crate) fn disk_name<'a>(leaf: Leaf<&'a str>, findings: &mut Findings) -> Option<&'a str> {
+pub(crate) fn disk_name<'a>(
+    merged: &Merged<'_>,
+    leaf: Leaf<&'a str>,
+    findings: &mut Findings,
+) -> Option<&'a str> {
     let Some(name) = leaf.value else {
         let detail = "give a name such as 'data'; it names the volume";
         findings.deny(Violation::new(
@@ -165,11 +169,25 @@ pub(crate) fn disk_name<'a>(leaf: Leaf<&'a str>, findings: &mut Findings) -> Opt
             leaf.place,
             Code::InvalidDiskName,
             Kind::Invalid,
-            form::label_fix(name),
+            form::label_fix(name, |label| is_free(merged, label)),
         )
     };
     findings.deny(fault.text(name));
     None
+}
+
+/// Whether a disk or CD-ROM whose name is corrected to `label` has a name then that may be and is its
+/// own. Other names are taken as they would be corrected, too.
+fn is_free(merged: &Merged<'_>, label: &str) -> bool {
+    let removed = merged.user().disks.iter().flatten();
+    let names = removed
+        .filter(|disk| disk.removes())
+        .map(Named::name)
+        .chain(merged.disks.iter().map(|item| item.name().value))
+        .chain(merged.cdroms.iter().map(|item| item.name().value));
+    let corrected = names.flatten().filter_map(form::as_label);
+    let is_reserved = label == names::CLOUD_INIT_DISK || names::POD_VOLUMES.contains(&label);
+    !is_reserved && corrected.filter(|name| name == label).count() == 1
 }
 
 /// Rule [`Code::DiskSizeRequired`] and the bounds.
@@ -245,7 +263,7 @@ fn removed(merged: &Merged<'_>, findings: &mut Findings) {
                 value: None,
                 place: at("name"),
             };
-            disk_name(leaf, findings);
+            disk_name(merged, leaf, findings);
         }
         if let Some(field) = first_field_beside_remove(disk) {
             let detail =

@@ -77,12 +77,13 @@ pub(crate) fn as_label(text: &str) -> Option<String> {
     is_label(&label).then_some(label)
 }
 
-/// What a name that must be a DNS label should be instead.
-pub(crate) fn label_fix(text: &str) -> String {
+/// What a name that must be a DNS label should be instead: the nearest one, if nothing else has it or
+/// would get it.
+pub(crate) fn label_fix(text: &str, is_free: impl Fn(&str) -> bool) -> String {
     let rule = format!(
         "must be lower-case letters, digits and '-', at most {NAME_MAX}, with a letter or digit at both ends"
     );
-    match as_label(text) {
+    match as_label(text).filter(|label| is_free(label)) {
         Some(label) => format!("{rule}; try '{label}'"),
         None => rule,
     }
@@ -107,7 +108,7 @@ pub(crate) fn invalid_object_name(site: impl Into<Site>, text: &str) -> Violatio
 
 /// A text that no object can have as its name, whose name must be a label, too.
 pub(crate) fn invalid_object_label(place: Place, text: &str) -> Violation {
-    let detail = label_fix(text);
+    let detail = label_fix(text, |_| true);
     Violation::new(place, Code::InvalidObjectName, Kind::Invalid, detail).text(text)
 }
 

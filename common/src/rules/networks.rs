@@ -65,7 +65,7 @@ fn nic(
     );
     // A template that does not exist may have named its network.
     let on_pod_network = network_name.value.is_none() && merged.is_complete();
-    let mac_address = mac_address(item, on_pod_network, findings);
+    let mac_address = mac_address(merged, item, on_pod_network, findings);
     Some(NormalizedNetwork {
         name: name?.to_owned(),
         network_name: network_name.value.map(str::to_owned),
@@ -124,11 +124,12 @@ fn unique_names(merged: &Merged<'_>, findings: &mut Findings) {
 /// The MAC address of a card: rules [`Code::InvalidMac`], [`Code::MacNotUnicast`],
 /// [`Code::ReservedMac`].
 fn mac_address(
+    merged: &Merged<'_>,
     item: &Item<'_, Network>,
     on_pod_network: bool,
     findings: &mut Findings,
 ) -> Result<Option<Mac>, ()> {
-    let leaf = item.pick("macAddress", |nic| nic.mac_address.as_deref());
+    let leaf = address(item);
     let Some(text) = leaf.value else {
         return Ok(None);
     };
@@ -142,12 +143,10 @@ fn mac_address(
             "no network card has this address; leave it out for a stable one".to_owned(),
         ),
         Ok(mac) if mac.is_multicast() => {
-            let mut bytes = mac.bytes();
-            // Clearing the group bit and setting the local one gives the nearest legal address.
-            bytes[0] = (bytes[0] & !1) | 2;
-            let fixed = Mac::new(bytes);
-            // Nobody is told to write what is refused next.
-            let fix = if on_pod_network && fixed == POD_NETWORK_MAC {
+            let fixed = unicast(mac);
+            // Nobody is told to write what is refused next, or may be on a network that is not known yet.
+            let may_be_reserved = network_name(item).value.is_none() && fixed == POD_NETWORK_MAC;
+            let fix = if may_be_reserved || !is_free(merged, fixed) {
                 "leave it out for a stable one".to_owned()
             } else {
                 format!("the nearest one that can is '{fixed}'")
@@ -167,11 +166,32 @@ fn mac_address(
     Err(())
 }
 
+/// The nearest address that a card can have: without the group bit, and locally administered if it had it.
+fn unicast(mac: Mac) -> Mac {
+    let mut bytes = mac.bytes();
+    if mac.is_multicast() {
+        bytes[0] = (bytes[0] & !1) | 2;
+    }
+    Mac::new(bytes)
+}
+
+/// Whether a card whose address is corrected to `mac` is the only one with it, the others corrected, too.
+fn is_free(merged: &Merged<'_>, mac: Mac) -> bool {
+    let written = |item| address(item).value?.parse().ok();
+    let corrected = merged.networks.iter().filter_map(written).map(unicast);
+    corrected.filter(|other| *other == mac).count() == 1
+}
+
+/// The address of a card as it is written.
+fn address<'a>(item: &Item<'a, Network>) -> Leaf<&'a str> {
+    item.pick("macAddress", |nic| nic.mac_address.as_deref())
+}
+
 /// Rule [`Code::DuplicateMac`], whatever form the addresses are written in.
 fn unique_macs(merged: &Merged<'_>, findings: &mut Findings) {
     let mut seen = BTreeSet::new();
     for item in &merged.networks {
-        let leaf = item.pick("macAddress", |nic| nic.mac_address.as_deref());
+        let leaf = address(item);
         if let Some(text) = leaf.value
             && let Ok(mac) = text.parse::<Mac>()
             && !mac.is_multicast()

@@ -6,10 +6,10 @@
 use crate::api::choice::Backend;
 use crate::api::normalized::{Normalized, TemplatePin};
 use crate::api::schema::TEXT_MAX;
-use crate::catalog::{Catalog, TemplateRow, built_in, built_in_names};
+use crate::catalog::{Catalog, MachineName, TemplateRow, built_in, built_in_names};
 use crate::code::Code;
 use crate::names;
-use crate::normalize::{Intent, Merged, Place, TemplateChoice};
+use crate::normalize::{Intent, Leaf, Merged, Place, TemplateChoice};
 use crate::violation::{Findings, Kind, Reference, Violation};
 use crate::words::{did_you_mean, name_list, quoted};
 
@@ -188,12 +188,13 @@ pub(crate) fn networks(
     }
 }
 
-/// Rule [`Code::SourceClaimNotFound`], for copies that `old` does not have.
+/// Rules [`Code::SourceClaimNotFound`] and [`Code::CopyOfItself`], for copies that `old` does not have.
+/// The Machine may have no name yet.
 pub(crate) fn source_claims(
     merged: &Merged<'_>,
     backend: Backend,
     old: Option<&Normalized>,
-    namespace: &str,
+    machine: MachineName<'_>,
     catalog: &dyn Catalog,
     findings: &mut Findings,
 ) {
@@ -202,21 +203,36 @@ pub(crate) fn source_claims(
     }
     let field = "image.persistentVolumeClaim";
     let disks = merged.disks.iter().map(|item| {
-        item.pick(field, |disk| {
+        let source = item.pick(field, |disk| {
             disk.image.as_ref()?.persistent_volume_claim.as_deref()
-        })
+        });
+        (source, item.name())
     });
+    // The claim of a CD-ROM carries a digest in its name.
     let cdroms = merged.cdroms.iter().map(|item| {
-        item.pick(field, |cdrom| {
+        let source = item.pick(field, |cdrom| {
             cdrom.image.as_ref()?.persistent_volume_claim.as_deref()
-        })
+        });
+        let unknown = Leaf {
+            value: None,
+            ..item.name()
+        };
+        (source, unknown)
     });
-    for leaf in disks.chain(cdroms) {
-        let Some(claim) = leaf.value.filter(|claim| form::is_object_name(claim)) else {
+    for (leaf, disk) in disks.chain(cdroms) {
+        let is_new = |claim: &&str| {
+            form::is_object_name(claim) && !old.is_some_and(|old| is_source(old, claim))
+        };
+        let Some(claim) = leaf.value.filter(is_new) else {
             continue;
         };
-        let is_new = !old.is_some_and(|old| is_source(old, claim));
-        if is_new && !catalog.has_claim(namespace, claim) {
+        let is_own = |disk| !machine.name.is_empty() && claim == names::claim(machine.name, disk);
+        if disk.value.is_some_and(is_own) {
+            let detail =
+                "is the claim that this disk itself gets; name another one, or rename the disk";
+            let fault = Violation::new(leaf.place, Code::CopyOfItself, Kind::Invalid, detail);
+            findings.deny(fault.text(claim).given(disk.place));
+        } else if !catalog.has_claim(machine.namespace, claim) {
             let text = format!("{}: no PersistentVolumeClaim '{claim}' yet", leaf.place);
             findings.warn(Code::SourceClaimNotFound, &text);
         }

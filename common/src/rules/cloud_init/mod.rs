@@ -41,6 +41,9 @@ use crate::violation::{Findings, Kind, Site, Violation};
 
 use super::{form, limits};
 
+/// What most sources of user data take at most, in bytes. AWS documents it of EC2's: 16 KB.
+const PORTABLE_MAX: usize = 16 * 1024;
+
 /// A JSON Schema of cloud-config that an administrator gives, beside the one built in.
 #[derive(Debug)]
 pub struct CloudInitSchema(Schema);
@@ -80,11 +83,31 @@ pub(crate) fn judge(
         let remarks = network::judge(text);
         remarks::tell("spec.cloudInit.networkData", remarks, findings);
     }
+    if backend == Backend::Libvirt {
+        large(given, findings);
+    }
     // A libvirt host is handed the contents; and a Machine may have no name yet.
     let may_own = backend == Backend::Kubevirt && form::is_label(machine);
     let own = (may_own && CloudInitPlan::from(given).needs_secret())
         .then(|| names::cloud_init_secret(machine));
     secrets(given, own.as_deref(), findings);
+}
+
+/// Rule [`Code::LargeCloudInit`]. On KubeVirt the controller puts what is long into a Secret.
+fn large(given: &CloudInit, findings: &mut Findings) {
+    let documents = [
+        ("userData", &given.user_data),
+        ("networkData", &given.network_data),
+    ];
+    for (field, text) in documents {
+        let bytes = text.as_ref().map_or(0, String::len);
+        if bytes > PORTABLE_MAX {
+            let text = format!(
+                "spec.cloudInit.{field} has {bytes} bytes; more than {PORTABLE_MAX} arrive on libvirt, but on few clouds"
+            );
+            findings.warn(Code::LargeCloudInit, &text);
+        }
+    }
 }
 
 /// Rules [`Code::SecretNameRequired`], [`Code::SecretIgnored`], [`Code::NameInUse`]: no Secret of the

@@ -1,10 +1,11 @@
 //! Network data: which version it is of, and the document against the schema of that version.
 
+use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use serde_json::Value;
 
-use super::document::{Document, Mark};
+use super::document::{Document, Mark, Marks};
 use super::ours;
 use super::remarks::Remark;
 use super::schema::{Codes, Schema};
@@ -40,13 +41,17 @@ pub(super) fn judge(text: &str) -> Vec<Remark> {
     let version_mark = marks
         .field("version")
         .map_or(marks.at, |field| field.value.at);
+    let mut further = vec![];
     let schema = match &value {
         Value::Null => return remarks,
         Value::Object(fields) if fields.get("config") == Some(&Value::from("disabled")) => {
             return remarks;
         }
         Value::Object(fields) => match fields.get("version").map(Value::as_f64) {
-            Some(Some(1.0)) => &*VERSION_1,
+            Some(Some(1.0)) => {
+                further = nameservers_of_nobody(fields, &marks);
+                &*VERSION_1
+            }
             Some(Some(2.0)) => &*VERSION_2,
             Some(_) => {
                 remarks.push(fault(version_mark, "version must be the number 1 or 2"));
@@ -71,5 +76,41 @@ pub(super) fn judge(text: &str) -> Vec<Remark> {
     };
     let objections = schema.judge(&document, |_, _| true);
     let objections = objections.into_iter().map(|one| one.remark(CODES));
-    document.remarks.into_iter().chain(objections).collect()
+    let remarks = document.remarks.into_iter().chain(objections);
+    remarks.chain(further).collect()
+}
+
+/// Name servers of version 1 that are of an interface which no device of the document has, nor joins as
+/// a member: `NetworkStateInterpreter.parse_config_v1` of `cloudinit/net/network_state.py` stops there.
+fn nameservers_of_nobody(fields: &serde_json::Map<String, Value>, marks: &Marks) -> Vec<Remark> {
+    let items = || {
+        fields
+            .get("config")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+    };
+    let named = items().filter_map(|item| item.get("name"));
+    let members = items()
+        .flat_map(|item| [item.get("bond_interfaces"), item.get("bridge_interfaces")])
+        .filter_map(|list| list?.as_array())
+        .flatten();
+    let interfaces: BTreeSet<&str> = named.chain(members).filter_map(Value::as_str).collect();
+    let strangers = items().enumerate().filter_map(|(index, item)| {
+        let is_nameserver = item.get("type").is_some_and(|kind| kind == "nameserver");
+        let interface = item.get("interface")?.as_str()?;
+        if !is_nameserver || interfaces.contains(interface) {
+            return None;
+        }
+        let mark = marks
+            .field("config")?
+            .value
+            .item(index)?
+            .field("interface")?;
+        let text =
+            "interface is none of the document's; name one of its devices, or leave it out for all";
+        let remark = Remark::new(mark.value.at, Code::InvalidNetworkData, text);
+        Some(remark.known_as(format!("interface of a nameserver: {interface}")))
+    });
+    strangers.collect()
 }

@@ -52,7 +52,9 @@ pub(super) fn tell(field: &str, mut remarks: Vec<Remark>, findings: &mut Finding
     }
     if let Some(Remark { code, .. }) = faults.get(TOLD_MAX) {
         let more = faults.len() - TOLD_MAX;
-        findings.deny(invalid(*code, &format!("and {more} more like these")));
+        let rest = invalid(*code, &format!("and {more} more like these"));
+        // However many they were before: what is told one by one is known one by one.
+        findings.deny(rest.known_as("and more"));
     }
     for Remark {
         mark, code, text, ..

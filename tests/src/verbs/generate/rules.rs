@@ -70,7 +70,7 @@ fn second_line(page: &mut String) {
         ),
         (
             SecondLine::Nothing,
-            "nothing: it rests on other objects, on labels, on what a spec resolves to or on the content of a text",
+            "nothing: it rests on other objects, on metadata, on what a spec resolves to or on the content of a text",
         ),
     ] {
         let codes = Code::ALL
