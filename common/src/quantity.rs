@@ -9,8 +9,9 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Most digits of a quantity, leading zeros included; longer ones overflow the exact arithmetic.
-const DIGITS_MAX: usize = 30;
+/// Most digits of a quantity, leading zeros included: those of the largest amount that the exact
+/// arithmetic holds, so that every amount is read as it is written.
+const DIGITS_MAX: usize = 39;
 
 const KI: u128 = 1 << 10;
 const MI: u128 = 1 << 20;
@@ -261,6 +262,8 @@ mod tests {
             ("0.1Gi", 107_374_183),
             ("007Ki", 7168),
             ("0e99", 0),
+            ("340282366920938463463374607431768211455", u128::MAX),
+            (".000000000000000000000000000000000000001", 1),
         ] {
             assert_eq!(text.parse(), Ok(Bytes::new(bytes)), "{text}");
         }
@@ -284,7 +287,9 @@ mod tests {
             ("2e+", UnknownUnit("e+".into())),
             ("2e999", TooLarge),
             ("9e39", TooLarge),
-            ("1000000000000000000000000000000", TooLarge),
+            ("1000000000000000000000000000000000000000", TooLarge),
+            ("340282366920938463463374607431768211456", TooLarge),
+            ("332306998946228968225951765070086144Ki", TooLarge),
         ] {
             assert_eq!(text.parse::<Bytes>(), Err(error), "{text}");
         }
@@ -328,8 +333,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn display_round_trips(n in any::<u64>(), shift in 0u32..40) {
-            let bytes = Bytes::new(u128::from(n) >> shift << (shift / 2));
+        fn display_round_trips(n in any::<u128>(), shift in 0u32..128) {
+            let bytes = Bytes::new(n >> shift << (shift / 2));
             prop_assert_eq!(bytes.to_string().parse::<Bytes>(), Ok(bytes));
         }
 

@@ -7,7 +7,7 @@ use num_bigint::{BigInt, BigUint};
 use num_rational::BigRational;
 
 /// Most digits that are read, as the product promises.
-const DIGITS_MAX: usize = 30;
+const DIGITS_MAX: usize = 39;
 /// Most digits of an exponent.
 const EXPONENT_MAX: usize = 2;
 

@@ -91,8 +91,8 @@ pub fn twice(data: &[u8]) {
         ..question
     };
     let mut bare = stored.clone();
-    // Only a Machine has a block.
-    if let Some(spec) = bare["spec"].as_object_mut()
+    // Only a Machine has a block, and what was stored long ago may have no spec.
+    if let Some(spec) = bare.get_mut("spec").and_then(Value::as_object_mut)
         && update.kind == ObjectKind::Machine
     {
         spec.remove("normalized");
