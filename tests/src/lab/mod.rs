@@ -1,9 +1,12 @@
 //! [`Lab`]: a control plane with the product's manifests in it.
 
+mod marks;
+mod programs;
+
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
-    sync::{Mutex, PoisonError},
+    sync::Mutex,
 };
 
 use anyhow::{Context as _, Result};
@@ -20,10 +23,8 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use crate::{
-    OPERATOR_NAMESPACE,
-    audit::{self, Event, Mark},
     cdi::Cdi,
-    control_plane::{ControlPlane, get},
+    control_plane::ControlPlane,
     credentials::{self, CallerCa, User},
     folder::Folder,
     foreign::{self, KubevirtCrds},
@@ -32,8 +33,7 @@ use crate::{
     kubectl::{Helm, Kubectl},
     libvirt::Libvirt,
     objects::{Kind, Objects},
-    ports, reviews, shipped,
-    shipped::{Binary, Shipped},
+    ports, reviews,
     simulator::{Script, Simulator},
     tools::{self, Tools},
     wait,
@@ -349,112 +349,6 @@ impl Lab {
         .await
     }
 
-    /// Registers and starts the webhook with the default settings and waits until it is ready.
-    pub async fn webhook(&mut self, settings: &[(&str, &str)]) -> Result<Shipped> {
-        self.register_webhooks().await?;
-        let mut webhook = self.start_webhook(settings).await?;
-        webhook.ready().await?;
-        Ok(webhook)
-    }
-
-    /// Starts the webhook, without registering it and without waiting for it.
-    pub async fn start_webhook(&mut self, settings: &[(&str, &str)]) -> Result<Shipped> {
-        let port = self.webhook_port.to_string();
-        let mut all = vec![("TLS_SAN", "127.0.0.1".to_owned())];
-        all.push(("WEBHOOK_BIND_ADDRESS", format!("127.0.0.1:{port}")));
-        self.shipped(Binary::Webhook, all, settings).await
-    }
-
-    /// Starts the controller and waits until it is ready.
-    pub async fn controller(&mut self, settings: &[(&str, &str)]) -> Result<Shipped> {
-        let mut controller = self.start_controller(settings).await?;
-        controller.ready().await?;
-        Ok(controller)
-    }
-
-    /// Starts the controller without waiting for it.
-    pub async fn start_controller(&mut self, settings: &[(&str, &str)]) -> Result<Shipped> {
-        let all = vec![("METRICS_BIND_ADDRESS", "127.0.0.1:0".to_owned())];
-        self.shipped(Binary::Controller, all, settings).await
-    }
-
-    /// Starts a program of the next release, as [`Self::start_webhook`] and
-    /// [`Self::start_controller`] start one of this; a webhook at a port of its own.
-    pub async fn start_next(&mut self, binary: Binary) -> Result<Shipped> {
-        let path = shipped::next_release().await?.join(binary.name());
-        let own = ("WEBHOOK_BIND_ADDRESS", "127.0.0.1:0".to_owned());
-        let metrics = ("METRICS_BIND_ADDRESS", "127.0.0.1:0".to_owned());
-        let san = ("TLS_SAN", "127.0.0.1".to_owned());
-        let text = self.program_kubeconfig(binary).await?;
-        self.program(binary, &path, &text, vec![own, metrics, san], &[])
-    }
-
-    /// Starts the controller on a way of its own to the API server, without waiting for it.
-    pub async fn start_controller_at(
-        &self,
-        kubeconfig: &str,
-        settings: &[(&str, &str)],
-    ) -> Result<Shipped> {
-        let path = Binary::Controller.path().await?;
-        let metrics = ("METRICS_BIND_ADDRESS", "127.0.0.1:0".to_owned());
-        self.program(
-            Binary::Controller,
-            &path,
-            kubeconfig,
-            vec![metrics],
-            settings,
-        )
-    }
-
-    async fn shipped(
-        &self,
-        binary: Binary,
-        defaults: Vec<(&str, String)>,
-        settings: &[(&str, &str)],
-    ) -> Result<Shipped> {
-        let path = binary.path().await?;
-        let text = self.program_kubeconfig(binary).await?;
-        self.program(binary, &path, &text, defaults, settings)
-    }
-
-    /// The kubeconfig of a program's own account.
-    async fn program_kubeconfig(&self, binary: Binary) -> Result<String> {
-        self.account_kubeconfig(OPERATOR_NAMESPACE, binary.account())
-            .await
-    }
-
-    fn program(
-        &self,
-        binary: Binary,
-        path: &Path,
-        kubeconfig: &str,
-        defaults: Vec<(&str, String)>,
-        settings: &[(&str, &str)],
-    ) -> Result<Shipped> {
-        let name = {
-            // A second replica has files of its own.
-            let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
-            let run = runs.entry(binary.name()).or_default();
-            *run += 1;
-            format!("{}-{run}", binary.name())
-        };
-        let kubeconfig = self
-            .folder
-            .write(&format!("{name}.kubeconfig"), kubeconfig)?;
-        let log = self.folder.join(&format!("{name}.log"));
-        let mut program = shipped::program(path, &log, &kubeconfig);
-        if let Some(id) = self.mounts {
-            program = program.in_mounts_of(id);
-        }
-        for (key, value) in defaults {
-            program = program.env(key, value);
-        }
-        for (key, value) in settings {
-            program = program.env(key, value);
-        }
-        Shipped::start(binary, program)
-    }
-
     /// A connection to the webhook as the API server makes one: trusting what
     /// the webhook configuration says.
     pub async fn connect_webhook(&self) -> Result<Connection> {
@@ -492,58 +386,4 @@ impl Lab {
             script,
         ))
     }
-
-    /// This moment in the audit log: everything answered before is before it.
-    pub async fn mark(&self) -> Result<Mark> {
-        let here = std::fs::metadata(self.plane.audit_log())?.len();
-        Ok(Mark(self.settled(Mark(here)).await?.1))
-    }
-
-    /// What was asked of the API server since a moment, except by itself: it
-    /// goes on with its own upkeep some seconds after it is ready.
-    pub async fn asked_since(&self, mark: Mark) -> Result<Vec<Event>> {
-        let (text, _) = self.settled(mark).await?;
-        let own = format!("\"{PROBE}");
-        let others: Vec<&str> = text.lines().filter(|line| !line.contains(&own)).collect();
-        let mut events = audit::parse(&others.join("\n"));
-        events.retain(|event| event.user != "system:apiserver");
-        Ok(events)
-    }
-
-    /// Looks at everything that was asked of the API server since a moment, one after the other.
-    pub async fn each_asked(&self, mark: Mark, look: impl FnMut(Event)) -> Result<()> {
-        // So that all that was answered before is in the log.
-        self.mark().await?;
-        audit::each_since(self.plane.audit_log(), mark, look)
-    }
-
-    /// The log since a mark, read after a request of ours made now shows up in
-    /// it: what was answered before this call is in it, too.
-    async fn settled(&self, mark: Mark) -> Result<(String, u64)> {
-        let name = format!("{PROBE}{}", next_probe());
-        let path = format!("/api/v1/namespaces/default/configmaps/{name}");
-        // Not found, and meant to be.
-        let _ = self.client().request_text(get(&path)?).await;
-        let log = self.plane.audit_log();
-        wait::until("the audit log", async || {
-            let text = audit::text_since(log, mark)?;
-            let end = mark.0 + text.len() as u64;
-            Ok(if text.contains(&name) {
-                Ok((text, end))
-            } else {
-                Err(end)
-            })
-        })
-        .await
-    }
-}
-
-/// What the probes of the audit log ask for; no such object exists.
-const PROBE: &str = "audit-log-probe-";
-
-/// A name that no earlier probe of this process had.
-fn next_probe() -> u64 {
-    use std::sync::atomic::{AtomicU64, Ordering};
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    NEXT.fetch_add(1, Ordering::Relaxed)
 }
