@@ -24,6 +24,10 @@ pub(crate) async fn run() -> Result<ExitCode> {
     let features = features(&[]).await?;
     let strict = ["--", "-D", "warnings"];
     succeed(cargo().args(clippy).args(features).args(strict)).await?;
+    step("the fuzzer's lock file is current");
+    let update = ["update", "--workspace", "--locked", "--quiet"];
+    let manifest = ["--manifest-path", "tests/fuzz/libfuzzer/Cargo.toml"];
+    succeed(cargo().args(update).args(manifest)).await?;
     step("the core builds without Kubernetes");
     let core = ["check", "-p", "common", "--no-default-features"];
     succeed(cargo().args(core)).await?;
