@@ -25,25 +25,28 @@ use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-/// A Machine as somebody writes it who needs a little more than a template.
-fn machine(cores: u32) -> Value {
+fn object(spec: &Value) -> Value {
     json!({
         "apiVersion": "vitistack.io/v1alpha1",
         "kind": "Machine",
         "metadata": {"name": "web", "namespace": "default"},
-        "spec": {
-            "template": "web",
-            "resources": {"cpu": {"cores": cores}, "memory": {"size": "8Gi"}},
-            "disks": [{"name": "data", "size": "100Gi", "storageClass": "fast-ssd"}],
-            "networks": [{"name": "eth0", "networkName": "prod"}],
-        },
+        "spec": spec,
     })
+}
+
+/// A Machine as somebody writes it who needs a little more than a template.
+fn machine(cores: u32) -> Value {
+    object(&json!({
+        "template": "web",
+        "resources": {"cpu": {"cores": cores}, "memory": {"size": "8Gi"}},
+        "disks": [{"name": "data", "size": "100Gi", "storageClass": "fast-ssd"}],
+        "networks": [{"name": "eth0", "networkName": "prod"}],
+    }))
 }
 
 /// One in which nearly every value is wrong.
 fn faulty() -> Value {
-    let mut machine = machine(0);
-    let spec = json!({
+    object(&json!({
         "template": "wbe",
         "powerState": "On",
         "resources": {"cpu": {"cores": 0}, "memory": {"size": "8GB"}},
@@ -57,9 +60,7 @@ fn faulty() -> Value {
         ],
         "bootOrder": ["disk", "floppy"],
         "domain": {"firmware": {"bootloader": {"secureBoot": true}}},
-    });
-    machine["spec"] = spec;
-    machine
+    }))
 }
 
 fn catalog() -> StaticCatalog {
@@ -226,8 +227,7 @@ fn rules(criterion: &mut Criterion) {
             json!({"resources": memory, "cloudInit": {"userData": user_data}}),
         ),
     ] {
-        let object = json!({"metadata": {"name": "web", "namespace": "default"}, "spec": spec});
-        let object = object.to_string();
+        let object = object(&spec).to_string();
         let judge = || judge(Stage::Mutate, black_box(&object), None, &catalog);
         let findings = judge().findings;
         assert_eq!(findings.accepted(), accepted, "{name}: {findings:?}");

@@ -70,7 +70,9 @@ impl Request<'_> {
     fn judge_name(&self, metadata: &Metadata, findings: &mut Findings) {
         let still_unnamed = metadata.name().is_empty() && self.stage == Stage::Mutate;
         if self.old.is_none() && !still_unnamed {
-            rules::names::object(self.kind, metadata.name(), findings);
+            let is_template = self.kind == ObjectKind::MachineTemplate;
+            let is_free = |name: &str| !is_template || !rules::names::is_reserved(name);
+            rules::names::object(metadata.name(), is_free, findings);
         }
     }
 }

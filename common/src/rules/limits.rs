@@ -110,14 +110,23 @@ pub(crate) fn merged_lists(merged: &Merged<'_>, findings: &mut Findings) {
     }
 }
 
+/// What cloud-init is given inline, and where it stands.
+pub(crate) fn documents(cloud_init: &CloudInit) -> [(&'static str, Option<&str>); 2] {
+    let CloudInit {
+        user_data,
+        network_data,
+        ..
+    } = cloud_init;
+    [
+        ("spec.cloudInit.userData", user_data.as_deref()),
+        ("spec.cloudInit.networkData", network_data.as_deref()),
+    ]
+}
+
 /// Rule [`Code::TooLong`] for the texts of cloud-init and the keys of its metadata.
 pub(crate) fn cloud_init(cloud_init: &CloudInit, findings: &mut Findings) {
-    let documents = [
-        ("spec.cloudInit.userData", &cloud_init.user_data),
-        ("spec.cloudInit.networkData", &cloud_init.network_data),
-    ];
-    for (site, text) in documents {
-        length(site, text.as_deref(), USER_DATA_MAX, findings);
+    for (site, text) in documents(cloud_init) {
+        length(site, text, USER_DATA_MAX, findings);
     }
     let meta_data = Site::from("spec.cloudInit.metaData");
     for (key, value) in cloud_init.meta_data.iter().flatten() {

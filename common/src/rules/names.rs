@@ -1,6 +1,5 @@
 //! Names of objects.
 
-use crate::admission::ObjectKind;
 use crate::catalog::built_in_names;
 use crate::code::Code;
 use crate::violation::{Findings, Kind, Violation};
@@ -9,10 +8,10 @@ use super::form;
 
 const NAME: &str = "metadata.name";
 
-/// Rule [`Code::InvalidName`]: the name becomes a label's value and part of other names.
-pub(crate) fn object(kind: ObjectKind, name: &str, findings: &mut Findings) {
+/// Rule [`Code::InvalidName`]: the name becomes a label's value and part of other names. `is_free`:
+/// whether an object of the kind may have another name.
+pub(crate) fn object(name: &str, is_free: impl Fn(&str) -> bool, findings: &mut Findings) {
     if !form::is_label(name) {
-        let is_free = |label: &str| kind != ObjectKind::MachineTemplate || !is_reserved(label);
         let detail = form::label_fix(name, is_free);
         let fault = Violation::new(NAME, Code::InvalidName, Kind::Invalid, detail);
         findings.deny(fault.text(name));
@@ -20,7 +19,7 @@ pub(crate) fn object(kind: ObjectKind, name: &str, findings: &mut Findings) {
 }
 
 /// Whether a template of this name would never be used.
-fn is_reserved(name: &str) -> bool {
+pub(crate) fn is_reserved(name: &str) -> bool {
     built_in_names().any(|reserved| reserved == name)
 }
 

@@ -183,7 +183,7 @@ fn is_free(merged: &Merged<'_>, mac: Mac) -> bool {
 }
 
 /// The address of a card as it is written.
-fn address<'a>(item: &Item<'a, Network>) -> Leaf<&'a str> {
+pub(crate) fn address<'a>(item: &Item<'a, Network>) -> Leaf<&'a str> {
     item.pick("macAddress", |nic| nic.mac_address.as_deref())
 }
 

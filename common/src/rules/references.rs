@@ -4,6 +4,7 @@
 //! catalog: what was deleted since stays editable.
 
 use crate::api::choice::Backend;
+use crate::api::machine::Image;
 use crate::api::normalized::{Normalized, TemplatePin};
 use crate::api::schema::TEXT_MAX;
 use crate::catalog::{Catalog, MachineName, TemplateRow, built_in, built_in_names};
@@ -189,7 +190,6 @@ pub(crate) fn networks(
 }
 
 /// Rules [`Code::SourceClaimNotFound`] and [`Code::CopyOfItself`], for copies that `old` does not have.
-/// The Machine may have no name yet.
 pub(crate) fn source_claims(
     merged: &Merged<'_>,
     backend: Backend,
@@ -201,41 +201,62 @@ pub(crate) fn source_claims(
     if backend != Backend::Kubevirt {
         return;
     }
+    let is_new =
+        |claim: &&str| form::is_object_name(claim) && !old.is_some_and(|old| is_source(old, claim));
+    let new = |leaf: Leaf<_>| Leaf {
+        value: leaf.value.filter(is_new),
+        ..leaf
+    };
     let field = "image.persistentVolumeClaim";
-    let disks = merged.disks.iter().map(|item| {
-        let source = item.pick(field, |disk| {
-            disk.image.as_ref()?.persistent_volume_claim.as_deref()
-        });
-        (source, item.name())
-    });
-    // The claim of a CD-ROM carries a digest in its name.
-    let cdroms = merged.cdroms.iter().map(|item| {
-        let source = item.pick(field, |cdrom| {
-            cdrom.image.as_ref()?.persistent_volume_claim.as_deref()
-        });
-        let unknown = Leaf {
-            value: None,
-            ..item.name()
-        };
-        (source, unknown)
-    });
-    for (leaf, disk) in disks.chain(cdroms) {
-        let is_new = |claim: &&str| {
-            form::is_object_name(claim) && !old.is_some_and(|old| is_source(old, claim))
-        };
-        let Some(claim) = leaf.value.filter(is_new) else {
-            continue;
-        };
-        let is_own = |disk| !machine.name.is_empty() && claim == names::claim(machine.name, disk);
-        if disk.value.is_some_and(is_own) {
-            let detail =
-                "is the claim that this disk itself gets; name another one, or rename the disk";
-            let fault = Violation::new(leaf.place, Code::CopyOfItself, Kind::Invalid, detail);
-            findings.deny(fault.text(claim).given(disk.place));
-        } else if !catalog.has_claim(machine.namespace, claim) {
-            let text = format!("{}: no PersistentVolumeClaim '{claim}' yet", leaf.place);
-            findings.warn(Code::SourceClaimNotFound, &text);
+    for item in &merged.disks {
+        let source = new(item.pick(field, |disk| source_of(disk.image.as_ref())));
+        if !own_copy(item.name(), source, machine, findings) {
+            source_claim(source, machine.namespace, catalog, findings);
         }
+    }
+    // The claim of a CD-ROM carries a digest in its name.
+    for item in &merged.cdroms {
+        let source = new(item.pick(field, |cdrom| source_of(cdrom.image.as_ref())));
+        source_claim(source, machine.namespace, catalog, findings);
+    }
+}
+
+fn source_of(image: Option<&Image>) -> Option<&str> {
+    image?.persistent_volume_claim.as_deref()
+}
+
+/// Rule [`Code::CopyOfItself`]; whether it is one. The Machine may have no name yet.
+fn own_copy(
+    disk: Leaf<&str>,
+    source: Leaf<&str>,
+    machine: MachineName<'_>,
+    findings: &mut Findings,
+) -> bool {
+    let (Some(name), Some(claim)) = (disk.value, source.value) else {
+        return false;
+    };
+    let is_own = !machine.name.is_empty() && claim == names::claim(machine.name, name);
+    if is_own {
+        let detail =
+            "is the claim that this disk itself gets; name another one, or rename the disk";
+        let fault = Violation::new(source.place, Code::CopyOfItself, Kind::Invalid, detail);
+        findings.deny(fault.text(claim).given(disk.place));
+    }
+    is_own
+}
+
+/// Rule [`Code::SourceClaimNotFound`].
+fn source_claim(
+    source: Leaf<&str>,
+    namespace: &str,
+    catalog: &dyn Catalog,
+    findings: &mut Findings,
+) {
+    if let Some(claim) = source.value
+        && !catalog.has_claim(namespace, claim)
+    {
+        let text = format!("{}: no PersistentVolumeClaim '{claim}' yet", source.place);
+        findings.warn(Code::SourceClaimNotFound, &text);
     }
 }
 

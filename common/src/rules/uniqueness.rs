@@ -14,7 +14,7 @@ use crate::normalize::{Item, Leaf, Merged};
 use crate::violation::{Findings, Kind, Violation};
 
 use super::form;
-use super::networks::network_name;
+use super::networks::{address, network_name};
 
 /// Both rules, for the Machine of this name. It may have none yet: then nothing is judged that follows
 /// from it.
@@ -51,7 +51,7 @@ fn mac(
         return;
     };
     let derived = |nic: &str| catalog.derived_mac(machine, nic);
-    let leaf = card.pick("macAddress", |nic| nic.mac_address.as_deref());
+    let leaf = address(card);
     let mac = match (leaf.value, card.name().value) {
         (Some(text), _) => text.parse().ok(),
         (None, Some(nic)) if !machine.name.is_empty() => Some(derived(nic)),

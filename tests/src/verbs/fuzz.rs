@@ -76,7 +76,7 @@ async fn holds(cargo_fuzz: &Path, target: &Target, each: Duration) -> Result<boo
 }
 
 /// The package that cargo-fuzz builds.
-fn folder() -> PathBuf {
+pub(super) fn folder() -> PathBuf {
     repository().join("tests/fuzz/libfuzzer")
 }
 

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use lab::features;
 use tokio::time::timeout;
 
-use super::{cargo, command, say, status, step, succeed};
+use super::{cargo, command, fuzz, say, status, step, succeed};
 
 /// What `common` without features must not depend on.
 const IMPURE: [&str; 5] = ["kube", "k8s-openapi", "tokio", "hyper", "rustls"];
@@ -26,8 +26,8 @@ pub(crate) async fn run() -> Result<ExitCode> {
     succeed(cargo().args(clippy).args(features).args(strict)).await?;
     step("the fuzzer's lock file is current");
     let update = ["update", "--workspace", "--locked", "--quiet"];
-    let manifest = ["--manifest-path", "tests/fuzz/libfuzzer/Cargo.toml"];
-    succeed(cargo().args(update).args(manifest)).await?;
+    let manifest = fuzz::folder().join("Cargo.toml");
+    succeed(cargo().args(update).arg("--manifest-path").arg(manifest)).await?;
     step("the core builds without Kubernetes");
     let core = ["check", "-p", "common", "--no-default-features"];
     succeed(cargo().args(core)).await?;

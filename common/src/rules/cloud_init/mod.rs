@@ -95,15 +95,11 @@ pub(crate) fn judge(
 
 /// Rule [`Code::LargeCloudInit`]. On KubeVirt the controller puts what is long into a Secret.
 fn large(given: &CloudInit, findings: &mut Findings) {
-    let documents = [
-        ("userData", &given.user_data),
-        ("networkData", &given.network_data),
-    ];
-    for (field, text) in documents {
-        let bytes = text.as_ref().map_or(0, String::len);
+    for (site, text) in limits::documents(given) {
+        let bytes = text.map_or(0, str::len);
         if bytes > PORTABLE_MAX {
             let text = format!(
-                "spec.cloudInit.{field} has {bytes} bytes; more than {PORTABLE_MAX} arrive on libvirt, but on few clouds"
+                "{site} has {bytes} bytes; more than {PORTABLE_MAX} arrive on libvirt, but on few clouds"
             );
             findings.warn(Code::LargeCloudInit, &text);
         }

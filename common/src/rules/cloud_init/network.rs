@@ -41,18 +41,14 @@ pub(super) fn judge(text: &str) -> Vec<Remark> {
     let version_mark = marks
         .field("version")
         .map_or(marks.at, |field| field.value.at);
-    let mut further = vec![];
-    let schema = match &value {
+    let (schema, further) = match &value {
         Value::Null => return remarks,
         Value::Object(fields) if fields.get("config") == Some(&Value::from("disabled")) => {
             return remarks;
         }
         Value::Object(fields) => match fields.get("version").map(Value::as_f64) {
-            Some(Some(1.0)) => {
-                further = nameservers_of_nobody(fields, &marks);
-                &*VERSION_1
-            }
-            Some(Some(2.0)) => &*VERSION_2,
+            Some(Some(1.0)) => (&*VERSION_1, nameservers_of_nobody(fields, &marks)),
+            Some(Some(2.0)) => (&*VERSION_2, vec![]),
             Some(_) => {
                 remarks.push(fault(version_mark, "version must be the number 1 or 2"));
                 return remarks;

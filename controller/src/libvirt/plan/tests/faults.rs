@@ -27,6 +27,18 @@ fn holds(world: &World, what: &str) {
     }
 }
 
+/// What must hold once its Machine is gone: the disk that is kept is there.
+fn is_gone(world: &World, what: &str) {
+    assert!(world.machine.is_none(), "{what}");
+    assert_eq!(state(world), None, "{what}");
+    let left = volumes(world);
+    assert!(
+        left.iter().any(|name| name.contains(".data.")),
+        "{what}: {left:?}"
+    );
+    assert_eq!(left.len(), 3, "{what}: {left:?}");
+}
+
 #[test]
 fn a_call_that_goes_wrong_at_any_point_does_no_harm() {
     let timed_out = || AccessError::TimedOut("no answer".into());
@@ -41,14 +53,7 @@ fn a_call_that_goes_wrong_at_any_point_does_no_harm() {
                 holds(&world, &what);
                 world.delete();
                 world.settle();
-                assert!(world.machine.is_none(), "{what}");
-                assert_eq!(state(&world), None, "{what}");
-                let left = volumes(&world);
-                assert!(
-                    left.iter().any(|name| name.contains(".data.")),
-                    "{what}: {left:?}"
-                );
-                assert_eq!(left.len(), 3, "{what}: {left:?}");
+                is_gone(&world, &what);
             }
         }
     }
@@ -66,14 +71,7 @@ fn a_call_that_goes_wrong_while_a_machine_goes_loses_nothing_that_is_kept() {
                 .fail_nth(number, when, AccessError::TimedOut("no answer".into()));
             world.delete();
             world.settle();
-            assert!(world.machine.is_none(), "{what}");
-            assert_eq!(state(&world), None, "{what}");
-            let left = volumes(&world);
-            assert!(
-                left.iter().any(|name| name.contains(".data.")),
-                "{what}: {left:?}"
-            );
-            assert_eq!(left.len(), 3, "{what}: {left:?}");
+            is_gone(&world, &what);
         }
     }
 }
@@ -90,11 +88,7 @@ fn a_controller_that_is_killed_after_any_action_goes_on_where_it_was() {
             world.settle();
             holds(&world, &what);
             assert_eq!(asked(&world, "start"), 1, "{what}");
-            assert_eq!(
-                asked(&world, "create_volume").min(9),
-                asked(&world, "create_volume"),
-                "{what}"
-            );
+            assert!(asked(&world, "create_volume") <= 9, "{what}");
             world.delete();
             for _ in 0..passes {
                 if world.machine.is_some() {
@@ -102,8 +96,7 @@ fn a_controller_that_is_killed_after_any_action_goes_on_where_it_was() {
                 }
             }
             world.settle();
-            let left = volumes(&world);
-            assert_eq!(left.len(), 3, "{what}: {left:?}");
+            is_gone(&world, &what);
         }
     }
 }
