@@ -20,7 +20,7 @@ use common::MissingNetworks;
 use common::admission::{Settings, Stage};
 use common::runtime::settings::GoDuration;
 use tokio::runtime::Handle;
-use tokio::task::spawn_blocking;
+use tokio::task::{spawn_blocking, yield_now};
 use tokio::time::Instant;
 
 use crate::answer::Answer;
@@ -93,7 +93,11 @@ async fn serve(reviewer: Arc<Reviewer>, way: Arc<Way>, request: HttpRequest) -> 
         deadline: is_of_use.min(Instant::now() + REVIEW_LIMIT),
     };
     if body.bytes.len() < LARGE {
-        return reviewed(&reviewer, &way, &body, time).await;
+        let answer = reviewed(&reviewer, &way, &body, time).await;
+        // Reviews that came together are judged together before any answer leaves: their clients, woken
+        // one after another, would else take the processor from those that are still to be judged.
+        yield_now().await;
+        return answer;
     }
     // If the turn does not come in time, nothing but the envelope will be decoded.
     let turn = reviewer.budget.turn(time.deadline).await;
