@@ -5,7 +5,7 @@
 
 use crate::api::choice::Backend;
 use crate::api::machine::Image;
-use crate::api::normalized::{Normalized, TemplatePin};
+use crate::api::normalized::{Normalized, NormalizedDisk, TemplatePin};
 use crate::api::schema::TEXT_MAX;
 use crate::catalog::{Catalog, MachineName, TemplateRow, built_in, built_in_names};
 use crate::code::Code;
@@ -201,23 +201,17 @@ pub(crate) fn source_claims(
     if backend != Backend::Kubevirt {
         return;
     }
-    let is_new =
-        |claim: &&str| form::is_object_name(claim) && !old.is_some_and(|old| is_source(old, claim));
-    let new = |leaf: Leaf<_>| Leaf {
-        value: leaf.value.filter(is_new),
-        ..leaf
-    };
     let field = "image.persistentVolumeClaim";
     for item in &merged.disks {
-        let source = new(item.pick(field, |disk| source_of(disk.image.as_ref())));
-        if !own_copy(item.name(), source, machine, findings) {
-            source_claim(source, machine.namespace, catalog, findings);
+        let source = item.pick(field, |disk| source_of(disk.image.as_ref()));
+        if !own_copy(item.name(), source, old, machine, findings) {
+            source_claim(source, old, machine.namespace, catalog, findings);
         }
     }
     // The claim of a CD-ROM carries a digest in its name.
     for item in &merged.cdroms {
-        let source = new(item.pick(field, |cdrom| source_of(cdrom.image.as_ref())));
-        source_claim(source, machine.namespace, catalog, findings);
+        let source = item.pick(field, |cdrom| source_of(cdrom.image.as_ref()));
+        source_claim(source, old, machine.namespace, catalog, findings);
     }
 }
 
@@ -229,6 +223,7 @@ fn source_of(image: Option<&Image>) -> Option<&str> {
 fn own_copy(
     disk: Leaf<&str>,
     source: Leaf<&str>,
+    old: Option<&Normalized>,
     machine: MachineName<'_>,
     findings: &mut Findings,
 ) -> bool {
@@ -236,7 +231,10 @@ fn own_copy(
         return false;
     };
     let is_own = !machine.name.is_empty() && claim == names::claim(machine.name, name);
-    if is_own {
+    let is_it_already =
+        |disk: &NormalizedDisk| disk.name == name && source_of(disk.image.as_ref()) == Some(claim);
+    let is_new = !old.is_some_and(|old| old.disks.iter().any(is_it_already));
+    if is_own && is_new && form::is_object_name(claim) {
         let detail =
             "is the claim that this disk itself gets; name another one, or rename the disk";
         let fault = Violation::new(source.place, Code::CopyOfItself, Kind::Invalid, detail);
@@ -248,11 +246,14 @@ fn own_copy(
 /// Rule [`Code::SourceClaimNotFound`].
 fn source_claim(
     source: Leaf<&str>,
+    old: Option<&Normalized>,
     namespace: &str,
     catalog: &dyn Catalog,
     findings: &mut Findings,
 ) {
     if let Some(claim) = source.value
+        && form::is_object_name(claim)
+        && !old.is_some_and(|old| is_source(old, claim))
         && !catalog.has_claim(namespace, claim)
     {
         let text = format!("{}: no PersistentVolumeClaim '{claim}' yet", source.place);
@@ -263,8 +264,8 @@ fn source_claim(
 fn is_source(block: &Normalized, claim: &str) -> bool {
     let disks = block.disks.iter().map(|disk| &disk.image);
     let cdroms = block.cdroms.iter().map(|cdrom| &cdrom.image);
-    let mut images = disks.chain(cdroms).flatten();
-    images.any(|image| image.persistent_volume_claim.as_deref() == Some(claim))
+    let mut images = disks.chain(cdroms);
+    images.any(|image| source_of(image.as_ref()) == Some(claim))
 }
 
 /// The networks a block refers to.
