@@ -94,8 +94,10 @@ async fn serve(reviewer: Arc<Reviewer>, way: Arc<Way>, request: HttpRequest) -> 
     };
     if body.bytes.len() < LARGE {
         let answer = reviewed(&reviewer, &way, &body, time).await;
+        drop(body);
         // Reviews that came together are judged together before any answer leaves: their clients, woken
-        // one after another, would else take the processor from those that are still to be judged.
+        // one after another, would else take the processor from those that are still to be judged. An
+        // answer that waits has no body any more, whose share of the memory others may need.
         yield_now().await;
         return answer;
     }

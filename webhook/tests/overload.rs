@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, advance, timeout};
 use tower::ServiceExt as _;
-use webhook::body::LARGE;
+use webhook::body::{IN_FLIGHT_MAX, LARGE};
 use webhook::catalog::Found;
 use webhook::lookup::Lookup;
 use webhook::sharing::{AT_A_TIME, Sharing};
@@ -151,6 +151,15 @@ async fn reviews_that_come_together_are_judged_before_any_answer_leaves() {
     join_all([ask(), ask(), ask()]).await;
     let course = course.0.lock().unwrap().join(" ");
     assert_eq!(course, "judged judged judged answered answered answered");
+}
+
+#[tokio::test]
+async fn bodies_are_gone_before_their_answers_leave() {
+    let app = app(Course::default());
+    let size = LARGE / 2;
+    // More than there may be at a time, if all of them were kept.
+    let together = (0..=IN_FLIGHT_MAX / size).map(|_| ask(&app, review("small", size)));
+    assert!(join_all(together).await.into_iter().all(|allowed| allowed));
 }
 
 /// Keeps the thread that asks it, as decoding does.
