@@ -10,8 +10,8 @@
 //! render     what a normalized Machine becomes on a backend
 //! ```
 //!
-//! Nothing here does IO, knows the time or is random; only `runtime`, behind a feature of that name,
-//! holds what the two binaries do around the core.
+//! Nothing here does IO, knows the time or is random. What both programs need around the core is the
+//! crate `runtime`, in `common/runtime`.
 #![deny(missing_docs)]
 
 pub mod admission;
@@ -26,8 +26,6 @@ pub mod normalize;
 pub mod quantity;
 pub mod render;
 mod rules;
-#[cfg(feature = "runtime")]
-pub mod runtime;
 pub mod violation;
 mod words;
 

@@ -4,7 +4,7 @@
 use std::env;
 use std::process::Command;
 
-use common::runtime::logging::{LogFormat, LogLevel, init};
+use runtime::logging::{LogFormat, LogLevel, init};
 use serde_json::Value;
 
 /// Set in the process that panics.

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Parser;
-use common::runtime::logging::{LogFormat, LogLevel};
-use common::runtime::settings::{BindAddress, GoDuration};
+use runtime::logging::{LogFormat, LogLevel};
+use runtime::settings::{BindAddress, GoDuration};
 
 /// Reconciles normalized Machines into KubeVirt resources.
 #[derive(Debug, Parser)]
@@ -53,7 +53,7 @@ const INTERVAL_MIN: GoDuration = GoDuration(std::time::Duration::from_secs(1));
 fn interval(text: &str) -> Result<GoDuration, String> {
     let interval: GoDuration = text
         .parse()
-        .map_err(|error: common::runtime::settings::DurationError| error.to_string())?;
+        .map_err(|error: runtime::settings::DurationError| error.to_string())?;
     if interval < INTERVAL_MIN {
         return Err(format!("the interval must be at least {INTERVAL_MIN}"));
     }

@@ -6,18 +6,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::runtime::admin;
-use common::runtime::checks::Checks;
-use common::runtime::cluster::Cluster;
-use common::runtime::control::control_router;
-use common::runtime::logging::LogControl;
-use common::runtime::signals::Signals;
-use common::runtime::tasks::{TaskError, Tasks};
 use futures::stream::{self, StreamExt as _};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::{applier, controller::Config as Scheduling, controller::Error as PassError};
 use kube::{Client, Config};
+use runtime::admin;
+use runtime::checks::Checks;
+use runtime::cluster::Cluster;
+use runtime::control::control_router;
+use runtime::logging::LogControl;
+use runtime::signals::Signals;
+use runtime::tasks::{TaskError, Tasks};
 use tokio_util::sync::CancellationToken;
 
 use crate::api::Guarded;
@@ -161,7 +161,7 @@ pub(crate) async fn run(args: Args, log: LogControl) -> Result<(), RunError> {
 /// passes have pauses of their own, and say what failed.
 async fn configuration(kubeconfig: Option<PathBuf>) -> Result<Config, RunError> {
     let settings = |error: &dyn std::error::Error| RunError::Settings {
-        what: common::runtime::tasks::chain(error),
+        what: runtime::tasks::chain(error),
     };
     let mut config = match kubeconfig.filter(|path| !path.as_os_str().is_empty()) {
         None => Config::infer().await.map_err(|error| settings(&error))?,

@@ -14,12 +14,12 @@ use std::convert::Infallible;
 use std::hash::{BuildHasher as _, Hasher as _};
 use std::time::Duration;
 
-use common::runtime::trouble::Trouble;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::PostParams;
 use kube::{Api, Client};
+use runtime::trouble::Trouble;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;

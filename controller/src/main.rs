@@ -38,7 +38,7 @@ mod watch;
 
 use std::process::ExitCode;
 
-use common::runtime::{logging, settings, tasks::chain};
+use runtime::{logging, settings, tasks::chain};
 
 use crate::args::Args;
 

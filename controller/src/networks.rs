@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use common::render::kubevirt::attachment_name;
 use common::render::kubevirt::types::InstanceSpec;
-use common::runtime::trouble::{Pause, Trouble};
 use common::{name_list, names};
+use runtime::trouble::{Pause, Trouble};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 

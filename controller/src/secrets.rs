@@ -10,8 +10,6 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use common::names;
 use common::render::kubevirt::{CloudInitPlan, Reading, SecretKey};
-use common::runtime::tasks::Tasks;
-use common::runtime::trouble::{Pause, Trouble};
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1 as core;
 use kube::core::PartialObjectMeta;
@@ -19,6 +17,8 @@ use kube::runtime::WatchStreamExt as _;
 use kube::runtime::reflector::Store;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
+use runtime::tasks::Tasks;
+use runtime::trouble::{Pause, Trouble};
 
 use crate::api::{ApiError, Guarded};
 use crate::machine::Stored;

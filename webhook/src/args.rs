@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use clap::{Parser, ValueEnum};
 use common::CloudInitSchema;
-use common::runtime::logging::{LogFormat, LogLevel};
-use common::runtime::settings::{BindAddress, GoDuration};
+use runtime::logging::{LogFormat, LogLevel};
+use runtime::settings::{BindAddress, GoDuration};
 
 use crate::certificates::args::CertificateArgs;
 
@@ -226,7 +226,7 @@ mod tests {
     fn lives_of_certificates_must_fit_together() {
         let told = |flags: &[&str]| {
             let error = parse(flags).unwrap().certificates.lives().unwrap_err();
-            common::runtime::tasks::chain(&error)
+            runtime::tasks::chain(&error)
         };
         assert!(parse(&[]).unwrap().certificates.lives().is_ok());
         let quick = [

@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-use common::runtime::tasks::chain;
-use common::runtime::{logging, settings};
+use runtime::tasks::chain;
+use runtime::{logging, settings};
 use webhook::args::Args;
 
 #[tokio::main]

@@ -18,7 +18,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use common::MissingNetworks;
 use common::admission::{Settings, Stage};
-use common::runtime::settings::GoDuration;
+use runtime::settings::GoDuration;
 use tokio::runtime::Handle;
 use tokio::task::{spawn_blocking, yield_now};
 use tokio::time::Instant;

@@ -7,11 +7,11 @@ use std::convert::Infallible;
 
 use common::api::Machine;
 use common::names::VERSION;
-use common::runtime::checks::Check;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
 use kube::CustomResourceExt as _;
+use runtime::checks::Check;
 use tokio::sync::watch;
 
 use crate::watch::Observed;

@@ -11,13 +11,13 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::runtime::checks::Check;
-use common::runtime::tasks::chain;
-use common::runtime::trouble::{Pause, Trouble};
 use futures::{Stream, StreamExt as _};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{Config, Event, Result as WatchResult};
 use kube::{Api, Resource};
+use runtime::checks::Check;
+use runtime::tasks::chain;
+use runtime::trouble::{Pause, Trouble};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio::time::{Instant, interval};
@@ -168,9 +168,9 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
-    use common::runtime::checks::Checks;
     use futures::stream;
     use kube::runtime::watcher::Error;
+    use runtime::checks::Checks;
     use std::sync::Mutex;
 
     #[derive(Default)]

@@ -2,13 +2,13 @@
 
 use std::convert::Infallible;
 
-use common::runtime::tasks::{Tasks, chain};
-use common::runtime::trouble::{Pause, Trouble};
 use futures::{StreamExt as _, TryStreamExt as _};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
+use runtime::tasks::{Tasks, chain};
+use runtime::trouble::{Pause, Trouble};
 
 use super::{Triggers, every};
 use crate::cache::{Cache, Change, Kept, State};

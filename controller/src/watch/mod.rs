@@ -20,15 +20,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::names;
 use common::render::kubevirt::attachment_name;
-use common::runtime::checks::Check;
-use common::runtime::cluster::Cluster;
-use common::runtime::tasks::Tasks;
-use common::runtime::trouble::{Pause, Trouble};
 use futures::StreamExt as _;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::reflector::{ObjectRef, Store, store};
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
+use runtime::checks::Check;
+use runtime::cluster::Cluster;
+use runtime::tasks::Tasks;
+use runtime::trouble::{Pause, Trouble};
 
 use self::follow::Watch;
 pub(crate) use self::follow::failed;

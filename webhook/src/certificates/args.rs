@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use certs::{Clients, ClientsError, Lives, LivesError};
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
-use common::runtime::settings::GoDuration;
+use runtime::settings::GoDuration;
 
 use super::ClientCa;
 use crate::server::TlsVersion;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use certs::{Clients, ClientsError};
-use common::runtime::tasks::chain;
+use runtime::tasks::chain;
 use tokio::time::sleep;
 
 use super::FailureLog;

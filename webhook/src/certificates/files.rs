@@ -14,7 +14,7 @@ use std::time::Duration;
 use std::{fs, io};
 
 use certs::{Pair, PairError, ServedLeaf};
-use common::runtime::checks::Check;
+use runtime::checks::Check;
 use time::OffsetDateTime;
 use tokio::time::sleep;
 

@@ -21,9 +21,9 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use certs::{AuthorityError, CaCertificate, Keeper, Lives, Names, Outcome, ServedLeaf};
-use common::runtime::checks::Check;
-use common::runtime::tasks::chain;
 use kube::Client;
+use runtime::checks::Check;
+use runtime::tasks::chain;
 use time::OffsetDateTime;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 

@@ -174,8 +174,8 @@ mod tests {
 
     #[tokio::test]
     async fn the_log_level_is_changed_from_here_and_read_from_everywhere() {
-        let log = crate::runtime::logging::LogControl::detached();
-        let router = crate::runtime::control::control_router("program", log);
+        let log = crate::logging::LogControl::detached();
+        let router = crate::control::control_router("program", log);
         let far = router.clone().layer(Extension(Origin::Elsewhere));
         let mut tasks = JoinSet::new();
         for (router, status, text) in [

@@ -21,8 +21,9 @@ pub enum LogLevel {
 }
 
 /// Only these crates speak below `info`, unless everything was asked for.
-const OURS: [&str; 6] = [
+const OURS: [&str; 7] = [
     "common",
+    "runtime",
     "certs",
     "webhook",
     "machine_webhook",

@@ -79,7 +79,7 @@ impl LogControl {
 
     /// Of no log.
     #[cfg(test)]
-    pub(in crate::runtime) fn detached() -> Self {
+    pub(crate) fn detached() -> Self {
         Self::of(&LogLevel::Info.into()).1
     }
 
@@ -159,7 +159,7 @@ mod tests {
             "\"level\":\"info\",\"controller\":\"Machine\",\"machine\":\"web\",\
              \"namespace\":\"a\\\"b\",\"phase\":\"Creating\",\
              \"message\":\"Creating VirtualMachine resource\",\"attempt\":2,\
-             \"target\":\"common::runtime::logging::tests\"}"
+             \"target\":\"runtime::logging::tests\"}"
         );
     }
 

@@ -1,4 +1,4 @@
-//! What both binaries do around the pure core, behind the feature `runtime`.
+//! What both programs need around the pure core.
 //!
 //! ```text
 //!  settings   flags and environment → values that cannot be wrong (pure)
@@ -11,8 +11,7 @@
 //!  cluster    which cluster this is
 //!  signals    first SIGTERM/SIGINT: end gracefully; the second: now
 //! ```
-//!
-//! The core (everything else in this crate) knows nothing of this module, and builds without it.
+#![deny(missing_docs)]
 
 pub mod admin;
 pub mod checks;

@@ -14,7 +14,7 @@ use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::{Context, Layer};
 use tracing_subscriber::registry::{LookupSpan, Scope};
 
-use crate::runtime::tasks::chain;
+use crate::tasks::chain;
 
 /// The fields that come first, in this order.
 const LEADING: [&str; 5] = ["controller", "machine", "namespace", "phase", "message"];
