@@ -10,11 +10,11 @@ use crate::api::machine::MachineSpec;
 use crate::api::normalized::{BLOCK_VERSION, Normalized, TemplatePin};
 use crate::catalog::{Catalog, MachineName};
 use crate::code::Code;
-use crate::normalize::{self, Intent, Pins, TemplateChoice, hash, merge, normalize, pins_of};
+use crate::normalize::{Intent, Pins, TemplateChoice, hash, merge, pins_of};
 use crate::rules::hosts::{self, Guest};
 use crate::rules::references::{self, Kept};
 use crate::rules::update::{self, Update};
-use crate::rules::{classes, cloud_init, libvirt, limits, uniqueness};
+use crate::rules::{self, classes, cloud_init, libvirt, limits, uniqueness};
 use crate::violation::{Findings, Kind, Violation, Warning};
 
 /// A Machine as sent or as stored.
@@ -369,7 +369,7 @@ fn expand(
         backend: pinned,
         storage_classes,
     };
-    let block = normalize::resolve(&intent, &merged, &pins, settings.max_vcpus, findings);
+    let block = rules::resolve(&intent, &merged, &pins, settings.max_vcpus, findings);
     let mut notes = Findings::default();
     if let Some((old, old_block)) = old.zip(old_block) {
         let update = Update {
@@ -440,7 +440,7 @@ fn verify(object: &Object<'_>, expected: &Normalized, kept: KeptPins, findings: 
     // word.
     let recomputed = object.own_block().and_then(|own| {
         let pins = kept.over(pins_of(&own));
-        normalize(&object.intent(), &pins, &mut Findings::default())
+        rules::normalize(&object.intent(), &pins, &mut Findings::default())
     });
     let expected = recomputed.as_ref().unwrap_or(expected);
     if !is_sent(expected) {

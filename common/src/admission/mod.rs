@@ -21,11 +21,11 @@ use std::sync::Arc;
 
 use self::decode::Metadata;
 use crate::api::choice::Backend;
+use crate::bounds::VCPUS_MAX;
 use crate::catalog::Catalog;
 use crate::rules;
 use crate::rules::cloud_init::CloudInitSchema;
 use crate::rules::references::MissingNetworks;
-use crate::rules::sizing::VCPUS_MAX;
 use crate::violation::Findings;
 
 /// The kinds under review.

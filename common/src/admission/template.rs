@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use super::{Request, Verdict, decode, ratchet};
 use crate::api::choice::Backend;
 use crate::api::machine::MachineSpec;
-use crate::api::schema::TEXT_MAX;
 use crate::api::template::MachineTemplateSpec;
+use crate::bounds::TEXT_MAX;
+use crate::bounds::VCPUS_MAX;
 use crate::catalog::Catalog;
 use crate::json::Json;
-use crate::normalize::{self, Base, Intent, Merged, Pins, TemplateChoice};
-use crate::rules::sizing::VCPUS_MAX;
+use crate::normalize::{Base, Intent, Merged, Pins, TemplateChoice};
 use crate::rules::{self, classes, limits};
 use crate::violation::Findings;
 
@@ -73,7 +73,7 @@ fn judge(spec: Json<'_>, catalog: &dyn Catalog, findings: &mut Findings) -> Mach
         backend: Backend::Libvirt,
         storage_classes: BTreeMap::new(),
     };
-    normalize::resolve(&intent, &merged, &pins, VCPUS_MAX, findings);
+    rules::resolve(&intent, &merged, &pins, VCPUS_MAX, findings);
     classes::of_template(&merged, catalog, findings);
     fields
 }

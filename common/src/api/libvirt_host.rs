@@ -13,6 +13,7 @@ use super::cel;
 use super::choice::{CpuMode, HostNetworkType, Provisioning, VirtType, VolumeFormat};
 use super::schema;
 use super::status::Condition;
+use crate::bounds;
 use crate::quantity::Bytes;
 
 /// A host whose libvirt runs Machines.
@@ -73,7 +74,7 @@ pub struct LibvirtHostSpec {
     pub reserved: Option<Reserved>,
     /// The storage classes that disks may name here, and the pools they stand for.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = schema::HOST_CLASSES_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["storageClass"]))]
+    #[schemars(length(max = bounds::HOST_CLASSES_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["storageClass"]))]
     pub storage: Option<Vec<HostStorage>>,
     /// Pool that images are downloaded to, and that image.volume names volumes of. Absent: Machines
     /// with images do not fit here.
@@ -82,7 +83,7 @@ pub struct LibvirtHostSpec {
     pub image_pool: Option<String>,
     /// The networks that Machines may be on here.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = schema::HOST_NETWORKS_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    #[schemars(length(max = bounds::HOST_NETWORKS_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub networks: Option<Vec<HostNetwork>>,
 }
 
@@ -177,7 +178,7 @@ pub struct HostNetwork {
     /// VLANs that are offered. Absent: any with ovs, untagged only with the others. A plain bridge is
     /// in one VLAN at most.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = schema::HOST_VLANS_MAX), inner(range(min = 1, max = 4094)), extend("x-kubernetes-list-type" = "set"))]
+    #[schemars(length(max = bounds::HOST_VLANS_MAX), inner(range(min = bounds::VLAN_MIN, max = bounds::VLAN_MAX)), extend("x-kubernetes-list-type" = "set"))]
     pub vlans: Option<Vec<u16>>,
 }
 
@@ -200,22 +201,22 @@ pub struct LibvirtHostStatus {
     /// What holds and what does not, and what to do about it: Reachable, Ready, PoolsReady,
     /// NetworksReady.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    #[schemars(length(max = bounds::CONDITIONS_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
     /// Generation of the LibvirtHost this status is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// Version of its libvirt, such as 9.0.0.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = schema::NAME_MAX))]
+    #[schemars(length(max = bounds::NAME_MAX))]
     pub libvirt_version: Option<String>,
     /// Version of its hypervisor, such as 7.2.22.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = schema::NAME_MAX))]
+    #[schemars(length(max = bounds::NAME_MAX))]
     pub hypervisor_version: Option<String>,
     /// Machine types it can run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = schema::MACHINE_TYPES_MAX), inner(length(max = schema::NAME_MAX)), extend("x-kubernetes-list-type" = "set"))]
+    #[schemars(length(max = bounds::MACHINE_TYPES_MAX), inner(length(max = bounds::NAME_MAX)), extend("x-kubernetes-list-type" = "set"))]
     pub machine_types: Vec<String>,
     /// Firmware it can boot guests with, beside BIOS.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -239,7 +240,7 @@ pub struct LibvirtHostStatus {
     /// Machines that were deleted while it did not answer. What is left of them is removed when it
     /// does again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = schema::TOMBSTONES_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["uid"]))]
+    #[schemars(length(max = bounds::TOMBSTONES_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["uid"]))]
     pub tombstones: Vec<Tombstone>,
 }
 
@@ -281,10 +282,10 @@ pub struct HostDomains {
 #[serde(rename_all = "camelCase")]
 pub struct Tombstone {
     /// Its namespace and name, with a slash between.
-    #[schemars(length(max = 2 * schema::NAME_MAX + 1))]
+    #[schemars(length(max = 2 * bounds::NAME_MAX + 1))]
     pub machine: String,
     /// Its uid.
-    #[schemars(length(min = 1, max = schema::NAME_MAX))]
+    #[schemars(length(min = 1, max = bounds::NAME_MAX))]
     pub uid: String,
     /// When it was deleted.
     #[schemars(with = "schema::Timestamp")]

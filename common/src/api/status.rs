@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::choice::Phase;
 use super::schema;
+use crate::bounds;
 
 /// What is known of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -15,7 +16,7 @@ pub struct MachineStatus {
     pub phase: Option<Phase>,
     /// What holds and what does not, and what to do about it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    #[schemars(length(max = bounds::CONDITIONS_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
     /// Generation of the Machine this status is about.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -66,16 +67,16 @@ pub struct MachineStatus {
 pub struct Condition {
     /// What the condition is about.
     #[serde(rename = "type")]
-    #[schemars(length(min = 1, max = 316))]
+    #[schemars(length(min = 1, max = bounds::CONDITION_TYPE_MAX))]
     pub kind: String,
     /// True, False or Unknown.
     #[schemars(extend("enum" = ["True", "False", "Unknown"]))]
     pub status: String,
     /// Why, as one CamelCase word.
-    #[schemars(length(min = 1, max = 1024))]
+    #[schemars(length(min = 1, max = bounds::CONDITION_REASON_MAX))]
     pub reason: String,
     /// Why, as a sentence that says what to do.
-    #[schemars(length(max = 32768))]
+    #[schemars(length(max = bounds::CONDITION_MESSAGE_MAX))]
     pub message: String,
     /// When the status last changed.
     #[schemars(with = "schema::Timestamp")]
@@ -120,7 +121,7 @@ pub struct GuestOs {
 pub struct LastRestart {
     /// Text of the annotation machine.vitistack.io/restart-requested that asked for it. It is not
     /// acted on again.
-    #[schemars(length(max = schema::TEXT_MAX))]
+    #[schemars(length(max = bounds::TEXT_MAX))]
     pub request: String,
     /// Uid of the VirtualMachineInstance that has to go. Absent when another one has taken its place,
     /// or there was none.

@@ -171,7 +171,7 @@ impl<'a> Offer<'a> {
             Self::Hosts { .. } => format!("{nearest}storage classes of LibvirtHosts: {known}"),
         };
         let code = Code::StorageClassNotFound;
-        Violation::new(leaf.place, code, Kind::NotFound, detail).text(class)
+        Violation::new(leaf.path, code, Kind::NotFound, detail).text(class)
     }
 
     /// Rule [`Code::NoDefaultStorageClass`].
@@ -186,7 +186,7 @@ impl<'a> Offer<'a> {
             ),
         };
         let code = Code::NoDefaultStorageClass;
-        Violation::new(leaf.place, code, Kind::Required, detail)
+        Violation::new(leaf.path, code, Kind::Required, detail)
     }
 }
 
@@ -243,17 +243,14 @@ pub(crate) fn of_template(merged: &Merged<'_>, catalog: &dyn Catalog, findings: 
             continue;
         };
         if !form::is_object_name(class) {
-            findings.deny(form::invalid_object_name(leaf.place, class));
+            findings.deny(form::invalid_object_name(leaf.path, class));
         } else if catalog.storage_class(class).is_none()
             && !classes_of(&catalog.hosts()).contains(&class.to_owned())
         {
             let known = catalog.storage_class_names();
             let nearest = nearest(class, known.iter().map(String::as_str));
             let fix = nearest.map_or_else(String::new, |name| format!("; did you mean '{name}'?"));
-            let text = format!(
-                "{}: storage class '{class}' does not exist{fix}",
-                leaf.place
-            );
+            let text = format!("{}: storage class '{class}' does not exist{fix}", leaf.path);
             findings.warn(Code::TemplateStorageClassNotFound, &text);
             findings.miss(Reference::StorageClass(class.to_owned()));
             findings.miss(Reference::Hosts);

@@ -5,14 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::api::choice::{AccessMode, Backend, Choice as _, DiskBus, ReclaimPolicy, VolumeMode};
 use crate::api::machine::Disk;
 use crate::api::normalized::NormalizedDisk;
+use crate::bounds;
 use crate::code::Code;
+use crate::field_path::FieldPath;
 use crate::names;
-use crate::normalize::{Base, ClassRequest, Item, Leaf, Merged, Named, Pins, Place};
+use crate::normalize::{Base, ClassRequest, Item, Leaf, Merged, Named, Pins};
 use crate::quantity::Bytes;
 use crate::violation::{Findings, Kind, Violation};
 use crate::words::{did_you_mean, name_list};
 
-use super::form::{self, Bounds};
+use super::form::{self, Range};
 use super::images;
 
 /// The fastest one.
@@ -22,14 +24,14 @@ const DEFAULT_BUS: DiskBus = if cfg!(feature = "next-version") {
     DiskBus::Virtio
 };
 
-/// From what storage provides at all to what a qcow2 image and ext4 hold.
-pub(crate) const CAPACITY: Bounds = Bounds {
-    min: Bytes::mib(1),
-    max: Bytes::tib(64),
+/// Capacity of a volume.
+pub(crate) const CAPACITY: Range = Range {
+    min: Bytes::new(bounds::CAPACITY_MIN),
+    max: Bytes::new(bounds::CAPACITY_MAX),
     too_small: Code::DiskTooSmall,
     too_large: Code::DiskTooLarge,
     example: "20Gi",
-    likely_max: Bytes::tib(64),
+    likely_max: Bytes::new(bounds::CAPACITY_MAX),
 };
 
 /// The disks of the machine, in the order the guest sees them, without boot order.
@@ -79,14 +81,14 @@ fn disk(
     );
     let binds = bound_volume(item, findings);
     if let Some(image) = item.pick("image", |disk| disk.image.as_ref()).value {
-        let at = |part| item.place(part, |disk| disk.image.is_some());
+        let at = |part| item.path(part, |disk| disk.image.is_some());
         // No Machine can use such an image of a template: libvirt hosts fetch no container images.
         let by_cdi = backend == Backend::Kubevirt || matches!(merged.base(), Base::IsTemplate);
         images::source(image, backend, by_cdi, &at, findings);
         if let Some(chooser) = binds {
             let detail = "the volume that selector or volumeName chooses keeps its content; remove one of the two";
             findings.deny(Violation::new(
-                at("image").or_users(chooser),
+                at("image").or_user_path(chooser),
                 Code::ImageOnBoundDisk,
                 Kind::Forbidden,
                 detail,
@@ -149,7 +151,7 @@ pub(crate) fn disk_name<'a>(
     let Some(name) = leaf.value else {
         let detail = "give a name such as 'data'; it names the volume";
         findings.deny(Violation::new(
-            leaf.place,
+            leaf.path,
             Code::DiskNameRequired,
             Kind::Required,
             detail,
@@ -157,7 +159,7 @@ pub(crate) fn disk_name<'a>(
         return None;
     };
     let reserved =
-        |detail| Violation::new(leaf.place, Code::ReservedDiskName, Kind::Invalid, detail);
+        |detail| Violation::new(leaf.path, Code::ReservedDiskName, Kind::Invalid, detail);
     let fault = if name == names::CLOUD_INIT_DISK {
         reserved("is the name of the disk that holds cloud-init's data; choose another")
     } else if names::POD_VOLUMES.contains(&name) {
@@ -166,7 +168,7 @@ pub(crate) fn disk_name<'a>(
         return Some(name);
     } else {
         Violation::new(
-            leaf.place,
+            leaf.path,
             Code::InvalidDiskName,
             Kind::Invalid,
             form::label_fix(name, |label| is_free(merged, label)),
@@ -199,9 +201,9 @@ pub(crate) fn size(
     let leaf = item.pick("size", |disk| disk.size.as_deref());
     if leaf.value.is_none() && merged.is_complete() {
         let detail = "give a size such as '20Gi'";
-        let fault = Violation::new(leaf.place, Code::DiskSizeRequired, Kind::Required, detail);
-        let removed = item.pick("remove", |disk| disk.remove).place;
-        findings.deny(fault.given(removed).given(Place::TEMPLATE_LABEL));
+        let fault = Violation::new(leaf.path, Code::DiskSizeRequired, Kind::Required, detail);
+        let removed = item.pick("remove", |disk| disk.remove).path;
+        findings.deny(fault.given(removed).given(FieldPath::TEMPLATE_LABEL));
     }
     form::bytes(leaf, &CAPACITY, findings)
 }
@@ -211,14 +213,14 @@ pub(crate) fn size(
 /// both ways is told once, as every fault is.
 fn unique_names(merged: &Merged<'_>, findings: &mut Findings) {
     let detail = "another disk or CD-ROM has this name; each needs its own";
-    let duplicate = |place, name: &str| {
-        Violation::new(place, Code::DuplicateDiskName, Kind::Duplicate, detail).text(name)
+    let duplicate = |path, name: &str| {
+        Violation::new(path, Code::DuplicateDiskName, Kind::Duplicate, detail).text(name)
     };
     let mut own = BTreeSet::new();
     let users = merged.user().disks.iter().flatten().enumerate();
     for (index, name) in users.filter_map(|(index, disk)| Some((index, disk.name()?))) {
         if !own.insert(name) {
-            findings.deny(duplicate(Place::item("disks", index, "name"), name));
+            findings.deny(duplicate(FieldPath::item("disks", index, "name"), name));
         }
     }
     let mut seen = BTreeSet::new();
@@ -228,7 +230,7 @@ fn unique_names(merged: &Merged<'_>, findings: &mut Findings) {
         if let Some(name) = leaf.value
             && !seen.insert(name)
         {
-            findings.deny(duplicate(leaf.place, name));
+            findings.deny(duplicate(leaf.path, name));
         }
     }
 }
@@ -240,13 +242,14 @@ fn unique_volumes(merged: &Merged<'_>, findings: &mut Findings) {
         let leaf = item.pick("volumeName", |disk| disk.volume_name.as_deref());
         if let Some(volume) = leaf.value
             && form::is_object_name(volume)
-            && let Some(other) = seen.insert(volume, leaf.place)
+            && let Some(other) = seen.insert(volume, leaf.path)
         {
             let detail = "another disk binds this PersistentVolume, and one binds one claim; name another, or remove volumeName";
             let code = Code::DuplicateVolume;
-            let fault = Violation::new(leaf.place.or_users(other), code, Kind::Duplicate, detail)
-                .text(volume);
-            findings.deny(fault.given(Place::field("backend")));
+            let fault =
+                Violation::new(leaf.path.or_user_path(other), code, Kind::Duplicate, detail)
+                    .text(volume);
+            findings.deny(fault.given(FieldPath::field("backend")));
         }
     }
 }
@@ -255,13 +258,13 @@ fn unique_volumes(merged: &Merged<'_>, findings: &mut Findings) {
 fn removed(merged: &Merged<'_>, findings: &mut Findings) {
     let user = merged.user().disks.as_deref().unwrap_or_default();
     for (index, disk) in user.iter().enumerate().filter(|(_, disk)| disk.removes()) {
-        let at = |field| Place::item("disks", index, field);
+        let at = |field| FieldPath::item("disks", index, field);
         if let Some(name) = disk.name.as_deref() {
             removed_is_there(merged, name, at("name"), findings);
         } else {
             let leaf = Leaf {
                 value: None,
-                place: at("name"),
+                path: at("name"),
             };
             disk_name(merged, leaf, findings);
         }
@@ -279,7 +282,7 @@ fn removed(merged: &Merged<'_>, findings: &mut Findings) {
 }
 
 /// Rule [`Code::RemovedDiskNotFound`].
-fn removed_is_there(merged: &Merged<'_>, name: &str, place: Place, findings: &mut Findings) {
+fn removed_is_there(merged: &Merged<'_>, name: &str, path: FieldPath, findings: &mut Findings) {
     let detail = match merged.base() {
         // What a template that does not exist would have brought is not known.
         Base::Unknown => return,
@@ -297,8 +300,8 @@ fn removed_is_there(merged: &Merged<'_>, name: &str, place: Place, findings: &mu
             format!("{nearest}disks of the template: {names}")
         }
     };
-    let fault = Violation::new(place, Code::RemovedDiskNotFound, Kind::NotFound, detail);
-    findings.deny(fault.text(name).given(Place::TEMPLATE_LABEL));
+    let fault = Violation::new(path, Code::RemovedDiskNotFound, Kind::NotFound, detail);
+    findings.deny(fault.text(name).given(FieldPath::TEMPLATE_LABEL));
 }
 
 fn first_field_beside_remove(disk: &Disk) -> Option<&'static str> {
@@ -332,13 +335,13 @@ fn first_field_beside_remove(disk: &Disk) -> Option<&'static str> {
 
 /// Where the disk chooses an existing volume to bind, if it does: rules [`Code::VolumeChosenTwice`],
 /// [`Code::EmptySelector`] and the forms.
-fn bound_volume(item: &Item<'_, Disk>, findings: &mut Findings) -> Option<Place> {
+fn bound_volume(item: &Item<'_, Disk>, findings: &mut Findings) -> Option<FieldPath> {
     let selector = item.pick("selector", |disk| disk.selector.as_ref());
     let volume = item.pick("volumeName", |disk| disk.volume_name.as_deref());
     if selector.value.is_some() && volume.value.is_some() {
         let detail = "selector and volumeName both choose a volume; remove one of the two";
         findings.deny(Violation::new(
-            selector.place.or_users(volume.place),
+            selector.path.or_user_path(volume.path),
             Code::VolumeChosenTwice,
             Kind::Forbidden,
             detail,
@@ -346,28 +349,28 @@ fn bound_volume(item: &Item<'_, Disk>, findings: &mut Findings) -> Option<Place>
     }
     form::object_name(volume, findings);
     if let Some(selector) = selector.value {
-        let place = item.place("selector.matchLabels", |disk| disk.selector.is_some());
+        let path = item.path("selector.matchLabels", |disk| disk.selector.is_some());
         let labels = selector.match_labels.iter().flatten();
         if labels.clone().next().is_none() {
             let detail = "give the labels of the volume, all of which it must have";
             findings.deny(Violation::new(
-                place,
+                path,
                 Code::EmptySelector,
                 Kind::Required,
                 detail,
             ));
         }
-        form::labels(place, labels, findings);
+        form::labels(path, labels, findings);
     }
-    let chooser = selector.value.map(|_| selector.place);
-    chooser.or(volume.value.map(|_| volume.place))
+    let chooser = selector.value.map(|_| selector.path);
+    chooser.or(volume.value.map(|_| volume.path))
 }
 
 /// Rule [`Code::EmptyStorageClass`].
 fn storage_class_request<'a>(
     merged: &Merged<'_>,
     item: &Item<'a, Disk>,
-    binds: Option<Place>,
+    binds: Option<FieldPath>,
     findings: &mut Findings,
 ) -> ClassRequest<'a> {
     let leaf = item.pick("storageClass", |disk| disk.storage_class.as_deref());
@@ -375,7 +378,7 @@ fn storage_class_request<'a>(
     if request == ClassRequest::NoClass && binds.is_none() && merged.is_complete() {
         let detail = "without a class nothing provisions the disk: name a class, leave the field out for the default one, or bind a volume with volumeName or selector";
         findings.deny(
-            Violation::new(leaf.place, Code::EmptyStorageClass, Kind::Invalid, detail).text(""),
+            Violation::new(leaf.path, Code::EmptyStorageClass, Kind::Invalid, detail).text(""),
         );
     }
     request
@@ -387,7 +390,7 @@ fn shared_access(
     item: &Item<'_, Disk>,
     (access, mode): (AccessMode, VolumeMode),
     backend: Backend,
-    binds: Option<Place>,
+    binds: Option<FieldPath>,
     findings: &mut Findings,
 ) {
     let leaf = item.pick("accessMode", |disk| disk.access_mode.as_deref());
@@ -395,7 +398,7 @@ fn shared_access(
         AccessMode::ReadOnlyMany if binds.is_none() && merged.is_complete() => {
             let detail = "a new disk must be written before it can be read; use ReadWriteOnce or ReadWriteMany, or bind an existing volume with volumeName or selector";
             findings.deny(
-                Violation::new(leaf.place, Code::ReadOnlyDisk, Kind::Invalid, detail)
+                Violation::new(leaf.path, Code::ReadOnlyDisk, Kind::Invalid, detail)
                     .text(AccessMode::ReadOnlyMany.as_str()),
             );
         }
@@ -408,7 +411,7 @@ fn shared_access(
                 Code::SharedFilesystem,
                 &format!(
                     "{}: ReadWriteMany is safest with volumeMode Block",
-                    leaf.place
+                    leaf.path
                 ),
             );
         }

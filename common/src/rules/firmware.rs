@@ -4,7 +4,8 @@ use crate::api::choice::{Backend, Choice as _, FirmwareType, MachineType, Machin
 use crate::api::machine::{Bootloader, Domain, Features};
 use crate::api::normalized::{Firmware, NormalizedFeatures};
 use crate::code::Code;
-use crate::normalize::{Leaf, Merged, Place};
+use crate::field_path::FieldPath;
+use crate::normalize::{Leaf, Merged};
 use crate::violation::{Findings, Kind, Violation};
 use crate::words::quoted;
 
@@ -79,7 +80,7 @@ pub(crate) fn features(merged: &Merged<'_>, findings: &mut Findings) -> Normaliz
     if is(hyperv, true) && is(acpi, false) {
         let detail = "the enlightenments need ACPI: drop domain.features.acpi: false, or hyperv";
         let code = Code::HypervNeedsAcpi;
-        findings.deny(contradiction(hyperv, acpi.place, "false", code, detail));
+        findings.deny(contradiction(hyperv, acpi.path, "false", code, detail));
     }
     NormalizedFeatures {
         acpi: acpi.value.unwrap_or(true),
@@ -95,14 +96,14 @@ fn is(leaf: Leaf<bool>, value: bool) -> bool {
 /// A wish that another value, shown as `shown`, contradicts: told at the one the user can change.
 fn contradiction(
     wish: Leaf<bool>,
-    against: Place,
+    against: FieldPath,
     shown: &str,
     code: Code,
     detail: &str,
 ) -> Violation {
-    let place = wish.place.or_users(against);
-    let shown = if place == wish.place { "true" } else { shown };
-    Violation::new(place, code, Kind::Invalid, detail)
+    let path = wish.path.or_user_path(against);
+    let shown = if path == wish.path { "true" } else { shown };
+    Violation::new(path, code, Kind::Invalid, detail)
         .value(shown)
         .given(against)
 }
@@ -131,8 +132,8 @@ pub(crate) fn machine_type(
     if machine_type == MachineType::Pc && backend == Backend::Kubevirt {
         let detail = "KubeVirt runs pc-q35 only; use that, or set backend: libvirt";
         let code = Code::MachineTypeNeedsLibvirt;
-        let fault = Violation::new(leaf.place, code, Kind::Invalid, detail).text(name.as_str());
-        findings.deny(fault.given(Place::field("backend")));
+        let fault = Violation::new(leaf.path, code, Kind::Invalid, detail).text(name.as_str());
+        findings.deny(fault.given(FieldPath::field("backend")));
         return None;
     }
     Some(machine_type)
@@ -154,12 +155,12 @@ pub(crate) fn firmware(
             "Secure Boot needs UEFI: set domain.firmware.bootloader.efi: true, or drop secureBoot";
         let code = Code::SecureBootNeedsEfi;
         let against = if efi.value.is_some() {
-            efi.place
+            efi.path
         } else {
-            secure_boot.place
+            secure_boot.path
         };
         let fault = contradiction(secure_boot, against, "false", code, detail);
-        findings.deny(fault.given(efi.place));
+        findings.deny(fault.given(efi.path));
     }
     if is_secure && machine_type == Some(MachineType::Pc) {
         let detail = "Secure Boot needs the machine type pc-q35: set domain.machine.type, or drop secureBoot";
@@ -168,7 +169,7 @@ pub(crate) fn firmware(
         let shown = quoted(against.value.unwrap_or_default());
         findings.deny(contradiction(
             secure_boot,
-            against.place,
+            against.path,
             &shown,
             code,
             detail,
@@ -178,7 +179,7 @@ pub(crate) fn firmware(
         let detail = "UEFI needs ACPI: drop domain.features.acpi: false, or efi";
         findings.deny(contradiction(
             efi,
-            acpi.place,
+            acpi.path,
             "false",
             Code::EfiNeedsAcpi,
             detail,

@@ -14,8 +14,9 @@ use crate::api::choice::VirtType;
 use crate::api::normalized::Normalized;
 use crate::catalog::{Catalog, HostRow, Need};
 use crate::code::Code;
+use crate::field_path::FieldPath;
 use crate::names;
-use crate::normalize::{ClassRequest, Merged, Place};
+use crate::normalize::{ClassRequest, Merged};
 use crate::violation::{Findings, Kind, Reference, Violation};
 use crate::words::{name_list, quoted};
 
@@ -55,7 +56,7 @@ impl Guest<'_> {
 /// Something that is needed, and where it is asked for.
 struct Wish<'a> {
     need: Need<'a>,
-    place: Place,
+    path: FieldPath,
     /// What is written there.
     value: Option<&'a str>,
 }
@@ -64,8 +65,8 @@ impl Wish<'_> {
     /// A fault of it. What nobody has written is asked for.
     fn fault(&self, code: Code, kind: Kind, detail: String) -> Violation {
         match self.value {
-            Some(value) => Violation::new(self.place, code, kind, detail).text(value),
-            None => Violation::new(self.place, code, Kind::Required, detail),
+            Some(value) => Violation::new(self.path, code, kind, detail).text(value),
+            None => Violation::new(self.path, code, Kind::Required, detail),
         }
     }
 }
@@ -130,9 +131,9 @@ pub(crate) fn check(guest: &Guest<'_>, catalog: &dyn Catalog, findings: &mut Fin
         }
         findings.miss(Reference::Hosts);
     } else if hyperv && fitting.iter().all(|host| host.virt_type == VirtType::Qemu) {
-        let place = firmware::hyperv(guest.merged).place;
+        let path = firmware::hyperv(guest.merged).path;
         let text = format!(
-            "{place}: every host that fits emulates (virtType qemu); only relaxed, vapic and spinlocks are left of the enlightenments"
+            "{path}: every host that fits emulates (virtType qemu); only relaxed, vapic and spinlocks are left of the enlightenments"
         );
         findings.warn(Code::HypervEmulated, &text);
     }
@@ -154,23 +155,23 @@ fn wishes<'a>(guest: &Guest<'a>, catalog: &dyn Catalog, findings: &mut Findings)
         };
         wishes.extend(class.map(|class| Wish {
             need: Need::class(class),
-            place: leaf.place,
+            path: leaf.path,
             value: leaf.value,
         }));
     }
-    let on_default = |place| Wish {
+    let on_default = |path| Wish {
         need: Need::DEFAULT_NETWORK,
-        place,
+        path,
         value: None,
     };
     if merged.networks.is_empty() && merged.is_complete() {
-        wishes.push(on_default(Place::field("networks")));
+        wishes.push(on_default(FieldPath::field("networks")));
     }
     for item in &merged.networks {
         let leaf = network_name(item);
         let Some(name) = leaf.value else {
             if merged.is_complete() {
-                wishes.push(on_default(leaf.place));
+                wishes.push(on_default(leaf.path));
             }
             continue;
         };
@@ -180,13 +181,13 @@ fn wishes<'a>(guest: &Guest<'a>, catalog: &dyn Catalog, findings: &mut Findings)
         match Need::network(row) {
             Some(need) => wishes.push(Wish {
                 need,
-                place: leaf.place,
+                path: leaf.path,
                 value: leaf.value,
             }),
             None if !guest.old.is_some_and(|old| is_on(old, name)) => {
                 let detail = "names no bridge, by which hosts offer networks; give the NetworkConfiguration of another one that does";
                 let code = Code::NetworkNotOffered;
-                let fault = Violation::new(leaf.place, code, Kind::Invalid, detail);
+                let fault = Violation::new(leaf.path, code, Kind::Invalid, detail);
                 findings.deny(fault.text(name));
             }
             None => {}
@@ -194,15 +195,15 @@ fn wishes<'a>(guest: &Guest<'a>, catalog: &dyn Catalog, findings: &mut Findings)
     }
     let of_disks = merged.disks.iter().filter_map(|item| {
         let leaf = item.pick("image", |disk| disk.image.as_ref());
-        leaf.value.map(|_| leaf.place)
+        leaf.value.map(|_| leaf.path)
     });
     let of_cdroms = merged.cdroms.iter().filter_map(|item| {
         let leaf = item.pick("image", |cdrom| cdrom.image.as_ref());
-        leaf.value.map(|_| leaf.place)
+        leaf.value.map(|_| leaf.path)
     });
-    wishes.extend(of_disks.chain(of_cdroms).map(|place| Wish {
+    wishes.extend(of_disks.chain(of_cdroms).map(|path| Wish {
         need: Need::Images,
-        place,
+        path,
         value: None,
     }));
     wishes
@@ -237,10 +238,10 @@ fn no_host(merged: &Merged<'_>) -> Violation {
     let code = Code::NoLibvirtHost;
     if let Some(backend) = leaf.value {
         let detail = "there is no LibvirtHost to run it; register one, or use backend: kubevirt";
-        Violation::new(leaf.place, code, Kind::Invalid, detail).text(backend)
+        Violation::new(leaf.path, code, Kind::Invalid, detail).text(backend)
     } else {
         let detail = "libvirt is the default here, and there is no LibvirtHost; register one, or set backend: kubevirt";
-        Violation::new(leaf.place, code, Kind::Required, detail)
+        Violation::new(leaf.path, code, Kind::Required, detail)
     }
 }
 
@@ -277,7 +278,7 @@ fn nowhere(wish: &Wish<'_>, hosts: &[Arc<HostRow>], findings: &mut Findings) {
         }
         Need::Images => {
             let detail = "no LibvirtHost has an imagePool, where images are kept; add one to a LibvirtHost, or drop the image";
-            let fault = Violation::new(wish.place, Code::NoImagePool, Kind::Forbidden, detail);
+            let fault = Violation::new(wish.path, Code::NoImagePool, Kind::Forbidden, detail);
             findings.deny(fault);
         }
     }
@@ -300,8 +301,8 @@ fn none_selected(selector: &BTreeMap<String, String>, hosts: &[Arc<HostRow>]) ->
         "no LibvirtHost has these labels; LibvirtHosts: {}",
         name_list(known.collect()).replace(" ()", "")
     );
-    let place = Place::field("nodeSelector");
-    let fault = Violation::new(place, Code::NoHostSelected, Kind::NotFound, detail);
+    let path = FieldPath::field("nodeSelector");
+    let fault = Violation::new(path, Code::NoHostSelected, Kind::NotFound, detail);
     fault.value(quoted(&labels(&mut selector.iter())))
 }
 
@@ -343,7 +344,7 @@ fn no_host_fits(
         ),
     };
     let fault = match wish.need {
-        Need::Images => Violation::new(wish.place, Code::NoHostFits, Kind::Forbidden, detail),
+        Need::Images => Violation::new(wish.path, Code::NoHostFits, Kind::Forbidden, detail),
         Need::Class(_) | Need::Network { .. } => {
             wish.fault(Code::NoHostFits, Kind::Invalid, detail)
         }

@@ -2,7 +2,8 @@
 
 use crate::api::choice::{Backend, PowerState};
 use crate::code::Code;
-use crate::normalize::{Merged, Place};
+use crate::field_path::FieldPath;
+use crate::normalize::Merged;
 use crate::violation::Findings;
 
 use super::form;
@@ -31,6 +32,6 @@ pub(crate) fn power_state(merged: &Merged<'_>, findings: &mut Findings) -> Optio
 /// Rule [`Code::InvalidLabel`] for the node selector.
 pub(crate) fn node_selector(merged: &Merged<'_>, findings: &mut Findings) {
     if let Some(labels) = &merged.user().node_selector {
-        form::labels(Place::field("nodeSelector"), labels, findings);
+        form::labels(FieldPath::field("nodeSelector"), labels, findings);
     }
 }

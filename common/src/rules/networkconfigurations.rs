@@ -3,17 +3,18 @@
 use std::ops::RangeInclusive;
 
 use crate::api::network::NetworkConfigurationSpec;
+use crate::bounds::{MTU_MAX, MTU_MIN, VLAN_MAX, VLAN_MIN};
 use crate::code::Code;
-use crate::normalize::{Leaf, Place};
+use crate::field_path::FieldPath;
+use crate::normalize::Leaf;
 use crate::violation::{Findings, Kind, Violation};
 use crate::words::quoted;
 
 use super::form;
 
-/// The tags of IEEE 802.1Q.
-pub(super) const VLANS: RangeInclusive<i64> = 1..=4094;
+pub(super) const VLANS: RangeInclusive<i64> = VLAN_MIN..=VLAN_MAX;
 
-const DEFINITION: Place = Place::field("networkAttachmentDefinition");
+const DEFINITION: FieldPath = FieldPath::field("networkAttachmentDefinition");
 
 /// The rules about one, against what is stored: the segment of a stored one is not judged again,
 /// because it cannot change.
@@ -35,14 +36,14 @@ pub(crate) fn check(
         Some(old) => change(old, spec, findings),
     }
     let range = Range {
-        allowed: 68..=65535,
+        allowed: MTU_MIN..=MTU_MAX,
         code: Code::InvalidMtu,
         otherwise: "leave it out for the bridge's own",
     };
     range.check("mtu", spec.mtu, findings);
     let definition = Leaf {
         value: spec.network_attachment_definition.as_deref(),
-        place: DEFINITION,
+        path: DEFINITION,
     };
     form::object_name(definition, findings);
 }
@@ -65,7 +66,7 @@ impl Range {
         if let Some(value) = value.filter(|value| !allowed.contains(value)) {
             let (min, max) = (allowed.start(), allowed.end());
             let detail = format!("must be from {min} to {max}; {otherwise}");
-            let fault = Violation::new(Place::field(field), *code, Kind::Invalid, detail);
+            let fault = Violation::new(FieldPath::field(field), *code, Kind::Invalid, detail);
             findings.deny(fault.value(value));
         }
     }
@@ -73,19 +74,19 @@ impl Range {
 
 /// Rules [`Code::BridgeRequired`] and [`Code::InvalidBridge`].
 fn bridge(spec: &NetworkConfigurationSpec, findings: &mut Findings) {
-    let place = Place::field("bridge");
+    let path = FieldPath::field("bridge");
     match spec.bridge.as_deref() {
         None if spec.network_attachment_definition.is_none() => {
             let detail = "name the bridge on the nodes, or an existing definition in networkAttachmentDefinition";
             findings.deny(Violation::new(
-                place,
+                path,
                 Code::BridgeRequired,
                 Kind::Required,
                 detail,
             ));
         }
         Some(name) if !form::is_interface(name) => {
-            findings.deny(form::invalid_interface(place, name));
+            findings.deny(form::invalid_interface(path, name));
         }
         None | Some(_) => {}
     }
@@ -105,7 +106,7 @@ fn change(old: &NetworkConfigurationSpec, new: &NetworkConfigurationSpec, findin
             "cannot change from {old} to {new}: another segment is another NetworkConfiguration; create one and change the Machines"
         );
         findings.deny(Violation::new(
-            Place::field(field),
+            FieldPath::field(field),
             Code::SegmentChanged,
             Kind::Forbidden,
             detail,

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::api::choice::NicModel;
 use crate::api::machine::Network;
 use crate::api::normalized::NormalizedNetwork;
-use crate::api::schema::NAME_MAX;
+use crate::bounds::NAME_MAX;
 use crate::code::Code;
 use crate::mac::Mac;
 use crate::names;
@@ -55,7 +55,7 @@ fn nic(
     if let Some(text) = network_name.value
         && !form::is_label(text)
     {
-        findings.deny(form::invalid_object_label(network_name.place, text));
+        findings.deny(form::invalid_object_label(network_name.path, text));
     }
     let model = form::choice(
         item.pick("model", |nic| nic.model.as_deref()),
@@ -85,7 +85,7 @@ fn nic_name<'a>(leaf: Leaf<&'a str>, findings: &mut Findings) -> Option<&'a str>
     let Some(name) = leaf.value else {
         let detail = "give a name such as 'eth0'";
         findings.deny(Violation::new(
-            leaf.place,
+            leaf.path,
             Code::NicNameRequired,
             Kind::Required,
             detail,
@@ -99,7 +99,7 @@ fn nic_name<'a>(leaf: Leaf<&'a str>, findings: &mut Findings) -> Option<&'a str>
     if !fits {
         let detail = format!("must be letters, digits, '-' and '_', at most {NAME_MAX}");
         findings.deny(
-            Violation::new(leaf.place, Code::InvalidNicName, Kind::Invalid, detail).text(name),
+            Violation::new(leaf.path, Code::InvalidNicName, Kind::Invalid, detail).text(name),
         );
     }
     fits.then_some(name)
@@ -114,7 +114,7 @@ fn unique_names(merged: &Merged<'_>, findings: &mut Findings) {
         {
             let detail = "another network card has this name; each needs its own";
             findings.deny(
-                Violation::new(leaf.place, Code::DuplicateNicName, Kind::Duplicate, detail)
+                Violation::new(leaf.path, Code::DuplicateNicName, Kind::Duplicate, detail)
                     .text(name),
             );
         }
@@ -162,7 +162,7 @@ fn mac_address(
         Ok(mac) => return Ok(Some(mac)),
     };
     let (code, detail) = fault;
-    findings.deny(Violation::new(leaf.place, code, Kind::Invalid, detail).text(text));
+    findings.deny(Violation::new(leaf.path, code, Kind::Invalid, detail).text(text));
     Err(())
 }
 
@@ -201,7 +201,7 @@ fn unique_macs(merged: &Merged<'_>, findings: &mut Findings) {
             let detail =
                 "another network card of this Machine has this address; each needs its own";
             findings.deny(
-                Violation::new(leaf.place, Code::DuplicateMac, Kind::Duplicate, detail).text(text),
+                Violation::new(leaf.path, Code::DuplicateMac, Kind::Duplicate, detail).text(text),
             );
         }
     }
@@ -220,7 +220,7 @@ fn one_default(merged: &Merged<'_>, findings: &mut Findings) {
     {
         let detail = "only one network card can be on the default network; name the NetworkConfiguration of this one";
         findings.deny(Violation::new(
-            network_name(item).place,
+            network_name(item).path,
             Code::TooManyDefaultNics,
             Kind::Required,
             detail,
@@ -235,7 +235,7 @@ fn same_network(merged: &Merged<'_>, findings: &mut Findings) {
         if let Some(name) = leaf.value
             && !seen.insert(name)
         {
-            let text = format!("{}: another network card is on '{name}' too", leaf.place);
+            let text = format!("{}: another network card is on '{name}' too", leaf.path);
             findings.warn(Code::SameNetworkTwice, &text);
         }
     }

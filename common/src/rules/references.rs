@@ -6,11 +6,12 @@
 use crate::api::choice::Backend;
 use crate::api::machine::Image;
 use crate::api::normalized::{Normalized, NormalizedDisk, TemplatePin};
-use crate::api::schema::TEXT_MAX;
+use crate::bounds::TEXT_MAX;
 use crate::catalog::{Catalog, MachineName, TemplateRow, built_in, built_in_names};
 use crate::code::Code;
+use crate::field_path::FieldPath;
 use crate::names;
-use crate::normalize::{Intent, Leaf, Merged, Place, TemplateChoice};
+use crate::normalize::{Intent, Leaf, Merged, TemplateChoice};
 use crate::violation::{Findings, Kind, Reference, Violation};
 use crate::words::{did_you_mean, name_list, quoted};
 
@@ -58,7 +59,7 @@ pub(crate) fn template_label(
             quoted(label)
         );
         let code = Code::TemplateLabelConflict;
-        findings.deny(Violation::new(Place::TEMPLATE, code, Kind::Invalid, detail).text(field));
+        findings.deny(Violation::new(FieldPath::TEMPLATE, code, Kind::Invalid, detail).text(field));
     }
 }
 
@@ -71,7 +72,7 @@ pub(crate) fn template(
     catalog: &dyn Catalog,
     findings: &mut Findings,
 ) -> TemplateChoice {
-    let Some((name, place)) = intent.template() else {
+    let Some((name, path)) = intent.template() else {
         return TemplateChoice::None;
     };
     let asked_again = |pin: &TemplatePin| refresh.is_some() && refresh != pin.refresh.as_deref();
@@ -88,7 +89,7 @@ pub(crate) fn template(
     // The text is kept in the block.
     limits::length(REFRESH, refresh, TEXT_MAX, findings);
     let Some(row) = find_template(catalog, name) else {
-        findings.deny(template_not_found(name, place, catalog));
+        findings.deny(template_not_found(name, path, catalog));
         findings.miss(Reference::Template(name.to_owned()));
         return TemplateChoice::Unknown;
     };
@@ -106,14 +107,14 @@ pub(crate) fn template(
     }))
 }
 
-fn template_not_found(name: &str, place: Place, catalog: &dyn Catalog) -> Violation {
+fn template_not_found(name: &str, path: FieldPath, catalog: &dyn Catalog) -> Violation {
     let known: Vec<String> = built_in_names()
         .map(str::to_owned)
         .chain(catalog.template_names())
         .collect();
     let nearest = did_you_mean(name, known.iter().map(String::as_str));
     let detail = format!("{nearest}known templates: {}", name_list(known.clone()));
-    Violation::new(place, Code::TemplateNotFound, Kind::NotFound, detail).text(name)
+    Violation::new(path, Code::TemplateNotFound, Kind::NotFound, detail).text(name)
 }
 
 fn find_template(catalog: &dyn Catalog, name: &str) -> Option<std::sync::Arc<TemplateRow>> {
@@ -167,7 +168,7 @@ pub(crate) fn networks(
                 );
                 findings.deny(
                     Violation::new(
-                        leaf.place,
+                        leaf.path,
                         Code::NetworkConfigurationNotFound,
                         Kind::NotFound,
                         detail,
@@ -178,7 +179,7 @@ pub(crate) fn networks(
             MissingNetworks::Warn => {
                 let text = format!(
                     "{}: no NetworkConfiguration '{name}' yet, {nearest}",
-                    leaf.place
+                    leaf.path
                 );
                 findings.warn(
                     Code::NetworkConfigurationNotFound,
@@ -237,8 +238,8 @@ fn own_copy(
     if is_own && is_new && form::is_object_name(claim) {
         let detail =
             "is the claim that this disk itself gets; name another one, or rename the disk";
-        let fault = Violation::new(source.place, Code::CopyOfItself, Kind::Invalid, detail);
-        findings.deny(fault.text(claim).given(disk.place));
+        let fault = Violation::new(source.path, Code::CopyOfItself, Kind::Invalid, detail);
+        findings.deny(fault.text(claim).given(disk.path));
     }
     is_own
 }
@@ -256,7 +257,7 @@ fn source_claim(
         && !old.is_some_and(|old| is_source(old, claim))
         && !catalog.has_claim(namespace, claim)
     {
-        let text = format!("{}: no PersistentVolumeClaim '{claim}' yet", source.place);
+        let text = format!("{}: no PersistentVolumeClaim '{claim}' yet", source.path);
         findings.warn(Code::SourceClaimNotFound, &text);
     }
 }

@@ -3,21 +3,20 @@
 use crate::api::machine::{Cpu, MachineSpec, Memory};
 use crate::api::normalized::{NormalizedCpu, NormalizedMemory};
 use crate::api::template::TemplateContent;
+use crate::bounds::{self, VCPUS_MAX};
 use crate::code::Code;
-use crate::normalize::{Leaf, Merged, Place};
+use crate::field_path::FieldPath;
+use crate::normalize::{Leaf, Merged};
 use crate::quantity::Bytes;
 use crate::violation::{Findings, Kind, Violation};
 
-use super::form::{self, Bounds};
+use super::form::{self, Range};
 
-/// Most vCPUs of a machine: what QEMU's q35 offers without an emulated IOMMU.
-pub const VCPUS_MAX: u32 = 255;
-/// Step in which memory grows under a running guest; KubeVirt demands it of both sizes.
-pub(crate) const HOTPLUG_STEP: Bytes = Bytes::mib(2);
-/// From what the smallest guests boot with to what the largest hosts have.
-pub(crate) const MEMORY: Bounds = Bounds {
-    min: Bytes::mib(32),
-    max: Bytes::tib(12),
+/// Memory is plugged into a running guest in blocks of this size.
+const MEMORY_BLOCK: Bytes = Bytes::new(bounds::MEMORY_BLOCK);
+const MEMORY: Range = Range {
+    min: Bytes::new(bounds::MEMORY_MIN),
+    max: Bytes::new(bounds::MEMORY_MAX),
     too_small: Code::MemoryTooSmall,
     too_large: Code::MemoryTooLarge,
     example: "2Gi",
@@ -61,9 +60,9 @@ pub(crate) fn cpu(
         && max < sockets
     {
         findings.deny(max_sockets_too_small(
-            max_at.place,
+            max_at.path,
             max,
-            sockets_at.place,
+            sockets_at.path,
             sockets,
         ));
     }
@@ -74,14 +73,14 @@ pub(crate) fn cpu(
         max_sockets: max_sockets?,
     };
     let factors = [
-        (cpu.cores, cores_at.place),
-        (cpu.threads, threads_at.place),
-        (cpu.sockets, sockets_at.place),
+        (cpu.cores, cores_at.path),
+        (cpu.threads, threads_at.path),
+        (cpu.sockets, sockets_at.path),
     ];
     vcpus(
         &cpu,
         factors,
-        max_at.place,
+        max_at.path,
         max_vcpus.min(VCPUS_MAX),
         findings,
     );
@@ -97,15 +96,20 @@ fn count(leaf: Leaf<i64>, findings: &mut Findings) -> Option<u32> {
     if count.is_none() {
         let detail = format!("must be from 1 to {VCPUS_MAX}");
         findings.deny(
-            Violation::new(leaf.place, Code::InvalidCpuCount, Kind::Invalid, detail).value(value),
+            Violation::new(leaf.path, Code::InvalidCpuCount, Kind::Invalid, detail).value(value),
         );
     }
     count
 }
 
-fn max_sockets_too_small(max_at: Place, max: u32, sockets_at: Place, sockets: u32) -> Violation {
+fn max_sockets_too_small(
+    max_at: FieldPath,
+    max: u32,
+    sockets_at: FieldPath,
+    sockets: u32,
+) -> Violation {
     let code = Code::MaxSocketsTooSmall;
-    if max_at.or_users(sockets_at) == max_at {
+    if max_at.or_user_path(sockets_at) == max_at {
         let detail = format!("must be at least sockets, which is {sockets}");
         Violation::new(max_at, code, Kind::Invalid, detail).value(max)
     } else {
@@ -119,8 +123,8 @@ fn max_sockets_too_small(max_at: Place, max: u32, sockets_at: Place, sockets: u3
 /// Rule [`Code::TooManyVcpus`], at the largest factor, the user's own before the template's.
 fn vcpus(
     cpu: &NormalizedCpu,
-    factors: [(u32, Place); 3],
-    max_at: Place,
+    factors: [(u32, FieldPath); 3],
+    max_at: FieldPath,
     max: u32,
     findings: &mut Findings,
 ) {
@@ -130,9 +134,9 @@ fn vcpus(
     };
     let largest = factors
         .into_iter()
-        .max_by_key(|(count, place)| (place.is_users() && *count > 1, *count));
-    let (told, value, place) = match largest {
-        Some((count, place)) if cpu.vcpus() > max => (cpu, count, place),
+        .max_by_key(|(count, path)| (path.is_from_user() && *count > 1, *count));
+    let (told, value, path) = match largest {
+        Some((count, path)) if cpu.vcpus() > max => (cpu, count, path),
         _ if grown.vcpus() > max => (&grown, grown.sockets, max_at),
         _ => return,
     };
@@ -146,7 +150,7 @@ fn vcpus(
         "{sockets} sockets × {cores} cores × {threads} threads are {} vCPUs; at most {max} are allowed",
         told.vcpus()
     );
-    findings.deny(Violation::new(place, Code::TooManyVcpus, Kind::Invalid, detail).value(value));
+    findings.deny(Violation::new(path, Code::TooManyVcpus, Kind::Invalid, detail).value(value));
 }
 
 /// What is asked for as memory and most memory.
@@ -179,8 +183,8 @@ pub(crate) fn memory(merged: &Merged<'_>, findings: &mut Findings) -> Option<Nor
     let [size_at, max_at] = memory_leaves(merged);
     if size_at.value.is_none() && merged.is_complete() {
         let detail = "give a size such as '2Gi', or a template that has one";
-        let fault = Violation::new(size_at.place, Code::MemoryRequired, Kind::Required, detail);
-        findings.deny(fault.given(Place::TEMPLATE_LABEL));
+        let fault = Violation::new(size_at.path, Code::MemoryRequired, Kind::Required, detail);
+        findings.deny(fault.given(FieldPath::TEMPLATE_LABEL));
     }
     let size = form::bytes(size_at, &MEMORY, findings);
     let max_size = match max_at.value {
@@ -207,27 +211,27 @@ fn max_memory_too_small(
 ) -> Violation {
     let NormalizedMemory { size, max_size } = memory;
     let code = Code::MaxMemoryTooSmall;
-    if max_at.place.or_users(size_at.place) == max_at.place {
+    if max_at.path.or_user_path(size_at.path) == max_at.path {
         let detail = format!("must be at least the size, which is {size}");
         let shown = max_at.value.unwrap_or_default();
-        Violation::new(max_at.place, code, Kind::Invalid, detail).text(shown)
+        Violation::new(max_at.path, code, Kind::Invalid, detail).text(shown)
     } else {
         let detail = format!(
             "must be at most maxSize, which is {max_size} in the template; set maxSize too"
         );
         let shown = size_at.value.unwrap_or_default();
-        Violation::new(size_at.place, code, Kind::Invalid, detail).text(shown)
+        Violation::new(size_at.path, code, Kind::Invalid, detail).text(shown)
     }
 }
 
 /// Rule [`Code::MemoryNotAligned`] for one of two sizes of memory that can grow.
 fn aligned(bytes: Bytes, leaf: Leaf<&str>, max: Bytes, findings: &mut Findings) {
-    if !bytes.is_multiple_of(HOTPLUG_STEP) {
+    if !bytes.is_multiple_of(MEMORY_BLOCK) {
         let detail = format!(
-            "must be a multiple of {HOTPLUG_STEP}, because the machine can grow to {max}; the next one is {}",
-            bytes.round_up_to(HOTPLUG_STEP)
+            "must be a multiple of {MEMORY_BLOCK}, because the machine can grow to {max}; the next one is {}",
+            bytes.round_up_to(MEMORY_BLOCK)
         );
-        let fault = Violation::new(leaf.place, Code::MemoryNotAligned, Kind::Invalid, detail);
+        let fault = Violation::new(leaf.path, Code::MemoryNotAligned, Kind::Invalid, detail);
         findings.deny(fault.text(leaf.value.unwrap_or_default()));
     }
 }

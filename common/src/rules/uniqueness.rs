@@ -72,7 +72,7 @@ fn mac(
         ),
     };
     let shown = leaf.value.map_or_else(|| mac.to_string(), str::to_owned);
-    findings.deny(Violation::new(leaf.place, Code::MacInUse, Kind::Duplicate, detail).text(&shown));
+    findings.deny(Violation::new(leaf.path, Code::MacInUse, Kind::Duplicate, detail).text(&shown));
 }
 
 fn has_mac(
@@ -115,7 +115,7 @@ fn claim(
             "its claim '{claim}' exists and was not made for a Machine; choose another name for the disk or for the Machine, or delete that claim"
         ),
     };
-    findings.deny(Violation::new(disk.place, Code::NameInUse, Kind::Duplicate, detail).text(name));
+    findings.deny(Violation::new(disk.path, Code::NameInUse, Kind::Duplicate, detail).text(name));
 }
 
 fn has_disk(block: &Normalized, name: &str) -> bool {

@@ -19,7 +19,7 @@ use crate::machine::Machine;
 use crate::objects::{LibvirtHost, Meta as _};
 use crate::plan::Refusal;
 use crate::secrets::read;
-use common::render::kubevirt::{Reading, SecretKey};
+use common::render::{Reading, SecretKey};
 
 /// A look takes a millisecond or two; a guest's agent is waited for elsewhere.
 const LIMIT: Duration = Duration::from_secs(5);

@@ -32,12 +32,12 @@ pub use schema::SchemaError;
 use self::schema::Schema;
 use crate::api::choice::Backend;
 use crate::api::machine::{CloudInit, SecretKeyRef};
-use crate::api::schema::{OBJECT_NAME_MAX, USER_DATA_MAX};
+use crate::bounds::{OBJECT_NAME_MAX, USER_DATA_MAX};
 use crate::code::Code;
+use crate::field_path::FieldPath;
 use crate::names;
-use crate::normalize::Place;
-use crate::render::kubevirt::CloudInitPlan;
-use crate::violation::{Findings, Kind, Site, Violation};
+use crate::render::CloudInitPlan;
+use crate::violation::{Findings, Kind, Location, Violation};
 
 use super::{form, limits};
 
@@ -95,11 +95,11 @@ pub(crate) fn judge(
 
 /// Rule [`Code::LargeCloudInit`]. On KubeVirt the controller puts what is long into a Secret.
 fn large(given: &CloudInit, findings: &mut Findings) {
-    for (site, text) in limits::documents(given) {
+    for (location, text) in limits::documents(given) {
         let bytes = text.map_or(0, str::len);
         if bytes > PORTABLE_MAX {
             let text = format!(
-                "{site} has {bytes} bytes; more than {PORTABLE_MAX} arrive on libvirt, but on few clouds"
+                "{location} has {bytes} bytes; more than {PORTABLE_MAX} arrive on libvirt, but on few clouds"
             );
             findings.warn(Code::LargeCloudInit, &text);
         }
@@ -135,8 +135,8 @@ fn secrets(given: &CloudInit, own: Option<&str>, findings: &mut Findings) {
             findings.warn(Code::SecretIgnored, &text);
         } else if let (Some(name), true) = (own, own == reference.name.as_deref()) {
             let detail = "the data would be kept in a Secret of this name, made for the Machine; give your Secret another name";
-            let site = Site::from(Place::field(field)).member("name");
-            let fault = Violation::new(site, Code::NameInUse, Kind::Duplicate, detail);
+            let location = Location::from(FieldPath::field(field)).member("name");
+            let fault = Violation::new(location, Code::NameInUse, Kind::Duplicate, detail);
             findings.deny(fault.text(name));
         }
     }
@@ -144,8 +144,8 @@ fn secrets(given: &CloudInit, own: Option<&str>, findings: &mut Findings) {
 
 /// A reference to a Secret: rules [`Code::SecretNameRequired`], [`Code::InvalidObjectName`].
 fn secret(field: &'static str, reference: &SecretKeyRef, findings: &mut Findings) {
-    let site = Site::from(Place::field(field));
-    let name = site.clone().member("name");
+    let location = Location::from(FieldPath::field(field));
+    let name = location.clone().member("name");
     form::secret_name(name, reference.name.as_deref(), findings);
     // Keys become names of files, so Kubernetes has none that lead elsewhere.
     let is_key = |key: &str| {
@@ -159,8 +159,8 @@ fn secret(field: &'static str, reference: &SecretKeyRef, findings: &mut Findings
         let detail = format!(
             "a key of a Secret is letters, digits, '-', '_' and '.', at most {OBJECT_NAME_MAX}, and is neither '.' nor begins with '..'"
         );
-        let site = site.member("key");
-        let fault = Violation::new(site, Code::InvalidObjectName, Kind::Invalid, detail);
+        let location = location.member("key");
+        let fault = Violation::new(location, Code::InvalidObjectName, Kind::Invalid, detail);
         findings.deny(fault.text(key));
     }
 }

@@ -7,10 +7,11 @@ use std::collections::HashSet;
 
 use crate::api::choice::{Choice, CpuMode, HostNetworkType, Provisioning, VirtType, VolumeFormat};
 use crate::code::Code;
+use crate::field_path::FieldPath;
 use crate::host_uri::{HostUri, Transport};
-use crate::normalize::{Leaf, Place};
+use crate::normalize::Leaf;
 use crate::quantity::{Bytes, Milli};
-use crate::violation::{Findings, Kind, Site, Violation};
+use crate::violation::{Findings, Kind, Location, Violation};
 
 use super::form;
 use super::networkconfigurations::VLANS;
@@ -27,23 +28,23 @@ pub(crate) fn check(spec: &HostIntent, old: Option<&HostIntent>, findings: &mut 
     let virt_type = "set kvm, or qemu where the processor does not help";
     let virt_type = required("virtType", spec.virt_type.as_deref(), virt_type, findings);
     word(virt_type, VirtType::Kvm, findings);
-    let cpu_mode = leaf(Place::field("cpuMode"), spec.cpu_mode.as_deref());
+    let cpu_mode = leaf(FieldPath::field("cpuMode"), spec.cpu_mode.as_deref());
     word(cpu_mode, CpuMode::HostPassthrough, findings);
     let none = Amounts::default();
     let Amounts { cpu, memory } = spec.overcommit.as_ref().unwrap_or(&none);
-    factor(Place::field("overcommit.cpu"), cpu.as_deref(), findings);
+    factor(FieldPath::field("overcommit.cpu"), cpu.as_deref(), findings);
     factor(
-        Place::field("overcommit.memory"),
+        FieldPath::field("overcommit.memory"),
         memory.as_deref(),
         findings,
     );
     let Amounts { cpu, memory } = spec.reserved.as_ref().unwrap_or(&none);
-    let cpu = leaf(Place::field("reserved.cpu"), cpu.as_deref());
+    let cpu = leaf(FieldPath::field("reserved.cpu"), cpu.as_deref());
     form::quantity::<Milli>(cpu, "500m", |_| None, findings);
-    let memory = leaf(Place::field("reserved.memory"), memory.as_deref());
+    let memory = leaf(FieldPath::field("reserved.memory"), memory.as_deref());
     form::quantity::<Bytes>(memory, "2Gi", form::corrected, findings);
 
-    let image_pool = leaf(Place::field("imagePool"), spec.image_pool.as_deref());
+    let image_pool = leaf(FieldPath::field("imagePool"), spec.image_pool.as_deref());
     libvirt_name(image_pool, findings);
     let mut classes = HashSet::new();
     for (index, item) in spec.storage.iter().flatten().enumerate() {
@@ -57,8 +58,8 @@ pub(crate) fn check(spec: &HostIntent, old: Option<&HostIntent>, findings: &mut 
     }
 }
 
-fn leaf(place: Place, value: Option<&str>) -> Leaf<&str> {
-    Leaf { value, place }
+fn leaf(path: FieldPath, value: Option<&str>) -> Leaf<&str> {
+    Leaf { value, path }
 }
 
 /// Rule [`Code::HostFieldRequired`] for a field of the spec.
@@ -68,14 +69,14 @@ fn required<'t>(
     fix: &str,
     findings: &mut Findings,
 ) -> Leaf<&'t str> {
-    required_at(leaf(Place::field(field), text), fix, findings)
+    required_at(leaf(FieldPath::field(field), text), fix, findings)
 }
 
 /// Rule [`Code::HostFieldRequired`].
 fn required_at<'t>(leaf: Leaf<&'t str>, fix: &str, findings: &mut Findings) -> Leaf<&'t str> {
     if leaf.value.is_none() {
         let code = Code::HostFieldRequired;
-        findings.deny(Violation::new(leaf.place, code, Kind::Required, fix));
+        findings.deny(Violation::new(leaf.path, code, Kind::Required, fix));
     }
     leaf
 }
@@ -91,12 +92,12 @@ fn uri(spec: &HostIntent, old: Option<&HostIntent>, findings: &mut Findings) {
     let fix = "say where its libvirt is, such as 'qemu+tls://hv1.example.com/system'";
     let leaf = required("uri", spec.uri.as_deref(), fix, findings);
     let Some(text) = leaf.value else { return };
-    let (place, credentials) = (leaf.place, Place::field("credentialsSecretRef"));
+    let (path, credentials) = (leaf.path, FieldPath::field("credentialsSecretRef"));
     let uri: HostUri = match text.parse() {
         Ok(uri) => uri,
         Err(error) => {
             let detail = format!("{error}; write it as 'qemu+tls://hv1.example.com/system'");
-            let fault = Violation::new(place, Code::InvalidHostUri, Kind::Invalid, detail);
+            let fault = Violation::new(path, Code::InvalidHostUri, Kind::Invalid, detail);
             findings.deny(fault.text(text));
             return;
         }
@@ -122,7 +123,7 @@ fn uri(spec: &HostIntent, old: Option<&HostIntent>, findings: &mut Findings) {
     let before = old.and_then(|old| old.uri.as_deref()?.parse().ok());
     if let Some(before) = before.filter(|before: &HostUri| before.host() != uri.host()) {
         let text = format!(
-            "{place}: changes from {before} to {uri}; Machines that are bound to this LibvirtHost have their disks on the old one"
+            "{path}: changes from {before} to {uri}; Machines that are bound to this LibvirtHost have their disks on the old one"
         );
         findings.warn(Code::HostMoved, &text);
     }
@@ -130,7 +131,7 @@ fn uri(spec: &HostIntent, old: Option<&HostIntent>, findings: &mut Findings) {
 
 /// Rules [`Code::SecretNameRequired`] and [`Code::InvalidObjectName`].
 fn credentials(secret: &SecretIntent, findings: &mut Findings) {
-    let namespace = Place::field("credentialsSecretRef.namespace");
+    let namespace = FieldPath::field("credentialsSecretRef.namespace");
     match secret.namespace.as_deref() {
         None | Some("") => {
             let (code, detail) = (Code::SecretNameRequired, "name the namespace of the Secret");
@@ -141,12 +142,12 @@ fn credentials(secret: &SecretIntent, findings: &mut Findings) {
         }
         Some(_) => {}
     }
-    let name = Place::field("credentialsSecretRef.name");
-    form::secret_name(Site::from(name), secret.name.as_deref(), findings);
+    let name = FieldPath::field("credentialsSecretRef.name");
+    form::secret_name(Location::from(name), secret.name.as_deref(), findings);
 }
 
 /// Rule [`Code::InvalidFactor`], with as many digits as the schema has.
-fn factor(place: Place, text: Option<&str>, findings: &mut Findings) {
+fn factor(path: FieldPath, text: Option<&str>, findings: &mut Findings) {
     let Some(text) = text else { return };
     let digits = |part: &str| {
         (1..=3).contains(&part.len()) && part.bytes().all(|digit| digit.is_ascii_digit())
@@ -157,7 +158,7 @@ fn factor(place: Place, text: Option<&str>, findings: &mut Findings) {
     };
     if !is_decimal || text.bytes().all(|byte| b"0.".contains(&byte)) {
         let detail = "must be a positive decimal number such as '1.5', of at most three digits before and after the point, or left out for 1";
-        let fault = Violation::new(place, Code::InvalidFactor, Kind::Invalid, detail);
+        let fault = Violation::new(path, Code::InvalidFactor, Kind::Invalid, detail);
         findings.deny(fault.text(text));
     }
 }
@@ -167,7 +168,7 @@ fn libvirt_name(leaf: Leaf<&str>, findings: &mut Findings) {
     if let Some(text) = leaf.value
         && !form::is_libvirt_name(text)
     {
-        findings.deny(form::invalid_libvirt_name(leaf.place, text));
+        findings.deny(form::invalid_libvirt_name(leaf.path, text));
     }
 }
 
@@ -177,14 +178,14 @@ fn offered_once<'t>(leaf: Leaf<&'t str>, seen: &mut HashSet<&'t str>, findings: 
         && !seen.insert(text)
     {
         let detail = "another item of the list has this name; each needs its own";
-        let fault = Violation::new(leaf.place, Code::DuplicateOffer, Kind::Duplicate, detail);
+        let fault = Violation::new(leaf.path, Code::DuplicateOffer, Kind::Duplicate, detail);
         findings.deny(fault.text(text));
     }
 }
 
 /// The rules about a storage class, and [`Code::OverlayNeedsQcow2`]. Gives its name.
 fn storage<'t>(item: &'t StorageIntent, index: usize, findings: &mut Findings) -> Leaf<&'t str> {
-    let at = |field, text| leaf(Place::item("storage", index, field), text);
+    let at = |field, text| leaf(FieldPath::item("storage", index, field), text);
     let fix = "name the class as disks name it in storageClass";
     let class = at("storageClass", item.storage_class.as_deref());
     let class = required_at(class, fix, findings);
@@ -199,7 +200,7 @@ fn storage<'t>(item: &'t StorageIntent, index: usize, findings: &mut Findings) -
     if is_raw && provisioning == Some(Provisioning::Overlay) {
         let detail = "raw volumes cannot stand on an image: set provisioning: copy, or drop format";
         let code = Code::OverlayNeedsQcow2;
-        let fault = Violation::new(format.place, code, Kind::Invalid, detail);
+        let fault = Violation::new(format.path, code, Kind::Invalid, detail);
         findings.deny(fault.text(VolumeFormat::Raw.as_str()));
     }
     class
@@ -208,7 +209,7 @@ fn storage<'t>(item: &'t StorageIntent, index: usize, findings: &mut Findings) -
 /// The rules about a network, and [`Code::ManyVlansOnBridge`] and [`Code::InvalidBridge`]. Gives its
 /// name.
 fn network<'t>(item: &'t NetworkIntent, index: usize, findings: &mut Findings) -> Leaf<&'t str> {
-    let at = |field, text| leaf(Place::item("networks", index, field), text);
+    let at = |field, text| leaf(FieldPath::item("networks", index, field), text);
     let fix = "name the bridge that NetworkConfigurations name, or default";
     let name = required_at(at("name", item.name.as_deref()), fix, findings);
     bridge(name, findings);
@@ -228,9 +229,9 @@ fn network<'t>(item: &'t NetworkIntent, index: usize, findings: &mut Findings) -
             "a plain bridge is in one VLAN at most, and these are {}; use a bridge for each, or type: ovs",
             vlans.len()
         );
-        let place = Place::item("networks", index, "vlans");
+        let path = FieldPath::item("networks", index, "vlans");
         let code = Code::ManyVlansOnBridge;
-        findings.deny(Violation::new(place, code, Kind::Forbidden, detail));
+        findings.deny(Violation::new(path, code, Kind::Forbidden, detail));
     }
     numbers(vlans, index, findings);
     name
@@ -241,7 +242,7 @@ fn bridge(leaf: Leaf<&str>, findings: &mut Findings) {
     if let Some(text) = leaf.value
         && !form::is_interface(text)
     {
-        findings.deny(form::invalid_interface(leaf.place, text));
+        findings.deny(form::invalid_interface(leaf.path, text));
     }
 }
 
@@ -254,9 +255,9 @@ fn numbers(vlans: &[i64], index: usize, findings: &mut Findings) {
                 0 => String::new(),
                 more => format!("; {more} more of the list are at fault, too"),
             };
-            let site = Site::from(Place::item("networks", index, "vlans"));
-            let site = site.key(&item.to_string());
-            let fault = Violation::new(site, code, kind, format!("{detail}{more}"));
+            let location = Location::from(FieldPath::item("networks", index, "vlans"));
+            let location = location.key(&item.to_string());
+            let fault = Violation::new(location, code, kind, format!("{detail}{more}"));
             findings.deny(fault.value(vlan));
         }
     };

@@ -8,7 +8,8 @@ use crate::api::machine::{Disk, Image};
 use crate::api::normalized::NormalizedDisk;
 use crate::catalog::Catalog;
 use crate::code::Code;
-use crate::normalize::{ClassRequest, Item, Leaf, Merged, Place};
+use crate::field_path::FieldPath;
+use crate::normalize::{ClassRequest, Item, Leaf, Merged};
 use crate::rules::{disks, firmware};
 use crate::violation::{Findings, Kind, Reference, Violation};
 use crate::words::{quoted, shortened};
@@ -35,7 +36,7 @@ pub(crate) fn backend(merged: &Merged<'_>, old: Backend, findings: &mut Findings
         let detail = format!(
             "cannot change from {old} to {new}: a machine stays where it was made; create another Machine to move"
         );
-        let fault = Violation::new(leaf.place, Code::BackendChanged, Kind::Invalid, detail);
+        let fault = Violation::new(leaf.path, Code::BackendChanged, Kind::Invalid, detail);
         findings.deny(fault.text(new.as_str()));
     }
 }
@@ -43,7 +44,7 @@ pub(crate) fn backend(merged: &Merged<'_>, old: Backend, findings: &mut Findings
 /// A value that changes, shown as its user would write it.
 struct Change {
     field: Field,
-    place: Place,
+    path: FieldPath,
     from: String,
     to: String,
 }
@@ -52,7 +53,7 @@ impl Change {
     /// The change of a field, unless its new value is the old one or cannot be known.
     fn of<V>(
         field: Field,
-        place: Place,
+        path: FieldPath,
         from: &V,
         to: Option<&V>,
         show: impl Fn(&V) -> String,
@@ -63,7 +64,7 @@ impl Change {
         let to = to.filter(|to| *to != from)?;
         Some(Self {
             field,
-            place,
+            path,
             from: show(from),
             to: show(to),
         })
@@ -80,7 +81,7 @@ impl Change {
         let (name, from) = (self.name(), &self.from);
         if *from == none() {
             "leave it out".to_owned()
-        } else if self.place.is_users() {
+        } else if self.path.is_from_user() {
             format!("set it to {from}")
         } else {
             format!("keep it with '{name}: {from}' for '{disk}' in spec.disks")
@@ -89,7 +90,7 @@ impl Change {
 
     /// Refuses it.
     fn deny(&self, code: Code, detail: String, findings: &mut Findings) {
-        findings.deny(Violation::new(self.place, code, Kind::Forbidden, detail));
+        findings.deny(Violation::new(self.path, code, Kind::Forbidden, detail));
     }
 
     /// Refuses it because the volume of a disk was made from the field.
@@ -126,13 +127,13 @@ fn stop_first(update: &Update<'_>, findings: &mut Findings) {
     };
     let flag = |field, leaf: Leaf<bool>, old: bool| {
         let new = is_known(&leaf, merged).then_some(leaf.value.unwrap_or(false));
-        Change::of(field, leaf.place, &old, new.as_ref(), shown)
+        Change::of(field, leaf.path, &old, new.as_ref(), shown)
     };
     let (efi, secure_boot) = (firmware::efi(merged), firmware::secure_boot(merged));
     let changes = [
         Change::of(
             Field::MachineType,
-            machine_type.place,
+            machine_type.path,
             &old.machine_type,
             new_type
                 .filter(|_| is_known(&machine_type, merged))
@@ -151,7 +152,7 @@ fn stop_first(update: &Update<'_>, findings: &mut Findings) {
         let Change {
             field, from, to, ..
         } = &change;
-        let keep = if change.place.is_users() {
+        let keep = if change.path.is_from_user() {
             format!("leave it at {from}")
         } else {
             format!("set spec.{} to {from}", field.path())
@@ -196,42 +197,42 @@ fn disk(update: &Update<'_>, old: &NormalizedDisk, item: &Item<'_, Disk>, findin
     let changes = [
         Change::of(
             Field::DiskStorageClass,
-            class.place,
+            class.path,
             storage_class,
             new_class.as_ref(),
             |class| quoted(class),
         ),
         Change::of(
             Field::DiskAccessMode,
-            access.place,
+            access.path,
             access_mode,
             new_access.as_ref(),
             shown,
         ),
         Change::of(
             Field::DiskVolumeMode,
-            mode.place,
+            mode.path,
             volume_mode,
             new_mode.as_ref(),
             shown,
         ),
         Change::of(
             Field::DiskImage,
-            new_image.place,
+            new_image.path,
             image,
             is_known(&new_image, merged).then_some(&new_image.value),
             |image| image.as_ref().map_or_else(none, image_shown),
         ),
         Change::of(
             Field::DiskSelector,
-            new_selector.place,
+            new_selector.path,
             selector,
             is_known(&new_selector, merged).then_some(&new_selector.value),
             |labels| labels.as_ref().map_or_else(none, labels_shown),
         ),
         Change::of(
             Field::DiskVolumeName,
-            new_volume.place,
+            new_volume.path,
             volume_name,
             is_known(&new_volume, merged).then_some(&new_volume.value),
             |volume| volume.as_deref().map_or_else(none, quoted),
@@ -253,7 +254,7 @@ fn capacity(
     let leaf = item.pick("size", |disk| disk.size.as_deref());
     let new = disks::size(update.merged, item, &mut Findings::default());
     let Some(new) = new else { return };
-    let Some(change) = Change::of(Field::DiskSize, leaf.place, &old.size, Some(&new), shown) else {
+    let Some(change) = Change::of(Field::DiskSize, leaf.path, &old.size, Some(&new), shown) else {
         return;
     };
     let (name, keep) = (&old.name, change.keep(&old.name));

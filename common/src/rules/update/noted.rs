@@ -7,7 +7,8 @@ use crate::api::choice::Backend;
 use crate::api::machine::{Cdrom, CloudInit, Network};
 use crate::api::normalized::{Normalized, NormalizedCdrom, NormalizedDisk, NormalizedNetwork};
 use crate::code::Code;
-use crate::normalize::{Item, Merged, Named, Place};
+use crate::field_path::FieldPath;
+use crate::normalize::{Item, Merged, Named};
 use crate::rules::{firmware, networks, sizing};
 use crate::violation::Findings;
 use crate::words::{quoted, shortened};
@@ -37,24 +38,24 @@ pub(crate) fn noted(update: &Update<'_>, new: &Normalized, findings: &mut Findin
 struct Notes<'f>(&'f mut Findings);
 
 impl Notes<'_> {
-    fn say(&mut self, field: Field, place: Place, what: &str) {
+    fn say(&mut self, field: Field, path: FieldPath, what: &str) {
         debug_assert_eq!(field.policy(), Policy::Restart);
-        let spot = place.in_template();
-        let spot = spot.map_or_else(String::new, |spot| format!("{spot} "));
+        let segment = path.in_template();
+        let segment = segment.map_or_else(String::new, |segment| format!("{segment} "));
         self.0
-            .warn(Code::RestartRequired, &format!("{place}: {spot}{what}"));
+            .warn(Code::RestartRequired, &format!("{path}: {segment}{what}"));
     }
 
     fn field<T: PartialEq + Display>(
         &mut self,
         field: Field,
-        place: Place,
+        path: FieldPath,
         (from, to): (T, T),
         when: &str,
     ) {
         if from != to {
             let what = format!("changes from {from} to {to} {when}");
-            self.say(field, place, &what);
+            self.say(field, path, &what);
         }
     }
 
@@ -69,19 +70,19 @@ impl Notes<'_> {
     ) {
         for name in new.iter().filter(|name| !old.contains(name)) {
             let item = merged.iter().find(|item| item.name().value == Some(name));
-            let place = item.map_or(Place::field(list), |item| item.name().place);
-            self.say(field, place, &format!("'{name}' is attached {AT_RESTART}"));
+            let path = item.map_or(FieldPath::field(list), |item| item.name().path);
+            self.say(field, path, &format!("'{name}' is attached {AT_RESTART}"));
         }
         for name in old.iter().filter(|name| !new.contains(name)) {
             let what = format!("'{name}' is detached {AT_RESTART}");
-            self.say(field, Place::field(list), &what);
+            self.say(field, FieldPath::field(list), &what);
         }
     }
 }
 
 fn sizes(merged: &Merged<'_>, old: &Normalized, new: &Normalized, notes: &mut Notes<'_>) {
     let (was, is) = (&old.cpu, &new.cpu);
-    let [cores, threads, sockets, max_sockets] = sizing::cpu_leaves(merged).map(|leaf| leaf.place);
+    let [cores, threads, sockets, max_sockets] = sizing::cpu_leaves(merged).map(|leaf| leaf.path);
     notes.field(Field::Cores, cores, (was.cores, is.cores), AT_RESTART);
     notes.field(
         Field::Threads,
@@ -99,7 +100,7 @@ fn sizes(merged: &Merged<'_>, old: &Normalized, new: &Normalized, notes: &mut No
     }
 
     let (was, is) = (&old.memory, &new.memory);
-    let [size, max_size] = sizing::memory_leaves(merged).map(|leaf| leaf.place);
+    let [size, max_size] = sizing::memory_leaves(merged).map(|leaf| leaf.path);
     let has_room = (was.size..=was.max_size).contains(&is.size);
     let when = if has_room { PERHAPS_SOONER } else { AT_RESTART };
     notes.field(Field::MemorySize, size, (was.size, is.size), when);
@@ -120,7 +121,7 @@ fn features(merged: &Merged<'_>, old: &Normalized, new: &Normalized, notes: &mut
             (was.hyperv, is.hyperv),
         ),
     ] {
-        notes.field(field, leaf.place, change, AT_RESTART);
+        notes.field(field, leaf.path, change, AT_RESTART);
     }
     let labels = |labels: &BTreeMap<String, String>| {
         let labels = labels.iter().map(|(key, value)| format!("{key}={value}"));
@@ -138,7 +139,7 @@ fn features(merged: &Merged<'_>, old: &Normalized, new: &Normalized, notes: &mut
             shortened(&labels(was)),
             shortened(&labels(is))
         );
-        notes.say(Field::NodeSelector, Place::field("nodeSelector"), &what);
+        notes.say(Field::NodeSelector, FieldPath::field("nodeSelector"), &what);
     }
 }
 
@@ -154,7 +155,7 @@ fn disks(merged: &Merged<'_>, old: &Normalized, new: &Normalized, notes: &mut No
         let both = old.disks.iter().find(same).zip(new.disks.iter().find(same));
         if let Some((was, is)) = both {
             let bus = item.pick("bus", |disk| disk.bus.as_deref());
-            notes.field(Field::DiskBus, bus.place, (was.bus, is.bus), AT_RESTART);
+            notes.field(Field::DiskBus, bus.path, (was.bus, is.bus), AT_RESTART);
         }
     }
     let [was, is] = [old, new].map(|block| names(&block.cdroms, |cdrom| &cdrom.name));
@@ -182,11 +183,11 @@ fn medium(
     if was.image != is.image {
         let image = item.pick("image", |cdrom| cdrom.image.as_ref());
         let what = format!("the medium in '{}' changes {AT_RESTART}", is.name);
-        notes.say(Field::CdromImage, image.place, &what);
+        notes.say(Field::CdromImage, image.path, &what);
     }
     if let Some(sizes) = was.size.zip(is.size) {
         let size = item.pick("size", |cdrom| cdrom.size.as_ref());
-        notes.field(Field::CdromSize, size.place, sizes, AT_RESTART);
+        notes.field(Field::CdromSize, size.path, sizes, AT_RESTART);
     }
     let classes = was
         .storage_class
@@ -195,7 +196,7 @@ fn medium(
     if let Some((was, is)) = classes {
         let class = item.pick("storageClass", |cdrom| cdrom.storage_class.as_ref());
         let classes = (quoted(was), quoted(is));
-        notes.field(Field::CdromStorageClass, class.place, classes, AT_RESTART);
+        notes.field(Field::CdromStorageClass, class.path, classes, AT_RESTART);
     }
 }
 
@@ -216,22 +217,22 @@ fn nics(merged: &Merged<'_>, old: &Normalized, new: &Normalized, notes: &mut Not
         let Some((was, is)) = nics.zip(new.networks.iter().find(same)) else {
             continue;
         };
-        let place = |field, get: fn(&Network) -> Option<&String>| item.pick(field, get).place;
+        let path = |field, get: fn(&Network) -> Option<&String>| item.pick(field, get).path;
         notes.field(
             Field::NicNetwork,
-            networks::network_name(item).place,
+            networks::network_name(item).path,
             (network(was), network(is)),
             AT_RESTART,
         );
         notes.field(
             Field::NicModel,
-            place("model", |nic| nic.model.as_ref()),
+            path("model", |nic| nic.model.as_ref()),
             (was.model, is.model),
             AT_RESTART,
         );
         notes.field(
             Field::NicMac,
-            place("macAddress", |nic| nic.mac_address.as_ref()),
+            path("macAddress", |nic| nic.mac_address.as_ref()),
             (mac(was), mac(is)),
             AT_RESTART,
         );
@@ -270,7 +271,7 @@ fn boot_order(merged: &Merged<'_>, old: &Normalized, new: &Normalized, notes: &m
             |template| template.boot_order.as_ref(),
         );
         let what = format!("the order of the devices changes {AT_RESTART}");
-        notes.say(Field::BootOrder, leaf.place, &what);
+        notes.say(Field::BootOrder, leaf.path, &what);
     }
 }
 

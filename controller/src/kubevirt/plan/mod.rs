@@ -28,7 +28,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use common::render::kubevirt::types;
-use common::render::kubevirt::{Reading, SecretKey};
+use common::render::{Reading, SecretKey};
 
 pub(crate) use self::network::named as named_networks;
 use crate::backend::Act;
