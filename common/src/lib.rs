@@ -31,7 +31,5 @@ pub mod rules;
 pub mod violation;
 mod words;
 
-pub use rules::cloud_init::{CloudInitSchema, SchemaError};
-pub use rules::references::MissingNetworks;
-pub use rules::update::{Field, Policy};
+pub use rules::{CloudInitSchema, MissingNetworks, SchemaError};
 pub use words::name_list;

@@ -310,7 +310,7 @@ impl Findings {
             let chosen = all.iter().filter(|violation| which(violation));
             chosen.map(|violation| violation.field.as_str()).collect()
         };
-        let unreadable = fields(|violation| violation.code.hides_what_is_below());
+        let unreadable = fields(|violation| violation.code.hides_fields_below());
         let causes =
             fields(|violation| violation.given.is_empty() && !violation.code.is_about_the_change());
         let at_or_above = |field: &str, faults: &BTreeSet<&str>| {
@@ -320,7 +320,7 @@ impl Findings {
         let kept: Vec<bool> = all
             .iter()
             .map(|violation| {
-                let hidden = !violation.code.hides_what_is_below()
+                let hidden = !violation.code.hides_fields_below()
                     && at_or_above(&violation.field, &unreadable);
                 let mut given = violation.given.iter();
                 !hidden && !given.any(|field| at_or_above(field, &causes))

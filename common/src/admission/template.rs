@@ -11,16 +11,13 @@ use crate::bounds::VCPUS_MAX;
 use crate::catalog::Catalog;
 use crate::json::Json;
 use crate::normalize::{Base, Intent, Merged, Pins, TemplateChoice};
-use crate::rules::{self, classes, limits};
+use crate::rules::{self, limits};
 use crate::violation::Findings;
 
 pub(super) fn review(request: &Request<'_>, catalog: &dyn Catalog) -> Verdict {
     let mut findings = Findings::default();
     let wire = decode::object(request.object, &mut findings);
     request.judge_name(&wire.metadata, &mut findings);
-    if request.old.is_none() {
-        rules::names::template(wire.metadata.name(), &mut findings);
-    }
     let fields = judge(wire.spec.intent, catalog, &mut findings);
     findings.settle();
     if let Some(old) = request.old.filter(|_| !findings.accepted()) {
@@ -74,6 +71,6 @@ fn judge(spec: Json<'_>, catalog: &dyn Catalog, findings: &mut Findings) -> Mach
         storage_classes: BTreeMap::new(),
     };
     rules::resolve(&intent, &merged, &pins, VCPUS_MAX, findings);
-    classes::of_template(&merged, catalog, findings);
+    rules::check_template(&merged, catalog, findings);
     fields
 }

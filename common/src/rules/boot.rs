@@ -14,22 +14,59 @@ use crate::normalize::{ClassRequest, Item, Leaf, Merged, Pins};
 use crate::quantity::Bytes;
 use crate::violation::{Findings, Kind, Violation};
 
+use super::rule::{Check, Parts, Subject, rules};
 use super::{disks, form, images};
 
+rules! {
+    "boot" Check::Part(cdroms), on MACHINES, Always, and [InvalidObjectName, EmptyStorageClass] {
+        Refuse EmptyCdrom = "A CD-ROM drive is empty, and the backend is KubeVirt."
+            because "KubeVirt has empty drives only behind a feature gate."
+            fix "Give an image, or remove the drive."
+            crd Some,
+        Refuse CdromSizeRequired = "The image of a CD-ROM is imported into a volume of unknown size."
+            because "The image is imported into a claim, and a claim has a size."
+            fix "Give a size that holds the image."
+            crd Some,
+    }
+    "boot" Check::Part(boot_order), on MACHINES_AND_TEMPLATES, Always {
+        Refuse UnsupportedBootDevice = "The boot order names a class of devices that does not exist."
+            because "There are three classes of devices to boot from."
+            fix "Take one of the values that the message lists."
+            crd All,
+        Refuse DuplicateBootDevice = "The boot order names a class of devices twice."
+            because "A class has one place in the order."
+            fix "Name each class once."
+            crd All,
+        Refuse BootWithoutDisk = "The boot order names disks, and the Machine has none."
+            because "The machine would not find what it shall boot from."
+            fix "Add a disk, or take `disk` out of the order."
+            crd Nothing,
+        Refuse BootWithoutCdrom = "The boot order names CD-ROMs, and none holds an image."
+            because "The machine would not find what it shall boot from."
+            fix "Add an image, or take `cdrom` out of the order."
+            crd Some,
+        Warn BlankBootDisk = "The Machine boots from nothing but blank disks."
+            because "A blank disk boots nothing; the machine stops at its firmware."
+            fix "Add an image, or `network` to the order."
+            crd Nothing,
+    }
+}
+
 /// The CD-ROM drives of the machine, without boot order.
-pub(crate) fn cdroms(
-    merged: &Merged<'_>,
-    backend: Backend,
-    pins: &Pins,
-    findings: &mut Findings,
-) -> Option<Vec<NormalizedCdrom>> {
-    merged
+fn cdroms(subject: &Subject<'_>, parts: &mut Parts, findings: &mut Findings) {
+    let Subject {
+        merged,
+        backend,
+        pins,
+        ..
+    } = *subject;
+    parts.cdroms = merged
         .cdroms
         .iter()
         .map(|item| cdrom(merged, item, backend, pins, findings))
         .collect::<Vec<_>>()
         .into_iter()
-        .collect()
+        .collect();
 }
 
 fn cdrom(
@@ -110,7 +147,11 @@ fn storage_class_request<'a>(leaf: Leaf<&'a str>, findings: &mut Findings) -> Cl
 /// The classes of devices to boot from: rules [`Code::UnsupportedBootDevice`],
 /// [`Code::DuplicateBootDevice`], [`Code::BootWithoutDisk`], [`Code::BootWithoutCdrom`],
 /// [`Code::BlankBootDisk`].
-pub(crate) fn boot_order(
+fn boot_order(subject: &Subject<'_>, parts: &mut Parts, findings: &mut Findings) {
+    parts.boot_order = devices(subject.merged, subject.backend, findings);
+}
+
+fn devices(
     merged: &Merged<'_>,
     backend: Backend,
     findings: &mut Findings,

@@ -2,6 +2,7 @@
 
 use std::str::FromStr;
 
+use super::rule::{Check, rules};
 use crate::api::choice::Choice;
 use crate::bounds::{INTERFACE_NAME_MAX, NAME_MAX, OBJECT_NAME_MAX, QUANTITY_MAX};
 use crate::code::Code;
@@ -10,6 +11,43 @@ use crate::normalize::Leaf;
 use crate::quantity::{Bytes, QuantityError};
 use crate::violation::{Findings, Kind, Location, Violation};
 use crate::words::{nearest, quoted_list};
+
+rules! {
+    "form" Check::Decode, on EVERY_KIND, Always {
+        Refuse Unreadable = "The object is not JSON, or is nested deeper than any object can be."
+            because "Nothing in it can be judged, and no machine can be made from it."
+            fix "Send valid JSON or YAML."
+            crd Nothing,
+        Refuse WrongType = "A value has the wrong JSON type."
+            because "The API server would refuse it later, alone and without the other faults."
+            fix "Write the value in the type that the message names; numbers that are names or sizes need quotes."
+            crd All,
+        Refuse SpecRequired = "The object has no spec."
+            because "An object without a spec wishes for nothing."
+            fix "Add a spec, if only `template: small`."
+            crd All,
+    }
+    "form" Check::Value, on EVERY_KIND, Always {
+        Refuse InvalidObjectName = "The name of another object cannot be the name of any."
+            because "No object can have this name, so the reference could never be satisfied."
+            fix "Write the name as `kubectl get` shows it; pools and networks of libvirt as `virsh pool-list` and `virsh net-list` do."
+            crd Some,
+        Refuse InvalidLabel = "A label of a selector cannot be on any object."
+            because "No node, host or volume can carry such a label, so nothing would ever match."
+            fix "Use a key and a value that `kubectl label` accepts."
+            crd Some,
+    }
+    "sizing" Check::Value, on EVERY_KIND, Always {
+        Refuse InvalidQuantity = "A size is not a Kubernetes quantity."
+            because "The backends would refuse it, each with words of its own."
+            fix "Write a number and a unit, such as `2Gi`."
+            crd All,
+        Refuse UnitMissing = "A size is a bare number of bytes, too small to be meant."
+            because "`4` is four bytes. Nobody means that, and the machine would not start."
+            fix "Add the unit: `4Gi`."
+            crd All,
+    }
+}
 
 /// The value of a closed choice, or its default. `code` tells the family's own name for a fault.
 pub(crate) fn choice<C: Choice>(

@@ -21,21 +21,52 @@ use crate::violation::{Findings, Kind, Reference, Violation};
 use crate::words::{name_list, quoted};
 
 use super::networks::network_name;
+use super::rule::{Check, Lookup, rules};
 use super::{firmware, form};
+
+rules! {
+    "libvirt" Check::Lookup(hosts), on MACHINES, Always {
+        Refuse NoLibvirtHost = "The backend is libvirt, and there is no LibvirtHost."
+            because "Nothing could run the machine; it would stay Pending."
+            fix "Register a LibvirtHost, or use `backend: kubevirt`."
+            crd Nothing,
+        Refuse NoHostSelected = "The node selector of a Machine on libvirt selects no LibvirtHost."
+            because "Labels of hosts are what a node selector chooses by; none has these, so the machine would stay Pending."
+            fix "Take labels that the message lists, or label a LibvirtHost."
+            crd Nothing,
+        Refuse NetworkNotOffered = "No LibvirtHost offers a network that the Machine is to be on."
+            because "Hosts offer networks by the name of a bridge and its VLANs. A card without its bridge is found when the machine starts, and a VLAN on a plain bridge is not found at all."
+            fix "Add the network or its VLAN to `networks` of a LibvirtHost, or take another NetworkConfiguration."
+            crd Nothing,
+        Refuse NoImagePool = "An image is named, and no LibvirtHost has a pool for images."
+            because "Images are downloaded once for each host, into a pool of their own."
+            fix "Set `imagePool` of a LibvirtHost, or drop the image."
+            crd Nothing,
+        Refuse NoHostFits = "Each thing that the Machine needs is on some LibvirtHost, and all of it on none."
+            because "A machine runs on one host, with that host's pools and bridges; it would stay Pending."
+            fix "Take what one host has, as the message lists, or extend a LibvirtHost. A machine that is bound to a host stays there."
+            crd Nothing,
+        Warn HypervEmulated = "Enlightenments for Windows are on, and every LibvirtHost that fits emulates."
+            because "Most enlightenments are KVM's; without it only relaxed, vapic and spinlocks are left, and Windows runs slowly."
+            fix "Nothing, or select a host with `virtType: kvm`."
+            crd Nothing,
+    }
+}
 
 /// Most hosts whose lacks a message lists.
 const HOSTS_SHOWN_MAX: usize = 3;
 
-/// A Machine on libvirt, and what it is judged by.
+/// A Machine on libvirt.
 #[derive(Clone, Copy)]
-pub(crate) struct Guest<'a> {
-    pub(crate) merged: &'a Merged<'a>,
-    /// Storage classes by name of disk, where the intent leaves the choice open.
-    pub(crate) classes: &'a BTreeMap<String, String>,
-    pub(crate) namespace: &'a str,
-    pub(crate) old: Option<&'a Normalized>,
-    /// The host it is bound to.
-    pub(crate) bound: Option<&'a str>,
+struct Guest<'a> {
+    merged: &'a Merged<'a>,
+    /// Storage classes by name of disk, where the spec leaves the choice open.
+    classes: &'a BTreeMap<String, String>,
+    namespace: &'a str,
+    /// The stored block.
+    old: Option<&'a Normalized>,
+    /// Name of the LibvirtHost that the Machine is bound to.
+    bound: Option<&'a str>,
 }
 
 impl Guest<'_> {
@@ -73,7 +104,20 @@ impl Wish<'_> {
 
 /// Rules [`Code::NoLibvirtHost`], [`Code::NoHostSelected`], [`Code::NetworkNotOffered`],
 /// [`Code::NoImagePool`], [`Code::NoHostFits`] and [`Code::HypervEmulated`].
-pub(crate) fn check(guest: &Guest<'_>, catalog: &dyn Catalog, findings: &mut Findings) {
+fn hosts(lookup: &Lookup<'_>, classes: &mut BTreeMap<String, String>, findings: &mut Findings) {
+    if lookup.is_on_libvirt() {
+        let guest = Guest {
+            merged: lookup.merged,
+            classes,
+            namespace: lookup.machine.namespace,
+            old: lookup.stored,
+            bound: lookup.bound_host,
+        };
+        offers(&guest, lookup.catalog, findings);
+    }
+}
+
+fn offers(guest: &Guest<'_>, catalog: &dyn Catalog, findings: &mut Findings) {
     let wishes = wishes(guest, catalog, findings);
     let had = guest.old.map(|old| needs_of(old, guest.namespace, catalog));
     let is_new = |wish: &Wish<'_>| had.as_ref().is_none_or(|had| !had.contains(&wish.need));

@@ -9,7 +9,29 @@ use crate::normalize::Leaf;
 use crate::render::kubevirt::is_unverifiable;
 use crate::violation::{Findings, Kind, Violation};
 
+use super::rule::{Check, rules};
 use super::{form, image_url};
+
+rules! {
+    "disks" Check::Value, on MACHINES_AND_TEMPLATES, Always {
+        Refuse ImageSource = "An image has no source, or more than one."
+            because "A disk is filled from one place."
+            fix "Give exactly one of `url`, `persistentVolumeClaim` and `volume`."
+            crd Some,
+        Refuse UnsupportedImageUrl = "The address of an image is none that can be fetched."
+            because "The importer knows three schemes only, and CDI refuses what is no URL or no reference to a container image."
+            fix "Use an address that begins with `https://`, `http://` or `docker://`, in the form that the message names."
+            crd Some,
+        Refuse InvalidImageChecksum = "The checksum of an image is not a SHA-256 of a url, or nobody verifies it."
+            because "A checksum that cannot be right would refuse every image. CDI verifies none of a container image, and the controller imports nothing whose checksum stays unread."
+            fix "Write `sha256:` and 64 hexadecimal digits, beside a `url` with `https://` or `http://`. Of a container image, put the digest into the `url`."
+            crd Some,
+        Refuse ImageVolumeNeedsLibvirt = "An image names a volume of a libvirt host, and the backend is KubeVirt."
+            because "Pools of volumes exist on libvirt hosts only."
+            fix "Use `url` or `persistentVolumeClaim`, or `backend: libvirt`."
+            crd Some,
+    }
+}
 
 /// The source of an image: rules [`Code::ImageSource`], [`Code::UnsupportedImageUrl`],
 /// [`Code::InvalidImageChecksum`], [`Code::ImageVolumeNeedsLibvirt`]. `by_cdi`: whether CDI is to

@@ -1,5 +1,6 @@
 //! Lengths of lists and texts. Runs first: what is longer is told once and not walked.
 
+use super::rule::{Check, Parts, Subject, rules};
 use crate::api::machine::CloudInit;
 use crate::bounds::{
     CDROMS_MAX, DISKS_MAX, HOST_CLASSES_MAX, HOST_NETWORKS_MAX, HOST_VLANS_MAX, LABELS_MAX,
@@ -8,8 +9,23 @@ use crate::bounds::{
 use crate::code::Code;
 use crate::field_path::FieldPath;
 use crate::json::Json;
-use crate::normalize::Merged;
 use crate::violation::{Findings, Kind, Location, Violation};
+
+rules! {
+    "form" Check::Decode, on EVERY_KIND, Always {
+        Refuse TooMany = "A list or map has more items than any machine or host can use."
+            because "Lists are bounded so that one object cannot exhaust the API server or the backends."
+            fix "Remove items, or split the object."
+            crd Some,
+    }
+    "form" Check::Value, on EVERY_KIND, Always {
+        Refuse TooLong = "A text is longer than its bound."
+            because "Texts are bounded so that an object fits into etcd and into the backends' own limits."
+            fix "Shorten the text; put long user data into a Secret or fetch it with `#include`."
+            crd Some,
+    }
+    "form" Check::Part(merged_lists), on MACHINES_AND_TEMPLATES, Always, and [TooMany] {}
+}
 
 /// Most words of a boot order that are judged. There are three, so a longer order has a fault among
 /// its first four, and no rule of its own.
@@ -101,8 +117,8 @@ fn too_many(location: impl Into<Location>, count: usize, max: usize) -> Violatio
 }
 
 /// Rule [`Code::TooMany`] for lists that only a template and its user together make too long.
-pub(crate) fn merged_lists(merged: &Merged<'_>, findings: &mut Findings) {
-    for (list, count, max) in merged.overlong() {
+fn merged_lists(subject: &Subject<'_>, _: &mut Parts, findings: &mut Findings) {
+    for (list, count, max) in subject.merged.overlong() {
         let detail =
             format!("has {count} items together with the template's; at most {max} are allowed");
         let path = FieldPath::field(list);

@@ -11,36 +11,78 @@ use crate::violation::{Findings, Kind, Violation};
 use crate::words::quoted;
 
 use super::form;
+use super::rule::{Check, rules};
+
+rules! {
+    "networkconfigurations" Check::Network(segment), on NETWORKS, Create {
+        Refuse BridgeRequired = "A NetworkConfiguration names neither a bridge nor an existing definition."
+            because "Nothing says where the machines are to be attached."
+            fix "Name a bridge, or an existing NetworkAttachmentDefinition."
+            crd All,
+        Refuse InvalidBridge = "The name of a bridge cannot be the name of a Linux interface."
+            because "No Linux interface can have this name."
+            fix "Write the name as `ip link` shows it."
+            crd All,
+        Refuse InvalidVlan = "A VLAN tag is not from 1 to 4094."
+            because "IEEE 802.1Q has the tags from 1 to 4094."
+            fix "Take one of them, or leave it out for untagged."
+            crd All,
+    }
+    "networkconfigurations" Check::Network(change), on NETWORKS, Update, and [BridgeRequired] {
+        Refuse SegmentChanged = "The VLAN or the bridge of an existing NetworkConfiguration changes."
+            because "Running machines would be moved to another segment, or stay behind on the old one."
+            fix "Create another NetworkConfiguration and change the Machines."
+            crd All,
+    }
+    "networkconfigurations" Check::Network(mtu), on NETWORKS, Always {
+        Refuse InvalidMtu = "An MTU is not from 68 to 65535."
+            because "IP needs at least 68 bytes, and the field ends at 65535."
+            fix "Take a value within, or leave it out for the bridge's own."
+            crd All,
+    }
+    "networkconfigurations" Check::Network(definition), on NETWORKS, Always, and [InvalidObjectName] {}
+}
 
 pub(super) const VLANS: RangeInclusive<i64> = VLAN_MIN..=VLAN_MAX;
 
 const DEFINITION: FieldPath = FieldPath::field("networkAttachmentDefinition");
 
-/// The rules about one, against what is stored: the segment of a stored one is not judged again,
-/// because it cannot change.
-pub(crate) fn check(
+/// Rules [`Code::InvalidVlan`], [`Code::BridgeRequired`] and [`Code::InvalidBridge`]: bridge and VLAN of
+/// a new object. Those of a stored one cannot change, so they are not judged again.
+fn segment(
     spec: &NetworkConfigurationSpec,
-    old: Option<&NetworkConfigurationSpec>,
+    _: Option<&NetworkConfigurationSpec>,
     findings: &mut Findings,
 ) {
-    match old {
-        None => {
-            let range = Range {
-                allowed: VLANS,
-                code: Code::InvalidVlan,
-                otherwise: "leave it out for untagged",
-            };
-            range.check("vlan", spec.vlan, findings);
-            bridge(spec, findings);
-        }
-        Some(old) => change(old, spec, findings),
-    }
+    let range = Range {
+        allowed: VLANS,
+        code: Code::InvalidVlan,
+        otherwise: "leave it out for untagged",
+    };
+    range.check("vlan", spec.vlan, findings);
+    bridge(spec, findings);
+}
+
+/// Rule [`Code::InvalidMtu`].
+fn mtu(
+    spec: &NetworkConfigurationSpec,
+    _: Option<&NetworkConfigurationSpec>,
+    findings: &mut Findings,
+) {
     let range = Range {
         allowed: MTU_MIN..=MTU_MAX,
         code: Code::InvalidMtu,
         otherwise: "leave it out for the bridge's own",
     };
     range.check("mtu", spec.mtu, findings);
+}
+
+/// Rule [`Code::InvalidObjectName`] for the name of a NetworkAttachmentDefinition.
+fn definition(
+    spec: &NetworkConfigurationSpec,
+    _: Option<&NetworkConfigurationSpec>,
+    findings: &mut Findings,
+) {
     let definition = Leaf {
         value: spec.network_attachment_definition.as_deref(),
         path: DEFINITION,
@@ -93,7 +135,12 @@ fn bridge(spec: &NetworkConfigurationSpec, findings: &mut Findings) {
 }
 
 /// Rule [`Code::SegmentChanged`], and [`Code::BridgeRequired`] for one that has no bridge.
-fn change(old: &NetworkConfigurationSpec, new: &NetworkConfigurationSpec, findings: &mut Findings) {
+fn change(
+    new: &NetworkConfigurationSpec,
+    old: Option<&NetworkConfigurationSpec>,
+    findings: &mut Findings,
+) {
+    let Some(old) = old else { return };
     let number = |value: Option<i64>| value.map(|value| value.to_string());
     let text = |value: &Option<String>| value.as_deref().map(quoted);
     let fields = [

@@ -11,6 +11,46 @@ use crate::quantity::Bytes;
 use crate::violation::{Findings, Kind, Violation};
 
 use super::form::{self, Range};
+use super::rule::{Check, Parts, Subject, rules};
+
+rules! {
+    "sizing" Check::Part(cpu), on MACHINES_AND_TEMPLATES, Always {
+        Refuse InvalidCpuCount = "A CPU count is not from 1 to 255."
+            because "A topology has at least one of everything, and no backend has more than 255 vCPUs."
+            fix "Give a count from 1 to 255."
+            crd All,
+        Refuse TooManyVcpus = "Cores times threads times sockets are more vCPUs than allowed."
+            because "The product counts, not its factors: the machine would be refused by QEMU or be unschedulable."
+            fix "Lower cores, threads or sockets."
+            crd Some,
+        Refuse MaxSocketsTooSmall = "The sockets to grow to are below the sockets to start with."
+            because "A machine cannot start with more sockets than it can ever have."
+            fix "Raise `maxSockets`, or leave it out."
+            crd Some,
+    }
+    "sizing" Check::Part(memory), on MACHINES_AND_TEMPLATES, Always, and [InvalidQuantity, UnitMissing] {
+        Refuse MemoryRequired = "Neither the Machine nor its template gives a memory size."
+            because "No backend starts a machine without memory, and any default would be a guess."
+            fix "Give `resources.memory.size`, or a template that has one."
+            crd Nothing,
+        Refuse MemoryTooSmall = "Memory is below what any guest boots with."
+            because "No guest boots with so little; QEMU itself needs more."
+            fix "Give at least the size that the message names."
+            crd All,
+        Refuse MemoryTooLarge = "Memory is above what the backends can give."
+            because "No host has so much; the machine would stay unschedulable."
+            fix "Give at most the size that the message names."
+            crd All,
+        Refuse MaxMemoryTooSmall = "The memory to grow to is below the memory to start with."
+            because "KubeVirt refuses a guest that starts with more than its maximum."
+            fix "Raise `maxSize`, or leave it out."
+            crd Some,
+        Refuse MemoryNotAligned = "Memory that grows while the guest runs is not in whole steps of 2Mi."
+            because "Memory is plugged in whole blocks; KubeVirt refuses other sizes when a maximum is given."
+            fix "Take the next multiple, which the message names."
+            crd Some,
+    }
+}
 
 /// Memory is plugged into a running guest in blocks of this size.
 const MEMORY_BLOCK: Bytes = Bytes::new(bounds::MEMORY_BLOCK);
@@ -43,11 +83,11 @@ pub(crate) fn cpu_leaves(merged: &Merged<'_>) -> [Leaf<i64>; 4] {
 
 /// The CPU topology: rules [`Code::InvalidCpuCount`], [`Code::TooManyVcpus`],
 /// [`Code::MaxSocketsTooSmall`]. `max_vcpus` is what an administrator allows.
-pub(crate) fn cpu(
-    merged: &Merged<'_>,
-    max_vcpus: u32,
-    findings: &mut Findings,
-) -> Option<NormalizedCpu> {
+fn cpu(subject: &Subject<'_>, parts: &mut Parts, findings: &mut Findings) {
+    parts.cpu = topology(subject.merged, subject.max_vcpus, findings);
+}
+
+fn topology(merged: &Merged<'_>, max_vcpus: u32, findings: &mut Findings) -> Option<NormalizedCpu> {
     let [cores_at, threads_at, sockets_at, max_at] = cpu_leaves(merged);
     let cores = count(cores_at, findings);
     let threads = count(threads_at, findings);
@@ -179,7 +219,11 @@ fn memory_leaf<'a>(
 
 /// Guest memory: rules [`Code::MemoryRequired`], [`Code::MaxMemoryTooSmall`],
 /// [`Code::MemoryNotAligned`] and the bounds.
-pub(crate) fn memory(merged: &Merged<'_>, findings: &mut Findings) -> Option<NormalizedMemory> {
+fn memory(subject: &Subject<'_>, parts: &mut Parts, findings: &mut Findings) {
+    parts.memory = guest_memory(subject.merged, findings);
+}
+
+fn guest_memory(merged: &Merged<'_>, findings: &mut Findings) -> Option<NormalizedMemory> {
     let [size_at, max_at] = memory_leaves(merged);
     if size_at.value.is_none() && merged.is_complete() {
         let detail = "give a size such as '2Gi', or a template that has one";

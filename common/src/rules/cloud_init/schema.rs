@@ -331,3 +331,14 @@ fn collect_keys(schema: &Value, keys: &mut BTreeSet<String>) {
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
+
+/// A JSON Schema of cloud-config that an administrator gives, beside the one built in.
+#[derive(Debug)]
+pub struct CloudInitSchema(pub(super) Schema);
+
+impl CloudInitSchema {
+    /// Reads and compiles a schema, such as the one that comes with cloud-init.
+    pub fn parse(text: &str) -> Result<Self, SchemaError> {
+        Schema::given(text).map(Self)
+    }
+}

@@ -1,7 +1,7 @@
 //! LibvirtHosts. The schema and CEL refuse most of this, too, but on an update with an answer that some
 //! tools take for a wish to delete the object: so all that they refuse is refused here first.
 
-mod intent;
+pub(crate) mod intent;
 
 use std::collections::HashSet;
 
@@ -15,21 +15,81 @@ use crate::violation::{Findings, Kind, Location, Violation};
 
 use super::form;
 use super::networkconfigurations::VLANS;
+use super::rule::{Check, rules};
 
 pub(crate) use intent::HostIntent;
-use intent::{Amounts, NetworkIntent, SecretIntent, StorageIntent};
+use intent::{Amounts, NetworkIntent, StorageIntent};
 
-/// The rules about one, against what is stored.
-pub(crate) fn check(spec: &HostIntent, old: Option<&HostIntent>, findings: &mut Findings) {
-    uri(spec, old, findings);
-    if let Some(secret) = &spec.credentials_secret_ref {
-        credentials(secret, findings);
+rules! {
+    "libvirthosts" Check::Host(uri), on HOSTS, Always, and [HostFieldRequired] {
+        Refuse InvalidHostUri = "The URI of a LibvirtHost is none that reaches a host and does nothing else."
+            because "Parameters of libvirt's URIs name programs that are run where the controller is; other transports are not encrypted, or open any socket."
+            fix "Write one of `qemu:///system`, `qemu+tls://host/system`, `qemu+ssh://user@host/system`."
+            crd All,
+        Refuse CredentialsRequired = "A LibvirtHost is reached by tls or ssh, and no Secret with credentials is named."
+            because "The controller could not prove who it is, nor know that it speaks with the right host."
+            fix "Name a Secret in `credentialsSecretRef`."
+            crd All,
+        Warn CredentialsUnused = "A LibvirtHost is reached without a network, and a Secret with credentials is named."
+            because "Nobody asks for credentials on a local socket; the URI may be another one than was meant."
+            fix "Remove `credentialsSecretRef`, or correct the URI."
+            crd Nothing,
     }
+    "libvirthosts" Check::Host(moved), on HOSTS, Update {
+        Warn HostMoved = "The URI of an existing LibvirtHost names another host."
+            because "Machines that are bound to the LibvirtHost have their disks on the old one; on another host they would not be found."
+            fix "Nothing, if it is the same host by another name; else register the other host under a name of its own."
+            crd Nothing,
+    }
+    "libvirthosts" Check::Host(credentials), on HOSTS, Always, and [SecretNameRequired, InvalidObjectName] {}
+    "libvirthosts" Check::Host(hypervisor), on HOSTS, Always, and [HostFieldRequired] {
+        Refuse UnsupportedHostValue = "A value of a LibvirtHost is none of those there are."
+            because "The controller would not know how to run guests or make volumes there."
+            fix "Take one of the values that the message lists."
+            crd All,
+    }
+    "libvirthosts" Check::Host(amounts), on HOSTS, Always, and [InvalidQuantity] {
+        Refuse InvalidFactor = "A factor of overcommit is not a positive decimal number."
+            because "Of nothing, or of what is no number, no machine could have anything."
+            fix "Write a number such as `\"1.5\"`, or leave it out for 1."
+            crd Some,
+    }
+    "libvirthosts" Check::Host(image_pool), on HOSTS, Always, and [InvalidObjectName] {}
+    "libvirthosts" Check::Host(storage), on HOSTS, Always, and [HostFieldRequired, UnsupportedHostValue, InvalidObjectName] {
+        Refuse OverlayNeedsQcow2 = "Volumes of a class are raw, and are to stand on an image."
+            because "A raw file has no room for the name of what it stands on."
+            fix "Set `provisioning: copy`, or `format: qcow2`."
+            crd All,
+        Refuse DuplicateOffer = "A LibvirtHost offers a storage class, a network or a VLAN twice."
+            because "A name stands for one pool or one network; of two, neither is what a Machine asks for."
+            fix "Rename or remove one of them."
+            crd All,
+    }
+    "libvirthosts" Check::Host(networks), on HOSTS, Always, and [HostFieldRequired, UnsupportedHostValue, DuplicateOffer, InvalidBridge, InvalidVlan, InvalidObjectName] {
+        Refuse ManyVlansOnBridge = "A plain bridge is to carry more than one VLAN."
+            because "libvirt puts no tags on frames of a plain bridge: all machines would be in one VLAN, whatever they ask for."
+            fix "Use one bridge for each VLAN, or `type: ovs`."
+            crd All,
+    }
+    "libvirthosts" Check::Value, on HOSTS, Always {
+        Refuse HostFieldRequired = "A field is missing that a LibvirtHost, or an item of its lists, cannot do without."
+            because "The controller would have to guess what is offered, and where."
+            fix "Give what the message names."
+            crd All,
+    }
+}
+
+/// Rules [`Code::HostFieldRequired`] and [`Code::UnsupportedHostValue`] for the hypervisor.
+fn hypervisor(spec: &HostIntent, _: Option<&HostIntent>, findings: &mut Findings) {
     let virt_type = "set kvm, or qemu where the processor does not help";
     let virt_type = required("virtType", spec.virt_type.as_deref(), virt_type, findings);
     word(virt_type, VirtType::Kvm, findings);
     let cpu_mode = leaf(FieldPath::field("cpuMode"), spec.cpu_mode.as_deref());
     word(cpu_mode, CpuMode::HostPassthrough, findings);
+}
+
+/// Rules [`Code::InvalidFactor`] and [`Code::InvalidQuantity`]: overcommit and reservations.
+fn amounts(spec: &HostIntent, _: Option<&HostIntent>, findings: &mut Findings) {
     let none = Amounts::default();
     let Amounts { cpu, memory } = spec.overcommit.as_ref().unwrap_or(&none);
     factor(FieldPath::field("overcommit.cpu"), cpu.as_deref(), findings);
@@ -43,14 +103,25 @@ pub(crate) fn check(spec: &HostIntent, old: Option<&HostIntent>, findings: &mut 
     form::quantity::<Milli>(cpu, "500m", |_| None, findings);
     let memory = leaf(FieldPath::field("reserved.memory"), memory.as_deref());
     form::quantity::<Bytes>(memory, "2Gi", form::corrected, findings);
+}
 
+/// Rule [`Code::InvalidObjectName`] for the image pool.
+fn image_pool(spec: &HostIntent, _: Option<&HostIntent>, findings: &mut Findings) {
     let image_pool = leaf(FieldPath::field("imagePool"), spec.image_pool.as_deref());
     libvirt_name(image_pool, findings);
+}
+
+/// The rules about storage classes.
+fn storage(spec: &HostIntent, _: Option<&HostIntent>, findings: &mut Findings) {
     let mut classes = HashSet::new();
     for (index, item) in spec.storage.iter().flatten().enumerate() {
-        let class = storage(item, index, findings);
+        let class = storage_class(item, index, findings);
         offered_once(class, &mut classes, findings);
     }
+}
+
+/// The rules about networks.
+fn networks(spec: &HostIntent, _: Option<&HostIntent>, findings: &mut Findings) {
     let mut networks = HashSet::new();
     for (index, item) in spec.networks.iter().flatten().enumerate() {
         let name = network(item, index, findings);
@@ -86,9 +157,9 @@ fn word<C: Choice>(leaf: Leaf<&str>, default: C, findings: &mut Findings) -> Opt
     form::choice(leaf, default, Code::UnsupportedHostValue, findings)
 }
 
-/// Rules [`Code::HostFieldRequired`], [`Code::InvalidHostUri`], [`Code::CredentialsRequired`],
-/// [`Code::CredentialsUnused`] and [`Code::HostMoved`].
-fn uri(spec: &HostIntent, old: Option<&HostIntent>, findings: &mut Findings) {
+/// Rules [`Code::HostFieldRequired`], [`Code::InvalidHostUri`], [`Code::CredentialsRequired`] and
+/// [`Code::CredentialsUnused`].
+fn uri(spec: &HostIntent, _: Option<&HostIntent>, findings: &mut Findings) {
     let fix = "say where its libvirt is, such as 'qemu+tls://hv1.example.com/system'";
     let leaf = required("uri", spec.uri.as_deref(), fix, findings);
     let Some(text) = leaf.value else { return };
@@ -120,6 +191,13 @@ fn uri(spec: &HostIntent, old: Option<&HostIntent>, findings: &mut Findings) {
         }
         None | Some(_) => {}
     }
+}
+
+/// Rule [`Code::HostMoved`]. A URI that cannot be read has its own code.
+fn moved(spec: &HostIntent, old: Option<&HostIntent>, findings: &mut Findings) {
+    let path = FieldPath::field("uri");
+    let uri = spec.uri.as_deref().map(str::parse::<HostUri>);
+    let Some(Ok(uri)) = uri else { return };
     let before = old.and_then(|old| old.uri.as_deref()?.parse().ok());
     if let Some(before) = before.filter(|before: &HostUri| before.host() != uri.host()) {
         let text = format!(
@@ -130,7 +208,10 @@ fn uri(spec: &HostIntent, old: Option<&HostIntent>, findings: &mut Findings) {
 }
 
 /// Rules [`Code::SecretNameRequired`] and [`Code::InvalidObjectName`].
-fn credentials(secret: &SecretIntent, findings: &mut Findings) {
+fn credentials(spec: &HostIntent, _: Option<&HostIntent>, findings: &mut Findings) {
+    let Some(secret) = &spec.credentials_secret_ref else {
+        return;
+    };
     let namespace = FieldPath::field("credentialsSecretRef.namespace");
     match secret.namespace.as_deref() {
         None | Some("") => {
@@ -184,7 +265,11 @@ fn offered_once<'t>(leaf: Leaf<&'t str>, seen: &mut HashSet<&'t str>, findings: 
 }
 
 /// The rules about a storage class, and [`Code::OverlayNeedsQcow2`]. Gives its name.
-fn storage<'t>(item: &'t StorageIntent, index: usize, findings: &mut Findings) -> Leaf<&'t str> {
+fn storage_class<'t>(
+    item: &'t StorageIntent,
+    index: usize,
+    findings: &mut Findings,
+) -> Leaf<&'t str> {
     let at = |field, text| leaf(FieldPath::item("storage", index, field), text);
     let fix = "name the class as disks name it in storageClass";
     let class = at("storageClass", item.storage_class.as_deref());

@@ -1,4 +1,4 @@
-//! Changes that are refused.
+//! Changes that are refused: the rows `Refused`, `RefusedWhileRunning` and `Grow` of the table.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -10,28 +10,62 @@ use crate::catalog::Catalog;
 use crate::code::Code;
 use crate::field_path::FieldPath;
 use crate::normalize::{ClassRequest, Item, Leaf, Merged};
+use crate::rules::rule::{Check, Lookup, Update, rules};
 use crate::rules::{disks, firmware};
 use crate::violation::{Findings, Kind, Reference, Violation};
 use crate::words::{quoted, shortened};
 
-use super::{Field, Policy, Update};
+use super::effects::{Effect, Field};
 
-/// Everything about an update that is refused.
-pub(crate) fn refused(update: &Update<'_>, catalog: &dyn Catalog, findings: &mut Findings) {
-    stop_first(update, findings);
-    for item in &update.merged.disks {
-        let same = |disk: &&NormalizedDisk| item.name().value == Some(disk.name.as_str());
-        if let Some(old) = update.old.disks.iter().find(same) {
-            disk(update, old, item, findings);
-            capacity(update, old, item, catalog, findings);
-        }
+rules! {
+    "update" Check::Lookup(backend), on MACHINES, Update {
+        Refuse BackendChanged = "The backend of an existing Machine changes."
+            because "Disks do not move between backends."
+            fix "Create another Machine on the other backend."
+            crd All,
+    }
+    "update" Check::Update(stop_first), on MACHINES, Update {
+        Refuse StopFirst = "The firmware or the machine type changes while the machine runs."
+            because "A guest that was installed for one firmware may not start with another; such a change is made with the machine off."
+            fix "Set `powerState: Stopped`, before or in the same update."
+            crd Nothing,
+    }
+    "update" Check::Update(disks), on MACHINES, Update {
+        Refuse DiskChanged = "A field of an existing disk changes that its volume was made from."
+            because "The claim was made from this field and cannot be made again without losing its content."
+            fix "Set the field back, or take another disk."
+            crd Nothing,
+    }
+    "update" Check::Update(capacity), on MACHINES, Update {
+        Refuse DiskShrunk = "A disk of an existing Machine becomes smaller."
+            because "Neither claims nor file systems give space back."
+            fix "Keep the size; after a switch of templates, override it at the disk."
+            crd Nothing,
+        Refuse DiskCannotGrow = "A disk grows, and its storage class does not allow it."
+            because "The API server would refuse the larger claim, for ever."
+            fix "Keep the size and add another disk, or have an administrator allow expansion in the class."
+            crd Nothing,
     }
 }
 
-/// Rule [`Code::BackendChanged`]: the backend that is written, against the one the machine was made
-/// on.
-pub(crate) fn backend(merged: &Merged<'_>, old: Backend, findings: &mut Findings) {
-    let leaf = merged.own("backend", |spec| Backend::parse(spec.backend.as_deref()?));
+/// The disks that stay, as they are stored and as they are to be.
+fn stored_disks<'u>(
+    update: &'u Update<'_>,
+) -> impl Iterator<Item = (&'u NormalizedDisk, &'u Item<'u, Disk>)> {
+    update.merged.disks.iter().filter_map(|item| {
+        let same = |disk: &&NormalizedDisk| item.name().value == Some(disk.name.as_str());
+        Some((update.old.disks.iter().find(same)?, item))
+    })
+}
+
+/// Rule [`Code::BackendChanged`]: compares the backend in the spec with the one of the stored block.
+fn backend(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Findings) {
+    let Some(old) = lookup.stored_backend else {
+        return;
+    };
+    let leaf = lookup
+        .merged
+        .own("backend", |spec| Backend::parse(spec.backend.as_deref()?));
     if let Some(new) = leaf.value.filter(|new| *new != old) {
         let detail = format!(
             "cannot change from {old} to {new}: a machine stays where it was made; create another Machine to move"
@@ -95,7 +129,6 @@ impl Change {
 
     /// Refuses it because the volume of a disk was made from the field.
     fn of_a_volume(&self, disk: &str, findings: &mut Findings) {
-        debug_assert_eq!(self.field.policy(), Policy::Fixed);
         let (name, from, to, keep) = (self.name(), &self.from, &self.to, self.keep(disk));
         let detail = format!(
             "the {name} of disk '{disk}' cannot change from {from} to {to}, because its volume exists; {keep}, or take another disk"
@@ -115,8 +148,8 @@ fn shown<T: Display>(value: &T) -> String {
 }
 
 /// Rule [`Code::StopFirst`].
-fn stop_first(update: &Update<'_>, findings: &mut Findings) {
-    if !update.runs() {
+fn stop_first(update: &Update<'_>, _: &dyn Catalog, findings: &mut Findings) {
+    if !update.runs {
         return;
     }
     let (old, merged) = (update.old, update.merged);
@@ -147,8 +180,9 @@ fn stop_first(update: &Update<'_>, findings: &mut Findings) {
             old.firmware.secure_boot == Some(true),
         ),
     ];
-    for change in changes.into_iter().flatten() {
-        debug_assert_eq!(change.field.policy(), Policy::Stopped);
+    let is_refused =
+        |change: &Change| change.field.effect(update.backend) == Effect::RefusedWhileRunning;
+    for change in changes.into_iter().flatten().filter(is_refused) {
         let Change {
             field, from, to, ..
         } = &change;
@@ -165,6 +199,12 @@ fn stop_first(update: &Update<'_>, findings: &mut Findings) {
 }
 
 /// Rule [`Code::DiskChanged`].
+fn disks(update: &Update<'_>, _: &dyn Catalog, findings: &mut Findings) {
+    for (old, item) in stored_disks(update) {
+        disk(update, old, item, findings);
+    }
+}
+
 fn disk(update: &Update<'_>, old: &NormalizedDisk, item: &Item<'_, Disk>, findings: &mut Findings) {
     // A field that is added here has its policy in the table, and is judged or passed on purpose.
     let NormalizedDisk {
@@ -238,13 +278,20 @@ fn disk(update: &Update<'_>, old: &NormalizedDisk, item: &Item<'_, Disk>, findin
             |volume| volume.as_deref().map_or_else(none, quoted),
         ),
     ];
-    for change in changes.into_iter().flatten() {
+    let is_refused = |change: &Change| change.field.effect(update.backend) == Effect::Refused;
+    for change in changes.into_iter().flatten().filter(is_refused) {
         change.of_a_volume(name, findings);
     }
 }
 
 /// Rules [`Code::DiskShrunk`] and [`Code::DiskCannotGrow`].
-fn capacity(
+fn capacity(update: &Update<'_>, catalog: &dyn Catalog, findings: &mut Findings) {
+    for (old, item) in stored_disks(update) {
+        disk_capacity(update, old, item, catalog, findings);
+    }
+}
+
+fn disk_capacity(
     update: &Update<'_>,
     old: &NormalizedDisk,
     item: &Item<'_, Disk>,
