@@ -248,16 +248,14 @@ fn reviewed(object: &Value, old: Option<&Value>) -> (String, Option<String>) {
     };
     let verdict = review(&request, &catalog, &Settings::default());
     let findings = &verdict.findings;
-    let lines = if findings.violations.is_empty() {
+    let lines: Vec<_> = if findings.violations.is_empty() {
         let warnings = findings.warnings.iter();
-        warnings
-            .map(|warning| format!("Warning: {}\n", warning.text))
-            .collect()
+        warnings.map(|it| format!("Warning: {}", it.text)).collect()
     } else {
         let faults = findings.violations.iter();
-        faults.map(|fault| format!("* {fault}\n")).collect()
+        faults.map(|it| format!("* {it}")).collect()
     };
-    (lines, verdict.block)
+    (lines.join("\n"), verdict.block)
 }
 
 #[test]

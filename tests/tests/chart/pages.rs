@@ -76,11 +76,37 @@ impl Session {
         );
         self.run("kubectl apply -k manifests/install", "").await;
     }
+
+    /// Helm does not overwrite a field that was changed by hand, except with `--force-conflicts`.
+    async fn upgrade_after_a_change_by_hand(&mut self) {
+        let ignore = r#"[{"op":"replace","path":"/webhooks/0/failurePolicy","value":"Ignore"}]"#;
+        let mutating = [
+            "patch",
+            "mutatingwebhookconfiguration",
+            WEBHOOK_CONFIGURATION,
+        ];
+        let patch = [&mutating[..], &["--type=json", "-p", ignore]].concat();
+        self.release.kubectl(&patch).await.ok().unwrap();
+        let refused = self.release.shell(UPGRADE).await.refused().unwrap();
+        let upgrade = page("upgrade");
+        let mut quotes = Quotes::of(section(&upgrade, "With Helm").unwrap());
+        quotes.produced(&refused).unwrap();
+        quotes.finish().unwrap();
+        self.run(
+            "helm upgrade",
+            "--reset-then-reuse-values --force-conflicts",
+        )
+        .await;
+    }
 }
 
 /// Enforces the Pod Security Standard; the chart's notes show it while the namespace has no such label.
 const LABEL: &str = "kubectl label namespace kubevirt-operator-system \
                      pod-security.kubernetes.io/enforce=restricted";
+
+/// The plain upgrade of `docs/upgrade.md`.
+const UPGRADE: &str = "helm upgrade kubevirt-operator manifests/charts/kubevirt-operator \
+                       --namespace kubevirt-operator-system --reset-then-reuse-values";
 
 const WEBHOOKS: &str = "mutatingwebhookconfigurations,validatingwebhookconfigurations";
 
@@ -170,38 +196,16 @@ async fn every_command_of_the_pages_succeeds_and_has_its_effect() {
     assert_eq!(condition(&running, "Normalized")["status"], "True");
     session.run("helm upgrade", "failurePolicy=Fail").await;
 
-    // Helm does not overwrite a change that was made by hand.
-    let ignore = r#"[{"op":"replace","path":"/webhooks/0/failurePolicy","value":"Ignore"}]"#;
-    let mutating = [
-        "patch",
-        "mutatingwebhookconfiguration",
-        WEBHOOK_CONFIGURATION,
-    ];
-    let patch = [&mutating[..], &["--type=json", "-p", ignore]].concat();
-    session.release.kubectl(&patch).await.ok().unwrap();
-    let plain = "helm upgrade kubevirt-operator manifests/charts/kubevirt-operator \
-                 --namespace kubevirt-operator-system --reset-then-reuse-values";
-    let refused = session.release.shell(plain).await.refused().unwrap();
-    let upgrade = page("upgrade");
-    let mut quotes = Quotes::of(section(&upgrade, "With Helm").unwrap());
-    quotes.produced(&refused).unwrap();
-    quotes.finish().unwrap();
-    session
-        .run(
-            "helm upgrade",
-            "--reset-then-reuse-values --force-conflicts",
-        )
-        .await;
-
+    session.upgrade_after_a_change_by_hand().await;
     session
         .run(
             "helm upgrade",
             "--reset-then-reuse-values --set crds.install=false",
         )
         .await;
-    assert!(session.commands.iter().any(|command| command == plain));
-    session.release.shell(plain).await.ok().unwrap();
-    session.run.push(plain.to_owned());
+    assert!(session.commands.iter().any(|command| command == UPGRADE));
+    session.release.shell(UPGRADE).await.ok().unwrap();
+    session.run.push(UPGRADE.to_owned());
 
     // Uninstall everything, in the order of the page.
     session.run("kubectl delete machines", "").await;
