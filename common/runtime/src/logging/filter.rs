@@ -21,13 +21,16 @@ pub enum LogLevel {
 }
 
 /// Only these crates speak below `info`, unless everything was asked for.
-const OURS: [&str; 7] = [
+const OURS: [&str; 10] = [
     "common",
     "runtime",
     "certs",
     "webhook",
     "machine_webhook",
     "controller",
+    "controller_core",
+    "controller_kubevirt",
+    "controller_libvirt",
     "machine_controller",
 ];
 
