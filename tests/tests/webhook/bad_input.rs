@@ -68,27 +68,27 @@ async fn what_is_no_review_is_refused_and_told_why() {
             415,
             "send an AdmissionReview with Content-Type: application/json\n",
         ),
-        ("GET", "/mutate", JSON, 405, "reviews are taken with POST\n"),
+        ("GET", "/mutate", JSON, 405, "send reviews with POST\n"),
         (
             "DELETE",
             "/validate",
             JSON,
             405,
-            "reviews are taken with POST\n",
+            "send reviews with POST\n",
         ),
         (
             "POST",
             "/",
             JSON,
             404,
-            "reviews are taken at /mutate and /validate\n",
+            "send reviews to /mutate or /validate\n",
         ),
         (
             "POST",
             "/mutate/x",
             JSON,
             404,
-            "reviews are taken at /mutate and /validate\n",
+            "send reviews to /mutate or /validate\n",
         ),
     ] {
         let mut connection = lab.connect_webhook().await.unwrap();
