@@ -17,7 +17,7 @@ use std::time::Duration;
 use common::render::kubevirt::attachment_name;
 use common::render::kubevirt::types::InstanceSpec;
 use common::{name_list, names};
-use runtime::trouble::{Pause, Trouble};
+use runtime::outage::{Outage, RetryDelay};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
@@ -188,16 +188,16 @@ pub(crate) async fn hold(
         events,
         done: BTreeMap::new(),
     };
-    let (mut pause, mut trouble) = (Pause::default(), Trouble::default());
+    let (mut delay, mut outage) = (RetryDelay::default(), Outage::default());
     loop {
         let namespaces = marked.taken().await;
         let failures = holder.look(&namespaces).await;
         if failures.is_empty() {
-            trouble.is_over();
+            outage.succeeded();
             continue;
         }
         for (namespace, error) in failures {
-            if error.remedy() != Remedy::LookAgain && trouble.is_news(&error) {
+            if error.remedy() != Remedy::LookAgain && outage.failed(&error) {
                 tracing::warn!(
                     error = error.told(),
                     namespace,
@@ -206,7 +206,7 @@ pub(crate) async fn hold(
             }
             marked.mark(&namespace);
         }
-        sleep(pause.grow()).await;
+        sleep(delay.after_failure()).await;
     }
 }
 

@@ -17,8 +17,8 @@ use kube::runtime::watcher::{Config, Event, Result as WatchResult};
 use kube::{Api, Resource};
 use runtime::checks::Check;
 use runtime::checks::Checks;
+use runtime::outage::{Outage, RetryDelay};
 use runtime::tasks::{Tasks, chain};
-use runtime::trouble::{Pause, Trouble};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio::time::{Instant, interval};
@@ -52,17 +52,17 @@ pub async fn follow<K: Send, S: WatchSink<K>>(
     what: &'static str,
     synced: Check,
 ) -> Result<(), Infallible> {
-    let mut events = pin!(events.backoff(Pause::default()));
+    let mut events = pin!(events.backoff(RetryDelay::default()));
     let mut ticks = interval(AGE_INTERVAL);
     let start = Instant::now();
     let mut listing = S::Listing::default();
-    let mut trouble = Trouble::default();
+    let mut outage = Outage::default();
     loop {
         let event = tokio::select! {
             event = events.next() => event,
             _ = ticks.tick() => {
                 let listed = synced.is_met();
-                sink.report_age(if listed { trouble.lasts() } else { start.elapsed() });
+                sink.report_age(if listed { outage.duration() } else { start.elapsed() });
                 continue;
             }
         };
@@ -71,7 +71,7 @@ pub async fn follow<K: Send, S: WatchSink<K>>(
             Some(Ok(event)) => {
                 // Init only says that a list was requested: the request may still fail.
                 if !matches!(event, Event::Init) {
-                    trouble.is_over();
+                    outage.succeeded();
                 }
                 match event {
                     Event::Init => listing = S::Listing::default(),
@@ -85,7 +85,7 @@ pub async fn follow<K: Send, S: WatchSink<K>>(
                 }
             }
             // The sink keeps its content. A failure is logged once, not at every attempt.
-            Some(Err(error)) if trouble.is_news(&error) => {
+            Some(Err(error)) if outage.failed(&error) => {
                 tracing::warn!(what, error = chain(&error), "cannot watch, trying again");
                 if !synced.is_met() {
                     synced.missing(chain(&error));

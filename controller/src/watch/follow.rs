@@ -8,7 +8,7 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
 use runtime::tasks::{Tasks, chain};
-use runtime::trouble::{Pause, Trouble};
+use runtime::outage::{Outage, RetryDelay};
 
 use super::{Triggers, every};
 use crate::cache::{Cache, Change, Kept, State};
@@ -38,16 +38,16 @@ impl Watch<'_> {
         self.tasks.spawn(name, async move {
             let stream = watcher::watcher(api, config)
                 .map_ok(|event| event.modify(Kept::prune))
-                .backoff(Pause::default());
+                .backoff(RetryDelay::default());
             let mut stream = std::pin::pin!(stream);
-            let mut trouble = Trouble::default();
+            let mut outage = Outage::default();
             while let Some(event) = stream.next().await {
                 match &event {
-                    Err(error) if is_absence(error) => trouble.is_over(),
-                    Err(error) => failed(&mut trouble, name, error),
+                    Err(error) if is_absence(error) => outage.succeeded(),
+                    Err(error) => failed(&mut outage, name, error),
                     // That a list begins does not say that it can be had.
                     Ok(Event::Init) => {}
-                    Ok(_) => trouble.is_over(),
+                    Ok(_) => outage.succeeded(),
                 }
                 follow(
                     event,
@@ -98,8 +98,8 @@ fn is_absence(error: &watcher::Error) -> bool {
     matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404)
 }
 
-pub(crate) fn failed(trouble: &mut Trouble, what: &str, error: &watcher::Error) {
-    if trouble.is_news(error) {
+pub(crate) fn failed(outage: &mut Outage, what: &str, error: &watcher::Error) {
+    if outage.failed(error) {
         tracing::warn!(error = chain(error), "the {what} failed, trying again");
     }
 }

@@ -28,7 +28,7 @@ use kube::{Api, Client};
 use runtime::checks::Check;
 use runtime::cluster::Cluster;
 use runtime::tasks::Tasks;
-use runtime::trouble::{Pause, Trouble};
+use runtime::outage::{Outage, RetryDelay};
 
 use self::follow::Watch;
 pub(crate) use self::follow::failed;
@@ -144,9 +144,9 @@ pub(crate) fn start(
         // Part of the addresses that Machines are given.
         let cluster = cluster.uid().await;
         let mut writer = writer;
-        let stream = watcher::watcher(api, in_pages()).backoff(Pause::default());
+        let stream = watcher::watcher(api, in_pages()).backoff(RetryDelay::default());
         let mut stream = std::pin::pin!(stream);
-        let mut trouble = Trouble::default();
+        let mut outage = Outage::default();
         while let Some(event) = stream.next().await {
             if let Ok(event) = &event {
                 // Rows before the store: whoever waits for that one finds them, too. Both before anybody
@@ -157,18 +157,18 @@ pub(crate) fn start(
             }
             match event {
                 Ok(Event::Apply(machine) | Event::Delete(machine)) => {
-                    trouble.is_over();
+                    outage.succeeded();
                     sender.networks.mark(machine.namespace());
                     sender.send([ObjectRef::from_obj(&machine)]);
                 }
                 Ok(Event::InitApply(machine)) => {
-                    trouble.is_over();
+                    outage.succeeded();
                     sender.send([ObjectRef::from_obj(&machine)]);
                 }
                 // Machines that are not in the new list are gone without a word.
                 Ok(Event::InitDone) => sender.networks.mark_all(&networks),
                 Ok(Event::Init) => {}
-                Err(error) => failed(&mut trouble, "watch of machines", &error),
+                Err(error) => failed(&mut outage, "watch of machines", &error),
             }
         }
         Ok::<_, Infallible>(())
