@@ -47,7 +47,11 @@ pub enum ClientVerifierError {
 
 /// The certificate is valid, but has none of the allowed names.
 #[derive(Debug, thiserror::Error)]
-#[error("the client is {}, but only {} may connect", list(names), list(allowed))]
+#[error(
+    "the client is {}, but only {} may connect",
+    list(names),
+    list(allowed)
+)]
 struct NameNotAllowed {
     names: Vec<String>,
     allowed: Arc<[String]>,

@@ -51,8 +51,8 @@ impl ProvidedCertificate {
         let validity = Validity::of(&parsed);
         let key =
             PrivateKeyDer::from_pem_slice(key).map_err(|error| Error::Key(error.to_string()))?;
-        let key = ring::sign::any_supported_type(&key)
-            .map_err(|error| Error::Key(error.to_string()))?;
+        let key =
+            ring::sign::any_supported_type(&key).map_err(|error| Error::Key(error.to_string()))?;
         let certified = CertifiedKey::new(chain, key);
         certified.keys_match().map_err(|_| Error::Mismatch)?;
         Ok(Self {

@@ -155,8 +155,9 @@ impl KeyPairKeys {
 fn old(data: &SecretData) -> Result<(Vec<CaCertificate>, Option<OffsetDateTime>), Damage> {
     let old = match text(data, OLD)? {
         None => Vec::new(),
-        Some(pem) => CaCertificate::parse_bundle(pem.as_bytes())
-            .map_err(|error| Damage::Ca(OLD, error))?,
+        Some(pem) => {
+            CaCertificate::parse_bundle(pem.as_bytes()).map_err(|error| Damage::Ca(OLD, error))?
+        }
     };
     let since = match text(data, SINCE)? {
         None => None,

@@ -127,7 +127,10 @@ fn a_damaged_state_reports_the_damage_and_keeps_the_readable_part() {
 
     assert!(lost(StoredState::parse(None)).1.is_none());
     let (reason, remainder) = lost(StoredState::parse(Some(&SecretData::new())));
-    assert_eq!((reason.as_str(), remainder.is_none()), ("ca.crt is missing", true));
+    assert_eq!(
+        (reason.as_str(), remainder.is_none()),
+        ("ca.crt is missing", true)
+    );
 }
 
 #[test]
@@ -148,7 +151,10 @@ fn certificates_have_the_requested_lifetime_and_never_outlive_their_ca() {
     assert_eq!(leaf.validity().not_after, start() + LEAF_LIFETIME);
     let (early, late) = (LEAF_LIFETIME * 19 / 30, LEAF_LIFETIME * 2 / 3);
     let renew_at = leaf.info().renew_at;
-    assert!(start() + early <= renew_at && renew_at <= start() + late, "{renew_at}");
+    assert!(
+        start() + early <= renew_at && renew_at <= start() + late,
+        "{renew_at}"
+    );
     let late = ca.validity().not_after - Duration::hours(5);
     let short = ca.sign(&names(), late, LEAF_LIFETIME).unwrap();
     assert_eq!(short.validity().not_after, ca.validity().not_after);
@@ -194,7 +200,10 @@ fn a_key_of_another_certificate_and_a_certificate_without_ca_bit_are_rejected() 
 fn debug_output_never_contains_a_key() {
     let state = full();
     let secret = state.current.key_pem().lines().nth(1).unwrap().to_owned();
-    let leaf = state.current.sign(&names(), start(), LEAF_LIFETIME).unwrap();
+    let leaf = state
+        .current
+        .sign(&names(), start(), LEAF_LIFETIME)
+        .unwrap();
     let output = format!("{state:?} {leaf:?} {:?}", state.current);
     assert!(!output.contains(&secret) && !output.contains("PRIVATE"));
 }
@@ -276,7 +285,16 @@ fn a_lost_state_is_recovered_from_a_copy_then_from_its_remainder_then_by_a_new_c
     assert_eq!(what, Change::Restore);
     assert_same(&made, &state);
     // Another replica may have a copy.
-    assert!(actions(&gone, None, &trusted, &trusted, RECOVERY_DELAY - Duration::SECOND).is_empty());
+    assert!(
+        actions(
+            &gone,
+            None,
+            &trusted,
+            &trusted,
+            RECOVERY_DELAY - Duration::SECOND
+        )
+        .is_empty()
+    );
     let (what, made) = change(actions(&gone, None, &trusted, &trusted, RECOVERY_DELAY));
     assert_eq!((what, &made.old), (Change::Replace, &state.bundle()));
 

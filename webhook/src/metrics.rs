@@ -27,7 +27,10 @@ const PHASE: &str = "machine_webhook_ca_phase";
 /// Registers the help texts, and the counters that have to start at zero.
 pub(crate) fn describe() {
     metrics::describe_counter!(REVIEWS, "Admission reviews by request and outcome");
-    metrics::describe_histogram!(DURATION, "Time from the head of a request to its response, in seconds");
+    metrics::describe_histogram!(
+        DURATION,
+        "Time from the head of a request to its response, in seconds"
+    );
     metrics::describe_counter!(
         REJECTIONS,
         "Violations of refused objects by the code of the rule"
@@ -41,7 +44,10 @@ pub(crate) fn describe() {
         CONNECTION_REFUSALS,
         "Connections that were rejected, or closed in favour of others, by reason"
     );
-    metrics::describe_counter!(LOOKUPS, "Live reads of objects that the catalog did not have");
+    metrics::describe_counter!(
+        LOOKUPS,
+        "Live reads of objects that the catalog did not have"
+    );
     metrics::describe_gauge!(ROWS, "Objects in the catalog");
     metrics::describe_gauge!(
         AGE,
@@ -54,7 +60,10 @@ pub(crate) fn describe() {
         LAST_ERROR,
         "Time of the last failed pass over the certificates, by what failed; 0: never"
     );
-    metrics::describe_gauge!(PHASE, "1 for the current phase of the CA rotation, 0 for the others");
+    metrics::describe_gauge!(
+        PHASE,
+        "1 for the current phase of the CA rotation, 0 for the others"
+    );
     // A counter that appears with its first failure would show no increase.
     metrics::counter!(ERRORS).absolute(0);
     for refusal in ConnectionRefusal::ALL {

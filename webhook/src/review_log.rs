@@ -37,14 +37,14 @@ pub(crate) fn failed(stage: Stage, review: &Request<'_>, failure: &Failure) {
         operation = review.operation.label(),
         uid = shortened(&review.uid),
         reason = failure.reason(),
-        "not judged"
+        "not validated"
     );
 }
 
 /// Logs that a body was not a review. The reason is left out, because it may quote the body.
 pub(crate) fn invalid(stage: Stage) {
     let (stage, reason) = (stage_label(stage), "BadRequest");
-    tracing::warn!(stage, reason, "not judged");
+    tracing::warn!(stage, reason, "not validated");
 }
 
 fn shortened(name: &str) -> &str {

@@ -66,10 +66,7 @@ pub fn router(handler: &Arc<Handler>) -> Router {
             )
         })
         .method_not_allowed_fallback(async || {
-            refuse(
-                StatusCode::METHOD_NOT_ALLOWED,
-                "send reviews with POST",
-            )
+            refuse(StatusCode::METHOD_NOT_ALLOWED, "send reviews with POST")
         })
 }
 

@@ -55,7 +55,7 @@ fn review(template: &str, padding: usize) -> String {
 }
 
 /// Sends a review. Returns whether the operation is allowed.
-async fn ask(app: &Router, body: String) -> bool {
+async fn is_allowed(app: &Router, body: String) -> bool {
     response(app, body).await["allowed"].as_bool().unwrap()
 }
 
@@ -99,7 +99,7 @@ impl Lookup for Stuck {
 async fn stuck_reads_delay_only_the_reviews_that_need_them() {
     let stuck = Stuck::default();
     let app = app(SingleFlight::new(stuck.clone(), CONCURRENT_READS));
-    let missing = (0..100).map(|number| ask(&app, review(&format!("missing-{number}"), 0)));
+    let missing = (0..100).map(|number| is_allowed(&app, review(&format!("missing-{number}"), 0)));
     let mut missing = Box::pin(join_all(missing));
     assert!(
         missing.as_mut().now_or_never().is_none(),
@@ -109,7 +109,7 @@ async fn stuck_reads_delay_only_the_reviews_that_need_them() {
     // The other reviews are answered while the reads are stuck, without any wait: the paused clock
     // advances only when every task is idle.
     let start = Instant::now();
-    let known = join_all((0..200).map(|_| ask(&app, review("small", 0)))).await;
+    let known = join_all((0..200).map(|_| is_allowed(&app, review("small", 0)))).await;
     assert!(known.into_iter().all(|allowed| allowed));
     assert_eq!(start.elapsed(), Duration::ZERO);
     assert_eq!(stuck.pending.load(Ordering::Relaxed), CONCURRENT_READS);
@@ -142,13 +142,16 @@ impl Lookup for EventLog {
 async fn concurrent_reviews_are_validated_before_any_response_is_sent() {
     let log = EventLog::default();
     let app = app(log.clone());
-    let ask = async || {
-        ask(&app, review("missing", 0)).await;
+    let send = async || {
+        is_allowed(&app, review("missing", 0)).await;
         log.add("answered");
     };
-    join_all([ask(), ask(), ask()]).await;
+    join_all([send(), send(), send()]).await;
     let log = log.0.lock().unwrap().join(" ");
-    assert_eq!(log, "validated validated validated answered answered answered");
+    assert_eq!(
+        log,
+        "validated validated validated answered answered answered"
+    );
 }
 
 #[tokio::test]
@@ -156,19 +159,19 @@ async fn a_body_is_released_before_its_response_is_sent() {
     let app = app(EventLog::default());
     let size = LARGE_BODY / 2;
     // Together more than the budget, if all of them were kept.
-    let together = (0..=IN_FLIGHT_MAX / size).map(|_| ask(&app, review("small", size)));
+    let together = (0..=IN_FLIGHT_MAX / size).map(|_| is_allowed(&app, review("small", size)));
     assert!(join_all(together).await.into_iter().all(|allowed| allowed));
 }
 
 /// Blocks the calling thread, as decoding does.
 struct Blocking {
-    asked: SyncSender<()>,
+    called: SyncSender<()>,
     release: Mutex<Receiver<()>>,
 }
 
 impl Lookup for Blocking {
     fn find<'a>(&'a self, _: &'a str, _: &'a Reference) -> BoxFuture<'a, Option<LiveRow>> {
-        self.asked.send(()).unwrap();
+        self.called.send(()).unwrap();
         self.release.lock().unwrap().recv().unwrap();
         Box::pin(async { None })
     }
@@ -176,15 +179,15 @@ impl Lookup for Blocking {
 
 /// A webhook with a large review in progress, until `release` is sent.
 async fn busy() -> (Router, JoinHandle<bool>, SyncSender<()>) {
-    let (asked, entered) = sync_channel(1);
+    let (called, entered) = sync_channel(1);
     let (release, released) = sync_channel(1);
     let app = app(Blocking {
-        asked,
+        called,
         release: Mutex::new(released),
     });
     let large = tokio::spawn({
         let app = app.clone();
-        async move { ask(&app, review("missing", LARGE_BODY)).await }
+        async move { is_allowed(&app, review("missing", LARGE_BODY)).await }
     });
     let entered = tokio::task::spawn_blocking(move || entered.recv_timeout(TIMEOUT).unwrap());
     entered.await.unwrap();
@@ -195,7 +198,7 @@ async fn busy() -> (Router, JoinHandle<bool>, SyncSender<()>) {
 #[tokio::test]
 async fn a_large_review_does_not_block_other_reviews() {
     let (app, large, release) = busy().await;
-    assert!(ask(&app, review("small", 0)).await);
+    assert!(is_allowed(&app, review("small", 0)).await);
     assert!(!large.is_finished());
     release.send(()).unwrap();
     assert!(!large.await.unwrap());

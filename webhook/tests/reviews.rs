@@ -106,7 +106,7 @@ async fn send(
 }
 
 /// Sends a review and returns the response, which must have status 200 and the uid of the review.
-async fn ask(app: Router, path: &str, review: &Value) -> Value {
+async fn send_review(app: Router, path: &str, review: &Value) -> Value {
     let (status, body) = send(app, path, "application/json", review.to_string()).await;
     assert_eq!(status, StatusCode::OK, "{body}");
     let mut answer: Value = serde_json::from_str(&body).unwrap();
@@ -132,12 +132,12 @@ fn denied(answer: &Value) -> Vec<String> {
 #[tokio::test]
 async fn a_valid_machine_gets_its_block_and_the_validating_stage_allows_it() {
     let spec = json!({"template": "small", "resources": {"cpu": {"cores": 4}}});
-    let answer = ask(app(Live::default()), "/mutate?timeout=3s", &create(&spec)).await;
+    let answer = send_review(app(Live::default()), "/mutate?timeout=3s", &create(&spec)).await;
     insta::assert_json_snapshot!("accepted", answer);
 
     let mut object = machine(&spec);
     object["spec"]["normalized"] = answer["response"]["patch"][0]["value"].clone();
-    let validated = ask(
+    let validated = send_review(
         app(Live::default()),
         "/validate?timeout=3s",
         &review("CREATE", &object, &Value::Null),
@@ -146,7 +146,7 @@ async fn a_valid_machine_gets_its_block_and_the_validating_stage_allows_it() {
     insta::assert_json_snapshot!("validated", validated);
 
     // Sent again with its block, nothing is written.
-    let again = ask(
+    let again = send_review(
         app(Live::default()),
         "/mutate",
         &review("UPDATE", &object, &object),
@@ -163,7 +163,7 @@ async fn a_refused_creation_lists_every_violation() {
         "networks": [{"name": "eth0", "model": "vmxnet3"}],
         "bootOrder": ["floppy"],
     });
-    let answer = ask(app(Live::default()), "/mutate", &create(&spec)).await;
+    let answer = send_review(app(Live::default()), "/mutate", &create(&spec)).await;
     insta::assert_json_snapshot!("refused_creation", answer);
 }
 
@@ -171,7 +171,7 @@ async fn a_refused_creation_lists_every_violation() {
 async fn an_invalid_update_is_refused_as_forbidden_not_as_invalid() {
     let old = machine(&json!({"template": "small"}));
     let new = machine(&json!({"template": "smal"}));
-    let answer = ask(
+    let answer = send_review(
         app(Live::default()),
         "/mutate",
         &review("UPDATE", &new, &old),
@@ -183,7 +183,7 @@ async fn an_invalid_update_is_refused_as_forbidden_not_as_invalid() {
 #[tokio::test]
 async fn a_value_of_a_wrong_type_is_refused_with_its_path() {
     let spec = json!({"template": "small", "resources": {"cpu": {"cores": "four"}}, "networks": 7});
-    let answer = ask(app(Live::default()), "/mutate", &create(&spec)).await;
+    let answer = send_review(app(Live::default()), "/mutate", &create(&spec)).await;
     assert_eq!(
         denied(&answer),
         ["spec.resources.cpu.cores", "spec.networks"]
@@ -195,7 +195,7 @@ async fn a_value_of_a_wrong_type_is_refused_with_its_path() {
         json!({"metadata": 7}),
         json!({}),
     ] {
-        let answer = ask(
+        let answer = send_review(
             app(Live::default()),
             "/mutate",
             &review("CREATE", &object, &Value::Null),
@@ -211,7 +211,7 @@ async fn a_refusal_of_an_object_without_name_has_its_generate_name() {
     object["metadata"] = json!({"generateName": "web-", "namespace": "default"});
     let mut review = review("CREATE", &object, &Value::Null);
     review["request"]["name"] = json!("");
-    let answer = ask(app(Live::default()), "/mutate", &review).await;
+    let answer = send_review(app(Live::default()), "/mutate", &review).await;
     assert_eq!(answer["response"]["status"]["details"]["name"], "web-");
 }
 
@@ -229,7 +229,7 @@ async fn deletions_connections_and_subresources_are_allowed_whatever_the_object_
         status,
     ] {
         for path in ["/mutate", "/validate"] {
-            let answer = ask(app(Live::default()), path, &review).await;
+            let answer = send_review(app(Live::default()), path, &review).await;
             assert_eq!(
                 answer["response"],
                 json!({"uid": review["request"]["uid"], "allowed": true})
@@ -242,7 +242,7 @@ async fn deletions_connections_and_subresources_are_allowed_whatever_the_object_
 async fn a_kind_without_rules_is_allowed_with_a_warning() {
     let mut review = create(&json!({}));
     review["request"]["kind"] = json!({"group": "", "version": "v1", "kind": "Pod"});
-    let answer = ask(app(Live::default()), "/validate", &review).await;
+    let answer = send_review(app(Live::default()), "/validate", &review).await;
     assert_eq!(answer["response"]["allowed"], true);
     assert!(
         answer["response"]["warnings"][0]
@@ -285,7 +285,7 @@ async fn missing_references_are_read_live_also_those_that_a_live_object_names() 
         ..Live::default()
     };
     let spec = json!({"template": "new", "networks": [{"name": "eth0", "networkName": "prod"}]});
-    let answer = ask(app(live.clone()), "/mutate", &create(&spec)).await;
+    let answer = send_review(app(live.clone()), "/mutate", &create(&spec)).await;
     assert_eq!(answer["response"]["allowed"], true, "{answer}");
     assert_eq!(
         answer["response"]["patch"][0]["value"]["disks"][0]["storageClass"],
@@ -299,14 +299,14 @@ async fn missing_references_are_read_live_also_those_that_a_live_object_names() 
 #[tokio::test]
 async fn a_cached_reference_causes_no_live_read_and_a_missing_one_causes_one() {
     let live = Live::default();
-    ask(
+    send_review(
         app(live.clone()),
         "/mutate",
         &create(&json!({"template": "small"})),
     )
     .await;
     assert_eq!(live.reads.load(Ordering::Relaxed), 0);
-    let answer = ask(
+    let answer = send_review(
         app(live.clone()),
         "/mutate",
         &create(&json!({"template": "smal"})),
@@ -322,7 +322,7 @@ async fn a_machine_with_many_wrong_names_causes_at_most_sixteen_reads() {
     let nic = |number: u32| json!({"name": format!("eth{number}"), "networkName": format!("net-{number}")});
     let networks: Vec<_> = (0..32).map(nic).collect();
     let spec = json!({"template": "small", "networks": networks});
-    let answer = ask(app(live.clone()), "/mutate", &create(&spec)).await;
+    let answer = send_review(app(live.clone()), "/mutate", &create(&spec)).await;
     assert_eq!(answer["response"]["allowed"], true, "{answer}");
     assert_eq!(live.reads.load(Ordering::Relaxed), 16);
 }
@@ -334,7 +334,7 @@ async fn a_live_read_without_answer_is_given_up_after_half_a_second() {
         ..Live::default()
     };
     let began = tokio::time::Instant::now();
-    let answer = ask(
+    let answer = send_review(
         app(live),
         "/mutate?timeout=3s",
         &create(&json!({"template": "smal"})),
@@ -348,7 +348,7 @@ async fn a_live_read_without_answer_is_given_up_after_half_a_second() {
 
 #[tokio::test]
 async fn a_review_without_time_left_is_refused_with_its_uid() {
-    let answer = ask(
+    let answer = send_review(
         app(Live::default()),
         "/mutate?timeout=100ms",
         &create(&json!({"template": "small"})),
@@ -369,7 +369,7 @@ async fn an_invalid_timeout_parameter_is_ignored() {
     ] {
         let review = create(&json!({"template": "small"}));
         let path = format!("/mutate?{query}");
-        let answer = ask(app(Live::default()), &path, &review).await;
+        let answer = send_review(app(Live::default()), &path, &review).await;
         assert_eq!(answer["response"]["allowed"], true, "{query}");
     }
 }
@@ -377,7 +377,7 @@ async fn an_invalid_timeout_parameter_is_ignored() {
 #[tokio::test]
 async fn a_review_before_the_cache_is_complete_is_refused_as_unavailable() {
     let app = app_with(Cache::default(), Live::default());
-    let answer = ask(app, "/mutate", &create(&json!({"template": "smal"}))).await;
+    let answer = send_review(app, "/mutate", &create(&json!({"template": "smal"}))).await;
     let status = &answer["response"]["status"];
     assert_eq!(
         (&status["code"], &status["reason"], &status["details"]),
@@ -425,7 +425,7 @@ async fn a_body_with_a_uid_is_answered_with_a_review_whatever_else_is_wrong() {
             "admission.k8s.io/v1",
         ),
     ] {
-        let answer = ask(app(Live::default()), "/mutate", &review).await;
+        let answer = send_review(app(Live::default()), "/mutate", &review).await;
         assert_eq!(answer["apiVersion"], version);
         assert_eq!(answer["response"]["allowed"], false);
         let status = &answer["response"]["status"];
@@ -497,8 +497,8 @@ async fn a_deeply_nested_object_is_refused_with_its_uid() {
     let body = create(&json!({"template": "small"}))
         .to_string()
         .replace("\"small\"", &nest);
-    let asked = send(app(Live::default()), "/mutate", "application/json", body);
-    let (status, body) = tokio::time::timeout(Duration::from_secs(10), asked)
+    let response = send(app(Live::default()), "/mutate", "application/json", body);
+    let (status, body) = tokio::time::timeout(Duration::from_secs(10), response)
         .await
         .unwrap();
     assert_eq!(status, StatusCode::OK);

@@ -142,7 +142,7 @@ impl Server {
 const HELLO: &str = "GET /hello HTTP/1.1\r\nhost: x\r\n\r\n";
 
 /// Sends `request` and reads one response with a declared length: status, head, body.
-async fn ask(
+async fn exchange(
     stream: &mut TlsStream<TcpStream>,
     request: &[u8],
 ) -> io::Result<(u16, String, String)> {
@@ -186,7 +186,7 @@ async fn requests_use_http_1_1_over_tls_1_3_and_keep_the_connection() {
     let version = stream.get_ref().1.protocol_version();
     assert_eq!(version, Some(rustls::ProtocolVersion::TLSv1_3));
     for _ in 0..3 {
-        let (status, _, body) = ask(&mut stream, HELLO.as_bytes()).await.unwrap();
+        let (status, _, body) = exchange(&mut stream, HELLO.as_bytes()).await.unwrap();
         assert_eq!((status, body.as_str()), (200, "hello"));
     }
 }
@@ -232,7 +232,7 @@ async fn a_slow_head_closes_the_connection_and_idling_does_not() {
     let server = start(limits, BodyBudget::default()).await;
     let mut idle = server.connect().await.unwrap();
     let mut used = server.connect().await.unwrap();
-    ask(&mut used, HELLO.as_bytes()).await.unwrap();
+    exchange(&mut used, HELLO.as_bytes()).await.unwrap();
 
     let mut slow = server.connect().await.unwrap();
     slow.write_all(b"GET /hello HT").await.unwrap();
@@ -245,7 +245,7 @@ async fn a_slow_head_closes_the_connection_and_idling_does_not() {
     used.write_all(b"G").await.unwrap();
     used.flush().await.unwrap();
     assert!(closed(&mut used).await);
-    assert_eq!(ask(&mut idle, HELLO.as_bytes()).await.unwrap().0, 200);
+    assert_eq!(exchange(&mut idle, HELLO.as_bytes()).await.unwrap().0, 200);
 }
 
 #[tokio::test]
@@ -255,7 +255,7 @@ async fn an_idle_connection_is_closed_after_the_idle_limit_counted_from_the_last
     let mut stream = server.connect().await.unwrap();
     // If the limit were counted from the start of the connection, it would end earlier by this.
     tokio::time::sleep(idle / 8).await;
-    ask(&mut stream, HELLO.as_bytes()).await.unwrap();
+    exchange(&mut stream, HELLO.as_bytes()).await.unwrap();
     let began = Instant::now();
     assert!(closed(&mut stream).await);
     assert!(
@@ -271,12 +271,12 @@ async fn bodies_up_to_seven_mebibytes_are_read_and_larger_ones_answered_413() {
     let mut stream = server.connect().await.unwrap();
     let mut request = post_head(BODY_MAX);
     request.resize(request.len() + BODY_MAX, b' ');
-    let (status, _, body) = ask(&mut stream, &request).await.unwrap();
+    let (status, _, body) = exchange(&mut stream, &request).await.unwrap();
     assert_eq!((status, body), (200, BODY_MAX.to_string()));
 
     let mut request = post_head(BODY_MAX + 1);
     request.resize(request.len() + BODY_MAX + 1, b' ');
-    let (status, _, body) = ask(&mut stream, &request).await.unwrap();
+    let (status, _, body) = exchange(&mut stream, &request).await.unwrap();
     assert_eq!(
         (status, body.as_str()),
         (413, "the body is larger than 7 MiB")
@@ -296,7 +296,7 @@ async fn a_chunked_body_has_the_same_limit() {
         request.extend_from_slice(b"\r\n");
     }
     request.extend_from_slice(b"0\r\n\r\n");
-    assert_eq!(ask(&mut stream, &request).await.unwrap().0, 413);
+    assert_eq!(exchange(&mut stream, &request).await.unwrap().0, 413);
 }
 
 #[tokio::test]
@@ -305,7 +305,7 @@ async fn a_slow_body_is_answered_408() {
     let mut stream = server.connect().await.unwrap();
     let mut request = post_head(100);
     request.push(b' ');
-    let (status, _, body) = ask(&mut stream, &request).await.unwrap();
+    let (status, _, body) = exchange(&mut stream, &request).await.unwrap();
     assert_eq!(
         (status, body.as_str()),
         (408, "the body did not arrive in time")
@@ -324,20 +324,20 @@ async fn bodies_share_a_budget_that_a_declared_length_alone_does_not_use() {
     let mut request = post_head(900);
     request.resize(request.len() + 900, b' ');
     assert_eq!(
-        ask(&mut two, &request).await.unwrap().0,
+        exchange(&mut two, &request).await.unwrap().0,
         200,
         "the declared length uses nothing"
     );
 
     let mut too_much = post_head(1_001);
     too_much.resize(too_much.len() + 1_001, b' ');
-    let (status, _, body) = ask(&mut two, &too_much).await.unwrap();
+    let (status, _, body) = exchange(&mut two, &too_much).await.unwrap();
     assert_eq!(
         (status, body.as_str()),
         (429, "too many reviews at once, try again")
     );
     assert_eq!(
-        ask(&mut one, &[b' '; 1_000]).await.unwrap().0,
+        exchange(&mut one, &[b' '; 1_000]).await.unwrap().0,
         200,
         "the share was released"
     );
@@ -350,15 +350,15 @@ async fn at_the_limit_an_unused_connection_is_closed_and_a_busy_one_never() {
         ..limits()
     };
     let server = start(limits, BodyBudget::default()).await;
-    let (mut silent, mut asker) = (
+    let (mut unused, mut used) = (
         server.connect().await.unwrap(),
         server.connect().await.unwrap(),
     );
-    ask(&mut asker, HELLO.as_bytes()).await.unwrap();
+    exchange(&mut used, HELLO.as_bytes()).await.unwrap();
     let mut newest = server.connect().await.unwrap();
-    assert!(closed(&mut silent).await);
-    for stream in [&mut asker, &mut newest] {
-        assert_eq!(ask(stream, HELLO.as_bytes()).await.unwrap().0, 200);
+    assert!(closed(&mut unused).await);
+    for stream in [&mut used, &mut newest] {
+        assert_eq!(exchange(stream, HELLO.as_bytes()).await.unwrap().0, 200);
         let wait = b"GET /wait HTTP/1.1\r\nhost: x\r\n\r\n";
         stream.write_all(wait).await.unwrap();
         stream.flush().await.unwrap();
@@ -366,11 +366,11 @@ async fn at_the_limit_an_unused_connection_is_closed_and_a_busy_one_never() {
     }
 
     assert!(server.connect().await.is_err(), "both are being answered");
-    for stream in [&mut asker, &mut newest] {
+    for stream in [&mut used, &mut newest] {
         server.routes.release.notify_one();
         assert_eq!(answer(stream).await.unwrap().2, "waited");
     }
-    drop(asker);
+    drop(used);
     drop(newest);
     let again = async { while server.connect().await.is_err() {} };
     timeout(TIMEOUT, again).await.expect("a permit is released");
@@ -386,7 +386,9 @@ async fn an_oversized_head_is_refused_before_its_time_limit() {
     let mut stream = server.connect().await.unwrap();
     let mut request = b"GET /hello HTTP/1.1\r\nhost: x\r\nx: ".to_vec();
     request.resize(128 * 1024, b'x');
-    let answered = timeout(TIMEOUT, ask(&mut stream, &request)).await.unwrap();
+    let answered = timeout(TIMEOUT, exchange(&mut stream, &request))
+        .await
+        .unwrap();
     // The server may close while this is still being written.
     assert!(answered.is_err() || answered.unwrap().0 == 431);
 }
@@ -399,7 +401,7 @@ async fn the_shutdown_answers_pending_requests_and_closes_idle_connections() {
         server.connect().await.unwrap(),
         server.connect().await.unwrap(),
     );
-    ask(&mut idle, HELLO.as_bytes()).await.unwrap();
+    exchange(&mut idle, HELLO.as_bytes()).await.unwrap();
     busy.write_all(b"GET /wait HTTP/1.1\r\nhost: x\r\n\r\n")
         .await
         .unwrap();
@@ -408,14 +410,17 @@ async fn the_shutdown_answers_pending_requests_and_closes_idle_connections() {
 
     server.closing.cancel();
     // At first clients are served, with `Connection: close`.
-    let (status, head, _) = ask(&mut server.connect().await.unwrap(), HELLO.as_bytes())
+    let (status, head, _) = exchange(&mut server.connect().await.unwrap(), HELLO.as_bytes())
         .await
         .unwrap();
     assert_eq!(status, 200);
     assert!(head.contains("connection: close"), "{head}");
     assert!(closed(&mut idle).await && closed(&mut unused).await);
     assert!(!server.running.is_finished(), "one request is pending");
-    assert!(server.connect().await.is_err(), "no new connection is accepted");
+    assert!(
+        server.connect().await.is_err(),
+        "no new connection is accepted"
+    );
 
     server.routes.release.notify_one();
     let (status, head, body) = answer(&mut busy).await.unwrap();

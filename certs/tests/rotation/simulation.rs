@@ -193,7 +193,9 @@ impl<L: SimulatedLeaf> Simulation<L> {
                 }
             })
         });
-        let done = process.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        let done = process
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()));
         assert!(done.is_pending());
         if *self.replicas[index].activity.borrow() == Activity::Idle && self.is_armed() {
             self.check_leaf(index);
@@ -300,7 +302,11 @@ impl<L: SimulatedLeaf> Simulation<L> {
             return;
         }
         // Most faults that matter happen in the middle of a pass.
-        let odds = if activity == Activity::InPass { 40 } else { 400 };
+        let odds = if activity == Activity::InPass {
+            40
+        } else {
+            400
+        };
         match rng.u32(..odds) {
             0 => {
                 replica.next_step = elapsed + within(rng, self.parameters.suspension_max);

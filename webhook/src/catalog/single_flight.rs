@@ -152,7 +152,9 @@ mod tests {
     async fn concurrent_reads_are_limited_and_pending_ones_shared() {
         let (slow, same) = (Slow::default(), network("same"));
         let single_flight = SingleFlight::new(&slow, 2);
-        let mut same_reads = Box::pin(join_all((0..20).map(|_| single_flight.find("default", &same))));
+        let mut same_reads = Box::pin(join_all(
+            (0..20).map(|_| single_flight.find("default", &same)),
+        ));
         assert!(same_reads.as_mut().now_or_never().is_none());
         assert_eq!(slow.started.load(Ordering::Relaxed), 2, "two at a time");
         assert_eq!(lock(&single_flight.pending).len(), 1);

@@ -121,7 +121,7 @@ fn machine(name: &str, networks: &Value) -> Machine {
     }))
 }
 
-fn who(name: &str) -> MachineName<'_> {
+fn machine_name(name: &str) -> MachineName<'_> {
     MachineName {
         namespace: "prod",
         name,
@@ -182,11 +182,13 @@ fn a_relist_removes_what_was_deleted_meanwhile() {
 fn a_machine_occupies_its_addresses_until_it_is_deleted() {
     let cache = Cache::default();
     cache.cluster.set("here".into()).unwrap();
-    let lan = |name: &str| cache.other_with_mac(who(name), "lan", Mac::new([2, 0, 0, 0, 0, 1]));
+    let lan =
+        |name: &str| cache.other_with_mac(machine_name(name), "lan", Mac::new([2, 0, 0, 0, 0, 1]));
     let given = json!([{
         "name": "eth0", "networkName": "lan", "model": "virtio", "macAddress": "02:00:00:00:00:01",
     }]);
-    let parsed = |name: &str, networks: &Value| MachineEntry::parse(&machine(name, networks), "here");
+    let parsed =
+        |name: &str, networks: &Value| MachineEntry::parse(&machine(name, networks), "here");
     cache.machines.apply(parsed("db", &given));
     cache.machines.apply(parsed("app", &given));
     assert_eq!(lan("web").as_deref(), Some("app"));
@@ -203,13 +205,18 @@ fn a_machine_occupies_its_addresses_until_it_is_deleted() {
     ]);
     cache.machines.apply(parsed("db", &own));
     assert_eq!(lan("web"), None);
-    let derived = cache.derived_mac(who("db"), "eth0");
+    let derived = cache.derived_mac(machine_name("db"), "eth0");
     assert_eq!(
-        cache.other_with_mac(who("web"), "lan", derived).as_deref(),
+        cache
+            .other_with_mac(machine_name("web"), "lan", derived)
+            .as_deref(),
         Some("db")
     );
     list(&cache.machines, vec![]);
-    assert_eq!(cache.other_with_mac(who("web"), "lan", derived), None);
+    assert_eq!(
+        cache.other_with_mac(machine_name("web"), "lan", derived),
+        None
+    );
 }
 
 #[test]
@@ -226,7 +233,7 @@ fn a_machine_with_an_unreadable_block_is_counted_and_occupies_nothing() {
         let cache = Cache::default();
         cache.machines.apply(MachineEntry::parse(&machine, "here"));
         assert_eq!(cache.machines.read().len(), 1);
-        assert_eq!(cache.claim_holder(who("odd-root"), "x"), None);
+        assert_eq!(cache.claim_holder(machine_name("odd-root"), "x"), None);
     }
 }
 
@@ -245,13 +252,16 @@ fn a_claim_belongs_to_the_machine_of_its_labels_until_it_is_deleted() {
     assert!(cache.has_claim("prod", "web-old-data"));
     assert!(!cache.has_claim("other", "web-old-data"));
     assert_eq!(
-        cache.claim_holder(who("web"), "old-data"),
+        cache.claim_holder(machine_name("web"), "old-data"),
         former("web-old")
     );
-    assert_eq!(cache.claim_holder(who("web-old"), "data"), None);
+    assert_eq!(cache.claim_holder(machine_name("web-old"), "data"), None);
     cache.claims.apply(foreign);
-    let stranger = Some(ClaimHolder::Stranger);
-    assert_eq!(cache.claim_holder(who("web-old"), "data"), stranger);
+    let unmanaged = Some(ClaimHolder::Stranger);
+    assert_eq!(
+        cache.claim_holder(machine_name("web-old"), "data"),
+        unmanaged
+    );
 
     // An existing Machine takes precedence over the labels of its claim.
     let row = MachineEntry::parse(&machine("web-old", &json!([])), "here");
@@ -259,7 +269,7 @@ fn a_claim_belongs_to_the_machine_of_its_labels_until_it_is_deleted() {
     cache.machines.apply(row);
     assert!(cache.has_claim("prod", "web-old-root"));
     assert_eq!(
-        cache.claim_holder(who("web"), "old-root"),
+        cache.claim_holder(machine_name("web"), "old-root"),
         Some(ClaimHolder::Disk {
             machine: "web-old".to_owned(),
             disk: "root".to_owned(),
@@ -267,8 +277,10 @@ fn a_claim_belongs_to_the_machine_of_its_labels_until_it_is_deleted() {
     );
 
     let deletion = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
-    cache.claims.apply(claim("web-old-data", "web-old", &deletion));
-    assert_eq!(cache.claim_holder(who("web"), "old-data"), None);
+    cache
+        .claims
+        .apply(claim("web-old-data", "web-old", &deletion));
+    assert_eq!(cache.claim_holder(machine_name("web"), "old-data"), None);
     cache.claims.apply(labelled.clone());
     cache.claims.delete(labelled);
     assert!(cache.claims.read().is_empty());

@@ -24,7 +24,10 @@ pub(super) struct EventSender(Sender<(Event, ObjectReference)>);
 /// An event queue and the task that sends its events.
 pub(super) fn event_sender(
     client: Client,
-) -> (EventSender, impl Future<Output = Result<(), Infallible>> + Send) {
+) -> (
+    EventSender,
+    impl Future<Output = Result<(), Infallible>> + Send,
+) {
     let (sender, queue) = channel(QUEUE_MAX);
     (EventSender(sender), send(client, queue))
 }
@@ -116,7 +119,10 @@ fn reason_and_note(change: Change) -> (&'static str, &'static str) {
             "API servers trust a CA that is not in the CA Secret; it stays trusted until none of its \
              certificates can be valid",
         ),
-        Change::StoreNext => ("CaNextStored", "stored the next CA; adding it to every caBundle"),
+        Change::StoreNext => (
+            "CaNextStored",
+            "stored the next CA; adding it to every caBundle",
+        ),
         Change::Switch => ("CaSwitched", "the next CA signs from now on"),
         Change::StartOverlap => ("CaOverlap", "the former CA no longer signs"),
         Change::Drop => ("CaDropped", "removed the former CA from every caBundle"),

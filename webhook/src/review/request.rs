@@ -135,7 +135,7 @@ impl<'a> Request<'a> {
         };
         let reason = match serde_json::from_str::<Review<'_>>(text) {
             Ok(review) if review.api_version != API_VERSION || review.kind != KIND => format!(
-                "got {} {}, but this webhook speaks {KIND} of {API_VERSION}",
+                "got {} {}, but this webhook accepts {KIND} of {API_VERSION}",
                 review.kind, review.api_version
             ),
             Ok(review) if review.request.uid.is_empty() => {

@@ -52,6 +52,7 @@ impl Failure {
 }
 
 /// The `AdmissionReview` that is sent.
+#[expect(clippy::struct_field_names, reason = "Kubernetes named the field")]
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Response {
