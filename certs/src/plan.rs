@@ -1,7 +1,8 @@
 //! What to do next: a pure function of what was read and the time.
 //!
-//! Each [`Change`] is the reason of one event of the CA Secret, and each is tested in `tests/state.rs`
-//! or reached by the simulation in `tests/rotation`.
+//! Reason: each [`Change`] but one is the reason of a documented event of the CA Secret, and is tested in
+//! `tests/state.rs` or reached by `tests/rotation`. [`Change::StartOverlap`] has no event; without it
+//! `tests/rotation` finds leaves that API servers reject.
 
 use time::{Duration, OffsetDateTime};
 

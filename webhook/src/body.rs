@@ -1,6 +1,6 @@
 //! Reads the bodies of requests, within limits of size, time and memory.
 //!
-//! Earned: the budget keeps the process within 512 MiB under a flood of large reviews
+//! Reason: the budget keeps the process within 512 MiB under a flood of large reviews
 //! (`tests/overload.rs`, `tests/server.rs`).
 
 use std::sync::Arc;

@@ -69,13 +69,7 @@ async fn what_is_no_review_is_refused_and_told_why() {
             "send an AdmissionReview with Content-Type: application/json\n",
         ),
         ("GET", "/mutate", JSON, 405, "send reviews with POST\n"),
-        (
-            "DELETE",
-            "/validate",
-            JSON,
-            405,
-            "send reviews with POST\n",
-        ),
+        ("DELETE", "/validate", JSON, 405, "send reviews with POST\n"),
         (
             "POST",
             "/",

@@ -178,9 +178,9 @@ async fn the_ca_of_clients_is_read_again_when_it_changes() {
     .unwrap();
     asked_as(&lab, &new_caller).await.unwrap();
     let lines = webhook.log_lines();
-    let mut told = lines
-        .iter()
-        .filter(|line| line["target"] == "webhook::certificates::status" && line["level"] == "warn");
+    let mut told = lines.iter().filter(|line| {
+        line["target"] == "webhook::certificates::status" && line["level"] == "warn"
+    });
     let error = format!("{file_name} is not a bundle of CA certificates: there is no certificate");
     assert_eq!(told.next().unwrap()["error"], error.as_str());
     assert!(told.next().is_none());

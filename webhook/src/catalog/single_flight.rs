@@ -7,7 +7,7 @@
 //! A review joins a pending read only if that read has not started: one in flight may have looked before
 //! the object was created, and the review would miss it. Results are not cached for the same reason.
 //!
-//! Earned: without it, a thousand Machines that name one missing template cause a thousand reads
+//! Reason: without it, a thousand Machines that name one missing template cause a thousand reads
 //! (`concurrent_reads_are_limited_and_pending_ones_shared` here, `tests/overload.rs`).
 
 use std::collections::HashMap;

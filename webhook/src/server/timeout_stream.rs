@@ -3,7 +3,7 @@
 //! The stream sees the first byte of a request; the service reports when a head is complete and when
 //! the response is made. Together they decide which limit applies.
 //!
-//! Earned: hyper's own limit for heads also closes idle connections, so an API server's next request
+//! Reason: hyper's own limit for heads also closes idle connections, so an API server's next request
 //! could meet a closed connection (`tests/server.rs`: a slow head ends, an idle connection does not).
 
 use std::io;
