@@ -17,8 +17,8 @@ use kube::runtime::WatchStreamExt as _;
 use kube::runtime::reflector::Store;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
-use runtime::tasks::Tasks;
 use runtime::outage::{Outage, RetryDelay};
+use runtime::tasks::Tasks;
 
 use crate::api::{ApiError, Guarded};
 use crate::machine::Stored;
@@ -96,7 +96,8 @@ pub(crate) fn watch(
     let theirs = format!("{}!={}", names::LABEL_MANAGED_BY, names::MANAGED_BY);
     let config = in_pages().labels(&theirs);
     tasks.spawn(NAME, async move {
-        let mut stream = std::pin::pin!(watcher::watcher(api, config).backoff(RetryDelay::default()));
+        let mut stream =
+            std::pin::pin!(watcher::watcher(api, config).backoff(RetryDelay::default()));
         let mut outage = Outage::default();
         let mut listing = Known::new();
         while let Some(event) = stream.next().await {

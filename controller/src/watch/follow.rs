@@ -7,8 +7,8 @@ use kube::runtime::WatchStreamExt as _;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
-use runtime::tasks::{Tasks, chain};
 use runtime::outage::{Outage, RetryDelay};
+use runtime::tasks::{Tasks, chain};
 
 use super::{Triggers, every};
 use crate::cache::{Cache, Change, Kept, State};

@@ -27,8 +27,8 @@ use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
 use runtime::checks::Check;
 use runtime::cluster::Cluster;
-use runtime::tasks::Tasks;
 use runtime::outage::{Outage, RetryDelay};
+use runtime::tasks::Tasks;
 
 use self::follow::Watch;
 pub(crate) use self::follow::failed;
