@@ -1,40 +1,10 @@
-//! `machine-controller`: makes of normalized Machines what KubeVirt runs.
+//! `machine-controller`: reconciles normalized Machines into KubeVirt's VirtualMachines and libvirt domains.
 //!
-//! ```text
-//! watches ──▶ caches ──────┐
-//!    └─ triggers ─▶ queue ─▶ reconcile: observe → plan → apply → status
-//! Lease ──▶ permit ────────┘   (every write)
-//! ```
-//! The watches run on every replica; the queue only on the one that holds the Lease.
+//! This is the composition root: it starts the watches, the Lease and the backends, and hands them to
+//! `controller_core::reconcile`.
 
-mod addresses;
-mod api;
 mod args;
-mod backend;
-mod cache;
-mod controller;
-mod data_volume;
-mod events;
-#[cfg(test)]
-mod fixtures;
-mod kubevirt;
-mod leader;
-mod libvirt;
-mod machine;
-mod memory;
-mod metrics;
-mod neighbours;
-mod networks;
-mod objects;
-mod packed;
-#[cfg(test)]
-mod page;
-mod plan;
-mod reconcile;
-mod secrets;
-mod status;
-mod turns;
-mod watch;
+mod run;
 
 use std::process::ExitCode;
 
@@ -57,12 +27,12 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    match runtime.block_on(controller::run(args, log)) {
+    match runtime.block_on(run::run(args, log)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!(error = chain(&error), "machine-controller ends");
             match error {
-                controller::RunError::Settings { .. } => ExitCode::from(settings::EXIT_USAGE),
+                run::RunError::Settings { .. } => ExitCode::from(settings::EXIT_USAGE),
                 _ => ExitCode::FAILURE,
             }
         }

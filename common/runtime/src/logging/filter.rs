@@ -21,13 +21,16 @@ pub enum LogLevel {
 }
 
 /// Crates of this workspace. Libraries are logged at `info` at most, except at `trace`.
-const OWN_CRATES: [&str; 7] = [
+const OWN_CRATES: [&str; 10] = [
     "common",
     "runtime",
     "certs",
     "webhook",
     "machine_webhook",
     "controller",
+    "controller_core",
+    "controller_kubevirt",
+    "controller_libvirt",
     "machine_controller",
 ];
 

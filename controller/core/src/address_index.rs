@@ -1,0 +1,223 @@
+//! What each Machine has that no other of its namespace may have, beside the Machines themselves.
+//!
+//! Admission refuses whoever comes second, but two replicas may each see one Machine only. So every
+//! Machine is looked at again when another one that has something of the same changes or goes.
+
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use common::catalog::{MachineName, MachineRow, Machines};
+use kube::runtime::reflector::ObjectRef;
+use kube::runtime::watcher::Event;
+
+use crate::machine::{CachedMachine, Machine};
+use crate::objects::Meta;
+
+/// Rows of every Machine. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct AddressIndex(Arc<RwLock<Inner>>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    machines: Machines,
+    listing: Machines,
+}
+
+fn key(machine: &impl Meta) -> MachineName<'_> {
+    MachineName {
+        namespace: machine.namespace(),
+        name: machine.name(),
+    }
+}
+
+fn row(machine: &Machine, cluster: &str) -> MachineRow {
+    let derived = |nic: &str| machine.identity(cluster).mac(nic);
+    let row = machine
+        .desired()
+        .map(|block| MachineRow::of(block, derived));
+    row.unwrap_or_default()
+}
+
+impl AddressIndex {
+    fn read(&self) -> RwLockReadGuard<'_, Inner> {
+        // Every change leaves the rows whole.
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Inner> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes over an event; tells which other Machines it concerns.
+    pub fn take(
+        &self,
+        event: &Event<CachedMachine>,
+        cluster: &str,
+    ) -> Vec<ObjectRef<CachedMachine>> {
+        let inner = &mut *self.write();
+        match event {
+            Event::Init => inner.listing = Machines::default(),
+            Event::InitApply(machine) => {
+                let row = row(&machine.open(), cluster);
+                inner.listing.insert(key(machine), row);
+            }
+            Event::InitDone => {
+                let listing = std::mem::take(&mut inner.listing);
+                let before = std::mem::replace(&mut inner.machines, listing);
+                let changed = before
+                    .iter()
+                    .filter(|(name, row)| inner.machines.get(*name) != Some(*row));
+                // What is new in the list is looked at for its own sake.
+                return changed
+                    .flat_map(|(name, row)| concerned(&inner.machines, name, row))
+                    .collect();
+            }
+            Event::Apply(machine) => {
+                let (name, row) = (key(machine), row(&machine.open(), cluster));
+                let before = inner.machines.insert(name, row.clone());
+                if before.as_ref() != Some(&row) {
+                    let before = before.unwrap_or_default();
+                    let rows = [&before, &row];
+                    return rows
+                        .into_iter()
+                        .flat_map(|row| concerned(&inner.machines, name, row))
+                        .collect();
+                }
+            }
+            Event::Delete(machine) => {
+                let row = inner.machines.remove(key(machine)).unwrap_or_default();
+                return concerned(&inner.machines, key(machine), &row).collect();
+            }
+        }
+        Vec::new()
+    }
+
+    /// Names of the other Machines that have an address of this one on the same network.
+    pub fn conflicts(&self, machine: &Machine, cluster: &str) -> Vec<String> {
+        let inner = self.read();
+        let row = row(machine, cluster);
+        let conflicts = inner.machines.rivals(key(machine), &row);
+        conflicts.map(str::to_owned).collect()
+    }
+
+    /// The Machines that have a disk whose claim has this name.
+    pub fn with_claim(&self, namespace: &str, claim: &str) -> Vec<ObjectRef<CachedMachine>> {
+        let inner = self.read();
+        let disks = inner.machines.disks_with_claim(namespace, claim);
+        disks
+            .map(|(machine, _)| ObjectRef::new(machine).within(namespace))
+            .collect()
+    }
+}
+
+/// The other Machines that share something with a row.
+fn concerned<'a>(
+    machines: &'a Machines,
+    name: MachineName<'a>,
+    row: &'a MachineRow,
+) -> impl Iterator<Item = ObjectRef<CachedMachine>> {
+    let conflicts = machines.rivals(name, row);
+    conflicts.map(move |conflict| ObjectRef::new(conflict).within(name.namespace))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::{block, machine, nic};
+    use crate::machine::Block;
+
+    /// A Machine of this name with the last byte of an address on the network `prod`.
+    fn on_prod(name: &str, last: u8) -> Machine {
+        let mut block = block();
+        block.networks = vec![nic("eth0", Some("prod"))];
+        block.networks[0].mac_address = Some(mac(last));
+        let mut machine = machine(block);
+        machine.metadata.name = Some(name.to_owned());
+        machine
+    }
+
+    fn mac(last: u8) -> common::mac::Mac {
+        common::mac::Mac::new([2, 0, 0, 0, 0, last])
+    }
+
+    fn take(address_index: &AddressIndex, event: Event<Machine>) -> Vec<String> {
+        let event = match event {
+            Event::Init => Event::Init,
+            Event::InitApply(machine) => Event::InitApply(CachedMachine::from(machine)),
+            Event::InitDone => Event::InitDone,
+            Event::Apply(machine) => Event::Apply(CachedMachine::from(machine)),
+            Event::Delete(machine) => Event::Delete(CachedMachine::from(machine)),
+        };
+        let concerned = address_index.take(&event, "cluster");
+        concerned.into_iter().map(|machine| machine.name).collect()
+    }
+
+    fn list(address_index: &AddressIndex, machines: Vec<Machine>) -> Vec<String> {
+        assert_eq!(take(address_index, Event::Init), [""; 0]);
+        for machine in machines {
+            assert_eq!(take(address_index, Event::InitApply(machine)), [""; 0]);
+        }
+        take(address_index, Event::InitDone)
+    }
+
+    #[test]
+    fn whoever_shares_an_address_is_told_of_every_change_of_it() {
+        let address_index = AddressIndex::default();
+        list(&address_index, vec![on_prod("db", 1), on_prod("web", 2)]);
+        let apply = |machine| take(&address_index, Event::Apply(machine));
+        assert_eq!(apply(on_prod("app", 1)), ["db"]);
+        assert_eq!(apply(on_prod("app", 1)), [""; 0], "nothing has changed");
+        assert_eq!(
+            address_index.conflicts(&on_prod("app", 1), "cluster"),
+            ["db"],
+            "not itself"
+        );
+        assert_eq!(apply(on_prod("app", 2)), ["db", "web"]);
+        let mut stale = on_prod("app", 2);
+        stale.block = Block::Stale;
+        assert_eq!(apply(stale), ["web"]);
+        apply(on_prod("app", 2));
+        assert_eq!(
+            take(&address_index, Event::Delete(on_prod("app", 9))),
+            ["web"]
+        );
+        assert_eq!(
+            address_index.conflicts(&on_prod("web", 2), "cluster"),
+            [""; 0]
+        );
+    }
+
+    #[test]
+    fn a_new_list_tells_whom_that_which_went_stood_in_the_way() {
+        let address_index = AddressIndex::default();
+        let both = vec![on_prod("db", 1), on_prod("web", 1)];
+        assert_eq!(list(&address_index, both.clone()), [""; 0]);
+        assert_eq!(list(&address_index, both), [""; 0]);
+        assert_eq!(list(&address_index, vec![on_prod("web", 1)]), ["web"]);
+    }
+
+    #[test]
+    fn an_address_that_is_given_counts_as_one_that_is_written() {
+        let address_index = AddressIndex::default();
+        let mut block = block();
+        block.networks = vec![nic("eth0", Some("prod"))];
+        let given = machine(block.clone());
+        block.networks[0].mac_address = Some(given.identity("cluster").mac("eth0"));
+        let mut copy = given.clone();
+        copy.metadata.name = Some("copy".into());
+        copy.block = Block::Matching(Box::new(block));
+        list(&address_index, vec![given, copy.clone()]);
+        assert_eq!(address_index.conflicts(&copy, "cluster"), ["web"]);
+    }
+
+    #[test]
+    fn machines_are_found_by_the_claims_of_their_disks() {
+        let address_index = AddressIndex::default();
+        list(&address_index, vec![on_prod("a-b", 1)]);
+        let found = |claim| {
+            let machines = address_index.with_claim("default", claim);
+            machines.into_iter().map(|machine| machine.name).collect()
+        };
+        let (none, own): (Vec<String>, Vec<String>) = (found("a-b-data"), found("a-b-root"));
+        assert_eq!((none, own), (vec![], vec!["a-b".to_owned()]));
+    }
+}

@@ -1,0 +1,118 @@
+//! Machines to plan for.
+
+use common::api::choice::{
+    AccessMode, Backend, DiskBus, FirmwareType, MachineType, NicModel, PowerState, ReclaimPolicy,
+    VolumeMode,
+};
+use common::api::normalized::{
+    BLOCK_VERSION, Firmware, Normalized, NormalizedCpu, NormalizedDisk, NormalizedFeatures,
+    NormalizedMemory, NormalizedNetwork,
+};
+use common::api::status::{Condition, MachineStatus};
+use common::names;
+use common::quantity::Bytes;
+use common::render::kubevirt::CloudInitPlan;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use crate::machine::{Block, Machine};
+
+/// The Machine `web` with this block, as it was just made.
+pub fn machine(block: Normalized) -> Machine {
+    Machine {
+        metadata: ObjectMeta {
+            name: Some("web".into()),
+            namespace: Some("default".into()),
+            uid: Some("uid-of-web".into()),
+            generation: Some(1),
+            resource_version: Some("1".into()),
+            ..ObjectMeta::default()
+        },
+        block: Block::Matching(Box::new(block)),
+        cloud_init: CloudInitPlan::default(),
+        status: MachineStatus::default(),
+    }
+}
+
+pub fn annotate(machine: &mut Machine, key: &str, value: &str) {
+    let annotations = machine.metadata.annotations.get_or_insert_default();
+    annotations.insert(key.to_owned(), value.to_owned());
+}
+
+pub fn pause(machine: &mut Machine) {
+    annotate(machine, names::ANNOTATION_PAUSED, "true");
+}
+
+pub fn block() -> Normalized {
+    Normalized {
+        version: BLOCK_VERSION,
+        intent_hash: "sha256:0".into(),
+        template: None,
+        backend: Backend::Kubevirt,
+        power_state: PowerState::Running,
+        guest_shutdown_stops: false,
+        cpu: NormalizedCpu {
+            sockets: 1,
+            cores: 2,
+            threads: 1,
+            max_sockets: 1,
+        },
+        memory: NormalizedMemory {
+            size: Bytes::mib(2048),
+            max_size: Bytes::mib(2048),
+        },
+        machine_type: MachineType::Q35,
+        firmware: Firmware {
+            kind: FirmwareType::Bios,
+            secure_boot: None,
+        },
+        features: NormalizedFeatures {
+            acpi: true,
+            apic: true,
+            hyperv: false,
+        },
+        disks: vec![disk("root", ReclaimPolicy::Delete)],
+        cdroms: vec![],
+        networks: vec![nic("default", None)],
+        node_selector: std::collections::BTreeMap::new(),
+    }
+}
+
+pub fn disk(name: &str, reclaim_policy: ReclaimPolicy) -> NormalizedDisk {
+    NormalizedDisk {
+        name: name.into(),
+        size: Bytes::mib(20 * 1024),
+        storage_class: "standard".into(),
+        access_mode: AccessMode::ReadWriteOnce,
+        volume_mode: VolumeMode::Filesystem,
+        bus: DiskBus::Virtio,
+        boot_order: None,
+        reclaim_policy,
+        image: None,
+        selector: None,
+        volume_name: None,
+    }
+}
+
+pub fn nic(name: &str, network: Option<&str>) -> NormalizedNetwork {
+    NormalizedNetwork {
+        name: name.into(),
+        network_name: network.map(Into::into),
+        model: NicModel::Virtio,
+        mac_address: None,
+        boot_order: None,
+    }
+}
+
+pub fn ready(status: &str, reason: &str) -> MachineStatus {
+    MachineStatus {
+        conditions: vec![Condition {
+            kind: "Ready".into(),
+            status: status.into(),
+            reason: reason.into(),
+            message: "why".into(),
+            last_transition_time: "2026-01-01T00:00:00Z".into(),
+            observed_generation: Some(1),
+        }],
+        ..MachineStatus::default()
+    }
+}

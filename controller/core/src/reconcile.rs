@@ -1,0 +1,305 @@
+//! The way of a reconcile, whatever runs the Machine.
+//!
+//! ```text
+//! this replica holds the Lease? ── no ──▶ nothing
+//!     │ yes
+//! the caches have seen what was written last? ── no ──▶ wait for it
+//!     │ yes
+//! something happened since a pass that found nothing to do? ── no ──▶ nothing
+//!     │ yes
+//! observe ─▶ plan (pure; of a Machine under deletion: `deletion`) ─▶ apply, in order ─▶ status, if it is news
+//!                                                                     │ failed
+//!                                                                     ▼
+//!                                          observe again │ retry later │ say what a person has to change
+//! ```
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use common::api::choice::{Backend as BackendName, Choice as _};
+use common::names;
+use kube::Resource as _;
+use kube::runtime::controller::Action as Next;
+use time::OffsetDateTime;
+use tracing::Instrument as _;
+
+use crate::backend::{Act as _, Backend, Failed};
+use crate::client::{GuardedClient, Remedy};
+use crate::deletion;
+use crate::events::Events;
+use crate::expectations::{Expectations, jittered};
+use crate::machine::{CachedMachine, Machine};
+use crate::metrics;
+use crate::objects::Meta as _;
+use crate::plan::{FinalizerChange, Now, Plan, Refusal, Step, Subject};
+use crate::status::verdict;
+use crate::watch::Caches;
+use crate::writes::{Written, add_finalizer, remove_finalizer, write_status};
+
+/// The caches were behind: they have caught up a moment later.
+const REOBSERVE: Duration = Duration::from_secs(1);
+
+/// What every pass needs.
+pub struct Context {
+    /// What is known of the cluster.
+    pub caches: Caches,
+    /// The API server.
+    pub api: GuardedClient,
+    /// Where transitions of a Machine are reported.
+    pub events: Events,
+    /// What is remembered between two passes.
+    pub expectations: Arc<Expectations>,
+    /// Time between two passes over a Machine that nothing happens to.
+    pub interval: Duration,
+    /// What runs Machines.
+    pub backends: Backends,
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context")
+            .field("interval", &self.interval)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The backends of this program.
+#[derive(Clone)]
+pub struct Backends {
+    /// Runs Machines as VirtualMachines of KubeVirt.
+    pub kubevirt: Arc<dyn Runner>,
+    /// Runs Machines as domains on libvirt hosts.
+    pub libvirt: Arc<dyn Runner>,
+}
+
+impl fmt::Debug for Backends {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Backends")
+    }
+}
+
+impl Backends {
+    fn of(&self, machine: &CachedMachine) -> &dyn Runner {
+        match machine.backend() {
+            BackendName::Kubevirt => &*self.kubevirt,
+            BackendName::Libvirt => &*self.libvirt,
+        }
+    }
+}
+
+/// Answer of [`Runner::pass`].
+type Pass<'a> = Pin<Box<dyn Future<Output = Result<Outcome, Failure>> + Send + 'a>>;
+
+/// A [`Backend`] whose types of observations and actions are hidden. Every backend is one.
+pub trait Runner: Send + Sync {
+    /// See [`Backend::has_seen`].
+    fn has_seen(&self, namespace: &str, written: &Written) -> bool;
+
+    /// One pass over a Machine.
+    fn pass<'a>(&'a self, machine: Machine, context: &'a Context) -> Pass<'a>;
+}
+
+impl<B: Backend> Runner for B {
+    fn has_seen(&self, namespace: &str, written: &Written) -> bool {
+        Backend::has_seen(self, namespace, written)
+    }
+
+    fn pass<'a>(&'a self, machine: Machine, context: &'a Context) -> Pass<'a> {
+        Box::pin(pass(self, machine, context))
+    }
+}
+
+/// How a pass ended that did not fail.
+#[derive(Clone, Copy, Debug)]
+pub struct Outcome {
+    /// When to look again, if sooner than usual.
+    again: Option<Duration>,
+    /// Nothing was to be done, the Machine is ready, and whatever changes that comes as an event: until one does,
+    /// another pass would find the same.
+    is_settled: bool,
+}
+
+/// One pass over a Machine; returns when to make the next. `triggered`: an event asked for this pass, and not
+/// only the time that has passed.
+pub async fn reconcile(cached: Arc<CachedMachine>, triggered: bool, context: Arc<Context>) -> Next {
+    let span = tracing::info_span!(
+        "reconcile",
+        controller = "Machine",
+        machine = cached.name(),
+        namespace = cached.namespace(),
+        phase = cached.phase.map_or("", |phase| phase.as_str()),
+    );
+    async move {
+        if !context.api.may_write() {
+            // Another replica acts. When this one does again, an event is made up for every Machine.
+            return Next::requeue(jittered(context.interval));
+        }
+        let start = Instant::now();
+        let uid = cached.uid();
+        let backend = context.backends.of(&cached);
+        let seen = |written: &Written| {
+            if written.kind == CachedMachine::kind(&()) {
+                written.is_seen_in(&*cached)
+            } else {
+                backend.has_seen(cached.namespace(), written)
+            }
+        };
+        if let Some(wait) = context.expectations.pending(uid, seen) {
+            return Next::requeue(wait);
+        }
+        if !triggered && context.expectations.is_settled(uid) {
+            return Next::requeue(jittered(context.interval));
+        }
+        let next = match backend.pass(cached.open(), &context).await {
+            Ok(outcome) => {
+                context.expectations.succeeded(uid, outcome.is_settled);
+                outcome.again.unwrap_or_else(|| jittered(context.interval))
+            }
+            Err(failure) => failure.wait(&context, uid),
+        };
+        metrics::reconciled(start.elapsed());
+        Next::requeue(next)
+    }
+    .instrument(span)
+    .await
+}
+
+/// A pass that did not come to its end.
+#[derive(Debug)]
+pub struct Failure {
+    /// What the failed action was about.
+    subject: Subject,
+    error: Failed,
+}
+
+impl Failure {
+    fn new(subject: Subject, error: impl Into<Failed>) -> Self {
+        Self {
+            subject,
+            error: error.into(),
+        }
+    }
+
+    /// How long to wait before the next pass.
+    fn wait(&self, context: &Context, uid: &str) -> Duration {
+        let error = &self.error.message;
+        if self.error.remedy == Remedy::Reobserve && !context.expectations.conflicted(uid) {
+            tracing::debug!(%error, "observing again");
+            return jittered(REOBSERVE);
+        }
+        let pause = context.expectations.failed(uid);
+        tracing::warn!(%error, subject = ?self.subject, "the pass failed, trying again");
+        pause
+    }
+}
+
+/// What to do about a Machine. Pure.
+pub fn plan<B: Backend>(
+    machine: &Machine,
+    observed: &B::Observed,
+    refusal: Option<&Refusal>,
+    now: Now,
+) -> Plan<B::Action> {
+    if machine.is_deleting() {
+        let teardown = || B::teardown(machine, observed, now);
+        return deletion::plan(machine, refusal, now, teardown);
+    }
+    let plan = B::plan(machine, observed, refusal, now);
+    // What is made for a Machine has to be removed again: the finalizer is there first.
+    let acts = machine.desired().is_some() && !machine.is_paused();
+    let finalizer =
+        (acts && !machine.has_finalizer(names::FINALIZER)).then_some(FinalizerChange::Add);
+    Plan { finalizer, ..plan }
+}
+
+async fn pass<B: Backend>(
+    backend: &B,
+    mut machine: Machine,
+    context: &Context,
+) -> Result<Outcome, Failure> {
+    let now = Now(OffsetDateTime::now_utc());
+    let observed = backend.observe(&machine).await;
+    let observed = observed.map_err(|error| Failure::new(Subject::Guest, error))?;
+    let planned = plan::<B>(&machine, &observed, None, now);
+    match carry_out(backend, &mut machine, &planned, context).await {
+        Ok(()) => {
+            write(&machine, &planned, context).await?;
+            let is_ready = verdict(&machine.status).is_some_and(|(status, _)| status == "True");
+            Ok(Outcome {
+                again: planned.again,
+                is_settled: planned.is_nothing() && is_ready && B::IS_EVENT_DRIVEN,
+            })
+        }
+        Err(failure) => {
+            if failure.error.remedy == Remedy::UserAction
+                || context.expectations.is_failing(machine.uid())
+            {
+                metrics::refused();
+                let refusal = Refusal {
+                    subject: failure.subject,
+                    message: failure.error.message.clone(),
+                };
+                let mut replanned = plan::<B>(&machine, &observed, Some(&refusal), now);
+                // What was refused holds up the rest, but not the power switch.
+                replanned.actions.retain(B::Action::is_switch);
+                replanned.finalizer = None;
+                carry_out(backend, &mut machine, &replanned, context).await?;
+                write(&machine, &replanned, context).await?;
+            }
+            Err(failure)
+        }
+    }
+}
+
+/// Carries out a plan in order, up to the first action that fails.
+async fn carry_out<B: Backend>(
+    backend: &B,
+    machine: &mut Machine,
+    plan: &Plan<B::Action>,
+    context: &Context,
+) -> Result<(), Failure> {
+    let failed = |error| Failure::new(Subject::Machine, error);
+    for step in plan.steps() {
+        let written = match step {
+            Step::AddFinalizer => {
+                let written = add_finalizer(&context.api, machine).await.map_err(failed)?;
+                // The patch names the version that was observed: nothing but the finalizer has changed.
+                machine.metadata.resource_version = Some(written.version.clone());
+                Some(written)
+            }
+            Step::RemoveFinalizer => remove_finalizer(&context.api, machine)
+                .await
+                .map_err(failed)?,
+            Step::Act(action) => backend
+                .apply(machine, action)
+                .await
+                .map_err(|error| Failure::new(action.subject(), error))?,
+        };
+        tracing::info!("{step}");
+        if let Some(written) = written {
+            context.expectations.wrote(machine.uid(), written);
+        }
+    }
+    Ok(())
+}
+
+/// Writes the status, if the plan has one, and reports the transition.
+async fn write<A>(machine: &Machine, plan: &Plan<A>, context: &Context) -> Result<(), Failure> {
+    let Some(status) = &plan.status else {
+        return Ok(());
+    };
+    let written = write_status(&context.api, machine, status).await;
+    let written = written.map_err(|error| Failure::new(Subject::Machine, error))?;
+    context.expectations.wrote(machine.uid(), written);
+    if status.phase != machine.status.phase
+        && let Some(phase) = status.phase
+    {
+        tracing::info!(phase = phase.as_str(), "the Machine is {phase} now");
+    }
+    metrics::transition(machine, status, &context.caches);
+    context.events.transition(machine, status);
+    Ok(())
+}

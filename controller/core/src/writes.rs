@@ -1,0 +1,133 @@
+//! Writes to a Machine and to other objects of the API server that every backend makes.
+
+use common::names;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Resource as _};
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+use crate::client::{ApiError, GuardedClient};
+use crate::machine::{CachedMachine, Machine};
+use crate::objects::Meta;
+
+/// An object that this replica wrote, with the version that the API server gave it. The next pass waits until
+/// the caches have seen that version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// Kind of the object, as the API server names it.
+    pub kind: String,
+    /// Name of the object; it is in the Machine's namespace.
+    pub name: String,
+    /// Its `resourceVersion` after the write.
+    pub version: String,
+}
+
+impl Written {
+    /// The object as the API server returned it.
+    pub fn of<K: Meta>(object: &K) -> Self {
+        Self {
+            kind: K::kind(&()).into_owned(),
+            name: object.name().to_owned(),
+            version: object.meta().resource_version.clone().unwrap_or_default(),
+        }
+    }
+
+    /// Whether a cached object is at least as new as what was written.
+    ///
+    /// Versions of one kind are numbers that grow (Kubernetes 1.35 promises what has always been so). A version
+    /// that is no number counts as seen: waiting for it would never end.
+    pub fn is_seen_in(&self, cached: &impl Meta) -> bool {
+        let cached = cached.meta().resource_version.as_deref();
+        match (
+            cached.and_then(|cached| cached.parse::<u64>().ok()),
+            self.version.parse::<u64>(),
+        ) {
+            (Some(cached), Ok(written)) => cached >= written,
+            _ => true,
+        }
+    }
+}
+
+/// Writes the status of a Machine.
+pub async fn write_status(
+    api: &GuardedClient,
+    machine: &Machine,
+    status: &common::api::status::MachineStatus,
+) -> Result<Written, ApiError> {
+    let body = json!({
+        "apiVersion": Machine::api_version(&()),
+        "kind": Machine::kind(&()),
+        "metadata": {"name": machine.name(), "uid": machine.uid()},
+        "status": status,
+    });
+    let machines: Api<CachedMachine> = Api::namespaced(api.client(), machine.namespace());
+    let params = PatchParams::apply(names::FIELD_MANAGER).force();
+    let body = Patch::Apply(&body);
+    let call = machines.patch_status(machine.name(), &params, &body);
+    Ok(Written::of(&api.write(call).await?))
+}
+
+/// The patch that adds a finalizer to an object.
+pub fn finalizer_added(object: &impl Meta, finalizer: &str) -> serde_json::Value {
+    let mut finalizers = object.meta().finalizers.clone().unwrap_or_default();
+    finalizers.push(finalizer.to_owned());
+    finalizers_patch(object, &finalizers)
+}
+
+/// The patch that takes a finalizer from an object.
+pub fn finalizer_removed(object: &impl Meta, finalizer: &str) -> serde_json::Value {
+    let mut finalizers = object.meta().finalizers.clone().unwrap_or_default();
+    finalizers.retain(|name| name != finalizer);
+    finalizers_patch(object, &finalizers)
+}
+
+/// The version makes the patch of a list, which replaces it, safe.
+fn finalizers_patch(object: &impl Meta, finalizers: &[String]) -> serde_json::Value {
+    json!({"metadata": {
+        "uid": object.uid(),
+        "resourceVersion": object.meta().resource_version,
+        "finalizers": finalizers,
+    }})
+}
+
+/// Merges a patch into an object.
+pub async fn merge<K>(
+    api: &GuardedClient,
+    namespace: &str,
+    name: &str,
+    body: &serde_json::Value,
+) -> Result<K, ApiError>
+where
+    K: Meta<Scope = k8s_openapi::NamespaceResourceScope>
+        + Clone
+        + DeserializeOwned
+        + std::fmt::Debug,
+{
+    let params = PatchParams {
+        field_manager: Some(names::FIELD_MANAGER.to_owned()),
+        ..PatchParams::default()
+    };
+    let objects: Api<K> = Api::namespaced(api.client(), namespace);
+    let body = Patch::Merge(body);
+    api.write(objects.patch(name, &params, &body)).await
+}
+
+/// Adds the finalizer to a Machine as it was observed.
+pub async fn add_finalizer(api: &GuardedClient, machine: &Machine) -> Result<Written, ApiError> {
+    let body = finalizer_added(machine, names::FINALIZER);
+    let made: CachedMachine = merge(api, machine.namespace(), machine.name(), &body).await?;
+    Ok(Written::of(&made))
+}
+
+/// Removes the finalizer from a Machine as it was observed; `None`: the Machine is gone already.
+pub async fn remove_finalizer(
+    api: &GuardedClient,
+    machine: &Machine,
+) -> Result<Option<Written>, ApiError> {
+    let body = finalizer_removed(machine, names::FINALIZER);
+    match merge::<CachedMachine>(api, machine.namespace(), machine.name(), &body).await {
+        Ok(made) => Ok(Some(Written::of(&made))),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}

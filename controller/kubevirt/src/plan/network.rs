@@ -1,0 +1,133 @@
+//! The networks of a Machine: each NetworkConfiguration there, and the attachment it stands for.
+
+use std::collections::BTreeMap;
+
+use common::api::normalized::Normalized;
+use common::names;
+use common::render::kubevirt::{attachment, attachment_name};
+
+use super::{Action, Observed};
+use crate::objects::Attachment;
+use controller_core::addresses::taken;
+use controller_core::machine::{Machine, named_networks};
+use controller_core::objects::{Meta as _, Network};
+use controller_core::status::{Fault, Outcome};
+
+/// What the VirtualMachine needs to know, and what is to be done for it.
+#[derive(Debug, Default)]
+pub(super) struct Networks {
+    pub(super) actions: Vec<Action>,
+    pub(super) outcome: Outcome,
+    /// Attachment by NetworkConfiguration.
+    pub(super) attachments: BTreeMap<String, String>,
+}
+
+pub(super) fn networks(machine: &Machine, block: &Normalized, observed: &Observed) -> Networks {
+    let mut networks = Networks::default();
+    let mut missing = Vec::new();
+    for name in named_networks(block) {
+        let Some(network) = observed.networks.get(name) else {
+            missing.push(format!("'{name}'"));
+            // A guest that was made before keeps the attachment it has.
+            let kept = attached(observed, block, name);
+            networks
+                .attachments
+                .extend(kept.map(|kept| (name.to_owned(), kept)));
+            continue;
+        };
+        let attachment = attachment_name(name, &network.spec).to_owned();
+        match provide(machine, network, &attachment, observed) {
+            Ok(action) => networks.actions.extend(action),
+            Err(fault) => networks.outcome.worsen(fault),
+        }
+        networks.attachments.insert(name.to_owned(), attachment);
+    }
+    missing.sort();
+    missing.dedup();
+    if !missing.is_empty() {
+        networks.outcome.worsen(Fault::new(
+            "NetworkConfigurationNotFound",
+            format!(
+                "NetworkConfiguration {} not found in namespace {}: create it, or change spec.networks; the Machine goes on by itself when it appears",
+                missing.join(", "),
+                machine.namespace()
+            ),
+        ));
+    }
+    if let Some(fault) = taken(machine, block, &observed.conflicts, &observed.cluster) {
+        networks.outcome.worsen(fault);
+    }
+    networks
+}
+
+/// The attachment the live VirtualMachine has on the network cards of this NetworkConfiguration.
+fn attached(observed: &Observed, block: &Normalized, network: &str) -> Option<String> {
+    let nic = block
+        .networks
+        .iter()
+        .find(|nic| nic.network_name.as_deref() == Some(network))?;
+    let vm = observed.vm.as_ref()?;
+    let live = vm
+        .spec
+        .template
+        .spec
+        .networks
+        .iter()
+        .find(|live| live.name == nic.name)?;
+    let (_, name) = live.multus.as_ref()?.network_name.split_once('/')?;
+    Some(name.to_owned())
+}
+
+/// Makes or mends the attachment of a NetworkConfiguration.
+fn provide(
+    machine: &Machine,
+    network: &Network,
+    name: &str,
+    observed: &Observed,
+) -> Result<Option<Action>, Fault> {
+    let fault = |message| Err(Fault::new("NetworkFailed", message));
+    if !observed.multus {
+        return fault(
+            "Multus is not installed: the API server does not serve NetworkAttachmentDefinitions; install Multus, or use the pod network only".to_owned(),
+        );
+    }
+    let live = observed.attachments.get(name);
+    if network.spec.network_attachment_definition.is_some() {
+        return match live {
+            Some(_) => Ok(None),
+            None => fault(format!(
+                "NetworkAttachmentDefinition '{name}', which NetworkConfiguration '{}' names, not found in namespace {}: create it",
+                network.name(),
+                machine.namespace()
+            )),
+        };
+    }
+    let wish = attachment(
+        network.namespace(),
+        network.name(),
+        network.uid(),
+        &network.spec,
+    );
+    match (wish, live) {
+        (None, _) => fault(format!(
+            "NetworkConfiguration '{}' has neither a bridge nor a networkAttachmentDefinition: set one of them",
+            network.name()
+        )),
+        (Some(wish), None) => Ok(Some(Action::CreateAttachment(wish))),
+        (Some(_), Some(live)) if !is_ours(live, network) => fault(format!(
+            "NetworkAttachmentDefinition '{name}' exists and is not ours: name it in spec.networkAttachmentDefinition of NetworkConfiguration '{}' to use it, or delete it",
+            network.name()
+        )),
+        (Some(wish), Some(live)) if wish.spec.config == live.spec.config => Ok(None),
+        (Some(mut wish), Some(live)) => {
+            wish.metadata.uid = Some(live.uid().to_owned());
+            Ok(Some(Action::UpdateAttachment(wish)))
+        }
+    }
+}
+
+fn is_ours(live: &Attachment, network: &Network) -> bool {
+    let owners = live.metadata.owner_references.iter().flatten();
+    live.label(names::LABEL_MANAGED_BY) == Some(names::MANAGED_BY)
+        && owners.into_iter().any(|owner| owner.uid == network.uid())
+}

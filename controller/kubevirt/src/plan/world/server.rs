@@ -1,0 +1,183 @@
+//! What the API server does with an action, and what it refuses.
+
+use std::collections::BTreeMap;
+
+use common::names;
+use common::render::kubevirt::types::Metadata;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+use super::{ORPHAN, Refused, World, claims_of, decode, sometime};
+use crate::objects::Claim;
+use crate::plan::{Action, ClaimPatch};
+use controller_core::objects::{Meta, Secret};
+use controller_core::plan::Step;
+
+impl World {
+    /// What one step does at the API server.
+    pub(crate) fn step(&mut self, step: &Step<'_, Action>) -> Result<(), Refused> {
+        match step {
+            Step::AddFinalizer => {
+                let machine = self.machine.as_mut().ok_or(Refused)?;
+                let finalizers = machine.metadata.finalizers.get_or_insert_default();
+                finalizers.push(names::FINALIZER.to_owned());
+            }
+            Step::RemoveFinalizer => {
+                let machine = self.machine.as_mut().ok_or(Refused)?;
+                machine.metadata.finalizers = None;
+                if machine.is_deleting() {
+                    self.machine = None;
+                }
+            }
+            Step::Act(action) => self.act(action)?,
+        }
+        Ok(())
+    }
+
+    /// What one action does at the API server.
+    pub(crate) fn act(&mut self, action: &Action) -> Result<(), Refused> {
+        match action {
+            Action::CreateAttachment(wish) => {
+                let made = self.made(wish);
+                insert(&mut self.attachments, made)?;
+            }
+            Action::UpdateAttachment(wish) => {
+                let live = self.attachments.get_mut(&wish.metadata.name);
+                let live = same(live, wish.metadata.uid.as_deref())?;
+                live.spec = decode(json!(wish.spec));
+            }
+            Action::CreateClaim(wish) => {
+                let mut made: Claim = self.made(wish);
+                made.status.phase = "Pending".into();
+                insert(&mut self.claims, made)?;
+            }
+            Action::PatchClaim(patch) => self.patch_claim(patch)?,
+            Action::DeleteClaim { name, uid, version } => {
+                if let Some(live) = self.claims.get(name) {
+                    let seen = (live.uid(), &live.metadata.resource_version);
+                    refuse(seen != (uid.as_str(), version))?;
+                    self.claims.remove(name);
+                }
+            }
+            Action::CreateDataVolume(wish) => {
+                // As CDI's webhook: it fills no claim that is there.
+                refuse(!self.cdi || self.claims.contains_key(&wish.metadata.name))?;
+                let made = self.made(wish);
+                insert(&mut self.data_volumes, made)?;
+                self.orders.insert(wish.metadata.name.clone(), wish.clone());
+            }
+            Action::ReleaseClaim { name, uid } => {
+                if let Ok(live) = same(self.data_volumes.get_mut(name), Some(uid)) {
+                    live.metadata.deletion_timestamp = Some(sometime());
+                    live.metadata.finalizers = Some(vec![ORPHAN.to_owned()]);
+                }
+            }
+            Action::DeleteDataVolume { name, uid, version } => {
+                if let Ok(live) = same(self.data_volumes.get_mut(name), Some(uid)) {
+                    refuse(live.metadata.resource_version != *version)?;
+                    live.metadata.deletion_timestamp = Some(sometime());
+                }
+            }
+            Action::CreateSecret(wish) => {
+                refuse(self.secret.is_some())?;
+                let metadata = self.metadata(&wish.metadata);
+                self.secret = Some(Secret { metadata });
+            }
+            Action::UpdateSecret(wish) => {
+                let live = same(self.secret.as_mut(), wish.metadata.uid.as_deref())?;
+                live.metadata.annotations = Some(wish.metadata.annotations.clone());
+            }
+            Action::CreateVm(wish) => {
+                refuse(self.vm.is_some())?;
+                self.vm = Some(self.made(wish));
+            }
+            Action::UpdateVm(wish) => {
+                let live = same(self.vm.as_mut(), wish.metadata.uid.as_deref())?;
+                live.spec = decode(json!(wish.spec));
+                live.metadata.annotations = Some(wish.metadata.annotations.clone());
+            }
+            Action::SetRunStrategy { uid, strategy } => {
+                let live = same(self.vm.as_mut(), Some(uid))?;
+                live.spec.run_strategy.clone_from(strategy);
+            }
+            Action::DeleteVm { uid } => {
+                if let Ok(live) = same(self.vm.as_mut(), Some(uid)) {
+                    live.metadata.deletion_timestamp = Some(sometime());
+                }
+            }
+            Action::DeleteInstance { uid } => {
+                if let Some(live) = self.instance.as_mut() {
+                    refuse(live.uid() != uid)?;
+                    if !live.is_deleting() {
+                        live.metadata.deletion_timestamp = Some(sometime());
+                        self.restarted.push(uid.clone());
+                    }
+                }
+            }
+            Action::ConfirmUnused { claim } => self.confirm_unused(claim.as_deref())?,
+        }
+        Ok(())
+    }
+
+    fn patch_claim(&mut self, patch: &ClaimPatch) -> Result<(), Refused> {
+        let version = Some(self.uid());
+        let live = same(self.claims.get_mut(&patch.name), Some(&patch.uid))?;
+        live.metadata.resource_version = version;
+        let annotations = live.metadata.annotations.get_or_insert_default();
+        for (key, value) in &patch.annotations {
+            match value {
+                Some(value) => annotations.insert((*key).to_owned(), value.clone()),
+                None => annotations.remove(*key),
+            };
+        }
+        if let Some(storage) = &patch.storage {
+            live.spec.resources.requests.storage = Some(storage.parse().unwrap());
+        }
+        Ok(())
+    }
+
+    /// As the interpreter asks the API server.
+    fn confirm_unused(&self, claim: Option<&str>) -> Result<(), Refused> {
+        let machine = self.machine.as_ref().ok_or(Refused)?;
+        if let Some(vm) = &self.vm {
+            let ours = vm.belongs_to(machine.name(), machine.uid());
+            match claim {
+                None if ours => return Err(Refused),
+                None => return Ok(()),
+                Some(claim) => refuse(claims_of(vm).any(|used| used == claim))?,
+            }
+        }
+        let instance = self.instance.as_ref();
+        refuse(instance.is_some_and(|instance| claim.is_none_or(|claim| instance.uses(claim))))
+    }
+
+    fn made<K: DeserializeOwned + Meta>(&mut self, wish: &impl Serialize) -> K {
+        let mut made: K = decode(json!(wish));
+        made.meta_mut().uid = Some(self.uid());
+        made
+    }
+
+    fn metadata(&mut self, wish: &Metadata) -> ObjectMeta {
+        ObjectMeta {
+            uid: Some(self.uid()),
+            ..decode(json!(wish))
+        }
+    }
+}
+
+fn refuse(when: bool) -> Result<(), Refused> {
+    if when { Err(Refused) } else { Ok(()) }
+}
+
+fn insert<K: Meta>(objects: &mut BTreeMap<String, K>, made: K) -> Result<(), Refused> {
+    refuse(objects.contains_key(made.name()))?;
+    objects.insert(made.name().to_owned(), made);
+    Ok(())
+}
+
+/// The object if it is there and still the one with this uid.
+fn same<'a, K: Meta>(live: Option<&'a mut K>, uid: Option<&str>) -> Result<&'a mut K, Refused> {
+    live.filter(|live| Some(live.uid()) == uid).ok_or(Refused)
+}

@@ -1,0 +1,175 @@
+//! The watches of KubeVirt's, CDI's and Multus' objects, and which Machine an event is about.
+//!
+//! ```text
+//! VM, VMI, claim, Secret ▶ the Machine on its label (a VM also: the Machine of its name; a claim
+//! and DataVolume           and DataVolume also: those that have a disk whose claim would be called so)
+//! attachment ────────────▶ Machines of the namespace with a network that stands for it
+//! ```
+
+use std::sync::Arc;
+
+use common::names;
+use common::render::kubevirt::attachment_name;
+use common::render::kubevirt::types::InstanceSpec;
+use controller_core::address_index::AddressIndex;
+use controller_core::cache::{Cache, Change};
+use controller_core::machine::CachedMachine;
+use controller_core::network_usage::{GuestAttachments, Marked};
+use controller_core::objects::{Meta, Secret};
+use controller_core::watch::{Watches, by_label, by_name, either, every, in_pages};
+use kube::runtime::reflector::ObjectRef;
+use runtime::checks::Check;
+
+use crate::metrics;
+use crate::objects::data_volume::DataVolume;
+use crate::objects::{Attachment, Claim, Instance, VirtualMachine, attachments};
+
+/// What is known of KubeVirt's side of the cluster. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Cluster {
+    pub(crate) vms: Cache<VirtualMachine>,
+    pub(crate) instances: Cache<Instance>,
+    pub(crate) claims: Cache<Claim>,
+    pub(crate) data_volumes: Cache<DataVolume>,
+    /// Secrets that the controller made, without their content.
+    pub(crate) secrets: Cache<Secret>,
+    pub(crate) attachments: Cache<Attachment>,
+}
+
+impl Cluster {
+    /// Starts the watches that fill the caches.
+    pub fn watch(watches: &mut Watches<'_>) -> Self {
+        let cluster = Self::default();
+        watch_guests(watches, &cluster);
+        watch_parts(watches, &cluster);
+        cluster
+    }
+
+    /// Waits until every kind has been listed, or is known not to be served; says on `synced` what it waits for.
+    pub async fn known(&self, synced: &Check) {
+        let waits = |kind: &str| synced.missing(format!("no list of {kind} yet"));
+        waits("VirtualMachines");
+        self.vms.known().await;
+        waits("VirtualMachineInstances");
+        self.instances.known().await;
+        waits("PersistentVolumeClaims");
+        self.claims.known().await;
+        waits("DataVolumes");
+        self.data_volumes.known().await;
+        waits("Secrets");
+        self.secrets.known().await;
+        waits("NetworkAttachmentDefinitions");
+        self.attachments.known().await;
+    }
+}
+
+impl GuestAttachments for Cluster {
+    fn each(&self, visit: &mut dyn FnMut(&str, &str, &str)) {
+        let mut guest = |namespace: &str, guest: &crate::objects::GuestSummary| {
+            if let Some(machine) = guest.machine.as_deref() {
+                for attachment in &guest.attachments {
+                    visit(namespace, machine, attachment);
+                }
+            }
+        };
+        self.vms.summaries(&mut guest);
+        self.instances.summaries(&mut guest);
+    }
+}
+
+/// Marks the namespace of a guest that got other attachments, came, or went.
+fn attached<K: Meta>(networks: &Marked, change: &Change<K>, spec: impl Fn(&K) -> &InstanceSpec) {
+    let attachments = |guest: &Option<Arc<K>>| -> Vec<String> {
+        let guest = guest.as_deref();
+        let all = guest.into_iter().flat_map(|guest| attachments(spec(guest)));
+        all.map(str::to_owned).collect()
+    };
+    if attachments(&change.old) != attachments(&change.new)
+        && let Some(guest) = change.new.as_ref().or(change.old.as_ref())
+    {
+        networks.mark(guest.namespace());
+    }
+}
+
+fn watch_guests(watches: &mut Watches<'_>, cluster: &Cluster) {
+    let networks = watches.triggers.networks.clone();
+    watches.kind(
+        "watch of virtual machines",
+        in_pages(),
+        &cluster.vms,
+        move |change, _| {
+            attached(&networks, change, |vm| &vm.spec.template.spec);
+            by_name(change)
+        },
+    );
+    let networks = watches.triggers.networks.clone();
+    watches.kind(
+        "watch of instances",
+        in_pages(),
+        &cluster.instances,
+        move |change, _| {
+            attached(&networks, change, |instance| &instance.spec);
+            by_name(change)
+        },
+    );
+}
+
+fn watch_parts(watches: &mut Watches<'_>, cluster: &Cluster) {
+    let caches = watches.caches.clone();
+    let ours = in_pages().labels(&format!(
+        "{}={}",
+        names::LABEL_MANAGED_BY,
+        names::MANAGED_BY
+    ));
+    let address_index = caches.address_index.clone();
+    watches.kind(
+        "watch of claims",
+        in_pages(),
+        &cluster.claims,
+        move |change, _| {
+            metrics::claim_changed(change);
+            with_claim(change, &address_index)
+        },
+    );
+    let address_index = caches.address_index.clone();
+    watches.kind(
+        "watch of data volumes",
+        in_pages(),
+        &cluster.data_volumes,
+        move |change, _| with_claim(change, &address_index),
+    );
+    watches.kind("watch of secrets", ours, &cluster.secrets, |change, _| {
+        by_label(change)
+    });
+    let networks = caches.networks.clone();
+    watches.kind(
+        "watch of attachments",
+        in_pages(),
+        &cluster.attachments,
+        move |change, machines| {
+            let Some(attachment) = either(change) else {
+                return vec![];
+            };
+            let (namespace, name) = (attachment.namespace(), attachment.name());
+            every(machines, |machine| {
+                machine.namespace() == namespace
+                    && machine
+                        .networks()
+                        .filter_map(|network| networks.get(namespace, network))
+                        .any(|network| attachment_name(network.name(), &network.spec) == name)
+            })
+        },
+    );
+}
+
+/// The Machine on the label, and those that have a disk whose claim would have the object's name.
+fn with_claim<K: Meta>(
+    change: &Change<K>,
+    address_index: &AddressIndex,
+) -> Vec<ObjectRef<CachedMachine>> {
+    let mut machines = by_label(change);
+    if let Some(object) = either(change) {
+        machines.extend(address_index.with_claim(object.namespace(), object.name()));
+    }
+    machines
+}

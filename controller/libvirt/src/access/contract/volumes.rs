@@ -1,0 +1,131 @@
+//! Contracts about volumes, and about who uses them.
+
+use super::*;
+use crate::access::State;
+
+pub(super) fn volumes(place: &mut Place) {
+    let (name, other) = (place.name("disk"), place.name("other"));
+    let (host, pool) = (&mut place.host, &place.pool);
+    let made = host.create_volume(pool, &volume(&name, 1 << 20)).unwrap();
+    assert_eq!(
+        (&made.name, made.capacity, &made.backing),
+        (&name, 1 << 20, &None)
+    );
+    assert!(made.path.ends_with(&name), "{made:?}");
+    assert_eq!(
+        kind(host.create_volume(pool, &volume(&name, 1 << 20))),
+        "Refused"
+    );
+    host.create_volume(pool, &volume(&other, 1 << 20)).unwrap();
+    assert_eq!(host.volume(pool, &name).unwrap().unwrap().path, made.path);
+    let all = host.volumes(pool).unwrap();
+    assert_eq!(
+        all.iter()
+            .filter(|it| it.name == name || it.name == other)
+            .count(),
+        2
+    );
+
+    if place.driver != Driver::Test {
+        host.resize_volume(pool, &name, 2 << 20).unwrap();
+        assert_eq!(host.volume(pool, &name).unwrap().unwrap().capacity, 2 << 20);
+        assert_eq!(kind(host.resize_volume(pool, &name, 1 << 20)), "Refused");
+    }
+    host.delete_volume(pool, &name).unwrap();
+    assert_eq!(host.volume(pool, &name).unwrap(), None);
+    host.delete_volume(pool, &name).unwrap();
+    assert!(host.volume(pool, &other).unwrap().is_some());
+}
+
+pub(super) fn overlays(place: &mut Place) {
+    let (base, _) = place.disk("base", "vda");
+    let (overlay, copy) = (place.name("overlay"), place.name("copy"));
+    let (host, pool) = (&mut place.host, &place.pool);
+    host.upload(pool, &base, &mut &b"image"[..], 5).unwrap();
+    let path = host.volume(pool, &base).unwrap().unwrap().path;
+    let text = format!(
+        "<volume><name>{overlay}</name><capacity>4194304</capacity><target><format type='qcow2'/></target>
+           <backingStore><path>{path}</path><format type='raw'/></backingStore></volume>"
+    );
+    let made = host.create_volume(pool, &text).unwrap();
+    assert_eq!((made.capacity, made.backing), (4 << 20, Some(path.clone())));
+    let listed = host.volumes(pool).unwrap();
+    let listed = listed.iter().find(|it| it.name == overlay).unwrap();
+    assert_eq!(listed.backing.as_ref(), Some(&path));
+
+    let made = host
+        .copy_volume(pool, &volume(&copy, 1 << 20), (pool, &base))
+        .unwrap();
+    assert_eq!((made.capacity, made.backing), (1 << 20, None));
+    assert!(
+        host.download(pool, &copy, 2 << 20)
+            .unwrap()
+            .starts_with(b"image")
+    );
+    // Nobody asks whether something is on top of it.
+    host.delete_volume(pool, &base).unwrap();
+}
+
+pub(super) fn content(place: &mut Place) {
+    let (name, _) = place.disk("disk", "vda");
+    let (host, pool) = (&mut place.host, &place.pool);
+    let length = 1 << 20;
+    let bytes: Vec<u8> = (0..length).map(|it: u32| (it % 251) as u8).collect();
+    host.upload(pool, &name, &mut bytes.as_slice(), length.into())
+        .unwrap();
+    assert!(host.download(pool, &name, length.into()).unwrap() == bytes);
+    let over = host
+        .download(pool, &name, u64::from(length) - 1)
+        .unwrap_err();
+    assert_eq!(over.to_string(), "the volume has more than 1048575 bytes");
+    let longer = bytes.repeat(2);
+    host.upload(pool, &name, &mut longer.as_slice(), 5).unwrap();
+
+    let short = host
+        .upload(pool, &name, &mut &bytes[..1000], length.into())
+        .unwrap_err();
+    assert_eq!(
+        short.to_string(),
+        "the source ended after 1000 of 1048576 bytes"
+    );
+    // It cannot be seen of the volume: this is why images have a marker beside them.
+    let volume = host.volume(pool, &name).unwrap().unwrap();
+    assert_eq!(
+        (volume.capacity, volume.allocation),
+        (length.into(), length.into())
+    );
+    // The connection is as good as before.
+    host.upload(pool, &name, &mut bytes.as_slice(), length.into())
+        .unwrap();
+    assert!(host.download(pool, &name, length.into()).unwrap() == bytes);
+}
+
+pub(super) fn references(place: &mut Place) {
+    let (volume, disk) = place.disk("disk", "vda");
+    let path = place
+        .host
+        .volume(&place.pool, &volume)
+        .unwrap()
+        .unwrap()
+        .path;
+    let with = place.defined("with", &disk);
+    let without = place.defined("without", "");
+    let of = |place: &mut Place, uuid| {
+        let all = place.host.disks_of_all().unwrap();
+        all.into_iter().find(|it| it.0 == uuid).unwrap().1
+    };
+    assert_eq!(of(place, with), [path.as_str()]);
+    assert_eq!(of(place, without), Vec::<String>::new());
+    // The definition counts, even if what it names is gone.
+    place.host.delete_volume(&place.pool, &volume).unwrap();
+    assert_eq!(of(place, with), [path.as_str()]);
+}
+
+pub(super) fn deleted_under(place: &mut Place) {
+    let (volume, disk) = place.disk("disk", "vda");
+    let uuid = place.defined("web", &disk);
+    place.host.start(uuid, false).unwrap();
+    place.host.delete_volume(&place.pool, &volume).unwrap();
+    assert_eq!(place.host.volume(&place.pool, &volume).unwrap(), None);
+    assert_eq!(place.state(uuid).unwrap().state, State::Running);
+}

@@ -1,0 +1,503 @@
+//! A connection to the fake: each call as a real host was seen to answer it.
+
+use std::io::Read;
+
+use roxmltree::Document;
+use uuid::Uuid;
+
+use super::described::{desired, disk, memory, resolved, state, vcpus};
+use super::found::{active, agent, domain, found, put, refused, running, volume};
+use super::start::startable;
+use super::{Agent, FakeDomain, FakeLibvirt, MACHINES, When, World, edit};
+use crate::access::types::shutoff;
+use crate::access::{
+    AccessError, AgentInterface, Connection, DomainDetail, DomainState, Facts, Lease, Network,
+    Pool, Result, Shutdown, State, Volume, xml,
+};
+
+/// Why a running guest runs: it was booted (virDomainRunningReason).
+const BOOTED: i32 = 1;
+
+pub(super) struct FakeConnection {
+    pub(super) host: FakeLibvirt,
+    /// The how manyth it is.
+    pub(super) number: usize,
+}
+
+impl FakeConnection {
+    /// A look at something.
+    fn read<T>(
+        &mut self,
+        call: &'static str,
+        work: impl FnOnce(&mut World) -> Result<T>,
+    ) -> Result<T> {
+        self.call(call, None, |world, _| work(world))
+    }
+
+    /// A change of a domain.
+    fn change<T>(
+        &mut self,
+        call: &'static str,
+        uuid: Uuid,
+        work: impl FnOnce(&mut FakeDomain) -> Result<T>,
+    ) -> Result<T> {
+        let about = self
+            .host
+            .world()
+            .domains
+            .get(&uuid)
+            .map(|it| it.name.clone());
+        let about = about.unwrap_or_else(|| uuid.to_string());
+        self.call(call, Some(about), |world, _| work(domain(world, uuid)?))
+    }
+
+    fn call<T>(
+        &mut self,
+        call: &'static str,
+        change: Option<String>,
+        work: impl FnOnce(&mut World, Option<When>) -> Result<T>,
+    ) -> Result<T> {
+        let host = self.host.clone();
+        let mut world = host.world();
+        let changes = change.is_some();
+        match change {
+            Some(about) => world.calls.push(format!("{call} {about}")),
+            None => world.reads += 1,
+        }
+        world.under_way += 1;
+        world.most_under_way = world.most_under_way.max(world.under_way);
+        while world.hung.contains(call) && world.dead < self.number {
+            world = host.0.released.wait(world).unwrap();
+        }
+        world.under_way -= 1;
+        if world.dead >= self.number {
+            let message = "internal error: client socket is closed";
+            return Err(AccessError::Disconnected(message.into()));
+        }
+        let fault = world.fault(call, changes);
+        if let Some((_, AccessError::Disconnected(_))) = fault {
+            world.dead = world.opened;
+        }
+        match fault {
+            Some((When::Before, error)) => Err(error),
+            Some((when, error)) => work(&mut world, Some(when)).and(Err(error)),
+            None => work(&mut world, None),
+        }
+    }
+}
+
+impl Connection for FakeConnection {
+    fn alive(&mut self) -> bool {
+        self.host.world().dead < self.number
+    }
+
+    fn facts(&mut self) -> Result<Facts> {
+        self.read("facts", |world| Ok(world.facts.clone()))
+    }
+
+    fn pools(&mut self) -> Result<Vec<Pool>> {
+        self.read("pools", |world| {
+            let pools = world.pools.iter().map(|(name, pool)| Pool {
+                name: name.clone(),
+                active: pool.active,
+                capacity: if pool.active { pool.capacity } else { 0 },
+                available: if pool.active { pool.available() } else { 0 },
+            });
+            Ok(pools.collect())
+        })
+    }
+
+    fn networks(&mut self) -> Result<Vec<Network>> {
+        self.read("networks", |world| {
+            let networks = world.networks.iter().map(|(name, network)| Network {
+                name: name.clone(),
+                active: network.active,
+                bridge: network.bridge.clone(),
+            });
+            Ok(networks.collect())
+        })
+    }
+
+    fn bridges(&mut self) -> Result<Vec<String>> {
+        self.read("bridges", |world| Ok(world.bridges.clone()))
+    }
+
+    fn domains(&mut self) -> Result<Vec<DomainState>> {
+        self.read("domains", |world| {
+            Ok(world
+                .domains
+                .iter()
+                .map(|(uuid, it)| state(*uuid, it))
+                .collect())
+        })
+    }
+
+    fn domain(&mut self, uuid: Uuid) -> Result<Option<DomainDetail>> {
+        self.read("domain", |world| {
+            Ok(world.domains.get(&uuid).map(|it| DomainDetail {
+                state: state(uuid, it),
+                inactive: it.inactive.clone(),
+                live: it.live.clone(),
+            }))
+        })
+    }
+
+    fn disks_of_all(&mut self) -> Result<Vec<(Uuid, Vec<String>)>> {
+        self.read("disks_of_all", |world| {
+            let disks = world.domains.iter().map(|(uuid, domain)| {
+                let texts = [Some(&domain.inactive), domain.live.as_ref()];
+                let sources = texts
+                    .into_iter()
+                    .flatten()
+                    .flat_map(|it| xml::sources(it).unwrap());
+                let mut paths: Vec<String> = sources.filter_map(|it| resolved(world, it)).collect();
+                paths.sort();
+                paths.dedup();
+                (*uuid, paths)
+            });
+            Ok(disks.collect())
+        })
+    }
+
+    fn define(&mut self, xml: &str) -> Result<()> {
+        let document = Document::parse(xml)
+            .map_err(|error| refused(&format!("(domain_definition): {error}")))?;
+        let name = xml::text(&document, &["name"]).ok_or_else(|| refused("missing domain name"))?;
+        let uuid = xml::text(&document, &["uuid"]).and_then(|it| it.parse().ok());
+        let uuid = uuid.ok_or_else(|| refused("malformed uuid element"))?;
+        let machine = document
+            .descendants()
+            .find_map(|it| it.attribute("machine"));
+        let frozen = MACHINES.iter().find(|(alias, _)| Some(*alias) == machine);
+        let inactive = match frozen {
+            Some((_, canonical)) => edit::with_machine(xml, canonical),
+            None => xml.to_owned(),
+        };
+        self.call("define", Some(name.to_owned()), |world, _| {
+            if let Some((other, _)) = world
+                .domains
+                .iter()
+                .find(|(other, it)| it.name == name && **other != uuid)
+            {
+                return Err(refused(&format!(
+                    "operation failed: domain '{name}' already exists with uuid {other}"
+                )));
+            }
+            let guest = world.guest.clone();
+            let domain = world.domains.entry(uuid).or_insert_with(|| FakeDomain {
+                name: name.to_owned(),
+                inactive: String::new(),
+                live: None,
+                state: State::ShutOff,
+                reason: 0,
+                persistent: true,
+                guest,
+            });
+            if domain.name != name {
+                return Err(refused(&format!(
+                    "operation failed: domain '{}' is already defined with uuid {uuid}",
+                    domain.name
+                )));
+            }
+            domain.inactive = inactive;
+            domain.persistent = true;
+            Ok(())
+        })
+    }
+
+    fn undefine(&mut self, uuid: Uuid) -> Result<()> {
+        let name = self
+            .host
+            .world()
+            .domains
+            .get(&uuid)
+            .map(|it| it.name.clone());
+        let name = name.unwrap_or_else(|| uuid.to_string());
+        self.call("undefine", Some(name.clone()), |world, _| {
+            if domain(world, uuid)?.state.active() {
+                return Err(refused(&format!("domain '{name}' is not shut off")));
+            }
+            world.domains.remove(&uuid);
+            world.varstores.remove(&name);
+            Ok(())
+        })
+    }
+
+    fn set_mark(&mut self, uuid: Uuid, element: Option<&str>) -> Result<()> {
+        self.change("set_mark", uuid, |domain| {
+            domain.inactive = edit::with_mark(&domain.inactive, element);
+            domain.live = domain.live.as_ref().map(|it| edit::with_mark(it, element));
+            Ok(())
+        })
+    }
+
+    fn start(&mut self, uuid: Uuid, reset_nvram: bool) -> Result<()> {
+        let about = self
+            .host
+            .world()
+            .domains
+            .get(&uuid)
+            .map(|it| it.name.clone());
+        let about = about.unwrap_or_else(|| uuid.to_string());
+        let call = Some(about + if reset_nvram { " with new NVRAM" } else { "" });
+        self.call("start", call, |world, _| {
+            let found = domain(world, uuid)?.clone();
+            if found.state.active() {
+                return Err(refused(
+                    "Requested operation is not valid: domain is already running",
+                ));
+            }
+            startable(world, &found.inactive)?;
+            if found.inactive.contains("firmware='efi'")
+                || found.inactive.contains("firmware=\"efi\"")
+            {
+                world.varstores.insert(found.name);
+            }
+            let domain = domain(world, uuid)?;
+            domain.live = Some(domain.inactive.clone());
+            (domain.state, domain.reason) = (State::Running, BOOTED);
+            Ok(())
+        })
+    }
+
+    fn shutdown(&mut self, uuid: Uuid, how: Shutdown) -> Result<()> {
+        let call = match how {
+            Shutdown::Agent => "shutdown_agent",
+            Shutdown::Acpi => "shutdown_acpi",
+        };
+        self.change(call, uuid, |domain| {
+            running(domain)?;
+            match (how, domain.guest.agent) {
+                (Shutdown::Agent, Agent::Absent) => {
+                    return Err(agent("QEMU guest agent is not connected"));
+                }
+                (Shutdown::Agent, Agent::Silent) => {
+                    return Err(agent("guest agent command timed out"));
+                }
+                (Shutdown::Acpi, _) if !domain.guest.acpi => return Ok(()),
+                _ => {}
+            }
+            domain.live = None;
+            (domain.state, domain.reason) = (State::ShutOff, shutoff::SHUTDOWN);
+            Ok(())
+        })
+    }
+
+    fn destroy(&mut self, uuid: Uuid) -> Result<()> {
+        self.change("destroy", uuid, |domain| {
+            running(domain)?;
+            domain.live = None;
+            (domain.state, domain.reason) = (State::ShutOff, shutoff::DESTROYED);
+            Ok(())
+        })
+    }
+
+    fn attach(&mut self, uuid: Uuid, device: &str) -> Result<()> {
+        self.change("attach", uuid, |domain| {
+            let current = domain.current();
+            if edit::exchanged(current, device, "").is_some() {
+                return Err(refused("operation failed: target already exists"));
+            }
+            *current = edit::with_device(current, device);
+            Ok(())
+        })
+    }
+
+    fn detach(&mut self, uuid: Uuid, device: &str) -> Result<()> {
+        self.change("detach", uuid, |domain| {
+            let keeps = domain.live.is_some() && !domain.guest.unplugs;
+            let current = domain.current();
+            let without = edit::exchanged(current, device, "");
+            let without = without.ok_or_else(|| refused("device not found"))?;
+            if !keeps {
+                *current = without;
+            }
+            Ok(())
+        })
+    }
+
+    fn update(&mut self, uuid: Uuid, device: &str) -> Result<()> {
+        self.change("update", uuid, |domain| {
+            let current = domain.current();
+            let changed = edit::exchanged(current, device, device);
+            *current = changed.ok_or_else(|| refused("device not found"))?;
+            Ok(())
+        })
+    }
+
+    fn set_vcpus(&mut self, uuid: Uuid, count: u32) -> Result<()> {
+        self.change("set_vcpus", uuid, |domain| {
+            let current = domain.current();
+            if count > vcpus(current, None) {
+                return Err(refused(
+                    "invalid argument: requested vcpus is greater than max allowable vcpus",
+                ));
+            }
+            *current = edit::with_vcpus(current, count);
+            Ok(())
+        })
+    }
+
+    fn set_memory(&mut self, uuid: Uuid, kib: u64) -> Result<()> {
+        self.change("set_memory", uuid, |domain| {
+            let current = domain.current();
+            if kib > memory(current) / 1024 {
+                return Err(refused(
+                    "invalid argument: cannot set memory higher than max memory",
+                ));
+            }
+            *current = edit::with_text(current, "currentMemory", &kib.to_string());
+            Ok(())
+        })
+    }
+
+    fn resize_disk(&mut self, uuid: Uuid, target: &str, bytes: u64) -> Result<()> {
+        let name = self
+            .host
+            .world()
+            .domains
+            .get(&uuid)
+            .map(|it| it.name.clone());
+        let about = format!("{}/{target}", name.unwrap_or_else(|| uuid.to_string()));
+        self.call("resize_disk", Some(about), |world, _| {
+            running(domain(world, uuid)?)?;
+            let live = domain(world, uuid)?.live.clone().unwrap_or_default();
+            let path = disk(&live, target).and_then(|it| resolved(world, it));
+            let path = path.ok_or_else(|| {
+                refused(&format!("invalid argument: disk '{target}' was not found"))
+            })?;
+            let volumes = world.pools.iter_mut().flat_map(|(pool, it)| {
+                it.volumes
+                    .iter_mut()
+                    .map(move |(name, volume)| (World::path(pool, name), volume))
+            });
+            for (_, volume) in volumes.filter(|(it, _)| *it == path) {
+                volume.capacity = bytes;
+            }
+            Ok(())
+        })
+    }
+
+    fn volumes(&mut self, pool: &str) -> Result<Vec<Volume>> {
+        self.read("volumes", |world| {
+            let found = active(world, pool)?;
+            Ok(found
+                .volumes
+                .iter()
+                .map(|(name, it)| volume(pool, name, it))
+                .collect())
+        })
+    }
+
+    fn refresh(&mut self, pool: &str) -> Result<()> {
+        self.read("refresh", |world| active(world, pool).map(drop))
+    }
+
+    fn volume(&mut self, pool: &str, name: &str) -> Result<Option<Volume>> {
+        self.read("volume", |world| {
+            let found = active(world, pool)?;
+            Ok(found.volumes.get(name).map(|it| volume(pool, name, it)))
+        })
+    }
+
+    fn create_volume(&mut self, pool: &str, xml: &str) -> Result<Volume> {
+        let (name, wish) = desired(xml)?;
+        self.call(
+            "create_volume",
+            Some(format!("{pool}/{name}")),
+            |world, _| put(world, pool, &name, wish),
+        )
+    }
+
+    fn copy_volume(&mut self, pool: &str, xml: &str, from: (&str, &str)) -> Result<Volume> {
+        let (name, mut wish) = desired(xml)?;
+        self.call("copy_volume", Some(format!("{pool}/{name}")), |world, _| {
+            let source = found(world, from.0, from.1)?;
+            wish.content = source.content.clone();
+            wish.capacity = wish.capacity.max(source.capacity);
+            put(world, pool, &name, wish)
+        })
+    }
+
+    fn resize_volume(&mut self, pool: &str, name: &str, bytes: u64) -> Result<()> {
+        self.call("resize_volume", Some(format!("{pool}/{name}")), |world, _| {
+            let volume = found(world, pool, name)?;
+            if bytes < volume.capacity {
+                return Err(refused("invalid argument: Can't shrink capacity below current capacity unless shrink flag explicitly specified"));
+            }
+            volume.capacity = bytes;
+            Ok(())
+        })
+    }
+
+    fn delete_volume(&mut self, pool: &str, name: &str) -> Result<()> {
+        self.call(
+            "delete_volume",
+            Some(format!("{pool}/{name}")),
+            |world, _| {
+                active(world, pool)?.volumes.remove(name);
+                Ok(())
+            },
+        )
+    }
+
+    fn upload(&mut self, pool: &str, name: &str, source: &mut dyn Read, length: u64) -> Result<()> {
+        self.call("upload", Some(format!("{pool}/{name}")), |world, when| {
+            let volume = found(world, pool, name)?;
+            let wanted = if when == Some(When::During) {
+                length / 2
+            } else {
+                length
+            };
+            let mut sent = vec![];
+            let got = source.take(wanted).read_to_end(&mut sent);
+            // What was there stays, and what is missing is a hole: it has the right size.
+            let size = volume.content.len().max(usize::try_from(length).unwrap());
+            volume.content.resize(size, 0);
+            volume.content[..sent.len()].copy_from_slice(&sent);
+            volume.capacity = volume.capacity.max(length);
+            match got {
+                Ok(got) if got as u64 == wanted => Ok(()),
+                Ok(got) => Err(refused(&format!(
+                    "the source ended after {got} of {length} bytes"
+                ))),
+                Err(error) => Err(refused(&format!("the source: {error}"))),
+            }
+        })
+    }
+
+    fn download(&mut self, pool: &str, name: &str, limit: u64) -> Result<Vec<u8>> {
+        self.read("download", |world| {
+            let volume = found(world, pool, name)?;
+            if volume.file() > limit {
+                return Err(refused(&format!("the volume has more than {limit} bytes")));
+            }
+            let mut content = volume.content.clone();
+            content.resize(usize::try_from(volume.file()).unwrap(), 0);
+            Ok(content)
+        })
+    }
+
+    fn leases(&mut self, network: &str) -> Result<Vec<Lease>> {
+        self.read("leases", |world| {
+            let found = world.networks.get(network).ok_or_else(|| {
+                AccessError::Absent(format!(
+                    "Network not found: no network with matching name '{network}'"
+                ))
+            })?;
+            Ok(found.leases.clone())
+        })
+    }
+
+    fn agent_interfaces(&mut self, uuid: Uuid) -> Result<Vec<AgentInterface>> {
+        self.read("agent_interfaces", |world| {
+            let domain = domain(world, uuid)?;
+            running(domain)?;
+            match domain.guest.agent {
+                Agent::Absent => Err(agent("QEMU guest agent is not connected")),
+                Agent::Silent => Err(agent("guest agent command timed out")),
+                Agent::Answers => Ok(domain.guest.interfaces.clone()),
+            }
+        })
+    }
+}

@@ -1,0 +1,82 @@
+//! What is there of what a call is about, and how a host says that it is not.
+
+use uuid::Uuid;
+
+use super::{FakeDomain, FakePool, FakeVolume, World};
+use crate::access::{AccessError, Result, Volume};
+
+pub(super) fn refused(message: &str) -> AccessError {
+    AccessError::Refused(message.into())
+}
+
+pub(super) fn agent(message: &str) -> AccessError {
+    AccessError::Agent(format!("Guest agent is not responding: {message}"))
+}
+
+pub(super) fn domain(world: &mut World, uuid: Uuid) -> Result<&mut FakeDomain> {
+    world.domains.get_mut(&uuid).ok_or_else(|| {
+        AccessError::Absent(format!(
+            "Domain not found: no domain with matching uuid '{uuid}'"
+        ))
+    })
+}
+
+pub(super) fn running(domain: &FakeDomain) -> Result<()> {
+    if domain.state.active() {
+        return Ok(());
+    }
+    Err(refused(
+        "Requested operation is not valid: domain is not running",
+    ))
+}
+
+pub(super) fn active<'a>(world: &'a mut World, pool: &str) -> Result<&'a mut FakePool> {
+    let found = world.pools.get_mut(pool).ok_or_else(|| {
+        AccessError::Absent(format!(
+            "Storage pool not found: no storage pool with matching name '{pool}'"
+        ))
+    })?;
+    if found.active {
+        return Ok(found);
+    }
+    Err(refused(&format!(
+        "Requested operation is not valid: storage pool '{pool}' is not active"
+    )))
+}
+
+pub(super) fn found<'a>(
+    world: &'a mut World,
+    pool: &str,
+    name: &str,
+) -> Result<&'a mut FakeVolume> {
+    active(world, pool)?.volumes.get_mut(name).ok_or_else(|| {
+        AccessError::Absent(format!(
+            "Storage volume not found: no storage vol with matching name '{name}'"
+        ))
+    })
+}
+
+pub(super) fn put(world: &mut World, pool: &str, name: &str, wish: FakeVolume) -> Result<Volume> {
+    let volumes = &mut active(world, pool)?.volumes;
+    if volumes.contains_key(name) {
+        return Err(refused(&format!("storage volume '{name}' exists already")));
+    }
+    let made = volume(pool, name, &wish);
+    volumes.insert(name.to_owned(), wish);
+    Ok(made)
+}
+
+pub(super) fn volume(pool: &str, name: &str, volume: &FakeVolume) -> Volume {
+    Volume {
+        name: name.to_owned(),
+        path: World::path(pool, name),
+        capacity: volume.capacity,
+        allocation: volume.content.len() as u64,
+        backing: volume.backing.clone(),
+        format: if volume.content.starts_with(b"QFI") || name.contains(".qcow2") {
+            "qcow2".into()
+        } else {
+            "raw".into()
+        },
+    }
+}

@@ -1,0 +1,76 @@
+//! Whether a guest starts.
+
+use roxmltree::Document;
+
+use super::World;
+use super::described::resolved;
+use super::found::refused;
+use crate::access::{Result, xml};
+
+/// Whether QEMU would run: what a definition names is looked for at the start only.
+pub(super) fn startable(world: &World, domain: &str) -> Result<()> {
+    let document = Document::parse(domain).unwrap();
+    let machine = document
+        .descendants()
+        .find_map(|it| it.attribute("machine"));
+    if let Some(machine) =
+        machine.filter(|it| !world.facts.machine_types.iter().any(|known| known == it))
+    {
+        return Err(refused(&format!(
+            "unsupported configuration: Emulator does not support machine type '{machine}'"
+        )));
+    }
+    let devices = xml::child(document.root_element(), "devices");
+    for device in devices.into_iter().flat_map(|it| it.children()) {
+        let source = xml::child(device, "source");
+        let named = |name| source.and_then(|it| it.attribute(name));
+        if let Some(bridge) =
+            named("bridge").filter(|it| !world.bridges.iter().any(|known| known == it))
+        {
+            return Err(refused(&format!(
+                "Cannot get interface MTU on '{bridge}': No such device"
+            )));
+        }
+        if let Some(network) = named("network")
+            && !world.networks.get(network).is_some_and(|it| it.active)
+        {
+            return Err(refused(&format!(
+                "Requested operation is not valid: network '{network}' is not active"
+            )));
+        }
+        let model = xml::child(device, "model").and_then(|it| it.attribute("type"));
+        if let Some(model) =
+            model.filter(|it| device.has_tag_name("interface") && !MODELS.contains(it))
+        {
+            return Err(refused(&format!(
+                "internal error: QEMU unexpectedly closed the monitor: '{model}' is not a valid device model name"
+            )));
+        }
+    }
+    for source in xml::sources(domain)? {
+        let text = format!("{source:?}");
+        let path = resolved(world, source).ok_or_else(|| {
+            refused(&format!(
+                "Storage volume not found: no storage vol for {text}"
+            ))
+        })?;
+        let ours = world
+            .pools
+            .iter()
+            .find(|(pool, _)| path.starts_with(&World::path(pool, "")));
+        let there = ours.is_none_or(|(pool, it)| {
+            it.volumes
+                .keys()
+                .any(|name| World::path(pool, name) == path)
+        });
+        if !there {
+            return Err(refused(&format!(
+                "Cannot access storage file '{path}': No such file or directory"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Network cards that QEMU has.
+const MODELS: [&str; 4] = ["virtio", "e1000", "e1000e", "rtl8139"];

@@ -1,0 +1,357 @@
+//! A connection of libvirt's library.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+
+use common::render::libvirt::{METADATA_KEY, METADATA_URI};
+use uuid::Uuid;
+use virt::connect::Connect;
+use virt::domain::Domain;
+use virt::error::Error;
+use virt::storage_pool::StoragePool;
+use virt::storage_vol::StorageVol;
+use virt::stream::Stream;
+use virt::sys;
+
+use super::content;
+use super::raw;
+use super::read::{self, ARCHITECTURE, ELEMENT, living, volume};
+use crate::access::{
+    AccessError, AgentInterface, Connection, DomainDetail, DomainState, Facts, Lease, Network,
+    Pool, Result, Shutdown, Volume, xml,
+};
+
+/// Seconds that a guest's agent has for an answer. A frozen one would keep the connection for ever.
+const AGENT_TIMEOUT: i32 = 3;
+
+pub(super) struct Native(Connect);
+
+impl Native {
+    pub(super) fn new(connection: Connect) -> Self {
+        Self(connection)
+    }
+
+    /// Whatever the error says, when the connection is gone it is not known what was done.
+    fn ask<T>(&self, work: impl FnOnce(&Connect) -> Result<T>) -> Result<T> {
+        work(&self.0).map_err(|error| {
+            if self.0.is_alive().unwrap_or(false) {
+                error
+            } else {
+                AccessError::Disconnected(error.to_string())
+            }
+        })
+    }
+
+    fn on<T>(&self, uuid: Uuid, work: impl FnOnce(&Domain) -> Result<T>) -> Result<T> {
+        self.ask(|host| work(&host.lookup_domain_by_uuid(uuid)?))
+    }
+
+    fn at<T>(&self, pool: &str, work: impl FnOnce(&StoragePool) -> Result<T>) -> Result<T> {
+        self.ask(|host| work(&host.lookup_storage_pool_by_name(pool)?))
+    }
+
+    fn with<T>(
+        &self,
+        pool: &str,
+        name: &str,
+        work: impl FnOnce(&StorageVol) -> Result<T>,
+    ) -> Result<T> {
+        self.at(pool, |pool| work(&pool.lookup_storage_vol_by_name(name)?))
+    }
+}
+
+impl Connection for Native {
+    fn alive(&mut self) -> bool {
+        self.0.is_alive().unwrap_or(false)
+    }
+
+    fn facts(&mut self) -> Result<Facts> {
+        self.ask(|host| {
+            let node = host.node_info()?;
+            let (efi, secure_boot) = read::firmware(host)?;
+            Ok(Facts {
+                libvirt_version: read::dotted(host.lib_version()?),
+                hypervisor_version: read::dotted(host.hyp_version()?),
+                cpus: node.cpus,
+                memory: node.memory * 1024,
+                machine_types: xml::machine_types(&host.capabilities()?, ARCHITECTURE)?,
+                efi,
+                secure_boot,
+            })
+        })
+    }
+
+    fn pools(&mut self) -> Result<Vec<Pool>> {
+        self.ask(|host| living(host.list_all_storage_pools(0)?, read::pool))
+    }
+
+    fn networks(&mut self) -> Result<Vec<Network>> {
+        self.ask(|host| living(host.list_all_networks(0)?, read::network))
+    }
+
+    fn bridges(&mut self) -> Result<Vec<String>> {
+        self.ask(|host| {
+            let devices =
+                match host.list_all_node_devices(sys::VIR_CONNECT_LIST_NODE_DEVICES_CAP_NET) {
+                    Ok(devices) => devices,
+                    Err(error) => match AccessError::from(error) {
+                        AccessError::Unsupported(_) => return Ok(vec![]),
+                        other => return Err(other),
+                    },
+                };
+            let interfaces = living(devices, |it| xml::interface(&it.xml_desc(0)?))?;
+            let mut interfaces: Vec<String> = interfaces.into_iter().flatten().collect();
+            interfaces.sort();
+            Ok(interfaces)
+        })
+    }
+
+    fn domains(&mut self) -> Result<Vec<DomainState>> {
+        self.ask(|host| living(host.list_all_domains(0)?, read::state))
+    }
+
+    fn domain(&mut self, uuid: Uuid) -> Result<Option<DomainDetail>> {
+        let detail = self.on(uuid, |domain| {
+            let state = read::state(domain)?;
+            let live = state.state.active().then(|| domain.xml_desc(0));
+            Ok(DomainDetail {
+                inactive: domain.xml_desc(sys::VIR_DOMAIN_XML_INACTIVE)?,
+                live: live.transpose()?,
+                state,
+            })
+        });
+        detail.map_or_else(AccessError::absent, |it| Ok(Some(it)))
+    }
+
+    fn disks_of_all(&mut self) -> Result<Vec<(Uuid, Vec<String>)>> {
+        self.ask(|host| {
+            let mut paths = BTreeMap::new();
+            living(host.list_all_domains(0)?, |domain| {
+                let mut found = vec![];
+                for flags in [sys::VIR_DOMAIN_XML_INACTIVE, 0] {
+                    for source in xml::sources(&domain.xml_desc(flags)?)? {
+                        if !paths.contains_key(&source) {
+                            paths.insert(source.clone(), read::resolved(host, &source)?);
+                        }
+                        found.extend(paths[&source].clone());
+                    }
+                }
+                found.sort();
+                found.dedup();
+                Ok((domain.uuid()?, found))
+            })
+        })
+    }
+
+    fn define(&mut self, xml: &str) -> Result<()> {
+        self.ask(|host| {
+            host.define_domain_xml_flags(xml, sys::VIR_DOMAIN_DEFINE_VALIDATE)?;
+            Ok(())
+        })
+    }
+
+    fn undefine(&mut self, uuid: Uuid) -> Result<()> {
+        self.on(uuid, |domain| {
+            if raw::state(domain)?.0.active() {
+                let name = domain.name()?;
+                return Err(AccessError::Refused(format!(
+                    "domain '{name}' is not shut off"
+                )));
+            }
+            for flags in UNDEFINE {
+                match domain.undefine_flags(flags) {
+                    Err(error) if unknown_flag(&error) => {}
+                    other => return Ok(other?),
+                }
+            }
+            Ok(domain.undefine()?)
+        })
+    }
+
+    fn set_mark(&mut self, uuid: Uuid, element: Option<&str>) -> Result<()> {
+        self.on(uuid, |domain| {
+            let (key, uri) = (Some(METADATA_KEY), Some(METADATA_URI));
+            // A guest alone would forget it at its end.
+            let live = if domain.is_active()? {
+                sys::VIR_DOMAIN_AFFECT_LIVE
+            } else {
+                0
+            };
+            let flags = sys::VIR_DOMAIN_AFFECT_CONFIG | live;
+            Ok(domain.set_metadata(ELEMENT, element, key, uri, flags)?)
+        })
+    }
+
+    fn start(&mut self, uuid: Uuid, reset_nvram: bool) -> Result<()> {
+        let flags = if reset_nvram {
+            sys::VIR_DOMAIN_START_RESET_NVRAM
+        } else {
+            0
+        };
+        self.on(uuid, |domain| named(domain.create_with_flags(flags)))
+    }
+
+    fn shutdown(&mut self, uuid: Uuid, how: Shutdown) -> Result<()> {
+        self.on(uuid, |domain| {
+            let flags = match how {
+                Shutdown::Agent => {
+                    raw::set_agent_timeout(domain, AGENT_TIMEOUT)?;
+                    sys::VIR_DOMAIN_SHUTDOWN_GUEST_AGENT
+                }
+                Shutdown::Acpi => sys::VIR_DOMAIN_SHUTDOWN_ACPI_POWER_BTN,
+            };
+            Ok(domain.shutdown_flags(flags)?)
+        })
+    }
+
+    fn destroy(&mut self, uuid: Uuid) -> Result<()> {
+        self.on(uuid, |domain| Ok(domain.destroy()?))
+    }
+
+    fn attach(&mut self, uuid: Uuid, device: &str) -> Result<()> {
+        self.on(uuid, |domain| {
+            named(domain.attach_device_flags(device, sys::VIR_DOMAIN_AFFECT_CURRENT))
+        })
+    }
+
+    fn detach(&mut self, uuid: Uuid, device: &str) -> Result<()> {
+        self.on(uuid, |domain| {
+            Ok(domain.detach_device_flags(device, sys::VIR_DOMAIN_AFFECT_CURRENT)?)
+        })
+    }
+
+    fn update(&mut self, uuid: Uuid, device: &str) -> Result<()> {
+        self.on(uuid, |domain| {
+            named(domain.update_device_flags(device, sys::VIR_DOMAIN_AFFECT_CURRENT))
+        })
+    }
+
+    fn set_vcpus(&mut self, uuid: Uuid, count: u32) -> Result<()> {
+        self.on(uuid, |domain| {
+            Ok(domain.set_vcpus_flags(count, sys::VIR_DOMAIN_AFFECT_CURRENT)?)
+        })
+    }
+
+    fn set_memory(&mut self, uuid: Uuid, kib: u64) -> Result<()> {
+        self.on(uuid, |domain| {
+            Ok(domain.set_memory_flags(kib, sys::VIR_DOMAIN_AFFECT_CURRENT)?)
+        })
+    }
+
+    fn resize_disk(&mut self, uuid: Uuid, target: &str, bytes: u64) -> Result<()> {
+        let flags = sys::VIR_DOMAIN_BLOCK_RESIZE_BYTES;
+        self.on(
+            uuid,
+            |domain| Ok(domain.block_resize(target, bytes, flags)?),
+        )
+    }
+
+    fn volumes(&mut self, pool: &str) -> Result<Vec<Volume>> {
+        self.at(pool, |pool| living(pool.list_all_volumes(0)?, volume))
+    }
+
+    fn refresh(&mut self, pool: &str) -> Result<()> {
+        self.at(pool, |pool| Ok(pool.refresh(0)?))
+    }
+
+    fn volume(&mut self, pool: &str, name: &str) -> Result<Option<Volume>> {
+        self.at(pool, |pool| match pool.lookup_storage_vol_by_name(name) {
+            Ok(found) => volume(&found).map_or_else(AccessError::absent, |it| Ok(Some(it))),
+            Err(error) => AccessError::from(error).absent(),
+        })
+    }
+
+    fn create_volume(&mut self, pool: &str, xml: &str) -> Result<Volume> {
+        self.at(pool, |pool| volume(&StorageVol::create_xml(pool, xml, 0)?))
+    }
+
+    fn copy_volume(&mut self, pool: &str, xml: &str, from: (&str, &str)) -> Result<Volume> {
+        self.with(from.0, from.1, |source| {
+            self.at(pool, |pool| {
+                volume(&StorageVol::create_xml_from(pool, xml, source, 0)?)
+            })
+        })
+    }
+
+    fn resize_volume(&mut self, pool: &str, name: &str, bytes: u64) -> Result<()> {
+        self.with(pool, name, |volume| Ok(volume.resize(bytes, 0)?))
+    }
+
+    fn delete_volume(&mut self, pool: &str, name: &str) -> Result<()> {
+        let done = self.at(pool, |pool| {
+            let found = match pool.lookup_storage_vol_by_name(name) {
+                Ok(found) => found,
+                Err(error) => return AccessError::from(error).absent::<()>(),
+            };
+            found
+                .delete(0)
+                .map_or_else(|error| AccessError::from(error).absent(), |()| Ok(Some(())))
+        });
+        done.map(drop)
+    }
+
+    fn upload(&mut self, pool: &str, name: &str, source: &mut dyn Read, length: u64) -> Result<()> {
+        self.with(pool, name, |volume| {
+            let stream = Stream::new(&self.0, 0)?;
+            volume.upload(&stream, 0, length, 0)?;
+            match content::send(&stream, source, length) {
+                Ok(()) => Ok(stream.finish()?),
+                Err(error) => {
+                    // What went wrong before is worth more than what goes wrong now.
+                    let _ = stream.abort();
+                    Err(error)
+                }
+            }
+        })
+    }
+
+    #[cfg(test)]
+    fn download(&mut self, pool: &str, name: &str, limit: u64) -> Result<Vec<u8>> {
+        self.with(pool, name, |volume| {
+            let stream = Stream::new(&self.0, 0)?;
+            volume.download(&stream, 0, 0, 0)?;
+            match content::receive(&stream, limit) {
+                Ok(content) => Ok((stream.finish()?, content).1),
+                Err(error) => {
+                    let _ = stream.abort();
+                    Err(error)
+                }
+            }
+        })
+    }
+
+    fn leases(&mut self, network: &str) -> Result<Vec<Lease>> {
+        self.ask(|host| Ok(raw::leases(&host.lookup_network_by_name(network)?)?))
+    }
+
+    fn agent_interfaces(&mut self, uuid: Uuid) -> Result<Vec<AgentInterface>> {
+        self.on(uuid, |domain| {
+            raw::set_agent_timeout(domain, AGENT_TIMEOUT)?;
+            Ok(raw::agent_interfaces(domain)?)
+        })
+    }
+}
+
+/// What goes with a definition, for each age of libvirt and each driver: all of it since 8.9, without the TPM
+/// since 5.6, and what the test driver knows.
+const UNDEFINE: [sys::virDomainUndefineFlagsValues; 3] = {
+    let all = sys::VIR_DOMAIN_UNDEFINE_MANAGED_SAVE
+        | sys::VIR_DOMAIN_UNDEFINE_SNAPSHOTS_METADATA
+        | sys::VIR_DOMAIN_UNDEFINE_CHECKPOINTS_METADATA;
+    let nvram = all | sys::VIR_DOMAIN_UNDEFINE_NVRAM;
+    [nvram | sys::VIR_DOMAIN_UNDEFINE_TPM, nvram, all]
+};
+
+/// Whether libvirt did nothing because it does not know a flag.
+fn unknown_flag(error: &Error) -> bool {
+    error.code().to_raw() == sys::VIR_ERR_INVALID_ARG
+        && error.message().contains("unsupported flags")
+}
+
+/// A domain's network or volume that is not there is no reason to think that the domain is not.
+fn named(outcome: Result<(), Error>) -> Result<()> {
+    outcome.map_err(|error| match AccessError::from(error) {
+        AccessError::Absent(message) => AccessError::Refused(message),
+        other => other,
+    })
+}

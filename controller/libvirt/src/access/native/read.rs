@@ -1,0 +1,131 @@
+//! What libvirt's objects are, in the words of the trait.
+
+use common::render::libvirt::{METADATA_URI, Reference};
+use virt::connect::Connect;
+use virt::domain::Domain;
+use virt::network;
+use virt::storage_pool::StoragePool;
+use virt::storage_vol::StorageVol;
+use virt::sys;
+
+use super::raw;
+use crate::access::{AccessError, DomainState, Network, Pool, Result, Volume, xml};
+
+/// Machines have this architecture.
+pub(super) const ARCHITECTURE: &str = "x86_64";
+
+/// The kind of metadata that is an element of one's own.
+#[expect(clippy::cast_possible_wrap, reason = "it is 2")]
+pub(super) const ELEMENT: i32 = sys::VIR_DOMAIN_METADATA_ELEMENT as i32;
+
+/// What `read` makes of each that is still there.
+pub(super) fn living<T, R>(all: Vec<T>, mut read: impl FnMut(&T) -> Result<R>) -> Result<Vec<R>> {
+    let mut found = Vec::with_capacity(all.len());
+    for one in all {
+        match read(&one) {
+            Err(AccessError::Absent(_)) => {}
+            other => found.push(other?),
+        }
+    }
+    Ok(found)
+}
+
+pub(super) fn state(domain: &Domain) -> Result<DomainState> {
+    let (state, reason) = raw::state(domain)?;
+    let info = domain.info()?;
+    let persistent = domain.is_persistent()?;
+    // What was written last: a definition may be newer than the guest.
+    let from = if persistent {
+        sys::VIR_DOMAIN_AFFECT_CONFIG
+    } else {
+        sys::VIR_DOMAIN_AFFECT_LIVE
+    };
+    let mark = domain.metadata(ELEMENT, Some(METADATA_URI), from);
+    Ok(DomainState {
+        uuid: domain.uuid()?,
+        name: domain.name()?,
+        mark: mark.map_or_else(|error| AccessError::from(error).absent(), |it| Ok(Some(it)))?,
+        state,
+        reason,
+        vcpus: info.nr_virt_cpu,
+        memory: info.max_mem * 1024,
+        persistent,
+    })
+}
+
+pub(super) fn pool(pool: &StoragePool) -> Result<Pool> {
+    let active = pool.is_active()?;
+    let info = active.then(|| pool.info()).transpose()?;
+    Ok(Pool {
+        name: pool.name()?,
+        active,
+        capacity: info.as_ref().map_or(0, |it| it.capacity),
+        available: info.map_or(0, |it| it.available),
+    })
+}
+
+pub(super) fn network(network: &network::Network) -> Result<Network> {
+    let bridge = match network.bridge_name().map_err(AccessError::from) {
+        Ok(bridge) => Some(bridge),
+        Err(error) if error.unknown() => return Err(error),
+        // A network of the host's own devices has none.
+        Err(_) => None,
+    };
+    Ok(Network {
+        name: network.name()?,
+        active: network.is_active()?,
+        bridge,
+    })
+}
+
+pub(super) fn volume(volume: &StorageVol) -> Result<Volume> {
+    xml::volume(&volume.xml_desc(0)?)
+}
+
+/// Where a domain's volume is, if its pool is still there.
+pub(super) fn resolved(host: &Connect, source: &Reference) -> Result<Option<String>> {
+    let (pool, name) = match source {
+        Reference::Path(path) => return Ok(Some(path.clone())),
+        Reference::Volume { pool, volume } => (pool, volume),
+    };
+    let pool = match host.lookup_storage_pool_by_name(pool) {
+        Ok(pool) => pool,
+        Err(error) => return AccessError::from(error).absent(),
+    };
+    match pool
+        .lookup_storage_vol_by_name(name)
+        .and_then(|it| it.path())
+    {
+        Ok(path) => Ok(Some(path)),
+        // The pool is stopped, or was not looked at since: where the volume would be is as good.
+        Err(error) => match AccessError::from(error) {
+            AccessError::Absent(_) | AccessError::Refused(_) => {
+                let target = xml::target(&pool.xml_desc(0)?)?;
+                Ok(target.map(|it| format!("{it}/{name}")))
+            }
+            other => Err(other),
+        },
+    }
+}
+
+/// Whether domains can have UEFI, and Secure Boot.
+pub(super) fn firmware(host: &Connect) -> Result<(bool, bool)> {
+    match host.domain_capabilities(None, Some(ARCHITECTURE), Some("q35"), None, 0) {
+        Ok(capabilities) => xml::firmware(&capabilities),
+        Err(error) => match AccessError::from(error) {
+            error if error.unknown() => Err(error),
+            // A host without q35, or a driver without an answer.
+            _ => Ok((false, false)),
+        },
+    }
+}
+
+/// 9000000 is "9.0.0".
+pub(super) fn dotted(version: u32) -> String {
+    format!(
+        "{}.{}.{}",
+        version / 1_000_000,
+        version / 1000 % 1000,
+        version % 1000
+    )
+}

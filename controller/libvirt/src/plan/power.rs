@@ -1,0 +1,233 @@
+//! On and off.
+//!
+//! ```text
+//! to be off, is on ─▶ record the intent ─▶ ask the agent, ACPI ─▶ ask again … ─▶ patience ends: off by force
+//! restart ──────────▶ the same, then on; the text that asked is in the status before it is forgotten
+//! off, to be on ────▶ unless the guest shut itself down and that is to stay
+//! ```
+//! A guest that is off without a recorded intent has shut itself down. So the intent is written to the domain
+//! before the guest is asked, and outlives this program and libvirt's daemon.
+
+use std::time::Duration;
+
+use common::api::choice::{Phase, PowerState};
+use common::api::normalized::Normalized;
+use common::api::status::LastRestart;
+use common::render::libvirt::{Intent, IntentKind, Mark};
+
+use super::{Action, Guest};
+use crate::access::{State, shutoff};
+use controller_core::machine::Machine;
+use controller_core::plan::Now;
+
+/// How long a guest may take to shut down before it is switched off. Windows with updates takes longer and
+/// should be stopped from inside; kubelet gives a pod 30 s.
+pub(super) const PATIENCE: Duration = Duration::from_mins(1);
+/// A guest that is still starting does not hear the first one.
+pub(super) const ASK_AGAIN: Duration = Duration::from_secs(5);
+
+/// A guest whose QEMU died is started again after this: one that dies at once would keep its host busy.
+const REST: Duration = Duration::from_secs(30);
+
+/// What to do about power.
+#[derive(Debug, Default)]
+pub(super) struct Power {
+    pub(super) actions: Vec<Action>,
+    /// What is to be remembered of a restart.
+    pub(super) last: Option<LastRestart>,
+    /// When to look again.
+    pub(super) again: Option<Duration>,
+    /// Whether the guest is off because it shut itself down, and stays so.
+    pub(super) stays_off: bool,
+    /// Whether a restart is under way.
+    pub(super) restarts: bool,
+    /// Whether its QEMU died, and it rests before it is started again.
+    pub(super) died: bool,
+}
+
+pub(super) fn power(
+    machine: &Machine,
+    block: &Normalized,
+    guest: &Guest,
+    mark: &Mark,
+    now: Now,
+) -> Power {
+    let last = machine.status.last_restart.clone();
+    let is_new = |text: &String| last.as_ref().is_none_or(|last| last.request != *text);
+    let switch = Switch {
+        on: block.power_state == PowerState::Running,
+        asked: machine.restart_request().filter(is_new),
+        guest,
+        mark,
+        now,
+    };
+    let power = Power {
+        last,
+        ..Power::default()
+    };
+    if guest.state.active() {
+        return switch.of_guest_that_runs(power);
+    }
+    let itself = match guest.reason {
+        shutoff::SHUTDOWN => true,
+        // The daemon was started since, and does not know.
+        UNKNOWN => machine.status.phase == Some(Phase::Stopped),
+        _ => false,
+    };
+    let died = matches!(guest.reason, shutoff::CRASHED | shutoff::FAILED);
+    if switch.on && died && mark.intent.is_none() {
+        let since = died_at(machine);
+        let wait = since.map_or(Some(REST), |since| now.until(Some(since), REST));
+        if let Some(wait) = wait {
+            return Power {
+                again: Some(wait),
+                died: true,
+                ..power
+            };
+        }
+    }
+    let stays = block.guest_shutdown_stops && mark.intent.is_none() && itself;
+    switch.of_guest_that_is_off(power, stays)
+}
+
+/// libvirt's reason of a state that it has not seen come about.
+const UNKNOWN: i32 = 0;
+
+/// What the next step depends on.
+struct Switch<'a> {
+    /// Whether the guest is to run.
+    on: bool,
+    /// The text that asks for a restart, when it is new.
+    asked: Option<String>,
+    guest: &'a Guest,
+    mark: &'a Mark,
+    now: Now,
+}
+
+impl Switch<'_> {
+    fn intent(&self) -> Option<&Intent> {
+        self.mark.intent.as_ref()
+    }
+
+    fn record(&self, intent: Option<Intent>) -> Action {
+        let mark = self.mark.clone();
+        Action::SetMark(Box::new(Mark { intent, ..mark }))
+    }
+
+    fn begin(&self, kind: IntentKind, request: Option<String>) -> Action {
+        let since = self.now.text();
+        self.record(Some(Intent {
+            kind,
+            since,
+            request,
+        }))
+    }
+
+    fn of_guest_that_runs(self, mut power: Power) -> Power {
+        let kind = self.intent().map(|intent| intent.kind);
+        let begins = match (self.on, kind) {
+            (false, Some(IntentKind::Stop)) | (true, Some(IntentKind::Restart)) => None,
+            (false, _) => Some(self.begin(IntentKind::Stop, None)),
+            (true, None) => match &self.asked {
+                Some(text) => Some(self.begin(IntentKind::Restart, Some(text.clone()))),
+                None => return power,
+            },
+            // The wish was taken back. A guest that has heard goes all the same: then all of them do, and
+            // come back.
+            (true, Some(IntentKind::Stop)) => {
+                let kind = IntentKind::Restart;
+                Some(
+                    self.record(
+                        self.intent()
+                            .cloned()
+                            .map(|intent| Intent { kind, ..intent }),
+                    ),
+                )
+            }
+            (true, Some(IntentKind::Start)) => return self.started(power),
+        };
+        power.restarts = self.on;
+        let since = self.intent().filter(|_| kind != Some(IntentKind::Start));
+        let since = since.map(|intent| intent.since.as_str());
+        power.actions.extend(begins);
+        power.actions.extend(ask(self.guest, since, self.now));
+        power.again = Some(ASK_AGAIN);
+        power
+    }
+
+    /// It has been started again. What asked for that is in the status before it is forgotten here.
+    fn started(self, mut power: Power) -> Power {
+        let request = self.intent().and_then(|intent| intent.request.clone());
+        let last = power.last.as_ref().map(|last| &last.request);
+        if request.is_none() || last == request.as_ref() {
+            power.actions.push(self.record(None));
+        } else {
+            power.last = request.map(done);
+            power.again = Some(Duration::ZERO);
+        }
+        power
+    }
+
+    fn of_guest_that_is_off(self, mut power: Power, stays: bool) -> Power {
+        let intent = self.intent();
+        let kind = intent.map(|intent| intent.kind);
+        if !self.on || stays {
+            // From now on it is off because that is wished.
+            if !self.on && kind != Some(IntentKind::Stop) {
+                power.actions.push(self.begin(IntentKind::Stop, None));
+            }
+            power.stays_off = stays;
+            power.last = self.asked.map(done).or(power.last);
+            return power;
+        }
+        match kind {
+            Some(IntentKind::Restart) => {
+                let request = intent.and_then(|intent| intent.request.clone());
+                power.actions.push(self.begin(IntentKind::Start, request));
+                power.restarts = true;
+            }
+            Some(IntentKind::Start) => power.restarts = true,
+            Some(IntentKind::Stop) => {
+                power.actions.push(self.begin(IntentKind::Start, None));
+            }
+            None => {}
+        }
+        if !power.restarts {
+            // A text that came meanwhile asks for what happens anyway.
+            power.last = self.asked.map(done).or(power.last);
+        }
+        power.actions.push(Action::Start {
+            reset_nvram: self.mark.reset_nvram,
+        });
+        power.again = Some(ASK_AGAIN);
+        power
+    }
+}
+
+/// Since when the Machine says that its QEMU died.
+fn died_at(machine: &Machine) -> Option<&str> {
+    let mut conditions = machine.status.conditions.iter();
+    let told = conditions.find(|told| told.kind == "VirtualMachineReady")?;
+    (told.reason == "VMFailed").then_some(told.last_transition_time.as_str())
+}
+
+fn done(request: String) -> LastRestart {
+    LastRestart {
+        request,
+        replaces: None,
+    }
+}
+
+/// The next step towards off of a guest that was first asked then, or was not asked yet.
+pub(super) fn ask(guest: &Guest, since: Option<&str>, now: Now) -> Option<Action> {
+    if since.is_none() {
+        return Some(Action::AskToStop {
+            agent: guest.has_agent,
+        });
+    }
+    if now.until(since, PATIENCE).is_none() {
+        return Some(Action::Destroy);
+    }
+    let hears = guest.state != State::ShuttingDown;
+    hears.then_some(Action::AskToStop { agent: false })
+}

@@ -1,0 +1,314 @@
+//! The status: phase and conditions from what is wished and what the host says.
+
+use common::api::choice::{Phase, PowerState};
+use common::api::normalized::Normalized;
+use common::api::status::{
+    InterfaceStatus, LastRestart, MachineStatus, PendingChange, VolumeStatus,
+};
+use common::render::libvirt::{Change, Domain, domain_name};
+
+use super::{Action, Guest, Observed, Place, Plan, Site};
+use crate::access::State;
+use controller_core::machine::Machine;
+use controller_core::objects::Meta as _;
+use controller_core::plan::Now;
+use controller_core::status::{
+    Conditions, Fault, Outcome, Verdict, finish, network, normalized, paused,
+};
+
+/// What the plan found out.
+#[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
+pub(super) struct Facts<'a> {
+    pub(super) block: Option<&'a Normalized>,
+    /// Why there is no block to act on.
+    pub(super) unfit: Option<Fault>,
+    /// Why nothing is known.
+    pub(super) away: Option<Fault>,
+    pub(super) network: Outcome,
+    pub(super) storage: Outcome,
+    pub(super) guest: Outcome,
+    /// What is told of an image that is not there yet.
+    pub(super) import: Option<Fault>,
+    pub(super) volumes: Vec<VolumeStatus>,
+    /// Disks that are smaller than they are to be.
+    pub(super) growing: Vec<String>,
+    /// What of the definition the running guest does not have.
+    pub(super) changes: Vec<Change>,
+    /// What is to be remembered of a restart, when that was looked at.
+    pub(super) restart: Option<LastRestart>,
+    pub(super) restarts: bool,
+    /// Whether the guest shut itself down, and stays off.
+    pub(super) stays_off: bool,
+    pub(super) paused: bool,
+    pub(super) maintenance: bool,
+}
+
+/// The plan with the status that goes with it.
+pub(super) fn report(
+    machine: &Machine,
+    observed: &Observed,
+    now: Now,
+    facts: &Facts<'_>,
+    actions: Vec<Action>,
+) -> Plan {
+    let old = &machine.status;
+    let mut conditions = Conditions::new(machine, now);
+    if let Some(fault) = &facts.unfit {
+        conditions.set("Normalized", "False", fault);
+    } else {
+        let told = normalized(facts.block, observed.template.as_deref());
+        conditions.set("Normalized", "True", &told);
+    }
+    if facts.paused {
+        conditions.set("Paused", "True", &paused());
+    }
+    if let Some(away) = &facts.away {
+        let status = last_known(machine, conditions, away);
+        return finish(machine, now, status, actions);
+    }
+    let site = match &observed.place {
+        Place::On(site) => Some(&**site),
+        Place::Nowhere(_) | Place::Unreachable { .. } => None,
+    };
+    let guest = site
+        .and_then(|site| site.guest.as_ref())
+        .filter(|guest| guest.belongs_to(machine));
+    let phase = phase(facts, guest, site.is_some());
+    let machine_ready = virtual_machine(facts, guest);
+    if facts.block.is_some() && site.is_some() {
+        let storage = storage(facts);
+        conditions.set("StorageReady", storage.0, &storage.1);
+        let network = network(&facts.network);
+        conditions.set("NetworkReady", network.0, &network.1);
+    }
+    if facts.block.is_some() {
+        conditions.set("VirtualMachineReady", machine_ready.0, &machine_ready.1);
+    }
+    let pending_changes = pending(&facts.changes);
+    let waits: Vec<_> = pending_changes
+        .iter()
+        .filter(|change| change.action == "Restart")
+        .collect();
+    if !waits.is_empty() {
+        let fields: Vec<_> = waits.iter().map(|change| change.field.as_str()).collect();
+        let message = format!(
+            "a change takes effect when the guest is restarted: {}",
+            fields.join(", ")
+        );
+        conditions.set(
+            "RestartRequired",
+            "True",
+            &Fault::new("RestartRequired", message),
+        );
+    }
+    if guest.is_some_and(|guest| guest.has_agent) {
+        conditions.set(
+            "AgentConnected",
+            "True",
+            &Fault::new("AgentConnected", "the guest agent answers"),
+        );
+    }
+    let ready = ready(facts, guest, phase, &machine_ready);
+    conditions.set("Ready", ready.0, &ready.1);
+    let runs = guest.and_then(|guest| guest.runs.as_ref());
+    let network_interfaces = site
+        .zip(runs)
+        .map(|(site, runs)| interfaces(site, runs))
+        .unwrap_or_default();
+    let mut ip_addresses: Vec<String> = Vec::new();
+    for address in network_interfaces.iter().flat_map(|nic| &nic.ip_addresses) {
+        if !ip_addresses.contains(address) {
+            ip_addresses.push(address.clone());
+        }
+    }
+    let name = || domain_name(machine.namespace(), machine.name(), machine.uid());
+    let status = MachineStatus {
+        phase: Some(phase),
+        conditions: conditions.list,
+        observed_generation: machine.generation(),
+        vm_name: guest.map(|_| name()),
+        node_name: runs.and(site).map(|site| site.host.clone()),
+        host: site
+            .map(|site| site.host.clone())
+            .or_else(|| old.host.clone()),
+        ip_addresses,
+        network_interfaces,
+        volumes: facts.volumes.clone(),
+        pending_changes,
+        last_restart: facts.restart.clone().or_else(|| old.last_restart.clone()),
+        ..MachineStatus::default()
+    };
+    finish(machine, now, status, actions)
+}
+
+/// The status of a Machine that nothing is known of: what was known last is the best there is.
+fn last_known(machine: &Machine, mut conditions: Conditions<'_>, away: &Fault) -> MachineStatus {
+    for kind in [
+        "StorageReady",
+        "NetworkReady",
+        "VirtualMachineReady",
+        "RestartRequired",
+    ] {
+        conditions.keep(kind);
+    }
+    conditions.set("Ready", "Unknown", away);
+    MachineStatus {
+        conditions: conditions.list,
+        observed_generation: machine.generation(),
+        ..machine.status.clone()
+    }
+}
+
+fn phase(facts: &Facts<'_>, guest: Option<&Guest>, bound: bool) -> Phase {
+    let faults = [&facts.network, &facts.storage, &facts.guest];
+    let fails = faults.iter().any(|outcome| outcome.fault.is_some());
+    let Some(guest) = guest else {
+        return match facts.block {
+            Some(_) if !bound => Phase::Pending,
+            None => Phase::Pending,
+            Some(_) if fails => Phase::Failed,
+            Some(_) => Phase::Creating,
+        };
+    };
+    let on = facts
+        .block
+        .is_some_and(|block| block.power_state == PowerState::Running);
+    match guest.state {
+        State::Crashed => Phase::Failed,
+        State::ShutOff if !on || facts.stays_off => Phase::Stopped,
+        State::ShutOff if fails => Phase::Failed,
+        State::ShutOff => Phase::Creating,
+        _ => Phase::Running,
+    }
+}
+
+fn storage(facts: &Facts<'_>) -> Verdict {
+    if let Some(fault) = facts.storage.fault.as_ref().or(facts.import.as_ref()) {
+        return ("False", fault.clone());
+    }
+    if facts.growing.is_empty() {
+        return (
+            "True",
+            Fault::new("VolumesReady", "every disk has its volume"),
+        );
+    }
+    (
+        "True",
+        Fault::new("VolumesResizing", facts.growing.join("; ")),
+    )
+}
+
+fn virtual_machine(facts: &Facts<'_>, guest: Option<&Guest>) -> Verdict {
+    if let Some(fault) = &facts.guest.fault {
+        return ("False", fault.clone());
+    }
+    let Some(guest) = guest else {
+        let blocker = facts
+            .storage
+            .fault
+            .as_ref()
+            .or(facts.network.fault.as_ref())
+            .or(facts.import.as_ref());
+        return match blocker {
+            Some(fault) => (
+                "False",
+                Fault::new(
+                    fault.reason(),
+                    "no domain yet: its storage or network is not there",
+                ),
+            ),
+            None => (
+                "True",
+                Fault::new("VMCreated", "the domain is being defined"),
+            ),
+        };
+    };
+    match guest.state {
+        State::Crashed => (
+            "False",
+            Fault::new(
+                "VMFailed",
+                "the guest crashed: its console and the log of QEMU on the host tell why; restart it with the annotation machine.vitistack.io/restart-requested",
+            ),
+        ),
+        _ => ("True", Fault::new("VMCreated", "the domain is there")),
+    }
+}
+
+fn ready(facts: &Facts<'_>, guest: Option<&Guest>, phase: Phase, machine: &Verdict) -> Verdict {
+    let faults = [
+        facts.unfit.as_ref(),
+        facts.storage.fault.as_ref(),
+        facts.network.fault.as_ref(),
+        facts.import.as_ref().filter(|_| guest.is_none()),
+        (machine.0 == "False" && !facts.paused).then_some(&machine.1),
+    ];
+    if let Some(fault) = faults.into_iter().flatten().next() {
+        return ("False", fault.clone());
+    }
+    let on = facts
+        .block
+        .is_some_and(|block| block.power_state == PowerState::Running);
+    if facts.restarts && on {
+        return (
+            "False",
+            Fault::new("Restarting", "the guest is restarted, as was asked"),
+        );
+    }
+    let paused = guest.is_some_and(|guest| guest.state == State::Paused);
+    match phase {
+        Phase::Running if paused => (
+            "False",
+            Fault::new(
+                "GuestPaused",
+                "the guest is paused on its host: resume it there (virsh resume)",
+            ),
+        ),
+        Phase::Running if on => ("True", Fault::new("Running", "the guest runs")),
+        Phase::Running => (
+            "False",
+            Fault::new("Stopping", "the guest is shutting down"),
+        ),
+        Phase::Stopped => ("True", Fault::new("Stopped", "the guest is off")),
+        Phase::Pending | Phase::Creating | Phase::Failed if facts.maintenance => (
+            "False",
+            Fault::new(
+                "HostMaintenance",
+                "the host is in maintenance, so nothing is done: set spec.maintenance of the LibvirtHost to false",
+            ),
+        ),
+        Phase::Pending | Phase::Creating | Phase::Failed => {
+            ("False", Fault::new("Creating", "the guest is starting"))
+        }
+    }
+}
+
+/// The cards, in the order of the spec.
+fn interfaces(site: &Site, runs: &Domain) -> Vec<InterfaceStatus> {
+    let told = |nic: &common::render::libvirt::Nic| {
+        let mac = nic.mac.to_string();
+        let addresses = site.addresses.get(&mac);
+        InterfaceStatus {
+            name: nic.name().to_owned(),
+            ip_addresses: addresses.into_iter().flatten().cloned().collect(),
+            mac_address: Some(mac),
+        }
+    };
+    runs.nics.iter().map(told).collect()
+}
+
+fn pending(changes: &[Change]) -> Vec<PendingChange> {
+    let told = |change: &Change| PendingChange {
+        field: change.field.clone(),
+        current: change.current.clone(),
+        desired: change.desired.clone(),
+        action: if change.live.is_some() {
+            "HotPlug"
+        } else {
+            "Restart"
+        }
+        .to_owned(),
+    };
+    changes.iter().map(told).collect()
+}

@@ -1,0 +1,38 @@
+//! The watch of LibvirtHosts, and which Machines a change of one is about.
+
+use std::sync::Arc;
+
+use controller_core::cache::Cache;
+use controller_core::watch::{Watches, either, every, in_pages};
+
+use crate::hosts::Hosts;
+use crate::object::LibvirtHost;
+use controller_core::objects::Meta as _;
+
+/// Starts the watch that fills the cache of LibvirtHosts.
+pub(crate) fn watch_hosts(watches: &mut Watches<'_>, cache: &Cache<LibvirtHost>, hosts: &Hosts) {
+    let hosts = hosts.clone();
+    watches.kind(
+        "watch of libvirt hosts",
+        in_pages(),
+        cache,
+        move |change, machines| {
+            hosts.changed();
+            // Its status changes with every guest, and concerns nobody here.
+            let spec = |host: &Option<Arc<LibvirtHost>>| {
+                host.as_ref()
+                    .map(|host| (host.spec.clone(), host.metadata.labels.clone()))
+            };
+            let Some(host) = either(change).filter(|_| spec(&change.old) != spec(&change.new))
+            else {
+                return vec![];
+            };
+            every(machines, |machine| {
+                let place = machine.place.as_ref();
+                place.is_some_and(|place| {
+                    place.host.as_deref().is_none_or(|name| name == host.name())
+                })
+            })
+        },
+    );
+}

@@ -1,0 +1,315 @@
+//! A Machine and its host in memory: plans are carried out on a host that behaves, and misbehaves, as real ones.
+//!
+//! ```text
+//! World ─ question ─▶ FakeLibvirt ─▶ Observed ─▶ plan ─▶ actions ─ act ─▶ FakeLibvirt …
+//! ```
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use common::api::choice::{Backend, HostNetworkType, PowerState, Provisioning, VirtType};
+use common::api::libvirt_host::{HostNetwork, HostStorage, LibvirtHostSpec, LibvirtHostStatus};
+use common::api::network::NetworkConfigurationSpec;
+use common::api::normalized::Normalized;
+use common::names;
+use common::render::libvirt::domain_uuid;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use time::{Duration, OffsetDateTime};
+
+use super::Libvirt;
+use super::access::fake::FakeLibvirt;
+use super::access::{AccessError, Connection, Connector as _, Target};
+use super::apply::act;
+use super::hosts::Snapshot;
+use super::images::{Fetches, marker_xml};
+use super::observe::{Look, Question};
+use super::placement::Candidate;
+use super::plan::{Action, Observed, Place, Plan};
+use crate::object::LibvirtHost;
+use controller_core::fixtures;
+use controller_core::machine::NOTHING;
+use controller_core::machine::{Block, Machine};
+use controller_core::objects::{Meta as _, Network};
+use controller_core::page;
+use controller_core::plan::{Now, Step};
+use controller_core::reconcile::plan;
+
+/// The pool of the fake host.
+pub(crate) const POOL: &str = "vms";
+
+/// A Machine and its host.
+pub(crate) struct World {
+    /// Gone when its finalizer is, after its deletion.
+    pub(crate) machine: Option<Machine>,
+    pub(crate) host: FakeLibvirt,
+    pub(crate) object: LibvirtHost,
+    pub(crate) networks: BTreeMap<String, Arc<Network>>,
+    /// Other Machines with an address of this one.
+    pub(crate) conflicts: Vec<Arc<Machine>>,
+    pub(crate) now: OffsetDateTime,
+    version: u32,
+}
+
+/// A block for a libvirt host: one disk, one card on its default network.
+pub(crate) fn block() -> Normalized {
+    let mut block = fixtures::block();
+    block.backend = Backend::Libvirt;
+    block.disks[0].storage_class = "local".into();
+    block
+}
+
+impl World {
+    pub(crate) fn new(block: Normalized) -> Self {
+        let offer = |class: &str, provisioning| HostStorage {
+            storage_class: class.into(),
+            pool: POOL.into(),
+            format: None,
+            provisioning,
+        };
+        let network = HostNetwork {
+            name: "default".into(),
+            kind: HostNetworkType::Network,
+            source: "default".into(),
+            vlans: None,
+        };
+        let spec = LibvirtHostSpec {
+            uri: "qemu:///system".into(),
+            credentials_secret_ref: None,
+            virt_type: VirtType::Qemu,
+            cpu_mode: None,
+            schedulable: None,
+            maintenance: None,
+            overcommit: None,
+            reserved: None,
+            storage: Some(vec![
+                offer("local", None),
+                offer("copied", Some(Provisioning::Copy)),
+            ]),
+            image_pool: Some(POOL.into()),
+            networks: Some(vec![network]),
+        };
+        Self {
+            machine: Some(fixtures::machine(block)),
+            host: FakeLibvirt::new(),
+            object: LibvirtHost {
+                metadata: ObjectMeta {
+                    name: Some("alpha".into()),
+                    ..ObjectMeta::default()
+                },
+                spec,
+                status: LibvirtHostStatus::default(),
+            },
+            networks: BTreeMap::new(),
+            conflicts: vec![],
+            now: OffsetDateTime::UNIX_EPOCH,
+            version: 1,
+        }
+    }
+
+    pub(crate) fn machine(&self) -> &Machine {
+        self.machine.as_ref().expect("the Machine is gone")
+    }
+
+    pub(crate) fn machine_mut(&mut self) -> &mut Machine {
+        self.machine.as_mut().expect("the Machine is gone")
+    }
+
+    /// A NetworkConfiguration of this bridge.
+    pub(crate) fn add_network(&mut self, name: &str, bridge: &str) {
+        let network = Network {
+            metadata: ObjectMeta {
+                name: Some(name.into()),
+                ..ObjectMeta::default()
+            },
+            spec: NetworkConfigurationSpec {
+                bridge: Some(bridge.into()),
+                ..NetworkConfigurationSpec::default()
+            },
+        };
+        self.networks.insert(name.into(), Arc::new(network));
+    }
+
+    pub(crate) fn edit(&mut self, change: impl FnOnce(&mut Normalized)) {
+        let machine = self.machine_mut();
+        let mut block = machine.desired().unwrap().clone();
+        change(&mut block);
+        machine.block = Block::Matching(Box::new(block));
+    }
+
+    pub(crate) fn power(&mut self, state: PowerState) {
+        self.edit(|block| block.power_state = state);
+    }
+
+    pub(crate) fn delete(&mut self) {
+        let machine = self.machine_mut();
+        if machine.has_finalizer(names::FINALIZER) {
+            machine.metadata.deletion_timestamp =
+                Some(Time(std::time::SystemTime::UNIX_EPOCH.try_into().unwrap()));
+        } else {
+            self.machine = None;
+        }
+    }
+
+    pub(crate) fn connection(&self) -> Result<Box<dyn Connection>, AccessError> {
+        self.host.open(&Target {
+            uri: String::new(),
+            credentials: None,
+        })
+    }
+
+    fn observe(&self) -> Result<Look, AccessError> {
+        let machine = self.machine();
+        let place = match &machine.status.host {
+            None => Place::Nowhere(vec![self.candidate()]),
+            Some(host) => match self.connection() {
+                Err(error) => Place::Unreachable {
+                    host: host.clone(),
+                    why: error.to_string(),
+                },
+                Ok(mut connection) => {
+                    let question =
+                        Question::of(machine, &self.object.spec, domain_uuid(machine.uid()));
+                    let answer = question.ask(&mut *connection)?;
+                    Place::On(Box::new(answer.site(
+                        machine,
+                        &self.object,
+                        &Fetches::default(),
+                    )))
+                }
+            },
+        };
+        let observed = Observed {
+            cluster: "cluster".into(),
+            place,
+            networks: self.networks.clone(),
+            conflicts: self.conflicts.clone(),
+            template: None,
+            contents: BTreeMap::new(),
+        };
+        Ok(Look {
+            observed,
+            placement: None,
+        })
+    }
+
+    fn candidate(&self) -> Candidate {
+        let seen = self
+            .connection()
+            .map_err(|error| error.to_string())
+            .map(|mut host| {
+                Arc::new(Snapshot {
+                    facts: host.facts().unwrap(),
+                    pools: host.pools().unwrap(),
+                    ..Snapshot::default()
+                })
+            });
+        Candidate {
+            name: "alpha".into(),
+            labels: self.object.metadata.labels.clone().unwrap_or_default(),
+            spec: self.object.spec.clone(),
+            seen,
+            allocated: NOTHING,
+        }
+    }
+
+    pub(crate) fn plan(&self) -> Result<Plan, AccessError> {
+        Ok(plan::<Libvirt>(
+            self.machine(),
+            &self.observe()?,
+            None,
+            Now(self.now),
+        ))
+    }
+
+    /// One whole pass, a while after the last one; tells what was done.
+    pub(crate) fn pass(&mut self) -> Vec<String> {
+        self.pass_until(usize::MAX)
+    }
+
+    /// A pass of a controller that is killed after so many actions.
+    pub(crate) fn pass_until(&mut self, steps: usize) -> Vec<String> {
+        self.now += Duration::seconds(10);
+        let Ok(plan) = self.plan() else { return vec![] };
+        let mut done = Vec::new();
+        for (number, step) in plan.steps().enumerate() {
+            if number >= steps || self.step(&step).is_err() {
+                return done;
+            }
+            done.push(step.to_string());
+        }
+        if let (Some(machine), Some(status)) = (&mut self.machine, &plan.status) {
+            page::assert_documented(status);
+            machine.status = status.clone();
+        }
+        done
+    }
+
+    /// Passes until nothing happens any more; tells what was done.
+    pub(crate) fn settle(&mut self) -> Vec<String> {
+        /// A guest that hears nothing takes a minute to be switched off.
+        const PASSES_MAX: usize = 40;
+        let mut done = Vec::new();
+        for _ in 0..PASSES_MAX {
+            if self.machine.is_none() {
+                return done;
+            }
+            let before = self.machine().status.clone();
+            let calls = self.host.calls().len();
+            let actions = self.pass();
+            let waits =
+                self.machine.is_some() && self.plan().is_ok_and(|plan| plan.again.is_some());
+            let rests = actions.is_empty()
+                && !waits
+                && calls == self.host.calls().len()
+                && self
+                    .machine
+                    .as_ref()
+                    .is_some_and(|machine| machine.status == before);
+            done.extend(actions);
+            if rests {
+                return done;
+            }
+        }
+        panic!("no rest after {PASSES_MAX} passes: {done:#?}");
+    }
+
+    fn step(&mut self, step: &Step<'_, Action>) -> Result<(), AccessError> {
+        match step {
+            Step::AddFinalizer => {
+                self.version += 1;
+                let version = self.version.to_string();
+                let machine = self.machine_mut();
+                let finalizers = machine.metadata.finalizers.get_or_insert_default();
+                finalizers.push(names::FINALIZER.to_owned());
+                machine.metadata.resource_version = Some(version);
+                Ok(())
+            }
+            Step::RemoveFinalizer => {
+                self.machine = None;
+                Ok(())
+            }
+            Step::Act(action) => self.act(action),
+        }
+    }
+
+    fn act(&mut self, action: &Action) -> Result<(), AccessError> {
+        match action {
+            Action::Bind { host } => {
+                self.machine_mut().status.host = Some(host.clone());
+                Ok(())
+            }
+            Action::Bury { .. } => Ok(()),
+            Action::FetchImage { volume, .. } => {
+                let mut host = self.connection()?;
+                host.delete_volume(POOL, volume)?;
+                host.create_volume(POOL, &super::plan::seed_xml(volume, 1 << 20))?;
+                host.create_volume(POOL, &marker_xml(volume)).map(drop)
+            }
+            on_host => {
+                let owner = self.machine().uid().to_owned();
+                let mut host = self.connection()?;
+                act(&mut *host, domain_uuid(&owner), &owner, on_host.clone())
+            }
+        }
+    }
+}

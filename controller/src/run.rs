@@ -1,0 +1,348 @@
+//! Starts everything, and ends it in order.
+
+use std::convert::Infallible;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::stream::{self, StreamExt as _};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::runtime::reflector::ObjectRef;
+use kube::runtime::{applier, controller::Config as Scheduling, controller::Error as PassError};
+use kube::{Client, Config};
+use runtime::admin;
+use runtime::checks::{Check, Checks};
+use runtime::cluster::Cluster;
+use runtime::control::control_router;
+use runtime::logging::LogControl;
+use runtime::signals::Signals;
+use runtime::tasks::{TaskError, Tasks};
+use tokio_util::sync::CancellationToken;
+
+use controller_core::client::GuardedClient;
+use controller_core::events::{Events, events};
+use controller_core::expectations::Expectations;
+use controller_core::lease::{Elector, LeaseGuard};
+use controller_core::metrics;
+use controller_core::network_usage::hold;
+use controller_core::queue::{DEBOUNCE, FairQueue};
+use controller_core::reconcile::{Backends, Context, reconcile};
+use controller_core::watch::{Caches, Triggers, Watches};
+use controller_kubevirt::Cluster as KubeVirtCluster;
+use controller_libvirt::Fleet;
+
+use crate::args::Args;
+
+/// How long a pass that has begun may take to end after a signal: a call's limit and some.
+const END_LIMIT: Duration = Duration::from_secs(8);
+/// Why the process ends.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RunError {
+    /// There is no usable configuration of the connection.
+    #[error("no connection to a cluster: {what}")]
+    Settings {
+        /// What is wrong with it.
+        what: String,
+    },
+    /// A socket could not be had.
+    #[error("cannot listen on {address}")]
+    Bind {
+        /// Where.
+        address: String,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The process cannot be asked to end.
+    #[error("cannot listen for signals")]
+    Signals(#[source] io::Error),
+    /// The metrics recorder could not be made.
+    #[error("no metrics: {0}")]
+    Metrics(String),
+    /// The client could not be made.
+    #[error("no client")]
+    Client(#[source] kube::Error),
+    /// A task ended that should not have.
+    #[error(transparent)]
+    Task(TaskError),
+}
+
+pub(crate) async fn run(args: Args, log: LogControl) -> Result<(), RunError> {
+    let mut signals = Signals::listen().map_err(RunError::Signals)?;
+    let config = configuration(args.kubeconfig.clone()).await?;
+    let client = Client::try_from(config).map_err(RunError::Client)?;
+
+    let (health, ready) = (Checks::default(), Checks::default());
+    let (synced, reached) = (ready.register("first lists"), ready.register("API server"));
+    let mut tasks = Tasks::default();
+    serve(&args, &mut tasks, (health, ready), log).await?;
+
+    let cluster = Cluster::new(client.clone(), reached);
+    let mut watches = Watches::start(&client, cluster.clone(), &mut tasks);
+    let kubevirt = KubeVirtCluster::watch(&mut watches);
+    let fleet = Fleet::watch(&mut watches);
+    let (caches, triggers) = watches.into_parts();
+
+    let (guard, elector) = election(&args, &client, &mut tasks);
+    let api = GuardedClient::new(client.clone(), guard.clone());
+    let (events, publisher) = events(client);
+    tasks.spawn("events", publisher.run());
+    let parts = Parts {
+        cluster,
+        caches,
+        triggers,
+        kubevirt,
+        fleet,
+        guard,
+        api,
+        events,
+        expectations: Arc::new(Expectations::default()),
+    };
+    parts.spawn_observers(&mut tasks);
+
+    let stop = CancellationToken::new();
+    let (done, mut ended) = tokio::sync::oneshot::channel::<Infallible>();
+    let work = {
+        let stop = stop.clone();
+        async move {
+            parts.work(&args, synced, stop).await;
+            drop(done);
+            std::future::pending::<Result<(), Infallible>>().await
+        }
+    };
+    tasks.spawn("reconciler", work);
+
+    let outcome = tokio::select! {
+        signal = signals.next() => {
+            tracing::info!(signal, "ending");
+            Ok(())
+        }
+        error = tasks.first_end() => Err(RunError::Task(error)),
+    };
+    stop.cancel();
+    if outcome.is_ok() {
+        tokio::select! {
+            _ = &mut ended => {}
+            _ = signals.next() => tracing::warn!("ending at once"),
+            () = tokio::time::sleep(END_LIMIT) => tracing::warn!("a pass did not end in time"),
+        }
+        if let Some(elector) = elector {
+            elector.release().await;
+        }
+    }
+    outcome
+}
+
+/// What the tasks share.
+struct Parts {
+    cluster: Cluster,
+    caches: Caches,
+    triggers: Triggers,
+    kubevirt: KubeVirtCluster,
+    fleet: Fleet,
+    guard: LeaseGuard,
+    api: GuardedClient,
+    events: Events,
+    expectations: Arc<Expectations>,
+}
+
+impl Parts {
+    /// Starts the tasks that poll hosts and count what there is. They run on every replica.
+    fn spawn_observers(&self, tasks: &mut Tasks) {
+        let (caches, triggers, api) = (&self.caches, &self.triggers, &self.api);
+        let hosts = self.fleet.clone();
+        let hosts = hosts.poll(caches.clone(), triggers.clone(), api.clone());
+        tasks.spawn("libvirt hosts", hosts);
+        let counts = metrics::count(
+            caches.clone(),
+            self.expectations.clone(),
+            self.guard.clone(),
+        );
+        tasks.spawn("counts", counts);
+        let counts = controller_kubevirt::metrics::count(self.kubevirt.clone());
+        tasks.spawn("counts of virtual machines", counts);
+    }
+
+    /// Waits for the first lists and for the Lease, then reconciles until `stop`.
+    async fn work(self, args: &Args, synced: Check, stop: CancellationToken) {
+        let begin = async {
+            let cluster_uid = self.cluster.uid().await;
+            self.caches.known(&synced).await;
+            self.kubevirt.known(&synced).await;
+            self.fleet.known(&synced).await;
+            synced.met();
+            self.guard.granted().await;
+            cluster_uid
+        };
+        let Some(cluster_uid) = stop.run_until_cancelled(begin).await else {
+            return;
+        };
+        let Self {
+            caches,
+            triggers,
+            kubevirt,
+            fleet,
+            guard,
+            api,
+            events,
+            expectations,
+            ..
+        } = self;
+        let holder = hold(
+            triggers.networks.clone(),
+            caches.clone(),
+            Arc::new(kubevirt.clone()),
+            api.clone(),
+            events.clone(),
+        );
+        let backends = Backends {
+            kubevirt: controller_kubevirt::backend(
+                kubevirt,
+                caches.clone(),
+                api.clone(),
+                cluster_uid.clone(),
+            ),
+            libvirt: controller_libvirt::backend(
+                fleet,
+                caches.clone(),
+                api.clone(),
+                triggers.clone(),
+                cluster_uid,
+            ),
+        };
+        let context = Context {
+            caches: caches.clone(),
+            api,
+            events,
+            expectations,
+            interval: args.reconcile_interval.0,
+            backends,
+        };
+        triggers.take_from_now_on(&caches);
+        let queue = triggers.queue.clone();
+        tokio::select! {
+            never = holder => match never {},
+            () = work(context, queue, args.max_concurrent_reconciles, stop) => {}
+            never = look_again(&guard, &triggers, &caches) => match never {},
+        }
+    }
+}
+
+/// Where the cluster is and who we are there.
+///
+/// The client does not try again by itself: it would do so for minutes without a word. Watches and
+/// passes have pauses of their own, and say what failed.
+async fn configuration(kubeconfig: Option<PathBuf>) -> Result<Config, RunError> {
+    let settings = |error: &dyn std::error::Error| RunError::Settings {
+        what: runtime::tasks::chain(error),
+    };
+    let mut config = match kubeconfig.filter(|path| !path.as_os_str().is_empty()) {
+        None => Config::infer().await.map_err(|error| settings(&error))?,
+        Some(path) => {
+            let kubeconfig = Kubeconfig::read_from(&path).map_err(|error| settings(&error))?;
+            Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+                .await
+                .map_err(|error| settings(&error))?
+        }
+    };
+    config.default_retry = false;
+    Ok(config)
+}
+
+/// Serves health and metrics, and says where.
+async fn serve(
+    args: &Args,
+    tasks: &mut Tasks,
+    (health, ready): (Checks, Checks),
+    log: LogControl,
+) -> Result<(), RunError> {
+    let recorder = admin::install_recorder(&controller_kubevirt::metrics::BUCKETS)
+        .map_err(|error| RunError::Metrics(error.to_string()))?;
+    metrics::describe();
+    controller_kubevirt::metrics::describe();
+    let mut bound = Vec::new();
+    for address in [&args.health_probe_bind_address, &args.metrics_bind_address] {
+        let failed = |source| RunError::Bind {
+            address: address.to_string(),
+            source,
+        };
+        let listener = address.bind().await.map_err(failed)?;
+        let local = listener.local_addr().map_err(failed)?;
+        bound.push((listener, local));
+    }
+    let health = admin::health_router(health, ready);
+    let health = health.merge(control_router("machine-controller", log));
+    let routers = [
+        ("health", health),
+        ("metrics", admin::metrics_router(recorder.clone())),
+    ];
+    tasks.spawn("metrics upkeep", admin::upkeep(recorder));
+    if let [(_, health), (_, metrics)] = &bound[..] {
+        tracing::info!(%health, %metrics, "serving");
+    }
+    for ((name, router), (listener, _)) in routers.into_iter().zip(bound) {
+        tasks.spawn(name, admin::serve(listener, router));
+    }
+    Ok(())
+}
+
+/// Takes part in the election, if there is one.
+fn election(args: &Args, client: &Client, tasks: &mut Tasks) -> (LeaseGuard, Option<Arc<Elector>>) {
+    if !args.leader_election {
+        return (LeaseGuard::Always, None);
+    }
+    let (elector, guard) = Elector::new(client.clone(), &args.namespace);
+    let elector = Arc::new(elector);
+    let running = elector.clone();
+    tasks.spawn("leader election", async move { running.run().await });
+    (guard, Some(elector))
+}
+
+/// Looks at everything whenever this replica may act again: others may have acted, or nobody.
+async fn look_again(guard: &LeaseGuard, triggers: &Triggers, caches: &Caches) -> Infallible {
+    loop {
+        guard.granted_again().await;
+        triggers.take_from_now_on(caches);
+    }
+}
+
+/// Works on Machines until told to stop; then ends what has begun.
+async fn work(context: Context, queue: FairQueue, concurrency: u16, stop: CancellationToken) {
+    let machines = context.caches.machines.clone();
+    let known = machines.clone();
+    let machines_to_reconcile = stream::unfold(queue.clone(), async |queue| {
+        Some((Ok::<_, Infallible>(queue.next().await), queue))
+    })
+    .take_until(stop.cancelled_owned());
+    let scheduling = Scheduling::default()
+        .debounce(DEBOUNCE)
+        .concurrency(concurrency);
+    let passes = applier(
+        |machine, context| {
+            let (queue, key) = (queue.clone(), ObjectRef::from_obj(&*machine));
+            let triggered = queue.started(&key);
+            Box::pin(async move {
+                let next = reconcile(machine, triggered, context).await;
+                queue.finished(&key);
+                Ok::<_, Infallible>(next)
+            })
+        },
+        |_, never, _| match *never {},
+        Arc::new(context),
+        machines,
+        Box::pin(machines_to_reconcile),
+        scheduling,
+    );
+    passes
+        .for_each(async |outcome| match outcome {
+            Ok(_) => {}
+            Err(PassError::ObjectNotFound(gone)) => {
+                let gone = ObjectRef::new(&gone.name)
+                    .within(gone.namespace.as_deref().unwrap_or_default());
+                tracing::debug!(machine = %gone, "nothing to do: it is gone");
+                queue.gone(gone, |key| known.get(key).is_some());
+            }
+            Err(error) => tracing::debug!(%error, "a pass did not begin"),
+        })
+        .await;
+}
