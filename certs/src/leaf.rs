@@ -1,4 +1,4 @@
-//! The certificate a server shows.
+//! The certificate that a server presents.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -11,51 +11,53 @@ use rustls::sign::CertifiedKey;
 use rustls_pki_types::{CertificateDer, DnsName, PrivateKeyDer, PrivatePkcs8KeyDer};
 use time::{Duration, OffsetDateTime};
 
-use crate::authority::AuthorityError;
-use crate::certificate::{CaCertificate, pem_of};
+use crate::certificate::{CaCertificate, to_pem};
+use crate::error::CaError;
 use crate::validity::Validity;
 
-/// How long a leaf holds. Nobody revokes in a cluster: a stolen one ends by itself.
-pub const LEAF_LIFE: Duration = Duration::days(7);
+/// Default lifetime of a leaf. API servers check no revocation lists, so a stolen key is useful
+/// until the certificate expires.
+pub const LEAF_LIFETIME: Duration = Duration::days(7);
 
-/// The names a server is asked under: at least one, each a DNS name or an IP address.
+/// The names that clients call a server by: at least one, each a DNS name or an IP address.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Names {
+pub struct ServerNames {
     texts: Vec<String>,
     sans: Vec<San>,
 }
 
+/// A subject alternative name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum San {
     Dns(Ia5String),
     Ip(IpAddr),
 }
 
-/// Why a list is no [`Names`].
+/// Why a list is not a valid [`ServerNames`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NamesError {
-    /// Nothing would be certified.
+pub enum ServerNamesError {
+    /// The list is empty.
     #[error("a certificate needs at least one name")]
     Empty,
-    /// Neither a DNS name nor an IP address.
+    /// An item is neither a DNS name nor an IP address.
     #[error("{0:?} is neither a DNS name nor an IP address")]
     Name(String),
 }
 
-impl Names {
-    /// Reads each of `names`; repeated ones count once.
-    pub fn new(names: impl IntoIterator<Item = String>) -> Result<Self, NamesError> {
+impl ServerNames {
+    /// Parses each of `names`; duplicates are dropped.
+    pub fn new(names: impl IntoIterator<Item = String>) -> Result<Self, ServerNamesError> {
         let mut texts = Vec::new();
         let mut sans = Vec::new();
         for name in names {
-            let san = San::parse(&name).ok_or_else(|| NamesError::Name(name.clone()))?;
+            let san = San::parse(&name).ok_or_else(|| ServerNamesError::Name(name.clone()))?;
             if !sans.contains(&san) {
                 sans.push(san);
                 texts.push(name);
             }
         }
         if texts.is_empty() {
-            return Err(NamesError::Empty);
+            return Err(ServerNamesError::Empty);
         }
         Ok(Self { texts, sans })
     }
@@ -83,63 +85,63 @@ impl San {
     }
 }
 
-/// Who signed a leaf, and for how long.
+/// What the rotation has to know about a leaf.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Tenure<C = CaCertificate> {
-    /// The CA.
-    pub issuer: C,
-    /// When the leaf holds.
+pub struct LeafInfo {
+    /// Certificate of the CA that signed the leaf.
+    pub issuer: CaCertificate,
+    /// When the leaf is valid.
     pub validity: Validity,
-    /// When it is to be renewed.
-    pub due: OffsetDateTime,
+    /// When the leaf is to be renewed: at the latest when the last third of its lifetime begins.
+    pub renew_at: OffsetDateTime,
 }
 
-/// A certificate with its key, ready to be served.
+/// A leaf certificate with its key, ready to be served.
 #[derive(Clone)]
 pub struct Leaf {
     certified: Arc<CertifiedKey>,
-    key: String,
-    tenure: Tenure,
+    key_pem: String,
+    info: LeafInfo,
 }
 
 impl Leaf {
     pub(crate) fn new(
         certificate: CertificateDer<'static>,
         key: &KeyPair,
-        tenure: Tenure,
-    ) -> Result<Self, AuthorityError> {
-        let text = key.serialize_pem();
+        info: LeafInfo,
+    ) -> Result<Self, CaError> {
+        let key_pem = key.serialize_pem();
         let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
         let certified = CertifiedKey::new(vec![certificate], any_ecdsa_type(&key)?);
         Ok(Self {
             certified: Arc::new(certified),
-            key: text,
-            tenure,
+            key_pem,
+            info,
         })
     }
 
-    /// Who signed it, and for how long.
-    pub fn tenure(&self) -> &Tenure {
-        &self.tenure
+    /// The CA that signed the leaf, its validity and when it is to be renewed.
+    pub fn info(&self) -> &LeafInfo {
+        &self.info
     }
 
-    /// When it holds.
+    /// When the leaf is valid.
     pub fn validity(&self) -> Validity {
-        self.tenure.validity
+        self.info.validity
     }
 
-    /// The certificate, for servers that want files.
+    /// The certificate as PEM, for servers that read files.
     pub fn certificate_pem(&self) -> String {
-        let pems = self.certified.cert.iter().map(pem_of);
+        let pems = self.certified.cert.iter().map(to_pem);
         pems.collect()
     }
 
-    /// Its key.
+    /// The private key as PEM, for servers that read files.
     pub fn key_pem(&self) -> &str {
-        &self.key
+        &self.key_pem
     }
 
-    /// As rustls serves it.
+    /// The form that rustls serves.
     pub fn certified(&self) -> Arc<CertifiedKey> {
         self.certified.clone()
     }

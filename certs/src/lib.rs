@@ -1,72 +1,74 @@
-//! A CA of our own, the leaf certificates it signs, their rotation without a failed handshake, and the
-//! resolver that serves them.
+//! A CA of our own, the leaf certificates that it signs, their rotation without a failed handshake,
+//! and the rustls resolver that presents them.
 //!
 //! ```text
-//!                     ┌─────────────── World: store, clients, clocks (yours) ──────────────┐
-//!                     │ Secret ◀─write, guarded─┐      webhook configurations  API servers │
-//!                     └───┬─────────────────────┼───────────────▲────────────────────▲─────┘
-//!                       read                  Store          Publish               serve
-//!                         ▼                     │               │                    │
-//!  Entries ─▶ Reading ─▶ Situation ─▶ plan ─▶ Step ─────────────┴──── Sign ─▶ Leaf ─▶ ServedLeaf
-//!                         (Keeper::pass does one round after the other)
+//!             ┌──────────── Environment: store, client configurations, clocks ────────────┐
+//!             │ Secret ◀─ write over the version read   webhook configurations   rustls   │
+//!             └───┬────────────────────────▲────────────────────▲─────────────────▲───────┘
+//!                read                    Store                Publish          SignLeaf
+//!                 ▼                        │                    │                 │
+//!  SecretData ─▶ StoredState ─▶ PlanInput ─▶ plan ─▶ Action ────┴─────────────────┘
+//!                         (Rotator::pass repeats this until nothing is left to do)
 //! ```
 //!
-//! For servers whose clients trust a bundle that is written somewhere for them to watch, as API
+//! For servers whose clients read the bundle they trust from an object that they watch, as API
 //! servers do for webhooks. Any number of replicas share one stored [`State`]; each signs leaves of
-//! its own, in memory. There is no leader: the state is only written over the version that was
-//! read, and what is to be done follows from it.
+//! its own and keeps them in memory. There is no leader: the state is only written over the version
+//! that was read, and the next action follows from it.
 //!
 //! # Order of a rotation
 //!
-//! 1. [`Change::Begin`]: the CA is in its last third; the next one is stored.
-//! 2. [`Step::Publish`]: clients are told to trust both.
-//! 3. [`Change::Switch`]: all of them have been seen to for [`Lives::propagation`], and still do when
-//!    asked again; the next CA signs, and every replica signs itself a new leaf.
-//! 4. [`Change::Stamp`], [`Change::Drop`]: after [`Lives::overlap`], which is longer than a leaf's
-//!    life, no leaf of the old CA can be valid, and it is not trusted any more.
+//! 1. [`Change::StoreNext`]: the current CA is in the last third of its lifetime; the next one is
+//!    stored.
+//! 2. [`Action::Publish`]: both certificates are written to every bundle.
+//! 3. [`Change::Switch`]: every bundle has contained both for [`Lifetimes::propagation`], and still
+//!    does when read again; the next CA becomes the current one, and every replica signs a new leaf.
+//! 4. [`Change::StartOverlap`], [`Change::Drop`]: after [`Lifetimes::overlap`], which is longer than
+//!    the lifetime of a leaf, no leaf of the old CA can be valid; its certificate is removed.
 //!
-//! A crash or a sleep between any two lines of this loses nothing; `tests/rotation` lets replicas
-//! live through ten years of it.
+//! A crash or a suspension between any two lines loses nothing; `tests/rotation` simulates replicas
+//! over ten years.
 //!
-//! # Pieces
+//! # Modules
 //!
-//! - [`Keeper`] carries the plan out for one replica; it needs a [`World`]: seven short functions that
-//!   read and write.
-//! - [`plan`] decides. It is pure, and generic over what a [`Ca`] is.
-//! - [`Reading`] and [`State::entries`] are the form in a Secret.
-//! - [`Pair`] is for certificates from elsewhere; [`ServedLeaf`] serves either.
-//! - [`Clients`] is for servers that only some may ask.
+//! - [`Rotator`] carries the plan out for one replica, through an [`Environment`].
+//! - [`plan`] decides. It is pure.
+//! - [`StoredState`] and [`State::secret_data`] are the form in a Secret.
+//! - [`ProvidedCertificate`] is a certificate that somebody else issues; [`ServerCertResolver`]
+//!   presents either kind.
+//! - [`ClientVerifier`] is for servers that only some clients may call.
 //!
-//! No file, no network, no clock in here; random numbers only for keys and serials.
+//! No file, no network and no clock here; random numbers only for keys and serials.
 //!
 //! ```
-//! use certs::{AUTHORITY_LIFE, Authority, Entries, LEAF_LIFE, Names, Reading, ServedLeaf, State};
+//! use certs::{CA_LIFETIME, Ca, LEAF_LIFETIME, SecretData, ServerCertResolver, ServerNames};
+//! use certs::{State, StoredState};
 //! use std::sync::Arc;
 //! use time::OffsetDateTime;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let now = OffsetDateTime::now_utc();
-//! let state = State::of(Authority::generate("my CA", now, AUTHORITY_LIFE)?);
+//! let state = State::new(Ca::generate("my CA", now, CA_LIFETIME)?);
 //!
-//! // To a Secret and back: whole, or with what is wrong and what is left.
-//! let entries = state.entries().into_iter();
-//! let stored: Entries = entries
-//!     .filter_map(|(name, text)| Some((name.to_owned(), text?.into_bytes())))
+//! // To a Secret and back: intact, or with what is wrong and what is left.
+//! let data = state.secret_data().into_iter();
+//! let stored: SecretData = data
+//!     .filter_map(|(key, text)| Some((key.to_owned(), text?.into_bytes())))
 //!     .collect();
-//! let Reading::Whole(state) = Reading::parse(Some(&stored)) else {
+//! let StoredState::Intact(state) = StoredState::parse(Some(&stored)) else {
 //!     return Err("damaged".into());
 //! };
 //!
-//! // A leaf, served by rustls from now on; exchanged at any time, no connection is dropped.
-//! let names = Names::new(["my-server.my-namespace.svc".to_owned()])?;
-//! let served = ServedLeaf::default();
-//! served.replace(&state.current.sign(&names, now, LEAF_LIFE)?);
+//! // rustls presents the leaf from now on. It can be replaced without closing a connection.
+//! let names = ServerNames::new(["my-server.my-namespace.svc".to_owned()])?;
+//! let resolver = ServerCertResolver::default();
+//! resolver.set_leaf(&state.current.sign(&names, now, LEAF_LIFETIME)?);
 //! let tls = rustls::ServerConfig::builder_with_provider(Arc::new(
 //!     rustls::crypto::ring::default_provider(),
 //! ))
 //! .with_safe_default_protocol_versions()?
 //! .with_no_client_auth()
-//! .with_cert_resolver(Arc::new(served));
+//! .with_cert_resolver(Arc::new(resolver));
 //!
 //! // What clients have to trust.
 //! let bundle = certs::bundle_pem(&state.bundle());
@@ -75,30 +77,32 @@
 //! # }
 //! ```
 #![deny(missing_docs)]
-mod authority;
+mod ca;
 mod certificate;
-mod clients;
-mod keeper;
+mod client_verifier;
+mod error;
 mod leaf;
-mod lives;
-mod pair;
+mod lifetimes;
 mod plan;
+mod provided;
 mod resolver;
+mod rotator;
 mod state;
-mod stored;
+mod stored_state;
 mod trust;
 mod validity;
 
-pub use authority::{AUTHORITY_LIFE, Authority, AuthorityError};
+pub use ca::{CA_LIFETIME, Ca};
 pub use certificate::{CaCertificate, bundle_pem};
-pub use clients::{Clients, ClientsError};
-pub use keeper::{CertificateOf, Found, Heard, Keeper, Outcome, World};
-pub use leaf::{LEAF_LIFE, Leaf, Names, NamesError, Tenure};
-pub use lives::{Lives, LivesError, PROPAGATION};
-pub use pair::{Pair, PairError};
-pub use plan::{Change, Draft, RECOVERY, Situation, Step, plan};
-pub use resolver::ServedLeaf;
-pub use state::{Ca, Phase, State, Trusted};
-pub use stored::{Entries, Reading};
-pub use trust::Trust;
+pub use client_verifier::{ClientVerifier, ClientVerifierError};
+pub use error::CaError;
+pub use leaf::{LEAF_LIFETIME, Leaf, LeafInfo, ServerNames, ServerNamesError};
+pub use lifetimes::{Lifetimes, LifetimesError, PROPAGATION};
+pub use plan::{Action, Change, Draft, PlanInput, RECOVERY_DELAY, plan};
+pub use provided::{ProvidedCertificate, ProvidedCertificateError};
+pub use resolver::ServerCertResolver;
+pub use rotator::{Cached, Environment, LiveRead, Outcome, Rotator, Version};
+pub use state::{Phase, State};
+pub use stored_state::{SecretData, StoredState};
+pub use trust::TrustTracker;
 pub use validity::{BACKDATE, Validity};

@@ -1,249 +1,272 @@
-//! What to do next, decided from what is there and the time alone.
+//! What to do next: a pure function of what was read and the time.
+//!
+//! Reason: each [`Change`] but one is the reason of a documented event of the CA Secret, and is tested in
+//! `tests/state.rs` or reached by `tests/rotation`. [`Change::StartOverlap`] has no event; without it
+//! `tests/rotation` finds leaves that API servers reject.
 
 use time::{Duration, OffsetDateTime};
 
-use crate::leaf::Tenure;
-use crate::lives::Lives;
-use crate::state::{Ca, State, Trusted as _};
-use crate::stored::Reading;
-use crate::trust::Trust;
+use crate::ca::Ca;
+use crate::certificate::CaCertificate;
+use crate::leaf::LeafInfo;
+use crate::lifetimes::Lifetimes;
+use crate::state::State;
+use crate::stored_state::StoredState;
+use crate::trust::TrustTracker;
 
-/// How long a replica that remembers nothing waits for one that does, when the state is lost.
-/// Those who remember act at once, and try again when the store refuses.
-pub const RECOVERY: Duration = Duration::seconds(20);
+/// When the state is lost: how long a replica that has no copy of it waits for one that has.
+/// Replicas with a copy write it at once, and try again if the write is refused.
+pub const RECOVERY_DELAY: Duration = Duration::seconds(20);
 
-/// Certificates of others that are taken over from a bundle; more is no bundle of ours.
+/// Certificates that are adopted from the bundles; a bundle of ours never has more.
 const ADOPTED_MAX: usize = 4;
 
-/// What is known at one moment.
+/// Everything that the plan depends on.
 #[derive(Debug)]
-pub struct Situation<'a, C: Ca> {
-    /// What the store has.
-    pub stored: &'a Reading<C>,
-    /// The last whole state this replica has seen.
-    pub known: Option<&'a State<C>>,
-    /// The last state it has seen whose current CA clients trusted.
-    pub proven: Option<&'a State<C>>,
-    /// For how long this replica has known that the state is lost.
+pub struct PlanInput<'a> {
+    /// What the last read of the Secret found.
+    pub stored: &'a StoredState,
+    /// The last intact state that this replica has read.
+    pub known: Option<&'a State>,
+    /// The last state whose current CA this replica has seen in every bundle.
+    pub last_trusted: Option<&'a State>,
+    /// For how long this replica has known that the state is lost; zero if it is not.
     pub lost_for: Duration,
-    /// What each client configuration trusts.
-    pub bundles: &'a [Vec<C::Certificate>],
-    /// What they have been seen to trust.
-    pub trust: &'a Trust<C::Certificate>,
-    /// How long this replica runs: a clock nobody sets.
+    /// The bundle of each client configuration.
+    pub bundles: &'a [Vec<CaCertificate>],
+    /// What `bundles` contained until now.
+    pub trust: &'a TrustTracker,
+    /// Time since the process started, by a clock that is never set.
     pub uptime: Duration,
-    /// The leaf this replica serves.
-    pub leaf: Option<&'a Tenure<C::Certificate>>,
-    /// The time.
+    /// The leaf that this replica serves.
+    pub leaf: Option<&'a LeafInfo>,
+    /// The wall clock time of the store.
     pub now: OffsetDateTime,
 }
 
-/// One thing to do.
+/// One action to take.
 #[derive(Debug, Clone)]
-pub enum Step<C: Ca> {
-    /// Sign a leaf with this CA, and serve it.
-    Sign(C),
-    /// Have every client trust these, and nothing else.
-    Publish(Vec<C::Certificate>),
-    /// Write the state over what was read, and look again.
-    Store(Change, Draft<C>),
+pub enum Action {
+    /// Sign a leaf with this CA and serve it.
+    SignLeaf(Ca),
+    /// Make this the bundle of every client configuration.
+    Publish(Vec<CaCertificate>),
+    /// Write the state over the version that was read, and plan again.
+    Store(Change, Draft),
 }
 
 /// Why the state is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// There was none, and nobody trusted one.
+    /// There was no state, and no bundle contains a certificate: a new CA.
     Create,
-    /// It was lost, and this replica knows it.
+    /// The state was lost; this replica writes its copy.
     Restore,
-    /// It was damaged; what was left will do.
+    /// The state was damaged; its readable part is kept.
     Salvage,
-    /// It was lost, and so was the CA's key: a new CA.
+    /// The state was lost and no replica has the CA's key: a new CA.
     Replace,
-    /// Somebody put another CA in the place of the one that clients trust: that one takes over in
-    /// good order.
+    /// Somebody stored another CA in place of the one that clients trust. This replica has the key
+    /// of the trusted one: it stays the current CA, and the other one becomes the next.
     Reclaim,
-    /// The same, but the key of the former CA is lost; it stays trusted for a while.
+    /// The same, but the key of the trusted CA is lost: its certificate becomes an old one.
     Adopt,
-    /// The CA is in its last third: the next one is stored.
-    Begin,
-    /// Clients trust the next CA: it signs from now on.
+    /// The current CA is in the last third of its lifetime: the next one is stored.
+    StoreNext,
+    /// Every client trusts the next CA: it becomes the current one.
     Switch,
-    /// The old CA signs nothing any more: the overlap begins.
-    Stamp,
-    /// No leaf of the old CA can be valid any more.
+    /// The time is recorded after which the old CA no longer signs.
+    StartOverlap,
+    /// The overlap is over: no leaf of the old CA can be valid.
     Drop,
 }
 
-/// A state, but for the CA that is still to be made.
+/// A state, except for a CA that is still to be generated.
 #[derive(Debug, Clone)]
-pub enum Draft<C: Ca> {
+pub enum Draft {
     /// Nothing is missing.
-    Whole(State<C>),
-    /// The current CA; these were trusted before.
-    Current(Vec<C::Certificate>),
-    /// The next CA of this state.
-    Next(State<C>),
+    Complete(State),
+    /// The current CA is missing; these certificates become old ones.
+    WithoutCurrent(Vec<CaCertificate>),
+    /// The next CA of this state is missing.
+    WithoutNext(State),
 }
 
-impl<C: Ca> Draft<C> {
-    /// Makes what is missing.
-    pub fn complete<E>(self, make: impl FnOnce() -> Result<C, E>) -> Result<State<C>, E> {
+impl Draft {
+    /// Generates the CA that is missing.
+    pub fn complete<E>(self, generate: impl FnOnce() -> Result<Ca, E>) -> Result<State, E> {
         Ok(match self {
-            Self::Whole(state) => state,
-            Self::Current(old) => State::of(make()?).with_old(old),
-            Self::Next(state) => State {
-                next: Some(make()?),
+            Self::Complete(state) => state,
+            Self::WithoutCurrent(old) => State::new(generate()?).with_old(old),
+            Self::WithoutNext(state) => State {
+                next: Some(generate()?),
                 ..state
             },
         })
     }
 }
 
-/// Decides. Nothing to do: no step. A step that fails is planned again as long as it is needed, so
-/// it does not matter where a pass ends.
-pub fn plan<C: Ca>(situation: &Situation<'_, C>, lives: &Lives) -> Vec<Step<C>> {
-    let state = match situation.stored {
-        Reading::Whole(state) => state,
-        Reading::Lost { rest, .. } => return recover(situation, rest.as_ref()),
+/// Returns the actions to take; none if everything is as it should be. An action that fails is
+/// planned again as long as it is needed, so a pass may end anywhere.
+pub fn plan(input: &PlanInput<'_>, lifetimes: &Lifetimes) -> Vec<Action> {
+    let state = match input.stored {
+        StoredState::Intact(state) => state,
+        StoredState::Lost { remainder, .. } => return recover(input, remainder.as_ref()),
     };
-    if !situation.trust.ever(state.current.certificate())
-        && let Some(step) = situation.replaced(state)
+    if !input.trust.was_trusted(state.current.certificate())
+        && let Some(action) = input.keep_trusted_ca(state)
     {
-        return vec![step];
+        return vec![action];
     }
-    let mut steps = Vec::new();
-    steps.extend(situation.signer(state, lives).cloned().map(Step::Sign));
+    let mut actions = Vec::new();
+    let signer = input.leaf_signer(state, lifetimes);
+    actions.extend(signer.cloned().map(Action::SignLeaf));
     let bundle = state.bundle();
-    if situation.bundles.iter().any(|there| *there != bundle) {
-        steps.push(Step::Publish(bundle));
+    if input.bundles.iter().any(|published| *published != bundle) {
+        actions.push(Action::Publish(bundle));
     }
-    steps.extend(situation.change(state, lives));
-    steps
+    actions.extend(input.next_change(state, lifetimes));
+    actions
 }
 
-/// The state is lost, but for `rest`.
-fn recover<C: Ca>(situation: &Situation<'_, C>, rest: Option<&State<C>>) -> Vec<Step<C>> {
-    let trusted = situation.trusted();
-    // What is known, or left, may be older than what was lost: clients know better, and the overlap
-    // begins anew.
-    let again = |state: &State<C>| {
+/// The state is lost, except for `remainder`.
+fn recover(input: &PlanInput<'_>, remainder: Option<&State>) -> Vec<Action> {
+    let trusted = input.trusted_certificates();
+    // The copy or the remainder may be older than the state that was lost. What clients trust
+    // meanwhile stays trusted, and the overlap starts again.
+    let restored = |state: &State| {
         let mut state = state.clone().with_old(trusted.clone());
-        state.since = None;
-        Draft::Whole(state)
+        state.overlap_since = None;
+        Draft::Complete(state)
     };
-    let (change, draft) = match (situation.known, rest) {
-        (Some(known), _) => (Change::Restore, again(known)),
-        // Nobody trusts anything: there is nothing to lose.
-        (None, None) if trusted.is_empty() => (Change::Create, Draft::Current(trusted)),
-        (None, _) if situation.lost_for < RECOVERY => return Vec::new(),
-        (None, Some(rest)) => (Change::Salvage, again(rest)),
-        (None, None) => (Change::Replace, Draft::Current(trusted)),
+    let (change, draft) = match (input.known, remainder) {
+        (Some(known), _) => (Change::Restore, restored(known)),
+        // No client trusts any CA: no leaf that is served can become invalid.
+        (None, None) if trusted.is_empty() => (Change::Create, Draft::WithoutCurrent(trusted)),
+        (None, _) if input.lost_for < RECOVERY_DELAY => return Vec::new(),
+        (None, Some(remainder)) => (Change::Salvage, restored(remainder)),
+        (None, None) => (Change::Replace, Draft::WithoutCurrent(trusted)),
     };
-    vec![Step::Store(change, draft)]
+    vec![Action::Store(change, draft)]
 }
 
-impl<C: Ca> Situation<'_, C> {
-    /// What any client trusts and may go on trusting for a while.
-    fn trusted(&self) -> Vec<C::Certificate> {
+impl PlanInput<'_> {
+    /// The certificates of all bundles that are valid now.
+    fn trusted_certificates(&self) -> Vec<CaCertificate> {
         let mut trusted = Vec::new();
         for certificate in self.bundles.iter().flatten() {
-            let holds = certificate.validity().contains(self.now);
-            if holds && !trusted.contains(certificate) && trusted.len() < ADOPTED_MAX {
+            let is_valid = certificate.validity().contains(self.now);
+            if is_valid && !trusted.contains(certificate) && trusted.len() < ADOPTED_MAX {
                 trusted.push(certificate.clone());
             }
         }
         trusted
     }
 
-    /// Clients never trusted the state's CA: somebody has put it in the place of another, of which
-    /// leaves are served. With that one's key it becomes the next CA, in good order; without, what
-    /// clients trust stays trusted for a while.
-    fn replaced(&self, state: &State<C>) -> Option<Step<C>> {
-        let usable = |proven: &&State<C>| {
-            let certificate = proven.current.certificate();
+    /// No client ever trusted the current CA of the state: somebody has stored it in place of the one
+    /// that signed the leaves which are served. If this replica has the key of that one, the stored CA
+    /// becomes the next; else the certificates that clients trust become old ones.
+    fn keep_trusted_ca(&self, state: &State) -> Option<Action> {
+        let is_usable = |trusted: &&State| {
+            let certificate = trusted.current.certificate();
             certificate != state.current.certificate()
-                && self.trust.has(certificate)
-                && proven.current.holds(self.now)
+                && self.trust.is_trusted(certificate)
+                && certificate.validity().contains(self.now)
         };
-        if let Some(proven) = self.proven.filter(usable) {
+        if let Some(trusted) = self.last_trusted.filter(is_usable) {
             let with_next = State {
                 next: Some(state.current.clone()),
-                ..State::of(proven.current.clone())
+                ..State::new(trusted.current.clone())
             };
-            let with_next = with_next.with_old(state.old.iter().cloned().chain(self.trusted()));
-            return Some(Step::Store(Change::Reclaim, Draft::Whole(with_next)));
+            let old = state.old.iter().cloned().chain(self.trusted_certificates());
+            let draft = Draft::Complete(with_next.with_old(old));
+            return Some(Action::Store(Change::Reclaim, draft));
         }
-        let ours = state.bundle();
-        let mut strangers = self.trusted();
-        strangers.retain(|certificate| !ours.contains(certificate));
-        let adopted = state.clone().with_old(strangers.iter().cloned());
-        (!strangers.is_empty()).then_some(Step::Store(Change::Adopt, Draft::Whole(adopted)))
+        let bundle = state.bundle();
+        let mut foreign = self.trusted_certificates();
+        foreign.retain(|certificate| !bundle.contains(certificate));
+        if foreign.is_empty() {
+            return None;
+        }
+        let draft = Draft::Complete(state.clone().with_old(foreign));
+        Some(Action::Store(Change::Adopt, draft))
     }
 
-    /// The CA that a new leaf is needed of.
-    fn signer<'s>(&self, state: &'s State<C>, lives: &Lives) -> Option<&'s C> {
+    /// The CA that has to sign a new leaf, if one is needed.
+    fn leaf_signer<'s>(&self, state: &'s State, lifetimes: &Lifetimes) -> Option<&'s Ca> {
         let signer = state.signer(self.now, self.trust)?;
         let issuer = signer.certificate();
-        let needed = match self.leaf {
+        let is_needed = match self.leaf {
             None => true,
             Some(leaf) if !leaf.validity.contains(self.now) => true,
             Some(leaf) if !state.bundle().contains(&leaf.issuer) => true,
             Some(leaf) if leaf.issuer != *issuer => {
-                self.trust.lasts(issuer, self.uptime) >= Some(lives.propagation())
+                self.trust.trusted_for(issuer, self.uptime) >= Some(lifetimes.propagation())
             }
-            // Close to the end of the CA a new leaf would live no longer than the one there is.
+            // Shortly before the CA ends, a new leaf would end at the same time as the present one.
             Some(leaf) => {
-                let longest = issuer.validity().not_after.min(self.now + lives.leaf());
-                leaf.due <= self.now && leaf.validity.not_after < longest
+                let longest = issuer.validity().not_after.min(self.now + lifetimes.leaf());
+                leaf.renew_at <= self.now && leaf.validity.not_after < longest
             }
         };
-        needed.then_some(signer)
+        is_needed.then_some(signer)
     }
 
-    /// Where the rotation goes on.
-    fn change(&self, state: &State<C>, lives: &Lives) -> Option<Step<C>> {
+    /// The next step of the rotation, if it is due.
+    fn next_change(&self, state: &State, lifetimes: &Lifetimes) -> Option<Action> {
         let now = self.now;
-        let due = |ca: &C| {
-            let validity = ca.certificate().validity();
-            !validity.contains(now) || validity.renewal_due(lives.authority()) <= now
+        let is_due = |ca: &Ca| {
+            let validity = ca.validity();
+            !validity.contains(now) || validity.renewal_due(lifetimes.ca()) <= now
         };
         let (change, draft) = match &state.next {
-            // One that came to nothing for so long. It may have signed, when the current one ended.
-            Some(next) if due(next) => {
+            // The rotation has been stuck for most of a CA's lifetime. The next CA may have signed if
+            // the current one ended meanwhile, so its certificate stays trusted.
+            Some(next) if is_due(next) => {
                 let ended = next.certificate().clone();
-                let without = State {
+                let without_next = State {
                     next: None,
                     ..state.clone()
                 };
-                (Change::Begin, Draft::Next(without.with_old([ended])))
+                let draft = Draft::WithoutNext(without_next.with_old([ended]));
+                (Change::StoreNext, draft)
             }
             Some(next) => {
-                let lasts = self.trust.lasts(next.certificate(), self.uptime)?;
-                if lasts < lives.propagation() {
+                let trusted_for = self.trust.trusted_for(next.certificate(), self.uptime)?;
+                if trusted_for < lifetimes.propagation() {
                     return None;
                 }
-                let state = state.switched(next.clone());
-                (Change::Switch, Draft::Whole(state))
+                let switched = state.switched_to(next.clone());
+                (Change::Switch, Draft::Complete(switched))
             }
-            None if due(&state.current) => (Change::Begin, Draft::Next(state.clone())),
+            None if is_due(&state.current) => {
+                (Change::StoreNext, Draft::WithoutNext(state.clone()))
+            }
             None if state.old.is_empty() => return None,
-            None => match state.since {
-                // Only now: whoever wrote the switch may have slept since it read the time.
-                None => (Change::Stamp, Draft::Whole(state.stamped(now))),
-                Some(since) if self.is_over(state, since, lives) => {
-                    (Change::Drop, Draft::Whole(State::of(state.current.clone())))
+            None => match state.overlap_since {
+                // A write of its own: the replica that wrote the switch may have been suspended
+                // between reading the time and writing.
+                None => {
+                    let started = State {
+                        overlap_since: Some(now),
+                        ..state.clone()
+                    };
+                    (Change::StartOverlap, Draft::Complete(started))
+                }
+                Some(since) if self.is_overlap_over(state, since, lifetimes) => {
+                    let dropped = State::new(state.current.clone());
+                    (Change::Drop, Draft::Complete(dropped))
                 }
                 Some(_) => return None,
             },
         };
-        Some(Step::Store(change, draft))
+        Some(Action::Store(change, draft))
     }
 
-    /// Whether no leaf of an old CA can be valid: each has ended, or its CA has.
-    fn is_over(&self, state: &State<C>, since: OffsetDateTime, lives: &Lives) -> bool {
-        let margin = lives.overlap() - lives.leaf();
-        let ended = |old: &C::Certificate| old.validity().not_after + margin < self.now;
-        since + lives.overlap() <= self.now || state.old.iter().all(ended)
+    /// Whether no leaf of an old CA can be valid: every leaf has expired, or every old CA has.
+    fn is_overlap_over(&self, state: &State, since: OffsetDateTime, lifetimes: &Lifetimes) -> bool {
+        let margin = lifetimes.overlap() - lifetimes.leaf();
+        let has_expired = |old: &CaCertificate| old.validity().not_after + margin < self.now;
+        since + lifetimes.overlap() <= self.now || state.old.iter().all(has_expired)
     }
 }

@@ -1,4 +1,4 @@
-//! The leaf rustls serves, exchanged while connections go on.
+//! The certificate that rustls presents, replaceable while connections are open.
 
 use std::sync::Arc;
 
@@ -7,27 +7,27 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
 use crate::leaf::Leaf;
-use crate::pair::Pair;
+use crate::provided::ProvidedCertificate;
 
-/// The leaf for the next handshake. Connections that stand keep the one they began with.
+/// Presents the certificate that was set last. Open connections keep the one of their handshake.
 ///
-/// Clones share the leaf; without one every handshake is refused.
+/// Clones share the certificate. Before the first one is set, every handshake fails.
 #[derive(Debug, Clone, Default)]
-pub struct ServedLeaf(Arc<ArcSwapOption<CertifiedKey>>);
+pub struct ServerCertResolver(Arc<ArcSwapOption<CertifiedKey>>);
 
-impl ServedLeaf {
-    /// Serves `leaf` from now on.
-    pub fn replace(&self, leaf: &Leaf) {
+impl ServerCertResolver {
+    /// Presents `leaf` from the next handshake on.
+    pub fn set_leaf(&self, leaf: &Leaf) {
         self.0.store(Some(leaf.certified()));
     }
 
-    /// Serves `pair` from now on.
-    pub fn replace_pair(&self, pair: &Pair) {
-        self.0.store(Some(pair.certified()));
+    /// Presents `certificate` from the next handshake on.
+    pub fn set_provided(&self, certificate: &ProvidedCertificate) {
+        self.0.store(Some(certificate.certified()));
     }
 }
 
-impl ResolvesServerCert for ServedLeaf {
+impl ResolvesServerCert for ServerCertResolver {
     fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         self.0.load_full()
     }

@@ -1,71 +1,50 @@
-//! What all replicas share: the CAs of a rotation, and how far it is.
+//! What all replicas share: the CAs of a rotation and how far it has got.
 //!
 //! ```text
-//!           Begin                   Switch            Stamp, Drop
+//!           StoreNext               Switch        StartOverlap, Drop
 //!  Steady ────────▶ Publishing ──────────────▶ Overlap ──────────────▶ Steady
 //!  current          current + next             current + old           current
-//!                   bundle is spread           leaves are re-issued
+//!                   the bundle propagates      leaves are signed anew
 //! ```
-
-use std::fmt;
 
 use time::OffsetDateTime;
 
-use crate::authority::Authority;
-use crate::trust::Trust;
-use crate::validity::Validity;
+use crate::ca::Ca;
+use crate::certificate::CaCertificate;
+use crate::trust::TrustTracker;
 
-/// A CA that can sign.
-///
-/// The state machine knows nothing else of certificates; [`Authority`] is the real one.
-pub trait Ca: Clone {
-    /// What clients trust.
-    type Certificate: Trusted;
-
-    /// The certificate of this CA.
-    fn certificate(&self) -> &Self::Certificate;
-
-    /// Whether it holds at `now`.
-    fn holds(&self, now: OffsetDateTime) -> bool {
-        self.certificate().validity().contains(now)
-    }
+/// The CAs of a rotation. Every replica reads the state and writes it only over the version that it
+/// has read.
+#[derive(Debug, Clone)]
+pub struct State {
+    /// CA that signs leaves.
+    pub current: Ca,
+    /// CA that will sign leaves once every client's bundle contains it; `None` outside a rotation.
+    pub next: Option<Ca>,
+    /// Certificates of CAs that signed leaves which may still be served. Their private keys are
+    /// deleted.
+    pub old: Vec<CaCertificate>,
+    /// A time after the last of `old` was added; `None` until a replica that reads the state has
+    /// recorded it.
+    pub overlap_since: Option<OffsetDateTime>,
 }
 
-/// A CA's certificate without its key.
-pub trait Trusted: Clone + PartialEq + fmt::Debug {
-    /// When it holds.
-    fn validity(&self) -> Validity;
-}
-
-/// The CAs of a rotation. Every replica reads it, and writes it only over what it has read.
-#[derive(Debug, Clone, PartialEq)]
-pub struct State<C: Ca = Authority> {
-    /// Signs leaves.
-    pub current: C,
-    /// Will, once every client trusts it.
-    pub next: Option<C>,
-    /// Did; leaves of it may still be served. Without keys.
-    pub old: Vec<C::Certificate>,
-    /// A moment after the last of `old` came there; `None`: nobody has looked since.
-    pub since: Option<OffsetDateTime>,
-}
-
-/// How far a rotation is.
+/// How far a rotation has got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
     /// There is one CA.
     Steady,
-    /// The next one is being made known.
+    /// The next CA is stored, and its certificate is added to the bundles.
     Publishing,
-    /// Leaves of the old one may still be served.
+    /// The next CA has become the current one. Leaves of an old one may still be served.
     Overlap,
 }
 
 impl Phase {
-    /// Each of them.
+    /// Every phase, in the order of a rotation.
     pub const ALL: [Self; 3] = [Self::Steady, Self::Publishing, Self::Overlap];
 
-    /// Its name.
+    /// The phase as the Secret and the metrics write it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Steady => "steady",
@@ -75,18 +54,18 @@ impl Phase {
     }
 }
 
-impl<C: Ca> State<C> {
-    /// One CA and nothing else.
-    pub fn of(current: C) -> Self {
+impl State {
+    /// One CA, outside a rotation.
+    pub fn new(current: Ca) -> Self {
         Self {
             current,
             next: None,
             old: Vec::new(),
-            since: None,
+            overlap_since: None,
         }
     }
 
-    /// How far the rotation is.
+    /// How far the rotation has got.
     pub fn phase(&self) -> Phase {
         match (&self.next, self.old.is_empty()) {
             (Some(_), _) => Phase::Publishing,
@@ -95,44 +74,37 @@ impl<C: Ca> State<C> {
         }
     }
 
-    /// What clients have to trust.
-    pub fn bundle(&self) -> Vec<C::Certificate> {
+    /// The certificates that clients have to trust.
+    pub fn bundle(&self) -> Vec<CaCertificate> {
         let signing = [Some(&self.current), self.next.as_ref()];
-        let signing = signing.into_iter().flatten().map(C::certificate);
+        let signing = signing.into_iter().flatten().map(Ca::certificate);
         signing.chain(&self.old).cloned().collect()
     }
 
-    /// The CA that signs at `now`: the current one, as long as it holds and clients trust it. A state
-    /// that was lost may have come back as it was before its last switch.
-    pub(crate) fn signer(&self, now: OffsetDateTime, trust: &Trust<C::Certificate>) -> Option<&C> {
+    /// The CA that signs at `now`: the current one if it is valid and clients trust it, else the
+    /// next one. A state that was lost may have been restored to what it was before its last switch.
+    pub(crate) fn signer(&self, now: OffsetDateTime, trust: &TrustTracker) -> Option<&Ca> {
         let both = [Some(&self.current), self.next.as_ref()];
-        let both = both.into_iter().flatten().filter(|ca| ca.holds(now));
-        let trusted = both.clone().find(|ca| trust.has(ca.certificate()));
-        trusted.or_else(|| both.clone().next())
+        let both = both.into_iter().flatten();
+        let valid = both.filter(|ca| ca.validity().contains(now));
+        let trusted = valid.clone().find(|ca| trust.is_trusted(ca.certificate()));
+        trusted.or_else(|| valid.clone().next())
     }
 
-    /// The next CA takes over.
-    pub(crate) fn switched(&self, next: C) -> Self {
-        let was = self.current.certificate().clone();
-        Self::of(next).with_old(self.old.iter().cloned().chain([was]))
+    /// The state after `next` has become the current CA.
+    pub(crate) fn switched_to(&self, next: Ca) -> Self {
+        let former = self.current.certificate().clone();
+        Self::new(next).with_old(self.old.iter().cloned().chain([former]))
     }
 
-    /// With further certificates that are trusted for a while.
-    pub(crate) fn with_old(mut self, old: impl IntoIterator<Item = C::Certificate>) -> Self {
+    /// The state with further old certificates, which stay trusted for another overlap.
+    pub(crate) fn with_old(mut self, old: impl IntoIterator<Item = CaCertificate>) -> Self {
         for certificate in old {
             if !self.bundle().contains(&certificate) {
                 self.old.push(certificate);
-                self.since = None;
+                self.overlap_since = None;
             }
         }
         self
-    }
-
-    /// The overlap has begun.
-    pub(crate) fn stamped(&self, now: OffsetDateTime) -> Self {
-        Self {
-            since: Some(now),
-            ..self.clone()
-        }
     }
 }

@@ -1,60 +1,60 @@
-//! What clients have been seen to trust, and for how long.
+//! Which CA certificates every webhook configuration contains, and since when.
 
 use time::Duration;
 
-/// Certificates that every client configuration has, each with the moment since which it was seen
-/// there without a break. By a clock that nobody sets, and in memory alone: whoever starts anew
-/// waits anew.
-#[derive(Debug, Clone)]
-pub struct Trust<T> {
-    since: Vec<(T, Duration)>,
-    ever: Vec<T>,
+use crate::certificate::CaCertificate;
+
+/// Observes the bundles of all client configurations.
+///
+/// Times are those of a monotonic clock, and kept in memory only: a replica that starts waits for
+/// the whole propagation time again.
+#[derive(Debug, Clone, Default)]
+pub struct TrustTracker {
+    /// Certificates that every bundle contains now, with the time since which they have without
+    /// interruption.
+    since: Vec<(CaCertificate, Duration)>,
+    /// Certificates that every bundle contained when a new one was last observed. Those of one
+    /// rotation, not the whole history.
+    ever: Vec<CaCertificate>,
 }
 
-impl<T> Default for Trust<T> {
-    fn default() -> Self {
-        Self {
-            since: Vec::new(),
-            ever: Vec::new(),
-        }
-    }
-}
-
-impl<T: Clone + PartialEq> Trust<T> {
-    /// Looks at the bundles of all client configurations at `uptime`.
-    pub fn observe(&mut self, bundles: &[Vec<T>], uptime: Duration) {
-        let by_all = |certificate: &T| bundles.iter().all(|bundle| bundle.contains(certificate));
+impl TrustTracker {
+    /// Records the bundles of all client configurations as seen at `uptime`.
+    pub fn observe(&mut self, bundles: &[Vec<CaCertificate>], uptime: Duration) {
+        let in_all = |certificate: &CaCertificate| {
+            let mut bundles = bundles.iter();
+            bundles.all(|bundle| bundle.contains(certificate))
+        };
         let first = bundles.first().map_or(&[][..], Vec::as_slice);
-        let common: Vec<_> = first.iter().filter(|it| by_all(it)).collect();
+        let common: Vec<_> = first.iter().filter(|it| in_all(it)).collect();
         self.since.retain(|(it, _)| common.contains(&it));
         for certificate in common {
-            if !self.has(certificate) {
+            if !self.is_trusted(certificate) {
                 self.since.push((certificate.clone(), uptime));
             }
         }
-        // Those of a rotation, and no more: this is about now, not about history.
         if self.since.iter().any(|(it, _)| !self.ever.contains(it)) {
             self.ever = self.since.iter().map(|(it, _)| it.clone()).collect();
         }
     }
 
-    /// Everybody does trust it, whatever was heard.
-    pub(crate) fn confirm(&mut self, certificate: &T) {
+    /// Records that a live read found the certificate in every bundle, whatever the watches report.
+    pub(crate) fn confirm(&mut self, certificate: &CaCertificate) {
         self.ever.push(certificate.clone());
     }
 
-    /// Whether everybody trusts it.
-    pub fn has(&self, certificate: &T) -> bool {
+    /// Whether every bundle contains the certificate now.
+    pub fn is_trusted(&self, certificate: &CaCertificate) -> bool {
         self.since.iter().any(|(it, _)| it == certificate)
     }
 
-    /// Whether everybody did when something new was last trusted.
-    pub fn ever(&self, certificate: &T) -> bool {
+    /// Whether every bundle contained the certificate when a new one was last observed.
+    pub fn was_trusted(&self, certificate: &CaCertificate) -> bool {
         self.ever.contains(certificate)
     }
 
-    /// For how long everybody has trusted it.
-    pub fn lasts(&self, certificate: &T, uptime: Duration) -> Option<Duration> {
+    /// For how long every bundle has contained the certificate; `None` if one does not.
+    pub fn trusted_for(&self, certificate: &CaCertificate, uptime: Duration) -> Option<Duration> {
         let found = self.since.iter().find(|(it, _)| it == certificate);
         found.map(|(_, since)| uptime - *since)
     }

@@ -1,4 +1,4 @@
-//! Real handshakes in this process: a client that trusts the bundle and nothing else.
+//! TLS handshakes inside the test process, with a client that trusts the bundle and nothing else.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use certs::{AUTHORITY_LIFE, Authority, LEAF_LIFE, Names, ServedLeaf};
+use certs::{CA_LIFETIME, Ca, LEAF_LIFETIME, ServerCertResolver, ServerNames};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{CertificateError, ClientConfig, RootCertStore, ServerConfig};
@@ -17,13 +17,13 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-fn names() -> Names {
+fn names() -> ServerNames {
     let names = [
         "machine-webhook.ns.svc",
         "machine-webhook.ns.svc.cluster.local",
         "127.0.0.1",
     ];
-    Names::new(names.map(str::to_owned)).unwrap()
+    ServerNames::new(names.map(str::to_owned)).unwrap()
 }
 
 fn connector(bundle: &str) -> TlsConnector {
@@ -40,17 +40,17 @@ fn connector(bundle: &str) -> TlsConnector {
     TlsConnector::from(Arc::new(config))
 }
 
-fn acceptor(served: &ServedLeaf) -> TlsAcceptor {
+fn acceptor(resolver: &ServerCertResolver) -> TlsAcceptor {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_no_client_auth()
-        .with_cert_resolver(Arc::new(served.clone()));
+        .with_cert_resolver(Arc::new(resolver.clone()));
     TlsAcceptor::from(Arc::new(config))
 }
 
-/// Connects as `name` to a server that echoes one byte.
+/// Connects to a server that echoes what it receives, and expects it to be called `name`.
 async fn connect(
     acceptor: &TlsAcceptor,
     connector: &TlsConnector,
@@ -73,7 +73,7 @@ async fn echo(stream: &mut TlsStream<DuplexStream>) -> u8 {
     stream.read_u8().await.unwrap()
 }
 
-fn shown(stream: &TlsStream<DuplexStream>) -> CertificateDer<'static> {
+fn presented(stream: &TlsStream<DuplexStream>) -> CertificateDer<'static> {
     stream.get_ref().1.peer_certificates().unwrap()[0]
         .clone()
         .into_owned()
@@ -91,29 +91,29 @@ fn certificate_error(result: std::io::Result<TlsStream<DuplexStream>>) -> Certif
 }
 
 #[tokio::test]
-async fn the_leaf_is_exchanged_between_two_connections_and_drops_neither() {
+async fn replacing_the_leaf_keeps_open_connections_and_presents_the_new_leaf_to_new_ones() {
     let now = OffsetDateTime::now_utc();
-    let ca = Authority::generate("CA", now, AUTHORITY_LIFE).unwrap();
-    let served = ServedLeaf::default();
-    let (acceptor, connector) = (acceptor(&served), connector(ca.certificate_pem()));
-    served.replace(&ca.sign(&names(), now, LEAF_LIFE).unwrap());
+    let ca = Ca::generate("CA", now, CA_LIFETIME).unwrap();
+    let resolver = ServerCertResolver::default();
+    let (acceptor, connector) = (acceptor(&resolver), connector(ca.certificate_pem()));
+    resolver.set_leaf(&ca.sign(&names(), now, LEAF_LIFETIME).unwrap());
 
     let mut first = connect(&acceptor, &connector, "machine-webhook.ns.svc")
         .await
         .unwrap();
-    served.replace(&ca.sign(&names(), now, LEAF_LIFE).unwrap());
+    resolver.set_leaf(&ca.sign(&names(), now, LEAF_LIFETIME).unwrap());
     let mut second = connect(&acceptor, &connector, "127.0.0.1").await.unwrap();
-    assert_ne!(shown(&first), shown(&second));
+    assert_ne!(presented(&first), presented(&second));
     assert_eq!((echo(&mut first).await, echo(&mut second).await), (7, 7));
 }
 
 #[tokio::test]
-async fn only_the_right_name_the_right_ca_and_the_right_time_are_accepted() {
+async fn a_client_rejects_a_wrong_name_an_unknown_ca_and_an_expired_leaf() {
     let now = OffsetDateTime::now_utc();
-    let ca = Authority::generate("CA", now, AUTHORITY_LIFE).unwrap();
-    let other = Authority::generate("CA", now, AUTHORITY_LIFE).unwrap();
-    let served = ServedLeaf::default();
-    let (acceptor, trusting) = (acceptor(&served), connector(ca.certificate_pem()));
+    let ca = Ca::generate("CA", now, CA_LIFETIME).unwrap();
+    let other = Ca::generate("CA", now, CA_LIFETIME).unwrap();
+    let resolver = ServerCertResolver::default();
+    let (acceptor, trusting) = (acceptor(&resolver), connector(ca.certificate_pem()));
     assert!(
         connect(&acceptor, &trusting, "machine-webhook.ns.svc")
             .await
@@ -121,7 +121,7 @@ async fn only_the_right_name_the_right_ca_and_the_right_time_are_accepted() {
         "no leaf yet"
     );
 
-    served.replace(&ca.sign(&names(), now, LEAF_LIFE).unwrap());
+    resolver.set_leaf(&ca.sign(&names(), now, LEAF_LIFETIME).unwrap());
     let wrong_name = connect(&acceptor, &trusting, "other.ns.svc").await;
     assert!(matches!(
         certificate_error(wrong_name),
@@ -130,8 +130,8 @@ async fn only_the_right_name_the_right_ca_and_the_right_time_are_accepted() {
     let wrong_ca = connect(&acceptor, &connector(other.certificate_pem()), "127.0.0.1").await;
     assert_eq!(certificate_error(wrong_ca), CertificateError::UnknownIssuer);
 
-    served.replace(
-        &ca.sign(&names(), now - Duration::days(8), LEAF_LIFE)
+    resolver.set_leaf(
+        &ca.sign(&names(), now - Duration::days(8), LEAF_LIFETIME)
             .unwrap(),
     );
     let expired = connect(&acceptor, &trusting, "127.0.0.1").await;
@@ -141,7 +141,7 @@ async fn only_the_right_name_the_right_ca_and_the_right_time_are_accepted() {
     ));
 
     let both = format!("{}{}", other.certificate_pem(), ca.certificate_pem());
-    served.replace(&other.sign(&names(), now, LEAF_LIFE).unwrap());
+    resolver.set_leaf(&other.sign(&names(), now, LEAF_LIFETIME).unwrap());
     assert!(
         connect(&acceptor, &connector(&both), "127.0.0.1")
             .await

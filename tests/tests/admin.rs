@@ -117,7 +117,7 @@ async fn both_programs_tell_their_version_and_take_another_log_level() {
             .into_iter()
             .zip([("info", "trace"), ("trace", "error")])
         {
-            assert_eq!(line["message"], "another log level");
+            assert_eq!(line["message"], "changed the log level");
             assert_eq!(
                 (&line["before"], &line["now"]),
                 (&json!(before), &json!(now))

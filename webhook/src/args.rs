@@ -1,4 +1,4 @@
-//! Settings of the program, from flags or the environment.
+//! The settings of the program: flags and environment variables.
 
 use std::fs;
 use std::net::IpAddr;
@@ -11,39 +11,39 @@ use runtime::settings::{BindAddress, GoDuration};
 
 use crate::certificates::args::CertificateArgs;
 
-/// Admission webhook for Machines: expands templates, writes defaults, refuses what cannot work.
+/// Admission webhook for Machines: expands templates, writes defaults, refuses invalid objects.
 #[derive(Debug, Clone, Parser)]
 #[command(name = "machine-webhook", version)]
 pub struct Args {
-    /// Where admission reviews are served, over TLS.
+    /// Address at which admission reviews are served, over TLS.
     #[arg(long, env = "WEBHOOK_BIND_ADDRESS", default_value = ":9443")]
     pub listen: BindAddress,
 
-    /// Where /healthz, /readyz, /metrics, /loglevel and /version are served, over plain HTTP.
+    /// Address at which /healthz, /readyz, /metrics, /loglevel and /version are served, over plain HTTP.
     #[arg(long, env = "HEALTH_PROBE_BIND_ADDRESS", default_value = ":8081")]
     pub admin_listen: BindAddress,
 
-    /// Namespace the program runs in.
+    /// Namespace of the program and of its Secret.
     #[arg(long, env = "NAMESPACE", default_value = "kubevirt-operator-system", value_parser = dns_label)]
     pub namespace: String,
 
-    /// Service the API server calls; part of the certificate's names.
+    /// Service that the API server calls; part of the certificate's names.
     #[arg(long, env = "SERVICE_NAME", default_value = "machine-webhook", value_parser = dns_label)]
     pub service_name: String,
 
-    /// A further name of the certificate: a DNS name or an IP address. May be repeated.
+    /// Additional name of the certificate: a DNS name or an IP address. May be repeated.
     #[arg(long = "tls-san", env = "TLS_SAN", value_delimiter = ',', value_parser = dns_name_or_ip)]
     pub tls_sans: Vec<String>,
 
-    /// Secret that holds the CA.
+    /// Secret that stores the CA.
     #[arg(long, env = "CA_SECRET", default_value = "machine-webhook-ca", value_parser = dns_subdomain)]
     pub ca_secret: String,
 
-    /// MutatingWebhookConfiguration whose caBundle is kept right.
+    /// MutatingWebhookConfiguration whose caBundle is written.
     #[arg(long, env = "MUTATING_CONFIGURATION", default_value = "machine-webhook", value_parser = dns_subdomain)]
     pub mutating_configuration: String,
 
-    /// ValidatingWebhookConfiguration whose caBundle is kept right.
+    /// ValidatingWebhookConfiguration whose caBundle is written.
     #[arg(long, env = "VALIDATING_CONFIGURATION", default_value = "machine-webhook", value_parser = dns_subdomain)]
     pub validating_configuration: String,
 
@@ -51,47 +51,47 @@ pub struct Args {
     #[command(flatten)]
     pub certificates: CertificateArgs,
 
-    /// What becomes of a Machine that names a NetworkConfiguration which does not exist.
+    /// Warn about or deny a Machine that names a NetworkConfiguration which does not exist.
     #[arg(long, env = "MISSING_NETWORKS", default_value = "warn")]
     pub missing_networks: MissingNetworks,
 
-    /// Backend of Machines that name none.
+    /// Backend of Machines that do not set spec.backend.
     #[arg(long, env = "DEFAULT_BACKEND", default_value = "kubevirt")]
     pub default_backend: DefaultBackend,
 
-    /// Most vCPUs a Machine may have.
+    /// Largest number of vCPUs of a Machine.
     #[arg(long, env = "MAX_VCPUS", default_value_t = 255, value_parser = clap::value_parser!(u32).range(1..=255))]
     pub max_vcpus: u32,
 
-    /// JSON Schema of cloud-config that user data is judged by beside the one built in, such as
-    /// the schema-cloud-config-v1.json that comes with cloud-init.
+    /// JSON Schema of cloud-config that user data is validated with in addition to the built-in one, such
+    /// as the schema-cloud-config-v1.json that cloud-init contains.
     #[arg(long, env = "CLOUD_INIT_SCHEMA", value_name = "FILE", value_parser = cloud_init_schema)]
     pub cloud_init_schema: Option<Arc<CloudInitSchema>>,
 
-    /// How long reviews are still served after the end was asked for, until every API server has
-    /// heard that this replica is not ready.
+    /// Time for which reviews are still served after a signal to end, until every API server has been
+    /// told that this replica is not ready.
     #[arg(long, env = "DRAIN_DELAY", default_value = "10s")]
     pub drain_delay: GoDuration,
 
-    /// Who reads the log.
+    /// Format of the log.
     #[arg(long, env = "LOG_FORMAT", default_value = "json")]
     pub log_format: LogFormat,
 
-    /// How much is logged.
+    /// Least severe level that is logged.
     #[arg(long, env = "LOG_LEVEL", default_value = "info")]
     pub log_level: LogLevel,
 }
 
-/// What a missing NetworkConfiguration leads to.
+/// The reaction to a missing NetworkConfiguration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum MissingNetworks {
-    /// A warning; the controller waits for it.
+    /// Warn; the controller waits until it exists.
     Warn,
-    /// A refusal.
+    /// Deny.
     Deny,
 }
 
-/// Backend of Machines that name none.
+/// Backend of Machines that do not set `spec.backend`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum DefaultBackend {
     /// KubeVirt in this cluster.
@@ -101,14 +101,14 @@ pub enum DefaultBackend {
 }
 
 impl Args {
-    /// Every name the API server may call this server by.
+    /// Every name by which an API server may call this server.
     pub fn certificate_names(&self) -> Vec<String> {
         let Self {
             service_name: service,
             namespace,
             ..
         } = self;
-        // The full name comes first: it is the one API servers use.
+        // API servers use the first one. It is also the common name of the certificate.
         let mut names = vec![
             format!("{service}.{namespace}.svc"),
             format!("{service}.{namespace}.svc.cluster.local"),
@@ -167,12 +167,12 @@ mod tests {
     }
 
     #[test]
-    fn the_command_line_is_sound() {
+    fn the_definition_of_the_command_line_is_valid() {
         Args::command().debug_assert();
     }
 
     #[test]
-    fn the_defaults_are_those_of_the_manifests() {
+    fn the_defaults_fit_the_manifests() {
         let args = parse(&[]).unwrap();
         assert_eq!(args.listen.to_string(), ":9443");
         assert_eq!(args.admin_listen.to_string(), ":8081");
@@ -190,13 +190,13 @@ mod tests {
     }
 
     #[test]
-    fn further_names_of_the_certificate_may_be_repeated() {
+    fn additional_names_of_the_certificate_may_be_repeated() {
         let args = parse(&["--tls-san", "127.0.0.1", "--tls-san", "localhost,::1"]).unwrap();
         assert_eq!(args.tls_sans, ["127.0.0.1", "localhost", "::1"]);
     }
 
     #[test]
-    fn wrong_values_are_refused() {
+    fn invalid_values_are_rejected_with_the_name_of_the_flag() {
         for flags in [
             ["--listen", "9443"],
             ["--namespace", ""],
@@ -223,26 +223,27 @@ mod tests {
     }
 
     #[test]
-    fn lives_of_certificates_must_fit_together() {
-        let told = |flags: &[&str]| {
-            let error = parse(flags).unwrap().certificates.lives().unwrap_err();
+    fn lifetimes_of_certificates_must_fit_together() {
+        let message = |flags: &[&str]| {
+            let error = parse(flags).unwrap().certificates.lifetimes().unwrap_err();
             runtime::tasks::chain(&error)
         };
-        assert!(parse(&[]).unwrap().certificates.lives().is_ok());
+        assert!(parse(&[]).unwrap().certificates.lifetimes().is_ok());
         let quick = [
             "--ca-life=60s",
             "--leaf-life=14s",
             "--ca-propagation=2s",
             "--certificate-poll=1s",
         ];
-        assert!(parse(&quick).unwrap().certificates.lives().is_ok());
+        assert!(parse(&quick).unwrap().certificates.lifetimes().is_ok());
         assert_eq!(
-            told(&["--ca-life=168h"]),
-            "--ca-life, --leaf-life and --ca-propagation do not fit together: a CA must live at \
-             least 24d15m: three times the propagation and eight sevenths of a leaf's life"
+            message(&["--ca-life=168h"]),
+            "--ca-life, --leaf-life and --ca-propagation do not fit together: the lifetime of a \
+             CA must be at least 24d15m: three times the sum of the propagation time and eight sevenths \
+             of the leaf's lifetime"
         );
         assert_eq!(
-            told(&["--leaf-life=1m"]),
+            message(&["--leaf-life=1m"]),
             "--certificate-poll must be from 100ms to a twelfth of --leaf-life, which is 5s"
         );
     }

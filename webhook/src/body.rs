@@ -1,4 +1,7 @@
-//! Bodies of requests: read whole, within limits of size, time and memory.
+//! Reads the bodies of requests, within limits of size, time and memory.
+//!
+//! Reason: the budget keeps the process within 512 MiB under a flood of large reviews
+//! (`tests/overload.rs`, `tests/server.rs`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,93 +14,95 @@ use hyper::body::Body as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout, timeout_at};
 
-/// Most bytes of one body: object and old object of 3 MiB each (etcd takes no more than 1.5 MiB, API
-/// servers read up to 3), and the envelope around them.
+/// Most bytes of one body: object and old object of 3 MiB each (etcd stores 1.5 MiB at most, API
+/// servers read up to 3 MiB), and the rest of the review.
 pub const BODY_MAX: usize = 7 * 1024 * 1024;
 
-/// Most bytes of bodies at a time; what they are decoded to is bounded by [`Budget::turn`].
+/// Most bytes of all bodies at a time. [`BodyBudget::large_body_permit`] limits the decoded objects.
 pub const IN_FLIGHT_MAX: usize = 48 * 1024 * 1024;
 
-/// Bodies from this size on are decoded one at a time. A list of numbers takes thirty times its
-/// text in memory, so two of them at once would be the end of a process with 512 MiB; a Machine
-/// that somebody wrote takes some kilobytes.
-pub const LARGE: usize = 256 * 1024;
+/// Bodies of at least this many bytes are decoded one at a time. Decoded, a list of numbers takes thirty
+/// times the memory of its text: two such bodies would exceed 512 MiB. A Machine that a person wrote
+/// has some kilobytes.
+pub const LARGE_BODY: usize = 256 * 1024;
 
-/// Of [`IN_FLIGHT_MAX`], what bodies may not take beyond their first [`LARGE`] bytes: however many large
-/// ones come, there is room for hundreds of those that people write.
+/// Part of [`IN_FLIGHT_MAX`] that only the first [`LARGE_BODY`] bytes of a body may use, in bytes:
+/// however many large bodies arrive, there is memory for hundreds of ordinary ones.
 const RESERVE: usize = 4 * 1024 * 1024;
 
-/// For a whole body: more than the API server's own deadline for the review it belongs to.
-pub const BODY_LIMIT: Duration = Duration::from_secs(5);
+/// Time limit for receiving one body; longer than any review may take.
+pub const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Memory a body gets before its first byte; nearly every review fits.
-const CAPACITY_AT_FIRST: usize = 64 * 1024;
+/// Initial capacity of a body in bytes; nearly every review fits.
+const INITIAL_CAPACITY: usize = 64 * 1024;
 
 /// Why a body was not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BodyError {
-    /// More than [`BODY_MAX`].
+    /// The body has more than [`BODY_MAX`] bytes.
     #[error("the body is larger than 7 MiB")]
     TooLarge,
-    /// Others fill [`IN_FLIGHT_MAX`] at this moment.
+    /// Other bodies use [`IN_FLIGHT_MAX`] at this moment.
     #[error("too many reviews at once, try again")]
     Overloaded,
-    /// It did not arrive within the limit.
+    /// The body did not arrive within the time limit.
     #[error("the body did not arrive in time")]
-    Late,
-    /// The client broke it off or sent no valid HTTP.
+    Timeout,
+    /// The client closed the connection or sent invalid HTTP.
     #[error("the body broke off")]
     Broken,
 }
 
 impl BodyError {
-    /// The HTTP status that says so.
+    /// The HTTP status of the response.
     pub fn status(self) -> StatusCode {
         match self {
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Overloaded => StatusCode::TOO_MANY_REQUESTS,
-            Self::Late => StatusCode::REQUEST_TIMEOUT,
+            Self::Timeout => StatusCode::REQUEST_TIMEOUT,
             Self::Broken => StatusCode::BAD_REQUEST,
         }
     }
 }
 
-/// The memory all bodies share. Clones share it.
+/// The memory that all bodies share. Clones share it, too.
 #[derive(Debug, Clone)]
-pub struct Budget {
+pub struct BodyBudget {
+    /// One permit for each free byte.
     free: Arc<Semaphore>,
+    /// One permit: large bodies are decoded one at a time.
     large: Arc<Semaphore>,
-    limit: Duration,
+    read_timeout: Duration,
 }
 
-/// A body that was read, and its share of the memory until this is dropped.
+/// A complete body. Its share of the budget is released when this is dropped.
 #[derive(Debug)]
-pub struct Whole {
-    /// The bytes.
+pub struct BufferedBody {
+    /// The content.
     pub bytes: Bytes,
     _share: OwnedSemaphorePermit,
 }
 
-impl Budget {
-    /// `bytes` at a time, each body within `limit`.
-    pub fn new(bytes: usize, limit: Duration) -> Self {
+impl BodyBudget {
+    /// A budget of `bytes`; each body must arrive within `read_timeout`.
+    pub fn new(bytes: usize, read_timeout: Duration) -> Self {
         Self {
             free: Arc::new(Semaphore::new(bytes)),
             large: Arc::new(Semaphore::new(1)),
-            limit,
+            read_timeout,
         }
     }
 
-    /// Waits until a [`LARGE`] body may be decoded, at the latest until `deadline`. Decode it while
-    /// holding what this returns, if the deadline is not over.
-    pub async fn turn(&self, deadline: Instant) -> Option<OwnedSemaphorePermit> {
-        let turn = self.large.clone().acquire_owned();
-        timeout_at(deadline, turn).await.ok()?.ok()
+    /// Waits until a body of [`LARGE_BODY`] bytes may be decoded. Hold the permit while decoding.
+    /// `None`: the deadline is over.
+    pub async fn large_body_permit(&self, deadline: Instant) -> Option<OwnedSemaphorePermit> {
+        let permit = self.large.clone().acquire_owned();
+        timeout_at(deadline, permit).await.ok()?.ok()
     }
 
-    /// Reads `body`. What comes after a refusal is read and forgotten, within the same limits, so
-    /// that its sender gets to read the answer.
-    pub async fn read(&self, mut body: Body) -> Result<Whole, BodyError> {
+    /// Reads `body`. After an error the rest is read and discarded, within the same limits: a client
+    /// that still sends would not read the response.
+    pub async fn read(&self, mut body: Body) -> Result<BufferedBody, BodyError> {
         let read = async {
             let result = self.collect(&mut body).await;
             if result.is_err() {
@@ -105,19 +110,19 @@ impl Budget {
             }
             result
         };
-        timeout(self.limit, read)
+        timeout(self.read_timeout, read)
             .await
-            .unwrap_or(Err(BodyError::Late))
+            .unwrap_or(Err(BodyError::Timeout))
     }
 
-    /// Takes memory as bytes arrive: a length that is only declared takes nothing from others.
-    async fn collect(&self, body: &mut Body) -> Result<Whole, BodyError> {
+    /// Uses the budget as bytes arrive: a declared length alone uses nothing.
+    async fn collect(&self, body: &mut Body) -> Result<BufferedBody, BodyError> {
         let declared = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
         if declared > BODY_MAX {
             return Err(BodyError::TooLarge);
         }
         let mut share = self.take(0)?;
-        let mut bytes = BytesMut::with_capacity(declared.min(CAPACITY_AT_FIRST));
+        let mut bytes = BytesMut::with_capacity(declared.min(INITIAL_CAPACITY));
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|_| BodyError::Broken)?;
             let Ok(data) = frame.into_data() else {
@@ -126,14 +131,14 @@ impl Budget {
             if bytes.len() + data.len() > BODY_MAX {
                 return Err(BodyError::TooLarge);
             }
-            let is_large = bytes.len() + data.len() > LARGE;
+            let is_large = bytes.len() + data.len() > LARGE_BODY;
             if is_large && self.free.available_permits() < data.len() + RESERVE {
                 return Err(BodyError::Overloaded);
             }
             share.merge(self.take(data.len())?);
             bytes.extend_from_slice(&data);
         }
-        Ok(Whole {
+        Ok(BufferedBody {
             bytes: bytes.freeze(),
             _share: share,
         })
@@ -148,13 +153,13 @@ impl Budget {
     }
 }
 
-impl Default for Budget {
+impl Default for BodyBudget {
     fn default() -> Self {
-        Self::new(IN_FLIGHT_MAX, BODY_LIMIT)
+        Self::new(IN_FLIGHT_MAX, READ_TIMEOUT)
     }
 }
 
-/// Reads up to another [`BODY_MAX`] and keeps nothing of it.
+/// Reads and discards up to another [`BODY_MAX`] bytes.
 async fn discard(body: &mut Body) {
     let mut read = 0;
     while read <= BODY_MAX

@@ -1,8 +1,8 @@
 //! The way of a review, top to bottom.
 //!
 //! ```text
-//! envelope ▶ a matter of rules? ▶ judge ─ misses? ▶ read them live ─┐ ▶ answer, metrics, log line
-//!                                   ▲────────── once more ──────────┘
+//! request ─▶ do rules apply? ─▶ validate ─ references missing? ─▶ read them live ─┐ ─▶ response
+//!                                  ▲──────────────── again ───────────────────────┘
 //! ```
 
 use std::borrow::Cow;
@@ -14,100 +14,108 @@ use common::violation::Reference;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
-use crate::answer::{Answer, Failure};
-use crate::body::Budget;
-use crate::catalog::{Cache, Overlay};
-use crate::lookup::{Lookup, find_all};
-use crate::metrics::{self, About, Outcome};
-use crate::report;
-use crate::review::{DELETION_TIMESTAMP, Head, Operation, Request};
+use crate::body::BodyBudget;
+use crate::catalog::{Cache, Lookup, Overlay, look_up_all};
+use crate::metrics::{self, Outcome, ReviewLabels};
+use crate::review::{DELETION_TIMESTAMP, Failure, ObjectHead, Operation, Request, Response};
+use crate::review_log;
 
-/// Judgements of one review: what a first live read finds may name something else that is missed
-/// (a template and its class), and that is the end of it.
-const ROUNDS_MAX: usize = 3;
+/// Validations of one review. An object that is read live may name another one that the cache does
+/// not have, as a template names a storage class; there is no longer chain.
+const VALIDATIONS_MAX: usize = 3;
 
-/// What every review shares.
-pub struct Reviewer {
-    /// What the rules may ask.
+/// What all reviews share.
+pub struct Handler {
+    /// The cached objects that rules may ask about.
     pub cache: Arc<Cache>,
-    /// Where misses are looked up.
+    /// Reads what the cache does not have.
     pub lookup: Box<dyn Lookup>,
-    /// What an administrator decided.
+    /// The administrator's settings.
     pub settings: Settings,
-    /// The memory of bodies.
-    pub budget: Budget,
+    /// The memory for request bodies.
+    pub budget: BodyBudget,
 }
 
-impl std::fmt::Debug for Reviewer {
+impl std::fmt::Debug for Handler {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Reviewer")
+        f.debug_struct("Handler")
             .field("settings", &self.settings)
             .finish_non_exhaustive()
     }
 }
 
-/// What the path that is asked decides.
-pub(crate) struct Way {
+/// What the URL path of a request selects.
+pub(crate) struct Endpoint {
     pub(crate) stage: Stage,
     pub(crate) settings: Settings,
 }
 
-/// When a review came, and until when it has to be answered.
+/// The times of one review.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Time {
+pub(crate) struct Timing {
+    /// When the head of the request was complete.
     pub(crate) start: Instant,
+    /// When the response must be made.
     pub(crate) deadline: Instant,
 }
 
-impl Reviewer {
-    /// Answers a review. Whatever happens, the answer carries its uid.
-    pub(crate) async fn answer(&self, way: &Way, review: &Request<'_>, time: Time) -> Answer {
+impl Handler {
+    /// Answers a review. Every response has the uid of the review, whatever fails.
+    pub(crate) async fn handle(
+        &self,
+        endpoint: &Endpoint,
+        review: &Request<'_>,
+        timing: Timing,
+    ) -> Response {
         let kind = object_kind(review);
-        let judged = match kind {
-            Some(kind) if is_matter_of_rules(review) => {
-                self.judged(way, kind, review, time.deadline).await
+        let result = match kind {
+            Some(kind) if do_rules_apply(review) => {
+                self.admit(endpoint, kind, review, timing.deadline).await
             }
-            Some(_) => Ok((Answer::allow(review), Outcome::Passed)),
+            Some(_) => Ok((Response::allow(review), Outcome::Passed)),
             None => {
                 let kind = &review.kind.kind;
-                let warning =
-                    format!("machine-webhook was asked about a {kind}, for which it has no rules");
-                let answer = Answer::allow_with_warning(review, warning);
-                Ok((answer, Outcome::Passed))
+                let warning = format!(
+                    "machine-webhook received a {kind}, a kind for which it has no rules; remove the \
+                     kind from the webhook configuration"
+                );
+                let response = Response::allow_with_warning(review, warning);
+                Ok((response, Outcome::Passed))
             }
         };
-        let (answer, outcome) = judged.unwrap_or_else(|failure| {
-            report::unjudged(way.stage, review, &failure);
+        let (response, outcome) = result.unwrap_or_else(|failure| {
+            review_log::failed(endpoint.stage, review, &failure);
             let uid = review.uid.clone().into_owned();
-            (Answer::error(uid, &failure), Outcome::Error)
+            (Response::error(uid, &failure), Outcome::Error)
         });
-        let about = About::review(way.stage, review.operation, kind);
-        metrics::observe(about, outcome, time.start.elapsed());
-        answer
+        let labels = ReviewLabels::new(endpoint.stage, review.operation, kind);
+        metrics::review(labels, outcome, timing.start.elapsed());
+        response
     }
 
-    async fn judged(
+    /// Admits or refuses the creation or update of an object.
+    async fn admit(
         &self,
-        way: &Way,
+        endpoint: &Endpoint,
         kind: ObjectKind,
         review: &Request<'_>,
         deadline: Instant,
-    ) -> Result<(Answer, Outcome), Failure> {
+    ) -> Result<(Response, Outcome), Failure> {
         if Instant::now() >= deadline {
             return Err(Failure::Timeout);
         }
         let object = review.object.ok_or(Failure::NoObject)?;
         if is_being_deleted(object.get()) {
-            // It may go, whatever it says.
-            return Ok((Answer::allow(review), Outcome::Passed));
+            // Nothing may prevent the removal of a finalizer.
+            return Ok((Response::allow(review), Outcome::Passed));
         }
         if !self.cache.is_complete() {
-            // What is not known yet must not be told to users as missing.
+            // An object that the cache does not have yet must not be reported as missing.
             return Err(Failure::Starting);
         }
         let request = admission::Request {
             kind,
-            stage: way.stage,
+            stage: endpoint.stage,
             namespace: review.namespace.as_deref().unwrap_or_default(),
             object: object.get(),
             old: review
@@ -115,77 +123,81 @@ impl Reviewer {
                 .filter(|_| review.operation == Operation::Update)
                 .map(RawValue::get),
         };
-        let verdict = self.judge(way, &request, deadline).await;
+        let verdict = self.validate(endpoint, &request, deadline).await;
         let verdict = verdict.ok_or(Failure::Internal)?;
         let findings = &verdict.findings;
         let name = match review.name.as_deref() {
             Some(name) if !name.is_empty() => Cow::Borrowed(name),
-            // It is still to be generated; only a refusal needs to say of what.
+            // The name will be generated. Only a refusal needs the prefix.
             _ if findings.accepted() => Cow::Borrowed(""),
-            _ => Cow::Owned(Head::of(object.get()).name()),
+            _ => Cow::Owned(ObjectHead::of(object.get()).name()),
         };
-        let answer = Answer::verdict(review, &name, findings, verdict.block.as_deref());
-        let outcome = match (answer.allowed(), answer.patches()) {
+        let response = Response::of_findings(review, &name, findings, verdict.block.as_deref());
+        let outcome = match (response.allowed(), response.patches()) {
             (false, _) => Outcome::Denied,
             (true, true) => Outcome::Patched,
             (true, false) => Outcome::Allowed,
         };
-        metrics::found(
-            About::review(way.stage, review.operation, Some(kind)),
-            findings,
-        );
+        let labels = ReviewLabels::new(endpoint.stage, review.operation, Some(kind));
+        metrics::findings(labels, findings);
         if outcome == Outcome::Denied {
-            report::denied(way.stage, review, &name, findings);
+            review_log::refused(endpoint.stage, review, &name, findings);
         }
-        Ok((answer, outcome))
+        Ok((response, outcome))
     }
 
-    /// Judges from the cache; what it does not have is read once, and the object judged again.
-    /// `None` when the core panicked, which ends this review and no other.
-    async fn judge(
+    /// Validates with the cache. What the cache does not have is read once, and the object is
+    /// validated again. `None`: the validation panicked.
+    async fn validate(
         &self,
-        way: &Way,
+        endpoint: &Endpoint,
         request: &admission::Request<'_>,
-        until: Instant,
+        deadline: Instant,
     ) -> Option<Verdict> {
         let mut overlay = Overlay::new(&self.cache);
-        let mut asked: Vec<Reference> = Vec::new();
-        for _ in 1..ROUNDS_MAX {
-            let verdict = guarded(way, request, &overlay)?;
+        let mut read: Vec<Reference> = Vec::new();
+        for _ in 1..VALIDATIONS_MAX {
+            let verdict = run_rules(endpoint, request, &overlay)?;
             let mut misses = verdict.findings.misses.clone();
             misses.sort();
             misses.dedup();
-            misses.retain(|miss| !asked.contains(miss));
-            if misses.is_empty() || Instant::now() >= until {
+            misses.retain(|miss| !read.contains(miss));
+            if misses.is_empty() || Instant::now() >= deadline {
                 return Some(verdict);
             }
-            let found = find_all(self.lookup.as_ref(), request.namespace, &misses, until).await;
+            let lookup = self.lookup.as_ref();
+            let found = look_up_all(lookup, request.namespace, &misses, deadline).await;
             if found.is_empty() {
                 return Some(verdict);
             }
             overlay.extend(found);
-            asked.append(&mut misses);
+            read.append(&mut misses);
         }
-        guarded(way, request, &overlay)
+        run_rules(endpoint, request, &overlay)
     }
 }
 
-fn guarded(way: &Way, request: &admission::Request<'_>, overlay: &Overlay<'_>) -> Option<Verdict> {
-    // The core is pure: nothing that it may leave half done outlives the call.
-    let judge = AssertUnwindSafe(|| admission::review(request, overlay, &way.settings));
-    catch_unwind(judge).ok()
+/// Runs the rules. `None`: they panicked, which ends this review and no other.
+fn run_rules(
+    endpoint: &Endpoint,
+    request: &admission::Request<'_>,
+    overlay: &Overlay<'_>,
+) -> Option<Verdict> {
+    // Unwind safe: the rules are pure, so a panic leaves no inconsistent state.
+    let rules = AssertUnwindSafe(|| admission::review(request, overlay, &endpoint.settings));
+    catch_unwind(rules).ok()
 }
 
-/// Whether somebody has asked for its deletion. Nearly no text has the word, and only one that has
-/// it is read for it.
+/// Whether the deletion of the object was requested. Searching for the field name first avoids
+/// decoding nearly every object.
 fn is_being_deleted(object: &str) -> bool {
-    object.contains(DELETION_TIMESTAMP) && Head::of(object).is_being_deleted()
+    object.contains(DELETION_TIMESTAMP) && ObjectHead::of(object).is_being_deleted()
 }
 
-/// Deletions, connections and parts of objects are nobody's matter here.
-fn is_matter_of_rules(review: &Request<'_>) -> bool {
-    let whole = review.sub_resource.as_deref().is_none_or(str::is_empty);
-    whole && matches!(review.operation, Operation::Create | Operation::Update)
+/// Rules apply when a whole object is created or updated.
+fn do_rules_apply(review: &Request<'_>) -> bool {
+    let is_whole = review.sub_resource.as_deref().is_none_or(str::is_empty);
+    is_whole && matches!(review.operation, Operation::Create | Operation::Update)
 }
 
 fn object_kind(review: &Request<'_>) -> Option<ObjectKind> {

@@ -1,29 +1,25 @@
 //! The admission webhook of Machines.
 //!
 //! ```text
-//!  API server ──TLS──▶ server ─▶ router ─▶ review (envelope) ─▶ handler ─▶ common::admission ─▶ answer
-//!                        ▲          │                                           ▲
-//!              certificates      body (limits)                   lookup ─▶ catalog ◀─ watches
+//!  API server ──TLS──▶ server ─▶ router ─▶ review::Request ─▶ handler ─▶ common::admission ─▶ review::Response
+//!                        ▲          │                            │              │
+//!              certificates      body (limits)                   └─ catalog ◀───┘
+//!                                                       (watches; live reads of what they lack)
 //! ```
 //!
-//! Everything that knows a rule is in `common`; this crate serves, looks up and answers.
+//! All rules are in `common`; this crate serves, reads the cluster and answers.
 #![deny(missing_docs)]
 
-pub mod answer;
 pub mod args;
 pub mod body;
 pub mod catalog;
 pub mod certificates;
+mod crd_check;
 pub mod handler;
-pub mod lookup;
-pub mod metrics;
-pub mod places;
-mod report;
+mod metrics;
 pub mod review;
+mod review_log;
 pub mod router;
 pub mod run;
-pub mod schema;
 pub mod server;
-pub mod sharing;
-mod timed;
 pub mod watch;

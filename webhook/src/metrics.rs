@@ -1,4 +1,5 @@
-//! What is counted and measured. Labels are words of this program, never names of objects.
+//! The metrics. Label values are fixed texts of this program, never names of objects, so the number of
+//! series is bounded.
 
 use std::time::Duration;
 
@@ -8,13 +9,13 @@ use common::violation::Findings;
 
 use crate::review::Operation;
 
-/// Buckets of [`observe`] are the default ones.
+/// With the default buckets.
 const DURATION: &str = "machine_webhook_review_duration_seconds";
 const REVIEWS: &str = "machine_webhook_reviews_total";
 const REJECTIONS: &str = "machine_webhook_rejections_total";
 const WARNINGS: &str = "machine_webhook_warnings_total";
 const HTTP_ERRORS: &str = "machine_webhook_http_errors_total";
-const REFUSALS: &str = "machine_webhook_connections_refused_total";
+const CONNECTION_REFUSALS: &str = "machine_webhook_connections_refused_total";
 const LOOKUPS: &str = "machine_webhook_catalog_lookups_total";
 const ROWS: &str = "machine_webhook_catalog_objects";
 const AGE: &str = "machine_webhook_catalog_age_seconds";
@@ -23,59 +24,68 @@ const ERRORS: &str = "machine_webhook_certificate_errors_total";
 const LAST_ERROR: &str = "machine_webhook_certificate_last_error_timestamp_seconds";
 const PHASE: &str = "machine_webhook_ca_phase";
 
-/// Tells Prometheus what the names mean.
-pub fn describe() {
-    metrics::describe_counter!(REVIEWS, "Admission reviews by what was asked and answered");
-    metrics::describe_histogram!(DURATION, "From the head of a request to its answer");
+/// Registers the help texts, and the counters that have to start at zero.
+pub(crate) fn describe() {
+    metrics::describe_counter!(REVIEWS, "Admission reviews by request and outcome");
+    metrics::describe_histogram!(
+        DURATION,
+        "Time from the head of a request to its response, in seconds"
+    );
     metrics::describe_counter!(
         REJECTIONS,
-        "Faults of refused objects by the code of their rule"
+        "Violations of refused objects by the code of the rule"
     );
-    metrics::describe_counter!(WARNINGS, "Warnings about objects by the code of their rule");
+    metrics::describe_counter!(WARNINGS, "Warnings about objects by the code of the rule");
     metrics::describe_counter!(
         HTTP_ERRORS,
-        "Requests that were no admission review, by status"
+        "Requests that were not an admission review, by HTTP status"
     );
     metrics::describe_counter!(
-        REFUSALS,
-        "Connections that were not let in, or had to go for others, by reason"
+        CONNECTION_REFUSALS,
+        "Connections that were rejected, or closed in favour of others, by reason"
     );
-    metrics::describe_counter!(LOOKUPS, "Live reads of what the catalog did not have");
-    metrics::describe_gauge!(ROWS, "Objects that the catalog has");
+    metrics::describe_counter!(
+        LOOKUPS,
+        "Live reads of objects that the catalog did not have"
+    );
+    metrics::describe_gauge!(ROWS, "Objects in the catalog");
     metrics::describe_gauge!(
         AGE,
         metrics::Unit::Seconds,
-        "Time since the catalog was last known to be right; 0 while its watch goes well"
+        "Time since the catalog was last known to be current; 0 while its watch works"
     );
-    metrics::describe_gauge!(EXPIRY, "Time until a certificate ends");
-    metrics::describe_counter!(ERRORS, "Passes over the certificates that failed");
+    metrics::describe_gauge!(EXPIRY, "Time until a certificate expires");
+    metrics::describe_counter!(ERRORS, "Failed passes over the certificates");
     metrics::describe_gauge!(
         LAST_ERROR,
-        "When a pass over the certificates last failed, by what failed; 0: never"
+        "Time of the last failed pass over the certificates, by what failed; 0: never"
     );
-    metrics::describe_gauge!(PHASE, "1 for the phase that the rotation of the CA is in");
-    // From the start, so that the first failure is an increase.
+    metrics::describe_gauge!(
+        PHASE,
+        "1 for the current phase of the CA rotation, 0 for the others"
+    );
+    // A counter that appears with its first failure would show no increase.
     metrics::counter!(ERRORS).absolute(0);
-    for refusal in Refusal::ALL {
-        metrics::counter!(REFUSALS, "reason" => refusal.label()).absolute(0);
+    for refusal in ConnectionRefusal::ALL {
+        metrics::counter!(CONNECTION_REFUSALS, "reason" => refusal.label()).absolute(0);
     }
     for fault in CertificateFault::ALL {
         metrics::gauge!(LAST_ERROR, "fault" => fault.label()).set(0);
     }
 }
 
-/// How a review ended.
+/// The outcome of a review.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    /// Accepted as it is.
+pub(crate) enum Outcome {
+    /// Allowed without a change.
     Allowed,
-    /// Accepted, and the block written.
+    /// Allowed, and the block is written.
     Patched,
-    /// Refused for its faults.
+    /// Refused because of violations.
     Denied,
-    /// Not a matter of rules: a deletion, a status.
+    /// Allowed without validation: a deletion, a status.
     Passed,
-    /// Not judged.
+    /// The object could not be validated.
     Error,
 }
 
@@ -91,17 +101,17 @@ impl Outcome {
     }
 }
 
-/// What a review is about.
+/// The labels of a review.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct About {
+pub(crate) struct ReviewLabels {
     stage: &'static str,
     operation: &'static str,
     kind: &'static str,
 }
 
-impl About {
-    /// Of a review; without a kind it is about one that has no rules.
-    pub(crate) fn review(stage: Stage, operation: Operation, kind: Option<ObjectKind>) -> Self {
+impl ReviewLabels {
+    /// Labels of a review; `kind` is `None` for a kind without rules.
+    pub(crate) fn new(stage: Stage, operation: Operation, kind: Option<ObjectKind>) -> Self {
         Self {
             stage: stage_label(stage),
             operation: operation.label(),
@@ -109,7 +119,7 @@ impl About {
         }
     }
 
-    /// Of a body that was no review.
+    /// Labels of a body that is not a review.
     pub(crate) fn unknown(stage: Stage) -> Self {
         Self {
             stage: stage_label(stage),
@@ -119,7 +129,7 @@ impl About {
     }
 }
 
-/// A stage's name as a label.
+/// The stage as metrics and logs write it.
 pub(crate) fn stage_label(stage: Stage) -> &'static str {
     match stage {
         Stage::Mutate => "mutate",
@@ -136,27 +146,27 @@ fn kind_label(kind: ObjectKind) -> &'static str {
     }
 }
 
-/// A review was answered.
-pub(crate) fn observe(about: About, outcome: Outcome, took: Duration) {
-    let About {
+/// Counts a review and records its duration.
+pub(crate) fn review(labels: ReviewLabels, outcome: Outcome, took: Duration) {
+    let ReviewLabels {
         stage,
         operation,
         kind,
-    } = about;
+    } = labels;
     let outcome = outcome.label();
     metrics::counter!(REVIEWS, "stage" => stage, "operation" => operation, "kind" => kind, "outcome" => outcome)
         .increment(1);
     metrics::histogram!(DURATION, "stage" => stage).record(took.as_secs_f64());
 }
 
-/// An object was judged: its faults, or what its user was warned of.
-pub(crate) fn found(about: About, findings: &Findings) {
+/// Counts the violations and warnings of an object.
+pub(crate) fn findings(labels: ReviewLabels, findings: &Findings) {
     let count = |name: &'static str, code: Code| {
-        let About {
+        let ReviewLabels {
             stage,
             operation,
             kind,
-        } = about;
+        } = labels;
         metrics::counter!(name, "stage" => stage, "operation" => operation, "kind" => kind, "code" => code.as_str())
             .increment(1);
     };
@@ -168,25 +178,25 @@ pub(crate) fn found(about: About, findings: &Findings) {
     }
 }
 
-/// A request was answered with an HTTP error.
-pub fn http_error(status: axum::http::StatusCode) {
+/// Counts a request that was answered with an HTTP error.
+pub(crate) fn http_error(status: axum::http::StatusCode) {
     metrics::counter!(HTTP_ERRORS, "status" => status.as_u16().to_string()).increment(1);
 }
 
-/// Why a connection was not let in, or had to go.
+/// Why a connection was rejected or closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refusal {
-    /// As many as there may be are all being answered.
+pub(crate) enum ConnectionRefusal {
+    /// The limit is reached, and a request is being answered on every connection.
     Limit,
-    /// Another one needed its place more.
+    /// Closed in favour of another connection.
     Displaced,
-    /// No handshake of TLS, or none in time.
+    /// The TLS handshake failed or took too long.
     Handshake,
-    /// The client has no certificate that will do.
+    /// The client has no acceptable certificate.
     Client,
 }
 
-impl Refusal {
+impl ConnectionRefusal {
     const ALL: [Self; 4] = [Self::Limit, Self::Displaced, Self::Handshake, Self::Client];
 
     fn label(self) -> &'static str {
@@ -199,41 +209,57 @@ impl Refusal {
     }
 }
 
-/// A connection was not let in, or had to go.
-pub fn refused(refusal: Refusal) {
-    metrics::counter!(REFUSALS, "reason" => refusal.label()).increment(1);
+/// Counts a connection that was rejected or closed.
+pub(crate) fn connection_refused(refusal: ConnectionRefusal) {
+    metrics::counter!(CONNECTION_REFUSALS, "reason" => refusal.label()).increment(1);
 }
 
-/// Something was looked up in the API server.
-pub fn lookup(kind: &'static str, outcome: &'static str) {
+/// The outcome of a live read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LookupOutcome {
+    /// The object exists.
+    Found,
+    /// The object does not exist, or the API server refused the read.
+    Absent,
+    /// The deadline is over.
+    TimedOut,
+}
+
+/// Counts a live read of an object of this kind.
+pub(crate) fn catalog_lookup(kind: &'static str, outcome: LookupOutcome) {
+    let outcome = match outcome {
+        LookupOutcome::Found => "found",
+        LookupOutcome::Absent => "absent",
+        LookupOutcome::TimedOut => "late",
+    };
     metrics::counter!(LOOKUPS, "kind" => kind, "outcome" => outcome).increment(1);
 }
 
-/// The catalog has so many objects of a kind, and was right about them so long ago.
-pub fn catalog(kind: &'static str, objects: usize, age: Duration) {
-    // No cluster has so many that a float could not count them.
+/// Sets the number of objects of a kind, and the time since they were last known to be current.
+pub(crate) fn catalog(kind: &'static str, objects: usize, age: Duration) {
+    // The API server holds far fewer than u32::MAX objects of a kind.
     let objects = u32::try_from(objects).unwrap_or(u32::MAX);
     metrics::gauge!(ROWS, "kind" => kind).set(objects);
     metrics::gauge!(AGE, "kind" => kind).set(age.as_secs_f64());
 }
 
-/// A certificate ends in so many seconds.
-pub fn expiry(certificate: &'static str, seconds: f64) {
+/// Sets the time until a certificate expires, in seconds.
+pub(crate) fn certificate_expiry(certificate: &'static str, seconds: f64) {
     metrics::gauge!(EXPIRY, "certificate" => certificate).set(seconds);
 }
 
-/// What a pass over the certificates fails of.
+/// Why a pass over the certificates failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CertificateFault {
-    /// The API server refuses, fails, or does not answer.
+pub(crate) enum CertificateFault {
+    /// The API server refused the call, failed, or did not answer.
     Api,
-    /// A webhook configuration is missing or empty.
+    /// A webhook configuration is missing or has no webhooks.
     Configuration,
-    /// No key or certificate can be made.
+    /// No key or certificate could be generated.
     Signing,
-    /// Certificate and key of the files are missing or no pair.
+    /// Certificate or key of the files is missing or unusable.
     Files,
-    /// The file of the CA that vouches for clients is missing or has none.
+    /// The file with the CAs of clients is missing or unusable.
     ClientCa,
 }
 
@@ -257,16 +283,16 @@ impl CertificateFault {
     }
 }
 
-/// A pass over the certificates failed.
-pub fn certificate_error(fault: CertificateFault) {
+/// Counts a failed pass over the certificates.
+pub(crate) fn certificate_error(fault: CertificateFault) {
     metrics::counter!(ERRORS).increment(1);
     let now = time::OffsetDateTime::now_utc();
     let now = (now - time::OffsetDateTime::UNIX_EPOCH).as_seconds_f64();
     metrics::gauge!(LAST_ERROR, "fault" => fault.label()).set(now);
 }
 
-/// The rotation of the CA is in this phase.
-pub fn phase(phase: certs::Phase) {
+/// Sets the phase of the CA rotation.
+pub(crate) fn ca_phase(phase: certs::Phase) {
     for each in certs::Phase::ALL {
         metrics::gauge!(PHASE, "phase" => each.as_str()).set(u8::from(each == phase));
     }

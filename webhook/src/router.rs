@@ -1,12 +1,12 @@
-//! The paths: HTTP on one side, reviews on the other.
+//! The HTTP endpoints: from an HTTP request to a review and back.
 //!
 //! ```text
 //! POST /mutate   [/missing-networks/deny | /missing-networks/warn]
 //! POST /validate [/missing-networks/deny | /missing-networks/warn]
 //! ```
 //!
-//! A namespace decides by its label which entry of the webhook configurations answers for it, and the
-//! entry which path is asked.
+//! The webhook configurations have one entry per path. The label of a namespace selects the entry, and
+//! thereby the path that the API server calls.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,120 +23,128 @@ use tokio::runtime::Handle;
 use tokio::task::{spawn_blocking, yield_now};
 use tokio::time::Instant;
 
-use crate::answer::Answer;
-use crate::body::{LARGE, Whole};
-use crate::handler::{Reviewer, Time, Way};
-use crate::metrics::{self, About, Outcome};
-use crate::report;
-use crate::review::{Request, Undecodable};
+use crate::body::{BufferedBody, LARGE_BODY};
+use crate::handler::{Endpoint, Handler, Timing};
+use crate::metrics::{self, Outcome, ReviewLabels};
+use crate::review::{DecodeError, Failure, Request, Response as ReviewResponse};
+use crate::review_log;
 
-/// When the API server does not say how long it waits: its own default. It never waits for more
-/// than 30 s, and nobody here needs more than this.
+/// The API server's default timeout, used if the request names none. Longer timeouts are cut to this
+/// one: [`REVIEW_LIMIT`] is shorter anyway.
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
-/// What the way back may take; an answer that comes later is none.
-const WAY_BACK: Duration = Duration::from_millis(200);
-/// For a review that is here whole, its live reads and its wait for others included: users wait at a
-/// prompt.
+/// Reserved for sending the response before the API server's deadline.
+const RESPONSE_MARGIN: Duration = Duration::from_millis(200);
+/// Time limit of a review from the last byte of its body, including live reads and the wait for other
+/// large bodies. The user waits for it at the prompt.
 const REVIEW_LIMIT: Duration = Duration::from_secs(1);
 
-/// Every path.
-pub fn router(reviewer: &Arc<Reviewer>) -> Router {
+/// The endpoints of `handler`.
+pub fn router(handler: &Arc<Handler>) -> Router {
     let missing_networks = [
-        ("", reviewer.settings.missing_networks),
+        ("", handler.settings.missing_networks),
         ("/missing-networks/deny", MissingNetworks::Deny),
         ("/missing-networks/warn", MissingNetworks::Warn),
     ];
     let mut router = Router::new();
     for (path, stage) in [("/mutate", Stage::Mutate), ("/validate", Stage::Validate)] {
-        for (below, missing_networks) in missing_networks {
+        for (suffix, missing_networks) in missing_networks {
             let settings = Settings {
                 missing_networks,
-                ..reviewer.settings.clone()
+                ..handler.settings.clone()
             };
-            let (reviewer, way) = (reviewer.clone(), Arc::new(Way { stage, settings }));
-            let serve = async move |request| serve(reviewer, way, request).await;
-            router = router.route(&format!("{path}{below}"), post(serve));
+            let endpoint = Arc::new(Endpoint { stage, settings });
+            let handler = handler.clone();
+            let serve = async move |request| serve(handler, endpoint, request).await;
+            router = router.route(&format!("{path}{suffix}"), post(serve));
         }
     }
     router
         .fallback(async || {
             refuse(
                 StatusCode::NOT_FOUND,
-                "reviews are taken at /mutate and /validate",
+                "send reviews to /mutate or /validate",
             )
         })
         .method_not_allowed_fallback(async || {
-            refuse(
-                StatusCode::METHOD_NOT_ALLOWED,
-                "reviews are taken with POST",
-            )
+            refuse(StatusCode::METHOD_NOT_ALLOWED, "send reviews with POST")
         })
 }
 
-async fn serve(reviewer: Arc<Reviewer>, way: Arc<Way>, request: HttpRequest) -> Response {
+async fn serve(handler: Arc<Handler>, endpoint: Arc<Endpoint>, request: HttpRequest) -> Response {
     let start = Instant::now();
-    let is_of_use = start + patience(request.uri());
+    let deadline = start + timeout(request.uri());
     if !is_json(request.headers()) {
         let text = "send an AdmissionReview with Content-Type: application/json";
         return refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, text);
     }
     if request.headers().contains_key(header::CONTENT_ENCODING) {
-        let text = "send the AdmissionReview as it is, without Content-Encoding";
+        let text = "send the AdmissionReview without Content-Encoding";
         return refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, text);
     }
-    let body = match reviewer.budget.read(request.into_body()).await {
+    let body = match handler.budget.read(request.into_body()).await {
         Ok(body) => body,
         Err(error) => return refuse(error.status(), &error.to_string()),
     };
-    let time = Time {
+    let timing = Timing {
         start,
-        deadline: is_of_use.min(Instant::now() + REVIEW_LIMIT),
+        deadline: deadline.min(Instant::now() + REVIEW_LIMIT),
     };
-    if body.bytes.len() < LARGE {
-        let answer = reviewed(&reviewer, &way, &body, time).await;
+    if body.bytes.len() < LARGE_BODY {
+        let response = review(&handler, &endpoint, &body, timing).await;
+        // Release the request body before yielding: a burst of large reviews exhausted the byte budget
+        // and was answered 429.
         drop(body);
-        // Reviews that came together are judged together before any answer leaves: their clients, woken
-        // one after another, would else take the processor from those that are still to be judged. An
-        // answer that waits has no body any more, whose share of the memory others may need.
+        // Reviews that arrived together are validated before any response is sent. Otherwise each client
+        // that gets its response takes processor time from the reviews that still wait.
         yield_now().await;
-        return answer;
+        return response;
     }
-    // If the turn does not come in time, nothing but the envelope will be decoded.
-    let turn = reviewer.budget.turn(time.deadline).await;
-    // What takes its time to decode must not keep a thread that others are served by.
+    // Without a permit the deadline is over: the handler answers without decoding the object.
+    let permit = handler.budget.large_body_permit(timing.deadline).await;
+    // Decoding a large body takes long: it must not block a thread that serves other connections.
     let runtime = Handle::current();
-    let review = spawn_blocking(move || {
-        let _turn = turn;
-        runtime.block_on(reviewed(&reviewer, &way, &body, time))
+    let response = spawn_blocking(move || {
+        let _permit = permit;
+        runtime.block_on(review(&handler, &endpoint, &body, timing))
     });
-    review.await.unwrap_or_else(|_| {
+    response.await.unwrap_or_else(|_| {
         let text = "the webhook failed on this review";
         refuse(StatusCode::INTERNAL_SERVER_ERROR, text)
     })
 }
 
-async fn reviewed(reviewer: &Reviewer, way: &Way, body: &Whole, time: Time) -> Response {
+async fn review(
+    handler: &Handler,
+    endpoint: &Endpoint,
+    body: &BufferedBody,
+    timing: Timing,
+) -> Response {
     match Request::decode(&body.bytes) {
-        Ok(review) => json(&reviewer.answer(way, &review, time).await),
-        Err(Undecodable::Answer(answer)) => {
-            report::unread(way.stage);
-            let about = About::unknown(way.stage);
-            metrics::observe(about, Outcome::Error, time.start.elapsed());
-            json(&answer)
+        Ok(review) => json(&handler.handle(endpoint, &review, timing).await),
+        Err(DecodeError::Invalid {
+            uid,
+            api_version,
+            reason,
+        }) => {
+            review_log::invalid(endpoint.stage);
+            let labels = ReviewLabels::unknown(endpoint.stage);
+            metrics::review(labels, Outcome::Error, timing.start.elapsed());
+            let failure = Failure::Undecodable(reason);
+            json(&ReviewResponse::error(uid, &failure).in_version(api_version))
         }
-        Err(Undecodable::NoUid(reason)) => refuse(StatusCode::BAD_REQUEST, &reason),
+        Err(DecodeError::NoUid(reason)) => refuse(StatusCode::BAD_REQUEST, &reason),
     }
 }
 
-/// How long the API server waits for an answer to leave here, as it hands it over: `?timeout=3s`.
-/// Nothing else is read from the query, and nothing in it is worth a refusal.
-fn patience(uri: &Uri) -> Duration {
+/// How long the response may take: the API server's timeout, which it passes as `?timeout=3s`, less the
+/// time for sending the response. Anything else in the query is ignored.
+fn timeout(uri: &Uri) -> Duration {
     let pairs = uri.query().unwrap_or_default().split('&');
     let timeout = pairs
         .filter_map(|pair| pair.strip_prefix("timeout="))
         .find_map(|text| text.parse::<GoDuration>().ok())
         .map_or(TIMEOUT_DEFAULT, |timeout| timeout.0);
-    timeout.min(TIMEOUT_DEFAULT).saturating_sub(WAY_BACK)
+    timeout.min(TIMEOUT_DEFAULT).saturating_sub(RESPONSE_MARGIN)
 }
 
 fn is_json(headers: &HeaderMap) -> bool {
@@ -147,14 +155,14 @@ fn is_json(headers: &HeaderMap) -> bool {
     media_type.is_some_and(|media_type| media_type.trim().eq_ignore_ascii_case("application/json"))
 }
 
-/// An HTTP error: there is no uid to answer to.
+/// An HTTP error, for a request without a uid that a review could answer.
 fn refuse(status: StatusCode, text: &str) -> Response {
     metrics::http_error(status);
     (status, format!("{text}\n")).into_response()
 }
 
-fn json(answer: &Answer) -> Response {
-    match answer.text() {
+fn json(response: &ReviewResponse) -> Response {
+    match serde_json::to_string(response) {
         Ok(body) => ([(header::CONTENT_TYPE, "application/json")], body).into_response(),
         Err(error) => refuse(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
     }
@@ -165,20 +173,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_api_server_says_how_long_it_waits() {
+    fn the_timeout_is_the_query_parameter_less_the_response_margin() {
         for (uri, millis) in [
             ("/mutate?timeout=3s", 2_800),
             ("/mutate?a=b&timeout=1.5s&timeout=9s", 1_300),
-            // Nobody needs longer.
+            // Longer than the default.
             ("/mutate?timeout=30s", 9_800),
             ("/mutate?timeout=100ms", 0),
-            // What cannot be read is as absent.
+            // Absent or invalid.
             ("/mutate", 9_800),
             ("/mutate?timeout=soon", 9_800),
             ("/mutate?timeout=-1s", 9_800),
         ] {
             let expected = Duration::from_millis(millis);
-            assert_eq!(patience(&uri.parse().unwrap()), expected, "{uri}");
+            assert_eq!(timeout(&uri.parse().unwrap()), expected, "{uri}");
         }
     }
 }

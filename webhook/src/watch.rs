@@ -1,9 +1,9 @@
-//! Watches that feed rows, for ever.
+//! Watches that run for ever and pass what they receive to a sink.
 //!
 //! ```text
-//! list ─ object by object ─▶ Listing ─ complete ─▶ the rows ◀─ change by change ─ watch
+//! list ─ object by object ─▶ Listing ─ complete ─▶ WatchSink ◀─ change by change ─ watch
 //! ```
-//! No object is kept: each becomes a row as it comes.
+//! A sink can reduce each object at once: no list of whole objects is kept in memory.
 
 use std::convert::Infallible;
 use std::fmt::Debug;
@@ -16,74 +16,76 @@ use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{Config, Event, Result as WatchResult};
 use kube::{Api, Resource};
 use runtime::checks::Check;
-use runtime::tasks::chain;
-use runtime::trouble::{Pause, Trouble};
+use runtime::checks::Checks;
+use runtime::outage::{Outage, RetryDelay};
+use runtime::tasks::{Tasks, chain};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio::time::{Instant, interval};
 
-/// How often the age of the rows is told: more often than anybody scrapes.
-const TELL_INTERVAL: Duration = Duration::from_secs(5);
+/// Time between two reports of the age; shorter than the usual scrape interval of 15 to 60 s.
+const AGE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Takes what a watch tells.
-pub trait Rows<K>: Send + Sync {
-    /// The rows of a list that is not complete yet.
+/// Receives what a watch reports.
+pub trait WatchSink<K>: Send + Sync {
+    /// A list that is not complete yet.
     type Listing: Default + Send;
-    /// One more object of a list.
+    /// Adds an object to an incomplete list.
     fn list(listing: &mut Self::Listing, object: K);
-    /// These rows are all there are: what was deleted unseen is gone, too.
+    /// Replaces everything by a complete list. Objects deleted during an interruption are not in it.
     fn reset(&self, listing: Self::Listing);
-    /// This object is new or changed.
+    /// Adds or replaces an object.
     fn apply(&self, object: K);
-    /// This object is gone.
+    /// Removes an object.
     fn delete(&self, object: K);
-    /// Told every few seconds: the rows were right so long ago, and may be since.
-    fn aged(&self, age: Duration) {
+    /// Called every few seconds with the time since the content was last known to be current; zero
+    /// while the watch works.
+    fn report_age(&self, age: Duration) {
         let _ = age;
     }
 }
 
-/// Feeds `rows` from a stream of events. `synced` is met after the first complete list.
-pub async fn follow<K: Send, R: Rows<K>>(
+/// Passes a stream of events to `sink`. `synced` is met after the first complete list.
+pub async fn follow<K: Send, S: WatchSink<K>>(
     events: impl Stream<Item = WatchResult<Event<K>>> + Send,
-    rows: Arc<R>,
+    sink: Arc<S>,
     what: &'static str,
     synced: Check,
 ) -> Result<(), Infallible> {
-    let mut events = pin!(events.backoff(Pause::default()));
-    let mut ticks = interval(TELL_INTERVAL);
+    let mut events = pin!(events.backoff(RetryDelay::default()));
+    let mut ticks = interval(AGE_INTERVAL);
     let start = Instant::now();
-    let mut listing = R::Listing::default();
-    let mut trouble = Trouble::default();
+    let mut listing = S::Listing::default();
+    let mut outage = Outage::default();
     loop {
         let event = tokio::select! {
             event = events.next() => event,
             _ = ticks.tick() => {
                 let listed = synced.is_met();
-                rows.aged(if listed { trouble.lasts() } else { start.elapsed() });
+                sink.report_age(if listed { outage.duration() } else { start.elapsed() });
                 continue;
             }
         };
         match event {
             None => return Ok(()),
             Some(Ok(event)) => {
-                // That a list begins does not say that it can be had.
+                // Init only says that a list was requested: the request may still fail.
                 if !matches!(event, Event::Init) {
-                    trouble.is_over();
+                    outage.succeeded();
                 }
                 match event {
-                    Event::Init => listing = R::Listing::default(),
-                    Event::InitApply(object) => R::list(&mut listing, object),
+                    Event::Init => listing = S::Listing::default(),
+                    Event::InitApply(object) => S::list(&mut listing, object),
                     Event::InitDone => {
-                        rows.reset(std::mem::take(&mut listing));
+                        sink.reset(std::mem::take(&mut listing));
                         synced.met();
                     }
-                    Event::Apply(object) => rows.apply(object),
-                    Event::Delete(object) => rows.delete(object),
+                    Event::Apply(object) => sink.apply(object),
+                    Event::Delete(object) => sink.delete(object),
                 }
             }
-            // The rows stay as they are. One line per trouble, not per attempt.
-            Some(Err(error)) if trouble.is_news(&error) => {
+            // The sink keeps its content. A failure is logged once, not at every attempt.
+            Some(Err(error)) if outage.failed(&error) => {
                 tracing::warn!(what, error = chain(&error), "cannot watch, trying again");
                 if !synced.is_met() {
                     synced.missing(chain(&error));
@@ -94,33 +96,33 @@ pub async fn follow<K: Send, R: Rows<K>>(
     }
 }
 
-/// The same event about what `parse` makes of its object.
-pub fn parsed<K, I>(event: Event<K>, parse: impl FnOnce(K) -> I) -> Event<I> {
+/// The same event with its object converted.
+pub fn map_event<K, I>(event: Event<K>, convert: impl FnOnce(K) -> I) -> Event<I> {
     match event {
-        Event::Apply(object) => Event::Apply(parse(object)),
-        Event::Delete(object) => Event::Delete(parse(object)),
+        Event::Apply(object) => Event::Apply(convert(object)),
+        Event::Delete(object) => Event::Delete(convert(object)),
         Event::Init => Event::Init,
-        Event::InitApply(object) => Event::InitApply(parse(object)),
+        Event::InitApply(object) => Event::InitApply(convert(object)),
         Event::InitDone => Event::InitDone,
     }
 }
 
-/// What is known of a single object.
+/// What a watch on a single object has reported.
 #[derive(Debug, Clone)]
 pub enum Observed<K> {
-    /// Nothing yet.
+    /// Nothing has been reported yet.
     Unknown,
-    /// It does not exist.
+    /// The object does not exist.
     Absent,
-    /// It exists.
+    /// The object exists.
     Present(Arc<K>),
 }
 
-/// Rows of a watch on one object.
+/// Sink of a watch on one object.
 #[derive(Debug)]
 struct Single<K>(watch::Sender<Observed<K>>);
 
-impl<K: Send + Sync> Rows<K> for Single<K> {
+impl<K: Send + Sync> WatchSink<K> for Single<K> {
     type Listing = Option<K>;
 
     fn list(listing: &mut Option<K>, object: K) {
@@ -142,27 +144,25 @@ impl<K: Send + Sync> Rows<K> for Single<K> {
     }
 }
 
-/// Follows the object `name`: what is known of it, and the task that keeps that up to date.
-pub fn observe<K>(
+/// Starts a watch on the object `name` as the task `what`, which is also the name of its readiness
+/// condition. Returns what it reports.
+pub fn spawn_object_watch<K>(
+    tasks: &mut Tasks,
     api: Api<K>,
     name: &str,
     what: &'static str,
-    synced: Check,
-) -> (
-    watch::Receiver<Observed<K>>,
-    impl Future<Output = Result<(), Infallible>> + Send + use<K>,
-)
+    ready: &Checks,
+) -> watch::Receiver<Observed<K>>
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
 {
     let (sender, receiver) = watch::channel(Observed::Unknown);
-    // Only with this selector a role that names the object is enough.
+    // With this selector, a role that is limited to the object's name is sufficient.
     let config = Config::default().fields(&format!("metadata.name={name}"));
     let events = kube::runtime::watcher(api, config);
-    (
-        receiver,
-        follow(events, Arc::new(Single(sender)), what, synced),
-    )
+    let sink = Arc::new(Single(sender));
+    tasks.spawn(what, follow(events, sink, what, ready.register(what)));
+    receiver
 }
 
 #[cfg(test)]
@@ -170,7 +170,6 @@ mod tests {
     use super::*;
     use futures::stream;
     use kube::runtime::watcher::Error;
-    use runtime::checks::Checks;
     use std::sync::Mutex;
 
     #[derive(Default)]
@@ -186,7 +185,7 @@ mod tests {
         }
     }
 
-    impl Rows<u8> for Log {
+    impl WatchSink<u8> for Log {
         type Listing = Vec<u8>;
 
         fn list(listing: &mut Vec<u8>, object: u8) {
@@ -201,13 +200,13 @@ mod tests {
         fn delete(&self, object: u8) {
             self.push(format!("delete {object}"));
         }
-        fn aged(&self, age: Duration) {
+        fn report_age(&self, age: Duration) {
             self.push(format!("{} s old", age.as_secs()));
         }
     }
 
     #[tokio::test]
-    async fn a_list_that_broke_off_is_not_taken_for_a_whole_one() {
+    async fn an_interrupted_list_is_not_taken_for_a_complete_one() {
         let (log, checks) = (Arc::new(Log::default()), Checks::default());
         let events = stream::iter([
             Ok(Event::Init),
@@ -228,9 +227,9 @@ mod tests {
         assert_eq!(checks.verdict(), Ok(()));
     }
 
-    /// Rows age while there is no list yet, and from the first failure to the next success.
+    /// From the start to the first list, and from the first failure to the next success.
     #[tokio::test(start_paused = true)]
-    async fn rows_age_while_nothing_is_heard() {
+    async fn the_content_ages_until_the_first_list_and_while_the_watch_fails() {
         let (log, checks) = (Arc::new(Log::default()), Checks::default());
         let (sender, events) = futures::channel::mpsc::unbounded();
         let task = follow(events, log.clone(), "bytes", checks.register("bytes"));
@@ -239,18 +238,18 @@ mod tests {
             tokio::time::sleep(Duration::from_secs(seconds)).await;
             log.lines().pop()
         };
-        let tell = |event| sender.unbounded_send(event).unwrap();
+        let send = |event| sender.unbounded_send(event).unwrap();
         assert_eq!(after(6).await.unwrap(), "5 s old");
-        tell(Ok(Event::Init));
+        send(Ok(Event::Init));
         assert_eq!(after(5).await.unwrap(), "10 s old");
-        tell(Ok(Event::InitDone));
+        send(Ok(Event::InitDone));
         assert_eq!(after(100).await.unwrap(), "0 s old");
-        tell(Err(Error::NoResourceVersion));
+        send(Err(Error::NoResourceVersion));
         assert_eq!(after(5).await.unwrap(), "4 s old");
-        tell(Ok(Event::Init));
-        tell(Err(Error::NoResourceVersion));
+        send(Ok(Event::Init));
+        send(Err(Error::NoResourceVersion));
         assert_eq!(after(5).await.unwrap(), "9 s old");
-        tell(Ok(Event::Apply(1)));
+        send(Ok(Event::Apply(1)));
         assert_eq!(after(5).await.unwrap(), "0 s old");
         drop(sender);
         task.await.unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! Many reviews at once, some of them slow: whom it concerns, and whom it does not.
+//! Many reviews at once, some of them slow: slow ones must not delay the others.
 #![expect(clippy::unwrap_used, reason = "a failed test panics")]
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,22 +17,20 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, advance, timeout};
 use tower::ServiceExt as _;
-use webhook::body::{IN_FLIGHT_MAX, LARGE};
-use webhook::catalog::Found;
-use webhook::lookup::Lookup;
-use webhook::sharing::{AT_A_TIME, Sharing};
+use webhook::body::{IN_FLIGHT_MAX, LARGE_BODY};
+use webhook::catalog::{CONCURRENT_READS, LiveRow, Lookup, SingleFlight};
 
-mod scene;
-use scene::{app_with, cache};
+mod harness;
+use harness::{app_with, cache};
 
-/// For what happens at once, on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Limit for something that happens at once on an idle machine.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn app(lookup: impl Lookup + 'static) -> Router {
     app_with(cache(), lookup)
 }
 
-/// The review of a new Machine; `padding` makes it as large as that.
+/// The review of a new Machine, with `padding` spaces after it.
 fn review(template: &str, padding: usize) -> String {
     let mut review = json!({
         "apiVersion": "admission.k8s.io/v1",
@@ -56,8 +54,8 @@ fn review(template: &str, padding: usize) -> String {
     review
 }
 
-/// What is answered: allowed or not.
-async fn ask(app: &Router, body: String) -> bool {
+/// Sends a review. Returns whether the operation is allowed.
+async fn is_allowed(app: &Router, body: String) -> bool {
     response(app, body).await["allowed"].as_bool().unwrap()
 }
 
@@ -73,148 +71,151 @@ async fn response(app: &Router, body: String) -> Value {
     answer["response"].take()
 }
 
-/// An API server that takes questions and never answers.
+/// An API server that accepts reads and never answers.
 #[derive(Clone, Default)]
 struct Stuck {
-    now: Arc<AtomicUsize>,
-    most: Arc<AtomicUsize>,
+    pending: Arc<AtomicUsize>,
+    pending_max: Arc<AtomicUsize>,
 }
 
 impl Lookup for Stuck {
-    fn find<'a>(&'a self, _: &'a str, _: &'a Reference) -> BoxFuture<'a, Option<Found>> {
-        struct Under<'a>(&'a AtomicUsize);
-        impl Drop for Under<'_> {
+    fn find<'a>(&'a self, _: &'a str, _: &'a Reference) -> BoxFuture<'a, Option<LiveRow>> {
+        struct Pending<'a>(&'a AtomicUsize);
+        impl Drop for Pending<'_> {
             fn drop(&mut self) {
                 self.0.fetch_sub(1, Ordering::Relaxed);
             }
         }
         Box::pin(async {
-            let now = self.now.fetch_add(1, Ordering::Relaxed) + 1;
-            self.most.fetch_max(now, Ordering::Relaxed);
-            let _under = Under(&self.now);
+            let pending = self.pending.fetch_add(1, Ordering::Relaxed) + 1;
+            self.pending_max.fetch_max(pending, Ordering::Relaxed);
+            let _pending = Pending(&self.pending);
             std::future::pending().await
         })
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn reads_that_are_stuck_concern_nobody_but_those_who_asked() {
+async fn stuck_reads_delay_only_the_reviews_that_need_them() {
     let stuck = Stuck::default();
-    let app = app(Sharing::new(stuck.clone(), AT_A_TIME));
-    let missing = (0..100).map(|number| ask(&app, review(&format!("missing-{number}"), 0)));
+    let app = app(SingleFlight::new(stuck.clone(), CONCURRENT_READS));
+    let missing = (0..100).map(|number| is_allowed(&app, review(&format!("missing-{number}"), 0)));
     let mut missing = Box::pin(join_all(missing));
     assert!(
         missing.as_mut().now_or_never().is_none(),
         "reads have begun"
     );
 
-    // The reads have not moved, and everybody else is answered. Nothing was waited for: this clock goes
-    // on only when there is nothing else to do.
-    let asked = Instant::now();
-    let known = join_all((0..200).map(|_| ask(&app, review("small", 0)))).await;
+    // The other reviews are answered while the reads are stuck, without any wait: the paused clock
+    // advances only when every task is idle.
+    let start = Instant::now();
+    let known = join_all((0..200).map(|_| is_allowed(&app, review("small", 0)))).await;
     assert!(known.into_iter().all(|allowed| allowed));
-    assert_eq!(asked.elapsed(), Duration::ZERO);
-    assert_eq!(stuck.now.load(Ordering::Relaxed), AT_A_TIME);
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    assert_eq!(stuck.pending.load(Ordering::Relaxed), CONCURRENT_READS);
 
-    // Nobody waits for ever, and the API server has nothing left to do.
-    let refused = timeout(PATIENCE, missing).await.unwrap();
+    // The stuck reads time out, and none of them is left open.
+    let refused = timeout(TIMEOUT, missing).await.unwrap();
     assert!(refused.into_iter().all(|allowed| !allowed));
-    assert_eq!(stuck.most.load(Ordering::Relaxed), AT_A_TIME);
-    assert_eq!(stuck.now.load(Ordering::Relaxed), 0);
+    assert_eq!(stuck.pending_max.load(Ordering::Relaxed), CONCURRENT_READS);
+    assert_eq!(stuck.pending.load(Ordering::Relaxed), 0);
 }
 
-/// What happened, in this order.
+/// Records events in their order.
 #[derive(Clone, Default)]
-struct Course(Arc<Mutex<Vec<&'static str>>>);
+struct EventLog(Arc<Mutex<Vec<&'static str>>>);
 
-impl Course {
+impl EventLog {
     fn add(&self, event: &'static str) {
         self.0.lock().unwrap().push(event);
     }
 }
 
-impl Lookup for Course {
-    fn find<'a>(&'a self, _: &'a str, _: &'a Reference) -> BoxFuture<'a, Option<Found>> {
-        self.add("judged");
+impl Lookup for EventLog {
+    fn find<'a>(&'a self, _: &'a str, _: &'a Reference) -> BoxFuture<'a, Option<LiveRow>> {
+        self.add("validated");
         Box::pin(async { None })
     }
 }
 
 #[tokio::test]
-async fn reviews_that_come_together_are_judged_before_any_answer_leaves() {
-    let course = Course::default();
-    let app = app(course.clone());
-    let ask = async || {
-        ask(&app, review("missing", 0)).await;
-        course.add("answered");
+async fn concurrent_reviews_are_validated_before_any_response_is_sent() {
+    let log = EventLog::default();
+    let app = app(log.clone());
+    let send = async || {
+        is_allowed(&app, review("missing", 0)).await;
+        log.add("answered");
     };
-    join_all([ask(), ask(), ask()]).await;
-    let course = course.0.lock().unwrap().join(" ");
-    assert_eq!(course, "judged judged judged answered answered answered");
+    join_all([send(), send(), send()]).await;
+    let log = log.0.lock().unwrap().join(" ");
+    assert_eq!(
+        log,
+        "validated validated validated answered answered answered"
+    );
 }
 
 #[tokio::test]
-async fn bodies_are_gone_before_their_answers_leave() {
-    let app = app(Course::default());
-    let size = LARGE / 2;
-    // More than there may be at a time, if all of them were kept.
-    let together = (0..=IN_FLIGHT_MAX / size).map(|_| ask(&app, review("small", size)));
+async fn a_body_is_released_before_its_response_is_sent() {
+    let app = app(EventLog::default());
+    let size = LARGE_BODY / 2;
+    // Together more than the budget, if all of them were kept.
+    let together = (0..=IN_FLIGHT_MAX / size).map(|_| is_allowed(&app, review("small", size)));
     assert!(join_all(together).await.into_iter().all(|allowed| allowed));
 }
 
-/// Keeps the thread that asks it, as decoding does.
+/// Blocks the calling thread, as decoding does.
 struct Blocking {
-    asked: SyncSender<()>,
+    called: SyncSender<()>,
     release: Mutex<Receiver<()>>,
 }
 
 impl Lookup for Blocking {
-    fn find<'a>(&'a self, _: &'a str, _: &'a Reference) -> BoxFuture<'a, Option<Found>> {
-        self.asked.send(()).unwrap();
+    fn find<'a>(&'a self, _: &'a str, _: &'a Reference) -> BoxFuture<'a, Option<LiveRow>> {
+        self.called.send(()).unwrap();
         self.release.lock().unwrap().recv().unwrap();
         Box::pin(async { None })
     }
 }
 
-/// A webhook that works on a large review, until it is told to go on.
+/// A webhook with a large review in progress, until `release` is sent.
 async fn busy() -> (Router, JoinHandle<bool>, SyncSender<()>) {
-    let (asked, entered) = sync_channel(1);
+    let (called, entered) = sync_channel(1);
     let (release, released) = sync_channel(1);
     let app = app(Blocking {
-        asked,
+        called,
         release: Mutex::new(released),
     });
     let large = tokio::spawn({
         let app = app.clone();
-        async move { ask(&app, review("missing", LARGE)).await }
+        async move { is_allowed(&app, review("missing", LARGE_BODY)).await }
     });
-    let entered = tokio::task::spawn_blocking(move || entered.recv_timeout(PATIENCE).unwrap());
+    let entered = tokio::task::spawn_blocking(move || entered.recv_timeout(TIMEOUT).unwrap());
     entered.await.unwrap();
     (app, large, release)
 }
 
-/// All of it on one thread, as with half a processor.
+/// The test runtime has one thread, as with half a processor.
 #[tokio::test]
-async fn a_large_review_keeps_no_thread_that_others_need() {
+async fn a_large_review_does_not_block_other_reviews() {
     let (app, large, release) = busy().await;
-    assert!(ask(&app, review("small", 0)).await);
+    assert!(is_allowed(&app, review("small", 0)).await);
     assert!(!large.is_finished());
     release.send(()).unwrap();
     assert!(!large.await.unwrap());
 }
 
-/// The API server would wait for three times as long; its user does not have to.
+/// The limit is that of the webhook: the API server would wait for three seconds.
 #[tokio::test(start_paused = true)]
-async fn a_large_review_waits_for_its_turn_for_a_second() {
+async fn a_second_large_review_is_refused_after_waiting_for_a_second() {
     let (app, first, release) = busy().await;
 
-    let mut second = Box::pin(response(&app, review("small", LARGE)));
+    let mut second = Box::pin(response(&app, review("small", LARGE_BODY)));
     advance(Duration::from_millis(1)).await;
     assert!(second.as_mut().now_or_never().is_none());
     advance(Duration::from_millis(998)).await;
     assert!(second.as_mut().now_or_never().is_none());
     advance(Duration::from_millis(2)).await;
-    // It gives up; a turn that comes now comes too late.
+    // The limit is over. A permit that is released now comes too late.
     let answered = second.as_mut().now_or_never();
     assert!(!first.is_finished());
     release.send(()).unwrap();

@@ -1,4 +1,4 @@
-//! Reviews as the API server sends them, answered by the router itself.
+//! Reviews as the API server sends them, answered by the router.
 #![expect(clippy::unwrap_used, reason = "a failed test panics")]
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,28 +17,27 @@ use futures::future::BoxFuture;
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
-use webhook::catalog::{Cache, Found, template_row};
-use webhook::lookup::Lookup;
+use webhook::catalog::{Cache, LiveRow, Lookup, template_row};
 
-mod scene;
-use scene::{app_with, cache};
+mod harness;
+use harness::{app_with, cache};
 
 const UID: &str = "705ab4f5-6393-11e8-b7cc-42010a800002";
 
-/// An API server that knows a few things the cache does not, and counts who asks.
+/// An API server with a few objects that the cache does not have. Counts the reads.
 #[derive(Clone, Default)]
-struct Late {
-    found: Arc<Mutex<Vec<(Reference, Found)>>>,
+struct Live {
+    found: Arc<Mutex<Vec<(Reference, LiveRow)>>>,
     reads: Arc<AtomicUsize>,
     never_answers: bool,
 }
 
-impl Lookup for Late {
+impl Lookup for Live {
     fn find<'a>(
         &'a self,
         _namespace: &'a str,
         reference: &'a Reference,
-    ) -> BoxFuture<'a, Option<Found>> {
+    ) -> BoxFuture<'a, Option<LiveRow>> {
         self.reads.fetch_add(1, Ordering::Relaxed);
         Box::pin(async move {
             if self.never_answers {
@@ -53,8 +52,8 @@ impl Lookup for Late {
     }
 }
 
-fn app(late: Late) -> Router {
-    app_with(cache(), late)
+fn app(live: Live) -> Router {
+    app_with(cache(), live)
 }
 
 fn machine(spec: &Value) -> Value {
@@ -106,8 +105,8 @@ async fn send(
     (status, String::from_utf8(bytes.to_vec()).unwrap())
 }
 
-/// The answer to a review; its uid is right and it is an HTTP success.
-async fn ask(app: Router, path: &str, review: &Value) -> Value {
+/// Sends a review and returns the response, which must have status 200 and the uid of the review.
+async fn send_review(app: Router, path: &str, review: &Value) -> Value {
     let (status, body) = send(app, path, "application/json", review.to_string()).await;
     assert_eq!(status, StatusCode::OK, "{body}");
     let mut answer: Value = serde_json::from_str(&body).unwrap();
@@ -131,24 +130,24 @@ fn denied(answer: &Value) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_machine_becomes_its_block_and_the_validating_stage_agrees() {
+async fn a_valid_machine_gets_its_block_and_the_validating_stage_allows_it() {
     let spec = json!({"template": "small", "resources": {"cpu": {"cores": 4}}});
-    let answer = ask(app(Late::default()), "/mutate?timeout=3s", &create(&spec)).await;
+    let answer = send_review(app(Live::default()), "/mutate?timeout=3s", &create(&spec)).await;
     insta::assert_json_snapshot!("accepted", answer);
 
     let mut object = machine(&spec);
     object["spec"]["normalized"] = answer["response"]["patch"][0]["value"].clone();
-    let validated = ask(
-        app(Late::default()),
+    let validated = send_review(
+        app(Live::default()),
         "/validate?timeout=3s",
         &review("CREATE", &object, &Value::Null),
     )
     .await;
     insta::assert_json_snapshot!("validated", validated);
 
-    // Sent again with its block there is nothing to write.
-    let again = ask(
-        app(Late::default()),
+    // Sent again with its block, nothing is written.
+    let again = send_review(
+        app(Live::default()),
         "/mutate",
         &review("UPDATE", &object, &object),
     )
@@ -158,22 +157,22 @@ async fn a_machine_becomes_its_block_and_the_validating_stage_agrees() {
 }
 
 #[tokio::test]
-async fn every_fault_of_a_creation_is_told_at_once() {
+async fn a_refused_creation_lists_every_violation() {
     let spec = json!({
         "template": "smal",
         "networks": [{"name": "eth0", "model": "vmxnet3"}],
         "bootOrder": ["floppy"],
     });
-    let answer = ask(app(Late::default()), "/mutate", &create(&spec)).await;
+    let answer = send_review(app(Live::default()), "/mutate", &create(&spec)).await;
     insta::assert_json_snapshot!("refused_creation", answer);
 }
 
 #[tokio::test]
-async fn an_update_is_refused_as_forbidden() {
+async fn an_invalid_update_is_refused_as_forbidden_not_as_invalid() {
     let old = machine(&json!({"template": "small"}));
     let new = machine(&json!({"template": "smal"}));
-    let answer = ask(
-        app(Late::default()),
+    let answer = send_review(
+        app(Live::default()),
         "/mutate",
         &review("UPDATE", &new, &old),
     )
@@ -182,9 +181,9 @@ async fn an_update_is_refused_as_forbidden() {
 }
 
 #[tokio::test]
-async fn a_value_of_the_wrong_type_is_a_refusal_with_its_path() {
+async fn a_value_of_a_wrong_type_is_refused_with_its_path() {
     let spec = json!({"template": "small", "resources": {"cpu": {"cores": "four"}}, "networks": 7});
-    let answer = ask(app(Late::default()), "/mutate", &create(&spec)).await;
+    let answer = send_review(app(Live::default()), "/mutate", &create(&spec)).await;
     assert_eq!(
         denied(&answer),
         ["spec.resources.cpu.cores", "spec.networks"]
@@ -196,8 +195,8 @@ async fn a_value_of_the_wrong_type_is_a_refusal_with_its_path() {
         json!({"metadata": 7}),
         json!({}),
     ] {
-        let answer = ask(
-            app(Late::default()),
+        let answer = send_review(
+            app(Live::default()),
             "/mutate",
             &review("CREATE", &object, &Value::Null),
         )
@@ -207,17 +206,17 @@ async fn a_value_of_the_wrong_type_is_a_refusal_with_its_path() {
 }
 
 #[tokio::test]
-async fn the_name_of_an_object_without_one_is_how_it_will_begin() {
+async fn a_refusal_of_an_object_without_name_has_its_generate_name() {
     let mut object = machine(&json!({"template": "smal"}));
     object["metadata"] = json!({"generateName": "web-", "namespace": "default"});
     let mut review = review("CREATE", &object, &Value::Null);
     review["request"]["name"] = json!("");
-    let answer = ask(app(Late::default()), "/mutate", &review).await;
+    let answer = send_review(app(Live::default()), "/mutate", &review).await;
     assert_eq!(answer["response"]["status"]["details"]["name"], "web-");
 }
 
 #[tokio::test]
-async fn what_is_no_matter_of_rules_passes_whatever_it_says() {
+async fn deletions_connections_and_subresources_are_allowed_whatever_the_object_is() {
     let bad = machine(&json!({"template": "smal"}));
     let mut deleting = bad.clone();
     deleting["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
@@ -230,7 +229,7 @@ async fn what_is_no_matter_of_rules_passes_whatever_it_says() {
         status,
     ] {
         for path in ["/mutate", "/validate"] {
-            let answer = ask(app(Late::default()), path, &review).await;
+            let answer = send_review(app(Live::default()), path, &review).await;
             assert_eq!(
                 answer["response"],
                 json!({"uid": review["request"]["uid"], "allowed": true})
@@ -240,10 +239,10 @@ async fn what_is_no_matter_of_rules_passes_whatever_it_says() {
 }
 
 #[tokio::test]
-async fn a_kind_without_rules_passes_with_a_word() {
+async fn a_kind_without_rules_is_allowed_with_a_warning() {
     let mut review = create(&json!({}));
     review["request"]["kind"] = json!({"group": "", "version": "v1", "kind": "Pod"});
-    let answer = ask(app(Late::default()), "/validate", &review).await;
+    let answer = send_review(app(Live::default()), "/validate", &review).await;
     assert_eq!(answer["response"]["allowed"], true);
     assert!(
         answer["response"]["warnings"][0]
@@ -253,7 +252,7 @@ async fn a_kind_without_rules_passes_with_a_word() {
     );
 }
 
-fn late_template(name: &str, class: &str) -> (Reference, Found) {
+fn live_template(name: &str, class: &str) -> (Reference, LiveRow) {
     let template: MachineTemplate = serde_json::from_value(json!({
         "apiVersion": "vitistack.io/v1alpha1",
         "kind": "MachineTemplate",
@@ -267,26 +266,26 @@ fn late_template(name: &str, class: &str) -> (Reference, Found) {
     let row = Arc::new(template_row(template));
     (
         Reference::Template(name.into()),
-        Found::Template(name.into(), row),
+        LiveRow::Template(name.into(), row),
     )
 }
 
 #[tokio::test]
-async fn what_the_cache_does_not_have_yet_is_found_live_also_through_another_find() {
-    let class = Found::StorageClass("fresh".into(), StorageClassRow::default());
-    let late = Late {
+async fn missing_references_are_read_live_also_those_that_a_live_object_names() {
+    let class = LiveRow::StorageClass("fresh".into(), StorageClassRow::default());
+    let live = Live {
         found: Arc::new(Mutex::new(vec![
-            late_template("new", "fresh"),
+            live_template("new", "fresh"),
             (Reference::StorageClass("fresh".into()), class),
             (
                 Reference::Network("prod".into()),
-                Found::Network("prod".into(), NetworkRow::default()),
+                LiveRow::Network("prod".into(), NetworkRow::default()),
             ),
         ])),
-        ..Late::default()
+        ..Live::default()
     };
     let spec = json!({"template": "new", "networks": [{"name": "eth0", "networkName": "prod"}]});
-    let answer = ask(app(late.clone()), "/mutate", &create(&spec)).await;
+    let answer = send_review(app(live.clone()), "/mutate", &create(&spec)).await;
     assert_eq!(answer["response"]["allowed"], true, "{answer}");
     assert_eq!(
         answer["response"]["patch"][0]["value"]["disks"][0]["storageClass"],
@@ -294,49 +293,49 @@ async fn what_the_cache_does_not_have_yet_is_found_live_also_through_another_fin
     );
     let warnings = answer["response"]["warnings"].to_string();
     assert!(!warnings.contains("NotFound"), "{warnings}");
-    assert_eq!(late.reads.load(Ordering::Relaxed), 3, "one read each");
+    assert_eq!(live.reads.load(Ordering::Relaxed), 3, "one read each");
 }
 
 #[tokio::test]
-async fn a_hit_reads_nothing_and_a_miss_reads_once() {
-    let late = Late::default();
-    ask(
-        app(late.clone()),
+async fn a_cached_reference_causes_no_live_read_and_a_missing_one_causes_one() {
+    let live = Live::default();
+    send_review(
+        app(live.clone()),
         "/mutate",
         &create(&json!({"template": "small"})),
     )
     .await;
-    assert_eq!(late.reads.load(Ordering::Relaxed), 0);
-    let answer = ask(
-        app(late.clone()),
+    assert_eq!(live.reads.load(Ordering::Relaxed), 0);
+    let answer = send_review(
+        app(live.clone()),
         "/mutate",
         &create(&json!({"template": "smal"})),
     )
     .await;
     assert_eq!(denied(&answer), ["spec.template"]);
-    assert_eq!(late.reads.load(Ordering::Relaxed), 1);
+    assert_eq!(live.reads.load(Ordering::Relaxed), 1);
 }
 
 #[tokio::test]
-async fn a_file_full_of_wrong_names_is_no_load() {
-    let late = Late::default();
+async fn a_machine_with_many_wrong_names_causes_at_most_sixteen_reads() {
+    let live = Live::default();
     let nic = |number: u32| json!({"name": format!("eth{number}"), "networkName": format!("net-{number}")});
     let networks: Vec<_> = (0..32).map(nic).collect();
     let spec = json!({"template": "small", "networks": networks});
-    let answer = ask(app(late.clone()), "/mutate", &create(&spec)).await;
+    let answer = send_review(app(live.clone()), "/mutate", &create(&spec)).await;
     assert_eq!(answer["response"]["allowed"], true, "{answer}");
-    assert_eq!(late.reads.load(Ordering::Relaxed), 16);
+    assert_eq!(live.reads.load(Ordering::Relaxed), 16);
 }
 
 #[tokio::test]
-async fn an_api_server_that_does_not_answer_costs_half_a_second() {
-    let late = Late {
+async fn a_live_read_without_answer_is_given_up_after_half_a_second() {
+    let live = Live {
         never_answers: true,
-        ..Late::default()
+        ..Live::default()
     };
     let began = tokio::time::Instant::now();
-    let answer = ask(
-        app(late),
+    let answer = send_review(
+        app(live),
         "/mutate?timeout=3s",
         &create(&json!({"template": "smal"})),
     )
@@ -348,9 +347,9 @@ async fn an_api_server_that_does_not_answer_costs_half_a_second() {
 }
 
 #[tokio::test]
-async fn no_time_left_is_told_with_the_uid() {
-    let answer = ask(
-        app(Late::default()),
+async fn a_review_without_time_left_is_refused_with_its_uid() {
+    let answer = send_review(
+        app(Live::default()),
         "/mutate?timeout=100ms",
         &create(&json!({"template": "small"})),
     )
@@ -360,7 +359,7 @@ async fn no_time_left_is_told_with_the_uid() {
 }
 
 #[tokio::test]
-async fn a_deadline_that_cannot_be_read_is_as_none() {
+async fn an_invalid_timeout_parameter_is_ignored() {
     for query in [
         "timeout=soon",
         "timeout=%ff",
@@ -370,15 +369,15 @@ async fn a_deadline_that_cannot_be_read_is_as_none() {
     ] {
         let review = create(&json!({"template": "small"}));
         let path = format!("/mutate?{query}");
-        let answer = ask(app(Late::default()), &path, &review).await;
+        let answer = send_review(app(Live::default()), &path, &review).await;
         assert_eq!(answer["response"]["allowed"], true, "{query}");
     }
 }
 
 #[tokio::test]
-async fn nothing_is_told_to_be_missing_before_the_cluster_was_read() {
-    let app = app_with(Cache::default(), Late::default());
-    let answer = ask(app, "/mutate", &create(&json!({"template": "smal"}))).await;
+async fn a_review_before_the_cache_is_complete_is_refused_as_unavailable() {
+    let app = app_with(Cache::default(), Live::default());
+    let answer = send_review(app, "/mutate", &create(&json!({"template": "smal"}))).await;
     let status = &answer["response"]["status"];
     assert_eq!(
         (&status["code"], &status["reason"], &status["details"]),
@@ -388,7 +387,7 @@ async fn nothing_is_told_to_be_missing_before_the_cluster_was_read() {
 }
 
 #[tokio::test]
-async fn what_has_a_uid_is_answered_whatever_else_it_is() {
+async fn a_body_with_a_uid_is_answered_with_a_review_whatever_else_is_wrong() {
     let whole = create(&json!({"template": "small"}));
     let change = |change: &dyn Fn(&mut Value)| {
         let mut review = whole.clone();
@@ -426,7 +425,7 @@ async fn what_has_a_uid_is_answered_whatever_else_it_is() {
             "admission.k8s.io/v1",
         ),
     ] {
-        let answer = ask(app(Late::default()), "/mutate", &review).await;
+        let answer = send_review(app(Live::default()), "/mutate", &review).await;
         assert_eq!(answer["apiVersion"], version);
         assert_eq!(answer["response"]["allowed"], false);
         let status = &answer["response"]["status"];
@@ -439,12 +438,12 @@ async fn what_has_a_uid_is_answered_whatever_else_it_is() {
 }
 
 #[tokio::test]
-async fn bytes_that_are_no_text_are_refused_with_the_uid() {
+async fn a_body_that_is_not_utf8_is_refused_with_its_uid() {
     let text = create(&json!({"template": "smal"})).to_string();
     let mut body = text.into_bytes();
-    let place = body.windows(4).position(|bytes| bytes == b"smal").unwrap();
-    body[place] = 0xff;
-    let (status, text) = send(app(Late::default()), "/mutate", "application/json", body).await;
+    let index = body.windows(4).position(|bytes| bytes == b"smal").unwrap();
+    body[index] = 0xff;
+    let (status, text) = send(app(Live::default()), "/mutate", "application/json", body).await;
     assert_eq!(status, StatusCode::OK);
     let answer: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(answer["response"]["uid"], UID);
@@ -452,12 +451,12 @@ async fn bytes_that_are_no_text_are_refused_with_the_uid() {
     assert_eq!(status["code"], 400);
     assert_eq!(
         status["message"],
-        format!("the body is not UTF-8: invalid utf-8 sequence of 1 bytes from index {place}")
+        format!("the body is not UTF-8: invalid utf-8 sequence of 1 bytes from index {index}")
     );
 }
 
 #[tokio::test]
-async fn what_has_no_uid_is_an_http_error_with_a_reason() {
+async fn a_body_without_uid_is_an_http_error_with_a_reason() {
     let json = "application/json";
     let deep = "[".repeat(100_000);
     let no_uid = r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{}}"#;
@@ -475,31 +474,31 @@ async fn what_has_no_uid_is_an_http_error_with_a_reason() {
         ("application/yaml", b"a: b", 415, "Content-Type"),
         ("text/plain", no_uid.as_bytes(), 415, "Content-Type"),
     ] {
-        let (code, text) = send(app(Late::default()), "/mutate", content_type, body.to_vec()).await;
+        let (code, text) = send(app(Live::default()), "/mutate", content_type, body.to_vec()).await;
         assert_eq!(code.as_u16(), status, "{text}");
         assert!(text.contains(reason), "{text}");
     }
     let charset = "Application/JSON; charset=utf-8";
     let body = create(&json!({"template": "small"})).to_string();
     assert_eq!(
-        send(app(Late::default()), "/validate", charset, body)
+        send(app(Live::default()), "/validate", charset, body)
             .await
             .0,
         StatusCode::OK
     );
     let get = Request::get("/mutate").body(Body::empty()).unwrap();
-    let response = app(Late::default()).oneshot(get).await.unwrap();
+    let response = app(Live::default()).oneshot(get).await.unwrap();
     assert_eq!(response.status(), StatusCode::METHOD_NOT_ALLOWED);
 }
 
 #[tokio::test]
-async fn a_nest_inside_the_object_is_refused_with_the_uid() {
+async fn a_deeply_nested_object_is_refused_with_its_uid() {
     let nest = format!("{}{}", "[".repeat(50_000), "]".repeat(50_000));
     let body = create(&json!({"template": "small"}))
         .to_string()
         .replace("\"small\"", &nest);
-    let asked = send(app(Late::default()), "/mutate", "application/json", body);
-    let (status, body) = tokio::time::timeout(Duration::from_secs(10), asked)
+    let response = send(app(Live::default()), "/mutate", "application/json", body);
+    let (status, body) = tokio::time::timeout(Duration::from_secs(10), response)
         .await
         .unwrap();
     assert_eq!(status, StatusCode::OK);

@@ -1,4 +1,4 @@
-//! The limits of the server and its end, over real TLS sockets on the loopback interface.
+//! Limits and shutdown of the server, over TLS on the loopback interface.
 #![expect(clippy::unwrap_used, reason = "a failed test panics")]
 
 use std::io;
@@ -11,7 +11,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::{get, post};
-use certs::{AUTHORITY_LIFE, Authority, LEAF_LIFE, Names, ServedLeaf};
+use certs::{CA_LIFETIME, Ca, LEAF_LIFETIME, ServerCertResolver, ServerNames};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::version::TLS12;
@@ -24,12 +24,13 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-use webhook::body::{BODY_MAX, Budget, IN_FLIGHT_MAX};
+use webhook::body::{BODY_MAX, BodyBudget, IN_FLIGHT_MAX};
 use webhook::server::{Closing, Limits, TlsVersion, serve, tls};
 
-/// Short enough for a test, long enough for a busy machine.
+/// A limit that is short enough for a test, and long enough for a busy machine.
 const SHORT: Duration = Duration::from_millis(300);
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Limit for something that happens at once on an idle machine.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn limits() -> Limits {
     Limits {
@@ -41,7 +42,7 @@ fn limits() -> Limits {
 /// What the routes of these tests share.
 #[derive(Clone)]
 struct Routes {
-    budget: Budget,
+    budget: BodyBudget,
     entered: Arc<Notify>,
     release: Arc<Notify>,
 }
@@ -62,19 +63,19 @@ async fn length(State(routes): State<Routes>, body: Body) -> (StatusCode, String
     }
 }
 
-async fn start(limits: Limits, budget: Budget) -> Server {
+async fn start(limits: Limits, budget: BodyBudget) -> Server {
     start_with(limits, budget, TlsVersion::default()).await
 }
 
-async fn start_with(limits: Limits, budget: Budget, least: TlsVersion) -> Server {
+async fn start_with(limits: Limits, budget: BodyBudget, oldest: TlsVersion) -> Server {
     let now = OffsetDateTime::now_utc();
-    let ca = Authority::generate("CA", now, AUTHORITY_LIFE).unwrap();
-    let served = ServedLeaf::default();
-    served.replace(
+    let ca = Ca::generate("CA", now, CA_LIFETIME).unwrap();
+    let resolver = ServerCertResolver::default();
+    resolver.set_leaf(
         &ca.sign(
-            &Names::new(["127.0.0.1".to_owned()]).unwrap(),
+            &ServerNames::new(["127.0.0.1".to_owned()]).unwrap(),
             now,
-            LEAF_LIFE,
+            LEAF_LIFETIME,
         )
         .unwrap(),
     );
@@ -105,7 +106,7 @@ async fn start_with(limits: Limits, budget: Budget, least: TlsVersion) -> Server
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let closing = Closing::new();
-    let tls = tls(Arc::new(served), least, None).unwrap();
+    let tls = tls(Arc::new(resolver), oldest, None).unwrap();
     let running = tokio::spawn(serve(listener, tls, router, limits, closing.clone()));
     Server {
         address,
@@ -140,8 +141,8 @@ impl Server {
 
 const HELLO: &str = "GET /hello HTTP/1.1\r\nhost: x\r\n\r\n";
 
-/// Sends `request` and reads one answer with a declared length: status, head, body.
-async fn ask(
+/// Sends `request` and reads one response with a declared length: status, head, body.
+async fn exchange(
     stream: &mut TlsStream<TcpStream>,
     request: &[u8],
 ) -> io::Result<(u16, String, String)> {
@@ -166,10 +167,10 @@ async fn answer(stream: &mut TlsStream<TcpStream>) -> io::Result<(u16, String, S
     Ok((status, head, String::from_utf8(body).unwrap()))
 }
 
-/// Whether the peer closes within the patience; anything it still says is skipped.
+/// Whether the peer closes the connection within [`TIMEOUT`]; what it still sends is skipped.
 async fn closed(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> bool {
     let mut rest = Vec::new();
-    timeout(PATIENCE, stream.read_to_end(&mut rest))
+    timeout(TIMEOUT, stream.read_to_end(&mut rest))
         .await
         .is_ok()
 }
@@ -179,21 +180,21 @@ fn post_head(length: usize) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn http_1_1_over_tls_1_3_with_keep_alive() {
-    let server = start(limits(), Budget::default()).await;
+async fn requests_use_http_1_1_over_tls_1_3_and_keep_the_connection() {
+    let server = start(limits(), BodyBudget::default()).await;
     let mut stream = server.connect().await.unwrap();
     let version = stream.get_ref().1.protocol_version();
     assert_eq!(version, Some(rustls::ProtocolVersion::TLSv1_3));
     for _ in 0..3 {
-        let (status, _, body) = ask(&mut stream, HELLO.as_bytes()).await.unwrap();
+        let (status, _, body) = exchange(&mut stream, HELLO.as_bytes()).await.unwrap();
         assert_eq!((status, body.as_str()), (200, "hello"));
     }
 }
 
 #[tokio::test]
-async fn tls_1_2_is_spoken_only_where_it_is_allowed() {
-    for (least, spoken) in [(TlsVersion::V1_2, true), (TlsVersion::V1_3, false)] {
-        let mut server = start_with(limits(), Budget::default(), least).await;
+async fn tls_1_2_is_accepted_only_if_allowed() {
+    for (oldest, is_accepted) in [(TlsVersion::V1_2, true), (TlsVersion::V1_3, false)] {
+        let mut server = start_with(limits(), BodyBudget::default(), oldest).await;
         let version = server
             .connect()
             .await
@@ -203,17 +204,17 @@ async fn tls_1_2_is_spoken_only_where_it_is_allowed() {
             .protocol_version();
         assert_eq!(version, Some(rustls::ProtocolVersion::TLSv1_3));
         server.connector = connector(&server.roots, &[&TLS12]);
-        assert_eq!(server.connect().await.is_ok(), spoken, "{least:?}");
+        assert_eq!(server.connect().await.is_ok(), is_accepted, "{oldest:?}");
     }
 }
 
 #[tokio::test]
-async fn a_half_open_handshake_ends() {
+async fn an_incomplete_or_invalid_handshake_is_closed() {
     let limits = Limits {
         handshake: SHORT,
         ..limits()
     };
-    let server = start(limits, Budget::default()).await;
+    let server = start(limits, BodyBudget::default()).await;
     let mut silent = TcpStream::connect(server.address).await.unwrap();
     assert!(closed(&mut silent).await);
     let mut garbled = TcpStream::connect(server.address).await.unwrap();
@@ -223,38 +224,38 @@ async fn a_half_open_handshake_ends() {
 }
 
 #[tokio::test]
-async fn a_slow_head_ends_but_an_idle_connection_does_not() {
+async fn a_slow_head_closes_the_connection_and_idling_does_not() {
     let limits = Limits {
         head: SHORT,
         ..limits()
     };
-    let server = start(limits, Budget::default()).await;
+    let server = start(limits, BodyBudget::default()).await;
     let mut idle = server.connect().await.unwrap();
     let mut used = server.connect().await.unwrap();
-    ask(&mut used, HELLO.as_bytes()).await.unwrap();
+    exchange(&mut used, HELLO.as_bytes()).await.unwrap();
 
     let mut slow = server.connect().await.unwrap();
     slow.write_all(b"GET /hello HT").await.unwrap();
     slow.flush().await.unwrap();
     let began = Instant::now();
     assert!(closed(&mut slow).await);
-    assert!(began.elapsed() >= SHORT, "not before its time");
+    assert!(began.elapsed() >= SHORT, "not before the limit");
 
-    // Also when the head that does not end is the second one.
+    // The same for the head of a second request.
     used.write_all(b"G").await.unwrap();
     used.flush().await.unwrap();
     assert!(closed(&mut used).await);
-    assert_eq!(ask(&mut idle, HELLO.as_bytes()).await.unwrap().0, 200);
+    assert_eq!(exchange(&mut idle, HELLO.as_bytes()).await.unwrap().0, 200);
 }
 
 #[tokio::test]
-async fn an_idle_connection_ends_after_its_own_limit_counted_anew() {
+async fn an_idle_connection_is_closed_after_the_idle_limit_counted_from_the_last_request() {
     let idle = Duration::from_secs(2);
-    let server = start(Limits { idle, ..limits() }, Budget::default()).await;
+    let server = start(Limits { idle, ..limits() }, BodyBudget::default()).await;
     let mut stream = server.connect().await.unwrap();
-    // A part of the limit passes: counted from the beginning, the end would come sooner by this.
+    // If the limit were counted from the start of the connection, it would end earlier by this.
     tokio::time::sleep(idle / 8).await;
-    ask(&mut stream, HELLO.as_bytes()).await.unwrap();
+    exchange(&mut stream, HELLO.as_bytes()).await.unwrap();
     let began = Instant::now();
     assert!(closed(&mut stream).await);
     assert!(
@@ -265,17 +266,17 @@ async fn an_idle_connection_ends_after_its_own_limit_counted_anew() {
 }
 
 #[tokio::test]
-async fn bodies_up_to_seven_mebibytes_pass_and_larger_ones_are_told_so() {
-    let server = start(limits(), Budget::default()).await;
+async fn bodies_up_to_seven_mebibytes_are_read_and_larger_ones_answered_413() {
+    let server = start(limits(), BodyBudget::default()).await;
     let mut stream = server.connect().await.unwrap();
     let mut request = post_head(BODY_MAX);
     request.resize(request.len() + BODY_MAX, b' ');
-    let (status, _, body) = ask(&mut stream, &request).await.unwrap();
+    let (status, _, body) = exchange(&mut stream, &request).await.unwrap();
     assert_eq!((status, body), (200, BODY_MAX.to_string()));
 
     let mut request = post_head(BODY_MAX + 1);
     request.resize(request.len() + BODY_MAX + 1, b' ');
-    let (status, _, body) = ask(&mut stream, &request).await.unwrap();
+    let (status, _, body) = exchange(&mut stream, &request).await.unwrap();
     assert_eq!(
         (status, body.as_str()),
         (413, "the body is larger than 7 MiB")
@@ -283,8 +284,8 @@ async fn bodies_up_to_seven_mebibytes_pass_and_larger_ones_are_told_so() {
 }
 
 #[tokio::test]
-async fn a_chunked_body_is_bounded_too() {
-    let server = start(limits(), Budget::default()).await;
+async fn a_chunked_body_has_the_same_limit() {
+    let server = start(limits(), BodyBudget::default()).await;
     let mut stream = server.connect().await.unwrap();
     let mut request =
         b"POST /length HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n".to_vec();
@@ -295,16 +296,16 @@ async fn a_chunked_body_is_bounded_too() {
         request.extend_from_slice(b"\r\n");
     }
     request.extend_from_slice(b"0\r\n\r\n");
-    assert_eq!(ask(&mut stream, &request).await.unwrap().0, 413);
+    assert_eq!(exchange(&mut stream, &request).await.unwrap().0, 413);
 }
 
 #[tokio::test]
-async fn a_slow_body_is_told_so() {
-    let server = start(limits(), Budget::new(IN_FLIGHT_MAX, SHORT)).await;
+async fn a_slow_body_is_answered_408() {
+    let server = start(limits(), BodyBudget::new(IN_FLIGHT_MAX, SHORT)).await;
     let mut stream = server.connect().await.unwrap();
     let mut request = post_head(100);
     request.push(b' ');
-    let (status, _, body) = ask(&mut stream, &request).await.unwrap();
+    let (status, _, body) = exchange(&mut stream, &request).await.unwrap();
     assert_eq!(
         (status, body.as_str()),
         (408, "the body did not arrive in time")
@@ -312,8 +313,8 @@ async fn a_slow_body_is_told_so() {
 }
 
 #[tokio::test]
-async fn bytes_in_flight_are_bounded_and_what_is_only_declared_takes_nothing() {
-    let server = start(limits(), Budget::new(1_000, Duration::from_secs(5))).await;
+async fn bodies_share_a_budget_that_a_declared_length_alone_does_not_use() {
+    let server = start(limits(), BodyBudget::new(1_000, Duration::from_secs(5))).await;
     let (mut one, mut two) = (
         server.connect().await.unwrap(),
         server.connect().await.unwrap(),
@@ -323,41 +324,41 @@ async fn bytes_in_flight_are_bounded_and_what_is_only_declared_takes_nothing() {
     let mut request = post_head(900);
     request.resize(request.len() + 900, b' ');
     assert_eq!(
-        ask(&mut two, &request).await.unwrap().0,
+        exchange(&mut two, &request).await.unwrap().0,
         200,
-        "only declared"
+        "the declared length uses nothing"
     );
 
     let mut too_much = post_head(1_001);
     too_much.resize(too_much.len() + 1_001, b' ');
-    let (status, _, body) = ask(&mut two, &too_much).await.unwrap();
+    let (status, _, body) = exchange(&mut two, &too_much).await.unwrap();
     assert_eq!(
         (status, body.as_str()),
         (429, "too many reviews at once, try again")
     );
     assert_eq!(
-        ask(&mut one, &[b' '; 1_000]).await.unwrap().0,
+        exchange(&mut one, &[b' '; 1_000]).await.unwrap().0,
         200,
-        "the share came back"
+        "the share was released"
     );
 }
 
 #[tokio::test]
-async fn at_the_cap_who_asks_nothing_makes_room_and_who_is_being_answered_does_not() {
+async fn at_the_limit_an_unused_connection_is_closed_and_a_busy_one_never() {
     let limits = Limits {
         connections: 2,
         ..limits()
     };
-    let server = start(limits, Budget::default()).await;
-    let (mut silent, mut asker) = (
+    let server = start(limits, BodyBudget::default()).await;
+    let (mut unused, mut used) = (
         server.connect().await.unwrap(),
         server.connect().await.unwrap(),
     );
-    ask(&mut asker, HELLO.as_bytes()).await.unwrap();
+    exchange(&mut used, HELLO.as_bytes()).await.unwrap();
     let mut newest = server.connect().await.unwrap();
-    assert!(closed(&mut silent).await);
-    for stream in [&mut asker, &mut newest] {
-        assert_eq!(ask(stream, HELLO.as_bytes()).await.unwrap().0, 200);
+    assert!(closed(&mut unused).await);
+    for stream in [&mut used, &mut newest] {
+        assert_eq!(exchange(stream, HELLO.as_bytes()).await.unwrap().0, 200);
         let wait = b"GET /wait HTTP/1.1\r\nhost: x\r\n\r\n";
         stream.write_all(wait).await.unwrap();
         stream.flush().await.unwrap();
@@ -365,40 +366,42 @@ async fn at_the_cap_who_asks_nothing_makes_room_and_who_is_being_answered_does_n
     }
 
     assert!(server.connect().await.is_err(), "both are being answered");
-    for stream in [&mut asker, &mut newest] {
+    for stream in [&mut used, &mut newest] {
         server.routes.release.notify_one();
         assert_eq!(answer(stream).await.unwrap().2, "waited");
     }
-    drop(asker);
+    drop(used);
     drop(newest);
     let again = async { while server.connect().await.is_err() {} };
-    timeout(PATIENCE, again).await.expect("a place comes back");
+    timeout(TIMEOUT, again).await.expect("a permit is released");
 }
 
 #[tokio::test]
-async fn a_head_without_end_is_refused_before_its_time_is_over() {
+async fn an_oversized_head_is_refused_before_its_time_limit() {
     let limits = Limits {
-        head: 10 * PATIENCE,
+        head: 10 * TIMEOUT,
         ..limits()
     };
-    let server = start(limits, Budget::default()).await;
+    let server = start(limits, BodyBudget::default()).await;
     let mut stream = server.connect().await.unwrap();
     let mut request = b"GET /hello HTTP/1.1\r\nhost: x\r\nx: ".to_vec();
     request.resize(128 * 1024, b'x');
-    let answered = timeout(PATIENCE, ask(&mut stream, &request)).await.unwrap();
+    let answered = timeout(TIMEOUT, exchange(&mut stream, &request))
+        .await
+        .unwrap();
     // The server may close while this is still being written.
     assert!(answered.is_err() || answered.unwrap().0 == 431);
 }
 
 #[tokio::test]
-async fn the_end_answers_what_is_under_way_and_closes_the_rest() {
-    let server = start(limits(), Budget::default()).await;
+async fn the_shutdown_answers_pending_requests_and_closes_idle_connections() {
+    let server = start(limits(), BodyBudget::default()).await;
     let (mut busy, mut idle, mut unused) = (
         server.connect().await.unwrap(),
         server.connect().await.unwrap(),
         server.connect().await.unwrap(),
     );
-    ask(&mut idle, HELLO.as_bytes()).await.unwrap();
+    exchange(&mut idle, HELLO.as_bytes()).await.unwrap();
     busy.write_all(b"GET /wait HTTP/1.1\r\nhost: x\r\n\r\n")
         .await
         .unwrap();
@@ -406,30 +409,33 @@ async fn the_end_answers_what_is_under_way_and_closes_the_rest() {
     server.routes.entered.notified().await;
 
     server.closing.cancel();
-    // While it closes, clients are served and told to go.
-    let (status, head, _) = ask(&mut server.connect().await.unwrap(), HELLO.as_bytes())
+    // At first clients are served, with `Connection: close`.
+    let (status, head, _) = exchange(&mut server.connect().await.unwrap(), HELLO.as_bytes())
         .await
         .unwrap();
     assert_eq!(status, 200);
     assert!(head.contains("connection: close"), "{head}");
     assert!(closed(&mut idle).await && closed(&mut unused).await);
-    assert!(!server.running.is_finished(), "one answer is under way");
-    assert!(server.connect().await.is_err(), "nobody is let in");
+    assert!(!server.running.is_finished(), "one request is pending");
+    assert!(
+        server.connect().await.is_err(),
+        "no new connection is accepted"
+    );
 
     server.routes.release.notify_one();
     let (status, head, body) = answer(&mut busy).await.unwrap();
     assert_eq!((status, body.as_str()), (200, "waited"));
     assert!(head.contains("connection: close"), "{head}");
-    timeout(PATIENCE, server.running).await.unwrap().unwrap();
+    timeout(TIMEOUT, server.running).await.unwrap().unwrap();
 }
 
 #[tokio::test]
-async fn the_end_does_not_wait_for_ever() {
+async fn the_shutdown_ends_after_the_drain_time() {
     let limits = Limits {
         drain: SHORT,
         ..limits()
     };
-    let server = start(limits, Budget::default()).await;
+    let server = start(limits, BodyBudget::default()).await;
     let mut busy = server.connect().await.unwrap();
     busy.write_all(b"GET /wait HTTP/1.1\r\nhost: x\r\n\r\n")
         .await
@@ -437,6 +443,6 @@ async fn the_end_does_not_wait_for_ever() {
     busy.flush().await.unwrap();
     server.routes.entered.notified().await;
     server.closing.cancel();
-    timeout(PATIENCE, server.running).await.unwrap().unwrap();
+    timeout(TIMEOUT, server.running).await.unwrap().unwrap();
     assert!(closed(&mut busy).await);
 }

@@ -1,32 +1,35 @@
-//! The cluster: a Secret, two webhook configurations, API servers that hear of them late, and the
-//! way of each replica to all that.
+//! The simulated cluster: a Secret, two webhook configurations, API servers that receive their bundles
+//! late, and the environment of each replica.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::Poll;
 
-use certs::{CertificateOf, Change, Found, Heard, Lives, Reading, State, Tenure, World};
+use certs::{
+    Ca, CaCertificate, Cached, Change, Environment, LeafInfo, Lifetimes, LiveRead, State,
+    StoredState, Version,
+};
 use fastrand::Rng;
 use time::{Duration, OffsetDateTime};
 
-use crate::model::Maker;
+use crate::leaves::SimulatedLeaf;
 
-/// A guard that is taken away.
+/// A safeguard that is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mutation {
     None,
-    /// Signing is switched before the bundle is published.
+    /// The next CA signs before the bundle is published.
     SwitchFirst,
     /// The bundle is published in one of two configurations.
     OneConfiguration,
-    /// API servers are given no time.
+    /// API servers get no time to receive the bundle.
     NoPropagation,
-    /// Leaves live longer than the overlap.
+    /// Leaves are valid for longer than the overlap.
     LongLeaves,
-    /// What was heard is taken for what is.
-    Hearsay,
-    /// The Secret is overwritten whatever it has become.
+    /// Live reads return what the watches reported.
+    StaleReads,
+    /// The Secret is overwritten whatever its version is.
     BlindWrite,
 }
 
@@ -36,55 +39,56 @@ impl Mutation {
         Self::OneConfiguration,
         Self::NoPropagation,
         Self::LongLeaves,
-        Self::Hearsay,
+        Self::StaleReads,
         Self::BlindWrite,
     ];
 }
 
-/// A webhook configuration, and what it was.
-pub(crate) struct Configuration<T> {
-    pub(crate) bundle: Vec<T>,
+/// A webhook configuration and its former bundles.
+pub(crate) struct Configuration {
+    pub(crate) bundle: Vec<CaCertificate>,
     version: u64,
-    /// Former bundles, each with the moment of its end.
-    former: Vec<(Vec<T>, Duration)>,
+    /// Former bundles, each with the time at which it was replaced.
+    former: Vec<(Vec<CaCertificate>, Duration)>,
 }
 
 /// What all replicas share.
-pub(crate) struct Cluster<C: Maker> {
-    /// How long it has run, whatever clocks show.
+pub(crate) struct Cluster<L> {
+    /// Time since the start, whatever clocks show.
     pub(crate) elapsed: Duration,
-    /// What the API servers' clocks are ahead.
+    /// How far the API servers' clocks are ahead.
     pub(crate) skew: Duration,
-    pub(crate) stored: Option<Reading<C>>,
+    pub(crate) stored: Option<StoredState>,
     pub(crate) version: u64,
-    pub(crate) configurations: [Configuration<C::Certificate>; 2],
-    pub(crate) served: Vec<Option<C::Leaf>>,
-    /// What each replica's own clock is ahead.
-    pub(crate) walls: Vec<Duration>,
-    /// What each replica has heard last.
-    heard: Vec<Option<Hearsay<C>>>,
-    /// Each call fails, or its answer is lost, so often of a thousand times.
-    pub(crate) trouble: u32,
-    pub(crate) lives: Lives,
+    pub(crate) configurations: [Configuration; 2],
+    /// Leaf of each replica.
+    pub(crate) served: Vec<Option<L>>,
+    /// How far each replica's own clock is ahead.
+    pub(crate) wall_clocks: Vec<Duration>,
+    /// What the watches of each replica reported last.
+    caches: Vec<Option<Cache>>,
+    /// Probability that a call fails, and that its response is lost, in thousandths.
+    pub(crate) failure_rate: u32,
+    pub(crate) lifetimes: Lifetimes,
     pub(crate) propagation: Duration,
     pub(crate) mutation: Mutation,
+    /// Number of times another CA became the current one.
     pub(crate) switches: u32,
     /// Who changed the state, when, and why.
     pub(crate) history: Vec<String>,
-    authorities: u32,
 }
 
-/// What a replica's watches told it.
-struct Hearsay<C: Maker> {
-    heard: Heard<C::Certificate, u64>,
-    stored: Option<Reading<C>>,
+/// What the watches of a replica reported.
+struct Cache {
+    cached: Cached,
+    stored: Option<StoredState>,
     versions: [u64; 2],
 }
 
-pub(crate) type Shared<C> = Rc<RefCell<Cluster<C>>>;
+pub(crate) type Shared<L> = Rc<RefCell<Cluster<L>>>;
 
-impl<C: Maker> Cluster<C> {
-    pub(crate) fn new(replicas: usize, lives: Lives, mutation: Mutation) -> Self {
+impl<L: SimulatedLeaf> Cluster<L> {
+    pub(crate) fn new(replicas: usize, lifetimes: Lifetimes, mutation: Mutation) -> Self {
         let empty = || Configuration {
             bundle: Vec::new(),
             version: 1,
@@ -97,26 +101,25 @@ impl<C: Maker> Cluster<C> {
             version: 1,
             configurations: [empty(), empty()],
             served: vec![None; replicas],
-            walls: vec![Duration::ZERO; replicas],
-            heard: (0..replicas).map(|_| None).collect(),
-            trouble: 0,
-            lives,
-            propagation: lives.propagation(),
+            wall_clocks: vec![Duration::ZERO; replicas],
+            caches: (0..replicas).map(|_| None).collect(),
+            failure_rate: 0,
+            lifetimes,
+            propagation: lifetimes.propagation(),
             mutation,
             switches: 0,
             history: Vec::new(),
-            authorities: 0,
         }
     }
 
-    /// The time as API servers have it.
+    /// The time by the API servers' clocks.
     pub(crate) fn now(&self) -> OffsetDateTime {
         let start = OffsetDateTime::from_unix_timestamp(1_800_000_000).unwrap();
         start + Duration::seconds((self.elapsed + self.skew).whole_seconds())
     }
 
-    /// Every bundle that an API server could hold, with the configuration it is of.
-    pub(crate) fn held(&self) -> impl Iterator<Item = (usize, &[C::Certificate])> {
+    /// Every bundle that an API server may use now, with the index of its configuration.
+    pub(crate) fn bundles_in_use(&self) -> impl Iterator<Item = (usize, &[CaCertificate])> {
         let since = self.elapsed - self.propagation;
         let configurations = self.configurations.iter().enumerate();
         configurations.flat_map(move |(index, configuration)| {
@@ -129,47 +132,54 @@ impl<C: Maker> Cluster<C> {
     }
 
     /// The last changes of the state.
-    pub(crate) fn lately(&self) -> &[String] {
+    pub(crate) fn recent_history(&self) -> &[String] {
         &self.history[self.history.len().saturating_sub(10)..]
     }
 
-    fn write(&mut self, stored: Option<Reading<C>>) {
+    fn current_version(&self) -> Option<Version> {
+        let exists = self.stored.is_some();
+        exists.then(|| Version::new(self.version.to_string()))
+    }
+
+    fn write(&mut self, stored: Option<StoredState>) {
         self.version += 1;
-        if let (Some(Reading::Whole(was)), Some(Reading::Whole(is))) = (&self.stored, &stored) {
-            let switched = was.current.certificate() != is.current.certificate();
+        if let (Some(StoredState::Intact(before)), Some(StoredState::Intact(after))) =
+            (&self.stored, &stored)
+        {
+            let switched = before.current.certificate() != after.current.certificate();
             self.switches += u32::from(switched);
         }
         self.stored = stored;
     }
 
-    /// Somebody deletes or damages the Secret.
+    /// Deletes or damages the Secret.
     pub(crate) fn lose(&mut self, rng: &mut Rng) {
         self.history.push(format!("{}: lost", self.elapsed));
-        let rest = match &self.stored {
-            Some(Reading::Whole(state)) if rng.bool() => Some(state.clone()),
+        let remainder = match &self.stored {
+            Some(StoredState::Intact(state)) if rng.bool() => Some(state.clone()),
             _ => None,
         };
-        let reason = "somebody was here".to_owned();
-        let damaged = Reading::Lost { reason, rest };
+        let reason = "damaged by the simulation".to_owned();
+        let damaged = StoredState::Lost { reason, remainder };
         let stored = rng.bool().then_some(damaged);
         self.write(stored);
     }
 
-    fn publish(&mut self, index: usize, bundle: &[C::Certificate]) {
+    fn publish(&mut self, index: usize, bundle: &[CaCertificate]) {
         let (elapsed, propagation) = (self.elapsed, self.propagation);
         let configuration = &mut self.configurations[index];
         configuration.version += 1;
-        let was = std::mem::replace(&mut configuration.bundle, bundle.to_vec());
-        configuration.former.push((was, elapsed));
-        let held = |end: Duration| end >= elapsed - propagation;
-        configuration.former.retain(|(_, end)| held(*end));
+        let former = std::mem::replace(&mut configuration.bundle, bundle.to_vec());
+        configuration.former.push((former, elapsed));
+        let in_use = |end: Duration| end >= elapsed - propagation;
+        configuration.former.retain(|(_, end)| in_use(*end));
     }
 
-    fn look(&self) -> Hearsay<C> {
+    fn cache(&self) -> Cache {
         let bundles = self.configurations.iter().map(|it| it.bundle.clone());
-        Hearsay {
-            heard: Heard {
-                version: self.stored.is_some().then_some(self.version),
+        Cache {
+            cached: Cached {
+                version: self.current_version(),
                 bundles: bundles.collect(),
             },
             stored: self.stored.clone(),
@@ -178,24 +188,24 @@ impl<C: Maker> Cluster<C> {
     }
 }
 
-/// The way of one replica.
-pub(crate) struct Way<C: Maker> {
-    pub(crate) cluster: Shared<C>,
+/// The environment of one replica.
+pub(crate) struct ReplicaEnvironment<L> {
+    pub(crate) cluster: Shared<L>,
     pub(crate) index: usize,
     pub(crate) rng: Rng,
-    /// When its process began.
-    pub(crate) born: Duration,
+    /// When the process started.
+    pub(crate) started: Duration,
 }
 
-/// A call that came to nothing, as far as the caller knows.
+/// A call that failed, as far as the caller can tell.
 #[derive(Debug)]
-pub(crate) struct Trouble;
+pub(crate) struct CallFailed;
 
-/// Between any two steps: here a replica may crash or fall asleep.
+/// A point between two steps: the replica may crash or be suspended here.
 pub(crate) async fn step() {
-    let mut asked = false;
+    let mut polled = false;
     poll_fn(|_| {
-        if std::mem::replace(&mut asked, true) {
+        if std::mem::replace(&mut polled, true) {
             Poll::Ready(())
         } else {
             Poll::Pending
@@ -204,69 +214,69 @@ pub(crate) async fn step() {
     .await;
 }
 
-impl<C: Maker> Way<C> {
-    /// A call: time passes before and after it, it may fail, its answer may be lost.
-    async fn call<T>(&mut self, effect: impl FnOnce(&mut Cluster<C>) -> T) -> Result<T, Trouble> {
+impl<L: SimulatedLeaf> ReplicaEnvironment<L> {
+    /// A call: time passes before and after it, it may fail, and its response may be lost.
+    async fn call<T>(
+        &mut self,
+        effect: impl FnOnce(&mut Cluster<L>) -> T,
+    ) -> Result<T, CallFailed> {
         step().await;
-        let trouble = self.cluster.borrow().trouble;
-        if self.rng.u32(..1_000) < trouble {
-            return Err(Trouble);
+        let failure_rate = self.cluster.borrow().failure_rate;
+        if self.rng.u32(..1_000) < failure_rate {
+            return Err(CallFailed);
         }
         let done = effect(&mut self.cluster.borrow_mut());
         step().await;
-        if self.rng.u32(..1_000) < trouble {
-            return Err(Trouble);
+        if self.rng.u32(..1_000) < failure_rate {
+            return Err(CallFailed);
         }
         Ok(done)
     }
 }
 
-impl<C: Maker> World for Way<C> {
-    type Ca = C;
-    type Version = u64;
-    type Error = Trouble;
+impl<L: SimulatedLeaf> Environment for ReplicaEnvironment<L> {
+    type Error = CallFailed;
 
-    fn wall(&self) -> OffsetDateTime {
+    fn wall_clock(&self) -> OffsetDateTime {
         let cluster = self.cluster.borrow();
-        cluster.now() - cluster.skew + cluster.walls[self.index]
+        cluster.now() - cluster.skew + cluster.wall_clocks[self.index]
     }
 
     fn uptime(&self) -> Duration {
-        self.cluster.borrow().elapsed - self.born
+        self.cluster.borrow().elapsed - self.started
     }
 
-    fn hear(&mut self) -> Option<Heard<CertificateOf<Self>, u64>> {
+    fn cached(&mut self) -> Option<Cached> {
         let mut cluster = self.cluster.borrow_mut();
-        // News may be late.
-        if cluster.heard[self.index].is_none() || self.rng.u8(..4) > 0 {
-            cluster.heard[self.index] = Some(cluster.look());
+        // One time in four the watches have not reported the latest change yet.
+        if cluster.caches[self.index].is_none() || self.rng.u8(..4) > 0 {
+            cluster.caches[self.index] = Some(cluster.cache());
         }
-        let mut heard = cluster.heard[self.index].as_ref()?.heard.clone();
+        let mut cached = cluster.caches[self.index].as_ref()?.cached.clone();
         match (cluster.mutation, &cluster.stored) {
-            (Mutation::SwitchFirst, Some(Reading::Whole(state))) => {
-                heard.bundles.fill(state.bundle());
+            (Mutation::SwitchFirst, Some(StoredState::Intact(state))) => {
+                cached.bundles.fill(state.bundle());
             }
-            (Mutation::OneConfiguration, _) => heard.bundles.truncate(1),
+            (Mutation::OneConfiguration, _) => cached.bundles.truncate(1),
             _ => {}
         }
-        Some(heard)
+        Some(cached)
     }
 
-    async fn read(&mut self) -> Result<Found<C, u64>, Trouble> {
+    async fn read(&mut self) -> Result<LiveRead, CallFailed> {
         let index = self.index;
         self.call(|cluster| {
-            let heard = &cluster.heard[index];
-            let (stored, version) = match (cluster.mutation, heard) {
-                (Mutation::Hearsay, Some(heard)) => (heard.stored.clone(), heard.heard.version),
-                _ => (
-                    cluster.stored.clone(),
-                    cluster.stored.is_some().then_some(cluster.version),
-                ),
+            let cache = &cluster.caches[index];
+            let (stored, version) = match (cluster.mutation, cache) {
+                (Mutation::StaleReads, Some(cache)) => {
+                    (cache.stored.clone(), cache.cached.version.clone())
+                }
+                _ => (cluster.stored.clone(), cluster.current_version()),
             };
-            Found {
-                stored: stored.unwrap_or(Reading::Lost {
+            LiveRead {
+                stored: stored.unwrap_or(StoredState::Lost {
                     reason: "it does not exist".to_owned(),
-                    rest: None,
+                    remainder: None,
                 }),
                 version,
                 now: cluster.now(),
@@ -277,30 +287,30 @@ impl<C: Maker> World for Way<C> {
 
     async fn write(
         &mut self,
-        state: &State<C>,
-        over: Option<&u64>,
-    ) -> Result<Option<u64>, Trouble> {
-        let over = over.copied();
+        state: &State,
+        expected: Option<&Version>,
+    ) -> Result<Option<Version>, CallFailed> {
+        let expected = expected.cloned();
         self.call(|cluster| {
-            let there = cluster.stored.is_some().then_some(cluster.version);
-            if there != over && cluster.mutation != Mutation::BlindWrite {
+            let is_expected = cluster.current_version() == expected;
+            if !is_expected && cluster.mutation != Mutation::BlindWrite {
                 return None;
             }
-            cluster.write(Some(Reading::Whole(state.clone())));
-            Some(cluster.version)
+            cluster.write(Some(StoredState::Intact(state.clone())));
+            cluster.current_version()
         })
         .await
     }
 
-    async fn publish(&mut self, bundle: &[CertificateOf<Self>]) -> Result<(), Trouble> {
+    async fn publish(&mut self, bundle: &[CaCertificate]) -> Result<(), CallFailed> {
         let index = self.index;
         for which in [0, 1] {
             self.call(|cluster| {
-                let heard = cluster.heard[index].as_ref();
-                let expected = heard.map(|heard| heard.versions[which]);
-                let there = &cluster.configurations[which];
-                let unchanged = expected == Some(there.version);
-                if unchanged && there.bundle != bundle {
+                let cache = cluster.caches[index].as_ref();
+                let expected = cache.map(|cache| cache.versions[which]);
+                let configuration = &cluster.configurations[which];
+                let is_unchanged = expected == Some(configuration.version);
+                if is_unchanged && configuration.bundle != bundle {
                     cluster.publish(which, bundle);
                 }
             })
@@ -312,38 +322,34 @@ impl<C: Maker> World for Way<C> {
         Ok(())
     }
 
-    async fn is_trusted(&mut self, certificate: &CertificateOf<Self>) -> Result<bool, Trouble> {
+    async fn is_trusted(&mut self, certificate: &CaCertificate) -> Result<bool, CallFailed> {
         self.call(|cluster| {
-            let lies = [Mutation::SwitchFirst, Mutation::OneConfiguration];
+            let without_check = [Mutation::SwitchFirst, Mutation::OneConfiguration];
             let mut all = cluster.configurations.iter();
-            lies.contains(&cluster.mutation) || all.all(|it| it.bundle.contains(certificate))
+            without_check.contains(&cluster.mutation)
+                || all.all(|it| it.bundle.contains(certificate))
         })
         .await
     }
 
-    fn make(&mut self, now: OffsetDateTime) -> Result<C, Trouble> {
-        let mut cluster = self.cluster.borrow_mut();
-        cluster.authorities += 1;
-        Ok(C::make(cluster.authorities, now, &cluster.lives))
+    fn generate_ca(&mut self, now: OffsetDateTime) -> Result<Ca, CallFailed> {
+        let lifetime = self.cluster.borrow().lifetimes.ca();
+        Ok(Ca::generate("CA", now, lifetime).unwrap())
     }
 
-    fn serve(
-        &mut self,
-        ca: &C,
-        now: OffsetDateTime,
-    ) -> Result<Tenure<CertificateOf<Self>>, Trouble> {
+    fn serve_new_leaf(&mut self, ca: &Ca, now: OffsetDateTime) -> Result<LeafInfo, CallFailed> {
         let mut cluster = self.cluster.borrow_mut();
-        let long = cluster.mutation == Mutation::LongLeaves;
-        let life = cluster.lives.leaf() * if long { 8 } else { 1 };
-        let leaf = ca.sign(now, life);
-        let tenure = C::tenure(&leaf).clone();
+        let is_long = cluster.mutation == Mutation::LongLeaves;
+        let lifetime = cluster.lifetimes.leaf() * if is_long { 8 } else { 1 };
+        let leaf = L::sign(ca, now, lifetime);
+        let info = leaf.info().clone();
         cluster.served[self.index] = Some(leaf);
-        Ok(tenure)
+        Ok(info)
     }
 
-    fn tell(&mut self, change: Change, _: &State<C>, _: Option<&str>) {
+    fn report(&mut self, change: Change, _: &State, _: Option<&str>) {
         let mut cluster = self.cluster.borrow_mut();
-        let told = format!("{}: {change:?} by replica {}", cluster.elapsed, self.index);
-        cluster.history.push(told);
+        let line = format!("{}: {change:?} by replica {}", cluster.elapsed, self.index);
+        cluster.history.push(line);
     }
 }

@@ -1,33 +1,35 @@
-//! Years of rotations in a moment: replicas that crash between any two steps, sleep for weeks in the
-//! middle of one, and have clocks that jump; API servers that hear of a bundle late. At every instant
-//! each bundle that an API server could hold validates each leaf that a replica could serve.
+//! Simulation of years of rotations: replicas crash between any two steps, are suspended for weeks in
+//! the middle of one, and have clocks that jump; API servers receive a bundle late.
+//!
+//! Invariant: at every instant, each bundle that an API server may use accepts each leaf that a
+//! replica may serve.
 #![expect(clippy::unwrap_used, reason = "a failed test panics")]
 
 mod cluster;
-mod model;
-mod run;
+mod leaves;
+mod simulation;
 
-use certs::{Authority, Lives};
+use certs::{Leaf, Lifetimes};
 use time::Duration;
 
 use cluster::Mutation;
-use model::Model;
-use run::{Report, Setting, run};
+use leaves::Unsigned;
+use simulation::{Parameters, Report, run};
 
 const TEN_YEARS: Duration = Duration::days(3_652);
 
-fn setting(replicas: usize, seed: u64) -> Setting {
-    Setting {
+fn parameters(replicas: usize, seed: u64) -> Parameters {
+    Parameters {
         replicas,
         seed,
         span: TEN_YEARS,
-        lives: Lives::default(),
-        sleep: Duration::weeks(3),
+        lifetimes: Lifetimes::default(),
+        suspension_max: Duration::weeks(3),
         mutation: Mutation::None,
     }
 }
 
-fn is_sound(report: &Report) {
+fn assert_no_violation(report: &Report) {
     assert!(
         report.violations.is_empty(),
         "{:#?}",
@@ -36,15 +38,15 @@ fn is_sound(report: &Report) {
 }
 
 #[test]
-fn ten_years_of_rotations_with_two_and_five_replicas() {
+fn ten_years_with_two_and_five_replicas_keep_every_leaf_accepted() {
     for (replicas, seeds) in [(2, 0..2), (5, 10..11)] {
         for seed in seeds {
-            let report = run::<Model>(&setting(replicas, seed));
-            is_sound(&report);
-            // One for each two thirds of a year, and some more for crashes in the middle.
+            let report = run::<Unsigned>(&parameters(replicas, seed));
+            assert_no_violation(&report);
+            // One for each two thirds of a year, and a few more after crashes during a rotation.
             assert!((13..=16).contains(&report.switches), "{report}");
             assert!(report.crashes > 200, "{report}");
-            assert!(report.sleeps > 100, "{report}");
+            assert!(report.suspensions > 100, "{report}");
             assert!(report.jumps > 200, "{report}");
             assert!(report.losses > 10, "{report}");
             println!("{replicas} replicas, seed {seed}: {report}");
@@ -52,48 +54,47 @@ fn ten_years_of_rotations_with_two_and_five_replicas() {
     }
 }
 
-/// The same plan with certificates that are real, validated as an API server validates them.
+/// The same plan with signed leaves, verified as an API server verifies them.
 #[test]
-fn three_years_with_real_certificates() {
-    let report = run::<Authority>(&Setting {
+fn three_years_with_signed_leaves_keep_every_leaf_accepted() {
+    let report = run::<Leaf>(&Parameters {
         span: Duration::days(3 * 365),
-        ..setting(2, 20)
+        ..parameters(2, 20)
     });
-    is_sound(&report);
+    assert_no_violation(&report);
     assert!((4..=5).contains(&report.switches), "{report}");
     println!("{report}");
 }
 
-/// Everything within hours.
-fn hurried(seed: u64) -> Setting {
+/// Lifetimes of hours and minutes.
+fn short_lifetimes(seed: u64) -> Parameters {
     let minutes = Duration::minutes;
-    let lives = Lives::new(minutes(6 * 60), minutes(7), minutes(2));
-    Setting {
+    let lifetimes = Lifetimes::new(minutes(6 * 60), minutes(7), minutes(2));
+    Parameters {
         span: Duration::days(14),
-        lives: lives.unwrap(),
-        sleep: minutes(21),
-        ..setting(3, seed)
+        lifetimes: lifetimes.unwrap(),
+        suspension_max: minutes(21),
+        ..parameters(3, seed)
     }
 }
 
 #[test]
-fn a_hurried_rotation_is_sound_as_well() {
-    let report = run::<Model>(&hurried(30));
-    is_sound(&report);
+fn rotations_every_few_hours_keep_every_leaf_accepted() {
+    let report = run::<Unsigned>(&short_lifetimes(30));
+    assert_no_violation(&report);
     assert!(report.switches > 80, "{report}");
     println!("{report}");
 }
 
-/// Each guard taken away is found out.
 #[test]
-fn a_broken_rule_is_reported() {
+fn removing_any_safeguard_violates_the_invariant() {
     for mutation in Mutation::BROKEN {
         let found = (40..60).find_map(|seed| {
-            let whole = setting(3, seed);
-            let report = run::<Model>(&Setting { mutation, ..whole });
+            let intact = parameters(3, seed);
+            let report = run::<Unsigned>(&Parameters { mutation, ..intact });
             let found = report.violations.first().cloned();
-            // With the guard all is well.
-            found.filter(|_| run::<Model>(&whole).violations.is_empty())
+            // The same seed with the safeguard has no violation.
+            found.filter(|_| run::<Unsigned>(&intact).violations.is_empty())
         });
         assert!(found.is_some(), "{mutation:?} goes unnoticed");
         println!("{mutation:?}: {}", found.unwrap_or_default());

@@ -1,6 +1,7 @@
-//! The plain HTTP side door: `/healthz`, `/readyz`, `/metrics`, and what [`control`](super::control) has.
+//! The plain HTTP server for kubelet, Prometheus and administrators: `/healthz`, `/readyz`, `/metrics`
+//! and the endpoints of [`control`](super::control).
 //!
-//! Kubelet and Prometheus ask here. Health answers 200, or 500 with what is missing in the body.
+//! The health endpoints answer 200, or 500 with the conditions that are not met in the body.
 
 use std::convert::Infallible;
 use std::io;
@@ -23,29 +24,29 @@ use tokio::task::JoinSet;
 use super::checks::Checks;
 use super::control::Origin;
 
-/// Bounds of every histogram that has none of its own, in seconds: the aims of a review (0.5, 1 and
-/// 5 ms) and the limits around it (25, 100, 500 ms, 1 s) are bounds, so that a quantile is exact there.
+/// Default bounds of histograms, in seconds. They include the targets of a review (0.5, 1 and 5 ms) and
+/// the limits around it (25, 100, 500 ms, 1 s), so that quantiles are exact at these values.
 pub const LATENCY_BUCKETS: [f64; 14] = [
     0.000_1, 0.000_25, 0.000_5, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0,
 ];
 
-/// Kubelet, two scrapers, a curious person: more at once is no honest use.
+/// Connections at a time: kubelet, two scrapers and an administrator need a handful.
 const MAX_CONNECTIONS: usize = 32;
 
-/// An asker who needs longer for the head of a request holds a connection for nothing. It also ends
-/// idle connections, which are cheap to open anew here.
+/// Time limit for the head of a request. It also closes idle connections: without TLS, opening another
+/// one is cheap.
 const HEADER_LIMIT: Duration = Duration::from_secs(10);
 
-/// The distance between two passes that fold recorded samples into buckets; without them memory
-/// grows with every observation until the next scrape.
+/// Time between two runs of the recorder's upkeep, which moves recorded samples into buckets. Without it,
+/// memory grows with every observation until the next scrape.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The pause after a failed accept, which means that the process is out of descriptors.
+/// Pause after a failed accept: usually the process has no file descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Makes the Prometheus recorder and installs it for the whole process; once, before any metric.
+/// Installs the Prometheus recorder of the process. Call it once, before any metric is recorded.
 ///
-/// `buckets` are the histograms whose observations are no latencies of a request.
+/// `buckets` are the bounds of histograms that do not use [`LATENCY_BUCKETS`].
 pub fn install_recorder(buckets: &[(&str, &[f64])]) -> Result<PrometheusHandle, BuildError> {
     let mut builder = PrometheusBuilder::new().set_buckets(&LATENCY_BUCKETS)?;
     for (name, bounds) in buckets {
@@ -77,7 +78,7 @@ fn verdict(checks: &Checks) -> Response {
     }
 }
 
-/// Folds recorded samples into buckets for ever.
+/// Runs the recorder's upkeep for ever.
 pub async fn upkeep(metrics: PrometheusHandle) -> Result<(), Infallible> {
     let mut ticks = tokio::time::interval(UPKEEP_INTERVAL);
     loop {
@@ -86,7 +87,7 @@ pub async fn upkeep(metrics: PrometheusHandle) -> Result<(), Infallible> {
     }
 }
 
-/// Serves `router` for ever; dropping the future closes every connection.
+/// Serves `router` for ever. Dropping the future closes every connection.
 pub async fn serve(listener: TcpListener, router: Router) -> Result<(), Infallible> {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
@@ -103,7 +104,7 @@ pub async fn serve(listener: TcpListener, router: Router) -> Result<(), Infallib
                 continue;
             }
         };
-        // Beyond the limit the connection is closed at once: an answer late is no answer to a probe.
+        // Beyond the limit, close the connection at once: a probe that waits fails anyway.
         let Ok(slot) = slots.clone().try_acquire_owned() else {
             continue;
         };
@@ -115,7 +116,7 @@ pub async fn serve(listener: TcpListener, router: Router) -> Result<(), Infallib
         let connection = http.serve_connection(TokioIo::new(stream), service);
         connections.spawn(async move {
             if let Err(error) = connection.await {
-                tracing::debug!(%error, "an admin connection ended badly");
+                tracing::debug!(%error, "an admin connection failed");
             }
             drop(slot);
         });
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn health_readiness_and_metrics_over_a_socket() {
+    async fn health_readiness_and_metrics_are_served_over_http() {
         let (health, ready) = (Checks::default(), Checks::default());
         let synced = ready.register("catalog");
         let recorder = PrometheusBuilder::new()
@@ -173,17 +174,21 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_log_level_is_changed_from_here_and_read_from_everywhere() {
+    async fn the_log_level_is_read_by_every_client_and_changed_from_loopback_only() {
         let log = crate::logging::LogControl::detached();
         let router = crate::control::control_router("program", log);
-        let far = router.clone().layer(Extension(Origin::Elsewhere));
+        let remote = router.clone().layer(Extension(Origin::Remote));
         let mut tasks = JoinSet::new();
         for (router, status, text) in [
-            (router, 500, "the log is not this program's to change\n"),
             (
-                far,
+                router,
+                500,
+                "the logger of this process was installed by another component\n",
+            ),
+            (
+                remote,
                 403,
-                "the log level is changed from the pod itself: use kubectl port-forward\n",
+                "the log level can only be changed through kubectl port-forward or kubectl exec\n",
             ),
         ] {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -205,7 +210,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn idle_connections_beyond_the_limit_do_not_lock_the_door_for_ever() {
+    async fn connections_beyond_the_limit_are_closed_until_others_end() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let mut tasks = JoinSet::new();
@@ -224,7 +229,7 @@ mod tests {
             "closed at once"
         );
         drop(idle);
-        let freed = async {
+        let served_again = async {
             loop {
                 let mut stream = TcpStream::connect(address).await.unwrap();
                 let request = b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
@@ -237,7 +242,7 @@ mod tests {
                 }
             }
         };
-        tokio::time::timeout(Duration::from_secs(10), freed)
+        tokio::time::timeout(Duration::from_secs(10), served_again)
             .await
             .unwrap();
     }

@@ -6,12 +6,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A set of named conditions. Clones share it.
 ///
-/// A condition is missing from its registration on until it is met, so that a program is never
-/// ready by forgetting to look.
+/// A condition is not met from its registration until [`Check::met`] is called, so that a program is
+/// never ready because a check was forgotten.
 #[derive(Debug, Clone, Default)]
 pub struct Checks(Arc<Mutex<BTreeMap<&'static str, Option<String>>>>);
 
-/// One condition of a [`Checks`], in the hands of whoever can tell. Clones are the same condition.
+/// One condition of a [`Checks`], for the code that knows whether it holds. Clones are the same
+/// condition.
 #[derive(Debug, Clone)]
 pub struct Check {
     name: &'static str,
@@ -29,7 +30,7 @@ impl Checks {
         check
     }
 
-    /// `name: what is missing`, a line for each condition that is not met; `Ok` when all are.
+    /// `Ok` if all conditions are met; else one line `name: reason` for each that is not.
     pub fn verdict(&self) -> Result<(), String> {
         let mut missing = String::new();
         for (name, reason) in &*self.lock() {
@@ -46,23 +47,23 @@ impl Checks {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<&'static str, Option<String>>> {
-        // A map of strings is whole even when a thread died while holding the lock.
+        // A poisoned lock is ignored: every change is a single insertion.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Check {
-    /// The condition holds.
+    /// Records that the condition is met.
     pub fn met(&self) {
         self.checks.lock().insert(self.name, None);
     }
 
-    /// The condition does not hold, and this is why.
+    /// Records that the condition is not met, and why.
     pub fn missing(&self, reason: impl Into<String>) {
         self.checks.lock().insert(self.name, Some(reason.into()));
     }
 
-    /// Whether the condition holds now.
+    /// Whether the condition is met now.
     pub fn is_met(&self) -> bool {
         matches!(self.checks.lock().get(self.name), Some(None))
     }
@@ -73,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ready_only_when_every_condition_is_met() {
+    fn the_verdict_is_ok_only_if_every_condition_is_met() {
         let checks = Checks::default();
         assert_eq!(checks.verdict(), Ok(()));
         let catalog = checks.register("catalog");

@@ -1,4 +1,4 @@
-//! Which cluster this is.
+//! The identity of the cluster.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,33 +10,34 @@ use tokio::sync::OnceCell;
 use tokio::time::{sleep, timeout};
 
 use super::checks::Check;
+use super::outage::{Outage, RetryDelay};
 use super::tasks::chain;
-use super::trouble::{Pause, Trouble};
 
-/// The namespace whose uid stands for the cluster's identity, as it does for others.
+/// The uid of this namespace identifies the cluster. OpenTelemetry uses the same convention.
 const NAMESPACE: &str = "kube-system";
-/// For one answer; an API server that takes longer is asked again.
-const READ_LIMIT: Duration = Duration::from_secs(5);
+/// Deadline of one read; then it is repeated.
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why it is not known yet.
+/// Why the uid could not be read.
 #[derive(Debug, thiserror::Error)]
 enum ReadError {
     #[error("cannot read the namespace {NAMESPACE}")]
     Read(#[source] kube::Error),
-    #[error("the API server does not answer within {READ_LIMIT:?}")]
-    Late,
+    #[error("the API server does not answer within {READ_TIMEOUT:?}")]
+    Timeout,
 }
 
-/// The cluster. Whoever needs its uid first asks for it, once; clones share the answer.
+/// The cluster. The uid is read once, when it is first needed; clones share it.
 #[derive(Clone)]
 pub struct Cluster {
     client: Client,
+    /// Met once the uid is known.
     reached: Check,
     uid: Arc<OnceCell<Arc<str>>>,
 }
 
 impl Cluster {
-    /// Asks with `client`, and tells `reached` how that goes.
+    /// Reads through `client`. `reached` is met once the uid is known.
     pub fn new(client: Client, reached: Check) -> Self {
         let uid = Arc::default();
         Self {
@@ -46,13 +47,16 @@ impl Cluster {
         }
     }
 
-    /// The uid of the cluster, as soon as the API server tells it.
+    /// Waits until the uid of the cluster is known.
     pub async fn uid(&self) -> Arc<str> {
-        self.uid.get_or_init(|| self.ask()).await.clone()
+        self.uid
+            .get_or_init(|| self.read_until_known())
+            .await
+            .clone()
     }
 
-    async fn ask(&self) -> Arc<str> {
-        let (mut trouble, mut pause) = (Trouble::default(), Pause::default());
+    async fn read_until_known(&self) -> Arc<str> {
+        let (mut outage, mut delay) = (Outage::default(), RetryDelay::default());
         loop {
             match read(&self.client).await {
                 Ok(namespace) => {
@@ -61,13 +65,16 @@ impl Cluster {
                 }
                 Err(error) => {
                     let text = chain(&error);
-                    if trouble.is_news(&error) {
-                        tracing::warn!(error = text, "the cluster does not tell its uid yet");
+                    if outage.failed(&error) {
+                        tracing::warn!(
+                            error = text,
+                            "cannot read the uid of the cluster, trying again"
+                        );
                     }
                     self.reached.missing(text);
                 }
             }
-            sleep(pause.grow()).await;
+            sleep(delay.after_failure()).await;
         }
     }
 }
@@ -82,8 +89,8 @@ impl fmt::Debug for Cluster {
 
 async fn read(client: &Client) -> Result<Namespace, ReadError> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
-    let answer = timeout(READ_LIMIT, namespaces.get(NAMESPACE)).await;
+    let answer = timeout(READ_TIMEOUT, namespaces.get(NAMESPACE)).await;
     answer
-        .map_err(|_| ReadError::Late)?
+        .map_err(|_| ReadError::Timeout)?
         .map_err(ReadError::Read)
 }

@@ -1,14 +1,14 @@
-//! What an administrator asks a running program: which one it is, and to tell more or less.
+//! Endpoints for administrators: the version of the program and its log level.
 //!
 //! ```text
-//! GET /version    anybody
-//! GET /loglevel   anybody
-//! PUT /loglevel   the pod itself: kubectl port-forward, kubectl exec
+//! GET /version    every client
+//! GET /loglevel   every client
+//! PUT /loglevel   loopback clients only: kubectl port-forward, kubectl exec
 //! ```
 //!
-//! The port is open to the pod network, for kubelet and Prometheus. Whoever could set `trace` from there
-//! could fill disks and slow reviews, so a change has to come from loopback, to loopback: a proxy of a
-//! service mesh has the first, too, and not the second.
+//! The port is open to the pod network, for kubelet and Prometheus. A client that could set `trace` from
+//! there could fill disks and slow reviews. So a change must come from a loopback address and go to one:
+//! the sidecar proxy of a service mesh also connects from loopback, but to the address of the pod.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -21,27 +21,27 @@ use serde_json::json;
 
 use super::logging::{LogControl, LogFilter};
 
-/// A filter is a line.
+/// Size limit of the body of a PUT, in bytes: a filter is one line.
 const BODY_MAX: usize = 1024;
 
 /// Where a request came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// The pod itself.
-    Here,
-    /// Anywhere else.
-    Elsewhere,
+    /// Both addresses of the connection are loopback addresses.
+    Loopback,
+    /// Any other connection.
+    Remote,
 }
 
 impl Origin {
-    /// Of a connection between these addresses.
+    /// The origin of a connection between these addresses.
     pub(super) fn of(peer: SocketAddr, local: SocketAddr) -> Self {
-        // A socket of both families shows an IPv4 address as a part of IPv6.
+        // A dual-stack socket reports an IPv4 address as an IPv4-mapped IPv6 address.
         let is_loopback = |address: SocketAddr| IpAddr::to_canonical(&address.ip()).is_loopback();
         if is_loopback(peer) && is_loopback(local) {
-            Self::Here
+            Self::Loopback
         } else {
-            Self::Elsewhere
+            Self::Remote
         }
     }
 }
@@ -56,7 +56,7 @@ pub fn control_router(program: &'static str, log: LogControl) -> Router {
 }
 
 fn version(program: &'static str) -> Response {
-    // The image's build says it; who builds at home knows what he builds.
+    // Set by the build of the image; a local build has none.
     let commit = option_env!("GIT_COMMIT").filter(|commit| !commit.is_empty());
     let version = json!({
         "program": program,
@@ -78,8 +78,8 @@ async fn changed(
     request: Request,
 ) -> Response {
     let refused = |status: StatusCode, why: String| (status, format!("{why}\n")).into_response();
-    if origin == Origin::Elsewhere {
-        let why = "the log level is changed from the pod itself: use kubectl port-forward";
+    if origin == Origin::Remote {
+        let why = "the log level can only be changed through kubectl port-forward or kubectl exec";
         return refused(StatusCode::FORBIDDEN, why.to_owned());
     }
     let text = match request.extract::<String, _>().await {
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_loopback_to_loopback_is_here() {
+    fn only_a_connection_between_loopback_addresses_is_loopback() {
         let origin =
             |peer: &str, local: &str| Origin::of(peer.parse().unwrap(), local.parse().unwrap());
         for address in [
@@ -110,11 +110,15 @@ mod tests {
             "[::ffff:127.0.0.1]:9",
             "127.0.0.6:9",
         ] {
-            assert_eq!(origin(address, "127.0.0.1:1"), Origin::Here, "{address}");
-            // A mesh's proxy hands over what came to the pod's address.
-            assert_eq!(origin(address, "10.1.2.3:1"), Origin::Elsewhere);
-            assert_eq!(origin("10.1.2.3:1", address), Origin::Elsewhere);
+            assert_eq!(
+                origin(address, "127.0.0.1:1"),
+                Origin::Loopback,
+                "{address}"
+            );
+            // A connection through the sidecar proxy of a service mesh.
+            assert_eq!(origin(address, "10.1.2.3:1"), Origin::Remote);
+            assert_eq!(origin("10.1.2.3:1", address), Origin::Remote);
         }
-        assert_eq!(origin("[::ffff:10.0.0.1]:9", "[::1]:1"), Origin::Elsewhere);
+        assert_eq!(origin("[::ffff:10.0.0.1]:9", "[::1]:1"), Origin::Remote);
     }
 }

@@ -1,15 +1,15 @@
-//! What both programs need around the pure core.
+//! What both programs need around the pure core: settings, logging, probes, tasks.
 //!
 //! ```text
-//!  settings   flags and environment → values that cannot be wrong (pure)
-//!  logging    tracing → one flat JSON object per line, or text for people
-//!  checks     named conditions → "ready", or the list of what is missing
-//!  admin      /healthz /readyz /metrics on a plain HTTP port of their own
-//!  control    /version /loglevel, beside them
-//!  tasks      every task has a name and an owner; an unexpected end is an error
-//!  trouble    what fails again and again: growing pauses, one word about each
-//!  cluster    which cluster this is
-//!  signals    first SIGTERM/SIGINT: end gracefully; the second: now
+//!  settings   flags and environment variables → parsed values
+//!  logging    tracing → one flat JSON object per line, or text
+//!  checks     named conditions → ready, or the list of conditions that are not met
+//!  admin      /healthz /readyz /metrics on a separate plain HTTP port
+//!  control    /version /loglevel on the same port
+//!  tasks      long-running tasks with names; the end of one is an error
+//!  outage     repeated failures: growing delays, one log line per failure
+//!  cluster    the uid of the cluster
+//!  signals    SIGTERM and SIGINT: the first shuts down gracefully, the second at once
 //! ```
 #![deny(missing_docs)]
 
@@ -18,7 +18,7 @@ pub mod checks;
 pub mod cluster;
 pub mod control;
 pub mod logging;
+pub mod outage;
 pub mod settings;
 pub mod signals;
 pub mod tasks;
-pub mod trouble;

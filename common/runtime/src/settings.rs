@@ -1,7 +1,7 @@
-//! Values of settings as Go programs write them, parsed once at the start.
+//! Settings in the notation of Go programs, parsed once at the start.
 //!
-//! `30s`, `1m30s`, `1.5h` are durations; `:8080`, `127.0.0.1:0`, `[::1]:443` and `localhost:80` are
-//! addresses. A wrong value ends the start with one line and [`EXIT_USAGE`].
+//! `30s`, `1m30s` and `1.5h` are durations; `:8080`, `127.0.0.1:0`, `[::1]:443` and `localhost:80` are
+//! addresses. After an invalid value the program prints one line and exits with [`EXIT_USAGE`].
 
 use std::fmt;
 use std::io::{self, Write as _};
@@ -11,29 +11,29 @@ use std::time::Duration;
 
 use tokio::net::TcpListener;
 
-/// The exit code of a start that failed because of its settings.
+/// Exit code after invalid settings.
 pub const EXIT_USAGE: u8 = 2;
 
-/// A duration in Go's notation: decimal numbers, each with a unit, added up.
+/// A duration in Go's notation: a sum of decimal numbers, each with a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct GoDuration(pub Duration);
 
-/// Why a text is no [`GoDuration`].
+/// Why a text is not a [`GoDuration`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DurationError {
-    /// Nothing, or no number where one must stand.
+    /// The text is empty, or a number is missing.
     #[error("not a duration: write a number with a unit, as in 30s, 1m30s or 500ms")]
     NoNumber,
     /// A number without a unit: `30`.
     #[error("a number has no unit: one of ns, us, ms, s, m, h must follow, as in {0}s")]
     NoUnit(String),
-    /// A unit that Go does not know: `1d`.
+    /// A unit that Go does not have: `1d`.
     #[error("unknown unit {0:?}: one of ns, us, ms, s, m, h")]
     UnknownUnit(String),
-    /// A negative duration; no setting has a use for one.
+    /// The duration is negative; no setting allows that.
     #[error("a duration cannot be negative")]
     Negative,
-    /// More than Go's own limit of 2^63 nanoseconds, about 292 years.
+    /// The duration exceeds Go's limit of 2^63 nanoseconds, about 292 years.
     #[error("the duration is too long")]
     TooLong,
 }
@@ -67,12 +67,12 @@ impl FromStr for GoDuration {
     }
 }
 
-/// `text` up to the first character that `stops`, and the rest.
+/// Splits `text` before the first character that fulfils `stops`.
 fn split_at_first(text: &str, stops: impl Fn(char) -> bool) -> (&str, &str) {
     text.split_at(text.find(stops).unwrap_or(text.len()))
 }
 
-/// `number` × `unit`, in integers: `1.1s` through a float would be a nanosecond off.
+/// `number` × `unit` in integers: calculated with a float, `1.1s` would be a nanosecond off.
 fn nanoseconds(number: &str, unit: &str) -> Result<u128, DurationError> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
@@ -98,7 +98,7 @@ fn nanoseconds(number: &str, unit: &str) -> Result<u128, DurationError> {
     let mut nanos = unit.checked_mul(whole).ok_or(DurationError::TooLong)?;
     let mut scale = unit;
     for digit in fraction.bytes() {
-        // Below a nanosecond nothing is left to add; Go truncates, too.
+        // Digits below a nanosecond are ignored, as in Go.
         scale /= 10;
         nanos += scale * u128::from(digit - b'0');
     }
@@ -127,7 +127,7 @@ impl fmt::Display for GoDuration {
     }
 }
 
-/// Where to listen, in Go's notation: `host:port`, or `:port` for every interface.
+/// An address to listen at, in Go's notation: `host:port`, or `:port` for every interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BindAddress {
     host: Host,
@@ -141,16 +141,16 @@ enum Host {
     Localhost,
 }
 
-/// Why a text is no [`BindAddress`].
+/// Why a text is not a [`BindAddress`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
-    /// `8080` instead of `:8080`.
+    /// There is no colon: `8080` instead of `:8080`.
     #[error("no port: write host:port, or :port for every interface")]
     NoPort,
-    /// A port that is no number from 0 to 65535.
+    /// The port is not a number from 0 to 65535.
     #[error("the port {0:?} is not a number from 0 to 65535")]
     Port(String),
-    /// A host that is neither an IP address nor `localhost`.
+    /// The host is neither an IP address nor `localhost`.
     #[error("the host {0:?} is not an IP address (IPv6 in brackets) nor localhost")]
     Host(String),
 }
@@ -195,7 +195,7 @@ impl fmt::Display for BindAddress {
 }
 
 impl BindAddress {
-    /// Binds. `:port` takes both IP families, or IPv4 alone where the kernel has no IPv6.
+    /// Binds. `:port` listens on both IP families, or on IPv4 alone if the kernel has no IPv6.
     pub async fn bind(&self) -> io::Result<TcpListener> {
         match self.host {
             Host::Ip(ip) => TcpListener::bind((ip, self.port)).await,
@@ -210,23 +210,23 @@ impl BindAddress {
     }
 }
 
-/// Parses flags and environment.
+/// Parses flags and environment variables.
 ///
-/// A wrong value is told in one line on the error stream and ends the process with [`EXIT_USAGE`];
-/// `--help` and `--version` print and end with success.
+/// After an invalid value it prints one line to stderr and exits with [`EXIT_USAGE`]. `--help` and
+/// `--version` print their text and exit with success.
 pub fn parse_or_exit<Args: clap::Parser>() -> Args {
     match Args::try_parse() {
         Ok(args) => args,
         Err(error) if !error.use_stderr() => error.exit(),
         Err(error) => {
-            // A closed error stream must not hide the exit code.
+            // Exit with the same code if stderr is closed.
             let _ = writeln!(io::stderr(), "{}", one_line(&error.to_string()));
             std::process::exit(EXIT_USAGE.into())
         }
     }
 }
 
-/// The first paragraph of clap's message, joined; what follows is usage and a hint at `--help`.
+/// The first paragraph of clap's message as one line. The rest is the usage and a hint at `--help`.
 fn one_line(message: &str) -> String {
     let paragraph = message.lines().take_while(|line| !line.trim().is_empty());
     paragraph.map(str::trim).collect::<Vec<_>>().join(" ")
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_as_go_reads_them() {
+    fn durations_are_parsed_as_in_go() {
         for (text, millis) in [
             ("30s", 30_000),
             ("1m30s", 90_000),
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_that_go_refuses() {
+    fn invalid_durations_are_rejected_with_a_reason() {
         for (text, error) in [
             ("", DurationError::NoNumber),
             ("s", DurationError::NoNumber),
@@ -288,7 +288,7 @@ mod tests {
         }
 
         #[test]
-        fn no_text_panics(text in ".{0,24}") {
+        fn parsing_never_panics(text in ".{0,24}") {
             let _ = text.parse::<GoDuration>();
             let _ = text.parse::<BindAddress>();
         }
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_that_are_none() {
+    fn invalid_addresses_are_rejected_with_a_reason() {
         for (text, error) in [
             ("8080", AddressError::NoPort),
             (":", AddressError::Port(String::new())),
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_value_is_told_in_one_line() {
+    fn an_invalid_value_is_reported_in_one_line() {
         #[derive(Debug, clap::Parser)]
         struct Args {
             #[arg(long)]

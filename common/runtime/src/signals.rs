@@ -1,10 +1,10 @@
-//! The ends that an operator asks for: SIGTERM (Kubernetes) and SIGINT (a terminal).
+//! The signals that end the process: SIGTERM from Kubernetes and SIGINT from a terminal.
 
 use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Listens for the signals that ask the process to end.
+/// Receives the signals that end the process.
 #[derive(Debug)]
 pub struct Signals {
     terminate: Signal,
@@ -12,7 +12,7 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Takes over both signals; from now on neither kills the process by itself.
+    /// Installs handlers for both signals. From now on neither ends the process by itself.
     pub fn listen() -> io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
@@ -20,7 +20,8 @@ impl Signals {
         })
     }
 
-    /// Waits for the next of them: the first asks for a graceful end, a second one for an end now.
+    /// Waits for the next signal and returns its name. The first one should shut the process down
+    /// gracefully, the second one at once.
     pub async fn next(&mut self) -> &'static str {
         tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",

@@ -1,4 +1,4 @@
-//! Tasks with a name and an owner.
+//! Long-running tasks with names.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -6,26 +6,26 @@ use std::future::Future;
 
 use tokio::task::{Id, JoinSet};
 
-/// A task ended that should have run as long as the process, or ended badly.
+/// The end of a task that should have run as long as the process.
 #[derive(Debug, thiserror::Error)]
 pub enum TaskError {
-    /// It returned although nobody asked it to.
+    /// The task returned without an error.
     #[error("the task {0:?} ended unexpectedly")]
     Ended(&'static str),
-    /// It returned an error.
+    /// The task returned an error.
     #[error("the task {name:?} failed: {reason}")]
     Failed {
-        /// The task's name.
+        /// The name given to [`Tasks::spawn`].
         name: &'static str,
-        /// Its error, with every source.
+        /// The error with all its sources.
         reason: String,
     },
-    /// It panicked.
+    /// The task panicked.
     #[error("the task {0:?} panicked")]
     Panicked(&'static str),
 }
 
-/// Owns the long-running tasks of a process; dropping it aborts them.
+/// The long-running tasks of a process. Dropping it aborts them.
 #[derive(Default)]
 pub struct Tasks {
     running: JoinSet<Result<(), String>>,
@@ -33,7 +33,7 @@ pub struct Tasks {
 }
 
 impl Tasks {
-    /// Starts a task that is meant to run as long as the process.
+    /// Starts a task that runs as long as the process.
     pub fn spawn<E: std::error::Error>(
         &mut self,
         name: &'static str,
@@ -45,7 +45,7 @@ impl Tasks {
         self.names.insert(handle.id(), name);
     }
 
-    /// Waits for the first end of a task; never returns while all of them run.
+    /// Waits until a task ends; never returns while all of them run.
     pub async fn first_end(&mut self) -> TaskError {
         match self.running.join_next_with_id().await {
             None => std::future::pending().await,
@@ -69,13 +69,13 @@ impl fmt::Debug for Tasks {
     }
 }
 
-/// An error's message followed by those of its sources.
+/// The message of an error followed by the messages of its sources.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {
         let message = error.to_string();
-        // Some errors repeat their source in their own message.
+        // Some errors repeat the message of their source in their own.
         if !text.contains(&message) {
             text.push_str(": ");
             text.push_str(&message);
@@ -91,31 +91,31 @@ mod tests {
     use std::io;
 
     #[tokio::test]
-    async fn the_end_is_told_with_the_name_and_the_cause() {
+    async fn the_end_of_a_task_is_reported_with_its_name_and_cause() {
         let mut tasks = Tasks::default();
-        tasks.spawn("patient", std::future::pending::<io::Result<()>>());
-        tasks.spawn("short", async { io::Result::Ok(()) });
+        tasks.spawn("running", std::future::pending::<io::Result<()>>());
+        tasks.spawn("ending", async { io::Result::Ok(()) });
         assert_eq!(
             tasks.first_end().await.to_string(),
-            "the task \"short\" ended unexpectedly"
+            "the task \"ending\" ended unexpectedly"
         );
-        tasks.spawn("broken", async { Err(io::Error::other("no disk")) });
+        tasks.spawn("failing", async { Err(io::Error::other("no disk")) });
         assert_eq!(
             tasks.first_end().await.to_string(),
-            "the task \"broken\" failed: no disk"
+            "the task \"failing\" failed: no disk"
         );
-        tasks.spawn("wild", async {
+        tasks.spawn("panicking", async {
             assert!(std::hint::black_box(false), "on purpose");
             io::Result::Ok(())
         });
         assert_eq!(
             tasks.first_end().await.to_string(),
-            "the task \"wild\" panicked"
+            "the task \"panicking\" panicked"
         );
     }
 
     #[test]
-    fn a_chain_names_each_cause_once() {
+    fn a_chain_contains_each_cause_once() {
         #[derive(Debug, thiserror::Error)]
         #[error("cannot read")]
         struct Outer(#[source] io::Error);

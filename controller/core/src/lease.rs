@@ -19,7 +19,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::PostParams;
 use kube::{Api, Client};
-use runtime::trouble::Trouble;
+use runtime::outage::Outage;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -150,7 +150,7 @@ impl Elector {
 
     async fn take_part(&self) -> Infallible {
         let mut seen: Option<Seen> = None;
-        let mut trouble = Trouble::default();
+        let mut outage = Outage::default();
         loop {
             let asked = Instant::now();
             let held = *self.deadline.borrow();
@@ -163,14 +163,14 @@ impl Elector {
                         tracing::info!(identity = %self.identity, "this replica acts from now on");
                     }
                     self.deadline.send_replace(Some(asked + RENEW_DEADLINE));
-                    trouble.is_over();
+                    outage.succeeded();
                 }
                 Ok(Ok(Verdict::Taken(holder))) if held.is_some() => {
                     self.lost(&format!("{holder} has it"));
                 }
                 Ok(Ok(Verdict::Taken(_) | Verdict::Free)) => {}
                 Ok(Err(error)) => {
-                    if trouble.is_news(&error) {
+                    if outage.failed(&error) {
                         tracing::warn!(%error, "the Lease could not be read or written");
                     }
                 }

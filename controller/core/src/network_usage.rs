@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use common::render::kubevirt::attachment_name;
 use common::{name_list, names};
-use runtime::trouble::{Pause, Trouble};
+use runtime::outage::{Outage, RetryDelay};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
@@ -176,16 +176,16 @@ pub async fn hold(
         events,
         done: BTreeMap::new(),
     };
-    let (mut pause, mut trouble) = (Pause::default(), Trouble::default());
+    let (mut delay, mut outage) = (RetryDelay::default(), Outage::default());
     loop {
         let namespaces = marked.taken().await;
         let failures = holder.look(&namespaces).await;
         if failures.is_empty() {
-            trouble.is_over();
+            outage.succeeded();
             continue;
         }
         for (namespace, error) in failures {
-            if error.remedy() != Remedy::Reobserve && trouble.is_news(&error) {
+            if error.remedy() != Remedy::Reobserve && outage.failed(&error) {
                 tracing::warn!(
                     error = error.message(),
                     namespace,
@@ -194,7 +194,7 @@ pub async fn hold(
             }
             marked.mark(&namespace);
         }
-        sleep(pause.grow()).await;
+        sleep(delay.after_failure()).await;
     }
 }
 

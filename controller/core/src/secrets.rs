@@ -17,8 +17,8 @@ use kube::runtime::WatchStreamExt as _;
 use kube::runtime::reflector::Store;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
+use runtime::outage::{Outage, RetryDelay};
 use runtime::tasks::Tasks;
-use runtime::trouble::{Pause, Trouble};
 
 use crate::client::{ApiError, GuardedClient};
 use crate::machine::CachedMachine;
@@ -96,8 +96,9 @@ pub fn watch(
     let theirs = format!("{}!={}", names::LABEL_MANAGED_BY, names::MANAGED_BY);
     let config = in_pages().labels(&theirs);
     tasks.spawn(NAME, async move {
-        let mut stream = std::pin::pin!(watcher::watcher(api, config).backoff(Pause::default()));
-        let mut trouble = Trouble::default();
+        let mut stream =
+            std::pin::pin!(watcher::watcher(api, config).backoff(RetryDelay::default()));
+        let mut outage = Outage::default();
         let mut listing = Known::new();
         while let Some(event) = stream.next().await {
             match event {
@@ -109,7 +110,7 @@ pub fn watch(
                 }
                 // Whatever is in the list may have come while nobody watched.
                 Ok(Event::InitDone) => {
-                    trouble.is_over();
+                    outage.succeeded();
                     versions.change(|known| *known = std::mem::take(&mut listing));
                     triggers.send(every(&machines, CachedMachine::refers_to_secrets));
                 }
@@ -119,7 +120,7 @@ pub fn watch(
                     let (key, _) = entry(&secret);
                     versions.change(|known| drop(known.remove(&key)));
                 }
-                Err(error) => failed(&mut trouble, NAME, &error),
+                Err(error) => failed(&mut outage, NAME, &error),
             }
         }
         Ok::<_, Infallible>(())

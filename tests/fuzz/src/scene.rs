@@ -13,12 +13,11 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::runtime::{Builder, Runtime};
 use tower::ServiceExt as _;
-use webhook::body::Budget;
-use webhook::catalog::{Cache, Found, Host, Neighbour};
-use webhook::handler::Reviewer;
-use webhook::lookup::Lookup;
+use webhook::body::BodyBudget;
+use webhook::catalog::{Cache, Host, LiveRow, Lookup, MachineEntry};
+use webhook::handler::Handler;
 use webhook::router::router;
-use webhook::watch::Rows;
+use webhook::watch::WatchSink;
 
 use crate::reviews::{Question, with_block};
 
@@ -41,7 +40,7 @@ pub(crate) static CACHE: LazyLock<Arc<Cache>> = LazyLock::new(|| {
         };
         let verdict = question.ask(Stage::Mutate, machine);
         let stored = with_block(machine, verdict.block.as_deref());
-        Neighbour::parse(&serde_json::from_value(stored).unwrap(), CLUSTER)
+        MachineEntry::parse(&serde_json::from_value(stored).unwrap(), CLUSTER)
     });
     list(&cache.machines, neighbours.collect());
     cache
@@ -64,7 +63,7 @@ fn objects<T: DeserializeOwned>(kind: &str) -> Vec<T> {
 }
 
 /// What a complete list makes of these rows.
-fn list<K, R: Rows<K>>(rows: &Arc<R>, objects: Vec<K>) {
+fn list<K, R: WatchSink<K>>(rows: &Arc<R>, objects: Vec<K>) {
     let mut listing = R::Listing::default();
     for object in objects {
         R::list(&mut listing, object);
@@ -76,17 +75,17 @@ fn list<K, R: Rows<K>>(rows: &Arc<R>, objects: Vec<K>) {
 struct NothingNew;
 
 impl Lookup for NothingNew {
-    fn find<'a>(&'a self, _: &'a str, _: &'a Reference) -> BoxFuture<'a, Option<Found>> {
+    fn find<'a>(&'a self, _: &'a str, _: &'a Reference) -> BoxFuture<'a, Option<LiveRow>> {
         Box::pin(ready(None))
     }
 }
 
 static WEBHOOK: LazyLock<(Runtime, Router)> = LazyLock::new(|| {
-    let reviewer = Reviewer {
+    let reviewer = Handler {
         cache: CACHE.clone(),
         lookup: Box::new(NothingNew),
         settings: Settings::default(),
-        budget: Budget::default(),
+        budget: BodyBudget::default(),
     };
     let runtime = Builder::new_current_thread().enable_time().build();
     (runtime.unwrap(), router(&Arc::new(reviewer)))

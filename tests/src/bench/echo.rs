@@ -6,7 +6,7 @@ use super::load::Question;
 use anyhow::{Context as _, Result};
 use axum::{Router, body::Body, http::StatusCode, routing::post};
 use bytes::Bytes;
-use certs::{AUTHORITY_LIFE, Authority, LEAF_LIFE, Names, ServedLeaf};
+use certs::{CA_LIFETIME, Ca, LEAF_LIFETIME, ServerCertResolver, ServerNames};
 use http_body_util::BodyExt as _;
 use hyper::header;
 use lab::{
@@ -28,9 +28,10 @@ const ADDRESS: &str = "address";
 pub(crate) async fn run(folder: &Path) -> Result<ExitCode> {
     let answer = Bytes::from(fs::read(folder.join(ANSWER))?);
     let now = OffsetDateTime::now_utc();
-    let ca = Authority::generate("echo CA", now, AUTHORITY_LIFE)?;
-    let leaf = ServedLeaf::default();
-    leaf.replace(&ca.sign(&Names::new(["127.0.0.1".to_owned()])?, now, LEAF_LIFE)?);
+    let ca = Ca::generate("echo CA", now, CA_LIFETIME)?;
+    let resolver = ServerCertResolver::default();
+    let names = ServerNames::new(["127.0.0.1".to_owned()])?;
+    resolver.set_leaf(&ca.sign(&names, now, LEAF_LIFETIME)?);
     fs::write(folder.join(CA), ca.certificate_pem())?;
 
     let router = Router::new().route(
@@ -45,7 +46,7 @@ pub(crate) async fn run(folder: &Path) -> Result<ExitCode> {
     let draft = folder.join("address.draft");
     fs::write(&draft, listener.local_addr()?.to_string())?;
     fs::rename(&draft, folder.join(ADDRESS))?;
-    let tls = server::tls(Arc::new(leaf), TlsVersion::default(), None)?;
+    let tls = server::tls(Arc::new(resolver), TlsVersion::default(), None)?;
     server::serve(listener, tls, router, Limits::default(), Closing::new()).await;
     Ok(ExitCode::SUCCESS)
 }

@@ -68,27 +68,21 @@ async fn what_is_no_review_is_refused_and_told_why() {
             415,
             "send an AdmissionReview with Content-Type: application/json\n",
         ),
-        ("GET", "/mutate", JSON, 405, "reviews are taken with POST\n"),
-        (
-            "DELETE",
-            "/validate",
-            JSON,
-            405,
-            "reviews are taken with POST\n",
-        ),
+        ("GET", "/mutate", JSON, 405, "send reviews with POST\n"),
+        ("DELETE", "/validate", JSON, 405, "send reviews with POST\n"),
         (
             "POST",
             "/",
             JSON,
             404,
-            "reviews are taken at /mutate and /validate\n",
+            "send reviews to /mutate or /validate\n",
         ),
         (
             "POST",
             "/mutate/x",
             JSON,
             404,
-            "reviews are taken at /mutate and /validate\n",
+            "send reviews to /mutate or /validate\n",
         ),
     ] {
         let mut connection = lab.connect_webhook().await.unwrap();
@@ -110,7 +104,7 @@ async fn what_is_no_review_is_refused_and_told_why() {
 async fn what_has_a_uid_is_answered_with_it() {
     let mut lab = lab().await;
     let mut webhook = lab.webhook(&[]).await.unwrap();
-    let speaks = "but this webhook speaks AdmissionReview of admission.k8s.io/v1";
+    let accepts = "but this webhook accepts AdmissionReview of admission.k8s.io/v1";
     let beta = changed(|review| review["apiVersion"] = json!("admission.k8s.io/v1beta1"));
     let pod = changed(|review| review["kind"] = json!("Pod"));
     let patch = changed(|review| review["request"]["operation"] = json!("PATCH"));
@@ -125,12 +119,12 @@ async fn what_has_a_uid_is_answered_with_it() {
         (
             beta.into_bytes(),
             "v1beta1",
-            format!("got AdmissionReview admission.k8s.io/v1beta1, {speaks}"),
+            format!("got AdmissionReview admission.k8s.io/v1beta1, {accepts}"),
         ),
         (
             pod.into_bytes(),
             "v1",
-            format!("got Pod admission.k8s.io/v1, {speaks}"),
+            format!("got Pod admission.k8s.io/v1, {accepts}"),
         ),
         (
             patch.into_bytes(),

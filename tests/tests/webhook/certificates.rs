@@ -1,6 +1,6 @@
 //! The webhook makes a CA and keeps the API server's trust in it.
 
-use certs::{AUTHORITY_LIFE, Authority};
+use certs::{CA_LIFETIME, Ca};
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
@@ -220,7 +220,7 @@ async fn another_ca_takes_over_in_good_order() {
     let webhook = lab.webhook(&[("CA_PROPAGATION", "2s")]).await.unwrap();
     let before = stored(&lab, "ca.crt").await;
     let now = OffsetDateTime::now_utc();
-    let own = Authority::generate("Our own CA", now, AUTHORITY_LIFE).unwrap();
+    let own = Ca::generate("Our own CA", now, CA_LIFETIME).unwrap();
     let exchange = json!({"stringData": {
         "ca.crt": own.certificate_pem(),
         "ca.key": own.key_pem(),

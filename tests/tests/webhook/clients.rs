@@ -28,7 +28,7 @@ async fn asked_as(lab: &Lab, caller: &Caller) -> anyhow::Result<()> {
 /// What the log says about clients that were refused, why and how many.
 fn refusals(webhook: &Shipped) -> Vec<(String, u64)> {
     let mut lines = webhook.log_lines();
-    lines.retain(|line| line["message"] == "a client may not ask");
+    lines.retain(|line| line["message"] == "refused clients by their certificate");
     let told = |line: &Value| {
         assert_eq!(
             (&line["level"], &line["peer"]),
@@ -178,10 +178,10 @@ async fn the_ca_of_clients_is_read_again_when_it_changes() {
     .unwrap();
     asked_as(&lab, &new_caller).await.unwrap();
     let lines = webhook.log_lines();
-    let mut told = lines
-        .iter()
-        .filter(|line| line["target"] == "webhook::certificates" && line["level"] == "warn");
-    let error = format!("{file_name} is no bundle of CA certificates: there is no certificate");
+    let mut told = lines.iter().filter(|line| {
+        line["target"] == "webhook::certificates::status" && line["level"] == "warn"
+    });
+    let error = format!("{file_name} is not a bundle of CA certificates: there is no certificate");
     assert_eq!(told.next().unwrap()["error"], error.as_str());
     assert!(told.next().is_none());
 }

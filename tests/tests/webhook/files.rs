@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
-use certs::{AUTHORITY_LIFE, Authority, LEAF_LIFE, Names};
+use certs::{CA_LIFETIME, Ca, LEAF_LIFETIME, ServerNames};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
@@ -49,9 +49,9 @@ impl Mount {
 /// A CA, and certificate and key that it vouches for.
 fn issued() -> (String, String, String) {
     let now = OffsetDateTime::now_utc();
-    let ca = Authority::generate("Somebody's CA", now, AUTHORITY_LIFE).unwrap();
-    let names = Names::new(["127.0.0.1".to_owned()]).unwrap();
-    let leaf = ca.sign(&names, now, LEAF_LIFE).unwrap();
+    let ca = Ca::generate("Somebody's CA", now, CA_LIFETIME).unwrap();
+    let names = ServerNames::new(["127.0.0.1".to_owned()]).unwrap();
+    let leaf = ca.sign(&names, now, LEAF_LIFETIME).unwrap();
     let ca = ca.certificate_pem().to_owned();
     (ca, leaf.certificate_pem(), leaf.key_pem().to_owned())
 }

@@ -227,7 +227,7 @@ async fn compressed_bodies_are_refused_unread() {
             answer.starts_with("HTTP/1.1 415 Unsupported Media Type\r\n"),
             "{answer}"
         );
-        let told = "\r\n\r\nsend the AdmissionReview as it is, without Content-Encoding\n";
+        let told = "\r\n\r\nsend the AdmissionReview without Content-Encoding\n";
         assert!(answer.ends_with(told), "{answer}");
     }
     is_sound(&lab, &mut webhook).await;

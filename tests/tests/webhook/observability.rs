@@ -81,7 +81,7 @@ async fn a_refusal_is_one_line_of_names_and_codes() {
                 "user": "admin",
                 "faults": 4,
                 "codes": FAULTS,
-                "target": "webhook::report",
+                "target": "webhook::review_log",
             })
         );
     }

@@ -53,7 +53,7 @@ async fn the_end_answers_what_is_under_way() {
     let lines = webhook.log_lines();
     let own = lines.iter().filter(|line| line["target"] == "webhook::run");
     let said: Vec<_> = own.map(|line| &line["message"]).collect();
-    assert_eq!(&said[said.len() - 2..], ["asked to end", "ended"]);
+    assert_eq!(&said[said.len() - 2..], ["shutting down", "ended"]);
 }
 
 #[tokio::test]
@@ -61,7 +61,7 @@ async fn while_endpoints_propagate_it_serves_but_is_not_ready_and_a_second_signa
     let mut lab = lab().await;
     let mut webhook = lab.webhook(&[("DRAIN_DELAY", "10m")]).await.unwrap();
     webhook.process().terminate().unwrap();
-    unready(&mut webhook, |told| told == "server: the program ends\n").await;
+    unready(&mut webhook, |told| told == "server: shutting down\n").await;
     reviewed(&lab).await.unwrap();
 
     webhook.process().terminate().unwrap();
@@ -70,7 +70,7 @@ async fn while_endpoints_propagate_it_serves_but_is_not_ready_and_a_second_signa
     let last = webhook.log_lines().pop().unwrap();
     assert_eq!(
         last["error"],
-        "SIGTERM came a second time: ended without waiting for answers under way"
+        "received SIGTERM again: ended without answering pending requests"
     );
 }
 

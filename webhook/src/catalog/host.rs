@@ -1,4 +1,4 @@
-//! A LibvirtHost as its watch decodes it.
+//! A LibvirtHost as the watch decodes it.
 
 use std::sync::Arc;
 
@@ -9,19 +9,19 @@ use kube::{Resource, ResourceExt as _};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-/// A LibvirtHost.
+/// A LibvirtHost: its name, labels and spec.
 #[derive(Clone, Debug, Deserialize, Resource)]
 #[resource(inherit = common::api::LibvirtHost)]
 pub struct Host {
     metadata: ObjectMeta,
-    /// What it offers. A spec that this release cannot read offers nothing: one object that does not
-    /// decode would stop the watch for all others.
+    /// `None` if this release cannot read the spec. The error is not passed on: one object that cannot
+    /// be decoded would stop the watch for all others.
     #[serde(default, deserialize_with = "readable")]
     spec: Option<LibvirtHostSpec>,
 }
 
 impl Host {
-    /// What is to be known of it, if its spec can be read.
+    /// The row of the host, if its spec can be read.
     pub fn row(self) -> Option<Arc<HostRow>> {
         let name = self.name_any();
         let labels = self.metadata.labels.unwrap_or_default();

@@ -1,4 +1,4 @@
-//! A Machine as its watch decodes it: its name and its block, nothing else.
+//! A Machine as the watch decodes it: its name and its block, nothing else.
 
 use common::api::normalized::Normalized;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -6,32 +6,32 @@ use kube::Resource;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-/// A Machine.
+/// A Machine: its name and its block.
 #[derive(Clone, Debug, Deserialize, Resource)]
 #[resource(inherit = common::api::Machine)]
 pub struct Machine {
-    /// Name, namespace and version.
-    #[serde(deserialize_with = "head")]
+    /// Name, namespace and resourceVersion only.
+    #[serde(deserialize_with = "identity")]
     metadata: ObjectMeta,
-    /// What the Machine was resolved to. A block that this release cannot read is none: one object
-    /// that does not decode would stop the watch for all others.
+    /// `None` if there is no block or this release cannot read it. The error is not passed on: one
+    /// object that cannot be decoded would stop the watch for all others.
     #[serde(default, rename = "spec", deserialize_with = "block")]
     pub(super) block: Option<Normalized>,
 }
 
-fn head<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
+fn identity<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
-    struct Head {
+    struct Identity {
         name: Option<String>,
         namespace: Option<String>,
         resource_version: Option<String>,
     }
-    let head = Head::deserialize(deserializer)?;
+    let identity = Identity::deserialize(deserializer)?;
     Ok(ObjectMeta {
-        name: head.name,
-        namespace: head.namespace,
-        resource_version: head.resource_version,
+        name: identity.name,
+        namespace: identity.namespace,
+        resource_version: identity.resource_version,
         ..ObjectMeta::default()
     })
 }

@@ -1,4 +1,4 @@
-//! What is kept of each kind, and how it is found.
+//! The rows of each kind, and the index that finds them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -18,28 +18,28 @@ use kube::core::PartialObjectMeta;
 
 use super::host::Host;
 use super::machine::Machine;
-use super::table::Content;
+use super::table::RowSet;
 
-/// Marks the class of claims that name none; the second form is older and still honoured.
+/// Annotations that mark the default class. Kubernetes still accepts the second, older one.
 const DEFAULT_CLASS_ANNOTATIONS: [&str; 2] = [
     "storageclass.kubernetes.io/is-default-class",
     "storageclass.beta.kubernetes.io/is-default-class",
 ];
 
 /// Templates by name.
-pub type Templates = HashMap<String, Arc<TemplateRow>>;
+pub(super) type Templates = HashMap<String, Arc<TemplateRow>>;
 
 /// Networks by namespace and name.
-pub type Networks = HashMap<String, HashMap<String, NetworkRow>>;
+pub(super) type Networks = HashMap<String, HashMap<String, NetworkRow>>;
 
-/// Hosts of libvirt, by name.
-pub type Hosts = BTreeMap<String, Arc<HostRow>>;
+/// libvirt hosts by name.
+pub(super) type Hosts = BTreeMap<String, Arc<HostRow>>;
 
 /// Storage classes by name.
 #[derive(Debug, Default)]
 pub struct Classes {
     rows: HashMap<String, Class>,
-    /// Kept, because every Machine that names no class asks for it.
+    /// Name of the default class. Stored, because every Machine that names no class needs it.
     default: Option<String>,
 }
 
@@ -74,7 +74,7 @@ impl Classes {
         self.default.as_ref()
     }
 
-    /// The newest of those marked, then the first by name: as Kubernetes itself chooses.
+    /// The newest of the marked classes, then the first by name: the choice that Kubernetes makes.
     fn choose_default(&mut self) {
         let marked = self.rows.iter().filter(|(_, class)| class.default);
         self.default = marked
@@ -85,7 +85,7 @@ impl Classes {
     }
 }
 
-/// The row of a template.
+/// Makes the row of a template.
 pub fn template_row(template: MachineTemplate) -> TemplateRow {
     TemplateRow {
         source: TemplateSource::MachineTemplate,
@@ -94,22 +94,22 @@ pub fn template_row(template: MachineTemplate) -> TemplateRow {
     }
 }
 
-/// The row of a storage class.
-pub fn class_row(class: &StorageClass) -> StorageClassRow {
+/// Makes the row of a storage class.
+pub(super) fn class_row(class: &StorageClass) -> StorageClassRow {
     StorageClassRow {
         allows_expansion: class.allow_volume_expansion.unwrap_or(false),
     }
 }
 
-/// The row of a network.
-pub fn network_row(network: NetworkConfiguration) -> NetworkRow {
+/// Makes the row of a network.
+pub(super) fn network_row(network: NetworkConfiguration) -> NetworkRow {
     NetworkRow {
         bridge: network.spec.bridge,
         vlan: network.spec.vlan,
     }
 }
 
-impl Content<MachineTemplate> for Templates {
+impl RowSet<MachineTemplate> for Templates {
     fn insert(&mut self, template: MachineTemplate) {
         let name = template.name_any();
         Self::insert(self, name, Arc::new(template_row(template)));
@@ -124,7 +124,7 @@ impl Content<MachineTemplate> for Templates {
     }
 }
 
-impl Content<StorageClass> for Classes {
+impl RowSet<StorageClass> for Classes {
     fn insert(&mut self, class: StorageClass) {
         self.rows.insert(class.name_any(), Class::parse(&class));
         self.choose_default();
@@ -140,7 +140,7 @@ impl Content<StorageClass> for Classes {
     }
 }
 
-impl Content<NetworkConfiguration> for Networks {
+impl RowSet<NetworkConfiguration> for Networks {
     fn insert(&mut self, network: NetworkConfiguration) {
         let rows = self.entry(network.namespace().unwrap_or_default());
         rows.or_default()
@@ -162,7 +162,7 @@ impl Content<NetworkConfiguration> for Networks {
     }
 }
 
-impl Content<Host> for Hosts {
+impl RowSet<Host> for Hosts {
     fn insert(&mut self, host: Host) {
         let name = host.name_any();
         match host.row() {
@@ -180,11 +180,11 @@ impl Content<Host> for Hosts {
     }
 }
 
-impl Content<PartialObjectMeta<PersistentVolumeClaim>> for Claims {
+impl RowSet<PartialObjectMeta<PersistentVolumeClaim>> for Claims {
     fn insert(&mut self, claim: PartialObjectMeta<PersistentVolumeClaim>) {
         if claim.metadata.deletion_timestamp.is_some() {
-            // The controller waits for its end, whosever it is.
-            return Content::remove(self, claim);
+            // A claim that is being deleted occupies no name: the controller waits until it is gone.
+            return RowSet::remove(self, claim);
         }
         let namespace = claim.namespace().unwrap_or_default();
         let label = |key: &str| claim.labels().get(key).map(String::as_str);
@@ -201,16 +201,17 @@ impl Content<PartialObjectMeta<PersistentVolumeClaim>> for Claims {
     }
 }
 
-/// A Machine of the cluster, as far as others have to know of it.
+/// A Machine reduced to what the rules ask about other Machines.
 #[derive(Debug, Clone)]
-pub struct Neighbour {
+pub struct MachineEntry {
     namespace: String,
     name: String,
     row: MachineRow,
 }
 
-impl Neighbour {
-    /// What is to be known of a Machine in the cluster of this uid.
+impl MachineEntry {
+    /// Makes the entry of a Machine. MAC addresses that it does not set are derived from the uid of the
+    /// cluster.
     pub fn parse(machine: &Machine, cluster: &str) -> Self {
         let (namespace, name) = (machine.namespace().unwrap_or_default(), machine.name_any());
         let derived = |nic: &str| Mac::derived(cluster, &namespace, &name, nic);
@@ -223,14 +224,14 @@ impl Neighbour {
     }
 }
 
-impl Content<Neighbour> for Machines {
-    fn insert(&mut self, neighbour: Neighbour) {
-        let (namespace, name) = (&neighbour.namespace, &neighbour.name);
-        Self::insert(self, MachineName { namespace, name }, neighbour.row);
+impl RowSet<MachineEntry> for Machines {
+    fn insert(&mut self, entry: MachineEntry) {
+        let (namespace, name) = (&entry.namespace, &entry.name);
+        Self::insert(self, MachineName { namespace, name }, entry.row);
     }
 
-    fn remove(&mut self, neighbour: Neighbour) {
-        let (namespace, name) = (&neighbour.namespace, &neighbour.name);
+    fn remove(&mut self, entry: MachineEntry) {
+        let (namespace, name) = (&entry.namespace, &entry.name);
         Self::remove(self, MachineName { namespace, name });
     }
 

@@ -1,35 +1,35 @@
-//! The rows of one kind, kept up to date by its watch.
+//! The rows of one kind, which its watch keeps up to date.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use crate::metrics;
-use crate::watch::Rows;
+use crate::watch::WatchSink;
 
-/// What the objects of a kind become.
-pub trait Content<K>: Default + Send + Sync {
-    /// This object is new or changed.
+/// A collection of rows, one for each object of a kind.
+pub trait RowSet<K>: Default + Send + Sync {
+    /// Inserts or replaces the row of an object.
     fn insert(&mut self, object: K);
-    /// This object is gone.
+    /// Removes the row of an object.
     fn remove(&mut self, object: K);
-    /// How many there are.
+    /// Number of rows.
     fn count(&self) -> usize;
 }
 
-/// The rows of one kind.
+/// The rows of one kind, behind a lock.
 ///
-/// They stay whole when a thread dies with the lock: every change leaves them so before anything
-/// else can fail.
+/// A poisoned lock is ignored: a change of the rows is complete before anything that may panic.
 #[derive(Debug)]
 pub struct Table<T> {
+    /// Label of the metrics.
     kind: &'static str,
     rows: RwLock<T>,
     listed: AtomicBool,
 }
 
 impl<T: Default> Table<T> {
-    /// An empty one for objects that are called this in the metrics.
+    /// An empty table; `kind` is its label in the metrics.
     pub fn new(kind: &'static str) -> Self {
         Self {
             kind,
@@ -38,7 +38,7 @@ impl<T: Default> Table<T> {
         }
     }
 
-    /// The rows as they are now.
+    /// Locks the rows for reading.
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
         self.rows.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -47,13 +47,13 @@ impl<T: Default> Table<T> {
         self.rows.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the kind was listed once.
+    /// Whether a complete list was received.
     pub fn is_listed(&self) -> bool {
         self.listed.load(Ordering::Acquire)
     }
 }
 
-impl<K, T: Content<K>> Rows<K> for Table<T> {
+impl<K, T: RowSet<K>> WatchSink<K> for Table<T> {
     type Listing = T;
 
     fn list(listing: &mut T, object: K) {
@@ -63,7 +63,7 @@ impl<K, T: Content<K>> Rows<K> for Table<T> {
     fn reset(&self, listing: T) {
         let before = std::mem::replace(&mut *self.write(), listing);
         self.listed.store(true, Ordering::Release);
-        // Thousands of rows: nobody waits for their end.
+        // Freeing thousands of rows takes a while: do it after the lock is released.
         drop(before);
     }
 
@@ -75,7 +75,7 @@ impl<K, T: Content<K>> Rows<K> for Table<T> {
         self.write().remove(object);
     }
 
-    fn aged(&self, age: Duration) {
+    fn report_age(&self, age: Duration) {
         metrics::catalog(self.kind, self.read().count(), age);
     }
 }

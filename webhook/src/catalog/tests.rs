@@ -1,17 +1,24 @@
-//! Objects as the API server sends them, and what is found of them.
+//! Objects as the API server sends them, and the rows that are found afterwards.
+
+use std::sync::Arc;
 
 use common::api::{MachineTemplate, NetworkConfiguration};
+use common::catalog::{Catalog as _, ClaimHolder, MachineName, NetworkRow, StorageClassRow};
+use common::mac::Mac;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::Resource as _;
 use kube::core::PartialObjectMeta;
 use serde_json::{Value, json};
 
-use super::*;
-use crate::watch::Rows;
+use super::overlay::LiveRow;
+use super::rows::template_row;
+use super::table::{RowSet, Table};
+use super::{Cache, Host, Machine, MachineEntry, Overlay};
+use crate::watch::WatchSink;
 
-/// What a complete list makes of these rows.
-fn list<K, T: Content<K>>(table: &Table<T>, objects: Vec<K>) {
+/// Replaces the rows by a complete list.
+fn list<K, T: RowSet<K>>(table: &Table<T>, objects: Vec<K>) {
     let mut listing = T::default();
     for object in objects {
         Table::<T>::list(&mut listing, object);
@@ -78,7 +85,7 @@ fn claim(name: &str, machine: &str, more: &Value) -> PartialObjectMeta<Persisten
     decode(claim)
 }
 
-/// A Machine as it is stored, with more than anybody here reads.
+/// A Machine as it is stored, with fields that the watch does not decode.
 fn machine(name: &str, networks: &Value) -> Machine {
     decode(json!({
         "apiVersion": "vitistack.io/v1alpha1",
@@ -114,7 +121,7 @@ fn machine(name: &str, networks: &Value) -> Machine {
     }))
 }
 
-fn who(name: &str) -> MachineName<'_> {
+fn machine_name(name: &str) -> MachineName<'_> {
     MachineName {
         namespace: "prod",
         name,
@@ -122,7 +129,7 @@ fn who(name: &str) -> MachineName<'_> {
 }
 
 #[test]
-fn the_newest_default_class_wins_then_the_first_by_name() {
+fn the_default_class_is_the_newest_marked_one_then_the_first_by_name() {
     let cache = Cache::default();
     let classes = &cache.classes;
     assert_eq!(cache.default_storage_class(), None);
@@ -145,7 +152,7 @@ fn the_newest_default_class_wins_then_the_first_by_name() {
 }
 
 #[test]
-fn a_relist_forgets_what_was_deleted_meanwhile() {
+fn a_relist_removes_what_was_deleted_meanwhile() {
     let cache = Cache::default();
     cache.networks.apply(network("a", "one"));
     cache.networks.apply(network("b", "one"));
@@ -172,14 +179,16 @@ fn a_relist_forgets_what_was_deleted_meanwhile() {
 }
 
 #[test]
-fn machines_hold_their_addresses_until_they_are_gone() {
+fn a_machine_occupies_its_addresses_until_it_is_deleted() {
     let cache = Cache::default();
     cache.cluster.set("here".into()).unwrap();
-    let lan = |name: &str| cache.other_with_mac(who(name), "lan", Mac::new([2, 0, 0, 0, 0, 1]));
+    let lan =
+        |name: &str| cache.other_with_mac(machine_name(name), "lan", Mac::new([2, 0, 0, 0, 0, 1]));
     let given = json!([{
         "name": "eth0", "networkName": "lan", "model": "virtio", "macAddress": "02:00:00:00:00:01",
     }]);
-    let parsed = |name: &str, networks: &Value| Neighbour::parse(&machine(name, networks), "here");
+    let parsed =
+        |name: &str, networks: &Value| MachineEntry::parse(&machine(name, networks), "here");
     cache.machines.apply(parsed("db", &given));
     cache.machines.apply(parsed("app", &given));
     assert_eq!(lan("web").as_deref(), Some("app"));
@@ -188,25 +197,30 @@ fn machines_hold_their_addresses_until_they_are_gone() {
     assert_eq!(lan("web").as_deref(), Some("db"));
     assert_eq!(lan("db"), None);
 
-    // One that is given an address by the controller has it all the same, and on the pod network
-    // nobody is in anybody's way.
+    // A card without an address occupies the derived one. Addresses on the pod network do not
+    // conflict.
     let own = json!([
         {"name": "eth0", "networkName": "lan", "model": "virtio"},
         {"name": "pod", "model": "virtio", "macAddress": "02:00:00:00:00:01"},
     ]);
     cache.machines.apply(parsed("db", &own));
     assert_eq!(lan("web"), None);
-    let derived = cache.derived_mac(who("db"), "eth0");
+    let derived = cache.derived_mac(machine_name("db"), "eth0");
     assert_eq!(
-        cache.other_with_mac(who("web"), "lan", derived).as_deref(),
+        cache
+            .other_with_mac(machine_name("web"), "lan", derived)
+            .as_deref(),
         Some("db")
     );
     list(&cache.machines, vec![]);
-    assert_eq!(cache.other_with_mac(who("web"), "lan", derived), None);
+    assert_eq!(
+        cache.other_with_mac(machine_name("web"), "lan", derived),
+        None
+    );
 }
 
 #[test]
-fn a_machine_whose_block_cannot_be_read_has_nothing_and_stops_nobody() {
+fn a_machine_with_an_unreadable_block_is_counted_and_occupies_nothing() {
     for spec in [
         json!(null),
         json!({}),
@@ -217,14 +231,14 @@ fn a_machine_whose_block_cannot_be_read_has_nothing_and_stops_nobody() {
         }));
         assert_eq!(machine.meta().name.as_deref(), Some("odd"));
         let cache = Cache::default();
-        cache.machines.apply(Neighbour::parse(&machine, "here"));
+        cache.machines.apply(MachineEntry::parse(&machine, "here"));
         assert_eq!(cache.machines.read().len(), 1);
-        assert_eq!(cache.claim_holder(who("odd-root"), "x"), None);
+        assert_eq!(cache.claim_holder(machine_name("odd-root"), "x"), None);
     }
 }
 
 #[test]
-fn claims_are_whose_their_labels_say_until_they_go() {
+fn a_claim_belongs_to_the_machine_of_its_labels_until_it_is_deleted() {
     let cache = Cache::default();
     let former = |machine: &str| {
         Some(ClaimHolder::Former {
@@ -238,37 +252,42 @@ fn claims_are_whose_their_labels_say_until_they_go() {
     assert!(cache.has_claim("prod", "web-old-data"));
     assert!(!cache.has_claim("other", "web-old-data"));
     assert_eq!(
-        cache.claim_holder(who("web"), "old-data"),
+        cache.claim_holder(machine_name("web"), "old-data"),
         former("web-old")
     );
-    assert_eq!(cache.claim_holder(who("web-old"), "data"), None);
+    assert_eq!(cache.claim_holder(machine_name("web-old"), "data"), None);
     cache.claims.apply(foreign);
-    let stranger = Some(ClaimHolder::Stranger);
-    assert_eq!(cache.claim_holder(who("web-old"), "data"), stranger);
+    let unmanaged = Some(ClaimHolder::Stranger);
+    assert_eq!(
+        cache.claim_holder(machine_name("web-old"), "data"),
+        unmanaged
+    );
 
-    // A Machine that is there says more than its claim does.
-    let row = Neighbour::parse(&machine("web-old", &json!([])), "here");
+    // An existing Machine takes precedence over the labels of its claim.
+    let row = MachineEntry::parse(&machine("web-old", &json!([])), "here");
     assert!(!cache.has_claim("prod", "web-old-root"));
     cache.machines.apply(row);
     assert!(cache.has_claim("prod", "web-old-root"));
     assert_eq!(
-        cache.claim_holder(who("web"), "old-root"),
+        cache.claim_holder(machine_name("web"), "old-root"),
         Some(ClaimHolder::Disk {
             machine: "web-old".to_owned(),
             disk: "root".to_owned(),
         })
     );
 
-    let mark = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
-    cache.claims.apply(claim("web-old-data", "web-old", &mark));
-    assert_eq!(cache.claim_holder(who("web"), "old-data"), None);
+    let deletion = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
+    cache
+        .claims
+        .apply(claim("web-old-data", "web-old", &deletion));
+    assert_eq!(cache.claim_holder(machine_name("web"), "old-data"), None);
     cache.claims.apply(labelled.clone());
     cache.claims.delete(labelled);
     assert!(cache.claims.read().is_empty());
 }
 
 #[test]
-fn complete_is_what_was_listed_even_if_there_was_nothing() {
+fn the_cache_is_complete_once_every_kind_was_listed_even_if_empty() {
     let cache = Cache::default();
     cache.templates.apply(template("web", None));
     list(&cache.templates, Vec::<MachineTemplate>::new());
@@ -280,39 +299,39 @@ fn complete_is_what_was_listed_even_if_there_was_nothing() {
         Vec::<PartialObjectMeta<PersistentVolumeClaim>>::new(),
     );
     assert!(!cache.is_complete());
-    list(&cache.machines, Vec::<Neighbour>::new());
+    list(&cache.machines, Vec::<MachineEntry>::new());
     assert!(cache.is_complete());
 }
 
 #[test]
-fn an_overlay_adds_to_the_cache_and_leaves_it_as_it_is() {
+fn an_overlay_adds_live_rows_without_changing_the_cache() {
     let cache = Cache::default();
     cache.templates.apply(template("web", None));
     let mut overlay = Overlay::new(&cache);
     let row = Arc::new(template_row(template("late", None)));
     overlay.extend(vec![
-        Found::Template("late".into(), row),
-        Found::StorageClass("fast".into(), StorageClassRow::default()),
-        Found::Network("prod".into(), NetworkRow::default()),
+        LiveRow::Template("late".into(), row),
+        LiveRow::StorageClass("fast".into(), StorageClassRow::default()),
+        LiveRow::Network("prod".into(), NetworkRow::default()),
     ]);
     assert!(overlay.template("web").is_some() && overlay.template("late").is_some());
     assert!(overlay.storage_class("fast").is_some());
     assert!(overlay.network("any", "prod").is_some() && overlay.hosts().is_empty());
     assert!(cache.template("late").is_none() && cache.network("any", "prod").is_none());
 
-    // What a list finds stands for all there is.
+    // A live list of hosts replaces those of the cache.
     cache.hosts.apply(host(
         "gone",
         &json!({"uri": "test:///default", "virtType": "qemu"}),
     ));
     let mut overlay = Overlay::new(&cache);
     assert_eq!(overlay.hosts().len(), 1);
-    overlay.extend(vec![Found::Hosts(vec![])]);
+    overlay.extend(vec![LiveRow::Hosts(vec![])]);
     assert!(overlay.hosts().is_empty() && cache.hosts().len() == 1);
 }
 
 #[test]
-fn a_host_offers_what_its_spec_says_and_nothing_when_that_cannot_be_read() {
+fn a_host_with_an_unreadable_spec_is_not_in_the_catalog() {
     let cache = Cache::default();
     let offers = |cache: &Cache, class: &str| {
         let hosts = cache.hosts();

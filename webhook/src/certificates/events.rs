@@ -1,4 +1,4 @@
-//! What became of the CA, told where an operator looks: in the log, and as an event of its Secret.
+//! Reports each change of the stored CAs in the log and as an event of the Secret.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -10,53 +10,59 @@ use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::timeout;
 
-use super::FIELD_MANAGER;
+use super::api::FIELD_MANAGER;
 
-/// Events that wait to be sent: a whole rotation has four.
-const WAITING_MAX: usize = 64;
-/// An event that takes longer is dropped.
-const CALL_LIMIT: Duration = Duration::from_secs(5);
+/// Events that wait to be sent; a rotation has three.
+const QUEUE_MAX: usize = 64;
+/// Deadline for sending one event; then it is dropped.
+const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Where events are handed in. Clones hand in at the same place.
+/// Queues events for the task that sends them. Clones share the queue.
 #[derive(Debug, Clone)]
-pub struct Events(Sender<(Event, ObjectReference)>);
+pub(super) struct EventSender(Sender<(Event, ObjectReference)>);
 
-/// Events, and the task that sends them.
-pub fn events(client: Client) -> (Events, impl Future<Output = Result<(), Infallible>> + Send) {
-    let (sender, waiting) = channel(WAITING_MAX);
-    (Events(sender), publish(client, waiting))
+/// An event queue and the task that sends its events.
+pub(super) fn event_sender(
+    client: Client,
+) -> (
+    EventSender,
+    impl Future<Output = Result<(), Infallible>> + Send,
+) {
+    let (sender, queue) = channel(QUEUE_MAX);
+    (EventSender(sender), send(client, queue))
 }
 
-async fn publish(
+async fn send(
     client: Client,
-    mut waiting: Receiver<(Event, ObjectReference)>,
+    mut queue: Receiver<(Event, ObjectReference)>,
 ) -> Result<(), Infallible> {
     let reporter = Reporter {
         controller: FIELD_MANAGER.to_owned(),
         instance: std::env::var("HOSTNAME").ok(),
     };
-    while let Some((event, about)) = waiting.recv().await {
-        // Of its own each time: one recorder would count events of a reason, and keep the first note.
+    while let Some((event, about)) = queue.recv().await {
+        // A new recorder for each event: a recorder combines events of one reason and keeps the note of
+        // the first.
         let recorder = Recorder::new(client.clone(), reporter.clone());
-        match timeout(CALL_LIMIT, recorder.publish(&event, &about)).await {
+        match timeout(CALL_TIMEOUT, recorder.publish(&event, &about)).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::debug!(%error, "an event was not taken"),
-            Err(_) => tracing::debug!("an event was not taken in time"),
+            Ok(Err(error)) => tracing::debug!(%error, "cannot send an event"),
+            Err(_) => tracing::debug!("cannot send an event: no answer in time"),
         }
     }
     std::future::pending().await
 }
 
-impl Events {
-    /// Tells of a change of the stored state.
-    pub(super) fn tell(
+impl EventSender {
+    /// Reports a change of the stored state; `lost` says what was wrong with the state before.
+    pub(super) fn report(
         &self,
         change: Change,
         state: &State,
         lost: Option<&str>,
         about: ObjectReference,
     ) {
-        let (reason, what) = words(change);
+        let (reason, what) = reason_and_note(change);
         let note = match lost {
             Some(lost) if change != Change::Create => format!("{what}; found: {lost}"),
             _ => what.to_owned(),
@@ -81,41 +87,44 @@ impl Events {
             action: "RotateCertificates".to_owned(),
             secondary: None,
         };
-        if change != Change::Stamp && self.0.try_send((event, about)).is_err() {
-            tracing::debug!("too many events wait, one is dropped");
+        if change != Change::StartOverlap && self.0.try_send((event, about)).is_err() {
+            tracing::debug!("the event queue is full, an event is dropped");
         }
     }
 }
 
-/// The reason of an event, and what happened.
-fn words(change: Change) -> (&'static str, &'static str) {
+/// The reason of the event and a sentence about what happened.
+fn reason_and_note(change: Change) -> (&'static str, &'static str) {
     match change {
-        Change::Create => ("CaCreated", "made a CA"),
+        Change::Create => ("CaCreated", "generated a CA"),
         Change::Restore => (
             "CaRestored",
-            "the CA Secret was lost or damaged; wrote back what this replica knew",
+            "the CA Secret was lost or damaged; wrote the copy of this replica back",
         ),
         Change::Salvage => (
             "CaSalvaged",
-            "the CA Secret was damaged; what was left of it goes on",
+            "the CA Secret was damaged; kept its readable part",
         ),
         Change::Replace => (
             "CaReplaced",
-            "the CA Secret was lost or damaged and no replica knew its key; made a new CA",
+            "the CA Secret was lost or damaged and no replica had its key; generated a new CA",
         ),
         Change::Reclaim => (
             "CaReclaimed",
-            "somebody put another CA into the CA Secret; it becomes the next one, once all API \
-             servers trust it",
+            "somebody stored another CA in the CA Secret; it will sign once all API servers trust \
+             it",
         ),
         Change::Adopt => (
             "CaAdopted",
-            "API servers trust a CA that the CA Secret does not have; it stays trusted for an \
-             overlap",
+            "API servers trust a CA that is not in the CA Secret; it stays trusted until none of its \
+             certificates can be valid",
         ),
-        Change::Begin => ("CaNextStored", "stored the next CA; publishing it"),
+        Change::StoreNext => (
+            "CaNextStored",
+            "stored the next CA; adding it to every caBundle",
+        ),
         Change::Switch => ("CaSwitched", "the next CA signs from now on"),
-        Change::Stamp => ("CaOverlap", "the former CA signs nothing any more"),
-        Change::Drop => ("CaDropped", "the former CA is not trusted any more"),
+        Change::StartOverlap => ("CaOverlap", "the former CA no longer signs"),
+        Change::Drop => ("CaDropped", "removed the former CA from every caBundle"),
     }
 }

@@ -1,48 +1,46 @@
-//! Certificate and key that somebody else renews: cert-manager, or an operator.
+//! The files mode: certificate and key that cert-manager or an administrator renews.
 //!
 //! ```text
 //!  folder/..data ─▶ ..2026_11_22 / tls.crt, tls.key     a mounted Secret: one link is swapped
 //!  folder / tls.crt, tls.key                            plain files
 //! ```
 //!
-//! Polled by content: a watch on the files sees only the first swap, because it stays at the file
-//! that the link led to. Whatever is wrong, the last good pair is served on.
+//! The content is polled. A watch on the files would see only the first swap, because it stays on
+//! the file that the link pointed to. Whatever is wrong, the last usable certificate stays in service.
 
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, io};
 
-use certs::{Pair, PairError, ServedLeaf};
+use certs::{ProvidedCertificate, ProvidedCertificateError, ServerCertResolver};
 use runtime::checks::Check;
 use time::OffsetDateTime;
 use tokio::time::sleep;
 
-use super::world::Sources;
-use super::{FailureLog, Ready, remaining};
+use super::environment::WatchedObjects;
+use super::status::{FailureLog, Readiness, seconds_until};
 use crate::metrics::{self, CertificateFault};
 
-/// The names that Secrets of type kubernetes.io/tls have.
+/// The keys of a Secret of type kubernetes.io/tls.
 const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";
-/// More is no certificate with its chain.
+/// Size limit of a file, in bytes. A certificate chain is far smaller.
 const FILE_MAX: u64 = 1 << 20;
 
-/// Serves what a folder has, for ever.
+/// Presents the certificate of a folder.
 #[derive(Debug)]
-pub struct Files {
-    /// The folder.
-    pub folder: PathBuf,
-    /// Between two looks.
-    pub poll: Duration,
+pub(super) struct CertificateFiles {
+    pub(super) folder: PathBuf,
+    /// Time between two reads of the files.
+    pub(super) poll: Duration,
     /// The names that API servers call this server by.
-    pub names: Vec<String>,
-    /// The webhook configurations, whose bundles must vouch for the pair.
-    pub sources: Sources,
-    /// Where the pair is served.
-    pub served: ServedLeaf,
-    /// Whom to tell.
-    pub ready: Ready,
+    pub(super) names: Vec<String>,
+    /// The webhook configurations, whose bundles have to trust the certificate.
+    pub(super) objects: WatchedObjects,
+    /// Presents the certificate.
+    pub(super) resolver: ServerCertResolver,
+    pub(super) readiness: Readiness,
 }
 
 /// What is wrong with the files.
@@ -53,89 +51,97 @@ pub(super) enum FileError {
     #[error("{} has more than {FILE_MAX} bytes", .0.display())]
     Large(PathBuf),
     #[error("{CERTIFICATE} and {KEY} in {} cannot be served", folder.display())]
-    Pair { folder: PathBuf, source: PairError },
+    Unusable {
+        folder: PathBuf,
+        source: ProvidedCertificateError,
+    },
 }
 
-/// What was read, and what it is.
+/// The last usable content of the files.
 #[derive(Debug, Default)]
-pub(super) struct Last {
+struct LastRead {
+    /// Certificate file and key file.
     contents: Option<(Vec<u8>, Vec<u8>)>,
-    pair: Option<Pair>,
+    certificate: Option<ProvidedCertificate>,
 }
 
-impl Files {
-    /// Looks for ever.
-    pub async fn run(mut self) -> Result<(), Infallible> {
-        let (mut last, mut log) = (Last::default(), FailureLog::default());
+impl CertificateFiles {
+    /// Reads the files after every change of a configuration, and at least once per `poll`.
+    pub(super) async fn run(mut self) -> Result<(), Infallible> {
+        let (mut last, mut log) = (LastRead::default(), FailureLog::default());
         loop {
-            match last.look(&self.folder) {
+            match last.update(&self.folder) {
                 Ok(true) => {
-                    if let Some(pair) = &last.pair {
-                        self.served.replace_pair(pair);
-                        let until = pair.validity().not_after;
-                        tracing::info!(not_after = %until, "serving the certificate of the files");
+                    if let Some(certificate) = &last.certificate {
+                        self.resolver.set_provided(certificate);
+                        let end = certificate.validity().not_after;
+                        tracing::info!(not_after = %end, "serving the certificate of the files");
                     }
-                    log.is_over();
+                    log.succeeded();
                 }
-                Ok(false) => log.is_over(),
-                Err(error) => log.tell(CertificateFault::Files, &error),
+                Ok(false) => log.succeeded(),
+                Err(error) => log.failed(CertificateFault::Files, &error),
             }
-            self.report(last.pair.as_ref());
+            self.report(last.certificate.as_ref());
             tokio::select! {
                 () = sleep(self.poll) => {}
-                () = self.sources.changed() => {}
+                () = self.objects.changed() => {}
             }
         }
     }
 
-    fn report(&mut self, pair: Option<&Pair>) {
+    fn report(&mut self, certificate: Option<&ProvidedCertificate>) {
         let now = OffsetDateTime::now_utc();
-        let Some(pair) = pair else {
-            let place = self.folder.display();
-            let missing = format!("there is no usable {CERTIFICATE} and {KEY} in {place}");
-            return self.ready.leaf.missing(missing);
+        let Some(certificate) = certificate else {
+            let folder = self.folder.display();
+            let missing = format!("there is no usable {CERTIFICATE} and {KEY} in {folder}");
+            return self.readiness.leaf.missing(missing);
         };
-        metrics::expiry("leaf", remaining(pair.validity().not_after));
-        says(
-            &self.ready.leaf,
-            pair.validity().contains(now),
+        let validity = certificate.validity();
+        metrics::certificate_expiry("leaf", seconds_until(validity.not_after));
+        set(
+            &self.readiness.leaf,
+            validity.contains(now),
             "the certificate of the files is not valid now",
         );
-        let Some(bundles) = self.sources.pems() else {
+        let Some(bundles) = self.objects.bundle_pems() else {
             return;
         };
-        let accepts = |bundle: &Vec<u8>| pair.accepted_by(bundle, &self.names, now);
-        says(
-            &self.ready.bundle,
+        let accepts = |bundle: &Vec<u8>| certificate.accepted_by(bundle, &self.names, now);
+        set(
+            &self.readiness.bundle,
             !bundles.is_empty() && bundles.iter().all(accepts),
-            "a caBundle does not vouch for the certificate of the files; whoever writes the files \
-             has to write it, such as cert-manager's cainjector",
+            "a caBundle does not trust the certificate of the files; write it with the files, or let \
+             cert-manager's cainjector write it",
         );
     }
 }
 
-fn says(check: &Check, holds: bool, otherwise: &str) {
-    if holds {
+fn set(check: &Check, is_met: bool, otherwise: &str) {
+    if is_met {
         check.met();
     } else {
         check.missing(otherwise);
     }
 }
 
-impl Last {
-    /// Reads the files; whether there is another pair to serve.
-    fn look(&mut self, folder: &Path) -> Result<bool, FileError> {
-        // Both of the same moment, however often the link is swapped meanwhile.
-        let place = fs::canonicalize(folder.join("..data")).unwrap_or_else(|_| folder.to_owned());
-        let contents = (read(&place.join(CERTIFICATE))?, read(&place.join(KEY))?);
+impl LastRead {
+    /// Reads the files. Returns whether there is another certificate to present.
+    fn update(&mut self, folder: &Path) -> Result<bool, FileError> {
+        // Resolve the link once, so that certificate and key are of the same version.
+        let version = fs::canonicalize(folder.join("..data")).unwrap_or_else(|_| folder.to_owned());
+        let contents = (read(&version.join(CERTIFICATE))?, read(&version.join(KEY))?);
         if self.contents.as_ref() == Some(&contents) {
             return Ok(false);
         }
-        let pair = Pair::parse(&contents.0, &contents.1).map_err(|source| FileError::Pair {
-            folder: folder.to_owned(),
-            source,
-        })?;
-        self.pair = Some(pair);
+        let certificate =
+            ProvidedCertificate::parse(&contents.0, &contents.1).map_err(|source| {
+                FileError::Unusable {
+                    folder: folder.to_owned(),
+                    source,
+                }
+            })?;
+        self.certificate = Some(certificate);
         self.contents = Some(contents);
         Ok(true)
     }
@@ -155,7 +161,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>, FileError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use certs::{AUTHORITY_LIFE, Authority, LEAF_LIFE, Names};
+    use certs::{CA_LIFETIME, Ca, LEAF_LIFETIME, ServerNames};
     use std::os::unix::fs::symlink;
 
     /// A folder as kubelet mounts a Secret.
@@ -175,18 +181,18 @@ mod tests {
             Self { folder, swaps: 0 }
         }
 
-        /// Writes a new folder, swaps the link, removes the former folder.
+        /// Writes a new version, swaps the link, removes the former version.
         fn swap(&mut self, certificate: &str, key: &str) {
-            let was = format!("..{}", self.swaps);
+            let former = format!("..{}", self.swaps);
             self.swaps += 1;
-            let now = format!("..{}", self.swaps);
-            let place = self.folder.join(&now);
-            fs::create_dir(&place).unwrap();
-            fs::write(place.join(CERTIFICATE), certificate).unwrap();
-            fs::write(place.join(KEY), key).unwrap();
-            symlink(&now, self.folder.join("..data_tmp")).unwrap();
+            let new = format!("..{}", self.swaps);
+            let version = self.folder.join(&new);
+            fs::create_dir(&version).unwrap();
+            fs::write(version.join(CERTIFICATE), certificate).unwrap();
+            fs::write(version.join(KEY), key).unwrap();
+            symlink(&new, self.folder.join("..data_tmp")).unwrap();
             fs::rename(self.folder.join("..data_tmp"), self.folder.join("..data")).unwrap();
-            let _ = fs::remove_dir_all(self.folder.join(was));
+            let _ = fs::remove_dir_all(self.folder.join(former));
         }
     }
 
@@ -198,35 +204,35 @@ mod tests {
 
     fn pair() -> (String, String) {
         let now = OffsetDateTime::now_utc();
-        let ca = Authority::generate("CA", now, AUTHORITY_LIFE).unwrap();
-        let names = Names::new(["localhost".to_owned()]).unwrap();
-        let leaf = ca.sign(&names, now, LEAF_LIFE).unwrap();
+        let ca = Ca::generate("CA", now, CA_LIFETIME).unwrap();
+        let names = ServerNames::new(["localhost".to_owned()]).unwrap();
+        let leaf = ca.sign(&names, now, LEAF_LIFETIME).unwrap();
         (leaf.certificate_pem(), leaf.key_pem().to_owned())
     }
 
     #[test]
-    fn each_swap_of_a_mounted_secret_is_seen() {
+    fn every_swap_of_a_mounted_secret_is_detected() {
         let mut mount = Mount::new("swaps");
-        let mut last = Last::default();
-        let error = last.look(&mount.folder).unwrap_err();
+        let mut last = LastRead::default();
+        let error = last.update(&mount.folder).unwrap_err();
         assert!(error.to_string().starts_with("cannot read "), "{error}");
         for _ in 0..3 {
             let (certificate, key) = pair();
             mount.swap(&certificate, &key);
-            assert!(last.look(&mount.folder).unwrap());
-            assert!(!last.look(&mount.folder).unwrap());
+            assert!(last.update(&mount.folder).unwrap());
+            assert!(!last.update(&mount.folder).unwrap());
             assert_eq!(last.contents, Some((certificate.into(), key.into())));
         }
     }
 
     #[test]
-    fn whatever_is_wrong_the_last_good_pair_stays() {
+    fn unusable_files_leave_the_last_usable_certificate_in_service() {
         let mut mount = Mount::new("mismatch");
-        let mut last = Last::default();
+        let mut last = LastRead::default();
         let (certificate, key) = pair();
         mount.swap(&certificate, &key);
-        assert!(last.look(&mount.folder).unwrap());
-        let served = last.pair.as_ref().unwrap().certified();
+        assert!(last.update(&mount.folder).unwrap());
+        let served = last.certificate.as_ref().unwrap().certified();
         let (other, _) = pair();
         let (ca, text) = (certificate.replace('\n', ""), "no key");
         for (certificate, key, wrong) in [
@@ -236,18 +242,18 @@ mod tests {
             (&certificate, text, "the key cannot be read"),
         ] {
             mount.swap(certificate, key);
-            let FileError::Pair { source, .. } = last.look(&mount.folder).unwrap_err() else {
+            let FileError::Unusable { source, .. } = last.update(&mount.folder).unwrap_err() else {
                 panic!("the files can be read");
             };
             assert!(source.to_string().contains(wrong), "{source}");
-            let still = last.pair.as_ref().unwrap().certified();
+            let still = last.certificate.as_ref().unwrap().certified();
             assert!(std::sync::Arc::ptr_eq(&served, &still));
         }
         fs::remove_file(mount.folder.join("..data")).unwrap();
-        assert!(last.look(&mount.folder).is_err());
-        // Back again: nothing new.
+        assert!(last.update(&mount.folder).is_err());
+        // The files are there again.
         let (certificate, key) = pair();
         mount.swap(&certificate, &key);
-        assert!(last.look(&mount.folder).unwrap());
+        assert!(last.update(&mount.folder).unwrap());
     }
 }

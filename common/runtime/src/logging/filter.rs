@@ -1,27 +1,27 @@
-//! How much is logged, and of what.
+//! Which events are logged.
 
 use std::fmt;
 use std::str::FromStr;
 
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
-/// How much is logged.
+/// The least severe level that is logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum LogLevel {
-    /// Only what needs somebody.
+    /// What needs action.
     Error,
-    /// And what may soon.
+    /// What may need action soon.
     Warn,
-    /// And what changed.
+    /// What changed.
     Info,
-    /// And why.
+    /// Why it changed.
     Debug,
-    /// And what the libraries tell.
+    /// Details, also of the libraries.
     Trace,
 }
 
-/// Only these crates speak below `info`, unless everything was asked for.
-const OURS: [&str; 10] = [
+/// Crates of this workspace. Libraries are logged at `info` at most, except at `trace`.
+const OWN_CRATES: [&str; 10] = [
     "common",
     "runtime",
     "certs",
@@ -34,31 +34,30 @@ const OURS: [&str; 10] = [
     "machine_controller",
 ];
 
-/// What these tell at every attempt, our own tasks tell with what it is about. And what they cannot
-/// read, they print whole: a Secret, what a user wrote.
-const TOLD_BY_OURS: [&str; 2] = ["kube_client", "kube_runtime"];
+/// Libraries that are never logged. They log every failed attempt, which this workspace logs with its
+/// context, and they print objects that they cannot decode: Secrets, and what users wrote.
+const NEVER_LOGGED: [&str; 2] = ["kube_client", "kube_runtime"];
 
-/// How much is logged, and of what: a level, and targets with levels of their own, such as `debug` or
-/// `info,webhook::server=trace`.
+/// A level, and targets with levels of their own: `debug`, or `info,webhook::server=trace`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LogFilter {
     pub(super) text: String,
     pub(super) targets: Targets,
 }
 
-/// Why a text is no [`LogFilter`].
+/// Why a text is not a [`LogFilter`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LogFilterError {
-    /// Neither a level nor a target with one.
+    /// A part is neither a level nor a target with a level.
     #[error(
         "{0:?} is neither a level (error, warn, info, debug, trace) nor a target with one, as in \
          info,webhook::server=trace"
     )]
     Directive(String),
-    /// More than one level without a target.
+    /// There is more than one level without a target.
     #[error("there are two levels for everything: {0:?} and another one")]
     Twice(String),
-    /// A library that prints what users wrote.
+    /// The target is a library that prints Secrets and what users wrote.
     #[error("{0:?} is never logged: it prints Secrets and what users wrote")]
     Secret(String),
 }
@@ -94,7 +93,7 @@ impl FromStr for LogFilter {
             if target.is_empty() || !target.bytes().all(named) {
                 return Err(wrong(String::new()));
             }
-            if TOLD_BY_OURS.iter().any(|secret| target.starts_with(secret)) {
+            if NEVER_LOGGED.iter().any(|secret| target.starts_with(secret)) {
                 return Err(LogFilterError::Secret(target.to_owned()));
             }
             own.push((target.to_owned(), level_of(level).map_err(wrong)?));
@@ -111,7 +110,7 @@ impl fmt::Display for LogFilter {
     }
 }
 
-/// Told whatever the level is.
+/// Target of the event that reports a changed filter; logged at every level.
 pub(super) const CHANGES: &str = "log_level";
 
 pub(super) fn level_filter(level: LogLevel) -> LevelFilter {
@@ -124,7 +123,7 @@ pub(super) fn level_filter(level: LogLevel) -> LevelFilter {
     }
 }
 
-/// What is logged at a level.
+/// The targets that are logged at a level.
 pub(super) fn targets(level: LevelFilter) -> Targets {
     let libraries = match level {
         LevelFilter::TRACE => level,
@@ -132,9 +131,9 @@ pub(super) fn targets(level: LevelFilter) -> Targets {
     };
     Targets::new()
         .with_default(libraries)
-        .with_targets(OURS.map(|name| (name, level)))
+        .with_targets(OWN_CRATES.map(|name| (name, level)))
         .with_target(CHANGES, LevelFilter::INFO)
-        .with_targets(TOLD_BY_OURS.map(|name| (name, LevelFilter::OFF)))
+        .with_targets(NEVER_LOGGED.map(|name| (name, LevelFilter::OFF)))
 }
 
 #[cfg(test)]
@@ -144,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn libraries_stay_quiet_at_debug() {
+    fn libraries_are_not_logged_at_debug() {
         let filter = targets(LevelFilter::DEBUG);
         assert!(filter.would_enable("webhook::server", &Level::DEBUG));
         assert!(!filter.would_enable("hyper::proto", &Level::DEBUG));
@@ -153,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn no_level_lets_objects_be_printed() {
+    fn libraries_that_print_objects_are_not_logged_at_any_level() {
         let filter = targets(LevelFilter::TRACE);
         assert!(filter.would_enable("hyper::proto", &Level::TRACE));
         assert!(!filter.would_enable("kube_client::client", &Level::WARN));
@@ -174,13 +173,13 @@ mod tests {
     }
 
     #[test]
-    fn filters_are_levels_and_targets_with_levels() {
+    fn a_filter_consists_of_a_level_and_of_targets_with_levels() {
         let filter: LogFilter = "warn, webhook::server=trace,hyper=debug".parse().unwrap();
         assert_eq!(
             filter.to_string(),
             "warn, webhook::server=trace,hyper=debug"
         );
-        for (target, level, told) in [
+        for (target, level, is_logged) in [
             ("webhook::server", Level::TRACE, true),
             ("webhook::run", Level::INFO, false),
             ("hyper::proto", Level::DEBUG, true),
@@ -189,7 +188,7 @@ mod tests {
         ] {
             assert_eq!(
                 filter.targets.would_enable(target, &level),
-                told,
+                is_logged,
                 "{target}"
             );
         }

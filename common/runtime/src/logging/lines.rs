@@ -1,4 +1,4 @@
-//! A line for machines: one flat JSON object.
+//! Events as lines of flat JSON.
 
 use std::fmt;
 use std::io::Write as _;
@@ -16,14 +16,14 @@ use tracing_subscriber::registry::{LookupSpan, Scope};
 
 use crate::tasks::chain;
 
-/// The fields that come first, in this order.
+/// Fields that precede the others, in this order.
 const LEADING: [&str; 5] = ["controller", "machine", "namespace", "phase", "message"];
 
-/// The fields of a span, kept with it until an event needs them.
+/// The fields of a span or event.
 #[derive(Debug, Default, Clone)]
 struct Fields(Map<String, Value>);
 
-/// Writes an event as one line, in one write.
+/// Writes each event as one line, in one write.
 #[derive(Debug)]
 pub(super) struct JsonLines<W> {
     pub(super) writer: W,
@@ -63,7 +63,7 @@ where
         }
         event.record(&mut fields);
         let metadata = event.metadata();
-        // There is nobody left to tell that the log cannot be written.
+        // If the log cannot be written, there is no place to report that.
         if let Ok(mut line) = line(*metadata.level(), metadata.target(), fields.0) {
             line.push(b'\n');
             let _ = self.writer.make_writer().write_all(&line);

@@ -1,9 +1,9 @@
-//! Log lines on the error stream: flat JSON for machines, text for people.
+//! Log lines on stderr: flat JSON, or text.
 //!
-//! A line carries `timestamp`, `level`, then `controller`, `machine`, `namespace`, `phase` where a
-//! span or the event names them, then `message`, then everything else. Fields of spans are lifted
-//! into the line, so that code deep in a reconcile need not repeat whose it is; the inner value
-//! wins.
+//! A line has `timestamp` and `level`, then `controller`, `machine`, `namespace` and `phase` if a span or
+//! the event sets them, then `message`, then all other fields. The fields of enclosing spans are part of
+//! the line, so that code deep in a reconcile does not repeat the name of the object; an inner value
+//! replaces an outer one.
 
 mod filter;
 mod lines;
@@ -22,21 +22,21 @@ use self::filter::CHANGES;
 pub use self::filter::{LogFilter, LogFilterError, LogLevel};
 use self::lines::JsonLines;
 
-/// Who reads the log.
+/// The format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum LogFormat {
     /// One JSON object per line.
     Json,
-    /// For people.
+    /// Text for a terminal.
     Text,
 }
 
-/// Sends every event of the process to the error stream from now on, and of a panic its place. Its
-/// words may quote what it was about: a Secret, what a user wrote.
+/// Writes every event of the process to stderr from now on. Of a panic only the location is logged: its
+/// message may quote a Secret or what a user wrote.
 ///
-/// A second call changes nothing: tests in one process may all ask.
+/// A second call changes nothing, so that several tests of one process may call it.
 pub fn init(format: LogFormat, level: LogLevel) -> LogControl {
-    let (changeable, control) = LogControl::of(&LogFilter::from(level));
+    let (changeable, control) = LogControl::new(&LogFilter::from(level));
     let registry = tracing_subscriber::registry().with(changeable);
     let result = match format {
         LogFormat::Json => registry.with(JsonLines { writer: io::stderr }).try_init(),
@@ -52,18 +52,18 @@ pub fn init(format: LogFormat, level: LogLevel) -> LogControl {
         tracing::debug!("the log was initialised before");
     }
     panic::set_hook(Box::new(|panic| {
-        let place = panic.location().map(ToString::to_string);
-        tracing::error!(place, "panicked");
+        let location = panic.location().map(ToString::to_string);
+        tracing::error!(location, "panicked");
     }));
     control
 }
 
-/// The log is not this program's to change.
+/// [`init`] did not install the logger of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the log is not this program's to change")]
-pub struct NotOurs;
+#[error("the logger of this process was installed by another component")]
+pub struct NotInstalled;
 
-/// Changes how much is logged while the program runs. Clones change the same log.
+/// Changes the log filter while the program runs. Clones change the same filter.
 #[derive(Debug, Clone)]
 pub struct LogControl {
     handle: reload::Handle<Targets, Registry>,
@@ -71,31 +71,31 @@ pub struct LogControl {
 }
 
 impl LogControl {
-    fn of(filter: &LogFilter) -> (reload::Layer<Targets, Registry>, Self) {
+    fn new(filter: &LogFilter) -> (reload::Layer<Targets, Registry>, Self) {
         let (layer, handle) = reload::Layer::new(filter.targets.clone());
         let now = Arc::new(Mutex::new(filter.to_string()));
         (layer, Self { handle, now })
     }
 
-    /// Of no log.
+    /// A control of a logger that is not installed.
     #[cfg(test)]
     pub(crate) fn detached() -> Self {
-        Self::of(&LogLevel::Info.into()).1
+        Self::new(&LogLevel::Info.into()).1
     }
 
-    /// How much is logged now.
+    /// The present filter.
     pub fn filter(&self) -> String {
         let now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
         now.clone()
     }
 
-    /// From now on, so much is logged. That it was changed is told at every level.
-    pub fn change(&self, filter: LogFilter) -> Result<(), NotOurs> {
+    /// Replaces the filter, and logs the change whatever the level is.
+    pub fn change(&self, filter: LogFilter) -> Result<(), NotInstalled> {
         let LogFilter { text, targets } = filter;
-        self.handle.reload(targets).map_err(|_| NotOurs)?;
+        self.handle.reload(targets).map_err(|_| NotInstalled)?;
         let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
         let before = std::mem::replace(&mut *now, text.clone());
-        tracing::info!(target: CHANGES, before, now = text, "another log level");
+        tracing::info!(target: CHANGES, before, now = text, "changed the log level");
         Ok(())
     }
 }
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_flat_and_the_spans_fields_are_in_it() {
+    fn a_line_is_flat_json_with_the_fields_of_its_spans() {
         let text = logged(|| {
             let outer = tracing::info_span!("reconcile", controller = "Machine", phase = "Pending");
             let _outer = outer.enter();
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_told_with_its_sources_and_details_are_left_out() {
+    fn an_error_is_logged_with_its_sources_and_debug_events_are_left_out() {
         #[derive(Debug, thiserror::Error)]
         #[error("cannot start")]
         struct Outer(#[source] io::Error);

@@ -7,8 +7,8 @@ use kube::Api;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher::{self, Event};
+use runtime::outage::{Outage, RetryDelay};
 use runtime::tasks::chain;
-use runtime::trouble::{Pause, Trouble};
 
 use super::{Watches, every};
 use crate::cache::{Cache, Change, Kept, State};
@@ -36,16 +36,16 @@ impl Watches<'_> {
         self.tasks.spawn(name, async move {
             let stream = watcher::watcher(api, config)
                 .map_ok(|event| event.modify(Kept::prune))
-                .backoff(Pause::default());
+                .backoff(RetryDelay::default());
             let mut stream = std::pin::pin!(stream);
-            let mut trouble = Trouble::default();
+            let mut outage = Outage::default();
             while let Some(event) = stream.next().await {
                 match &event {
-                    Err(error) if is_absence(error) => trouble.is_over(),
-                    Err(error) => failed(&mut trouble, name, error),
+                    Err(error) if is_absence(error) => outage.succeeded(),
+                    Err(error) => failed(&mut outage, name, error),
                     // That a list begins does not say that it can be had.
                     Ok(Event::Init) => {}
-                    Ok(_) => trouble.is_over(),
+                    Ok(_) => outage.succeeded(),
                 }
                 follow(
                     event,
@@ -96,8 +96,8 @@ fn is_absence(error: &watcher::Error) -> bool {
     matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404)
 }
 
-pub fn failed(trouble: &mut Trouble, what: &str, error: &watcher::Error) {
-    if trouble.is_news(error) {
+pub fn failed(outage: &mut Outage, what: &str, error: &watcher::Error) {
+    if outage.failed(error) {
         tracing::warn!(error = chain(error), "the {what} failed, trying again");
     }
 }

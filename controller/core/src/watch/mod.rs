@@ -25,8 +25,8 @@ use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
 use runtime::checks::Check;
 use runtime::cluster::Cluster;
+use runtime::outage::{Outage, RetryDelay};
 use runtime::tasks::Tasks;
-use runtime::trouble::{Pause, Trouble};
 
 pub use self::follow::failed;
 use crate::address_index::AddressIndex;
@@ -127,9 +127,9 @@ impl<'a> Watches<'a> {
             // Part of the addresses that Machines are given.
             let cluster = cluster.uid().await;
             let mut writer = writer;
-            let stream = watcher::watcher(api, in_pages()).backoff(Pause::default());
+            let stream = watcher::watcher(api, in_pages()).backoff(RetryDelay::default());
             let mut stream = std::pin::pin!(stream);
-            let mut trouble = Trouble::default();
+            let mut outage = Outage::default();
             while let Some(event) = stream.next().await {
                 if let Ok(event) = &event {
                     // Rows before the store: whoever waits for that one finds them, too. Both before anybody
@@ -140,18 +140,18 @@ impl<'a> Watches<'a> {
                 }
                 match event {
                     Ok(Event::Apply(machine) | Event::Delete(machine)) => {
-                        trouble.is_over();
+                        outage.succeeded();
                         sender.networks.mark(machine.namespace());
                         sender.send([ObjectRef::from_obj(&machine)]);
                     }
                     Ok(Event::InitApply(machine)) => {
-                        trouble.is_over();
+                        outage.succeeded();
                         sender.send([ObjectRef::from_obj(&machine)]);
                     }
                     // Machines that are not in the new list are gone without a word.
                     Ok(Event::InitDone) => sender.networks.mark_all(&networks),
                     Ok(Event::Init) => {}
-                    Err(error) => failed(&mut trouble, "watch of machines", &error),
+                    Err(error) => failed(&mut outage, "watch of machines", &error),
                 }
             }
             Ok::<_, Infallible>(())

@@ -1,5 +1,4 @@
-//! What the log tells of a panic: where, and not a word of what it was about.
-#![cfg(feature = "runtime")]
+//! The log line of a panic.
 
 use std::env;
 use std::process::Command;
@@ -12,7 +11,7 @@ const CHILD: &str = "PANICS";
 const SECRET: &str = "canary-7f3a";
 
 #[test]
-fn a_panic_is_a_line_with_its_place_and_without_its_words() {
+fn a_panic_is_logged_with_its_location_and_without_its_message() {
     if env::var_os(CHILD).is_some() {
         init(LogFormat::Json, LogLevel::Trace);
         std::panic::catch_unwind(|| panic!("{SECRET}")).unwrap_err();
@@ -32,10 +31,10 @@ fn a_panic_is_a_line_with_its_place_and_without_its_words() {
         (&"error".into(), &"panicked".into())
     );
     assert!(
-        line["place"]
+        line["location"]
             .as_str()
             .unwrap()
-            .starts_with("common/tests/panics.rs:"),
+            .starts_with("common/runtime/tests/panics.rs:"),
         "{line}"
     );
 }

@@ -1,4 +1,4 @@
-//! Certificate and key from elsewhere: cert-manager's, or one's own.
+//! A certificate and key that somebody else issues: cert-manager, or an administrator.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,80 +15,77 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use crate::validity::Validity;
 
-/// A chain of certificates and the key of the first, which belong together.
+/// A chain of certificates and the private key of its leaf.
 #[derive(Clone)]
-pub struct Pair {
+pub struct ProvidedCertificate {
     certified: Arc<CertifiedKey>,
     validity: Validity,
 }
 
-/// Why two texts are no [`Pair`].
+/// Why two PEM texts are not a [`ProvidedCertificate`].
 #[derive(Debug, thiserror::Error)]
-pub enum PairError {
-    /// The certificate's PEM has none, or one that cannot be read.
+pub enum ProvidedCertificateError {
+    /// The text has no certificate, or one that cannot be parsed.
     #[error("the certificate cannot be read: {0}")]
     Certificate(String),
-    /// The key's PEM has none of a known kind.
+    /// The text has no private key of a supported type.
     #[error("the key cannot be read: {0}")]
     Key(String),
-    /// They are not a pair.
+    /// The key is not that of the first certificate.
     #[error("the key does not belong to the certificate")]
     Mismatch,
 }
 
-impl Pair {
-    /// Reads both. The leaf comes first, what leads from it to the CA after it.
-    pub fn parse(certificates: &[u8], key: &[u8]) -> Result<Self, PairError> {
+impl ProvidedCertificate {
+    /// Parses both PEM texts. The leaf comes first, followed by the intermediate certificates.
+    pub fn parse(certificates: &[u8], key: &[u8]) -> Result<Self, ProvidedCertificateError> {
+        type Error = ProvidedCertificateError;
         let chain = CertificateDer::pem_slice_iter(certificates)
             .collect::<Result<Vec<_>, _>>()
-            .map_err(|error| PairError::Certificate(error.to_string()))?;
+            .map_err(|error| Error::Certificate(error.to_string()))?;
         let leaf = chain
             .first()
-            .ok_or_else(|| PairError::Certificate("there is none".to_owned()))?;
+            .ok_or_else(|| Error::Certificate("there is none".to_owned()))?;
         let (_, parsed) = X509Certificate::from_der(leaf)
-            .map_err(|error| PairError::Certificate(error.to_string()))?;
-        let validity = Validity {
-            not_before: parsed.validity().not_before.to_datetime(),
-            not_after: parsed.validity().not_after.to_datetime(),
-        };
-        let key = PrivateKeyDer::from_pem_slice(key)
-            .map_err(|error| PairError::Key(error.to_string()))?;
-        let key = ring::sign::any_supported_type(&key)
-            .map_err(|error| PairError::Key(error.to_string()))?;
+            .map_err(|error| Error::Certificate(error.to_string()))?;
+        let validity = Validity::of(&parsed);
+        let key =
+            PrivateKeyDer::from_pem_slice(key).map_err(|error| Error::Key(error.to_string()))?;
+        let key =
+            ring::sign::any_supported_type(&key).map_err(|error| Error::Key(error.to_string()))?;
         let certified = CertifiedKey::new(chain, key);
-        certified.keys_match().map_err(|_| PairError::Mismatch)?;
+        certified.keys_match().map_err(|_| Error::Mismatch)?;
         Ok(Self {
             certified: Arc::new(certified),
             validity,
         })
     }
 
-    /// When the leaf holds.
+    /// When the leaf is valid.
     pub fn validity(&self) -> Validity {
         self.validity
     }
 
-    /// As rustls serves it.
+    /// The form that rustls serves.
     pub fn certified(&self) -> Arc<CertifiedKey> {
         self.certified.clone()
     }
 
-    /// Whether a client that trusts the PEM `bundle` accepts it at `now`, as a server of any of
-    /// these names.
+    /// Whether a client that trusts the PEM `bundle` accepts the certificate at `now` for at least
+    /// one of `names`.
     pub fn accepted_by(&self, bundle: &[u8], names: &[String], now: OffsetDateTime) -> bool {
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(bundle) {
-            if certificate.is_ok_and(|it| roots.add(it).is_ok()) {
-                continue;
+            if !certificate.is_ok_and(|it| roots.add(it).is_ok()) {
+                return false;
             }
-            return false;
         }
         let provider = Arc::new(ring::default_provider());
         let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider);
         let Ok(verifier) = verifier.build() else {
             return false;
         };
-        let Some((leaf, between)) = self.certified.cert.split_first() else {
+        let Some((leaf, intermediates)) = self.certified.cert.split_first() else {
             return false;
         };
         let seconds = u64::try_from(now.unix_timestamp()).unwrap_or_default();
@@ -96,18 +93,18 @@ impl Pair {
         let accepts = |name: &String| {
             let name = ServerName::try_from(name.as_str());
             name.is_ok_and(|name| {
-                let answer = verifier.verify_server_cert(leaf, between, &name, &[], now);
-                answer.is_ok()
+                let result = verifier.verify_server_cert(leaf, intermediates, &name, &[], now);
+                result.is_ok()
             })
         };
         names.iter().any(accepts)
     }
 }
 
-impl fmt::Debug for Pair {
+impl fmt::Debug for ProvidedCertificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The key must never reach a log.
-        f.debug_struct("Pair")
+        f.debug_struct("ProvidedCertificate")
             .field("validity", &self.validity)
             .finish_non_exhaustive()
     }

@@ -1,6 +1,6 @@
-//! The Secret that keeps the CAs, shared by every replica.
+//! The Secret that stores the CAs, shared by all replicas.
 
-use certs::{Entries, Found, Reading, State};
+use certs::{LiveRead, SecretData, State, StoredState, Version};
 use http_body_util::BodyExt as _;
 use hyper::header::DATE;
 use hyper::{HeaderMap, StatusCode};
@@ -13,44 +13,36 @@ use kube::{Api, Client, Resource as _, ResourceExt as _};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc2822;
 
-use super::{FIELD_MANAGER, PassError, call};
+use super::api::{FIELD_MANAGER, PassError, call};
 
-/// Where the CAs are kept.
-pub struct CaSecret {
+/// Reads and writes the Secret.
+pub(super) struct CaSecret {
     api: Api<Secret>,
     name: String,
-    /// As it was read last.
+    /// The Secret as it was read or written last.
     last: Option<Secret>,
 }
 
 impl std::fmt::Debug for CaSecret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Its content must never reach a log.
+        // Private keys must never reach a log.
         f.debug_struct("CaSecret")
             .field("name", &self.name)
             .finish_non_exhaustive()
     }
 }
 
-/// The uid and version of a Secret.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Version {
-    uid: Option<String>,
-    version: Option<String>,
-}
-
-impl Version {
-    pub(super) fn of(secret: &Secret) -> Self {
-        Self {
-            uid: secret.uid(),
-            version: secret.resource_version(),
-        }
-    }
+/// The uid and resourceVersion of a Secret: a Secret that was deleted and created again is another
+/// version, too.
+pub(super) fn version_of(secret: &Secret) -> Version {
+    let uid = secret.uid().unwrap_or_default();
+    let version = secret.resource_version().unwrap_or_default();
+    Version::new(format!("{uid}/{version}"))
 }
 
 impl CaSecret {
-    /// The Secret `name` of `namespace`.
-    pub fn new(client: Client, namespace: &str, name: String) -> Self {
+    /// The Secret `name` in `namespace`.
+    pub(super) fn new(client: Client, namespace: &str, name: String) -> Self {
         Self {
             api: Api::namespaced(client, namespace),
             name,
@@ -58,32 +50,32 @@ impl CaSecret {
         }
     }
 
-    /// Reads it, and the API server's clock.
-    pub(super) async fn read(&mut self) -> Result<Found<certs::Authority, Version>, PassError> {
+    /// Reads the Secret and the API server's clock.
+    pub(super) async fn read(&mut self) -> Result<LiveRead, PassError> {
         let (secret, now) = call("read the CA Secret", self.get()).await?;
-        let entries = secret.as_ref().map(entries);
-        let found = Found {
-            stored: Reading::parse(entries.as_ref()),
-            version: secret.as_ref().map(Version::of),
+        let data = secret.as_ref().map(data);
+        let read = LiveRead {
+            stored: StoredState::parse(data.as_ref()),
+            version: secret.as_ref().map(version_of),
             now,
         };
         self.last = secret;
-        Ok(found)
+        Ok(read)
     }
 
-    /// What `Api::get_opt` does, with the head of the answer.
+    /// Like `Api::get_opt`, and also returns the time from the `Date` header of the response.
     async fn get(&self) -> kube::Result<(Option<Secret>, OffsetDateTime)> {
         let request = Request::new(self.api.resource_url());
         let request = request
             .get(&self.name, &GetParams::default())
             .map_err(kube::Error::BuildRequest)?;
-        let answer = self
+        let response = self
             .api
             .clone()
             .into_client()
             .send(request.map(Body::from))
             .await?;
-        let (head, body) = answer.into_parts();
+        let (head, body) = response.into_parts();
         let body = body.collect().await?.to_bytes();
         let now = date(&head.headers).unwrap_or_else(OffsetDateTime::now_utc);
         let secret = match head.status {
@@ -92,8 +84,8 @@ impl CaSecret {
                 Some(serde_json::from_slice(&body).map_err(kube::Error::SerdeError)?)
             }
             status => {
-                let told = String::from_utf8_lossy(&body);
-                let unreadable = || Status::failure(&told, "unreadable").with_code(status.as_u16());
+                let text = String::from_utf8_lossy(&body);
+                let unreadable = || Status::failure(&text, "unreadable").with_code(status.as_u16());
                 let status = serde_json::from_slice(&body).unwrap_or_else(|_| unreadable());
                 return Err(kube::Error::Api(Box::new(status)));
             }
@@ -101,19 +93,21 @@ impl CaSecret {
         Ok((secret, now))
     }
 
-    /// Stores a state over the version that was read. `None`: another replica was faster.
+    /// Writes the state over the version `expected`, or creates the Secret if that is `None`. Returns
+    /// `None` if another replica wrote first.
     pub(super) async fn write(
         &mut self,
         state: &State,
-        over: Option<&Version>,
+        expected: Option<&Version>,
     ) -> Result<Option<Version>, PassError> {
         let parameters = PostParams {
             field_manager: Some(FIELD_MANAGER.to_owned()),
             dry_run: false,
         };
         let last = self.last.as_ref();
-        // Uid and resourceVersion stay in: the API server refuses when either has moved on.
-        let current = last.filter(|secret| Some(&Version::of(secret)) == over);
+        // Uid and resourceVersion are kept in the object: the API server rejects the write if either
+        // has changed.
+        let current = last.filter(|secret| Some(&version_of(secret)) == expected);
         let mut secret = current.cloned().unwrap_or_else(|| Secret {
             metadata: ObjectMeta {
                 name: Some(self.name.clone()),
@@ -122,7 +116,7 @@ impl CaSecret {
             ..Secret::default()
         });
         let data = secret.data.get_or_insert_default();
-        for (key, text) in state.entries() {
+        for (key, text) in state.secret_data() {
             match text {
                 Some(text) => data.insert(key.to_owned(), ByteString(text.into_bytes())),
                 None => data.remove(key),
@@ -137,7 +131,7 @@ impl CaSecret {
         };
         match written {
             Ok(secret) => {
-                let version = Version::of(&secret);
+                let version = version_of(&secret);
                 self.last = Some(secret);
                 Ok(Some(version))
             }
@@ -146,7 +140,7 @@ impl CaSecret {
         }
     }
 
-    /// What events are about.
+    /// The object that events are about.
     pub(super) fn reference(&self) -> k8s_openapi::api::core::v1::ObjectReference {
         self.last
             .as_ref()
@@ -155,13 +149,13 @@ impl CaSecret {
     }
 }
 
-fn entries(secret: &Secret) -> Entries {
+fn data(secret: &Secret) -> SecretData {
     let data = secret.data.iter().flatten();
     data.map(|(key, bytes)| (key.clone(), bytes.0.clone()))
         .collect()
 }
 
-/// When the API server answered.
+/// The time of the response by the clock of the API server.
 fn date(head: &HeaderMap) -> Option<OffsetDateTime> {
     OffsetDateTime::parse(head.get(DATE)?.to_str().ok()?, &Rfc2822).ok()
 }
@@ -172,7 +166,7 @@ mod tests {
     use hyper::header::HeaderValue;
 
     #[test]
-    fn the_date_of_an_answer_is_read() {
+    fn the_date_header_is_parsed_and_an_invalid_one_is_ignored() {
         let mut head = HeaderMap::new();
         assert_eq!(date(&head), None);
         head.insert(

@@ -1,4 +1,5 @@
-//! Which clients may connect: those that a CA vouches for and, where names are given, those of a name.
+//! Which clients may connect: those with a certificate of a trusted CA and, if names are given, with
+//! one of these names.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,68 +17,72 @@ use rustls_pki_types::CertificateDer;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-use crate::authority::AuthorityError;
 use crate::certificate::CaCertificate;
+use crate::error::CaError;
 
-/// Decides at each handshake whether the client's certificate will do; the CAs can be exchanged at
-/// any time. Connections that stand are not asked again.
+/// Verifies the client's certificate at each handshake. The CAs can be replaced at any time; open
+/// connections are not verified again.
 ///
-/// Clones decide by the same CAs.
+/// Clones share the CAs.
 #[derive(Clone)]
-pub struct Clients {
-    trusted: Arc<ArcSwap<Arc<dyn ClientCertVerifier>>>,
+pub struct ClientVerifier {
+    by_ca: Arc<ArcSwap<Arc<dyn ClientCertVerifier>>>,
+    /// Common names or DNS names that may connect; empty: every name.
     names: Arc<[String]>,
 }
 
-/// Why a text is no bundle of CAs that clients can be judged by.
+/// Why a PEM text is not a bundle of CAs that clients can be verified with.
 #[derive(Debug, thiserror::Error)]
-pub enum ClientsError {
-    /// There is no PEM of a certificate in it.
+pub enum ClientVerifierError {
+    /// The text contains no certificate.
     #[error("there is no certificate")]
     Empty,
-    /// One of it cannot be used.
+    /// One of the certificates cannot be read, or is not that of a CA.
     #[error(transparent)]
-    Authority(#[from] AuthorityError),
-    /// All can be read, and nothing can be judged by them.
+    Ca(#[from] CaError),
+    /// The certificates can be read, but rustls rejects them as trust anchors.
     #[error("its certificates cannot be trusted: {0}")]
     Unusable(String),
 }
 
-/// A certificate that is in order, of a client that was not meant.
+/// The certificate is valid, but has none of the allowed names.
 #[derive(Debug, thiserror::Error)]
-#[error("the client is {}, but only {} may connect", list(is), list(may))]
-struct NotNamed {
-    is: Vec<String>,
-    may: Arc<[String]>,
+#[error(
+    "the client is {}, but only {} may connect",
+    list(names),
+    list(allowed)
+)]
+struct NameNotAllowed {
+    names: Vec<String>,
+    allowed: Arc<[String]>,
 }
 
-impl Clients {
-    /// Those that a CA of the PEM `bundle` vouches for, if the common name or a DNS name of their
-    /// certificate is one of `names`; without `names`, all of them.
-    pub fn new(bundle: &[u8], names: Vec<String>) -> Result<Self, ClientsError> {
+impl ClientVerifier {
+    /// Accepts certificates that a CA of the PEM `bundle` has signed, if their common name or one of
+    /// their DNS names is in `names`. If `names` is empty, every name is accepted.
+    pub fn new(bundle: &[u8], names: Vec<String>) -> Result<Self, ClientVerifierError> {
         Ok(Self {
-            trusted: Arc::new(ArcSwap::from_pointee(verifier(bundle)?)),
+            by_ca: Arc::new(ArcSwap::from_pointee(verifier(bundle)?)),
             names: names.into(),
         })
     }
 
-    /// From the next handshake on, these CAs vouch for clients. Those before stay when these cannot
-    /// be used.
-    pub fn replace(&self, bundle: &[u8]) -> Result<(), ClientsError> {
-        self.trusted.store(Arc::new(verifier(bundle)?));
+    /// Replaces the CAs from the next handshake on. On an error the present CAs stay.
+    pub fn replace(&self, bundle: &[u8]) -> Result<(), ClientVerifierError> {
+        self.by_ca.store(Arc::new(verifier(bundle)?));
         Ok(())
     }
 }
 
-fn verifier(bundle: &[u8]) -> Result<Arc<dyn ClientCertVerifier>, ClientsError> {
-    let unusable = |error: &dyn std::error::Error| ClientsError::Unusable(error.to_string());
+fn verifier(bundle: &[u8]) -> Result<Arc<dyn ClientCertVerifier>, ClientVerifierError> {
+    let unusable = |error: &dyn std::error::Error| ClientVerifierError::Unusable(error.to_string());
     let mut roots = RootCertStore::empty();
     for ca in CaCertificate::parse_bundle(bundle)? {
         let added = roots.add(ca.der().clone());
         added.map_err(|error| unusable(&error))?;
     }
     if roots.is_empty() {
-        return Err(ClientsError::Empty);
+        return Err(ClientVerifierError::Empty);
     }
     let provider = Arc::new(ring::default_provider());
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
@@ -105,15 +110,15 @@ fn names_of(certificate: &CertificateDer<'_>) -> Vec<String> {
 
 fn list(names: &[String]) -> String {
     if names.is_empty() {
-        return "nobody by name".to_owned();
+        return "without a name".to_owned();
     }
     let quoted = names.iter().map(|name| format!("{name:?}"));
     quoted.collect::<Vec<_>>().join(" or ")
 }
 
-impl ClientCertVerifier for Clients {
+impl ClientCertVerifier for ClientVerifier {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        // Whom to trust is nobody else's business; a client has one certificate and shows it.
+        // Do not disclose the trusted CAs. An API server has one client certificate and sends it anyway.
         &[]
     }
 
@@ -123,14 +128,14 @@ impl ClientCertVerifier for Clients {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
-        let trusted = self.trusted.load();
-        let verified = trusted.verify_client_cert(end_entity, intermediates, now)?;
-        let is = names_of(end_entity);
-        if self.names.is_empty() || is.iter().any(|name| self.names.contains(name)) {
+        let by_ca = self.by_ca.load();
+        let verified = by_ca.verify_client_cert(end_entity, intermediates, now)?;
+        let names = names_of(end_entity);
+        if self.names.is_empty() || names.iter().any(|name| self.names.contains(name)) {
             return Ok(verified);
         }
-        let may = self.names.clone();
-        let error = OtherError(Arc::new(NotNamed { is, may }));
+        let allowed = self.names.clone();
+        let error = OtherError(Arc::new(NameNotAllowed { names, allowed }));
         Err(CertificateError::Other(error).into())
     }
 
@@ -140,8 +145,8 @@ impl ClientCertVerifier for Clients {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
-        let trusted = self.trusted.load();
-        trusted.verify_tls12_signature(message, certificate, signature)
+        let by_ca = self.by_ca.load();
+        by_ca.verify_tls12_signature(message, certificate, signature)
     }
 
     fn verify_tls13_signature(
@@ -150,18 +155,18 @@ impl ClientCertVerifier for Clients {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
-        let trusted = self.trusted.load();
-        trusted.verify_tls13_signature(message, certificate, signature)
+        let by_ca = self.by_ca.load();
+        by_ca.verify_tls13_signature(message, certificate, signature)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.trusted.load().supported_verify_schemes()
+        self.by_ca.load().supported_verify_schemes()
     }
 }
 
-impl fmt::Debug for Clients {
+impl fmt::Debug for ClientVerifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Clients")
+        f.debug_struct("ClientVerifier")
             .field("names", &self.names)
             .finish_non_exhaustive()
     }

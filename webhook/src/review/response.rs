@@ -1,31 +1,31 @@
-//! The envelope: an `AdmissionReview` that answers.
+//! The response of an `AdmissionReview`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use base64::Engine as _;
+use base64::display::Base64Display;
 use base64::engine::general_purpose::STANDARD;
 use common::code::Code;
 use common::violation::{Findings, Violation};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
-use crate::review::{API_VERSION, KIND, Operation, Request};
+use super::request::{API_VERSION, KIND, Operation, Request};
 
-/// Why a review cannot be judged; never the fault of the object.
+/// Why an object cannot be validated. The object is not the reason.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
-    /// The body is no review.
+    /// The body is not a review.
     #[error("{0}")]
     Undecodable(String),
-    /// There is nothing to judge.
+    /// The review has no object.
     #[error("the review has no object")]
     NoObject,
-    /// The core panicked.
+    /// The validation panicked.
     #[error("the webhook failed on this object; its log says where")]
     Internal,
-    /// What the rules may ask was not read yet.
+    /// The cache is not complete yet.
     #[error("the webhook has not read the cluster yet; try again")]
     Starting,
-    /// An answer would come too late.
+    /// The deadline is over.
     #[error("no time was left for the review; try again")]
     Timeout,
 }
@@ -40,7 +40,7 @@ impl Failure {
         }
     }
 
-    /// Kubernetes' word for it.
+    /// The reason of the `Status`, as Kubernetes names it.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Undecodable(_) | Self::NoObject => "BadRequest",
@@ -51,21 +51,19 @@ impl Failure {
     }
 }
 
-/// What is answered.
+/// The `AdmissionReview` that is sent.
+#[expect(clippy::struct_field_names, reason = "Kubernetes named the field")]
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Answer {
+pub struct Response {
     api_version: String,
     kind: &'static str,
-    /// JSON Patch, which [`Answer::text`] puts into the response.
-    #[serde(skip)]
-    patch: Option<String>,
-    response: Response,
+    response: Content,
 }
 
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Response {
+struct Content {
     uid: String,
     allowed: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -74,9 +72,17 @@ struct Response {
     audit_annotations: BTreeMap<&'static str, String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch_type: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch: Option<Patch>,
 }
 
-/// `metav1.Status`, as far as a refusal needs it.
+/// A JSON Patch, which is sent in base64.
+#[derive(Debug, Clone)]
+struct Patch(String);
+
+/// `metav1.Status`, the fields that a refusal needs.
 #[expect(clippy::struct_field_names, reason = "Kubernetes named the field")]
 #[derive(Debug, Clone, Serialize)]
 struct Status {
@@ -103,110 +109,106 @@ struct Cause {
     message: String,
 }
 
-impl Answer {
+impl Response {
     fn new(uid: String, allowed: bool) -> Self {
-        let response = Response {
+        let response = Content {
             uid,
             allowed,
             status: None,
             audit_annotations: BTreeMap::new(),
             warnings: Vec::new(),
+            patch_type: None,
+            patch: None,
         };
         Self {
             api_version: API_VERSION.to_owned(),
             kind: KIND,
-            patch: None,
             response,
         }
     }
 
-    /// Yes, whatever it is.
+    /// Allows the operation.
     pub fn allow(request: &Request<'_>) -> Self {
         Self::new(request.uid.clone().into_owned(), true)
     }
 
-    /// Yes, with a word to the user.
+    /// Allows the operation with a warning to the user.
     pub fn allow_with_warning(request: &Request<'_>, warning: String) -> Self {
-        let mut answer = Self::allow(request);
-        answer.response.warnings.push(warning);
-        answer
+        let mut review = Self::allow(request);
+        review.response.warnings.push(warning);
+        review
     }
 
-    /// No, because the review could not be judged.
+    /// Refuses the operation because the object could not be validated.
     pub fn error(uid: String, failure: &Failure) -> Self {
-        let mut answer = Self::new(uid, false);
-        answer.response.status = Some(Status {
+        let mut review = Self::new(uid, false);
+        review.response.status = Some(Status {
             status: "Failure",
             code: failure.code(),
             reason: failure.reason(),
             message: failure.to_string(),
             details: None,
         });
-        answer
+        review
     }
 
-    /// The same in another version of the envelope.
+    /// The same response with another `apiVersion`.
     pub(crate) fn in_version(mut self, version: String) -> Self {
         self.api_version = version;
         self
     }
 
-    /// What the rules found, and the block to write when they found no fault.
-    pub fn verdict(
+    /// Refuses the operation if there are violations; else allows it and writes `block`.
+    pub fn of_findings(
         request: &Request<'_>,
         name: &str,
         findings: &Findings,
         block: Option<&str>,
     ) -> Self {
-        let mut answer = Self::allow(request);
-        let response = &mut answer.response;
+        let mut review = Self::allow(request);
+        let response = &mut review.response;
         response.warnings = findings.warnings.iter().map(|w| w.text.clone()).collect();
         let codes = codes(findings);
         if !codes.is_empty() {
             response.audit_annotations.insert("codes", codes);
         }
         if findings.accepted() {
-            answer.patch = block.map(patch);
+            response.patch = block.map(Patch::of_block);
+            response.patch_type = response.patch.as_ref().map(|_| "JSONPatch");
         } else {
             response.allowed = false;
             response.status = Some(refusal(request, name, &findings.violations));
         }
-        answer
+        review
     }
 
-    /// Whether the answer is yes.
+    /// Whether the operation is allowed.
     pub fn allowed(&self) -> bool {
         self.response.allowed
     }
 
-    /// Whether the answer changes the object.
+    /// Whether the response changes the object.
     pub fn patches(&self) -> bool {
-        self.patch.is_some()
-    }
-
-    /// The answer as it is sent.
-    pub fn text(&self) -> serde_json::Result<String> {
-        let mut text = serde_json::to_string(self)?;
-        if let Some(patch) = &self.patch {
-            // Past serde, at the end of the response: nothing in base64 needs an escape, so nobody has to
-            // look for one in what is nearly all of the answer.
-            text.truncate(text.len() - "}}".len());
-            text.reserve(patch.len() * 4 / 3 + 64);
-            text.push_str(r#","patchType":"JSONPatch","patch":""#);
-            STANDARD.encode_string(patch, &mut text);
-            text.push_str(r#""}}"#);
-        }
-        Ok(text)
+        self.response.patch.is_some()
     }
 }
 
-/// JSON Patch. `add` also replaces, and nothing but the block is ever written.
-fn patch(block: &str) -> String {
-    let begin = r#"[{"op":"add","path":"/spec/normalized","value":"#;
-    [begin, block, "}]"].concat()
+impl Patch {
+    /// Writes the block and nothing else. `add` also replaces a value that is there.
+    fn of_block(block: &str) -> Self {
+        let start = r#"[{"op":"add","path":"/spec/normalized","value":"#;
+        Self([start, block, "}]"].concat())
+    }
 }
 
-/// Every code once, for logs.
+impl Serialize for Patch {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self(json) = self;
+        serializer.collect_str(&Base64Display::new(json.as_bytes(), &STANDARD))
+    }
+}
+
+/// The codes of all findings, sorted and without duplicates, for audit annotations and logs.
 pub(crate) fn codes(findings: &Findings) -> String {
     let refused = findings.violations.iter().map(|violation| violation.code);
     let warned = findings.warnings.iter().filter_map(|warning| warning.code);
@@ -214,9 +216,9 @@ pub(crate) fn codes(findings: &Findings) -> String {
     codes.into_iter().collect::<Vec<_>>().join(",")
 }
 
-/// A creation is answered as the API server itself answers an invalid object. An update is not:
-/// `kubectl apply --force` and its like answer 422 on an update by deleting the object and making it
-/// anew, and a machine must never die of a typo.
+/// A creation is refused with the code that the API server itself uses for an invalid object. An update
+/// is not: `kubectl apply --force` and similar tools react to 422 on an update by deleting the object
+/// and creating it again, and a typing error must not delete a machine.
 fn refusal(request: &Request<'_>, name: &str, violations: &[Violation]) -> Status {
     let (code, reason) = match request.operation {
         Operation::Update => (403, "Forbidden"),

@@ -1,4 +1,4 @@
-//! The `caBundle` of webhook configurations: whom API servers trust.
+//! The `caBundle` of webhook configurations: the CAs that API servers trust.
 
 use std::fmt::Debug;
 
@@ -13,28 +13,28 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::sync::watch;
 
-use super::{FIELD_MANAGER, PassError, call};
+use super::api::{FIELD_MANAGER, PassError, call};
 use crate::watch::Observed;
 
-/// A webhook configuration and what is known of it.
+/// A webhook configuration that is watched.
 #[derive(Debug)]
-pub struct Followed<K> {
-    /// Its name.
-    pub name: String,
-    /// What its watch tells.
-    pub known: watch::Receiver<Observed<K>>,
-    /// What it told when it was last listened to.
-    pub heard: Observed<K>,
+pub(super) struct WatchedConfiguration<K> {
+    name: String,
+    /// What the watch reports.
+    pub(super) observed: watch::Receiver<Observed<K>>,
+    /// The configuration as it was when its bundles were last read. A bundle is written over this
+    /// version only.
+    cached: Observed<K>,
 }
 
-/// The two kinds of webhook configurations, which differ in nothing that matters here.
-pub trait Configuration:
+/// What the two kinds of webhook configurations have in common.
+pub(super) trait Configuration:
     kube::Resource<DynamicType = ()> + k8s_openapi::Resource + Clone + Debug + DeserializeOwned
 {
     /// Name and client configuration of each webhook.
     fn webhooks(&self) -> Vec<(&str, &WebhookClientConfig)>;
 
-    /// What each webhook trusts; one without a bundle, or with an unreadable one, nothing.
+    /// The bundle of each webhook. A missing or unreadable bundle is an empty one.
     fn bundles(&self) -> Vec<Vec<CaCertificate>> {
         let webhooks = self.webhooks().into_iter();
         let bundles = webhooks.map(|(_, client)| client.ca_bundle.as_ref());
@@ -66,17 +66,25 @@ impl Configuration for ValidatingWebhookConfiguration {
     }
 }
 
-impl<K: Configuration> Followed<K> {
-    /// Takes over what the watch tells.
-    fn listen(&mut self) -> &Observed<K> {
-        self.heard = self.known.borrow_and_update().clone();
-        &self.heard
+impl<K: Configuration> WatchedConfiguration<K> {
+    pub(super) fn new(name: &str, observed: watch::Receiver<Observed<K>>) -> Self {
+        Self {
+            name: name.to_owned(),
+            observed,
+            cached: Observed::Unknown,
+        }
     }
 
-    /// Listens to the watch: what each webhook trusts. One bundle that is empty stands for a
-    /// configuration that has no webhooks. `None`: nothing is known yet.
-    pub(super) fn hear(&mut self) -> Option<Vec<Vec<CaCertificate>>> {
-        let bundles = match self.listen() {
+    /// Takes over what the watch reports.
+    fn refresh(&mut self) -> &Observed<K> {
+        self.cached = self.observed.borrow_and_update().clone();
+        &self.cached
+    }
+
+    /// The bundle of each webhook as the watch reports it. A configuration that is missing or has no
+    /// webhooks counts as one empty bundle. `None`: the watch has not reported yet.
+    pub(super) fn bundles(&mut self) -> Option<Vec<Vec<CaCertificate>>> {
+        let bundles = match self.refresh() {
             Observed::Unknown => return None,
             Observed::Absent => Vec::new(),
             Observed::Present(configuration) => configuration.bundles(),
@@ -88,9 +96,9 @@ impl<K: Configuration> Followed<K> {
         })
     }
 
-    /// The bundle of each webhook as it is now known, as text. `None`: nothing is known yet.
-    pub(super) fn pems(&mut self) -> Option<Vec<Vec<u8>>> {
-        let configuration = match self.listen() {
+    /// The bundle of each webhook as PEM. `None`: the watch has not reported yet.
+    pub(super) fn bundle_pems(&mut self) -> Option<Vec<Vec<u8>>> {
+        let configuration = match self.refresh() {
             Observed::Unknown => return None,
             Observed::Absent => return Some(vec![Vec::new()]),
             Observed::Present(configuration) => configuration,
@@ -104,8 +112,8 @@ impl<K: Configuration> Followed<K> {
         )
     }
 
-    /// Whether every webhook trusts the certificate, asked now.
-    pub(super) async fn trusts(
+    /// Whether the bundle of every webhook contains the certificate, by a live read.
+    pub(super) async fn contains(
         &self,
         client: &Client,
         certificate: &CaCertificate,
@@ -119,14 +127,14 @@ impl<K: Configuration> Followed<K> {
         Ok(!bundles.is_empty() && bundles.iter().all(|bundle| bundle.contains(certificate)))
     }
 
-    /// Has every webhook trust `bundle`, in the configuration as it was last heard of: one that
-    /// has changed meanwhile is left alone, the watch will tell.
+    /// Writes `bundle` to every webhook of the cached version. If the configuration has changed since,
+    /// nothing is written: the watch will report the change.
     pub(super) async fn publish(
         &self,
         client: &Client,
         bundle: &[CaCertificate],
     ) -> Result<(), PassError> {
-        let Observed::Present(configuration) = &self.heard else {
+        let Observed::Present(configuration) = &self.cached else {
             return Err(PassError::NoConfiguration {
                 kind: K::KIND,
                 name: self.name.clone(),
@@ -150,7 +158,8 @@ impl<K: Configuration> Followed<K> {
         let patch = json!({
             "apiVersion": K::API_VERSION,
             "kind": K::KIND,
-            // This object in this version or none; without the uid an apply would create one.
+            // The uid and version are preconditions. Without the uid, applying to a configuration that
+            // was deleted would create it again.
             "metadata": {
                 "name": self.name,
                 "uid": configuration.uid(),

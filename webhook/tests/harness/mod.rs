@@ -1,4 +1,4 @@
-//! A webhook that has read a small cluster.
+//! A webhook whose cache has read a small cluster.
 
 use std::sync::Arc;
 
@@ -9,14 +9,13 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::core::PartialObjectMeta;
 use serde_json::json;
-use webhook::body::Budget;
-use webhook::catalog::{Cache, Host, Neighbour};
-use webhook::handler::Reviewer;
-use webhook::lookup::Lookup;
+use webhook::body::BodyBudget;
+use webhook::catalog::{Cache, Host, Lookup, MachineEntry};
+use webhook::handler::Handler;
 use webhook::router::router;
-use webhook::watch::Rows;
+use webhook::watch::WatchSink;
 
-/// A cluster with nothing but a storage class.
+/// The cache of a cluster with one storage class and nothing else.
 pub(crate) fn cache() -> Cache {
     let class: StorageClass = serde_json::from_value(json!({
         "metadata": {
@@ -31,13 +30,13 @@ pub(crate) fn cache() -> Cache {
     list::<NetworkConfiguration, _>(&cache.networks, vec![]);
     list::<Host, _>(&cache.hosts, vec![]);
     list::<PartialObjectMeta<PersistentVolumeClaim>, _>(&cache.claims, vec![]);
-    list::<Neighbour, _>(&cache.machines, vec![]);
+    list::<MachineEntry, _>(&cache.machines, vec![]);
     list(&cache.classes, vec![class]);
     cache
 }
 
-/// What a complete list makes of these rows.
-fn list<K, R: Rows<K>>(rows: &Arc<R>, objects: Vec<K>) {
+/// Replaces the rows by a complete list.
+fn list<K, R: WatchSink<K>>(rows: &Arc<R>, objects: Vec<K>) {
     let mut listing = R::Listing::default();
     for object in objects {
         R::list(&mut listing, object);
@@ -45,12 +44,12 @@ fn list<K, R: Rows<K>>(rows: &Arc<R>, objects: Vec<K>) {
     rows.reset(listing);
 }
 
-/// A webhook that knows this, and looks up the rest.
+/// A webhook with this cache and this lookup.
 pub(crate) fn app_with(cache: Cache, lookup: impl Lookup + 'static) -> Router {
-    router(&Arc::new(Reviewer {
+    router(&Arc::new(Handler {
         cache: Arc::new(cache),
         lookup: Box::new(lookup),
         settings: Settings::default(),
-        budget: Budget::default(),
+        budget: BodyBudget::default(),
     }))
 }

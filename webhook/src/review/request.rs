@@ -1,26 +1,24 @@
-//! The envelope: an `AdmissionReview` that asks.
+//! The request of an `AdmissionReview`.
 //!
-//! The uid is known before anything else may fail, and every answer from then on carries it; an
-//! answer without it counts as a failure of the webhook. The object inside stays raw text here.
+//! The uid is read before anything else may fail, and every response has it: the API server counts a
+//! response without it as a failure of the webhook. The object stays raw text here.
 
 use std::borrow::Cow;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::answer::{Answer, Failure};
-
-/// The only version spoken; API servers since 1.16 speak it.
-pub const API_VERSION: &str = "admission.k8s.io/v1";
-/// Group of older versions, which are answered in kind.
+/// The supported version; API servers have it since 1.16.
+pub(super) const API_VERSION: &str = "admission.k8s.io/v1";
+/// Group of all versions. A review of an unsupported version is answered with an error in that version.
 const API_GROUP: &str = "admission.k8s.io/";
-/// The kind, asking and answering.
-pub(crate) const KIND: &str = "AdmissionReview";
+/// The kind of request and response.
+pub(super) const KIND: &str = "AdmissionReview";
 
-/// A review as it was sent.
+/// An `AdmissionReview` as it was sent.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Wire<'a> {
+struct Review<'a> {
     #[serde(borrow)]
     api_version: Cow<'a, str>,
     #[serde(borrow)]
@@ -29,37 +27,37 @@ struct Wire<'a> {
     request: Request<'a>,
 }
 
-/// What is asked.
+/// The request of a review.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Request<'a> {
-    /// Identifies the review.
+    /// Identifies the review; the response repeats it.
     #[serde(borrow)]
     pub uid: Cow<'a, str>,
-    /// Kind of the object, after a conversion to what the webhook registered for.
+    /// Group and kind of the object, after conversion to a version that the webhook registered for.
     #[serde(borrow)]
     pub kind: GroupKind<'a>,
-    /// Set when only a part of the object is written.
+    /// Set if a subresource is written, such as `status`.
     #[serde(borrow, default)]
     pub sub_resource: Option<Cow<'a, str>>,
-    /// Name of the object; absent while it is to be generated.
+    /// Name of the object; empty or absent if the API server is going to generate it.
     #[serde(borrow, default)]
     pub name: Option<Cow<'a, str>>,
-    /// Namespace of the object.
+    /// Namespace of the object; absent for a cluster-scoped one.
     #[serde(borrow, default)]
     pub namespace: Option<Cow<'a, str>>,
-    /// What happens to it.
+    /// The operation on the object.
     pub operation: Operation,
-    /// Who wants it.
+    /// The user of the API server.
     #[serde(borrow, default)]
     pub user_info: UserInfo<'a>,
-    /// Whether nothing of it will be kept.
+    /// Whether the object will not be stored.
     #[serde(default)]
     pub dry_run: Option<bool>,
-    /// The object as it shall be.
+    /// The object after the operation; absent for a deletion.
     #[serde(borrow, default)]
     pub object: Option<&'a RawValue>,
-    /// The object as it is.
+    /// The object before the operation; absent for a creation.
     #[serde(borrow, default)]
     pub old_object: Option<&'a RawValue>,
 }
@@ -67,38 +65,38 @@ pub struct Request<'a> {
 /// Group and kind of an object.
 #[derive(Debug, Deserialize)]
 pub struct GroupKind<'a> {
-    /// The API group.
+    /// The API group; empty for the core group.
     #[serde(borrow)]
     pub group: Cow<'a, str>,
-    /// The kind.
+    /// The kind, such as `Machine`.
     #[serde(borrow)]
     pub kind: Cow<'a, str>,
 }
 
-/// Who asks the API server.
+/// The user of the API server.
 #[derive(Debug, Default, Deserialize)]
 pub struct UserInfo<'a> {
-    /// The name.
+    /// The name by which the user was authenticated.
     #[serde(borrow, default)]
     pub username: Cow<'a, str>,
 }
 
-/// What happens to an object.
+/// The operation on an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Operation {
-    /// It is made.
+    /// The object is created.
     Create,
-    /// It is changed.
+    /// The object is changed.
     Update,
-    /// It is deleted.
+    /// The object is deleted.
     Delete,
-    /// Somebody connects to it.
+    /// A connection to the object is opened, such as a proxy.
     Connect,
 }
 
 impl Operation {
-    /// Its name as a label of metrics.
+    /// The operation as metrics and logs write it.
     pub fn label(self) -> &'static str {
         match self {
             Self::Create => "create",
@@ -109,51 +107,59 @@ impl Operation {
     }
 }
 
-/// A body that is no review.
+/// Why a body is not a review.
 #[derive(Debug)]
-pub enum Undecodable {
-    /// Nothing in it tells whom to answer: an HTTP error.
+pub enum DecodeError {
+    /// There is no uid: the response has to be an HTTP error. The text says what is wrong.
     NoUid(String),
-    /// An answer is possible.
-    Answer(Box<Answer>),
+    /// There is a uid: a review can be the response.
+    Invalid {
+        /// The uid that the response repeats.
+        uid: String,
+        /// The `apiVersion` of the response.
+        api_version: String,
+        /// What is wrong.
+        reason: String,
+    },
 }
 
 impl<'a> Request<'a> {
-    /// Reads a body.
-    pub fn decode(body: &'a [u8]) -> Result<Self, Undecodable> {
+    /// Decodes a body.
+    pub fn decode(body: &'a [u8]) -> Result<Self, DecodeError> {
         let text = match std::str::from_utf8(body) {
             Ok(text) => text,
             Err(error) => {
                 let reason = format!("the body is not UTF-8: {error}");
-                return Err(undecodable(&String::from_utf8_lossy(body), reason));
+                return Err(decode_error(&String::from_utf8_lossy(body), reason));
             }
         };
-        let reason = match serde_json::from_str::<Wire<'_>>(text) {
-            Ok(wire) if wire.api_version != API_VERSION || wire.kind != KIND => format!(
-                "got {} {}, but this webhook speaks {KIND} of {API_VERSION}",
-                wire.kind, wire.api_version
+        let reason = match serde_json::from_str::<Review<'_>>(text) {
+            Ok(review) if review.api_version != API_VERSION || review.kind != KIND => format!(
+                "got {} {}, but this webhook accepts {KIND} of {API_VERSION}",
+                review.kind, review.api_version
             ),
-            Ok(wire) if wire.request.uid.is_empty() => {
-                return Err(Undecodable::NoUid("request.uid is empty".to_owned()));
+            Ok(review) if review.request.uid.is_empty() => {
+                return Err(DecodeError::NoUid("request.uid is empty".to_owned()));
             }
-            Ok(wire) => return Ok(wire.request),
+            Ok(review) => return Ok(review.request),
             Err(error) => format!("not an {KIND} of {API_VERSION}: {error}"),
         };
-        Err(undecodable(text, reason))
+        Err(decode_error(text, reason))
     }
 }
 
-fn undecodable(text: &str, reason: String) -> Undecodable {
+fn decode_error(text: &str, reason: String) -> DecodeError {
     match uid_and_version(text) {
-        Some((uid, version)) => {
-            let answer = Answer::error(uid, &Failure::Undecodable(reason)).in_version(version);
-            Undecodable::Answer(Box::new(answer))
-        }
-        None => Undecodable::NoUid(reason),
+        Some((uid, api_version)) => DecodeError::Invalid {
+            uid,
+            api_version,
+            reason,
+        },
+        None => DecodeError::NoUid(reason),
     }
 }
 
-/// The uid and the version to answer in, of anything that is JSON and has a uid in the right place.
+/// The uid, and the `apiVersion` of the response, of any JSON that has a uid at the right path.
 fn uid_and_version(text: &str) -> Option<(String, String)> {
     #[derive(Deserialize)]
     struct Outer<'a> {
@@ -177,35 +183,35 @@ fn uid_and_version(text: &str) -> Option<(String, String)> {
     (!uid.is_empty()).then_some((uid, version))
 }
 
-/// The field of metadata that the API server sets when a deletion is asked for.
+/// The metadata field that the API server sets when a deletion is requested.
 pub(crate) const DELETION_TIMESTAMP: &str = "deletionTimestamp";
 
-/// What an answer needs of the object's metadata.
+/// The part of the object's metadata that the handler and the response need.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Head {
+pub(crate) struct ObjectHead {
     name: Option<String>,
     generate_name: Option<String>,
     deletion_timestamp: Option<String>,
 }
 
-impl Head {
-    /// Metadata of a wrong type is a matter of the rules.
+impl ObjectHead {
+    /// Decodes the metadata. Metadata of a wrong type counts as empty: the rules report it.
     pub(crate) fn of(object: &str) -> Self {
         #[derive(Deserialize)]
         struct Object {
-            metadata: Head,
+            metadata: ObjectHead,
         }
         serde_json::from_str(object)
             .map_or_else(|_| Self::default(), |object: Object| object.metadata)
     }
 
-    /// Whether somebody has asked for its deletion.
+    /// Whether the deletion of the object was requested.
     pub(crate) fn is_being_deleted(&self) -> bool {
         self.deletion_timestamp.is_some()
     }
 
-    /// The name, or how it will begin.
+    /// The name, or the prefix of the name that will be generated.
     pub(crate) fn name(self) -> String {
         self.name.or(self.generate_name).unwrap_or_default()
     }

@@ -1,7 +1,7 @@
-//! Live reads of what the catalog does not have yet.
+//! Live reads of what the cache does not have.
 //!
-//! A network that the same `kubectl apply -f dir` made a moment earlier may not have reached the
-//! watch. One read each, only on a miss; a list of the hosts of libvirt alone, which are few.
+//! A network that the same `kubectl apply -f dir` created a moment earlier may not have reached the
+//! watch yet. Each missing object is read once; LibvirtHosts, which are few, are listed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,45 +14,49 @@ use kube::api::ListParams;
 use kube::{Api, Client};
 use tokio::time::{Instant, timeout_at};
 
-use crate::catalog::{Found, Host, class_row, network_row, template_row};
-use crate::metrics;
+use super::host::Host;
+use super::overlay::LiveRow;
+use super::rows::{class_row, network_row, template_row};
+use crate::metrics::{self, LookupOutcome};
 
-/// For one read. An API server that takes longer is in trouble, and the cache is the better witness.
-const READ_LIMIT: Duration = Duration::from_millis(500);
+/// Deadline of one read. The median is some milliseconds; if the API server takes this long, the review
+/// is answered from the cache.
+const READ_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Most reads of one review: nobody needs more new names at once, and a file full of wrong ones
-/// must not become a load on the API server.
+/// Most reads for one review. A manifest full of wrong names must not become load on the API
+/// server.
 const READS_MAX: usize = 16;
 
-/// Looks one reference up.
+/// Looks up one reference.
 pub trait Lookup: Send + Sync {
-    /// What is there. Trouble of any kind counts as nothing: the cache has spoken already.
+    /// Returns the object, or `None` if it does not exist or cannot be read: the review is then
+    /// answered from the cache.
     fn find<'a>(
         &'a self,
         namespace: &'a str,
         reference: &'a Reference,
-    ) -> BoxFuture<'a, Option<Found>>;
+    ) -> BoxFuture<'a, Option<LiveRow>>;
 }
 
-/// Looks all of `references` up at once, at the latest until `deadline`.
-pub async fn find_all(
+/// Looks up `references` concurrently, until `deadline` at the latest.
+pub async fn look_up_all(
     lookup: &dyn Lookup,
     namespace: &str,
     references: &[Reference],
     deadline: Instant,
-) -> Vec<Found> {
-    let deadline = deadline.min(Instant::now() + READ_LIMIT);
+) -> Vec<LiveRow> {
+    let deadline = deadline.min(Instant::now() + READ_TIMEOUT);
     let readable = references
         .iter()
         .filter(|reference| name(reference).is_none_or(is_object_name));
     let reads = readable.take(READS_MAX).map(async |reference| {
         let found = timeout_at(deadline, lookup.find(namespace, reference)).await;
         let outcome = match &found {
-            Ok(Some(_)) => "found",
-            Ok(None) => "absent",
-            Err(_) => "late",
+            Ok(Some(_)) => LookupOutcome::Found,
+            Ok(None) => LookupOutcome::Absent,
+            Err(_) => LookupOutcome::TimedOut,
         };
-        metrics::lookup(kind(reference), outcome);
+        metrics::catalog_lookup(kind(reference), outcome);
         found.ok().flatten()
     });
     join_all(reads).await.into_iter().flatten().collect()
@@ -67,7 +71,7 @@ fn name(reference: &Reference) -> Option<&str> {
     }
 }
 
-/// Whether an object may have this name. Others are part of no URL.
+/// Whether an object can have this name. Other texts must not become part of a URL.
 fn is_object_name(name: &str) -> bool {
     let legal = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'.';
     (1..=253).contains(&name.len())
@@ -84,63 +88,63 @@ fn kind(reference: &Reference) -> &'static str {
     }
 }
 
-/// The API server itself.
+/// Reads from the API server.
 #[derive(Clone)]
-pub struct Live {
+pub struct ApiLookup {
     client: Client,
 }
 
-impl std::fmt::Debug for Live {
+impl std::fmt::Debug for ApiLookup {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Live").finish_non_exhaustive()
+        f.debug_struct("ApiLookup").finish_non_exhaustive()
     }
 }
 
-impl Live {
+impl ApiLookup {
     /// Reads through `client`.
     pub fn new(client: Client) -> Self {
         Self { client }
     }
 
-    async fn read(&self, namespace: &str, reference: &Reference) -> kube::Result<Option<Found>> {
+    async fn read(&self, namespace: &str, reference: &Reference) -> kube::Result<Option<LiveRow>> {
         let client = self.client.clone();
         Ok(match reference {
             Reference::Template(name) => {
                 let template = Api::<MachineTemplate>::all(client).get_opt(name).await?;
-                template.map(|it| Found::Template(name.clone(), Arc::new(template_row(it))))
+                template.map(|it| LiveRow::Template(name.clone(), Arc::new(template_row(it))))
             }
             Reference::StorageClass(name) => {
                 let class = Api::<StorageClass>::all(client).get_opt(name).await?;
-                class.map(|it| Found::StorageClass(name.clone(), class_row(&it)))
+                class.map(|it| LiveRow::StorageClass(name.clone(), class_row(&it)))
             }
             Reference::Network(name) => {
                 let network = Api::<NetworkConfiguration>::namespaced(client, namespace)
                     .get_opt(name)
                     .await?;
-                network.map(|it| Found::Network(name.clone(), network_row(it)))
+                network.map(|it| LiveRow::Network(name.clone(), network_row(it)))
             }
             Reference::Hosts => {
                 let hosts = Api::<Host>::all(client)
                     .list(&ListParams::default())
                     .await?;
                 let rows = hosts.items.into_iter().filter_map(Host::row);
-                Some(Found::Hosts(rows.collect()))
+                Some(LiveRow::Hosts(rows.collect()))
             }
         })
     }
 }
 
-impl Lookup for Live {
+impl Lookup for ApiLookup {
     fn find<'a>(
         &'a self,
         namespace: &'a str,
         reference: &'a Reference,
-    ) -> BoxFuture<'a, Option<Found>> {
+    ) -> BoxFuture<'a, Option<LiveRow>> {
         Box::pin(async move {
             match self.read(namespace, reference).await {
                 Ok(found) => found,
                 Err(error) => {
-                    tracing::warn!(%error, what = kind(reference), "cannot look up");
+                    tracing::warn!(%error, what = kind(reference), "cannot read a referenced object");
                     None
                 }
             }
@@ -153,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_names_of_objects_are_read() {
+    fn a_text_that_is_not_an_object_name_is_never_read() {
         for name in ["standard", "a.b-c", "1"] {
             assert!(is_object_name(name), "{name}");
         }

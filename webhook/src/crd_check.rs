@@ -1,7 +1,7 @@
-//! Whether the API server would keep what the webhook writes.
+//! Checks that the installed CRD has every field that the webhook writes.
 //!
-//! Fields that the served CRD does not know are pruned on every read although the write succeeded.
-//! So the webhook stays unready until the schema of Machines has every field of the block.
+//! The API server prunes fields that the CRD does not know, although the write succeeds. So the webhook
+//! stays unready until the schema of Machines has every field of the block.
 
 use std::convert::Infallible;
 
@@ -11,16 +11,19 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
 use kube::CustomResourceExt as _;
-use runtime::checks::Check;
+use kube::{Api, Client};
+use runtime::checks::{Check, Checks};
+use runtime::tasks::Tasks;
 use tokio::sync::watch;
 
-use crate::watch::Observed;
+use crate::watch::{Observed, spawn_object_watch};
 
 /// Name of the CRD.
-pub const MACHINES: &str = "machines.vitistack.io";
+const MACHINES: &str = "machines.vitistack.io";
 
-/// Fields of the block that `served` lacks, as paths; or what else keeps Machines from being served.
-pub fn missing(served: &CustomResourceDefinition) -> Vec<String> {
+/// Paths of the fields of the block that `served` does not have, or a sentence if the version is not
+/// served at all.
+fn missing(served: &CustomResourceDefinition) -> Vec<String> {
     let Some(served_block) = block(served) else {
         return vec![format!(
             "{VERSION} of {MACHINES} is not served with spec.normalized"
@@ -103,8 +106,14 @@ fn established(crd: &CustomResourceDefinition) -> bool {
         .any(|it| it.type_ == "Established" && it.status == "True")
 }
 
-/// Keeps `check` right for ever, from what is known of the CRD.
-pub async fn keep(
+/// Starts the watch of the CRD and the task that keeps the readiness condition `schema` up to date.
+pub(crate) fn start(tasks: &mut Tasks, client: &Client, ready: &Checks) {
+    let crds = Api::all(client.clone());
+    let crd = spawn_object_watch(tasks, crds, MACHINES, "customresourcedefinition", ready);
+    tasks.spawn("schema", check_always(crd, ready.register("schema")));
+}
+
+async fn check_always(
     mut crd: watch::Receiver<Observed<CustomResourceDefinition>>,
     check: Check,
 ) -> Result<(), Infallible> {
@@ -125,7 +134,7 @@ pub async fn keep(
             },
         }
         if crd.changed().await.is_err() {
-            // The watch has ended, which is reported where it is owned.
+            // The watch has ended; its own task reports that.
             return Ok(());
         }
     }
@@ -146,12 +155,12 @@ mod tests {
         "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/normalized";
 
     #[test]
-    fn our_own_schema_lacks_nothing() {
+    fn our_own_crd_has_every_field() {
         assert_eq!(missing(&Machine::crd()), [""; 0]);
     }
 
     #[test]
-    fn every_lacking_field_is_named() {
+    fn every_missing_field_is_listed() {
         let crd = changed(|crd| {
             let block = crd.pointer_mut(BLOCK).unwrap();
             let disk = block
@@ -173,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_that_is_not_served_or_has_no_block_is_told() {
+    fn a_version_that_is_not_served_or_has_no_block_is_one_finding() {
         for crd in [
             changed(|crd| *crd.pointer_mut("/spec/versions/0/served").unwrap() = json!(false)),
             changed(|crd| *crd.pointer_mut("/spec/versions/0/name").unwrap() = json!("v1")),
@@ -188,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schema_that_keeps_everything_will_do() {
+    fn a_schema_that_preserves_unknown_fields_has_every_field() {
         let crd = changed(|crd| {
             *crd.pointer_mut(BLOCK).unwrap() =
                 json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});

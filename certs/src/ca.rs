@@ -1,4 +1,4 @@
-//! The CA: made, read back, and signing.
+//! A CA with its private key: generated, read back, and signing leaf certificates.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,64 +11,35 @@ use time::{Duration, OffsetDateTime};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use crate::certificate::CaCertificate;
-use crate::leaf::{Leaf, Names, Tenure};
-use crate::state::{Ca, Trusted as _};
+use crate::error::CaError;
+use crate::leaf::{Leaf, LeafInfo, ServerNames};
 use crate::validity::Validity;
 
-/// How long a CA holds. Long enough that its rotation is rare, short enough that it happens while
-/// those who set it up are still around.
-pub const AUTHORITY_LIFE: Duration = Duration::days(365);
+/// Default lifetime of a CA. Long enough that a rotation is rare, short enough that one happens
+/// while the people who installed the webhook are still there.
+pub const CA_LIFETIME: Duration = Duration::days(365);
 
-/// 127 random bits: unique without a counter, and never the twenty-first byte that DER forbids.
+/// 127 random bits: unique without a counter, and below the 20 bytes that RFC 5280 allows.
 const SERIAL_BYTES: usize = 16;
 
-/// X.520's upper bound of a common name.
+/// Upper bound of a common name in X.520, in characters.
 const COMMON_NAME_MAX: usize = 64;
 
-/// Why there is no usable CA.
-#[derive(Debug, thiserror::Error)]
-pub enum AuthorityError {
-    /// The stored certificate is no PEM of one certificate.
-    #[error("the CA certificate cannot be read: {0}")]
-    Certificate(String),
-    /// The stored key is no PEM of one private key of a known kind.
-    #[error("the CA key cannot be read")]
-    Key(#[source] rcgen::Error),
-    /// Certificate and key are not a pair.
-    #[error("the CA key does not belong to the CA certificate")]
-    Mismatch,
-    /// The certificate may not sign others.
-    #[error("the certificate is not that of a CA")]
-    NotAnAuthority,
-    /// Making a key or a signature failed.
-    #[error("cannot make a certificate")]
-    Make(#[from] rcgen::Error),
-    /// rustls does not take the key that was just made.
-    #[error("cannot use the new key")]
-    Use(#[from] rustls::Error),
-    /// The system has no random numbers.
-    #[error("no random numbers")]
-    Random,
-}
-
-/// A CA that can sign: its certificate was read and its key belongs to it.
+/// A CA that can sign: its certificate is that of a CA, and its key belongs to the certificate.
 ///
-/// Whether it holds *now* is a question of [`validity`](Self::validity) and the clock. Clones share
-/// the key.
+/// Whether it is valid *now* depends on [`validity`](Self::validity) and the time. Clones share the
+/// key.
 #[derive(Clone)]
-pub struct Authority {
+pub struct Ca {
     issuer: Arc<Issuer<'static, KeyPair>>,
     certificate: CaCertificate,
 }
 
-impl Authority {
-    /// Makes a new CA, ECDSA P-256. Its name is `name` with the day and a random part, distinct per
-    /// generation: clients that find two trusted CAs of one name may pick the wrong one.
-    pub fn generate(
-        name: &str,
-        now: OffsetDateTime,
-        life: Duration,
-    ) -> Result<Self, AuthorityError> {
+impl Ca {
+    /// Generates a CA with an ECDSA P-256 key. The common name is `name`, the date and three random
+    /// bytes, so that no two CAs have the same name: a client that trusts two CAs of one name may
+    /// verify with the wrong one.
+    pub fn generate(name: &str, now: OffsetDateTime, lifetime: Duration) -> Result<Self, CaError> {
         let key = KeyPair::generate()?;
         let serial = random_serial()?;
         let suffix = format!(
@@ -78,7 +49,7 @@ impl Authority {
             serial[2],
             serial[3]
         );
-        let validity = Validity::starting(now, life);
+        let validity = Validity::starting(now, lifetime);
 
         let mut params = CertificateParams::default();
         params.distinguished_name = common_name(name, &suffix);
@@ -91,15 +62,15 @@ impl Authority {
         Self::parse(&certificate.pem(), &key.serialize_pem())
     }
 
-    /// Reads back what [`certificate_pem`](Self::certificate_pem) and [`key_pem`](Self::key_pem)
-    /// gave, or what somebody put in their place.
-    pub fn parse(certificate: &str, key: &str) -> Result<Self, AuthorityError> {
+    /// Reads what [`certificate_pem`](Self::certificate_pem) and [`key_pem`](Self::key_pem)
+    /// returned, or what somebody stored in their place.
+    pub fn parse(certificate: &str, key: &str) -> Result<Self, CaError> {
         let certificate = CaCertificate::parse(certificate)?;
-        let key = KeyPair::from_pem(key).map_err(AuthorityError::Key)?;
+        let key = KeyPair::from_pem(key).map_err(CaError::Key)?;
         let (_, parsed) = X509Certificate::from_der(certificate.der())
-            .map_err(|error| AuthorityError::Certificate(error.to_string()))?;
+            .map_err(|error| CaError::Certificate(error.to_string()))?;
         if parsed.public_key().raw != key.subject_public_key_info() {
-            return Err(AuthorityError::Mismatch);
+            return Err(CaError::Mismatch);
         }
         let issuer = Arc::new(Issuer::from_ca_cert_der(certificate.der(), key)?);
         Ok(Self {
@@ -108,30 +79,35 @@ impl Authority {
         })
     }
 
-    /// The certificate clients must trust: the bundle.
+    /// The certificate, without the key: what clients have to trust.
+    pub fn certificate(&self) -> &CaCertificate {
+        &self.certificate
+    }
+
+    /// The certificate as PEM.
     pub fn certificate_pem(&self) -> &str {
         self.certificate.pem()
     }
 
-    /// The key, to be kept in a safe place.
+    /// The private key as PEM. It may be stored in a Secret and must not reach a log.
     pub fn key_pem(&self) -> String {
         self.issuer.key().serialize_pem()
     }
 
-    /// When it holds.
+    /// When the certificate is valid.
     pub fn validity(&self) -> Validity {
         self.certificate.validity()
     }
 
-    /// Signs a new leaf with a new key for `names`. It never outlives its CA.
+    /// Signs a new leaf certificate with a new key for `names`. It never ends after the CA.
     pub fn sign(
         &self,
-        names: &Names,
+        names: &ServerNames,
         now: OffsetDateTime,
-        life: Duration,
-    ) -> Result<Leaf, AuthorityError> {
+        lifetime: Duration,
+    ) -> Result<Leaf, CaError> {
         let key = KeyPair::generate()?;
-        let validity = Validity::starting(now, life).until_at_most(self.validity().not_after);
+        let validity = Validity::starting(now, lifetime).ending_by(self.validity().not_after);
 
         let mut params = CertificateParams::default();
         params.distinguished_name = common_name(names.first(), "");
@@ -145,37 +121,33 @@ impl Authority {
         params.not_before = validity.not_before;
         params.not_after = validity.not_after;
         let certificate = params.signed_by(&key, &self.issuer)?;
-        let due = spread(validity.renewal_due(life), life, serial[SERIAL_BYTES - 1]);
+        let renew_at = jitter(
+            validity.renewal_due(lifetime),
+            lifetime,
+            serial[SERIAL_BYTES - 1],
+        );
         Leaf::new(
             certificate.into(),
             &key,
-            Tenure {
+            LeafInfo {
                 issuer: self.certificate.clone(),
                 validity,
-                due,
+                renew_at,
             },
         )
     }
 }
 
-impl Ca for Authority {
-    type Certificate = CaCertificate;
-
-    fn certificate(&self) -> &CaCertificate {
-        &self.certificate
-    }
-}
-
-impl fmt::Debug for Authority {
+impl fmt::Debug for Ca {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The key must never reach a log.
-        f.debug_struct("Authority")
+        f.debug_struct("Ca")
             .field("validity", &self.validity())
             .finish_non_exhaustive()
     }
 }
 
-/// A subject of one common name: `start`, shortened where it must be, and `end`.
+/// A subject with one common name: `start`, shortened if necessary, followed by `end`.
 fn common_name(start: &str, end: &str) -> DistinguishedName {
     let room = COMMON_NAME_MAX.saturating_sub(end.len());
     let start: String = start.chars().take(room).collect();
@@ -184,18 +156,19 @@ fn common_name(start: &str, end: &str) -> DistinguishedName {
     name
 }
 
-/// Up to a thirtieth of the life earlier: replicas that began together do not stay together.
-fn spread(due: OffsetDateTime, life: Duration, random: u8) -> OffsetDateTime {
-    due - life * i32::from(random) / (30 * i32::from(u8::MAX))
+/// Moves the renewal forward by up to a thirtieth of the lifetime, so that replicas that started
+/// together do not renew together.
+fn jitter(renew_at: OffsetDateTime, lifetime: Duration, random: u8) -> OffsetDateTime {
+    renew_at - lifetime * i32::from(random) / (30 * i32::from(u8::MAX))
 }
 
-fn random_serial() -> Result<[u8; SERIAL_BYTES], AuthorityError> {
+fn random_serial() -> Result<[u8; SERIAL_BYTES], CaError> {
     let mut serial = [0; SERIAL_BYTES];
     rustls::crypto::ring::default_provider()
         .secure_random
         .fill(&mut serial)
-        .map_err(|_| AuthorityError::Random)?;
-    // A serial is a positive integer without a leading zero byte.
+        .map_err(|_| CaError::Random)?;
+    // A serial number is a positive integer without a leading zero byte.
     serial[0] = serial[0] & 0x7f | 0x40;
     Ok(serial)
 }

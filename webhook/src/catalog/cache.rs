@@ -1,0 +1,112 @@
+//! The rows that the watches keep up to date.
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+
+use common::catalog::{Catalog, ClaimHolder, Claims, HostRow, MachineName, Machines, NetworkRow};
+use common::catalog::{StorageClassRow, TemplateRow, claim_holder, has_claim};
+use common::mac::Mac;
+
+use super::rows::{Classes, Hosts, Networks, Templates};
+use super::table::Table;
+
+/// One table for each watched kind.
+#[derive(Debug)]
+pub struct Cache {
+    /// `MachineTemplate`s.
+    pub templates: Arc<Table<Templates>>,
+    /// StorageClasses.
+    pub classes: Arc<Table<Classes>>,
+    /// `NetworkConfiguration`s.
+    pub networks: Arc<Table<Networks>>,
+    /// Machines.
+    pub machines: Arc<Table<Machines>>,
+    /// PersistentVolumeClaims.
+    pub claims: Arc<Table<Claims>>,
+    /// `LibvirtHost`s.
+    pub hosts: Arc<Table<Hosts>>,
+    /// Uid of the cluster. Set before the first Machine is added, because derived MAC addresses
+    /// depend on it.
+    pub cluster: OnceLock<Arc<str>>,
+}
+
+impl Default for Cache {
+    fn default() -> Self {
+        Self {
+            templates: Arc::new(Table::new("machinetemplates")),
+            classes: Arc::new(Table::new("storageclasses")),
+            networks: Arc::new(Table::new("networkconfigurations")),
+            machines: Arc::new(Table::new("machines")),
+            claims: Arc::new(Table::new("persistentvolumeclaims")),
+            hosts: Arc::new(Table::new("libvirthosts")),
+            cluster: OnceLock::new(),
+        }
+    }
+}
+
+impl Cache {
+    /// Whether every kind was listed once. Before that, an object that is not in the cache may exist.
+    pub fn is_complete(&self) -> bool {
+        self.templates.is_listed()
+            && self.classes.is_listed()
+            && self.networks.is_listed()
+            && self.machines.is_listed()
+            && self.claims.is_listed()
+            && self.hosts.is_listed()
+    }
+}
+
+impl Catalog for Cache {
+    fn template(&self, name: &str) -> Option<Arc<TemplateRow>> {
+        self.templates.read().get(name).cloned()
+    }
+
+    fn template_names(&self) -> Vec<String> {
+        self.templates.read().keys().cloned().collect()
+    }
+
+    fn storage_class(&self, name: &str) -> Option<StorageClassRow> {
+        self.classes.read().get(name)
+    }
+
+    fn storage_class_names(&self) -> Vec<String> {
+        self.classes.read().names().cloned().collect()
+    }
+
+    fn default_storage_class(&self) -> Option<String> {
+        self.classes.read().default().cloned()
+    }
+
+    fn network(&self, namespace: &str, name: &str) -> Option<NetworkRow> {
+        self.networks.read().get(namespace)?.get(name).cloned()
+    }
+
+    fn network_names(&self, namespace: &str) -> Vec<String> {
+        let networks = self.networks.read();
+        let names = networks.get(namespace).into_iter().flat_map(HashMap::keys);
+        names.cloned().collect()
+    }
+
+    fn hosts(&self) -> Vec<Arc<HostRow>> {
+        self.hosts.read().values().cloned().collect()
+    }
+
+    fn derived_mac(&self, machine: MachineName<'_>, nic: &str) -> Mac {
+        let cluster = self.cluster.get().map_or("", |uid| uid);
+        Mac::derived(cluster, machine.namespace, machine.name, nic)
+    }
+
+    fn other_with_mac(&self, machine: MachineName<'_>, network: &str, mac: Mac) -> Option<String> {
+        let machines = self.machines.read();
+        let other = machines.others_with_mac(machine, network, mac).next();
+        other.map(str::to_owned)
+    }
+
+    fn claim_holder(&self, machine: MachineName<'_>, disk: &str) -> Option<ClaimHolder> {
+        claim_holder(&self.machines.read(), &self.claims.read(), machine, disk)
+    }
+
+    fn has_claim(&self, namespace: &str, claim: &str) -> bool {
+        has_claim(&self.machines.read(), &self.claims.read(), namespace, claim)
+    }
+}

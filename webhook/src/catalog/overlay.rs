@@ -1,0 +1,113 @@
+//! The cache with the live reads of one review.
+
+use std::sync::Arc;
+
+use common::catalog::{Catalog, ClaimHolder, HostRow, MachineName, NetworkRow};
+use common::catalog::{StorageClassRow, TemplateRow};
+use common::mac::Mac;
+
+use super::cache::Cache;
+
+/// What a live read found.
+#[derive(Debug, Clone)]
+pub enum LiveRow {
+    /// The template of this name.
+    Template(String, Arc<TemplateRow>),
+    /// The storage class of this name.
+    StorageClass(String, StorageClassRow),
+    /// The network of this name, in the namespace of the reviewed object.
+    Network(String, NetworkRow),
+    /// All hosts.
+    Hosts(Vec<Arc<HostRow>>),
+}
+
+/// The cache, and what was read live for one review.
+#[derive(Debug)]
+pub struct Overlay<'a> {
+    cache: &'a Cache,
+    live: Vec<LiveRow>,
+}
+
+impl<'a> Overlay<'a> {
+    /// The cache alone.
+    pub fn new(cache: &'a Cache) -> Self {
+        Self {
+            cache,
+            live: Vec::new(),
+        }
+    }
+
+    /// Adds what was read live.
+    pub fn extend(&mut self, live: Vec<LiveRow>) {
+        self.live.extend(live);
+    }
+}
+
+impl Catalog for Overlay<'_> {
+    fn template(&self, name: &str) -> Option<Arc<TemplateRow>> {
+        self.cache.template(name).or_else(|| {
+            self.live.iter().find_map(|live| match live {
+                LiveRow::Template(of, row) if of == name => Some(row.clone()),
+                _ => None,
+            })
+        })
+    }
+
+    fn template_names(&self) -> Vec<String> {
+        self.cache.template_names()
+    }
+
+    fn storage_class(&self, name: &str) -> Option<StorageClassRow> {
+        self.cache.storage_class(name).or_else(|| {
+            self.live.iter().find_map(|live| match live {
+                LiveRow::StorageClass(of, row) if of == name => Some(*row),
+                _ => None,
+            })
+        })
+    }
+
+    fn storage_class_names(&self) -> Vec<String> {
+        self.cache.storage_class_names()
+    }
+
+    fn default_storage_class(&self) -> Option<String> {
+        self.cache.default_storage_class()
+    }
+
+    fn network(&self, namespace: &str, name: &str) -> Option<NetworkRow> {
+        self.cache.network(namespace, name).or_else(|| {
+            self.live.iter().find_map(|live| match live {
+                LiveRow::Network(of, row) if of == name => Some(row.clone()),
+                _ => None,
+            })
+        })
+    }
+
+    fn network_names(&self, namespace: &str) -> Vec<String> {
+        self.cache.network_names(namespace)
+    }
+
+    fn hosts(&self) -> Vec<Arc<HostRow>> {
+        let live = self.live.iter().find_map(|live| match live {
+            LiveRow::Hosts(hosts) => Some(hosts.clone()),
+            _ => None,
+        });
+        live.unwrap_or_else(|| self.cache.hosts())
+    }
+
+    fn derived_mac(&self, machine: MachineName<'_>, nic: &str) -> Mac {
+        self.cache.derived_mac(machine, nic)
+    }
+
+    fn other_with_mac(&self, machine: MachineName<'_>, network: &str, mac: Mac) -> Option<String> {
+        self.cache.other_with_mac(machine, network, mac)
+    }
+
+    fn claim_holder(&self, machine: MachineName<'_>, disk: &str) -> Option<ClaimHolder> {
+        self.cache.claim_holder(machine, disk)
+    }
+
+    fn has_claim(&self, namespace: &str, claim: &str) -> bool {
+        self.cache.has_claim(namespace, claim)
+    }
+}

@@ -1,0 +1,86 @@
+//! Starts the watches that feed the cache.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use common::api::{MachineTemplate, NetworkConfiguration};
+use futures::TryStreamExt as _;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::core::PartialObjectMeta;
+use kube::runtime::watcher;
+use kube::{Api, Client, Resource};
+use runtime::checks::Checks;
+use runtime::cluster::Cluster;
+use runtime::tasks::Tasks;
+use serde::de::DeserializeOwned;
+
+use super::cache::Cache;
+use super::host::Host;
+use super::machine::Machine;
+use super::rows::MachineEntry;
+use crate::watch::{WatchSink, follow, map_event};
+
+/// Objects per page of a list; only one page is in memory as whole objects. After lists of 10,000
+/// Machines and 20,000 claims the process has grown by 16 MiB with pages of 500 and by 7 MiB with
+/// pages of 200, in the same time.
+const PAGE_SIZE: u32 = 200;
+
+/// Starts a watch for each kind that the rules may ask about. Returns the cache that they fill.
+pub fn start(tasks: &mut Tasks, client: &Client, ready: &Checks) -> Arc<Cache> {
+    // Only the metadata: a claim's labels say which Machine it belongs to.
+    type Claim = PartialObjectMeta<PersistentVolumeClaim>;
+    let cache = Arc::new(Cache::default());
+    let mut watches = Watches {
+        tasks,
+        client,
+        ready,
+    };
+    watches.start::<MachineTemplate, _>("machinetemplates", &cache.templates);
+    watches.start::<StorageClass, _>("storageclasses", &cache.classes);
+    watches.start::<NetworkConfiguration, _>("networkconfigurations", &cache.networks);
+    watches.start::<Host, _>("libvirthosts", &cache.hosts);
+    watches.start::<Claim, _>("persistentvolumeclaims", &cache.claims);
+    watches.start_machines(&cache);
+    cache
+}
+
+struct Watches<'a> {
+    tasks: &'a mut Tasks,
+    client: &'a Client,
+    ready: &'a Checks,
+}
+
+impl Watches<'_> {
+    /// Starts a watch on all objects of a kind.
+    fn start<K, S>(&mut self, what: &'static str, sink: &Arc<S>)
+    where
+        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
+        S: WatchSink<K> + 'static,
+    {
+        let events = watcher(Api::all(self.client.clone()), in_pages());
+        let synced = self.ready.register(what);
+        self.tasks
+            .spawn(what, follow(events, sink.clone(), what, synced));
+    }
+
+    /// Starts the watch on Machines, once the cluster's uid is known: derived MAC addresses depend
+    /// on it.
+    fn start_machines(&mut self, cache: &Arc<Cache>) {
+        let (cache, client) = (cache.clone(), self.client.clone());
+        let cluster = Cluster::new(client.clone(), self.ready.register("cluster"));
+        let synced = self.ready.register("machines");
+        self.tasks.spawn("machines", async move {
+            let uid = cluster.uid().await;
+            let uid = cache.cluster.get_or_init(|| uid);
+            let events = watcher(Api::<Machine>::all(client), in_pages());
+            let parse = |machine| MachineEntry::parse(&machine, uid);
+            let events = events.map_ok(|event| map_event(event, parse));
+            follow(events, cache.machines.clone(), "machines", synced).await
+        });
+    }
+}
+
+fn in_pages() -> watcher::Config {
+    watcher::Config::default().page_size(PAGE_SIZE)
+}

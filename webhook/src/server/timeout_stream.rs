@@ -1,0 +1,145 @@
+//! A stream that fails when its peer is too slow.
+//!
+//! The stream sees the first byte of a request; the service reports when a head is complete and when
+//! the response is made. Together they decide which limit applies.
+//!
+//! Reason: hyper's own limit for heads also closes idle connections, so an API server's next request
+//! could meet a closed connection (`tests/server.rs`: a slow head ends, an idle connection does not).
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep, sleep};
+
+use super::activity::Activity;
+
+/// Wraps a stream. A read or write that waits longer than the limit that applies fails with `TimedOut`.
+#[derive(Debug)]
+pub(super) struct TimeoutStream<S> {
+    stream: S,
+    activity: Activity,
+    /// `activity`'s count when it was last looked at.
+    seen: u32,
+    /// Whether a part of a head has been received.
+    in_head: bool,
+    /// From the first byte of a request to the end of its head.
+    head_limit: Duration,
+    /// Between two requests.
+    idle_limit: Duration,
+    timer: Pin<Box<Sleep>>,
+}
+
+impl<S> TimeoutStream<S> {
+    pub(super) fn new(
+        stream: S,
+        activity: Activity,
+        head_limit: Duration,
+        idle_limit: Duration,
+    ) -> Self {
+        let seen = activity.count();
+        Self {
+            stream,
+            activity,
+            seen,
+            in_head: false,
+            head_limit,
+            idle_limit,
+            timer: Box::pin(sleep(idle_limit)),
+        }
+    }
+
+    /// Restarts the idle limit if there was a request since the last call. Returns whether a request
+    /// is being answered now.
+    fn update(&mut self) -> bool {
+        let now = self.activity.count();
+        if now != self.seen {
+            self.seen = now;
+            self.in_head = false;
+            self.timer.as_mut().reset(Instant::now() + self.idle_limit);
+        }
+        now & 1 == 1
+    }
+
+    /// The result of an operation that is pending: an error once the limit is over.
+    fn poll_timeout<T>(&mut self, context: &mut Context<'_>) -> Poll<io::Result<T>> {
+        let is_busy = self.update();
+        if is_busy {
+            return Poll::Pending;
+        }
+        ready!(self.timer.as_mut().poll(context));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    /// The first byte of a request starts the limit of its head.
+    fn received(&mut self) {
+        let is_busy = self.update();
+        if !is_busy && !self.in_head {
+            self.in_head = true;
+            self.timer.as_mut().reset(Instant::now() + self.head_limit);
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for TimeoutStream<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        match Pin::new(&mut self.stream).poll_read(context, buffer) {
+            Poll::Pending => self.poll_timeout(context),
+            done @ Poll::Ready(_) => {
+                if buffer.filled().len() > before {
+                    self.received();
+                }
+                done
+            }
+        }
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for TimeoutStream<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match Pin::new(&mut self.stream).poll_write(context, bytes) {
+            Poll::Pending => self.poll_timeout(context),
+            done @ Poll::Ready(_) => done,
+        }
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match Pin::new(&mut self.stream).poll_flush(context) {
+            Poll::Pending => self.poll_timeout(context),
+            done @ Poll::Ready(_) => done,
+        }
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match Pin::new(&mut self.stream).poll_shutdown(context) {
+            Poll::Pending => self.poll_timeout(context),
+            done @ Poll::Ready(_) => done,
+        }
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match Pin::new(&mut self.stream).poll_write_vectored(context, parts) {
+            Poll::Pending => self.poll_timeout(context),
+            done @ Poll::Ready(_) => done,
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}
