@@ -1,5 +1,4 @@
 //! What the log tells of a panic: where, and not a word of what it was about.
-#![cfg(feature = "runtime")]
 
 use std::env;
 use std::process::Command;
@@ -35,7 +34,7 @@ fn a_panic_is_a_line_with_its_place_and_without_its_words() {
         line["place"]
             .as_str()
             .unwrap()
-            .starts_with("common/tests/panics.rs:"),
+            .starts_with("common/runtime/tests/panics.rs:"),
         "{line}"
     );
 }
