@@ -125,7 +125,7 @@ impl fmt::Display for FieldPath {
             Author::User => write!(f, "spec.{}", self.segment),
             Author::Template => f.write_str("spec.template"),
             Author::LabelledTemplate => {
-                write!(f, "metadata.labels[{}]", LABEL_TEMPLATE)
+                write!(f, "metadata.labels[{LABEL_TEMPLATE}]")
             }
         }
     }

@@ -1,17 +1,21 @@
 //! The pure core of the Machine operator, shared by the webhook, the controller and the tests.
 //!
+//! Modules depend on modules of the floors below them only:
+//!
 //! ```text
-//! api        the kinds, as stored
-//! quantity   exact amounts of bytes        mac   MAC addresses        names   every name
-//! host_uri   URIs of libvirt hosts          words  of messages
-//! catalog    what rules may ask            rules a file per family    code    their codes
-//! normalize  intent + pins → block         violation  what is wrong, where, and the fix
-//! admission  a review: intent, old object, catalog → verdict
-//! render     what a normalized Machine becomes on a backend
+//! admission   one review: object, stored object, catalog → verdict and block
+//! rules       what is refused and warned of; the block; effects of updates     rules::ALL lists them
+//! normalize   spec and template merged, pins, digest of the spec
+//! catalog     what rules may ask about other objects
+//! api         the kinds, as the API server stores them        render  objects of a backend for a block
+//! violation   path, code, kind of fault, message    field_path, code, words    parts of messages
+//! quantity    amounts of bytes     mac     MAC addresses     host_uri     URIs of libvirt hosts
+//! names       every name that the product gives or reads              json    JSON in document order
+//! bounds      every limit and its reason
 //! ```
 //!
-//! Nothing here does IO, knows the time or is random. What both programs need around the core is the
-//! crate `runtime`, in `common/runtime`.
+//! No module does IO, reads the clock or draws random numbers. The parts that both programs need
+//! around the core are the crate `runtime`, in `common/runtime`.
 #![deny(missing_docs)]
 
 pub mod admission;

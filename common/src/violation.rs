@@ -1,4 +1,4 @@
-//! What is wrong with an object: a place, a stable code, Kubernetes' kind of fault, and the fix.
+//! Findings about an object: field path, stable code, Kubernetes' kind of fault, and what would be right.
 //!
 //! ```text
 //! spec.template: Not found: "smal": did you mean 'small'? known templates: large, medium, small [TemplateNotFound]
@@ -14,13 +14,13 @@ use crate::code::Code;
 use crate::field_path::FieldPath;
 use crate::words::{cut, quoted, shortened};
 
-/// Longest warning: what the API server leaves of one when there are many. Kubernetes recommends
-/// 120; a warning with long names in it goes beyond rather than lose the fix at its end.
+/// Longest warning in characters. The API server cuts warnings to 256 when they are many. Kubernetes
+/// recommends 120; a warning with long names is longer rather than lose the fix at its end.
 pub const WARNING_MAX: usize = 256;
 /// Kubernetes' kinds of field faults (`metav1.CauseType`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// A value that cannot be right.
+    /// A value that is not allowed.
     Invalid,
     /// A value of the wrong JSON type.
     TypeInvalid,
@@ -30,9 +30,9 @@ pub enum Kind {
     NotSupported,
     /// A value that must be unique and is not.
     Duplicate,
-    /// A value that must be there and is not.
+    /// A required value that is missing.
     Required,
-    /// A value that must not be there.
+    /// A value that must be absent.
     Forbidden,
     /// A text that is too long.
     TooLong,
@@ -70,10 +70,11 @@ impl Kind {
     }
 }
 
-/// Longest key of a label: prefix, slash and name. A longer key of a map stands in no path.
+/// Longest key of a label in bytes: prefix, slash and name. A longer key is not shown in a path.
 const KEY_SHOWN_MAX: usize = OBJECT_NAME_MAX + 1 + NAME_MAX;
 
-/// The field a fault is told at, and where in a template the value stands that it is about.
+/// The field at which a violation is reported, and the path within the template if the value comes from
+/// one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Location {
     field: String,
@@ -87,8 +88,7 @@ impl Location {
         self.below(&format!(".{name}"))
     }
 
-    /// The value of a key of the map that stands here; the map itself if the key cannot stand in a
-    /// path.
+    /// The value of a key of the map at this path; the map itself if the key cannot be part of a path.
     #[must_use]
     pub fn key(self, key: &str) -> Self {
         if key.len() > KEY_SHOWN_MAX || key.contains(|c: char| c.is_control() || c == ']') {
@@ -125,27 +125,28 @@ impl From<FieldPath> for Location {
     }
 }
 
-/// One fault of an object.
+/// One reason to refuse an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// JSON path of the fault; resolves in the object or in the schema.
+    /// Path of the field; it exists in the object or in the schema.
     pub field: String,
-    /// The rule that found it.
+    /// Code of the rule.
     pub code: Code,
-    /// Kubernetes' kind.
+    /// Kubernetes' kind of fault.
     pub kind: Kind,
-    /// What is wrong and what would be right, without field and code.
+    /// What is wrong and what would be right, without field, value and code.
     pub detail: String,
-    /// The offending value as shown; absent for kinds that show none.
+    /// The rejected value as messages show it; absent for kinds that show none.
     pub value: Option<String>,
-    /// Other fields that it rests on: it is a consequence, and not told, if one of them is at fault.
+    /// Paths of other fields. The violation is a consequence, and dropped, if one of them has a violation
+    /// of its own.
     given: Vec<String>,
-    /// What it is known by in the place of its message.
+    /// Identity across two versions of an object, if the message would differ.
     identity: Option<String>,
 }
 
 impl Violation {
-    /// A fault without a value to show.
+    /// A violation that shows no value.
     pub fn new(
         location: impl Into<Location>,
         code: Code,
@@ -178,29 +179,29 @@ impl Violation {
         self
     }
 
-    /// The same fault, showing the text that is wrong, shortened and quoted.
+    /// The same violation with the rejected text, shortened and quoted.
     #[must_use]
     pub fn text(mut self, value: &str) -> Self {
         self.value = Some(quoted(value));
         self
     }
 
-    /// The same fault, showing a value that is no text.
+    /// The same violation with a rejected value that is not a text.
     #[must_use]
     pub fn value(mut self, value: impl fmt::Display) -> Self {
         self.value = Some(shortened(&value.to_string()));
         self
     }
 
-    /// The same fault, known by this in the place of its message, which tells where in a text it
-    /// stands: that changes with every line before it.
+    /// The same violation with an identity of its own, because its message contains a line number,
+    /// which changes with every line before it.
     #[must_use]
     pub(crate) fn known_as(mut self, identity: impl Into<String>) -> Self {
         self.identity = Some(identity.into());
         self
     }
 
-    /// What it is known by at its field, wherever in a text it stands.
+    /// Identity at its field, whatever the line number.
     pub(crate) fn identity(&self) -> String {
         self.identity.clone().unwrap_or_else(|| self.message())
     }
@@ -226,10 +227,10 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Something the user should know about an object that is accepted.
+/// A warning about an object that is accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
-    /// The rule that speaks, if one does.
+    /// Code of the rule; `None` for a note.
     pub code: Option<Code>,
     /// The text, at most [`WARNING_MAX`] characters.
     pub text: String,
@@ -248,19 +249,20 @@ pub enum Reference {
     Hosts,
 }
 
-/// Everything the rules have to say about one object.
+/// Everything that the rules report about one object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Findings {
-    /// Why the object is refused.
+    /// Reasons to refuse the object.
     pub violations: Vec<Violation>,
-    /// What its user should know if it is not.
+    /// Warnings, if it is accepted.
     pub warnings: Vec<Warning>,
-    /// What the catalog did not have. A cache may be behind: look again, then decide.
+    /// Objects that the catalog did not have. A cache may be behind, so the caller looks again before it
+    /// refuses.
     pub misses: Vec<Reference>,
 }
 
 impl Findings {
-    /// Adds a fault.
+    /// Adds a violation.
     pub fn deny(&mut self, violation: Violation) {
         self.violations.push(violation);
     }
@@ -275,8 +277,8 @@ impl Findings {
         });
     }
 
-    /// Turns faults into warnings: those that `is_old` knows, which the object had before.
-    pub(crate) fn tolerate(&mut self, is_old: impl FnMut(&Violation) -> bool) {
+    /// Turns the violations that the stored object has as well, by `is_old`, into warnings.
+    pub(crate) fn ratchet(&mut self, is_old: impl FnMut(&Violation) -> bool) {
         let (old, new): (Vec<_>, _) = self.violations.drain(..).partition(is_old);
         self.violations = new;
         for fault in &old {
@@ -289,7 +291,7 @@ impl Findings {
         }
     }
 
-    /// Adds a note that no rule stands behind.
+    /// Adds a warning without a rule.
     pub fn note(&mut self, text: &str) {
         self.warnings.push(Warning {
             code: None,
@@ -297,14 +299,14 @@ impl Findings {
         });
     }
 
-    /// Notes a reference that the catalog does not have.
+    /// Adds a reference that the catalog does not have.
     pub fn miss(&mut self, reference: Reference) {
         self.misses.push(reference);
     }
 
-    /// Drops what only follows from another fault, and what is told already: two items of a
-    /// template may have the same one.
-    pub fn settle(&mut self) {
+    /// Drops consequences of other violations, and duplicates: two items of a template may have the
+    /// same violation.
+    pub fn dedupe(&mut self) {
         let all = std::mem::take(&mut self.violations);
         let fields = |which: fn(&Violation) -> bool| -> BTreeSet<&str> {
             let chosen = all.iter().filter(|violation| which(violation));
@@ -326,15 +328,15 @@ impl Findings {
                 !hidden && !given.any(|field| at_or_above(field, &causes))
             })
             .collect();
-        let mut told = BTreeSet::new();
+        let mut seen = BTreeSet::new();
         let kept = all.into_iter().zip(kept).filter(|(_, kept)| *kept);
         self.violations = kept
             .map(|(violation, _)| violation)
-            .filter(|violation| told.insert((violation.field.clone(), violation.message())))
+            .filter(|violation| seen.insert((violation.field.clone(), violation.message())))
             .collect();
     }
 
-    /// Whether nothing speaks against the object.
+    /// Whether the object is accepted.
     pub fn accepted(&self) -> bool {
         self.violations.is_empty()
     }
@@ -354,7 +356,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_like_kubernetes_own() {
+    fn a_violation_is_displayed_like_one_of_kubernetes() {
         let violation = Violation::new(
             "spec.template",
             Code::TemplateNotFound,
@@ -369,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_warning_keeps_its_code() {
+    fn a_long_warning_is_cut_before_its_code() {
         let mut findings = Findings::default();
         findings.warn(Code::TemplateDeprecated, &"x".repeat(500));
         let text = &findings.warnings[0].text;

@@ -147,12 +147,12 @@ pub(super) fn review(request: &Request<'_>, catalog: &dyn Catalog, settings: &Se
         &surroundings,
         &mut findings,
     );
-    findings.settle();
+    findings.dedupe();
 
     let mut fit = findings.accepted();
     if let Some(old) = old.as_ref().filter(|_| !fit) {
         let known = old.findings(&surroundings);
-        ratchet::tolerate(&mut findings, &object.spec, &known, &old.object.spec);
+        ratchet::ratchet(&mut findings, &object.spec, &known, &old.object.spec);
         // What was normalized once is so again. What never was has yet to be mended.
         fit = old.block.is_some();
     }

@@ -18,7 +18,7 @@ pub(super) trait Items {
 
 /// Turns faults of `new` into warnings that `old` has at the same item of the same list, as many of
 /// a kind as `old` has.
-pub(super) fn tolerate<S: Items>(
+pub(super) fn ratchet<S: Items>(
     findings: &mut Findings,
     new: &S,
     old_findings: &Findings,
@@ -28,7 +28,7 @@ pub(super) fn tolerate<S: Items>(
     for fault in &old_findings.violations {
         *known.entry(identity(fault, old)).or_default() += 1;
     }
-    findings.tolerate(|fault| {
+    findings.ratchet(|fault| {
         let left = known.get_mut(&identity(fault, new));
         let Some(left) = left.filter(|left| **left > 0) else {
             return false;
@@ -46,10 +46,10 @@ pub(super) fn judge<S: Items>(
     findings: &mut Findings,
 ) {
     check(new, stored.as_ref().map(|(old, _)| old), findings);
-    findings.settle();
+    findings.dedupe();
     if let Some((old, mut known)) = stored.filter(|_| !findings.accepted()) {
         check(&old, Some(&old), &mut known);
-        tolerate(findings, new, &known, &old);
+        ratchet(findings, new, &known, &old);
     }
 }
 

@@ -19,12 +19,12 @@ pub(super) fn review(request: &Request<'_>, catalog: &dyn Catalog) -> Verdict {
     let wire = decode::object(request.object, &mut findings);
     request.judge_name(&wire.metadata, &mut findings);
     let fields = judge(wire.spec.intent, catalog, &mut findings);
-    findings.settle();
+    findings.dedupe();
     if let Some(old) = request.old.filter(|_| !findings.accepted()) {
         let mut known = Findings::default();
         let old = decode::object(old, &mut known);
         let old = judge(old.spec.intent, catalog, &mut known);
-        ratchet::tolerate(&mut findings, &fields, &known, &old);
+        ratchet::ratchet(&mut findings, &fields, &known, &old);
     }
     Verdict {
         findings,

@@ -1,41 +1,41 @@
-//! An intent over its template: which value counts, and whose it is.
+//! A spec merged with its template: which value applies, and which author wrote it.
 //!
 //! A field the user set wins over the template's, field by field. Lists with identity merge by
-//! name: the template's items first, in their order, then the user's new ones. Nothing is parsed
-//! here; every value keeps the place where its author wrote it, so that a fault is told there.
+//! name: the template's items first, in their order, then the user's new ones. No value is parsed.
+//! Each keeps the path at which its author wrote it, so that violations are reported there.
 
 use crate::api::machine::{Cdrom, Disk, MachineSpec, Network};
 use crate::api::template::TemplateContent;
 use crate::bounds::{DISKS_MAX, NETWORKS_MAX};
 use crate::field_path::{FieldPath, Segment};
 
-/// A value that counts, if there is one, and where a fault of it is told.
+/// The value that applies, if there is one, and the path at which its violations are reported.
 #[derive(Clone, Copy, Debug)]
 pub struct Leaf<V> {
     /// The value.
     pub value: Option<V>,
-    /// Where its author wrote it, or where its user would.
+    /// Where its author wrote it, or where the user would write it.
     pub path: FieldPath,
 }
 
-/// What the intent stands on.
+/// The template that a spec is merged with.
 #[derive(Clone, Copy, Debug)]
 pub enum Base<'a> {
     /// No template.
     Nothing,
-    /// A template with this content, named at this place.
+    /// A template with this content, and the path that names it.
     Template(&'a TemplateContent, FieldPath),
-    /// A template that does not exist: whatever it would have brought cannot be judged.
+    /// A template that does not exist, so absent values cannot be judged.
     Unknown,
-    /// The object is itself a template: what it lacks, a Machine brings.
+    /// The object is itself a template; a Machine sets what it lacks.
     IsTemplate,
 }
 
-/// A named item of a list with identity.
+/// An item of a list whose items are identified by name.
 pub trait Named {
     /// The item's name.
     fn name(&self) -> Option<&str>;
-    /// Whether the item stands for the absence of the template's item.
+    /// Whether the item removes the template's item of its name.
     fn removes(&self) -> bool {
         false
     }
@@ -107,7 +107,7 @@ impl<'a, T: Named> Item<'a, T> {
     }
 }
 
-/// An intent over its template.
+/// A spec merged with its template.
 #[derive(Debug)]
 pub struct Merged<'a> {
     user: &'a MachineSpec,
@@ -118,7 +118,7 @@ pub struct Merged<'a> {
     pub networks: Vec<Item<'a, Network>>,
     /// CD-ROM drives.
     pub cdroms: Vec<Item<'a, Cdrom>>,
-    /// Lists that came out longer than their bound, and were cut to it.
+    /// Lists that were longer than their bound, and were cut to it: name, length, bound.
     overlong: Vec<(&'static str, usize, usize)>,
 }
 
@@ -156,7 +156,7 @@ impl<'a> Merged<'a> {
         }
     }
 
-    /// Lists that came out longer than their bound: their name, length and bound.
+    /// Lists that were longer than their bound: name, length and bound.
     pub fn overlong(&self) -> impl Iterator<Item = (&'static str, usize, usize)> {
         self.overlong.iter().copied()
     }
@@ -166,13 +166,13 @@ impl<'a> Merged<'a> {
         self.user
     }
 
-    /// What the intent stands on.
+    /// The template that a spec is merged with.
     pub fn base(&self) -> Base<'a> {
         self.base
     }
 
-    /// Whether what is absent here is absent for good: neither an unknown template nor a Machine
-    /// of this template could still bring it.
+    /// Whether an absent value is certainly absent: no unknown template and no Machine of this template
+    /// can set it.
     pub fn is_complete(&self) -> bool {
         match self.base {
             Base::Nothing | Base::Template(..) => true,

@@ -22,20 +22,20 @@ use crate::api::normalized::{Normalized, TemplatePin};
 use crate::field_path::FieldPath;
 use crate::names;
 
-/// What a user wishes, as sent.
+/// The spec of a Machine as it was sent.
 #[derive(Clone, Copy, Debug)]
 pub struct Intent<'a> {
-    /// The spec; its block is not looked at.
+    /// The spec. Its block is not read.
     pub spec: &'a MachineSpec,
     /// The label that names the template when the spec does not.
     pub template_label: Option<&'a str>,
-    /// Digest of both: [`intent_hash`].
+    /// Digest of spec and label: [`intent_hash`].
     pub hash: &'a str,
 }
 
 impl<'a> Intent<'a> {
-    /// The name of the template and where it stands: the field, else the label. A label without a
-    /// value is as absent.
+    /// Name of the template and the path that names it: the field, else the label. An empty label
+    /// counts as absent.
     pub fn template(&self) -> Option<(&'a str, FieldPath)> {
         let field = self
             .spec
@@ -47,26 +47,25 @@ impl<'a> Intent<'a> {
     }
 }
 
-/// The template an intent stands on, as far as it is known.
+/// The template that an intent names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TemplateChoice {
     /// The intent names none.
     None,
-    /// The named one, with its content.
+    /// The template exists; its name and content.
     Pinned(Box<TemplatePin>),
-    /// The named one does not exist.
+    /// The template does not exist.
     Unknown,
 }
 
-/// What an intent resolves to beyond itself. Comes from a lookup or from an earlier block.
+/// Values that an intent leaves open, from the catalog or from the stored block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pins {
-    /// The template.
+    /// Name and content of the template.
     pub template: TemplateChoice,
-    /// The backend, when the intent names none.
+    /// Backend, if the intent names none.
     pub backend: Backend,
-    /// Storage classes by name of disk or CD-ROM, where the intent leaves the choice to the
-    /// cluster.
+    /// Storage classes by name of disk or CD-ROM, where the intent leaves the choice to the cluster.
     pub storage_classes: BTreeMap<String, String>,
 }
 
@@ -103,7 +102,7 @@ pub fn merge<'a>(intent: &Intent<'a>, template: &'a TemplateChoice) -> Merged<'a
     Merged::new(intent.spec, base)
 }
 
-/// How an intent asks for a storage class.
+/// How a spec asks for a storage class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClassRequest<'a> {
     /// By name.
