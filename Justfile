@@ -16,7 +16,7 @@ demo:
 test *arguments:
     tests/lab test {{arguments}}
 
-# Format, lints, and that the core stays pure.
+# Format, layers, lints, and that the core stays pure.
 lint:
     tests/lab lint
 

@@ -27,6 +27,7 @@ pub mod http;
 pub mod install;
 mod kubectl;
 mod lab;
+pub mod layers;
 pub mod libvirt;
 pub mod objects;
 pub mod pages;

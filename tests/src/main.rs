@@ -39,7 +39,7 @@ enum Verb {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Format, lints, and that the core stays pure.
+    /// Format, layers, lints, and that the core stays pure.
     Lint,
     /// Whether the licence of everything in the programs is one of deny.toml.
     Licenses,
@@ -77,7 +77,7 @@ enum Verb {
         /// Where it finds what to answer and says where it listens.
         folder: PathBuf,
     },
-    /// Write what follows from the code: CRDs, references of fields and rules, parts of the chart.
+    /// Write what follows from the code: CRDs, references of fields and rules, parts of the chart, the graph of crates.
     Generate {
         /// Write nothing; fail if a file is not what the code says.
         #[arg(long)]
@@ -125,7 +125,7 @@ async fn run(verb: Verb) -> Result<ExitCode> {
         Verb::Lint => verbs::lint::run().await,
         Verb::Licenses => verbs::licenses::run().await,
         Verb::Sbom => verbs::sbom::run().await,
-        Verb::Generate { check } => verbs::generate::run(check),
+        Verb::Generate { check } => verbs::generate::run(check).await,
     }
 }
 
