@@ -77,6 +77,15 @@ enum Verb {
         /// Where it finds what to answer and says where it listens.
         folder: PathBuf,
     },
+    /// What `test` has cargo run in place of each suite.
+    #[command(hide = true)]
+    RecordSuite {
+        /// Where it writes how the suite was to be run.
+        file: PathBuf,
+        /// The suite with its arguments.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        command: Vec<String>,
+    },
     /// Write what follows from the code: CRDs, references of fields and rules, parts of the chart, the graph of crates.
     Generate {
         /// Write nothing; fail if a file is not what the code says.
@@ -122,6 +131,7 @@ async fn run(verb: Verb) -> Result<ExitCode> {
             verbs::fuzz::run(Duration::from_secs(seconds), target.as_deref()).await
         }
         Verb::Echo { folder } => bench::echo::run(&folder).await,
+        Verb::RecordSuite { file, command } => verbs::test::record(&file, command),
         Verb::Lint => verbs::lint::run().await,
         Verb::Licenses => verbs::licenses::run().await,
         Verb::Sbom => verbs::sbom::run().await,

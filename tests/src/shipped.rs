@@ -73,6 +73,14 @@ impl Binary {
     }
 }
 
+/// The variable that says that the programs of the next release have been built, and where they are.
+const NEXT_BUILT: &str = "LAB_NEXT_BINARIES";
+
+/// Builds both programs as their next release could be; what to put into the environment of tests then.
+pub async fn next_release_built() -> Result<(&'static str, PathBuf)> {
+    Ok((NEXT_BUILT, next_release().await?))
+}
+
 /// Both programs as their next release could be, in a folder of their own; built once per process.
 pub(crate) async fn next_release() -> Result<PathBuf> {
     static FOLDER: OnceCell<PathBuf> = OnceCell::const_new();
@@ -80,6 +88,9 @@ pub(crate) async fn next_release() -> Result<PathBuf> {
 }
 
 async fn build_next() -> Result<PathBuf> {
+    if let Some(folder) = env::var_os(NEXT_BUILT) {
+        return Ok(folder.into());
+    }
     let profile = Binary::Webhook.path().await?;
     let profile = profile.parent().context("a profile's folder")?;
     let folder = profile.join("next-version");

@@ -33,7 +33,7 @@ pub(crate) async fn libvirt() -> Option<Libvirt> {
     match Libvirt::start().await.unwrap() {
         Ok(libvirt) => Some(libvirt),
         Err(missing) => {
-            eprintln!("skipped: {missing}");
+            lab::skip(missing);
             None
         }
     }
@@ -42,7 +42,7 @@ pub(crate) async fn libvirt() -> Option<Libvirt> {
 impl Stage {
     pub(crate) async fn new() -> Option<Self> {
         if !Binary::has_libvirt().await.unwrap() {
-            eprintln!("skipped: the controller is built without libvirt");
+            lab::skip("the controller is built without libvirt");
             return None;
         }
         let libvirt = libvirt().await?;

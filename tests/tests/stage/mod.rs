@@ -33,12 +33,8 @@ impl Stage {
 
     /// With KubeVirt's own CRDs where they are at hand.
     pub(crate) async fn with_best_crds() -> Self {
-        let kubevirt = KubevirtCrds::best();
-        if kubevirt == KubevirtCrds::Thin {
-            eprintln!("KubeVirt's own CRDs are not beside the repository: thin ones are used");
-        }
         let options = Options {
-            kubevirt,
+            kubevirt: KubevirtCrds::best(),
             ..Options::default()
         };
         Self::with(options, &[]).await
