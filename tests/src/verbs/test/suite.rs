@@ -11,7 +11,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use lab::paths;
+use lab::{built_here, paths};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::{
@@ -51,7 +51,9 @@ pub(super) async fn selected(
     arguments: &[String],
 ) -> Result<Option<(Vec<Suite>, Finished)>> {
     let record = tempfile::NamedTempFile::new()?;
-    let words = json!([env::current_exe()?, RECORD, record.path()]);
+    // Not the file of this process: the build before may have replaced it.
+    let (_, programs) = built_here()?;
+    let words = json!([programs.join("lab"), RECORD, record.path()]);
     let runner = format!("target.\"cfg(all())\".runner={words}");
     let mut test = cargo();
     test.args(["test", "--workspace", "--config", &runner])
