@@ -27,7 +27,7 @@ enum Verb {
         #[arg(long, value_enum, default_value_t)]
         virt_type: VirtType,
     },
-    /// Tell a short story: good Machines run, a bad one is refused with every fault named, a guest really boots.
+    /// Demonstrate the product: good Machines run, a bad one is refused with every fault named, a guest boots.
     Demo {
         /// What runs the guest on libvirt.
         #[arg(long, value_enum, default_value_t)]
@@ -77,7 +77,7 @@ enum Verb {
         /// Where it finds what to answer and says where it listens.
         folder: PathBuf,
     },
-    /// What `test` has cargo run in place of each suite.
+    /// What cargo runs in place of each suite when `test` selects them.
     #[command(hide = true)]
     RecordSuite {
         /// Where it writes how the suite was to be run.
@@ -98,12 +98,12 @@ enum Verb {
 async fn main() -> ExitCode {
     let verb = Arguments::parse().verb;
     let ends_by_itself = !matches!(verb, Verb::Up { .. });
-    // A verb that is interrupted is dropped, and with it whatever it started.
+    // An interrupted verb is dropped, and with it every process that it started.
     let outcome = tokio::select! {
         outcome = run(verb) => outcome,
         () = interrupted() => {
             eprintln!("lab: ended, nothing is left behind");
-            // As shells report an interrupt, where there was something to interrupt.
+            // As shells report an interrupt, unless the verb only ends this way.
             return ExitCode::from(if ends_by_itself { 130 } else { 0 });
         }
     };

@@ -4,7 +4,7 @@
 
 use common::code::Code;
 use lab::{
-    Kubectl, Lab, Options, Output, Shipped, storage_class,
+    Kubectl, Lab, Options, Output, ProgramUnderTest, storage_class,
     tables::{self, Case},
 };
 use serde_json::{Value, json};
@@ -45,7 +45,7 @@ fn of_ours(kind: &str, name: &str, spec: &Value) -> Value {
 /// The cluster that the catalog `default` describes. Its templates are older than the webhook, and
 /// one is older than the CRDs: it is stored with a content that they have nothing against, and only
 /// its name is told.
-async fn cluster() -> (Lab, Shipped) {
+async fn cluster() -> (Lab, ProgramUnderTest) {
     let mut lab = Lab::with(Options {
         controller_manager: false,
         storage_classes: false,

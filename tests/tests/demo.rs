@@ -6,7 +6,7 @@ use lab::paths;
 
 /// The verb checks each of its steps itself.
 #[test]
-fn the_story_is_as_told() {
+fn the_demo_accepts_refuses_and_boots_machines() {
     let output = Command::new(env!("CARGO_BIN_EXE_lab"))
         .arg("demo")
         .output()

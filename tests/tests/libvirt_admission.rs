@@ -165,7 +165,7 @@ async fn a_machine_outlives_its_host_and_stays_editable() {
 }
 
 #[tokio::test]
-async fn a_host_is_judged_before_it_is_stored() {
+async fn an_invalid_host_is_refused_before_it_is_stored() {
     let (lab, _webhook) = machines::lab(&[]).await;
     let kubectl = lab.kubectl();
     let faulty = host(

@@ -1,7 +1,7 @@
 //! `docs/operate.md`: what it says of a day without the webhook, tried in that order.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod stage;
+mod environment;
 
 use lab::{
     objects::{VM, condition},
@@ -10,7 +10,7 @@ use lab::{
 };
 use serde_json::{Value, json};
 
-use stage::{Stage, machine};
+use environment::{Environment, machine};
 
 /// The commands and the quotation of the part about the webhook that is down.
 fn told() -> (Vec<String>, String) {
@@ -44,28 +44,27 @@ async fn a_guest_is_stopped_without_the_webhook_and_writes_get_through_when_they
     else {
         panic!("{commands:#?}");
     };
-    let mut stage = Stage::new().await;
-    let kubectl = stage.lab.kubectl();
+    let mut env = Environment::new().await;
+    let kubectl = env.lab.kubectl();
     let run = async |command: &str| kubectl.shell(command, &[]).await.unwrap().ok().unwrap();
-    let (machines, vms) = (stage.machines(), stage.objects(VM));
-    stage
-        .apply(&machine("web", &json!({"template": "small"})))
+    let (machines, vms) = (env.machines(), env.objects(VM));
+    env.apply(&machine("web", &json!({"template": "small"})))
         .await;
-    machines.in_phase("web", "Running").await.unwrap();
+    machines.until_phase("web", "Running").await.unwrap();
 
-    assert!(stage.webhook.stop().await.unwrap().success());
+    assert!(env.webhook.stop().await.unwrap().success());
     let refused = kubectl.shell(stop, &[]).await.unwrap().refused().unwrap();
     assert!(refused.contains(&quotation), "{refused}");
     run(pause).await;
     machines
-        .told("web", "Paused", "True", "Paused")
+        .until_condition("web", "Paused", "True", "Paused")
         .await
         .unwrap();
     run(halt).await;
-    machines.in_phase("web", "Stopped").await.unwrap();
+    machines.until_phase("web", "Stopped").await.unwrap();
 
-    stage.webhook.start_again().unwrap();
-    stage.webhook.ready().await.unwrap();
+    env.webhook.start_again().unwrap();
+    env.webhook.ready().await.unwrap();
     run(stop).await;
     run(go_on).await;
     let let_go = machines
@@ -79,7 +78,7 @@ async fn a_guest_is_stopped_without_the_webhook_and_writes_get_through_when_they
     assert_eq!(strategy(&vm), "Halted", "the controller undid nothing");
 
     // Nobody judges: what is written gets through, and waits.
-    assert!(stage.webhook.stop().await.unwrap().success());
+    assert!(env.webhook.stop().await.unwrap().success());
     run(ignore_mutating).await;
     run(ignore_validating).await;
     let start = r#"kubectl patch machine web --type=merge -p '{"spec":{"powerState":"Running"}}'"#;
@@ -91,13 +90,13 @@ async fn a_guest_is_stopped_without_the_webhook_and_writes_get_through_when_they
     .await
     .unwrap();
     machines
-        .told("web", "Normalized", "False", "Stale")
+        .until_condition("web", "Normalized", "False", "Stale")
         .await
         .unwrap();
     let vm = vms.get("web").await.unwrap();
     assert_eq!(strategy(&vm), "Halted");
-    stage.webhook.start_again().unwrap();
-    stage.webhook.ready().await.unwrap();
+    env.webhook.start_again().unwrap();
+    env.webhook.ready().await.unwrap();
     run(judge).await;
-    machines.in_phase("web", "Running").await.unwrap();
+    machines.until_phase("web", "Running").await.unwrap();
 }

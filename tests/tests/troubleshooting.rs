@@ -2,16 +2,16 @@
 //! tells, word for word.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod stage;
+mod environment;
 
 use lab::{
-    KubevirtCrds, Options, Script,
+    KubevirtCrds, Options, Scenario,
     objects::condition,
     pages::{blocks, page},
 };
 use serde_json::{Value, json};
 
-use stage::{Stage, machine, named};
+use environment::{Environment, machine, named};
 
 /// What the page has that was not told yet.
 struct Page {
@@ -34,13 +34,13 @@ impl Page {
 
     /// Waits until a Machine tells of a fault as the page does. What it tells first may lack the words
     /// of an object that is seen a moment later.
-    async fn tells(&mut self, stage: &Stage, name: &str, kind: &str, reason: &str) {
+    async fn tells(&mut self, env: &Environment, name: &str, kind: &str, reason: &str) {
         let text = |machine: &Value| {
             let message = &condition(machine, kind)["message"];
             format!("{reason}: {}\n", message.as_str().unwrap_or_default())
         };
         let what = format!("to have {kind}=False, reason {reason}, in words of the page");
-        let machines = stage.machines();
+        let machines = env.machines();
         let told = machines.until(name, &what, |machine| {
             let condition = condition(machine, kind);
             let is_told = condition["status"] == "False" && condition["reason"] == reason;
@@ -59,40 +59,39 @@ async fn every_situation_tells_what_to_do() {
         multus: false,
         ..Options::default()
     };
-    let mut stage = Stage::with(options, &[]).await;
-    let machines = stage.machines();
+    let mut env = Environment::with(options, &[]).await;
+    let machines = env.machines();
     let small = json!({"template": "small"});
 
-    stage.apply(&machine("web", &small)).await;
-    page.tells(&stage, "web", "VirtualMachineReady", "KubeVirtApiError")
+    env.apply(&machine("web", &small)).await;
+    page.tells(&env, "web", "VirtualMachineReady", "KubeVirtApiError")
         .await;
-    let kubevirt = stage.lab.install_kubevirt(KubevirtCrds::Thin);
+    let kubevirt = env.lab.install_kubevirt(KubevirtCrds::Thin);
     kubevirt.await.unwrap();
-    stage.simulator = stage.lab.simulator(Script::Happy).await.unwrap();
-    machines.in_phase("web", "Running").await.unwrap();
+    env.simulator = env.lab.simulator(Scenario::Happy).await.unwrap();
+    machines.until_phase("web", "Running").await.unwrap();
 
-    let script = Script::Unschedulable;
-    stage.simulator.set("default", "big", script);
-    stage.apply(&machine("big", &small)).await;
-    page.tells(&stage, "big", "Ready", "InsufficientResources")
+    let scenario = Scenario::Unschedulable;
+    env.simulator.set("default", "big", scenario);
+    env.apply(&machine("big", &small)).await;
+    page.tells(&env, "big", "Ready", "InsufficientResources")
         .await;
     let big = machines.get("big").await.unwrap();
     assert_eq!(big["status"]["phase"], "Creating");
 
-    stage.simulator.set("default", "full", Script::PvcPending);
-    stage.apply(&machine("full", &small)).await;
-    page.tells(&stage, "full", "StorageReady", "PVCPending")
-        .await;
+    env.simulator.set("default", "full", Scenario::PvcPending);
+    env.apply(&machine("full", &small)).await;
+    page.tells(&env, "full", "StorageReady", "PVCPending").await;
 
-    stage.machine_without_class("class").await;
-    page.tells(&stage, "class", "StorageReady", "StorageClassNotFound")
+    env.machine_without_class("class").await;
+    page.tells(&env, "class", "StorageReady", "StorageClassNotFound")
         .await;
 
     let eth0 = json!({"name": "eth0", "networkName": "prod"});
     let spec = json!({"template": "small", "networks": [eth0]});
-    stage.apply(&machine("lost", &spec)).await;
+    env.apply(&machine("lost", &spec)).await;
     let reason = "NetworkConfigurationNotFound";
-    page.tells(&stage, "lost", "NetworkReady", reason).await;
+    page.tells(&env, "lost", "NetworkReady", reason).await;
     let bridge = json!({"bridge": "br0"});
     let network = named(
         "vitistack.io/v1alpha1",
@@ -100,12 +99,12 @@ async fn every_situation_tells_what_to_do() {
         "prod",
         &bridge,
     );
-    stage.apply(&network).await;
-    page.tells(&stage, "lost", "NetworkReady", "NetworkFailed")
+    env.apply(&network).await;
+    page.tells(&env, "lost", "NetworkReady", "NetworkFailed")
         .await;
 
     let typo = machine("typo", &json!({"template": "smal"})).to_string();
-    let kubectl = stage.lab.kubectl();
+    let kubectl = env.lab.kubectl();
     let refused = kubectl.run_with(&["apply", "-f", "-"], typo).await.unwrap();
     assert_eq!(refused.code, 1, "{refused}");
     page.has(&refused.stderr);

@@ -150,7 +150,7 @@ networks: [{name: eth0, networkName: prod-network}]";
 
 /// What was stored while no webhook stood in the way is mended step by step.
 #[tokio::test]
-async fn what_got_past_the_webhook_is_mended_step_by_step() {
+async fn faults_stored_without_the_webhook_are_repaired_one_by_one() {
     let (mut lab, webhook) = lab(&[]).await;
     let kubectl = lab.kubectl();
     drop(webhook);

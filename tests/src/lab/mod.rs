@@ -1,6 +1,6 @@
 //! [`Lab`]: a control plane with the product's manifests in it.
 
-mod marks;
+mod audit_log;
 mod programs;
 
 use std::{
@@ -27,14 +27,14 @@ use crate::{
     control_plane::ControlPlane,
     credentials::{self, CallerCa, User},
     folder::Folder,
-    foreign::{self, KubevirtCrds},
     http::Connection,
     install::{self, Manifests},
     kubectl::{Helm, Kubectl},
     libvirt::Libvirt,
     objects::{Kind, Objects},
     ports, reviews,
-    simulator::{Script, Simulator},
+    simulator::{Scenario, Simulator},
+    third_party::{self, KubevirtCrds},
     tools::{self, Tools},
     wait,
 };
@@ -96,14 +96,14 @@ impl Options {
         }
     }
 
-    fn foreign_objects(self) -> Result<Vec<Value>> {
+    fn third_party_objects(self) -> Result<Vec<Value>> {
         let mut objects = self.kubevirt.objects()?;
         objects.extend(self.cdi.objects());
         if self.multus {
-            objects.push(foreign::network_attachment_definitions());
+            objects.push(third_party::network_attachment_definitions());
         }
         if self.storage_classes {
-            objects.extend(foreign::storage_classes());
+            objects.extend(third_party::storage_classes());
         }
         Ok(objects)
     }
@@ -170,7 +170,7 @@ impl Lab {
             .manifests
             .platform
             .iter()
-            .chain(&options.foreign_objects()?)
+            .chain(&options.third_party_objects()?)
         {
             install::apply(self.client(), object).await?;
         }
@@ -202,7 +202,7 @@ impl Lab {
 
     /// Installs Multus' kind, in a lab that has none.
     pub async fn install_multus(&self) -> Result<()> {
-        let multus = foreign::network_attachment_definitions();
+        let multus = third_party::network_attachment_definitions();
         install::apply(self.client(), &multus).await?;
         install::served(self.client()).await
     }
@@ -223,7 +223,7 @@ impl Lab {
     }
 
     /// Has the programs that are started from now on reach this libvirt as the one of their host.
-    pub fn reach(&mut self, libvirt: &Libvirt) {
+    pub fn use_libvirt(&mut self, libvirt: &Libvirt) {
         self.mounts = Some(libvirt.mounts());
     }
 
@@ -380,10 +380,10 @@ impl Lab {
     }
 
     /// Starts the simulator that plays KubeVirt and the storage.
-    pub async fn simulator(&self, script: Script) -> Result<Simulator> {
+    pub async fn simulator(&self, scenario: Scenario) -> Result<Simulator> {
         Ok(Simulator::start(
             self.client_as(User::Simulator).await?,
-            script,
+            scenario,
         ))
     }
 }

@@ -113,7 +113,7 @@ impl Libvirt {
             program,
             folder,
         };
-        libvirt.served().await?;
+        libvirt.wait_until_served().await?;
         for network in NETWORKS {
             libvirt.virsh(&["net-start", network]).await?.ok()?;
         }
@@ -121,8 +121,8 @@ impl Libvirt {
     }
 
     /// Waits until it answers.
-    pub async fn served(&mut self) -> Result<()> {
-        let mounts = self.reaching();
+    pub async fn wait_until_served(&mut self) -> Result<()> {
+        let mounts = self.mount_namespace_command();
         let mut alive = async || -> Result<Result<(), String>> {
             self.daemon.check_alive()?;
             let answer = run(virsh(mounts.clone(), &["version"])).await?;
@@ -133,7 +133,7 @@ impl Libvirt {
 
     /// Runs virsh.
     pub async fn virsh(&self, arguments: &[&str]) -> Result<Output> {
-        run(virsh(self.reaching(), arguments)).await
+        run(virsh(self.mount_namespace_command(), arguments)).await
     }
 
     /// The process in whose mounts programs see its sockets where they look for them.
@@ -142,7 +142,7 @@ impl Libvirt {
     }
 
     /// The words before a command that reaches it.
-    pub fn reaching(&self) -> [String; 2] {
+    pub fn mount_namespace_command(&self) -> [String; 2] {
         let mounts = namespace(self.holder.id(), "mnt");
         ["nsenter".to_owned(), format!("--mount={mounts}")]
     }
@@ -185,7 +185,7 @@ impl Libvirt {
     pub async fn start_again(&mut self) -> Result<()> {
         self.daemon.kill();
         self.daemon = self.program.start()?;
-        self.served().await
+        self.wait_until_served().await
     }
 
     /// Stops the daemon in the middle of whatever it does: it is there and does not answer.

@@ -118,15 +118,15 @@ pub async fn image() -> Result<PathBuf> {
 }
 
 impl Libvirt {
-    /// Reads a domain's serial console until the guest tells what is looked for.
-    pub async fn guest_tells(
+    /// Reads a domain's serial console until the guest writes a report that satisfies `look`.
+    pub async fn wait_for_report(
         &self,
         domain: &str,
         what: &str,
         mut look: impl FnMut(&Report) -> bool,
     ) -> Result<Report> {
         let mut console = Console::default();
-        let what = format!("the guest {domain} to tell {what}");
+        let what = format!("the guest {domain} to report {what}");
         let told = wait::until_within(BOOT, &what, async || {
             if console.file.is_none() {
                 let terminal = self.virsh(&["ttyconsole", domain]).await?;
@@ -159,7 +159,7 @@ impl Libvirt {
 struct Console {
     file: Option<File>,
     text: Vec<u8>,
-    /// The last that was read, for whoever waited in vain.
+    /// The last line that was read, for the error of a wait that timed out.
     last: String,
 }
 

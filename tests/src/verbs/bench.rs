@@ -16,7 +16,7 @@ use crate::bench::{
     fleet::Fleet,
     load::{Effort, measure},
     report::Report,
-    scene::{Scene, Size},
+    setup::{Setup, Size},
 };
 
 /// One client for what a user waits, and more than API servers keep busy at one webhook.
@@ -80,21 +80,21 @@ pub(crate) async fn run(
 
     let mut report = Report::default();
     step("starting a control plane and the webhook");
-    let mut scene = Scene::start().await?;
-    report.ready_ms = scene.started.as_secs_f64() * 1e3;
-    scene.grow(small).await?;
-    report.idle_mib = memory(scene.webhook())?.now;
-    let [mutate, validate, pass] = scene.questions().await?;
-    let echo = Echo::of(&mutate, &scene.lab.path("echo")).await?;
-    let questions = [echo.question(), mutate, validate, pass];
+    let mut setup = Setup::start().await?;
+    report.ready_ms = setup.started.as_secs_f64() * 1e3;
+    setup.grow(small).await?;
+    report.idle_mib = memory(setup.webhook())?.now;
+    let [mutate, validate, pass] = setup.requests().await?;
+    let echo = Echo::of(&mutate, &setup.lab.path("echo")).await?;
+    let requests = [echo.request(), mutate, validate, pass];
     step(&format!("measuring with {small}"));
-    report.add(small, &measure(&questions, effort).await?);
+    report.add(small, &measure(&requests, effort).await?);
     step(&format!("making {large}"));
-    scene.grow(large).await?;
-    report.idle_large_mib = memory(scene.webhook())?.now;
+    setup.grow(large).await?;
+    report.idle_large_mib = memory(setup.webhook())?.now;
     step(&format!("measuring with {large}"));
-    report.add(large, &measure(&questions, effort).await?);
-    report.peak_mib = memory(scene.webhook())?.peak;
+    report.add(large, &measure(&requests, effort).await?);
+    report.peak_mib = memory(setup.webhook())?.peak;
 
     say(&report);
     if let (Some(before), Some(file)) = (&before, &compare) {

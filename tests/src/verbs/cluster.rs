@@ -3,14 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use lab::{Binary, Lab, Script, Shipped, Simulator, libvirt::Libvirt, paths};
+use lab::{Binary, Lab, ProgramUnderTest, Scenario, Simulator, libvirt::Libvirt, paths};
 
 use super::{guest::host, step};
 
 /// Everything that runs. Dropped from top to bottom, the control plane last.
 pub(super) struct Cluster {
-    pub(super) webhook: Shipped,
-    pub(super) controller: Shipped,
+    pub(super) webhook: ProgramUnderTest,
+    pub(super) controller: ProgramUnderTest,
     _simulator: Simulator,
     pub(super) lab: Lab,
     /// Where a guest can really boot.
@@ -25,12 +25,12 @@ impl Cluster {
         let mut lab = Lab::start().await?;
         let libvirt = host().await?;
         if let Some(libvirt) = &libvirt {
-            lab.reach(libvirt);
+            lab.use_libvirt(libvirt);
         }
         step("starting the webhook, the controller and the simulator of KubeVirt");
         let webhook = lab.webhook(&[]).await?;
         let controller = lab.controller(&[]).await?;
-        let simulator = lab.simulator(Script::Happy).await?;
+        let simulator = lab.simulator(Scenario::Happy).await?;
         Ok(Self {
             webhook,
             controller,

@@ -73,7 +73,7 @@ pub(super) async fn console(lab: &Lab, libvirt: &Libvirt) -> Result<Report> {
     let owner = machine["metadata"]["uid"].as_str().unwrap_or_default();
     let domain = domain_name("default", "tiny", owner);
     let report = libvirt
-        .guest_tells(&domain, "its user data", |it| it.user_data.contains(MARKER))
+        .wait_for_report(&domain, "its user data", |it| it.user_data.contains(MARKER))
         .await?;
     ensure!(report.boots > 0, "a guest that was never booted");
     Ok(report)

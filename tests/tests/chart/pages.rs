@@ -1,7 +1,7 @@
 //! The commands of `docs/install.md` and `docs/upgrade.md`, each as it stands there, in a story.
 
 use lab::{
-    Binary, Script, WEBHOOK_CONFIGURATION,
+    Binary, Scenario, WEBHOOK_CONFIGURATION,
     objects::{MACHINE, condition},
     reviews::machine,
     wait,
@@ -115,7 +115,7 @@ async fn the_commands_of_the_pages_do_what_they_say() {
     webhook.ready().await.unwrap();
     let mut controller = story.release.start(Binary::Controller).await;
     controller.ready().await.unwrap();
-    let simulator = story.release.lab.simulator(Script::Happy).await.unwrap();
+    let simulator = story.release.lab.simulator(Scenario::Happy).await.unwrap();
     story.run("helm test", "").await;
 
     // Nobody answers, and it is let in; then it is judged.
@@ -130,7 +130,7 @@ async fn the_commands_of_the_pages_do_what_they_say() {
     })
     .await
     .unwrap();
-    let unjudged = machines.told("web", "Normalized", "False", "NotNormalized");
+    let unjudged = machines.until_condition("web", "Normalized", "False", "NotNormalized");
     unjudged.await.unwrap();
     let metrics = ["get", "--raw", "/metrics"];
     let metrics = story.release.kubectl(&metrics).await.ok().unwrap();
@@ -141,7 +141,7 @@ async fn the_commands_of_the_pages_do_what_they_say() {
     webhook.start_again().unwrap();
     webhook.ready().await.unwrap();
     story.run("kubectl annotate machines", "").await;
-    let running = machines.in_phase("web", "Running").await.unwrap();
+    let running = machines.until_phase("web", "Running").await.unwrap();
     assert_eq!(condition(&running, "Normalized")["status"], "True");
     story.run("helm upgrade", "failurePolicy=Fail").await;
 

@@ -3,8 +3,8 @@
 use std::net::Ipv4Addr;
 
 use lab::{
-    Binary, Helm, Lab, OPERATOR_NAMESPACE, Options, Output, Shipped, WEBHOOK_CONFIGURATION,
-    objects::SECRET,
+    Binary, Helm, Lab, OPERATOR_NAMESPACE, Options, Output, ProgramUnderTest,
+    WEBHOOK_CONFIGURATION, objects::SECRET,
 };
 use serde_json::Value;
 
@@ -68,7 +68,7 @@ impl Release {
     }
 
     /// Starts a program with the settings of its Deployment, at addresses of this machine.
-    pub(crate) async fn start(&mut self, binary: Binary) -> Shipped {
+    pub(crate) async fn start(&mut self, binary: Binary) -> ProgramUnderTest {
         let settings = self.settings(binary.account()).await;
         let mut all: Vec<_> = settings
             .iter()

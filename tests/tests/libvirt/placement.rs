@@ -5,7 +5,7 @@ use std::fs;
 use lab::objects::{HOST, condition};
 use serde_json::{Value, json};
 
-use crate::stage::Stage;
+use crate::environment::Environment;
 
 /// The mock's description of a host with its pools and networks.
 fn node(cpus: u32, gigabytes: u32, pools: &[&str]) -> String {
@@ -52,24 +52,26 @@ fn wish(cores: u32, memory: &str, class: &str, selector: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_machine_goes_where_it_fits() {
-    let Some(stage) = Stage::new().await else {
+async fn a_machine_is_placed_on_a_host_that_satisfies_its_requirements() {
+    let Some(env) = Environment::new().await else {
         return;
     };
-    stage.lab.objects(HOST, "").delete("here").await.unwrap();
-    stage.lab.objects(HOST, "").gone("here").await.unwrap();
+    env.lab.objects(HOST, "").delete("here").await.unwrap();
+    env.lab.objects(HOST, "").until_gone("here").await.unwrap();
     for (name, cpus, memory, class) in [("large", 16, 64, "slow"), ("small", 4, 8, "fast")] {
-        let file = stage.libvirt.path(&format!("{name}.xml"));
+        let file = env.libvirt.path(&format!("{name}.xml"));
         fs::write(&file, node(cpus, memory, &["main", class])).unwrap();
         let uri = format!("test://{}", file.display());
         let labels = json!({"size": name});
-        stage
-            .lab
+        env.lab
             .apply(&host(name, &uri, class, &labels))
             .await
             .unwrap();
-        let hosts = stage.lab.objects(HOST, "");
-        let told = hosts.told(name, "Ready", "True", "Ready").await.unwrap();
+        let hosts = env.lab.objects(HOST, "");
+        let told = hosts
+            .until_condition(name, "Ready", "True", "Ready")
+            .await
+            .unwrap();
         assert_eq!(told["status"]["capacity"]["cpu"], cpus);
     }
     let away = host(
@@ -78,10 +80,10 @@ async fn a_machine_goes_where_it_fits() {
         "away",
         &json!({"size": "none"}),
     );
-    stage.lab.apply(&away).await.unwrap();
-    let hosts = stage.lab.objects(HOST, "");
+    env.lab.apply(&away).await.unwrap();
+    let hosts = env.lab.objects(HOST, "");
     hosts
-        .told("away", "Reachable", "False", "Unreachable")
+        .until_condition("away", "Reachable", "False", "Unreachable")
         .await
         .unwrap();
 
@@ -91,7 +93,7 @@ async fn a_machine_goes_where_it_fits() {
         "metadata": {"name": "fast", "namespace": "default"},
         "spec": {"bridge": "br-fast"},
     });
-    stage.lab.apply(&network).await.unwrap();
+    env.lab.apply(&network).await.unwrap();
     let everywhere = json!({});
     let mut by_network = wish(1, "1Gi", "everywhere", &everywhere);
     by_network["networks"] = json!([{"name": "eth0", "networkName": "fast"}]);
@@ -115,18 +117,17 @@ async fn a_machine_goes_where_it_fits() {
             "small",
         ),
     ] {
-        stage.apply(name, &spec).await;
-        let machine = stage
+        env.apply(name, &spec).await;
+        let machine = env
             .until(name, "to be placed", |it| it["status"]["host"].is_string())
             .await;
         assert_eq!(machine["status"]["host"], on, "{name}");
     }
 
     // Nowhere: it waits, with what each host lacks.
-    stage
-        .apply("nowhere", &wish(64, "1Gi", "everywhere", &everywhere))
+    env.apply("nowhere", &wish(64, "1Gi", "everywhere", &everywhere))
         .await;
-    let waiting = stage
+    let waiting = env
         .until("nowhere", "to say why it waits", |it| {
             condition(it, "Ready")["status"] == "False"
         })

@@ -255,7 +255,7 @@ async fn another_ca_takes_over_in_good_order() {
 async fn replicas_share_a_ca_and_do_not_fight() {
     let mut lab = lab().await;
     lab.register_webhooks().await.unwrap();
-    let mark = lab.mark().await.unwrap();
+    let mark = lab.log_position().await.unwrap();
     // Both begin at once, with nothing there.
     let mut one = lab.start_webhook(&[]).await.unwrap();
     let elsewhere = [("WEBHOOK_BIND_ADDRESS", "127.0.0.1:0")];
@@ -273,7 +273,7 @@ async fn replicas_share_a_ca_and_do_not_fight() {
     assert_eq!(&asked(second, &ca).await.unwrap(), uid);
 
     // One Secret was made; each replica told each configuration at most once.
-    let events = lab.asked_since(mark).await.unwrap();
+    let events = lab.requests_since(mark).await.unwrap();
     let wrote = |resource: &str| {
         let by = |event: &&lab::audit::Event| {
             event.wrote() && event.user == Binary::Webhook.user() && event.resource == resource

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use lab::http::Connection;
-use lab::{CALLER, Caller, CallerCa, Lab, Shipped, wait};
+use lab::{CALLER, Caller, CallerCa, Lab, ProgramUnderTest, wait};
 use serde_json::Value;
 
 use crate::{asked, lab, response, review, reviewed};
@@ -26,7 +26,7 @@ async fn asked_as(lab: &Lab, caller: &Caller) -> anyhow::Result<()> {
 }
 
 /// What the log says about clients that were refused, why and how many.
-fn refusals(webhook: &Shipped) -> Vec<(String, u64)> {
+fn refusals(webhook: &ProgramUnderTest) -> Vec<(String, u64)> {
     let mut lines = webhook.log_lines();
     lines.retain(|line| line["message"] == "a client may not ask");
     let told = |line: &Value| {

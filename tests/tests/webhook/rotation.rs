@@ -16,7 +16,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, PostParams};
 use lab::balancer::Balancer;
-use lab::{Lab, OPERATOR_NAMESPACE, Shipped, WEBHOOK_CONFIGURATION, http, reviews, wait};
+use lab::{Lab, OPERATOR_NAMESPACE, ProgramUnderTest, WEBHOOK_CONFIGURATION, http, reviews, wait};
 use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 use tokio::task::JoinSet;
@@ -122,7 +122,7 @@ async fn stage(lab: &Lab) -> (String, String) {
     (text("ca.crt"), text("phase"))
 }
 
-async fn replica(lab: &mut Lab, balancer: &Balancer) -> Shipped {
+async fn replica(lab: &mut Lab, balancer: &Balancer) -> ProgramUnderTest {
     let mut replica = lab.start_webhook(&HURRY).await.unwrap();
     let serves = replica.address("listen").await.unwrap();
     balancer.add(serves, replica.health_address().await.unwrap());
@@ -191,7 +191,7 @@ impl Load {
 }
 
 /// Two replicas behind a balancer, which the API server trusts.
-async fn two_replicas(lab: &mut Lab) -> (Balancer, Vec<Shipped>) {
+async fn two_replicas(lab: &mut Lab) -> (Balancer, Vec<ProgramUnderTest>) {
     lab.register_webhooks().await.unwrap();
     let balancer = Balancer::start(lab.webhook_address()).await.unwrap();
     let replicas = vec![replica(lab, &balancer).await, replica(lab, &balancer).await];
@@ -228,7 +228,7 @@ async fn rotations_and_a_rolling_restart_fail_no_call() {
     // A whole rotation, from its beginning to its end.
     let (before, _) = stage(&lab).await;
     for phase in ["publishing", "overlap", "steady"] {
-        wait::until_within(3 * wait::PATIENCE, phase, async || {
+        wait::until_within(wait::LIMIT, phase, async || {
             let (_, there) = stage(&lab).await;
             Ok(if there == phase { Ok(()) } else { Err(there) })
         })
@@ -291,7 +291,7 @@ async fn a_replica_that_was_taken_out_may_be_killed() {
 }
 
 /// How many leaves a replica has signed.
-fn signed(replica: &Shipped) -> usize {
+fn signed(replica: &ProgramUnderTest) -> usize {
     let lines = replica.log_lines();
     let signed = lines
         .iter()
