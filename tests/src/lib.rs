@@ -55,7 +55,8 @@ pub use third_party::{KubevirtCrds, storage_class, thin_crd};
 pub const OPERATOR_NAMESPACE: &str = "kubevirt-operator-system";
 
 /// Reports that a test cannot do its work on this machine; the test returns right after. `cargo lab test` lists
-/// it as skipped with this reason, and does not count it as passed.
+/// it as skipped with this reason, and does not count it as passed. Tests of crates below the lab print the same
+/// line themselves.
 pub fn skip(reason: impl std::fmt::Display) {
     // The test runner keeps what a test prints; `lab test` asks for it and reads it.
     eprintln!("skipped: {reason}");

@@ -104,7 +104,7 @@ async fn build_next() -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// The environment variable with the folder of the programs, set by whoever has just built them.
+/// The environment variable with the folder of programs that have just been built.
 const BUILT: &str = "LAB_BINARIES";
 
 /// The variable that tells tests where the programs are; for a caller that has just built them in the profile of

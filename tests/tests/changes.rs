@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use environment::{Environment, machine, summaries};
 
-/// Field, what the guest has, what is wished, and what brings it about.
+/// Field, current value, desired value, and action of a pending change.
 fn pending(machine: &Value) -> Vec<[&str; 4]> {
     let changes = machine["status"]["pendingChanges"].as_array();
     let changes = changes.map_or(&[][..], Vec::as_slice);
@@ -60,7 +60,7 @@ async fn a_secret_that_changes_is_pending_until_the_guest_is_restarted() {
         machines.until_phase(name, "Running").await.unwrap();
     }
 
-    // Somebody touches it, and what is in it stays.
+    // A write that leaves the content unchanged.
     let old = write(text, "b").await;
     for (name, _) in both {
         let knows = |vm: &Value| {

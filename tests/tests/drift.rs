@@ -1,5 +1,5 @@
-//! A folder of Machines, applied and compared in every way there is: nothing drifts, whoever else
-//! writes to the Machines, and whatever becomes of their template, until somebody asks for it.
+//! A folder of Machines, applied and compared in every way that kubectl has: nothing drifts, whatever other writers
+//! do to the Machines and to their template, until a refresh is requested.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
@@ -142,7 +142,7 @@ async fn expands_to(kubectl: &Kubectl, memory: &str) {
     .unwrap();
 }
 
-/// A folder or file, and who applies it server-side; nobody: its author, client-side.
+/// A folder or file, and the field manager that applies it server-side; `None` for client-side apply.
 type Applied<'a> = (Option<&'a str>, &'a str);
 
 /// Sends and compares everything in every way; nothing changes.
@@ -258,13 +258,13 @@ async fn applying_a_folder_again_changes_nothing() {
     }
     stays(&lab, &managers).await;
 
-    // Somebody edits the template.
+    // The template is edited.
     lab.apply(&template("8Gi")).await.unwrap();
     expands_to(&kubectl, "8Gi").await;
     stays(&lab, &managers).await;
     assert_eq!(versions(&machines(&lab).await), versions(&placed));
 
-    // A change of something else takes nothing from it; a wish does.
+    // Changing another field keeps the old template's values; a refresh takes the new ones.
     for name in ["team-web", "overridden"] {
         let change = json!({"spec": {"guestShutdownStops": true}});
         let objects = lab.objects(MACHINE, "default");

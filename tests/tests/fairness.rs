@@ -1,4 +1,4 @@
-//! Whoever makes one Machine does not wait for those who made hundreds elsewhere.
+//! One Machine in a namespace does not wait for hundreds in another.
 
 mod environment;
 

@@ -160,7 +160,7 @@ async fn a_requested_restart_happens_once() {
         assert_eq!(note, "the guest was restarted, as was asked: kernel-update");
     }
 
-    // Asked for while nobody is there, after a guest that goes on shutting down: still once.
+    // Requested while no controller runs, and with a guest that shuts down slowly: it still happens once.
     let uid = async || instances.get("web").await.unwrap()["metadata"]["uid"].clone();
     let before = uid().await;
     let mark = env.lab.log_position().await.unwrap();

@@ -1,4 +1,4 @@
-//! Whether a Machine is as wished, as kubectl and GitOps tools tell it without knowing the kind.
+//! The health of a Machine, as kubectl and GitOps tools read it without knowing the kind.
 
 mod environment;
 
@@ -44,7 +44,7 @@ async fn kubectl_wait_and_gitops_tools_can_wait_for_a_machine() {
     assert_eq!(met.trim(), "machine.vitistack.io/web condition met");
     assert_eq!(kstatus(&machines.get("web").await.unwrap()), "Current");
 
-    // Nobody takes an old status for the answer to a new wish.
+    // The status of an earlier generation is not taken for the current one.
     env.controller.stop().await.unwrap();
     let off = json!({"spec": {"powerState": "Stopped"}});
     machines.merge("web", &off).await.unwrap();

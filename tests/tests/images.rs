@@ -68,7 +68,7 @@ async fn an_image_is_imported_and_the_guest_made_when_it_is_there() {
     let web = machines.until_phase("web", "Running").await.unwrap();
     assert_eq!(condition(&web, "StorageReady")["reason"], "PVCBound");
     assert_eq!(web["status"]["volumes"][0].get("progress"), None);
-    // The claim is its own: whoever deletes a DataVolume deletes no disk.
+    // The claim no longer belongs to the DataVolume: deleting that deletes no disk.
     env.objects(DATA_VOLUME)
         .until_gone("web-root")
         .await

@@ -414,7 +414,7 @@ async fn long_user_data_goes_into_a_secret() {
     machines.until_phase("waits", "Running").await.unwrap();
 }
 
-/// Without the webhook there is no block: nothing is done, and the condition says why and how to heal.
+/// Without the webhook there is no block: nothing is done, and the condition says why and how to fix it.
 #[tokio::test]
 async fn nothing_is_done_without_a_block_that_belongs() {
     let env = Environment::new().await;
@@ -517,7 +517,7 @@ async fn a_refusal_by_the_api_server_is_reported_in_a_condition() {
         },
     });
     let kubectl = env.lab.kubectl();
-    // Nobody counts here: a quota is in force when its status says so.
+    // No controller computes quotas here: a quota is enforced once its status is set.
     let none = json!({"persistentvolumeclaims": "0"});
     let counted = json!({"status": {"hard": none, "used": none}}).to_string();
     let count = "patch resourcequota tight --subresource=status --type=merge -p";

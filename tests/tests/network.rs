@@ -193,7 +193,7 @@ async fn a_network_is_deleted_once_no_machine_uses_it() {
     machines.until_phase("web", "Running").await.unwrap();
     networks.until("prod", "to be held", is_held).await.unwrap();
 
-    // A Machine goes while nobody acts; who acts then lets the network go.
+    // A Machine is deleted while no controller runs; the next one releases the network.
     delete(&env, "prod").await;
     assert!(env.controller.stop().await.unwrap().success());
     machines.delete("web").await.unwrap();
@@ -231,7 +231,7 @@ async fn a_network_that_a_guest_uses_is_not_deleted() {
         .unwrap();
     assert!(is_held(&networks.get("test").await.unwrap()));
 
-    // With the guest's network gone from the spec, too, nobody is left.
+    // Once the guest's network is removed from the spec, too, no user is left.
     let none = json!({"spec": {"networks": [{"name": "eth0"}]}});
     machines.merge("web", &none).await.unwrap();
     let restart = json!({"machine.vitistack.io/restart-requested": "no network"});

@@ -124,7 +124,7 @@ async fn the_controller_resumes_after_an_outage_of_the_api_server() {
     let mut env = Environment::new().await;
     env.barrier("before").await;
     env.lab.stop_api_server();
-    // Long enough to lose the Lease, which nobody else can take.
+    // Long enough to lose the Lease, although no other replica can take it.
     wait::until("the controller to stop acting", async || {
         env.controller.process().check_alive()?;
         let log = env.controller.log();

@@ -80,7 +80,7 @@ async fn a_machine_continues_once_the_objects_it_names_exist() {
     env.apply(&secret(json!({"data": "#cloud-config\n"}))).await;
     machines.until_phase("secret", "Running").await.unwrap();
 
-    // A claim that somebody else has, made after the review.
+    // A claim of another owner, created after the review.
     assert!(env.controller.stop().await.unwrap().success());
     env.apply(&machine("claim", &json!({"template": "small"})))
         .await;
@@ -130,7 +130,7 @@ async fn a_machine_continues_once_kubevirt_and_multus_are_installed() {
     machines.until_phase("web", "Running").await.unwrap();
 }
 
-/// What was wished while a Machine was paused is done when it goes on, its deletion included.
+/// Changes made while a Machine is paused are applied when it is resumed, its deletion included.
 #[tokio::test]
 async fn a_paused_machine_is_only_observed() {
     let env = Environment::with(Options::default(), &NEVER).await;

@@ -13,7 +13,7 @@ use environment::{Environment, machine, summaries};
 
 const URL: &str = "https://images.example.com/debian.qcow2";
 
-/// A volume that somebody made by hand.
+/// A volume that was created by hand.
 fn volume(name: &str, class: &str, size: &str, content: &str) -> Value {
     json!({
         "apiVersion": "v1",
@@ -234,7 +234,7 @@ async fn a_machine_and_its_claims_come_back_from_a_backup() {
     assert_eq!(left["metadata"]["uid"], restored[0]);
 }
 
-/// Everything of the Machine `web` is lost, and nobody is there to see it go.
+/// Deletes everything of the Machine `web` while the controller is stopped.
 async fn disaster(env: &mut Environment) {
     env.controller.stop().await.unwrap();
     let free = json!({"metadata": {"finalizers": null}});

@@ -34,8 +34,7 @@ fn with_disk(name: &str) -> Value {
     json!({"template": "small", "disks": [{"name": name, "size": "1Gi", "reclaimPolicy": "Retain"}]})
 }
 
-/// What kubectl says of a Machine that is refused, once the webhook has heard of what stands in its
-/// way.
+/// The error of kubectl for a Machine that is refused, once the webhook's cache has the conflicting object.
 async fn refused(lab: &Lab, object: &Value) -> String {
     let kubectl = lab.kubectl();
     wait::until("the webhook to have heard of it", async || {
@@ -94,7 +93,7 @@ async fn an_address_in_use_is_refused_in_its_own_namespace_and_network() {
     let twin = machine("web", &on_prod(TAKEN));
     assert_eq!(refused(&env.lab, &twin).await, invalid("web", &fault));
 
-    // Its own neighbours only: nobody is told what another namespace has.
+    // Only conflicts of the same namespace are named: other namespaces are confidential.
     let mut elsewhere = twin.clone();
     elsewhere["metadata"]["namespace"] = "test".into();
     env.apply(&elsewhere).await;
@@ -177,7 +176,7 @@ async fn accepted(lab: &Lab, machine: &Value) -> Value {
     machine
 }
 
-/// Two replicas may each accept one of two Machines: neither has heard of the other.
+/// Two replicas may each accept one of two Machines: neither has the other Machine in its cache.
 #[tokio::test]
 async fn of_two_machines_that_admission_let_through_together_the_older_one_goes_on() {
     let never = [("RECONCILE_INTERVAL", "1h")];

@@ -1,5 +1,5 @@
-//! Two releases at once, one of which writes another version of the block: whichever replica is
-//! asked first and whichever second, nobody is refused, and nothing that stood is written anew.
+//! Two releases at once, one of which writes another version of the block: in whatever order the API server calls
+//! them, no write is refused, and no stored block is rewritten.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use lab::{
@@ -68,7 +68,7 @@ async fn two_releases_serve_side_by_side_without_refusals_or_rewrites() {
         let made = machines.get(&name).await.unwrap();
         assert_eq!(block(&made)["disks"][0]["bus"], bus);
 
-        // What does not change stays as it is, whoever is asked and whoever wrote it.
+        // An unchanged Machine keeps its block, whichever release reviews it.
         for (old, name) in [(&before, "before"), (&made, name.as_str())] {
             lab.apply(&machine(name, &spec)).await.unwrap();
             let labelled =
@@ -81,7 +81,7 @@ async fn two_releases_serve_side_by_side_without_refusals_or_rewrites() {
             assert_eq!(block(&merged(&machines, name, asked).await), block(old));
         }
 
-        // What changes is written by whoever is asked, with the pins of the other's block.
+        // A changed Machine gets a block of the reviewing release, with the template that the old block has.
         let other = format!("changed-{round}");
         lab.apply(&machine(&other, &spec)).await.unwrap();
         for (mutating, validating, version) in [(this, next, 1), (next, this, 2), (this, next, 1)] {

@@ -1,4 +1,4 @@
-//! Reads what one VirtualMachine is like, and writes what [`play`](super::play) says.
+//! Reads the state of one VirtualMachine, and writes what its [state machine](super::vm_state_machine) returns.
 
 use std::sync::Arc;
 

@@ -19,7 +19,7 @@ use crate::bench::{
     setup::{Setup, Size},
 };
 
-/// One client for what a user waits, and more than API servers keep busy at one webhook.
+/// One client for the latency that a user sees, and more than the API servers of a cluster use.
 const CLIENTS: [usize; 3] = [1, 8, 64];
 
 const FULL: Effort = Effort {
@@ -70,7 +70,7 @@ pub(crate) async fn run(
         }
         return optimized("bench", arguments).await;
     }
-    // Before minutes have gone by.
+    // Read first: an unreadable file fails at once.
     let before = compare.as_deref().map(Report::read).transpose()?;
     let (effort, [small, large]) = if quick {
         (QUICK, QUICK_SIZES)
@@ -121,7 +121,7 @@ pub(crate) async fn controller(fleets: &[usize]) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Numbers of a program that was not optimized say nothing: the same again by one that is.
+/// Runs the verb again in a release build: figures of a debug build mean nothing.
 async fn optimized(verb: &str, arguments: impl IntoIterator<Item = String>) -> Result<ExitCode> {
     step("building everything, optimized");
     let (variable, here) = built_here()?;

@@ -13,7 +13,7 @@ pub(super) struct Cluster {
     pub(super) controller: ProgramUnderTest,
     _simulator: Simulator,
     pub(super) lab: Lab,
-    /// Where a guest can really boot.
+    /// A libvirtd, if guests can boot on this machine.
     pub(super) libvirt: Option<Libvirt>,
 }
 
@@ -44,7 +44,7 @@ impl Cluster {
 /// Machines that are accepted as they are.
 pub(super) const EXAMPLES: &str = "manifests/examples";
 
-/// A Machine with many faults; beside it what kubectl says about it.
+/// A Machine with many faults; the expected output of kubectl is beside it.
 pub(super) const REFUSED: &str = "manifests/examples/faulty/machine.yaml";
 
 /// A path as a user in the repository types it, where kubectl finds it from anywhere.

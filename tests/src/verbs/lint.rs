@@ -13,7 +13,7 @@ const IMPURE: [&str; 5] = ["kube", "k8s-openapi", "tokio", "hyper", "rustls"];
 
 const WASM: &str = "wasm32-unknown-unknown";
 
-/// The target is some 20 MB; where it does not come in this time it will not come.
+/// How long the download of the target (20 MB) may take before its check is skipped.
 const DOWNLOAD: Duration = Duration::from_mins(2);
 
 pub(crate) async fn run() -> Result<ExitCode> {

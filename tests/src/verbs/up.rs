@@ -12,10 +12,10 @@ use super::{
     say, step,
 };
 
-/// How soon a program that ended by itself is noticed.
+/// Interval of checks whether the programs still run.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Runs until something ends; Ctrl-C drops it.
+/// Runs until a program ends or Ctrl-C.
 pub(crate) async fn run(virt_type: VirtType) -> Result<ExitCode> {
     let mut cluster = Cluster::start().await?;
     step("applying the examples");

@@ -107,7 +107,7 @@ async fn the_cluster_is_usable(it: &Release) {
         again["metadata"]["resourceVersion"],
         guest["metadata"]["resourceVersion"]
     );
-    // Whoever deletes it now waits for the controller.
+    // A deletion now waits for the controller.
     let delete = ["delete", "machine", "basic-vm", "--wait=false"];
     it.kubectl(&delete).await.ok().unwrap();
     let finalizers = machines.get("basic-vm").await.unwrap()["metadata"]["finalizers"].take();

@@ -75,7 +75,7 @@ impl Release {
             .map(|(name, value)| (name.as_str(), value.as_str()))
             .collect();
         all.push(("HEALTH_PROBE_BIND_ADDRESS", "127.0.0.1:0"));
-        // Nobody else has to hear that it ends.
+        // There are no other clients: stop at once.
         all.push(("DRAIN_DELAY", "0s"));
         match binary {
             // There are no nodes that would lead from a Service to its pods: the webhook listens at

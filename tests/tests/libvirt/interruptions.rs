@@ -1,4 +1,4 @@
-//! What ends or stops in the middle: the daemon, QEMU, the controller. Never a second domain, never a lost volume.
+//! The daemon, QEMU and the controller are killed or frozen: there is never a second domain, and no volume is lost.
 
 use std::time::Duration;
 
@@ -132,7 +132,7 @@ async fn a_controller_that_dies_while_it_deletes(env: &mut Environment) {
     assert!(env.files().is_empty(), "{:?}", env.files());
 }
 
-/// Waits until the Machine says that nobody knows, and that what was known last still stands.
+/// Waits until Ready is Unknown, while the rest of the status keeps the last observed values.
 async fn unknown(env: &Environment) {
     let machine = env
         .until("vm", "to say Unknown", |it| {

@@ -1,4 +1,5 @@
-//! One Machine from its making to its end, as its guest sees it; with look-alikes beside it that nobody touches.
+//! One Machine from creation to deletion, as its guest reports it, beside unrelated domains and volumes with similar
+//! names, which are never changed.
 
 use std::{collections::BTreeSet, fs};
 
@@ -16,7 +17,7 @@ const NONCE: &str = "marker-5f1d0c";
 
 const GI: u64 = 1 << 30;
 
-/// The Machine's spec as its life goes on.
+/// The Machine's spec at each step.
 struct Wish {
     data: &'static str,
     more: bool,

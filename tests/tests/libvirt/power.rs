@@ -31,7 +31,7 @@ async fn a_guest_that_shut_down_starts_again_unless_guest_shutdown_stops_is_set(
     env.until("again", "to run", |it| it["status"]["phase"] == "Running")
         .await;
 
-    // Off by wish, then on by wish.
+    // Stopped by the spec, then started by the spec.
     for power in ["Stopped", "Running"] {
         let spec = json!({
             "guestShutdownStops": true, "cloudInit": {"userData": ends}, "powerState": power,

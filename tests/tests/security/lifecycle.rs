@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::environment::{Environment, machine};
 
-/// What users write and nobody else may read.
+/// Confidential input of users.
 pub(crate) const CANARY: &str = "canary-7f3a";
 
 /// Each form it may be told in.
@@ -62,10 +62,10 @@ fn web(word: &str, size: &str) -> Value {
     machine("web", &spec)
 }
 
-/// Everybody, state_of as much as they can.
+/// All programs, at log level trace.
 pub(crate) async fn env() -> (Environment, LogPosition) {
     let all = [("LOG_LEVEL", "trace")];
-    // A CA that is replaced before the life is over.
+    // The CA is replaced while the test runs.
     let hurry = [
         ("LOG_LEVEL", "trace"),
         ("CA_LIFE", "27s"),

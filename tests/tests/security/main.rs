@@ -8,7 +8,7 @@ mod permissions;
 mod secrets;
 mod threats;
 
-/// Both at once, because the life takes its time.
+/// Both in one test, because the lifecycle takes long.
 #[tokio::test]
 async fn a_whole_life_uses_every_permission_and_tells_no_secret() {
     let (mut env, start) = lifecycle::env().await;

@@ -1,4 +1,4 @@
-//! What nobody may read but those it was written for.
+//! Secrets of users and of the programs appear nowhere else.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use lab::{
@@ -10,7 +10,7 @@ use lab::{
 use crate::environment::Environment;
 use crate::lifecycle::{CANARY, words};
 
-/// No word of a secret is in anything that is told: logs at their loudest, metrics, events, status.
+/// No part of a secret is in logs (at level trace), metrics, events or status.
 pub(crate) async fn are_told_nowhere(env: &mut Environment, start: LogPosition) {
     let mut secrets = words();
     // Who the programs are, and what the webhook signs with.
@@ -62,7 +62,7 @@ pub(crate) async fn are_told_nowhere(env: &mut Environment, start: LogPosition) 
     }
 }
 
-/// Whether its libraries speak at the lowest level, too.
+/// Whether libraries log at the lowest level, too.
 fn is_loud(program: &ProgramUnderTest) -> bool {
     let lines = program.log_lines();
     let loud = lines.iter().filter(|line| line["level"] == "trace");

@@ -1,4 +1,4 @@
-//! Certificates that somebody else writes: files of a mounted Secret.
+//! Certificates that another program writes: files of a mounted Secret.
 
 use std::fs;
 use std::os::unix::fs::symlink;

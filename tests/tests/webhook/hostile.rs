@@ -1,4 +1,4 @@
-//! Clients that take more than their share, and everybody else is served.
+//! Clients that use more than their share of resources do not affect other clients.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -121,7 +121,7 @@ async fn connections_that_misbehave_end_and_others_are_served() {
         .unwrap();
     response(&answer);
 
-    // An alert of TLS (type 21) is all that is said to those who speak something else.
+    // Clients that do not speak TLS get an alert (type 21) and nothing else.
     assert_eq!(rest(&mut plain).await.first(), Some(&21));
     assert_eq!(rest(&mut garbage).await.first(), Some(&21));
     assert_eq!(rest(&mut slow_head).await, b"");
@@ -168,7 +168,7 @@ async fn idle_connections_in_masses_lock_nobody_out() {
         for _ in 0..SHOOK_HANDS / 100 {
             idle.extend(http::tls_many(address, &ca, 100).await.unwrap());
         }
-        // Whoever came first is out, long before the time of a handshake is over for the last.
+        // The oldest connections are evicted long before the handshake timeout of the newest.
         rest(&mut silent[0]).await;
         rest(&mut idle[0]).await;
         (silent, idle)
@@ -292,7 +292,7 @@ async fn pipelined_requests_are_answered_in_order_and_not_faster_than_they_are_r
     is_sound(&lab, &mut webhook).await;
 }
 
-/// There is one certificate; whoever looks for another server finds that out by itself.
+/// The webhook has one certificate; a client that expects another name rejects it.
 #[tokio::test]
 async fn a_wrong_server_name_gets_the_certificate_there_is() {
     let mut lab = lab().await;
@@ -326,7 +326,7 @@ async fn half_sent(address: SocketAddr, ca: &[u8]) -> impl AsyncRead + Unpin + u
 async fn rest(stream: &mut (impl AsyncRead + Unpin)) -> Vec<u8> {
     let mut bytes = Vec::new();
     let read = timeout(CLOSED_WITHIN, stream.read_to_end(&mut bytes));
-    // TLS that ends without a farewell, or a reset, is an end, too.
+    // Closing without close_notify, or a reset, counts as closed, too.
     let _ = read.await.unwrap();
     bytes
 }

@@ -102,7 +102,7 @@ pub(crate) fn response(answer: &Response) -> Value {
     response
 }
 
-/// It lives, serves, and nothing went wrong inside.
+/// The webhook runs, serves, and has logged no error.
 pub(crate) async fn is_sound(lab: &Lab, webhook: &mut ProgramUnderTest) {
     let ca = String::from_utf8(lab.ca_bundle().await.unwrap()).unwrap();
     asked(lab.webhook_address(), &ca).await.unwrap();

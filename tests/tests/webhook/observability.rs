@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::lab;
 
-/// What users write and nobody else may read.
+/// Confidential input of users.
 const CANARY: &str = "canary-7f3a";
 
 /// A Machine that is full of it, with faults at and beside it.

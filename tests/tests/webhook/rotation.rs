@@ -4,7 +4,7 @@
 //! writers ──kept connections──► kube-apiserver ──TLS──┐
 //! guests  ──a new connection each time, TLS───────────┴─► Balancer ──► two replicas
 //! ```
-//! A guest is an API server that is slow to hear: it trusts the bundle of a moment ago.
+//! A guest stands for an API server whose watch is late: it trusts the bundle of a moment ago.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -196,7 +196,7 @@ async fn two_replicas(lab: &mut Lab) -> (Balancer, Vec<ProgramUnderTest>) {
     let balancer = Balancer::start(lab.webhook_address()).await.unwrap();
     let replicas = vec![replica(lab, &balancer).await, replica(lab, &balancer).await];
     ready(&balancer, 2).await;
-    // API servers hear of the first bundle.
+    // Wait until the API server has the first bundle.
     wait::until("the API server to trust the replicas", async || {
         Ok(crate::reviewed(lab)
             .await
@@ -252,8 +252,8 @@ async fn rotations_and_a_rolling_restart_fail_no_call() {
     assert!(leaves > 6, "{leaves}");
 }
 
-/// A node that goes away for good gets no time to end what it has begun. Once its replica is not ready
-/// and clients were told to go, nobody is left whom that could hurt.
+/// A node that fails gives its replica no time to finish. Once the replica is unready and has closed its connections,
+/// killing it fails no call.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_that_was_taken_out_may_be_killed() {
     let mut lab = lab().await;
@@ -261,7 +261,7 @@ async fn a_replica_that_was_taken_out_may_be_killed() {
     let (mut load, start) = (Load::of(&lab).await, Instant::now());
     for round in 0..2 {
         let mut old = replicas.remove(0);
-        // A request of nobody else, that keeps it from ending by itself.
+        // An unfinished request that keeps the replica from exiting by itself.
         let address = old.address("listen").await.unwrap();
         let mut held = http::tls(address, &lab.ca_bundle().await.unwrap())
             .await
@@ -284,7 +284,7 @@ async fn a_replica_that_was_taken_out_may_be_killed() {
         replicas.push(replica(&mut lab, &balancer).await);
         ready(&balancer, 2).await;
     }
-    // And the last word of those who trust the bundle of a moment ago.
+    // Also the last calls of clients that trust the former bundle.
     sleep(SLOW).await;
     load.end().await;
     println!("{}", load.failed_nowhere(start.elapsed()));

@@ -111,7 +111,7 @@ impl Suite {
         stem.rsplit_once('-').map_or(stem, |(name, _)| name)
     }
 
-    /// Runs it behind these words. Its output is collected, and shown at once if it is `live`.
+    /// Runs it, preceded by the words of another command that starts it. Its output is collected, and shown at once if it is `live`.
     pub(super) async fn run(
         &self,
         behind: &[String],
@@ -148,7 +148,7 @@ impl Suite {
         let mut words = behind.iter();
         let mut command = if let Some(first) = words.next() {
             let mut command = Command::new(first);
-            // Whoever changes mounts is in the root folder afterwards.
+            // nsenter changes to the root folder otherwise.
             let here = format!("--wdns={}", self.folder.display());
             command.args(words).arg(here).arg(&self.program);
             command
