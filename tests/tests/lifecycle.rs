@@ -1,4 +1,4 @@
-//! A Machine's life, from kubectl to a running guest.
+//! The lifecycle of a Machine, from kubectl to a running guest.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod environment;

@@ -224,7 +224,7 @@ impl<'a> Lifecycle<'a> {
         name: &'static str,
         uids: &mut Uids,
     ) -> Result<(&'static str, State)> {
-        let mut checkpoints = self.baseline.iter().flat_map(|life| &life.checkpoints);
+        let mut checkpoints = self.baseline.iter().flat_map(|it| &it.checkpoints);
         let expected = checkpoints.find(|(it, _)| *it == name);
         let deadline = Deadline::after(SETTLE_LIMIT);
         loop {

@@ -66,7 +66,7 @@ async fn a_fault_at_any_write_leaves_the_same_state_and_violates_no_invariant() 
             );
             let run = Lifecycle::new(lab, client, &namespace, Some((at, fault)), Some(baseline));
             let (injected, problems) = match run.run().await {
-                Ok(lived) => (lived.fault_injected, lived.problems(baseline)),
+                Ok(outcome) => (outcome.fault_injected, outcome.problems(baseline)),
                 Err(error) => (true, vec![format!("{error:#}")]),
             };
             let what = format!("{fault} write {at} ({})", baseline.writes[at - 1]);

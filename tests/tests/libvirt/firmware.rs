@@ -9,15 +9,15 @@ async fn efi_and_secure_boot_are_what_the_guest_sees() {
     let Some(env) = Environment::new().await else {
         return;
     };
-    let wished = [("efi", false), ("secure", true)];
-    for (name, secure) in wished {
+    let firmware = [("efi", false), ("secure", true)];
+    for (name, secure) in firmware {
         let spec = json!({
             "resources": {"cpu": {"cores": 1}, "memory": {"size": "512Mi"}},
             "domain": {"firmware": {"bootloader": {"efi": true, "secureBoot": secure}}},
         });
         env.apply(name, &spec).await;
     }
-    for (name, secure) in wished {
+    for (name, secure) in firmware {
         env.until(name, "to run", |it| it["status"]["phase"] == "Running")
             .await;
         let report = env.until_report(name, "its firmware", |_| true).await;
@@ -27,7 +27,7 @@ async fn efi_and_secure_boot_are_what_the_guest_sees() {
     // Nothing of the firmware's memory is left for another Machine of that name.
     let nvram = env.libvirt.path("lib/qemu/nvram");
     assert_eq!(std::fs::read_dir(&nvram).unwrap().count(), 2);
-    for (name, _) in wished {
+    for (name, _) in firmware {
         env.delete(name).await;
     }
     assert_eq!(std::fs::read_dir(&nvram).unwrap().count(), 0);

@@ -18,13 +18,13 @@ const NONCE: &str = "marker-5f1d0c";
 const GI: u64 = 1 << 30;
 
 /// The Machine's spec at each step.
-struct Wish {
+struct Desired {
     data: &'static str,
     more: bool,
     power: &'static str,
 }
 
-impl Wish {
+impl Desired {
     fn spec(&self) -> Value {
         let data = json!({
             "name": "data", "size": self.data, "storageClass": "local", "reclaimPolicy": "Retain",
@@ -62,12 +62,12 @@ async fn a_machine_is_created_changed_and_deleted_on_a_libvirt_host() {
         .await
         .unwrap();
 
-    let mut wish = Wish {
+    let mut desired = Desired {
         data: "1Gi",
         more: false,
         power: "Running",
     };
-    env.apply("life", &wish.spec()).await;
+    env.apply("life", &desired.spec()).await;
     let machine = env.until_reachable("life").await;
     let uid = machine["metadata"]["uid"].as_str().unwrap().to_owned();
     assert_eq!(machine["status"]["host"], "here");
@@ -89,9 +89,9 @@ async fn a_machine_is_created_changed_and_deleted_on_a_libvirt_host() {
     let alike = look_alikes(&env, &uid).await;
 
     // A disk, a card and a larger disk, while it runs.
-    wish.more = true;
-    wish.data = "2Gi";
-    env.apply("life", &wish.spec()).await;
+    desired.more = true;
+    desired.data = "2Gi";
+    env.apply("life", &desired.spec()).await;
     let grown = env
         .until_report("life", "what was added", |it| {
             sizes(it) == [64 << 20, GI, 2 * GI] && addresses(it).len() == 2
@@ -99,7 +99,7 @@ async fn a_machine_is_created_changed_and_deleted_on_a_libvirt_host() {
         .await;
     assert_eq!(grown.boot, first.boot, "the guest was restarted");
     let told = env
-        .until("life", "to tell both cards", |machine| {
+        .until("life", "to report both cards", |machine| {
             machine["status"]["ipAddresses"]
                 .as_array()
                 .is_some_and(|it| it.len() == 2)
@@ -124,7 +124,7 @@ async fn a_machine_is_created_changed_and_deleted_on_a_libvirt_host() {
     let seen = grown.nics.values().map(|nic| nic.mac.clone()).collect();
     assert_eq!(cards, seen);
 
-    off_and_on(&env, &mut wish, &grown).await;
+    off_and_on(&env, &mut desired, &grown).await;
 
     let before = env.files_of(&short_id(&uid));
     let domain = env.domain("life").await;
@@ -145,16 +145,16 @@ async fn a_machine_is_created_changed_and_deleted_on_a_libvirt_host() {
 }
 
 /// Stopped and started it is the same guest: its disks, and the names it has for its cards.
-async fn off_and_on(env: &Environment, wish: &mut Wish, before: &Report) {
-    wish.power = "Stopped";
-    env.apply("life", &wish.spec()).await;
+async fn off_and_on(env: &Environment, desired: &mut Desired, before: &Report) {
+    desired.power = "Stopped";
+    env.apply("life", &desired.spec()).await;
     env.until("life", "to be off", |it| it["status"]["phase"] == "Stopped")
         .await;
     let domain = env.domain("life").await;
     assert_eq!(env.virsh(&["domstate", &domain]).await.trim(), "shut off");
 
-    wish.power = "Running";
-    env.apply("life", &wish.spec()).await;
+    desired.power = "Running";
+    env.apply("life", &desired.spec()).await;
     let second = env
         .until_report("life", "its addresses", |it| addresses(it).len() == 2)
         .await;

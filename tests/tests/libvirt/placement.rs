@@ -43,7 +43,7 @@ fn host(name: &str, uri: &str, class: &str, labels: &Value) -> Value {
 }
 
 /// A Machine of so many cores and so much memory, and where it has to be.
-fn wish(cores: u32, memory: &str, class: &str, selector: &Value) -> Value {
+fn requirements(cores: u32, memory: &str, class: &str, selector: &Value) -> Value {
     json!({
         "resources": {"cpu": {"cores": cores}, "memory": {"size": memory}},
         "disks": [{"name": "root", "size": "1Gi", "storageClass": class}],
@@ -95,25 +95,33 @@ async fn a_machine_is_placed_on_a_host_that_satisfies_its_requirements() {
     });
     env.lab.apply(&network).await.unwrap();
     let everywhere = json!({});
-    let mut by_network = wish(1, "1Gi", "everywhere", &everywhere);
+    let mut by_network = requirements(1, "1Gi", "everywhere", &everywhere);
     by_network["networks"] = json!([{"name": "eth0", "networkName": "fast"}]);
     for (name, spec, on) in [
         (
             "by-room",
-            wish(1, "1Gi", "everywhere", &everywhere),
+            requirements(1, "1Gi", "everywhere", &everywhere),
             "large",
         ),
-        ("by-cpu", wish(8, "1Gi", "everywhere", &everywhere), "large"),
+        (
+            "by-cpu",
+            requirements(8, "1Gi", "everywhere", &everywhere),
+            "large",
+        ),
         (
             "by-memory",
-            wish(1, "32Gi", "everywhere", &everywhere),
+            requirements(1, "32Gi", "everywhere", &everywhere),
             "large",
         ),
         ("by-network", by_network, "small"),
-        ("by-class", wish(1, "1Gi", "fast", &everywhere), "small"),
+        (
+            "by-class",
+            requirements(1, "1Gi", "fast", &everywhere),
+            "small",
+        ),
         (
             "by-label",
-            wish(1, "1Gi", "everywhere", &json!({"size": "small"})),
+            requirements(1, "1Gi", "everywhere", &json!({"size": "small"})),
             "small",
         ),
     ] {
@@ -125,8 +133,11 @@ async fn a_machine_is_placed_on_a_host_that_satisfies_its_requirements() {
     }
 
     // Nowhere: it waits, with what each host lacks.
-    env.apply("nowhere", &wish(64, "1Gi", "everywhere", &everywhere))
-        .await;
+    env.apply(
+        "nowhere",
+        &requirements(64, "1Gi", "everywhere", &everywhere),
+    )
+    .await;
     let waiting = env
         .until("nowhere", "to say why it waits", |it| {
             condition(it, "Ready")["status"] == "False"

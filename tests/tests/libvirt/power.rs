@@ -22,7 +22,7 @@ async fn a_guest_that_shut_down_starts_again_unless_guest_shutdown_stops_is_set(
     assert_eq!(
         stays["spec"].get("powerState"),
         None,
-        "the wish is the user's"
+        "the desired state is the user's"
     );
     let again = env
         .until_report("again", "its second boot", |it| it.boots == 2)

@@ -89,7 +89,7 @@ pub(crate) async fn env() -> (Environment, LogPosition) {
 
 /// A network, a Machine with a disk of each kind and a Secret of ours, another one with a Secret of its
 /// user; both change, are restarted, and end.
-pub(crate) async fn lived(env: &Environment) {
+pub(crate) async fn run(env: &Environment) {
     let machines = env.machines();
     env.apply(&network(1_500)).await;
     env.apply(&secret("first")).await;

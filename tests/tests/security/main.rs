@@ -12,7 +12,7 @@ mod threats;
 #[tokio::test]
 async fn a_whole_life_uses_every_permission_and_tells_no_secret() {
     let (mut env, start) = lifecycle::env().await;
-    lifecycle::lived(&env).await;
+    lifecycle::run(&env).await;
     permissions::are_used(&env, start).await;
     secrets::are_told_nowhere(&mut env, start).await;
 }

@@ -110,7 +110,7 @@ async fn ask(client: kube::Client, address: SocketAddr, calls: Arc<Calls>) {
 }
 
 /// CA and phase that are stored.
-async fn stage(lab: &Lab) -> (String, String) {
+async fn stored_ca(lab: &Lab) -> (String, String) {
     let secrets: Api<Secret> = Api::namespaced(lab.client().clone(), OPERATOR_NAMESPACE);
     let data = secrets
         .get("machine-webhook-ca")
@@ -226,10 +226,10 @@ async fn rotations_and_a_rolling_restart_fail_no_call() {
     let restarted = start.elapsed();
 
     // A whole rotation, from its beginning to its end.
-    let (before, _) = stage(&lab).await;
+    let (before, _) = stored_ca(&lab).await;
     for phase in ["publishing", "overlap", "steady"] {
         wait::until_within(wait::LIMIT, phase, async || {
-            let (_, there) = stage(&lab).await;
+            let (_, there) = stored_ca(&lab).await;
             Ok(if there == phase { Ok(()) } else { Err(there) })
         })
         .await
@@ -239,7 +239,7 @@ async fn rotations_and_a_rolling_restart_fail_no_call() {
     sleep(2 * SLOW).await;
     load.end().await;
     let took = start.elapsed();
-    let (after, _) = stage(&lab).await;
+    let (after, _) = stored_ca(&lab).await;
     assert_ne!(after, before);
     leaves += replicas.iter().map(signed).sum::<usize>();
 
