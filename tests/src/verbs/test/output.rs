@@ -5,8 +5,40 @@ use std::{fmt, time::Duration};
 /// How a test says that it could not do its work here; the reason follows.
 const SKIPPED: &str = "skipped: ";
 
-/// The line before the output of tests that passed, with `--show-output`.
-const PASSED_OUTPUT: &str = "successes:";
+/// The argument of a suite that has it print the output of tests that passed, too.
+pub(super) const SHOW_OUTPUT: &str = "--show-output";
+
+/// Whether the output of tests that passed is hidden: it is read for skipped tests, and shown only if asked for.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum PassedOutput {
+    /// The user asked for it.
+    Shown,
+    /// It is hidden; whether the last line was within it.
+    Hidden { within: bool },
+}
+
+impl PassedOutput {
+    pub(super) fn new(arguments: &[String]) -> Self {
+        if arguments.iter().any(|it| it == SHOW_OUTPUT) {
+            Self::Shown
+        } else {
+            Self::Hidden { within: false }
+        }
+    }
+
+    /// Whether the next line of the output is shown.
+    pub(super) fn shows(&mut self, line: &str) -> bool {
+        let Self::Hidden { within } = self else {
+            return true;
+        };
+        if line == "successes:" {
+            *within = true;
+        } else if line == "failures:" || line.starts_with("test result: ") {
+            *within = false;
+        }
+        !*within
+    }
+}
 
 /// A suite that ended.
 #[derive(Debug)]
@@ -18,6 +50,7 @@ pub(super) struct Finished {
     pub(super) took: Duration,
     /// Whether its output was shown while it ran.
     pub(super) live: bool,
+    pub(super) hidden: PassedOutput,
 }
 
 /// The counts of one suite, read from its output.
@@ -75,13 +108,12 @@ impl Finished {
         if self.live || (self.succeeded && self.output.contains("\nrunning 0 tests\n")) {
             return String::new();
         }
-        let mut lines = self.output.lines();
-        let mut kept: Vec<_> = lines
-            .by_ref()
-            .take_while(|line| *line != PASSED_OUTPUT)
+        let mut hidden = self.hidden;
+        let kept: Vec<_> = self
+            .output
+            .lines()
+            .filter(|line| hidden.shows(line))
             .collect();
-        let ends = |line: &&str| *line == "failures:" || line.starts_with("test result: ");
-        kept.extend(lines.skip_while(|line| !ends(line)));
         let seconds = self.took.as_secs_f64();
         format!(
             "{} ({seconds:.1} s)\n{}\n",
@@ -182,6 +214,7 @@ test result: FAILED. 2 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; 
             succeeded,
             took: Duration::from_secs(1),
             live: false,
+            hidden: PassedOutput::new(&[]),
         }
     }
 
@@ -219,12 +252,17 @@ failed: suite c
     }
 
     #[test]
-    fn the_output_of_tests_that_passed_is_left_out() {
+    fn the_output_of_tests_that_passed_is_shown_only_if_asked_for() {
         let shown = finished(MIXED, false).shown();
         assert!(
             !shown.contains("noise") && shown.contains("thread 'c' panicked"),
             "{shown}"
         );
+        let asked_for = Finished {
+            hidden: PassedOutput::new(&[SHOW_OUTPUT.to_owned()]),
+            ..finished(MIXED, false)
+        };
+        assert!(asked_for.shown().contains("noise"));
         let none = "\nrunning 0 tests\n\ntest result: ok. 0 passed; 0 failed\n";
         assert_eq!(finished(none, true).shown(), "");
     }

@@ -23,7 +23,7 @@ use tokio::{
 
 use super::{
     super::{cargo, say},
-    output::Finished,
+    output::{Finished, PassedOutput, SHOW_OUTPUT},
 };
 
 /// The hidden verb that stands in for the suites while cargo selects them.
@@ -74,6 +74,7 @@ pub(super) async fn selected(
         succeeded: true,
         took: start.elapsed(),
         live: false,
+        hidden: PassedOutput::new(&[]),
     };
     Ok(Some((suites.collect::<Result<_, _>>()?, documentation)))
 }
@@ -132,7 +133,8 @@ impl Suite {
             .with_context(|| format!("starting {}", self.name()))?;
         // It holds the writing end, which has to be closed for the output to end.
         drop(command);
-        let (succeeded, output) = collected(child, reader, live).await?;
+        let hidden = PassedOutput::new(&self.arguments);
+        let (succeeded, output) = collected(child, reader, live.then_some(hidden)).await?;
         let folder = self.folder.strip_prefix(paths::repository());
         let folder = folder.unwrap_or(&self.folder).display();
         Ok(Finished {
@@ -141,6 +143,7 @@ impl Suite {
             succeeded,
             took: start.elapsed(),
             live,
+            hidden,
         })
     }
 
@@ -155,18 +158,22 @@ impl Suite {
         } else {
             Command::new(&self.program)
         };
-        command
-            .args(&self.arguments)
+        command.args(&self.arguments);
+        if !self.arguments.iter().any(|it| it == SHOW_OUTPUT) {
             // For the reasons of tests that passed without doing their work.
-            .arg("--show-output")
-            .current_dir(&self.folder)
-            .envs(&self.environment);
+            command.arg(SHOW_OUTPUT);
+        }
+        command.current_dir(&self.folder).envs(&self.environment);
         command
     }
 }
 
-/// Whether it succeeded, and all that it has written.
-async fn collected(mut child: Child, output: PipeReader, live: bool) -> Result<(bool, String)> {
+/// Whether it succeeded, and all that it has written. Lines are shown at once if `live` is given.
+async fn collected(
+    mut child: Child,
+    output: PipeReader,
+    mut live: Option<PassedOutput>,
+) -> Result<(bool, String)> {
     let mut lines = BufReader::new(Receiver::from_owned_fd(output.into())?);
     let (mut text, mut bytes) = (String::new(), Vec::new());
     let mut ended = None;
@@ -186,8 +193,9 @@ async fn collected(mut child: Child, output: PipeReader, live: bool) -> Result<(
         };
         let part = String::from_utf8_lossy(&bytes).into_owned();
         bytes.clear();
-        if live && !part.is_empty() {
-            say(part.trim_end_matches('\n'));
+        let text_line = part.trim_end_matches('\n');
+        if !part.is_empty() && live.as_mut().is_some_and(|live| live.shows(text_line)) {
+            say(text_line);
         }
         text.push_str(&part);
         if !more {
