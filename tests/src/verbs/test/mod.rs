@@ -97,7 +97,10 @@ pub(crate) async fn run(arguments: &[String]) -> Result<ExitCode> {
         let mut runs = stream::iter(runs).buffer_unordered(at_once);
         while let Some(finished) = runs.next().await {
             let finished = finished?;
-            say(finished.shown());
+            let shown = finished.shown();
+            if !shown.is_empty() {
+                say(shown);
+            }
             totals.add(&finished);
         }
     }
