@@ -8,15 +8,16 @@ default:
 up:
     tests/lab up
 
-# A short story: good Machines run, a bad one is refused with every fault named.
+# A demonstration: good Machines run, a bad one is refused with every fault named.
 demo:
     tests/lab demo
 
-# Every test, against a real control plane. Arguments go to cargo test.
+# Every test, against a real control plane, several suites at a time. Arguments go to cargo test; tests that cannot
+# run here are listed as skipped.
 test *arguments:
     tests/lab test {{arguments}}
 
-# Format, lints, and that the core stays pure.
+# Format, layers, lints, and that the core stays pure.
 lint:
     tests/lab lint
 
@@ -28,12 +29,13 @@ licenses:
 sbom:
     tests/lab sbom
 
-# Write manifests/crds, docs/rules.md and parts of the Helm chart from the code; --check only compares.
+# Write manifests/crds, docs/rules.md, the graph in docs/development.md and parts of the Helm chart from the code;
+# --check only compares.
 generate *arguments:
     tests/lab generate {{arguments}}
 
-# The webhook over TLS beside a bare echo server: p50, p99, throughput, memory. --quick for a glance;
-# --save <file> and --compare <file> show what a change has brought.
+# The webhook over TLS beside a bare echo server: p50, p99, throughput, memory. --quick for a first impression;
+# --save <file> and --compare <file> compare two commits.
 bench *arguments:
     tests/lab bench {{arguments}}
 
@@ -41,6 +43,6 @@ bench *arguments:
 bench-controller *machines:
     tests/lab bench-controller {{machines}}
 
-# Look for inputs that break a law, so many seconds for each target; needs a nightly compiler.
+# Look for inputs that violate an invariant, so many seconds for each target; needs a nightly compiler.
 fuzz seconds="60":
     tests/lab fuzz --seconds {{seconds}}

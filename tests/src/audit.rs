@@ -1,4 +1,4 @@
-//! What was asked of the API server, counted from its own audit log.
+//! Requests to the API server, read from its audit log.
 
 use std::{
     fs::File,
@@ -10,10 +10,10 @@ use anyhow::Result;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
-/// One finished request, or one watch that began.
+/// A request that was answered, or a watch that was started.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
-    /// Who asked: `admin`, `kubevirt-simulator`, `system:serviceaccount:…`.
+    /// The user of the request: `admin`, `kubevirt-simulator`, `system:serviceaccount:…`.
     pub user: String,
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, …
     pub verb: String,
@@ -31,16 +31,16 @@ pub struct Event {
     pub code: u64,
     /// When it was answered.
     pub answered: Option<Timestamp>,
-    /// Whether nothing was to be kept.
+    /// Whether it was a dry run.
     pub dry_run: bool,
-    /// What admission noted down, such as the codes of a webhook.
+    /// The audit annotations, such as the codes of a webhook.
     pub annotations: Value,
-    /// What was sent, for writes to our kinds and KubeVirt's.
+    /// The request body, for writes to our kinds and KubeVirt's; null for others.
     pub content: Value,
 }
 
 impl Event {
-    /// Whether it was to change something and was let through.
+    /// Whether it was a write that succeeded, dry runs excluded.
     pub fn wrote(&self) -> bool {
         let writes = ["create", "update", "patch", "delete", "deletecollection"];
         writes.contains(&self.verb.as_str()) && self.code < 400 && !self.dry_run
@@ -71,7 +71,7 @@ impl Event {
             found.unwrap_or_default().to_owned()
         };
         let verb = text("/verb");
-        // A watch may last for ever: it counts when it begins, all else when it ends.
+        // A watch may last forever: it counts when it starts, every other request when it was answered.
         let counted = if verb == "watch" {
             "ResponseStarted"
         } else {
@@ -100,12 +100,12 @@ impl Event {
     }
 }
 
-/// A moment in the log.
+/// A position in the log, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mark(pub(crate) u64);
+pub struct LogPosition(pub(crate) u64);
 
-/// The text from a moment on.
-pub(crate) fn text_since(log: &Path, mark: Mark) -> Result<String> {
+/// The text after a position.
+pub(crate) fn text_since(log: &Path, mark: LogPosition) -> Result<String> {
     let mut file = File::open(log)?;
     file.seek(SeekFrom::Start(mark.0))?;
     let mut bytes = Vec::new();
@@ -117,8 +117,8 @@ pub(crate) fn parse(text: &str) -> Vec<Event> {
     text.lines().filter_map(Event::parse).collect()
 }
 
-/// Looks at every request since a moment, one after the other: a log of hours need not be in memory.
-pub(crate) fn each_since(log: &Path, mark: Mark, mut look: impl FnMut(Event)) -> Result<()> {
+/// Calls `look` with each request after a position, line by line: the log of a long run does not fit in memory.
+pub(crate) fn each_since(log: &Path, mark: LogPosition, mut look: impl FnMut(Event)) -> Result<()> {
     let mut file = File::open(log)?;
     file.seek(SeekFrom::Start(mark.0))?;
     for line in BufReader::new(file).lines() {
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_counts_once() {
+    fn each_request_is_counted_once_and_failed_ones_are_no_writes() {
         let text = [
             line("watch", "ResponseStarted", 200),
             line("watch", "ResponseComplete", 200),

@@ -1,10 +1,10 @@
-//! Connections shared out among replicas, as a Service does it.
+//! Distributes connections among replicas, as a Service does.
 //!
 //! ```text
 //! kube-apiserver ──TCP──► Balancer ──in turn──► replicas whose /readyz is green
 //! ```
-//! A new connection goes to a replica that was ready a moment ago; one that stands stays where it
-//! is, whatever becomes of readiness. Nobody tries again: what fails, fails.
+//! A new connection goes to a replica that was ready at the last check. An open connection stays with its replica
+//! even if that becomes unready. Nothing is retried.
 
 use std::{
     net::SocketAddr,
@@ -22,10 +22,10 @@ use tokio::{
 
 use crate::http;
 
-/// Between two looks at readiness: endpoints of a Service take a second or two to change.
+/// Interval of readiness checks: endpoints of a Service take a second or two to change.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Shares out connections until it is dropped.
+/// Distributes connections until it is dropped.
 #[derive(Debug)]
 pub struct Balancer {
     state: Arc<State>,
@@ -58,7 +58,7 @@ impl Balancer {
         Ok(Self { state, tasks })
     }
 
-    /// Adds a replica: where it serves, and where it tells whether it is ready.
+    /// Adds a replica: its address, and the address of its `/readyz`.
     pub fn add(&self, serves: SocketAddr, health: SocketAddr) {
         self.state.members().push(Member {
             serves,
@@ -69,17 +69,17 @@ impl Balancer {
         });
     }
 
-    /// How many replicas get connections.
+    /// The number of replicas that are ready.
     pub fn ready(&self) -> usize {
         self.state.members().iter().filter(|it| it.ready).count()
     }
 
-    /// How many connections each replica was given, in the order they were added.
+    /// The number of connections given to each replica so far, in the order the replicas were added.
     pub fn taken(&self) -> Vec<u64> {
         self.state.members().iter().map(|it| it.taken).collect()
     }
 
-    /// How many connections each replica has now, in the order they were added.
+    /// The number of open connections of each replica, in the order the replicas were added.
     pub fn open(&self) -> Vec<u64> {
         self.state.members().iter().map(|it| it.open).collect()
     }
@@ -98,7 +98,7 @@ impl State {
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The ready one that was given the fewest connections gets one more.
+    /// Chooses the ready replica that was given the fewest connections.
     fn next(self: &Arc<Self>) -> Option<Open> {
         let mut members = self.members();
         let ready = members.iter_mut().enumerate();

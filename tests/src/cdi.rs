@@ -1,7 +1,7 @@
-//! CDI's `DataVolume`: a CRD that knows the fields of CDI that matter here, and no others.
+//! A CRD of CDI's `DataVolume` with the fields that the operator uses.
 //!
-//! Written for the lab, after CDI's API. A field that it does not name is dropped, or refused where
-//! that is asked for, as by CDI's own.
+//! Written for the lab after CDI's API. Unknown fields are pruned, or rejected with strict field validation, as by
+//! CDI's own CRD.
 
 use serde_json::{Value, json};
 
@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 pub enum Cdi {
     /// None.
     Absent,
-    /// One that verifies no checksums: before v1.65.
+    /// A version before v1.65, which has no checksums.
     WithoutChecksums,
-    /// One of now.
+    /// A current version.
     Current,
 }
 

@@ -28,14 +28,13 @@ use crate::{
 /// A start on two idle cores takes 2.5 s; this is for two very busy ones.
 const START: Duration = Duration::from_mins(2);
 
-/// How long one look at `/readyz` may take while the server is coming up.
+/// Timeout of one request to `/readyz` while the server starts.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// Another process may take a port between its choice and its use.
+/// A program outside of the lab may take a port between its choice and its use.
 const ATTEMPTS: usize = 3;
 
-/// Everything a user does to an object is written down with its content, all
-/// other requests as one line each. A watch is counted when it begins.
+/// Writes to our kinds and KubeVirt's are logged with their body, all other requests with metadata only.
 const AUDIT_POLICY: &str = r#"
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -51,8 +50,7 @@ rules:
 - level: Metadata
 "#;
 
-/// What the lab wants of kube-controller-manager. Not the binder of claims:
-/// the simulator plays the storage.
+/// The enabled controllers. Without the binder of claims, which the simulator replaces.
 const CONTROLLERS: &str = "garbage-collector-controller,namespace-controller,\
     persistentvolumeclaim-protection-controller,serviceaccount-controller";
 
@@ -78,7 +76,7 @@ impl fmt::Debug for ControlPlane {
 }
 
 impl ControlPlane {
-    /// Starts it; `admission` is its configuration of admission.
+    /// Starts it with the admission configuration in the file `admission`.
     pub(crate) async fn start(tools: &Tools, folder: &Folder, admission: &Path) -> Result<Self> {
         let credentials = Credentials::write(folder)?;
         let mut attempt = 1;
@@ -158,7 +156,7 @@ impl ControlPlane {
             format!("--kubeconfig={}", kubeconfig.display()),
             format!("--controllers={CONTROLLERS}"),
             "--leader-elect=false".into(),
-            // Nobody asks it anything: no port at all.
+            // No client uses its API.
             "--secure-port=0".into(),
         ]);
         self.controller_manager = Some(program.start()?);

@@ -12,17 +12,16 @@ use serde_json::json;
 
 use crate::folder::Folder;
 
-/// Who the lab itself is, to the API server. Each user has a name of its own so
-/// that the audit log tells them apart.
+/// The users of the lab. Each has a name of its own, so that the audit log distinguishes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum User {
-    /// The person at the prompt, allowed everything.
+    /// The administrator, with all permissions.
     Admin,
-    /// The simulator that plays KubeVirt's part.
+    /// The simulator of KubeVirt.
     Simulator,
     /// kube-controller-manager.
     ControllerManager,
-    /// Someone who may nothing but what a test grants.
+    /// A user without permissions, except those that a test grants.
     Developer,
 }
 
@@ -44,7 +43,7 @@ impl User {
         }
     }
 
-    /// The token: the API server listens on loopback only and lives for minutes.
+    /// The token. It may be guessable: the API server listens on loopback only, for some minutes.
     fn token(self) -> String {
         format!("token-of-{}", self.name())
     }
@@ -57,7 +56,7 @@ impl User {
     }
 }
 
-/// A CA for the certificates that API servers show to webhooks.
+/// A CA for the client certificates that API servers present to webhooks.
 #[derive(Debug)]
 pub struct CallerCa {
     pem: String,
@@ -150,7 +149,8 @@ impl Credentials {
     }
 }
 
-/// What tells an API server to show `caller` to the webhook at this port of this machine.
+/// The admission configuration with which an API server presents the certificate `caller` to the webhook at this
+/// port.
 pub(crate) fn admission_configuration(
     folder: &Folder,
     caller: &Caller,
@@ -163,7 +163,7 @@ pub(crate) fn admission_configuration(
     let kubeconfig = json!({
         "apiVersion": "v1",
         "kind": "Config",
-        // Users of this file are named after who is asked.
+        // Entries of this file are named after the server that is called.
         "users": [{"name": format!("127.0.0.1:{port}"), "user": user}],
     });
     let kubeconfig = folder.write("callers.kubeconfig", &kubeconfig.to_string())?;
@@ -182,7 +182,7 @@ pub(crate) fn admission_configuration(
     folder.write("admission.json", &configuration.to_string())
 }
 
-/// Where the API server is, and how to make sure that it is the one.
+/// The address of the API server, and its CA.
 #[derive(Debug, Clone)]
 pub(crate) struct Endpoint {
     pub(crate) server: String,
@@ -216,8 +216,7 @@ impl Endpoint {
 
 /// A client for a kubeconfig's text.
 ///
-/// It does not retry by itself: kube's default goes on for minutes, and a test
-/// wants to see the answer that came.
+/// It does not retry: kube's default retries for minutes, and a test needs the first response.
 pub(crate) async fn client(kubeconfig: &str) -> Result<kube::Client> {
     let parsed = Kubeconfig::from_yaml(kubeconfig)?;
     let mut config =

@@ -15,7 +15,7 @@ use crate::{Binary, paths};
 /// The packages of the programs.
 const PROGRAMS: [&str; 2] = ["webhook", "controller"];
 
-/// A crate, as `cargo metadata` tells of it.
+/// A crate, as `cargo metadata` reports it.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Dependency {
     id: String,
@@ -25,7 +25,7 @@ pub struct Dependency {
     pub version: String,
     /// An expression of SPDX.
     pub license: Option<String>,
-    /// Where it was taken from; nowhere when it is part of this repository.
+    /// The registry; `None` for crates of this repository.
     pub source: Option<String>,
     repository: Option<String>,
     description: Option<String>,
@@ -79,13 +79,12 @@ struct Exception {
     allow: Vec<String>,
 }
 
-/// The crates that are in the programs or had a part in building them, and what each is made of: by id,
-/// the programs themselves included. What was not fetched yet, because only other platforms build it,
-/// is fetched now.
+/// The crates that the programs are built from, the programs and build dependencies included, each with the ids of
+/// its dependencies. Cargo downloads crates of other platforms that are missing.
 pub async fn of_the_programs() -> Result<BTreeMap<String, (Dependency, Vec<String>)>> {
     let mut cargo = paths::cargo();
     cargo.args(["metadata", "--format-version=1", "--locked"]);
-    // As the image is built, whatever this machine can build.
+    // As in the image, whether or not this machine can build it.
     cargo.args(["--features", "controller/libvirt"]);
     let output = cargo.kill_on_drop(true).output().await?;
     ensure!(

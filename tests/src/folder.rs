@@ -1,8 +1,7 @@
-//! The folder of one lab, and the removal of folders nobody uses any more.
+//! The temporary folder of one lab, and the removal of abandoned ones.
 //!
-//! A process that is killed cannot remove its folder. The owner holds a lock on
-//! a file in it, and the kernel lets go of the lock with the process: the next
-//! lab takes every lock it can get and removes those folders.
+//! A killed process cannot remove its folder. The owner holds a lock on a file in it, and the kernel releases the
+//! lock when the process ends: the next lab removes every folder whose lock it can take.
 
 use std::{
     env,
@@ -19,8 +18,8 @@ const LOCK: &str = "in-use";
 /// A folder that is removed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Folder {
-    // Fields drop in order: the lock goes after the folder, so that no other
-    // process removes what is still being removed here.
+    // Fields drop in order: the lock is released after the folder is removed, so that no other process removes it
+    // at the same time.
     folder: TempDir,
     _in_use: File,
 }
@@ -34,7 +33,7 @@ impl Folder {
             .prefix(PREFIX)
             .tempdir_in(&parent)
             .with_context(|| format!("creating a folder in {}", parent.display()))?;
-        // It gets its name when it is locked: others never find it without an owner.
+        // Renamed once it is locked: other processes never see an unlocked lock file.
         let draft = folder.path().join("draft");
         let lock = File::create(&draft)?;
         lock.try_lock()?;
@@ -45,12 +44,11 @@ impl Folder {
         })
     }
 
-    /// Its path.
     pub(crate) fn path(&self) -> &Path {
         self.folder.path()
     }
 
-    /// A path in it.
+    /// The path of a file in it.
     pub(crate) fn join(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -63,7 +61,7 @@ impl Folder {
     }
 }
 
-/// A folder whose lock file is not there yet is just being made: left alone.
+/// Removes the folders whose owner has ended. A folder without a lock file is just being created, and stays.
 fn remove_abandoned(parent: &Path) {
     let Ok(entries) = fs::read_dir(parent) else {
         return;
@@ -77,7 +75,7 @@ fn remove_abandoned(parent: &Path) {
             .open(entry.path().join(LOCK))
             .is_ok_and(|lock| lock.try_lock().is_ok());
         if abandoned {
-            // Another lab may be removing it, too; either way it will be gone.
+            // Fails if another lab removes it at the same time.
             let _ = fs::remove_dir_all(entry.path());
         }
     }

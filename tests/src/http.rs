@@ -1,4 +1,4 @@
-//! Requests by hand: to the webhook over TLS, to the ports for health and metrics.
+//! An HTTP client for the webhook (over TLS) and for the health and metrics ports.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -16,10 +16,10 @@ use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use crate::Caller;
 
-/// A server on this machine that says nothing for so long is stuck.
+/// Timeout of a response: a server on this machine that takes longer is stuck.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// An answer.
+/// A response.
 #[derive(Debug, Clone)]
 pub struct Response {
     /// The HTTP status.
@@ -54,12 +54,12 @@ impl Connection {
         Self::over(tcp(address).await?, address).await
     }
 
-    /// Connects over TLS to a server that the CA certificates in `ca_pem` vouch for.
+    /// Connects over TLS and trusts the CA certificates in `ca_pem`.
     pub async fn tls(address: SocketAddr, ca_pem: &[u8]) -> Result<Self> {
         Self::over(tls(address, ca_pem).await?, address).await
     }
 
-    /// As [`Self::tls`], showing a certificate if the server asks for one.
+    /// As [`Self::tls`], with a client certificate if the server requests one.
     pub async fn tls_as(address: SocketAddr, ca_pem: &[u8], caller: &Caller) -> Result<Self> {
         let stream = connect(address, address.ip().into(), client(ca_pem, Some(caller))?).await?;
         Self::over(stream, address).await
@@ -71,8 +71,7 @@ impl Connection {
     {
         let (sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-        // Ends with the sender, or with the server's end of the connection;
-        // a fault of it is the fault of the request that waits for it.
+        // Ends when the sender is dropped or the server closes the connection; the pending request gets the error.
         tokio::spawn(connection);
         Ok(Self {
             sender,
@@ -80,7 +79,7 @@ impl Connection {
         })
     }
 
-    /// Sends one request and reads the whole answer.
+    /// Sends one request and reads the whole response.
     pub async fn send(
         &mut self,
         method: &str,
@@ -121,7 +120,7 @@ pub async fn get(address: SocketAddr, path: &str) -> Result<Response> {
         .await
 }
 
-/// A bare TCP connection, for those who want to misbehave on it.
+/// A TCP connection without HTTP, for tests of malformed input.
 pub async fn tcp(address: SocketAddr) -> Result<TcpStream> {
     let stream = timeout(LIMIT, TcpStream::connect(address))
         .await
@@ -130,12 +129,12 @@ pub async fn tcp(address: SocketAddr) -> Result<TcpStream> {
     Ok(stream)
 }
 
-/// A bare TLS connection, for those who want to misbehave inside it.
+/// A TLS connection without HTTP, for tests of malformed input.
 pub async fn tls(address: SocketAddr, ca_pem: &[u8]) -> Result<TlsStream<TcpStream>> {
     connect(address, address.ip().into(), client(ca_pem, None)?).await
 }
 
-/// As [`tls`], to a server that is called by this name.
+/// As [`tls`], with this server name.
 pub async fn tls_named(
     address: SocketAddr,
     ca_pem: &[u8],

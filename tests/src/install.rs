@@ -1,5 +1,5 @@
-//! Brings objects into a control plane: what `manifests/install` renders to,
-//! apart from what needs nodes, with the webhook called where it runs here.
+//! Installs `manifests/install` in a control plane, without the Deployments, which need nodes, and with the webhook
+//! configurations pointing at this machine.
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -18,7 +18,7 @@ pub fn parse(text: &str) -> Result<Vec<Value>> {
     Ok(documents.into_iter().filter(|d| !d.is_null()).collect())
 }
 
-/// What a cluster admin installs, sorted by what the lab does with it.
+/// The objects of `manifests/install`, grouped by how the lab uses them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Manifests {
     /// Namespace, CRDs, accounts, roles: applied as they are.
@@ -73,7 +73,7 @@ pub(crate) async fn apply(client: &Client, object: &Value) -> Result<()> {
     apply_with(client, object, &PatchParams::apply("lab").force()).await
 }
 
-/// As [`apply`], but nothing is kept.
+/// As [`apply`], as a dry run.
 pub(crate) async fn dry_run(client: &Client, object: &Value) -> Result<()> {
     apply_with(client, object, &PatchParams::apply("lab").force().dry_run()).await
 }

@@ -1,5 +1,5 @@
-//! What a user at the prompt sees: kubectl and Helm themselves, with a home of
-//! its own so that their caches know no other cluster.
+//! Runs kubectl and Helm as a user does, with a home folder of their own: their caches have no data of other
+//! clusters.
 
 use std::{
     env, fmt,
@@ -13,7 +13,7 @@ use tokio::{io::AsyncWriteExt as _, process::Command, time::timeout};
 
 use crate::paths;
 
-/// Longer than any single command of a test; a hang must not look like patience.
+/// Timeout of a command: longer than any command of a test takes.
 const LIMIT: Duration = Duration::from_mins(2);
 
 /// How a command ended and what it printed.
@@ -70,8 +70,7 @@ impl Kubectl {
         }
     }
 
-    /// With a command that stands for the editor of `kubectl edit`; the file
-    /// to edit is put behind it.
+    /// Sets the editor of `kubectl edit`; the file to edit is its last argument.
     #[must_use]
     pub fn edited_by(mut self, command: String) -> Self {
         self.editor = Some(command);
@@ -83,7 +82,7 @@ impl Kubectl {
         self.run_with(arguments, "").await
     }
 
-    /// Runs a command as one types it in a checkout: kubectl is found, and `more` programs.
+    /// Runs a shell command in the repository, with kubectl and the programs `more` on its `PATH`.
     pub async fn shell(&self, command: &str, more: &[&Path]) -> Result<Output> {
         let programs = more.iter().copied().chain([self.path.as_path()]);
         let folders = programs.filter_map(Path::parent).map(Path::to_owned);
@@ -122,7 +121,7 @@ impl Kubectl {
             .spawn()
             .with_context(|| format!("starting {what}"))?;
         if let Some(mut stdin) = child.stdin.take() {
-            // A command that does not read its input closes it.
+            // Fails if the command does not read its input.
             let _ = stdin.write_all(input.as_ref()).await;
         }
         let output = timeout(LIMIT, child.wait_with_output())
@@ -150,7 +149,7 @@ impl Helm {
         self.0.run(arguments).await
     }
 
-    /// Where it is.
+    /// The path of the program.
     pub fn path(&self) -> &Path {
         &self.0.path
     }

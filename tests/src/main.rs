@@ -27,7 +27,7 @@ enum Verb {
         #[arg(long, value_enum, default_value_t)]
         virt_type: VirtType,
     },
-    /// Tell a short story: good Machines run, a bad one is refused with every fault named, a guest really boots.
+    /// Demonstrate the product: good Machines run, a bad one is refused with every fault named, a guest boots.
     Demo {
         /// What runs the guest on libvirt.
         #[arg(long, value_enum, default_value_t)]
@@ -39,7 +39,7 @@ enum Verb {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Format, lints, and that the core stays pure.
+    /// Format, layers, lints, and that the core stays pure.
     Lint,
     /// Whether the licence of everything in the programs is one of deny.toml.
     Licenses,
@@ -77,7 +77,16 @@ enum Verb {
         /// Where it finds what to answer and says where it listens.
         folder: PathBuf,
     },
-    /// Write what follows from the code: CRDs, references of fields and rules, parts of the chart.
+    /// What cargo runs in place of each suite when `test` selects them.
+    #[command(hide = true)]
+    RecordSuite {
+        /// Where it writes how the suite was to be run.
+        file: PathBuf,
+        /// The suite with its arguments.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        command: Vec<String>,
+    },
+    /// Write what follows from the code: CRDs, references of fields and rules, parts of the chart, the graph of crates.
     Generate {
         /// Write nothing; fail if a file is not what the code says.
         #[arg(long)]
@@ -89,12 +98,12 @@ enum Verb {
 async fn main() -> ExitCode {
     let verb = Arguments::parse().verb;
     let ends_by_itself = !matches!(verb, Verb::Up { .. });
-    // A verb that is interrupted is dropped, and with it whatever it started.
+    // An interrupted verb is dropped, and with it every process that it started.
     let outcome = tokio::select! {
         outcome = run(verb) => outcome,
         () = interrupted() => {
             eprintln!("lab: ended, nothing is left behind");
-            // As shells report an interrupt, where there was something to interrupt.
+            // As shells report an interrupt, unless the verb only ends this way.
             return ExitCode::from(if ends_by_itself { 130 } else { 0 });
         }
     };
@@ -122,10 +131,11 @@ async fn run(verb: Verb) -> Result<ExitCode> {
             verbs::fuzz::run(Duration::from_secs(seconds), target.as_deref()).await
         }
         Verb::Echo { folder } => bench::echo::run(&folder).await,
+        Verb::RecordSuite { file, command } => verbs::test::record(&file, command),
         Verb::Lint => verbs::lint::run().await,
         Verb::Licenses => verbs::licenses::run().await,
         Verb::Sbom => verbs::sbom::run().await,
-        Verb::Generate { check } => verbs::generate::run(check),
+        Verb::Generate { check } => verbs::generate::run(check).await,
     }
 }
 

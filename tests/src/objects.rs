@@ -1,4 +1,4 @@
-//! Objects of any kind, as JSON: read from the API server and waited for.
+//! Reads objects of any kind as JSON, and waits for their state.
 
 use anyhow::{Context as _, Result};
 use kube::{
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::wait;
 
-/// A kind that tests look at.
+/// A kind that tests read.
 #[derive(Debug, Clone, Copy)]
 pub struct Kind {
     group: &'static str,
@@ -124,7 +124,7 @@ impl Objects {
         }
     }
 
-    /// The object, if it is there.
+    /// The object, if it exists.
     pub async fn find(&self, name: &str) -> Result<Option<Value>> {
         let object = self.api.get_opt(name).await?;
         Ok(object
@@ -172,7 +172,7 @@ impl Objects {
         Ok(())
     }
 
-    /// Waits until the object is there and fits.
+    /// Waits until the object exists and satisfies `fits`.
     pub async fn until(
         &self,
         name: &str,
@@ -182,7 +182,7 @@ impl Objects {
         wait::until(&format!("{} {name} {what}", self.kind), async || {
             Ok(match self.find(name).await? {
                 Some(object) if fits(&object) => Ok(object),
-                Some(object) => Err(Some(telling(&object))),
+                Some(object) => Err(Some(state_of(&object))),
                 None => Err(None),
             })
         })
@@ -190,7 +190,7 @@ impl Objects {
     }
 
     /// Waits until a Machine is in a phase.
-    pub async fn in_phase(&self, name: &str, phase: &str) -> Result<Value> {
+    pub async fn until_phase(&self, name: &str, phase: &str) -> Result<Value> {
         self.until(name, &format!("to be {phase}"), |object| {
             object["status"]["phase"] == phase
         })
@@ -198,7 +198,13 @@ impl Objects {
     }
 
     /// Waits until a condition of an object has this status and reason.
-    pub async fn told(&self, name: &str, kind: &str, status: &str, reason: &str) -> Result<Value> {
+    pub async fn until_condition(
+        &self,
+        name: &str,
+        kind: &str,
+        status: &str,
+        reason: &str,
+    ) -> Result<Value> {
         let what = format!("to have {kind}={status}, reason {reason}");
         self.until(name, &what, |object| {
             let condition = condition(object, kind);
@@ -208,11 +214,11 @@ impl Objects {
     }
 
     /// Waits until there is no such object.
-    pub async fn gone(&self, name: &str) -> Result<()> {
+    pub async fn until_gone(&self, name: &str) -> Result<()> {
         wait::until(&format!("{} {name} to be gone", self.kind), async || {
             Ok(match self.find(name).await? {
                 None => Ok(()),
-                Some(object) => Err(telling(&object)),
+                Some(object) => Err(state_of(&object)),
             })
         })
         .await
@@ -231,8 +237,8 @@ pub fn condition<'a>(object: &'a Value, kind: &str) -> &'a Value {
         .unwrap_or(&Value::Null)
 }
 
-/// What tells why an object does not fit.
-fn telling(object: &Value) -> String {
+/// The part of an object that shows why a wait does not end.
+fn state_of(object: &Value) -> String {
     let metadata = &object["metadata"];
     format!(
         "generation {}, deleted {}, finalizers {}, status {}",

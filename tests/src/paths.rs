@@ -1,34 +1,26 @@
-//! Where things are in the repository.
+//! Paths in the repository, and the cargo that works in it.
 
 use std::{
     env,
-    ffi::OsString,
     path::{Path, PathBuf},
 };
 
 use tokio::process::Command;
 
-/// The root of the repository this lab was compiled in.
+/// The root of the repository that this lab was compiled in.
 pub fn repository() -> &'static Path {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
     tests.parent().unwrap_or(tests)
 }
 
-/// The cargo that runs this program, as one would type it in the root.
+/// The cargo that runs this program, in the root of the repository.
 ///
-/// cargo tells a program it runs about its package in the environment. Handed
-/// on to another cargo, that looks like a change to build scripts that ask for
-/// these variables, and half of the dependencies are built again.
+/// Cargo sets variables about the package (`CARGO_PKG_…`) for a program that it runs. They are removed here: to
+/// another cargo they would look like a change of what build scripts read, and it would rebuild half of the
+/// dependencies.
 pub fn cargo() -> Command {
-    cargo_behind(&[])
-}
-
-/// As [`cargo`], with words before it that say how it is run.
-pub fn cargo_behind(words: &[String]) -> Command {
-    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut words = words.iter().map(OsString::from).chain([cargo]);
-    let mut command = Command::new(words.next().unwrap_or_default());
-    command.args(words).current_dir(repository());
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(repository());
     for (name, _) in env::vars_os() {
         let text = name.to_string_lossy();
         if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
@@ -38,8 +30,8 @@ pub fn cargo_behind(words: &[String]) -> Command {
     command
 }
 
-/// KubeVirt's own CRDs, when a checkout of them lies beside the repository.
-/// They are not part of it: whoever uses them must do without.
+/// The folder of KubeVirt's own CRDs, if it is beside the repository. They are not part of it: every caller needs
+/// another way.
 pub fn real_kubevirt_crds() -> Option<PathBuf> {
     let folder = repository().join("../shared/kubevirt-crds");
     folder.is_dir().then_some(folder)

@@ -3,10 +3,10 @@
 //! ```text
 //! spawner thread ──fork──► setpriv --pdeathsig KILL ──exec──► program (own process group)
 //! ```
-//! Three ways to end, and each is covered: a value that is dropped kills its
-//! process and waits for it; Ctrl-C in a terminal goes to the foreground group
-//! only, which the children are not in, so they end in the order of the drops;
-//! and if this process is killed outright, the kernel kills them.
+//! A dropped value kills its process and waits for it. Ctrl-C in a terminal
+//! signals the foreground group only, which the children are not part of: they
+//! end in the order of the drops. If this process is killed, the kernel kills
+//! the children.
 //!
 //! The kernel's signal follows the *thread* that forked, not the process.
 //! A test's thread ends with the test, a blocking thread after some idle
@@ -33,8 +33,8 @@ use tokio::time::sleep;
 
 use crate::wait::Deadline;
 
-/// How often an ending process is looked at. Only polling works for both an
-/// async wait and a drop, and ten milliseconds cost nothing next to a start.
+/// Interval of checks whether a process has ended. Only polling works in both an
+/// async wait and a drop.
 const POLL: Duration = Duration::from_millis(10);
 
 /// What to start.
@@ -65,7 +65,7 @@ impl Program {
         }
     }
 
-    /// Has it see the file systems that the process of this id sees.
+    /// Starts it in the mount namespace of the process with this id.
     #[must_use]
     pub(crate) fn in_mounts_of(mut self, id: u32) -> Self {
         self.mounts = Some(id);
@@ -99,7 +99,7 @@ impl Program {
             words.extend(["--pdeathsig", "KILL", "--"].map(Into::into));
         }
         if let Some(id) = self.mounts {
-            // Becomes the program: the process stays the same.
+            // nsenter executes the program without a new process.
             words.extend([
                 "nsenter".into(),
                 format!("--mount=/proc/{id}/ns/mnt").into(),
@@ -139,7 +139,7 @@ impl fmt::Debug for Process {
 }
 
 impl Process {
-    /// Its id.
+    /// The process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
@@ -157,7 +157,7 @@ impl Process {
         Ok(())
     }
 
-    /// Asks it to end (SIGTERM).
+    /// Sends SIGTERM.
     pub fn terminate(&self) -> Result<()> {
         let pid = i32::try_from(self.child.id())
             .ok()
@@ -166,7 +166,7 @@ impl Process {
         kill_process(pid, Signal::TERM).with_context(|| format!("ending {self:?}"))
     }
 
-    /// Waits for its end.
+    /// Waits until it exits, for at most `limit`.
     pub async fn wait(&mut self, limit: Duration) -> Result<ExitStatus> {
         let deadline = Deadline::after(limit);
         loop {
@@ -190,7 +190,7 @@ impl Process {
         let _ = self.child.wait();
     }
 
-    /// All it has written.
+    /// Its log so far.
     pub fn log(&self) -> String {
         // A byte that is not UTF-8 must not hide the rest of a log.
         fs::read(&self.log).map_or_else(
@@ -199,7 +199,7 @@ impl Process {
         )
     }
 
-    /// The last lines it has written.
+    /// The last lines of its log.
     pub fn log_tail(&self, lines: usize) -> String {
         let log = self.log();
         let all: Vec<&str> = log.lines().collect();
@@ -213,8 +213,7 @@ impl Drop for Process {
     }
 }
 
-/// Where `setpriv` of util-linux is; on systems without it nothing protects
-/// against a kill -9 of this process.
+/// The path of `setpriv` of util-linux. Without it, children survive a kill -9 of this process.
 fn setpriv() -> Option<&'static Path> {
     static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
     FOUND
@@ -243,8 +242,7 @@ fn fork(command: Command) -> Result<Child> {
         let (sender, jobs): (Sender<Job>, Receiver<Job>) = channel();
         thread::spawn(move || {
             for (mut command, answer) in jobs {
-                // Whoever asked may be gone: then the child is dropped unseen,
-                // which cannot happen while `fork` waits below.
+                // Fails only if the receiver is gone, which cannot happen while `fork` waits for it below.
                 let _ = answer.send(command.spawn());
             }
         });

@@ -5,8 +5,8 @@
 //! ```
 //! No package registry ships these binaries, so they are built from Go modules
 //! that `tests/tools/go.mod` pins, and `tests/tools/helm/go.mod` for Helm. The
-//! cache is keyed by the content of that file and its sums: another version
-//! never meets an old binary.
+//! cache is keyed by the content of that file and its sums: after an update, the
+//! binaries are built again.
 
 use std::{
     env,
@@ -23,7 +23,7 @@ use tokio::{process::Command, sync::OnceCell, time::sleep};
 
 use crate::{kubectl::Helm, paths};
 
-/// How often a long build says that it is still alive.
+/// Interval of progress messages during a build.
 const PROGRESS: Duration = Duration::from_secs(20);
 
 /// Where the modules of the control plane are pinned.
@@ -32,10 +32,10 @@ const CONTROL_PLANE: &str = "tests/tools";
 /// Helm depends on other versions of Kubernetes' modules.
 const HELM: &str = "tests/tools/helm";
 
-/// A change of the build flags must not find binaries made with the old ones.
+/// Part of the cache key. To be changed with the build flags.
 const RECIPE: &str = "1: CGO_ENABLED=0 -trimpath -s -w, version stamped";
 
-/// A program that is not ours.
+/// A third-party program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tool {
     /// The store behind the API server.
@@ -44,14 +44,14 @@ pub enum Tool {
     ApiServer,
     /// Garbage collection, namespaces, protection of claims.
     ControllerManager,
-    /// What users type.
+    /// kubectl.
     Kubectl,
-    /// What installs the chart; built when it is first asked for.
+    /// Helm; built when it is first needed.
     Helm,
 }
 
 impl Tool {
-    /// What every lab needs, in the order in which building is quickest to become useful.
+    /// The programs that every lab needs, in the order of their builds.
     pub const ALL: [Self; 4] = [
         Self::Etcd,
         Self::ApiServer,
@@ -95,7 +95,7 @@ impl Tool {
         }
     }
 
-    /// What a build took on two idle cores, after the ones before it in [`Tool::ALL`].
+    /// The duration of a build on two idle cores, after those before it in [`Tool::ALL`].
     fn usual(self) -> &'static str {
         match self {
             Self::ApiServer => "3 minutes",
@@ -114,7 +114,7 @@ impl Tool {
     }
 }
 
-/// Where each program of the control plane is.
+/// The paths of the programs of the control plane.
 #[derive(Debug, Clone)]
 pub struct Tools {
     etcd: PathBuf,
@@ -124,7 +124,7 @@ pub struct Tools {
 }
 
 impl Tools {
-    /// Finds every program, building what is found nowhere.
+    /// Finds every program, and builds those that are not found.
     pub async fn ensure() -> Result<Self> {
         let source = Source::read(CONTROL_PLANE)?;
         let [etcd, api_server, kubectl, controller_manager] = Tool::ALL;
@@ -153,14 +153,14 @@ impl Tools {
     }
 }
 
-/// Where Helm is; found or built once per process.
+/// The path of Helm; found or built once per process.
 pub(crate) async fn helm() -> Result<&'static Path> {
     static HELM_PATH: OnceCell<PathBuf> = OnceCell::const_new();
     let found = HELM_PATH.get_or_try_init(async || Source::read(HELM)?.ensure(Tool::Helm).await);
     Ok(found.await?)
 }
 
-/// Helm without a cluster, for what needs none.
+/// Helm without a cluster.
 pub async fn helm_alone(home: &Path) -> Result<Helm> {
     Ok(Helm::new(
         helm().await?,
@@ -315,7 +315,7 @@ impl Source {
             File::open(&log_path)?.read_to_string(&mut text)?;
             bail!("go build {} failed:\n{text}", tool.package());
         }
-        // A rename is atomic: nobody ever starts half a binary.
+        // A rename is atomic: no process ever starts an incomplete file.
         fs::rename(&partial, &target)?;
         eprintln!(
             "lab: built {} in {} s, kept in {}",
@@ -372,7 +372,7 @@ pub(crate) async fn lock(path: &Path, what: &str) -> Result<File> {
     }
 }
 
-/// Where this user keeps what can be made again.
+/// The user's cache folder.
 pub fn cache_home() -> Result<PathBuf> {
     let absolute = |name: &str| {
         env::var_os(name)

@@ -1,4 +1,4 @@
-//! What a process has taken of the machine, as the kernel counts it.
+//! Memory and processor time of a process, from `/proc`.
 
 use std::{fs, time::Duration};
 
@@ -7,16 +7,16 @@ use anyhow::{Context as _, Result};
 /// The unit of processor times in `/proc`, on every Linux.
 const TICK: Duration = Duration::from_millis(10);
 
-/// Memory of a process, in MiB.
+/// Resident memory of a process, in MiB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Memory {
-    /// At this moment.
+    /// Now (`VmRSS`).
     pub now: u64,
-    /// The most it ever was.
+    /// The maximum since the process started (`VmHWM`).
     pub peak: u64,
 }
 
-/// How much memory a process has.
+/// Resident memory of a process.
 pub fn memory(process: u32) -> Result<Memory> {
     let status = fs::read_to_string(format!("/proc/{process}/status"))?;
     let field = |name: &str| -> Result<u64> {
@@ -30,7 +30,7 @@ pub fn memory(process: u32) -> Result<Memory> {
     })
 }
 
-/// How long processors have worked for a process, in its own code and in the kernel.
+/// Processor time of a process, user and system.
 pub fn processor_time(process: u32) -> Result<Duration> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
     let ticks = ticks(&stat).with_context(|| format!("not a stat file: {stat}"))?;
@@ -51,14 +51,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_times_are_found_behind_any_name() {
+    fn processor_times_are_parsed_after_a_name_with_parentheses() {
         let stat = "7 (a) b) S 1 7 7 0 -1 4194560 5 0 0 0 30 12 0 0 20 0 3 0 99";
         assert_eq!(ticks(stat), Some(42));
         assert_eq!(ticks("7 (a) S 1"), None);
     }
 
     #[test]
-    fn this_process_has_taken_something() {
+    fn memory_and_processor_time_of_this_process_are_positive() {
         let memory = memory(std::process::id()).unwrap();
         assert!(memory.now > 0 && memory.peak >= memory.now, "{memory:?}");
         let before = processor_time(std::process::id()).unwrap();

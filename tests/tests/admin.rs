@@ -1,17 +1,17 @@
 //! What an administrator asks a running program: the same of both.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod stage;
+mod environment;
 
 use std::net::SocketAddr;
 
 use lab::{
-    Shipped,
+    ProgramUnderTest,
     http::{self, Connection, Response},
 };
 use serde_json::{Value, json};
 
-use stage::Stage;
+use environment::Environment;
 
 async fn put(address: SocketAddr, filter: &str) -> Response {
     let mut connection = Connection::plain(address).await.unwrap();
@@ -26,7 +26,7 @@ async fn shown(address: SocketAddr) -> String {
     answer.text()
 }
 
-fn has(program: &Shipped, level: &str) -> bool {
+fn has(program: &ProgramUnderTest, level: &str) -> bool {
     program
         .log_lines()
         .iter()
@@ -35,15 +35,15 @@ fn has(program: &Shipped, level: &str) -> bool {
 
 #[tokio::test]
 async fn both_programs_tell_their_version_and_take_another_log_level() {
-    let mut stage = Stage::new().await;
+    let mut env = Environment::new().await;
     let addresses = [
         (
             "machine-controller",
-            stage.controller.health_address().await.unwrap(),
+            env.controller.health_address().await.unwrap(),
         ),
         (
             "machine-webhook",
-            stage.webhook.health_address().await.unwrap(),
+            env.webhook.health_address().await.unwrap(),
         ),
     ];
     for (name, address) in addresses {
@@ -83,15 +83,15 @@ async fn both_programs_tell_their_version_and_take_another_log_level() {
         assert_eq!(shown(address).await, "info\n");
     }
 
-    assert!(!has(&stage.controller, "trace") && !has(&stage.webhook, "trace"));
+    assert!(!has(&env.controller, "trace") && !has(&env.webhook, "trace"));
     for (_, address) in addresses {
         let answer = put(address, "trace\n").await;
         assert_eq!((answer.status, answer.text().as_str()), (200, "trace\n"));
         assert_eq!(shown(address).await, "trace\n");
     }
-    stage.barrier("web").await;
+    env.barrier("web").await;
     lab::wait::until("both to tell more", async || {
-        let more = [&stage.controller, &stage.webhook].map(|it| has(it, "trace"));
+        let more = [&env.controller, &env.webhook].map(|it| has(it, "trace"));
         Ok(if more == [true, true] {
             Ok(())
         } else {
@@ -101,10 +101,7 @@ async fn both_programs_tell_their_version_and_take_another_log_level() {
     .await
     .unwrap();
 
-    for (program, (_, address)) in [&stage.controller, &stage.webhook]
-        .into_iter()
-        .zip(addresses)
-    {
+    for (program, (_, address)) in [&env.controller, &env.webhook].into_iter().zip(addresses) {
         assert_eq!(put(address, "error").await.status, 200);
         // Told although nothing else of its level is.
         let lines = program.log_lines();

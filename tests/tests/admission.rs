@@ -2,13 +2,13 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use kube::api::{DeleteParams, Patch, PatchParams};
-use lab::{Kubectl, Lab, Options, Shipped, install, paths, wait};
+use lab::{Kubectl, Lab, Options, ProgramUnderTest, install, paths, wait};
 use serde_json::{Value, json};
 
 mod machines;
 use machines::{api, machine};
 
-async fn lab() -> (Lab, Shipped) {
+async fn lab() -> (Lab, ProgramUnderTest) {
     machines::lab(&[]).await
 }
 
@@ -71,7 +71,7 @@ async fn the_examples_become_what_they_say() {
 }
 
 #[tokio::test]
-async fn what_the_user_wrote_stays_as_it_is() {
+async fn the_fields_of_the_user_are_never_changed() {
     let (lab, _webhook) = lab().await;
     let kubectl = lab.kubectl();
     // Spellings that a normalizer might be tempted to make alike.
@@ -169,7 +169,7 @@ async fn other_field_managers_keep_the_block() {
 }
 
 #[tokio::test]
-async fn a_network_applied_in_the_same_breath_is_found() {
+async fn a_network_applied_together_with_its_machine_is_found() {
     // Denying makes the difference plain: what is not found is refused.
     let (lab, _webhook) = machines::lab(&[("MISSING_NETWORKS", "deny")]).await;
     let folder = lab.path("set");

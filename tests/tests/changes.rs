@@ -1,17 +1,17 @@
 //! Changes of a Machine that runs: what takes effect at once, what waits, and what is told of it.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod stage;
+mod environment;
 
 use lab::{
-    Script,
+    Scenario,
     objects::{CLAIM, CLASS, INSTANCE, SECRET, VM, condition},
 };
 use serde_json::{Value, json};
 
-use stage::{Stage, machine, summaries};
+use environment::{Environment, machine, summaries};
 
-/// Field, what the guest has, what is wished, and what brings it about.
+/// Field, current value, desired value, and action of a pending change.
 fn pending(machine: &Value) -> Vec<[&str; 4]> {
     let changes = machine["status"]["pendingChanges"].as_array();
     let changes = changes.map_or(&[][..], Vec::as_slice);
@@ -34,16 +34,16 @@ fn is_told(machine: &Value) -> bool {
 
 #[tokio::test]
 async fn a_secret_that_changes_is_pending_until_the_guest_is_restarted() {
-    let mut stage = Stage::new().await;
-    let (machines, vms) = (stage.machines(), stage.objects(VM));
+    let mut env = Environment::new().await;
+    let (machines, vms) = (env.machines(), env.objects(VM));
     let write = async |text: &str, team: &str| {
         let secret = json!({
             "apiVersion": "v1", "kind": "Secret",
             "metadata": {"name": "mine", "namespace": "default", "labels": {"team": team}},
             "stringData": {"userdata": text, "mine": text},
         });
-        stage.apply(&secret).await;
-        let secret = stage.objects(SECRET).get("mine").await.unwrap();
+        env.apply(&secret).await;
+        let secret = env.objects(SECRET).get("mine").await.unwrap();
         let version = secret["metadata"]["resourceVersion"].as_str();
         version.unwrap().to_owned()
     };
@@ -54,13 +54,13 @@ async fn a_secret_that_changes_is_pending_until_the_guest_is_restarted() {
     for (name, key) in both {
         let cloud_init = json!({"secretRef": {"name": "mine", "key": key}});
         let spec = json!({"template": "small", "cloudInit": cloud_init});
-        stage.apply(&machine(name, &spec)).await;
+        env.apply(&machine(name, &spec)).await;
     }
     for (name, _) in both {
-        machines.in_phase(name, "Running").await.unwrap();
+        machines.until_phase(name, "Running").await.unwrap();
     }
 
-    // Somebody touches it, and what is in it stays.
+    // A write that leaves the content unchanged.
     let old = write(text, "b").await;
     for (name, _) in both {
         let knows = |vm: &Value| {
@@ -81,7 +81,7 @@ async fn a_secret_that_changes_is_pending_until_the_guest_is_restarted() {
 
     let new = write("#cloud-config\nhostname: second\n", "b").await;
     for (name, _) in both {
-        let told = machines.told(name, "RestartRequired", "True", "RestartRequired");
+        let told = machines.until_condition(name, "RestartRequired", "True", "RestartRequired");
         let told = told.await.unwrap();
         let changes = pending(&told);
         assert_eq!(changes.len(), 1, "{changes:?}");
@@ -94,17 +94,17 @@ async fn a_secret_that_changes_is_pending_until_the_guest_is_restarted() {
         assert!(!told["status"].to_string().contains("second"));
         assert_eq!(condition(&told, "Ready")["reason"], "Running");
     }
-    let copy = stage.objects(SECRET).get("copies-cloudinit").await.unwrap();
-    let original = stage.objects(SECRET).get("mine").await.unwrap();
+    let copy = env.objects(SECRET).get("copies-cloudinit").await.unwrap();
+    let original = env.objects(SECRET).get("mine").await.unwrap();
     assert_eq!(copy["data"]["userdata"], original["data"]["userdata"]);
 
     // Another controller finds nothing to do, and tells the same.
-    let start = stage.lab.mark().await.unwrap();
-    stage.controller.stop().await.unwrap();
-    stage.controller.start_again().unwrap();
-    stage.controller.ready().await.unwrap();
-    stage.barrier("later").await;
-    let mut writes = summaries(&stage.writes_since(start).await);
+    let start = env.lab.log_position().await.unwrap();
+    env.controller.stop().await.unwrap();
+    env.controller.start_again().unwrap();
+    env.controller.ready().await.unwrap();
+    env.barrier("later").await;
+    let mut writes = summaries(&env.writes_since(start).await);
     writes.retain(|write| !write.contains("later"));
     assert!(writes.is_empty(), "{writes:?}");
 
@@ -126,34 +126,34 @@ async fn a_secret_that_changes_is_pending_until_the_guest_is_restarted() {
 }
 
 #[tokio::test]
-async fn a_volume_that_grows_is_told_until_it_has() {
-    let stage = Stage::new().await;
-    let (machines, claims) = (stage.machines(), stage.objects(CLAIM));
+async fn a_volume_expansion_is_reported_until_it_is_done() {
+    let env = Environment::new().await;
+    let (machines, claims) = (env.machines(), env.objects(CLAIM));
     let sized = |size: &str| {
         let data = json!({"name": "data", "size": size, "storageClass": "fast-ssd"});
         json!({"template": "small", "disks": [data]})
     };
-    stage.apply(&machine("web", &sized("10Gi"))).await;
-    machines.in_phase("web", "Running").await.unwrap();
+    env.apply(&machine("web", &sized("10Gi"))).await;
+    machines.until_phase("web", "Running").await.unwrap();
 
-    stage.simulator.set("default", "web", Script::Resizing);
-    stage.apply(&machine("web", &sized("12Gi"))).await;
+    env.simulator.set("default", "web", Scenario::Resizing);
+    env.apply(&machine("web", &sized("12Gi"))).await;
     let grows = "PersistentVolumeClaim web-data grows from 10Gi to 12Gi";
-    let told = machines.told("web", "StorageReady", "True", "PVCResizing");
+    let told = machines.until_condition("web", "StorageReady", "True", "PVCResizing");
     let told = told.await.unwrap();
     assert_eq!(says(&told, "StorageReady"), grows);
     assert_eq!(told["status"]["volumes"][1]["capacity"], "10Gi");
     assert_eq!(condition(&told, "Ready")["reason"], "Running");
 
-    stage.simulator.set("default", "web", Script::ResizePending);
+    env.simulator.set("default", "web", Scenario::ResizePending);
     let waits = |web: &Value| says(web, "StorageReady") != grows;
     let waits = machines.until("web", "to wait for the file system", waits);
     let waits = waits.await.unwrap();
     let says_so = format!("{grows}; the volume has, its file system follows on the node");
     assert!(says(&waits, "StorageReady").starts_with(&says_so));
 
-    stage.simulator.set("default", "web", Script::Happy);
-    let done = machines.told("web", "StorageReady", "True", "PVCBound");
+    env.simulator.set("default", "web", Scenario::Happy);
+    let done = machines.until_condition("web", "StorageReady", "True", "PVCBound");
     let done = done.await.unwrap();
     assert_eq!(done["status"]["volumes"][1]["capacity"], "12Gi");
 
@@ -165,12 +165,12 @@ async fn a_volume_that_grows_is_told_until_it_has() {
     };
     let allow = async |allowed: bool| {
         let patch = json!({"allowVolumeExpansion": allowed});
-        let classes = stage.lab.objects(CLASS, "");
+        let classes = env.lab.objects(CLASS, "");
         classes.merge("fast-ssd", &patch).await.unwrap();
     };
     pause(json!("true")).await;
     machines
-        .told("web", "Paused", "True", "Paused")
+        .until_condition("web", "Paused", "True", "Paused")
         .await
         .unwrap();
     machines
@@ -178,11 +178,11 @@ async fn a_volume_that_grows_is_told_until_it_has() {
         .await
         .unwrap();
     allow(false).await;
-    let start = stage.lab.mark().await.unwrap();
+    let start = env.lab.log_position().await.unwrap();
     pause(Value::Null).await;
     let reason = "VolumeExpansionNotAllowed";
     let fixed = machines
-        .told("web", "Ready", "False", reason)
+        .until_condition("web", "Ready", "False", reason)
         .await
         .unwrap();
     let message = says(&fixed, "StorageReady");
@@ -192,7 +192,7 @@ async fn a_volume_that_grows_is_told_until_it_has() {
     );
     assert!(message.contains("StorageClass 'fast-ssd'"), "{message}");
     assert_eq!(fixed["status"]["phase"], "Running");
-    let writes = summaries(&stage.writes_since(start).await);
+    let writes = summaries(&env.writes_since(start).await);
     let asked = writes
         .iter()
         .any(|write| write.contains("persistentvolumeclaims"));
@@ -216,8 +216,8 @@ async fn a_volume_that_grows_is_told_until_it_has() {
 
 #[tokio::test]
 async fn sockets_and_memory_grow_in_a_running_guest() {
-    let stage = Stage::with_best_crds().await;
-    let (machines, instances) = (stage.machines(), stage.objects(INSTANCE));
+    let env = Environment::with_best_crds().await;
+    let (machines, instances) = (env.machines(), env.objects(INSTANCE));
     let shared =
         json!({"name": "root", "storageClass": "replicated", "accessMode": "ReadWriteMany"});
     let of = |disk: &Value, cpu: Value, memory: Value| json!({"template": "small", "disks": [disk], "resources": {"cpu": cpu, "memory": memory}});
@@ -230,21 +230,18 @@ async fn sockets_and_memory_grow_in_a_running_guest() {
     let alone = json!({"name": "root"});
     let (cpu, memory) = room(1, "2Gi");
     let small = of(&shared, cpu.clone(), memory.clone());
-    stage.apply(&machine("grows", &small)).await;
+    env.apply(&machine("grows", &small)).await;
     // Its disk keeps it on its node, and KubeVirt plugs in by migrating.
-    stage
-        .apply(&machine("stays", &of(&alone, cpu, memory)))
-        .await;
+    env.apply(&machine("stays", &of(&alone, cpu, memory))).await;
     let without = json!({"template": "small", "disks": [shared]});
-    stage.apply(&machine("plain", &without)).await;
+    env.apply(&machine("plain", &without)).await;
     for name in ["grows", "stays", "plain"] {
-        machines.in_phase(name, "Running").await.unwrap();
+        machines.until_phase(name, "Running").await.unwrap();
     }
 
     let before = instances.get("grows").await.unwrap();
     let (cpu, memory) = room(4, "8Gi");
-    stage
-        .apply(&machine("grows", &of(&shared, cpu, memory)))
+    env.apply(&machine("grows", &of(&shared, cpu, memory)))
         .await;
     let grown = |instance: &Value| {
         let domain = &instance["spec"]["domain"];
@@ -264,11 +261,10 @@ async fn sockets_and_memory_grow_in_a_running_guest() {
     // Another maximum is no growth within it.
     let (_, memory) = room(4, "8Gi");
     let cpu = json!({"sockets": 4, "maxSockets": 8});
-    stage
-        .apply(&machine("grows", &of(&shared, cpu, memory)))
+    env.apply(&machine("grows", &of(&shared, cpu, memory)))
         .await;
     let restart = async |name: &str| {
-        let told = machines.told(name, "RestartRequired", "True", "RestartRequired");
+        let told = machines.until_condition(name, "RestartRequired", "True", "RestartRequired");
         told.await.unwrap()
     };
     let told = restart("grows").await;
@@ -277,7 +273,7 @@ async fn sockets_and_memory_grow_in_a_running_guest() {
     // Without a maximum there is no room.
     let cpu = json!({"sockets": 2});
     let plain = json!({"template": "small", "disks": [shared], "resources": {"cpu": cpu}});
-    stage.apply(&machine("plain", &plain)).await;
+    env.apply(&machine("plain", &plain)).await;
     let told = restart("plain").await;
     let expected = [
         ["cpu.sockets", "1", "2", "Restart"],
@@ -286,15 +282,11 @@ async fn sockets_and_memory_grow_in_a_running_guest() {
     assert_eq!(pending(&told), expected);
 
     let (cpu, memory) = room(2, "2Gi");
-    stage
-        .apply(&machine("stays", &of(&alone, cpu, memory)))
-        .await;
+    env.apply(&machine("stays", &of(&alone, cpu, memory))).await;
     let sockets = ["cpu.sockets", "1", "2", "Restart"];
     assert_eq!(pending(&restart("stays").await), [sockets]);
     let (cpu, memory) = room(2, "4Gi");
-    stage
-        .apply(&machine("stays", &of(&alone, cpu, memory)))
-        .await;
+    env.apply(&machine("stays", &of(&alone, cpu, memory))).await;
     let both = [["memory.size", "2Gi", "4Gi", "Restart"], sockets];
     let told = |stays: &Value| pending(stays) == both;
     machines

@@ -26,7 +26,7 @@ fn running(ids: &[u32]) -> Vec<u32> {
 }
 
 #[tokio::test]
-async fn a_dropped_lab_leaves_nothing() {
+async fn a_dropped_lab_leaves_no_process_and_no_file() {
     let lab = Lab::with(Options::bare()).await.unwrap();
     let (ids, folder) = (lab.process_ids(), lab.path(""));
     assert_eq!(running(&ids).len(), 2);
@@ -36,7 +36,7 @@ async fn a_dropped_lab_leaves_nothing() {
 }
 
 #[test]
-fn a_panic_leaves_nothing() {
+fn a_panic_leaves_no_process_and_no_file() {
     let (sender, receiver) = std::sync::mpsc::channel();
     let outcome = thread::spawn(move || {
         let runtime = tokio::runtime::Runtime::new().unwrap();
@@ -54,7 +54,7 @@ fn a_panic_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn the_versions_are_the_pinned_ones() {
+async fn the_control_plane_has_the_pinned_versions() {
     let lab = Lab::with(Options::bare()).await.unwrap();
     let version = lab.kubectl().run(&["version"]).await.unwrap().ok().unwrap();
     assert!(version.contains("Client Version: v1.36"), "{version}");
@@ -62,14 +62,14 @@ async fn the_versions_are_the_pinned_ones() {
 }
 
 #[tokio::test]
-async fn the_audit_log_counts_what_was_asked() {
+async fn the_audit_log_has_each_request_after_its_position() {
     let lab = Lab::with(Options::bare()).await.unwrap();
     let maps: Api<ConfigMap> = Api::default_namespaced(lab.client().clone());
     let create = PostParams::default();
     maps.create(&create, &config_map("before")).await.unwrap();
 
-    let mark = lab.mark().await.unwrap();
-    assert_eq!(lab.asked_since(mark).await.unwrap().len(), 0);
+    let mark = lab.log_position().await.unwrap();
+    assert_eq!(lab.requests_since(mark).await.unwrap().len(), 0);
     maps.create(&create, &config_map("after")).await.unwrap();
     maps.create(&create, &config_map("after"))
         .await
@@ -81,7 +81,7 @@ async fn the_audit_log_counts_what_was_asked() {
     maps.create(&dry, &config_map("dry")).await.unwrap();
     maps.list(&ListParams::default()).await.unwrap();
 
-    let events = lab.asked_since(mark).await.unwrap();
+    let events = lab.requests_since(mark).await.unwrap();
     let wrote: Vec<_> = events.iter().filter(|event| event.wrote()).collect();
     assert_eq!(wrote.len(), 1, "{events:?}");
     assert_eq!(wrote[0].summary(), "create configmaps default/after");

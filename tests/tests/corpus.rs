@@ -1,10 +1,10 @@
-//! A sample of the rules' cases through kubectl, word for word: the cluster is the tables' own, and
-//! what stands on the prompt is put together from their lines.
+//! A sample of the rules' cases through kubectl, in a cluster with the objects of the tables: the output is compared
+//! literally with the lines of the tables.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use common::code::Code;
 use lab::{
-    Kubectl, Lab, Options, Output, Shipped, storage_class,
+    Kubectl, Lab, Options, Output, ProgramUnderTest, storage_class,
     tables::{self, Case},
 };
 use serde_json::{Value, json};
@@ -23,8 +23,8 @@ const SOURCES: [&str; 3] = ["golden", "golden.v1-2", "iso"];
 /// A template that the CRDs do not take any more; no case of the sample is made from it.
 const MISLABELLED: &str = "mislabelled";
 
-/// Cases that no webhook hears of: kubectl and the API server cannot read these values at all.
-const READ_BY_NOBODY: [&str; 2] = [
+/// Cases that never reach the webhook: kubectl or the API server rejects the values.
+const REJECTED_BEFORE_REVIEW: [&str; 2] = [
     "a value of the wrong type hides no other",
     "a label that is no text",
 ];
@@ -45,7 +45,7 @@ fn of_ours(kind: &str, name: &str, spec: &Value) -> Value {
 /// The cluster that the catalog `default` describes. Its templates are older than the webhook, and
 /// one is older than the CRDs: it is stored with a content that they have nothing against, and only
 /// its name is told.
-async fn cluster() -> (Lab, Shipped) {
+async fn cluster() -> (Lab, ProgramUnderTest) {
     let mut lab = Lab::with(Options {
         controller_manager: false,
         storage_classes: false,
@@ -96,7 +96,7 @@ async fn cluster() -> (Lab, Shipped) {
     (lab, webhook)
 }
 
-/// Every plain case about this cluster that nobody else's things decide.
+/// Every plain case about this cluster that does not depend on third-party objects.
 fn sample() -> Vec<Case> {
     let cases = common::rules::FAMILIES
         .into_iter()
@@ -107,7 +107,7 @@ fn sample() -> Vec<Case> {
     };
     cases
         .filter(|case| case.is_plain() && case.catalog == "default")
-        .filter(|case| !READ_BY_NOBODY.contains(&case.name.as_str()))
+        .filter(|case| !REJECTED_BEFORE_REVIEW.contains(&case.name.as_str()))
         .filter(|case| case.spec["template"] != MISLABELLED)
         .filter(|case| !OF_OTHERS.iter().any(|code| is_told(case, code)))
         .collect()

@@ -5,17 +5,17 @@
     reason = "a test that cannot go on has failed"
 )]
 
-mod stage;
+mod environment;
 
 use lab::{
-    Cdi, KubevirtCrds, Options, Script,
+    Cdi, KubevirtCrds, Options, Scenario,
     audit::Event,
     objects::{CLAIM, INSTANCE, MACHINE, SECRET, VM, condition},
     wait,
 };
 use serde_json::{Value, json};
 
-use stage::{Stage, machine, summaries};
+use environment::{Environment, machine, summaries};
 
 fn deleting(object: &Value) -> bool {
     !object["metadata"]["deletionTimestamp"].is_null()
@@ -35,28 +35,27 @@ fn position(events: &[Event], verb: &str, resource: &str, name: &str) -> usize {
 }
 
 #[tokio::test]
-async fn a_running_machine_goes_in_order_and_keeps_what_is_to_be_kept() {
-    let stage = Stage::new().await;
-    let (machines, claims) = (stage.machines(), stage.objects(CLAIM));
+async fn deleting_a_running_machine_follows_the_order_and_keeps_retained_disks() {
+    let env = Environment::new().await;
+    let (machines, claims) = (env.machines(), env.objects(CLAIM));
     let spec = json!({
         "template": "small",
         "disks": [{"name": "data", "size": "10Gi", "reclaimPolicy": "Retain"}],
     });
-    stage.apply(&machine("web", &spec)).await;
-    let web = machines.in_phase("web", "Running").await.unwrap();
+    env.apply(&machine("web", &spec)).await;
+    let web = machines.until_phase("web", "Running").await.unwrap();
     let kept = claims.get("web-data").await.unwrap();
 
     // The guest ignores its shutdown: nothing is taken from it.
-    stage.simulator.set("default", "web", Script::Stuck);
-    let start = stage.lab.mark().await.unwrap();
+    env.simulator.set("default", "web", Scenario::Stuck);
+    let start = env.lab.log_position().await.unwrap();
     machines.delete("web").await.unwrap();
-    stage
-        .objects(INSTANCE)
+    env.objects(INSTANCE)
         .until("web", "to be shut down", deleting)
         .await
         .unwrap();
     let waits = machines
-        .told("web", "Ready", "False", "Deleting")
+        .until_condition("web", "Ready", "False", "Deleting")
         .await
         .unwrap();
     let message = condition(&waits, "Ready")["message"].as_str().unwrap();
@@ -64,16 +63,16 @@ async fn a_running_machine_goes_in_order_and_keeps_what_is_to_be_kept() {
         message.contains("VirtualMachine web is being shut down"),
         "{message}"
     );
-    stage.barrier("later").await;
+    env.barrier("later").await;
     assert!(machines.find("web").await.unwrap().is_some());
     for name in ["web-root", "web-data"] {
         assert!(!deleting(&claims.get(name).await.unwrap()), "{name}");
     }
 
-    stage.simulator.set("default", "web", Script::Happy);
-    machines.gone("web").await.unwrap();
-    claims.gone("web-root").await.unwrap();
-    let events = stage.lab.asked_since(start).await.unwrap();
+    env.simulator.set("default", "web", Scenario::Happy);
+    machines.until_gone("web").await.unwrap();
+    claims.until_gone("web-root").await.unwrap();
+    let events = env.lab.requests_since(start).await.unwrap();
     let at = |verb, resource, name| position(&events, verb, resource, name);
     let order = [
         at("delete", "virtualmachines", "web"),
@@ -93,8 +92,8 @@ async fn a_running_machine_goes_in_order_and_keeps_what_is_to_be_kept() {
         annotations["machine.vitistack.io/retained-from"],
         web["metadata"]["uid"]
     );
-    stage.apply(&machine("web", &spec)).await;
-    let again = machines.in_phase("web", "Running").await.unwrap();
+    env.apply(&machine("web", &spec)).await;
+    let again = machines.until_phase("web", "Running").await.unwrap();
     let back = claims.get("web-data").await.unwrap();
     assert_eq!(back["metadata"]["uid"], kept["metadata"]["uid"]);
     assert_eq!(
@@ -105,10 +104,10 @@ async fn a_running_machine_goes_in_order_and_keeps_what_is_to_be_kept() {
 
 #[tokio::test]
 async fn a_claim_of_somebody_else_is_left_alone() {
-    let stage = Stage::new().await;
-    let (machines, claims) = (stage.machines(), stage.objects(CLAIM));
+    let env = Environment::new().await;
+    let (machines, claims) = (env.machines(), env.objects(CLAIM));
     // Made after the review of the Machine, which would have refused it.
-    stage.simulator.set_all(Script::PvcPending);
+    env.simulator.set_all(Scenario::PvcPending);
     let claim = json!({
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
@@ -118,17 +117,16 @@ async fn a_claim_of_somebody_else_is_left_alone() {
             "resources": {"requests": {"storage": "20Gi"}},
         },
     });
-    stage.lab.unregister_webhooks().await.unwrap();
-    stage
-        .apply(&machine("web", &json!({"template": "small"})))
+    env.lab.unregister_webhooks().await.unwrap();
+    env.apply(&machine("web", &json!({"template": "small"})))
         .await;
-    stage.apply(&claim).await;
+    env.apply(&claim).await;
     let before = claims.get("web-root").await.unwrap();
-    stage.lab.register_webhooks().await.unwrap();
-    stage.heal("web").await;
+    env.lab.register_webhooks().await.unwrap();
+    env.until_renormalized("web").await;
 
     let told = machines
-        .told("web", "StorageReady", "False", "NameConflict")
+        .until_condition("web", "StorageReady", "False", "NameConflict")
         .await
         .unwrap();
     let message = condition(&told, "StorageReady")["message"]
@@ -138,86 +136,84 @@ async fn a_claim_of_somebody_else_is_left_alone() {
         message.contains("PersistentVolumeClaim 'web-root' exists"),
         "{message}"
     );
-    assert!(stage.objects(VM).find("web").await.unwrap().is_none());
+    assert!(env.objects(VM).find("web").await.unwrap().is_none());
     machines.delete("web").await.unwrap();
-    machines.gone("web").await.unwrap();
+    machines.until_gone("web").await.unwrap();
     assert_eq!(claims.get("web-root").await.unwrap(), before);
 }
 
 #[tokio::test]
-async fn a_controller_that_is_killed_on_the_way_goes_on_where_it_was() {
-    let mut stage = Stage::new().await;
-    let (machines, claims) = (stage.machines(), stage.objects(CLAIM));
-    stage
-        .apply(&machine("web", &json!({"template": "small"})))
+async fn a_controller_killed_during_a_deletion_resumes_it() {
+    let mut env = Environment::new().await;
+    let (machines, claims) = (env.machines(), env.objects(CLAIM));
+    env.apply(&machine("web", &json!({"template": "small"})))
         .await;
-    machines.in_phase("web", "Running").await.unwrap();
+    machines.until_phase("web", "Running").await.unwrap();
 
-    stage.simulator.set("default", "web", Script::Stuck);
+    env.simulator.set("default", "web", Scenario::Stuck);
     machines.delete("web").await.unwrap();
-    stage
-        .objects(VM)
+    env.objects(VM)
         .until("web", "to be deleted", deleting)
         .await
         .unwrap();
-    stage.controller.kill();
+    env.controller.kill();
     // All that it waited for happens while it is away.
-    stage.simulator.set("default", "web", Script::Happy);
-    stage.objects(VM).gone("web").await.unwrap();
+    env.simulator.set("default", "web", Scenario::Happy);
+    env.objects(VM).until_gone("web").await.unwrap();
     assert!(deleting(&machines.get("web").await.unwrap()));
     assert!(!deleting(&claims.get("web-root").await.unwrap()));
 
-    stage.controller.start_again().unwrap();
-    machines.gone("web").await.unwrap();
-    claims.gone("web-root").await.unwrap();
+    env.controller.start_again().unwrap();
+    machines.until_gone("web").await.unwrap();
+    claims.until_gone("web-root").await.unwrap();
 }
 
 /// Killed after each of its first writes, one after the other, the controller still brings a
 /// Machine up, and down again, with one of everything and nothing left.
 #[tokio::test]
-async fn a_crash_after_any_write_does_no_harm() {
-    let mut stage = Stage::with(Options::default(), &[("LEADER_ELECTION", "false")]).await;
-    let machines = stage.machines();
-    let start = stage.lab.mark().await.unwrap();
-    stage.controller.kill();
+async fn a_crash_after_any_write_is_repaired_by_the_next_start() {
+    let mut env = Environment::with(Options::default(), &[("LEADER_ELECTION", "false")]).await;
+    let machines = env.machines();
+    let start = env.lab.log_position().await.unwrap();
+    env.controller.kill();
     let spec = json!({"template": "small", "cloudInit": {"metaData": {"role": "db"}}});
-    stage.apply(&machine("web", &spec)).await;
-    crash_until(&mut stage, |web| web["status"]["phase"] == "Running").await;
-    machines.in_phase("web", "Running").await.unwrap();
+    env.apply(&machine("web", &spec)).await;
+    crash_until(&mut env, |web| web["status"]["phase"] == "Running").await;
+    machines.until_phase("web", "Running").await.unwrap();
     // One of everything, each made once.
-    let writes = stage.writes_since(start).await;
+    let writes = env.writes_since(start).await;
     assert!(
         writes.iter().all(|event| event.verb != "delete"),
         "{:#?}",
         summaries(&writes)
     );
     for (kind, name) in [(CLAIM, "web-root"), (SECRET, "web-cloudinit"), (VM, "web")] {
-        let objects = stage.objects(kind).list().await.unwrap();
+        let objects = env.objects(kind).list().await.unwrap();
         let names = objects.iter().map(|object| &object["metadata"]["name"]);
         assert_eq!(names.collect::<Vec<_>>(), [name]);
     }
 
-    stage.controller.kill();
+    env.controller.kill();
     machines.delete("web").await.unwrap();
-    crash_until(&mut stage, Value::is_null).await;
-    machines.gone("web").await.unwrap();
+    crash_until(&mut env, Value::is_null).await;
+    machines.until_gone("web").await.unwrap();
     for (kind, name) in [(CLAIM, "web-root"), (VM, "web"), (SECRET, "web-cloudinit")] {
-        stage.objects(kind).gone(name).await.unwrap();
+        env.objects(kind).until_gone(name).await.unwrap();
     }
 }
 
 /// Starts the controller and kills it after its next write, until the Machine `web` fits.
-async fn crash_until(stage: &mut Stage, fits: impl Fn(&Value) -> bool) {
+async fn crash_until(env: &mut Environment, fits: impl Fn(&Value) -> bool) {
     let mut crashes = 0;
     loop {
-        let start = stage.lab.mark().await.unwrap();
-        stage.controller.start_again().unwrap();
+        let start = env.lab.log_position().await.unwrap();
+        env.controller.start_again().unwrap();
         let there = wait::until("a write, or the end", async || {
-            let web = stage.machines().find("web").await?.unwrap_or_default();
+            let web = env.machines().find("web").await?.unwrap_or_default();
             if fits(&web) {
                 return Ok(Ok(true));
             }
-            let writes = stage.writes_since(start).await;
+            let writes = env.writes_since(start).await;
             Ok(if writes.is_empty() {
                 Err(web["status"].clone())
             } else {
@@ -227,7 +223,7 @@ async fn crash_until(stage: &mut Stage, fits: impl Fn(&Value) -> bool) {
         if there.await.unwrap() {
             break;
         }
-        stage.controller.kill();
+        env.controller.kill();
         crashes += 1;
     }
     assert!(crashes > 0, "it was too fast to be killed on its way");
@@ -236,15 +232,15 @@ async fn crash_until(stage: &mut Stage, fits: impl Fn(&Value) -> bool) {
 /// `kubectl delete namespace` with a running Machine in it.
 #[tokio::test]
 async fn a_namespace_takes_its_machines_with_it() {
-    let stage = Stage::new().await;
-    let kubectl = stage.lab.kubectl();
+    let env = Environment::new().await;
+    let kubectl = env.lab.kubectl();
     let create = ["create", "namespace", "team"];
     kubectl.run(&create).await.unwrap().ok().unwrap();
     let mut web = machine("web", &json!({"template": "small"}));
     web["metadata"]["namespace"] = "team".into();
-    stage.apply(&web).await;
-    let machines = stage.lab.objects(MACHINE, "team");
-    machines.in_phase("web", "Running").await.unwrap();
+    env.apply(&web).await;
+    let machines = env.lab.objects(MACHINE, "team");
+    machines.until_phase("web", "Running").await.unwrap();
     let delete = ["delete", "namespace", "team", "--timeout=60s"];
     kubectl.run(&delete).await.unwrap().ok().unwrap();
     assert!(machines.find("web").await.unwrap().is_none());
@@ -252,19 +248,18 @@ async fn a_namespace_takes_its_machines_with_it() {
 
 /// What is not installed keeps nothing alive.
 #[tokio::test]
-async fn a_machine_goes_where_kubevirt_never_was() {
+async fn a_machine_is_deleted_in_a_cluster_without_kubevirt() {
     let options = Options {
         kubevirt: KubevirtCrds::Absent,
         multus: false,
         cdi: Cdi::Absent,
         ..Options::default()
     };
-    let stage = Stage::with(options, &[]).await;
-    let machines = stage.machines();
-    stage
-        .apply(&machine("web", &json!({"template": "small"})))
+    let env = Environment::with(options, &[]).await;
+    let machines = env.machines();
+    env.apply(&machine("web", &json!({"template": "small"})))
         .await;
-    let told = machines.told("web", "VirtualMachineReady", "False", "KubeVirtApiError");
+    let told = machines.until_condition("web", "VirtualMachineReady", "False", "KubeVirtApiError");
     let told = told.await.unwrap();
     let message = condition(&told, "VirtualMachineReady")["message"]
         .as_str()
@@ -274,6 +269,6 @@ async fn a_machine_goes_where_kubevirt_never_was() {
         "{message}"
     );
     machines.delete("web").await.unwrap();
-    machines.gone("web").await.unwrap();
-    stage.objects(CLAIM).gone("web-root").await.unwrap();
+    machines.until_gone("web").await.unwrap();
+    env.objects(CLAIM).until_gone("web-root").await.unwrap();
 }

@@ -6,7 +6,7 @@ use lab::paths;
 
 /// The verb checks each of its steps itself.
 #[test]
-fn the_story_is_as_told() {
+fn the_demo_accepts_refuses_and_boots_machines() {
     let output = Command::new(env!("CARGO_BIN_EXE_lab"))
         .arg("demo")
         .output()
@@ -21,10 +21,14 @@ fn the_story_is_as_told() {
     ] {
         assert!(stdout.contains(said), "{said}: {stdout}");
     }
-    // Where no guest can boot, the verb has said why.
     let boots = stdout.contains("marker: hello from the Machine's own cloudInit\n");
-    let says_why = stderr.contains("going on without a guest on libvirt");
-    assert!(boots != says_why, "{stdout}{stderr}");
+    // Where no guest can boot, the verb says why.
+    let why_not = "going on without a guest on libvirt";
+    let reason = stderr.lines().find(|line| line.contains(why_not));
+    assert!(boots == reason.is_none(), "{stdout}{stderr}");
+    if let Some(reason) = reason {
+        lab::skip(reason);
+    }
     assert!(stdout.ends_with("\nAll as told.\n"), "{stdout}");
 }
 

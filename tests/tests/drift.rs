@@ -1,5 +1,5 @@
-//! A folder of Machines, applied and compared in every way there is: nothing drifts, whoever else
-//! writes to the Machines, and whatever becomes of their template, until somebody asks for it.
+//! A folder of Machines, applied and compared in every way that kubectl has: nothing drifts, whatever other writers
+//! do to the Machines and to their template, until a refresh is requested.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
@@ -8,11 +8,11 @@ use kube::api::PostParams;
 use lab::{Kubectl, Lab, objects::MACHINE, paths, wait};
 use serde_json::{Value, json};
 
+mod environment;
 mod machines;
-mod stage;
 
+use environment::Environment;
 use machines::machine;
-use stage::Stage;
 
 /// A dozen Machines in the forms that people write.
 const DOZEN: [(&str, &str); 12] = [
@@ -142,7 +142,7 @@ async fn expands_to(kubectl: &Kubectl, memory: &str) {
     .unwrap();
 }
 
-/// A folder or file, and who applies it server-side; nobody: its author, client-side.
+/// A folder or file, and the field manager that applies it server-side; `None` for client-side apply.
 type Applied<'a> = (Option<&'a str>, &'a str);
 
 /// Sends and compares everything in every way; nothing changes.
@@ -197,7 +197,7 @@ async fn stays(lab: &Lab, all: &[Applied<'_>]) {
 }
 
 #[tokio::test]
-async fn a_folder_of_machines_stays_what_it_is() {
+async fn applying_a_folder_again_changes_nothing() {
     let (lab, _webhook) = machines::lab(&[]).await;
     let kubectl = lab.kubectl();
     lab.apply(&template("4Gi")).await.unwrap();
@@ -258,13 +258,13 @@ async fn a_folder_of_machines_stays_what_it_is() {
     }
     stays(&lab, &managers).await;
 
-    // Somebody edits the template.
+    // The template is edited.
     lab.apply(&template("8Gi")).await.unwrap();
     expands_to(&kubectl, "8Gi").await;
     stays(&lab, &managers).await;
     assert_eq!(versions(&machines(&lab).await), versions(&placed));
 
-    // A change of something else takes nothing from it; a wish does.
+    // Changing another field keeps the old template's values; a refresh takes the new ones.
     for name in ["team-web", "overridden"] {
         let change = json!({"spec": {"guestShutdownStops": true}});
         let objects = lab.objects(MACHINE, "default");
@@ -286,24 +286,24 @@ async fn a_folder_of_machines_stays_what_it_is() {
 
 /// The controller says what admission leaves alone.
 #[tokio::test]
-async fn a_machine_tells_that_its_template_has_changed() {
-    let stage = Stage::new().await;
-    let kubectl = stage.lab.kubectl();
-    stage.apply(&template("4Gi")).await;
+async fn a_machine_reports_that_its_template_has_changed() {
+    let env = Environment::new().await;
+    let kubectl = env.lab.kubectl();
+    env.apply(&template("4Gi")).await;
     expands_to(&kubectl, "4Gi").await;
-    let web = stage::machine("web", &json!({"template": "team-web"}));
-    stage.apply(&web).await;
-    let machines = stage.machines();
-    machines.in_phase("web", "Running").await.unwrap();
+    let web = environment::machine("web", &json!({"template": "team-web"}));
+    env.apply(&web).await;
+    let machines = env.machines();
+    machines.until_phase("web", "Running").await.unwrap();
     machines
-        .told("web", "Normalized", "True", "Normalized")
+        .until_condition("web", "Normalized", "True", "Normalized")
         .await
         .unwrap();
     let block = machines.get("web").await.unwrap()["spec"]["normalized"].clone();
 
-    stage.apply(&template("8Gi")).await;
+    env.apply(&template("8Gi")).await;
     let outdated = machines
-        .told("web", "Normalized", "True", "TemplateOutdated")
+        .until_condition("web", "Normalized", "True", "TemplateOutdated")
         .await;
     let outdated = outdated.unwrap();
     assert_eq!(outdated["spec"]["normalized"], block);
@@ -316,7 +316,7 @@ async fn a_machine_tells_that_its_template_has_changed() {
         "Warning: spec.template: resources.memory.size changes from 4Gi to 8Gi at the next restart [RestartRequired]\n"
     );
     let now = machines
-        .told("web", "Normalized", "True", "Normalized")
+        .until_condition("web", "Normalized", "True", "Normalized")
         .await
         .unwrap();
     assert_eq!(now["spec"]["normalized"]["memory"]["size"], "8Gi");

@@ -1,31 +1,31 @@
-//! Whoever makes one Machine does not wait for those who made hundreds elsewhere.
+//! One Machine in a namespace does not wait for hundreds in another.
 
-mod stage;
+mod environment;
 
 use std::time::Duration;
 
 use lab::{Binary, Options, audit::Event, objects::VM, wait};
 use serde_json::json;
 
-use stage::{Stage, machine};
+use environment::{Environment, machine};
 
 /// Many more than the controller takes at a time, which is a hundred.
 const FLEET: usize = 400;
 /// For the whole fleet, on two busy cores: who comes first is not a matter of time.
-const PATIENCE: Duration = Duration::from_mins(4);
+const FLEET_LIMIT: Duration = Duration::from_mins(4);
 
 #[tokio::test]
 async fn one_machine_is_made_before_most_of_a_fleet_in_another_namespace() {
-    let mut stage = Stage::with(Options::default(), &[]).await;
+    let mut env = Environment::with(Options::default(), &[]).await;
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "alone"}});
-    stage.apply(&namespace).await;
+    env.apply(&namespace).await;
     // The whole fleet waits when the controller comes.
-    assert!(stage.controller.stop().await.unwrap().success());
+    assert!(env.controller.stop().await.unwrap().success());
     let spec = json!({"template": "small"});
-    stage.fleet(FLEET, &spec).await;
-    let before = stage.lab.mark().await.unwrap();
-    stage.controller.start_again().unwrap();
-    let vms = stage.objects(VM);
+    env.fleet(FLEET, &spec).await;
+    let before = env.lab.log_position().await.unwrap();
+    env.controller.start_again().unwrap();
+    let vms = env.objects(VM);
     wait::until("the first of the fleet", async || {
         let made = vms.list().await?.len();
         Ok(if made > 0 {
@@ -39,9 +39,9 @@ async fn one_machine_is_made_before_most_of_a_fleet_in_another_namespace() {
 
     let mut alone = machine("alone", &spec);
     alone["metadata"]["namespace"] = "alone".into();
-    stage.apply(&alone).await;
-    let vms = stage.lab.objects(VM, "alone");
-    wait::until_within(PATIENCE, "the one of the other namespace", async || {
+    env.apply(&alone).await;
+    let vms = env.lab.objects(VM, "alone");
+    wait::until_within(FLEET_LIMIT, "the one of the other namespace", async || {
         Ok(vms.find("alone").await?.map(drop).ok_or("it is not made"))
     })
     .await
@@ -60,7 +60,7 @@ async fn one_machine_is_made_before_most_of_a_fleet_in_another_namespace() {
             _ => {}
         }
     };
-    stage.lab.each_asked(before, look).await.unwrap();
+    env.lab.for_each_request(before, look).await.unwrap();
     assert!(is_made);
     assert!(
         fleet_first < FLEET / 2,

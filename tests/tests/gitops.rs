@@ -14,7 +14,7 @@ use kube::{
     core::Status,
 };
 use lab::{
-    Lab, Output, Shipped, install,
+    Lab, Output, ProgramUnderTest, install,
     pages::{Quotes, blocks, page},
 };
 use serde_json::{Value, json};
@@ -83,7 +83,7 @@ fn with(object: &Value, pointer: &str, value: Value) -> Value {
     object
 }
 
-async fn lab() -> (Lab, Shipped) {
+async fn lab() -> (Lab, ProgramUnderTest) {
     let (lab, webhook) = machines::lab(&[]).await;
     for name in ["team-a", "team-b"] {
         let namespace =

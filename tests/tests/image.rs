@@ -42,7 +42,7 @@ fn sources() -> BTreeSet<String> {
 }
 
 #[test]
-fn the_context_is_what_is_copied() {
+fn the_docker_context_is_exactly_what_is_copied() {
     let ignored = read(".dockerignore");
     let sent: BTreeSet<_> = ignored
         .lines()
@@ -68,7 +68,7 @@ fn copy(from: &Path, to: &Path) {
 
 /// Cargo finds every member, every target and every version, and would change no lock file.
 #[test]
-fn what_is_copied_is_a_workspace() {
+fn the_copied_files_are_a_complete_workspace() {
     let folder = tempfile::tempdir().unwrap();
     for source in sources() {
         copy(
@@ -95,7 +95,7 @@ fn what_is_copied_is_a_workspace() {
 }
 
 #[test]
-fn compiler_and_libc_are_the_right_ones() {
+fn the_dockerfile_uses_the_pinned_compiler_and_the_matching_libc() {
     let toolchain = read("rust-toolchain.toml");
     let channel = toolchain.split('"').nth(1).unwrap();
     let stages = instructions("FROM ");
@@ -105,7 +105,7 @@ fn compiler_and_libc_are_the_right_ones() {
 }
 
 #[tokio::test]
-async fn what_deployments_start_is_in_the_image() {
+async fn the_commands_of_the_deployments_are_in_the_image() {
     let lab = Lab::with(Options::bare()).await.unwrap();
     let folder = paths::repository().join("manifests/install");
     let kustomize = ["kustomize", &folder.display().to_string()];
@@ -139,7 +139,7 @@ async fn what_deployments_start_is_in_the_image() {
 }
 
 #[tokio::test]
-async fn the_image_has_every_library() {
+async fn the_programs_link_only_libraries_of_the_image() {
     for binary in [Binary::Webhook, Binary::Controller] {
         let path = binary.path().await.unwrap();
         let output = Command::new("readelf")

@@ -1,16 +1,16 @@
 //! Disks and media that are filled with an image: imported, cloned, kept, and told when they fail.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod stage;
+mod environment;
 
 use lab::{
-    Cdi, Options, Script,
+    Cdi, Options, Scenario,
     audit::Event,
     objects::{CLAIM, DATA_VOLUME, INSTANCE, VM, condition},
 };
 use serde_json::{Value, json};
 
-use stage::{Stage, machine, summaries};
+use environment::{Environment, machine, summaries};
 
 const URL: &str = "https://images.example.com/debian.qcow2";
 const CHECKSUM: &str = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
@@ -36,15 +36,15 @@ fn filled(name: &str, image: &Value) -> Value {
 
 #[tokio::test]
 async fn an_image_is_imported_and_the_guest_made_when_it_is_there() {
-    let stage = Stage::new().await;
-    let (machines, claims) = (stage.machines(), stage.objects(CLAIM));
-    let start = stage.lab.mark().await.unwrap();
-    stage.simulator.set("default", "web", Script::ImportFails);
+    let env = Environment::new().await;
+    let (machines, claims) = (env.machines(), env.objects(CLAIM));
+    let start = env.lab.log_position().await.unwrap();
+    env.simulator.set("default", "web", Scenario::ImportFails);
     let image = json!({"url": URL, "checksum": CHECKSUM});
-    stage.apply(&filled("web", &image)).await;
+    env.apply(&filled("web", &image)).await;
 
     // CDI tries again for ever, and so nothing has failed for good.
-    let fails = machines.told("web", "StorageReady", "False", "ImageImportFailed");
+    let fails = machines.until_condition("web", "StorageReady", "False", "ImageImportFailed");
     let fails = fails.await.unwrap();
     assert!(
         says(&fails, "StorageReady").ends_with("expected status code 200, got 404"),
@@ -53,46 +53,49 @@ async fn an_image_is_imported_and_the_guest_made_when_it_is_there() {
     );
     assert_eq!(fails["status"]["phase"], "Creating");
     assert_eq!(condition(&fails, "Ready")["reason"], "ImageImportFailed");
-    let source = &stage.objects(DATA_VOLUME).get("web-root").await.unwrap()["spec"]["source"];
+    let source = &env.objects(DATA_VOLUME).get("web-root").await.unwrap()["spec"]["source"];
     assert_eq!(*source, json!({"http": image}));
 
-    stage.simulator.set("default", "web", Script::ImportHangs);
+    env.simulator.set("default", "web", Scenario::ImportHangs);
     let goes_on = |web: &Value| web["status"]["volumes"][0]["progress"] == "40%";
     let web = machines.until("web", "to be imported", goes_on).await;
     let web = web.unwrap();
     assert_eq!(condition(&web, "StorageReady")["reason"], "ImageImporting");
     assert_eq!(web["status"]["volumes"][0]["phase"], "Bound");
-    assert!(stage.objects(VM).find("web").await.unwrap().is_none());
+    assert!(env.objects(VM).find("web").await.unwrap().is_none());
 
-    stage.simulator.set("default", "web", Script::Happy);
-    let web = machines.in_phase("web", "Running").await.unwrap();
+    env.simulator.set("default", "web", Scenario::Happy);
+    let web = machines.until_phase("web", "Running").await.unwrap();
     assert_eq!(condition(&web, "StorageReady")["reason"], "PVCBound");
     assert_eq!(web["status"]["volumes"][0].get("progress"), None);
-    // The claim is its own: whoever deletes a DataVolume deletes no disk.
-    stage.objects(DATA_VOLUME).gone("web-root").await.unwrap();
+    // The claim no longer belongs to the DataVolume: deleting that deletes no disk.
+    env.objects(DATA_VOLUME)
+        .until_gone("web-root")
+        .await
+        .unwrap();
     let claim = claims.get("web-root").await.unwrap();
     assert_eq!(claim["metadata"].get("ownerReferences"), None);
     assert_eq!(claim["spec"]["resources"]["requests"]["storage"], "20Gi");
 
-    let writes = stage.writes_since(start).await;
+    let writes = env.writes_since(start).await;
     let made = (count(&writes, "create"), count(&writes, "delete"));
     assert_eq!(made, (1, 1), "{:#?}", summaries(&writes));
 }
 
 #[tokio::test]
 async fn a_whole_disk_is_kept_and_half_an_image_is_not() {
-    let stage = Stage::new().await;
-    let (machines, claims) = (stage.machines(), stage.objects(CLAIM));
+    let env = Environment::new().await;
+    let (machines, claims) = (env.machines(), env.objects(CLAIM));
     let spec = json!({"template": "small", "disks": [
         {"name": "root", "image": {"url": URL}},
         {"name": "data", "size": "10Gi", "image": {"url": URL}, "reclaimPolicy": "Retain"},
     ]});
-    stage.apply(&machine("web", &spec)).await;
-    machines.in_phase("web", "Running").await.unwrap();
+    env.apply(&machine("web", &spec)).await;
+    machines.until_phase("web", "Running").await.unwrap();
     let kept = claims.get("web-data").await.unwrap();
     // In the middle of its import a Machine is deleted, too.
-    stage.simulator.set("default", "half", Script::ImportHangs);
-    stage.apply(&machine("half", &spec)).await;
+    env.simulator.set("default", "half", Scenario::ImportHangs);
+    env.apply(&machine("half", &spec)).await;
     let goes_on = |half: &Value| half["status"]["volumes"][1]["progress"] == "40%";
     machines
         .until("half", "to be imported", goes_on)
@@ -103,17 +106,17 @@ async fn a_whole_disk_is_kept_and_half_an_image_is_not() {
         machines.delete(name).await.unwrap();
     }
     for name in ["web", "half"] {
-        machines.gone(name).await.unwrap();
-        claims.gone(&format!("{name}-root")).await.unwrap();
+        machines.until_gone(name).await.unwrap();
+        claims.until_gone(&format!("{name}-root")).await.unwrap();
         for disk in ["root", "data"] {
             let import = format!("{name}-{disk}");
-            stage.objects(DATA_VOLUME).gone(&import).await.unwrap();
+            env.objects(DATA_VOLUME).until_gone(&import).await.unwrap();
         }
     }
-    claims.gone("half-data").await.unwrap();
+    claims.until_gone("half-data").await.unwrap();
 
     // What was kept is found by its label, and comes back without another import.
-    let found = stage.lab.kubectl();
+    let found = env.lab.kubectl();
     let found = found
         .run(&["get", "pvc", "-l", "vitistack.io/machine=web", "-o", "name"])
         .await
@@ -122,12 +125,12 @@ async fn a_whole_disk_is_kept_and_half_an_image_is_not() {
     let left = claims.get("web-data").await.unwrap();
     assert_eq!(left["metadata"]["uid"], kept["metadata"]["uid"]);
     assert_eq!(left["metadata"].get("ownerReferences"), None);
-    let start = stage.lab.mark().await.unwrap();
-    stage.apply(&machine("web", &spec)).await;
-    machines.in_phase("web", "Running").await.unwrap();
+    let start = env.lab.log_position().await.unwrap();
+    env.apply(&machine("web", &spec)).await;
+    machines.until_phase("web", "Running").await.unwrap();
     let back = claims.get("web-data").await.unwrap();
     assert_eq!(back["metadata"]["uid"], kept["metadata"]["uid"]);
-    let writes = stage.writes_since(start).await;
+    let writes = env.writes_since(start).await;
     let imports: Vec<_> = writes
         .iter()
         .filter(|event| event.resource == "datavolumes" && event.verb == "create")
@@ -142,44 +145,45 @@ async fn cdi_is_waited_for_and_asked_for_what_it_can_do() {
         cdi: Cdi::Absent,
         ..Options::default()
     };
-    let stage = Stage::with(options, &[]).await;
-    let machines = stage.machines();
+    let env = Environment::with(options, &[]).await;
+    let machines = env.machines();
     let image = json!({"url": URL, "checksum": CHECKSUM});
-    stage.apply(&filled("safe", &image)).await;
-    stage.apply(&filled("web", &json!({"url": URL}))).await;
+    env.apply(&filled("safe", &image)).await;
+    env.apply(&filled("web", &json!({"url": URL}))).await;
     for name in ["safe", "web"] {
-        let told = machines.told(name, "StorageReady", "False", "ImageImportUnavailable");
+        let told =
+            machines.until_condition(name, "StorageReady", "False", "ImageImportUnavailable");
         let told = told.await.unwrap();
         assert!(says(&told, "StorageReady").contains("install CDI"));
         assert_eq!(told["status"]["phase"], "Failed");
     }
 
-    stage.lab.install_cdi(Cdi::WithoutChecksums).await.unwrap();
-    machines.in_phase("web", "Running").await.unwrap();
+    env.lab.install_cdi(Cdi::WithoutChecksums).await.unwrap();
+    machines.until_phase("web", "Running").await.unwrap();
     // It would take the image and drop the checksum.
     let unable = |safe: &Value| {
         let says = condition(safe, "StorageReady")["message"].as_str();
         says.is_some_and(|says| says.contains("install CDI v1.65 or newer"))
     };
     machines.until("safe", "to be told", unable).await.unwrap();
-    let imports = stage.objects(DATA_VOLUME);
+    let imports = env.objects(DATA_VOLUME);
     assert!(imports.find("safe-root").await.unwrap().is_none());
 
-    stage.lab.install_cdi(Cdi::Current).await.unwrap();
-    machines.in_phase("safe", "Running").await.unwrap();
+    env.lab.install_cdi(Cdi::Current).await.unwrap();
+    machines.until_phase("safe", "Running").await.unwrap();
 }
 
 #[tokio::test]
-async fn a_claim_is_cloned_when_it_is_there() {
-    let stage = Stage::new().await;
-    let machines = stage.machines();
+async fn a_disk_is_cloned_once_its_source_claim_exists() {
+    let env = Environment::new().await;
+    let machines = env.machines();
     let clone = json!({"persistentVolumeClaim": "golden"});
-    stage.apply(&filled("web", &clone)).await;
-    let waits = machines.told("web", "StorageReady", "False", "ImageImporting");
+    env.apply(&filled("web", &clone)).await;
+    let waits = machines.until_condition("web", "StorageReady", "False", "ImageImporting");
     let waits = waits.await.unwrap();
     let says = says(&waits, "StorageReady");
     assert!(says.starts_with("PersistentVolumeClaim 'golden'"), "{says}");
-    let source = &stage.objects(DATA_VOLUME).get("web-root").await.unwrap()["spec"]["source"];
+    let source = &env.objects(DATA_VOLUME).get("web-root").await.unwrap()["spec"]["source"];
     assert_eq!(
         *source,
         json!({"pvc": {"namespace": "default", "name": "golden"}})
@@ -194,27 +198,30 @@ async fn a_claim_is_cloned_when_it_is_there() {
             "resources": {"requests": {"storage": "5Gi"}},
         },
     });
-    stage.apply(&golden).await;
-    machines.in_phase("web", "Running").await.unwrap();
+    env.apply(&golden).await;
+    machines.until_phase("web", "Running").await.unwrap();
 }
 
 /// Storage that is only provided where the guest is to run, so that no image can be imported before
 /// the VirtualMachine is there.
 #[tokio::test]
 async fn storage_that_waits_for_its_first_consumer_gets_one() {
-    let stage = Stage::new().await;
-    stage.simulator.set_all(Script::FirstConsumer);
-    stage.apply(&filled("web", &json!({"url": URL}))).await;
-    stage.machines().in_phase("web", "Running").await.unwrap();
-    stage.objects(DATA_VOLUME).gone("web-root").await.unwrap();
-    let claim = stage.objects(CLAIM).get("web-root").await.unwrap();
+    let env = Environment::new().await;
+    env.simulator.set_all(Scenario::FirstConsumer);
+    env.apply(&filled("web", &json!({"url": URL}))).await;
+    env.machines().until_phase("web", "Running").await.unwrap();
+    env.objects(DATA_VOLUME)
+        .until_gone("web-root")
+        .await
+        .unwrap();
+    let claim = env.objects(CLAIM).get("web-root").await.unwrap();
     assert_eq!(claim["metadata"].get("ownerReferences"), None);
 }
 
 #[tokio::test]
 async fn another_medium_is_in_the_drive_after_a_restart() {
-    let stage = Stage::new().await;
-    let (machines, claims) = (stage.machines(), stage.objects(CLAIM));
+    let env = Environment::new().await;
+    let (machines, claims) = (env.machines(), env.objects(CLAIM));
     let with = |medium: &str, size: &str, power: &str| {
         let url = format!("docker://registry.example.com/{medium}");
         let drive = json!({
@@ -227,10 +234,10 @@ async fn another_medium_is_in_the_drive_after_a_restart() {
         let claim = &web["status"]["volumes"][1]["claimName"];
         claim.as_str().unwrap().to_owned()
     };
-    stage.apply(&with("debian", "1Gi", "Running")).await;
-    let first = medium(&machines.in_phase("web", "Running").await.unwrap());
+    env.apply(&with("debian", "1Gi", "Running")).await;
+    let first = medium(&machines.until_phase("web", "Running").await.unwrap());
 
-    stage.apply(&with("drivers", "1Gi", "Running")).await;
+    env.apply(&with("drivers", "1Gi", "Running")).await;
     let another = |web: &Value| {
         web["status"]["volumes"][1]["claimName"] != json!(first)
             && condition(web, "RestartRequired")["status"] == "True"
@@ -245,12 +252,12 @@ async fn another_medium_is_in_the_drive_after_a_restart() {
         "the guest has it"
     );
 
-    stage.apply(&with("drivers", "1Gi", "Stopped")).await;
-    machines.in_phase("web", "Stopped").await.unwrap();
-    claims.gone(&first).await.unwrap();
-    stage.apply(&with("drivers", "1Gi", "Running")).await;
-    machines.in_phase("web", "Running").await.unwrap();
-    let guest = stage.objects(INSTANCE).get("web").await.unwrap();
+    env.apply(&with("drivers", "1Gi", "Stopped")).await;
+    machines.until_phase("web", "Stopped").await.unwrap();
+    claims.until_gone(&first).await.unwrap();
+    env.apply(&with("drivers", "1Gi", "Running")).await;
+    machines.until_phase("web", "Running").await.unwrap();
+    let guest = env.objects(INSTANCE).get("web").await.unwrap();
     let volumes = guest["spec"]["volumes"].as_array().unwrap();
     let has = |claim: &str| {
         let name = |volume: &Value| volume["persistentVolumeClaim"]["claimName"] == claim;
@@ -259,7 +266,7 @@ async fn another_medium_is_in_the_drive_after_a_restart() {
     assert!(has(&second) && !has(&first), "{volumes:?}");
 
     // The same in a larger volume, which takes one of its own: this one does not have to grow.
-    stage.apply(&with("drivers", "2Gi", "Running")).await;
+    env.apply(&with("drivers", "2Gi", "Running")).await;
     let larger = |web: &Value| {
         web["status"]["volumes"][1]["capacity"] == "2Gi"
             && condition(web, "RestartRequired")["status"] == "True"
@@ -270,7 +277,7 @@ async fn another_medium_is_in_the_drive_after_a_restart() {
     let asked = json!({"machine.vitistack.io/restart-requested": "for the medium"});
     let patch = json!({"metadata": {"annotations": asked}});
     machines.merge("web", &patch).await.unwrap();
-    claims.gone(&second).await.unwrap();
+    claims.until_gone(&second).await.unwrap();
     let done = |web: &Value| {
         web["status"]["pendingChanges"].is_null() && condition(web, "Ready")["reason"] == "Running"
     };

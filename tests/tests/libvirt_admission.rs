@@ -70,7 +70,7 @@ async fn the_examples_are_accepted_in_one_go() {
 async fn what_no_host_has_is_refused_until_one_has_it() {
     let (lab, _webhook) = machines::lab(&[("DEFAULT_BACKEND", "libvirt")]).await;
     let kubectl = lab.kubectl();
-    // The backend is the setting's, and nobody has written it.
+    // The backend comes from the setting; the Machine names none.
     let web = machine(
         "web",
         "template: small\ndisks: [{name: data, size: 1Gi, storageClass: fats}]",
@@ -136,7 +136,7 @@ async fn a_machine_outlives_its_host_and_stays_editable() {
     let spec = "backend: libvirt\ntemplate: small";
     apply(&kubectl, machine("web", spec)).await.ok().unwrap();
     lab.objects(HOST, "").delete("hv1").await.unwrap();
-    // Until the webhook has heard of it.
+    // Until the webhook's cache has it.
     let other = machine("other", spec);
     let dry = ["apply", "--dry-run=server", "-f", "-"];
     let forgotten = wait::until("the host to be forgotten", async || {
@@ -165,7 +165,7 @@ async fn a_machine_outlives_its_host_and_stays_editable() {
 }
 
 #[tokio::test]
-async fn a_host_is_judged_before_it_is_stored() {
+async fn an_invalid_host_is_refused_before_it_is_stored() {
     let (lab, _webhook) = machines::lab(&[]).await;
     let kubectl = lab.kubectl();
     let faulty = host(

@@ -1,76 +1,76 @@
-//! A Machine's life, from kubectl to a running guest.
+//! The lifecycle of a Machine, from kubectl to a running guest.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod stage;
+mod environment;
 
 use lab::{
-    Script,
+    Scenario,
     audit::Event,
     objects::{CLAIM, EVENT, QUOTA, SECRET, VM, condition},
     paths, wait,
 };
 use serde_json::{Value, json};
 
-use stage::{Stage, machine, summaries};
+use environment::{Environment, machine, summaries};
 
 const EXAMPLES: [&str; 4] = ["basic-vm", "cloud-init-vm", "custom-vm", "networked-vm"];
 
 /// The whole way, and everything on it by the name the reference gives it.
 #[tokio::test]
 async fn the_examples_run() {
-    let mut stage = Stage::with_best_crds().await;
-    let start = stage.lab.mark().await.unwrap();
+    let mut env = Environment::with_best_crds().await;
+    let start = env.lab.log_position().await.unwrap();
     let examples = paths::repository().join("manifests/examples");
-    let kubectl = stage.lab.kubectl();
+    let kubectl = env.lab.kubectl();
     let apply = ["apply", "-f", examples.to_str().unwrap()];
     kubectl.run(&apply).await.unwrap().ok().unwrap();
     for name in EXAMPLES {
-        stage.machines().in_phase(name, "Running").await.unwrap();
+        env.machines().until_phase(name, "Running").await.unwrap();
     }
 
-    machines_tell_everything(&stage).await;
-    objects_have_their_names(&stage).await;
-    metrics_have_their_names(&mut stage).await;
+    machines_tell_everything(&env).await;
+    objects_have_their_names(&env).await;
+    metrics_have_their_names(&mut env).await;
 
-    let writes = stage.writes_since(start).await;
+    let writes = env.writes_since(start).await;
     for name in EXAMPLES {
         assert_writes(&writes, name);
     }
 
     // A second apply is no news to anyone.
-    let before = stage.lab.mark().await.unwrap();
+    let before = env.lab.log_position().await.unwrap();
     let again = kubectl.run(&apply).await.unwrap().ok().unwrap();
     assert!(
         again.lines().all(|line| line.ends_with(" unchanged")),
         "{again}"
     );
-    stage.barrier("later").await;
-    let writes = summaries(&stage.writes_since(before).await);
+    env.barrier("later").await;
+    let writes = summaries(&env.writes_since(before).await);
     let of_others: Vec<_> = writes.iter().filter(|w| !w.contains("later")).collect();
     assert!(of_others.is_empty(), "{of_others:?}");
-    a_typo_costs_nothing(&stage).await;
+    a_typo_costs_nothing(&env).await;
 }
 
 /// `kubectl apply --force` deletes and makes anew what is refused in some ways, not in ours.
-async fn a_typo_costs_nothing(stage: &Stage) {
+async fn a_typo_costs_nothing(env: &Environment) {
     let uids = async || {
-        let machine = stage.machines().get("basic-vm").await.unwrap();
-        let vm = stage.objects(VM).get("basic-vm").await.unwrap();
-        let claim = stage.objects(CLAIM).get("basic-vm-root").await.unwrap();
+        let machine = env.machines().get("basic-vm").await.unwrap();
+        let vm = env.objects(VM).get("basic-vm").await.unwrap();
+        let claim = env.objects(CLAIM).get("basic-vm-root").await.unwrap();
         [machine, vm, claim].map(|object| object["metadata"]["uid"].clone())
     };
     let before = uids().await;
     let typo = machine("basic-vm", &json!({"template": "mediun"})).to_string();
-    let kubectl = stage.lab.kubectl();
+    let kubectl = env.lab.kubectl();
     let force = kubectl.run_with(&["apply", "--force", "-f", "-"], typo);
     let answer = force.await.unwrap().refused().unwrap();
     assert!(answer.contains("did you mean 'medium'?"), "{answer}");
-    stage.barrier("after-a-typo").await;
+    env.barrier("after-a-typo").await;
     assert_eq!(uids().await, before);
 }
 
-async fn machines_tell_everything(stage: &Stage) {
-    let machine = stage.machines().get("networked-vm").await.unwrap();
+async fn machines_tell_everything(env: &Environment) {
+    let machine = env.machines().get("networked-vm").await.unwrap();
     assert_eq!(
         machine["metadata"]["finalizers"],
         json!(["machine.vitistack.io/cleanup"])
@@ -105,7 +105,7 @@ async fn machines_tell_everything(stage: &Stage) {
     );
 
     // What a person sees first. Events are sent beside the passes, so they may come later.
-    let events = stage.objects(EVENT);
+    let events = env.objects(EVENT);
     wait::until("an event per transition", async || {
         let events = events.list().await?;
         let mut reasons: Vec<_> = events
@@ -128,8 +128,8 @@ async fn machines_tell_everything(stage: &Stage) {
     .unwrap();
 }
 
-async fn objects_have_their_names(stage: &Stage) {
-    let machines = stage.machines();
+async fn objects_have_their_names(env: &Environment) {
+    let machines = env.machines();
     let labels = |name: &str| {
         json!({
             "vitistack.io/managed-by": "kubevirt-operator",
@@ -144,7 +144,7 @@ async fn objects_have_their_names(stage: &Stage) {
     };
 
     let custom = machines.get("custom-vm").await.unwrap();
-    let vm = stage.objects(VM).get("custom-vm").await.unwrap();
+    let vm = env.objects(VM).get("custom-vm").await.unwrap();
     owned(&vm, &custom);
     assert_eq!(vm["metadata"]["labels"], labels("custom-vm"));
     assert_eq!(
@@ -156,7 +156,7 @@ async fn objects_have_their_names(stage: &Stage) {
     assert_eq!(domain["cpu"]["cores"], 4);
     assert_eq!(domain["memory"]["guest"], "8Gi");
 
-    let claims = stage.objects(CLAIM);
+    let claims = env.objects(CLAIM);
     for (disk, size, class) in [("root", "20Gi", "standard"), ("data", "100Gi", "fast-ssd")] {
         let claim = claims.get(&format!("custom-vm-{disk}")).await.unwrap();
         let metadata = &claim["metadata"];
@@ -170,7 +170,7 @@ async fn objects_have_their_names(stage: &Stage) {
         );
     }
 
-    let vm = stage.objects(VM).get("cloud-init-vm").await.unwrap();
+    let vm = env.objects(VM).get("cloud-init-vm").await.unwrap();
     let guest = &vm["spec"]["template"]["spec"];
     let volumes = guest["volumes"].as_array().unwrap();
     let volume = volumes
@@ -183,13 +183,12 @@ async fn objects_have_their_names(stage: &Stage) {
     );
 }
 
-async fn metrics_have_their_names(stage: &mut Stage) {
+async fn metrics_have_their_names(env: &mut Environment) {
     // A network that is not there counts as an error.
     let lost = json!({"template": "small", "networks": [{"name": "eth0", "networkName": "lost"}]});
-    stage.apply(&machine("lost", &lost)).await;
-    stage
-        .machines()
-        .told(
+    env.apply(&machine("lost", &lost)).await;
+    env.machines()
+        .until_condition(
             "lost",
             "NetworkReady",
             "False",
@@ -206,7 +205,7 @@ async fn metrics_have_their_names(stage: &mut Stage) {
         r#"kubevirt_operator_storage_provisioning_duration_seconds_count{storage_class="fast-ssd"} 1"#,
         r#"kubevirt_operator_network_configuration_errors_total{network_name="other"} "#,
     ];
-    let controller = &mut stage.controller;
+    let controller = &mut env.controller;
     wait::until("the six metrics", async || {
         let text = controller.metrics().await?;
         let missing: Vec<_> = samples
@@ -253,19 +252,22 @@ fn assert_writes(writes: &[Event], name: &str) {
 /// Failures of others are told in words a person can act on, and end with their cause.
 #[tokio::test]
 async fn a_machine_recovers_by_itself() {
-    let stage = Stage::new().await;
-    let machines = stage.machines();
-    for (name, script) in [
-        ("crashes", Script::Crash),
-        ("no-room", Script::Unschedulable),
-        ("no-disk", Script::PvcPending),
+    let env = Environment::new().await;
+    let machines = env.machines();
+    for (name, scenario) in [
+        ("crashes", Scenario::Crash),
+        ("no-room", Scenario::Unschedulable),
+        ("no-disk", Scenario::PvcPending),
     ] {
-        stage.simulator.set("default", name, script);
+        env.simulator.set("default", name, scenario);
         let spec = json!({"template": "small"});
-        stage.apply(&machine(name, &spec)).await;
+        env.apply(&machine(name, &spec)).await;
     }
     let ready = async |name: &str, kind: &str, reason: &str| {
-        machines.told(name, kind, "False", reason).await.unwrap()
+        machines
+            .until_condition(name, kind, "False", reason)
+            .await
+            .unwrap()
     };
     let failed = ready("crashes", "VirtualMachineReady", "VMFailed").await;
     assert_eq!(failed["status"]["phase"], "Failed");
@@ -281,10 +283,10 @@ async fn a_machine_recovers_by_itself() {
     let waits = ready("no-disk", "StorageReady", "PVCPending").await;
     assert_eq!(waits["status"]["phase"], "Creating");
 
-    stage.simulator.set_all(Script::Happy);
+    env.simulator.set_all(Scenario::Happy);
     for name in ["crashes", "no-room", "no-disk"] {
         machines
-            .told(name, "Ready", "True", "Running")
+            .until_condition(name, "Ready", "True", "Running")
             .await
             .unwrap();
     }
@@ -292,26 +294,25 @@ async fn a_machine_recovers_by_itself() {
 
 #[tokio::test]
 async fn power_and_disks_follow_the_spec() {
-    let stage = Stage::new().await;
-    let machines = stage.machines();
+    let env = Environment::new().await;
+    let machines = env.machines();
     let spec = json!({
         "template": "small", "guestShutdownStops": true,
         "disks": [{"name": "data", "size": "10Gi", "storageClass": "fast-ssd"}],
     });
-    stage.apply(&machine("web", &spec)).await;
-    machines.in_phase("web", "Running").await.unwrap();
+    env.apply(&machine("web", &spec)).await;
+    machines.until_phase("web", "Running").await.unwrap();
 
     // A shutdown from inside: off, and the spec stays as it is.
-    stage
-        .simulator
+    env.simulator
         .guest_shutdown("default", "web")
         .await
         .unwrap();
     machines
-        .told("web", "Ready", "True", "Stopped")
+        .until_condition("web", "Ready", "True", "Stopped")
         .await
         .unwrap();
-    let vm = stage.objects(VM).get("web").await.unwrap();
+    let vm = env.objects(VM).get("web").await.unwrap();
     assert_eq!(vm["spec"]["runStrategy"], "RerunOnFailure");
 
     let patch = |spec: Value| json!({"spec": spec});
@@ -320,13 +321,12 @@ async fn power_and_disks_follow_the_spec() {
         .await
         .unwrap();
     let halted = |vm: &Value| vm["spec"]["runStrategy"] == "Halted";
-    stage
-        .objects(VM)
+    env.objects(VM)
         .until("web", "to be halted", halted)
         .await
         .unwrap();
     machines
-        .told("web", "Ready", "True", "Stopped")
+        .until_condition("web", "Ready", "True", "Stopped")
         .await
         .unwrap();
     machines
@@ -334,7 +334,7 @@ async fn power_and_disks_follow_the_spec() {
         .await
         .unwrap();
     machines
-        .told("web", "Ready", "True", "Running")
+        .until_condition("web", "Ready", "True", "Running")
         .await
         .unwrap();
 
@@ -354,7 +354,7 @@ async fn power_and_disks_follow_the_spec() {
     // What the running guest cannot get is named until it is restarted.
     let cores = json!({"resources": {"cpu": {"cores": 4}}});
     machines.merge("web", &patch(cores)).await.unwrap();
-    let restart = machines.told("web", "RestartRequired", "True", "RestartRequired");
+    let restart = machines.until_condition("web", "RestartRequired", "True", "RestartRequired");
     assert_eq!(
         restart.await.unwrap()["status"]["pendingChanges"],
         json!([{"field": "cpu.cores", "current": "1", "desired": "4", "action": "Restart"}])
@@ -362,12 +362,12 @@ async fn power_and_disks_follow_the_spec() {
     let off = patch(json!({"powerState": "Stopped"}));
     machines.merge("web", &off).await.unwrap();
     machines
-        .told("web", "Ready", "True", "Stopped")
+        .until_condition("web", "Ready", "True", "Stopped")
         .await
         .unwrap();
     let on = patch(json!({"powerState": "Running"}));
     machines.merge("web", &on).await.unwrap();
-    let web = machines.told("web", "Ready", "True", "Running");
+    let web = machines.until_condition("web", "Ready", "True", "Running");
     let web = web.await.unwrap();
     assert_eq!(web["status"]["pendingChanges"], Value::Null);
     assert_eq!(condition(&web, "RestartRequired"), &Value::Null);
@@ -376,17 +376,17 @@ async fn power_and_disks_follow_the_spec() {
 /// Cloud-init data too long for a VirtualMachine goes into a Secret of ours.
 #[tokio::test]
 async fn long_user_data_goes_into_a_secret() {
-    let stage = Stage::new().await;
+    let env = Environment::new().await;
     let text = format!("#cloud-config\n# {}\n", "long ".repeat(1000));
     let spec = json!({"template": "small", "cloudInit": {"userData": text}});
-    stage.apply(&machine("web", &spec)).await;
-    let web = stage.machines().in_phase("web", "Running").await.unwrap();
-    let secret = stage.objects(SECRET).get("web-cloudinit").await.unwrap();
+    env.apply(&machine("web", &spec)).await;
+    let web = env.machines().until_phase("web", "Running").await.unwrap();
+    let secret = env.objects(SECRET).get("web-cloudinit").await.unwrap();
     assert_eq!(
         secret["metadata"]["ownerReferences"][0]["uid"],
         web["metadata"]["uid"]
     );
-    let kubectl = stage.lab.kubectl();
+    let kubectl = env.lab.kubectl();
     let read = kubectl.run(&[
         "get",
         "secret",
@@ -399,39 +399,37 @@ async fn long_user_data_goes_into_a_secret() {
     // A Secret of the user is waited for.
     let cloud_init = json!({"secretRef": {"name": "mine", "key": "data"}});
     let spec = json!({"template": "small", "cloudInit": cloud_init});
-    stage.apply(&machine("waits", &spec)).await;
-    let machines = stage.machines();
+    env.apply(&machine("waits", &spec)).await;
+    let machines = env.machines();
     let reason = "CloudInitSecretNotFound";
     machines
-        .told("waits", "VirtualMachineReady", "False", reason)
+        .until_condition("waits", "VirtualMachineReady", "False", reason)
         .await
         .unwrap();
-    stage
-        .apply(&json!({
-            "apiVersion": "v1", "kind": "Secret", "stringData": {"data": "#cloud-config\n"},
-            "metadata": {"name": "mine", "namespace": "default"},
-        }))
-        .await;
-    machines.in_phase("waits", "Running").await.unwrap();
+    env.apply(&json!({
+        "apiVersion": "v1", "kind": "Secret", "stringData": {"data": "#cloud-config\n"},
+        "metadata": {"name": "mine", "namespace": "default"},
+    }))
+    .await;
+    machines.until_phase("waits", "Running").await.unwrap();
 }
 
-/// Without the webhook there is no block: nothing is done, and the condition says why and how to heal.
+/// Without the webhook there is no block: nothing is done, and the condition says why and how to fix it.
 #[tokio::test]
 async fn nothing_is_done_without_a_block_that_belongs() {
-    let stage = Stage::new().await;
-    let machines = stage.machines();
-    stage
-        .apply(&machine("stale", &json!({"template": "small"})))
+    let env = Environment::new().await;
+    let machines = env.machines();
+    env.apply(&machine("stale", &json!({"template": "small"})))
         .await;
-    machines.in_phase("stale", "Running").await.unwrap();
+    machines.until_phase("stale", "Running").await.unwrap();
 
-    stage.lab.unregister_webhooks().await.unwrap();
+    env.lab.unregister_webhooks().await.unwrap();
     // The API server takes a moment to notice.
     let spec = json!({"template": "small"});
     let missing = "missing";
     wait::until("the webhook not to be asked", async || {
         // The one that writes the block may be forgotten before the one that demands it.
-        if let Err(error) = stage.lab.apply(&machine(missing, &spec)).await {
+        if let Err(error) = env.lab.apply(&machine(missing, &spec)).await {
             return Ok(Err(format!("{error:#}")));
         }
         let made = machines.get(missing).await?;
@@ -439,7 +437,7 @@ async fn nothing_is_done_without_a_block_that_belongs() {
             return Ok(Ok(()));
         }
         machines.delete(missing).await?;
-        machines.gone(missing).await?;
+        machines.until_gone(missing).await?;
         Ok(Err("reviewed".to_owned()))
     })
     .await
@@ -453,7 +451,7 @@ async fn nothing_is_done_without_a_block_that_belongs() {
         .unwrap();
 
     let told = machines
-        .told(missing, "Normalized", "False", "NotNormalized")
+        .until_condition(missing, "Normalized", "False", "NotNormalized")
         .await
         .unwrap();
     let message = condition(&told, "Normalized")["message"].as_str().unwrap();
@@ -464,31 +462,29 @@ async fn nothing_is_done_without_a_block_that_belongs() {
     assert_eq!(told["status"]["phase"], "Pending");
     assert_eq!(told["metadata"]["finalizers"], Value::Null);
     machines
-        .told("stale", "Normalized", "False", "Stale")
+        .until_condition("stale", "Normalized", "False", "Stale")
         .await
         .unwrap();
-    assert!(stage.objects(VM).find(missing).await.unwrap().is_none());
+    assert!(env.objects(VM).find(missing).await.unwrap().is_none());
     assert!(
-        stage
-            .objects(CLAIM)
+        env.objects(CLAIM)
             .find("missing-root")
             .await
             .unwrap()
             .is_none()
     );
-    let vm = stage.objects(VM).get("stale").await.unwrap();
+    let vm = env.objects(VM).get("stale").await.unwrap();
     assert_eq!(cores(&vm), 1);
 
-    stage.lab.register_webhooks().await.unwrap();
-    stage.heal(missing).await;
-    machines.in_phase(missing, "Running").await.unwrap();
-    stage.heal("stale").await;
+    env.lab.register_webhooks().await.unwrap();
+    env.until_renormalized(missing).await;
+    machines.until_phase(missing, "Running").await.unwrap();
+    env.until_renormalized("stale").await;
     machines
-        .told("stale", "Normalized", "True", "Normalized")
+        .until_condition("stale", "Normalized", "True", "Normalized")
         .await
         .unwrap();
-    stage
-        .objects(VM)
+    env.objects(VM)
         .until("stale", "to have four cores", |vm| cores(vm) == 4)
         .await
         .unwrap();
@@ -501,15 +497,15 @@ fn cores(vm: &Value) -> u64 {
 
 /// What the API server refuses is told in its own words, and tried again.
 #[tokio::test]
-async fn a_refusal_of_the_api_server_is_told() {
-    let stage = Stage::new().await;
+async fn a_refusal_by_the_api_server_is_reported_in_a_condition() {
+    let env = Environment::new().await;
     let quota = json!({
         "apiVersion": "v1",
         "kind": "ResourceQuota",
         "metadata": {"name": "tight", "namespace": "default"},
         "spec": {"hard": {"persistentvolumeclaims": "0"}},
     });
-    let quotas = stage.objects(QUOTA);
+    let quotas = env.objects(QUOTA);
     quotas.create(&quota).await.unwrap();
     let probe = json!({
         "apiVersion": "v1",
@@ -520,8 +516,8 @@ async fn a_refusal_of_the_api_server_is_told() {
             "resources": {"requests": {"storage": "1Gi"}},
         },
     });
-    let kubectl = stage.lab.kubectl();
-    // Nobody counts here: a quota is in force when its status says so.
+    let kubectl = env.lab.kubectl();
+    // No controller computes quotas here: a quota is enforced once its status is set.
     let none = json!({"persistentvolumeclaims": "0"});
     let counted = json!({"status": {"hard": none, "used": none}}).to_string();
     let count = "patch resourcequota tight --subresource=status --type=merge -p";
@@ -539,10 +535,9 @@ async fn a_refusal_of_the_api_server_is_told() {
     })
     .await
     .unwrap();
-    stage
-        .apply(&machine("web", &json!({"template": "small"})))
+    env.apply(&machine("web", &json!({"template": "small"})))
         .await;
-    let machines = stage.machines();
+    let machines = env.machines();
     let told = machines.until("web", "to tell of the quota", |web| {
         let message = condition(web, "StorageReady")["message"].as_str();
         message.is_some_and(|message| message.contains("quota"))
@@ -551,5 +546,5 @@ async fn a_refusal_of_the_api_server_is_told() {
     assert_eq!(told["status"]["phase"], "Failed");
     assert_eq!(condition(&told, "Ready")["status"], "False");
     quotas.delete("tight").await.unwrap();
-    machines.in_phase("web", "Running").await.unwrap();
+    machines.until_phase("web", "Running").await.unwrap();
 }

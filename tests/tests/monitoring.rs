@@ -1,7 +1,7 @@
 //! Alerts, recording rules, dashboard and documentation use the metrics that the programs export.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod stage;
+mod environment;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,7 +21,7 @@ use promql_parser::{
 };
 use serde_json::{Value, json};
 
-use stage::{Stage, machine};
+use environment::{Environment, machine};
 
 /// Names of metrics, and the labels each was seen with.
 type Exported = BTreeMap<String, BTreeSet<String>>;
@@ -122,9 +122,9 @@ fn every_alert_is_documented_and_every_documented_alert_exists() {
 
 /// Causes every event that the programs count, and returns the metrics that they export then.
 async fn everything_happens() -> Exported {
-    let mut stage = Stage::new().await;
+    let mut env = Environment::new().await;
     // A refusal, a warning, a live read, a request that is no review.
-    let kubectl = stage.lab.kubectl();
+    let kubectl = env.lab.kubectl();
     let wrong = machine("wrong", &json!({"template": "none"})).to_string();
     let refused = kubectl
         .run_with(&["apply", "-f", "-"], wrong)
@@ -136,18 +136,18 @@ async fn everything_happens() -> Exported {
         "metadata": {"name": "old"},
         "spec": {"deprecated": "use small", "resources": {"cpu": {"cores": 1}, "memory": {"size": "1Gi"}}},
     });
-    stage.lab.objects(TEMPLATE, "").create(&old).await.unwrap();
+    env.lab.objects(TEMPLATE, "").create(&old).await.unwrap();
     let lost = json!({"template": "old", "networks": [{"name": "eth0", "networkName": "lost"}]});
-    stage.apply(&machine("lost", &lost)).await;
-    let mut webhook = stage.lab.connect_webhook().await.unwrap();
+    env.apply(&machine("lost", &lost)).await;
+    let mut webhook = env.lab.connect_webhook().await.unwrap();
     let no_review = webhook
         .send("GET", "/mutate", "text/plain", Bytes::new())
         .await;
     assert_eq!(no_review.unwrap().status, 405);
     // A volume, a VirtualMachine, an error.
-    stage.barrier("web").await;
-    let machines = stage.machines();
-    let reported = machines.told(
+    env.barrier("web").await;
+    let machines = env.machines();
+    let reported = machines.until_condition(
         "lost",
         "NetworkReady",
         "False",
@@ -157,7 +157,7 @@ async fn everything_happens() -> Exported {
 
     // Gauges are computed periodically.
     wait::until("the gauges", async || {
-        let text = stage.controller.metrics().await?;
+        let text = env.controller.metrics().await?;
         let shown = text.contains("kubevirt_operator_virtual_machines_total{")
             && text.contains(r#"template="small""#);
         Ok(if shown { Ok(()) } else { Err(text) })
@@ -165,8 +165,8 @@ async fn everything_happens() -> Exported {
     .await
     .unwrap();
     let mut exported = Exported::new();
-    let admin = stage.webhook.address("admin").await.unwrap();
-    let metrics = stage.controller.address("metrics").await.unwrap();
+    let admin = env.webhook.address("admin").await.unwrap();
+    let metrics = env.controller.address("metrics").await.unwrap();
     for address in [admin, metrics] {
         let text = http::get(address, "/metrics").await.unwrap().text();
         for line in text

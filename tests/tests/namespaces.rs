@@ -6,7 +6,7 @@ use kube::{
     api::{DynamicObject, GroupVersionKind, Patch, PatchParams},
     core::ApiResource,
 };
-use lab::{Kubectl, Lab, Output, Shipped, wait};
+use lab::{Kubectl, Lab, Output, ProgramUnderTest, wait};
 use serde_json::{Value, json};
 
 mod machines;
@@ -21,7 +21,7 @@ const NAMESPACES: [(&str, Option<&str>); 4] = [
     ("misspelled", Some("denied")),
 ];
 
-async fn lab(settings: &[(&str, &str)]) -> (Lab, Shipped) {
+async fn lab(settings: &[(&str, &str)]) -> (Lab, ProgramUnderTest) {
     let (lab, webhook) = machines::lab(settings).await;
     for (name, label) in NAMESPACES {
         let labels = label.map(|value| json!({LABEL: value}));
@@ -75,7 +75,7 @@ fn assert_warned(output: &Output) {
 }
 
 /// How many reviews the webhook has answered, by stage.
-async fn answered(webhook: &mut Shipped, stage: &str) -> u64 {
+async fn answered(webhook: &mut ProgramUnderTest, stage: &str) -> u64 {
     let metrics = webhook.metrics().await.unwrap();
     let reviews = metrics.lines().filter(|line| {
         line.starts_with("machine_webhook_reviews_total{")
@@ -86,7 +86,7 @@ async fn answered(webhook: &mut Shipped, stage: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn a_label_decides_and_the_setting_is_for_the_rest() {
+async fn the_namespace_label_overrides_the_setting() {
     for setting in ["warn", "deny"] {
         let (lab, _webhook) = lab(&[("MISSING_NETWORKS", setting)]).await;
         for (namespace, label) in NAMESPACES {
@@ -101,7 +101,7 @@ async fn a_label_decides_and_the_setting_is_for_the_rest() {
 }
 
 #[tokio::test]
-async fn labelling_a_namespace_is_all_there_is_to_do() {
+async fn a_label_on_the_namespace_opts_it_in() {
     let (lab, _webhook) = lab(&[]).await;
     let kubectl = lab.kubectl();
     let label = format!("{LABEL}=deny");

@@ -1,7 +1,7 @@
 //! Networks of Machines: waited for, made, never taken over, held while they are in use.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod stage;
+mod environment;
 
 use lab::{
     objects::{ATTACHMENT, EVENT, NETWORK, VM, condition},
@@ -9,7 +9,7 @@ use lab::{
 };
 use serde_json::{Value, json};
 
-use stage::{Stage, machine, summaries};
+use environment::{Environment, machine, summaries};
 
 fn network(name: &str, spec: &Value) -> Value {
     json!({
@@ -26,27 +26,27 @@ fn on(network: &str) -> Value {
 
 #[tokio::test]
 async fn a_machine_waits_for_its_network() {
-    let stage = Stage::new().await;
-    let machines = stage.machines();
-    stage.apply(&machine("web", &on("prod"))).await;
+    let env = Environment::new().await;
+    let machines = env.machines();
+    env.apply(&machine("web", &on("prod"))).await;
     let reason = "NetworkConfigurationNotFound";
-    let waits = machines.told("web", "NetworkReady", "False", reason);
+    let waits = machines.until_condition("web", "NetworkReady", "False", reason);
     let waits = waits.await.unwrap();
     assert_eq!(waits["status"]["phase"], "Failed");
     assert_eq!(condition(&waits, "Ready")["reason"], reason);
     let message = condition(&waits, "Ready")["message"].as_str().unwrap();
     assert!(message.contains("NetworkConfiguration 'prod' not found in namespace default"));
-    assert!(stage.objects(VM).find("web").await.unwrap().is_none());
+    assert!(env.objects(VM).find("web").await.unwrap().is_none());
 
     let made = network("prod", &json!({"bridge": "br0", "vlan": 100}));
-    stage.apply(&made).await;
-    machines.in_phase("web", "Running").await.unwrap();
+    env.apply(&made).await;
+    machines.until_phase("web", "Running").await.unwrap();
     machines
-        .told("web", "NetworkReady", "True", "NetworkConfigured")
+        .until_condition("web", "NetworkReady", "True", "NetworkConfigured")
         .await
         .unwrap();
 
-    let attachment = stage.objects(ATTACHMENT).get("prod").await.unwrap();
+    let attachment = env.objects(ATTACHMENT).get("prod").await.unwrap();
     let owner = &attachment["metadata"]["ownerReferences"][0];
     assert_eq!(owner["kind"], "NetworkConfiguration");
     let config = attachment["spec"]["config"].as_str().unwrap();
@@ -55,15 +55,14 @@ async fn a_machine_waits_for_its_network() {
         (&config["bridge"], &config["vlan"]),
         (&json!("br0"), &json!(100))
     );
-    let vm = stage.objects(VM).get("web").await.unwrap();
+    let vm = env.objects(VM).get("web").await.unwrap();
     let networks = &vm["spec"]["template"]["spec"]["networks"];
     assert_eq!(networks[0]["multus"]["networkName"], "default/prod");
 
     // What can change of a network reaches its attachment.
     let changed = network("prod", &json!({"bridge": "br0", "vlan": 100, "mtu": 9000}));
-    stage.apply(&changed).await;
-    stage
-        .objects(ATTACHMENT)
+    env.apply(&changed).await;
+    env.objects(ATTACHMENT)
         .until("prod", "to have the MTU", |attachment| {
             let config = attachment["spec"]["config"].as_str();
             config.is_some_and(|config| config.contains("9000"))
@@ -74,23 +73,22 @@ async fn a_machine_waits_for_its_network() {
 
 #[tokio::test]
 async fn an_attachment_of_somebody_else_is_used_only_when_it_is_named() {
-    let stage = Stage::new().await;
-    let machines = stage.machines();
+    let env = Environment::new().await;
+    let machines = env.machines();
     let foreign = json!({
         "apiVersion": "k8s.cni.cncf.io/v1",
         "kind": "NetworkAttachmentDefinition",
         "metadata": {"name": "theirs", "namespace": "default"},
         "spec": {"config": "{}"},
     });
-    let attachments = stage.objects(ATTACHMENT);
+    let attachments = env.objects(ATTACHMENT);
     attachments.create(&foreign).await.unwrap();
     let before = attachments.get("theirs").await.unwrap();
 
-    stage
-        .apply(&network("theirs", &json!({"bridge": "br0"})))
+    env.apply(&network("theirs", &json!({"bridge": "br0"})))
         .await;
-    stage.apply(&machine("blocked", &on("theirs"))).await;
-    let told = machines.told("blocked", "NetworkReady", "False", "NetworkFailed");
+    env.apply(&machine("blocked", &on("theirs"))).await;
+    let told = machines.until_condition("blocked", "NetworkReady", "False", "NetworkFailed");
     let told = told.await.unwrap();
     let message = condition(&told, "NetworkReady")["message"]
         .as_str()
@@ -101,9 +99,9 @@ async fn an_attachment_of_somebody_else_is_used_only_when_it_is_named() {
     );
 
     let named = json!({"networkAttachmentDefinition": "theirs"});
-    stage.apply(&network("named", &named)).await;
-    stage.apply(&machine("web", &on("named"))).await;
-    machines.in_phase("web", "Running").await.unwrap();
+    env.apply(&network("named", &named)).await;
+    env.apply(&machine("web", &on("named"))).await;
+    machines.until_phase("web", "Running").await.unwrap();
     assert_eq!(attachments.get("theirs").await.unwrap(), before);
 }
 
@@ -113,24 +111,17 @@ fn is_held(network: &Value) -> bool {
     network["metadata"]["finalizers"] == json!([IN_USE])
 }
 
-async fn delete(stage: &Stage, name: &str) {
+async fn delete(env: &Environment, name: &str) {
     let delete = ["delete", "networkconfiguration", name, "--wait=false"];
-    stage
-        .lab
-        .kubectl()
-        .run(&delete)
-        .await
-        .unwrap()
-        .ok()
-        .unwrap();
+    env.lab.kubectl().run(&delete).await.unwrap().ok().unwrap();
 }
 
 /// Waits until the event that a deletion waits has this note.
-async fn waits_for(stage: &Stage, network: &str, machines: &str) {
+async fn waits_for(env: &Environment, network: &str, machines: &str) {
     let expected = format!(
         "the deletion waits for the Machines that use this network: {machines}; delete them, or take it out of their spec.networks and restart them, and it goes by itself"
     );
-    let events = stage.objects(EVENT);
+    let events = env.objects(EVENT);
     wait::until(&format!("{network} to wait for {machines}"), async || {
         let events = events.list().await?;
         let about = events
@@ -148,38 +139,36 @@ async fn waits_for(stage: &Stage, network: &str, machines: &str) {
 }
 
 #[tokio::test]
-async fn a_network_in_use_stays_until_nobody_uses_it() {
-    let mut stage = Stage::new().await;
-    let (machines, networks) = (stage.machines(), stage.objects(NETWORK));
+async fn a_network_is_deleted_once_no_machine_uses_it() {
+    let mut env = Environment::new().await;
+    let (machines, networks) = (env.machines(), env.objects(NETWORK));
     let prod = network("prod", &json!({"bridge": "br0"}));
     for (name, bridge) in [("prod", "br0"), ("idle", "br1")] {
-        stage
-            .apply(&network(name, &json!({"bridge": bridge})))
-            .await;
+        env.apply(&network(name, &json!({"bridge": bridge}))).await;
     }
     for name in ["web", "db"] {
-        stage.apply(&machine(name, &on("prod"))).await;
-        machines.in_phase(name, "Running").await.unwrap();
+        env.apply(&machine(name, &on("prod"))).await;
+        machines.until_phase(name, "Running").await.unwrap();
     }
     networks.until("prod", "to be held", is_held).await.unwrap();
     let idle = networks.get("idle").await.unwrap();
     assert_eq!(idle["metadata"]["finalizers"], Value::Null);
 
-    delete(&stage, "prod").await;
-    waits_for(&stage, "prod", "db, web").await;
+    delete(&env, "prod").await;
+    waits_for(&env, "prod", "db, web").await;
     // What is not in use goes at once.
-    delete(&stage, "idle").await;
-    networks.gone("idle").await.unwrap();
+    delete(&env, "idle").await;
+    networks.until_gone("idle").await.unwrap();
 
     // A Machine that is gone does not hold it, nor a controller that is not there.
     machines.delete("db").await.unwrap();
-    machines.gone("db").await.unwrap();
-    waits_for(&stage, "prod", "web").await;
-    assert!(stage.controller.stop().await.unwrap().success());
-    let mark = stage.lab.mark().await.unwrap();
-    stage.controller.start_again().unwrap();
-    stage.barrier("later").await;
-    let written = stage.writes_since(mark).await;
+    machines.until_gone("db").await.unwrap();
+    waits_for(&env, "prod", "web").await;
+    assert!(env.controller.stop().await.unwrap().success());
+    let mark = env.lab.log_position().await.unwrap();
+    env.controller.start_again().unwrap();
+    env.barrier("later").await;
+    let written = env.writes_since(mark).await;
     let written: Vec<_> = written
         .into_iter()
         .filter(|event| event.resource == "networkconfigurations")
@@ -187,8 +176,7 @@ async fn a_network_in_use_stays_until_nobody_uses_it() {
     assert!(written.is_empty(), "{:?}", summaries(&written));
     assert!(is_held(&networks.get("prod").await.unwrap()));
     assert!(
-        stage
-            .objects(ATTACHMENT)
+        env.objects(ATTACHMENT)
             .find("prod")
             .await
             .unwrap()
@@ -196,56 +184,54 @@ async fn a_network_in_use_stays_until_nobody_uses_it() {
     );
 
     machines.delete("web").await.unwrap();
-    machines.gone("web").await.unwrap();
-    networks.gone("prod").await.unwrap();
+    machines.until_gone("web").await.unwrap();
+    networks.until_gone("prod").await.unwrap();
 
     // The same again, from a file: both come back, and hold each other as before.
-    stage.apply(&machine("web", &on("prod"))).await;
-    stage.apply(&prod).await;
-    machines.in_phase("web", "Running").await.unwrap();
+    env.apply(&machine("web", &on("prod"))).await;
+    env.apply(&prod).await;
+    machines.until_phase("web", "Running").await.unwrap();
     networks.until("prod", "to be held", is_held).await.unwrap();
 
-    // A Machine goes while nobody acts; who acts then lets the network go.
-    delete(&stage, "prod").await;
-    assert!(stage.controller.stop().await.unwrap().success());
+    // A Machine is deleted while no controller runs; the next one releases the network.
+    delete(&env, "prod").await;
+    assert!(env.controller.stop().await.unwrap().success());
     machines.delete("web").await.unwrap();
-    stage.controller.start_again().unwrap();
-    machines.gone("web").await.unwrap();
-    networks.gone("prod").await.unwrap();
+    env.controller.start_again().unwrap();
+    machines.until_gone("web").await.unwrap();
+    networks.until_gone("prod").await.unwrap();
 }
 
 /// The spec lets go of a network at once, the guest when it is restarted.
 #[tokio::test]
-async fn a_network_is_held_by_a_guest_that_is_on_it() {
-    let stage = Stage::new().await;
-    let (machines, networks) = (stage.machines(), stage.objects(NETWORK));
+async fn a_network_that_a_guest_uses_is_not_deleted() {
+    let env = Environment::new().await;
+    let (machines, networks) = (env.machines(), env.objects(NETWORK));
     for (name, bridge) in [("prod", "br0"), ("test", "br1")] {
-        stage
-            .apply(&network(name, &json!({"bridge": bridge})))
-            .await;
+        env.apply(&network(name, &json!({"bridge": bridge}))).await;
     }
-    stage.apply(&machine("web", &on("prod"))).await;
-    machines.in_phase("web", "Running").await.unwrap();
+    env.apply(&machine("web", &on("prod"))).await;
+    machines.until_phase("web", "Running").await.unwrap();
     networks.until("prod", "to be held", is_held).await.unwrap();
-    stage.apply(&machine("web", &on("test"))).await;
+    env.apply(&machine("web", &on("test"))).await;
     networks.until("test", "to be held", is_held).await.unwrap();
-    let pending = machines.told("web", "RestartRequired", "True", "RestartRequired");
+    let pending = machines.until_condition("web", "RestartRequired", "True", "RestartRequired");
     pending.await.unwrap();
-    delete(&stage, "prod").await;
-    waits_for(&stage, "prod", "web").await;
+    delete(&env, "prod").await;
+    waits_for(&env, "prod", "web").await;
     assert!(is_held(&networks.get("prod").await.unwrap()));
 
     let restart = json!({"machine.vitistack.io/restart-requested": "other network"});
     let restart = json!({"metadata": {"annotations": restart}});
     machines.merge("web", &restart).await.unwrap();
-    networks.gone("prod").await.unwrap();
+    networks.until_gone("prod").await.unwrap();
     machines
-        .told("web", "Ready", "True", "Running")
+        .until_condition("web", "Ready", "True", "Running")
         .await
         .unwrap();
     assert!(is_held(&networks.get("test").await.unwrap()));
 
-    // With the guest's network gone from the spec, too, nobody is left.
+    // Once the guest's network is removed from the spec, too, no user is left.
     let none = json!({"spec": {"networks": [{"name": "eth0"}]}});
     machines.merge("web", &none).await.unwrap();
     let restart = json!({"machine.vitistack.io/restart-requested": "no network"});

@@ -79,7 +79,7 @@ async fn report(kubectl: &Kubectl, kind: &str, name: &str) {
     patch(kubectl, kind, name, &status, &["--subresource=status"]).await;
 }
 
-/// Does to an object what nobody may be kept from, and ends it.
+/// Makes every write to an object that admission must never block, and deletes the object.
 async fn passes(kubectl: &Kubectl, kind: &str, name: &str) {
     let before = get(kubectl, kind, name).await;
     let finalizers = |names: &[&str]| json!({"metadata": {"finalizers": names}});
@@ -122,7 +122,7 @@ async fn nothing_keeps_an_object_from_its_end() {
         }
     }
     run(&kubectl, &["delete", "storageclass", "fast-ssd"]).await;
-    // The webhook knows: nobody else could have any of it.
+    // Until the webhook's cache has it: a new Machine with the same references is refused.
     let wanted = "template: bereft\n\
                   disks: [{name: root, size: 1Gi, storageClass: fast-ssd}]\n\
                   networks: [{name: eth0, networkName: bereft}]";

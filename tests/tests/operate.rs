@@ -1,6 +1,6 @@
 //! The commands of `docs/operate.md` for an outage of the webhook, run in the order of the page.
 
-mod stage;
+mod environment;
 
 use lab::{
     objects::{VM, condition},
@@ -9,7 +9,7 @@ use lab::{
 };
 use serde_json::{Value, json};
 
-use stage::{Stage, machine};
+use environment::{Environment, machine};
 
 /// The heading of the section that this test follows.
 const SECTION: &str = "When the webhook is down";
@@ -37,29 +37,28 @@ async fn without_the_webhook_a_guest_can_be_stopped_and_writes_can_pass_unvalida
     else {
         panic!("{commands:#?}");
     };
-    let mut stage = Stage::new().await;
-    let kubectl = stage.lab.kubectl();
+    let mut env = Environment::new().await;
+    let kubectl = env.lab.kubectl();
     let run = async |command: &str| kubectl.shell(command, &[]).await.unwrap().ok().unwrap();
-    let (machines, vms) = (stage.machines(), stage.objects(VM));
-    stage
-        .apply(&machine("web", &json!({"template": "small"})))
+    let (machines, vms) = (env.machines(), env.objects(VM));
+    env.apply(&machine("web", &json!({"template": "small"})))
         .await;
-    machines.in_phase("web", "Running").await.unwrap();
+    machines.until_phase("web", "Running").await.unwrap();
 
-    assert!(stage.webhook.stop().await.unwrap().success());
+    assert!(env.webhook.stop().await.unwrap().success());
     let refused = kubectl.shell(stop, &[]).await.unwrap().refused().unwrap();
     quotes.produced(&refused).unwrap();
     quotes.finish().unwrap();
     run(pause).await;
     machines
-        .told("web", "Paused", "True", "Paused")
+        .until_condition("web", "Paused", "True", "Paused")
         .await
         .unwrap();
     run(halt).await;
-    machines.in_phase("web", "Stopped").await.unwrap();
+    machines.until_phase("web", "Stopped").await.unwrap();
 
-    stage.webhook.start_again().unwrap();
-    stage.webhook.ready().await.unwrap();
+    env.webhook.start_again().unwrap();
+    env.webhook.ready().await.unwrap();
     run(stop).await;
     run(unpause).await;
     let unpaused = machines
@@ -73,7 +72,7 @@ async fn without_the_webhook_a_guest_can_be_stopped_and_writes_can_pass_unvalida
     assert_eq!(strategy(&vm), "Halted", "the controller reverts nothing");
 
     // Without validation the spec is stored, but its block is of the former spec.
-    assert!(stage.webhook.stop().await.unwrap().success());
+    assert!(env.webhook.stop().await.unwrap().success());
     run(ignore_mutating).await;
     run(ignore_validating).await;
     let start = r#"kubectl patch machine web --type=merge -p '{"spec":{"powerState":"Running"}}'"#;
@@ -89,13 +88,13 @@ async fn without_the_webhook_a_guest_can_be_stopped_and_writes_can_pass_unvalida
     .await
     .unwrap();
     machines
-        .told("web", "Normalized", "False", "Stale")
+        .until_condition("web", "Normalized", "False", "Stale")
         .await
         .unwrap();
     let vm = vms.get("web").await.unwrap();
     assert_eq!(strategy(&vm), "Halted");
-    stage.webhook.start_again().unwrap();
-    stage.webhook.ready().await.unwrap();
+    env.webhook.start_again().unwrap();
+    env.webhook.ready().await.unwrap();
     run(refresh).await;
-    machines.in_phase("web", "Running").await.unwrap();
+    machines.until_phase("web", "Running").await.unwrap();
 }

@@ -1,25 +1,26 @@
 //! machine-controller as a program: its settings, its start in any order, its end, its replicas.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod stage;
+mod environment;
 
 use std::{process::Stdio, time::Duration};
 
 use lab::{
-    Binary, KubevirtCrds, Lab, OPERATOR_NAMESPACE, Options, Script, Shipped, http,
+    Binary, KubevirtCrds, Lab, OPERATOR_NAMESPACE, Options, ProgramUnderTest, Scenario,
+    fault_proxy::FaultProxy,
+    http,
     objects::{LEASE, MACHINE, condition},
-    saboteur::Saboteur,
     wait,
 };
 use serde_json::json;
 use tokio::process::Command;
 
-use stage::{Stage, machine};
+use environment::{Environment, machine};
 
-/// What the design promises: a second replica acts after so long at most.
+/// The longest time until a second replica acts: the Lease lasts 15 s at most.
 const TAKEOVER: Duration = Duration::from_secs(15);
 
-/// Runs it with one setting to its end.
+/// Runs the controller with one setting until it exits: its exit code and output.
 async fn run(setting: (&str, &str)) -> (Option<i32>, String) {
     let path = Binary::Controller.path().await.unwrap();
     let output = Command::new(path)
@@ -28,14 +29,14 @@ async fn run(setting: (&str, &str)) -> (Option<i32>, String) {
         .stdin(Stdio::null())
         .kill_on_drop(true)
         .output();
-    let output = tokio::time::timeout(wait::PATIENCE, output).await;
+    let output = tokio::time::timeout(wait::LIMIT, output).await;
     let output = output.unwrap().unwrap();
     let text = [output.stdout, output.stderr].concat();
     (output.status.code(), String::from_utf8(text).unwrap())
 }
 
 #[tokio::test]
-async fn a_wrong_setting_ends_the_start_with_one_clear_line() {
+async fn an_invalid_setting_ends_the_program_with_one_line_that_names_it() {
     for (name, value, told) in [
         ("RECONCILE_INTERVAL", "30", "--reconcile-interval"),
         ("RECONCILE_INTERVAL", "10ms", "at least 1s"),
@@ -62,7 +63,7 @@ async fn a_wrong_setting_ends_the_start_with_one_clear_line() {
     }
 }
 
-async fn not_ready(controller: &mut Shipped, why: &str) {
+async fn not_ready(controller: &mut ProgramUnderTest, why: &str) {
     let address = controller.health_address().await.unwrap();
     wait::until(&format!("/readyz to say {why:?}"), async || {
         let answer = http::get(address, "/readyz").await?;
@@ -78,9 +79,9 @@ async fn not_ready(controller: &mut Shipped, why: &str) {
     assert_eq!(alive.status, 200);
 }
 
-/// The controller first, then the API server, then our kinds, then the webhook, then KubeVirt.
+/// Starts the controller first, then the API server, then our CRDs, then the webhook, then KubeVirt.
 #[tokio::test]
-async fn programs_start_in_any_order() {
+async fn programs_may_start_before_what_they_need() {
     let options = Options {
         kubevirt: KubevirtCrds::Absent,
         ..Options::default()
@@ -96,7 +97,7 @@ async fn programs_start_in_any_order() {
     lab.stop_api_server();
     controller.start_again().unwrap();
     not_ready(&mut controller, "API server").await;
-    // It can be ended while it waits, too.
+    // It can be stopped while it waits, too.
     let status = controller.stop().await.unwrap();
     assert_eq!(status.code(), Some(0));
     assert!(!controller.log().contains("did not end in time"));
@@ -111,22 +112,22 @@ async fn programs_start_in_any_order() {
     let machines = lab.objects(MACHINE, "default");
     let web = machine("web", &json!({"template": "small"}));
     lab.apply(&web).await.unwrap();
-    let lacks = machines.told("web", "VirtualMachineReady", "False", "KubeVirtApiError");
+    let lacks = machines.until_condition("web", "VirtualMachineReady", "False", "KubeVirtApiError");
     lacks.await.unwrap();
     lab.install_kubevirt(KubevirtCrds::Thin).await.unwrap();
-    let _simulator = lab.simulator(Script::Happy).await.unwrap();
-    machines.in_phase("web", "Running").await.unwrap();
+    let _simulator = lab.simulator(Scenario::Happy).await.unwrap();
+    machines.until_phase("web", "Running").await.unwrap();
 }
 
 #[tokio::test]
-async fn an_api_server_that_was_away_is_survived() {
-    let mut stage = Stage::new().await;
-    stage.barrier("before").await;
-    stage.lab.stop_api_server();
-    // Long enough to lose the Lease, which nobody else can take.
+async fn the_controller_resumes_after_an_outage_of_the_api_server() {
+    let mut env = Environment::new().await;
+    env.barrier("before").await;
+    env.lab.stop_api_server();
+    // Long enough to lose the Lease, although no other replica can take it.
     wait::until("the controller to stop acting", async || {
-        stage.controller.process().check_alive()?;
-        let log = stage.controller.log();
+        env.controller.process().check_alive()?;
+        let log = env.controller.log();
         Ok(if log.contains("the Lease is lost") {
             Ok(())
         } else {
@@ -135,73 +136,75 @@ async fn an_api_server_that_was_away_is_survived() {
     })
     .await
     .unwrap();
-    stage.lab.start_api_server().await.unwrap();
-    stage.controller.ready().await.unwrap();
-    stage.webhook.ready().await.unwrap();
-    // KubeVirt's part is not what is tried here: its stand-in begins anew.
-    stage.simulator = stage.lab.simulator(Script::Happy).await.unwrap();
-    stage.barrier("after").await;
-    stage.machines().delete("before").await.unwrap();
-    stage.machines().gone("before").await.unwrap();
-    stage.controller.process().check_alive().unwrap();
+    env.lab.start_api_server().await.unwrap();
+    env.controller.ready().await.unwrap();
+    env.webhook.ready().await.unwrap();
+    // The simulator is not under test here: start a new one.
+    env.simulator = env.lab.simulator(Scenario::Happy).await.unwrap();
+    env.barrier("after").await;
+    env.machines().delete("before").await.unwrap();
+    env.machines().until_gone("before").await.unwrap();
+    env.controller.process().check_alive().unwrap();
 }
 
 #[tokio::test]
-async fn another_replica_takes_over_and_an_end_is_clean() {
-    let mut stage = Stage::new().await;
-    stage.barrier("first").await;
-    let lease = stage.lab.objects(LEASE, OPERATOR_NAMESPACE);
+async fn a_second_replica_takes_over_from_a_killed_and_from_a_stopped_leader() {
+    let mut env = Environment::new().await;
+    env.barrier("first").await;
+    let lease = env.lab.objects(LEASE, OPERATOR_NAMESPACE);
     let holder = async || {
         let lease = lease.get("kubevirt-operator").await.unwrap();
         lease["spec"]["holderIdentity"].clone()
     };
     let first = holder().await;
-    let mut second = stage.lab.controller(&[]).await.unwrap();
+    let mut second = env.lab.controller(&[]).await.unwrap();
     assert_eq!(holder().await, first, "one acts");
 
-    // Killed: the Lease has to run out.
-    stage.controller.kill();
+    // Killed: the Lease has to expire.
+    env.controller.kill();
     let spec = json!({"template": "small"});
-    stage.apply(&machine("second", &spec)).await;
+    env.apply(&machine("second", &spec)).await;
     wait::until_within(TAKEOVER, "the second to act", async || {
         let now = holder().await;
         Ok(if now == first { Err(now) } else { Ok(()) })
     })
     .await
     .unwrap();
-    let machines = stage.machines();
-    machines.in_phase("second", "Running").await.unwrap();
+    let machines = env.machines();
+    machines.until_phase("second", "Running").await.unwrap();
 
-    // Ended: the Lease is given back, and nobody has to wait for it.
-    stage.controller.start_again().unwrap();
-    stage.controller.ready().await.unwrap();
+    // Stopped: the Lease is released, and the other replica need not wait until it expires.
+    env.controller.start_again().unwrap();
+    env.controller.ready().await.unwrap();
     let status = second.stop().await.unwrap();
     assert_eq!(status.code(), Some(0), "{}", second.log());
-    stage.barrier("third").await;
+    env.barrier("third").await;
     assert!(!second.log().contains("panicked"));
 
-    let status = stage.controller.stop().await.unwrap();
+    let status = env.controller.stop().await.unwrap();
     assert_eq!(status.code(), Some(0));
     let told = machines.get("third").await.unwrap();
     assert_eq!(condition(&told, "Ready")["reason"], "Running");
 }
 
-/// The leader cannot reach the API server, and somebody else can.
+/// The leader is disconnected from the API server, another replica is not.
 #[tokio::test]
 async fn a_leader_that_is_cut_off_writes_no_more() {
     let mut lab = Lab::start().await.unwrap();
     let _webhook = lab.webhook(&[]).await.unwrap();
-    let _simulator = lab.simulator(Script::Happy).await.unwrap();
+    let _simulator = lab.simulator(Scenario::Happy).await.unwrap();
     let account = Binary::Controller.account();
     let client = lab.account_client(OPERATOR_NAMESPACE, account);
-    let way = Saboteur::open(client.await.unwrap()).await.unwrap();
-    let kubeconfig = way.kubeconfig();
+    let proxy = FaultProxy::transparent(client.await.unwrap())
+        .await
+        .unwrap();
+    let kubeconfig = proxy.kubeconfig();
     let mut leader = lab.start_controller_at(&kubeconfig, &[]).await.unwrap();
     leader.ready().await.unwrap();
     let machines = lab.objects(MACHINE, "default");
     let spec = json!({"template": "small"});
     lab.apply(&machine("first", &spec)).await.unwrap();
-    machines.in_phase("first", "Running").await.unwrap();
+    machines.until_phase("first", "Running").await.unwrap();
     let mut other = lab.controller(&[]).await.unwrap();
 
     let lease = lab.objects(LEASE, OPERATOR_NAMESPACE);
@@ -209,7 +212,7 @@ async fn a_leader_that_is_cut_off_writes_no_more() {
         anyhow::Ok(lease.get("kubevirt-operator").await?["spec"]["holderIdentity"].clone())
     };
     let before = holder().await.unwrap();
-    way.cut(true);
+    proxy.set_disconnected(true);
     wait::until_within(TAKEOVER, "the other to act", async || {
         let now = holder().await?;
         Ok(if now == before { Err(now) } else { Ok(()) })
@@ -222,31 +225,30 @@ async fn a_leader_that_is_cut_off_writes_no_more() {
         leader.log()
     );
 
-    // It can write again, and knows that it may not.
-    let written = way.writes();
-    way.cut(false);
+    // It can write again, but no longer holds the Lease.
+    let written = proxy.writes();
+    proxy.set_disconnected(false);
     leader.ready().await.unwrap();
     lab.apply(&machine("second", &spec)).await.unwrap();
-    machines.in_phase("second", "Running").await.unwrap();
+    machines.until_phase("second", "Running").await.unwrap();
     machines.delete("first").await.unwrap();
-    machines.gone("first").await.unwrap();
-    assert_eq!(way.writes(), written);
+    machines.until_gone("first").await.unwrap();
+    assert_eq!(proxy.writes(), written);
 
-    // It is still there, and acts when it is its turn.
+    // It still runs, and acts once it holds the Lease.
     other.stop().await.unwrap();
     machines.delete("second").await.unwrap();
-    machines.gone("second").await.unwrap();
-    assert_ne!(way.writes(), written);
+    machines.until_gone("second").await.unwrap();
+    assert_ne!(proxy.writes(), written);
     leader.process().check_alive().unwrap();
 }
 
-/// The lines are JSON, with the fields the reference names.
 #[tokio::test]
-async fn the_log_is_for_machines_too() {
-    let stage = Stage::new().await;
-    stage.barrier("web").await;
-    let log = stage.controller.log();
-    let lines = stage.controller.log_lines();
+async fn every_log_line_is_json_with_documented_fields() {
+    let env = Environment::new().await;
+    env.barrier("web").await;
+    let log = env.controller.log();
+    let lines = env.controller.log_lines();
     assert_eq!(lines.len(), log.lines().count(), "{log}");
     let line = lines
         .iter()

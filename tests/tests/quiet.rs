@@ -1,14 +1,14 @@
 //! A fleet at rest costs nothing: no write, no read.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod stage;
+mod environment;
 
 use std::time::Duration;
 
-use lab::{Binary, Options, Shipped, wait};
+use lab::{Binary, Options, ProgramUnderTest, wait};
 use serde_json::json;
 
-use stage::{Stage, summaries};
+use environment::{Environment, summaries};
 
 const MACHINES: usize = 200;
 /// On two busy cores.
@@ -18,10 +18,10 @@ const ALL_RUN: Duration = Duration::from_mins(4);
 async fn a_restart_with_two_hundred_machines_writes_nothing() {
     // Every Machine is looked at again each second: whatever would be written, is.
     let settings = [("RECONCILE_INTERVAL", "1s")];
-    let mut stage = Stage::with(Options::default(), &settings).await;
+    let mut env = Environment::with(Options::default(), &settings).await;
     let spec = json!({"template": "small", "guestShutdownStops": true});
-    stage.fleet(MACHINES, &spec).await;
-    let machines = stage.machines();
+    env.fleet(MACHINES, &spec).await;
+    let machines = env.machines();
     wait::until_within(ALL_RUN, "all Machines to run", async || {
         let all = machines.list().await?;
         let running = all
@@ -36,15 +36,15 @@ async fn a_restart_with_two_hundred_machines_writes_nothing() {
     })
     .await
     .unwrap();
-    stage.barrier("before").await;
+    env.barrier("before").await;
 
-    let status = stage.controller.stop().await.unwrap();
+    let status = env.controller.stop().await.unwrap();
     assert_eq!(status.code(), Some(0));
-    let before = stage.lab.mark().await.unwrap();
-    stage.controller.start_again().unwrap();
-    stage.controller.ready().await.unwrap();
-    looked_at(&mut stage.controller, 3 * MACHINES).await;
-    let events = stage.lab.asked_since(before).await.unwrap();
+    let before = env.lab.log_position().await.unwrap();
+    env.controller.start_again().unwrap();
+    env.controller.ready().await.unwrap();
+    looked_at(&mut env.controller, 3 * MACHINES).await;
+    let events = env.lab.requests_since(before).await.unwrap();
     let controller = Binary::Controller.user();
     let by_controller: Vec<_> = events
         .into_iter()
@@ -57,11 +57,11 @@ async fn a_restart_with_two_hundred_machines_writes_nothing() {
     assert!(by_controller.len() < 40, "{:#?}", summaries(&by_controller));
 
     // It is awake all the same.
-    stage.barrier("after").await;
+    env.barrier("after").await;
 }
 
 /// Waits until there were so many passes since the start.
-async fn looked_at(controller: &mut Shipped, passes: usize) {
+async fn looked_at(controller: &mut ProgramUnderTest, passes: usize) {
     const COUNT: &str =
         r#"kubevirt_operator_reconciliation_duration_seconds_count{controller="Machine"} "#;
     wait::until(&format!("{passes} passes"), async || {

@@ -2,51 +2,53 @@
 //! while has passed.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod stage;
+mod environment;
 
 use lab::{
-    KubevirtCrds, Options, Script,
+    KubevirtCrds, Options, Scenario,
     objects::{ATTACHMENT, CLAIM, NETWORK, Objects, VM, condition},
     storage_class,
 };
 use serde_json::{Value, json};
 
-use stage::{Stage, machine, named};
+use environment::{Environment, machine, named};
 
 /// No test waits this long.
 const NEVER: [(&str, &str); 1] = [("RECONCILE_INTERVAL", "1h")];
 
 /// Waits until a Machine is told to have failed for this reason.
 async fn failed(machines: &Objects, name: &str, kind: &str, reason: &str) {
-    let failed = machines.told(name, kind, "False", reason).await.unwrap();
+    let failed = machines
+        .until_condition(name, kind, "False", reason)
+        .await
+        .unwrap();
     assert_eq!(failed["status"]["phase"], "Failed", "{name}");
     assert_eq!(condition(&failed, "Ready")["reason"], reason, "{name}");
 }
 
 #[tokio::test]
-async fn a_machine_goes_on_when_what_it_names_appears() {
-    let mut stage = Stage::with(Options::default(), &NEVER).await;
-    let machines = stage.machines();
+async fn a_machine_continues_once_the_objects_it_names_exist() {
+    let mut env = Environment::with(Options::default(), &NEVER).await;
+    let machines = env.machines();
 
-    stage.machine_without_class("class").await;
+    env.machine_without_class("class").await;
     failed(&machines, "class", "StorageReady", "StorageClassNotFound").await;
-    stage.apply(&storage_class("fast-ssd", false, true)).await;
-    machines.in_phase("class", "Running").await.unwrap();
+    env.apply(&storage_class("fast-ssd", false, true)).await;
+    machines.until_phase("class", "Running").await.unwrap();
 
     let eth0 = json!({"name": "eth0", "networkName": "prod"});
     let spec = json!({"template": "small", "networks": [eth0]});
-    stage.apply(&machine("network", &spec)).await;
+    env.apply(&machine("network", &spec)).await;
     let (kind, reason) = ("NetworkReady", "NetworkConfigurationNotFound");
     failed(&machines, "network", kind, reason).await;
     let theirs = json!({"networkAttachmentDefinition": "theirs"});
-    stage
-        .apply(&named(
-            "vitistack.io/v1alpha1",
-            "NetworkConfiguration",
-            "prod",
-            &theirs,
-        ))
-        .await;
+    env.apply(&named(
+        "vitistack.io/v1alpha1",
+        "NetworkConfiguration",
+        "prod",
+        &theirs,
+    ))
+    .await;
     failed(&machines, "network", kind, "NetworkFailed").await;
     let config = json!({"config": "{}"});
     let attachment = named(
@@ -55,14 +57,14 @@ async fn a_machine_goes_on_when_what_it_names_appears() {
         "theirs",
         &config,
     );
-    stage.objects(ATTACHMENT).create(&attachment).await.unwrap();
-    machines.in_phase("network", "Running").await.unwrap();
-    assert!(stage.objects(NETWORK).find("prod").await.unwrap().is_some());
+    env.objects(ATTACHMENT).create(&attachment).await.unwrap();
+    machines.until_phase("network", "Running").await.unwrap();
+    assert!(env.objects(NETWORK).find("prod").await.unwrap().is_some());
 
     // The Secret, and then the key in it.
     let reference = json!({"secretRef": {"name": "mine", "key": "data"}});
     let spec = json!({"template": "small", "cloudInit": reference});
-    stage.apply(&machine("secret", &spec)).await;
+    env.apply(&machine("secret", &spec)).await;
     let (kind, reason) = ("VirtualMachineReady", "CloudInitSecretNotFound");
     failed(&machines, "secret", kind, reason).await;
     let secret = |data: Value| {
@@ -71,88 +73,78 @@ async fn a_machine_goes_on_when_what_it_names_appears() {
             "metadata": {"name": "mine", "namespace": "default"},
         })
     };
-    stage
-        .apply(&secret(json!({"another": "#cloud-config\n"})))
+    env.apply(&secret(json!({"another": "#cloud-config\n"})))
         .await;
-    stage.barrier("later").await;
+    env.barrier("later").await;
     failed(&machines, "secret", kind, reason).await;
-    stage
-        .apply(&secret(json!({"data": "#cloud-config\n"})))
-        .await;
-    machines.in_phase("secret", "Running").await.unwrap();
+    env.apply(&secret(json!({"data": "#cloud-config\n"}))).await;
+    machines.until_phase("secret", "Running").await.unwrap();
 
-    // A claim that somebody else has, made after the review.
-    assert!(stage.controller.stop().await.unwrap().success());
-    stage
-        .apply(&machine("claim", &json!({"template": "small"})))
+    // A claim of another owner, created after the review.
+    assert!(env.controller.stop().await.unwrap().success());
+    env.apply(&machine("claim", &json!({"template": "small"})))
         .await;
     let spec = json!({
         "storageClassName": "standard", "accessModes": ["ReadWriteOnce"],
         "resources": {"requests": {"storage": "20Gi"}},
     });
-    let claims = stage.objects(CLAIM);
+    let claims = env.objects(CLAIM);
     let claim = named("v1", "PersistentVolumeClaim", "claim-root", &spec);
     claims.create(&claim).await.unwrap();
-    stage.controller.start_again().unwrap();
+    env.controller.start_again().unwrap();
     failed(&machines, "claim", "StorageReady", "NameConflict").await;
     claims.delete("claim-root").await.unwrap();
-    machines.in_phase("claim", "Running").await.unwrap();
+    machines.until_phase("claim", "Running").await.unwrap();
 }
 
 #[tokio::test]
-async fn a_machine_goes_on_when_kubevirt_and_multus_are_installed() {
+async fn a_machine_continues_once_kubevirt_and_multus_are_installed() {
     let options = Options {
         kubevirt: KubevirtCrds::Absent,
         multus: false,
         ..Options::default()
     };
-    let mut stage = Stage::with(options, &NEVER).await;
-    let machines = stage.machines();
+    let mut env = Environment::with(options, &NEVER).await;
+    let machines = env.machines();
     let bridge = json!({"bridge": "br0"});
-    stage
-        .apply(&named(
-            "vitistack.io/v1alpha1",
-            "NetworkConfiguration",
-            "prod",
-            &bridge,
-        ))
-        .await;
+    env.apply(&named(
+        "vitistack.io/v1alpha1",
+        "NetworkConfiguration",
+        "prod",
+        &bridge,
+    ))
+    .await;
     let eth0 = json!({"name": "eth0", "networkName": "prod"});
     let spec = json!({"template": "small", "networks": [eth0]});
-    stage.apply(&machine("web", &spec)).await;
+    env.apply(&machine("web", &spec)).await;
     failed(&machines, "web", "NetworkReady", "NetworkFailed").await;
-    let told = machines.told("web", "VirtualMachineReady", "False", "KubeVirtApiError");
+    let told = machines.until_condition("web", "VirtualMachineReady", "False", "KubeVirtApiError");
     told.await.unwrap();
 
-    stage.lab.install_multus().await.unwrap();
-    let told = machines.told("web", "NetworkReady", "True", "NetworkConfigured");
+    env.lab.install_multus().await.unwrap();
+    let told = machines.until_condition("web", "NetworkReady", "True", "NetworkConfigured");
     told.await.unwrap();
     failed(&machines, "web", "VirtualMachineReady", "KubeVirtApiError").await;
-    stage
-        .lab
-        .install_kubevirt(KubevirtCrds::Thin)
-        .await
-        .unwrap();
-    stage.simulator = stage.lab.simulator(Script::Happy).await.unwrap();
-    machines.in_phase("web", "Running").await.unwrap();
+    env.lab.install_kubevirt(KubevirtCrds::Thin).await.unwrap();
+    env.simulator = env.lab.simulator(Scenario::Happy).await.unwrap();
+    machines.until_phase("web", "Running").await.unwrap();
 }
 
-/// What was wished while a Machine was paused is done when it goes on, its deletion included.
+/// Changes made while a Machine is paused are applied when it is resumed, its deletion included.
 #[tokio::test]
 async fn a_paused_machine_is_only_observed() {
-    let stage = Stage::with(Options::default(), &NEVER).await;
-    let machines = stage.machines();
-    stage
-        .apply(&machine("web", &json!({"template": "small"})))
+    let env = Environment::with(Options::default(), &NEVER).await;
+    let machines = env.machines();
+    env.apply(&machine("web", &json!({"template": "small"})))
         .await;
-    machines.in_phase("web", "Running").await.unwrap();
+    machines.until_phase("web", "Running").await.unwrap();
     let paused = |paused: Value| json!({"metadata": {"annotations": {"machine.vitistack.io/paused": paused}}});
     machines.merge("web", &paused(json!("true"))).await.unwrap();
     machines
-        .told("web", "Paused", "True", "Paused")
+        .until_condition("web", "Paused", "True", "Paused")
         .await
         .unwrap();
-    let before = stage.objects(VM).get("web").await.unwrap();
+    let before = env.objects(VM).get("web").await.unwrap();
 
     let off = json!({"spec": {"powerState": "Stopped"}});
     machines.merge("web", &off).await.unwrap();
@@ -162,37 +154,36 @@ async fn a_paused_machine_is_only_observed() {
         })
         .await
         .unwrap();
-    stage.barrier("later").await;
-    let vm = stage.objects(VM).get("web").await.unwrap();
+    env.barrier("later").await;
+    let vm = env.objects(VM).get("web").await.unwrap();
     assert_eq!(vm["spec"], before["spec"]);
     // What KubeVirt does is told all the same.
-    stage
-        .simulator
-        .set("default", "web", Script::Shows("Paused"));
-    let told = machines.told("web", "Ready", "False", "GuestPaused");
+    env.simulator
+        .set("default", "web", Scenario::Shows("Paused"));
+    let told = machines.until_condition("web", "Ready", "False", "GuestPaused");
     told.await.unwrap();
-    stage.simulator.set("default", "web", Script::Happy);
+    env.simulator.set("default", "web", Scenario::Happy);
 
     machines.merge("web", &paused(Value::Null)).await.unwrap();
     let stopped = machines
-        .told("web", "Ready", "True", "Stopped")
+        .until_condition("web", "Ready", "True", "Stopped")
         .await
         .unwrap();
     assert_eq!(condition(&stopped, "Paused"), &Value::Null);
 
     machines.merge("web", &paused(json!("true"))).await.unwrap();
     machines
-        .told("web", "Paused", "True", "Paused")
+        .until_condition("web", "Paused", "True", "Paused")
         .await
         .unwrap();
     machines.delete("web").await.unwrap();
     let waits = machines
-        .told("web", "Ready", "False", "Deleting")
+        .until_condition("web", "Ready", "False", "Deleting")
         .await
         .unwrap();
     let message = condition(&waits, "Ready")["message"].as_str().unwrap();
     assert!(message.contains("machine.vitistack.io/paused"), "{message}");
-    assert!(stage.objects(VM).find("web").await.unwrap().is_some());
+    assert!(env.objects(VM).find("web").await.unwrap().is_some());
     machines.merge("web", &paused(Value::Null)).await.unwrap();
-    machines.gone("web").await.unwrap();
+    machines.until_gone("web").await.unwrap();
 }

@@ -366,7 +366,7 @@ async fn the_block_is_not_edited_by_hand() {
         let (_, message) = status.message.split_once("\n* ").unwrap();
         assert_eq!(message, told);
     }
-    // Somebody who changes the spec and sends an old block along gets the new one, and is told.
+    // A changed spec with an old block gets a new block, and a warning.
     let file = lab.path("with-block.yaml");
     let stale = machine(
         "web",

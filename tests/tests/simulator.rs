@@ -10,7 +10,7 @@ use kube::{
     api::{DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams},
     core::ApiResource,
 };
-use lab::{Cdi, KubevirtCrds, Lab, Options, Script, wait};
+use lab::{Cdi, KubevirtCrds, Lab, Options, Scenario, wait};
 use serde_json::{Value, json};
 
 async fn lab() -> Lab {
@@ -92,9 +92,9 @@ async fn gone(api: &Api<DynamicObject>, name: &str) -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_machine_runs_stops_and_goes_in_order() {
+async fn a_machine_runs_stops_and_is_deleted_in_order() {
     let lab = lab().await;
-    let simulator = lab.simulator(Script::Happy).await.unwrap();
+    let simulator = lab.simulator(Scenario::Happy).await.unwrap();
     lab.apply(&claim("web", "fast-ssd")).await.unwrap();
     lab.apply(&machine("web")).await.unwrap();
 
@@ -128,30 +128,30 @@ async fn a_machine_runs_stops_and_goes_in_order() {
         .unwrap();
     shows(&lab, "web", "Running").await;
 
-    simulator.set("default", "web", Script::Stuck);
+    simulator.set("default", "web", Scenario::Stuck);
     machines
         .delete("web", &DeleteParams::default())
         .await
         .unwrap();
     shows(&lab, "web", "Terminating").await;
     assert!(instances.get_opt("web").await.unwrap().is_some());
-    simulator.set("default", "web", Script::Happy);
+    simulator.set("default", "web", Scenario::Happy);
     gone(&instances, "web").await.unwrap();
     gone(&machines, "web").await.unwrap();
 }
 
 #[tokio::test]
-async fn each_script_shows_what_kubevirt_shows() {
+async fn each_scenario_reports_the_status_that_kubevirt_reports() {
     let lab = lab().await;
-    let simulator = lab.simulator(Script::Happy).await.unwrap();
-    let scripts = [
-        ("full", Script::Unschedulable, "ErrorUnschedulable"),
-        ("broken", Script::Crash, "CrashLoopBackOff"),
-        ("waiting", Script::PvcPending, "WaitingForVolumeBinding"),
-        ("late", Script::Slow, "Running"),
+    let simulator = lab.simulator(Scenario::Happy).await.unwrap();
+    let scenarios = [
+        ("full", Scenario::Unschedulable, "ErrorUnschedulable"),
+        ("broken", Scenario::Crash, "CrashLoopBackOff"),
+        ("waiting", Scenario::PvcPending, "WaitingForVolumeBinding"),
+        ("late", Scenario::Slow, "Running"),
     ];
-    for (name, script, _) in scripts {
-        simulator.set("default", name, script);
+    for (name, scenario, _) in scenarios {
+        simulator.set("default", name, scenario);
         lab.apply(&claim(name, "standard")).await.unwrap();
         lab.apply(&machine(name)).await.unwrap();
     }
@@ -159,7 +159,7 @@ async fn each_script_shows_what_kubevirt_shows() {
     lab.apply(&claim("classless", "nowhere")).await.unwrap();
     lab.apply(&machine("classless")).await.unwrap();
 
-    for (name, _, wanted) in scripts {
+    for (name, _, wanted) in scenarios {
         shows(&lab, name, wanted).await;
     }
     let status = shows(&lab, "diskless", "ErrorPvcNotFound").await;
@@ -174,7 +174,7 @@ async fn each_script_shows_what_kubevirt_shows() {
     shows(&lab, "classless", "WaitingForVolumeBinding").await;
 
     // All of them are over when their cause is.
-    simulator.set_all(Script::Happy);
+    simulator.set_all(Scenario::Happy);
     for name in ["full", "broken", "waiting"] {
         shows(&lab, name, "Running").await;
     }
@@ -183,7 +183,7 @@ async fn each_script_shows_what_kubevirt_shows() {
 #[tokio::test]
 async fn a_bound_claim_grows_where_its_class_allows_it() {
     let lab = lab().await;
-    let _simulator = lab.simulator(Script::Happy).await.unwrap();
+    let _simulator = lab.simulator(Scenario::Happy).await.unwrap();
     let claims: Api<PersistentVolumeClaim> = Api::default_namespaced(lab.client().clone());
     let capacity = async |name: &str, wanted: &str| {
         wait::until(&format!("{name} to have {wanted}"), async || {
@@ -223,9 +223,9 @@ async fn a_bound_claim_grows_where_its_class_allows_it() {
 }
 
 #[tokio::test]
-async fn a_guest_that_shuts_down_stays_down_if_it_is_to() {
+async fn a_guest_that_shut_down_stays_off_with_guest_shutdown_stops() {
     let lab = lab().await;
-    let simulator = lab.simulator(Script::Happy).await.unwrap();
+    let simulator = lab.simulator(Scenario::Happy).await.unwrap();
     for (name, strategy) in [("again", "Always"), ("once", "RerunOnFailure")] {
         let mut machine = machine(name);
         machine["spec"]["runStrategy"] = json!(strategy);
@@ -253,7 +253,7 @@ async fn a_guest_that_shuts_down_stays_down_if_it_is_to() {
 #[tokio::test]
 async fn an_image_is_imported_into_a_claim() {
     let lab = lab().await;
-    let _simulator = lab.simulator(Script::Happy).await.unwrap();
+    let _simulator = lab.simulator(Scenario::Happy).await.unwrap();
     let volume = json!({
         "apiVersion": "cdi.kubevirt.io/v1beta1",
         "kind": "DataVolume",

@@ -1,19 +1,19 @@
 //! Volumes that are there before their Machine, and disks that change while it runs.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod stage;
+mod environment;
 
 use lab::{
-    Script,
+    Scenario,
     objects::{CLAIM, DATA_VOLUME, INSTANCE, Kind, MACHINE, SECRET, VM, VOLUME, condition},
 };
 use serde_json::{Value, json};
 
-use stage::{Stage, machine, summaries};
+use environment::{Environment, machine, summaries};
 
 const URL: &str = "https://images.example.com/debian.qcow2";
 
-/// A volume that somebody made by hand.
+/// A volume that was created by hand.
 fn volume(name: &str, class: &str, size: &str, content: &str) -> Value {
     json!({
         "apiVersion": "v1",
@@ -29,37 +29,37 @@ fn volume(name: &str, class: &str, size: &str, content: &str) -> Value {
 
 #[tokio::test]
 async fn volumes_that_exist_are_bound_by_name_and_by_label() {
-    let stage = Stage::new().await;
-    let (machines, claims) = (stage.machines(), stage.objects(CLAIM));
+    let env = Environment::new().await;
+    let (machines, claims) = (env.machines(), env.objects(CLAIM));
     for volume in [
         volume("small-logs", "fast-ssd", "1Gi", "logs"),
         volume("other", "fast-ssd", "5Gi", "mail"),
         volume("logs", "fast-ssd", "5Gi", "logs"),
     ] {
-        stage.apply(&volume).await;
+        env.apply(&volume).await;
     }
     let labels = json!({"matchLabels": {"content": "logs"}});
     let spec = json!({"template": "small", "disks": [
         {"name": "old", "size": "10Gi", "storageClass": "standard", "volumeName": "disk-of-2019"},
         {"name": "logs", "size": "5Gi", "storageClass": "fast-ssd", "selector": labels},
     ]});
-    stage.apply(&machine("web", &spec)).await;
+    env.apply(&machine("web", &spec)).await;
     let waits = machines.until("web", "to wait for one volume", |web| {
         let says = condition(web, "StorageReady")["message"].as_str();
         says.is_some_and(|says| says.starts_with("waiting for PersistentVolumeClaim web-old to be"))
     });
     waits.await.unwrap();
     let disk = volume("disk-of-2019", "standard", "20Gi", "disk");
-    stage.apply(&disk).await;
+    env.apply(&disk).await;
 
-    let web = machines.in_phase("web", "Running").await.unwrap();
+    let web = machines.until_phase("web", "Running").await.unwrap();
     let volumes = web["status"]["volumes"].as_array().unwrap();
     let sizes: Vec<_> = volumes.iter().map(|volume| &volume["capacity"]).collect();
     assert_eq!(sizes, ["20Gi", "20Gi", "5Gi"]);
     for (claim, volume) in [("web-old", "disk-of-2019"), ("web-logs", "logs")] {
         let made = claims.get(claim).await.unwrap();
         assert_eq!(made["spec"]["volumeName"], volume);
-        let volumes = stage.lab.objects(VOLUME, "");
+        let volumes = env.lab.objects(VOLUME, "");
         let bound = volumes.get(volume).await.unwrap();
         assert_eq!(
             bound["spec"]["claimRef"]["uid"], made["metadata"]["uid"],
@@ -72,18 +72,18 @@ async fn volumes_that_exist_are_bound_by_name_and_by_label() {
 /// What is imported is a disk like all others; an import beside a running guest leaves it alone.
 #[tokio::test]
 async fn an_imported_disk_grows_and_another_comes_to_a_running_guest() {
-    let stage = Stage::new().await;
-    let (machines, claims) = (stage.machines(), stage.objects(CLAIM));
+    let env = Environment::new().await;
+    let (machines, claims) = (env.machines(), env.objects(CLAIM));
     let image = json!({"url": URL});
     let root = |size: &str| json!({"name": "root", "size": size, "storageClass": "fast-ssd", "image": image});
     let with = |disks: &[Value]| machine("web", &json!({"template": "small", "disks": disks}));
-    stage.apply(&with(&[root("20Gi")])).await;
-    machines.in_phase("web", "Running").await.unwrap();
+    env.apply(&with(&[root("20Gi")])).await;
+    machines.until_phase("web", "Running").await.unwrap();
     let before = claims.get("web-root").await.unwrap();
-    let guest = stage.objects(INSTANCE).get("web").await.unwrap();
+    let guest = env.objects(INSTANCE).get("web").await.unwrap();
 
-    let start = stage.lab.mark().await.unwrap();
-    stage.apply(&with(&[root("25Gi")])).await;
+    let start = env.lab.log_position().await.unwrap();
+    env.apply(&with(&[root("25Gi")])).await;
     let grown = |web: &Value| {
         web["status"]["volumes"][0]["capacity"] == "25Gi"
             && condition(web, "StorageReady")["reason"] == "PVCBound"
@@ -91,14 +91,14 @@ async fn an_imported_disk_grows_and_another_comes_to_a_running_guest() {
     machines.until("web", "to have grown", grown).await.unwrap();
     let after = claims.get("web-root").await.unwrap();
     assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"]);
-    let writes = summaries(&stage.writes_since(start).await);
+    let writes = summaries(&env.writes_since(start).await);
     let imported = writes.iter().any(|write| write.contains("datavolumes"));
     assert!(!imported, "nothing is imported again: {writes:?}");
 
-    stage.simulator.set("default", "web", Script::ImportHangs);
+    env.simulator.set("default", "web", Scenario::ImportHangs);
     let tools = json!({"name": "tools", "size": "5Gi", "image": {"url": URL}});
     let both = with(&[root("25Gi"), tools]);
-    stage.apply(&both).await;
+    env.apply(&both).await;
     let goes_on = |web: &Value| web["status"]["volumes"][1]["progress"] == "40%";
     let imports = machines.until("web", "to import", goes_on).await.unwrap();
     assert_eq!(
@@ -106,7 +106,7 @@ async fn an_imported_disk_grows_and_another_comes_to_a_running_guest() {
         "ImageImporting"
     );
     assert_eq!(condition(&imports, "Ready")["reason"], "Running");
-    let vm = stage.objects(VM).get("web").await.unwrap();
+    let vm = env.objects(VM).get("web").await.unwrap();
     let disks = |object: &Value| {
         let disks = object["domain"]["devices"]["disks"].as_array().unwrap();
         disks.len()
@@ -117,16 +117,19 @@ async fn an_imported_disk_grows_and_another_comes_to_a_running_guest() {
         "it is half a disk"
     );
 
-    stage.simulator.set("default", "web", Script::Happy);
-    let told = machines.told("web", "RestartRequired", "True", "RestartRequired");
+    env.simulator.set("default", "web", Scenario::Happy);
+    let told = machines.until_condition("web", "RestartRequired", "True", "RestartRequired");
     let told = told.await.unwrap();
     let changes = told["status"]["pendingChanges"].as_array().unwrap();
     let fields: Vec<_> = changes.iter().map(|change| &change["field"]).collect();
     // The card is asked after one disk more.
     assert_eq!(fields, ["disks[tools]", "networks[default].bootOrder"]);
-    let runs = stage.objects(INSTANCE).get("web").await.unwrap();
+    let runs = env.objects(INSTANCE).get("web").await.unwrap();
     assert_eq!(runs["metadata"]["uid"], guest["metadata"]["uid"]);
-    stage.objects(DATA_VOLUME).gone("web-tools").await.unwrap();
+    env.objects(DATA_VOLUME)
+        .until_gone("web-tools")
+        .await
+        .unwrap();
 
     let asked = json!({"machine.vitistack.io/restart-requested": "for the tools"});
     let patch = json!({"metadata": {"annotations": asked}});
@@ -134,7 +137,7 @@ async fn an_imported_disk_grows_and_another_comes_to_a_running_guest() {
     let other = |runs: &Value| {
         runs["metadata"]["uid"] != guest["metadata"]["uid"] && runs["status"]["phase"] == "Running"
     };
-    let instances = stage.objects(INSTANCE);
+    let instances = env.objects(INSTANCE);
     let runs = instances.until("web", "to be another", other);
     assert_eq!(disks(&runs.await.unwrap()["spec"]), 2);
 }
@@ -156,8 +159,8 @@ fn kept(object: &Value) -> Value {
 
 #[tokio::test]
 async fn a_machine_and_its_claims_come_back_from_a_backup() {
-    let mut stage = Stage::new().await;
-    let (machines, claims) = (stage.machines(), stage.objects(CLAIM));
+    let mut env = Environment::new().await;
+    let (machines, claims) = (env.machines(), env.objects(CLAIM));
     let spec = json!({
         "template": "small",
         "disks": [
@@ -168,9 +171,12 @@ async fn a_machine_and_its_claims_come_back_from_a_backup() {
     });
     let mut web = machine("web", &spec);
     web["metadata"]["labels"] = json!({"cluster.vitistack.io/cluster-name": "prod"});
-    stage.apply(&web).await;
-    let before = machines.in_phase("web", "Running").await.unwrap();
-    stage.objects(DATA_VOLUME).gone("web-root").await.unwrap();
+    env.apply(&web).await;
+    let before = machines.until_phase("web", "Running").await.unwrap();
+    env.objects(DATA_VOLUME)
+        .until_gone("web-root")
+        .await
+        .unwrap();
     let names = ["web-data", "web-root"];
     let mut backup = Vec::new();
     for name in names {
@@ -181,10 +187,10 @@ async fn a_machine_and_its_claims_come_back_from_a_backup() {
     }
     backup.push(kept(&machines.get("web").await.unwrap()));
 
-    disaster(&mut stage).await;
-    let start = stage.lab.mark().await.unwrap();
-    stage.controller.start_again().unwrap();
-    stage.controller.ready().await.unwrap();
+    disaster(&mut env).await;
+    let start = env.lab.log_position().await.unwrap();
+    env.controller.start_again().unwrap();
+    env.controller.ready().await.unwrap();
     let (claims_of_backup, machine_of_backup) = backup.split_at(2);
     for claim in claims_of_backup {
         claims.create(claim).await.unwrap();
@@ -195,7 +201,7 @@ async fn a_machine_and_its_claims_come_back_from_a_backup() {
     }
     machines.create(&machine_of_backup[0]).await.unwrap();
 
-    let after = machines.in_phase("web", "Running").await.unwrap();
+    let after = machines.until_phase("web", "Running").await.unwrap();
     let uid = &after["metadata"]["uid"];
     assert_ne!(*uid, before["metadata"]["uid"]);
     assert_eq!(after["spec"]["normalized"], before["spec"]["normalized"]);
@@ -210,30 +216,30 @@ async fn a_machine_and_its_claims_come_back_from_a_backup() {
         let annotations = &claim["metadata"]["annotations"];
         assert_eq!(annotations["machine.vitistack.io/machine-uid"], *uid);
     }
-    let mut writes = stage.writes_since(start).await;
+    let mut writes = env.writes_since(start).await;
     writes.retain(|event| ["create", "delete"].contains(&event.verb.as_str()));
     let made: Vec<_> = writes.iter().map(|event| &event.resource).collect();
     assert_eq!(made, ["secrets"], "{:#?}", summaries(&writes));
     for (kind, name) in [(VM, "web"), (SECRET, "web-cloudinit")] {
-        let object = stage.objects(kind).get(name).await.unwrap();
+        let object = env.objects(kind).get(name).await.unwrap();
         let annotations = &object["metadata"]["annotations"];
         assert_eq!(annotations["machine.vitistack.io/machine-uid"], *uid);
     }
 
     // What was to be kept is kept still.
     machines.delete("web").await.unwrap();
-    machines.gone("web").await.unwrap();
-    claims.gone("web-root").await.unwrap();
+    machines.until_gone("web").await.unwrap();
+    claims.until_gone("web-root").await.unwrap();
     let left = claims.get("web-data").await.unwrap();
     assert_eq!(left["metadata"]["uid"], restored[0]);
 }
 
-/// Everything of the Machine `web` is lost, and nobody is there to see it go.
-async fn disaster(stage: &mut Stage) {
-    stage.controller.stop().await.unwrap();
+/// Deletes everything of the Machine `web` while the controller is stopped.
+async fn disaster(env: &mut Environment) {
+    env.controller.stop().await.unwrap();
     let free = json!({"metadata": {"finalizers": null}});
     let lose = async |kind: Kind, name: &str| {
-        let objects = stage.objects(kind);
+        let objects = env.objects(kind);
         objects.merge(name, &free).await.unwrap();
         objects.delete(name).await.unwrap();
     };
@@ -250,6 +256,6 @@ async fn disaster(stage: &mut Stage) {
         (SECRET, "web-cloudinit"),
         (INSTANCE, "web"),
     ] {
-        stage.objects(kind).gone(name).await.unwrap();
+        env.objects(kind).until_gone(name).await.unwrap();
     }
 }

@@ -2,26 +2,26 @@
 //! message with the page.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod stage;
+mod environment;
 
 use lab::{
-    KubevirtCrds, Options, Script,
+    KubevirtCrds, Options, Scenario,
     objects::condition,
     pages::{Quotes, page},
 };
 use serde_json::{Value, json};
 
-use stage::{Stage, machine, named};
+use environment::{Environment, machine, named};
 
 /// Waits until a condition of a Machine has a reason and a message that the page quotes. The first
 /// message may lack the text of an object that is observed a moment later.
-async fn reports(quotes: &mut Quotes, stage: &Stage, name: &str, kind: &str, reason: &str) {
+async fn reports(quotes: &mut Quotes, env: &Environment, name: &str, kind: &str, reason: &str) {
     let quote = |machine: &Value| {
         let message = &condition(machine, kind)["message"];
         format!("{reason}: {}\n", message.as_str().unwrap_or_default())
     };
     let what = format!("to have {kind}=False, reason {reason}, with a message of the page");
-    let machines = stage.machines();
+    let machines = env.machines();
     let reported = machines.until(name, &what, |machine| {
         let condition = condition(machine, kind);
         let matches = condition["status"] == "False" && condition["reason"] == reason;
@@ -39,39 +39,39 @@ async fn every_situation_reports_the_message_of_the_page() {
         multus: false,
         ..Options::default()
     };
-    let mut stage = Stage::with(options, &[]).await;
-    let machines = stage.machines();
+    let mut env = Environment::with(options, &[]).await;
+    let machines = env.machines();
     let small = json!({"template": "small"});
 
-    stage.apply(&machine("web", &small)).await;
+    env.apply(&machine("web", &small)).await;
     reports(
         &mut quotes,
-        &stage,
+        &env,
         "web",
         "VirtualMachineReady",
         "KubeVirtApiError",
     )
     .await;
-    let kubevirt = stage.lab.install_kubevirt(KubevirtCrds::Thin);
+    let kubevirt = env.lab.install_kubevirt(KubevirtCrds::Thin);
     kubevirt.await.unwrap();
-    stage.simulator = stage.lab.simulator(Script::Happy).await.unwrap();
-    machines.in_phase("web", "Running").await.unwrap();
+    env.simulator = env.lab.simulator(Scenario::Happy).await.unwrap();
+    machines.until_phase("web", "Running").await.unwrap();
 
-    let script = Script::Unschedulable;
-    stage.simulator.set("default", "big", script);
-    stage.apply(&machine("big", &small)).await;
-    reports(&mut quotes, &stage, "big", "Ready", "InsufficientResources").await;
+    let script = Scenario::Unschedulable;
+    env.simulator.set("default", "big", script);
+    env.apply(&machine("big", &small)).await;
+    reports(&mut quotes, &env, "big", "Ready", "InsufficientResources").await;
     let big = machines.get("big").await.unwrap();
     assert_eq!(big["status"]["phase"], "Creating");
 
-    stage.simulator.set("default", "full", Script::PvcPending);
-    stage.apply(&machine("full", &small)).await;
-    reports(&mut quotes, &stage, "full", "StorageReady", "PVCPending").await;
+    env.simulator.set("default", "full", Scenario::PvcPending);
+    env.apply(&machine("full", &small)).await;
+    reports(&mut quotes, &env, "full", "StorageReady", "PVCPending").await;
 
-    stage.machine_without_class("class").await;
+    env.machine_without_class("class").await;
     reports(
         &mut quotes,
-        &stage,
+        &env,
         "class",
         "StorageReady",
         "StorageClassNotFound",
@@ -80,9 +80,9 @@ async fn every_situation_reports_the_message_of_the_page() {
 
     let eth0 = json!({"name": "eth0", "networkName": "prod"});
     let spec = json!({"template": "small", "networks": [eth0]});
-    stage.apply(&machine("lost", &spec)).await;
+    env.apply(&machine("lost", &spec)).await;
     let reason = "NetworkConfigurationNotFound";
-    reports(&mut quotes, &stage, "lost", "NetworkReady", reason).await;
+    reports(&mut quotes, &env, "lost", "NetworkReady", reason).await;
     let bridge = json!({"bridge": "br0"});
     let network = named(
         "vitistack.io/v1alpha1",
@@ -90,11 +90,11 @@ async fn every_situation_reports_the_message_of_the_page() {
         "prod",
         &bridge,
     );
-    stage.apply(&network).await;
-    reports(&mut quotes, &stage, "lost", "NetworkReady", "NetworkFailed").await;
+    env.apply(&network).await;
+    reports(&mut quotes, &env, "lost", "NetworkReady", "NetworkFailed").await;
 
     let typo = machine("typo", &json!({"template": "smal"})).to_string();
-    let kubectl = stage.lab.kubectl();
+    let kubectl = env.lab.kubectl();
     let refused = kubectl.run_with(&["apply", "-f", "-"], typo).await.unwrap();
     assert_eq!(refused.code, 1, "{refused}");
     quotes.produced(&refused.stderr).unwrap();

@@ -5,14 +5,14 @@ use common::mac::Mac;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use lab::{
-    Lab, Options, Shipped,
+    Lab, Options, ProgramUnderTest,
     objects::{CLAIM, VM, condition},
     wait,
 };
 use serde_json::{Value, json};
 
-mod stage;
-use stage::{Stage, machine};
+mod environment;
+use environment::{Environment, machine};
 
 const TAKEN: &str = "52:54:00:00:00:01";
 
@@ -34,8 +34,7 @@ fn with_disk(name: &str) -> Value {
     json!({"template": "small", "disks": [{"name": name, "size": "1Gi", "reclaimPolicy": "Retain"}]})
 }
 
-/// What kubectl says of a Machine that is refused, once the webhook has heard of what stands in its
-/// way.
+/// The error of kubectl for a Machine that is refused, once the webhook's cache has the conflicting object.
 async fn refused(lab: &Lab, object: &Value) -> String {
     let kubectl = lab.kubectl();
     wait::until("the webhook to have heard of it", async || {
@@ -63,7 +62,7 @@ fn assert_forbidden(told: &str, fault: &str) {
 }
 
 /// Waits until the webhook counts so many objects of a kind, which it knows to be all.
-async fn counts(webhook: &mut Shipped, kind: &str, objects: usize) {
+async fn counts(webhook: &mut ProgramUnderTest, kind: &str, objects: usize) {
     let lines = [
         format!("machine_webhook_catalog_objects{{kind=\"{kind}\"}} {objects}"),
         format!("machine_webhook_catalog_age_seconds{{kind=\"{kind}\"}} 0"),
@@ -81,27 +80,26 @@ async fn counts(webhook: &mut Shipped, kind: &str, objects: usize) {
 
 #[tokio::test]
 async fn an_address_in_use_is_refused_in_its_own_namespace_and_network() {
-    let mut stage = Stage::new().await;
+    let mut env = Environment::new().await;
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "test"}});
-    stage.apply(&namespace).await;
+    env.apply(&namespace).await;
     for namespace in ["default", "test"] {
-        stage.apply(&network(namespace)).await;
+        env.apply(&network(namespace)).await;
     }
-    stage.apply(&machine("db", &on_prod(TAKEN))).await;
+    env.apply(&machine("db", &on_prod(TAKEN))).await;
     let fault = format!(
         "spec.networks[0].macAddress: Duplicate value: \"{TAKEN}\": Machine 'db' has this address on 'prod'; choose another, or leave it out for a stable one [MacInUse]"
     );
     let twin = machine("web", &on_prod(TAKEN));
-    assert_eq!(refused(&stage.lab, &twin).await, invalid("web", &fault));
+    assert_eq!(refused(&env.lab, &twin).await, invalid("web", &fault));
 
-    // Its own neighbours only: nobody is told what another namespace has.
+    // Only conflicts of the same namespace are named: other namespaces are confidential.
     let mut elsewhere = twin.clone();
     elsewhere["metadata"]["namespace"] = "test".into();
-    stage.apply(&elsewhere).await;
-    stage
-        .apply(&machine("web", &on_prod("52:54:00:00:00:02")))
+    env.apply(&elsewhere).await;
+    env.apply(&machine("web", &on_prod("52:54:00:00:00:02")))
         .await;
-    assert_forbidden(&refused(&stage.lab, &twin).await, &fault);
+    assert_forbidden(&refused(&env.lab, &twin).await, &fault);
 
     // One that has no address written has one all the same, and keeps what it has.
     let mut own = on_prod(TAKEN);
@@ -109,42 +107,42 @@ async fn an_address_in_use_is_refused_in_its_own_namespace_and_network() {
         .as_object_mut()
         .unwrap()
         .remove("macAddress");
-    stage.apply(&machine("derived", &own)).await;
-    counts(&mut stage.webhook, "machines", 4).await;
-    let namespaces: Api<Namespace> = Api::all(stage.lab.client().clone());
+    env.apply(&machine("derived", &own)).await;
+    counts(&mut env.webhook, "machines", 4).await;
+    let namespaces: Api<Namespace> = Api::all(env.lab.client().clone());
     let cluster = namespaces.get("kube-system").await.unwrap().metadata.uid;
     let mac = Mac::derived(&cluster.unwrap(), "default", "derived", "eth0");
-    let told = refused(&stage.lab, &machine("copy", &on_prod(&mac.to_string()))).await;
+    let told = refused(&env.lab, &machine("copy", &on_prod(&mac.to_string()))).await;
     assert!(
         told.contains("Machine 'derived' has this address on 'prod'"),
         "{told}"
     );
 
-    stage.machines().delete("db").await.unwrap();
-    stage.machines().gone("db").await.unwrap();
-    counts(&mut stage.webhook, "machines", 3).await;
-    stage.apply(&twin).await;
+    env.machines().delete("db").await.unwrap();
+    env.machines().until_gone("db").await.unwrap();
+    counts(&mut env.webhook, "machines", 3).await;
+    env.apply(&twin).await;
 }
 
 #[tokio::test]
-async fn a_claim_of_another_is_refused_and_a_kept_one_comes_back() {
-    let stage = Stage::new().await;
-    let (machines, claims) = (stage.machines(), stage.objects(CLAIM));
-    stage.apply(&machine("a-b", &with_disk("c"))).await;
-    machines.in_phase("a-b", "Running").await.unwrap();
+async fn a_foreign_claim_is_refused_and_a_retained_one_is_adopted() {
+    let env = Environment::new().await;
+    let (machines, claims) = (env.machines(), env.objects(CLAIM));
+    env.apply(&machine("a-b", &with_disk("c"))).await;
+    machines.until_phase("a-b", "Running").await.unwrap();
     let kept = claims.get("a-b-c").await.unwrap()["metadata"]["uid"].clone();
 
     let other = machine("a", &with_disk("b-c"));
     let fault = "spec.disks[0].name: Duplicate value: \"b-c\": its claim 'a-b-c' would be that of disk 'c' of Machine 'a-b'; choose another name for the disk or for the Machine [NameInUse]";
-    assert_eq!(refused(&stage.lab, &other).await, invalid("a", fault));
+    assert_eq!(refused(&env.lab, &other).await, invalid("a", fault));
 
     // Its Machine is gone, its data are not.
     machines.delete("a-b").await.unwrap();
-    machines.gone("a-b").await.unwrap();
+    machines.until_gone("a-b").await.unwrap();
     let fault = "spec.disks[0].name: Duplicate value: \"b-c\": its claim 'a-b-c' was kept from Machine 'a-b'; choose another name for the disk or for the Machine, or delete that claim [NameInUse]";
-    assert_eq!(refused(&stage.lab, &other).await, invalid("a", fault));
-    stage.apply(&machine("a-b", &with_disk("c"))).await;
-    machines.in_phase("a-b", "Running").await.unwrap();
+    assert_eq!(refused(&env.lab, &other).await, invalid("a", fault));
+    env.apply(&machine("a-b", &with_disk("c"))).await;
+    machines.until_phase("a-b", "Running").await.unwrap();
     let back = claims.get("a-b-c").await.unwrap();
     assert_eq!(back["metadata"]["uid"], kept);
 
@@ -154,18 +152,17 @@ async fn a_claim_of_another_is_refused_and_a_kept_one_comes_back() {
         "metadata": {"name": "web-data", "namespace": "default"},
         "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
     });
-    stage.apply(&foreign).await;
+    env.apply(&foreign).await;
     let web = machine("web", &with_disk("data"));
     let fault = "spec.disks[0].name: Duplicate value: \"data\": its claim 'web-data' exists and was not made for a Machine; choose another name for the disk or for the Machine, or delete that claim [NameInUse]";
-    assert_eq!(refused(&stage.lab, &web).await, invalid("web", fault));
+    assert_eq!(refused(&env.lab, &web).await, invalid("web", fault));
     claims.delete("web-data").await.unwrap();
-    claims.gone("web-data").await.unwrap();
-    stage
-        .apply(&machine("web", &json!({"template": "small"})))
+    claims.until_gone("web-data").await.unwrap();
+    env.apply(&machine("web", &json!({"template": "small"})))
         .await;
-    machines.in_phase("web", "Running").await.unwrap();
-    stage.apply(&foreign).await;
-    assert_forbidden(&refused(&stage.lab, &web).await, fault);
+    machines.until_phase("web", "Running").await.unwrap();
+    env.apply(&foreign).await;
+    assert_forbidden(&refused(&env.lab, &web).await, fault);
 }
 
 /// A Machine as the webhook accepts it now.
@@ -179,13 +176,13 @@ async fn accepted(lab: &Lab, machine: &Value) -> Value {
     machine
 }
 
-/// Two replicas may each accept one of two Machines: neither has heard of the other.
+/// Two replicas may each accept one of two Machines: neither has the other Machine in its cache.
 #[tokio::test]
 async fn of_two_machines_that_admission_let_through_together_the_older_one_goes_on() {
     let never = [("RECONCILE_INTERVAL", "1h")];
-    let stage = Stage::with(Options::default(), &never).await;
-    let machines = stage.machines();
-    stage.apply(&network("default")).await;
+    let env = Environment::with(Options::default(), &never).await;
+    let machines = env.machines();
+    env.apply(&network("default")).await;
     let pair = [
         machine("first", &on_prod(TAKEN)),
         machine("second", &on_prod(TAKEN)),
@@ -194,25 +191,25 @@ async fn of_two_machines_that_admission_let_through_together_the_older_one_goes_
     ];
     let mut together = Vec::new();
     for machine in &pair {
-        together.push(accepted(&stage.lab, machine).await);
+        together.push(accepted(&env.lab, machine).await);
     }
-    stage.lab.unregister_webhooks().await.unwrap();
+    env.lab.unregister_webhooks().await.unwrap();
     for (name, machine) in ["first", "second", "a-b", "a"].into_iter().zip(&together) {
-        stage.apply(machine).await;
+        env.apply(machine).await;
         if ["first", "a-b"].contains(&name) {
-            machines.in_phase(name, "Running").await.unwrap();
+            machines.until_phase(name, "Running").await.unwrap();
         }
     }
 
-    let second = machines.told("second", "NetworkReady", "False", "NetworkFailed");
+    let second = machines.until_condition("second", "NetworkReady", "False", "NetworkFailed");
     let second = second.await.unwrap();
     let fault = format!(
         "network card 'eth0' has the address {TAKEN}, and so has the older Machine 'first' on NetworkConfiguration 'prod': change macAddress of one of them in spec.networks; the Machine goes on by itself then"
     );
     assert_eq!(condition(&second, "NetworkReady")["message"], fault);
     assert_eq!(condition(&second, "Ready")["reason"], "NetworkFailed");
-    assert!(stage.objects(VM).find("second").await.unwrap().is_none());
-    let a = machines.told("a", "StorageReady", "False", "NameConflict");
+    assert!(env.objects(VM).find("second").await.unwrap().is_none());
+    let a = machines.until_condition("a", "StorageReady", "False", "NameConflict");
     assert_eq!(
         condition(&a.await.unwrap(), "StorageReady")["message"],
         "PersistentVolumeClaim 'a-b-c' belongs to disk 'c' of Machine 'a-b': rename disk 'b-c', or delete or rename that claim; it is left untouched"
@@ -224,9 +221,9 @@ async fn of_two_machines_that_admission_let_through_together_the_older_one_goes_
 
     // Both go on by themselves, and not because a while has passed.
     machines.delete("first").await.unwrap();
-    machines.in_phase("second", "Running").await.unwrap();
+    machines.until_phase("second", "Running").await.unwrap();
     machines.delete("a-b").await.unwrap();
-    machines.gone("a-b").await.unwrap();
-    stage.objects(CLAIM).delete("a-b-c").await.unwrap();
-    machines.in_phase("a", "Running").await.unwrap();
+    machines.until_gone("a-b").await.unwrap();
+    env.objects(CLAIM).delete("a-b-c").await.unwrap();
+    machines.until_phase("a", "Running").await.unwrap();
 }

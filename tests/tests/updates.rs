@@ -78,7 +78,7 @@ domain: {firmware: {bootloader: {efi: true}}}";
     assert_eq!(block["disks"][0]["size"], "40Gi");
 }
 
-/// What a Machine refers to may go; the Machine stays everybody's to edit and to delete.
+/// The objects that a Machine refers to may be deleted; the Machine can still be edited and deleted.
 #[tokio::test]
 async fn a_machine_that_lost_everything_it_refers_to_stays_editable() {
     let (lab, _webhook) = lab(&[("MISSING_NETWORKS", "deny")]).await;
@@ -150,7 +150,7 @@ networks: [{name: eth0, networkName: prod-network}]";
 
 /// What was stored while no webhook stood in the way is mended step by step.
 #[tokio::test]
-async fn what_got_past_the_webhook_is_mended_step_by_step() {
+async fn faults_stored_without_the_webhook_are_repaired_one_by_one() {
     let (mut lab, webhook) = lab(&[]).await;
     let kubectl = lab.kubectl();
     drop(webhook);

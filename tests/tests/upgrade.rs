@@ -1,9 +1,9 @@
-//! Two releases at once, one of which writes another version of the block: whichever replica is
-//! asked first and whichever second, nobody is refused, and nothing that stood is written anew.
+//! Two releases at once, one of which writes another version of the block: in whatever order the API server calls
+//! them, no write is refused, and no stored block is rewritten.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use lab::{
-    Binary, Lab, Options, Script,
+    Binary, Lab, Options, Scenario,
     objects::{MACHINE, Objects, condition},
     reviews::machine,
     wait,
@@ -21,7 +21,7 @@ async fn merged(machines: &Objects, name: &str, patch: Value) -> Value {
 }
 
 #[tokio::test]
-async fn two_releases_serve_side_by_side() {
+async fn two_releases_serve_side_by_side_without_refusals_or_rewrites() {
     let mut lab = Lab::with(Options::default()).await.unwrap();
     let mut webhook = lab.webhook(&[]).await.unwrap();
     let this = lab.webhook_address().port();
@@ -33,7 +33,7 @@ async fn two_releases_serve_side_by_side() {
     // The controller of the next release comes first: it reads what both write.
     let mut controller = lab.start_next(Binary::Controller).await.unwrap();
     controller.ready().await.unwrap();
-    let _simulator = lab.simulator(Script::Happy).await.unwrap();
+    let _simulator = lab.simulator(Scenario::Happy).await.unwrap();
     let mut next_webhook = lab.start_next(Binary::Webhook).await.unwrap();
     next_webhook.ready().await.unwrap();
     let next = next_webhook.address("listen").await.unwrap().port();
@@ -60,7 +60,7 @@ async fn two_releases_serve_side_by_side() {
                 return Ok(Ok(()));
             }
             machines.delete(&name).await?;
-            machines.gone(&name).await?;
+            machines.until_gone(&name).await?;
             Ok(Err(block(&stored)["version"].clone()))
         })
         .await
@@ -68,7 +68,7 @@ async fn two_releases_serve_side_by_side() {
         let made = machines.get(&name).await.unwrap();
         assert_eq!(block(&made)["disks"][0]["bus"], bus);
 
-        // What does not change stays as it is, whoever is asked and whoever wrote it.
+        // An unchanged Machine keeps its block, whichever release reviews it.
         for (old, name) in [(&before, "before"), (&made, name.as_str())] {
             lab.apply(&machine(name, &spec)).await.unwrap();
             let labelled =
@@ -81,7 +81,7 @@ async fn two_releases_serve_side_by_side() {
             assert_eq!(block(&merged(&machines, name, asked).await), block(old));
         }
 
-        // What changes is written by whoever is asked, with the pins of the other's block.
+        // A changed Machine gets a block of the reviewing release, with the template that the old block has.
         let other = format!("changed-{round}");
         lab.apply(&machine(&other, &spec)).await.unwrap();
         for (mutating, validating, version) in [(this, next, 1), (next, this, 2), (this, next, 1)] {
@@ -107,7 +107,7 @@ async fn two_releases_serve_side_by_side() {
     // To the controller all of them belong to their intents.
     for stored in machines.list().await.unwrap() {
         let name = stored["metadata"]["name"].as_str().unwrap();
-        let running = machines.in_phase(name, "Running").await.unwrap();
+        let running = machines.until_phase(name, "Running").await.unwrap();
         assert_eq!(
             condition(&running, "Normalized")["status"],
             "True",

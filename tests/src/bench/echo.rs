@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path, process::ExitCode, sync::Arc};
 
-use super::load::Question;
+use super::load::Request;
 use anyhow::{Context as _, Result};
 use axum::{Router, body::Body, http::StatusCode, routing::post};
 use bytes::Bytes;
@@ -17,14 +17,14 @@ use time::OffsetDateTime;
 use tokio::net::TcpListener;
 use webhook::server::{self, Closing, Limits, TlsVersion};
 
-/// What is answered to everything.
+/// The body of every response.
 const ANSWER: &str = "answer.json";
-/// Whom to trust.
+/// The CA certificate of the server.
 const CA: &str = "ca.pem";
-/// Where it listens; written when it does.
+/// The address, written once the server listens.
 const ADDRESS: &str = "address";
 
-/// Serves for ever what the folder says.
+/// Serves the response in the folder until the process is killed.
 pub(crate) async fn run(folder: &Path) -> Result<ExitCode> {
     let answer = Bytes::from(fs::read(folder.join(ANSWER))?);
     let now = OffsetDateTime::now_utc();
@@ -53,15 +53,15 @@ pub(crate) async fn run(folder: &Path) -> Result<ExitCode> {
 
 /// A running echo server.
 pub(crate) struct Echo {
-    question: Question,
+    request: Request,
     _process: Process,
 }
 
 impl Echo {
-    /// Starts this very program as one that is asked and answers as the webhook is and does.
-    pub(crate) async fn of(question: &Question, folder: &Path) -> Result<Self> {
+    /// Starts this program as an echo server for a request and its response.
+    pub(crate) async fn of(request: &Request, folder: &Path) -> Result<Self> {
         fs::create_dir_all(folder)?;
-        fs::write(folder.join(ANSWER), &question.answer)?;
+        fs::write(folder.join(ANSWER), &request.answer)?;
         let mut process = Program::new(&std::env::current_exe()?, &folder.join("log"))
             .args(["echo".to_owned(), folder.display().to_string()])
             .start()?;
@@ -71,20 +71,20 @@ impl Echo {
         })
         .await?;
         Ok(Self {
-            question: Question {
+            request: Request {
                 name: "echo",
                 process: process.id(),
                 address: address.parse().context("the address of the echo server")?,
                 ca: fs::read(folder.join(CA))?,
                 path: "/",
-                ..question.clone()
+                ..request.clone()
             },
             _process: process,
         })
     }
 
-    /// The same question to this server.
-    pub(crate) fn question(&self) -> Question {
-        self.question.clone()
+    /// The same request to this server.
+    pub(crate) fn request(&self) -> Request {
+        self.request.clone()
     }
 }

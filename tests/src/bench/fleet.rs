@@ -1,4 +1,4 @@
-//! What a fleet of Machines costs the controller, counted from the API server's own log.
+//! The cost of a fleet of Machines for the controller, counted in the audit log of the API server.
 //!
 //! ```text
 //! create all ──▶ all run ──▶ the controller starts anew ──▶ a minute at rest
@@ -15,8 +15,8 @@ use anyhow::{Context as _, Result};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::jiff::Timestamp;
 use lab::{
-    Binary, Lab, Options, Script, Shipped,
-    audit::{Event, Mark},
+    Binary, Lab, Options, ProgramUnderTest, Scenario,
+    audit::{Event, LogPosition},
     objects::MACHINE,
     reviews,
     usage::{memory, processor_time},
@@ -25,21 +25,20 @@ use lab::{
 use serde_json::json;
 use tokio::time::sleep;
 
-/// Machines made at a time, as a pipeline would that applies a folder.
-const HANDS: usize = 16;
-/// For all of them to run: the stand-in for KubeVirt takes most of it.
-const PATIENCE: Duration = Duration::from_hours(1);
-/// How long the fleet is watched at rest.
+/// Machines created at a time, as by a pipeline that applies a folder.
+const CONCURRENCY: usize = 16;
+/// How long it may take until all run; most of it is spent in the simulator of KubeVirt.
+const FLEET_LIMIT: Duration = Duration::from_hours(1);
+/// How long requests are counted while nothing changes.
 const REST: Duration = Duration::from_mins(1);
 
-/// What was measured.
+/// The figures of one fleet.
 #[derive(Debug)]
 pub(crate) struct Fleet {
     machines: usize,
-    /// Writes by what they are on.
+    /// Writes of the controller, by object.
     writes: Writes,
-    /// From the creation of a Machine to that of its VirtualMachine: half, and all but one in a
-    /// hundred, came within this.
+    /// From the creation of a Machine to that of its VirtualMachine: the median and the 99th percentile.
     made: [Duration; 2],
     /// From the first creation until all ran.
     all_run: Duration,
@@ -66,15 +65,15 @@ struct Restart {
 }
 
 impl Fleet {
-    /// Makes so many Machines and measures.
+    /// Creates so many Machines and measures.
     pub(crate) async fn measure(machines: usize) -> Result<Self> {
         Binary::Controller.path().await?;
         let mut lab = Lab::with(Options::default()).await?;
         let _webhook = lab.webhook(&[]).await?;
         let mut controller = lab.controller(&[]).await?;
-        let _simulator = lab.simulator(Script::Happy).await?;
+        let _simulator = lab.simulator(Scenario::Happy).await?;
 
-        let (begin, start) = (lab.mark().await?, Instant::now());
+        let (begin, start) = (lab.log_position().await?, Instant::now());
         let before = processor_time(controller.process().id())?;
         create(&lab, machines).await?;
         let running = format!(
@@ -91,7 +90,7 @@ impl Fleet {
         let (writes, made) = counted(&lab, begin).await?;
 
         let restart = restart(&lab, &mut controller, machines).await?;
-        let rest = lab.mark().await?;
+        let rest = lab.log_position().await?;
         sleep(REST).await;
         let at_rest = asked(&lab, rest, |event| !event.is_lease()).await?;
         Ok(Self {
@@ -116,14 +115,18 @@ async fn create(lab: &Lab, machines: usize) -> Result<()> {
             let objects = &objects;
             async move { objects.create(&machine).await }
         })
-        .buffer_unordered(HANDS)
+        .buffer_unordered(CONCURRENCY)
         .try_collect()
         .await
 }
 
 /// Waits until the controller's metrics have a line like this.
-async fn shows(controller: &mut Shipped, what: &str, fits: impl Fn(&str) -> bool) -> Result<()> {
-    wait::until_within(PATIENCE, what, async || {
+async fn shows(
+    controller: &mut ProgramUnderTest,
+    what: &str,
+    fits: impl Fn(&str) -> bool,
+) -> Result<()> {
+    wait::until_within(FLEET_LIMIT, what, async || {
         let text = controller.metrics().await?;
         let machines = |line: &&str| line.starts_with("kubevirt_operator_machines_total");
         Ok(if text.lines().any(&fits) {
@@ -136,7 +139,7 @@ async fn shows(controller: &mut Shipped, what: &str, fits: impl Fn(&str) -> bool
 }
 
 /// What the controller wrote, and how long Machines waited for their VirtualMachine.
-async fn counted(lab: &Lab, since: Mark) -> Result<(Writes, [Duration; 2])> {
+async fn counted(lab: &Lab, since: LogPosition) -> Result<(Writes, [Duration; 2])> {
     let user = Binary::Controller.user();
     let mut writes = Writes::default();
     let mut asked: HashMap<String, Timestamp> = HashMap::new();
@@ -164,7 +167,7 @@ async fn counted(lab: &Lab, since: Mark) -> Result<(Writes, [Duration; 2])> {
             _ => writes.children += 1,
         }
     };
-    lab.each_asked(since, look).await?;
+    lab.for_each_request(since, look).await?;
     waited.sort_unstable();
     let quantile = |percent: usize| {
         let at = waited.len().saturating_sub(1) * percent / 100;
@@ -176,11 +179,11 @@ async fn counted(lab: &Lab, since: Mark) -> Result<(Writes, [Duration; 2])> {
     Ok((writes, [quantile(50)?, quantile(99)?]))
 }
 
-async fn restart(lab: &Lab, controller: &mut Shipped, machines: usize) -> Result<Restart> {
+async fn restart(lab: &Lab, controller: &mut ProgramUnderTest, machines: usize) -> Result<Restart> {
     const PASSES: &str =
         "kubevirt_operator_reconciliation_duration_seconds_count{controller=\"Machine\"} ";
     controller.stop().await?;
-    let (before, start) = (lab.mark().await?, Instant::now());
+    let (before, start) = (lab.log_position().await?, Instant::now());
     controller.start_again()?;
     let all = |line: &str| {
         let passes = line
@@ -197,11 +200,11 @@ async fn restart(lab: &Lab, controller: &mut Shipped, machines: usize) -> Result
 }
 
 /// How many requests of the controller are like this.
-async fn asked(lab: &Lab, since: Mark, like: impl Fn(&Event) -> bool) -> Result<usize> {
+async fn asked(lab: &Lab, since: LogPosition, like: impl Fn(&Event) -> bool) -> Result<usize> {
     let user = Binary::Controller.user();
     let mut count = 0;
     let look = |event: Event| count += usize::from(event.user == user && like(&event));
-    lab.each_asked(since, look).await?;
+    lab.for_each_request(since, look).await?;
     Ok(count)
 }
 

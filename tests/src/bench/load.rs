@@ -1,4 +1,4 @@
-//! Clients that ask one thing again and again, and look at every answer.
+//! Clients that send one request repeatedly and check every response.
 
 use std::{
     net::SocketAddr,
@@ -10,11 +10,11 @@ use bytes::Bytes;
 use lab::{http::Connection, usage::processor_time};
 use tokio::task::JoinSet;
 
-/// What is asked, of whom, and the one right answer.
+/// A request, its server, and the response that is expected.
 #[derive(Debug, Clone)]
-pub(crate) struct Question {
+pub(crate) struct Request {
     pub(crate) name: &'static str,
-    /// Who answers.
+    /// The id of the server's process.
     pub(crate) process: u32,
     pub(crate) address: SocketAddr,
     pub(crate) ca: Vec<u8>,
@@ -23,16 +23,16 @@ pub(crate) struct Question {
     pub(crate) answer: Bytes,
 }
 
-impl Question {
+impl Request {
     pub(crate) async fn connect(&self) -> Result<Connection> {
         Connection::tls(self.address, &self.ca).await
     }
 
-    async fn ask(&self, connection: &mut Connection) -> Result<()> {
+    async fn send(&self, connection: &mut Connection) -> Result<()> {
         let answer = connection.post(self.path, self.body.clone()).await?;
         ensure!(
             answer.status == 200 && answer.body == self.answer,
-            "a wrong answer to {}: HTTP {} {}",
+            "an unexpected response to {}: HTTP {} {}",
             self.name,
             answer.status,
             answer.text()
@@ -40,8 +40,7 @@ impl Question {
         Ok(())
     }
 
-    /// So many clients at once, a connection each; everyone waits for its answer before it asks
-    /// again.
+    /// Runs so many clients at once, each with a connection of its own and one request at a time.
     async fn load(&self, clients: usize, span: Duration) -> Result<Load> {
         let mut connections = Vec::with_capacity(clients);
         for _ in 0..clients {
@@ -51,12 +50,12 @@ impl Question {
         let start = Instant::now();
         let mut tasks = JoinSet::new();
         for mut connection in connections {
-            let question = self.clone();
+            let request = self.clone();
             tasks.spawn(async move {
                 let mut latencies = Vec::new();
                 while start.elapsed() < span {
                     let asked = Instant::now();
-                    question.ask(&mut connection).await?;
+                    request.send(&mut connection).await?;
                     latencies.push(asked.elapsed());
                 }
                 anyhow::Ok(latencies)
@@ -74,12 +73,12 @@ impl Question {
     }
 }
 
-/// What became of some clients.
+/// What some clients measured.
 #[derive(Debug, Default, Clone)]
 struct Load {
     latencies: Vec<Duration>,
     took: Duration,
-    /// Of the processors, for the process that answered.
+    /// Processor time of the server's process.
     work: Duration,
 }
 
@@ -97,53 +96,53 @@ impl Load {
     }
 }
 
-/// How much is measured.
+/// How long to measure.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Effort {
-    /// Turns of every question.
+    /// How often each request is measured.
     pub(crate) rounds: u32,
-    /// Of each measurement in a turn.
+    /// The duration of one measurement.
     pub(crate) span: Duration,
-    /// At once: each of these.
+    /// The numbers of concurrent clients.
     pub(crate) clients: [usize; 3],
 }
 
-/// What was measured of one question with so many clients.
+/// The figures of one request with one number of clients.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Figures {
-    pub(crate) question: &'static str,
+    pub(crate) request: &'static str,
     pub(crate) clients: usize,
-    /// Half of the answers came within this.
+    /// The median latency.
     pub(crate) half: Duration,
-    /// All but one in a hundred did.
+    /// The latency of the 99th percentile.
     pub(crate) nearly_all: Duration,
     /// Answers per second.
     pub(crate) rate: f64,
-    /// The share of the first question's rate: the median of all turns, so that a moment in which
-    /// the machine had something else to do decides nothing.
+    /// The rate relative to that of the first request: the median of all rounds, so that other work of the machine
+    /// does not distort it.
     pub(crate) share: f64,
-    /// What each of them cost the processors of the server's side.
+    /// Processor time of the server for each response.
     pub(crate) work: Duration,
 }
 
-/// Measures all questions, turn by turn, so that whatever else the machine does meets all of them.
-/// The first one is the measure of the others.
-pub(crate) async fn measure(questions: &[Question], effort: Effort) -> Result<Vec<Figures>> {
-    for question in questions {
+/// Measures all requests alternately, so that other work of the machine affects all of them alike. The rates of
+/// the others are compared with that of the first one.
+pub(crate) async fn measure(requests: &[Request], effort: Effort) -> Result<Vec<Figures>> {
+    for request in requests {
         // The first answers of a process are slower than any later ones.
-        question.load(1, effort.span / 4).await?;
+        request.load(1, effort.span / 4).await?;
     }
     let cells = || {
         let clients = effort.clients.into_iter();
-        clients.flat_map(|clients| questions.iter().map(move |question| (question, clients)))
+        clients.flat_map(|clients| requests.iter().map(move |request| (request, clients)))
     };
     let mut measured = vec![Load::default(); cells().count()];
     let mut shares = vec![Vec::new(); measured.len()];
     for _ in 0..effort.rounds {
         let mut measure = f64::NAN;
-        for (cell, (question, clients)) in cells().enumerate() {
-            let load = question.load(clients, effort.span).await?;
-            if cell % questions.len() == 0 {
+        for (cell, (request, clients)) in cells().enumerate() {
+            let load = request.load(clients, effort.span).await?;
+            if cell % requests.len() == 0 {
                 measure = load.rate();
             }
             shares[cell].push(load.rate() / measure);
@@ -151,11 +150,11 @@ pub(crate) async fn measure(questions: &[Question], effort: Effort) -> Result<Ve
         }
     }
     let figures = cells().zip(measured).zip(shares);
-    let figures = figures.map(|(((question, clients), mut load), shares)| {
+    let figures = figures.map(|(((request, clients), mut load), shares)| {
         load.latencies.sort_unstable();
         let answers = u32::try_from(load.latencies.len()).unwrap_or(u32::MAX);
         Figures {
-            question: question.name,
+            request: request.name,
             clients,
             half: quantile(&load.latencies, 500),
             nearly_all: quantile(&load.latencies, 990),
@@ -187,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_median_is_not_moved_by_one_bad_turn() {
+    fn a_median_ignores_one_outlier() {
         assert!((median(vec![0.5, 0.01, 0.6, 0.55]) - 0.55).abs() < f64::EPSILON);
         assert!(median(vec![]).is_nan());
     }

@@ -1,14 +1,14 @@
-//! What a review costs, beside a server that does nothing with what it is sent.
+//! The cost of a review, compared with a server that reads the request and sends a fixed response.
 //!
 //! ```text
-//!  lab bench ──TLS──▶ machine-webhook, as shipped ──watches──▶ kube-apiserver
+//!  lab bench ──TLS──▶ machine-webhook, with a catalog ──watches──▶ kube-apiserver
 //!      └───────TLS──▶ lab echo: the same server, the same sizes, no review
 //! ```
-//! All on the same processors in the same run, turn by turn: a ratio says more than a time, which is
-//! as good as the machine.
+//! Both run on the same processors and are measured alternately: the ratio does not depend on the machine, the
+//! times do.
 
 pub(crate) mod echo;
 pub(crate) mod fleet;
 pub(crate) mod load;
 pub(crate) mod report;
-pub(crate) mod scene;
+pub(crate) mod setup;

@@ -5,7 +5,7 @@ use std::{fmt, fs, path::Path};
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 
-use super::{load::Figures, scene::Size};
+use super::{load::Figures, setup::Size};
 
 /// What a run has measured.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -13,7 +13,7 @@ pub(crate) struct Report {
     rows: Vec<Row>,
     /// From the start of the process to its readiness.
     pub(crate) ready_ms: f64,
-    /// Memory before the first question, with the small catalog.
+    /// Memory before the first request, with the small catalog.
     pub(crate) idle_mib: u64,
     /// The same with the large one.
     pub(crate) idle_large_mib: u64,
@@ -21,12 +21,12 @@ pub(crate) struct Report {
     pub(crate) peak_mib: u64,
 }
 
-/// Figures of a question, a number of clients and a catalog.
+/// Figures of a request, a number of clients and a catalog.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Row {
     machines: usize,
     templates: usize,
-    question: String,
+    request: String,
     clients: usize,
     p50_us: f64,
     p99_us: f64,
@@ -41,11 +41,11 @@ impl Row {
         let Self {
             machines,
             templates,
-            question,
+            request,
             clients,
             ..
         } = self;
-        (*machines, *templates, question, *clients)
+        (*machines, *templates, request, *clients)
     }
 }
 
@@ -55,7 +55,7 @@ impl Report {
         self.rows.extend(figures.iter().map(|figures| Row {
             machines: size.machines,
             templates: size.templates,
-            question: figures.question.to_owned(),
+            request: figures.request.to_owned(),
             clients: figures.clients,
             p50_us: figures.half.as_secs_f64() * 1e6,
             p99_us: figures.nearly_all.as_secs_f64() * 1e6,
@@ -153,7 +153,7 @@ fn start(f: &mut fmt::Formatter<'_>, row: &Row) -> fmt::Result {
     write!(
         f,
         "{:<9} {:>8} {:>9} {:>7} ",
-        row.question, row.machines, row.templates, row.clients
+        row.request, row.machines, row.templates, row.clients
     )
 }
 
@@ -163,8 +163,8 @@ mod tests {
     use std::time::Duration;
 
     fn report(factor: u32) -> Report {
-        let figures = |question, work: u16| Figures {
-            question,
+        let figures = |request, work: u16| Figures {
+            request,
             clients: 8,
             half: Duration::from_micros(200) * factor,
             nearly_all: Duration::from_micros(500) * factor,

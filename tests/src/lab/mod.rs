@@ -1,6 +1,6 @@
-//! [`Lab`]: a control plane with the product's manifests in it.
+//! [`Lab`]: a control plane with the product's manifests installed.
 
-mod marks;
+mod audit_log;
 mod programs;
 
 use std::{
@@ -27,14 +27,14 @@ use crate::{
     control_plane::ControlPlane,
     credentials::{self, CallerCa, User},
     folder::Folder,
-    foreign::{self, KubevirtCrds},
     http::Connection,
     install::{self, Manifests},
     kubectl::{Helm, Kubectl},
     libvirt::Libvirt,
     objects::{Kind, Objects},
     ports, reviews,
-    simulator::{Script, Simulator},
+    simulator::{Scenario, Simulator},
+    third_party::{self, KubevirtCrds},
     tools::{self, Tools},
     wait,
 };
@@ -42,20 +42,20 @@ use crate::{
 /// The name of both webhook configurations.
 pub const WEBHOOK_CONFIGURATION: &str = "machine-webhook";
 
-/// The common name that the API server shows to the webhook, if it is asked.
+/// The common name of the client certificate that the API server presents to the webhook.
 pub const CALLER: &str = "kube-apiserver-webhook-client";
 
-/// A lab outlives no token: the API server gives them for at most what is asked.
+/// Longer than any lab runs: no token expires.
 const TOKEN_SECONDS: i64 = 24 * 60 * 60;
 
-/// What a lab has.
+/// What is installed in a lab.
 #[derive(Debug, Clone, Copy)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "independent parts, each there or not; every use names them"
 )]
 pub struct Options {
-    /// `manifests/install`: our CRDs, accounts and roles.
+    /// Our CRDs, ServiceAccounts and roles of `manifests/install`.
     pub operator: bool,
     /// KubeVirt's kinds.
     pub kubevirt: KubevirtCrds,
@@ -65,7 +65,7 @@ pub struct Options {
     pub multus: bool,
     /// `standard` (the default class), `fast-ssd` and `replicated`.
     pub storage_classes: bool,
-    /// Garbage collection, ends of namespaces, protection of claims.
+    /// Garbage collection, deletion of namespaces, protection of claims.
     pub controller_manager: bool,
 }
 
@@ -96,23 +96,23 @@ impl Options {
         }
     }
 
-    fn foreign_objects(self) -> Result<Vec<Value>> {
+    fn third_party_objects(self) -> Result<Vec<Value>> {
         let mut objects = self.kubevirt.objects()?;
         objects.extend(self.cdi.objects());
         if self.multus {
-            objects.push(foreign::network_attachment_definitions());
+            objects.push(third_party::network_attachment_definitions());
         }
         if self.storage_classes {
-            objects.extend(foreign::storage_classes());
+            objects.extend(third_party::storage_classes());
         }
         Ok(objects)
     }
 }
 
-/// A control plane of one's own. Everything in it ends when it is dropped.
+/// A control plane. All its processes end when it is dropped.
 ///
-/// Programs started in it are values of their own; keep them in variables
-/// declared after the lab, so that they end before it.
+/// Programs that are started in it are separate values: declare their variables after the lab's, so that they are
+/// dropped before it.
 #[derive(Debug)]
 pub struct Lab {
     plane: ControlPlane,
@@ -121,9 +121,9 @@ pub struct Lab {
     webhook_port: u16,
     callers: CallerCa,
     runs: Mutex<BTreeMap<&'static str, u32>>,
-    /// The process in whose mounts programs are started.
+    /// The process whose mount namespace the programs are started in; `None` for this machine's.
     mounts: Option<u32>,
-    // Last: the processes write into it until they end.
+    // Dropped last: the processes write into it until they end.
     folder: Folder,
 }
 
@@ -146,7 +146,7 @@ impl Lab {
             if !options.operator {
                 return Ok(Manifests::default());
             }
-            // Rendering asks no server.
+            // Rendering needs no server.
             let nowhere = folder.join("nowhere");
             let kubectl = Kubectl::new(tools.kubectl(), folder.join("home"), nowhere);
             Manifests::render(&kubectl).await
@@ -170,7 +170,7 @@ impl Lab {
             .manifests
             .platform
             .iter()
-            .chain(&options.foreign_objects()?)
+            .chain(&options.third_party_objects()?)
         {
             install::apply(self.client(), object).await?;
         }
@@ -202,12 +202,12 @@ impl Lab {
 
     /// Installs Multus' kind, in a lab that has none.
     pub async fn install_multus(&self) -> Result<()> {
-        let multus = foreign::network_attachment_definitions();
+        let multus = third_party::network_attachment_definitions();
         install::apply(self.client(), &multus).await?;
         install::served(self.client()).await
     }
 
-    /// A client that may do anything and does not retry.
+    /// A client with all permissions that does not retry.
     pub fn client(&self) -> &Client {
         self.plane.client()
     }
@@ -222,8 +222,8 @@ impl Lab {
         self.folder.join(name)
     }
 
-    /// Has the programs that are started from now on reach this libvirt as the one of their host.
-    pub fn reach(&mut self, libvirt: &Libvirt) {
+    /// Starts all further programs so that `qemu:///system` is this libvirt.
+    pub fn use_libvirt(&mut self, libvirt: &Libvirt) {
         self.mounts = Some(libvirt.mounts());
     }
 
@@ -332,8 +332,8 @@ impl Lab {
         Ok(())
     }
 
-    /// Removes both webhook configurations and waits until nothing is asked any more: the API server
-    /// learns of each by a watch of its own, and asks only one of them for a moment.
+    /// Removes both webhook configurations and waits until the API server sends no more reviews: it watches each
+    /// kind separately, and may still call one of the webhooks for a moment.
     pub async fn unregister_webhooks(&self) -> Result<()> {
         let delete = DeleteParams::default();
         Api::<MutatingWebhookConfiguration>::all(self.client().clone())
@@ -349,14 +349,13 @@ impl Lab {
         .await
     }
 
-    /// A connection to the webhook as the API server makes one: trusting what
-    /// the webhook configuration says.
+    /// A connection to the webhook as the API server opens it: it trusts the `caBundle` of the configuration.
     pub async fn connect_webhook(&self) -> Result<Connection> {
         let address = ([127, 0, 0, 1], self.webhook_port).into();
         Connection::tls(address, &self.ca_bundle().await?).await
     }
 
-    /// The CA that vouches for the API server where the webhook asks who it is.
+    /// The CA that signs the API server's client certificate for the webhook.
     pub fn callers(&self) -> &CallerCa {
         &self.callers
     }
@@ -379,11 +378,11 @@ impl Lab {
             .context("the webhook configuration has no caBundle")
     }
 
-    /// Starts the simulator that plays KubeVirt and the storage.
-    pub async fn simulator(&self, script: Script) -> Result<Simulator> {
+    /// Starts the simulator of KubeVirt and the storage.
+    pub async fn simulator(&self, scenario: Scenario) -> Result<Simulator> {
         Ok(Simulator::start(
             self.client_as(User::Simulator).await?,
-            script,
+            scenario,
         ))
     }
 }

@@ -7,12 +7,12 @@ use anyhow::Result;
 use super::Lab;
 use crate::{
     OPERATOR_NAMESPACE,
-    shipped::{self, Binary, Shipped},
+    program_under_test::{self, Binary, ProgramUnderTest},
 };
 
 impl Lab {
     /// Registers and starts the webhook with the default settings and waits until it is ready.
-    pub async fn webhook(&mut self, settings: &[(&str, &str)]) -> Result<Shipped> {
+    pub async fn webhook(&mut self, settings: &[(&str, &str)]) -> Result<ProgramUnderTest> {
         self.register_webhooks().await?;
         let mut webhook = self.start_webhook(settings).await?;
         webhook.ready().await?;
@@ -20,30 +20,35 @@ impl Lab {
     }
 
     /// Starts the webhook, without registering it and without waiting for it.
-    pub async fn start_webhook(&mut self, settings: &[(&str, &str)]) -> Result<Shipped> {
+    pub async fn start_webhook(&mut self, settings: &[(&str, &str)]) -> Result<ProgramUnderTest> {
         let port = self.webhook_port.to_string();
         let mut all = vec![("TLS_SAN", "127.0.0.1".to_owned())];
         all.push(("WEBHOOK_BIND_ADDRESS", format!("127.0.0.1:{port}")));
-        self.shipped(Binary::Webhook, all, settings).await
+        self.start_program(Binary::Webhook, all, settings).await
     }
 
     /// Starts the controller and waits until it is ready.
-    pub async fn controller(&mut self, settings: &[(&str, &str)]) -> Result<Shipped> {
+    pub async fn controller(&mut self, settings: &[(&str, &str)]) -> Result<ProgramUnderTest> {
         let mut controller = self.start_controller(settings).await?;
         controller.ready().await?;
         Ok(controller)
     }
 
     /// Starts the controller without waiting for it.
-    pub async fn start_controller(&mut self, settings: &[(&str, &str)]) -> Result<Shipped> {
+    pub async fn start_controller(
+        &mut self,
+        settings: &[(&str, &str)],
+    ) -> Result<ProgramUnderTest> {
         let all = vec![("METRICS_BIND_ADDRESS", "127.0.0.1:0".to_owned())];
-        self.shipped(Binary::Controller, all, settings).await
+        self.start_program(Binary::Controller, all, settings).await
     }
 
     /// Starts a program of the next release, as [`Self::start_webhook`] and
     /// [`Self::start_controller`] start one of this; a webhook at a port of its own.
-    pub async fn start_next(&mut self, binary: Binary) -> Result<Shipped> {
-        let path = shipped::next_release().await?.join(binary.name());
+    pub async fn start_next(&mut self, binary: Binary) -> Result<ProgramUnderTest> {
+        let path = program_under_test::next_release()
+            .await?
+            .join(binary.name());
         let own = ("WEBHOOK_BIND_ADDRESS", "127.0.0.1:0".to_owned());
         let metrics = ("METRICS_BIND_ADDRESS", "127.0.0.1:0".to_owned());
         let san = ("TLS_SAN", "127.0.0.1".to_owned());
@@ -56,7 +61,7 @@ impl Lab {
         &self,
         kubeconfig: &str,
         settings: &[(&str, &str)],
-    ) -> Result<Shipped> {
+    ) -> Result<ProgramUnderTest> {
         let path = Binary::Controller.path().await?;
         let metrics = ("METRICS_BIND_ADDRESS", "127.0.0.1:0".to_owned());
         self.program(
@@ -68,12 +73,12 @@ impl Lab {
         )
     }
 
-    async fn shipped(
+    async fn start_program(
         &self,
         binary: Binary,
         defaults: Vec<(&str, String)>,
         settings: &[(&str, &str)],
-    ) -> Result<Shipped> {
+    ) -> Result<ProgramUnderTest> {
         let path = binary.path().await?;
         let text = self.program_kubeconfig(binary).await?;
         self.program(binary, &path, &text, defaults, settings)
@@ -92,7 +97,7 @@ impl Lab {
         kubeconfig: &str,
         defaults: Vec<(&str, String)>,
         settings: &[(&str, &str)],
-    ) -> Result<Shipped> {
+    ) -> Result<ProgramUnderTest> {
         let name = {
             // A second replica has files of its own.
             let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
@@ -104,7 +109,7 @@ impl Lab {
             .folder
             .write(&format!("{name}.kubeconfig"), kubeconfig)?;
         let log = self.folder.join(&format!("{name}.log"));
-        let mut program = shipped::program(path, &log, &kubeconfig);
+        let mut program = program_under_test::program(path, &log, &kubeconfig);
         if let Some(id) = self.mounts {
             program = program.in_mounts_of(id);
         }
@@ -114,6 +119,6 @@ impl Lab {
         for (key, value) in settings {
             program = program.env(key, value);
         }
-        Shipped::start(binary, program)
+        ProgramUnderTest::start(binary, program)
     }
 }

@@ -19,7 +19,7 @@ use crate::{
     tools, wait,
 };
 
-/// Its first start on a machine asks QEMU for all it can, which takes 8 s on idle cores; the answers are kept.
+/// The first start on a machine queries the capabilities of QEMU, which takes 8 s on idle cores; they are cached.
 const START: Duration = Duration::from_mins(2);
 
 /// A frozen QEMU takes 12 s to be ended.
@@ -28,8 +28,8 @@ const COMMAND: Duration = Duration::from_mins(1);
 /// The networks that are there, each with DHCP and a bridge of its own.
 pub const NETWORKS: [&str; 2] = ["default", "second"];
 
-/// Makes the namespace what libvirtd shall see, and holds it. Its children are QEMUs whose daemon is gone: ended
-/// ones vanish, because nobody asks for them.
+/// Sets up the namespaces for libvirtd and keeps them open. QEMUs whose libvirtd ended become its children; SIGCHLD
+/// is ignored, so that they leave no zombies.
 const HOLDER: &str = r#"
 set -e
 for place in etc lib log run; do
@@ -60,7 +60,7 @@ cgroup_controllers = []
 stdio_handler = "file"
 "#;
 
-/// Nobody else is in the namespace.
+/// No authentication: only the lab is in the namespace.
 const LIBVIRTD: &str = r#"auth_unix_ro = "none"
 auth_unix_rw = "none"
 "#;
@@ -76,10 +76,10 @@ pub struct Libvirt {
 }
 
 impl Libvirt {
-    /// How clients in its mounts reach it.
+    /// Its URI for clients in its mount namespace.
     pub const URI: &str = "qemu:///system";
 
-    /// Starts one; or why none can be here.
+    /// Starts one, or returns the reason why none can run on this machine.
     pub async fn start() -> Result<Result<Self, Missing>> {
         if let Err(missing) = packages::host().await? {
             return Ok(Err(missing));
@@ -113,7 +113,7 @@ impl Libvirt {
             program,
             folder,
         };
-        libvirt.served().await?;
+        libvirt.wait_until_served().await?;
         for network in NETWORKS {
             libvirt.virsh(&["net-start", network]).await?.ok()?;
         }
@@ -121,8 +121,8 @@ impl Libvirt {
     }
 
     /// Waits until it answers.
-    pub async fn served(&mut self) -> Result<()> {
-        let mounts = self.reaching();
+    pub async fn wait_until_served(&mut self) -> Result<()> {
+        let mounts = self.mount_namespace_command();
         let mut alive = async || -> Result<Result<(), String>> {
             self.daemon.check_alive()?;
             let answer = run(virsh(mounts.clone(), &["version"])).await?;
@@ -133,16 +133,16 @@ impl Libvirt {
 
     /// Runs virsh.
     pub async fn virsh(&self, arguments: &[&str]) -> Result<Output> {
-        run(virsh(self.reaching(), arguments)).await
+        run(virsh(self.mount_namespace_command(), arguments)).await
     }
 
-    /// The process in whose mounts programs see its sockets where they look for them.
+    /// A process in the mount namespace where its sockets have their usual paths.
     pub(crate) fn mounts(&self) -> u32 {
         self.holder.id()
     }
 
-    /// The words before a command that reaches it.
-    pub fn reaching(&self) -> [String; 2] {
+    /// The command that runs another command in its mount namespace.
+    pub fn mount_namespace_command(&self) -> [String; 2] {
         let mounts = namespace(self.holder.id(), "mnt");
         ["nsenter".to_owned(), format!("--mount={mounts}")]
     }
@@ -152,7 +152,7 @@ impl Libvirt {
         self.folder.join(name)
     }
 
-    /// Makes a pool of that name, a folder of its own, and tells the folder.
+    /// Creates a pool with a folder of its own, and returns the folder.
     pub async fn pool(&self, name: &str) -> Result<PathBuf> {
         let target = self.folder.join("pools").join(name);
         fs::create_dir_all(&target)?;
@@ -175,7 +175,7 @@ impl Libvirt {
         Ok(path)
     }
 
-    /// Kills the daemon, as the machine's memory running out does; guests go on.
+    /// Kills the daemon, as the kernel does when memory runs out; guests keep running.
     pub fn kill(&mut self) {
         // Its parent, which waits for it, dies with it.
         self.daemon.kill();
@@ -185,15 +185,15 @@ impl Libvirt {
     pub async fn start_again(&mut self) -> Result<()> {
         self.daemon.kill();
         self.daemon = self.program.start()?;
-        self.served().await
+        self.wait_until_served().await
     }
 
-    /// Stops the daemon in the middle of whatever it does: it is there and does not answer.
+    /// Freezes the daemon with SIGSTOP: its sockets accept connections, but it does not answer.
     pub fn freeze(&self) -> Result<()> {
         self.signal(Signal::STOP)
     }
 
-    /// Lets it go on.
+    /// Thaws it with SIGCONT.
     pub fn thaw(&self) -> Result<()> {
         self.signal(Signal::CONT)?;
         // nsenter stops with its child and has to go on, too.
@@ -216,7 +216,7 @@ impl Libvirt {
         Ok(())
     }
 
-    /// What QEMU said about a guest.
+    /// QEMU's log of a guest.
     pub fn guest_log(&self, domain: &str) -> String {
         let file = self.folder.join("log/qemu").join(format!("{domain}.log"));
         fs::read_to_string(&file).unwrap_or_else(|error| format!("({}: {error})", file.display()))

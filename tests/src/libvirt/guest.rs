@@ -1,4 +1,4 @@
-//! The tiny guest: its disk, and what it tells.
+//! The tiny guest: its disk, and the reports that it writes to its console.
 
 use std::{
     collections::BTreeMap,
@@ -25,14 +25,14 @@ const SOURCES: [&str; 4] = ["build", "init", "lease", "modules"];
 /// A boot takes 5 to 20 s on idle cores, EFI included; two on two busy ones take longer.
 const BOOT: Duration = Duration::from_mins(3);
 
-/// How the line begins on which the guest tells what it sees.
+/// The prefix of a console line with a report.
 const LINE: &str = "lab-guest";
 
-/// What the guest sees.
+/// A report of the guest.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
-    /// Another one after each boot.
+    /// The boot id: differs after each boot.
     pub boot: String,
     /// How often its disk was booted.
     pub boots: u32,
@@ -118,15 +118,15 @@ pub async fn image() -> Result<PathBuf> {
 }
 
 impl Libvirt {
-    /// Reads a domain's serial console until the guest tells what is looked for.
-    pub async fn guest_tells(
+    /// Reads a domain's serial console until the guest writes a report that satisfies `look`.
+    pub async fn wait_for_report(
         &self,
         domain: &str,
         what: &str,
         mut look: impl FnMut(&Report) -> bool,
     ) -> Result<Report> {
         let mut console = Console::default();
-        let what = format!("the guest {domain} to tell {what}");
+        let what = format!("the guest {domain} to report {what}");
         let told = wait::until_within(BOOT, &what, async || {
             if console.file.is_none() {
                 let terminal = self.virsh(&["ttyconsole", domain]).await?;
@@ -139,7 +139,7 @@ impl Libvirt {
                 let Some(json) = line.strip_prefix(LINE) else {
                     continue;
                 };
-                // Whoever comes late may get the end of a line.
+                // The first line may be incomplete if the console was opened late.
                 let Ok(report) = serde_json::from_str::<Report>(json) else {
                     continue;
                 };
@@ -159,20 +159,20 @@ impl Libvirt {
 struct Console {
     file: Option<File>,
     text: Vec<u8>,
-    /// The last that was read, for whoever waited in vain.
+    /// The last line that was read, for the error of a wait that timed out.
     last: String,
 }
 
 impl Console {
     fn open(&mut self, terminal: &str) {
         let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        // Gone again: asked for anew at the next look.
+        // If it does not exist any more, virsh is asked for it again.
         self.file = rustix::fs::open(terminal, flags, Mode::empty())
             .ok()
             .map(File::from);
     }
 
-    /// The lines that have come since the last look.
+    /// The lines written since the last call.
     fn lines(&mut self) -> Vec<String> {
         let mut buffer = [0; 4096];
         while let Some(file) = &mut self.file {
@@ -201,11 +201,11 @@ mod tests {
     use super::*;
 
     /// As a guest wrote it.
-    const TOLD: &str = r#"{"boot":"8bc7","boots":2,"firmware":"efi","secureBoot":1,"cdroms":["cidata"],"userData":"I2Nsb3VkLWNvbmZpZwo=","metaData":"","networkConfig":"","disks":{"vda":51380224},"nics":{"eth0":{"mac":"52:54:00:12:34:56","mtu":1500,"address":""}}}"#;
+    const REPORT: &str = r#"{"boot":"8bc7","boots":2,"firmware":"efi","secureBoot":1,"cdroms":["cidata"],"userData":"I2Nsb3VkLWNvbmZpZwo=","metaData":"","networkConfig":"","disks":{"vda":51380224},"nics":{"eth0":{"mac":"52:54:00:12:34:56","mtu":1500,"address":""}}}"#;
 
     #[test]
     fn a_report_is_read() {
-        let report: Report = serde_json::from_str(TOLD).unwrap();
+        let report: Report = serde_json::from_str(REPORT).unwrap();
         assert_eq!(report.user_data, "#cloud-config\n");
         assert_eq!(report.disks["vda"], 51_380_224);
         assert_eq!(report.nics["eth0"].mtu, 1500);
@@ -213,14 +213,14 @@ mod tests {
     }
 
     #[test]
-    fn half_a_line_waits_for_its_end() {
+    fn an_incomplete_line_is_kept_until_its_end_is_read() {
         let mut console = Console {
-            text: format!("noise\r\n{LINE}{TOLD}\r\n{LINE}{{\"boot\"").into_bytes(),
+            text: format!("noise\r\n{LINE}{REPORT}\r\n{LINE}{{\"boot\"").into_bytes(),
             ..Console::default()
         };
         let lines = console.lines();
         assert_eq!(lines.len(), 2);
-        assert_eq!(lines[1].strip_prefix(LINE), Some(TOLD));
+        assert_eq!(lines[1].strip_prefix(LINE), Some(REPORT));
         assert_eq!(console.text, format!("{LINE}{{\"boot\"").as_bytes());
         assert!(console.lines().is_empty());
     }

@@ -1,4 +1,4 @@
-//! A real libvirtd with real QEMU guests, beside whatever libvirt this machine has.
+//! A real libvirtd with real QEMU guests, separate from the libvirt of this machine.
 //!
 //! ```text
 //! Libvirt                                  everything in namespaces of its own (mount, network, processes)

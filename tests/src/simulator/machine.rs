@@ -1,4 +1,4 @@
-//! Reads what one VirtualMachine is like, and writes what [`play`](super::play) says.
+//! Reads the state of one VirtualMachine, and writes what its [state machine](super::vm_state_machine) returns.
 
 use std::sync::Arc;
 
@@ -15,9 +15,8 @@ use kube::{
 use serde_json::{Value, json};
 
 use super::{
-    ANNOTATION, Kind, Script, Stage, age, drain, merge,
-    play::{self, Change, Claims, Scene},
-    retry,
+    ANNOTATION, Context, Kind, Scenario, age, drain, merge, retry,
+    vm_state_machine::{self, Change, Claims, Input},
 };
 
 pub(super) const MACHINE: Kind = Kind {
@@ -41,34 +40,41 @@ const NETWORK: Kind = Kind {
     plural: "network-attachment-definitions",
 };
 
-/// KubeVirt's own finalizers, and what they wait for.
+/// KubeVirt's finalizers.
 const MACHINE_FINALIZER: &str = "kubevirt.io/virtualMachineControllerFinalize";
 const INSTANCE_FINALIZER: &str = "foregroundDeleteVirtualMachine";
 
 #[derive(Debug, thiserror::Error)]
-pub(super) enum PlayError {
+pub(super) enum SimulatorError {
     #[error("the API server: {0}")]
     Api(#[from] kube::Error),
     #[error("an object that is no JSON: {0}")]
     Json(#[from] serde_json::Error),
 }
 
-pub(super) async fn play_all(stage: Arc<Stage>, changed: impl Stream<Item = ()> + Send + 'static) {
+pub(super) async fn run_virtual_machines(
+    context: Arc<Context>,
+    changed: impl Stream<Item = ()> + Send + 'static,
+) {
     let config = watcher::Config::default();
-    let controller = Controller::new_with(stage.all(&MACHINE), config.clone(), MACHINE.resource())
-        .owns_with(stage.all(&INSTANCE), INSTANCE.resource(), config)
-        .reconcile_all_on(changed)
-        .run(play_one, retry, stage);
+    let controller =
+        Controller::new_with(context.all(&MACHINE), config.clone(), MACHINE.resource())
+            .owns_with(context.all(&INSTANCE), INSTANCE.resource(), config)
+            .reconcile_all_on(changed)
+            .run(reconcile, retry, context);
     drain(controller).await;
 }
 
-async fn play_one(object: Arc<DynamicObject>, stage: Arc<Stage>) -> Result<Action, PlayError> {
+async fn reconcile(
+    object: Arc<DynamicObject>,
+    context: Arc<Context>,
+) -> Result<Action, SimulatorError> {
     let namespace = object.namespace().unwrap_or_default();
     let name = object.name_any();
-    let machines = stage.api(&MACHINE, &namespace);
-    let instances = stage.api(&INSTANCE, &namespace);
+    let machines = context.api(&MACHINE, &namespace);
+    let instances = context.api(&INSTANCE, &namespace);
 
-    // Live reads: a stand-in must not be wrong because a cache is late.
+    // Live reads: a stale cache would make the simulator write wrong states.
     let Some(machine) = machines.get_opt(&name).await? else {
         return Ok(Action::await_change());
     };
@@ -81,28 +87,28 @@ async fn play_one(object: Arc<DynamicObject>, stage: Arc<Stage>) -> Result<Actio
             .or(metadata.creation_timestamp.as_ref())
     });
     let since = age(since);
-    let script = script(&stage, &machine, &namespace, &name);
+    let scenario = scenario(&context, &machine, &namespace, &name);
     let machine = serde_json::to_value(&machine)?;
     let instance = instance.map(|i| serde_json::to_value(&i)).transpose()?;
 
-    let (claims, migratable) = claims(&stage, &namespace, &machine).await?;
-    let next = play::next(&Scene {
+    let (claims, migratable) = claims(&context, &namespace, &machine).await?;
+    let next = vm_state_machine::next(&Input {
         machine: &machine,
         instance: instance.as_ref(),
         claims,
         migratable,
-        prop_missing: prop_missing(&stage, &namespace, &machine).await?,
-        script,
+        dependency_missing: dependency_missing(&context, &namespace, &machine).await?,
+        scenario,
         age: since,
     });
 
     if next.release {
         if has_finalizer(&machine, MACHINE_FINALIZER) {
-            release(&machines, &machine, &name, MACHINE_FINALIZER).await?;
+            remove_finalizer(&machines, &machine, &name, MACHINE_FINALIZER).await?;
         }
         return Ok(Action::await_change());
     }
-    // A null takes a field away, and stands for one that is not there.
+    // In a merge patch, null removes a field; an absent field reads as null, too.
     let news = |(field, value): (&String, &Value)| machine["status"][field] != *value;
     if next
         .status
@@ -118,7 +124,7 @@ async fn play_one(object: Arc<DynamicObject>, stage: Arc<Stage>) -> Result<Actio
         Change::Nothing => {}
         Change::Create => {
             if !has_finalizer(&machine, MACHINE_FINALIZER) {
-                hold(&machines, &machine, &name).await?;
+                add_finalizer(&machines, &machine, &name).await?;
             }
             let new = serde_json::from_value(new_instance(&machine))?;
             instances.create(&PostParams::default(), &new).await?;
@@ -126,13 +132,13 @@ async fn play_one(object: Arc<DynamicObject>, stage: Arc<Stage>) -> Result<Actio
         Change::Status(status) => {
             merge(&instances, &name, &json!({"status": status})).await?;
         }
-        Change::Plug(plug) => merge(&instances, &name, &plug).await?,
+        Change::HotPlug(plug) => merge(&instances, &name, &plug).await?,
         Change::Delete => {
             instances.delete(&name, &DeleteParams::default()).await?;
         }
         Change::Release => {
             if let Some(instance) = &instance {
-                release(&instances, instance, &name, INSTANCE_FINALIZER).await?;
+                remove_finalizer(&instances, instance, &name, INSTANCE_FINALIZER).await?;
             }
         }
     }
@@ -141,25 +147,29 @@ async fn play_one(object: Arc<DynamicObject>, stage: Arc<Stage>) -> Result<Actio
         .map_or_else(Action::await_change, Action::requeue))
 }
 
-fn script(stage: &Stage, machine: &DynamicObject, namespace: &str, name: &str) -> Script {
+fn scenario(context: &Context, machine: &DynamicObject, namespace: &str, name: &str) -> Scenario {
     machine
         .annotations()
         .get(ANNOTATION)
         .and_then(|text| text.parse().ok())
-        .unwrap_or_else(|| stage.scripts.of(namespace, name))
+        .unwrap_or_else(|| context.scenarios.of(namespace, name))
 }
 
 fn has_finalizer(object: &Value, finalizer: &str) -> bool {
     list(&object["metadata"]["finalizers"]).any(|f| f == finalizer)
 }
 
-async fn hold(api: &Api<DynamicObject>, object: &Value, name: &str) -> Result<(), kube::Error> {
+async fn add_finalizer(
+    api: &Api<DynamicObject>,
+    object: &Value,
+    name: &str,
+) -> Result<(), kube::Error> {
     let mut finalizers: Vec<Value> = list(&object["metadata"]["finalizers"]).cloned().collect();
     finalizers.push(json!(MACHINE_FINALIZER));
     set_finalizers(api, object, name, &finalizers).await
 }
 
-async fn release(
+async fn remove_finalizer(
     api: &Api<DynamicObject>,
     object: &Value,
     name: &str,
@@ -172,7 +182,7 @@ async fn release(
     set_finalizers(api, object, name, &finalizers).await
 }
 
-/// With the version it was read at, so that nobody else's finalizer is lost.
+/// Sends the resource version that was read: the API server rejects the patch if another writer changed the list.
 async fn set_finalizers(
     api: &Api<DynamicObject>,
     object: &Value,
@@ -206,13 +216,13 @@ fn new_instance(machine: &Value) -> Value {
     })
 }
 
-/// What the claims are like, and whether other nodes can have them, too.
+/// The state of the claims, and whether all of them are `ReadWriteMany`.
 async fn claims(
-    stage: &Stage,
+    context: &Context,
     namespace: &str,
     machine: &Value,
 ) -> Result<(Claims, bool), kube::Error> {
-    let api: Api<PersistentVolumeClaim> = Api::namespaced(stage.client.clone(), namespace);
+    let api: Api<PersistentVolumeClaim> = Api::namespaced(context.client.clone(), namespace);
     let (mut worst, mut shared) = (Claims::Bound, true);
     for volume in list(&machine["spec"]["template"]["spec"]["volumes"]) {
         let direct = volume["persistentVolumeClaim"]["claimName"].as_str();
@@ -234,13 +244,13 @@ async fn claims(
 }
 
 /// Whether a Secret or network is missing that a virt-launcher pod needs.
-async fn prop_missing(
-    stage: &Stage,
+async fn dependency_missing(
+    context: &Context,
     namespace: &str,
     machine: &Value,
 ) -> Result<bool, kube::Error> {
     let template = &machine["spec"]["template"]["spec"];
-    let secrets: Api<Secret> = Api::namespaced(stage.client.clone(), namespace);
+    let secrets: Api<Secret> = Api::namespaced(context.client.clone(), namespace);
     for volume in list(&template["volumes"]) {
         let source = &volume["cloudInitNoCloud"];
         let names = [
@@ -259,7 +269,7 @@ async fn prop_missing(
             continue;
         };
         let (namespace, name) = reference.split_once('/').unwrap_or((namespace, reference));
-        let networks = stage.api(&NETWORK, namespace);
+        let networks = context.api(&NETWORK, namespace);
         if networks.get_opt(name).await?.is_none() {
             return Ok(true);
         }

@@ -1,28 +1,28 @@
-//! Plays the parts of KubeVirt and of the storage, where there are no nodes.
+//! Simulates KubeVirt and the storage, because the lab has no nodes.
 //!
 //! ```text
-//! VirtualMachine ──► VirtualMachineInstance ──► phases, node, addresses     `machine`, `play`
-//!                                          └──► what is plugged in          `rollout`
+//! VirtualMachine ──► VirtualMachineInstance ──► phases, node, addresses     `machine`, `vm_state_machine`
+//!                                          └──► hot-plugged resources       `rollout`
 //! PersistentVolumeClaim, DataVolume ──► bound, grown, imported              `storage`
 //! ```
-//! What it is: a stand-in for virt-controller, virt-handler, the provisioner and
+//! What it is: a replacement for virt-controller, virt-handler, the provisioner and
 //! CDI's importer, that writes what those write to the objects our controller
 //! reads: `printableStatus`, conditions, phases, finalizers, order of deletion.
 //! It follows the spec (`runStrategy`, template, volumes, Secrets, networks)
-//! and a [`Script`].
+//! and a [`Scenario`].
 //!
-//! What it is not: proof that KubeVirt accepts an object (its schemas and rules
-//! are tested apart), that a guest boots, or how long anything takes. It makes
+//! What it does not show: that KubeVirt accepts an object (its schemas and rules
+//! have tests of their own), that a guest boots, or how long anything takes. It makes
 //! no PersistentVolume, though it binds those that are there, and no pod. Of
 //! what KubeVirt changes in a running guest it knows sockets and memory;
-//! anything else needs a restart. It reads the script of a claim from the
+//! anything else needs a restart. It reads the scenario of a claim from the
 //! machine that our label names, which no storage would do.
 
 mod machine;
-mod play;
 mod rollout;
-mod script;
+mod scenario;
 mod storage;
+mod vm_state_machine;
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
@@ -41,75 +41,75 @@ use tokio::{
     time::sleep,
 };
 
-pub use script::{ANNOTATION, Script};
+pub use scenario::{ANNOTATION, Scenario};
 
-use script::Scripts;
+use scenario::Scenarios;
 
 /// After a failed write (a conflict, an API server that is away).
 const RETRY: Duration = Duration::from_millis(200);
 
-/// Looking again for CDI, which may be installed at any time.
-const NOT_THERE_YET: Duration = Duration::from_millis(500);
+/// Interval between checks for CDI, which a test may install at any time.
+const CDI_POLL: Duration = Duration::from_millis(500);
 
-/// What every part shares.
-struct Stage {
+/// What all parts of the simulator share.
+struct Context {
     client: Client,
-    scripts: Scripts,
+    scenarios: Scenarios,
 }
 
 /// The running simulator. It ends when this is dropped.
 #[derive(Debug)]
 pub struct Simulator {
-    stage: Arc<Stage>,
+    context: Arc<Context>,
     changed: watch::Sender<()>,
     parts: AbortHandle,
 }
 
-impl std::fmt::Debug for Stage {
+impl std::fmt::Debug for Context {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Stage")
-            .field("scripts", &self.scripts)
+            .field("scripts", &self.scenarios)
             .finish_non_exhaustive()
     }
 }
 
 impl Simulator {
-    pub(crate) fn start(client: Client, script: Script) -> Self {
-        let stage = Arc::new(Stage {
+    pub(crate) fn start(client: Client, scenario: Scenario) -> Self {
+        let context = Arc::new(Context {
             client,
-            scripts: Scripts::new(script),
+            scenarios: Scenarios::new(scenario),
         });
         let (changed, receiver) = watch::channel(());
-        let parts = tokio::spawn(run(stage.clone(), receiver)).abort_handle();
+        let parts = tokio::spawn(run(context.clone(), receiver)).abort_handle();
         Self {
-            stage,
+            context,
             changed,
             parts,
         }
     }
 
-    /// From now on everyone plays this.
-    pub fn set_all(&self, script: Script) {
-        self.stage.scripts.set_everyone(script);
+    /// Sets the scenario of all machines, those with one of their own included.
+    pub fn set_all(&self, scenario: Scenario) {
+        self.context.scenarios.set_default(scenario);
         self.changed.send_replace(());
     }
 
-    /// From now on one machine and its claims play this.
-    pub fn set(&self, namespace: &str, name: &str, script: Script) {
-        self.stage.scripts.set(namespace, name, script);
+    /// Sets the scenario of one machine and its claims.
+    pub fn set(&self, namespace: &str, name: &str, scenario: Scenario) {
+        self.context.scenarios.set(namespace, name, scenario);
         self.changed.send_replace(());
     }
 
     /// The guest shuts itself down, as after `poweroff` inside it.
     pub async fn guest_shutdown(&self, namespace: &str, name: &str) -> Result<()> {
-        let instances = self.stage.api(&machine::INSTANCE, namespace);
+        let instances = self.context.api(&machine::INSTANCE, namespace);
         merge(&instances, name, &json!({"status": {"phase": "Succeeded"}})).await?;
         Ok(())
     }
 
-    /// The guest's agent answers: it tells of the system, and of every address in the guest.
+    /// The guest agent connects: it reports the operating system and every address in the guest.
     pub async fn guest_agent(&self, namespace: &str, name: &str) -> Result<()> {
-        let instances = self.stage.api(&machine::INSTANCE, namespace);
+        let instances = self.context.api(&machine::INSTANCE, namespace);
         let mut status = instances.get(name).await?.data["status"].take();
         for card in status["interfaces"].as_array_mut().into_iter().flatten() {
             let address = card["ipAddress"].take();
@@ -148,7 +148,7 @@ impl Drop for Simulator {
     }
 }
 
-/// A kind of others that the simulator reads and writes without a type.
+/// A kind of KubeVirt, CDI or Multus, read and written as JSON.
 struct Kind {
     group: &'static str,
     version: &'static str,
@@ -163,7 +163,7 @@ impl Kind {
     }
 }
 
-impl Stage {
+impl Context {
     fn api(&self, kind: &Kind, namespace: &str) -> Api<DynamicObject> {
         Api::namespaced_with(self.client.clone(), namespace, &kind.resource())
     }
@@ -179,37 +179,40 @@ impl Stage {
     }
 }
 
-async fn run(stage: Arc<Stage>, changed: watch::Receiver<()>) {
+async fn run(context: Arc<Context>, changed: watch::Receiver<()>) {
     let mut parts = JoinSet::new();
-    parts.spawn(storage::claims(stage.clone(), changes(changed.clone())));
-    if stage.has(&machine::MACHINE).await {
-        parts.spawn(machine::play_all(stage.clone(), changes(changed.clone())));
+    parts.spawn(storage::claims(context.clone(), changes(changed.clone())));
+    if context.has(&machine::MACHINE).await {
+        parts.spawn(machine::run_virtual_machines(
+            context.clone(),
+            changes(changed.clone()),
+        ));
     }
     parts.spawn(async move {
-        while !stage.has(&storage::DATA_VOLUME).await {
-            sleep(NOT_THERE_YET).await;
+        while !context.has(&storage::DATA_VOLUME).await {
+            sleep(CDI_POLL).await;
         }
-        storage::imports(stage, changes(changed)).await;
+        storage::imports(context, changes(changed)).await;
     });
     // Aborting this task drops the set, and with it every part.
     while parts.join_next().await.is_some() {}
 }
 
-/// An item per change of the scripts.
+/// An item per change of the scenarios.
 fn changes(receiver: watch::Receiver<()>) -> impl Stream<Item = ()> + Send + 'static {
     stream::unfold(receiver, |mut receiver| async {
         receiver.changed().await.ok().map(|()| ((), receiver))
     })
 }
 
-/// Lets a stream of results run dry; each failure has been retried already.
+/// Runs a controller until its stream ends; it retries failures by itself.
 async fn drain<T>(stream: impl Stream<Item = T>) {
     let mut stream = pin!(stream);
     while stream.next().await.is_some() {}
 }
 
-/// Any failure is tried again soon: the simulator has nothing to lose.
-fn retry<K, E>(_: Arc<K>, _: &E, _: Arc<Stage>) -> Action {
+/// Retries every failure after the same short time.
+fn retry<K, E>(_: Arc<K>, _: &E, _: Arc<Context>) -> Action {
     Action::requeue(RETRY)
 }
 

@@ -1,35 +1,35 @@
-//! The pure part of a change of a running guest: what KubeVirt plugs in, and what takes a restart.
+//! Changes of a running guest: what KubeVirt hot-plugs, and what needs a restart.
 
 use common::quantity::Bytes;
 use serde_json::{Value, json};
 
-/// What a changed template means for the guest that runs.
+/// The effect of a changed template on the running guest.
 #[derive(Debug, PartialEq)]
 pub(super) enum Rollout {
-    /// The guest is what the template says.
+    /// The guest matches the template.
     Done,
-    /// What changed is plugged in.
+    /// The change is hot-plugged: a patch of the instance.
     Live(Value),
-    /// It takes a restart; KubeVirt's words.
+    /// The change needs a restart, with KubeVirt's message.
     Restart(&'static str),
 }
 
 /// As `syncRestartRequired`, `handleCPUChangeRequest` and `handleMemoryHotplugRequest` of
 /// virt-controller (v1.9) with `vmRolloutStrategy: LiveUpdate`.
-pub(super) fn rollout(wish: &Value, instance: &Value, migratable: bool) -> Rollout {
+pub(super) fn rollout(desired: &Value, instance: &Value, migratable: bool) -> Rollout {
     let runs = &instance["spec"];
     let mut live = runs.clone();
     let fields = ["/domain/cpu/sockets", "/domain/memory/guest"];
     for field in fields {
-        if let (Some(live), Some(wish)) = (live.pointer_mut(field), wish.pointer(field)) {
-            *live = wish.clone();
+        if let (Some(live), Some(desired)) = (live.pointer_mut(field), desired.pointer(field)) {
+            *live = desired.clone();
         }
     }
-    if live != *wish {
+    if live != *desired {
         return Rollout::Restart("a non-live-updatable field was changed in the template spec");
     }
     let [(socket, sockets), (memory, bytes)] =
-        fields.map(|field| (runs.pointer(field), wish.pointer(field)));
+        fields.map(|field| (runs.pointer(field), desired.pointer(field)));
     let mut plug = json!({});
     if socket != sockets {
         let count = |value: Option<&Value>| value.and_then(Value::as_u64).unwrap_or(1);
@@ -45,7 +45,7 @@ pub(super) fn rollout(wish: &Value, instance: &Value, migratable: bool) -> Rollo
         if migratable {
             plug["status"]["currentCPUTopology"]["sockets"] = json!(sockets);
         } else {
-            // It is plugged in by a migration that never comes.
+            // KubeVirt hot-plugs sockets by a migration, which never happens here.
             let mut conditions = instance["status"]["conditions"].clone();
             if let Some(conditions) = conditions.as_array_mut() {
                 conditions.push(json!({"type": "HotVCPUChange", "status": "True"}));
@@ -104,8 +104,8 @@ mod tests {
                 "conditions": [{"type": "Ready", "status": "True"}],
             },
         });
-        let rolled_out = |wish: Value, migratable: bool| rollout(&wish, &runs, migratable);
-        let restart = |wish: Value, migratable: bool| match rolled_out(wish, migratable) {
+        let rolled_out = |desired: Value, migratable: bool| rollout(&desired, &runs, migratable);
+        let restart = |desired: Value, migratable: bool| match rolled_out(desired, migratable) {
             Rollout::Restart(why) => why,
             other => panic!("{other:?}"),
         };
@@ -123,15 +123,15 @@ mod tests {
         };
         let conditions = &waits["status"]["conditions"];
         assert_eq!(conditions[1]["type"], "HotVCPUChange");
-        for (wish, migratable, why) in [
+        for (desired, migratable, why) in [
             (with(5, "2Gi"), true, "higher than what's available"),
             (with(1, "2Gi"), true, "Reduction of CPU socket count"),
             (with(2, "1Gi"), true, "lower than what the VM started with"),
             (with(2, "9Gi"), true, "higher than what's available"),
             (with(2, "4Gi"), false, "only available for migratable VMs"),
         ] {
-            let told = restart(wish.clone(), migratable);
-            assert!(told.contains(why), "{wish}: {told}");
+            let told = restart(desired.clone(), migratable);
+            assert!(told.contains(why), "{desired}: {told}");
         }
         let mut other = with(4, "2Gi");
         other["domain"]["cpu"]["maxSockets"] = json!(8);

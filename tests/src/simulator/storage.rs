@@ -1,4 +1,4 @@
-//! Plays the provisioner, the binder, the resizer and CDI's importer.
+//! Simulates the provisioner, the binder, the resizer and CDI's importer.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,8 +22,8 @@ use kube::{
 use serde_json::{Value, json};
 
 use super::{
-    Kind, Script, Stage, age, drain,
-    machine::{MACHINE, PlayError},
+    Context, Kind, Scenario, age, drain,
+    machine::{MACHINE, SimulatorError},
     retry,
 };
 
@@ -34,30 +34,33 @@ pub(super) const DATA_VOLUME: Kind = Kind {
     plural: "datavolumes",
 };
 
-/// The label by which a claim says whose script it plays.
+/// The label of a claim with the name of the machine whose scenario applies.
 const MACHINE_LABEL: &str = "vitistack.io/machine";
 
-/// How long the slow script takes for a volume.
+/// How long [`Scenario::Slow`] takes to provide a volume.
 const SLOW: Duration = Duration::from_secs(2);
 
-/// Looking again for a storage class that is not there yet.
+/// Requeue interval while a storage class or volume is missing.
 const SOON: Duration = Duration::from_millis(500);
 
-pub(super) async fn claims(stage: Arc<Stage>, changed: impl Stream<Item = ()> + Send + 'static) {
-    let api: Api<PersistentVolumeClaim> = Api::all(stage.client.clone());
+pub(super) async fn claims(
+    context: Arc<Context>,
+    changed: impl Stream<Item = ()> + Send + 'static,
+) {
+    let api: Api<PersistentVolumeClaim> = Api::all(context.client.clone());
     let controller = Controller::new(api, watcher::Config::default())
         .reconcile_all_on(changed)
-        .run(provide, retry, stage);
+        .run(provide, retry, context);
     drain(controller).await;
 }
 
 async fn provide(
     claim: Arc<PersistentVolumeClaim>,
-    stage: Arc<Stage>,
-) -> Result<Action, PlayError> {
+    context: Arc<Context>,
+) -> Result<Action, SimulatorError> {
     let namespace = claim.namespace().unwrap_or_default();
     let name = claim.name_any();
-    let script = stage.scripts.of(&namespace, &player(&*claim));
+    let scenario = context.scenarios.of(&namespace, &machine_of(&*claim));
     let wanted = claim
         .spec
         .as_ref()
@@ -74,26 +77,26 @@ async fn provide(
     if claim.meta().deletion_timestamp.is_some() || (bound && large_enough) {
         return Ok(Action::await_change());
     }
-    if script == Script::PvcPending {
+    if scenario == Scenario::PvcPending {
         return Ok(Action::await_change());
     }
-    if script == Script::Slow && age(claim.meta().creation_timestamp.as_ref()) < SLOW {
+    if scenario == Scenario::Slow && age(claim.meta().creation_timestamp.as_ref()) < SLOW {
         return Ok(Action::requeue(SOON));
     }
     let made = format!("pvc-{}", claim.uid().unwrap_or_default());
     let asks = !bound && asks_for_one_that_exists(&claim, &made);
     let existing = if asks {
-        take(&stage, &claim).await?
+        take(&context, &claim).await?
     } else {
         None
     };
-    if !bound && existing.is_none() && (asks || !provisionable(&stage, &claim).await?) {
+    if !bound && existing.is_none() && (asks || !provisionable(&context, &claim).await?) {
         return Ok(Action::requeue(SOON));
     }
-    if script == Script::FirstConsumer && !bound && !is_consumed(&stage, &claim).await? {
+    if scenario == Scenario::FirstConsumer && !bound && !is_consumed(&context, &claim).await? {
         return Ok(Action::requeue(SOON));
     }
-    let api: Api<PersistentVolumeClaim> = Api::namespaced(stage.client.clone(), &namespace);
+    let api: Api<PersistentVolumeClaim> = Api::namespaced(context.client.clone(), &namespace);
     let parameters = PatchParams::default();
     let volume = claim
         .spec
@@ -112,7 +115,7 @@ async fn provide(
     let mut status = json!({
         "phase": "Bound", "accessModes": modes, "capacity": {"storage": given}, "conditions": [],
     });
-    if let Some(step) = growth(script).filter(|_| bound) {
+    if let Some(step) = growth(scenario).filter(|_| bound) {
         status["capacity"] = json!({"storage": capacity});
         status["conditions"] = json!([step]);
     }
@@ -122,11 +125,11 @@ async fn provide(
     Ok(Action::await_change())
 }
 
-/// What the resizer, or the node, says of a volume that does not come to the end of its growth.
-fn growth(script: Script) -> Option<Value> {
-    let (step, message) = match script {
-        Script::Resizing => ("Resizing", ""),
-        Script::ResizePending => (
+/// The condition that the resizer or the node reports for an expansion that does not finish.
+fn growth(scenario: Scenario) -> Option<Value> {
+    let (step, message) = match scenario {
+        Scenario::Resizing => ("Resizing", ""),
+        Scenario::ResizePending => (
             "FileSystemResizePending",
             "Waiting for user to (re-)start a pod to finish file system resize of volume on node.",
         ),
@@ -143,7 +146,7 @@ fn size(volume: &PersistentVolume) -> Option<&Quantity> {
     volume.spec.as_ref()?.capacity.as_ref()?.get("storage")
 }
 
-/// Whether a claim wants none that is made for it, as `made` would be.
+/// Whether a claim asks for an existing volume instead of one that is provisioned for it, named `made`.
 fn asks_for_one_that_exists(claim: &PersistentVolumeClaim, made: &str) -> bool {
     let spec = claim.spec.as_ref();
     let named = spec.and_then(|spec| spec.volume_name.as_deref());
@@ -151,10 +154,10 @@ fn asks_for_one_that_exists(claim: &PersistentVolumeClaim, made: &str) -> bool {
     named.map_or(selects, |named| named != made)
 }
 
-/// Binds a volume of the name or with the labels that a claim asks for, of its class, large enough and
-/// free, as the binder of kube-controller-manager does.
+/// Binds an existing volume as the binder of kube-controller-manager does: it has the name or labels that the claim
+/// asks for and its class, is large enough, and is not bound to another claim.
 async fn take(
-    stage: &Stage,
+    context: &Context,
     claim: &PersistentVolumeClaim,
 ) -> Result<Option<PersistentVolume>, kube::Error> {
     let Some(spec) = &claim.spec else {
@@ -177,7 +180,7 @@ async fn take(
             && labels.is_none_or(|labels| labels.iter().all(has))
             && bytes(size(volume)) >= bytes(wanted)
     };
-    let volumes: Api<PersistentVolume> = Api::all(stage.client.clone());
+    let volumes: Api<PersistentVolume> = Api::all(context.client.clone());
     let list = volumes.list(&ListParams::default()).await?;
     let Some(volume) = list.items.into_iter().find(fits) else {
         return Ok(None);
@@ -194,52 +197,64 @@ async fn take(
     Ok(Some(volume))
 }
 
-/// A claim names a class that exists.
-async fn provisionable(stage: &Stage, claim: &PersistentVolumeClaim) -> Result<bool, kube::Error> {
+/// Whether the claim names a storage class that exists.
+async fn provisionable(
+    context: &Context,
+    claim: &PersistentVolumeClaim,
+) -> Result<bool, kube::Error> {
     let Some(spec) = &claim.spec else {
         return Ok(false);
     };
     let Some(class) = spec.storage_class_name.as_deref().filter(|c| !c.is_empty()) else {
         return Ok(false);
     };
-    let classes: Api<StorageClass> = Api::all(stage.client.clone());
+    let classes: Api<StorageClass> = Api::all(context.client.clone());
     Ok(classes.get_opt(class).await?.is_some())
 }
 
-/// Whether a machine is to run with the claim: KubeVirt gives it a node then.
-async fn is_consumed(stage: &Stage, claim: &PersistentVolumeClaim) -> Result<bool, kube::Error> {
-    let machines = stage.api(&MACHINE, &claim.namespace().unwrap_or_default());
-    let machine = machines.get_opt(&player(claim)).await?;
+/// Whether the machine of the claim is to run: KubeVirt schedules it then.
+async fn is_consumed(
+    context: &Context,
+    claim: &PersistentVolumeClaim,
+) -> Result<bool, kube::Error> {
+    let machines = context.api(&MACHINE, &claim.namespace().unwrap_or_default());
+    let machine = machines.get_opt(&machine_of(claim)).await?;
     Ok(machine.is_some_and(|machine| machine.data["spec"]["runStrategy"] != "Halted"))
 }
 
-/// Whose script a claim or a DataVolume plays.
-fn player(object: &impl ResourceExt) -> String {
+/// The name of the machine whose scenario applies to a claim or a DataVolume.
+fn machine_of(object: &impl ResourceExt) -> String {
     let machine = object.labels().get(MACHINE_LABEL);
     machine.cloned().unwrap_or_else(|| object.name_any())
 }
 
-pub(super) async fn imports(stage: Arc<Stage>, changed: impl Stream<Item = ()> + Send + 'static) {
+pub(super) async fn imports(
+    context: Arc<Context>,
+    changed: impl Stream<Item = ()> + Send + 'static,
+) {
     let config = watcher::Config::default();
-    let claims: Api<PersistentVolumeClaim> = Api::all(stage.client.clone());
+    let claims: Api<PersistentVolumeClaim> = Api::all(context.client.clone());
     let controller = Controller::new_with(
-        stage.all(&DATA_VOLUME),
+        context.all(&DATA_VOLUME),
         config.clone(),
         DATA_VOLUME.resource(),
     )
     .owns(claims, config)
     .reconcile_all_on(changed)
-    .run(import, retry, stage);
+    .run(import, retry, context);
     drain(controller).await;
 }
 
-async fn import(volume: Arc<DynamicObject>, stage: Arc<Stage>) -> Result<Action, PlayError> {
+async fn import(
+    volume: Arc<DynamicObject>,
+    context: Arc<Context>,
+) -> Result<Action, SimulatorError> {
     if volume.metadata.deletion_timestamp.is_some() {
         return Ok(Action::await_change());
     }
     let namespace = volume.namespace().unwrap_or_default();
     let name = volume.name_any();
-    let claims: Api<PersistentVolumeClaim> = Api::namespaced(stage.client.clone(), &namespace);
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(context.client.clone(), &namespace);
     if let Some(source) = volume.data["spec"]["source"]["pvc"]["name"].as_str()
         && claims.get_opt(source).await?.is_none()
     {
@@ -254,13 +269,13 @@ async fn import(volume: Arc<DynamicObject>, stage: Arc<Stage>) -> Result<Action,
         .status
         .is_some_and(|status| status.phase.as_deref() == Some("Bound"));
     let status = status(
-        stage.scripts.of(&namespace, &player(&*volume)),
+        context.scenarios.of(&namespace, &machine_of(&*volume)),
         bound,
         &name,
     );
     if volume.data["status"] != status {
         let patch = Patch::Merge(json!({"status": status}));
-        stage
+        context
             .api(&DATA_VOLUME, &namespace)
             .patch_status(&name, &PatchParams::default(), &patch)
             .await?;
@@ -268,8 +283,8 @@ async fn import(volume: Arc<DynamicObject>, stage: Arc<Stage>) -> Result<Action,
     Ok(Action::await_change())
 }
 
-/// What CDI says of an import. A failed one it tries again for ever, and says so in a condition.
-fn status(script: Script, bound: bool, claim: &str) -> Value {
+/// The status that CDI reports for an import. It retries a failed one forever and reports that in a condition.
+fn status(scenario: Scenario, bound: bool, claim: &str) -> Value {
     let shown = |phase: &str, progress: &str, running: [&str; 3]| {
         let [status, reason, message] = running;
         json!({
@@ -279,13 +294,17 @@ fn status(script: Script, bound: bool, claim: &str) -> Value {
             ],
         })
     };
-    match script {
-        Script::ImportFails => {
+    match scenario {
+        Scenario::ImportFails => {
             let why = "Unable to connect to http data source: expected status code 200, got 404";
             shown("ImportInProgress", "N/A", ["False", "Error", why])
         }
-        Script::FirstConsumer if !bound => shown("WaitForFirstConsumer", "N/A", ["False", "", ""]),
-        Script::ImportHangs => shown("ImportInProgress", "42.50%", ["True", "Pod is running", ""]),
+        Scenario::FirstConsumer if !bound => {
+            shown("WaitForFirstConsumer", "N/A", ["False", "", ""])
+        }
+        Scenario::ImportHangs => {
+            shown("ImportInProgress", "42.50%", ["True", "Pod is running", ""])
+        }
         _ if bound => shown(
             "Succeeded",
             "100.0%",
@@ -295,7 +314,7 @@ fn status(script: Script, bound: bool, claim: &str) -> Value {
     }
 }
 
-/// The claim CDI makes: of the same name, with the same labels, owned by the volume.
+/// The claim that CDI creates: same name and labels, owned by the DataVolume.
 fn claim_of(volume: &DynamicObject) -> Value {
     let spec = &volume.data["spec"];
     let storage = if spec["storage"].is_object() {

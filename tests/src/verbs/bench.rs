@@ -16,10 +16,10 @@ use crate::bench::{
     fleet::Fleet,
     load::{Effort, measure},
     report::Report,
-    scene::{Scene, Size},
+    setup::{Setup, Size},
 };
 
-/// One client for what a user waits, and more than API servers keep busy at one webhook.
+/// One client for the latency that a user sees, and more than the API servers of a cluster use.
 const CLIENTS: [usize; 3] = [1, 8, 64];
 
 const FULL: Effort = Effort {
@@ -70,7 +70,7 @@ pub(crate) async fn run(
         }
         return optimized("bench", arguments).await;
     }
-    // Before minutes have gone by.
+    // Read first: an unreadable file fails at once.
     let before = compare.as_deref().map(Report::read).transpose()?;
     let (effort, [small, large]) = if quick {
         (QUICK, QUICK_SIZES)
@@ -80,21 +80,21 @@ pub(crate) async fn run(
 
     let mut report = Report::default();
     step("starting a control plane and the webhook");
-    let mut scene = Scene::start().await?;
-    report.ready_ms = scene.started.as_secs_f64() * 1e3;
-    scene.grow(small).await?;
-    report.idle_mib = memory(scene.webhook())?.now;
-    let [mutate, validate, pass] = scene.questions().await?;
-    let echo = Echo::of(&mutate, &scene.lab.path("echo")).await?;
-    let questions = [echo.question(), mutate, validate, pass];
+    let mut setup = Setup::start().await?;
+    report.ready_ms = setup.started.as_secs_f64() * 1e3;
+    setup.grow(small).await?;
+    report.idle_mib = memory(setup.webhook())?.now;
+    let [mutate, validate, pass] = setup.requests().await?;
+    let echo = Echo::of(&mutate, &setup.lab.path("echo")).await?;
+    let requests = [echo.request(), mutate, validate, pass];
     step(&format!("measuring with {small}"));
-    report.add(small, &measure(&questions, effort).await?);
+    report.add(small, &measure(&requests, effort).await?);
     step(&format!("making {large}"));
-    scene.grow(large).await?;
-    report.idle_large_mib = memory(scene.webhook())?.now;
+    setup.grow(large).await?;
+    report.idle_large_mib = memory(setup.webhook())?.now;
     step(&format!("measuring with {large}"));
-    report.add(large, &measure(&questions, effort).await?);
-    report.peak_mib = memory(scene.webhook())?.peak;
+    report.add(large, &measure(&requests, effort).await?);
+    report.peak_mib = memory(setup.webhook())?.peak;
 
     say(&report);
     if let (Some(before), Some(file)) = (&before, &compare) {
@@ -121,7 +121,7 @@ pub(crate) async fn controller(fleets: &[usize]) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Numbers of a program that was not optimized say nothing: the same again by one that is.
+/// Runs the verb again in a release build: figures of a debug build mean nothing.
 async fn optimized(verb: &str, arguments: impl IntoIterator<Item = String>) -> Result<ExitCode> {
     step("building everything, optimized");
     let (variable, here) = built_here()?;

@@ -3,17 +3,17 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use lab::{Binary, Lab, Script, Shipped, Simulator, libvirt::Libvirt, paths};
+use lab::{Binary, Lab, ProgramUnderTest, Scenario, Simulator, libvirt::Libvirt, paths};
 
 use super::{guest::host, step};
 
 /// Everything that runs. Dropped from top to bottom, the control plane last.
 pub(super) struct Cluster {
-    pub(super) webhook: Shipped,
-    pub(super) controller: Shipped,
+    pub(super) webhook: ProgramUnderTest,
+    pub(super) controller: ProgramUnderTest,
     _simulator: Simulator,
     pub(super) lab: Lab,
-    /// Where a guest can really boot.
+    /// A libvirtd, if guests can boot on this machine.
     pub(super) libvirt: Option<Libvirt>,
 }
 
@@ -25,12 +25,12 @@ impl Cluster {
         let mut lab = Lab::start().await?;
         let libvirt = host().await?;
         if let Some(libvirt) = &libvirt {
-            lab.reach(libvirt);
+            lab.use_libvirt(libvirt);
         }
         step("starting the webhook, the controller and the simulator of KubeVirt");
         let webhook = lab.webhook(&[]).await?;
         let controller = lab.controller(&[]).await?;
-        let simulator = lab.simulator(Script::Happy).await?;
+        let simulator = lab.simulator(Scenario::Happy).await?;
         Ok(Self {
             webhook,
             controller,
@@ -44,7 +44,7 @@ impl Cluster {
 /// Machines that are accepted as they are.
 pub(super) const EXAMPLES: &str = "manifests/examples";
 
-/// A Machine with many faults; beside it what kubectl says about it.
+/// A Machine with many faults; the expected output of kubectl is beside it.
 pub(super) const REFUSED: &str = "manifests/examples/faulty/machine.yaml";
 
 /// A path as a user in the repository types it, where kubectl finds it from anywhere.

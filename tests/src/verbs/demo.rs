@@ -1,4 +1,4 @@
-//! A short story that ends by itself, told by kubectl's own output.
+//! A demonstration that ends by itself: kubectl commands and their output.
 
 use std::{fs, process::ExitCode};
 
@@ -11,42 +11,42 @@ use super::{
     say,
 };
 
-/// How many faults the bad example has at least: that it names them all is the point.
+/// The least number of faults that the answer to the faulty example has to name.
 const FAULTS: usize = 10;
 
 pub(crate) async fn run(virt_type: VirtType) -> Result<ExitCode> {
     let cluster = Cluster::start().await?;
-    let story = Story {
+    let demo = Demo {
         kubectl: cluster.lab.kubectl(),
     };
-    story.accepted().await?;
-    story.refused().await?;
+    demo.accepted().await?;
+    demo.refused().await?;
     if let Some(libvirt) = &cluster.libvirt {
-        story.boots(&cluster.lab, libvirt, virt_type).await?;
+        demo.boots(&cluster.lab, libvirt, virt_type).await?;
     }
     say("\nAll as told.");
     Ok(ExitCode::SUCCESS)
 }
 
-struct Story {
+struct Demo {
     kubectl: Kubectl,
 }
 
-impl Story {
+impl Demo {
     async fn accepted(&self) -> Result<()> {
         say("\n# Machines as users write them. The warnings say what each became.");
-        self.told(&["apply", "-f", EXAMPLES]).await?;
+        self.run_successfully(&["apply", "-f", EXAMPLES]).await?;
 
         say("\n# The controller makes claims, networks and VirtualMachines of them.");
         let running = "--for=jsonpath={.status.phase}=Running";
-        self.told(&["wait", "machines", "--all", running, "--timeout=90s"])
+        self.run_successfully(&["wait", "machines", "--all", running, "--timeout=90s"])
             .await?;
-        self.told(&["get", "machines"]).await?;
-        self.told(&["get", "virtualmachines,persistentvolumeclaims"])
+        self.run_successfully(&["get", "machines"]).await?;
+        self.run_successfully(&["get", "virtualmachines,persistentvolumeclaims"])
             .await?;
 
         say("\n# Applied again, nothing changes: no new generation, nothing for GitOps to fight.");
-        let again = self.told(&["apply", "-f", EXAMPLES]).await?;
+        let again = self.run_successfully(&["apply", "-f", EXAMPLES]).await?;
         let lines: Vec<&str> = again.stdout.lines().collect();
         let unchanged = |line: &&str| line.ends_with(" unchanged");
         ensure!(
@@ -87,20 +87,21 @@ impl Story {
     async fn boots(&self, lab: &Lab, libvirt: &Libvirt, virt_type: VirtType) -> Result<()> {
         say("\n# A host with libvirt, and a Machine on it: this one really boots.");
         let host = manifest(lab, virt_type)?;
-        self.told(&["apply", "-f", &host]).await?;
+        self.run_successfully(&["apply", "-f", &host]).await?;
         let ready = [
             "wait",
             "libvirthost/here",
             "--for=condition=Ready",
             "--timeout=60s",
         ];
-        self.told(&ready).await?;
-        self.told(&["get", "libvirthosts"]).await?;
-        self.told(&["apply", "-f", GUEST]).await?;
+        self.run_successfully(&ready).await?;
+        self.run_successfully(&["get", "libvirthosts"]).await?;
+        self.run_successfully(&["apply", "-f", GUEST]).await?;
         let has_address = "--for=jsonpath={.status.ipAddresses[0]}";
-        self.told(&["wait", "machine/tiny", has_address, "--timeout=240s"])
+        self.run_successfully(&["wait", "machine/tiny", has_address, "--timeout=240s"])
             .await?;
-        self.told(&["get", "machine", "tiny", "-o", "wide"]).await?;
+        self.run_successfully(&["get", "machine", "tiny", "-o", "wide"])
+            .await?;
         let report = console(lab, libvirt).await?;
         say("\n# Its console shows what its cloudInit says:");
         say(marker(&report));
@@ -108,7 +109,7 @@ impl Story {
     }
 
     /// Runs a command that has to succeed.
-    async fn told(&self, arguments: &[&str]) -> Result<Output> {
+    async fn run_successfully(&self, arguments: &[&str]) -> Result<Output> {
         let output = self.run(arguments).await?;
         ensure!(output.code == 0, "exit code {}", output.code);
         Ok(output)

@@ -19,7 +19,7 @@ pub(super) const HOST: &str = "tests/guest/demo/host.yaml";
 /// The Machine.
 pub(super) const GUEST: &str = "tests/guest/demo/machine.yaml";
 
-/// What its user data says, and its console has to say.
+/// The text of its user data that its console has to show.
 const MARKER: &str = "hello from the Machine's own cloudInit";
 
 /// What runs the guest's instructions.
@@ -32,7 +32,7 @@ pub(crate) enum VirtType {
     Kvm,
 }
 
-/// A libvirtd with the tiny guest's image, where one can be. Says so where none can.
+/// A libvirtd with the tiny guest's image; `None`, after a message with the reason, where none can run.
 pub(super) async fn host() -> Result<Option<Libvirt>> {
     let missing = if Binary::has_libvirt().await? {
         step("starting libvirtd, and making a disk for a tiny guest");
@@ -73,7 +73,7 @@ pub(super) async fn console(lab: &Lab, libvirt: &Libvirt) -> Result<Report> {
     let owner = machine["metadata"]["uid"].as_str().unwrap_or_default();
     let domain = domain_name("default", "tiny", owner);
     let report = libvirt
-        .guest_tells(&domain, "its user data", |it| it.user_data.contains(MARKER))
+        .wait_for_report(&domain, "its user data", |it| it.user_data.contains(MARKER))
         .await?;
     ensure!(report.boots > 0, "a guest that was never booted");
     Ok(report)

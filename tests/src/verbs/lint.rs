@@ -1,9 +1,9 @@
-//! Format, lints, and that the core stays pure.
+//! Format, layers, lints, and that the core stays pure.
 
 use std::{process::ExitCode, time::Duration};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use lab::features;
+use lab::{features, layers};
 use tokio::time::timeout;
 
 use super::{cargo, command, fuzz, say, status, step, succeed};
@@ -13,12 +13,14 @@ const IMPURE: [&str; 5] = ["kube", "k8s-openapi", "tokio", "hyper", "rustls"];
 
 const WASM: &str = "wasm32-unknown-unknown";
 
-/// The target is some 20 MB; where it does not come in this time it will not come.
+/// How long the download of the target (20 MB) may take before its check is skipped.
 const DOWNLOAD: Duration = Duration::from_mins(2);
 
 pub(crate) async fn run() -> Result<ExitCode> {
     step("format");
     succeed(cargo().args(["fmt", "--all", "--check"])).await?;
+    step("layers: dependencies between crates, imports between files");
+    layers().await?;
     step("lints");
     let clippy = ["clippy", "--workspace", "--all-targets"];
     let features = features(&[]).await?;
@@ -38,6 +40,25 @@ pub(crate) async fn run() -> Result<ExitCode> {
         Err(reason) => say(format!("skipped the build for {WASM}: {reason:#}")),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Fails with every dependency and every circle of imports that the layers do not allow.
+async fn layers() -> Result<()> {
+    let crates = layers::crates().await?;
+    let mut problems = layers::violations(&crates);
+    for root in crates.iter().flat_map(|it| &it.roots) {
+        let circles = layers::circles_of(root)?;
+        problems.extend(circles.iter().map(ToString::to_string));
+    }
+    for problem in &problems {
+        say(problem);
+    }
+    ensure!(
+        problems.is_empty(),
+        "{} violations of the layers",
+        problems.len()
+    );
+    Ok(())
 }
 
 async fn pure() -> Result<()> {

@@ -25,18 +25,18 @@ use anyhow::{Context as _, Result, ensure};
 use lab::paths;
 use tokio::process::Command;
 
-/// Writes a line for whoever reads or pipes the output of a verb.
+/// Writes a line to standard output.
 fn say(line: impl Display) {
-    // A reader that went away is no reason to leave things half done.
+    // The verb goes on if the reader of a pipe has ended.
     let _ = writeln!(stdout(), "{line}");
 }
 
-/// Says what a step is about before it takes its time.
+/// Announces a step on standard error before it starts.
 fn step(what: &str) {
     eprintln!("lab: {what}");
 }
 
-/// A command in the root of the repository, with this terminal; ended with the verb.
+/// A command in the root of the repository that writes to this terminal; ended with the verb.
 fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     command
@@ -46,14 +46,9 @@ fn command(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// The cargo that runs this program, as if typed in the root of the repository.
+/// The cargo that runs this program, in the root of the repository; ended with the verb.
 fn cargo() -> Command {
-    cargo_behind(&[])
-}
-
-/// As [`cargo`], with words before it that say how it is run.
-fn cargo_behind(words: &[String]) -> Command {
-    let mut cargo = paths::cargo_behind(words);
+    let mut cargo = paths::cargo();
     cargo.stdin(Stdio::null()).kill_on_drop(true);
     cargo
 }

@@ -1,4 +1,4 @@
-//! A place to try things out.
+//! A control plane to try things out in.
 
 use std::{process::ExitCode, time::Duration};
 
@@ -12,10 +12,10 @@ use super::{
     say, step,
 };
 
-/// How soon a program that ended by itself is noticed.
+/// Interval of checks whether the programs still run.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Runs until something ends; Ctrl-C drops it.
+/// Runs until a program ends or Ctrl-C.
 pub(crate) async fn run(virt_type: VirtType) -> Result<ExitCode> {
     let mut cluster = Cluster::start().await?;
     step("applying the examples");
@@ -58,7 +58,7 @@ pub(crate) async fn run(virt_type: VirtType) -> Result<ExitCode> {
 
 fn invitation(lab: &Lab, libvirt: Option<&Libvirt>) -> String {
     let guests = libvirt.map_or_else(String::new, |libvirt| {
-        let virsh = libvirt.reaching().join(" ");
+        let virsh = libvirt.mount_namespace_command().join(" ");
         format!("\n  sudo {virsh} virsh list --all        # the guest that really runs\n")
     });
     let bin = lab.kubectl_path().parent().unwrap_or(lab.kubectl_path());

@@ -1,7 +1,7 @@
 //! The Helm chart, with Helm itself.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod life;
+mod lifecycle;
 mod pages;
 mod release;
 mod rendering;

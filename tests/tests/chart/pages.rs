@@ -3,7 +3,7 @@
 use std::fs;
 
 use lab::{
-    Binary, Script, WEBHOOK_CONFIGURATION,
+    Binary, Scenario, WEBHOOK_CONFIGURATION,
     objects::{MACHINE, condition},
     pages::{Quotes, code_spans, rows, section},
     paths,
@@ -162,7 +162,7 @@ async fn every_command_of_the_pages_succeeds_and_has_its_effect() {
     webhook.ready().await.unwrap();
     let mut controller = session.release.start(Binary::Controller).await;
     controller.ready().await.unwrap();
-    let simulator = session.release.lab.simulator(Script::Happy).await.unwrap();
+    let simulator = session.release.lab.simulator(Scenario::Happy).await.unwrap();
     session.run("helm test", "").await;
     let exported = webhook.metrics().await.unwrap();
 
@@ -178,7 +178,7 @@ async fn every_command_of_the_pages_succeeds_and_has_its_effect() {
     })
     .await
     .unwrap();
-    let unvalidated = machines.told("web", "Normalized", "False", "NotNormalized");
+    let unvalidated = machines.until_condition("web", "Normalized", "False", "NotNormalized");
     unvalidated.await.unwrap();
     let metrics = ["get", "--raw", "/metrics"];
     let metrics = session.release.kubectl(&metrics).await.ok().unwrap();
@@ -192,7 +192,7 @@ async fn every_command_of_the_pages_succeeds_and_has_its_effect() {
     webhook.start_again().unwrap();
     webhook.ready().await.unwrap();
     session.run("kubectl annotate machines", "").await;
-    let running = machines.in_phase("web", "Running").await.unwrap();
+    let running = machines.until_phase("web", "Running").await.unwrap();
     assert_eq!(condition(&running, "Normalized")["status"], "True");
     session.run("helm upgrade", "failurePolicy=Fail").await;
 

@@ -3,8 +3,8 @@
 use std::net::Ipv4Addr;
 
 use lab::{
-    Binary, Helm, Lab, OPERATOR_NAMESPACE, Options, Output, Shipped, WEBHOOK_CONFIGURATION,
-    objects::SECRET,
+    Binary, Helm, Lab, OPERATOR_NAMESPACE, Options, Output, ProgramUnderTest,
+    WEBHOOK_CONFIGURATION, objects::SECRET,
 };
 use serde_json::Value;
 
@@ -68,14 +68,14 @@ impl Release {
     }
 
     /// Starts a program with the settings of its Deployment, at addresses of this machine.
-    pub(crate) async fn start(&mut self, binary: Binary) -> Shipped {
+    pub(crate) async fn start(&mut self, binary: Binary) -> ProgramUnderTest {
         let settings = self.settings(binary.account()).await;
         let mut all: Vec<_> = settings
             .iter()
             .map(|(name, value)| (name.as_str(), value.as_str()))
             .collect();
         all.push(("HEALTH_PROBE_BIND_ADDRESS", "127.0.0.1:0"));
-        // Nobody else has to hear that it ends.
+        // There are no other clients: stop at once.
         all.push(("DRAIN_DELAY", "0s"));
         match binary {
             // There are no nodes that would lead from a Service to its pods: the webhook listens at

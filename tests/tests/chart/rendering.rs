@@ -182,7 +182,7 @@ fn leaves(value: &Value, path: &str, found: &mut BTreeMap<String, Value>) {
 
 /// What [`everything_rendered_is_accepted_by_the_api_server`] tries is everything.
 #[test]
-fn every_value_has_been_tried() {
+fn every_chart_value_is_covered_by_a_test() {
     let read = |path: &str| {
         let text = fs::read_to_string(path).unwrap();
         lab::install::parse(&text).unwrap().remove(0)
@@ -209,7 +209,7 @@ const OVERRULED: [&str; 2] = [
 
 /// Each value does something: without it, something else is rendered, or nothing at all.
 #[tokio::test]
-async fn every_value_has_an_effect() {
+async fn every_chart_value_changes_the_rendered_objects() {
     let home = tempfile::tempdir().unwrap();
     let helm = tools::helm_alone(home.path()).await.unwrap();
     let (file, chart) = (everything(), chart());
@@ -267,7 +267,7 @@ async fn the_chart_is_sound_and_of_this_version() {
 }
 
 #[tokio::test]
-async fn a_wrong_value_is_refused_with_its_place() {
+async fn an_invalid_chart_value_is_refused_with_its_path() {
     let home = tempfile::tempdir().unwrap();
     let helm = tools::helm_alone(home.path()).await.unwrap();
     for (value, told) in [

@@ -1,55 +1,55 @@
-//! A controller that is interrupted at every single write, in every way.
+//! A controller that is interrupted at every single write, by every kind of fault.
 //!
 //! ```text
-//! undisturbed life ──▶ its states at rest, and how many writes it takes
+//! run without faults ──▶ the states at its checkpoints, and its number of writes
 //!                                   │ for every write × every fault
 //!                                   ▼
-//! the same life, in a namespace of its own, with one fault ──▶ the same states at rest
-//!                                   └ a witness looks at every write before it is done
+//! the same steps, in a namespace of their own, with one fault ──▶ the same states
+//!                                   └ invariants are checked before each write is forwarded
 //! ```
 
-mod life;
+mod invariants;
+mod lifecycle;
 mod state;
-mod witness;
 
 use std::time::Instant;
 
 use futures::{StreamExt as _, stream};
-use lab::{Binary, Lab, OPERATOR_NAMESPACE, Script, saboteur::Fault};
+use lab::{Binary, Lab, OPERATOR_NAMESPACE, Scenario, fault_proxy::Fault};
 
-use life::Life;
+use lifecycle::Lifecycle;
 
-/// Lives at a time: most of each is waiting.
+/// Runs at a time: each of them waits most of the time.
 const AT_ONCE: usize = 8;
 
-/// Everything that may happen at a write.
+/// The faults that are injected at each write.
 const FAULTS: [Fault; 8] = [
     Fault::KilledBefore,
     Fault::KilledAfter,
-    Fault::Refused(409),
-    Fault::Refused(429),
-    Fault::Refused(500),
-    Fault::Lost,
-    Fault::HeldUp,
-    Fault::Expired,
+    Fault::Rejected(409),
+    Fault::Rejected(429),
+    Fault::Rejected(500),
+    Fault::ResponseLost,
+    Fault::WatchesDelayed,
+    Fault::WatchesExpired,
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_lost_whenever_the_controller_is_interrupted() {
+async fn a_fault_at_any_write_leaves_the_same_state_and_violates_no_invariant() {
     let mut lab = Lab::start().await.unwrap();
     let _webhook = lab.webhook(&[]).await.unwrap();
-    let _simulator = lab.simulator(Script::Happy).await.unwrap();
+    let _simulator = lab.simulator(Scenario::Happy).await.unwrap();
     let account = Binary::Controller.account();
     let client = lab
         .account_client(OPERATOR_NAMESPACE, account)
         .await
         .unwrap();
 
-    let undisturbed = Life::new(&lab, &client, "undisturbed", None, None);
-    let undisturbed = undisturbed.live().await.unwrap();
-    assert_eq!(undisturbed.violations, [""; 0]);
-    let writes = &undisturbed.writes;
-    println!("an undisturbed life takes {} writes:", writes.len());
+    let baseline = Lifecycle::new(&lab, &client, "baseline", None, None);
+    let baseline = baseline.run().await.unwrap();
+    assert_eq!(baseline.violations, [""; 0]);
+    let writes = &baseline.writes;
+    println!("a run without faults takes {} writes:", writes.len());
     for (number, write) in (1..).zip(writes) {
         println!("{number:3} {write}");
     }
@@ -58,29 +58,23 @@ async fn nothing_is_lost_whenever_the_controller_is_interrupted() {
     let points = (1..=writes.len()).flat_map(|at| FAULTS.map(|fault| (at, fault)));
     let points: Vec<_> = points.collect();
     let outcomes = stream::iter(points.clone()).map(|(at, fault)| {
-        let (lab, client, undisturbed) = (&lab, &client, &undisturbed);
+        let (lab, client, baseline) = (&lab, &client, &baseline);
         async move {
             let namespace = format!(
                 "point-{at}-{}",
                 FAULTS.iter().position(|it| *it == fault).unwrap()
             );
-            let life = Life::new(
-                lab,
-                client,
-                &namespace,
-                Some((at, fault)),
-                Some(undisturbed),
-            );
-            let (struck, problems) = match life.live().await {
-                Ok(lived) => (lived.struck, lived.problems(undisturbed)),
+            let run = Lifecycle::new(lab, client, &namespace, Some((at, fault)), Some(baseline));
+            let (injected, problems) = match run.run().await {
+                Ok(outcome) => (outcome.fault_injected, outcome.problems(baseline)),
                 Err(error) => (true, vec![format!("{error:#}")]),
             };
-            let what = format!("{fault} write {at} ({})", undisturbed.writes[at - 1]);
-            (what, struck, problems)
+            let what = format!("{fault} write {at} ({})", baseline.writes[at - 1]);
+            (what, injected, problems)
         }
     });
     let mut outcomes: Vec<_> = outcomes.buffer_unordered(AT_ONCE).collect().await;
-    outcomes.retain(|(_, struck, _)| *struck);
+    outcomes.retain(|(_, injected, _)| *injected);
     let tried = outcomes.len();
     outcomes.retain(|(_, _, problems)| !problems.is_empty());
     println!(
@@ -89,7 +83,8 @@ async fn nothing_is_lost_whenever_the_controller_is_interrupted() {
         outcomes.len()
     );
     assert!(outcomes.is_empty(), "{outcomes:#?}");
-    // Two writes of the status are one when they come together: some lives have fewer.
+    // Two status changes at the same time are one write: some runs have fewer writes, and their last faults are not
+    // injected.
     assert!(
         tried * 10 >= points.len() * 9,
         "{tried} of {}",

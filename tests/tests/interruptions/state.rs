@@ -1,4 +1,4 @@
-//! What is in a namespace, without what differs from one life to the next.
+//! The objects of a namespace, without the fields that differ from run to run.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,10 @@ use serde_json::Value;
 /// Objects by kind and name.
 pub(crate) type State = BTreeMap<String, Value>;
 
-/// Whose the uids are that were seen so far.
+/// The uids seen so far, with the objects they belong to.
 pub(crate) type Uids = BTreeMap<String, String>;
 
-/// What is in the namespace now.
+/// The state of the namespace now.
 pub(crate) async fn of(lab: &Lab, namespace: &str, uids: &mut Uids) -> Result<State> {
     let mut state = State::new();
     for (kind, objects) in [
@@ -42,8 +42,8 @@ pub(crate) async fn of(lab: &Lab, namespace: &str, uids: &mut Uids) -> Result<St
     Ok(state)
 }
 
-/// Fields that tell when, where or by whom, or that follow from a uid or the namespace.
-const OF_ONE_LIFE: [&str; 17] = [
+/// Fields that depend on time, node or writer, or follow from a uid or the namespace.
+const VOLATILE_FIELDS: [&str; 17] = [
     "resourceVersion",
     "generation",
     "observedGeneration",
@@ -66,7 +66,7 @@ const OF_ONE_LIFE: [&str; 17] = [
 fn comparable(value: &mut Value, namespace: &str, uids: &Uids) {
     match value {
         Value::Object(fields) => {
-            fields.retain(|key, _| !OF_ONE_LIFE.contains(&key.as_str()));
+            fields.retain(|key, _| !VOLATILE_FIELDS.contains(&key.as_str()));
             for field in fields.values_mut() {
                 comparable(field, namespace, uids);
             }
@@ -87,7 +87,7 @@ fn comparable(value: &mut Value, namespace: &str, uids: &Uids) {
     }
 }
 
-/// What one has otherwise than the other.
+/// The differences between two states, one line each.
 pub(crate) fn differences(here: &State, there: &State) -> Vec<String> {
     let names = here
         .keys()

@@ -2,34 +2,33 @@
 
 use serde_json::json;
 
-use crate::stage::Stage;
+use crate::environment::Environment;
 
 #[tokio::test]
 async fn efi_and_secure_boot_are_what_the_guest_sees() {
-    let Some(stage) = Stage::new().await else {
+    let Some(env) = Environment::new().await else {
         return;
     };
-    let wished = [("efi", false), ("secure", true)];
-    for (name, secure) in wished {
+    let firmware = [("efi", false), ("secure", true)];
+    for (name, secure) in firmware {
         let spec = json!({
             "resources": {"cpu": {"cores": 1}, "memory": {"size": "512Mi"}},
             "domain": {"firmware": {"bootloader": {"efi": true, "secureBoot": secure}}},
         });
-        stage.apply(name, &spec).await;
+        env.apply(name, &spec).await;
     }
-    for (name, secure) in wished {
-        stage
-            .until(name, "to run", |it| it["status"]["phase"] == "Running")
+    for (name, secure) in firmware {
+        env.until(name, "to run", |it| it["status"]["phase"] == "Running")
             .await;
-        let report = stage.tells(name, "its firmware", |_| true).await;
+        let report = env.until_report(name, "its firmware", |_| true).await;
         assert_eq!(report.firmware, "efi", "{name}");
         assert_eq!(report.secure_boot, u8::from(secure), "{name}");
     }
     // Nothing of the firmware's memory is left for another Machine of that name.
-    let nvram = stage.libvirt.path("lib/qemu/nvram");
+    let nvram = env.libvirt.path("lib/qemu/nvram");
     assert_eq!(std::fs::read_dir(&nvram).unwrap().count(), 2);
-    for (name, _) in wished {
-        stage.delete(name).await;
+    for (name, _) in firmware {
+        env.delete(name).await;
     }
     assert_eq!(std::fs::read_dir(&nvram).unwrap().count(), 0);
 }

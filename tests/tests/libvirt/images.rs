@@ -18,7 +18,7 @@ use lab::libvirt::image;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::stage::Stage;
+use crate::environment::Environment;
 
 /// A server of one file, and how often it was asked for.
 fn served(content: Vec<u8>) -> (String, Arc<AtomicUsize>) {
@@ -67,10 +67,10 @@ fn root(size: &str, url: &str, checksum: &str) -> Value {
 
 #[tokio::test]
 async fn an_image_is_fetched_once_and_checked() {
-    let Some(stage) = Stage::new().await else {
+    let Some(env) = Environment::new().await else {
         return;
     };
-    let content = qcow2(&image().await.unwrap(), &stage.libvirt.path("guest.qcow2"));
+    let content = qcow2(&image().await.unwrap(), &env.libvirt.path("guest.qcow2"));
     let digest = Sha256::digest(&content);
     let checksum = digest.iter().fold("sha256:".to_owned(), |mut text, byte| {
         text.write_fmt(format_args!("{byte:02x}")).unwrap();
@@ -78,11 +78,11 @@ async fn an_image_is_fetched_once_and_checked() {
     });
     let (url, asked) = served(content);
     for name in ["first", "second"] {
-        stage.apply(name, &root("1Gi", &url, &checksum)).await;
+        env.apply(name, &root("1Gi", &url, &checksum)).await;
     }
     for name in ["first", "second"] {
-        stage.reachable(name).await;
-        let report = stage.tells(name, "its boot", |it| it.boots == 1).await;
+        env.until_reachable(name).await;
+        let report = env.until_report(name, "its boot", |it| it.boots == 1).await;
         // The disk has its own size, whatever the image has.
         assert_eq!(
             report.disks.values().copied().collect::<Vec<_>>(),
@@ -93,14 +93,14 @@ async fn an_image_is_fetched_once_and_checked() {
 
     // What is not what the user said is not booted, and the Machine says so.
     let wrong = format!("sha256:{}", "0".repeat(64));
-    stage.apply("wrong", &root("1Gi", &url, &wrong)).await;
-    let told = stage
+    env.apply("wrong", &root("1Gi", &url, &wrong)).await;
+    let told = env
         .machines()
-        .told("wrong", "StorageReady", "False", "ImageImportFailed")
+        .until_condition("wrong", "StorageReady", "False", "ImageImportFailed")
         .await
         .unwrap();
     let message = told["status"]["conditions"].to_string();
     assert!(message.contains("correct image.checksum"), "{message}");
-    let only = [stage.domain("first").await, stage.domain("second").await];
-    assert_eq!(stage.domains().await, only.into());
+    let only = [env.domain("first").await, env.domain("second").await];
+    assert_eq!(env.domains().await, only.into());
 }

@@ -2,11 +2,11 @@
 //! that tells what it sees. Where libvirt cannot run, each test says so and is over.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod environment;
 mod firmware;
+mod guest;
 mod images;
 mod interruptions;
-mod life;
+mod lifecycle;
 mod placement;
 mod power;
-mod stage;
-mod tiny;

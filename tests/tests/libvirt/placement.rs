@@ -5,7 +5,7 @@ use std::fs;
 use lab::objects::{HOST, condition};
 use serde_json::{Value, json};
 
-use crate::stage::Stage;
+use crate::environment::Environment;
 
 /// The mock's description of a host with its pools and networks.
 fn node(cpus: u32, gigabytes: u32, pools: &[&str]) -> String {
@@ -43,7 +43,7 @@ fn host(name: &str, uri: &str, class: &str, labels: &Value) -> Value {
 }
 
 /// A Machine of so many cores and so much memory, and where it has to be.
-fn wish(cores: u32, memory: &str, class: &str, selector: &Value) -> Value {
+fn requirements(cores: u32, memory: &str, class: &str, selector: &Value) -> Value {
     json!({
         "resources": {"cpu": {"cores": cores}, "memory": {"size": memory}},
         "disks": [{"name": "root", "size": "1Gi", "storageClass": class}],
@@ -52,24 +52,26 @@ fn wish(cores: u32, memory: &str, class: &str, selector: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_machine_goes_where_it_fits() {
-    let Some(stage) = Stage::new().await else {
+async fn a_machine_is_placed_on_a_host_that_satisfies_its_requirements() {
+    let Some(env) = Environment::new().await else {
         return;
     };
-    stage.lab.objects(HOST, "").delete("here").await.unwrap();
-    stage.lab.objects(HOST, "").gone("here").await.unwrap();
+    env.lab.objects(HOST, "").delete("here").await.unwrap();
+    env.lab.objects(HOST, "").until_gone("here").await.unwrap();
     for (name, cpus, memory, class) in [("large", 16, 64, "slow"), ("small", 4, 8, "fast")] {
-        let file = stage.libvirt.path(&format!("{name}.xml"));
+        let file = env.libvirt.path(&format!("{name}.xml"));
         fs::write(&file, node(cpus, memory, &["main", class])).unwrap();
         let uri = format!("test://{}", file.display());
         let labels = json!({"size": name});
-        stage
-            .lab
+        env.lab
             .apply(&host(name, &uri, class, &labels))
             .await
             .unwrap();
-        let hosts = stage.lab.objects(HOST, "");
-        let told = hosts.told(name, "Ready", "True", "Ready").await.unwrap();
+        let hosts = env.lab.objects(HOST, "");
+        let told = hosts
+            .until_condition(name, "Ready", "True", "Ready")
+            .await
+            .unwrap();
         assert_eq!(told["status"]["capacity"]["cpu"], cpus);
     }
     let away = host(
@@ -78,10 +80,10 @@ async fn a_machine_goes_where_it_fits() {
         "away",
         &json!({"size": "none"}),
     );
-    stage.lab.apply(&away).await.unwrap();
-    let hosts = stage.lab.objects(HOST, "");
+    env.lab.apply(&away).await.unwrap();
+    let hosts = env.lab.objects(HOST, "");
     hosts
-        .told("away", "Reachable", "False", "Unreachable")
+        .until_condition("away", "Reachable", "False", "Unreachable")
         .await
         .unwrap();
 
@@ -91,42 +93,52 @@ async fn a_machine_goes_where_it_fits() {
         "metadata": {"name": "fast", "namespace": "default"},
         "spec": {"bridge": "br-fast"},
     });
-    stage.lab.apply(&network).await.unwrap();
+    env.lab.apply(&network).await.unwrap();
     let everywhere = json!({});
-    let mut by_network = wish(1, "1Gi", "everywhere", &everywhere);
+    let mut by_network = requirements(1, "1Gi", "everywhere", &everywhere);
     by_network["networks"] = json!([{"name": "eth0", "networkName": "fast"}]);
     for (name, spec, on) in [
         (
             "by-room",
-            wish(1, "1Gi", "everywhere", &everywhere),
+            requirements(1, "1Gi", "everywhere", &everywhere),
             "large",
         ),
-        ("by-cpu", wish(8, "1Gi", "everywhere", &everywhere), "large"),
+        (
+            "by-cpu",
+            requirements(8, "1Gi", "everywhere", &everywhere),
+            "large",
+        ),
         (
             "by-memory",
-            wish(1, "32Gi", "everywhere", &everywhere),
+            requirements(1, "32Gi", "everywhere", &everywhere),
             "large",
         ),
         ("by-network", by_network, "small"),
-        ("by-class", wish(1, "1Gi", "fast", &everywhere), "small"),
+        (
+            "by-class",
+            requirements(1, "1Gi", "fast", &everywhere),
+            "small",
+        ),
         (
             "by-label",
-            wish(1, "1Gi", "everywhere", &json!({"size": "small"})),
+            requirements(1, "1Gi", "everywhere", &json!({"size": "small"})),
             "small",
         ),
     ] {
-        stage.apply(name, &spec).await;
-        let machine = stage
+        env.apply(name, &spec).await;
+        let machine = env
             .until(name, "to be placed", |it| it["status"]["host"].is_string())
             .await;
         assert_eq!(machine["status"]["host"], on, "{name}");
     }
 
     // Nowhere: it waits, with what each host lacks.
-    stage
-        .apply("nowhere", &wish(64, "1Gi", "everywhere", &everywhere))
-        .await;
-    let waiting = stage
+    env.apply(
+        "nowhere",
+        &requirements(64, "1Gi", "everywhere", &everywhere),
+    )
+    .await;
+    let waiting = env
         .until("nowhere", "to say why it waits", |it| {
             condition(it, "Ready")["status"] == "False"
         })

@@ -6,10 +6,10 @@ use kube::{
     api::{DynamicObject, GroupVersionKind},
     core::ApiResource,
 };
-use lab::{Lab, Options, Shipped};
+use lab::{Lab, Options, ProgramUnderTest};
 
 /// Everything that has to do with admission, and nothing that acts on Machines.
-pub(crate) async fn lab(settings: &[(&str, &str)]) -> (Lab, Shipped) {
+pub(crate) async fn lab(settings: &[(&str, &str)]) -> (Lab, ProgramUnderTest) {
     let mut lab = Lab::with(Options {
         controller_manager: false,
         ..Options::default()

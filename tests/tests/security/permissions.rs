@@ -4,12 +4,12 @@ use std::fs;
 
 use lab::{
     Binary,
-    audit::{Event, Mark},
+    audit::{Event, LogPosition},
     install, paths,
 };
 use serde_json::Value;
 
-use crate::stage::Stage;
+use crate::environment::Environment;
 
 /// What no request of a program asks for: the API server's own admission does, about requests that write
 /// an owner reference (`OwnerReferencesPermissionEnforcement`, which is on in all tests).
@@ -80,8 +80,8 @@ fn granted(file: &str) -> Vec<Grant> {
 }
 
 /// Every verb was used, and none was missing.
-pub(crate) async fn are_used(stage: &Stage, start: Mark) {
-    let events = stage.lab.asked_since(start).await.unwrap();
+pub(crate) async fn are_used(env: &Environment, start: LogPosition) {
+    let events = env.lab.requests_since(start).await.unwrap();
     let mut idle = Vec::new();
     for (file, binary) in [
         ("controller-rbac.yaml", Binary::Controller),

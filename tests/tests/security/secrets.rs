@@ -1,27 +1,27 @@
-//! What nobody may read but those it was written for.
+//! Secrets of users and of the programs appear nowhere else.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use lab::{
-    Binary, OPERATOR_NAMESPACE, Shipped,
-    audit::Mark,
+    Binary, OPERATOR_NAMESPACE, ProgramUnderTest,
+    audit::LogPosition,
     objects::{EVENT, SECRET},
 };
 
-use crate::life::{CANARY, words};
-use crate::stage::Stage;
+use crate::environment::Environment;
+use crate::lifecycle::{CANARY, words};
 
-/// No word of a secret is in anything that is told: logs at their loudest, metrics, events, status.
-pub(crate) async fn are_told_nowhere(stage: &mut Stage, start: Mark) {
+/// No part of a secret is in logs (at level trace), metrics, events or status.
+pub(crate) async fn are_told_nowhere(env: &mut Environment, start: LogPosition) {
     let mut secrets = words();
     // Who the programs are, and what the webhook signs with.
     for binary in [Binary::Controller, Binary::Webhook] {
-        let file = stage.lab.path(&format!("{}-1.kubeconfig", binary.name()));
+        let file = env.lab.path(&format!("{}-1.kubeconfig", binary.name()));
         let kubeconfig: serde_json::Value =
             serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
         let token = &kubeconfig["users"][0]["user"]["token"];
         secrets.push(token.as_str().unwrap().to_owned());
     }
-    let ca = stage.lab.objects(SECRET, OPERATOR_NAMESPACE);
+    let ca = env.lab.objects(SECRET, OPERATOR_NAMESPACE);
     let ca = ca.get("machine-webhook-ca").await.unwrap();
     for name in ["ca.key", "ca-old.key", "ca-next.key"] {
         let Some(key) = ca["data"][name].as_str() else {
@@ -34,18 +34,18 @@ pub(crate) async fn are_told_nowhere(stage: &mut Stage, start: Mark) {
     assert!(secrets.len() > 7, "{}", secrets.len());
 
     let mut told = Vec::new();
-    for program in [&mut stage.controller, &mut stage.webhook] {
+    for program in [&mut env.controller, &mut env.webhook] {
         assert!(is_loud(program));
         told.push(program.log());
         told.push(program.metrics().await.unwrap());
     }
     for namespace in ["default", OPERATOR_NAMESPACE] {
-        let events = stage.lab.objects(EVENT, namespace).list().await.unwrap();
+        let events = env.lab.objects(EVENT, namespace).list().await.unwrap();
         told.push(serde_json::to_string(&events).unwrap());
     }
     // Each status there ever was.
     let (controller, mut statuses) = (Binary::Controller.user(), 0);
-    for event in stage.lab.asked_since(start).await.unwrap() {
+    for event in env.lab.requests_since(start).await.unwrap() {
         if event.user == controller && event.subresource == "status" {
             statuses += 1;
             told.push(event.content.to_string());
@@ -62,8 +62,8 @@ pub(crate) async fn are_told_nowhere(stage: &mut Stage, start: Mark) {
     }
 }
 
-/// Whether its libraries speak at the lowest level, too.
-fn is_loud(program: &Shipped) -> bool {
+/// Whether libraries log at the lowest level, too.
+fn is_loud(program: &ProgramUnderTest) -> bool {
     let lines = program.log_lines();
     let loud = lines.iter().filter(|line| line["level"] == "trace");
     loud.count() > 100

@@ -1,4 +1,4 @@
-//! Whatever is sent: a clear answer with the uid or a clear refusal, and everybody else is served.
+//! Any input gets a review response with its uid or an HTTP error with the reason; other clients are served.
 
 use lab::{Lab, reviews};
 use serde_json::{Value, json};

@@ -71,7 +71,7 @@ async fn the_trust_is_made_and_mended() {
     assert_eq!(bundles(&lab).await, vec![ca.clone(); WEBHOOKS]);
     reviewed(&lab).await.unwrap();
 
-    // Somebody empties the bundles, or applies the manifests again, which have none.
+    // The bundles are emptied, as by applying the manifests again, which have none.
     let empty = json!([{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}]);
     let empty = Patch::<()>::Json(serde_json::from_value(empty).unwrap());
     let parameters = PatchParams::default();
@@ -186,8 +186,8 @@ async fn a_lost_or_damaged_secret_is_recovered() {
     assert_eq!(bundles(&lab).await, vec![ca.clone(); WEBHOOKS]);
     reviewed(&lab).await.unwrap();
 
-    // Nobody knows the key any more: a new CA; the former one stays trusted for an overlap,
-    // because a replica that is cut off may go on serving a leaf of it.
+    // The CA key is lost: a new CA is created. The former one stays trusted for an overlap, because a replica that
+    // is disconnected may still serve a leaf of it.
     webhook.kill();
     secrets(&lab).delete(SECRET, &delete).await.unwrap();
     webhook.start_again().unwrap();
@@ -213,7 +213,7 @@ async fn a_lost_or_damaged_secret_is_recovered() {
     told(&lab, &expected).await;
 }
 
-/// Somebody puts a CA of their own into the Secret: it is made known before it signs.
+/// A CA that is put into the Secret by hand is published before it signs.
 #[tokio::test]
 async fn another_ca_takes_over_in_good_order() {
     let mut lab = lab().await;
@@ -255,7 +255,7 @@ async fn another_ca_takes_over_in_good_order() {
 async fn replicas_share_a_ca_and_do_not_fight() {
     let mut lab = lab().await;
     lab.register_webhooks().await.unwrap();
-    let mark = lab.mark().await.unwrap();
+    let mark = lab.log_position().await.unwrap();
     // Both begin at once, with nothing there.
     let mut one = lab.start_webhook(&[]).await.unwrap();
     let elsewhere = [("WEBHOOK_BIND_ADDRESS", "127.0.0.1:0")];
@@ -273,7 +273,7 @@ async fn replicas_share_a_ca_and_do_not_fight() {
     assert_eq!(&asked(second, &ca).await.unwrap(), uid);
 
     // One Secret was made; each replica told each configuration at most once.
-    let events = lab.asked_since(mark).await.unwrap();
+    let events = lab.requests_since(mark).await.unwrap();
     let wrote = |resource: &str| {
         let by = |event: &&lab::audit::Event| {
             event.wrote() && event.user == Binary::Webhook.user() && event.resource == resource

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use lab::http::Connection;
-use lab::{CALLER, Caller, CallerCa, Lab, Shipped, wait};
+use lab::{CALLER, Caller, CallerCa, Lab, ProgramUnderTest, wait};
 use serde_json::Value;
 
 use crate::{asked, lab, response, review, reviewed};
@@ -26,7 +26,7 @@ async fn asked_as(lab: &Lab, caller: &Caller) -> anyhow::Result<()> {
 }
 
 /// What the log says about clients that were refused, why and how many.
-fn refusals(webhook: &Shipped) -> Vec<(String, u64)> {
+fn refusals(webhook: &ProgramUnderTest) -> Vec<(String, u64)> {
     let mut lines = webhook.log_lines();
     lines.retain(|line| line["message"] == "refused clients by their certificate");
     let told = |line: &Value| {
@@ -87,7 +87,7 @@ async fn only_the_api_server_may_ask() {
     let metrics = webhook.metrics().await.unwrap();
     let refused = "machine_webhook_connections_refused_total{reason=\"client\"} 4";
     assert!(metrics.lines().any(|line| line == refused), "{metrics}");
-    // One line for each lack within ten seconds, whoever comes.
+    // One log line for each reason within ten seconds, whatever the number of clients.
     let may = format!("\"other.example\" or \"{CALLER}\"");
     assert_eq!(
         refusals(&webhook),
@@ -105,7 +105,7 @@ async fn only_the_api_server_may_ask() {
     reviewed(&lab).await.unwrap();
     webhook.stop().await.unwrap();
 
-    // An API server that is not meant: its users are told, and so is whoever reads the log.
+    // An API server with another name: its users see the reason, and so does the log.
     let settings = [
         ("CLIENT_CA", file_name.as_str()),
         ("CLIENT_CN", "other.example"),

@@ -1,4 +1,4 @@
-//! Certificates that somebody else writes: files of a mounted Secret.
+//! Certificates that another program writes: files of a mounted Secret.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -8,7 +8,7 @@ use certs::{CA_LIFETIME, Ca, LEAF_LIFETIME, ServerNames};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
-use lab::{Lab, OPERATOR_NAMESPACE, Shipped, wait};
+use lab::{Lab, OPERATOR_NAMESPACE, ProgramUnderTest, wait};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 
@@ -90,7 +90,7 @@ async fn served(lab: &Lab, ca: &str) {
     .unwrap();
 }
 
-async fn faults(webhook: &mut Shipped) -> String {
+async fn faults(webhook: &mut ProgramUnderTest) -> String {
     let metrics = webhook.metrics().await.unwrap();
     let name = "machine_webhook_certificate_last_error_timestamp_seconds{fault=\"files\"} ";
     let line = metrics.lines().find_map(|line| line.strip_prefix(name));

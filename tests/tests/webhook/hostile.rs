@@ -1,4 +1,4 @@
-//! Clients that take more than their share, and everybody else is served.
+//! Clients that use more than their share of resources do not affect other clients.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -6,13 +6,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::join_all;
 use lab::http::{self, Connection};
-use lab::{Lab, Shipped, usage};
+use lab::{Lab, ProgramUnderTest, usage};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::{sleep, timeout};
 
 use crate::{JSON, asked, is_sound, lab, response, review, send, with_spec};
 
+/// How long the webhook may take to close a connection that misbehaves; its own limits are 5 and 10 s.
+const CLOSED_WITHIN: Duration = Duration::from_secs(30);
 /// Most bytes of a body.
 const BODY_MAX: usize = 7 * 1024 * 1024;
 /// The webhook's limit of memory in `manifests/install`, in MiB.
@@ -45,7 +47,7 @@ async fn meanwhile<T>(lab: &Lab, others: impl Future<Output = T>) -> T {
 }
 
 /// Most memory of the webhook since it began, in MiB.
-fn peak(webhook: &mut Shipped) -> u64 {
+fn peak(webhook: &mut ProgramUnderTest) -> u64 {
     usage::memory(webhook.process().id()).unwrap().peak
 }
 
@@ -119,7 +121,7 @@ async fn connections_that_misbehave_end_and_others_are_served() {
         .unwrap();
     response(&answer);
 
-    // An alert of TLS (type 21) is all that is said to those who speak something else.
+    // Clients that do not speak TLS get an alert (type 21) and nothing else.
     assert_eq!(rest(&mut plain).await.first(), Some(&21));
     assert_eq!(rest(&mut garbage).await.first(), Some(&21));
     assert_eq!(rest(&mut slow_head).await, b"");
@@ -166,7 +168,7 @@ async fn idle_connections_in_masses_lock_nobody_out() {
         for _ in 0..SHOOK_HANDS / 100 {
             idle.extend(http::tls_many(address, &ca, 100).await.unwrap());
         }
-        // Whoever came first is out, long before the time of a handshake is over for the last.
+        // The oldest connections are evicted long before the handshake timeout of the newest.
         rest(&mut silent[0]).await;
         rest(&mut idle[0]).await;
         (silent, idle)
@@ -203,7 +205,7 @@ async fn heads_that_drip_end_in_their_time() {
             sleep(Duration::from_millis(200)).await;
         }
     };
-    let dripping = timeout(lab::wait::PATIENCE, join_all(streams.into_iter().map(drip)));
+    let dripping = timeout(CLOSED_WITHIN, join_all(streams.into_iter().map(drip)));
     let ends: Vec<std::io::Result<()>> = meanwhile(&lab, dripping).await.unwrap();
     assert!(ends.iter().all(Result::is_err));
     is_sound(&lab, &mut webhook).await;
@@ -263,7 +265,7 @@ async fn pipelined_requests_are_answered_in_order_and_not_faster_than_they_are_r
             answers.push_str(std::str::from_utf8(&part[..read]).unwrap());
         }
     };
-    timeout(lab::wait::PATIENCE, all).await.unwrap();
+    timeout(CLOSED_WITHIN, all).await.unwrap();
     let places: Vec<_> = uids.iter().map(|uid| answers.find(uid).unwrap()).collect();
     assert!(places.is_sorted(), "{answers}");
 
@@ -290,7 +292,7 @@ async fn pipelined_requests_are_answered_in_order_and_not_faster_than_they_are_r
     is_sound(&lab, &mut webhook).await;
 }
 
-/// There is one certificate; whoever looks for another server finds that out by itself.
+/// The webhook has one certificate; a client that expects another name rejects it.
 #[tokio::test]
 async fn a_wrong_server_name_gets_the_certificate_there_is() {
     let mut lab = lab().await;
@@ -323,8 +325,8 @@ async fn half_sent(address: SocketAddr, ca: &[u8]) -> impl AsyncRead + Unpin + u
 /// What is still said until the other side closes, which it does.
 async fn rest(stream: &mut (impl AsyncRead + Unpin)) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let read = timeout(lab::wait::PATIENCE, stream.read_to_end(&mut bytes));
-    // TLS that ends without a farewell, or a reset, is an end, too.
+    let read = timeout(CLOSED_WITHIN, stream.read_to_end(&mut bytes));
+    // Closing without close_notify, or a reset, counts as closed, too.
     let _ = read.await.unwrap();
     bytes
 }

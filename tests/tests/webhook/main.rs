@@ -1,4 +1,4 @@
-//! The shipped webhook in front of a real API server.
+//! The webhook under test behind a real API server.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod bad_input;
@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 
 use bytes::Bytes;
 use lab::http::{self, Connection, Response};
-use lab::{Lab, Options, Shipped, reviews, wait};
+use lab::{Lab, Options, ProgramUnderTest, reviews, wait};
 use serde_json::{Value, json};
 
 const JSON: &str = "application/json";
@@ -31,7 +31,7 @@ pub(crate) async fn lab() -> Lab {
 }
 
 /// Waits until `/readyz` answers 500 with this.
-pub(crate) async fn unready(webhook: &mut Shipped, expected: impl Fn(&str) -> bool) {
+pub(crate) async fn unready(webhook: &mut ProgramUnderTest, expected: impl Fn(&str) -> bool) {
     let address = webhook.health_address().await.unwrap();
     wait::until("the reason for being unready", async || {
         let answer = http::get(address, "/readyz").await?;
@@ -102,8 +102,8 @@ pub(crate) fn response(answer: &Response) -> Value {
     response
 }
 
-/// It lives, serves, and nothing went wrong inside.
-pub(crate) async fn is_sound(lab: &Lab, webhook: &mut Shipped) {
+/// The webhook runs, serves, and has logged no error.
+pub(crate) async fn is_sound(lab: &Lab, webhook: &mut ProgramUnderTest) {
     let ca = String::from_utf8(lab.ca_bundle().await.unwrap()).unwrap();
     asked(lab.webhook_address(), &ca).await.unwrap();
     webhook.process().check_alive().unwrap();

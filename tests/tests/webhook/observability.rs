@@ -1,11 +1,11 @@
 //! What operators see of the reviews: numbers, log lines, the API server's audit log.
 
-use lab::{Lab, Shipped, reviews};
+use lab::{Lab, ProgramUnderTest, reviews};
 use serde_json::{Value, json};
 
 use crate::lab;
 
-/// What users write and nobody else may read.
+/// Confidential input of users.
 const CANARY: &str = "canary-7f3a";
 
 /// A Machine that is full of it, with faults at and beside it.
@@ -41,7 +41,7 @@ async fn create(lab: &Lab, machine: &Value, dry_run: bool) -> lab::Output {
         .unwrap()
 }
 
-fn refusals(webhook: &Shipped) -> Vec<Value> {
+fn refusals(webhook: &ProgramUnderTest) -> Vec<Value> {
     let mut lines = webhook.log_lines();
     lines.retain(|line| line["message"] == "refused");
     lines
@@ -113,7 +113,7 @@ async fn no_level_tells_what_users_wrote() {
 async fn the_audit_log_has_the_codes() {
     let mut lab = lab().await;
     let _webhook = lab.webhook(&[]).await.unwrap();
-    let mark = lab.mark().await.unwrap();
+    let mark = lab.log_position().await.unwrap();
     create(&lab, &faulty(), false).await.refused().unwrap();
     let missing = json!({
         "template": "small",
@@ -122,7 +122,7 @@ async fn the_audit_log_has_the_codes() {
     let warned = create(&lab, &reviews::machine("warned", &missing), false).await;
     warned.ok().unwrap();
 
-    let events = lab.asked_since(mark).await.unwrap();
+    let events = lab.requests_since(mark).await.unwrap();
     let writes = events
         .iter()
         .filter(|event| event.resource == "machines" && event.verb == "create");

@@ -48,7 +48,7 @@ async fn the_end_answers_what_is_under_way() {
     let answer: Value = serde_json::from_str(body).unwrap();
     assert_eq!(answer["response"]["uid"], review()["request"]["uid"]);
 
-    let status = webhook.process().wait(wait::PATIENCE).await.unwrap();
+    let status = webhook.process().wait(wait::LIMIT).await.unwrap();
     assert_eq!(status.code(), Some(0));
     let lines = webhook.log_lines();
     let own = lines.iter().filter(|line| line["target"] == "webhook::run");
@@ -65,7 +65,7 @@ async fn while_endpoints_propagate_it_serves_but_is_not_ready_and_a_second_signa
     reviewed(&lab).await.unwrap();
 
     webhook.process().terminate().unwrap();
-    let status = webhook.process().wait(wait::PATIENCE).await.unwrap();
+    let status = webhook.process().wait(wait::LIMIT).await.unwrap();
     assert_eq!(status.code(), Some(1));
     let last = webhook.log_lines().pop().unwrap();
     assert_eq!(

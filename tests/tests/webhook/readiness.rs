@@ -55,7 +55,7 @@ async fn unready_says_what_is_missing() {
             && told.ends_with("\nschema: machines.vitistack.io is not installed\n")
     })
     .await;
-    // It answers all the same, and blames nobody for what it does not know.
+    // It answers reviews even so, and reports no fault that depends on data it has not read.
     let mut connection = lab.connect_webhook().await.unwrap();
     let answer = connection
         .post("/mutate", review().to_string())

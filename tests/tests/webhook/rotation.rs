@@ -4,7 +4,7 @@
 //! writers ──kept connections──► kube-apiserver ──TLS──┐
 //! guests  ──a new connection each time, TLS───────────┴─► Balancer ──► two replicas
 //! ```
-//! A guest is an API server that is slow to hear: it trusts the bundle of a moment ago.
+//! A guest stands for an API server whose watch is late: it trusts the bundle of a moment ago.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -16,7 +16,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, PostParams};
 use lab::balancer::Balancer;
-use lab::{Lab, OPERATOR_NAMESPACE, Shipped, WEBHOOK_CONFIGURATION, http, reviews, wait};
+use lab::{Lab, OPERATOR_NAMESPACE, ProgramUnderTest, WEBHOOK_CONFIGURATION, http, reviews, wait};
 use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 use tokio::task::JoinSet;
@@ -110,7 +110,7 @@ async fn ask(client: kube::Client, address: SocketAddr, calls: Arc<Calls>) {
 }
 
 /// CA and phase that are stored.
-async fn stage(lab: &Lab) -> (String, String) {
+async fn stored_ca(lab: &Lab) -> (String, String) {
     let secrets: Api<Secret> = Api::namespaced(lab.client().clone(), OPERATOR_NAMESPACE);
     let data = secrets
         .get("machine-webhook-ca")
@@ -122,7 +122,7 @@ async fn stage(lab: &Lab) -> (String, String) {
     (text("ca.crt"), text("phase"))
 }
 
-async fn replica(lab: &mut Lab, balancer: &Balancer) -> Shipped {
+async fn replica(lab: &mut Lab, balancer: &Balancer) -> ProgramUnderTest {
     let mut replica = lab.start_webhook(&HURRY).await.unwrap();
     let serves = replica.address("listen").await.unwrap();
     balancer.add(serves, replica.health_address().await.unwrap());
@@ -191,12 +191,12 @@ impl Load {
 }
 
 /// Two replicas behind a balancer, which the API server trusts.
-async fn two_replicas(lab: &mut Lab) -> (Balancer, Vec<Shipped>) {
+async fn two_replicas(lab: &mut Lab) -> (Balancer, Vec<ProgramUnderTest>) {
     lab.register_webhooks().await.unwrap();
     let balancer = Balancer::start(lab.webhook_address()).await.unwrap();
     let replicas = vec![replica(lab, &balancer).await, replica(lab, &balancer).await];
     ready(&balancer, 2).await;
-    // API servers hear of the first bundle.
+    // Wait until the API server has the first bundle.
     wait::until("the API server to trust the replicas", async || {
         Ok(crate::reviewed(lab)
             .await
@@ -226,10 +226,10 @@ async fn rotations_and_a_rolling_restart_fail_no_call() {
     let restarted = start.elapsed();
 
     // A whole rotation, from its beginning to its end.
-    let (before, _) = stage(&lab).await;
+    let (before, _) = stored_ca(&lab).await;
     for phase in ["publishing", "overlap", "steady"] {
-        wait::until_within(3 * wait::PATIENCE, phase, async || {
-            let (_, there) = stage(&lab).await;
+        wait::until_within(wait::LIMIT, phase, async || {
+            let (_, there) = stored_ca(&lab).await;
             Ok(if there == phase { Ok(()) } else { Err(there) })
         })
         .await
@@ -239,7 +239,7 @@ async fn rotations_and_a_rolling_restart_fail_no_call() {
     sleep(2 * SLOW).await;
     load.end().await;
     let took = start.elapsed();
-    let (after, _) = stage(&lab).await;
+    let (after, _) = stored_ca(&lab).await;
     assert_ne!(after, before);
     leaves += replicas.iter().map(signed).sum::<usize>();
 
@@ -252,8 +252,8 @@ async fn rotations_and_a_rolling_restart_fail_no_call() {
     assert!(leaves > 6, "{leaves}");
 }
 
-/// A node that goes away for good gets no time to end what it has begun. Once its replica is not ready
-/// and clients were told to go, nobody is left whom that could hurt.
+/// A node that fails gives its replica no time to finish. Once the replica is unready and has closed its connections,
+/// killing it fails no call.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_that_was_taken_out_may_be_killed() {
     let mut lab = lab().await;
@@ -261,7 +261,7 @@ async fn a_replica_that_was_taken_out_may_be_killed() {
     let (mut load, start) = (Load::of(&lab).await, Instant::now());
     for round in 0..2 {
         let mut old = replicas.remove(0);
-        // A request of nobody else, that keeps it from ending by itself.
+        // An unfinished request that keeps the replica from exiting by itself.
         let address = old.address("listen").await.unwrap();
         let mut held = http::tls(address, &lab.ca_bundle().await.unwrap())
             .await
@@ -284,14 +284,14 @@ async fn a_replica_that_was_taken_out_may_be_killed() {
         replicas.push(replica(&mut lab, &balancer).await);
         ready(&balancer, 2).await;
     }
-    // And the last word of those who trust the bundle of a moment ago.
+    // Also the last calls of clients that trust the former bundle.
     sleep(SLOW).await;
     load.end().await;
     println!("{}", load.failed_nowhere(start.elapsed()));
 }
 
 /// How many leaves a replica has signed.
-fn signed(replica: &Shipped) -> usize {
+fn signed(replica: &ProgramUnderTest) -> usize {
     let lines = replica.log_lines();
     let signed = lines
         .iter()

@@ -1,7 +1,9 @@
 //! What follows from the code and is committed: `manifests/crds`, one file per kind, the list of them
-//! and the reference of their fields; `docs/rules.md`; parts of the Helm chart.
+//! and the reference of their fields; `docs/rules.md`; parts of the Helm chart; the graph of the crates in
+//! `docs/development.md`.
 
 mod chart;
+mod crates;
 mod rules;
 
 use std::{
@@ -22,8 +24,8 @@ const HEADER: &str = "# Generated from the Rust types by `cargo lab generate`.\n
 /// Nothing else is in this folder.
 const CRDS: &str = "manifests/crds";
 
-pub(crate) fn run(check: bool) -> Result<ExitCode> {
-    let wanted = files()?;
+pub(crate) async fn run(check: bool) -> Result<ExitCode> {
+    let wanted = files().await?;
     let mut stale = Vec::new();
     for (path, content) in &wanted {
         if fs::read_to_string(path).is_ok_and(|found| found == *content) {
@@ -61,10 +63,11 @@ pub(crate) fn run(check: bool) -> Result<ExitCode> {
 }
 
 /// Every file with its content.
-fn files() -> Result<BTreeMap<PathBuf, String>> {
+async fn files() -> Result<BTreeMap<PathBuf, String>> {
     let repository = paths::repository();
     let mut files = definitions(&repository.join(CRDS))?;
     files.insert(repository.join("docs/rules.md"), rules::page()?);
+    files.insert(repository.join(crates::PAGE), crates::page().await?);
     files.extend(chart::files()?);
     Ok(files)
 }

@@ -1,49 +1,49 @@
-//! One Machine's life in a namespace of its own, and what it looks like whenever it is at rest.
+//! The steps of one Machine in a namespace of its own, with the state of the namespace after each of them.
 
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use kube::Client;
 use lab::{
-    Lab, Shipped,
+    Lab, ProgramUnderTest,
+    fault_proxy::{Fault, FaultProxy},
     objects::{CLAIM, DATA_VOLUME, MACHINE, NETWORK, Objects, condition},
     reviews,
-    saboteur::{Fault, Saboteur},
     wait::Deadline,
 };
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::{
+    invariants::{self, UNRELATED},
     state::{self, State, Uids},
-    witness::{self, STRANGER},
 };
 
-/// The settings of a controller that is alone in its namespace, and is told everything by watches.
+/// The settings of a controller that is alone in its namespace and learns of changes by watches.
 const SETTINGS: [(&str, &str); 2] = [("LEADER_ELECTION", "false"), ("RECONCILE_INTERVAL", "10s")];
 
-/// Within which a life comes to rest after its Machine has told that it is so: several watches tell
-/// of it, one after the other. Less than the interval in which a controller looks by itself, so that
-/// what only this would mend is a fault.
-const REST_WITHIN: Duration = Duration::from_secs(5);
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// How long the namespace may take to settle after the Machine's status shows that a step is done: several watches
+/// deliver the change one after the other. Shorter than the reconcile interval, so that a state which only the
+/// periodic reconcile repairs is reported.
+const SETTLE_LIMIT: Duration = Duration::from_secs(5);
+const POLL: Duration = Duration::from_millis(100);
 
-/// What came of a life.
+/// The result of a run.
 #[derive(Debug)]
-pub(crate) struct Lived {
-    /// What was there at each rest.
-    pub(crate) rests: Vec<(&'static str, State)>,
+pub(crate) struct Outcome {
+    /// The state at each checkpoint.
+    pub(crate) checkpoints: Vec<(&'static str, State)>,
     pub(crate) writes: Vec<String>,
     pub(crate) violations: Vec<String>,
-    /// Whether the fault has come: the last writes of a life may be fewer in another.
-    pub(crate) struck: bool,
+    /// Whether the fault was injected: a run may have fewer writes than the baseline.
+    pub(crate) fault_injected: bool,
 }
 
-impl Lived {
-    /// What should not be, compared with a life that nothing has disturbed.
-    pub(crate) fn problems(&self, undisturbed: &Self) -> Vec<String> {
+impl Outcome {
+    /// The violated invariants, and the differences from the run without faults.
+    pub(crate) fn problems(&self, baseline: &Self) -> Vec<String> {
         let mut problems = self.violations.clone();
-        for ((rest, here), (_, there)) in self.rests.iter().zip(&undisturbed.rests) {
+        for ((rest, here), (_, there)) in self.checkpoints.iter().zip(&baseline.checkpoints) {
             let differences = state::differences(here, there).into_iter();
             problems.extend(differences.map(|it| format!("{rest}: {it}")));
         }
@@ -51,62 +51,57 @@ impl Lived {
     }
 }
 
-pub(crate) struct Life<'a> {
+pub(crate) struct Lifecycle<'a> {
     lab: &'a Lab,
     client: &'a Client,
     namespace: &'a str,
     fault: Option<(usize, Fault)>,
-    /// The life that it is to be like.
-    undisturbed: Option<&'a Lived>,
+    /// The run without faults to compare with.
+    baseline: Option<&'a Outcome>,
 }
 
-impl<'a> Life<'a> {
+impl<'a> Lifecycle<'a> {
     pub(crate) fn new(
         lab: &'a Lab,
         client: &'a Client,
         namespace: &'a str,
         fault: Option<(usize, Fault)>,
-        undisturbed: Option<&'a Lived>,
+        baseline: Option<&'a Outcome>,
     ) -> Self {
         Self {
             lab,
             client,
             namespace,
             fault,
-            undisturbed,
+            baseline,
         }
     }
 
-    /// From the first apply to the end of the Machine.
-    pub(crate) async fn live(&self) -> Result<Lived> {
-        self.furnish().await?;
-        let witness = witness::of(self.lab, self.namespace);
-        let way = Saboteur::start(
-            self.client.clone(),
-            Some(self.namespace),
-            self.fault,
-            witness,
-        )
-        .await?;
-        let (lab, kubeconfig) = (self.lab, way.kubeconfig());
+    /// Runs all steps, from the first apply to the deletion of the Machine.
+    pub(crate) async fn run(&self) -> Result<Outcome> {
+        self.create_surroundings().await?;
+        let check = invariants::of(self.lab, self.namespace);
+        let proxy =
+            FaultProxy::start(self.client.clone(), Some(self.namespace), self.fault, check).await?;
+        let (lab, kubeconfig) = (self.lab, proxy.kubeconfig());
         let mut controller = lab.start_controller_at(&kubeconfig, &SETTINGS).await?;
-        way.aim(controller.process().id());
-        let rests = tokio::select! {
-            rests = self.story() => {
-                rests.with_context(|| controller.process().log_tail(15))?
+        proxy.set_target(controller.process().id());
+        let checkpoints = tokio::select! {
+            checkpoints = self.steps() => {
+                checkpoints.with_context(|| controller.process().log_tail(15))?
             }
-            failed = raise(&way, &mut controller) => return Err(failed),
+            failed = restart_when_killed(&proxy, &mut controller) => return Err(failed),
         };
-        Ok(Lived {
-            rests,
-            writes: way.writes(),
-            violations: way.violations(),
-            struck: way.struck(),
+        Ok(Outcome {
+            checkpoints,
+            writes: proxy.writes(),
+            violations: proxy.violations(),
+            fault_injected: proxy.fault_injected(),
         })
     }
 
-    /// What is there before: a network, and things that look like the Machine's and are not.
-    async fn furnish(&self) -> Result<()> {
+    /// Creates a network, and objects that look like the Machine's but are not.
+    async fn create_surroundings(&self) -> Result<()> {
         let namespace = self.namespace;
         for object in [
             json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}),
@@ -117,13 +112,13 @@ impl<'a> Life<'a> {
             }),
             json!({
                 "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine",
-                "metadata": {"name": STRANGER, "namespace": namespace},
+                "metadata": {"name": UNRELATED, "namespace": namespace},
                 "spec": {"runStrategy": "Halted", "template": {"spec": {"domain": {"devices": {}}}}},
             }),
             json!({
                 "apiVersion": "v1", "kind": "PersistentVolumeClaim",
                 "metadata": {
-                    "name": STRANGER, "namespace": namespace,
+                    "name": UNRELATED, "namespace": namespace,
                     "labels": {
                         "vitistack.io/managed-by": "kubevirt-operator",
                         "vitistack.io/machine": "web", "vitistack.io/disk": "old",
@@ -145,9 +140,9 @@ impl<'a> Life<'a> {
         self.lab.objects(MACHINE, self.namespace)
     }
 
-    async fn story(&self) -> Result<Vec<(&'static str, State)>> {
+    async fn steps(&self) -> Result<Vec<(&'static str, State)>> {
         let machines = self.machines();
-        let (mut rests, mut uids) = (Vec::new(), Uids::new());
+        let (mut checkpoints, mut uids) = (Vec::new(), Uids::new());
         let disks = |size: &str| {
             json!([
                 {"name": "root", "image": {"url": "https://images.example.com/debian.qcow2"}},
@@ -165,11 +160,13 @@ impl<'a> Life<'a> {
         );
         machine["metadata"]["namespace"] = json!(self.namespace);
         self.lab.apply(&machine).await?;
-        machines.told("web", "Ready", "True", "Running").await?;
-        // Its claim is let go of a moment after the guest is made.
+        machines
+            .until_condition("web", "Ready", "True", "Running")
+            .await?;
+        // The import is removed a moment after the guest was created.
         let imports = self.lab.objects(DATA_VOLUME, self.namespace);
-        imports.gone("web-root").await?;
-        rests.push(self.rest("created", &mut uids).await?);
+        imports.until_gone("web-root").await?;
+        checkpoints.push(self.checkpoint("created", &mut uids).await?);
 
         let merge = async |spec: Value| machines.merge("web", &json!({"spec": spec})).await;
         let cards = json!([{"name": "eth0"}, {"name": "lan", "networkName": "lan"}]);
@@ -181,11 +178,11 @@ impl<'a> Life<'a> {
                     && condition(web, "RestartRequired")["status"] == "True"
             })
             .await?;
-        // The network follows a moment later, in a way of its own.
+        // The network follows a moment later, in a proxy of its own.
         let networks = self.lab.objects(NETWORK, self.namespace);
         networks.until("lan", "to be held", is_held).await?;
-        rests.push(
-            self.rest("with a larger disk and another NIC", &mut uids)
+        checkpoints.push(
+            self.checkpoint("with a larger disk and another NIC", &mut uids)
                 .await?,
         );
 
@@ -195,57 +192,68 @@ impl<'a> Life<'a> {
         machines
             .until("web", "to be restarted", is_restarted)
             .await?;
-        rests.push(self.rest("restarted", &mut uids).await?);
+        checkpoints.push(self.checkpoint("restarted", &mut uids).await?);
 
         merge(json!({"powerState": "Stopped"})).await?;
-        machines.told("web", "Ready", "True", "Stopped").await?;
-        rests.push(self.rest("stopped", &mut uids).await?);
+        machines
+            .until_condition("web", "Ready", "True", "Stopped")
+            .await?;
+        checkpoints.push(self.checkpoint("stopped", &mut uids).await?);
 
         merge(json!({"powerState": "Running"})).await?;
-        machines.told("web", "Ready", "True", "Running").await?;
-        rests.push(self.rest("started", &mut uids).await?);
+        machines
+            .until_condition("web", "Ready", "True", "Running")
+            .await?;
+        checkpoints.push(self.checkpoint("started", &mut uids).await?);
 
         machines.delete("web").await?;
-        machines.gone("web").await?;
+        machines.until_gone("web").await?;
         self.lab
             .objects(CLAIM, self.namespace)
-            .gone("web-root")
+            .until_gone("web-root")
             .await?;
         let is_free = |network: &Value| !is_held(network);
         networks.until("lan", "to be let go", is_free).await?;
-        rests.push(self.rest("deleted", &mut uids).await?);
-        Ok(rests)
+        checkpoints.push(self.checkpoint("deleted", &mut uids).await?);
+        Ok(checkpoints)
     }
 
-    /// What is there at this rest: as in the undisturbed life, or what it is when it does not become so.
-    async fn rest(&self, rest: &'static str, uids: &mut Uids) -> Result<(&'static str, State)> {
-        let mut rests = self.undisturbed.iter().flat_map(|life| &life.rests);
-        let expected = rests.find(|(it, _)| *it == rest);
-        let deadline = Deadline::after(REST_WITHIN);
+    /// The state at this checkpoint: as soon as it equals the baseline's, or after [`SETTLE_LIMIT`] in any case.
+    async fn checkpoint(
+        &self,
+        name: &'static str,
+        uids: &mut Uids,
+    ) -> Result<(&'static str, State)> {
+        let mut checkpoints = self.baseline.iter().flat_map(|it| &it.checkpoints);
+        let expected = checkpoints.find(|(it, _)| *it == name);
+        let deadline = Deadline::after(SETTLE_LIMIT);
         loop {
             let state = state::of(self.lab, self.namespace, uids).await?;
             let is_at_rest =
                 expected.is_none_or(|(_, it)| state::differences(&state, it).is_empty());
             if is_at_rest || deadline.passed() {
-                return Ok((rest, state));
+                return Ok((name, state));
             }
-            sleep(LOOK_AGAIN).await;
+            sleep(POLL).await;
         }
     }
 }
 
-/// Starts the controller again whenever it was killed. Ends only with an error.
-async fn raise(way: &Saboteur, controller: &mut Shipped) -> anyhow::Error {
+/// Restarts the controller each time it was killed. Returns only on an error.
+async fn restart_when_killed(
+    proxy: &FaultProxy,
+    controller: &mut ProgramUnderTest,
+) -> anyhow::Error {
     loop {
-        way.killed().await;
+        proxy.killed().await;
         if let Err(error) = controller.start_again() {
             return error;
         }
-        way.aim(controller.process().id());
+        proxy.set_target(controller.process().id());
     }
 }
 
-/// Whether the status is about what is wished now.
+/// Whether the status was observed for the current generation.
 fn settled(machine: &Value) -> bool {
     machine["status"]["observedGeneration"] == machine["metadata"]["generation"]
 }
@@ -255,7 +263,7 @@ fn is_held(network: &Value) -> bool {
     finalizers.is_some_and(|all| all.iter().any(|it| it == "machine.vitistack.io/in-use"))
 }
 
-/// Whether the guest runs that was asked for.
+/// Whether the requested restart is done.
 fn is_restarted(machine: &Value) -> bool {
     let last = &machine["status"]["lastRestart"];
     last["request"] == "for the NIC"

@@ -3,15 +3,15 @@
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use lab::{
-    Lab, OPERATOR_NAMESPACE, Options, Script,
-    audit::Mark,
+    Lab, OPERATOR_NAMESPACE, Options, Scenario,
+    audit::LogPosition,
     objects::{ATTACHMENT, NETWORK, SECRET, condition},
 };
 use serde_json::{Value, json};
 
-use crate::stage::{Stage, machine};
+use crate::environment::{Environment, machine};
 
-/// What users write and nobody else may read.
+/// Confidential input of users.
 pub(crate) const CANARY: &str = "canary-7f3a";
 
 /// Each form it may be told in.
@@ -62,10 +62,10 @@ fn web(word: &str, size: &str) -> Value {
     machine("web", &spec)
 }
 
-/// Everybody, telling as much as they can.
-pub(crate) async fn stage() -> (Stage, Mark) {
+/// All programs, at log level trace.
+pub(crate) async fn env() -> (Environment, LogPosition) {
     let all = [("LOG_LEVEL", "trace")];
-    // A CA that is replaced before the life is over.
+    // The CA is replaced while the test runs.
     let hurry = [
         ("LOG_LEVEL", "trace"),
         ("CA_LIFE", "27s"),
@@ -74,49 +74,49 @@ pub(crate) async fn stage() -> (Stage, Mark) {
         ("CERTIFICATE_POLL", "500ms"),
     ];
     let mut lab = Lab::with(Options::default()).await.unwrap();
-    let start = lab.mark().await.unwrap();
+    let start = lab.log_position().await.unwrap();
     let webhook = lab.webhook(&hurry).await.unwrap();
     let controller = lab.controller(&all).await.unwrap();
-    let simulator = lab.simulator(Script::Happy).await.unwrap();
-    let stage = Stage {
+    let simulator = lab.simulator(Scenario::Happy).await.unwrap();
+    let env = Environment {
         simulator,
         controller,
         webhook,
         lab,
     };
-    (stage, start)
+    (env, start)
 }
 
 /// A network, a Machine with a disk of each kind and a Secret of ours, another one with a Secret of its
 /// user; both change, are restarted, and end.
-pub(crate) async fn lived(stage: &Stage) {
-    let machines = stage.machines();
-    stage.apply(&network(1_500)).await;
-    stage.apply(&secret("first")).await;
+pub(crate) async fn run(env: &Environment) {
+    let machines = env.machines();
+    env.apply(&network(1_500)).await;
+    env.apply(&secret("first")).await;
     let copies =
         json!({"template": "small", "cloudInit": {"secretRef": {"name": "mine", "key": "data"}}});
-    stage.apply(&machine("copies", &copies)).await;
+    env.apply(&machine("copies", &copies)).await;
     // An import that fails for a while, and fails anew.
-    stage.simulator.set("default", "web", Script::ImportFails);
-    stage.apply(&web("first", "10Gi")).await;
-    let fails = machines.told("web", "StorageReady", "False", "ImageImportFailed");
+    env.simulator.set("default", "web", Scenario::ImportFails);
+    env.apply(&web("first", "10Gi")).await;
+    let fails = machines.until_condition("web", "StorageReady", "False", "ImageImportFailed");
     fails.await.unwrap();
-    stage.simulator.set("default", "web", Script::Happy);
+    env.simulator.set("default", "web", Scenario::Happy);
     for name in ["web", "copies"] {
-        machines.in_phase(name, "Running").await.unwrap();
+        machines.until_phase(name, "Running").await.unwrap();
     }
 
     // Everything that can change does.
-    stage.apply(&network(9_000)).await;
-    stage.apply(&secret("second")).await;
-    stage.apply(&web("second", "12Gi")).await;
+    env.apply(&network(9_000)).await;
+    env.apply(&secret("second")).await;
+    env.apply(&web("second", "12Gi")).await;
     let jumbo = |attachment: &Value| attachment.to_string().contains("9000");
-    let attachments = stage.objects(ATTACHMENT);
+    let attachments = env.objects(ATTACHMENT);
     attachments
         .until("lan", "to have its MTU", jumbo)
         .await
         .unwrap();
-    let told = machines.told("copies", "RestartRequired", "True", "RestartRequired");
+    let told = machines.until_condition("copies", "RestartRequired", "True", "RestartRequired");
     told.await.unwrap();
     let asked = json!({"machine.vitistack.io/restart-requested": "now"});
     let asked = json!({"metadata": {"annotations": asked}});
@@ -129,14 +129,14 @@ pub(crate) async fn lived(stage: &Stage) {
         .until("copies", "to be restarted", done)
         .await
         .unwrap();
-    repeated(stage).await;
-    refused(stage).await;
+    repeated(env).await;
+    refused(env).await;
 
     // An end in the middle of an import, and of all.
-    stage.simulator.set("default", "half", Script::ImportHangs);
+    env.simulator.set("default", "half", Scenario::ImportHangs);
     let disk = json!({"name": "root", "image": {"url": "https://images.example.com/debian.qcow2"}});
     let half = json!({"template": "small", "disks": [disk]});
-    stage.apply(&machine("half", &half)).await;
+    env.apply(&machine("half", &half)).await;
     let goes_on = |half: &Value| half["status"]["volumes"][0]["progress"] == "40%";
     machines
         .until("half", "to be imported", goes_on)
@@ -146,12 +146,12 @@ pub(crate) async fn lived(stage: &Stage) {
         machines.delete(name).await.unwrap();
     }
     for name in ["web", "copies", "half"] {
-        machines.gone(name).await.unwrap();
+        machines.until_gone(name).await.unwrap();
     }
-    stage.objects(NETWORK).delete("lan").await.unwrap();
-    stage.objects(NETWORK).gone("lan").await.unwrap();
-    without_kubevirt(stage).await;
-    let ca = stage.lab.objects(SECRET, OPERATOR_NAMESPACE);
+    env.objects(NETWORK).delete("lan").await.unwrap();
+    env.objects(NETWORK).until_gone("lan").await.unwrap();
+    without_kubevirt(env).await;
+    let ca = env.lab.objects(SECRET, OPERATOR_NAMESPACE);
     let overlap = STANDARD.encode("overlap");
     let switched = |ca: &Value| ca["data"]["phase"] == overlap;
     ca.until("machine-webhook-ca", "to be replaced", switched)
@@ -160,33 +160,37 @@ pub(crate) async fn lived(stage: &Stage) {
 }
 
 /// A Machine that comes and goes when KubeVirt was removed.
-async fn without_kubevirt(stage: &Stage) {
-    let (machines, kubectl) = (stage.machines(), stage.lab.kubectl());
+async fn without_kubevirt(env: &Environment) {
+    let (machines, kubectl) = (env.machines(), env.lab.kubectl());
     for kind in ["virtualmachines", "virtualmachineinstances"] {
         let crd = format!("{kind}.kubevirt.io");
         let delete = ["delete", "crd", &crd];
         kubectl.run(&delete).await.unwrap().ok().unwrap();
     }
     let late = machine("late", &json!({"template": "small"}));
-    stage.apply(&late).await;
-    let lacks = machines.told("late", "VirtualMachineReady", "False", "KubeVirtApiError");
+    env.apply(&late).await;
+    let lacks =
+        machines.until_condition("late", "VirtualMachineReady", "False", "KubeVirtApiError");
     lacks.await.unwrap();
     machines.delete("late").await.unwrap();
-    machines.gone("late").await.unwrap();
+    machines.until_gone("late").await.unwrap();
 }
 
 /// The same happens to a Machine twice: an event is counted.
-async fn repeated(stage: &Stage) {
-    let machines = stage.machines();
+async fn repeated(env: &Environment) {
+    let machines = env.machines();
     for power in ["Stopped", "Running", "Stopped", "Running"] {
         let patch = json!({"spec": {"powerState": power}});
         machines.merge("web", &patch).await.unwrap();
-        machines.told("web", "Ready", "True", power).await.unwrap();
+        machines
+            .until_condition("web", "Ready", "True", power)
+            .await
+            .unwrap();
     }
 }
 
 /// What is refused, and what is no object at all.
-async fn refused(stage: &Stage) {
+async fn refused(env: &Environment) {
     let faulty = json!({
         "template": CANARY,
         "resources": {"memory": {"size": CANARY}},
@@ -194,7 +198,7 @@ async fn refused(stage: &Stage) {
         "networks": [{"name": "eth0", "networkName": CANARY, "macAddress": CANARY}],
         "cloudInit": {"userData": format!("#cloud-config\npassword: {CANARY}\n"), "metaData": {CANARY: CANARY}},
     });
-    let kubectl = stage.lab.kubectl();
+    let kubectl = env.lab.kubectl();
     let create = ["create", "--validate=false", "-f", "-"];
     let faulty = machine("faulty", &faulty).to_string();
     kubectl
@@ -208,7 +212,7 @@ async fn refused(stage: &Stage) {
         json!({"request": CANARY}).to_string(),
         json!({"request": {"uid": "1", "object": CANARY}}).to_string(),
     ] {
-        let mut connection = stage.lab.connect_webhook().await.unwrap();
+        let mut connection = env.lab.connect_webhook().await.unwrap();
         connection.post("/mutate", broken).await.unwrap();
     }
 }

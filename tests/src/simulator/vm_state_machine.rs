@@ -1,4 +1,4 @@
-//! The pure part: what virt-controller and virt-handler would write next.
+//! The state machine of one VirtualMachine: what virt-controller and virt-handler would write next.
 
 use std::{
     collections::hash_map::DefaultHasher,
@@ -10,16 +10,16 @@ use serde_json::{Value, json};
 
 use super::{
     rollout::{Rollout, rollout},
-    script::Script,
+    scenario::Scenario,
 };
 
-/// How long the slow script stays in each phase.
+/// How long [`Scenario::Slow`] stays in each phase.
 const SLOW: Duration = Duration::from_secs(2);
 
-/// Looking again while something is awaited that no watch reports.
+/// Requeue interval for changes that no watch reports.
 const SOON: Duration = Duration::from_millis(200);
 
-/// What a VirtualMachine's claims are like, the worst one counting.
+/// The state of a VirtualMachine's claims: the worst of all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Claims {
     Missing(String),
@@ -27,56 +27,56 @@ pub(super) enum Claims {
     Bound,
 }
 
-/// All that matters about one VirtualMachine now.
+/// Everything that decides the next write for one VirtualMachine.
 #[derive(Debug, Clone)]
-pub(super) struct Scene<'a> {
+pub(super) struct Input<'a> {
     pub(super) machine: &'a Value,
     pub(super) instance: Option<&'a Value>,
     pub(super) claims: Claims,
-    /// A Secret or network that a pod would wait for without a word.
-    pub(super) prop_missing: bool,
-    /// Whether the guest can go to another node: other nodes can have its volumes, too.
+    /// Whether a Secret or network is missing that the launcher pod waits for.
+    pub(super) dependency_missing: bool,
+    /// Whether the guest can be live-migrated: all its volumes are `ReadWriteMany`.
     pub(super) migratable: bool,
-    pub(super) script: Script,
-    /// Since the instance was made, or since its deletion was asked for.
+    pub(super) scenario: Scenario,
+    /// Since the creation of the instance, or since its deletion was requested.
     pub(super) age: Duration,
 }
 
-/// What happens to the instance.
+/// A write to the instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Change {
     Nothing,
     Create,
     Status(Value),
-    /// It gets what can be plugged into a running guest.
-    Plug(Value),
+    /// Resources are hot-plugged into the running guest.
+    HotPlug(Value),
     Delete,
-    /// Its finalizer goes: the guest has ended.
+    /// The finalizer is removed: the guest has ended.
     Release,
 }
 
-/// What is written next.
+/// The next writes.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Next {
     pub(super) change: Change,
     pub(super) status: Value,
-    /// Whether the machine's own finalizer goes.
+    /// Whether the finalizer of the VirtualMachine is removed.
     pub(super) release: bool,
     pub(super) again: Option<Duration>,
 }
 
-pub(super) fn next(scene: &Scene<'_>) -> Next {
-    let deleting = !scene.machine["metadata"]["deletionTimestamp"].is_null();
-    let wanted = !deleting && starts(scene.machine);
-    let Some(instance) = scene.instance else {
-        return without_instance(scene, deleting, wanted);
+pub(super) fn next(input: &Input<'_>) -> Next {
+    let deleting = !input.machine["metadata"]["deletionTimestamp"].is_null();
+    let wanted = !deleting && starts(input.machine);
+    let Some(instance) = input.instance else {
+        return without_instance(input, deleting, wanted);
     };
     let ending = if deleting { "Terminating" } else { "Stopping" };
     if !instance["metadata"]["deletionTimestamp"].is_null() {
         let asked = if wanted { "Starting" } else { ending };
-        let ended = match scene.script {
-            Script::Stuck => false,
-            Script::Slow => scene.age >= SLOW,
+        let ended = match input.scenario {
+            Scenario::Stuck => false,
+            Scenario::Slow => input.age >= SLOW,
             _ => true,
         };
         return Next {
@@ -85,7 +85,7 @@ pub(super) fn next(scene: &Scene<'_>) -> Next {
             } else {
                 Change::Nothing
             },
-            status: status(scene, asked, None),
+            status: status(input, asked, None),
             release: false,
             again: Some(SOON),
         };
@@ -93,16 +93,16 @@ pub(super) fn next(scene: &Scene<'_>) -> Next {
     if !wanted {
         return Next {
             change: Change::Delete,
-            status: status(scene, ending, None),
+            status: status(input, ending, None),
             release: false,
             again: None,
         };
     }
-    with_instance(scene, instance)
+    with_instance(input, instance)
 }
 
-/// Whether a machine without an instance is to get one. What has rerun on failure stays down, unless
-/// its guest failed.
+/// Whether a VirtualMachine without an instance gets a new one. `RerunOnFailure` starts a guest again only if it
+/// failed.
 fn starts_anew(machine: &Value) -> bool {
     let strategy = &machine["spec"]["runStrategy"];
     let status = &machine["status"];
@@ -119,10 +119,10 @@ fn starts(machine: &Value) -> bool {
     }
 }
 
-fn without_instance(scene: &Scene<'_>, deleting: bool, wanted: bool) -> Next {
+fn without_instance(input: &Input<'_>, deleting: bool, wanted: bool) -> Next {
     let stays = |shown: &str, failure: Option<(&str, String)>, again| Next {
         change: Change::Nothing,
-        status: status(scene, shown, failure),
+        status: status(input, shown, failure),
         release: false,
         again,
     };
@@ -132,10 +132,10 @@ fn without_instance(scene: &Scene<'_>, deleting: bool, wanted: bool) -> Next {
             ..stays("Terminating", None, None)
         };
     }
-    if !wanted || !starts_anew(scene.machine) {
+    if !wanted || !starts_anew(input.machine) {
         return stays("Stopped", None, None);
     }
-    match &scene.claims {
+    match &input.claims {
         Claims::Missing(name) => {
             let message = format!("failed to render launch manifest: didn't find PVC {name}");
             let failure = Some(("FailedCreate", message));
@@ -149,20 +149,20 @@ fn without_instance(scene: &Scene<'_>, deleting: bool, wanted: bool) -> Next {
     }
 }
 
-fn with_instance(scene: &Scene<'_>, instance: &Value) -> Next {
+fn with_instance(input: &Input<'_>, instance: &Value) -> Next {
     let on = |change, shown: &str, failure: Option<(&str, String)>, again| Next {
         change,
-        status: status(scene, shown, failure),
+        status: status(input, shown, failure),
         release: false,
         again,
     };
-    if let Script::Shows(word) = scene.script {
+    if let Scenario::Shows(word) = input.scenario {
         return on(Change::Nothing, word, None, None);
     }
     let phase = instance["status"]["phase"].as_str().unwrap_or("Pending");
-    let crashes = scene.script == Script::Crash;
+    let crashes = input.scenario == Scenario::Crash;
     match phase {
-        "Succeeded" if scene.machine["spec"]["runStrategy"] == "RerunOnFailure" => {
+        "Succeeded" if input.machine["spec"]["runStrategy"] == "RerunOnFailure" => {
             on(Change::Nothing, "Stopped", None, None)
         }
         "Failed" if crashes => {
@@ -172,13 +172,13 @@ fn with_instance(scene: &Scene<'_>, instance: &Value) -> Next {
         }
         "Succeeded" | "Failed" => on(Change::Delete, "Starting", None, None),
         "Running" if crashes => on(Change::Status(phase_only("Failed")), "Running", None, None),
-        "Running" => match rollout_of(scene, instance) {
-            Rollout::Live(plug) => on(Change::Plug(plug), "Running", None, None),
+        "Running" => match rollout_of(input, instance) {
+            Rollout::Live(plug) => on(Change::HotPlug(plug), "Running", None, None),
             Rollout::Done | Rollout::Restart(_) => on(Change::Nothing, "Running", None, None),
         },
-        _ if scene.prop_missing => on(to(phase, "Scheduling"), "Starting", None, Some(SOON)),
-        _ => match scene.script {
-            Script::Unschedulable => {
+        _ if input.dependency_missing => on(to(phase, "Scheduling"), "Starting", None, Some(SOON)),
+        _ => match input.scenario {
+            Scenario::Unschedulable => {
                 let change = if phase == "Scheduling" {
                     Change::Nothing
                 } else {
@@ -186,16 +186,16 @@ fn with_instance(scene: &Scene<'_>, instance: &Value) -> Next {
                 };
                 on(change, "ErrorUnschedulable", None, None)
             }
-            Script::Crash => on(Change::Status(phase_only("Failed")), "Starting", None, None),
-            Script::Slow if scene.age < SLOW => on(Change::Nothing, "Starting", None, Some(SOON)),
-            Script::Slow if scene.age < 2 * SLOW => {
+            Scenario::Crash => on(Change::Status(phase_only("Failed")), "Starting", None, None),
+            Scenario::Slow if input.age < SLOW => on(Change::Nothing, "Starting", None, Some(SOON)),
+            Scenario::Slow if input.age < 2 * SLOW => {
                 on(to(phase, "Scheduling"), "Starting", None, Some(SOON))
             }
-            Script::Slow if scene.age < 3 * SLOW => {
+            Scenario::Slow if input.age < 3 * SLOW => {
                 on(to(phase, "Scheduled"), "Starting", None, Some(SOON))
             }
             _ => on(
-                Change::Status(running(instance, scene.migratable)),
+                Change::Status(running(instance, input.migratable)),
                 "Starting",
                 None,
                 None,
@@ -278,14 +278,14 @@ fn running(instance: &Value, migratable: bool) -> Value {
     status
 }
 
-fn rollout_of(scene: &Scene<'_>, instance: &Value) -> Rollout {
-    let wish = &scene.machine["spec"]["template"]["spec"];
-    rollout(wish, instance, scene.migratable)
+fn rollout_of(input: &Input<'_>, instance: &Value) -> Rollout {
+    let desired = &input.machine["spec"]["template"]["spec"];
+    rollout(desired, instance, input.migratable)
 }
 
 /// The status of the VirtualMachine.
-fn status(scene: &Scene<'_>, shown: &str, failure: Option<(&str, String)>) -> Value {
-    let mut conditions: Vec<Value> = scene.instance.map_or_else(
+fn status(input: &Input<'_>, shown: &str, failure: Option<(&str, String)>) -> Value {
+    let mut conditions: Vec<Value> = input.instance.map_or_else(
         || vec![not_ready("VMINotExists", "VMI does not exist")],
         |instance| list(&instance["status"]["conditions"]).to_vec(),
     );
@@ -294,23 +294,23 @@ fn status(scene: &Scene<'_>, shown: &str, failure: Option<(&str, String)>) -> Va
             json!({"type": "Failure", "status": "True", "reason": reason, "message": message}),
         );
     }
-    if let Some(Rollout::Restart(why)) = scene.instance.map(|instance| rollout_of(scene, instance))
+    if let Some(Rollout::Restart(why)) = input.instance.map(|instance| rollout_of(input, instance))
     {
         conditions.push(json!({"type": "RestartRequired", "status": "True", "message": why}));
     }
-    let generation = &scene.machine["metadata"]["generation"];
-    // The strategy counts as seen when an instance was made under it, or was not to be.
+    let generation = &input.machine["metadata"]["generation"];
+    // KubeVirt records the strategy once it created an instance for it, or if it needs none.
     let (strategy, known) = (
-        &scene.machine["spec"]["runStrategy"],
-        &scene.machine["status"],
+        &input.machine["spec"]["runStrategy"],
+        &input.machine["status"],
     );
-    let seen = scene.instance.is_some() || !starts(scene.machine);
+    let seen = input.instance.is_some() || !starts(input.machine);
     let seen = if seen {
         strategy
     } else {
         &known["runStrategy"]
     };
-    let requests = match scene.instance.map(|instance| &instance["status"]["phase"]) {
+    let requests = match input.instance.map(|instance| &instance["status"]["phase"]) {
         None => known["stateChangeRequests"].clone(),
         Some(phase) if phase == "Failed" && strategy == "RerunOnFailure" => {
             json!([{"action": "Start"}])
@@ -320,7 +320,7 @@ fn status(scene: &Scene<'_>, shown: &str, failure: Option<(&str, String)>) -> Va
     json!({
         "runStrategy": seen,
         "stateChangeRequests": requests,
-        "created": scene.instance.is_some(),
+        "created": input.instance.is_some(),
         "ready": shown == "Running",
         "printableStatus": shown,
         "observedGeneration": generation,
@@ -344,118 +344,4 @@ fn hash(value: &impl Hash) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn machine(strategy: &str) -> Value {
-        json!({
-            "metadata": {"name": "web", "namespace": "default", "generation": 1},
-            "spec": {"runStrategy": strategy, "template": {"spec": {"volumes": []}}},
-        })
-    }
-
-    fn instance(phase: &str) -> Value {
-        json!({
-            "metadata": {"name": "web", "namespace": "default"},
-            "spec": {"volumes": []},
-            "status": {"phase": phase},
-        })
-    }
-
-    fn play(machine: &Value, instance: Option<&Value>, script: Script) -> (Change, String) {
-        let scene = Scene {
-            machine,
-            instance,
-            claims: Claims::Bound,
-            prop_missing: false,
-            migratable: true,
-            script,
-            age: Duration::ZERO,
-        };
-        let next = next(&scene);
-        (
-            next.change,
-            text(&next.status["printableStatus"]).to_owned(),
-        )
-    }
-
-    #[test]
-    fn a_machine_that_is_to_run_gets_an_instance() {
-        let (change, shown) = play(&machine("Always"), None, Script::Happy);
-        assert_eq!((change, shown.as_str()), (Change::Create, "Starting"));
-        let (change, shown) = play(&machine("Halted"), None, Script::Happy);
-        assert_eq!((change, shown.as_str()), (Change::Nothing, "Stopped"));
-    }
-
-    #[test]
-    fn a_guest_that_shut_down_is_started_again_unless_told_otherwise() {
-        let ended = instance("Succeeded");
-        let (change, _) = play(&machine("Always"), Some(&ended), Script::Happy);
-        assert_eq!(change, Change::Delete);
-        let (change, shown) = play(&machine("RerunOnFailure"), Some(&ended), Script::Happy);
-        assert_eq!((change, shown.as_str()), (Change::Nothing, "Stopped"));
-    }
-
-    #[test]
-    fn what_reruns_on_failure_is_not_started_again_when_its_instance_is_gone() {
-        let mut machine = machine("RerunOnFailure");
-        assert_eq!(play(&machine, None, Script::Happy).0, Change::Create);
-        let shown = |machine: &Value, instance: &Value| {
-            let scene = Scene {
-                machine,
-                instance: Some(instance),
-                claims: Claims::Bound,
-                prop_missing: false,
-                migratable: true,
-                script: Script::Happy,
-                age: Duration::ZERO,
-            };
-            next(&scene).status
-        };
-        machine["status"] = shown(&machine, &instance("Running"));
-        let (change, word) = play(&machine, None, Script::Happy);
-        assert_eq!((change, word.as_str()), (Change::Nothing, "Stopped"));
-        // Unless it failed, or comes from another strategy.
-        let mut failed = machine.clone();
-        failed["status"] = shown(&machine, &instance("Failed"));
-        assert_eq!(play(&failed, None, Script::Happy).0, Change::Create);
-        machine["status"]["runStrategy"] = json!("Always");
-        assert_eq!(play(&machine, None, Script::Happy).0, Change::Create);
-    }
-
-    #[test]
-    fn a_deleted_machine_waits_for_its_instance() {
-        let mut deleted = machine("Always");
-        deleted["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
-        let (change, shown) = play(&deleted, Some(&instance("Running")), Script::Happy);
-        assert_eq!((change, shown.as_str()), (Change::Delete, "Terminating"));
-        let mut going = instance("Running");
-        going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
-        assert_eq!(
-            play(&deleted, Some(&going), Script::Stuck).0,
-            Change::Nothing
-        );
-        assert_eq!(
-            play(&deleted, Some(&going), Script::Happy).0,
-            Change::Release
-        );
-    }
-
-    #[test]
-    fn a_changed_template_needs_a_restart() {
-        let mut changed = machine("Always");
-        changed["spec"]["template"]["spec"]["volumes"] = json!([{"name": "new"}]);
-        let running = instance("Running");
-        let scene = Scene {
-            machine: &changed,
-            instance: Some(&running),
-            claims: Claims::Bound,
-            prop_missing: false,
-            migratable: true,
-            script: Script::Happy,
-            age: Duration::ZERO,
-        };
-        let conditions = next(&scene).status["conditions"].clone();
-        assert_eq!(conditions[0]["type"], "RestartRequired");
-    }
-}
+mod tests;

@@ -3,7 +3,7 @@
 use std::{fs, path::Path};
 
 use lab::{
-    Binary, OPERATOR_NAMESPACE, Script, Shipped,
+    Binary, OPERATOR_NAMESPACE, ProgramUnderTest, Scenario,
     objects::{MACHINE, VM},
     paths, wait,
 };
@@ -57,7 +57,7 @@ fn bundle(entry: &Value) -> &str {
     entry["clientConfig"]["caBundle"].as_str().unwrap()
 }
 
-async fn unready(webhook: &mut Shipped) -> String {
+async fn unready(webhook: &mut ProgramUnderTest) -> String {
     let address = webhook.health_address().await.unwrap();
     wait::until("the webhook to be unready for one reason", async || {
         let answer = lab::http::get(address, "/readyz").await?;
@@ -107,7 +107,7 @@ async fn the_cluster_is_usable(it: &Release) {
         again["metadata"]["resourceVersion"],
         guest["metadata"]["resourceVersion"]
     );
-    // Whoever deletes it now waits for the controller.
+    // A deletion now waits for the controller.
     let delete = ["delete", "machine", "basic-vm", "--wait=false"];
     it.kubectl(&delete).await.ok().unwrap();
     let finalizers = machines.get("basic-vm").await.unwrap()["metadata"]["finalizers"].take();
@@ -173,7 +173,7 @@ async fn a_release_is_upgraded_uninstalled_and_installed_again() {
     // Machines go through the webhook by its Service, under the name in its certificate.
     let mut controller = it.start(Binary::Controller).await;
     controller.ready().await.unwrap();
-    let simulator = it.lab.simulator(Script::Happy).await.unwrap();
+    let simulator = it.lab.simulator(Scenario::Happy).await.unwrap();
     let apply = async |example: &str| {
         let file = paths::repository().join("manifests/examples").join(example);
         let file = file.display().to_string();
@@ -183,7 +183,7 @@ async fn a_release_is_upgraded_uninstalled_and_installed_again() {
     let refused = apply("faulty/machine.yaml").await.refused().unwrap();
     assert!(refused.contains("[TemplateNotFound]"), "{refused}");
     let machines = it.lab.objects(MACHINE, "default");
-    machines.in_phase("basic-vm", "Running").await.unwrap();
+    machines.until_phase("basic-vm", "Running").await.unwrap();
     let test = it.helm(&["test", RELEASE]).await;
     assert_eq!(test.code, 0, "{test}");
     webhook.stop().await.unwrap();
@@ -205,6 +205,6 @@ async fn a_release_is_upgraded_uninstalled_and_installed_again() {
     assert_eq!(it.ca().await["data"], ca["data"]);
     let mut controller = it.start(Binary::Controller).await;
     controller.ready().await.unwrap();
-    machines.gone("basic-vm").await.unwrap();
+    machines.until_gone("basic-vm").await.unwrap();
     drop(simulator);
 }

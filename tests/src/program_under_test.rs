@@ -1,5 +1,5 @@
-//! The shipped binaries, run as in a cluster: settings in the environment, the
-//! token of their own ServiceAccount, their own roles and nothing more.
+//! The programs under test, run as in a cluster: settings in the environment, the token of their own
+//! ServiceAccount, and the roles that `manifests/install` grants.
 
 use std::{
     env, fmt,
@@ -21,8 +21,8 @@ use crate::{
     wait,
 };
 
-/// An orderly end may take a drain of connections.
-const END: Duration = Duration::from_secs(30);
+/// How long a program may take to stop: it drains its connections first.
+const STOP_LIMIT: Duration = Duration::from_secs(30);
 
 /// A program of the product.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub enum Binary {
 }
 
 impl Binary {
-    /// The file's name.
+    /// The name of its file.
     pub fn name(self) -> &'static str {
         match self {
             Self::Webhook => "machine-webhook",
@@ -50,7 +50,7 @@ impl Binary {
         }
     }
 
-    /// Its name in the audit log.
+    /// The user of its requests in the audit log.
     pub fn user(self) -> String {
         format!(
             "system:serviceaccount:{}:{}",
@@ -64,8 +64,7 @@ impl Binary {
         Ok(packages::headers().await?.is_ok())
     }
 
-    /// Where the file is; built first, once per process, so that no test runs
-    /// against yesterday's program.
+    /// The path of its file. Built first, once per process: a test never runs an outdated program.
     pub async fn path(self) -> Result<PathBuf> {
         static FOLDER: OnceCell<PathBuf> = OnceCell::const_new();
         let folder = FOLDER.get_or_try_init(build).await?;
@@ -73,13 +72,24 @@ impl Binary {
     }
 }
 
-/// Both programs as their next release could be, in a folder of their own; built once per process.
+/// The same for the programs of the next release.
+const NEXT_BUILT: &str = "LAB_NEXT_BINARIES";
+
+/// Builds both programs with the feature `next-version`. Returns the variable that tells tests where they are.
+pub async fn next_release_built() -> Result<(&'static str, PathBuf)> {
+    Ok((NEXT_BUILT, next_release().await?))
+}
+
+/// The folder of both programs built with the feature `next-version`; built once per process.
 pub(crate) async fn next_release() -> Result<PathBuf> {
     static FOLDER: OnceCell<PathBuf> = OnceCell::const_new();
     FOLDER.get_or_try_init(build_next).await.cloned()
 }
 
 async fn build_next() -> Result<PathBuf> {
+    if let Some(folder) = env::var_os(NEXT_BUILT) {
+        return Ok(folder.into());
+    }
     let profile = Binary::Webhook.path().await?;
     let profile = profile.parent().context("a profile's folder")?;
     let folder = profile.join("next-version");
@@ -89,21 +99,21 @@ async fn build_next() -> Result<PathBuf> {
     for binary in [Binary::Webhook, Binary::Controller] {
         fs::copy(profile.join(binary.name()), folder.join(binary.name())).await?;
     }
-    // Both releases have the same files; this one's are back where all tests look for them.
+    // Both builds write the same files: restore those of this release, which all tests start.
     cargo_build(profile, &[]).await?;
     Ok(folder)
 }
 
-/// The variable that says that the binaries have been built, and where they are.
+/// The environment variable with the folder of programs that have just been built.
 const BUILT: &str = "LAB_BINARIES";
 
-/// What to put into the environment of tests when the binaries of this
-/// program's own profile have just been built.
+/// The variable that tells tests where the programs are; for a caller that has just built them in the profile of
+/// this program.
 pub fn built_here() -> Result<(&'static str, PathBuf)> {
     Ok((BUILT, profile_folder()?))
 }
 
-/// Builds both into the target folder and the profile this program was built in.
+/// Builds both programs in the target folder and the profile of this program.
 async fn build() -> Result<PathBuf> {
     if let Some(folder) = env::var_os(BUILT) {
         return Ok(folder.into());
@@ -113,10 +123,11 @@ async fn build() -> Result<PathBuf> {
     Ok(profile)
 }
 
-/// What the controller is built with wherever it can be; a plain `cargo build` needs no package of the system.
+/// The feature that needs libvirt's headers. It is off by default, so that a plain `cargo build` needs no system
+/// package.
 const LIBVIRT: &str = "controller/libvirt";
 
-/// The features of everything that is built here, and `more`, as cargo takes them.
+/// The cargo arguments for the features that can be built on this machine, and `more`.
 pub async fn features(more: &[&str]) -> Result<Vec<String>> {
     let libvirt = match packages::headers().await? {
         Ok(()) => Some(LIBVIRT),
@@ -150,11 +161,11 @@ async fn cargo_build(profile: &Path, more_features: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// `target/debug` or `target/release`, whichever this program lies in.
+/// `target/debug` or `target/release`: the one that this program was started from.
 fn profile_folder() -> Result<PathBuf> {
     let executable = env::current_exe()?;
     let folder = executable.parent().context("a folder of this program")?;
-    // Tests lie one deeper.
+    // Test binaries are in `deps`.
     let folder = match folder.file_name() {
         Some(name) if name == "deps" => folder.parent().context("a profile's folder")?,
         _ => folder,
@@ -162,24 +173,23 @@ fn profile_folder() -> Result<PathBuf> {
     Ok(folder.to_owned())
 }
 
-/// A running binary. Dropping it kills it; if that is because a test failed,
-/// the end of its log is shown.
-pub struct Shipped {
+/// A running program. Dropping it kills it; if a failed test drops it, the end of its log is printed.
+pub struct ProgramUnderTest {
     binary: Binary,
     program: Program,
     process: Process,
-    /// Where in the log file this run began.
+    /// Length of the log file in bytes when this run began.
     start: usize,
 }
 
-impl fmt::Debug for Shipped {
+impl fmt::Debug for ProgramUnderTest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.process.fmt(f)
     }
 }
 
-impl Shipped {
-    /// Starts it and returns at once: it may not serve yet.
+impl ProgramUnderTest {
+    /// Starts it and returns before it serves.
     pub(crate) fn start(binary: Binary, program: Program) -> Result<Self> {
         let process = program.start()?;
         Ok(Self {
@@ -195,7 +205,7 @@ impl Shipped {
         &mut self.process
     }
 
-    /// All this run has logged.
+    /// What this run has logged.
     pub fn log(&self) -> String {
         let log = self.process.log();
         log.get(self.start..).unwrap_or_default().to_owned()
@@ -209,8 +219,8 @@ impl Shipped {
             .collect()
     }
 
-    /// The address it says it serves `what` at (a field of its "serving" line:
-    /// `listen` and `admin` of the webhook, `health` and `metrics` of the controller).
+    /// The address in a field of its log line "serving": `listen` and `admin` of the webhook, `health` and
+    /// `metrics` of the controller. Waits for that line.
     pub async fn address(&mut self, what: &str) -> Result<SocketAddr> {
         let name = self.binary.name();
         wait::until(&format!("{name} to serve"), async || {
@@ -260,18 +270,18 @@ impl Shipped {
         Ok(http::get(address, "/metrics").await?.text())
     }
 
-    /// Asks it to end and waits for it.
+    /// Sends SIGTERM and waits until it exits.
     pub async fn stop(&mut self) -> Result<ExitStatus> {
         self.process.terminate()?;
-        self.process.wait(END).await
+        self.process.wait(STOP_LIMIT).await
     }
 
-    /// Kills it, as a node that loses power does.
+    /// Sends SIGKILL, as if the node lost power.
     pub fn kill(&mut self) {
         self.process.kill();
     }
 
-    /// Starts it again, with the same settings, after it ended or was killed.
+    /// Starts it again with the same settings.
     pub fn start_again(&mut self) -> Result<()> {
         self.process.kill();
         self.start = self.process.log().len();
@@ -280,7 +290,7 @@ impl Shipped {
     }
 }
 
-impl Drop for Shipped {
+impl Drop for ProgramUnderTest {
     fn drop(&mut self) {
         self.process.kill();
         if thread::panicking() {
@@ -293,12 +303,12 @@ impl Drop for Shipped {
     }
 }
 
-/// A program as it runs in the lab.
+/// How each program is started in the lab.
 pub(crate) fn program(path: &Path, log: &Path, kubeconfig: &Path) -> Program {
     Program::new(path, log)
         .env("KUBECONFIG", kubeconfig.display())
         .env("NAMESPACE", crate::OPERATOR_NAMESPACE)
         .env("HEALTH_PROBE_BIND_ADDRESS", "127.0.0.1:0")
-        // Whoever runs the tests may have set it for other programs.
+        // Overrides a value in the environment of the tests.
         .env("LOG_FORMAT", "json")
 }

@@ -1,12 +1,14 @@
-//! A way to the API server that breaks where it is told to.
+//! A proxy in front of the API server that injects one fault at a chosen write.
 //!
 //! ```text
-//! controller ──HTTP──► Saboteur ──as the controller's account──► kube-apiserver
-//!                         │ counts the writes, lets a witness look at each before it goes on,
-//!                         │ and at the one it was told: kills, refuses, loses, holds up
-//!                         └ shows one namespace only, if it was told, so that many controllers
-//!                           work side by side
+//! controller ──HTTP──► FaultProxy ──as the controller's account──► kube-apiserver
+//!                         │ counts writes and checks invariants before it forwards each;
+//!                         │ at the chosen one: kills, rejects, drops the response, delays watches
+//!                         └ may restrict lists and watches to one namespace, so that many
+//!                           controllers run side by side
 //! ```
+
+mod fault;
 
 use std::{
     convert::Infallible,
@@ -34,7 +36,7 @@ use hyper::{
 use hyper_util::rt::TokioIo;
 use kube::{Client, client::Body};
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::{Notify, watch},
@@ -42,10 +44,13 @@ use tokio::{
     time::sleep,
 };
 
-/// Longer than the controller waits for what it wrote to come back: then it acts on what it knows.
-const HELD_UP: Duration = Duration::from_secs(6);
+pub use fault::{Fault, Write};
 
-/// Kinds that are watched in the whole cluster, and here in one namespace.
+/// How long watches are delayed: longer than the controller's expectations last (5 s), so that it has to act on a
+/// cache that lacks its own write.
+const WATCH_DELAY: Duration = Duration::from_secs(6);
+
+/// Kinds that the controller watches in the whole cluster; a proxy with a namespace restricts them to it.
 const SCOPED: [&str; 8] = [
     "machines",
     "networkconfigurations",
@@ -57,122 +62,72 @@ const SCOPED: [&str; 8] = [
     "datavolumes",
 ];
 
-/// What happens at a write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
-    /// The controller is killed, and the write never comes.
-    KilledBefore,
-    /// The write is done, and the controller is killed before it hears of it.
-    KilledAfter,
-    /// The write is not done, and answered with this status.
-    Refused(u16),
-    /// The write is done, and never answered.
-    Lost,
-    /// The write is done; for some seconds no watch tells anything.
-    HeldUp,
-    /// The write is done; every watch ends, and what it would have told is too old to be had.
-    Expired,
-}
+/// The invariant that a write would violate, if any.
+type Violation = Pin<Box<dyn Future<Output = Option<String>> + Send>>;
 
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::KilledBefore => f.write_str("killed before"),
-            Self::KilledAfter => f.write_str("killed after"),
-            Self::Refused(status) => write!(f, "HTTP {status} instead of"),
-            Self::Lost => f.write_str("no answer to"),
-            Self::HeldUp => f.write_str("watches held up after"),
-            Self::Expired => f.write_str("watches expired after"),
-        }
-    }
-}
+/// Checks a write before it is forwarded, and describes the invariant that it would violate.
+pub type InvariantCheck = Box<dyn Fn(&Write) -> Violation + Send + Sync>;
 
-/// A write on its way.
-#[derive(Debug, Clone)]
-pub struct Write {
-    /// `POST`, `PATCH`, `DELETE`.
-    pub method: String,
-    /// The path, without its query.
-    pub path: String,
-    /// What is sent; null if it is no JSON.
-    pub body: Value,
-}
-
-impl fmt::Display for Write {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = self.body["metadata"]["name"].as_str().unwrap_or_default();
-        let made = if self.method == "POST" { name } else { "" };
-        let path = self.path.split_once("/namespaces/").map_or("", |at| at.1);
-        let path = path.split_once('/').map_or("", |at| at.1);
-        write!(f, "{} {path} {made}", self.method)
-    }
-}
-
-type Told = Pin<Box<dyn Future<Output = Option<String>> + Send>>;
-
-/// Looks at a write before it is done; tells what must not be.
-pub type Witness = Box<dyn Fn(&Write) -> Told + Send + Sync>;
-
-/// The way. It ends when this is dropped.
-pub struct Saboteur {
+/// A running proxy. It stops when this is dropped.
+pub struct FaultProxy {
     address: SocketAddr,
     state: Arc<State>,
     task: AbortHandle,
 }
 
-impl fmt::Debug for Saboteur {
+impl fmt::Debug for FaultProxy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "saboteur at {}", self.address)
+        write!(f, "fault proxy at {}", self.address)
     }
 }
 
 struct State {
     client: Client,
     namespace: Option<String>,
-    /// What happens, and at which write, counted from 1.
+    /// The fault, and the number of the write at which it is injected, counted from 1.
     fault: Option<(usize, Fault)>,
-    witness: Witness,
+    check: InvariantCheck,
     seen: Mutex<Seen>,
-    /// Who is killed; 0: nobody yet.
+    /// The id of the process to kill; 0 before [`FaultProxy::set_target`].
     process: AtomicU32,
     killed: Notify,
-    /// Watches tell what they know only while this is false.
-    held_up: watch::Sender<bool>,
+    /// While true, watches deliver nothing.
+    watches_delayed: watch::Sender<bool>,
     /// How often all watches have been ended.
-    expired: watch::Sender<u32>,
-    /// Whether nothing goes this way.
-    cut: watch::Sender<bool>,
+    expirations: watch::Sender<u32>,
+    /// Whether every connection is refused.
+    disconnected: watch::Sender<bool>,
 }
 
 #[derive(Default)]
 struct Seen {
     writes: Vec<String>,
     violations: Vec<String>,
-    /// Watches that have to be told that they are too old.
+    /// Paths of watches whose next request is answered 410.
     outdated: Vec<String>,
 }
 
 impl Seen {
-    /// Whether this watch has to be told that it is too old; once.
-    fn forget(&mut self, path: &str) -> bool {
+    /// Whether the watch of this path is to be answered 410; true once for each expiration.
+    fn take_outdated(&mut self, path: &str) -> bool {
         let at = self.outdated.iter().position(|it| it == path);
         at.map(|at| self.outdated.swap_remove(at)).is_some()
     }
 }
 
-impl Saboteur {
-    /// Opens a way for the account that the client has, on which nothing happens by itself.
-    pub async fn open(client: Client) -> Result<Self> {
-        let blind: Witness = Box::new(|_| Box::pin(std::future::ready(None)));
-        Self::start(client, None, None, blind).await
+impl FaultProxy {
+    /// Starts a proxy with the client's credentials that injects no fault.
+    pub async fn transparent(client: Client) -> Result<Self> {
+        let no_check: InvariantCheck = Box::new(|_| Box::pin(std::future::ready(None)));
+        Self::start(client, None, None, no_check).await
     }
 
-    /// Opens a way for the account that the client has, into one namespace or all.
+    /// Starts a proxy with the client's credentials, restricted to a namespace if one is given.
     pub async fn start(
         client: Client,
         namespace: Option<&str>,
         fault: Option<(usize, Fault)>,
-        witness: Witness,
+        check: InvariantCheck,
     ) -> Result<Self> {
         let listener = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
@@ -180,13 +135,13 @@ impl Saboteur {
             client,
             namespace: namespace.map(ToOwned::to_owned),
             fault,
-            witness,
+            check,
             seen: Mutex::default(),
             process: AtomicU32::new(0),
             killed: Notify::new(),
-            held_up: watch::Sender::new(false),
-            expired: watch::Sender::new(0),
-            cut: watch::Sender::new(false),
+            watches_delayed: watch::Sender::new(false),
+            expirations: watch::Sender::new(0),
+            disconnected: watch::Sender::new(false),
         });
         let task = tokio::spawn(accept(listener, state.clone())).abort_handle();
         Ok(Self {
@@ -196,52 +151,52 @@ impl Saboteur {
         })
     }
 
-    /// The text of a kubeconfig that goes this way.
+    /// A kubeconfig for clients that are to go through the proxy.
     pub fn kubeconfig(&self) -> String {
         json!({
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [{"name": "lab", "cluster": {"server": format!("http://{}", self.address)}}],
-            "users": [{"name": "saboteur", "user": {}}],
-            "contexts": [{"name": "lab", "context": {"cluster": "lab", "user": "saboteur"}}],
+            "users": [{"name": "fault-proxy", "user": {}}],
+            "contexts": [{"name": "lab", "context": {"cluster": "lab", "user": "fault-proxy"}}],
             "current-context": "lab",
         })
         .to_string()
     }
 
-    /// Ends every connection and takes no other, or takes them again.
-    pub fn cut(&self, cut: bool) {
-        self.state.cut.send_replace(cut);
+    /// Closes every connection and refuses new ones, or accepts them again.
+    pub fn set_disconnected(&self, disconnected: bool) {
+        self.state.disconnected.send_replace(disconnected);
     }
 
-    /// Whom to kill, from now on.
-    pub fn aim(&self, process: u32) {
+    /// Sets the process that a fault kills.
+    pub fn set_target(&self, process: u32) {
         self.state.process.store(process, Ordering::Release);
     }
 
-    /// Waits until somebody was killed.
+    /// Waits until the process was killed.
     pub async fn killed(&self) {
         self.state.killed.notified().await;
     }
 
-    /// The writes that came, in order.
+    /// The writes received so far, in order.
     pub fn writes(&self) -> Vec<String> {
         self.state.seen().writes.clone()
     }
 
-    /// Whether what was to happen has happened.
-    pub fn struck(&self) -> bool {
+    /// Whether the chosen write was received.
+    pub fn fault_injected(&self) -> bool {
         let writes = self.state.seen().writes.len();
         self.state.fault.is_some_and(|(at, _)| at <= writes)
     }
 
-    /// What the witness has told, with the write it was about.
+    /// The violated invariants, each with the write that would have violated it.
     pub fn violations(&self) -> Vec<String> {
         self.state.seen().violations.clone()
     }
 }
 
-impl Drop for Saboteur {
+impl Drop for FaultProxy {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -261,12 +216,12 @@ async fn serve(stream: TcpStream, state: Arc<State>) {
         let state = state.clone();
         async move { state.pass(request).await }
     });
-    let mut cut = state.cut.subscribe();
+    let mut disconnected = state.disconnected.subscribe();
     let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
     tokio::select! {
-        // It ends with the client, or with an answer that is none: both are what was asked for.
+        // An error is expected: the client goes away, or a fault drops the response.
         _ = connection => {}
-        _ = cut.wait_for(|cut| *cut) => {}
+        _ = disconnected.wait_for(|it| *it) => {}
     }
 }
 
@@ -297,9 +252,9 @@ impl State {
         if query.contains("watch=true") {
             return self.watch(&path, upstream).await;
         }
-        // Neither are part of what a Machine is.
-        let beside = path.contains("/leases") || path.contains("/events");
-        if parts.method == Method::GET || beside {
+        // Neither is part of a Machine's state: no fault is injected there.
+        let unrelated = path.contains("/leases") || path.contains("/events");
+        if parts.method == Method::GET || unrelated {
             return whole(self.client.send(upstream).await?).await;
         }
         let write = Write {
@@ -316,32 +271,32 @@ impl State {
             seen.writes.push(write.to_string());
             seen.writes.len()
         };
-        if let Some(told) = (self.witness)(write).await {
-            self.seen().violations.push(format!("{write}: {told}"));
+        if let Some(violation) = (self.check)(write).await {
+            self.seen().violations.push(format!("{write}: {violation}"));
         }
         let fault = self.fault.filter(|(at, _)| *at == number);
         let fault = fault.map(|(_, fault)| fault);
         match fault {
             Some(Fault::KilledBefore) => return self.kill(),
-            Some(Fault::Refused(status)) => return refusal(status),
-            Some(Fault::HeldUp) => {
-                self.held_up.send_replace(true);
+            Some(Fault::Rejected(status)) => return failure(status),
+            Some(Fault::WatchesDelayed) => {
+                self.watches_delayed.send_replace(true);
             }
             _ => {}
         }
         let answer = whole(self.client.send(upstream).await?).await;
         match fault {
             Some(Fault::KilledAfter) => return self.kill(),
-            // Until whoever asked gives up.
-            Some(Fault::Lost) => return std::future::pending().await,
-            Some(Fault::HeldUp) => {
-                let held_up = self.held_up.clone();
+            // Until the client's own timeout.
+            Some(Fault::ResponseLost) => return std::future::pending().await,
+            Some(Fault::WatchesDelayed) => {
+                let watches_delayed = self.watches_delayed.clone();
                 tokio::spawn(async move {
-                    sleep(HELD_UP).await;
-                    held_up.send_replace(false);
+                    sleep(WATCH_DELAY).await;
+                    watches_delayed.send_replace(false);
                 });
             }
-            Some(Fault::Expired) => self.expired.send_modify(|times| *times += 1),
+            Some(Fault::WatchesExpired) => self.expirations.send_modify(|times| *times += 1),
             _ => {}
         }
         answer
@@ -349,27 +304,31 @@ impl State {
 
     fn kill(&self) -> Result<Answer> {
         let process = i32::try_from(self.process.load(Ordering::Acquire))?;
-        let process = Pid::from_raw(process).context("nobody to kill")?;
+        let process = Pid::from_raw(process).context("no process to kill was set")?;
         kill_process(process, Signal::KILL)?;
         self.killed.notify_one();
-        anyhow::bail!("nobody to answer to")
+        anyhow::bail!("the client was killed")
     }
 
     async fn watch(self: Arc<Self>, path: &str, upstream: Request<Body>) -> Result<Answer> {
-        if self.seen().forget(path) {
-            return refusal(410);
+        if self.seen().take_outdated(path) {
+            return failure(410);
         }
         let response = self.client.send(upstream).await?;
         let (parts, body) = response.into_parts();
-        let times = *self.expired.borrow();
+        let times = *self.expirations.borrow();
         let state = self;
         let path = path.to_owned();
         let chunks = stream::unfold(body.into_data_stream(), move |mut body| {
             let (state, path) = (state.clone(), path.clone());
             async move {
                 let expired = async {
-                    // The sender is part of the state, which is held here.
-                    let _ = state.expired.subscribe().wait_for(|now| *now > times).await;
+                    // Fails only without a sender, which is part of the state.
+                    let _ = state
+                        .expirations
+                        .subscribe()
+                        .wait_for(|now| *now > times)
+                        .await;
                 };
                 let chunk = tokio::select! {
                     chunk = body.next() => chunk?.ok()?,
@@ -378,7 +337,11 @@ impl State {
                         return None;
                     }
                 };
-                let _ = state.held_up.subscribe().wait_for(|held_up| !held_up).await;
+                let _ = state
+                    .watches_delayed
+                    .subscribe()
+                    .wait_for(|delayed| !delayed)
+                    .await;
                 Some((Ok(Frame::data(chunk)), body))
             }
         });
@@ -387,7 +350,7 @@ impl State {
     }
 }
 
-/// A list or watch of the whole cluster becomes one of the namespace.
+/// The path of a list or watch of the whole cluster, restricted to the namespace.
 fn scoped(path: &str, namespace: Option<&str>) -> String {
     match (path.rsplit_once('/'), namespace) {
         (Some((before, kind)), Some(namespace))
@@ -401,15 +364,15 @@ fn scoped(path: &str, namespace: Option<&str>) -> String {
 
 async fn whole(response: Response<Body>) -> Result<Answer> {
     let (mut parts, body) = response.into_parts();
-    // Both are about how it came here.
+    // Both describe the connection to the API server, not the one to the client.
     parts.headers.remove(header::TRANSFER_ENCODING);
     parts.headers.remove(header::CONTENT_LENGTH);
     let body = body.collect().await?.to_bytes();
     Ok(Response::from_parts(parts, Full::new(body).boxed_unsync()))
 }
 
-/// As the API server refuses.
-fn refusal(status: u16) -> Result<Answer> {
+/// A failure as the API server reports it.
+fn failure(status: u16) -> Result<Answer> {
     let reason = match status {
         409 => "Conflict",
         410 => "Expired",
@@ -418,7 +381,7 @@ fn refusal(status: u16) -> Result<Answer> {
     };
     let body = json!({
         "apiVersion": "v1", "kind": "Status", "status": "Failure", "code": status,
-        "reason": reason, "message": format!("the saboteur says {status}"),
+        "reason": reason, "message": format!("injected by the fault proxy: {status}"),
     });
     let response = Response::builder()
         .status(StatusCode::from_u16(status)?)

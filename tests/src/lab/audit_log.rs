@@ -1,24 +1,24 @@
-//! What was asked of the API server, from a moment on.
+//! The requests that the API server answered after a position in its audit log.
 
 use anyhow::Result;
 
 use super::Lab;
 use crate::{
-    audit::{self, Event, Mark},
+    audit::{self, Event, LogPosition},
     control_plane::get,
     wait,
 };
 
 impl Lab {
-    /// This moment in the audit log: everything answered before is before it.
-    pub async fn mark(&self) -> Result<Mark> {
+    /// The current end of the audit log. Requests that were answered before this call are before it.
+    pub async fn log_position(&self) -> Result<LogPosition> {
         let here = std::fs::metadata(self.plane.audit_log())?.len();
-        Ok(Mark(self.settled(Mark(here)).await?.1))
+        Ok(LogPosition(self.settled(LogPosition(here)).await?.1))
     }
 
-    /// What was asked of the API server since a moment, except by itself: it
-    /// goes on with its own upkeep some seconds after it is ready.
-    pub async fn asked_since(&self, mark: Mark) -> Result<Vec<Event>> {
+    /// The requests since a position, except those of the API server itself: it goes on initializing for some
+    /// seconds after it is ready.
+    pub async fn requests_since(&self, mark: LogPosition) -> Result<Vec<Event>> {
         let (text, _) = self.settled(mark).await?;
         let own = format!("\"{PROBE}");
         let others: Vec<&str> = text.lines().filter(|line| !line.contains(&own)).collect();
@@ -27,19 +27,19 @@ impl Lab {
         Ok(events)
     }
 
-    /// Looks at everything that was asked of the API server since a moment, one after the other.
-    pub async fn each_asked(&self, mark: Mark, look: impl FnMut(Event)) -> Result<()> {
-        // So that all that was answered before is in the log.
-        self.mark().await?;
+    /// Calls `look` with each request since a position.
+    pub async fn for_each_request(&self, mark: LogPosition, look: impl FnMut(Event)) -> Result<()> {
+        // Waits until all requests that were answered before this call are in the log.
+        self.log_position().await?;
         audit::each_since(self.plane.audit_log(), mark, look)
     }
 
-    /// The log since a mark, read after a request of ours made now shows up in
-    /// it: what was answered before this call is in it, too.
-    async fn settled(&self, mark: Mark) -> Result<(String, u64)> {
+    /// The log since a position, and its end. Sends a request and waits until the log has it: everything answered
+    /// before this call is in the log then.
+    async fn settled(&self, mark: LogPosition) -> Result<(String, u64)> {
         let name = format!("{PROBE}{}", next_probe());
         let path = format!("/api/v1/namespaces/default/configmaps/{name}");
-        // Not found, and meant to be.
+        // The object does not exist: 404 is expected.
         let _ = self.client().request_text(get(&path)?).await;
         let log = self.plane.audit_log();
         wait::until("the audit log", async || {

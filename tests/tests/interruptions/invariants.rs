@@ -1,15 +1,15 @@
-//! What must never be done, looked at before each write.
+//! Invariants: what the controller must never do, checked before each of its writes.
 
 use anyhow::Result;
 use lab::{
     Lab,
+    fault_proxy::{InvariantCheck, Write},
     objects::{CLAIM, INSTANCE, MACHINE, Objects, VM},
-    saboteur::{Witness, Write},
 };
 use serde_json::Value;
 
-/// Name of what is there and is not the Machine's.
-pub(crate) const STRANGER: &str = "web-old";
+/// The name of objects that do not belong to the Machine.
+pub(crate) const UNRELATED: &str = "web-old";
 
 #[derive(Clone)]
 struct Namespace {
@@ -19,8 +19,8 @@ struct Namespace {
     claims: Objects,
 }
 
-/// A witness of the Machine `web` in this namespace.
-pub(crate) fn of(lab: &Lab, namespace: &str) -> Witness {
+/// The invariants of the Machine `web` in this namespace.
+pub(crate) fn of(lab: &Lab, namespace: &str) -> InvariantCheck {
     let there = Namespace {
         machines: lab.objects(MACHINE, namespace),
         vms: lab.objects(VM, namespace),
@@ -30,33 +30,37 @@ pub(crate) fn of(lab: &Lab, namespace: &str) -> Witness {
     Box::new(move |write| {
         let (there, write) = (there.clone(), write.clone());
         Box::pin(async move {
-            match there.objection(&write).await {
-                Ok(objection) => objection,
-                Err(error) => Some(format!("cannot be judged: {error:#}")),
+            match there.violation(&write).await {
+                Ok(violation) => violation,
+                Err(error) => Some(format!("cannot be checked: {error:#}")),
             }
         })
     })
 }
 
 impl Namespace {
-    async fn objection(&self, write: &Write) -> Result<Option<String>> {
+    async fn violation(&self, write: &Write) -> Result<Option<String>> {
         let (rest, name) = write.path.rsplit_once('/').unwrap_or_default();
         let kind = rest.rsplit('/').next().unwrap_or_default();
-        if name == STRANGER {
-            return Ok(Some("touches what is not the Machine's".to_owned()));
+        if name == UNRELATED {
+            return Ok(Some(
+                "touches an object that is not the Machine's".to_owned(),
+            ));
         }
         match (write.method.as_str(), kind) {
-            ("DELETE", "persistentvolumeclaims") => self.claim_goes(name).await,
+            ("DELETE", "persistentvolumeclaims") => self.claim_is_deleted(name).await,
             ("DELETE", "datavolumes") => Ok(takes_its_claim(&write.body)),
-            ("DELETE", "virtualmachineinstances") => self.guest_goes(name, &write.body).await,
-            ("PATCH", "machines") if lets_go(&write.body) => self.machine_goes().await,
-            ("PATCH", "virtualmachines") => self.machine_is_made(write).await,
+            ("DELETE", "virtualmachineinstances") => self.guest_is_deleted(name, &write.body).await,
+            ("PATCH", "machines") if removes_finalizer(&write.body) => {
+                self.machine_is_released().await
+            }
+            ("PATCH", "virtualmachines") => self.vm_is_created(write).await,
             _ => Ok(None),
         }
     }
 
-    /// A claim goes after everything that uses it.
-    async fn claim_goes(&self, claim: &str) -> Result<Option<String>> {
+    /// A claim is deleted after everything that uses it.
+    async fn claim_is_deleted(&self, claim: &str) -> Result<Option<String>> {
         for (objects, template) in [
             (&self.vms, "/spec/template/spec"),
             (&self.instances, "/spec"),
@@ -73,12 +77,12 @@ impl Namespace {
         Ok(None)
     }
 
-    /// A guest goes for a restart, when that is written down, with whose turn it is. A deletion that
-    /// comes again, because its watch is behind, names the guest that has gone: it ends nobody.
-    async fn guest_goes(&self, name: &str, deletion: &Value) -> Result<Option<String>> {
+    /// A guest is deleted only for a restart that the status records with this guest's uid. A repeated deletion, sent
+    /// because a watch is late, names a guest that is gone already, and deletes nothing.
+    async fn guest_is_deleted(&self, name: &str, deletion: &Value) -> Result<Option<String>> {
         let named = &deletion["preconditions"]["uid"];
         if named.is_null() {
-            return Ok(Some("it does not tell which guest".to_owned()));
+            return Ok(Some("the deletion has no uid precondition".to_owned()));
         }
         let (machine, instance) = (
             self.machines.find(name).await?,
@@ -90,11 +94,13 @@ impl Namespace {
         Ok((!due).then(|| format!("it is not the guest that is to be restarted: {replaces:?}")))
     }
 
-    /// The finalizer goes after everything else.
-    async fn machine_goes(&self) -> Result<Option<String>> {
+    /// The finalizer is removed after everything else is gone.
+    async fn machine_is_released(&self) -> Result<Option<String>> {
         let machine = self.machines.find("web").await?;
         if machine.is_some_and(|machine| machine["metadata"]["deletionTimestamp"].is_null()) {
-            return Ok(Some("lets go of a Machine that stays".to_owned()));
+            return Ok(Some(
+                "releases a Machine that is not being deleted".to_owned(),
+            ));
         }
         for (what, objects) in [("VirtualMachine", &self.vms), ("instance", &self.instances)] {
             if objects.find("web").await?.is_some() {
@@ -106,8 +112,8 @@ impl Namespace {
         Ok(stays.then(|| "its disk is still there".to_owned()))
     }
 
-    /// Never a second guest beside one that has not ended.
-    async fn machine_is_made(&self, write: &Write) -> Result<Option<String>> {
+    /// No VirtualMachine is created while the guest of an earlier one exists.
+    async fn vm_is_created(&self, write: &Write) -> Result<Option<String>> {
         if write.body["kind"] != "VirtualMachine" || self.vms.find("web").await?.is_some() {
             return Ok(None);
         }
@@ -116,14 +122,14 @@ impl Namespace {
     }
 }
 
-/// No import of these lives is broken off: what it filled is somebody's disk.
+/// No import in these runs is cancelled: the claim that it filled is a disk of the Machine.
 fn takes_its_claim(deletion: &Value) -> Option<String> {
     let orphans = deletion["propagationPolicy"] == "Orphan";
     (!orphans).then(|| "takes the disk with its import".to_owned())
 }
 
-/// Whether a patch takes our finalizer away.
-fn lets_go(body: &Value) -> bool {
+/// Whether a patch removes our finalizer.
+fn removes_finalizer(body: &Value) -> bool {
     let finalizers = body["metadata"]["finalizers"].as_array();
     finalizers.is_some_and(|all| !all.iter().any(|it| it == "machine.vitistack.io/cleanup"))
 }

@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result};
 use lab::{libvirt::image, wait};
 
-use crate::stage;
+use crate::environment;
 
 /// As plain as a domain gets, on TCG.
 fn domain(name: &str, disk: &str) -> String {
@@ -19,8 +19,8 @@ fn domain(name: &str, disk: &str) -> String {
 }
 
 #[tokio::test]
-async fn the_tiny_guest_boots_and_obeys() -> Result<()> {
-    let Some(libvirt) = stage::libvirt().await else {
+async fn the_tiny_guest_boots_and_reacts_to_the_power_button() -> Result<()> {
+    let Some(libvirt) = environment::libvirt().await else {
         return Ok(());
     };
     let pool = libvirt.pool("own").await?;
@@ -32,7 +32,7 @@ async fn the_tiny_guest_boots_and_obeys() -> Result<()> {
     libvirt.virsh(&["start", "tiny"]).await?.ok()?;
 
     let report = libvirt
-        .guest_tells("tiny", "an address", |report| {
+        .wait_for_report("tiny", "an address", |report| {
             report.nics.values().any(|nic| !nic.address.is_empty())
         })
         .await?;

@@ -1,4 +1,4 @@
-//! A lab with everyone in it: webhook, controller, and the simulator in KubeVirt's part.
+//! A lab in which the webhook, the controller and the simulator of KubeVirt run.
 #![allow(
     dead_code,
     unused_imports,
@@ -8,8 +8,8 @@
 
 use futures::{StreamExt as _, stream};
 use lab::{
-    Binary, KubevirtCrds, Lab, Options, Script, Shipped, Simulator,
-    audit::{Event, Mark},
+    Binary, KubevirtCrds, Lab, Options, ProgramUnderTest, Scenario, Simulator,
+    audit::{Event, LogPosition},
     objects::{Kind, MACHINE, Objects},
     wait,
 };
@@ -17,39 +17,35 @@ use serde_json::{Value, json};
 
 pub(crate) use lab::reviews::machine;
 
-/// Whoever plays, in the order in which they leave.
-pub(crate) struct Stage {
+/// The running programs, in the order in which they are stopped.
+pub(crate) struct Environment {
     pub(crate) simulator: Simulator,
-    pub(crate) controller: Shipped,
-    pub(crate) webhook: Shipped,
+    pub(crate) controller: ProgramUnderTest,
+    pub(crate) webhook: ProgramUnderTest,
     pub(crate) lab: Lab,
 }
 
-impl Stage {
-    /// Everyone with the default settings.
+impl Environment {
+    /// Everything with the default settings.
     pub(crate) async fn new() -> Self {
         Self::with(Options::default(), &[]).await
     }
 
-    /// With KubeVirt's own CRDs where they are at hand.
+    /// With KubeVirt's own CRDs if they are beside the repository.
     pub(crate) async fn with_best_crds() -> Self {
-        let kubevirt = KubevirtCrds::best();
-        if kubevirt == KubevirtCrds::Thin {
-            eprintln!("KubeVirt's own CRDs are not beside the repository: thin ones are used");
-        }
         let options = Options {
-            kubevirt,
+            kubevirt: KubevirtCrds::best(),
             ..Options::default()
         };
         Self::with(options, &[]).await
     }
 
-    /// Everyone, with these settings of the controller.
+    /// Everything, with these settings of the controller.
     pub(crate) async fn with(options: Options, settings: &[(&str, &str)]) -> Self {
         let mut lab = Lab::with(options).await.unwrap();
         let webhook = lab.webhook(&[]).await.unwrap();
         let controller = lab.controller(settings).await.unwrap();
-        let simulator = lab.simulator(Script::Happy).await.unwrap();
+        let simulator = lab.simulator(Scenario::Happy).await.unwrap();
         Self {
             simulator,
             controller,
@@ -71,7 +67,7 @@ impl Stage {
         self.lab.apply(object).await.unwrap();
     }
 
-    /// Makes many small Machines, `fleet-0` and so on.
+    /// Creates so many Machines, `fleet-0` and so on.
     pub(crate) async fn fleet(&self, many: usize, spec: &Value) {
         let fleet = (0..many).map(|number| machine(&format!("fleet-{number}"), spec));
         stream::iter(fleet)
@@ -79,15 +75,15 @@ impl Stage {
             .await;
     }
 
-    /// Waits until a Machine made now runs: by then the controller has seen what was before.
+    /// Waits until a Machine created now runs: the controller has processed all earlier events by then.
     pub(crate) async fn barrier(&self, name: &str) {
         self.apply(&machine(name, &json!({"template": "small"})))
             .await;
-        self.machines().in_phase(name, "Running").await.unwrap();
+        self.machines().until_phase(name, "Running").await.unwrap();
     }
 
-    /// A Machine whose storage class has gone by the time the controller sees it: a class can go only
-    /// after the review of who names it.
+    /// Creates a Machine whose storage class is deleted before the controller sees the Machine: the webhook accepts
+    /// only a class that exists.
     pub(crate) async fn machine_without_class(&mut self, name: &str) {
         assert!(self.controller.stop().await.unwrap().success());
         let disk = json!({"name": "root", "size": "20Gi", "storageClass": "fast-ssd"});
@@ -99,17 +95,17 @@ impl Stage {
         self.controller.start_again().unwrap();
     }
 
-    /// Asks for a new block until the webhook, just registered again, is asked and writes it.
-    pub(crate) async fn heal(&self, name: &str) {
+    /// Requests a new block until the webhook, which was just registered again, writes it.
+    pub(crate) async fn until_renormalized(&self, name: &str) {
         let machines = self.machines();
         let before = machines.get(name).await.unwrap()["spec"]["normalized"].clone();
         let mut attempt = 0;
-        wait::until(&format!("{name} to be healed"), async || {
+        wait::until(&format!("{name} to get a new block"), async || {
             attempt += 1;
             let text = format!("attempt {attempt}");
             let refresh = json!({"machine.vitistack.io/refresh-template": text});
             let patch = json!({"metadata": {"annotations": refresh}});
-            // Refused while the webhook has not written its CA into the new configurations.
+            // Fails until the webhook has written its CA into the new configurations.
             if let Err(error) = machines.merge(name, &patch).await {
                 return Ok(Err(error.to_string()));
             }
@@ -124,9 +120,9 @@ impl Stage {
         .unwrap();
     }
 
-    /// What the controller wrote since a moment, its Lease and its events apart.
-    pub(crate) async fn writes_since(&self, mark: Mark) -> Vec<Event> {
-        let mut events = self.lab.asked_since(mark).await.unwrap();
+    /// The writes of the controller since a position, without those of its Lease and its events.
+    pub(crate) async fn writes_since(&self, mark: LogPosition) -> Vec<Event> {
+        let mut events = self.lab.requests_since(mark).await.unwrap();
         let controller = Binary::Controller.user();
         events.retain(|event| {
             event.user == controller
@@ -146,7 +142,7 @@ pub(crate) fn named(version: &str, kind: &str, name: &str, spec: &Value) -> Valu
     })
 }
 
-/// What was asked for, a line each.
+/// A line for each request.
 pub(crate) fn summaries(events: &[Event]) -> Vec<String> {
     events.iter().map(Event::summary).collect()
 }

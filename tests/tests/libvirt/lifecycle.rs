@@ -1,4 +1,5 @@
-//! One Machine from its making to its end, as its guest sees it; with look-alikes beside it that nobody touches.
+//! One Machine from creation to deletion, as its guest reports it, beside unrelated domains and volumes with similar
+//! names, which are never changed.
 
 use std::{collections::BTreeSet, fs};
 
@@ -10,20 +11,20 @@ use lab::{
 };
 use serde_json::{Value, json};
 
-use crate::stage::{Stage, root};
+use crate::environment::{Environment, root};
 
 const NONCE: &str = "marker-5f1d0c";
 
 const GI: u64 = 1 << 30;
 
-/// The Machine's spec as its life goes on.
-struct Wish {
+/// The Machine's spec at each step.
+struct Desired {
     data: &'static str,
     more: bool,
     power: &'static str,
 }
 
-impl Wish {
+impl Desired {
     fn spec(&self) -> Value {
         let data = json!({
             "name": "data", "size": self.data, "storageClass": "local", "reclaimPolicy": "Retain",
@@ -44,8 +45,8 @@ impl Wish {
 }
 
 #[tokio::test]
-async fn a_machine_lives_on_a_real_host() {
-    let Some(stage) = Stage::new().await else {
+async fn a_machine_is_created_changed_and_deleted_on_a_libvirt_host() {
+    let Some(env) = Environment::new().await else {
         return;
     };
     let network = json!({
@@ -54,29 +55,28 @@ async fn a_machine_lives_on_a_real_host() {
         "metadata": {"name": "second", "namespace": "default"},
         "spec": {"bridge": "br-second"},
     });
-    stage.lab.apply(&network).await.unwrap();
-    stage
-        .lab
+    env.lab.apply(&network).await.unwrap();
+    env.lab
         .objects(NETWORK, "default")
         .get("second")
         .await
         .unwrap();
 
-    let mut wish = Wish {
+    let mut desired = Desired {
         data: "1Gi",
         more: false,
         power: "Running",
     };
-    stage.apply("life", &wish.spec()).await;
-    let machine = stage.reachable("life").await;
+    env.apply("life", &desired.spec()).await;
+    let machine = env.until_reachable("life").await;
     let uid = machine["metadata"]["uid"].as_str().unwrap().to_owned();
     assert_eq!(machine["status"]["host"], "here");
     assert_eq!(
         machine["status"]["vmName"],
         domain_name("default", "life", &uid)
     );
-    let first = stage
-        .tells("life", "its address", |it| addresses(it).len() == 1)
+    let first = env
+        .until_report("life", "its address", |it| addresses(it).len() == 1)
         .await;
     assert!(first.user_data.contains(NONCE), "{first:?}");
     assert!(
@@ -86,20 +86,20 @@ async fn a_machine_lives_on_a_real_host() {
     assert_eq!(json!(addresses(&first)), machine["status"]["ipAddresses"]);
     assert_eq!(sizes(&first), [GI, GI]);
     assert_eq!((first.boots, first.firmware.as_str()), (1, "bios"));
-    let alike = look_alikes(&stage, &uid).await;
+    let alike = look_alikes(&env, &uid).await;
 
     // A disk, a card and a larger disk, while it runs.
-    wish.more = true;
-    wish.data = "2Gi";
-    stage.apply("life", &wish.spec()).await;
-    let grown = stage
-        .tells("life", "what was added", |it| {
+    desired.more = true;
+    desired.data = "2Gi";
+    env.apply("life", &desired.spec()).await;
+    let grown = env
+        .until_report("life", "what was added", |it| {
             sizes(it) == [64 << 20, GI, 2 * GI] && addresses(it).len() == 2
         })
         .await;
     assert_eq!(grown.boot, first.boot, "the guest was restarted");
-    let told = stage
-        .until("life", "to tell both cards", |machine| {
+    let told = env
+        .until("life", "to report both cards", |machine| {
             machine["status"]["ipAddresses"]
                 .as_array()
                 .is_some_and(|it| it.len() == 2)
@@ -124,40 +124,39 @@ async fn a_machine_lives_on_a_real_host() {
     let seen = grown.nics.values().map(|nic| nic.mac.clone()).collect();
     assert_eq!(cards, seen);
 
-    off_and_on(&stage, &mut wish, &grown).await;
+    off_and_on(&env, &mut desired, &grown).await;
 
-    let before = stage.files_of(&short_id(&uid));
-    let domain = stage.domain("life").await;
-    stage.delete("life").await;
-    assert!(!stage.domains().await.contains(&domain));
+    let before = env.files_of(&short_id(&uid));
+    let domain = env.domain("life").await;
+    env.delete("life").await;
+    assert!(!env.domains().await.contains(&domain));
     let kept: Vec<_> = before
         .into_iter()
         .filter(|name| name.contains(".data."))
         .collect();
     assert_eq!(kept.len(), 1);
-    let left = stage.files_of(&short_id(&uid));
+    let left = env.files_of(&short_id(&uid));
     let left: Vec<_> = left
         .into_iter()
         .filter(|name| !alike.contains(name))
         .collect();
     assert_eq!(left, kept);
-    untouched(&stage, &alike).await;
+    untouched(&env, &alike).await;
 }
 
 /// Stopped and started it is the same guest: its disks, and the names it has for its cards.
-async fn off_and_on(stage: &Stage, wish: &mut Wish, before: &Report) {
-    wish.power = "Stopped";
-    stage.apply("life", &wish.spec()).await;
-    stage
-        .until("life", "to be off", |it| it["status"]["phase"] == "Stopped")
+async fn off_and_on(env: &Environment, desired: &mut Desired, before: &Report) {
+    desired.power = "Stopped";
+    env.apply("life", &desired.spec()).await;
+    env.until("life", "to be off", |it| it["status"]["phase"] == "Stopped")
         .await;
-    let domain = stage.domain("life").await;
-    assert_eq!(stage.virsh(&["domstate", &domain]).await.trim(), "shut off");
+    let domain = env.domain("life").await;
+    assert_eq!(env.virsh(&["domstate", &domain]).await.trim(), "shut off");
 
-    wish.power = "Running";
-    stage.apply("life", &wish.spec()).await;
-    let second = stage
-        .tells("life", "its addresses", |it| addresses(it).len() == 2)
+    desired.power = "Running";
+    env.apply("life", &desired.spec()).await;
+    let second = env
+        .until_report("life", "its addresses", |it| addresses(it).len() == 2)
         .await;
     assert_ne!(second.boot, before.boot);
     assert_eq!(second.boots, 2, "another root disk");
@@ -174,11 +173,11 @@ async fn off_and_on(stage: &Stage, wish: &mut Wish, before: &Report) {
 }
 
 /// Domains and volumes that look like those of the Machine, and are not: their names.
-async fn look_alikes(stage: &Stage, uid: &str) -> BTreeSet<String> {
+async fn look_alikes(env: &Environment, uid: &str) -> BTreeSet<String> {
     let id = short_id(uid);
-    let domain = stage.domain("life").await;
+    let domain = env.domain("life").await;
     let mark = ["metadata", &domain, "https://vitistack.io/machine/v1"];
-    let mark = stage.virsh(&mark).await;
+    let mark = env.virsh(&mark).await;
     let mut names = BTreeSet::new();
     // One with its name and more, one with the very mark of the Machine and another uuid.
     for (name, metadata) in [
@@ -192,9 +191,9 @@ async fn look_alikes(stage: &Stage, uid: &str) -> BTreeSet<String> {
             "<domain type='qemu'><name>{name}</name>{metadata}<memory unit='MiB'>64</memory>\
              <os><type arch='x86_64' machine='q35'>hvm</type></os></domain>"
         );
-        let file = stage.libvirt.path("alike.xml");
+        let file = env.libvirt.path("alike.xml");
         fs::write(&file, xml).unwrap();
-        stage.virsh(&["define", &file.display().to_string()]).await;
+        env.virsh(&["define", &file.display().to_string()]).await;
         names.insert(name);
     }
     for volume in [
@@ -206,24 +205,24 @@ async fn look_alikes(stage: &Stage, uid: &str) -> BTreeSet<String> {
             !common::render::libvirt::is_volume_of(&volume, uid),
             "{volume}"
         );
-        fs::write(stage.volumes.join(&volume), &volume).unwrap();
+        fs::write(env.volumes.join(&volume), &volume).unwrap();
         names.insert(volume);
     }
-    stage.virsh(&["pool-refresh", "volumes"]).await;
+    env.virsh(&["pool-refresh", "volumes"]).await;
     names
 }
 
-async fn untouched(stage: &Stage, alike: &BTreeSet<String>) {
-    let mut there = stage.domains().await;
-    there.extend(stage.files());
+async fn untouched(env: &Environment, alike: &BTreeSet<String>) {
+    let mut there = env.domains().await;
+    there.extend(env.files());
     let gone: Vec<_> = alike.difference(&there).collect();
     assert!(gone.is_empty(), "{gone:?}");
-    for volume in stage.files().intersection(alike) {
-        let content = fs::read_to_string(stage.volumes.join(volume)).unwrap();
+    for volume in env.files().intersection(alike) {
+        let content = fs::read_to_string(env.volumes.join(volume)).unwrap();
         assert_eq!(content, *volume);
     }
     wait::until("the host to tell what is foreign on it", async || {
-        let host = stage.lab.objects(HOST, "").get("here").await?;
+        let host = env.lab.objects(HOST, "").get("here").await?;
         let domains = host["status"]["domains"].clone();
         let right = domains["ours"] == 0 && domains["foreign"] == 2 && domains["orphaned"] == 0;
         Ok(right.then_some(()).ok_or(domains.to_string()))

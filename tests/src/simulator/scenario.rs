@@ -1,4 +1,4 @@
-//! What the simulator is to play, for all machines or for one.
+//! What the simulator does, for all machines or for one.
 
 use std::{
     collections::BTreeMap,
@@ -8,13 +8,13 @@ use std::{
 
 use common::render::kubevirt::PRINTABLE_STATUSES;
 
-/// A VirtualMachine with this annotation plays the script it names, whatever
-/// else is set: `kubectl annotate vm web simulator/script=crash`.
+/// The annotation of a VirtualMachine that selects its scenario by name, whatever else is set:
+/// `kubectl annotate vm web simulator/script=crash`.
 pub const ANNOTATION: &str = "simulator/script";
 
-/// A part that KubeVirt and the storage play.
+/// How KubeVirt and the storage behave for a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Script {
+pub enum Scenario {
     /// Claims are bound, the guest runs and shuts down when asked, all at once.
     #[default]
     Happy,
@@ -38,13 +38,12 @@ pub enum Script {
     ImportFails,
     /// As happy, but claims are bound only when a machine that has them is started.
     FirstConsumer,
-    /// The guest stays as it is, and KubeVirt shows this word for it.
+    /// The guest stays as it is, and KubeVirt reports this `printableStatus`.
     Shows(&'static str),
 }
 
-impl Script {
-    /// Every script that has a name of its own. Each of [`PRINTABLE_STATUSES`] is the
-    /// name of one that shows it.
+impl Scenario {
+    /// The named scenarios. Each of [`PRINTABLE_STATUSES`] is the name of one that reports it.
     pub const ALL: [(&'static str, Self); 11] = [
         ("happy", Self::Happy),
         ("unschedulable", Self::Unschedulable),
@@ -60,14 +59,14 @@ impl Script {
     ];
 }
 
-impl FromStr for Script {
+impl FromStr for Scenario {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         Self::ALL
             .iter()
             .find(|(name, _)| *name == text)
-            .map(|(_, script)| *script)
+            .map(|(_, scenario)| *scenario)
             .or_else(|| {
                 PRINTABLE_STATUSES
                     .into_iter()
@@ -76,46 +75,48 @@ impl FromStr for Script {
             })
             .ok_or_else(|| {
                 let names: Vec<_> = Self::ALL.iter().map(|(name, _)| *name).collect();
-                format!("no script {text:?}; there are {}", names.join(", "))
+                format!("no scenario {text:?}; there are {}", names.join(", "))
             })
     }
 }
 
-/// Which machine plays what.
+/// The scenario of each machine.
 #[derive(Debug, Default)]
-pub(super) struct Scripts(Mutex<Cast>);
+pub(super) struct Scenarios(Mutex<Assignments>);
 
 #[derive(Debug, Default)]
-struct Cast {
-    everyone: Script,
-    named: BTreeMap<(String, String), Script>,
+struct Assignments {
+    default: Scenario,
+    named: BTreeMap<(String, String), Scenario>,
 }
 
-impl Scripts {
-    pub(super) fn new(everyone: Script) -> Self {
-        Self(Mutex::new(Cast {
-            everyone,
-            ..Cast::default()
+impl Scenarios {
+    pub(super) fn new(default: Scenario) -> Self {
+        Self(Mutex::new(Assignments {
+            default,
+            ..Assignments::default()
         }))
     }
 
-    pub(super) fn set_everyone(&self, script: Script) {
-        let mut cast = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        cast.everyone = script;
-        cast.named.clear();
+    pub(super) fn set_default(&self, scenario: Scenario) {
+        let mut assignments = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        assignments.default = scenario;
+        assignments.named.clear();
     }
 
-    pub(super) fn set(&self, namespace: &str, name: &str, script: Script) {
-        let mut cast = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        cast.named
-            .insert((namespace.to_owned(), name.to_owned()), script);
+    pub(super) fn set(&self, namespace: &str, name: &str, scenario: Scenario) {
+        let mut assignments = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        assignments
+            .named
+            .insert((namespace.to_owned(), name.to_owned()), scenario);
     }
 
-    pub(super) fn of(&self, namespace: &str, name: &str) -> Script {
-        let cast = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        cast.named
+    pub(super) fn of(&self, namespace: &str, name: &str) -> Scenario {
+        let assignments = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        assignments
+            .named
             .get(&(namespace.to_owned(), name.to_owned()))
             .copied()
-            .unwrap_or(cast.everyone)
+            .unwrap_or(assignments.default)
     }
 }

@@ -1,4 +1,4 @@
-//! The webhook as it is asked in a cluster: a real API server, a catalog, a Machine that uses it.
+//! The webhook to measure: a real API server, a catalog, and reviews of a Machine that uses it.
 
 use std::{
     fmt,
@@ -11,25 +11,25 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use lab::{
-    Binary, Lab, Options, Shipped,
+    Binary, Lab, Options, ProgramUnderTest,
     objects::{self, MACHINE, NETWORK},
     reviews, wait,
 };
 use serde_json::{Value, json};
 
-use super::load::Question;
+use super::load::Request;
 
 /// Objects made at a time.
-const HANDS: usize = 16;
+const CONCURRENCY: usize = 16;
 
-/// The template of the Machine in question, and its network; they are there from the first.
+/// The template and the network of the reviewed Machine; both exist in every catalog.
 const TEMPLATE: &str = "bench-0";
 
-/// How much there is to know.
+/// The size of the catalog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Size {
     pub(crate) machines: usize,
-    /// And as many networks.
+    /// Also the number of networks.
     pub(crate) templates: usize,
 }
 
@@ -43,17 +43,17 @@ impl fmt::Display for Size {
     }
 }
 
-/// A control plane and the webhook in it. Dropped from top to bottom.
-pub(crate) struct Scene {
-    webhook: Shipped,
+/// A control plane and the webhook in it. The fields are dropped in this order.
+pub(crate) struct Setup {
+    webhook: ProgramUnderTest,
     pub(crate) lab: Lab,
     /// From the start of the process to its readiness.
     pub(crate) started: Duration,
     size: Size,
 }
 
-impl Scene {
-    /// Starts one that knows nothing yet.
+impl Setup {
+    /// Starts both with an empty catalog.
     pub(crate) async fn start() -> Result<Self> {
         Binary::Webhook.path().await?;
         let options = Options {
@@ -77,8 +77,7 @@ impl Scene {
         })
     }
 
-    /// Makes objects, through the webhook, until there are so many, and waits until it has heard of
-    /// all of them.
+    /// Creates objects through the webhook up to this size, and waits until its catalog has all of them.
     pub(crate) async fn grow(&mut self, size: Size) -> Result<()> {
         let (templates, networks) = (
             self.lab.objects(objects::TEMPLATE, ""),
@@ -91,7 +90,7 @@ impl Scene {
         .await?;
         let machines = self.lab.objects(MACHINE, "default");
         for_each(self.size.machines..size.machines, async |number| {
-            let machine = neighbour(number, number % size.templates);
+            let machine = existing_machine(number, number % size.templates);
             machines.create(&machine).await
         })
         .await?;
@@ -119,31 +118,31 @@ impl Scene {
         .await
     }
 
-    /// The creation of a Machine at both stages, with the answers that are right; and its deletion, which
-    /// no rule judges: what it takes, every review does.
-    pub(crate) async fn questions(&mut self) -> Result<[Question; 3]> {
+    /// Reviews of a Machine's creation by both webhooks, and of its deletion, which no rule applies to: its cost is
+    /// the overhead of every review.
+    pub(crate) async fn requests(&mut self) -> Result<[Request; 3]> {
         let machine = machine();
         let creation = reviews::creation(UID, &machine);
-        let mutate = self.question("mutate", MUTATE, &creation).await?;
+        let mutate = self.request("mutate", MUTATE, &creation).await?;
         let response: Value = serde_json::from_slice(&mutate.answer)?;
         let patch = response["response"]["patch"].as_str().context("a patch")?;
         let patch: Value = serde_json::from_slice(&STANDARD.decode(patch)?)?;
         let mut normalized = machine.clone();
         normalized["spec"]["normalized"] = patch[0]["value"].clone();
         let creation = reviews::creation(UID, &normalized);
-        let validate = self.question("validate", VALIDATE, &creation).await?;
+        let validate = self.request("validate", VALIDATE, &creation).await?;
         let deletion = reviews::review(UID, "DELETE", &Value::Null, &machine);
-        let pass = self.question("pass", MUTATE, &deletion).await?;
+        let pass = self.request("pass", MUTATE, &deletion).await?;
         Ok([mutate, validate, pass])
     }
 
-    async fn question(
+    async fn request(
         &mut self,
         name: &'static str,
         path: &'static str,
         review: &Value,
-    ) -> Result<Question> {
-        let mut question = Question {
+    ) -> Result<Request> {
+        let mut request = Request {
             name,
             process: self.webhook(),
             address: self.lab.webhook_address(),
@@ -152,16 +151,16 @@ impl Scene {
             body: review.to_string().into(),
             answer: Bytes::new(),
         };
-        let answer = question.connect().await?;
-        let answer = { answer }.post(path, question.body.clone()).await?;
+        let answer = request.connect().await?;
+        let answer = { answer }.post(path, request.body.clone()).await?;
         let response = &answer.json()?["response"];
         ensure!(
             response["allowed"] == true && response["uid"] == UID,
-            "not a right answer to {name}: {}",
+            "an unexpected response to {name}: {}",
             answer.text()
         );
-        question.answer = answer.body;
-        Ok(question)
+        request.answer = answer.body;
+        Ok(request)
     }
 
     /// The id of the webhook's process.
@@ -175,7 +174,7 @@ const UID: &str = "705ab4f5-6393-11e8-b7cc-42010a800002";
 const MUTATE: &str = "/mutate?timeout=3s";
 const VALIDATE: &str = "/validate?timeout=3s";
 
-/// A Machine as somebody writes it who needs a little more than a template.
+/// A Machine that overrides some fields of its template.
 fn machine() -> Value {
     let spec = json!({
         "template": TEMPLATE,
@@ -186,8 +185,8 @@ fn machine() -> Value {
     reviews::machine("web", &spec)
 }
 
-/// A Machine that is there already, on one of the networks.
-fn neighbour(number: usize, network: usize) -> Value {
+/// A Machine of the catalog, on one of the networks.
+fn existing_machine(number: usize, network: usize) -> Value {
     let spec = json!({
         "template": "small",
         "networks": [{"name": "eth0", "networkName": format!("bench-{network}")}],
@@ -195,14 +194,14 @@ fn neighbour(number: usize, network: usize) -> Value {
     reviews::machine(&format!("bench-{number}"), &spec)
 }
 
-/// Does something with each number, some at a time.
+/// Calls `something` with each number, [`CONCURRENCY`] at a time.
 async fn for_each(
     numbers: Range<usize>,
     something: impl AsyncFn(usize) -> Result<()>,
 ) -> Result<()> {
     stream::iter(numbers)
         .map(|number| something(number))
-        .buffer_unordered(HANDS)
+        .buffer_unordered(CONCURRENCY)
         .try_collect()
         .await
 }

@@ -9,40 +9,40 @@ use std::{collections::BTreeSet, fs, path::PathBuf, time::Duration};
 
 use common::render::libvirt::domain_name;
 use lab::{
-    Binary, Lab, Options, Shipped,
+    Binary, Lab, Options, ProgramUnderTest,
     libvirt::{Libvirt, Report, image},
     objects::{HOST, MACHINE, Objects, condition},
     wait,
 };
 use serde_json::{Value, json};
 
-/// A boot on TCG beside another on two busy cores.
-const PATIENCE: Duration = Duration::from_mins(3);
+/// How long a boot may take: QEMU emulates the guest's processor (TCG), beside other guests on two busy cores.
+const BOOT_LIMIT: Duration = Duration::from_mins(3);
 
-/// Whoever plays, in the order in which they leave.
-pub(crate) struct Stage {
-    pub(crate) controller: Shipped,
-    _webhook: Shipped,
+/// The running programs, in the order in which they are stopped.
+pub(crate) struct Environment {
+    pub(crate) controller: ProgramUnderTest,
+    _webhook: ProgramUnderTest,
     pub(crate) lab: Lab,
     pub(crate) libvirt: Libvirt,
     pub(crate) volumes: PathBuf,
 }
 
-/// A libvirt, where one can be.
+/// A libvirtd, or `None` after [`lab::skip`] where none can run.
 pub(crate) async fn libvirt() -> Option<Libvirt> {
     match Libvirt::start().await.unwrap() {
         Ok(libvirt) => Some(libvirt),
         Err(missing) => {
-            eprintln!("skipped: {missing}");
+            lab::skip(missing);
             None
         }
     }
 }
 
-impl Stage {
+impl Environment {
     pub(crate) async fn new() -> Option<Self> {
         if !Binary::has_libvirt().await.unwrap() {
-            eprintln!("skipped: the controller is built without libvirt");
+            lab::skip("the controller is built without libvirt");
             return None;
         }
         let libvirt = libvirt().await?;
@@ -51,20 +51,23 @@ impl Stage {
         let image = image().await.unwrap();
         libvirt.volume(&images, "guest.raw", &image).await.unwrap();
         let mut lab = Lab::with(Options::default()).await.unwrap();
-        lab.reach(&libvirt);
+        lab.use_libvirt(&libvirt);
         let webhook = lab.webhook(&[]).await.unwrap();
         let controller = lab.controller(&[]).await.unwrap();
-        let stage = Self {
+        let env = Self {
             controller,
             _webhook: webhook,
             lab,
             libvirt,
             volumes,
         };
-        stage.lab.apply(&host()).await.unwrap();
-        let hosts = stage.lab.objects(HOST, "");
-        hosts.told("here", "Ready", "True", "Ready").await.unwrap();
-        Some(stage)
+        env.lab.apply(&host()).await.unwrap();
+        let hosts = env.lab.objects(HOST, "");
+        hosts
+            .until_condition("here", "Ready", "True", "Ready")
+            .await
+            .unwrap();
+        Some(env)
     }
 
     pub(crate) fn machines(&self) -> Objects {
@@ -74,7 +77,7 @@ impl Stage {
     /// Makes or changes a Machine of the tiny guest.
     pub(crate) async fn apply(&self, name: &str, more: &Value) {
         let machine = machine(name, more);
-        // What the webhook knows of the host may be a moment old.
+        // The webhook's cache of the host may be a moment old.
         wait::until(&format!("{name} to be accepted"), async || {
             Ok(self
                 .lab
@@ -86,7 +89,7 @@ impl Stage {
         .unwrap();
     }
 
-    /// Waits until a Machine fits, for as long as a boot may take.
+    /// Waits until a Machine satisfies `fits`, for as long as a boot may take.
     pub(crate) async fn until(
         &self,
         name: &str,
@@ -94,7 +97,7 @@ impl Stage {
         fits: impl Fn(&Value) -> bool,
     ) -> Value {
         let machines = self.machines();
-        wait::until_within(PATIENCE, &format!("{name} {what}"), async || {
+        wait::until_within(BOOT_LIMIT, &format!("{name} {what}"), async || {
             let machine = machines.get(name).await?;
             Ok(if fits(&machine) {
                 Ok(machine)
@@ -106,8 +109,8 @@ impl Stage {
         .unwrap()
     }
 
-    /// Waits until a Machine's guest has an address, and tells the Machine.
-    pub(crate) async fn reachable(&self, name: &str) -> Value {
+    /// Waits until a Machine runs and its guest has an address. Returns the Machine.
+    pub(crate) async fn until_reachable(&self, name: &str) -> Value {
         self.until(name, "to run with an address", |machine| {
             machine["status"]["phase"] == "Running"
                 && machine["status"]["ipAddresses"].get(0).is_some()
@@ -126,15 +129,18 @@ impl Stage {
         )
     }
 
-    /// Waits until a Machine's guest tells what is looked for.
-    pub(crate) async fn tells(
+    /// Waits for a report of a Machine's guest that satisfies `look`.
+    pub(crate) async fn until_report(
         &self,
         name: &str,
         what: &str,
         look: impl FnMut(&Report) -> bool,
     ) -> Report {
         let domain = self.domain(name).await;
-        self.libvirt.guest_tells(&domain, what, look).await.unwrap()
+        self.libvirt
+            .wait_for_report(&domain, what, look)
+            .await
+            .unwrap()
     }
 
     pub(crate) async fn virsh(&self, arguments: &[&str]) -> String {
@@ -166,7 +172,7 @@ impl Stage {
 
     pub(crate) async fn delete(&self, name: &str) {
         self.machines().delete(name).await.unwrap();
-        wait::until_within(PATIENCE, &format!("{name} to be gone"), async || {
+        wait::until_within(BOOT_LIMIT, &format!("{name} to be gone"), async || {
             let machine = self.machines().find(name).await?;
             Ok(machine.map_or(Ok(()), |machine| Err(machine["status"].to_string())))
         })

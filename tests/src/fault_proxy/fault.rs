@@ -1,0 +1,56 @@
+//! Faults, and the writes at which they are injected.
+
+use std::fmt;
+
+use serde_json::Value;
+
+/// What happens at the chosen write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// The controller is killed before the write is forwarded.
+    KilledBefore,
+    /// The write is done, and the controller is killed before the response is sent.
+    KilledAfter,
+    /// The write is not forwarded, but answered with this HTTP status.
+    Rejected(u16),
+    /// The write is done, and its response is never sent.
+    ResponseLost,
+    /// The write is done, and watches deliver nothing for some seconds.
+    WatchesDelayed,
+    /// The write is done, every watch ends, and its next request is answered 410 (resource version too old).
+    WatchesExpired,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::KilledBefore => f.write_str("killed before"),
+            Self::KilledAfter => f.write_str("killed after"),
+            Self::Rejected(status) => write!(f, "HTTP {status} instead of"),
+            Self::ResponseLost => f.write_str("no response to"),
+            Self::WatchesDelayed => f.write_str("watches delayed after"),
+            Self::WatchesExpired => f.write_str("watches expired after"),
+        }
+    }
+}
+
+/// A write that the proxy received and has not forwarded.
+#[derive(Debug, Clone)]
+pub struct Write {
+    /// `POST`, `PATCH`, `DELETE`.
+    pub method: String,
+    /// The path, without its query.
+    pub path: String,
+    /// The JSON body; null if it is not JSON.
+    pub body: Value,
+}
+
+impl fmt::Display for Write {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.body["metadata"]["name"].as_str().unwrap_or_default();
+        let made = if self.method == "POST" { name } else { "" };
+        let path = self.path.split_once("/namespaces/").map_or("", |at| at.1);
+        let path = path.split_once('/').map_or("", |at| at.1);
+        write!(f, "{} {path} {made}", self.method)
+    }
+}

@@ -1,0 +1,115 @@
+//! The transitions of one VirtualMachine.
+
+use super::*;
+
+fn machine(strategy: &str) -> Value {
+    json!({
+        "metadata": {"name": "web", "namespace": "default", "generation": 1},
+        "spec": {"runStrategy": strategy, "template": {"spec": {"volumes": []}}},
+    })
+}
+
+fn instance(phase: &str) -> Value {
+    json!({
+        "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"volumes": []},
+        "status": {"phase": phase},
+    })
+}
+
+fn step(machine: &Value, instance: Option<&Value>, scenario: Scenario) -> (Change, String) {
+    let input = Input {
+        machine,
+        instance,
+        claims: Claims::Bound,
+        dependency_missing: false,
+        migratable: true,
+        scenario,
+        age: Duration::ZERO,
+    };
+    let next = next(&input);
+    (
+        next.change,
+        text(&next.status["printableStatus"]).to_owned(),
+    )
+}
+
+#[test]
+fn a_vm_with_run_strategy_always_gets_an_instance() {
+    let (change, shown) = step(&machine("Always"), None, Scenario::Happy);
+    assert_eq!((change, shown.as_str()), (Change::Create, "Starting"));
+    let (change, shown) = step(&machine("Halted"), None, Scenario::Happy);
+    assert_eq!((change, shown.as_str()), (Change::Nothing, "Stopped"));
+}
+
+#[test]
+fn a_guest_that_shut_down_is_started_again_unless_the_strategy_is_rerun_on_failure() {
+    let ended = instance("Succeeded");
+    let (change, _) = step(&machine("Always"), Some(&ended), Scenario::Happy);
+    assert_eq!(change, Change::Delete);
+    let (change, shown) = step(&machine("RerunOnFailure"), Some(&ended), Scenario::Happy);
+    assert_eq!((change, shown.as_str()), (Change::Nothing, "Stopped"));
+}
+
+#[test]
+fn rerun_on_failure_starts_no_new_instance_unless_the_guest_failed() {
+    let mut machine = machine("RerunOnFailure");
+    assert_eq!(step(&machine, None, Scenario::Happy).0, Change::Create);
+    let shown = |machine: &Value, instance: &Value| {
+        let input = Input {
+            machine,
+            instance: Some(instance),
+            claims: Claims::Bound,
+            dependency_missing: false,
+            migratable: true,
+            scenario: Scenario::Happy,
+            age: Duration::ZERO,
+        };
+        next(&input).status
+    };
+    machine["status"] = shown(&machine, &instance("Running"));
+    let (change, word) = step(&machine, None, Scenario::Happy);
+    assert_eq!((change, word.as_str()), (Change::Nothing, "Stopped"));
+    // Unless it failed, or comes from another strategy.
+    let mut failed = machine.clone();
+    failed["status"] = shown(&machine, &instance("Failed"));
+    assert_eq!(step(&failed, None, Scenario::Happy).0, Change::Create);
+    machine["status"]["runStrategy"] = json!("Always");
+    assert_eq!(step(&machine, None, Scenario::Happy).0, Change::Create);
+}
+
+#[test]
+fn a_deleted_vm_stays_until_its_instance_has_ended() {
+    let mut deleted = machine("Always");
+    deleted["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    let (change, shown) = step(&deleted, Some(&instance("Running")), Scenario::Happy);
+    assert_eq!((change, shown.as_str()), (Change::Delete, "Terminating"));
+    let mut going = instance("Running");
+    going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    assert_eq!(
+        step(&deleted, Some(&going), Scenario::Stuck).0,
+        Change::Nothing
+    );
+    assert_eq!(
+        step(&deleted, Some(&going), Scenario::Happy).0,
+        Change::Release
+    );
+}
+
+#[test]
+fn a_changed_template_needs_a_restart() {
+    let mut changed = machine("Always");
+    changed["spec"]["template"]["spec"]["volumes"] = json!([{"name": "new"}]);
+    let running = instance("Running");
+    let input = Input {
+        machine: &changed,
+        instance: Some(&running),
+        claims: Claims::Bound,
+        dependency_missing: false,
+        migratable: true,
+        scenario: Scenario::Happy,
+        age: Duration::ZERO,
+    };
+    let conditions = next(&input).status["conditions"].clone();
+    assert_eq!(conditions[0]["type"], "RestartRequired");
+}

@@ -1,0 +1,115 @@
+//! Every test, with everything it needs built first, on all processors.
+//!
+//! ```text
+//! cargo build ──► cargo test, with `lab record-suite` as its runner ──► the suites that the arguments select
+//!                                                                           │ AT_ONCE of them side by side
+//!                                                                           ▼
+//!                                             each suite's output in one piece ──► totals, skipped tests
+//! ```
+//! `cargo test` runs one suite (one test binary) after the other. Most tests wait most of the time, for leases,
+//! guests and certificates, so that processors would stand still.
+
+mod output;
+mod suite;
+
+use std::{env, process::ExitCode};
+
+use anyhow::Result;
+use futures::{StreamExt as _, stream};
+use lab::{built_here, features, libvirt::Libvirt, next_release_built, tools::Tools};
+
+use suite::Suite;
+pub(crate) use suite::record;
+
+use super::{cargo, say, step, succeed};
+use output::Totals;
+
+/// Threads of one suite. Each test that has a control plane of its own takes half a gigabyte.
+const THREADS: usize = 4;
+
+/// Suites at a time: with [`THREADS`] tests of each, control planes take some 10 GiB at most.
+const AT_ONCE: usize = 4;
+
+/// The suites that take the most time, the longest first: one that began last would run alone at the end.
+const LONGEST_FIRST: [&str; 8] = [
+    "interruptions",
+    "chart",
+    "webhook",
+    "libvirt",
+    "corpus",
+    "quiet",
+    "rules",
+    "fairness",
+];
+
+/// The suites that run before all others, one at a time. `lifecycle` counts the writes of the controller until a
+/// Machine runs: if the simulator is slow, the status passes through more phases, each of which is a write.
+const ALONE: [&str; 1] = ["lifecycle"];
+
+/// The suite that starts programs of the next release beside those of this one.
+const UPGRADE: &str = "upgrade";
+
+pub(crate) async fn run(arguments: &[String]) -> Result<ExitCode> {
+    step("looking for etcd, kube-apiserver, kube-controller-manager and kubectl");
+    Tools::ensure().await?;
+    step("building the programs and the tests");
+    // In one go, so that both are built with the same features and only once.
+    let features = features(&[]).await?;
+    let build = ["build", "--workspace", "--all-targets"];
+    succeed(cargo().args(build).args(&features)).await?;
+    let Some((mut suites, documentation)) = suite::selected(&features, arguments).await? else {
+        return Ok(ExitCode::FAILURE);
+    };
+    let place = |suite: &Suite| LONGEST_FIRST.iter().position(|name| *name == suite.name());
+    suites.sort_by_key(|suite| place(suite).unwrap_or(LONGEST_FIRST.len()));
+    let (alone, others): (Vec<_>, Vec<_>) = suites
+        .iter()
+        .partition(|suite| ALONE.contains(&suite.name()));
+
+    let mut environment = vec![built_here()?];
+    if suites.iter().any(|suite| suite.name() == UPGRADE) {
+        step("building the programs of the next release");
+        // Before any test runs: for a moment they lie where tests look for those of this release.
+        environment.push(next_release_built().await?);
+    }
+    step("starting libvirtd");
+    // For the tests that look for one where all programs do. Those that end it start their own.
+    let libvirt = Libvirt::start().await?;
+    let reaching = match &libvirt {
+        Ok(libvirt) => libvirt.mount_namespace_command().to_vec(),
+        Err(missing) => {
+            step(&format!("what needs libvirt is skipped: {missing}"));
+            Vec::new()
+        }
+    };
+    step(&format!("running the tests: {} suites", suites.len()));
+    // What cargo test would be given wins.
+    if env::var_os("RUST_TEST_THREADS").is_none() {
+        environment.push(("RUST_TEST_THREADS", THREADS.to_string().into()));
+    }
+    let live = suites.len() == 1;
+    let mut totals = Totals::default();
+    totals.add(&documentation);
+    for (suites, at_once) in [(alone, 1), (others, AT_ONCE)] {
+        let runs = suites
+            .into_iter()
+            .map(|suite| suite.run(&reaching, &environment, live));
+        let mut runs = stream::iter(runs).buffer_unordered(at_once);
+        while let Some(finished) = runs.next().await {
+            let finished = finished?;
+            let shown = finished.shown();
+            if !shown.is_empty() {
+                say(shown);
+            }
+            totals.add(&finished);
+        }
+    }
+    if !suites.is_empty() {
+        say(&totals);
+    }
+    Ok(if totals.failed() {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
+}

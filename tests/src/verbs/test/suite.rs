@@ -1,0 +1,210 @@
+//! Suites: the test binaries that `cargo test` would run.
+
+use std::{
+    collections::BTreeMap,
+    env, fs,
+    fs::OpenOptions,
+    io::{PipeReader, Write as _},
+    path::{Path, PathBuf},
+    process::{ExitCode, Stdio},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result};
+use lab::{built_here, paths};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader},
+    net::unix::pipe::Receiver,
+    process::{Child, Command},
+    time::timeout,
+};
+
+use super::{
+    super::{cargo, say},
+    output::{Finished, PassedOutput, SHOW_OUTPUT},
+};
+
+/// The hidden verb that stands in for the suites while cargo selects them.
+const RECORD: &str = "record-suite";
+
+/// How long output is waited for after a suite has ended: a process that it left behind may hold the pipe open.
+const LAST_OUTPUT: Duration = Duration::from_secs(2);
+
+/// How cargo would run one test binary.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Suite {
+    program: PathBuf,
+    arguments: Vec<String>,
+    folder: PathBuf,
+    /// The variables that cargo sets for it.
+    environment: BTreeMap<String, String>,
+}
+
+/// What `cargo test` would run with these arguments, and the tests in documentation, which it has run;
+/// `None` if something of it failed, which is shown.
+///
+/// Cargo itself reads the arguments: it runs a recorder in place of every test binary.
+pub(super) async fn selected(
+    features: &[String],
+    arguments: &[String],
+) -> Result<Option<(Vec<Suite>, Finished)>> {
+    let record = tempfile::NamedTempFile::new()?;
+    // Not the file of this process: the build before may have replaced it.
+    let (_, programs) = built_here()?;
+    let words = json!([programs.join("lab"), RECORD, record.path()]);
+    let runner = format!("target.\"cfg(all())\".runner={words}");
+    let mut test = cargo();
+    test.args(["test", "--workspace", "--config", &runner])
+        .args(features)
+        .args(arguments);
+    let start = Instant::now();
+    let output = test.output().await.context("starting cargo test")?;
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    if !output.status.success() {
+        say(stdout + &String::from_utf8_lossy(&output.stderr));
+        return Ok(None);
+    }
+    let lines = fs::read_to_string(record.path())?;
+    let suites = lines.lines().map(serde_json::from_str);
+    let documentation = Finished {
+        title: "documentation".to_owned(),
+        output: stdout,
+        succeeded: true,
+        took: start.elapsed(),
+        live: false,
+        hidden: PassedOutput::new(&[]),
+    };
+    Ok(Some((suites.collect::<Result<_, _>>()?, documentation)))
+}
+
+/// Writes down how a suite was to be run, as one line of a file. Tests in documentation are run: their
+/// programs are removed as soon as this ends.
+pub(crate) fn record(file: &Path, command: Vec<String>) -> Result<ExitCode> {
+    let mut words = command.into_iter();
+    let program = PathBuf::from(words.next().context("no program to record")?);
+    if program
+        .parent()
+        .is_none_or(|folder| !folder.ends_with("deps"))
+    {
+        let status = std::process::Command::new(program).args(words).status()?;
+        return Ok(ExitCode::from(u8::from(!status.success())));
+    }
+    let by_cargo = |name: &str| name.starts_with("CARGO") || name.ends_with("LIBRARY_PATH");
+    let suite = Suite {
+        program,
+        arguments: words.collect(),
+        folder: env::current_dir()?,
+        environment: env::vars().filter(|(name, _)| by_cargo(name)).collect(),
+    };
+    let line = serde_json::to_string(&suite)? + "\n";
+    let mut file = OpenOptions::new().append(true).open(file)?;
+    file.write_all(line.as_bytes())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Suite {
+    /// The name of the test file or crate: the binary's without the hash that cargo appends.
+    pub(super) fn name(&self) -> &str {
+        let stem = self.program.file_stem().and_then(|stem| stem.to_str());
+        let stem = stem.unwrap_or_default();
+        stem.rsplit_once('-').map_or(stem, |(name, _)| name)
+    }
+
+    /// Runs it, preceded by the words of another command that starts it. Its output is collected, and shown at once if it is `live`.
+    pub(super) async fn run(
+        &self,
+        behind: &[String],
+        environment: &[(&str, PathBuf)],
+        live: bool,
+    ) -> Result<Finished> {
+        let start = Instant::now();
+        let (reader, writer) = std::io::pipe()?;
+        let mut command = self.command(behind);
+        command
+            .envs(environment.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::null())
+            .stdout(writer.try_clone()?)
+            .stderr(writer)
+            .kill_on_drop(true);
+        let child = command
+            .spawn()
+            .with_context(|| format!("starting {}", self.name()))?;
+        // It holds the writing end, which has to be closed for the output to end.
+        drop(command);
+        let hidden = PassedOutput::new(&self.arguments);
+        let (succeeded, output) = collected(child, reader, live.then_some(hidden)).await?;
+        let folder = self.folder.strip_prefix(paths::repository());
+        let folder = folder.unwrap_or(&self.folder).display();
+        Ok(Finished {
+            title: format!("{folder} {}", self.name()),
+            output,
+            succeeded,
+            took: start.elapsed(),
+            live,
+            hidden,
+        })
+    }
+
+    fn command(&self, behind: &[String]) -> Command {
+        let mut words = behind.iter();
+        let mut command = if let Some(first) = words.next() {
+            let mut command = Command::new(first);
+            // nsenter changes to the root folder otherwise.
+            let here = format!("--wdns={}", self.folder.display());
+            command.args(words).arg(here).arg(&self.program);
+            command
+        } else {
+            Command::new(&self.program)
+        };
+        command.args(&self.arguments);
+        if !self.arguments.iter().any(|it| it == SHOW_OUTPUT) {
+            // For the reasons of tests that passed without doing their work.
+            command.arg(SHOW_OUTPUT);
+        }
+        command.current_dir(&self.folder).envs(&self.environment);
+        command
+    }
+}
+
+/// Whether it succeeded, and all that it has written. Lines are shown at once if `live` is given.
+async fn collected(
+    mut child: Child,
+    output: PipeReader,
+    mut live: Option<PassedOutput>,
+) -> Result<(bool, String)> {
+    let mut lines = BufReader::new(Receiver::from_owned_fd(output.into())?);
+    let (mut text, mut bytes) = (String::new(), Vec::new());
+    let mut ended = None;
+    loop {
+        let read = lines.read_until(b'\n', &mut bytes);
+        let more = if ended.is_none() {
+            tokio::select! {
+                // What was read so far stays in `bytes`.
+                status = child.wait() => {
+                    ended = Some(status?);
+                    continue;
+                }
+                more = read => more? > 0,
+            }
+        } else {
+            matches!(timeout(LAST_OUTPUT, read).await, Ok(Ok(count)) if count > 0)
+        };
+        let part = String::from_utf8_lossy(&bytes).into_owned();
+        bytes.clear();
+        let text_line = part.trim_end_matches('\n');
+        if !part.is_empty() && live.as_mut().is_some_and(|live| live.shows(text_line)) {
+            say(text_line);
+        }
+        text.push_str(&part);
+        if !more {
+            break;
+        }
+    }
+    let status = match ended {
+        Some(status) => status,
+        None => child.wait().await?,
+    };
+    Ok((status.success(), text))
+}
