@@ -1,11 +1,9 @@
-//! The status, whatever runs the Machine: faults, conditions, and when one is worth a write.
+//! Conditions of a Machine: types, reasons and texts that every backend shares.
 //!
-//! A condition that is not met names its cause and what to do about it.
+//! A condition that is not met names its cause and what to do about it. `docs/operate.md` lists the reasons.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
-use common::api::choice::Phase;
 use common::api::normalized::Normalized;
 use common::api::status::{Condition, MachineStatus};
 use common::api::template::TemplateContent;
@@ -14,20 +12,19 @@ use common::render::kubevirt::{Reading, SecretKey};
 
 use crate::machine::{Block, Machine};
 use crate::objects::{Meta as _, Template};
-use crate::plan::{Now, Plan};
+use crate::plan::Now;
 
-/// While a Machine is being created its progress is written at most this often: a claim that binds
-/// a moment before the guest starts is worth no write of its own.
-const PROGRESS_PAUSE: Duration = Duration::from_secs(2);
-
-/// Why something is not as wished, and what to do about it.
+/// Reason and message of a condition: why it is not met and what to do about it, or why it is met.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
+    /// Machine-readable, in CamelCase. Users' alerts depend on it.
     reason: &'static str,
+    /// For a person; may change between releases.
     message: String,
 }
 
 impl Fault {
+    /// A reason of `docs/operate.md` with its message.
     pub fn new(reason: &'static str, message: impl Into<String>) -> Self {
         Self {
             reason,
@@ -35,14 +32,16 @@ impl Fault {
         }
     }
 
+    /// The reason.
     pub fn reason(&self) -> &'static str {
         self.reason
     }
 }
 
-/// Whether something is as wished. The first fault found is the one that is told.
+/// Result of planning one part of a Machine, such as its storage.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
+    /// The first fault that was found; `None`: the part is as desired.
     pub fault: Option<Fault>,
 }
 
@@ -53,34 +52,35 @@ impl From<Fault> for Outcome {
 }
 
 impl Outcome {
+    /// Records a fault, unless there is one already.
     pub fn worsen(&mut self, fault: Fault) {
         self.fault.get_or_insert(fault);
     }
 }
 
-/// Why there is nothing to act on.
+/// `Normalized`, False: why there is no desired state to act on.
 pub fn not_normalized(block: &Block) -> Fault {
-    let heal = format!(
+    let remedy = format!(
         "the admission webhook writes it: see that machine-webhook runs and is registered, then set the annotation {} to a new text, or change the spec",
         names::ANNOTATION_REFRESH_TEMPLATE
     );
     match block {
         Block::Stale => Fault::new(
             "Stale",
-            format!("spec.normalized was made of another spec, so nothing is done; {heal}"),
+            format!("spec.normalized was made of another spec, so nothing is done; {remedy}"),
         ),
         Block::Unreadable(why) => Fault::new(
             "NotNormalized",
-            format!("spec.normalized cannot be read ({why}), so nothing is done; {heal}"),
+            format!("spec.normalized cannot be read ({why}), so nothing is done; {remedy}"),
         ),
         Block::Missing | Block::Matching(_) => Fault::new(
             "NotNormalized",
-            format!("spec.normalized is missing, so nothing is done; {heal}"),
+            format!("spec.normalized is missing, so nothing is done; {remedy}"),
         ),
     }
 }
 
-/// Whether a newer content of the template waits to be taken over.
+/// `Normalized`, True: whether the template has changed since the block was made from it.
 pub fn normalized(block: Option<&Normalized>, template: Option<&Template>) -> Fault {
     let pin = block.and_then(|block| block.template.as_ref());
     let current = template.map(|template| TemplateContent::from(template.spec.clone()));
@@ -97,7 +97,8 @@ pub fn normalized(block: Option<&Normalized>, template: Option<&Template>) -> Fa
     }
 }
 
-/// The Secret of the user that cloud-init is to be given and that is not there.
+/// The fault of a Machine whose `spec.cloudInit` names a Secret or a key that does not exist. `contents`: what was
+/// read, by reference.
 pub fn missing_secret(
     machine: &Machine,
     contents: &BTreeMap<SecretKey, Option<Reading>>,
@@ -114,10 +115,10 @@ pub fn missing_secret(
     ))
 }
 
-/// Status of a condition, and why.
+/// Status of a condition (`True`, `False` or `Unknown`) with reason and message.
 pub type Verdict = (&'static str, Fault);
 
-/// What is told of the networks.
+/// `NetworkReady`.
 pub fn network(outcome: &Outcome) -> Verdict {
     match &outcome.fault {
         Some(fault) => ("False", fault.clone()),
@@ -128,7 +129,7 @@ pub fn network(outcome: &Outcome) -> Verdict {
     }
 }
 
-/// A condition; its time is that of the last change of its status.
+/// A condition. Its transition time changes only if its status differs from that in `old`.
 pub fn condition(
     old: &[Condition],
     (kind, status): (&str, &str),
@@ -151,7 +152,7 @@ pub fn condition(
     }
 }
 
-/// What is told of a Machine that is only observed.
+/// `Paused`, True.
 pub fn paused() -> Fault {
     let message = format!(
         "the Machine is observed only: remove the annotation {} to go on",
@@ -160,53 +161,8 @@ pub fn paused() -> Fault {
     Fault::new("Paused", message)
 }
 
-/// Decides whether the status is worth a write, and dates it.
-pub fn finish<A>(
-    machine: &Machine,
-    now: Now,
-    mut status: MachineStatus,
-    actions: Vec<A>,
-) -> Plan<A> {
-    let old = &machine.status;
-    if undated(&status) == undated(old) {
-        return Plan {
-            actions,
-            ..Plan::default()
-        };
-    }
-    let progress = status.phase == Some(Phase::Creating)
-        && old.phase == status.phase
-        && old.observed_generation == status.observed_generation
-        && verdict(&status) == verdict(old);
-    if progress && let Some(wait) = now.until(old.last_updated.as_deref(), PROGRESS_PAUSE) {
-        return Plan {
-            actions,
-            again: Some(wait),
-            ..Plan::default()
-        };
-    }
-    status.last_updated = Some(now.text());
-    status
-        .resource_version
-        .clone_from(&machine.metadata.resource_version);
-    Plan {
-        actions,
-        status: Some(status),
-        ..Plan::default()
-    }
-}
-
-/// Status and reason of `Ready`.
-pub fn verdict(status: &MachineStatus) -> Option<(&str, &str)> {
-    let ready = status
-        .conditions
-        .iter()
-        .find(|condition| condition.kind == "Ready")?;
-    Some((&ready.status, &ready.reason))
-}
-
-/// The conditions this controller writes.
-pub const OURS: [&str; 8] = [
+/// Types of the conditions that this controller writes. Conditions of other writers are not touched.
+pub const TYPES: [&str; 8] = [
     "Ready",
     "Normalized",
     "StorageReady",
@@ -217,30 +173,26 @@ pub const OURS: [&str; 8] = [
     "Paused",
 ];
 
-/// A status without what changes by itself, and without other writers' conditions.
-fn undated(status: &MachineStatus) -> MachineStatus {
-    let mut status = status.clone();
-    status.last_updated = None;
-    status.resource_version = None;
-    status
+/// Status and reason of the condition `Ready`.
+pub fn ready(status: &MachineStatus) -> Option<(&str, &str)> {
+    let ready = status
         .conditions
-        .retain(|condition| OURS.contains(&condition.kind.as_str()));
-    for condition in &mut status.conditions {
-        condition.last_transition_time = String::new();
-    }
-    status.conditions.sort_by(|a, b| a.kind.cmp(&b.kind));
-    status
+        .iter()
+        .find(|condition| condition.kind == "Ready")?;
+    Some((&ready.status, &ready.reason))
 }
 
-/// The conditions of a new status.
+/// Collects the conditions of a new status.
 #[derive(Debug)]
 pub struct Conditions<'a> {
     machine: &'a Machine,
     now: Now,
+    /// The conditions so far.
     pub list: Vec<Condition>,
 }
 
 impl<'a> Conditions<'a> {
+    /// No conditions yet. `machine` has the old ones.
     pub fn new(machine: &'a Machine, now: Now) -> Self {
         Self {
             machine,
@@ -249,13 +201,14 @@ impl<'a> Conditions<'a> {
         }
     }
 
-    /// Leaves a condition as it is.
+    /// Takes over the old condition of this type, if there is one.
     pub fn keep(&mut self, kind: &str) {
         let old = self.machine.status.conditions.iter();
         self.list
             .extend(old.filter(|old| old.kind == kind).cloned());
     }
 
+    /// Adds a condition.
     pub fn set(&mut self, kind: &str, status: &str, why: &Fault) {
         let machine = self.machine;
         self.list.push(condition(
