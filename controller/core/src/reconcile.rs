@@ -305,3 +305,6 @@ async fn write<A>(machine: &Machine, plan: &Plan<A>, context: &Context) -> Resul
     context.events.transition(machine, status);
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;
