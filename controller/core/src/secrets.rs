@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use common::render::kubevirt::{CloudInitPlan, Reading, SecretKey};
+use common::render::{CloudInitPlan, Reading, SecretKey};
 use k8s_openapi::api::core::v1 as core;
 use kube::Api;
 
