@@ -162,7 +162,12 @@ async fn every_command_of_the_pages_succeeds_and_has_its_effect() {
     webhook.ready().await.unwrap();
     let mut controller = session.release.start(Binary::Controller).await;
     controller.ready().await.unwrap();
-    let simulator = session.release.lab.simulator(Scenario::Happy).await.unwrap();
+    let simulator = session
+        .release
+        .lab
+        .simulator(Scenario::Happy)
+        .await
+        .unwrap();
     session.run("helm test", "").await;
     let exported = webhook.metrics().await.unwrap();
 

@@ -14,9 +14,9 @@ use super::restart::Restart;
 use super::storage::Storage;
 use super::{Action, Observed};
 use crate::objects::VirtualMachine;
+use controller_core::conditions::{Fault, Outcome, missing_secret};
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
-use controller_core::status::{Fault, Outcome, missing_secret};
 
 /// What is to be done about the guest.
 #[derive(Debug, Default)]

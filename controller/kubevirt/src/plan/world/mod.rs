@@ -244,7 +244,7 @@ impl World {
         if steps >= plan.steps().count()
             && let (Some(machine), Some(status)) = (&mut self.machine, &plan.status)
         {
-            controller_core::page::assert_documented(status);
+            controller_core::documented_reasons::assert_documented(status);
             machine.status = status.clone();
         }
         done
