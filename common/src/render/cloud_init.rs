@@ -1,7 +1,7 @@
 //! The data for cloud-init, for both backends: which parts there are, and where each comes from.
 //!
-//! A guest keeps the data that it was started with. A [`Mark`] on the guest records which content of a
-//! Secret that was.
+//! A running guest keeps the data it was started with. A [`SecretRevision`] on the guest records which
+//! content of a user's Secret that was.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,58 +18,60 @@ use crate::names;
 pub struct SecretKey {
     /// Name of the Secret.
     pub name: String,
-    /// Key in it.
+    /// Key in the Secret's `data`.
     pub key: String,
 }
 
-/// What a key of a Secret held when it was read.
+/// The value of a key of a Secret, as it was read from the API server.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Reading {
-    /// The content.
+pub struct SecretValue {
+    /// The value: confidential, never logged or printed.
     pub content: Vec<u8>,
-    /// What may be told of it.
-    pub mark: Mark,
+    /// Identifies the value without disclosing it.
+    pub revision: SecretRevision,
 }
 
-/// Tells nothing of the content.
-impl fmt::Debug for Reading {
+/// Prints the revision alone: the content is confidential.
+impl fmt::Debug for SecretValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Reading").field(&self.mark).finish()
+        f.debug_tuple("SecretValue").field(&self.revision).finish()
     }
 }
 
-impl Reading {
-    /// The content of a key of the Secret of this uid and resourceVersion.
+impl SecretValue {
+    /// A value of the Secret with this uid, read at this resourceVersion.
     pub fn new(uid: &str, version: &str, content: Vec<u8>) -> Self {
-        let mark = Mark {
+        let revision = SecretRevision {
             version: version.to_owned(),
             digest: digest(&(uid, &content)),
         };
-        Self { content, mark }
+        Self { content, revision }
     }
 }
 
-/// Tells one content of a Secret from another, and nothing of either.
+/// Identifies one content of a Secret without disclosing it.
 ///
-/// The version says that nobody has written the Secret since, so that it need not be read; the digest,
-/// that what was written is another content. The Secret's uid is in the digest: whoever knows it can
-/// read the Secret, and nobody else can try contents against it.
+/// An equal `version` means that the Secret was not written since, so it need not be read again. A
+/// different `digest` means that a write changed the content. The digest covers the Secret's uid, too:
+/// everybody who can learn the uid can also read the Secret, and nobody else can test guessed contents
+/// against the digest.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mark {
+pub struct SecretRevision {
     /// The Secret's resourceVersion.
     pub version: String,
-    /// Digest of the content.
+    /// Digest of the Secret's uid and the content.
     pub digest: String,
 }
 
-impl fmt::Display for Mark {
+/// `<version>-<digest>`: the value of the annotations.
+impl fmt::Display for SecretRevision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}-{}", self.version, self.digest)
     }
 }
 
-impl Mark {
-    /// Reads what `Display` wrote.
+impl SecretRevision {
+    /// Parses the text that `Display` writes.
     pub fn parse(text: &str) -> Option<Self> {
         let (version, digest) = text.rsplit_once('-')?;
         Some(Self {
@@ -79,16 +81,16 @@ impl Mark {
     }
 }
 
-/// Where a part of the data comes from.
+/// Where a part of the data comes from. Variant names are part of [`CloudInitPlan::digest`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Source {
-    /// The Machine.
+    /// Text in the Machine's spec.
     Inline(String),
-    /// A Secret of the user.
+    /// A key of a Secret that the user created.
     Secret(SecretKey),
 }
 
-/// The two parts, with KubeVirt's and NoCloud's names for them.
+/// The two parts that can be inline or in a Secret, with KubeVirt's and NoCloud's names for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
     User,
@@ -96,7 +98,7 @@ pub(super) enum Part {
 }
 
 impl Part {
-    /// The key KubeVirt reads from a Secret.
+    /// The key that KubeVirt reads from a Secret, and our default key.
     pub(super) const fn key(self) -> &'static str {
         match self {
             Self::User => "userdata",
@@ -104,7 +106,7 @@ impl Part {
         }
     }
 
-    /// The annotation that tells what was in the user's Secret.
+    /// The annotation with the [`SecretRevision`] of the part.
     const fn annotation(self) -> &'static str {
         match self {
             Self::User => names::ANNOTATION_USER_DATA,
@@ -112,7 +114,7 @@ impl Part {
         }
     }
 
-    /// The file NoCloud reads from a volume.
+    /// The file that NoCloud reads from a volume.
     pub(super) const fn file(self) -> &'static str {
         match self {
             Self::User => "user-data",
@@ -121,7 +123,8 @@ impl Part {
     }
 }
 
-/// What cloud-init is given, from which source.
+/// The parts of a Machine's cloud-init data and their sources. Field names are part of
+/// [`digest`](Self::digest).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CloudInitPlan {
     user: Option<Source>,
@@ -130,20 +133,20 @@ pub struct CloudInitPlan {
 }
 
 impl From<&CloudInit> for CloudInitPlan {
-    /// Inline data wins over a Secret; an empty text is as absent.
-    fn from(wish: &CloudInit) -> Self {
+    /// Inline data has priority over a Secret. An empty text counts as absent.
+    fn from(spec: &CloudInit) -> Self {
         Self {
             user: source(
-                wish.user_data.as_deref(),
-                wish.secret_ref.as_ref(),
+                spec.user_data.as_deref(),
+                spec.secret_ref.as_ref(),
                 Part::User,
             ),
             network: source(
-                wish.network_data.as_deref(),
-                wish.network_data_secret_ref.as_ref(),
+                spec.network_data.as_deref(),
+                spec.network_data_secret_ref.as_ref(),
                 Part::Network,
             ),
-            meta: wish.meta_data.clone().filter(|meta| !meta.is_empty()),
+            meta: spec.meta_data.clone().filter(|meta| !meta.is_empty()),
         }
     }
 }
@@ -166,8 +169,9 @@ impl CloudInitPlan {
             .filter_map(|(part, source)| Some((part, source.as_ref()?)))
     }
 
-    /// Whether a part can stay where the user put it.
-    pub(super) fn stays(&self, part: Part, source: &Source) -> bool {
+    /// Whether KubeVirt can read the part where the user put it, so that it is not copied into our
+    /// Secret.
+    pub(super) fn is_used_in_place(&self, part: Part, source: &Source) -> bool {
         self.meta.is_none()
             && match source {
                 Source::Inline(text) => text.len() <= CLOUD_INIT_INLINE_MAX,
@@ -175,12 +179,13 @@ impl CloudInitPlan {
             }
     }
 
-    pub(super) fn moved(&self) -> impl Iterator<Item = (Part, &Source)> {
+    /// The parts that are copied into our Secret.
+    pub(super) fn copied(&self) -> impl Iterator<Item = (Part, &Source)> {
         self.parts()
-            .filter(|(part, source)| !self.stays(*part, source))
+            .filter(|(part, source)| !self.is_used_in_place(*part, source))
     }
 
-    /// Every Secret of the user that must be there before the guest can start.
+    /// The keys of the user's Secrets that must exist before the guest can start.
     pub fn references(&self) -> impl Iterator<Item = &SecretKey> {
         self.parts().filter_map(|(_, source)| match source {
             Source::Secret(secret) => Some(secret),
@@ -188,59 +193,62 @@ impl CloudInitPlan {
         })
     }
 
-    /// Annotations of the guest: what the user's Secrets hold that it is given, as far as they were
-    /// `read`; else as it is known already. KubeVirt hands them down to the instance it makes, so that
-    /// an instance tells what it was given.
-    pub fn marks(
+    /// Annotations of the guest: the [`SecretRevision`] of each part that comes from a user's Secret,
+    /// from `read` if the Secret was read in this pass, otherwise from the `known` annotations. KubeVirt
+    /// copies the annotations to the instance it creates, so an instance shows the revisions it was
+    /// started with.
+    pub fn secret_revisions(
         &self,
         known: &BTreeMap<String, String>,
-        read: impl Fn(&SecretKey) -> Option<Mark>,
+        read: impl Fn(&SecretKey) -> Option<SecretRevision>,
     ) -> BTreeMap<String, String> {
-        let mark = |(part, source): (Part, &Source)| {
+        let annotation = |(part, source): (Part, &Source)| {
             let Source::Secret(secret) = source else {
                 return None;
             };
             let key = part.annotation();
-            let mark = read(secret).map(|mark| mark.to_string());
-            Some((key.to_owned(), mark.or_else(|| known.get(key).cloned())?))
+            let revision = read(secret).map(|revision| revision.to_string());
+            let revision = revision.or_else(|| known.get(key).cloned())?;
+            Some((key.to_owned(), revision))
         };
-        self.parts().filter_map(mark).collect()
+        self.parts().filter_map(annotation).collect()
     }
 
-    /// Whether a Secret of the user has been written since these marks were made. `version` tells its
-    /// resourceVersion, if that is known.
-    pub fn is_behind(
+    /// Whether a user's Secret was written after these `revisions` (annotations) were recorded.
+    /// `version` returns the current resourceVersion of a Secret; `None` if it is not cached.
+    pub fn is_outdated(
         &self,
-        marks: &BTreeMap<String, String>,
+        revisions: &BTreeMap<String, String>,
         version: impl Fn(&str) -> Option<String>,
     ) -> bool {
         self.parts().any(|(part, source)| {
             let Source::Secret(secret) = source else {
                 return false;
             };
-            let mark = marks.get(part.annotation());
-            let mark = mark.and_then(|mark| Mark::parse(mark));
+            let recorded = revisions.get(part.annotation());
+            let recorded = recorded.and_then(|text| SecretRevision::parse(text));
             version(&secret.name)
-                .is_some_and(|version| mark.is_none_or(|mark| mark.version != version))
+                .is_some_and(|version| recorded.is_none_or(|it| it.version != version))
         })
     }
 
-    /// Whether a Secret of ours is needed.
+    /// Whether KubeVirt needs a Secret of ours for this data.
     pub fn needs_secret(&self) -> bool {
-        self.meta.is_some() || self.moved().next().is_some()
+        self.meta.is_some() || self.copied().next().is_some()
     }
 
-    /// Digest of the wish, not of the contents of Secrets: our Secret is current when it carries
-    /// this, and no Secret of the user has to be read to know.
+    /// Digest of the plan, not of the contents of the user's Secrets. It is stored with the data that
+    /// was generated from the plan (our Secret, the seed image), so comparing it needs no read of a
+    /// user's Secret. Stored digests must stay valid across releases.
     pub fn digest(&self) -> String {
         digest(self)
     }
 
-    /// Everything, with the contents of the user's Secrets as `read`. `None`: one of these is not there,
-    /// or there is nothing to give.
+    /// All parts, with the contents of the user's Secrets from `read`. `None` if one of the Secrets
+    /// does not exist, or if the plan has no parts.
     pub(super) fn contents<'a>(
         &'a self,
-        read: impl Fn(&SecretKey) -> Option<&'a Reading>,
+        read: impl Fn(&SecretKey) -> Option<&'a SecretValue>,
     ) -> Option<Contents<'a>> {
         if *self == Self::default() {
             return None;
@@ -258,7 +266,8 @@ impl CloudInitPlan {
     }
 }
 
-/// All that cloud-init is given, wherever it was.
+/// The data for cloud-init with the Secrets' contents filled in. Field names are part of the instance
+/// id of libvirt guests.
 #[derive(Debug, Serialize)]
 pub(super) struct Contents<'a> {
     pub(super) user: Option<&'a [u8]>,
@@ -266,8 +275,8 @@ pub(super) struct Contents<'a> {
     pub(super) meta: Option<&'a BTreeMap<String, String>>,
 }
 
-/// cloud-init's meta-data: the user's, with an identity and a name for the instance where the user
-/// gives none. JSON, which is YAML that needs no quoting rules.
+/// cloud-init's meta-data: the user's keys, plus `instance-id` and `local-hostname` unless the user
+/// sets them. Written as JSON, which is valid YAML and needs no quoting rules.
 pub(super) fn meta_data(
     meta: &BTreeMap<String, String>,
     instance: &str,

@@ -1,5 +1,6 @@
 //! The Machine that an object is rendered for, and the values derived from it: uuids, MAC addresses,
-//! labels. Derived and not random, so that the same Machine is always rendered to the same bytes.
+//! labels. They are derived, not random, so that the same Machine is always rendered to the same
+//! bytes.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,8 @@ use uuid::Uuid;
 use crate::mac::Mac;
 use crate::names;
 
-/// Namespace of the UUIDs this product derives; a fixed random UUID of its own.
+/// Namespace of all version 5 UUIDs that are derived here. It was generated once at random and must
+/// never change: every SMBIOS uuid and libvirt domain uuid depends on it.
 const UUID_NAMESPACE: Uuid = Uuid::from_u128(0x6c1f_8d52_3f0b_4e0a_9a57_2b7e_c0d4_51f3);
 
 /// The Machine an object is rendered for.
@@ -28,8 +30,8 @@ pub struct Identity<'a> {
 }
 
 impl Identity<'_> {
-    /// SMBIOS uuid: lives and dies with the Machine object, so that a machine that is deleted and
-    /// made anew is a new instance to cloud-init.
+    /// SMBIOS uuid, derived from the Machine's uid: a Machine that is deleted and created again is a
+    /// new instance to cloud-init.
     pub(super) fn firmware_uuid(&self) -> Uuid {
         machine_uuid(self.uid)
     }
@@ -44,8 +46,8 @@ impl Identity<'_> {
         Mac::derived(self.cluster, self.namespace, self.name, nic)
     }
 
-    /// Labels of everything that is made for the Machine. Its name is at most 63 characters, which
-    /// is what a label's value may have.
+    /// Labels of every object that is created for the Machine. A Machine's name has at most 63
+    /// characters, which is also the limit of a label value.
     pub fn labels(&self) -> BTreeMap<String, String> {
         [
             (names::LABEL_MANAGED_BY, names::MANAGED_BY),
@@ -56,23 +58,25 @@ impl Identity<'_> {
     }
 }
 
-/// The uuid that the guest of a Machine has on every backend.
+/// The uuid of a Machine's guest, the same on every backend.
 pub(super) fn machine_uuid(uid: &str) -> Uuid {
     Uuid::new_v5(&UUID_NAMESPACE, uid.as_bytes())
 }
 
-/// A digest of what was rendered, kept on the object as
-/// [`ANNOTATION_RENDERED`](names::ANNOTATION_RENDERED): tells that a field is gone from the wish,
-/// which a comparison with the live object cannot.
+/// Digest of a rendered object, stored on the object in the annotation
+/// [`ANNOTATION_RENDERED`](names::ANNOTATION_RENDERED). It changes when a field is removed from the
+/// desired state. A comparison with the live object cannot show that: the API server and other
+/// controllers add fields of their own.
 pub fn digest(rendered: &impl Serialize) -> String {
-    // Types of this module always serialize: no maps but those with text keys.
+    // Serialization cannot fail: all rendered maps have string keys.
     let text = serde_json::to_vec(rendered).unwrap_or_default();
-    let mut bits = [0; DIGEST_BYTES];
-    for (bit, byte) in bits.iter_mut().zip(Sha256::digest(text)) {
-        *bit = byte;
+    let mut first = [0; DIGEST_BYTES];
+    for (target, byte) in first.iter_mut().zip(Sha256::digest(text)) {
+        *target = byte;
     }
-    format!("{:032x}", u128::from_be_bytes(bits))
+    format!("{:032x}", u128::from_be_bytes(first))
 }
 
-/// 128 bits: no accident makes two wishes the same, and the text stays short.
+/// 128 bits: two different objects never get the same digest by accident, and 32 hexadecimal digits
+/// stay short in an annotation.
 const DIGEST_BYTES: usize = 16;

@@ -1,4 +1,4 @@
-//! The objects of a backend for a normalized Machine: pure functions from the block to objects.
+//! Pure functions from a normalized Machine to the objects of a backend.
 //!
 //! `identity` and `cloud_init` serve both backends; neither backend uses the other's modules.
 
@@ -7,5 +7,5 @@ mod identity;
 pub mod kubevirt;
 pub mod libvirt;
 
-pub use cloud_init::{CloudInitPlan, Mark, Reading, SecretKey, Source};
+pub use cloud_init::{CloudInitPlan, SecretKey, SecretRevision, SecretValue, Source};
 pub use identity::{Identity, digest};

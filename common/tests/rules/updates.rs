@@ -6,7 +6,8 @@ use common::api::choice::{Backend, PendingAction};
 use common::api::normalized::Normalized;
 use common::render::Identity;
 use common::render::libvirt::{
-    Attached, CpuMode, Domain, Guest, Placed, VirtType, VolumeFormat, Wire, domain,
+    CpuMode, Domain, DomainInput, NicAttachment, NicSource, PoolVolume, VirtType, VolumeFormat,
+    domain,
 };
 use common::rules::update::{Effect, Field, pending_action};
 use serde_json::{Value, json};
@@ -250,7 +251,7 @@ fn every_field_has_the_effect_that_the_table_names_on_each_backend() {
 /// The libvirt domain of a stored Machine.
 fn domain_of(stored: &Value) -> Domain {
     let block: Normalized = serde_json::from_value(stored["spec"]["normalized"].clone()).unwrap();
-    let placed = |volume: String| Placed {
+    let placed = |volume: String| PoolVolume {
         pool: "pool".into(),
         volume,
         format: VolumeFormat::Qcow2,
@@ -267,8 +268,8 @@ fn domain_of(stored: &Value) -> Domain {
         .chain(media)
         .map(|(name, volume)| (name, placed(volume)));
     let networks = block.networks.iter().map(|nic| {
-        let attached = Attached {
-            wire: Wire::Bridge(nic.network_name.clone().unwrap_or_default()),
+        let attached = NicAttachment {
+            source: NicSource::Bridge(nic.network_name.clone().unwrap_or_default()),
             vlan: None,
             mtu: None,
         };
@@ -276,7 +277,7 @@ fn domain_of(stored: &Value) -> Domain {
     });
     // The name of the seed's volume is a digest of its content.
     let seed = placed(stored["spec"]["cloudInit"].to_string());
-    domain(&Guest {
+    domain(&DomainInput {
         machine: Identity {
             cluster: "cluster",
             namespace: "default",
@@ -297,7 +298,7 @@ fn libvirt_restarts_a_guest_for_exactly_what_admission_announces() {
     for (field, backend) in every_field().filter(|(_, backend)| *backend == Backend::Libvirt) {
         let Changed { old, answer } = change(field, backend, "Running");
         let Ok(admitted) = answer else { continue };
-        let changes = domain_of(&admitted.stored).changes(&domain_of(&old));
+        let changes = domain_of(&admitted.stored).differences_from(&domain_of(&old));
         let actions = changes.iter().map(|change| {
             let action = pending_action(backend, &change.field, change.live.is_some());
             let is_live = action == PendingAction::HotPlug;

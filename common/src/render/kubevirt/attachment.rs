@@ -7,11 +7,12 @@ use super::types::{AttachmentSpec, Metadata, NetworkAttachmentDefinition};
 use crate::api::network::NetworkConfigurationSpec;
 use crate::names;
 
-/// CNI specification the configuration follows: the oldest that the plugins still shipped with
-/// Multus read, and the newest that all of them read.
+/// Version of the CNI specification. It is the newest version that every plugin shipped with Multus can
+/// read.
 const CNI_VERSION: &str = "0.3.1";
 
-/// Configuration of the CNI plugin `bridge`. The field order is that of the text.
+/// Configuration of the CNI plugin `bridge`. Fields are written in this order; changing it would change
+/// every NetworkAttachmentDefinition.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct BridgePlugin<'a> {
@@ -26,15 +27,16 @@ struct BridgePlugin<'a> {
     ipam: super::types::Present,
 }
 
-/// The name of the NetworkAttachmentDefinition a NetworkConfiguration stands for.
+/// The name of the NetworkAttachmentDefinition that a NetworkConfiguration uses: an existing one that its
+/// spec names, or the one that is created with the NetworkConfiguration's name.
 pub fn attachment_name<'a>(name: &'a str, spec: &'a NetworkConfigurationSpec) -> &'a str {
     spec.network_attachment_definition
         .as_deref()
         .unwrap_or(name)
 }
 
-/// The NetworkAttachmentDefinition a NetworkConfiguration brings with it; `None` when it names an
-/// existing one, or no bridge to make one for.
+/// The NetworkAttachmentDefinition to create for a NetworkConfiguration; `None` if its spec names an
+/// existing one, or has no bridge.
 pub fn attachment(
     namespace: &str,
     name: &str,

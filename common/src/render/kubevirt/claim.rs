@@ -1,4 +1,4 @@
-//! The claim of a volume.
+//! The PersistentVolumeClaim of a volume.
 
 use super::identity::metadata;
 use super::types::{Claim, ClaimRequests, ClaimResources, ClaimSpec, LabelSelector};
@@ -9,8 +9,9 @@ use crate::render::identity::Identity;
 
 /// The PersistentVolumeClaim of a volume.
 ///
-/// Without an owner: garbage collection would race the order of a deletion. Its reclaim policy is
-/// an annotation, so that deletion needs no spec.
+/// It has no owner reference: the controller deletes claims only after the guest is gone, and the
+/// garbage collector does not keep this order. The reclaim policy is an annotation, so that a deletion
+/// works without the Machine's spec.
 pub fn claim(machine: &Identity<'_>, volume: &Volume<'_>) -> Claim {
     let disk = &volume.disk;
     let mut metadata = metadata(machine, volume.claim.clone());

@@ -1,38 +1,39 @@
-//! Where KubeVirt is given the data for cloud-init.
+//! Where KubeVirt finds the data for cloud-init.
 //!
 //! ```text
-//! inline, ≤ 2048 bytes ────────────────▶ in the VirtualMachine, as the user wrote it
+//! inline, ≤ 2048 bytes ────────────────▶ in the VirtualMachine, unchanged
 //! inline, longer ──────────────────────▶ our Secret
-//! Secret, KubeVirt's own key ──────────▶ referred to
+//! Secret, KubeVirt's key ──────────────▶ referenced
 //! Secret, another key ─────────────────▶ copied into our Secret
-//! any metaData ────────────────────────▶ all of it in our Secret, as files of a `cidata` volume
+//! any metaData ────────────────────────▶ all parts in our Secret, as files of a `cidata` volume
 //! ```
-//! KubeVirt's NoCloud volume has no meta-data of its own, so with meta-data the volume is ours.
+//! KubeVirt's NoCloud volume has no field for the user's meta-data. With meta-data, our Secret is
+//! attached as the NoCloud volume instead.
 
 use std::collections::BTreeMap;
 
 use super::identity::{machine_owner, metadata};
 use super::types::{LocalReference, NoCloud, Secret, SecretVolume, Volume};
 use crate::names;
-use crate::render::cloud_init::{CloudInitPlan, Part, Reading, SecretKey, Source, meta_data};
+use crate::render::cloud_init::{CloudInitPlan, Part, SecretKey, SecretValue, Source, meta_data};
 use crate::render::identity::Identity;
 
-/// Label by which cloud-init finds its volume.
+/// Label of the file system by which cloud-init finds its NoCloud volume.
 const VOLUME_LABEL: &str = "cidata";
 
 impl CloudInitPlan {
-    /// Our Secret, when one is needed, with the contents of the user's Secrets as `read`. `None`
-    /// also when one of these is not there.
+    /// Our Secret, with the contents of the user's Secrets from `read`. `None` if no Secret is needed, or
+    /// if one of the user's Secrets does not exist.
     pub fn secret<'a>(
         &self,
         machine: &Identity<'_>,
-        read: impl Fn(&SecretKey) -> Option<&'a Reading>,
+        read: impl Fn(&SecretKey) -> Option<&'a SecretValue>,
     ) -> Option<Secret> {
         if !self.needs_secret() {
             return None;
         }
         let mut data = BTreeMap::new();
-        for (part, source) in self.moved() {
+        for (part, source) in self.copied() {
             let name = if self.meta.is_some() {
                 part.file()
             } else {
@@ -45,7 +46,7 @@ impl CloudInitPlan {
             data.insert(name.to_owned(), content);
         }
         if let Some(meta) = &self.meta {
-            // NoCloud needs both files, even when one has nothing to say.
+            // NoCloud requires the file user-data, even if it is empty.
             data.entry(Part::User.file().to_owned()).or_default();
             let instance = machine.firmware_uuid().to_string();
             let content = meta_data(meta, &instance, machine.name);
@@ -56,22 +57,23 @@ impl CloudInitPlan {
         metadata
             .annotations
             .insert(names::ANNOTATION_RENDERED.to_owned(), self.digest());
-        let marks = self.marks(&BTreeMap::new(), |secret| Some(read(secret)?.mark.clone()));
-        metadata.annotations.extend(marks);
+        let revisions =
+            self.secret_revisions(&BTreeMap::new(), |key| Some(read(key)?.revision.clone()));
+        metadata.annotations.extend(revisions);
         Some(Secret { metadata, data })
     }
 
-    /// The volume of the VirtualMachine.
+    /// The VirtualMachine's volume with the data; `None` if there are no data.
     pub(super) fn volume(&self, machine: &Identity<'_>) -> Option<Volume> {
         let volume = Volume {
             name: names::CLOUD_INIT_DISK.to_owned(),
             ..Volume::default()
         };
-        let ours = names::cloud_init_secret(machine.name);
+        let own_secret = names::cloud_init_secret(machine.name);
         if self.meta.is_some() {
             return Some(Volume {
                 secret: Some(SecretVolume {
-                    secret_name: ours,
+                    secret_name: own_secret,
                     volume_label: VOLUME_LABEL.to_owned(),
                 }),
                 ..volume
@@ -87,8 +89,10 @@ impl CloudInitPlan {
                 ),
             };
             match source {
-                _ if !self.stays(part, source) => {
-                    *reference = Some(LocalReference { name: ours.clone() });
+                _ if !self.is_used_in_place(part, source) => {
+                    *reference = Some(LocalReference {
+                        name: own_secret.clone(),
+                    });
                 }
                 Source::Inline(text) => *inline = Some(text.clone()),
                 Source::Secret(secret) => {

@@ -1,4 +1,4 @@
-//! Disks, CD-ROM drives and network cards, each with the volume or network behind it.
+//! Disks, CD-ROM drives and network cards, each with its volume or network.
 
 use super::types::{
     ClaimSource, Devices, Disk, DiskTarget, Interface, Multus, Network, Present, Volume,
@@ -9,8 +9,8 @@ use crate::api::normalized::{Normalized, NormalizedCpu, NormalizedDisk, Normaliz
 use crate::names;
 use crate::render::identity::Identity;
 
-/// Network cards and the networks behind them; `attachment` tells a network's
-/// NetworkAttachmentDefinition.
+/// Network cards and their networks. `attachment` returns the name of the NetworkAttachmentDefinition
+/// of a NetworkConfiguration.
 pub(super) fn networks<'a>(
     machine: &Identity<'_>,
     block: &'a Normalized,
@@ -50,8 +50,8 @@ fn network<'a>(
     }
 }
 
-/// Disks and CD-ROM drives, and the volumes behind them. An empty drive is left out: KubeVirt has
-/// none without a feature gate, and admission refuses it.
+/// Disks and CD-ROM drives, and their volumes. Empty drives are left out: KubeVirt supports them only
+/// behind a feature gate, and admission refuses them.
 pub(super) fn disks(machine: &Identity<'_>, block: &Normalized) -> (Vec<Disk>, Vec<Volume>) {
     let disks = block.disks.iter().map(|disk| Disk {
         name: disk.name.clone(),
@@ -63,7 +63,7 @@ pub(super) fn disks(machine: &Identity<'_>, block: &Normalized) -> (Vec<Disk>, V
     let cdroms = cdroms.map(|cdrom| Disk {
         name: cdrom.name.clone(),
         disk: None,
-        // KubeVirt has no CD-ROM on virtio, and q35 has no IDE.
+        // KubeVirt does not support a CD-ROM on virtio, and q35 has no IDE.
         cdrom: Some(DiskTarget {
             bus: DiskBus::Sata.as_str().to_owned(),
             readonly: None,
@@ -87,8 +87,8 @@ fn disk_target(disk: &NormalizedDisk) -> DiskTarget {
     }
 }
 
-/// The disk cloud-init's data is on, on the bus of the first disk: a guest that finds its root
-/// there has the driver.
+/// The disk with cloud-init's data, on the bus of the first disk: a guest that boots from this bus has
+/// a driver for it.
 pub(super) fn cloud_init_disk(block: &Normalized) -> Disk {
     let bus = block.disks.first().map_or(DiskBus::Virtio, |disk| disk.bus);
     Disk {
@@ -101,22 +101,22 @@ pub(super) fn cloud_init_disk(block: &Normalized) -> Disk {
     }
 }
 
-/// All devices of a domain.
 pub(super) fn devices(block: &Normalized, disks: Vec<Disk>, interfaces: Vec<Interface>) -> Devices {
     let virtio = block
         .networks
         .iter()
         .any(|nic| nic.model == NicModel::Virtio);
-    let most = NormalizedCpu {
+    let maximum = NormalizedCpu {
         sockets: block.cpu.max_sockets,
         ..block.cpu
     };
     Devices {
-        // Without this KubeVirt gives a machine that wants no network one on the pod network.
+        // Otherwise KubeVirt attaches a machine without network cards to the pod network.
         autoattach_pod_interface: interfaces.is_empty().then_some(false),
-        // Queues are per vCPU, and only virtio has them. Of the most vCPUs there can be: a setting that
-        // changed with the second one would keep it out of a running guest.
-        network_interface_multiqueue: (virtio && most.vcpus() > 1).then_some(true),
+        // One queue per vCPU; only virtio supports it. The maximum number of vCPUs counts, not the
+        // current one: otherwise hot-plugging a second vCPU would change this setting, too, and would
+        // need a restart.
+        network_interface_multiqueue: (virtio && maximum.vcpus() > 1).then_some(true),
         disks,
         interfaces,
         rng: Some(Present {}),

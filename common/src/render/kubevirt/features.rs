@@ -8,8 +8,8 @@ use crate::api::choice::FirmwareType;
 use crate::api::normalized::Normalized;
 use crate::render::identity::Identity;
 
-/// Attempts to take a spin lock before a Windows guest tells the hypervisor: Microsoft's own
-/// recommendation, and what QEMU and KubeVirt use.
+/// Attempts to take a spin lock before a Windows guest notifies the hypervisor. Microsoft recommends
+/// this number, and QEMU and KubeVirt use it.
 const SPINLOCK_RETRIES: u32 = 8191;
 
 const fn switch(enabled: bool) -> Switch {
@@ -24,14 +24,14 @@ pub(super) fn features(block: &Normalized) -> Features {
     Features {
         acpi: Some(switch(block.features.acpi)),
         apic: Some(switch(block.features.apic)),
-        // Secure boot keeps its variables behind system management mode.
+        // Secure Boot needs system management mode to protect the firmware's variables.
         smm: (block.firmware.secure_boot == Some(true)).then_some(ON),
         hyperv: block.features.hyperv.then(hyperv),
     }
 }
 
-/// The enlightenments depend on each other, and KubeVirt tells only when the guest starts: this
-/// set is closed.
+/// Some enlightenments require others, and KubeVirt reports a missing one only when the guest starts.
+/// This set contains every enlightenment that one of its members requires.
 fn hyperv() -> Hyperv {
     Hyperv {
         relaxed: ON,
@@ -55,7 +55,7 @@ fn hyperv() -> Hyperv {
     }
 }
 
-/// The clock a Windows guest needs for its enlightenments; other guests get KubeVirt's own.
+/// The clock that the Windows enlightenments need; other guests get KubeVirt's default clock.
 pub(super) fn clock(block: &Normalized) -> Option<Clock> {
     let tick = |policy: &str| {
         Some(TickPolicy {
@@ -83,7 +83,7 @@ pub(super) fn firmware(machine: &Identity<'_>, block: &Normalized) -> Firmware {
             bios: Some(Present {}),
             efi: None,
         },
-        // Absent means true to KubeVirt.
+        // Always set: KubeVirt's default is true.
         FirmwareType::Efi => Bootloader {
             bios: None,
             efi: Some(Efi {

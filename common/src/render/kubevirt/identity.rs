@@ -4,7 +4,7 @@ use super::types::{Metadata, OwnerReference};
 use crate::names;
 use crate::render::identity::Identity;
 
-/// Metadata of an object made for the Machine, without an owner.
+/// Metadata of an object that is created for the Machine, without an owner reference.
 pub(super) fn metadata(machine: &Identity<'_>, name: String) -> Metadata {
     Metadata {
         name,
@@ -19,12 +19,12 @@ pub(super) fn metadata(machine: &Identity<'_>, name: String) -> Metadata {
     }
 }
 
-/// The Machine as an owner.
+/// Owner reference to the Machine.
 pub(super) fn machine_owner(machine: &Identity<'_>) -> OwnerReference {
     owner("Machine", machine.name, machine.uid)
 }
 
-/// An object of this product as an owner.
+/// Owner reference to an object of this operator's API group.
 pub(super) fn owner(kind: &str, name: &str, uid: &str) -> OwnerReference {
     OwnerReference {
         api_version: format!("{}/{}", names::GROUP, names::VERSION),

@@ -1,12 +1,12 @@
-//! What fills a volume with its image: a DataVolume of CDI.
+//! The DataVolume of CDI that fills a volume with its image.
 //!
 //! ```text
 //! url https://, http:// ─▶ source.http      with the checksum (CDI since v1.65)
-//! url docker:// ─────────▶ source.registry  a containerDisk; its digest belongs into the url
+//! url docker:// ─────────▶ source.registry  a containerDisk; a digest can be part of the url
 //! persistentVolumeClaim ─▶ source.pvc       of the same namespace
 //! ```
-//! CDI makes the claim, of the DataVolume's name and with its labels and annotations. It is asked for
-//! with `pvc` and not with `storage`, which would add to the size: a claim has the size of its disk.
+//! CDI creates the claim with the DataVolume's name, labels and annotations. The DataVolume uses `pvc`,
+//! not `storage`: with `storage` CDI enlarges the claim, and a claim must have the size of its disk.
 
 use super::claim::claim;
 use super::types::{
@@ -16,10 +16,10 @@ use super::volume::Volume;
 use crate::api::machine::Image;
 use crate::render::identity::Identity;
 
-/// How the address of a containerDisk begins.
+/// URL scheme of a containerDisk.
 const REGISTRY: &str = "docker://";
 
-/// The DataVolume of a volume that is filled with an image.
+/// The DataVolume of a volume; `None` if the volume has no image that CDI can import.
 pub fn data_volume(machine: &Identity<'_>, volume: &Volume<'_>) -> Option<DataVolume> {
     let source = source(machine.namespace, volume.disk.image.as_ref()?)?;
     let Claim { metadata, spec, .. } = claim(machine, volume);
@@ -31,13 +31,14 @@ pub fn data_volume(machine: &Identity<'_>, volume: &Volume<'_>) -> Option<DataVo
     })
 }
 
-/// Whether the image has a checksum that CDI has no place for, so that nobody would verify it.
+/// Whether the image has a checksum that CDI cannot verify: a DataVolume has no field for the checksum
+/// of a containerDisk.
 pub fn is_unverifiable(image: &Image) -> bool {
     let url = image.url.as_deref().unwrap_or_default();
     image.checksum.is_some() && url.starts_with(REGISTRY)
 }
 
-/// `None`: a volume of a libvirt host.
+/// `None` for an image that is a volume of a libvirt host.
 fn source(namespace: &str, image: &Image) -> Option<DataVolumeSource> {
     if let Some(name) = &image.persistent_volume_claim {
         return Some(DataVolumeSource {

@@ -1,16 +1,17 @@
-//! What a normalized Machine becomes on KubeVirt.
+//! The objects of a normalized Machine on KubeVirt.
 //!
 //! ```text
-//!  block ─────────┬─▶ claim            one per volume, no owner: deletion has an order
-//!     └─ image ───┼─▶ DataVolume       of CDI, which makes the claim
-//!  cloudInit ─────┼─▶ Secret           only what cannot be inline or referred to
+//!  block ─────────┬─▶ claim            one per volume, without owner: the controller deletes it
+//!     └─ image ───┼─▶ DataVolume       of CDI, which creates the claim
+//!  cloudInit ─────┼─▶ Secret           only data that cannot be inline or referenced
 //!  NetworkConf. ──┼─▶ attachment       owned by the NetworkConfiguration
 //!  identity ──────┴─▶ VirtualMachine   refers to all of these by name
 //! ```
 //!
-//! Pure: the same input gives the same bytes, so an unchanged Machine is never written. Whatever
-//! KubeVirt would fill with a random value (SMBIOS uuid and serial, MACs) or with a default that
-//! may move (machine type, architecture, secure boot) is written here.
+//! The functions are pure: the same input gives the same bytes, so an unchanged Machine is never
+//! written. Every field is set that KubeVirt would otherwise fill with a random value (SMBIOS uuid and
+//! serial, MAC addresses) or with a default that may change between its releases (machine type,
+//! architecture, secure boot).
 
 mod attachment;
 mod claim;
@@ -29,11 +30,11 @@ mod tests;
 pub use attachment::{attachment, attachment_name};
 pub use claim::claim;
 pub use image::{data_volume, is_unverifiable};
-pub use vm::{Guest, virtual_machine};
+pub use vm::{VirtualMachineInput, virtual_machine};
 pub use volume::{Volume, volumes};
 
-/// The words KubeVirt has for the state of a VirtualMachine: `VirtualMachinePrintableStatus` of its
-/// API (v1.9). A newer KubeVirt may have more.
+/// Values of a VirtualMachine's `status.printableStatus`: `VirtualMachinePrintableStatus` in KubeVirt's
+/// API v1.9. A newer KubeVirt may have more.
 pub const PRINTABLE_STATUSES: [&str; 17] = [
     "Stopped",
     "Provisioning",

@@ -1,7 +1,7 @@
-//! The parts of KubeVirt's, Multus' and Kubernetes' objects that this product writes.
+//! The fields of KubeVirt's, CDI's, Multus' and Kubernetes' objects that the controller writes.
 //!
-//! Every field can be absent, so that an object of a newer KubeVirt still decodes; what is not
-//! listed here is somebody else's and is neither read nor written.
+//! Every field may be absent, so that objects of a newer KubeVirt still decode. Fields that are not
+//! listed here belong to other writers and are neither read nor written.
 
 use std::collections::BTreeMap;
 
@@ -24,40 +24,43 @@ macro_rules! objects {
     )+};
 }
 
-/// Absent and empty are the same here: an empty value is never written.
+/// Empty values are not written: an absent field and an empty one mean the same in all these objects.
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-fn ours<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, String>, D::Error> {
+/// Reads only the annotations of this operator, so that those that KubeVirt adds are no difference.
+fn own_annotations<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<BTreeMap<String, String>, D::Error> {
     let mut map = BTreeMap::<String, String>::deserialize(deserializer)?;
     map.retain(|key, _| names::is_ours(key));
     Ok(map)
 }
 
-/// An object with no fields of its own; that it is there is what it says.
+/// An object without fields: its presence is the setting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Present {}
 
 objects! {
-    /// The metadata this product writes.
+    /// The metadata that the controller writes.
     Metadata {
         /// Name of the object.
         name: String,
         /// Namespace of the object.
         namespace: String,
-        /// Uid the object must have for the write to go through.
+        /// Precondition of a write: the API server refuses it if the object has another uid.
         uid: Option<String>,
-        /// Labels.
+        /// Labels of this operator.
         labels: BTreeMap<String, String>,
-        /// Annotations.
+        /// Annotations of this operator.
         annotations: BTreeMap<String, String>,
-        /// The object that takes this one with it when it goes.
+        /// The owner, whose deletion makes the garbage collector delete this object.
         owner_references: Vec<OwnerReference>,
     }
-    /// An owner of an object.
+    /// An owner reference.
     OwnerReference {
-        /// Group and version of the owner.
+        /// Group and version of the owner, such as `kubevirt.io/v1`.
         api_version: String,
         /// Kind of the owner.
         kind: String,
@@ -65,79 +68,79 @@ objects! {
         name: String,
         /// Uid of the owner.
         uid: String,
-        /// Whether the owner is the one that manages the object.
+        /// Whether this owner manages the object; at most one owner does.
         controller: bool,
     }
     /// A `kubevirt.io/v1` `VirtualMachine`.
     VirtualMachine {
-        /// Group and version.
+        /// API group and version of the object.
         api_version: String,
-        /// Kind.
+        /// Kind of the object.
         kind: String,
-        /// Metadata.
+        /// Name, labels, annotations and owner.
         metadata: Metadata,
-        /// What is wished.
+        /// Desired state.
         spec: VirtualMachineSpec,
     }
-    /// What is wished of a `VirtualMachine`.
+    /// Desired state of a `VirtualMachine`.
     VirtualMachineSpec {
-        /// When KubeVirt starts and restarts the guest.
+        /// When KubeVirt starts the guest: `Always`, `RerunOnFailure` or `Halted`.
         run_strategy: String,
-        /// The guest.
+        /// The instance that KubeVirt creates when the guest starts.
         template: Template,
     }
-    /// The `VirtualMachineInstance` a `VirtualMachine` makes.
+    /// Template of the `VirtualMachineInstance` that KubeVirt creates for a `VirtualMachine`.
     Template {
         /// Metadata of the instance.
         metadata: TemplateMetadata,
-        /// The instance.
+        /// Desired state of the instance.
         spec: InstanceSpec,
     }
     /// Metadata of an instance.
     TemplateMetadata {
         /// Labels of the instance and of its pod.
         labels: BTreeMap<String, String>,
-        /// Annotations of the instance and of its pod. KubeVirt adds its own.
-        #[serde(deserialize_with = "ours")]
+        /// Annotations of the instance and of its pod. KubeVirt adds others, which are not read.
+        #[serde(deserialize_with = "own_annotations")]
         annotations: BTreeMap<String, String>,
     }
-    /// A virtual machine instance.
+    /// Desired state of a `VirtualMachineInstance`.
     InstanceSpec {
-        /// CPU architecture.
+        /// CPU architecture: always `amd64`.
         architecture: String,
         /// Virtual hardware.
         domain: Domain,
-        /// What a node drain does to the guest.
+        /// What KubeVirt does with the guest when its node is drained.
         eviction_strategy: String,
         /// Networks, one per interface of the domain.
         networks: Vec<Network>,
-        /// Labels of the nodes the guest may run on.
+        /// Labels of the nodes that the guest may run on.
         node_selector: BTreeMap<String, String>,
         /// Volumes, one per disk of the domain.
         volumes: Vec<Volume>,
     }
     /// Virtual hardware.
     Domain {
-        /// Clock.
+        /// Clock of a Windows guest; absent: KubeVirt's default.
         clock: Option<Clock>,
         /// CPU topology.
         cpu: Cpu,
-        /// Devices.
+        /// Disks, network cards and others.
         devices: Devices,
         /// Features of the hypervisor.
         features: Features,
-        /// Firmware.
+        /// Firmware and SMBIOS identity.
         firmware: Firmware,
-        /// Chipset.
+        /// Machine type.
         machine: MachineKind,
-        /// Memory.
+        /// Memory sizes.
         memory: Memory,
     }
     /// Clock of a guest.
     Clock {
-        /// The hardware clock shows universal time.
+        /// Present: the hardware clock shows UTC.
         utc: Option<Present>,
-        /// Timers.
+        /// Settings of the timers.
         timer: Timer,
     }
     /// Timers of a guest.
@@ -151,74 +154,74 @@ objects! {
         /// Real time clock.
         rtc: Option<TickPolicy>,
     }
-    /// Whether a timer is there.
+    /// Switches a timer on or off.
     Presence {
-        /// Whether it is.
+        /// Whether the guest has the timer.
         present: Option<bool>,
     }
-    /// What a timer does about ticks the guest missed.
+    /// How a timer treats ticks that the guest missed.
     TickPolicy {
-        /// The policy.
+        /// `delay` or `catchup`.
         tick_policy: String,
     }
     /// CPU topology.
     Cpu {
-        /// Sockets.
+        /// Sockets at the start of the guest.
         sockets: u32,
         /// Cores per socket.
         cores: u32,
         /// Threads per core.
         threads: u32,
-        /// Sockets that can be plugged in while the guest runs, the present ones included.
+        /// Largest number of sockets that the guest can have after hot-plugging.
         max_sockets: Option<u32>,
     }
-    /// Memory.
+    /// Memory of a guest, as Kubernetes quantities.
     Memory {
-        /// What the guest sees.
+        /// Memory at the start of the guest.
         guest: String,
-        /// What the guest can grow to while it runs.
+        /// Largest memory that the guest can have after hot-plugging.
         max_guest: Option<String>,
     }
-    /// Chipset.
+    /// Machine type of a guest.
     MachineKind {
-        /// Its name.
+        /// Name of the machine type, such as `q35`.
         r#type: String,
     }
-    /// Firmware.
+    /// Firmware and SMBIOS identity of a guest.
     Firmware {
         /// SMBIOS uuid.
         uuid: String,
         /// SMBIOS serial number.
         serial: String,
-        /// Boot loader.
+        /// BIOS or UEFI.
         bootloader: Bootloader,
     }
-    /// Boot loader: one of the two.
+    /// The firmware that boots the guest: exactly one field is set.
     Bootloader {
-        /// Legacy BIOS.
+        /// SeaBIOS.
         bios: Option<Present>,
-        /// UEFI.
+        /// UEFI firmware.
         efi: Option<Efi>,
     }
-    /// UEFI.
+    /// Settings of the UEFI firmware.
     Efi {
-        /// Whether only signed code boots.
+        /// Whether Secure Boot is on.
         secure_boot: Option<bool>,
     }
     /// Features of the hypervisor.
     Features {
-        /// ACPI.
+        /// Advanced Configuration and Power Interface.
         acpi: Option<Switch>,
-        /// APIC.
+        /// Advanced programmable interrupt controller.
         apic: Option<Switch>,
-        /// System management mode.
+        /// System management mode, which Secure Boot needs.
         smm: Option<Switch>,
         /// Enlightenments for Windows guests.
         hyperv: Option<Hyperv>,
     }
-    /// A feature that is on or off.
+    /// Switches a feature on or off.
     Switch {
-        /// Whether it is on.
+        /// Whether the feature is on.
         enabled: Option<bool>,
     }
     /// Enlightenments for Windows guests.
@@ -250,111 +253,111 @@ objects! {
     }
     /// Paravirtualized spin locks.
     Spinlocks {
-        /// Whether they are on.
+        /// Whether the feature is on.
         enabled: Option<bool>,
-        /// Attempts before the hypervisor is told.
+        /// Attempts before the guest notifies the hypervisor.
         spinlocks: Option<u32>,
     }
     /// Synthetic timers.
     SynicTimer {
-        /// Whether they are on.
+        /// Whether the feature is on.
         enabled: Option<bool>,
-        /// Delivered as interrupts, not as messages.
+        /// Whether expirations are delivered as interrupts instead of messages.
         direct: Switch,
     }
     /// Devices of a domain.
     Devices {
-        /// Whether an interface on the pod network is added when there is none.
+        /// Whether KubeVirt adds an interface on the pod network to a guest without interfaces.
         autoattach_pod_interface: Option<bool>,
         /// Disks and CD-ROM drives.
         disks: Vec<Disk>,
         /// Network cards.
         interfaces: Vec<Interface>,
-        /// A queue per vCPU on every virtio network card.
+        /// Whether every virtio network card has one queue per vCPU.
         network_interface_multiqueue: Option<bool>,
-        /// A source of entropy.
+        /// Source of random numbers.
         rng: Option<Present>,
     }
-    /// A disk or CD-ROM drive: one of the two.
+    /// A disk or a CD-ROM drive: exactly one of `disk` and `cdrom` is set.
     Disk {
-        /// Name of its volume.
+        /// Name of the disk and of its volume.
         name: String,
-        /// A disk.
+        /// Set for a disk.
         disk: Option<DiskTarget>,
-        /// A CD-ROM drive.
+        /// Set for a CD-ROM drive.
         cdrom: Option<DiskTarget>,
-        /// Place in the boot order, from 1.
+        /// Position in the boot order, from 1; absent: the guest does not boot from it.
         boot_order: Option<u32>,
     }
-    /// How a guest sees a disk.
+    /// How a disk is attached to the guest.
     DiskTarget {
-        /// The bus it is on.
+        /// Bus: `virtio`, `sata` or `scsi`.
         bus: String,
-        /// Whether the guest can only read it.
+        /// Whether the guest can only read the disk.
         readonly: Option<bool>,
     }
     /// A network card.
     Interface {
-        /// Name of its network.
+        /// Name of the network card and of its network.
         name: String,
-        /// Model.
+        /// Emulated model, such as `virtio`.
         model: String,
-        /// MAC address.
+        /// MAC address, always set.
         mac_address: String,
-        /// Place in the boot order, from 1.
+        /// Position in the boot order, from 1; absent: the guest does not boot from it.
         boot_order: Option<u32>,
-        /// Behind the pod's address; on the pod network only.
+        /// Present: connected by address translation behind the pod's address (pod network only).
         masquerade: Option<Present>,
-        /// Bridged to the network.
+        /// Present: bridged to the network.
         bridge: Option<Present>,
     }
-    /// A network: one of the two.
+    /// The network of an interface: exactly one of `pod` and `multus` is set.
     Network {
         /// Name of the network card.
         name: String,
-        /// The pod network.
+        /// Present: the pod network.
         pod: Option<Present>,
-        /// A network of Multus.
+        /// A secondary network.
         multus: Option<Multus>,
     }
-    /// A network of Multus.
+    /// A secondary network that Multus attaches.
     Multus {
         /// `namespace/name` of the NetworkAttachmentDefinition.
         network_name: String,
     }
-    /// A volume: exactly one source.
+    /// A volume of an instance: exactly one source is set.
     Volume {
         /// Name of the disk.
         name: String,
-        /// A claim.
+        /// A PersistentVolumeClaim.
         persistent_volume_claim: Option<ClaimSource>,
-        /// cloud-init's data.
+        /// Data for cloud-init.
         cloud_init_no_cloud: Option<NoCloud>,
-        /// The keys of a Secret as files.
+        /// A file system with the keys of a Secret as files.
         secret: Option<SecretVolume>,
     }
-    /// A claim as a volume.
+    /// A PersistentVolumeClaim as a volume.
     ClaimSource {
         /// Name of the claim.
         claim_name: String,
     }
-    /// cloud-init's data: at most one source for each of the two parts.
+    /// Data for cloud-init: at most one source for each of the two parts.
     NoCloud {
-        /// User data.
+        /// Inline user data, at most 2048 bytes.
         user_data: Option<String>,
         /// Secret with the user data under the key `userdata`.
         secret_ref: Option<LocalReference>,
-        /// Network configuration.
+        /// Inline network configuration, at most 2048 bytes.
         network_data: Option<String>,
         /// Secret with the network configuration under the key `networkdata`.
         network_data_secret_ref: Option<LocalReference>,
     }
-    /// A name in the same namespace.
+    /// Reference to an object in the same namespace.
     LocalReference {
-        /// The name.
+        /// Name of the object.
         name: String,
     }
-    /// The keys of a Secret as files.
+    /// A file system with the keys of a Secret as files.
     SecretVolume {
         /// Name of the Secret.
         secret_name: String,
@@ -363,114 +366,115 @@ objects! {
     }
     /// A `PersistentVolumeClaim`.
     Claim {
-        /// Group and version.
+        /// API group and version of the object.
         api_version: String,
-        /// Kind.
+        /// Kind of the object.
         kind: String,
-        /// Metadata.
+        /// Name, labels, annotations and owner.
         metadata: Metadata,
-        /// What is wished.
+        /// Desired state.
         spec: ClaimSpec,
     }
-    /// What is wished of a claim.
+    /// Desired state of a claim.
     ClaimSpec {
-        /// Access modes.
+        /// Access modes; exactly one is written.
         access_modes: Vec<String>,
-        /// Filesystem or Block.
+        /// `Filesystem` or `Block`.
         volume_mode: String,
-        /// Name of the class. Always written: absent would mean the default class of that moment.
+        /// Name of the StorageClass; empty: none. Always written, because an absent field means the default
+        /// class at the time of creation.
         storage_class_name: Option<String>,
-        /// Size.
+        /// Requested capacity.
         resources: ClaimResources,
-        /// Labels of the volume to bind.
+        /// Labels of the PersistentVolume to bind.
         selector: Option<LabelSelector>,
-        /// Name of the volume to bind.
+        /// Name of the PersistentVolume to bind.
         volume_name: Option<String>,
     }
     /// Resources of a claim.
     ClaimResources {
-        /// The least that is wished.
+        /// Minimum resources; the bound volume may be larger.
         requests: ClaimRequests,
     }
-    /// The least a claim wishes.
+    /// Minimum resources of a claim.
     ClaimRequests {
-        /// Capacity.
+        /// Capacity, as a Kubernetes quantity.
         storage: String,
     }
-    /// Selects by labels.
+    /// Selects objects by labels.
     LabelSelector {
-        /// Labels, all of them.
+        /// Labels that an object must have, all of them.
         match_labels: BTreeMap<String, String>,
     }
     /// A `DataVolume` of CDI.
     DataVolume {
-        /// Group and version.
+        /// API group and version of the object.
         api_version: String,
-        /// Kind.
+        /// Kind of the object.
         kind: String,
-        /// Metadata, which CDI gives to the claim, too.
+        /// Metadata, whose labels and annotations CDI copies to the claim.
         metadata: Metadata,
-        /// What is wished.
+        /// Desired state.
         spec: DataVolumeSpec,
     }
-    /// What is wished of a `DataVolume`.
+    /// Desired state of a `DataVolume`.
     DataVolumeSpec {
-        /// What the claim is filled with.
+        /// Source of the claim's content.
         source: DataVolumeSource,
-        /// The claim, to the letter.
+        /// Spec of the claim, which CDI copies unchanged.
         pvc: ClaimSpec,
     }
-    /// What a claim is filled with: exactly one.
+    /// Source of a claim's content: exactly one field is set.
     DataVolumeSource {
         /// A file on a web server.
         http: Option<HttpSource>,
         /// A containerDisk in a registry.
         registry: Option<RegistrySource>,
-        /// Another claim.
+        /// Another claim, which is cloned.
         pvc: Option<CloneSource>,
     }
     /// A file on a web server.
     HttpSource {
-        /// Its address.
+        /// `http://` or `https://` address.
         url: String,
-        /// `sha256:` and the digest it must have.
+        /// `sha256:` and the expected digest, which CDI verifies.
         checksum: Option<String>,
     }
     /// A containerDisk in a registry.
     RegistrySource {
-        /// Its address.
+        /// `docker://` address.
         url: String,
     }
-    /// A claim to copy.
+    /// A claim to clone.
     CloneSource {
-        /// Its namespace.
+        /// Namespace of the claim.
         namespace: String,
-        /// Its name.
+        /// Name of the claim.
         name: String,
     }
     /// A `NetworkAttachmentDefinition` of Multus.
     NetworkAttachmentDefinition {
-        /// Group and version.
+        /// API group and version of the object.
         api_version: String,
-        /// Kind.
+        /// Kind of the object.
         kind: String,
-        /// Metadata.
+        /// Name, labels, annotations and owner.
         metadata: Metadata,
-        /// What is wished.
+        /// Desired state.
         spec: AttachmentSpec,
     }
-    /// What is wished of a `NetworkAttachmentDefinition`.
+    /// Desired state of a `NetworkAttachmentDefinition`.
     AttachmentSpec {
         /// Configuration of the CNI plugin, as JSON text.
         config: String,
     }
 }
 
-/// A Secret of ours. Its bytes are encoded by whoever sends it.
+/// A Secret that the controller creates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Secret {
-    /// Metadata.
+    /// Name, labels, annotations and owner.
     pub metadata: Metadata,
-    /// Contents by key.
+    /// Contents by key, not yet base64-encoded.
     pub data: BTreeMap<String, Vec<u8>>,
 }

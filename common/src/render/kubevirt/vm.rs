@@ -16,36 +16,37 @@ use crate::quantity::Bytes;
 use crate::render::cloud_init::CloudInitPlan;
 use crate::render::identity::{Identity, digest};
 
-/// KubeVirt plugs memory only into guests that start with at least this much.
+/// KubeVirt hot-plugs memory only into guests that start with at least this much.
 const HOTPLUG_MEMORY_MIN: Bytes = Bytes::mib(1024);
-/// KubeVirt plugs memory in units of a huge page.
+/// KubeVirt hot-plugs memory in units of a huge page.
 const HOTPLUG_MEMORY_UNIT: Bytes = Bytes::mib(2);
 
 /// What a VirtualMachine is rendered from.
 #[derive(Clone, Copy, Debug)]
-pub struct Guest<'a> {
-    /// Whose it is.
+pub struct VirtualMachineInput<'a> {
+    /// The Machine.
     pub machine: Identity<'a>,
-    /// What it is.
+    /// The Machine's normalized spec.
     pub block: &'a Normalized,
-    /// What cloud-init is given.
+    /// The Machine's cloud-init data.
     pub cloud_init: &'a CloudInitPlan,
-    /// NetworkAttachmentDefinition by NetworkConfiguration, where the names differ.
+    /// Name of the NetworkAttachmentDefinition by name of the NetworkConfiguration. Only entries whose
+    /// names differ are needed.
     pub attachments: &'a BTreeMap<String, String>,
-    /// What the user's Secrets hold: see [`CloudInitPlan::marks`].
-    pub marks: &'a BTreeMap<String, String>,
+    /// Annotations of the instance: see [`CloudInitPlan::secret_revisions`].
+    pub secret_revisions: &'a BTreeMap<String, String>,
 }
 
 /// The VirtualMachine of a Machine.
-pub fn virtual_machine(guest: &Guest<'_>) -> VirtualMachine {
-    let Guest { machine, block, .. } = guest;
+pub fn virtual_machine(input: &VirtualMachineInput<'_>) -> VirtualMachine {
+    let VirtualMachineInput { machine, block, .. } = input;
     let (mut disks, mut volumes) = devices::disks(machine, block);
-    if let Some(volume) = guest.cloud_init.volume(machine) {
+    if let Some(volume) = input.cloud_init.volume(machine) {
         disks.push(devices::cloud_init_disk(block));
         volumes.push(volume);
     }
     let (interfaces, networks) = devices::networks(machine, block, |network| {
-        guest
+        input
             .attachments
             .get(network)
             .map_or(network, String::as_str)
@@ -66,7 +67,7 @@ pub fn virtual_machine(guest: &Guest<'_>) -> VirtualMachine {
         template: Template {
             metadata: TemplateMetadata {
                 labels: machine.labels(),
-                annotations: guest.marks.clone(),
+                annotations: input.secret_revisions.clone(),
             },
             spec: InstanceSpec {
                 architecture: "amd64".into(),
@@ -91,7 +92,7 @@ pub fn virtual_machine(guest: &Guest<'_>) -> VirtualMachine {
     }
 }
 
-/// `spec.running` is deprecated in KubeVirt and excludes this.
+/// `spec.runStrategy`. KubeVirt's older `spec.running` is deprecated and cannot be set beside it.
 fn run_strategy(block: &Normalized) -> &'static str {
     match (block.power_state, block.guest_shutdown_stops) {
         (PowerState::Stopped, _) => "Halted",
@@ -100,9 +101,9 @@ fn run_strategy(block: &Normalized) -> &'static str {
     }
 }
 
-/// The maximum is always there: KubeVirt plugs sockets into a running guest as long as nothing else
-/// changes, a maximum that goes away when it is reached included. Without one it takes four times what
-/// the guest starts with.
+/// `maxSockets` is always set, even if it equals `sockets`: KubeVirt hot-plugs sockets only if no other
+/// field changes, and removing the maximum when it is reached would be another change. Without a
+/// maximum KubeVirt assumes four times the initial sockets.
 fn cpu(block: &Normalized) -> Cpu {
     let cpu = block.cpu;
     Cpu {
@@ -113,7 +114,8 @@ fn cpu(block: &Normalized) -> Cpu {
     }
 }
 
-/// As of sockets, where KubeVirt can plug memory at all (`ValidateLiveUpdateMemory`, v1.9).
+/// `maxGuest` is set for the same reason as `maxSockets`, but only if KubeVirt can hot-plug memory into
+/// this guest: it refuses the field otherwise (`ValidateLiveUpdateMemory`, v1.9).
 fn memory(memory: NormalizedMemory) -> Memory {
     let NormalizedMemory { size, max_size } = memory;
     let pluggable = size >= HOTPLUG_MEMORY_MIN

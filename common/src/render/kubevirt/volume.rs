@@ -9,15 +9,17 @@ use crate::names;
 use crate::quantity::Bytes;
 use crate::render::identity::digest;
 
-/// So much of a digest tells the media of one drive apart.
+/// Hexadecimal digits of the digest in the name of a medium's claim: 32 bits, enough to tell apart the
+/// media that one drive ever had.
 const MEDIUM_DIGITS: usize = 8;
 
 /// A volume of a Machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Volume<'a> {
-    /// Name of its claim.
+    /// Name of the volume's PersistentVolumeClaim.
     pub claim: String,
-    /// What it is. A medium is a disk that can be had again at any time.
+    /// The disk on the volume. A CD-ROM medium is rendered as a disk that is deleted with its claim,
+    /// because it can be imported again at any time.
     pub disk: Cow<'a, NormalizedDisk>,
 }
 
@@ -37,13 +39,15 @@ pub fn volumes<'a>(machine: &'a str, block: &'a Normalized) -> impl Iterator<Ite
     disks.chain(media)
 }
 
-/// What is in a drive, and how large it is. Admission lets no image be without a size.
+/// The image in a drive and its size; `None` for an empty drive. Admission refuses an image without a
+/// size.
 pub(super) fn medium(cdrom: &NormalizedCdrom) -> Option<(&Image, Bytes)> {
     Some((cdrom.image.as_ref()?, cdrom.size?))
 }
 
-/// Another medium, or the same in a volume of another size or class, is another claim: nothing is
-/// written on it, so it is imported anew, and the guest has the old one until it is started again.
+/// The name contains a digest of image, size and storage class: if one of them changes, the medium is
+/// imported into a new claim, and a running guest keeps the old one until its next start. Nothing is
+/// lost, because guests cannot write to a CD-ROM.
 fn claim_of_medium(machine: &str, cdrom: &NormalizedCdrom) -> String {
     let NormalizedCdrom {
         name,

@@ -1,4 +1,4 @@
-//! Disks, CD-ROM drives, network cards and what they are plugged into.
+//! Disks, CD-ROM drives, network cards and the controllers of their buses.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,62 +9,63 @@ use super::xml::{self, Element, XmlError, attribute, find};
 use crate::api::choice::{Choice as _, VolumeFormat};
 use crate::mac::Mac;
 
-/// What libvirt asks of a name that it shall keep: all others it makes anew at every start.
+/// Prefix of the aliases of disks. libvirt keeps an alias only if it begins with `ua-`; it generates all
+/// others at every start.
 const ALIAS_DISK: &str = "ua-disk-";
-/// See [`ALIAS_DISK`].
+/// Prefix of the aliases of network cards: see [`ALIAS_DISK`].
 const ALIAS_NIC: &str = "ua-nic-";
 
-/// Where the content of a disk is.
+/// A volume of a storage pool, as the source of a disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Placed {
-    /// Name of the pool.
+pub struct PoolVolume {
+    /// Name of the storage pool.
     pub pool: String,
-    /// Name of the volume in it.
+    /// Name of the volume in the pool.
     pub volume: String,
-    /// Its format.
+    /// Format of the volume's file.
     pub format: VolumeFormat,
 }
 
-/// What a network card is wired to.
+/// What a network card is connected to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wire {
-    /// A network of libvirt.
+pub enum NicSource {
+    /// A libvirt network, by name.
     Network(String),
-    /// A Linux bridge.
+    /// A Linux bridge, by device name.
     Bridge(String),
-    /// A bridge of Open vSwitch.
+    /// An Open vSwitch bridge, by name.
     Ovs(String),
 }
 
-/// How a network card is wired.
+/// How a network card is connected.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Attached {
-    /// What it is wired to.
-    pub wire: Wire,
-    /// VLAN of the card. Open vSwitch tags; any other wire *is* the VLAN, and has no tag.
+pub struct NicAttachment {
+    /// The network or bridge.
+    pub source: NicSource,
+    /// VLAN tag, 1 to 4094. Only Open vSwitch can tag; any other source is itself in the VLAN, without a tag.
     pub vlan: Option<u16>,
-    /// Largest packet in bytes.
+    /// Largest packet in bytes; `None`: that of the source.
     pub mtu: Option<u32>,
 }
 
-impl fmt::Display for Attached {
+impl fmt::Display for NicAttachment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (kind, name) = match &self.wire {
-            Wire::Network(name) => ("network", name),
-            Wire::Bridge(name) => ("bridge", name),
-            Wire::Ovs(name) => ("ovs", name),
+        let (kind, name) = match &self.source {
+            NicSource::Network(name) => ("network", name),
+            NicSource::Bridge(name) => ("bridge", name),
+            NicSource::Ovs(name) => ("ovs", name),
         };
         write!(f, "{kind} {name}")?;
         self.vlan.map_or(Ok(()), |vlan| write!(f, " vlan {vlan}"))
     }
 }
 
-/// Where on a bus a device sits: the attributes of libvirt's element, which are handed back as they came.
+/// Address of a device on its bus: the attributes of libvirt's `address` element, written back unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address(pub BTreeMap<String, String>);
 
 impl Address {
-    pub(super) fn of(device: Node<'_, '_>) -> Option<Self> {
+    pub(super) fn parse(device: Node<'_, '_>) -> Option<Self> {
         let attributes = find(device, &["address"])?.attributes();
         let attributes = attributes.map(|it| (it.name().to_owned(), it.value().to_owned()));
         Some(Self(attributes.collect()))
@@ -77,7 +78,7 @@ impl Address {
         })
     }
 
-    /// The PCI bus: the index of a PCI controller.
+    /// The PCI bus, which is the index of a PCI controller; `None` if the address is not a PCI address.
     pub(super) fn pci_bus(&self) -> Option<u32> {
         let is_pci = self.0.get("type").is_some_and(|kind| kind == "pci");
         let bus = self.0.get("bus").filter(|_| is_pci)?;
@@ -85,16 +86,16 @@ impl Address {
     }
 }
 
-/// What devices are plugged into.
+/// The controller of a bus.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Controller {
     /// `pci`, `scsi`, `sata` and so on.
     pub kind: String,
-    /// Its number among those of its kind.
+    /// Index among the controllers of the same kind, from 0.
     pub index: u32,
-    /// Its model; libvirt chooses where there is none.
+    /// Model; `None`: libvirt chooses.
     pub model: Option<String>,
-    /// Where it sits.
+    /// Address on its own bus; `None`: libvirt chooses.
     pub address: Option<Address>,
 }
 
@@ -119,14 +120,14 @@ impl Controller {
         element.children(self.address.as_ref().map(Address::element))
     }
 
-    pub(super) fn of(node: Node<'_, '_>) -> Result<Self, XmlError> {
+    pub(super) fn parse(node: Node<'_, '_>) -> Result<Self, XmlError> {
         let kind = node.attribute("type");
         let index = node.attribute("index").unwrap_or("0");
         Ok(Self {
             kind: kind.ok_or(XmlError::Missing("controller type"))?.to_owned(),
             index: xml::value("controller index", index)?,
             model: node.attribute("model").map(ToOwned::to_owned),
-            address: Address::of(node),
+            address: Address::parse(node),
         })
     }
 }
@@ -134,21 +135,21 @@ impl Controller {
 /// A disk or a CD-ROM drive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disk {
-    /// `ua-disk-` and the name of the disk; as libvirt calls it where the disk is not ours.
+    /// `ua-disk-` and the name of the disk; libvirt's alias for a disk of another owner.
     pub alias: String,
-    /// Whether it is a CD-ROM drive.
+    /// Whether this is a CD-ROM drive.
     pub cdrom: bool,
-    /// The bus the guest sees it on.
+    /// Bus: `virtio`, `scsi`, `sata` or `ide`.
     pub bus: String,
-    /// libvirt's name for its place, such as `vda`. The guest does not see it.
+    /// libvirt's name of the disk, such as `vda`, unique in the domain. The guest does not see it.
     pub target: String,
-    /// What is in it. Absent: an empty drive, or what is no volume of a pool.
-    pub volume: Option<Placed>,
-    /// Whether the guest may only read. Every CD-ROM drive is so.
+    /// The disk's volume. `None`: an empty drive, or a source that is not a volume of a pool.
+    pub volume: Option<PoolVolume>,
+    /// Whether the guest can only read. Always true for a CD-ROM drive.
     pub read_only: bool,
-    /// Place in the boot order, from 1.
+    /// Position in the boot order, from 1; `None`: the guest does not boot from it.
     pub boot_order: Option<u32>,
-    /// Where it sits.
+    /// Address on the bus; `None`: libvirt chooses.
     pub address: Option<Address>,
 }
 
@@ -157,12 +158,12 @@ impl Disk {
         format!("{ALIAS_DISK}{name}")
     }
 
-    /// Whether this product made it.
+    /// Whether this operator created the device.
     pub fn is_ours(&self) -> bool {
         self.alias.starts_with(ALIAS_DISK)
     }
 
-    /// Name of the disk; of its place where the disk is not ours.
+    /// Name of the disk in the Machine; the target for a disk of another owner.
     pub fn name(&self) -> &str {
         let name = self.alias.strip_prefix(ALIAS_DISK);
         name.unwrap_or(&self.target)
@@ -175,20 +176,20 @@ impl Disk {
 
     pub(super) fn element(&self) -> Element {
         let kind = self.volume.as_ref().map_or("file", |_| "volume");
-        let format = self.volume.as_ref().map(|placed| placed.format);
+        let format = self.volume.as_ref().map(|volume| volume.format);
         let driver = Element::new("driver")
             .attr("name", "qemu")
             .attr("type", format.unwrap_or(VolumeFormat::Raw).as_str());
-        // What the guest trims is given back to the pool.
+        // Blocks that the guest discards are freed in the pool.
         let driver = if self.cdrom {
             driver
         } else {
             driver.attr("discard", "unmap")
         };
-        let source = self.volume.as_ref().map(|placed| {
+        let source = self.volume.as_ref().map(|volume| {
             Element::new("source")
-                .attr("pool", &placed.pool)
-                .attr("volume", &placed.volume)
+                .attr("pool", &volume.pool)
+                .attr("volume", &volume.volume)
         });
         let target = Element::new("target")
             .attr("dev", &self.target)
@@ -205,7 +206,7 @@ impl Disk {
             .children(self.address.as_ref().map(Address::element))
     }
 
-    pub(super) fn of(node: Node<'_, '_>) -> Result<Self, XmlError> {
+    pub(super) fn parse(node: Node<'_, '_>) -> Result<Self, XmlError> {
         let text = |path: &[&str], name| attribute(node, path, name).map(ToOwned::to_owned);
         let format = match attribute(node, &["driver"], "type") {
             Some("qcow2") => VolumeFormat::Qcow2,
@@ -217,14 +218,14 @@ impl Disk {
             cdrom: node.attribute("device") == Some("cdrom"),
             bus: text(&["target"], "bus").unwrap_or_default(),
             target: text(&["target"], "dev").ok_or(XmlError::Missing("disk target"))?,
-            volume: volume.map(|(pool, volume)| Placed {
+            volume: volume.map(|(pool, volume)| PoolVolume {
                 pool,
                 volume,
                 format,
             }),
             read_only: find(node, &["readonly"]).is_some(),
             boot_order: boot_order(node)?,
-            address: Address::of(node),
+            address: Address::parse(node),
         })
     }
 }
@@ -232,17 +233,17 @@ impl Disk {
 /// A network card.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nic {
-    /// `ua-nic-` and the name of the card; as libvirt calls it where the card is not ours.
+    /// `ua-nic-` and the name of the card; libvirt's alias for a card of another owner.
     pub alias: String,
-    /// Its MAC address.
+    /// MAC address.
     pub mac: Mac,
-    /// Its model.
+    /// Emulated model, such as `virtio`.
     pub model: String,
-    /// How it is wired.
-    pub attached: Attached,
-    /// Place in the boot order, from 1.
+    /// Network or bridge, VLAN and MTU.
+    pub attachment: NicAttachment,
+    /// Position in the boot order, from 1; `None`: the guest does not boot from it.
     pub boot_order: Option<u32>,
-    /// Where it sits.
+    /// Address on the bus; `None`: libvirt chooses.
     pub address: Option<Address>,
 }
 
@@ -251,12 +252,12 @@ impl Nic {
         format!("{ALIAS_NIC}{name}")
     }
 
-    /// Whether this product made it.
+    /// Whether this operator created the device.
     pub fn is_ours(&self) -> bool {
         self.alias.starts_with(ALIAS_NIC)
     }
 
-    /// Name of the card; libvirt's where the card is not ours.
+    /// Name of the card in the Machine; libvirt's alias for a card of another owner.
     pub fn name(&self) -> &str {
         let name = self.alias.strip_prefix(ALIAS_NIC);
         name.unwrap_or(&self.alias)
@@ -268,12 +269,12 @@ impl Nic {
     }
 
     pub(super) fn element(&self) -> Element {
-        let Attached { wire, vlan, mtu } = &self.attached;
-        let (kind, name) = match wire {
-            Wire::Network(name) => ("network", name),
-            Wire::Bridge(name) | Wire::Ovs(name) => ("bridge", name),
+        let NicAttachment { source, vlan, mtu } = &self.attachment;
+        let (kind, name) = match source {
+            NicSource::Network(name) => ("network", name),
+            NicSource::Bridge(name) | NicSource::Ovs(name) => ("bridge", name),
         };
-        let is_ovs = matches!(wire, Wire::Ovs(_));
+        let is_ovs = matches!(source, NicSource::Ovs(_));
         let port = is_ovs.then(|| Element::new("virtualport").attr("type", "openvswitch"));
         let tag = vlan.map(|vlan| Element::new("tag").attr("id", vlan));
         Element::new("interface")
@@ -289,15 +290,15 @@ impl Nic {
             .children(self.address.as_ref().map(Address::element))
     }
 
-    /// `None`: a card that is wired in a way of which this product makes none.
-    pub(super) fn of(node: Node<'_, '_>) -> Result<Option<Self>, XmlError> {
+    /// `None` for a card with a source that is no [`NicSource`].
+    pub(super) fn parse(node: Node<'_, '_>) -> Result<Option<Self>, XmlError> {
         let text = |path: &[&str], name| attribute(node, path, name).map(ToOwned::to_owned);
         let is_ovs = attribute(node, &["virtualport"], "type") == Some("openvswitch");
-        // A card that runs tells the bridge behind its network, too.
-        let wire = match (text(&["source"], "network"), text(&["source"], "bridge")) {
-            (Some(network), _) => Wire::Network(network),
-            (None, Some(bridge)) if is_ovs => Wire::Ovs(bridge),
-            (None, Some(bridge)) => Wire::Bridge(bridge),
+        // In a running domain, a card on a network also has the name of the network's bridge.
+        let source = match (text(&["source"], "network"), text(&["source"], "bridge")) {
+            (Some(network), _) => NicSource::Network(network),
+            (None, Some(bridge)) if is_ovs => NicSource::Ovs(bridge),
+            (None, Some(bridge)) => NicSource::Bridge(bridge),
             (None, None) => return Ok(None),
         };
         let mac = attribute(node, &["mac"], "address");
@@ -307,13 +308,13 @@ impl Nic {
             alias: text(&["alias"], "name").unwrap_or_default(),
             mac: xml::value("MAC address", mac.ok_or(XmlError::Missing("MAC address"))?)?,
             model: text(&["model"], "type").unwrap_or_default(),
-            attached: Attached {
-                wire,
+            attachment: NicAttachment {
+                source,
                 vlan: vlan.map(|vlan| xml::value("VLAN", vlan)).transpose()?,
                 mtu: mtu.map(|mtu| xml::value("MTU", mtu)).transpose()?,
             },
             boot_order: boot_order(node)?,
-            address: Address::of(node),
+            address: Address::parse(node),
         }))
     }
 }

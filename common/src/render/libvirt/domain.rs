@@ -1,23 +1,24 @@
-//! The domain: what of libvirt's XML this product decides, and nothing else.
+//! A domain with the settings that this operator decides, and its XML. Everything else in libvirt's XML is
+//! left to libvirt.
 
 use std::collections::BTreeMap;
 
 use uuid::Uuid;
 
 use super::devices::{Address, Controller, Disk, Nic};
-use super::mark::Mark;
+use super::metadata::DomainMetadata;
 use super::xml::Element;
 use crate::api::choice::{Choice as _, CpuMode, FirmwareType};
 use crate::api::normalized::{Firmware, NormalizedCpu, NormalizedFeatures, NormalizedMemory};
 use crate::quantity::Bytes;
 
-/// Attempts to take a spin lock before a Windows guest tells the hypervisor: Microsoft's own
-/// recommendation, and what QEMU and KubeVirt use.
+/// Attempts to take a spin lock before a Windows guest notifies the hypervisor. Microsoft recommends
+/// this number, and QEMU and KubeVirt use it.
 const SPINLOCK_RETRIES: u32 = 8191;
-/// Enlightenments that any QEMU emulates.
-const HYPERV_ANYWHERE: [&str; 2] = ["relaxed", "vapic"];
-/// Enlightenments of KVM; the set is closed under what each needs.
-const HYPERV_OF_KVM: [&str; 8] = [
+/// Enlightenments that QEMU provides with and without KVM.
+const HYPERV_ANY_TYPE: [&str; 2] = ["relaxed", "vapic"];
+/// Enlightenments that need KVM. The set contains every enlightenment that one of its members requires.
+const HYPERV_KVM: [&str; 8] = [
     "vpindex",
     "runtime",
     "synic",
@@ -27,17 +28,17 @@ const HYPERV_OF_KVM: [&str; 8] = [
     "tlbflush",
     "ipi",
 ];
-/// Devices of which every domain has one, on a PCI bus.
-pub(super) const SINGLE: [&str; 3] = ["video", "memballoon", "rng"];
+/// Elements of the PCI devices that every domain has exactly once.
+pub(super) const SINGLE_DEVICES: [&str; 3] = ["video", "memballoon", "rng"];
 
-/// What runs the guest's instructions.
+/// Hypervisor of a domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VirtType {
-    /// The processor, by KVM.
+    /// QEMU with hardware virtualization.
     Kvm,
-    /// QEMU's emulation.
+    /// QEMU with emulation in software.
     Qemu,
-    /// Nothing: libvirt's test driver, which has no other type.
+    /// Libvirt's test driver, which runs no guest.
     Test,
 }
 
@@ -51,67 +52,67 @@ impl VirtType {
     }
 }
 
-/// A domain of libvirt.
+/// A libvirt domain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Domain {
-    /// Its name.
+    /// Name of the domain, unique on its host: see [`domain_name`](super::domain_name).
     pub name: String,
-    /// Its uuid.
+    /// Uuid of the domain and of the guest's SMBIOS.
     pub uuid: Uuid,
-    /// Whose it is. Absent: nobody of this product.
-    pub mark: Option<Mark>,
-    /// What runs it.
+    /// Metadata of this operator. `None`: the domain does not belong to this operator.
+    pub metadata: Option<DomainMetadata>,
+    /// Hypervisor of the domain.
     pub virt_type: VirtType,
-    /// Its processor.
+    /// CPU model that the guest sees.
     pub cpu_mode: CpuMode,
-    /// Topology. Sockets are plugged in one by one up to the most there can be.
+    /// CPU topology. Sockets can be hot-plugged up to `max_sockets`.
     pub cpu: NormalizedCpu,
-    /// Memory, in whole MiB as QEMU gives it. The guest boots with the most there can be, and its balloon
-    /// gives back what is above its size: this way size can change in both directions while it runs,
-    /// and on every guest system with a balloon driver. A host must have room for the most.
+    /// Memory, in whole MiB, the unit of QEMU. The guest boots with `max_size`, and its balloon returns
+    /// what is above `size`. So `size` can change in both directions while the guest runs, on every guest
+    /// system with a balloon driver. The host needs free memory for `max_size`.
     pub memory: NormalizedMemory,
-    /// Machine type: `q35` or `pc` as wished, `pc-q35-7.2` as libvirt froze it.
+    /// Machine type: `q35` or `pc` when rendered; with libvirt's version, such as `pc-q35-7.2`, when read.
     pub machine: String,
-    /// Firmware.
+    /// Firmware and Secure Boot.
     pub firmware: Firmware,
-    /// Path of the firmware's variables; libvirt chooses.
+    /// Path of the file with the firmware's variables, chosen by libvirt at the first start.
     pub nvram: Option<String>,
-    /// Features.
+    /// ACPI, APIC and Hyper-V enlightenments.
     pub features: NormalizedFeatures,
-    /// What devices are plugged into.
+    /// Controllers of all buses, sorted by kind and index.
     pub controllers: Vec<Controller>,
-    /// Disks and CD-ROM drives.
+    /// Disks and CD-ROM drives, sorted by target.
     pub disks: Vec<Disk>,
-    /// Network cards.
+    /// Network cards, in the order of the block.
     pub nics: Vec<Nic>,
-    /// Where the devices sit of which there is one each, by their name.
+    /// Addresses of the devices that exist exactly once, by element name, such as `rng`.
     pub addresses: BTreeMap<String, Address>,
 }
 
 impl Domain {
-    /// In one order. libvirt has its own, and tells another one after each definition.
+    /// Sorts disks and controllers. libvirt returns them in an order that can change with each definition.
     pub(super) fn sorted(mut self) -> Self {
         let target = |disk: &Disk| (disk.target.len(), disk.target.clone());
         self.disks.sort_by_key(target);
-        let place = |it: &Controller| (it.kind.clone(), it.index);
-        self.controllers.sort_by_key(place);
+        let kind_and_index = |it: &Controller| (it.kind.clone(), it.index);
+        self.controllers.sort_by_key(kind_and_index);
         self
     }
 
-    /// Whether the machine has PCI Express, and the devices that go with it.
+    /// Whether the machine type is q35, which has PCI Express and SATA instead of PCI and IDE.
     pub fn is_q35(&self) -> bool {
         self.machine == "q35" || self.machine.starts_with("pc-q35")
     }
 
-    /// Libvirt's XML.
+    /// Libvirt's XML of the domain.
     pub fn xml(&self) -> String {
         let switch = |name: &str| Element::new(name).attr("enabled", "no");
         let power = Element::new("pm")
             .child(switch("suspend-to-mem"))
             .child(switch("suspend-to-disk"));
-        let mark = self.mark.as_ref().map(Mark::prefixed);
+        let metadata = self.metadata.as_ref().map(DomainMetadata::prefixed);
         let vcpus = self.cpu.vcpus();
-        let most = NormalizedCpu {
+        let maximum = NormalizedCpu {
             sockets: self.cpu.max_sockets,
             ..self.cpu
         };
@@ -119,19 +120,19 @@ impl Domain {
             .attr("type", self.virt_type.as_str())
             .child(Element::new("name").text(&self.name))
             .child(Element::new("uuid").text(self.uuid))
-            .children(mark.map(|mark| Element::new("metadata").child(mark)))
+            .children(metadata.map(|it| Element::new("metadata").child(it)))
             .child(memory("memory", self.memory.max_size))
             .child(memory("currentMemory", self.memory.size))
             .child(
                 Element::new("vcpu")
                     .attr("current", vcpus)
-                    .text(most.vcpus()),
+                    .text(maximum.vcpus()),
             )
             .child(self.os())
             .child(self.features())
             .child(self.processor())
             .child(self.clock())
-            // Whether it is started again is the controller's decision.
+            // libvirt must not restart the guest: the controller decides that.
             .child(Element::new("on_poweroff").text("destroy"))
             .child(Element::new("on_reboot").text("restart"))
             .child(Element::new("on_crash").text("destroy"))
@@ -140,8 +141,8 @@ impl Domain {
             .to_string()
     }
 
-    /// With `firmware='efi'` alone, which firmware it becomes is the distribution's choice: Debian's has
-    /// Secure Boot on. So the features are always written.
+    /// With `firmware='efi'` alone, the host's distribution chooses the firmware: Debian's default has Secure
+    /// Boot on. So the features are always written.
     fn os(&self) -> Element {
         let kind = Element::new("type")
             .attr("arch", "x86_64")
@@ -153,7 +154,7 @@ impl Domain {
         }
         let is_secure = self.firmware.secure_boot == Some(true);
         let secure = if is_secure { "yes" } else { "no" };
-        // libvirt 9.0 takes no other loader while it chooses the firmware.
+        // libvirt 9.0 accepts a loader element beside firmware='efi' only for Secure Boot.
         let loader = is_secure.then(|| Element::new("loader").attr("secure", secure));
         let feature = |name| {
             Element::new("feature")
@@ -174,7 +175,7 @@ impl Domain {
     fn features(&self) -> Element {
         let NormalizedFeatures { acpi, apic, hyperv } = self.features;
         let on = |name: &str| Element::new(name).attr("state", "on");
-        // Secure Boot keeps its variables behind system management mode.
+        // Secure Boot needs system management mode to protect the firmware's variables.
         let is_secure = self.firmware.secure_boot == Some(true);
         Element::new("features")
             .children(acpi.then(|| Element::new("acpi")))
@@ -187,11 +188,11 @@ impl Domain {
         let on = |name: &str| Element::new(name).attr("state", "on");
         let hyperv = Element::new("hyperv")
             .attr("mode", "custom")
-            .children(HYPERV_ANYWHERE.map(on))
+            .children(HYPERV_ANY_TYPE.map(on))
             .child(on("spinlocks").attr("retries", SPINLOCK_RETRIES));
         if self.virt_type == VirtType::Kvm {
             hyperv
-                .children(HYPERV_OF_KVM.map(on))
+                .children(HYPERV_KVM.map(on))
                 .child(on("stimer").child(on("direct")))
         } else {
             hyperv
@@ -214,7 +215,7 @@ impl Domain {
             .child(topology)
     }
 
-    /// Timers as virt-install sets them: they keep time in a guest that is not always given a processor.
+    /// Timers as virt-install sets them: the guest's time stays right even if the host is overcommitted.
     fn clock(&self) -> Element {
         let timer = |name: &str| Element::new("timer").attr("name", name);
         let is_kvm = self.virt_type == VirtType::Kvm;
@@ -237,13 +238,13 @@ impl Domain {
         let agent = Element::new("channel")
             .attr("type", "unix")
             .child(target("virtio").attr("name", "org.qemu.guest_agent.0"));
-        // On the host alone, and any number of guests beside each other.
+        // Listens on the host's loopback address only; libvirt chooses a free port for each guest.
         let screen = Element::new("graphics")
             .attr("type", "vnc")
             .attr("port", "-1")
             .attr("autoport", "yes")
             .attr("listen", "127.0.0.1");
-        // Every firmware and every system draws on it without a driver.
+        // Every firmware and every guest system supports VGA without an extra driver.
         let model = Element::new("model").attr("type", "vga");
         let video = Element::new("video").child(model);
         let balloon = Element::new("memballoon").attr("model", "virtio");
@@ -273,7 +274,7 @@ fn memory(name: &str, amount: Bytes) -> Element {
     Element::new(name).attr("unit", "KiB").text(kib(amount))
 }
 
-/// An amount as libvirt counts it.
+/// An amount in KiB, the unit of libvirt, rounded up.
 pub(super) fn kib(amount: Bytes) -> u64 {
     u64::try_from(amount.get().div_ceil(1024)).unwrap_or(u64::MAX)
 }

@@ -1,14 +1,14 @@
-//! What the things of a Machine are called on a host.
+//! Names of a Machine's domain and volumes on a host.
 //!
 //! ```text
 //! domain   <namespace>-<name, cut>-<8 hex>
 //! volume   <namespace>-<name, cut>-<8 hex>.<disk>.qcow2
 //! seed     <namespace>-<name, cut>-<8 hex>.seed-<12 hex>.iso
 //! ```
-//! The 8 digits are of the Machine's uid. A domain's name ends up in paths (`<name>_VARS.fd`), and a new
-//! domain with an old name would inherit what lies there: so no two Machines share a name, one that is
-//! made anew included. Neither a namespace nor a Machine has a dot in its name, so the first dot of a
-//! volume's name tells where the digits are.
+//! The 8 digits are derived from the Machine's uid. libvirt uses a domain's name in paths
+//! (`<name>_VARS.fd`), and a new domain with an old name would use the old files. So no two Machines may
+//! have the same domain name, not even a Machine that was deleted and created again. Names of namespaces
+//! and Machines contain no dot, so the digits end at the first dot of a volume's name.
 
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
@@ -16,21 +16,21 @@ use uuid::Uuid;
 use crate::api::choice::{Choice as _, VolumeFormat};
 use crate::render::identity::machine_uuid;
 
-/// Longest name of a domain: with a dot, the 63 characters of a disk's name and `.qcow2` it makes the
-/// 128 characters of a volume's name, and with `_VARS.fd` no path component is near the 255 bytes a file
-/// system allows.
+/// Longest name of a domain. With a dot, a disk's name of 63 characters and `.qcow2` this gives the 128
+/// characters that a volume's name may have. With `_VARS.fd`, too, it is far below the 255 bytes that
+/// file systems allow in a path component.
 const NAME_MAX: usize = 128 - 1 - 63 - ".qcow2".len();
-/// Digits of the Machine's uid in a name.
+/// Hexadecimal digits derived from the Machine's uid in a name.
 const ID_DIGITS: usize = 8;
-/// So much of the digest of a seed is in its name: it tells the seeds of one Machine apart.
+/// Bytes of a seed's digest in its name: 48 bits, enough to tell apart the seeds of one Machine.
 const SEED_BYTES: usize = 6;
 
-/// Uuid of the domain, and so what the guest's SMBIOS tells: derived from the Machine's uid.
+/// Uuid of the domain and of the guest's SMBIOS, derived from the Machine's uid.
 pub fn domain_uuid(machine_uid: &str) -> Uuid {
     machine_uuid(machine_uid)
 }
 
-/// The digits by which the things of a Machine are told from those of others.
+/// The digits in the names of the Machine's domain and volumes.
 pub fn short_id(machine_uid: &str) -> String {
     let mut id = domain_uuid(machine_uid).simple().to_string();
     id.truncate(ID_DIGITS);
@@ -56,8 +56,8 @@ pub fn volume_name(
     format!("{domain}.{disk}.{}", format.as_str())
 }
 
-/// Name of the volume that holds this seed: another content is another volume, so what a guest runs
-/// with is never written over.
+/// Name of the volume with this seed image. The name contains a digest of the content, so a new content is
+/// written to a new volume, and the volume of a running guest is never overwritten.
 pub fn seed_name(namespace: &str, name: &str, machine_uid: &str, content: &[u8]) -> String {
     let domain = domain_name(namespace, name, machine_uid);
     let digest = Sha256::digest(content);
@@ -66,12 +66,13 @@ pub fn seed_name(namespace: &str, name: &str, machine_uid: &str, content: &[u8])
     format!("{domain}.seed-{digits:012x}.iso")
 }
 
-/// Whether a volume of ours is a seed: no disk ends in this.
+/// Whether a volume of a Machine is a seed image: names of disks' volumes never end in `.iso`.
 pub fn is_seed(volume: &str) -> bool {
     volume.contains(".seed-") && volume.strip_suffix(".iso").is_some()
 }
 
-/// Whether a volume was made for the Machine: by the digits in their place, and nowhere else in the name.
+/// Whether a volume was created for the Machine: the digits must be at the end of the domain's name, and
+/// count nowhere else in the name.
 pub fn is_volume_of(volume: &str, machine_uid: &str) -> bool {
     let domain = volume.split_once('.').map(|(domain, _)| domain);
     let digits = domain.and_then(|domain| domain.rsplit_once('-'));

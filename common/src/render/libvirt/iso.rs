@@ -1,34 +1,38 @@
-//! An ISO 9660 image with a few small files in its root, readable by every system that mounts a CD.
+//! Writes an ISO 9660 image with a few small files in its root directory.
 //!
 //! ```text
-//! sector 0    nothing                  16  volume descriptor: ISO 9660
+//! sector 0    zeros                    16  volume descriptor: ISO 9660
 //!       17    the same for Joliet      18  end of descriptors
 //!       19    path tables: ISO 9660, little and big endian; Joliet, little and big endian
 //!       23    root directory           24  the same for Joliet
 //!       25    files
 //! ```
-//! Joliet (Microsoft, 1995) has the names as they are. Those of ISO 9660 are upper-case with a version:
-//! Linux shows them in lower case and without it, so it finds the files either way. No time is written:
-//! the same files give the same bytes.
+//! Joliet (Microsoft, 1995) stores names unchanged. Names in ISO 9660 are upper case with a version; Linux
+//! shows them in lower case and without the version, so it finds the files through both trees. No time is
+//! written: the same files give the same bytes.
+//!
+//! An own writer, because hadris-iso 2.0, the only crate that writes ISO 9660 with Joliet, stamps images
+//! with the current time and brings 44 packages, and Linux refuses FAT with the usual 512-byte sectors on
+//! a CD-ROM drive.
 
 use std::iter::repeat_n;
 
-/// Size of a sector, and of all that is counted in them.
+/// Size of a sector and of a logical block, in bytes.
 const SECTOR: usize = 2048;
-/// Where the path tables begin.
+/// First sector of the path tables.
 const PATH_TABLES: u32 = 19;
-/// Where the root directories are: ISO 9660 and Joliet.
+/// Sectors of the root directories: ISO 9660 and Joliet.
 const ROOTS: [u32; 2] = [23, 24];
-/// Where the files begin.
+/// First sector of the files.
 const FILES: u32 = 25;
-/// Joliet's mark in a descriptor: UCS-2 level 3.
+/// Escape sequence of a Joliet descriptor: UCS-2 level 3.
 const JOLIET: &[u8] = b"%/E";
-/// Flag of a directory in its record.
+/// File flag of a directory.
 const DIRECTORY: u8 = 2;
-/// Length of the one record of a path table, which is the root.
+/// Length in bytes of a path table, which has a single record: the root.
 const PATH_TABLE_LEN: u32 = 10;
 
-/// How names are written in a tree.
+/// One of the two directory trees of an image; they differ in how names are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tree {
     Iso,
@@ -45,12 +49,12 @@ impl Tree {
 
     /// A text padded to the length of its field.
     fn field(self, text: &str, length: usize) -> Vec<u8> {
-        let (mut bytes, blank) = match self {
+        let (mut bytes, padding) = match self {
             Self::Iso => (text.as_bytes().to_vec(), &b" "[..]),
             Self::Joliet => (ucs2(text), &b"\0 "[..]),
         };
         bytes.extend(
-            blank
+            padding
                 .iter()
                 .cycle()
                 .take(length.saturating_sub(bytes.len())),
@@ -62,7 +66,7 @@ impl Tree {
         ROOTS[self as usize]
     }
 
-    /// Where its path tables are: little and big endian.
+    /// Sectors of the tree's path tables: little and big endian.
     const fn path_tables(self) -> [u32; 2] {
         let first = PATH_TABLES + 2 * self as u32;
         [first, first + 1]
@@ -73,24 +77,28 @@ fn ucs2(text: &str) -> Vec<u8> {
     text.encode_utf16().flat_map(u16::to_be_bytes).collect()
 }
 
-/// A file and where it is.
+/// A file and its first sector.
 #[derive(Clone, Copy, Debug)]
 struct File<'a> {
     name: &'a str,
     content: &'a [u8],
-    at: u32,
+    sector: u32,
 }
 
-/// The image of these files, which are in the order of their names.
+/// The image with this volume label and these files, which must be sorted by name.
 pub(super) fn image(volume: &str, files: &[(&str, &[u8])]) -> Vec<u8> {
     let mut end = FILES;
-    let mut placed = Vec::new();
+    let mut located = Vec::new();
     for &(name, content) in files {
-        let at = end;
+        let sector = end;
         end += sectors(content.len());
-        placed.push(File { name, content, at });
+        located.push(File {
+            name,
+            content,
+            sector,
+        });
     }
-    let files = placed;
+    let files = located;
     let mut image = vec![0; 16 * SECTOR];
     for tree in [Tree::Iso, Tree::Joliet] {
         push(&mut image, &descriptor(tree, volume, end));
@@ -116,7 +124,7 @@ pub(super) fn image(volume: &str, files: &[(&str, &[u8])]) -> Vec<u8> {
     image
 }
 
-/// Appends in whole sectors.
+/// Appends bytes, padded with zeros to whole sectors.
 fn push(image: &mut Vec<u8>, bytes: &[u8]) {
     image.extend_from_slice(bytes);
     let padding = bytes.len().next_multiple_of(SECTOR) - bytes.len();
@@ -127,16 +135,18 @@ fn sectors(length: usize) -> u32 {
     size(length.div_ceil(SECTOR))
 }
 
-/// Nothing here comes near four gigabytes.
+/// A number as the format stores it. It cannot overflow: a seed is limited to a few MiB by the sizes of a
+/// Machine and of Secrets.
 fn size(length: usize) -> u32 {
     u32::try_from(length).unwrap_or(u32::MAX)
 }
 
-/// A number in both orders.
+/// A number in both byte orders (ECMA-119, 7.3.3).
 fn both(number: u32) -> Vec<u8> {
     [number.to_le_bytes(), number.to_be_bytes()].concat()
 }
 
+/// A 16-bit number in both byte orders (ECMA-119, 7.2.3).
 fn both16(number: u16) -> Vec<u8> {
     [number.to_le_bytes(), number.to_be_bytes()].concat()
 }
@@ -175,7 +185,7 @@ fn descriptor(tree: Tree, volume: &str, sectors: u32) -> Vec<u8> {
         big.to_be_bytes().to_vec(),
         vec![0; 4],
         record(&[0], tree.root(), size(SECTOR), DIRECTORY),
-        // Volume set, publisher, preparer, application, and three files that there are not.
+        // Volume set, publisher, preparer, application, and the names of three optional files: all empty.
         text("", 128),
         text("", 128),
         text("", 128),
@@ -183,39 +193,39 @@ fn descriptor(tree: Tree, volume: &str, sectors: u32) -> Vec<u8> {
         text("", 37),
         text("", 37),
         text("", 37),
-        // Created, modified, expires, effective.
+        // Times of creation, modification, expiration and effect: not specified.
         no_time.repeat(4),
         vec![1],
     ]
     .concat()
 }
 
-/// A path table (ECMA-119, 9.4) of nothing but the root, which is its own parent.
+/// A path table (ECMA-119, 9.4) with the root alone, which is its own parent.
 fn path_table(root: [u8; 4], parent: [u8; 2]) -> Vec<u8> {
     [&[1, 0][..], &root, &parent, &[0, 0]].concat()
 }
 
-/// The root directory: itself, its parent, which is itself, and the files.
+/// The root directory: an entry for itself, an entry for its parent (itself again), and the files.
 fn directory(tree: Tree, files: &[File<'_>]) -> Vec<u8> {
     let root = tree.root();
     let own = [0, 1].map(|name| record(&[name], root, size(SECTOR), DIRECTORY));
     let files = files.iter().map(|file| {
         let length = size(file.content.len());
-        record(&tree.name(file.name), file.at, length, 0)
+        record(&tree.name(file.name), file.sector, length, 0)
     });
     own.into_iter().chain(files).collect::<Vec<_>>().concat()
 }
 
-/// A directory record (ECMA-119, 9.1), of an even length.
-fn record(name: &[u8], at: u32, length: u32, flags: u8) -> Vec<u8> {
+/// A directory record (ECMA-119, 9.1), padded to an even length.
+fn record(name: &[u8], sector: u32, length: u32, flags: u8) -> Vec<u8> {
     let name_len = u8::try_from(name.len()).unwrap_or(u8::MAX);
     let padding = usize::from(name_len % 2 == 0);
     let total = u8::try_from(33 + name.len() + padding).unwrap_or(u8::MAX);
     [
         vec![total, 0],
-        both(at),
+        both(sector),
         both(length),
-        // Recorded at no time.
+        // Recording time: not specified.
         vec![0; 7],
         vec![flags, 0, 0],
         both16(1),

@@ -1,26 +1,27 @@
-//! What a normalized Machine becomes on a libvirt host.
+//! The objects of a normalized Machine on a libvirt host.
 //!
 //! ```text
 //!  block, volumes, networks ─▶ Domain ─ xml ─▶ libvirt ─ dumpxml ─▶ Domain
 //!                                │                                    │
-//!                                ├◀──────────── carrying ─────────────┤ addresses, machine type
-//!                                └───────────── changes ──────────────┘ what the guest lacks
-//!  cloudInit ─▶ Seed ─▶ ISO image        VolumeWish ─▶ xml
+//!                                ├◀─────────── preserving ────────────┤ addresses, machine type
+//!                                └────────── differences_from ────────┘ desired, but not running yet
+//!  cloudInit ─▶ Seed ─▶ ISO image        VolumeSpec ─▶ xml
 //! ```
 //!
-//! Pure: the same input gives the same bytes. libvirt adds some sixty lines to the XML it is given, so
-//! XML is never compared: what it answers is parsed into the [`Domain`] that rendering starts from.
+//! The functions are pure: the same input gives the same bytes. libvirt adds some sixty lines to the
+//! XML it is given, so XML is never compared: its answer is parsed into a [`Domain`], the type that
+//! rendering produces, and two domains are compared.
 
-mod carry;
-mod changes;
+mod build;
 mod devices;
+mod differences;
 mod domain;
-mod guest;
 pub mod hotplug;
 mod identity;
 mod iso;
-mod mark;
+mod metadata;
 mod parse;
+mod preserve;
 mod seed;
 mod volume;
 mod xml;
@@ -29,15 +30,17 @@ mod xml;
 mod tests;
 
 pub use crate::api::choice::{CpuMode, VolumeFormat};
-pub use changes::{Change, Live};
-pub use devices::{Address, Attached, Controller, Disk, Nic, Placed, Wire};
+pub use build::{DomainInput, domain};
+pub use devices::{Address, Controller, Disk, Nic, NicAttachment, NicSource, PoolVolume};
+pub use differences::{Difference, LiveUpdate};
 pub use domain::{Domain, VirtType};
-pub use guest::{Guest, domain};
 pub use identity::{
     domain_name, domain_uuid, is_seed, is_volume_of, seed_name, short_id, volume_name,
 };
-pub use mark::{Intent, IntentKind, Kept, METADATA_KEY, METADATA_URI, Mark, SeedMark};
+pub use metadata::{
+    DomainMetadata, Intent, IntentKind, METADATA_KEY, METADATA_URI, SeedRecord, VolumeRecord,
+};
 pub use parse::{Reference, references};
-pub use seed::{Seed, seed_iso, seed_of};
-pub use volume::{VolumeWish, volume_xml};
+pub use seed::seed_image;
+pub use volume::{VolumeSpec, volume_xml};
 pub use xml::XmlError;

@@ -1,19 +1,20 @@
-//! Reading libvirt's XML of a domain, inactive or live.
+//! Parses libvirt's XML of a domain, inactive or live.
 
 use std::collections::BTreeSet;
 
 use roxmltree::Node;
 
 use super::devices::{Address, Controller, Disk, Nic};
-use super::domain::{Domain, SINGLE, VirtType};
-use super::mark::Mark;
+use super::domain::{Domain, SINGLE_DEVICES, VirtType};
+use super::metadata::DomainMetadata;
 use super::xml::{self, XmlError, all, attribute, find, text, value};
 use crate::api::choice::{CpuMode, FirmwareType};
 use crate::api::normalized::{Firmware, NormalizedCpu, NormalizedFeatures, NormalizedMemory};
 use crate::quantity::Bytes;
 
 impl Domain {
-    /// Reads libvirt's XML of a domain, ours or not. What this product has no place for is left out.
+    /// Parses libvirt's XML of any domain, also of one that this operator did not create. Elements that have
+    /// no field in [`Domain`] are ignored.
     pub fn parse(xml: &str) -> Result<Self, XmlError> {
         let document = xml::document(xml)?;
         let root = document.root_element();
@@ -24,15 +25,15 @@ impl Domain {
         let machine = attribute(root, &["os", "type"], "machine").unwrap_or_default();
         let features = |name| find(root, &["features", name]).is_some();
         let devices = find(root, &["devices"]).ok_or(XmlError::Missing("devices"))?;
-        let nics = all(devices, "interface").map(Nic::of);
+        let nics = all(devices, "interface").map(Nic::parse);
         let address = |name: &&str| {
             let device = find(devices, &[name])?;
-            Some(((*name).to_owned(), Address::of(device)?))
+            Some(((*name).to_owned(), Address::parse(device)?))
         };
         let domain = Self {
             name: required("name")?.to_owned(),
             uuid: value("uuid", required("uuid")?)?,
-            mark: find(root, &["metadata"]).and_then(Mark::within),
+            metadata: find(root, &["metadata"]).and_then(DomainMetadata::find_in),
             virt_type: match root.attribute("type") {
                 Some("kvm") => VirtType::Kvm,
                 Some("test") => VirtType::Test,
@@ -41,7 +42,7 @@ impl Domain {
             cpu_mode: match attribute(root, &["cpu"], "mode") {
                 Some("host-passthrough") => CpuMode::HostPassthrough,
                 Some("maximum") => CpuMode::Maximum,
-                // Of a guest that runs, the model next to the host's has its own name.
+                // A running guest shows the CPU model that libvirt chose for host-model.
                 _ => CpuMode::HostModel,
             },
             cpu: cpu(root)?,
@@ -55,31 +56,31 @@ impl Domain {
                 hyperv: features("hyperv"),
             },
             controllers: all(devices, "controller")
-                .map(Controller::of)
+                .map(Controller::parse)
                 .collect::<Result<_, _>>()?,
             disks: all(devices, "disk")
-                .map(Disk::of)
+                .map(Disk::parse)
                 .collect::<Result<_, _>>()?,
             nics: nics
                 .filter_map(Result::transpose)
                 .collect::<Result<_, _>>()?,
-            addresses: SINGLE.iter().filter_map(address).collect(),
+            addresses: SINGLE_DEVICES.iter().filter_map(address).collect(),
         };
         Ok(domain.sorted())
     }
 }
 
 fn cpu(root: Node<'_, '_>) -> Result<NormalizedCpu, XmlError> {
-    let most = text(root, &["vcpu"]).ok_or(XmlError::Missing("vcpu"))?;
-    let current = attribute(root, &["vcpu"], "current").unwrap_or(most);
+    let maximum = text(root, &["vcpu"]).ok_or(XmlError::Missing("vcpu"))?;
+    let current = attribute(root, &["vcpu"], "current").unwrap_or(maximum);
     let topology = |name| attribute(root, &["cpu", "topology"], name);
     let count = |name, absent| value("topology", topology(name).unwrap_or(absent));
     let (cores, threads): (u32, u32) = (count("cores", "1")?, count("threads", "1")?);
     let current: u32 = value("vcpu", current)?;
     Ok(NormalizedCpu {
         cores,
-        // Without a topology every vCPU is a socket.
-        max_sockets: count("sockets", most)?,
+        // Without a topology, libvirt gives every vCPU a socket of its own.
+        max_sockets: count("sockets", maximum)?,
         sockets: current.div_ceil(cores.saturating_mul(threads).max(1)),
         threads,
     })
@@ -115,22 +116,22 @@ fn firmware(root: Node<'_, '_>) -> Firmware {
     }
 }
 
-/// What a domain reads or writes.
+/// Storage that a domain reads or writes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reference {
-    /// A volume, by its pool and its name.
+    /// A volume of a storage pool.
     Volume {
         /// Name of the pool.
         pool: String,
         /// Name of the volume.
         volume: String,
     },
-    /// A file or a block device.
+    /// Path of a file or a block device.
     Path(String),
 }
 
-/// Everything that a domain of libvirt refers to, ours or not, images under its disks included as far as
-/// libvirt tells them. A volume that is here must not be deleted.
+/// All storage that a domain refers to, including the backing images that its XML lists. It accepts any
+/// domain, also one that this operator did not create. A volume in the result must not be deleted.
 pub fn references(xml: &str) -> Result<BTreeSet<Reference>, XmlError> {
     let document = xml::document(xml)?;
     let sources = document.descendants().filter_map(|node| {

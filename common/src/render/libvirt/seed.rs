@@ -1,4 +1,5 @@
-//! What cloud-init reads: the data source NoCloud, three files on a volume named `cidata`.
+//! The seed image for cloud-init's data source NoCloud: two or three files in a file system with the
+//! label `cidata`.
 
 use std::collections::BTreeMap;
 
@@ -6,29 +7,29 @@ use uuid::Uuid;
 
 use super::identity::domain_uuid;
 use super::iso;
-use crate::render::cloud_init::{CloudInitPlan, Contents, Reading, SecretKey, meta_data};
+use crate::render::cloud_init::{CloudInitPlan, Contents, SecretKey, SecretValue, meta_data};
 use crate::render::identity::{Identity, digest};
 
-/// What a seed holds.
+/// The content of a seed image.
 #[derive(Clone, Copy, Debug)]
-pub struct Seed<'a> {
-    /// The user data. NoCloud needs the file, even when it has nothing to say.
-    pub user_data: Option<&'a [u8]>,
-    /// The network configuration. Absent: cloud-init asks for an address on the first card.
-    pub network_data: Option<&'a [u8]>,
-    /// The user's own metadata.
-    pub meta_data: &'a BTreeMap<String, String>,
-    /// Which instance this is, unless the user's metadata says so. cloud-init acts anew on another one.
-    pub instance: &'a str,
-    /// Name of the guest, unless the user's metadata says so.
-    pub hostname: &'a str,
+pub(super) struct Seed<'a> {
+    /// User data. `None` writes an empty file, because NoCloud requires the file.
+    pub(super) user_data: Option<&'a [u8]>,
+    /// Network configuration. `None` writes no file: cloud-init then uses DHCP on the first card.
+    pub(super) network_data: Option<&'a [u8]>,
+    /// Meta-data that the user set.
+    pub(super) meta_data: &'a BTreeMap<String, String>,
+    /// Instance id, unless the user's meta-data has one. cloud-init runs again when it changes.
+    pub(super) instance: &'a str,
+    /// Host name, unless the user's meta-data has one.
+    pub(super) hostname: &'a str,
 }
 
-/// The image of the volume. The same seed gives the same bytes.
-pub fn seed_iso(seed: &Seed<'_>) -> Vec<u8> {
+/// The ISO image of a seed. The same seed gives the same bytes.
+pub(super) fn seed_iso(seed: &Seed<'_>) -> Vec<u8> {
     let meta_data = meta_data(seed.meta_data, seed.instance, seed.hostname);
     let network = seed.network_data.map(|data| ("network-config", data));
-    // A directory is in the order of its names.
+    // ISO 9660 requires the entries of a directory in the order of their names.
     let files: Vec<_> = [("meta-data", meta_data.as_slice())]
         .into_iter()
         .chain(network)
@@ -37,15 +38,15 @@ pub fn seed_iso(seed: &Seed<'_>) -> Vec<u8> {
     iso::image("cidata", &files)
 }
 
-/// The seed of what a Machine gives cloud-init, with the contents of its Secrets as `read`. `None`: it
-/// gives nothing, or one of the Secrets is not there.
-pub fn seed_of<'a>(
+/// The seed image of a Machine, with the contents of its Secrets from `read`. `None` if the Machine has no
+/// cloud-init data, or if one of the Secrets does not exist.
+pub fn seed_image<'a>(
     plan: &'a CloudInitPlan,
     machine: &Identity<'_>,
-    read: impl Fn(&SecretKey) -> Option<&'a Reading>,
+    read: impl Fn(&SecretKey) -> Option<&'a SecretValue>,
 ) -> Option<Vec<u8>> {
     let contents = plan.contents(read)?;
-    let instance = instance(machine, &contents);
+    let instance = instance_id(machine, &contents);
     let Contents {
         user,
         network,
@@ -60,8 +61,8 @@ pub fn seed_of<'a>(
     }))
 }
 
-/// Another instance exactly when the Machine or what its user gives cloud-init is another.
-fn instance(machine: &Identity<'_>, contents: &Contents<'_>) -> Uuid {
+/// The instance id: it changes exactly when the Machine's uid or the data for cloud-init change.
+fn instance_id(machine: &Identity<'_>, contents: &Contents<'_>) -> Uuid {
     let digest = digest(contents);
     Uuid::new_v5(&domain_uuid(machine.uid), digest.as_bytes())
 }

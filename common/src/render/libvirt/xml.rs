@@ -1,25 +1,28 @@
-//! Writing and reading XML, as far as libvirt needs it.
+//! Writes and reads the XML of libvirt.
+//!
+//! roxmltree reads. The writer is our own 80 lines: xmlwriter is unmaintained, and every byte that another
+//! writer formats differently would show up as a change of the goldens without a benefit.
 
 use std::fmt::{self, Display, Write as _};
 use std::str::FromStr;
 
 use roxmltree::{Document, Node};
 
-/// Why an XML of libvirt cannot be read.
+/// Why XML from libvirt cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum XmlError {
-    /// No XML at all.
-    #[error("is no XML: {0}")]
+    /// The text is not well-formed XML, or has a DTD.
+    #[error("is not valid XML: {0}")]
     Malformed(String),
-    /// Something that libvirt always writes is not there.
+    /// An element or attribute is missing that libvirt always writes.
     #[error("has no {0}")]
     Missing(&'static str),
-    /// A value that is none.
-    #[error("has the wrong {what} {text:?}")]
-    Wrong {
-        /// What it is the value of.
+    /// A value cannot be parsed.
+    #[error("has an invalid {what} {text:?}")]
+    Invalid {
+        /// Name of the element or attribute.
         what: &'static str,
-        /// The value.
+        /// The text that cannot be parsed.
         text: String,
     },
 }
@@ -58,7 +61,7 @@ impl Element {
         self
     }
 
-    /// Takes a list as well as what may be absent.
+    /// Appends children from a list or an option.
     pub(super) fn children(mut self, children: impl IntoIterator<Item = Self>) -> Self {
         self.children.extend(children);
         self
@@ -102,9 +105,9 @@ fn escape(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
             '<' => f.write_str("&lt;")?,
             '>' => f.write_str("&gt;")?,
             '\'' => f.write_str("&apos;")?,
-            // A reader would make blanks of them.
+            // Written as references, because a parser turns these characters into spaces in attributes.
             '\t' | '\n' | '\r' => write!(f, "&#{};", u32::from(c))?,
-            // XML has no way to write these.
+            // XML cannot represent these characters.
             '\0'..' ' | '\u{fffe}' | '\u{ffff}' => f.write_char(char::REPLACEMENT_CHARACTER)?,
             _ => f.write_char(c)?,
         }
@@ -112,19 +115,19 @@ fn escape(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
     Ok(())
 }
 
-/// Reads a document. One with a DTD, and so with entities of its own, is refused.
+/// Parses a document. A document with a DTD is refused, because it could define entities.
 pub(super) fn document(text: &str) -> Result<Document<'_>, XmlError> {
     Document::parse(text).map_err(|error| XmlError::Malformed(error.to_string()))
 }
 
-/// The element at the end of a path of names.
+/// The descendant element at this path of element names.
 pub(super) fn find<'a, 'input>(node: Node<'a, 'input>, path: &[&str]) -> Option<Node<'a, 'input>> {
     path.iter().try_fold(node, |node, name| {
         node.children().find(|child| child.has_tag_name(*name))
     })
 }
 
-/// All elements of a name in an element.
+/// All child elements with this name.
 pub(super) fn all<'a, 'input>(
     node: Node<'a, 'input>,
     name: &'static str,
@@ -133,19 +136,19 @@ pub(super) fn all<'a, 'input>(
     children.filter(move |child| child.has_tag_name(name))
 }
 
-/// An attribute of the element at the end of a path.
+/// An attribute of the descendant element at this path.
 pub(super) fn attribute<'a>(node: Node<'a, '_>, path: &[&str], name: &str) -> Option<&'a str> {
     find(node, path)?.attribute(name)
 }
 
-/// The text of the element at the end of a path.
+/// The trimmed text of the descendant element at this path.
 pub(super) fn text<'a>(node: Node<'a, '_>, path: &[&str]) -> Option<&'a str> {
     find(node, path)?.text().map(str::trim)
 }
 
-/// A text as a value.
+/// Parses a text; `what` names the value in the error.
 pub(super) fn value<T: FromStr>(what: &'static str, text: &str) -> Result<T, XmlError> {
-    text.parse().map_err(|_| XmlError::Wrong {
+    text.parse().map_err(|_| XmlError::Invalid {
         what,
         text: text.to_owned(),
     })

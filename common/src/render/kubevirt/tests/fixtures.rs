@@ -1,4 +1,4 @@
-//! Blocks and cloud-init wishes to render.
+//! Blocks and cloud-init data to render.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::api::normalized::{
 };
 use crate::render::Identity;
 
-/// The Machine everything is rendered for; its name is as long as a name may be.
+/// A Machine with the longest name that is allowed.
 pub(super) const LONGEST: Identity<'_> = Identity {
     cluster: "0b0e2c3a-5f6f-4b0c-9a3e-0e6f8f0f7a11",
     namespace: "prod",
@@ -21,7 +21,7 @@ pub(super) const LONGEST: Identity<'_> = Identity {
     uid: "7f0c2f9e-3f1a-4b7b-8d3e-6f1d2c3b4a59",
 };
 
-/// A Machine with a name as people give.
+/// A Machine with a short name, for snapshots.
 pub(super) const WEB: Identity<'_> = Identity {
     name: "web",
     ..LONGEST
@@ -103,7 +103,7 @@ fn on(network: &str, nic: NormalizedNetwork) -> NormalizedNetwork {
     }
 }
 
-/// Sizes: the built-in templates, and one of everything that can be plugged in live or not.
+/// Sizes: those of the built-in templates, and sizes that can and cannot be hot-plugged.
 pub(super) fn sizes() -> Vec<(NormalizedCpu, NormalizedMemory)> {
     let growing = NormalizedCpu {
         max_sockets: 8,
@@ -119,7 +119,7 @@ pub(super) fn sizes() -> Vec<(NormalizedCpu, NormalizedMemory)> {
     ]
 }
 
-/// Disks and CD-ROM drives.
+/// Disks and CD-ROM drives: none, one, on another bus, and one of every kind.
 pub(super) fn storage() -> Vec<(Vec<NormalizedDisk>, Vec<NormalizedCdrom>)> {
     let image = Image {
         url: Some("https://images.example.com/installer.iso".into()),
@@ -178,7 +178,7 @@ pub(super) fn storage() -> Vec<(Vec<NormalizedDisk>, Vec<NormalizedCdrom>)> {
     ]
 }
 
-/// Network cards.
+/// Network cards: every model, none, and several on different networks.
 pub(super) fn networks() -> Vec<Vec<NormalizedNetwork>> {
     use NicModel::{E1000, E1000e, Rtl8139, Virtio};
     let mut all: Vec<_> = [Virtio, E1000, E1000e, Rtl8139]
@@ -200,7 +200,7 @@ pub(super) fn networks() -> Vec<Vec<NormalizedNetwork>> {
     all
 }
 
-/// Firmware.
+/// BIOS, and UEFI with every setting of Secure Boot.
 pub(super) fn firmware() -> Vec<Firmware> {
     let efi = |secure_boot| Firmware {
         kind: FirmwareType::Efi,
@@ -213,7 +213,7 @@ pub(super) fn firmware() -> Vec<Firmware> {
     vec![bios, efi(None), efi(Some(false)), efi(Some(true))]
 }
 
-/// Features.
+/// The defaults, a Windows guest, and no features.
 pub(super) fn features() -> Vec<NormalizedFeatures> {
     [
         (true, true, false),
@@ -224,7 +224,8 @@ pub(super) fn features() -> Vec<NormalizedFeatures> {
     .into()
 }
 
-/// cloud-init wishes.
+/// cloud-init data: none, inline on both sides of the limit of 2048 bytes, in Secrets with the default and
+/// with other keys, and with meta-data.
 pub(super) fn cloud_inits() -> Vec<CloudInit> {
     let text = |length: usize| Some(format!("#cloud-config\n{}", "#".repeat(length - 14)));
     let secret = |name: &str, key: Option<&str>| {

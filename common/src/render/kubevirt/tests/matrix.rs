@@ -1,12 +1,12 @@
 //! Size × storage × networks × firmware × features × cloud-init: every VirtualMachine, claim and
-//! Secret satisfies the rules of KubeVirt's own webhooks, and its CRD's schema.
+//! Secret satisfies the rules of KubeVirt's webhooks and the schema of its CRD.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
 use super::super::types::{Claim, VirtualMachine};
-use super::super::{Guest, claim, data_volume, virtual_machine, volumes};
+use super::super::{VirtualMachineInput, claim, data_volume, virtual_machine, volumes};
 use super::fixtures::{self, LONGEST};
 use super::schema;
 use crate::api::choice::{FirmwareType, NicModel};
@@ -14,7 +14,7 @@ use crate::api::machine::CloudInit;
 use crate::api::normalized::{Normalized, NormalizedCdrom};
 use crate::mac::Mac;
 use crate::quantity::Bytes;
-use crate::render::{CloudInitPlan, Mark, Reading, SecretKey};
+use crate::render::{CloudInitPlan, SecretKey, SecretValue};
 
 fn for_each(mut check: impl FnMut(&Normalized, &CloudInit)) {
     let clouds = fixtures::cloud_inits();
@@ -40,17 +40,17 @@ fn for_each(mut check: impl FnMut(&Normalized, &CloudInit)) {
 }
 
 fn render(block: &Normalized, cloud: &CloudInit) -> VirtualMachine {
-    virtual_machine(&Guest {
+    virtual_machine(&VirtualMachineInput {
         machine: LONGEST,
         block,
         cloud_init: &CloudInitPlan::from(cloud),
         attachments: &[("prod-network".to_owned(), "existing".to_owned())].into(),
-        marks: &BTreeMap::new(),
+        secret_revisions: &BTreeMap::new(),
     })
 }
 
 #[test]
-fn every_render_is_what_kubevirt_accepts() {
+fn every_combination_satisfies_the_rules_of_kubevirts_webhooks() {
     let mut renders = 0;
     for_each(|block, cloud| {
         let vm = render(block, cloud);
@@ -75,24 +75,24 @@ fn every_render_is_what_kubevirt_accepts() {
 }
 
 #[test]
-fn every_render_validates_against_kubevirts_schema() {
+fn every_combination_is_valid_by_kubevirts_schema() {
     let Some(validator) = schema::virtual_machine() else {
         return;
     };
-    // The schema does not look at combinations: a render that differs from a seen one in nothing
-    // but a value of a text is not worth its time.
+    // The schema has no rules about texts: an object that differs from an earlier one only in texts is
+    // skipped to save time.
     let mut shapes = BTreeSet::new();
     for_each(|block, cloud| {
         let vm = serde_json::to_value(render(block, cloud)).unwrap();
         if shapes.insert(shape(&vm)) {
-            let faults: Vec<_> = validator.iter_errors(&vm).map(|e| e.to_string()).collect();
-            assert_eq!(faults, Vec::<String>::new(), "{vm:#}");
+            let errors: Vec<_> = validator.iter_errors(&vm).map(|e| e.to_string()).collect();
+            assert_eq!(errors, Vec::<String>::new(), "{vm:#}");
         }
     });
     assert!(shapes.len() > 1000, "only {} shapes", shapes.len());
 }
 
-/// The object with every text cut to its type.
+/// The object with every text replaced by its type.
 fn shape(value: &Value) -> String {
     match value {
         Value::Object(map) => {
@@ -298,19 +298,19 @@ fn cloud_init(vm: &VirtualMachine, cloud: &CloudInit) {
         .iter()
         .find(|volume| volume.name == "cloudinitdisk");
     assert_eq!(volume.is_some(), *cloud != CloudInit::default());
-    let reading = |key: &SecretKey| {
+    let value = |key: &SecretKey| {
         let content = key.key.clone().into_bytes();
-        (key.clone(), Reading::new("uid", "1", content))
+        (key.clone(), SecretValue::new("uid", "1", content))
     };
-    let readings: BTreeMap<_, _> = plan.references().map(reading).collect();
-    let secret = plan.secret(&LONGEST, |key| readings.get(key));
+    let values: BTreeMap<_, _> = plan.references().map(value).collect();
+    let secret = plan.secret(&LONGEST, |key| values.get(key));
     assert_eq!(secret.is_some(), plan.needs_secret());
     let Some(volume) = volume else { return };
     let keys: Vec<_> = secret
         .iter()
         .flat_map(|secret| secret.data.keys())
         .collect();
-    let ours = "machine-with-a-name-that-is-exactly-sixty-three-characters-long-cloudinit";
+    let own_secret = "machine-with-a-name-that-is-exactly-sixty-three-characters-long-cloudinit";
     if let Some(no_cloud) = &volume.cloud_init_no_cloud {
         let parts = [
             (&no_cloud.user_data, &no_cloud.secret_ref, "userdata"),
@@ -323,14 +323,16 @@ fn cloud_init(vm: &VirtualMachine, cloud: &CloudInit) {
         for (inline, reference, key) in parts {
             assert!(inline.is_none() || reference.is_none(), "one source");
             assert!(inline.as_ref().is_none_or(|text| text.len() <= 2048));
-            let from_ours = reference.as_ref().is_some_and(|secret| secret.name == ours);
-            assert_eq!(from_ours, keys.iter().any(|k| *k == key), "{key}");
+            let from_own_secret = reference
+                .as_ref()
+                .is_some_and(|secret| secret.name == own_secret);
+            assert_eq!(from_own_secret, keys.iter().any(|k| *k == key), "{key}");
         }
     } else {
         let volume = volume.secret.as_ref().unwrap();
         assert_eq!(
             (volume.secret_name.as_str(), volume.volume_label.as_str()),
-            (ours, "cidata")
+            (own_secret, "cidata")
         );
         assert_eq!(keys, ["meta-data", "network-config", "user-data"]);
     }
@@ -340,11 +342,11 @@ fn claim_rules(claim: &Claim) {
     assert!(claim.metadata.name.len() <= 253);
     assert!(
         claim.metadata.owner_references.is_empty(),
-        "deletion has an order"
+        "the controller deletes claims in order"
     );
     assert!(
         claim.spec.storage_class_name.is_some(),
-        "never the default class of the moment"
+        "never the default class at the time of creation"
     );
     assert!(
         claim
@@ -363,54 +365,7 @@ fn claim_rules(claim: &Claim) {
 }
 
 #[test]
-fn a_mark_tells_contents_apart_and_nothing_else() {
-    let mark = |uid: &str, version: &str, content: &str| {
-        let reading = Reading::new(uid, version, content.into());
-        assert!(!format!("{reading:?}").contains(content));
-        let text = reading.mark.to_string();
-        assert_eq!(Mark::parse(&text), Some(reading.mark.clone()));
-        reading.mark
-    };
-    let first = mark("uid", "17", "secret");
-    assert_eq!(first.version, "17");
-    assert_eq!(first.digest, mark("uid", "18", "secret").digest);
-    assert_ne!(first.digest, mark("uid", "17", "other").digest);
-    assert_ne!(first.digest, mark("another", "17", "secret").digest);
-    assert_eq!(Mark::parse("17"), None);
-}
-
-#[test]
-fn what_was_not_read_keeps_its_mark_until_it_is_written_again() {
-    let plan = CloudInitPlan::from(&fixtures::cloud_inits()[5]);
-    let nothing = BTreeMap::new();
-    let read = |version: &str| {
-        let mark = Reading::new("uid", version, b"text".to_vec()).mark;
-        plan.marks(&nothing, |_| Some(mark.clone()))
-    };
-    let marks = read("7");
-    let keys: Vec<_> = marks.keys().map(String::as_str).collect();
-    let expected = ["network-data", "user-data"];
-    assert_eq!(
-        keys,
-        expected.map(|key| format!("machine.vitistack.io/{key}"))
-    );
-    assert_eq!(plan.marks(&marks, |_| None), marks);
-    let version = |version: &'static str| move |_: &str| Some(version.to_owned());
-    assert!(!plan.is_behind(&marks, version("7")));
-    assert!(plan.is_behind(&marks, version("8")));
-    assert!(plan.is_behind(&nothing, version("7")));
-    assert!(
-        !plan.is_behind(&nothing, |_| None),
-        "nothing is known of it"
-    );
-
-    let inline = CloudInitPlan::from(&fixtures::cloud_inits()[1]);
-    assert!(inline.marks(&marks, |_| None).is_empty());
-    assert!(!inline.is_behind(&nothing, version("7")));
-}
-
-#[test]
-fn growth_up_to_the_maximum_changes_nothing_else() {
+fn growth_up_to_the_maximum_changes_no_other_field() {
     for (mut block, name) in [
         (fixtures::block(), "sockets"),
         (fixtures::block(), "memory"),
@@ -438,19 +393,7 @@ fn growth_up_to_the_maximum_changes_nothing_else() {
 }
 
 #[test]
-fn a_secret_of_the_user_that_is_missing_leaves_no_half_secret() {
-    let cloud = &fixtures::cloud_inits()[5];
-    let plan = CloudInitPlan::from(cloud);
-    assert!(plan.secret(&LONGEST, |_| None).is_none());
-    let names: Vec<_> = plan
-        .references()
-        .map(|secret| secret.name.as_str())
-        .collect();
-    assert_eq!(names, ["user", "net"]);
-}
-
-#[test]
-fn whatever_changes_of_a_medium_makes_another_claim() {
+fn a_medium_with_another_image_size_or_class_gets_another_claim() {
     let (disks, cdroms) = fixtures::storage().pop().unwrap();
     let mut block = fixtures::block();
     (block.disks, block.cdroms) = (disks, cdroms);
@@ -463,7 +406,7 @@ fn whatever_changes_of_a_medium_makes_another_claim() {
     block.cdroms[0].boot_order = Some(7);
     assert!(
         claims.contains(&claim(&block)),
-        "the order is no part of it"
+        "the boot order is not part of the name"
     );
     let changes: [fn(&mut NormalizedCdrom); 3] = [
         |cdrom| cdrom.size = Some(Bytes::mib(9 * 1024)),

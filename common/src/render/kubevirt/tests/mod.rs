@@ -1,5 +1,6 @@
-//! Every combination that matters is rendered once and held against what KubeVirt accepts.
+//! Every relevant combination is rendered once and checked against the rules and the schema of KubeVirt.
 
+mod cloud_init;
 mod fixtures;
 mod matrix;
 mod schema;

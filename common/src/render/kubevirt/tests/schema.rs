@@ -1,12 +1,12 @@
-//! KubeVirt's own CRD as a JSON schema that knows no unknown field.
+//! The schema of KubeVirt's CRD as a JSON schema that refuses unknown fields.
 
 use std::path::Path;
 
 use jsonschema::Validator;
 use serde_json::{Map, Value, json};
 
-/// The schema of `VirtualMachine` v1, or `None` with a printed reason when KubeVirt's CRDs are not
-/// beside the repository.
+/// The schema of `VirtualMachine` v1; `None`, with a printed reason, if KubeVirt's CRDs are not beside
+/// the repository.
 pub(super) fn virtual_machine() -> Option<Validator> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../shared/kubevirt-crds/virtualmachines.kubevirt.io.yaml");
@@ -21,14 +21,14 @@ pub(super) fn virtual_machine() -> Option<Validator> {
         .find(|version| version["name"] == "v1")
         .unwrap();
     let mut schema = served["schema"]["openAPIV3Schema"].clone();
-    // Kubernetes knows what metadata holds; a CRD only says that it is an object.
+    // A CRD declares metadata only as an object; its fields are defined by Kubernetes.
     schema["properties"]["metadata"] = json!({});
     close(&mut schema);
     Some(jsonschema::validator_for(&schema).unwrap())
 }
 
-/// Makes of Kubernetes' dialect what a validator knows: objects are closed unless they say
-/// otherwise, and an integer or a string is either.
+/// Translates Kubernetes' extensions to plain JSON schema: objects refuse unknown fields unless they
+/// preserve them, and int-or-string becomes a list of types.
 fn close(schema: &mut Value) {
     let Value::Object(schema) = schema else {
         return;
@@ -52,13 +52,13 @@ fn close(schema: &mut Value) {
     without_formats(schema);
 }
 
-/// `int32` and the like are no formats of JSON schema.
+/// Removes formats such as `int32`, which JSON schema does not define.
 fn without_formats(schema: &mut Map<String, Value>) {
     schema.remove("format");
 }
 
 #[test]
-fn an_unknown_field_and_a_wrong_type_fail() {
+fn the_schema_refuses_unknown_fields_and_wrong_types() {
     let Some(validator) = virtual_machine() else {
         return;
     };

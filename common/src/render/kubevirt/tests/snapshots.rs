@@ -1,10 +1,10 @@
-//! A few whole objects, to be read by people.
+//! Snapshots of a few whole objects.
 
 use std::collections::BTreeMap;
 
 use super::super::types::VirtualMachine;
 use super::super::{
-    Guest, attachment, claim, data_volume, is_unverifiable, virtual_machine, volumes,
+    VirtualMachineInput, attachment, claim, data_volume, is_unverifiable, virtual_machine, volumes,
 };
 use super::fixtures::{self, WEB};
 use crate::api::choice::{FirmwareType, PowerState};
@@ -16,26 +16,26 @@ use crate::api::normalized::{
 use crate::render::CloudInitPlan;
 
 fn render(block: &Normalized, cloud: &CloudInit) -> VirtualMachine {
-    virtual_machine(&Guest {
+    virtual_machine(&VirtualMachineInput {
         machine: WEB,
         block,
         cloud_init: &CloudInitPlan::from(cloud),
         attachments: &BTreeMap::new(),
-        marks: &BTreeMap::new(),
+        secret_revisions: &BTreeMap::new(),
     })
 }
 
 #[test]
-fn small_with_cloud_init() {
+fn a_small_machine_renders_as_in_its_snapshot() {
     let cloud = CloudInit {
         user_data: Some("#cloud-config\npackages: [curl]\n".into()),
         ..CloudInit::default()
     };
-    insta::assert_yaml_snapshot!(render(&fixtures::block(), &cloud));
+    insta::assert_yaml_snapshot!("small_with_cloud_init", render(&fixtures::block(), &cloud));
 }
 
 #[test]
-fn windows_with_everything() {
+fn a_windows_machine_with_every_feature_renders_as_in_its_snapshot() {
     let (disks, cdroms) = fixtures::storage().pop().unwrap();
     let (cpu, memory) = fixtures::sizes()[3];
     let block = Normalized {
@@ -58,11 +58,11 @@ fn windows_with_everything() {
         ..fixtures::block()
     };
     let cloud = fixtures::cloud_inits().pop().unwrap();
-    insta::assert_yaml_snapshot!(render(&block, &cloud));
+    insta::assert_yaml_snapshot!("windows_with_everything", render(&block, &cloud));
 }
 
 #[test]
-fn claims() {
+fn every_disk_renders_to_a_claim_as_in_its_snapshot() {
     let (disks, _) = fixtures::storage().pop().unwrap();
     let block = Normalized {
         disks,
@@ -70,11 +70,11 @@ fn claims() {
     };
     let claims = volumes(WEB.name, &block).take(4);
     let claims: Vec<_> = claims.map(|volume| claim(&WEB, &volume)).collect();
-    insta::assert_yaml_snapshot!(claims);
+    insta::assert_yaml_snapshot!("claims", claims);
 }
 
 #[test]
-fn data_volumes() {
+fn an_image_that_cdi_can_import_renders_to_a_data_volume() {
     let sum = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
     let url = |url: &str, checksum: Option<&str>| Image {
         url: Some(url.to_owned()),
@@ -113,21 +113,21 @@ fn data_volumes() {
         }],
         ..fixtures::block()
     };
-    let made: Vec<_> = volumes(WEB.name, &block)
+    let rendered: Vec<_> = volumes(WEB.name, &block)
         .filter_map(|volume| data_volume(&WEB, &volume))
         .collect();
-    insta::assert_yaml_snapshot!(made);
+    insta::assert_yaml_snapshot!("data_volumes", rendered);
 
     let mut other = block.clone();
     other.cdroms[0].image = Some(url("http://images.example.com/drivers.iso", None));
     let claims = |block| -> Vec<_> { volumes(WEB.name, block).map(|it| it.claim).collect() };
-    let (was, is) = (claims(&block), claims(&other));
-    assert_eq!(was[..4], is[..4]);
-    assert_ne!(was[4], is[4], "another medium is another claim");
+    let (old, new) = (claims(&block), claims(&other));
+    assert_eq!(old[..4], new[..4]);
+    assert_ne!(old[4], new[4], "another medium is another claim");
 }
 
 #[test]
-fn a_checksum_is_verified_by_web_servers_alone() {
+fn only_an_image_of_a_registry_has_an_unverifiable_checksum() {
     let image = |url: &str, checksum: bool| Image {
         url: Some(url.to_owned()),
         checksum: checksum.then(|| "sha256:0".to_owned()),
@@ -140,7 +140,7 @@ fn a_checksum_is_verified_by_web_servers_alone() {
 }
 
 #[test]
-fn cloud_init_secret() {
+fn meta_data_renders_to_a_secret_with_the_files_of_nocloud() {
     let cloud = CloudInit {
         user_data: Some("#cloud-config\n".into()),
         meta_data: Some([("public-keys".to_owned(), "ssh-ed25519 AAAA".to_owned())].into()),
@@ -152,18 +152,21 @@ fn cloud_init_secret() {
         .into_iter()
         .map(|(key, value)| (key, String::from_utf8(value).unwrap()))
         .collect();
-    insta::assert_yaml_snapshot!((secret.metadata, data));
+    insta::assert_yaml_snapshot!("cloud_init_secret", (secret.metadata, data));
 }
 
 #[test]
-fn attachments() {
+fn a_bridge_renders_to_an_attachment_and_an_existing_attachment_to_none() {
     let spec = NetworkConfigurationSpec {
         vlan: Some(100),
         bridge: Some("br-prod".into()),
         mtu: Some(9000),
         network_attachment_definition: None,
     };
-    insta::assert_yaml_snapshot!(attachment("prod", "storage-network", "uid-1", &spec));
+    insta::assert_yaml_snapshot!(
+        "attachments",
+        attachment("prod", "storage-network", "uid-1", &spec)
+    );
     let existing = NetworkConfigurationSpec {
         network_attachment_definition: Some("made-elsewhere".into()),
         ..spec.clone()

@@ -1,4 +1,4 @@
-//! Machines on a libvirt host.
+//! Machines on a libvirt host: the cases of the folder `cases`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::super::{
-    Attached, CpuMode, Domain, Guest, Intent, IntentKind, Mark, Placed, VirtType, VolumeFormat,
-    Wire, domain, volume_name,
+    CpuMode, Domain, DomainInput, DomainMetadata, Intent, IntentKind, NicAttachment, NicSource,
+    PoolVolume, VirtType, VolumeFormat, domain, volume_name,
 };
 use crate::api::choice::{DiskBus, MachineType, NicModel};
 use crate::api::normalized::{Normalized, NormalizedDisk, NormalizedNetwork};
@@ -22,7 +22,7 @@ pub(super) const WEB: Identity<'_> = Identity {
     uid: "7f0c2f9e-3f1a-4b7b-8d3e-6f1d2c3b4a59",
 };
 
-/// A Machine and the host it is on, as a file of the folder `cases` has it.
+/// A Machine and its host, as in a file of the folder `cases`.
 #[derive(Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct Case {
@@ -31,8 +31,8 @@ pub(super) struct Case {
     kvm: bool,
     #[serde(default)]
     seed: bool,
-    /// By network card, `<kind> <name> [vlan] [mtu]`.
-    wires: BTreeMap<String, String>,
+    /// `<kind> <name> [vlan] [mtu]` by name of the network card.
+    attachments: BTreeMap<String, String>,
 }
 
 fn folder() -> PathBuf {
@@ -46,13 +46,13 @@ pub(super) fn names() -> BTreeSet<String> {
     files.map(|file| name(file.unwrap().path())).collect()
 }
 
-/// The case of this name.
+/// The case with this name.
 pub(super) fn named(name: &str) -> Case {
     let text = fs::read_to_string(folder().join(format!("{name}.yaml"))).unwrap();
     serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// With as many devices as a block can have.
+/// A case with as many devices as a block can have, each with the longest name.
 pub(super) fn largest(machine_type: MachineType, bus: DiskBus, model: NicModel) -> Case {
     let mut case = named("windows");
     let longest = |index: usize| format!("{}{index:03}", "a".repeat(60));
@@ -73,19 +73,21 @@ pub(super) fn largest(machine_type: MachineType, bus: DiskBus, model: NicModel) 
         })
         .collect();
     for index in 0..bounds::NETWORKS_MAX {
-        case.wire(&longest(index), "network default");
+        case.connect(&longest(index), "network default");
     }
     case.block.machine_type = machine_type;
     case
 }
 
 impl Case {
-    /// Wires a network card.
-    pub(super) fn wire(&mut self, nic: &str, wire: &str) {
-        self.wires.insert(nic.to_owned(), wire.to_owned());
+    /// Connects a network card.
+    pub(super) fn connect(&mut self, nic: &str, attachment: &str) {
+        self.attachments
+            .insert(nic.to_owned(), attachment.to_owned());
     }
 
-    /// Every disk and every filled drive has a volume; one with an image over it, and so qcow2.
+    /// The domain. Every disk and every drive with a medium gets a volume; a disk with an image gets a qcow2
+    /// overlay.
     pub(super) fn render(&self) -> Domain {
         let disks = self.block.disks.iter().map(|disk| {
             let format = match disk.image {
@@ -101,16 +103,16 @@ impl Case {
             .chain(media)
             .map(|(name, format)| {
                 let volume = volume_name(WEB.namespace, WEB.name, WEB.uid, name, format);
-                (name.clone(), placed(&volume, format))
+                (name.clone(), pool_volume(&volume, format))
             })
             .collect();
         let networks: BTreeMap<_, _> = self
-            .wires
+            .attachments
             .iter()
-            .map(|(nic, wire)| (nic.clone(), attached(wire)))
+            .map(|(nic, text)| (nic.clone(), attachment(text)))
             .collect();
-        let seed = placed("prod-web-8d49d164.seed-0123456789ab.iso", VolumeFormat::Raw);
-        domain(&Guest {
+        let seed = pool_volume("prod-web-8d49d164.seed-0123456789ab.iso", VolumeFormat::Raw);
+        domain(&DomainInput {
             machine: WEB,
             block: &self.block,
             virt_type: if self.kvm {
@@ -130,22 +132,22 @@ impl Case {
     }
 }
 
-fn placed(volume: &str, format: VolumeFormat) -> Placed {
-    Placed {
+fn pool_volume(volume: &str, format: VolumeFormat) -> PoolVolume {
+    PoolVolume {
         pool: "vms".into(),
         volume: volume.into(),
         format,
     }
 }
 
-pub(super) fn attached(text: &str) -> Attached {
+fn attachment(text: &str) -> NicAttachment {
     let words: Vec<_> = text.split(' ').collect();
     let name = words[1].to_owned();
-    Attached {
-        wire: match words[0] {
-            "network" => Wire::Network(name),
-            "bridge" => Wire::Bridge(name),
-            "ovs" => Wire::Ovs(name),
+    NicAttachment {
+        source: match words[0] {
+            "network" => NicSource::Network(name),
+            "bridge" => NicSource::Bridge(name),
+            "ovs" => NicSource::Ovs(name),
             kind => panic!("{kind}"),
         },
         vlan: words.get(2).map(|vlan| vlan.parse().unwrap()),
@@ -153,9 +155,9 @@ pub(super) fn attached(text: &str) -> Attached {
     }
 }
 
-/// What is remembered with the domain of the Machine while something is under way.
-pub(super) fn mark(kind: IntentKind, request: &str) -> Mark {
-    Mark {
+/// The metadata of the Machine's domain while an operation is in progress.
+pub(super) fn metadata(kind: IntentKind, request: &str) -> DomainMetadata {
+    DomainMetadata {
         namespace: WEB.namespace.into(),
         name: WEB.name.into(),
         uid: WEB.uid.into(),
@@ -164,6 +166,6 @@ pub(super) fn mark(kind: IntentKind, request: &str) -> Mark {
             since: "2026-01-01T00:00:00Z".into(),
             request: Some(request.into()),
         }),
-        ..Mark::default()
+        ..DomainMetadata::default()
     }
 }

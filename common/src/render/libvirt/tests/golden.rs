@@ -1,16 +1,16 @@
-//! Blocks and the XML they become.
+//! Snapshots of the XML of domains and volumes.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use super::super::{Domain, VolumeFormat, VolumeWish, volume_xml};
+use super::super::{Domain, VolumeFormat, VolumeSpec, volume_xml};
 use super::{fixtures, real};
 use crate::api::choice::{DiskBus, MachineType, NicModel};
 use crate::quantity::Bytes;
 
 #[test]
-fn every_case_is_what_libvirts_schema_accepts() {
+fn every_case_renders_to_xml_that_libvirts_schema_accepts() {
     for name in fixtures::names() {
         let domain = fixtures::named(&name).render();
         let xml = domain.xml();
@@ -21,17 +21,17 @@ fn every_case_is_what_libvirts_schema_accepts() {
 }
 
 #[test]
-fn what_is_carried_over_is_too() {
+fn a_domain_that_preserves_a_definition_is_valid_by_libvirts_schema() {
     for name in fixtures::names() {
         let defined = real::domain(&format!("{name}.inactive"));
-        let is = fixtures::named(&name).render().carrying(&defined);
-        validate("domain", &is.xml());
+        let domain = fixtures::named(&name).render().preserving(&defined);
+        validate("domain", &domain.xml());
     }
 }
 
-/// As many devices as a block can have, each with the longest name. QEMU starts them.
+/// As many devices as a block can have, each with the longest name. QEMU starts these domains.
 #[test]
-fn the_largest_machine_has_room_for_everything() {
+fn the_largest_machine_has_a_target_and_a_port_for_every_device() {
     for (machine_type, bus, model) in [
         (MachineType::Q35, DiskBus::Virtio, NicModel::Virtio),
         (MachineType::Q35, DiskBus::Scsi, NicModel::E1000),
@@ -54,8 +54,8 @@ fn the_largest_machine_has_room_for_everything() {
 }
 
 #[test]
-fn volumes_are_what_libvirts_schema_accepts() {
-    let wish = VolumeWish {
+fn volumes_render_to_xml_that_libvirts_schema_accepts() {
+    let spec = VolumeSpec {
         name: "prod-web-8d49d164.root.qcow2",
         format: VolumeFormat::Qcow2,
         capacity: Bytes::mib(20 * 1024),
@@ -64,12 +64,12 @@ fn volumes_are_what_libvirts_schema_accepts() {
             VolumeFormat::Qcow2,
         )),
     };
-    let overlay = volume_xml(&wish);
-    let blank = volume_xml(&VolumeWish {
+    let overlay = volume_xml(&spec);
+    let blank = volume_xml(&VolumeSpec {
         name: "prod-web-8d49d164.data.raw",
         format: VolumeFormat::Raw,
         backing: None,
-        ..wish
+        ..spec
     });
     for xml in [&overlay, &blank] {
         validate("storagevol", xml);
@@ -77,7 +77,7 @@ fn volumes_are_what_libvirts_schema_accepts() {
     insta::assert_snapshot!("volumes", overlay + &blank);
 }
 
-/// Libvirt's schema, of the machine the tests run on.
+/// Validates XML with libvirt's schema, if libvirt's tool is installed.
 fn validate(schema: &str, xml: &str) {
     let validator = Command::new("virt-xml-validate")
         .args(["-", schema])
@@ -93,6 +93,6 @@ fn validate(schema: &str, xml: &str) {
     input.write_all(xml.as_bytes()).unwrap();
     drop(input);
     let output = validator.wait_with_output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{told}\n{xml}");
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{message}\n{xml}");
 }

@@ -1,11 +1,11 @@
-//! Whole domains to be read by people, each held against libvirt's own schema and against what a real
-//! libvirt makes of it.
+//! Snapshots of whole domains, each validated by libvirt's schema and compared with the XML that a real
+//! libvirt returned after defining or running it.
 
-mod carry;
-mod changes;
+mod differences;
 mod fixtures;
 mod golden;
 mod names;
+mod preserve;
 mod properties;
 mod real;
 mod seed;

@@ -1,4 +1,4 @@
-//! What things are called, and what only looks like it.
+//! Names of domains and volumes, and names that only look like them.
 
 use std::collections::BTreeSet;
 
@@ -13,8 +13,8 @@ use crate::render::identity::machine_uuid;
 const OTHER: &str = "00000000-3f1a-4b7b-8d3e-6f1d2c3b4a59";
 
 #[test]
-fn names_are_as_they_were() {
-    // Stored on hosts: another name is another domain, and another disk.
+fn names_never_change_between_releases() {
+    // Hosts have these names: with another name, a Machine would get another domain and another disk.
     assert_eq!(domain_uuid(WEB.uid), machine_uuid(WEB.uid));
     assert_eq!(short_id(WEB.uid), "8d49d164");
     let name = domain_name(WEB.namespace, WEB.name, WEB.uid);
@@ -26,7 +26,7 @@ fn names_are_as_they_were() {
 }
 
 #[test]
-fn look_alikes_belong_to_somebody_else() {
+fn a_volume_with_the_digits_elsewhere_in_its_name_does_not_belong_to_the_machine() {
     let id = short_id(WEB.uid);
     let root = volume_name("prod", "web", WEB.uid, "root", VolumeFormat::Raw);
     assert!(is_volume_of(&root, WEB.uid));
@@ -46,7 +46,7 @@ fn look_alikes_belong_to_somebody_else() {
         &format!("prod-web-{}.root.qcow2", id.to_uppercase()),
         &format!("prod-web.{id}.qcow2"),
         &format!("prod-web-{id}"),
-        // Another Machine, or a disk of it, has our digits for a name.
+        // The digits are the name of another Machine, of its namespace or of its disk.
         &volume_name("prod", &id, OTHER, "root", VolumeFormat::Raw),
         &volume_name(&id, "web", OTHER, "root", VolumeFormat::Raw),
         &volume_name("prod", "web", OTHER, &id, VolumeFormat::Raw),
@@ -62,13 +62,13 @@ fn label() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn names_fit_and_tell_machines_and_disks_apart(
+    fn names_are_short_enough_and_unique_per_machine_and_disk(
         (namespace, name, disk, other) in (label(), label(), label(), label()),
     ) {
         let domain = domain_name(&namespace, &name, WEB.uid);
         prop_assert!(domain.len() <= 64, "{domain}");
         prop_assert!(!domain.contains('.'));
-        // A Machine that is made anew inherits nothing of the one before it.
+        // A Machine that is deleted and created again gets another domain.
         prop_assert_ne!(&domain, &domain_name(&namespace, &name, OTHER));
 
         let volume = |disk: &str| volume_name(&namespace, &name, WEB.uid, disk, VolumeFormat::Qcow2);

@@ -1,12 +1,12 @@
-//! What is written is read back, whatever it is.
+//! Property tests: written XML is parsed back to the same value, for any content.
 
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
 use super::super::{
-    Address, Attached, Controller, CpuMode, Disk, Domain, IntentKind, Kept, Mark, Nic, Placed,
-    SeedMark, VirtType, VolumeFormat, Wire,
+    Address, Controller, CpuMode, Disk, Domain, DomainMetadata, IntentKind, Nic, NicAttachment,
+    NicSource, PoolVolume, SeedRecord, VirtType, VolumeFormat, VolumeRecord,
 };
 use super::fixtures;
 use crate::api::choice::{FirmwareType, ReclaimPolicy};
@@ -14,19 +14,19 @@ use crate::api::normalized::{Firmware, NormalizedCpu, NormalizedFeatures, Normal
 use crate::mac::Mac;
 use crate::quantity::Bytes;
 
-/// What XML has to write in another way, and what it cannot write at all where it is JSON.
-fn anything() -> impl Strategy<Value = String> {
+/// Texts with characters that XML must escape, and with those that only JSON can escape.
+fn any_text() -> impl Strategy<Value = String> {
     "[ -~\t\n\ré<&'\">]{0,20}|[\0-\u{1f}\u{7f}\u{fffe}\u{ffff}%]{1,5}|\\PC{0,10}"
 }
 
-/// What an administrator may call things.
+/// Names that an administrator may choose on a host.
 fn name() -> impl Strategy<Value = String> {
     "[ -~\t\n\ré]{1,20}"
 }
 
-fn placed() -> impl Strategy<Value = Placed> {
+fn pool_volume() -> impl Strategy<Value = PoolVolume> {
     let format = prop_oneof![Just(VolumeFormat::Qcow2), Just(VolumeFormat::Raw)];
-    (name(), name(), format).prop_map(|(pool, volume, format)| Placed {
+    (name(), name(), format).prop_map(|(pool, volume, format)| PoolVolume {
         pool,
         volume,
         format,
@@ -55,7 +55,7 @@ fn disks() -> impl Strategy<Value = Vec<Disk>> {
     let bus = proptest::sample::select(vec!["virtio", "sata", "scsi", "ide"]);
     let disk = (
         (name(), any::<bool>(), bus),
-        option::of(placed()),
+        option::of(pool_volume()),
         any::<bool>(),
         option::of(1u32..99),
         address(),
@@ -79,25 +79,25 @@ fn disks() -> impl Strategy<Value = Vec<Disk>> {
 }
 
 fn nics() -> impl Strategy<Value = Vec<Nic>> {
-    let wire = (0..3, name()).prop_map(|(kind, name)| match kind {
-        0 => Wire::Network(name),
-        1 => Wire::Bridge(name),
-        _ => Wire::Ovs(name),
+    let source = (0..3, name()).prop_map(|(kind, name)| match kind {
+        0 => NicSource::Network(name),
+        1 => NicSource::Bridge(name),
+        _ => NicSource::Ovs(name),
     });
     let nic = (
         name(),
         any::<[u8; 6]>(),
-        wire,
+        source,
         option::of(1u16..4095),
         option::of(68u32..65536),
         option::of(1u32..99),
         address(),
     );
-    let nic = nic.prop_map(|(alias, mac, wire, vlan, mtu, boot_order, address)| Nic {
+    let nic = nic.prop_map(|(alias, mac, source, vlan, mtu, boot_order, address)| Nic {
         alias,
         mac: Mac::new(mac),
         model: "virtio".into(),
-        attached: Attached { wire, vlan, mtu },
+        attachment: NicAttachment { source, vlan, mtu },
         boot_order,
         address,
     });
@@ -110,20 +110,20 @@ fn nics() -> impl Strategy<Value = Vec<Nic>> {
     })
 }
 
-fn mark() -> impl Strategy<Value = Mark> {
-    (anything(), anything(), any::<bool>()).prop_map(|(text, other, flag)| Mark {
-        volumes: vec![Kept {
+fn metadata() -> impl Strategy<Value = DomainMetadata> {
+    (any_text(), any_text(), any::<bool>()).prop_map(|(text, other, flag)| DomainMetadata {
+        volumes: vec![VolumeRecord {
             disk: text.clone(),
             pool: other.clone(),
             volume: text.clone(),
             reclaim_policy: ReclaimPolicy::Delete,
         }],
-        seed: flag.then(|| SeedMark {
+        seed: flag.then(|| SeedRecord {
             secrets: [(text.clone(), other.clone())].into(),
-            ..SeedMark::default()
+            ..SeedRecord::default()
         }),
         reset_nvram: flag,
-        ..fixtures::mark(IntentKind::Stop, &text)
+        ..fixtures::metadata(IntentKind::Stop, &text)
     })
 }
 
@@ -157,15 +157,15 @@ fn domain() -> impl Strategy<Value = Domain> {
     });
     let basics = (cpu, memory, firmware, features, controllers);
     let single = (address(), any::<bool>(), any::<bool>());
-    (basics, disks(), nics(), option::of(mark()), single).prop_map(
-        |(basics, disks, nics, mark, single)| {
+    (basics, disks(), nics(), option::of(metadata()), single).prop_map(
+        |(basics, disks, nics, metadata, single)| {
             let (cpu, memory, firmware, features, controllers) = basics;
             let (rng, is_kvm, maximum) = single;
             let has_nvram = firmware.kind == FirmwareType::Efi && maximum;
             Domain {
                 name: "prod-web-8d49d164".into(),
                 uuid: super::super::domain_uuid("a"),
-                mark,
+                metadata,
                 virt_type: if is_kvm {
                     VirtType::Kvm
                 } else {
@@ -194,30 +194,30 @@ fn domain() -> impl Strategy<Value = Domain> {
 
 proptest! {
     #[test]
-    fn a_domain_is_read_as_it_was_written(domain in domain()) {
+    fn a_written_domain_is_parsed_to_the_same_domain(domain in domain()) {
         prop_assert_eq!(Domain::parse(&domain.xml()), Ok(domain));
     }
 
     #[test]
-    fn what_runs_as_wished_has_no_changes_and_keeps_everything(domain in domain()) {
-        prop_assert_eq!(domain.changes(&domain), vec![]);
+    fn a_domain_has_no_differences_from_itself(domain in domain()) {
+        prop_assert_eq!(domain.differences_from(&domain), vec![]);
     }
 
     #[test]
-    fn a_mark_is_read_as_it_was_written(mark in mark()) {
-        prop_assert_eq!(Mark::parse(&mark.xml()), Some(mark));
+    fn written_metadata_is_parsed_to_the_same_metadata(metadata in metadata()) {
+        prop_assert_eq!(DomainMetadata::parse(&metadata.xml()), Some(metadata));
     }
 
     #[test]
-    fn no_text_is_a_panic(text in "\\PC{0,40}|<domain>\\PC{0,40}</domain>") {
+    fn parsers_never_panic(text in "\\PC{0,40}|<domain>\\PC{0,40}</domain>") {
         let _ = Domain::parse(&text);
-        let _ = Mark::parse(&text);
+        let _ = DomainMetadata::parse(&text);
         let _ = super::super::references(&text);
     }
 }
 
 #[test]
-fn a_mark_of_somebody_else_is_none() {
+fn metadata_of_another_owner_is_ignored() {
     for text in [
         "",
         "<machine/>",
@@ -225,17 +225,17 @@ fn a_mark_of_somebody_else_is_none() {
         "<other>{}</other>",
         "<machine>{",
     ] {
-        assert_eq!(Mark::parse(text), None, "{text}");
+        assert_eq!(DomainMetadata::parse(text), None, "{text}");
     }
-    let mark = fixtures::mark(IntentKind::Start, "x");
-    // As a definition has it, and as libvirt gives it out alone.
-    let bare = mark.xml();
+    let metadata = fixtures::metadata(IntentKind::Start, "x");
+    // With prefix, as in a definition; without, as libvirt returns the element alone.
+    let bare = metadata.xml();
     let prefixed = bare
         .replace(
             "<machine>",
             "<v:machine xmlns:v='https://vitistack.io/machine/v1'>",
         )
         .replace("</machine>", "</v:machine>");
-    assert_eq!(Mark::parse(&prefixed), Some(mark.clone()));
-    assert_eq!(Mark::parse(&bare), Some(mark));
+    assert_eq!(DomainMetadata::parse(&prefixed), Some(metadata.clone()));
+    assert_eq!(DomainMetadata::parse(&bare), Some(metadata));
 }

@@ -1,61 +1,62 @@
-//! What libvirt 9.0 tells of the domains in `cases`: as defined and as run by QEMU 7.2, and as defined by
-//! its test driver. The files of the folder `real` are its own words, but for the names of the domains.
+//! XML that libvirt 9.0 returned for the domains in `cases`: after defining and running them with QEMU 7.2,
+//! and after defining them with its test driver. In the files of the folder `real`, only the names of the
+//! domains were edited.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use super::super::{Domain, Live, Reference, VirtType, references};
+use super::super::{Domain, LiveUpdate, Reference, VirtType, references};
 use super::fixtures;
 
-fn told(name: &str) -> String {
+fn xml(name: &str) -> String {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/render/libvirt/tests/real");
     fs::read_to_string(folder.join(format!("{name}.xml"))).unwrap()
 }
 
 pub(super) fn domain(name: &str) -> Domain {
-    Domain::parse(&told(name)).unwrap()
+    Domain::parse(&xml(name)).unwrap()
 }
 
 #[test]
-fn what_is_defined_needs_no_definition() {
+fn a_defined_domain_has_no_differences_from_the_desired_one() {
     for name in fixtures::names() {
-        let wish = fixtures::named(&name).render();
+        let desired = fixtures::named(&name).render();
         let defined = domain(&format!("{name}.inactive"));
-        assert_eq!(wish.clone().carrying(&defined), defined, "{name}");
-        assert_eq!(wish.changes(&defined), [], "{name}");
+        assert_eq!(desired.clone().preserving(&defined), defined, "{name}");
+        assert_eq!(desired.differences_from(&defined), [], "{name}");
         assert_eq!(Domain::parse(&defined.xml()), Ok(defined), "{name}");
     }
 }
 
 #[test]
-fn the_test_driver_keeps_it_too() {
+fn a_domain_of_the_test_driver_has_no_differences_either() {
     for name in ["small", "growing"] {
-        let mut wish = fixtures::named(name).render();
-        wish.virt_type = VirtType::Test;
+        let mut desired = fixtures::named(name).render();
+        desired.virt_type = VirtType::Test;
         let defined = domain(&format!("{name}.test"));
-        assert_eq!(wish.clone().carrying(&defined), defined, "{name}");
-        assert_eq!(wish.changes(&defined), [], "{name}");
+        assert_eq!(desired.clone().preserving(&defined), defined, "{name}");
+        assert_eq!(desired.differences_from(&defined), [], "{name}");
     }
 }
 
 #[test]
-fn what_runs_differs_by_the_balloon_alone() {
-    let wish = fixtures::named("small").render();
-    assert_eq!(wish.changes(&domain("small.live")), []);
+fn a_running_domain_differs_only_in_the_memory_of_a_full_balloon() {
+    let desired = fixtures::named("small").render();
+    assert_eq!(desired.differences_from(&domain("small.live")), []);
 
-    let wish = fixtures::named("growing").render();
-    let changes = wish.changes(&domain("growing.live"));
-    let [change] = &changes[..] else {
-        panic!("{changes:?}")
+    let desired = fixtures::named("growing").render();
+    let differences = desired.differences_from(&domain("growing.live"));
+    let [difference] = &differences[..] else {
+        panic!("{differences:?}")
     };
-    let told = [&change.field, &change.current, &change.desired];
-    assert_eq!(told, ["memory.size", "4Gi", "1431Mi"]);
-    assert_eq!(change.live, Some(Live::SetMemory(1431 * 1024)));
+    let values = [&difference.field, &difference.current, &difference.desired];
+    assert_eq!(values, ["memory.size", "4Gi", "1431Mi"]);
+    assert_eq!(difference.live, Some(LiveUpdate::SetMemory(1431 * 1024)));
 }
 
 #[test]
-fn whatever_a_domain_refers_to_is_told() {
+fn references_lists_all_storage_of_a_domain() {
     let volume = |volume: &str| Reference::Volume {
         pool: "vms".into(),
         volume: format!("prod-web-8d49d164.{volume}"),
@@ -69,8 +70,8 @@ fn whatever_a_domain_refers_to_is_told() {
         path("/usr/share/OVMF/OVMF_CODE_4M.fd"),
         path("/var/lib/libvirt/qemu/nvram/prod-web-8d49d164_VARS.fd"),
     ];
-    let told = references(&told("growing.live"));
-    assert_eq!(told, Ok(BTreeSet::from(expected)));
+    let found = references(&xml("growing.live"));
+    assert_eq!(found, Ok(BTreeSet::from(expected)));
 
     let foreign = "<domain><os><nvram/></os><devices>
         <disk><source file='/a.qcow2'/><backingStore><source file='/base.qcow2'/></backingStore></disk>
@@ -80,7 +81,7 @@ fn whatever_a_domain_refers_to_is_told() {
 }
 
 #[test]
-fn a_domain_of_somebody_else_is_read_as_far_as_it_goes() {
+fn a_domain_of_another_owner_is_parsed_without_its_unknown_parts() {
     let foreign = "<domain type='kvm' id='7'>
         <name>mail</name><uuid>8d49d164-2c69-5818-86d9-d2fe0cfd7642</uuid>
         <metadata><other:machine xmlns:other='https://example.com'>{}</other:machine></metadata>
@@ -94,7 +95,7 @@ fn a_domain_of_somebody_else_is_read_as_far_as_it_goes() {
         </devices>
       </domain>";
     let domain = Domain::parse(foreign).unwrap();
-    assert_eq!(domain.mark, None);
+    assert_eq!(domain.metadata, None);
     assert!(!domain.is_q35());
     assert_eq!((domain.cpu.vcpus(), domain.cpu.max_sockets), (3, 3));
     assert_eq!(domain.memory.size, domain.memory.max_size);
@@ -104,13 +105,13 @@ fn a_domain_of_somebody_else_is_read_as_far_as_it_goes() {
 }
 
 #[test]
-fn what_is_no_domain_says_why() {
+fn invalid_xml_is_refused_with_the_reason() {
     let error = |xml: &str| Domain::parse(xml).unwrap_err().to_string();
-    assert!(error("<domain>").starts_with("is no XML: "));
+    assert!(error("<domain>").starts_with("is not valid XML: "));
     assert_eq!(error("<network/>"), "has no domain");
     assert_eq!(error("<domain/>"), "has no devices");
     let named = "<domain><devices/><name>a</name><uuid>b</uuid></domain>";
-    assert_eq!(error(named), "has the wrong uuid \"b\"");
+    assert_eq!(error(named), "has an invalid uuid \"b\"");
     let entity = "<!DOCTYPE d [<!ENTITY a 'b'>]><domain>&a;</domain>";
-    assert!(error(entity).starts_with("is no XML: "));
+    assert!(error(entity).starts_with("is not valid XML: "));
 }

@@ -1,18 +1,18 @@
-//! What cloud-init reads: the image, by the rules of ISO 9660 and Joliet, and what is in it.
+//! The seed image: valid by the rules of ISO 9660 and Joliet, with the right files.
 
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::super::{Seed, seed_iso, seed_of};
+use super::super::seed::{Seed, seed_image, seed_iso};
 use super::fixtures::WEB;
 use crate::api::machine::{CloudInit, SecretKeyRef};
-use crate::render::{CloudInitPlan, Identity, Reading, SecretKey};
+use crate::render::{CloudInitPlan, Identity, SecretKey, SecretValue};
 
 const SECTOR: usize = 2048;
 
-/// A reader of its own: what a system finds on the volume by this descriptor.
+/// An independent reader: label and files that a system finds through this descriptor.
 fn read(image: &[u8], descriptor: usize) -> (String, BTreeMap<String, Vec<u8>>) {
     let joliet = descriptor == 17;
     let head = &image[descriptor * SECTOR..][..SECTOR];
@@ -28,7 +28,7 @@ fn read(image: &[u8], descriptor: usize) -> (String, BTreeMap<String, Vec<u8>>) 
     assert_eq!(
         both(&head[80..88]) * SECTOR,
         image.len(),
-        "the volume is all"
+        "the volume fills the image"
     );
     assert_eq!(head[128..132], [0, 8, 8, 0], "sectors of 2048 bytes");
     assert_eq!(head[881], 1);
@@ -82,7 +82,7 @@ fn read(image: &[u8], descriptor: usize) -> (String, BTreeMap<String, Vec<u8>>) 
     (text(&head[40..72]).trim_end().to_owned(), files)
 }
 
-/// By both descriptors, which must agree; with names as Linux shows them.
+/// The files through both descriptors, which must agree, with names as Linux shows them.
 fn files(image: &[u8]) -> BTreeMap<String, Vec<u8>> {
     assert_eq!(&image[18 * SECTOR..][..7], b"\xffCD001\x01");
     let [iso, joliet] = [16, 17].map(|descriptor| {
@@ -117,7 +117,7 @@ fn seed<'a>(
 }
 
 #[test]
-fn a_seed_has_the_files_of_nocloud() {
+fn a_seed_has_the_three_files_of_nocloud() {
     let meta = BTreeMap::new();
     let image = seed_iso(&seed(
         Some(b"#cloud-config\n"),
@@ -137,7 +137,7 @@ fn a_seed_has_the_files_of_nocloud() {
 }
 
 #[test]
-fn what_is_not_given_is_empty_or_not_there() {
+fn missing_user_data_is_an_empty_file_and_missing_network_data_no_file() {
     let files = files(&seed_iso(&seed(None, None, &BTreeMap::new())));
     let names: Vec<_> = files.keys().map(String::as_str).collect();
     assert_eq!(names, ["meta-data", "user-data"]);
@@ -145,11 +145,11 @@ fn what_is_not_given_is_empty_or_not_there() {
 }
 
 #[test]
-fn the_same_seed_is_the_same_bytes() {
+fn the_same_data_give_the_same_image_in_every_release() {
     let plan = plan(|_| ());
-    let iso = || seed_of(&plan, &WEB, |_| None).unwrap();
+    let iso = || seed_image(&plan, &WEB, |_| None).unwrap();
     assert_eq!(iso(), iso());
-    // A release that writes another image gives every guest another seed at its next restart.
+    // A release that wrote other bytes would store every new seed under another name.
     let name = super::super::seed_name("prod", "web", WEB.uid, &iso());
     assert_eq!(name, "prod-web-8d49d164.seed-876a67c30ca5.iso");
 }
@@ -164,14 +164,14 @@ fn plan(change: impl FnOnce(&mut CloudInit)) -> CloudInitPlan {
 }
 
 fn instance(plan: &CloudInitPlan, machine: &Identity<'_>) -> String {
-    let files = files(&seed_of(plan, machine, |_| None).unwrap());
+    let files = files(&seed_image(plan, machine, |_| None).unwrap());
     let meta: Value = serde_json::from_slice(&files["meta-data"]).unwrap();
     assert_eq!(meta["local-hostname"], "web");
     meta["instance-id"].as_str().unwrap().to_owned()
 }
 
 #[test]
-fn another_content_is_another_instance_and_nothing_else_is() {
+fn the_instance_id_changes_with_the_data_and_the_machine_only() {
     let first = instance(&plan(|_| ()), &WEB);
     assert_eq!(first, instance(&plan(|_| ()), &WEB));
     let meta = || Some([("role".to_owned(), "db".to_owned())].into());
@@ -201,7 +201,7 @@ fn another_content_is_another_instance_and_nothing_else_is() {
 }
 
 #[test]
-fn contents_of_secrets_are_in_the_seed_or_there_is_none() {
+fn a_seed_contains_the_contents_of_secrets_and_needs_all_of_them() {
     let plan = plan(|cloud| {
         cloud.user_data = None;
         cloud.secret_ref = Some(SecretKeyRef {
@@ -209,28 +209,28 @@ fn contents_of_secrets_are_in_the_seed_or_there_is_none() {
             key: None,
         });
     });
-    assert!(seed_of(&plan, &WEB, |_| None).is_none());
-    let reading = |version: &str, text: &str| Reading::new("uid", version, text.into());
-    let iso = |reading: &Reading| {
-        let read = |secret: &SecretKey| (secret.name == "user").then_some(reading);
-        seed_of(&plan, &WEB, read).unwrap()
+    assert!(seed_image(&plan, &WEB, |_| None).is_none());
+    let value = |version: &str, text: &str| SecretValue::new("uid", version, text.into());
+    let iso = |value: &SecretValue| {
+        let read = |secret: &SecretKey| (secret.name == "user").then_some(value);
+        seed_image(&plan, &WEB, read).unwrap()
     };
-    let first = iso(&reading("1", "#!/bin/sh\n"));
+    let first = iso(&value("1", "#!/bin/sh\n"));
     assert_eq!(files(&first)["user-data"], b"#!/bin/sh\n");
-    let rewritten = iso(&reading("2", "#!/bin/sh\n"));
-    assert_eq!(first, rewritten, "the same content");
-    assert_ne!(first, iso(&reading("2", "#!/bin/bash\n")));
+    let rewritten = iso(&value("2", "#!/bin/sh\n"));
+    assert_eq!(first, rewritten, "same content, same image");
+    assert_ne!(first, iso(&value("2", "#!/bin/bash\n")));
 }
 
 #[test]
-fn who_gives_nothing_has_no_seed() {
+fn a_machine_without_cloud_init_data_has_no_seed() {
     let plan = CloudInitPlan::default();
-    assert!(seed_of(&plan, &WEB, |_| None).is_none());
+    assert!(seed_image(&plan, &WEB, |_| None).is_none());
 }
 
 proptest! {
     #[test]
-    fn whatever_is_given_is_read_back(
+    fn any_data_are_read_back_unchanged(
         user in proptest::collection::vec(any::<u8>(), 0..9000),
         network in proptest::option::of(proptest::collection::vec(any::<u8>(), 0..5000)),
         key in "\\PC{0,20}",

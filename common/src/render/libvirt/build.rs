@@ -1,66 +1,67 @@
-//! From the block of a Machine to its domain.
+//! Builds the domain of a Machine from its normalized spec, its volumes and its networks.
 
 use std::collections::BTreeMap;
 
-use super::devices::{Attached, Controller, Disk, Nic, Placed, Wire};
+use super::devices::{Controller, Disk, Nic, NicAttachment, NicSource, PoolVolume};
 use super::domain::{Domain, VirtType};
 use super::identity::{domain_name, domain_uuid};
-use super::mark::Mark;
+use super::metadata::DomainMetadata;
 use crate::api::choice::{AccessMode, Choice as _, CpuMode, FirmwareType, MachineType};
 use crate::api::normalized::{Firmware, Normalized, NormalizedMemory};
 use crate::names;
 use crate::quantity::Bytes;
 use crate::render::identity::Identity;
 
-/// Ports for devices that are plugged in while the guest runs. The domain has as many again each time
-/// it is started.
+/// Free PCI Express ports for devices that are hot-plugged. They are added to the ports in use, so every
+/// start of the guest has this many free ports again.
 const SPARE_PORTS: usize = 4;
-/// Devices on PCI Express that every domain has: USB, SCSI, the channel of the agent, balloon, random
-/// numbers; and the bridge behind which an older network card sits.
+/// PCI Express ports that every domain needs: USB, SCSI, the guest agent's channel, the balloon, the random
+/// number generator, and a bridge for network cards of conventional PCI.
 const BASIC_PORTS: usize = 6;
 /// Disks that libvirt puts on one SCSI controller (`virDomainDiskDefAssignAddress`: a wide bus).
 const DISKS_PER_CONTROLLER: usize = 16;
-/// QEMU gives memory in whole MiB: what was not would run as another amount than the one wished.
+/// QEMU allocates memory in whole MiB. Any other amount would run as a different one than the desired, and
+/// would be reported as a pending change forever.
 const MEMORY_UNIT: Bytes = Bytes::mib(1);
 
 /// What a domain is rendered from.
 #[derive(Clone, Copy, Debug)]
-pub struct Guest<'a> {
-    /// Whose it is.
+pub struct DomainInput<'a> {
+    /// The Machine.
     pub machine: Identity<'a>,
-    /// What it is.
+    /// The Machine's normalized spec.
     pub block: &'a Normalized,
-    /// What runs it.
+    /// Hypervisor of the host.
     pub virt_type: VirtType,
-    /// Its processor.
+    /// CPU model that the guest sees.
     pub cpu_mode: CpuMode,
-    /// Where the volumes are, by the name of the disk or the CD-ROM drive. A disk without one is left
-    /// out, a drive without one is empty.
-    pub volumes: &'a BTreeMap<String, Placed>,
-    /// How the network cards are wired, by their name. A card without one is left out.
-    pub networks: &'a BTreeMap<String, Attached>,
-    /// Where cloud-init's data is.
-    pub seed: Option<&'a Placed>,
+    /// Volumes by name of the disk or CD-ROM drive. A disk without a volume is left out of the domain; a
+    /// drive without a volume is empty.
+    pub volumes: &'a BTreeMap<String, PoolVolume>,
+    /// Attachments by name of the network card. A card without an attachment is left out of the domain.
+    pub networks: &'a BTreeMap<String, NicAttachment>,
+    /// Volume with cloud-init's seed image; `None` if the Machine has no cloud-init data.
+    pub seed: Option<&'a PoolVolume>,
 }
 
 /// The domain of a Machine.
-pub fn domain(guest: &Guest<'_>) -> Domain {
-    let Guest { machine, block, .. } = guest;
-    let disks = disks(guest);
-    let nics = nics(guest);
+pub fn domain(input: &DomainInput<'_>) -> Domain {
+    let DomainInput { machine, block, .. } = input;
+    let disks = disks(input);
+    let nics = nics(input);
     let Firmware { kind, secure_boot } = block.firmware;
     let memory = |amount: Bytes| amount.round_up_to(MEMORY_UNIT);
     Domain {
         name: domain_name(machine.namespace, machine.name, machine.uid),
         uuid: domain_uuid(machine.uid),
-        mark: Some(Mark {
+        metadata: Some(DomainMetadata {
             namespace: machine.namespace.to_owned(),
             name: machine.name.to_owned(),
             uid: machine.uid.to_owned(),
-            ..Mark::default()
+            ..DomainMetadata::default()
         }),
-        virt_type: guest.virt_type,
-        cpu_mode: guest.cpu_mode,
+        virt_type: input.virt_type,
+        cpu_mode: input.cpu_mode,
         cpu: block.cpu,
         memory: NormalizedMemory {
             size: memory(block.memory.size),
@@ -81,8 +82,8 @@ pub fn domain(guest: &Guest<'_>) -> Domain {
     .sorted()
 }
 
-fn disks(guest: &Guest<'_>) -> Vec<Disk> {
-    let block = guest.block;
+fn disks(input: &DomainInput<'_>) -> Vec<Disk> {
+    let block = input.block;
     let disk = |name: &str, bus: &str, volume| Disk {
         alias: Disk::alias_of(name),
         cdrom: false,
@@ -100,7 +101,7 @@ fn disks(guest: &Guest<'_>) -> Vec<Disk> {
             ..disk(
                 &it.name,
                 it.bus.as_str(),
-                Some(guest.volumes.get(&it.name)?.clone()),
+                Some(input.volumes.get(&it.name)?.clone()),
             )
         })
     });
@@ -109,29 +110,29 @@ fn disks(guest: &Guest<'_>) -> Vec<Disk> {
         read_only: true,
         ..disk(name, bus, volume)
     };
-    // q35 has no IDE, and an installer of any age has a driver for these.
+    // q35 has no IDE. Old and new installers have drivers for these two.
     let bus = match block.machine_type {
         MachineType::Q35 => "sata",
         MachineType::Pc => "ide",
     };
     let cdroms = block.cdroms.iter().map(|it| Disk {
         boot_order: it.boot_order,
-        ..drive(&it.name, bus, guest.volumes.get(&it.name).cloned())
+        ..drive(&it.name, bus, input.volumes.get(&it.name).cloned())
     });
-    // The kernels of cloud images have a driver for virtio, and for nothing else.
-    let seed = guest.seed.cloned();
+    // Kernels of cloud images often have drivers for virtio devices only, which virtio-scsi is.
+    let seed = input.seed.cloned();
     let seed = seed.map(|seed| drive(names::CLOUD_INIT_DISK, "scsi", Some(seed)));
     let mut disks: Vec<_> = disks.chain(cdroms).chain(seed).collect();
-    place(&mut disks, &[]);
+    assign_targets(&mut disks, &[]);
     disks
 }
 
-/// Gives every disk that has none a place which is not among those taken.
-pub(super) fn place(disks: &mut [Disk], taken: &[String]) {
+/// Gives every disk without a target a free one: not in `taken`, and not used by another disk.
+pub(super) fn assign_targets(disks: &mut [Disk], taken: &[String]) {
     let mut taken = taken.to_vec();
     taken.extend(disks.iter().map(|disk| disk.target.clone()));
     for disk in disks.iter_mut().filter(|disk| disk.target.is_empty()) {
-        let prefix = prefix(&disk.bus);
+        let prefix = target_prefix(&disk.bus);
         let mut free = (0..).map(|index| format!("{prefix}{}", letters(index)));
         disk.target = free
             .find(|target| !taken.contains(target))
@@ -140,7 +141,8 @@ pub(super) fn place(disks: &mut [Disk], taken: &[String]) {
     }
 }
 
-const fn prefix(bus: &str) -> &'static str {
+/// The prefix that libvirt's schema requires for targets on this bus.
+const fn target_prefix(bus: &str) -> &'static str {
     match bus.as_bytes() {
         b"virtio" => "vd",
         b"ide" => "hd",
@@ -148,7 +150,7 @@ const fn prefix(bus: &str) -> &'static str {
     }
 }
 
-/// `a` to `z`, `aa`, `ab` and so on.
+/// `a` to `z`, then `aa`, `ab` and so on.
 fn letters(index: usize) -> String {
     let last = char::from(b'a' + u8::try_from(index % 26).unwrap_or_default());
     match index / 26 {
@@ -157,11 +159,12 @@ fn letters(index: usize) -> String {
     }
 }
 
-/// libvirt adds what is missing, but with no port to spare, and SCSI as the model that it likes best.
+/// All controllers are explicit: libvirt would add missing ones itself, but without spare ports, and it
+/// would choose another SCSI model.
 fn controllers(block: &Normalized, disks: &[Disk], nics: usize) -> Vec<Controller> {
     let on_scsi = disks
         .iter()
-        .filter(|disk| prefix(&disk.bus) == "sd")
+        .filter(|disk| target_prefix(&disk.bus) == "sd")
         .count();
     let scsi = on_scsi.div_ceil(DISKS_PER_CONTROLLER).max(1);
     let on_virtio = disks.iter().filter(|disk| disk.bus == "virtio").count();
@@ -182,19 +185,19 @@ fn controllers(block: &Normalized, disks: &[Disk], nics: usize) -> Vec<Controlle
         .collect()
 }
 
-fn nics(guest: &Guest<'_>) -> Vec<Nic> {
-    let cards = guest.block.networks.iter().filter_map(|nic| {
-        let mut attached = guest.networks.get(&nic.name)?.clone();
-        // libvirt tags on Open vSwitch alone, and says so only when the guest starts.
-        attached.vlan = attached
+fn nics(input: &DomainInput<'_>) -> Vec<Nic> {
+    let cards = input.block.networks.iter().filter_map(|nic| {
+        let mut attachment = input.networks.get(&nic.name)?.clone();
+        // libvirt supports VLAN tags only on Open vSwitch, and reports others only when the guest starts.
+        attachment.vlan = attachment
             .vlan
-            .filter(|_| matches!(attached.wire, Wire::Ovs(_)));
+            .filter(|_| matches!(attachment.source, NicSource::Ovs(_)));
         let mac = nic.mac_address;
         Some(Nic {
             alias: Nic::alias_of(&nic.name),
-            mac: mac.unwrap_or_else(|| guest.machine.mac(&nic.name)),
+            mac: mac.unwrap_or_else(|| input.machine.mac(&nic.name)),
             model: nic.model.as_str().to_owned(),
-            attached,
+            attachment,
             boot_order: nic.boot_order,
             address: None,
         })

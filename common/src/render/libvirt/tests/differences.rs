@@ -1,47 +1,48 @@
-//! What a running guest lacks, and what can be done about it at once.
+//! Differences of the desired domain from the running one, and which of them libvirt can remove at once.
 
-use super::super::{Change, Disk, Domain, Live, Nic};
+use super::super::{Difference, Disk, Domain, LiveUpdate, Nic};
 use super::fixtures::{self, Case};
 use super::real;
 use crate::api::choice::{AccessMode, DiskBus, FirmwareType, MachineType, NicModel};
 use crate::api::machine::Image;
 use crate::api::normalized::{Normalized, NormalizedCdrom, NormalizedDisk, NormalizedNetwork};
 
-/// What becomes of the guest of a case when its block is changed: as the controller does it, with what
-/// was carried over.
-fn changes(name: &str, change: impl FnOnce(&mut Case)) -> Vec<Change> {
-    let (wish, runs) = both(name, change);
-    wish.changes(&runs)
+/// The differences after a change of a case's block. As in the controller, the desired domain preserves
+/// what the current definition has.
+fn differences(name: &str, change: impl FnOnce(&mut Case)) -> Vec<Difference> {
+    let (desired, running) = both(name, change);
+    desired.differences_from(&running)
 }
 
+/// The desired and the running domain.
 fn both(name: &str, change: impl FnOnce(&mut Case)) -> (Domain, Domain) {
     let mut case = fixtures::named(name);
-    let runs = real::domain(&format!("{name}.inactive"));
+    let running = real::domain(&format!("{name}.inactive"));
     change(&mut case);
-    (case.render().carrying(&runs), runs)
+    (case.render().preserving(&running), running)
 }
 
-/// Lines of `field: current → desired`, with what can be done at once.
-fn lines(changes: &[Change]) -> Vec<String> {
-    let line = |it: &Change| {
+/// Lines of `field: current → desired; live update or restart`.
+fn lines(differences: &[Difference]) -> Vec<String> {
+    let line = |it: &Difference| {
         let live = it
             .live
             .as_ref()
             .map_or("restart".to_owned(), ToString::to_string);
         format!("{}: {} → {}; {live}", it.field, it.current, it.desired)
     };
-    changes.iter().map(line).collect()
+    differences.iter().map(line).collect()
 }
 
 #[track_caller]
 fn check(name: &str, change: impl FnOnce(&mut Normalized), expected: &[&str]) {
     assert_eq!(
-        lines(&changes(name, |case| change(&mut case.block))),
+        lines(&differences(name, |case| change(&mut case.block))),
         expected
     );
 }
 
-fn extra(bus: DiskBus) -> NormalizedDisk {
+fn extra_disk(bus: DiskBus) -> NormalizedDisk {
     NormalizedDisk {
         name: "extra".into(),
         bus,
@@ -51,8 +52,8 @@ fn extra(bus: DiskBus) -> NormalizedDisk {
     }
 }
 
-fn plugged(case: &mut Case, model: NicModel) {
-    case.wire("extra", "ovs br-int 7");
+fn add_nic(case: &mut Case, model: NicModel) {
+    case.connect("extra", "ovs br-int 7");
     case.block.networks.push(NormalizedNetwork {
         boot_order: Some(2),
         mac_address: None,
@@ -63,14 +64,14 @@ fn plugged(case: &mut Case, model: NicModel) {
 }
 
 #[test]
-fn nothing_changes_by_itself() {
+fn an_unchanged_machine_has_no_differences() {
     for name in fixtures::names() {
         check(&name, |_| (), &[]);
     }
 }
 
 #[test]
-fn sockets_are_plugged_up_to_the_most() {
+fn sockets_are_hot_plugged_up_to_the_maximum() {
     let more = ["cpu.sockets: 1 → 4; 8 vCPUs"];
     check("growing", |block| block.cpu.sockets = 4, &more);
     check(
@@ -94,27 +95,30 @@ fn sockets_are_plugged_up_to_the_most() {
 }
 
 #[test]
-fn no_vcpu_is_taken_from_a_guest_that_runs() {
-    let (wish, mut runs) = both("growing", |_| ());
-    runs.cpu.sockets = 3;
-    assert_eq!(lines(&wish.changes(&runs)), ["cpu.sockets: 3 → 1; restart"]);
+fn a_running_guest_never_loses_a_vcpu() {
+    let (desired, mut running) = both("growing", |_| ());
+    running.cpu.sockets = 3;
+    assert_eq!(
+        lines(&desired.differences_from(&running)),
+        ["cpu.sockets: 3 → 1; restart"]
+    );
 }
 
 #[test]
-fn without_acpi_a_guest_is_told_nothing() {
-    let (mut wish, mut runs) = both("growing", |case| {
+fn a_guest_without_acpi_gets_no_live_update() {
+    let (mut desired, mut running) = both("growing", |case| {
         case.block.cpu.sockets = 2;
-        case.block.disks.push(extra(DiskBus::Virtio));
-        plugged(case, NicModel::Virtio);
+        case.block.disks.push(extra_disk(DiskBus::Virtio));
+        add_nic(case, NicModel::Virtio);
     });
-    (wish.features.acpi, runs.features.acpi) = (false, false);
-    let changes = wish.changes(&runs);
-    assert_eq!(changes.len(), 3);
-    assert!(changes.iter().all(|change| change.live.is_none()));
+    (desired.features.acpi, running.features.acpi) = (false, false);
+    let differences = desired.differences_from(&running);
+    assert_eq!(differences.len(), 3);
+    assert!(differences.iter().all(|it| it.live.is_none()));
 }
 
 #[test]
-fn memory_is_given_and_taken_by_the_balloon() {
+fn the_balloon_sets_memory_up_to_the_maximum() {
     let size = |size: &'static str| {
         move |block: &mut Normalized| block.memory.size = size.parse().unwrap()
     };
@@ -147,7 +151,7 @@ fn memory_is_given_and_taken_by_the_balloon() {
 }
 
 #[test]
-fn hardware_takes_a_restart() {
+fn a_change_of_hardware_needs_a_restart() {
     check(
         "growing",
         |block| block.machine_type = MachineType::Pc,
@@ -179,7 +183,7 @@ fn hardware_takes_a_restart() {
 }
 
 #[test]
-fn disks_are_plugged_where_the_bus_can() {
+fn disks_are_hot_plugged_on_virtio_and_scsi_only() {
     for (bus, expected) in [
         (
             DiskBus::Virtio,
@@ -192,15 +196,15 @@ fn disks_are_plugged_where_the_bus_can() {
         (DiskBus::Sata, "disks[extra]: absent → present; restart"),
     ] {
         for name in ["growing", "i440fx"] {
-            check(name, |block| block.disks.push(extra(bus)), &[expected]);
+            check(name, |block| block.disks.push(extra_disk(bus)), &[expected]);
         }
     }
     check(
         "growing",
         |block| block.disks.truncate(1),
         &[
-            "disks[data]: present → absent; disk data pulled out",
-            "disks[library]: present → absent; disk library pulled out",
+            "disks[data]: present → absent; disk data unplugged",
+            "disks[library]: present → absent; disk library unplugged",
         ],
     );
     check(
@@ -211,21 +215,23 @@ fn disks_are_plugged_where_the_bus_can() {
 }
 
 #[test]
-fn what_is_plugged_in_collides_with_nothing_that_runs() {
-    let (mut wish, mut runs) = both("growing", |case| {
-        case.block.disks.push(extra(DiskBus::Virtio));
-        plugged(case, NicModel::Virtio);
+fn a_hot_plugged_device_takes_no_target_address_or_boot_order_of_a_running_one() {
+    let (mut desired, mut running) = both("growing", |case| {
+        case.block.disks.push(extra_disk(DiskBus::Virtio));
+        add_nic(case, NicModel::Virtio);
     });
-    let attached = |wish: &Domain, runs: &Domain| {
-        let changes = wish.changes(runs);
-        let mut live = changes.into_iter().filter_map(|change| change.live);
+    let attached = |desired: &Domain, running: &Domain| {
+        let differences = desired.differences_from(running);
+        let mut live = differences.into_iter().filter_map(|it| it.live);
         match (live.next(), live.next(), live.next()) {
-            (Some(Live::AttachDisk(disk)), Some(Live::AttachNic(nic)), None) => (disk, nic),
+            (Some(LiveUpdate::AttachDisk(disk)), Some(LiveUpdate::AttachNic(nic)), None) => {
+                (disk, nic)
+            }
             live => panic!("{live:?}"),
         }
     };
-    // As libvirt places them when they are defined: they sit there after a restart, too.
-    let on_port = wish.nics[0].address.clone().unwrap();
+    // Addresses that libvirt chose for the definition: the devices have them after a restart, too.
+    let on_port = desired.nics[0].address.clone().unwrap();
     let free = |bus: &str| {
         let mut address = on_port.clone();
         address.0.insert("bus".into(), bus.into());
@@ -233,61 +239,61 @@ fn what_is_plugged_in_collides_with_nothing_that_runs() {
     };
     let (on_ten, on_eleven) = (free("0x0a"), free("0x0b"));
     let named = |disk: &&mut Disk| disk.name() == "extra";
-    let disk = wish.disks.iter_mut().find(named).unwrap();
+    let disk = desired.disks.iter_mut().find(named).unwrap();
     disk.address.clone_from(&on_ten);
     disk.boot_order = Some(3);
-    wish.nics[2].address.clone_from(&on_eleven);
-    wish.nics[2].boot_order = Some(2);
-    let (disk, nic) = attached(&wish, &runs);
+    desired.nics[2].address.clone_from(&on_eleven);
+    desired.nics[2].boot_order = Some(2);
+    let (disk, nic) = attached(&desired, &running);
     assert_eq!((&disk.target, &disk.address), (&"vdc".to_owned(), &on_ten));
     assert_eq!((disk.boot_order, nic.boot_order), (Some(3), Some(2)));
     assert_eq!(nic.address, on_eleven);
 
-    // What was pulled out of the definition and not yet out of the guest.
-    runs.disks[0].target = "vdc".into();
-    runs.disks[0].address.clone_from(&on_ten);
-    runs.nics[0].address.clone_from(&on_eleven);
-    runs.disks[1].boot_order = Some(3);
-    runs.nics[1].boot_order = Some(2);
-    let (disk, nic) = attached(&wish, &runs);
+    // Devices that were removed from the definition, but not yet from the running guest.
+    running.disks[0].target = "vdc".into();
+    running.disks[0].address.clone_from(&on_ten);
+    running.nics[0].address.clone_from(&on_eleven);
+    running.disks[1].boot_order = Some(3);
+    running.nics[1].boot_order = Some(2);
+    let (disk, nic) = attached(&desired, &running);
     assert_eq!((disk.target.as_str(), disk.address), ("vdd", None));
     assert_eq!((disk.boot_order, nic.boot_order), (None, None));
     assert_eq!(nic.address, None);
 
-    // A port that came with the new definition is not in the guest.
-    wish.nics[2].address = free("0x30");
-    assert_eq!(attached(&wish, &runs).1.address, None);
+    // A port of the new definition that the running guest does not have.
+    desired.nics[2].address = free("0x30");
+    assert_eq!(attached(&desired, &running).1.address, None);
 }
 
 #[test]
-fn what_sits_on_the_root_stays_there() {
-    let (mut wish, mut runs) = both("growing", |_| ());
+fn a_device_on_the_root_bus_is_removed_by_a_restart_only() {
+    let (mut desired, mut running) = both("growing", |_| ());
     let on_root = |domain: &mut Domain| {
         let address = domain.nics[0].address.as_mut().unwrap();
         address.0.insert("bus".into(), "0x00".into());
     };
-    on_root(&mut runs);
-    wish.nics.remove(0);
+    on_root(&mut running);
+    desired.nics.remove(0);
     assert_eq!(
-        lines(&wish.changes(&runs)),
+        lines(&desired.differences_from(&running)),
         ["networks[eth0]: present → absent; restart"]
     );
 }
 
 #[test]
-fn what_somebody_else_plugged_in_is_not_pulled_out() {
-    let (wish, mut runs) = both("growing", |_| ());
-    runs.disks.push(Disk {
+fn a_device_of_another_owner_is_never_unplugged() {
+    let (desired, mut running) = both("growing", |_| ());
+    running.disks.push(Disk {
         alias: "virtio-disk7".into(),
         target: "vdh".into(),
-        ..runs.disks[2].clone()
+        ..running.disks[2].clone()
     });
-    runs.nics.push(Nic {
+    running.nics.push(Nic {
         alias: "net7".into(),
-        ..runs.nics[0].clone()
+        ..running.nics[0].clone()
     });
     assert_eq!(
-        lines(&wish.changes(&runs)),
+        lines(&desired.differences_from(&running)),
         [
             "disks[vdh]: present → absent; restart",
             "networks[net7]: present → absent; restart",
@@ -296,7 +302,7 @@ fn what_somebody_else_plugged_in_is_not_pulled_out() {
 }
 
 #[test]
-fn cards_are_plugged_where_the_chipset_can() {
+fn network_cards_are_hot_plugged_where_the_chipset_supports_it() {
     let live = "networks[extra]: absent → present; network card extra plugged in";
     let restart = "networks[extra]: absent → present; restart";
     for (name, model, expected) in [
@@ -307,21 +313,21 @@ fn cards_are_plugged_where_the_chipset_can() {
         ("i440fx", NicModel::E1000, live),
         ("i440fx", NicModel::Virtio, live),
     ] {
-        let changes = changes(name, |case| plugged(case, model));
-        assert_eq!(lines(&changes), [expected], "{name} {model}");
+        let differences = differences(name, |case| add_nic(case, model));
+        assert_eq!(lines(&differences), [expected], "{name} {model}");
     }
     check(
         "growing",
         |block| block.networks.clear(),
         &[
-            "networks[eth0]: present → absent; network card eth0 pulled out",
+            "networks[eth0]: present → absent; network card eth0 unplugged",
             "networks[eth1]: present → absent; restart",
         ],
     );
 }
 
 #[test]
-fn what_a_card_is_takes_a_restart() {
+fn a_change_of_a_network_card_needs_a_restart() {
     check(
         "small",
         |block| {
@@ -336,9 +342,11 @@ fn what_a_card_is_takes_a_restart() {
             "networks[default].bootOrder: 2 → none; restart",
         ],
     );
-    let changes = changes("small", |case| case.wire("default", "ovs br-int 42 9000"));
+    let differences = differences("small", |case| {
+        case.connect("default", "ovs br-int 42 9000")
+    });
     assert_eq!(
-        lines(&changes),
+        lines(&differences),
         [
             "networks[default].networkName: network default → ovs br-int vlan 42; restart",
             "networks[default].mtu: none → 9000; restart",
@@ -347,7 +355,7 @@ fn what_a_card_is_takes_a_restart() {
 }
 
 #[test]
-fn what_a_disk_is_takes_a_restart() {
+fn a_change_of_a_disk_needs_a_restart() {
     check(
         "small",
         |block| {
@@ -367,28 +375,31 @@ fn what_a_disk_is_takes_a_restart() {
 }
 
 #[test]
-fn a_medium_is_changed_in_its_drive() {
+fn a_medium_is_changed_at_once_and_a_drive_at_the_next_restart() {
     let volume = "vms/prod-web-8d49d164.installer.raw";
-    let emptied = changes("windows", |case| case.block.cdroms[0].image = None);
+    let emptied = differences("windows", |case| case.block.cdroms[0].image = None);
     assert_eq!(
         lines(&emptied),
         [format!(
             "cdroms[installer].image: {volume} → nothing; nothing in drive installer"
         )]
     );
-    let Some(Live::ChangeMedium(drive)) = &emptied[0].live else {
+    let Some(LiveUpdate::ChangeMedium(drive)) = &emptied[0].live else {
         panic!("{emptied:?}")
     };
-    let runs = real::domain("windows.inactive");
-    let was = runs
+    let running = real::domain("windows.inactive");
+    let current = running
         .disks
         .iter()
         .find(|it| it.name() == "installer")
         .unwrap();
-    assert_eq!((&drive.target, &drive.address), (&was.target, &was.address));
+    assert_eq!(
+        (&drive.target, &drive.address),
+        (&current.target, &current.address)
+    );
     assert!(!drive.xml().contains("<source"));
 
-    let filled = changes("windows", |case| {
+    let filled = differences("windows", |case| {
         case.block.cdroms[1].image = Some(Image::default());
     });
     let line = "cdroms[drivers].image: nothing → vms/prod-web-8d49d164.drivers.raw; vms/prod-web-8d49d164.drivers.raw in drive drivers";
@@ -411,15 +422,15 @@ fn a_medium_is_changed_in_its_drive() {
 }
 
 #[test]
-fn cloud_init_is_read_when_a_guest_starts() {
+fn another_seed_takes_effect_at_the_next_restart() {
     let seed = "cloudInit: as it was → as it is now; restart";
-    let runs = real::domain("small.live");
-    let mut wish = fixtures::named("small").render();
+    let running = real::domain("small.live");
+    let mut desired = fixtures::named("small").render();
     let is_seed = |disk: &&mut Disk| disk.cdrom;
-    let drive = wish.disks.iter_mut().find(is_seed).unwrap();
+    let drive = desired.disks.iter_mut().find(is_seed).unwrap();
     drive.volume.as_mut().unwrap().volume = "another.iso".into();
-    assert_eq!(lines(&wish.changes(&runs)), [seed]);
-    wish.disks.retain(|disk| !disk.cdrom);
-    assert_eq!(lines(&wish.changes(&runs)), [seed]);
-    assert_eq!(lines(&runs.changes(&wish)), [seed]);
+    assert_eq!(lines(&desired.differences_from(&running)), [seed]);
+    desired.disks.retain(|disk| !disk.cdrom);
+    assert_eq!(lines(&desired.differences_from(&running)), [seed]);
+    assert_eq!(lines(&running.differences_from(&desired)), [seed]);
 }

@@ -1,0 +1,345 @@
+//! Differences between the desired domain and the running one, by field of the block, and for each whether
+//! libvirt can remove it while the guest runs.
+
+use std::fmt::{self, Display};
+
+use super::build::assign_targets;
+use super::devices::{Address, Disk, Nic, PoolVolume};
+use super::domain::{Domain, kib};
+use super::hotplug;
+use crate::api::choice::FirmwareType;
+use crate::names;
+
+/// A field in which the running guest differs from the desired state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// Path of the field, as in `status.pendingChanges`.
+    pub field: String,
+    /// Value of the running guest.
+    pub current: String,
+    /// Desired value.
+    pub desired: String,
+    /// The update that applies the desired value to the running guest. `None`: it needs a restart.
+    pub live: Option<LiveUpdate>,
+}
+
+/// An update of a running guest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LiveUpdate {
+    /// Hot-plug a disk.
+    AttachDisk(Disk),
+    /// Unplug a disk. A disk of another owner stays until the guest is off.
+    DetachDisk(Disk),
+    /// Hot-plug a network card.
+    AttachNic(Nic),
+    /// Unplug a network card. A card of another owner stays until the guest is off.
+    DetachNic(Nic),
+    /// Insert, replace or eject the medium of a CD-ROM drive.
+    ChangeMedium(Disk),
+    /// Increase the number of vCPUs to this total. It is never decreased, because a guest may ignore the
+    /// request to give up a vCPU.
+    SetVcpus(u32),
+    /// Set the guest's memory, in KiB, to more or less than before, up to the maximum that the balloon
+    /// reaches.
+    SetMemory(u64),
+}
+
+/// A phrase for logs.
+impl Display for LiveUpdate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AttachDisk(disk) => write!(f, "disk {} plugged in", disk.name()),
+            Self::DetachDisk(disk) => write!(f, "disk {} unplugged", disk.name()),
+            Self::AttachNic(nic) => write!(f, "network card {} plugged in", nic.name()),
+            Self::DetachNic(nic) => write!(f, "network card {} unplugged", nic.name()),
+            Self::ChangeMedium(drive) => {
+                write!(f, "{} in drive {}", volume_path(drive), drive.name())
+            }
+            Self::SetVcpus(vcpus) => write!(f, "{vcpus} vCPUs"),
+            Self::SetMemory(kib) => write!(f, "memory {kib} KiB"),
+        }
+    }
+}
+
+impl Domain {
+    /// All differences between this desired domain and the `running` one, in the order of the block.
+    pub fn differences_from(&self, running: &Self) -> Vec<Difference> {
+        let mut differences = Differences::default();
+        self.sizes(running, &mut differences);
+        self.hardware(running, &mut differences);
+        self.disks(running, &mut differences);
+        self.nics(running, &mut differences);
+        differences.0
+    }
+
+    fn sizes(&self, running: &Self, differences: &mut Differences) {
+        let (current, desired) = (running.cpu, self.cpu);
+        let live = hotplug::takes_vcpus(current, desired, running.features.acpi);
+        let live = live.then(|| LiveUpdate::SetVcpus(desired.vcpus()));
+        differences.field("cpu.sockets", current.sockets, desired.sockets, live);
+        differences.restart("cpu.maxSockets", current.max_sockets, desired.max_sockets);
+        differences.restart("cpu.cores", current.cores, desired.cores);
+        differences.restart("cpu.threads", current.threads, desired.threads);
+        let (current, desired) = (running.memory, self.memory);
+        let live = hotplug::takes_memory(current, desired);
+        let live = live.then(|| LiveUpdate::SetMemory(kib(desired.size)));
+        differences.field("memory.size", current.size, desired.size, live);
+        differences.restart("memory.maxSize", current.max_size, desired.max_size);
+    }
+
+    fn hardware(&self, running: &Self, differences: &mut Differences) {
+        let chipset = |it: &Self| if it.is_q35() { "q35" } else { "pc" };
+        differences.restart("machineType", chipset(running), chipset(self));
+        let firmware = |it: &Self| match (it.firmware.kind, it.firmware.secure_boot) {
+            (FirmwareType::Bios, _) => "bios",
+            (FirmwareType::Efi, Some(true)) => "efi with secureBoot",
+            (FirmwareType::Efi, _) => "efi",
+        };
+        differences.restart("firmware", firmware(running), firmware(self));
+        let (current, desired) = (running.features, self.features);
+        differences.restart("features.acpi", current.acpi, desired.acpi);
+        differences.restart("features.apic", current.apic, desired.apic);
+        differences.restart("features.hyperv", current.hyperv, desired.hyperv);
+    }
+
+    fn disks(&self, running: &Self, differences: &mut Differences) {
+        let pluggable =
+            |disk: &Disk| disk.is_ours() && !disk.cdrom && running.can_hotplug_disk(disk);
+        for current in without_seed(&running.disks) {
+            if !self.disks.iter().any(|it| it.alias == current.alias) {
+                let live = pluggable(current) && running.can_unplug_at(current.address.as_ref());
+                let live = live.then(|| LiveUpdate::DetachDisk(current.clone()));
+                differences.field(field_path(current), "present", "absent", live);
+            }
+        }
+        let taken: Vec<_> = running.disks.iter().map(|it| it.target.clone()).collect();
+        let is_reordered = self.boot_sequence(running) != running.boot_sequence(self);
+        for desired in without_seed(&self.disks) {
+            let path = field_path(desired);
+            let Some(current) = running.disks.iter().find(|it| it.alias == desired.alias) else {
+                let live = pluggable(desired).then(|| running.attachable_disk(desired, &taken));
+                differences.field(path, "absent", "present", live.map(LiveUpdate::AttachDisk));
+                continue;
+            };
+            differences.restart(format!("{path}.bus"), &current.bus, &desired.bus);
+            if is_reordered {
+                differences.restart(
+                    format!("{path}.bootOrder"),
+                    or_none(current.boot_order),
+                    or_none(desired.boot_order),
+                );
+            }
+            if desired.cdrom {
+                let medium = Disk {
+                    volume: desired.volume.clone(),
+                    ..current.clone()
+                };
+                differences.field(
+                    format!("{path}.image"),
+                    volume_path(current),
+                    volume_path(desired),
+                    Some(LiveUpdate::ChangeMedium(medium)),
+                );
+            } else {
+                differences.restart(
+                    format!("{path}.volume"),
+                    volume_path(current),
+                    volume_path(desired),
+                );
+                let access = |disk: &Disk| {
+                    if disk.read_only {
+                        "read only"
+                    } else {
+                        "read and write"
+                    }
+                };
+                differences.restart(
+                    format!("{path}.accessMode"),
+                    access(current),
+                    access(desired),
+                );
+            }
+        }
+        // The values are confidential, so the texts are fixed. cloud-init reads a seed only when a guest starts.
+        if self.seed() != running.seed() {
+            differences.restart("cloudInit", "as it was", "as it is now");
+        }
+    }
+
+    /// The devices that both domains have, in the order in which this one boots from them. A device that is added
+    /// or removed renumbers those after it, which changes nothing for them. A drive that was filled or emptied
+    /// counts as added or removed.
+    fn boot_sequence(&self, other: &Self) -> Vec<&str> {
+        let is_common = |disk: &&Disk| {
+            let same = other.disks.iter().find(|it| it.alias == disk.alias);
+            same.is_some_and(|it| it.volume.is_some() == disk.volume.is_some())
+        };
+        let disks = self.disks.iter().filter(is_common);
+        let disks = disks.filter_map(|disk| Some((disk.boot_order?, disk.alias.as_str())));
+        let nics = self.nics.iter();
+        let nics = nics.filter(|nic| other.nics.iter().any(|it| it.alias == nic.alias));
+        let nics = nics.filter_map(|nic| Some((nic.boot_order?, nic.alias.as_str())));
+        let mut sequence: Vec<_> = disks.chain(nics).collect();
+        sequence.sort_unstable();
+        sequence.into_iter().map(|(_, alias)| alias).collect()
+    }
+
+    fn seed(&self) -> Option<&PoolVolume> {
+        let mut disks = self.disks.iter();
+        disks.find(|disk| is_seed(disk))?.volume.as_ref()
+    }
+
+    fn nics(&self, running: &Self, differences: &mut Differences) {
+        for current in &running.nics {
+            if !self.nics.iter().any(|it| it.alias == current.alias) {
+                let live = current.is_ours()
+                    && running.can_hotplug_nic(current)
+                    && running.can_unplug_at(current.address.as_ref());
+                let live = live.then(|| LiveUpdate::DetachNic(current.clone()));
+                differences.field(
+                    format!("networks[{}]", current.name()),
+                    "present",
+                    "absent",
+                    live,
+                );
+            }
+        }
+        let is_reordered = self.boot_sequence(running) != running.boot_sequence(self);
+        for desired in &self.nics {
+            let path = format!("networks[{}]", desired.name());
+            let Some(current) = running.nics.iter().find(|it| it.alias == desired.alias) else {
+                let live = running.can_hotplug_nic(desired).then(|| Nic {
+                    boot_order: desired
+                        .boot_order
+                        .filter(|order| !running.has_boot_order(*order)),
+                    address: running.free_address(desired.address.as_ref()),
+                    ..desired.clone()
+                });
+                differences.field(path, "absent", "present", live.map(LiveUpdate::AttachNic));
+                continue;
+            };
+            differences.restart(format!("{path}.model"), &current.model, &desired.model);
+            differences.restart(format!("{path}.macAddress"), current.mac, desired.mac);
+            if is_reordered {
+                differences.restart(
+                    format!("{path}.bootOrder"),
+                    or_none(current.boot_order),
+                    or_none(desired.boot_order),
+                );
+            }
+            differences.restart(
+                format!("{path}.networkName"),
+                &current.attachment,
+                &desired.attachment,
+            );
+            differences.restart(
+                format!("{path}.mtu"),
+                or_none(current.attachment.mtu),
+                or_none(desired.attachment.mtu),
+            );
+        }
+    }
+
+    /// Whether a disk on this bus can be hot-plugged and unplugged: SATA and IDE do not support it, and on
+    /// PCI the guest is notified through ACPI.
+    fn can_hotplug_disk(&self, disk: &Disk) -> bool {
+        hotplug::takes_disk(&disk.bus, self.features.acpi)
+    }
+
+    /// Whether a card of this model can be hot-plugged and unplugged: on q35, models of conventional PCI are
+    /// behind a bridge that does not support it.
+    fn can_hotplug_nic(&self, nic: &Nic) -> bool {
+        hotplug::takes_nic(&nic.model, self.is_q35(), self.features.acpi)
+    }
+
+    /// Whether a device at this address can be unplugged: q35 does not support it on its root bus.
+    fn can_unplug_at(&self, address: Option<&Address>) -> bool {
+        !(self.is_q35() && address.and_then(Address::pci_bus) == Some(0))
+    }
+
+    fn attachable_disk(&self, desired: &Disk, taken: &[String]) -> Disk {
+        let mut disk = desired.clone();
+        if taken.contains(&disk.target) {
+            disk.target.clear();
+            assign_targets(std::slice::from_mut(&mut disk), taken);
+        }
+        disk.boot_order = desired
+            .boot_order
+            .filter(|order| !self.has_boot_order(*order));
+        disk.address = self.free_address(desired.address.as_ref());
+        disk
+    }
+
+    /// The desired address, if its bus exists in this running domain and the address is free. Then a
+    /// hot-plugged device already has the address that it has after a restart.
+    fn free_address(&self, desired: Option<&Address>) -> Option<Address> {
+        let desired = desired?;
+        let bus = desired.pci_bus()?;
+        let controllers = || self.controllers.iter();
+        let has_bus = controllers().any(|it| it.kind == "pci" && it.index == bus);
+        let devices = self.disks.iter().map(|it| &it.address);
+        let devices = devices.chain(self.nics.iter().map(|it| &it.address));
+        let devices = devices.chain(controllers().map(|it| &it.address));
+        let mut taken = devices.flatten().chain(self.addresses.values());
+        let is_taken = taken.any(|it| it == desired);
+        (has_bus && !is_taken && self.can_unplug_at(Some(desired))).then(|| desired.clone())
+    }
+
+    fn has_boot_order(&self, order: u32) -> bool {
+        let disks = self.disks.iter().map(|it| it.boot_order);
+        let nics = self.nics.iter().map(|it| it.boot_order);
+        disks.chain(nics).flatten().any(|it| it == order)
+    }
+}
+
+fn is_seed(disk: &Disk) -> bool {
+    disk.name() == names::CLOUD_INIT_DISK
+}
+
+/// The disks and CD-ROM drives of the block, without the drive of the seed image.
+fn without_seed(disks: &[Disk]) -> impl Iterator<Item = &Disk> {
+    disks.iter().filter(|disk| !is_seed(disk))
+}
+
+fn field_path(disk: &Disk) -> String {
+    let list = if disk.cdrom { "cdroms" } else { "disks" };
+    format!("{list}[{}]", disk.name())
+}
+
+fn volume_path(disk: &Disk) -> String {
+    disk.volume.as_ref().map_or_else(
+        || "nothing".to_owned(),
+        |volume| format!("{}/{}", volume.pool, volume.volume),
+    )
+}
+
+fn or_none(number: Option<u32>) -> String {
+    number.map_or_else(|| "none".to_owned(), |number| number.to_string())
+}
+
+#[derive(Debug, Default)]
+struct Differences(Vec<Difference>);
+
+impl Differences {
+    fn field(
+        &mut self,
+        field: impl Into<String>,
+        current: impl Display,
+        desired: impl Display,
+        live: Option<LiveUpdate>,
+    ) {
+        let (current, desired) = (current.to_string(), desired.to_string());
+        if current != desired {
+            self.0.push(Difference {
+                field: field.into(),
+                current,
+                desired,
+                live,
+            });
+        }
+    }
+
+    fn restart(&mut self, field: impl Into<String>, current: impl Display, desired: impl Display) {
+        self.field(field, current, desired, None);
+    }
+}

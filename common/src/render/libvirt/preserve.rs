@@ -1,0 +1,57 @@
+//! What a new definition of a domain takes over from the current one.
+//!
+//! libvirt assigns an address to a device when the device is first defined. If a new definition did not
+//! repeat the addresses, libvirt could assign others: the guest would find its devices in other slots,
+//! and its network cards would get other names.
+
+use super::build::assign_targets;
+use super::devices::{Controller, Disk, Nic};
+use super::domain::Domain;
+
+impl Domain {
+    /// This domain, with everything that must stay the same as in the `current` definition: the exact
+    /// machine type that libvirt chose, addresses and targets of devices that stay, the path of the
+    /// firmware's variables, and the metadata.
+    #[must_use]
+    pub fn preserving(mut self, current: &Self) -> Self {
+        let uid = |domain: &Self| domain.metadata.as_ref().map(|it| it.uid.clone());
+        if uid(&self) == uid(current) {
+            self.metadata.clone_from(&current.metadata);
+        }
+        if self.firmware.kind == current.firmware.kind {
+            self.nvram.clone_from(&current.nvram);
+        }
+        // Addresses of one chipset are not valid on the other, which has different buses.
+        if self.is_q35() != current.is_q35() {
+            return self;
+        }
+        self.machine.clone_from(&current.machine);
+        self.addresses.clone_from(&current.addresses);
+        self.controllers = controllers(self.controllers, &current.controllers);
+        for disk in &mut self.disks {
+            let is_same = |it: &&Disk| it.alias == disk.alias && it.bus == disk.bus;
+            let old = current.disks.iter().find(is_same);
+            disk.target = old.map_or_else(String::new, |old| old.target.clone());
+            disk.address = old.and_then(|old| old.address.clone());
+        }
+        let taken: Vec<_> = current.disks.iter().map(|it| it.target.clone()).collect();
+        assign_targets(&mut self.disks, &taken);
+        for nic in &mut self.nics {
+            let is_same = |it: &&Nic| it.alias == nic.alias && it.model == nic.model;
+            let old = current.nics.iter().find(is_same);
+            nic.address = old.and_then(|old| old.address.clone());
+        }
+        self.sorted()
+    }
+}
+
+/// All current controllers, and those desired ones that do not exist yet.
+fn controllers(desired: Vec<Controller>, current: &[Controller]) -> Vec<Controller> {
+    let is_new = |it: &Controller| {
+        current
+            .iter()
+            .all(|old| (&old.kind, old.index) != (&it.kind, it.index))
+    };
+    let new = desired.into_iter().filter(is_new);
+    current.iter().cloned().chain(new).collect()
+}
