@@ -343,7 +343,7 @@ fn a_change_of_a_network_card_needs_a_restart() {
         ],
     );
     let differences = differences("small", |case| {
-        case.connect("default", "ovs br-int 42 9000")
+        case.connect("default", "ovs br-int 42 9000");
     });
     assert_eq!(
         lines(&differences),
