@@ -29,7 +29,7 @@ use controller_core::network_usage::hold;
 use controller_core::queue::{DEBOUNCE, FairQueue};
 use controller_core::reconcile::{Backends, Context, reconcile};
 use controller_core::watch::{Caches, Triggers, Watches};
-use controller_kubevirt::Cluster as KubeVirtCluster;
+use controller_kubevirt::KubeVirtCaches;
 use controller_libvirt::Fleet;
 
 use crate::args::Args;
@@ -79,7 +79,7 @@ pub(crate) async fn run(args: Args, log: LogControl) -> Result<(), RunError> {
 
     let cluster = Cluster::new(client.clone(), reached);
     let mut watches = Watches::start(&client, cluster.clone(), &mut tasks);
-    let kubevirt = KubeVirtCluster::watch(&mut watches);
+    let kubevirt = controller_kubevirt::watch(&mut watches);
     let fleet = Fleet::watch(&mut watches);
     let (caches, triggers) = watches.into_parts();
 
@@ -138,7 +138,7 @@ struct Parts {
     cluster: Cluster,
     caches: Caches,
     triggers: Triggers,
-    kubevirt: KubeVirtCluster,
+    kubevirt: KubeVirtCaches,
     fleet: Fleet,
     guard: LeaseGuard,
     api: GuardedClient,

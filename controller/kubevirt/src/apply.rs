@@ -22,9 +22,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use crate::objects::data_volume::DataVolume;
-use crate::objects::{Attachment, Claim, Instance, VirtualMachine};
-use crate::plan::{Action, ClaimPatch};
+use crate::objects::{Attachment, Claim, DataVolume, Instance, VirtualMachine};
+use crate::plan::Action;
+use crate::plan::action::ClaimPatch;
 use controller_core::client::{ApiError, GuardedClient};
 use controller_core::machine::Machine;
 use controller_core::objects::{Meta, Secret};

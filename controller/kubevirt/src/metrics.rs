@@ -10,8 +10,8 @@ use controller_core::objects::Meta as _;
 use k8s_openapi::jiff::Timestamp;
 use metrics::{gauge, histogram};
 
+use crate::caches::KubeVirtCaches;
 use crate::objects::Claim;
-use crate::watch::Cluster;
 
 const VIRTUAL_MACHINES: &str = "kubevirt_operator_virtual_machines_total";
 const PROVISIONING: &str = "kubevirt_operator_storage_provisioning_duration_seconds";
@@ -59,7 +59,7 @@ pub(crate) fn claim_changed(change: &Change<Claim>) {
 
 /// Counts the VirtualMachines of Machines by state, for as long as the process runs. A gauge that is counted
 /// anew cannot drift.
-pub async fn count(cluster: Cluster) -> Result<(), Infallible> {
+pub async fn count(cluster: KubeVirtCaches) -> Result<(), Infallible> {
     let mut ticks = tokio::time::interval(COUNT_INTERVAL);
     // States that were shown once: they go to zero when no VirtualMachine is left in them.
     let mut counts: BTreeMap<&'static str, f64> = BTreeMap::new();

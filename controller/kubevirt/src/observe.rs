@@ -10,11 +10,10 @@ use common::names;
 use common::render::kubevirt::{attachment_name, volumes};
 use kube::Api;
 
-use crate::KubeVirt;
+use crate::caches::KubeVirtCaches;
 use crate::plan::Observed;
-use crate::watch::Cluster;
 use controller_core::cache::State;
-use controller_core::client::ApiError;
+use controller_core::client::{ApiError, GuardedClient};
 use controller_core::machine::Machine;
 use controller_core::machine::named_networks;
 use controller_core::objects::{Meta, Secret};
@@ -22,26 +21,40 @@ use controller_core::secrets::read;
 use controller_core::watch::Caches;
 use controller_core::writes::Written;
 
-/// Looks at everything that matters to a Machine.
-pub(crate) async fn observe(backend: &KubeVirt, machine: &Machine) -> Result<Observed, ApiError> {
-    let mut observed = known(backend, machine);
-    if machine.metadata.deletion_timestamp.is_none()
-        && machine.desired().is_some()
-        && observed.kubevirt
-    {
-        read_secrets(backend, machine, &mut observed).await?;
+/// What an observation is made from.
+#[derive(Clone, Debug)]
+pub(crate) struct Observer {
+    /// Caches of the kinds that every backend needs.
+    pub(crate) caches: Caches,
+    /// Caches of the kinds of this backend.
+    pub(crate) cluster: KubeVirtCaches,
+    pub(crate) api: GuardedClient,
+    /// Uid of the cluster. The MAC addresses of network cards are derived from it.
+    pub(crate) cluster_uid: Arc<str>,
+}
+
+impl Observer {
+    /// Looks at everything that matters to a Machine.
+    pub(crate) async fn observe(&self, machine: &Machine) -> Result<Observed, ApiError> {
+        let mut observed = known(self, machine);
+        if machine.metadata.deletion_timestamp.is_none()
+            && machine.desired().is_some()
+            && observed.kubevirt
+        {
+            read_secrets(self, machine, &mut observed).await?;
+        }
+        Ok(observed)
     }
-    Ok(observed)
 }
 
 /// What the caches know.
-fn known(backend: &KubeVirt, machine: &Machine) -> Observed {
-    let KubeVirt {
+fn known(observer: &Observer, machine: &Machine) -> Observed {
+    let Observer {
         caches,
         cluster,
         cluster_uid,
         ..
-    } = backend;
+    } = observer;
     let (namespace, name) = (machine.namespace(), machine.name());
     let mut claims: BTreeMap<_, _> = cluster
         .claims
@@ -141,11 +154,11 @@ fn living(uids: &BTreeSet<String>, caches: &Caches) -> BTreeSet<String> {
 /// that was told of them, and when our copy is not of this wish. Our own Secret's name is looked up, too, before it is made:
 /// one that somebody else made is not among those we watch.
 async fn read_secrets(
-    backend: &KubeVirt,
+    observer: &Observer,
     machine: &Machine,
     observed: &mut Observed,
 ) -> Result<(), ApiError> {
-    let KubeVirt { caches, api, .. } = backend;
+    let Observer { caches, api, .. } = observer;
     let plan = &machine.cloud_init;
     let current = observed.secret.as_ref().is_some_and(|secret| {
         secret.annotation(names::ANNOTATION_RENDERED) == Some(plan.digest().as_str())
@@ -169,7 +182,7 @@ async fn read_secrets(
 }
 
 /// Whether the caches have seen an object of KubeVirt's side that was written.
-pub(crate) fn has_seen(cluster: &Cluster, namespace: &str, written: &Written) -> bool {
+pub(crate) fn has_seen(cluster: &KubeVirtCaches, namespace: &str, written: &Written) -> bool {
     let name = &written.name;
     match written.kind.as_str() {
         "VirtualMachine" => seen(cluster.vms.get(namespace, name), written),

@@ -12,69 +12,23 @@ use common::names;
 use common::render::kubevirt::attachment_name;
 use common::render::kubevirt::types::InstanceSpec;
 use controller_core::address_index::AddressIndex;
-use controller_core::cache::{Cache, Change};
+use controller_core::cache::Change;
 use controller_core::machine::CachedMachine;
-use controller_core::network_usage::{GuestAttachments, Marked};
-use controller_core::objects::{Meta, Secret};
+use controller_core::network_usage::Marked;
+use controller_core::objects::Meta;
 use controller_core::watch::{Watches, by_label, by_name, either, every, in_pages};
 use kube::runtime::reflector::ObjectRef;
-use runtime::checks::Check;
 
+use crate::caches::KubeVirtCaches;
 use crate::metrics;
-use crate::objects::data_volume::DataVolume;
-use crate::objects::{Attachment, Claim, Instance, VirtualMachine, attachments};
+use crate::objects::attachments;
 
-/// What is known of KubeVirt's side of the cluster. Clones share it.
-#[derive(Clone, Debug, Default)]
-pub struct Cluster {
-    pub(crate) vms: Cache<VirtualMachine>,
-    pub(crate) instances: Cache<Instance>,
-    pub(crate) claims: Cache<Claim>,
-    pub(crate) data_volumes: Cache<DataVolume>,
-    /// Secrets that the controller made, without their content.
-    pub(crate) secrets: Cache<Secret>,
-    pub(crate) attachments: Cache<Attachment>,
-}
-
-impl Cluster {
-    /// Starts the watches that fill the caches.
-    pub fn watch(watches: &mut Watches<'_>) -> Self {
-        let cluster = Self::default();
-        watch_guests(watches, &cluster);
-        watch_parts(watches, &cluster);
-        cluster
-    }
-
-    /// Waits until every kind has been listed, or is known not to be served; says on `synced` what it waits for.
-    pub async fn known(&self, synced: &Check) {
-        let waits = |kind: &str| synced.missing(format!("no list of {kind} yet"));
-        waits("VirtualMachines");
-        self.vms.known().await;
-        waits("VirtualMachineInstances");
-        self.instances.known().await;
-        waits("PersistentVolumeClaims");
-        self.claims.known().await;
-        waits("DataVolumes");
-        self.data_volumes.known().await;
-        waits("Secrets");
-        self.secrets.known().await;
-        waits("NetworkAttachmentDefinitions");
-        self.attachments.known().await;
-    }
-}
-
-impl GuestAttachments for Cluster {
-    fn each(&self, visit: &mut dyn FnMut(&str, &str, &str)) {
-        let mut guest = |namespace: &str, guest: &crate::objects::GuestSummary| {
-            if let Some(machine) = guest.machine.as_deref() {
-                for attachment in &guest.attachments {
-                    visit(namespace, machine, attachment);
-                }
-            }
-        };
-        self.vms.summaries(&mut guest);
-        self.instances.summaries(&mut guest);
-    }
+/// Starts the watches that fill the caches.
+pub fn start(watches: &mut Watches<'_>) -> KubeVirtCaches {
+    let cluster = KubeVirtCaches::default();
+    watch_guests(watches, &cluster);
+    watch_parts(watches, &cluster);
+    cluster
 }
 
 /// Marks the namespace of a guest that got other attachments, came, or went.
@@ -91,7 +45,7 @@ fn attached<K: Meta>(networks: &Marked, change: &Change<K>, spec: impl Fn(&K) ->
     }
 }
 
-fn watch_guests(watches: &mut Watches<'_>, cluster: &Cluster) {
+fn watch_guests(watches: &mut Watches<'_>, cluster: &KubeVirtCaches) {
     let networks = watches.triggers.networks.clone();
     watches.kind(
         "watch of virtual machines",
@@ -114,7 +68,7 @@ fn watch_guests(watches: &mut Watches<'_>, cluster: &Cluster) {
     );
 }
 
-fn watch_parts(watches: &mut Watches<'_>, cluster: &Cluster) {
+fn watch_parts(watches: &mut Watches<'_>, cluster: &KubeVirtCaches) {
     let caches = watches.caches.clone();
     let ours = in_pages().labels(&format!(
         "{}={}",

@@ -3,9 +3,9 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
-use crate::objects::{Claim, ForeignCondition, read, told};
+use super::conditions::{ForeignCondition, read, told};
 use controller_core::objects::lenient;
-use controller_core::resource;
+use controller_core::{kept, resource};
 
 /// Progress is told in steps: CDI counts every two seconds, and a status is not written so often.
 const PROGRESS_STEP: u32 = 5;
@@ -26,6 +26,7 @@ resource!(
     "datavolumes",
     NamespaceResourceScope
 );
+kept!(DataVolume);
 
 /// What CDI says of a DataVolume.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,17 +82,6 @@ impl DataVolume {
         let digits = self.status.progress.split(['.', '%']).next()?;
         let percent: u32 = digits.parse().ok()?;
         Some(format!("{}%", percent / PROGRESS_STEP * PROGRESS_STEP))
-    }
-}
-
-impl Claim {
-    /// Uid of the DataVolume that the claim goes with.
-    pub(crate) fn data_volume(&self) -> Option<&str> {
-        let owners = self.metadata.owner_references.iter().flatten();
-        let mut importers = owners.filter(|owner| {
-            owner.kind == "DataVolume" && owner.api_version.starts_with("cdi.kubevirt.io/")
-        });
-        importers.next().map(|owner| owner.uid.as_str())
     }
 }
 

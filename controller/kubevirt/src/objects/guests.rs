@@ -4,7 +4,7 @@ use common::render::kubevirt::types::{InstanceSpec, VirtualMachineSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
-use super::{ForeignCondition, read};
+use super::conditions::{ForeignCondition, read};
 use controller_core::cache::Kept;
 use controller_core::objects::{Meta, lenient};
 use controller_core::resource;

@@ -1,12 +1,14 @@
 //! A Machine that lives: finalizer → network → storage → Secret → VirtualMachine → restart → growth
 //! → status.
 
+use super::action::{Action, Plan};
 use super::network::networks;
+use super::observed::Observed;
 use super::restart::restart;
-use super::status::{Facts, report};
+use super::status::inputs::Facts;
+use super::status::report;
 use super::storage::storage;
 use super::vm::guest;
-use super::{Action, Observed, Plan};
 use controller_core::machine::{Block, Machine};
 use controller_core::plan::{Now, Refusal, Subject};
 use controller_core::status::{Fault, not_normalized};

@@ -11,10 +11,10 @@
 
 use common::render::kubevirt::{Volume, data_volume, is_unverifiable};
 
-use super::storage::{Found, in_use, is_left_over};
-use super::{Action, Observed};
-use crate::objects::Claim;
-use crate::objects::data_volume::DataVolume;
+use super::action::Action;
+use super::observed::Observed;
+use super::volume::{Found, in_use, is_left_over};
+use crate::objects::{Claim, DataVolume};
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 use controller_core::status::Fault;

@@ -6,7 +6,8 @@ use common::api::normalized::Normalized;
 use common::names;
 use common::render::kubevirt::{attachment, attachment_name};
 
-use super::{Action, Observed};
+use super::action::Action;
+use super::observed::Observed;
 use crate::objects::Attachment;
 use controller_core::addresses::taken;
 use controller_core::machine::{Machine, named_networks};

@@ -20,7 +20,8 @@ use common::api::choice::PowerState;
 use common::api::normalized::Normalized;
 use common::api::status::LastRestart;
 
-use super::{Action, Observed};
+use super::action::Action;
+use super::observed::Observed;
 use crate::objects::Instance;
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;

@@ -8,13 +8,15 @@ use common::names;
 use common::render::kubevirt::claim as render;
 use common::render::kubevirt::{Volume, volumes};
 
-use super::delete::farewell;
+use super::action::{Action, ClaimPatch};
 use super::import::{self, Stage};
-use super::{Action, ClaimPatch, Observed};
-use crate::objects::data_volume::DataVolume;
-use crate::objects::{Claim, told};
+use super::observed::Observed;
+use super::release::farewell;
+use super::status::inputs::Sizes;
+use super::volume::{Found, Size, in_use, is_left_over};
+use crate::objects::{Claim, DataVolume, told};
 use controller_core::machine::Machine;
-use controller_core::objects::Meta;
+use controller_core::objects::Meta as _;
 use controller_core::status::{Fault, Outcome};
 
 /// What is to be done about the disks.
@@ -33,15 +35,6 @@ pub(super) struct Storage {
     pub(super) pending: Vec<String>,
     /// What is told of volumes that do not have their size yet.
     pub(super) sizes: Sizes,
-}
-
-/// Volumes that are smaller than they are to be. Nothing waits for them.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Sizes {
-    /// One that cannot grow.
-    pub(super) fixed: Option<Fault>,
-    /// Those that grow, and how far they are.
-    pub(super) growing: Vec<String>,
 }
 
 pub(super) fn storage(machine: &Machine, block: &Normalized, observed: &Observed) -> Storage {
@@ -85,27 +78,6 @@ impl Storage {
             self.import = Some(told);
         }
     }
-}
-
-/// What there is of a volume, and what is to be done about it.
-#[derive(Debug, Default)]
-pub(super) struct Found {
-    pub(super) actions: Vec<Action>,
-    pub(super) size: Size,
-    pub(super) bound: bool,
-    /// What is told of an image that is not there yet.
-    pub(super) import: Option<Fault>,
-}
-
-/// How the size of a volume compares with that of its disk.
-#[derive(Debug, Default)]
-pub(super) enum Size {
-    #[default]
-    Right,
-    /// It is asked to grow where it was not yet, and told of until it has.
-    Grows(Option<ClaimPatch>, Option<String>),
-    /// It is too small for good.
-    Fixed(Fault),
 }
 
 fn provide(machine: &Machine, volume: &Volume<'_>, observed: &Observed) -> Result<Found, Fault> {
@@ -186,22 +158,6 @@ fn make(machine: &Machine, volume: &Volume<'_>, observed: &Observed) -> Result<F
         actions: vec![Action::CreateClaim(wish)],
         ..Found::default()
     })
-}
-
-/// Whether something was made for a Machine and a disk of these names, and no living Machine has it.
-pub(super) fn is_left_over(
-    object: &impl Meta,
-    machine: &Machine,
-    disk: &NormalizedDisk,
-    observed: &Observed,
-) -> bool {
-    let named = object.label(names::LABEL_MANAGED_BY) == Some(names::MANAGED_BY)
-        && object.machine() == Some(machine.name())
-        && object.label(names::LABEL_DISK) == Some(disk.name.as_str());
-    let free = object
-        .machine_uid()
-        .is_none_or(|uid| !observed.living.contains(uid));
-    named && free
 }
 
 /// Whether a claim can be what the disk wishes: everything but the size is immutable, and a size
@@ -334,12 +290,4 @@ fn farewells(machine: &Machine, block: &Normalized, observed: &Observed) -> Vec<
             confirm.into_iter().chain(actions)
         })
         .collect()
-}
-
-pub(super) fn in_use(claim: &str, observed: &Observed) -> bool {
-    let (vm, instance) = (&observed.vm, &observed.instance);
-    vm.as_ref().is_some_and(|vm| vm.uses(claim))
-        || instance
-            .as_ref()
-            .is_some_and(|instance| instance.uses(claim))
 }

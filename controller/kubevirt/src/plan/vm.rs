@@ -9,10 +9,11 @@ use common::render::kubevirt::types::{Secret, Template, VirtualMachineSpec};
 use common::render::kubevirt::{Guest, virtual_machine};
 use serde_json::Value;
 
+use super::action::Action;
 use super::network::Networks;
+use super::observed::Observed;
 use super::restart::Restart;
 use super::storage::Storage;
-use super::{Action, Observed};
 use crate::objects::VirtualMachine;
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;

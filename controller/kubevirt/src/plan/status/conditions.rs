@@ -3,7 +3,7 @@
 use common::api::choice::{Phase, PowerState};
 use common::api::status::PendingChange;
 
-use super::Facts;
+use super::inputs::Facts;
 use super::live::{FAILURES, Live};
 use crate::objects::{ForeignCondition, told};
 use crate::plan::pending::RESTART;

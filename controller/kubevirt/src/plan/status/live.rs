@@ -7,9 +7,10 @@ use common::api::normalized::Normalized;
 use common::api::status::{GuestOs, InterfaceStatus, MachineStatus, VolumeStatus};
 use common::render::kubevirt::{Volume, volumes as render};
 
-use super::Facts;
+use super::inputs::Facts;
 use crate::objects::{GuestOsInfo, Instance, InstanceInterface, VirtualMachine, told};
-use crate::plan::{Action, Observed};
+use crate::plan::action::Action;
+use crate::plan::observed::Observed;
 use controller_core::addresses::means_others;
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;

@@ -4,48 +4,24 @@
 //! the first one that is not met, in the order in which a person would mend them.
 
 mod conditions;
+pub(super) mod inputs;
 mod live;
 
-use common::api::normalized::Normalized;
-use common::api::status::{LastRestart, MachineStatus};
-use common::render::kubevirt::types::Template;
+use common::api::status::MachineStatus;
 
 use self::conditions::{
     agent_connected, is_for_a_restart, ready, restart_required, storage, virtual_machine,
 };
+use self::inputs::Facts;
 use self::live::{Live, phase, volumes};
+use super::action::{Action, Plan};
+use super::observed::Observed;
 use super::pending::pending;
-use super::storage::Sizes;
-use super::{Action, Observed, Plan};
 use crate::objects::told;
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 use controller_core::plan::Now;
-use controller_core::status::{Conditions, Fault, Outcome, finish, network, normalized, paused};
-
-/// What the plan found out.
-#[derive(Debug, Default)]
-pub(super) struct Facts<'a> {
-    pub(super) block: Option<&'a Normalized>,
-    /// Why there is no block to act on.
-    pub(super) unfit: Option<Fault>,
-    pub(super) network: Outcome,
-    pub(super) storage: Outcome,
-    pub(super) guest: Outcome,
-    /// The guest that is wished, where the VirtualMachine is made of it.
-    pub(super) wish: Option<Template>,
-    /// What is told of an image that is not there yet.
-    pub(super) import: Option<Fault>,
-    /// What is to be remembered of a restart, when that was looked at.
-    pub(super) restart: Option<LastRestart>,
-    /// Claims that are not bound yet.
-    pub(super) pending: Vec<String>,
-    /// Volumes that do not have their size yet.
-    pub(super) sizes: Sizes,
-    /// Whether this plan makes the VirtualMachine.
-    pub(super) makes_vm: bool,
-    pub(super) paused: bool,
-}
+use controller_core::status::{Conditions, finish, network, normalized, paused};
 
 /// The plan with the status that goes with it.
 pub(super) fn report(

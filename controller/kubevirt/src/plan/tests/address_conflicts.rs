@@ -6,7 +6,7 @@ use common::names;
 use serde_json::json;
 
 use super::{edit, message, phase, rich, told};
-use crate::plan::world::{World, decode};
+use crate::environment::{World, decode};
 use controller_core::fixtures::{block, machine, nic};
 use controller_core::machine::{Block, Machine};
 

@@ -9,8 +9,8 @@ use common::render::kubevirt::{CloudInitPlan, SecretKey};
 use serde_json::json;
 
 use super::{edit, message, phase, rich, told};
-use crate::plan::create;
-use crate::plan::world::{World, decode};
+use crate::environment::{World, decode};
+use crate::plan::plan;
 use common::quantity::Bytes;
 use controller_core::fixtures::{block, machine, pause};
 use controller_core::machine::Block;
@@ -338,7 +338,7 @@ fn what_the_api_server_refuses_does_not_hold_up_the_switch() {
         subject: Subject::Storage,
         message: "it cannot grow".into(),
     };
-    let refused = create::plan(
+    let refused = plan(
         world.machine(),
         &world.observed(),
         Some(&refusal),

@@ -5,8 +5,8 @@ use common::names;
 use serde_json::json;
 
 use super::{message, told};
-use crate::plan::world::{World, decode};
-use crate::plan::{Action, Plan};
+use crate::environment::{World, decode};
+use crate::plan::action::{Action, Plan};
 use controller_core::fixtures::{block, disk, machine, pause};
 use controller_core::machine::Block;
 use controller_core::objects::Meta as _;
@@ -72,7 +72,7 @@ fn a_machine_that_never_made_anything_goes_at_once() {
 fn nothing_is_done_without_our_finalizer() {
     let mut world = running();
     world.machine_mut().metadata.finalizers = Some(vec!["another/one".into()]);
-    world.machine_mut().metadata.deletion_timestamp = Some(crate::plan::world::sometime());
+    world.machine_mut().metadata.deletion_timestamp = Some(crate::environment::sometime());
     assert_eq!(world.plan(), Plan::default());
 }
 

@@ -6,8 +6,8 @@ use common::quantity::Bytes;
 use serde_json::json;
 
 use super::{edit, message, phase, rich, told};
+use crate::environment::{World, claims_of, decode};
 use crate::objects::ForeignCondition;
-use crate::plan::world::{World, claims_of, decode};
 use controller_core::fixtures::{block, disk, machine};
 use controller_core::objects::Meta as _;
 

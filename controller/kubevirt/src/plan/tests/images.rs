@@ -8,7 +8,8 @@ use common::quantity::Bytes;
 use serde_json::json;
 
 use super::{edit, message, phase, told};
-use crate::plan::world::{World, claims_of, decode, owner, show_import};
+use crate::environment::moves::{owner, show_import};
+use crate::environment::{World, claims_of, decode};
 use controller_core::fixtures::{block, disk, machine};
 use controller_core::objects::Meta as _;
 
@@ -157,7 +158,7 @@ fn a_failed_import_is_told_in_the_words_of_cdi() {
         .get_mut("web-data")
         .unwrap()
         .metadata
-        .deletion_timestamp = Some(crate::plan::world::sometime());
+        .deletion_timestamp = Some(crate::environment::sometime());
     world.settle();
     assert_eq!(phase(&world), Some(Phase::Running));
 }
@@ -239,7 +240,7 @@ fn a_disk_of_an_import_is_kept_when_it_is_whole_and_comes_back_as_it_was() {
 
     // The import has just come to its end when the Machine is deleted.
     let mut world = before;
-    let mut import: crate::objects::data_volume::DataVolume = decode(json!({
+    let mut import: crate::objects::DataVolume = decode(json!({
         "metadata": world.claims["web-data"].metadata, "status": {"phase": "Succeeded"},
     }));
     import.metadata.uid = Some("import".into());

@@ -17,7 +17,7 @@ use common::api::machine::CloudInit;
 use common::api::normalized::Normalized;
 use common::render::kubevirt::CloudInitPlan;
 
-use super::world::World;
+use crate::environment::World;
 use controller_core::fixtures::{block, disk, machine, nic};
 use controller_core::machine::Block;
 

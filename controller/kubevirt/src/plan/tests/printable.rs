@@ -5,7 +5,7 @@ use common::api::choice::PowerState;
 use common::render::kubevirt::PRINTABLE_STATUSES;
 
 use super::{message, phase, told};
-use crate::plan::world::World;
+use crate::environment::World;
 use controller_core::events;
 use controller_core::fixtures::{block, machine};
 

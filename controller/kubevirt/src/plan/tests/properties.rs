@@ -6,10 +6,9 @@ use common::names;
 use proptest::prelude::*;
 
 use super::worlds::a_world;
-use crate::objects::Claim;
-use crate::objects::data_volume::DataVolume;
-use crate::plan::world::{World, claims_of};
-use crate::plan::{Action, Plan};
+use crate::environment::{World, claims_of};
+use crate::objects::{Claim, DataVolume};
+use crate::plan::action::{Action, Plan};
 use controller_core::objects::Meta;
 use controller_core::plan::Step;
 

@@ -5,7 +5,7 @@ use common::names;
 use proptest::prelude::*;
 
 use super::{edit, phase, told};
-use crate::plan::world::World;
+use crate::environment::World;
 use controller_core::fixtures::{annotate, block, machine, pause};
 use controller_core::objects::Meta as _;
 

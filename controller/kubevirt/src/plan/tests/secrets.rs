@@ -5,8 +5,8 @@ use common::names;
 use common::render::kubevirt::{CloudInitPlan, SecretKey};
 
 use super::{edit, message, told};
+use crate::environment::World;
 use crate::objects::ForeignCondition;
-use crate::plan::world::World;
 use controller_core::fixtures::{annotate, block, machine, pause};
 
 /// A guest whose user data is in this key of the Secret `mine`.

@@ -8,9 +8,9 @@ use serde_json::json;
 use time::OffsetDateTime;
 
 use super::{cloud_init, edit, message, phase, told};
+use crate::environment::{World, decode};
 use crate::objects::ForeignCondition;
-use crate::plan::create;
-use crate::plan::world::{World, decode};
+use crate::plan::plan;
 use controller_core::fixtures::{block, disk, machine, nic};
 use controller_core::plan::{Now, Refusal, Subject};
 
@@ -237,7 +237,7 @@ fn progress_of_a_creation_waits_a_moment() {
     let at = |after: i64| {
         let moment = OffsetDateTime::parse(&written, format).unwrap();
         let now = Now(moment + time::Duration::milliseconds(after));
-        create::plan(world.machine(), &world.observed(), None, now)
+        plan(world.machine(), &world.observed(), None, now)
     };
     let soon = at(500);
     assert_eq!(
@@ -261,10 +261,9 @@ fn what_the_api_server_refuses_is_told_where_it_belongs() {
             message: "quota exceeded".into(),
         };
         let now = Now(OffsetDateTime::UNIX_EPOCH);
-        world.machine_mut().status =
-            create::plan(world.machine(), &world.observed(), Some(&refusal), now)
-                .status
-                .unwrap();
+        world.machine_mut().status = plan(world.machine(), &world.observed(), Some(&refusal), now)
+            .status
+            .unwrap();
         assert_eq!(told(&world, kind), ("False", reason));
         assert_eq!(message(&world, kind), "quota exceeded");
         assert_eq!(message(&world, "Ready"), "quota exceeded");

@@ -9,9 +9,9 @@ use common::render::kubevirt::CloudInitPlan;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::objects::Claim;
-use crate::objects::data_volume::DataVolume;
-use crate::plan::world::{ORPHAN, World, decode, owner, sometime};
+use crate::environment::moves::owner;
+use crate::environment::{ORPHAN, World, decode, sometime};
+use crate::objects::{Claim, DataVolume};
 use controller_core::fixtures::{annotate, block, disk, machine, nic, pause};
 use controller_core::machine::{Block, Machine};
 use controller_core::objects::Meta as _;

@@ -4,8 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::json;
 
 use super::{World, decode, sometime};
-use crate::objects::data_volume::DataVolume;
-use crate::objects::{Claim, Instance, InstanceInterface, VirtualMachine};
+use crate::objects::{Claim, DataVolume, Instance, InstanceInterface, VirtualMachine};
 use controller_core::objects::Meta;
 
 impl World {

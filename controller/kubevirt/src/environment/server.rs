@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::{ORPHAN, Refused, World, claims_of, decode, sometime};
 use crate::objects::Claim;
-use crate::plan::{Action, ClaimPatch};
+use crate::plan::action::{Action, ClaimPatch};
 use controller_core::objects::{Meta, Secret};
 use controller_core::plan::Step;
 

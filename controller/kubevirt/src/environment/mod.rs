@@ -5,7 +5,7 @@
 //! ```
 //! What the API server would refuse is refused here: a name that is taken, a uid that is another's.
 
-mod moves;
+pub(crate) mod moves;
 mod server;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,11 +19,10 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use time::{Duration, OffsetDateTime};
 
-pub(crate) use self::moves::{owner, show_import};
-use super::{Observed, Plan};
-use crate::KubeVirt;
-use crate::objects::data_volume::DataVolume;
-use crate::objects::{Attachment, Claim, Instance, VirtualMachine};
+use crate::backend::KubeVirt;
+use crate::objects::{Attachment, Claim, DataVolume, Instance, VirtualMachine};
+use crate::plan::action::Plan;
+use crate::plan::observed::Observed;
 use controller_core::machine::Machine;
 use controller_core::machine::named_networks;
 use controller_core::objects::{Meta, Network, Secret, Template};

@@ -1,0 +1,145 @@
+//! The actions of a plan. Each names by uid what it changes, so that it never touches anything else.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use common::render::kubevirt::types;
+use controller_core::backend::Act;
+use controller_core::plan::Subject;
+
+/// What to do about a Machine now.
+pub(crate) type Plan = controller_core::plan::Plan<Action>;
+
+/// One thing to do. Each carries the uid of what it changes, so that it never touches anything else.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Action {
+    CreateAttachment(types::NetworkAttachmentDefinition),
+    UpdateAttachment(types::NetworkAttachmentDefinition),
+    CreateClaim(types::Claim),
+    PatchClaim(ClaimPatch),
+    CreateDataVolume(types::DataVolume),
+    /// Deletes a DataVolume that has done its work, and leaves its claim.
+    ReleaseClaim {
+        name: String,
+        uid: String,
+    },
+    /// Deletes a DataVolume and what it has not finished.
+    DeleteDataVolume {
+        name: String,
+        uid: String,
+        version: Option<String>,
+    },
+    CreateSecret(types::Secret),
+    UpdateSecret(types::Secret),
+    CreateVm(Box<types::VirtualMachine>),
+    UpdateVm(Box<types::VirtualMachine>),
+    /// Only power: everything else of the VirtualMachine has to wait.
+    SetRunStrategy {
+        uid: String,
+        strategy: String,
+    },
+    DeleteVm {
+        uid: String,
+    },
+    /// KubeVirt makes another one.
+    DeleteInstance {
+        uid: String,
+    },
+    /// Ends the plan unless the API server itself says that nothing uses the claim, or, without a
+    /// claim, that VirtualMachine and instance are gone. The caches may be behind.
+    ConfirmUnused {
+        claim: Option<String>,
+    },
+    /// As it was seen: one whose policy has changed since is another matter.
+    DeleteClaim {
+        name: String,
+        uid: String,
+        version: Option<String>,
+    },
+}
+
+/// What changes on a claim. A claim's spec is immutable but for its size.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ClaimPatch {
+    pub(crate) name: String,
+    pub(crate) uid: String,
+    /// Annotations to set, or to remove.
+    pub(crate) annotations: BTreeMap<&'static str, Option<String>>,
+    /// A larger size.
+    pub(crate) storage: Option<String>,
+}
+
+impl Act for Action {
+    fn is_switch(&self) -> bool {
+        matches!(self, Self::SetRunStrategy { .. })
+    }
+
+    fn subject(&self) -> Subject {
+        match self {
+            Self::CreateAttachment(_) | Self::UpdateAttachment(_) => Subject::Network,
+            Self::CreateClaim(_)
+            | Self::PatchClaim(_)
+            | Self::DeleteClaim { .. }
+            | Self::CreateDataVolume(_)
+            | Self::ReleaseClaim { .. }
+            | Self::DeleteDataVolume { .. } => Subject::Storage,
+            Self::CreateSecret(_)
+            | Self::UpdateSecret(_)
+            | Self::CreateVm(_)
+            | Self::UpdateVm(_)
+            | Self::SetRunStrategy { .. }
+            | Self::DeleteVm { .. }
+            | Self::DeleteInstance { .. }
+            | Self::ConfirmUnused { .. } => Subject::Guest,
+        }
+    }
+}
+
+/// A line of the log.
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::CreateAttachment(wish) => {
+                write!(f, "made NetworkAttachmentDefinition {}", wish.metadata.name)
+            }
+            Self::UpdateAttachment(wish) => {
+                write!(
+                    f,
+                    "changed NetworkAttachmentDefinition {}",
+                    wish.metadata.name
+                )
+            }
+            Self::CreateClaim(wish) => {
+                write!(f, "made PersistentVolumeClaim {}", wish.metadata.name)
+            }
+            Self::PatchClaim(patch) => write!(f, "changed PersistentVolumeClaim {}", patch.name),
+            Self::CreateDataVolume(wish) => write!(f, "made DataVolume {}", wish.metadata.name),
+            Self::ReleaseClaim { name, .. } => {
+                write!(
+                    f,
+                    "released PersistentVolumeClaim {name} from its DataVolume"
+                )
+            }
+            Self::DeleteDataVolume { name, .. } => write!(f, "deleted DataVolume {name}"),
+            Self::CreateSecret(wish) => write!(f, "made Secret {}", wish.metadata.name),
+            Self::UpdateSecret(wish) => write!(f, "changed Secret {}", wish.metadata.name),
+            Self::CreateVm(_) => f.write_str("made the VirtualMachine"),
+            Self::UpdateVm(_) => f.write_str("changed the VirtualMachine"),
+            Self::SetRunStrategy { strategy, .. } => {
+                write!(f, "set the VirtualMachine's runStrategy to {strategy}")
+            }
+            Self::DeleteVm { .. } => f.write_str("deleted the VirtualMachine"),
+            Self::DeleteInstance { .. } => {
+                f.write_str("deleted the VirtualMachineInstance, so that another takes its place")
+            }
+            Self::ConfirmUnused { claim: Some(claim) } => {
+                write!(
+                    f,
+                    "made sure that nothing uses PersistentVolumeClaim {claim}"
+                )
+            }
+            Self::ConfirmUnused { claim: None } => f.write_str("made sure that the guest is gone"),
+            Self::DeleteClaim { name, .. } => write!(f, "deleted PersistentVolumeClaim {name}"),
+        }
+    }
+}
