@@ -7,6 +7,7 @@ use crate::client::{ApiError, Remedy};
 use crate::deletion::Teardown;
 use crate::machine::Machine;
 use crate::plan::{Now, Plan, Refusal, Subject};
+use crate::preconditions::Effect;
 use crate::writes::Written;
 
 /// One of the ways to run a Machine. [`reconcile`](crate::reconcile) is the same for all of them.
@@ -54,6 +55,10 @@ pub trait Backend: Send + Sync + 'static {
 pub trait Act: fmt::Display + Clone + Send + Sync {
     /// What it is about, and so which condition reports its failure.
     fn subject(&self) -> Subject;
+
+    /// What it destroys, overwrites or starts; `None`: nothing. [`Backend::apply`] checks the preconditions of the
+    /// effect right before it.
+    fn effect(&self) -> Option<Effect>;
 
     /// Whether it only switches the guest on or off, which nothing that was refused holds up.
     fn is_switch(&self) -> bool;

@@ -19,6 +19,13 @@ pub mod events;
 pub mod expectations;
 #[cfg(any(test, feature = "fixtures"))]
 pub mod fixtures;
+#[cfg(any(test, feature = "fixtures"))]
+#[allow(
+    clippy::panic,
+    clippy::expect_used,
+    reason = "a law that does not hold panics, as a test does"
+)]
+pub mod laws;
 pub mod lease;
 pub mod machine;
 pub mod metrics;
@@ -27,6 +34,7 @@ pub mod objects;
 #[cfg(any(test, feature = "fixtures"))]
 pub mod page;
 pub mod plan;
+pub mod preconditions;
 pub mod queue;
 pub mod reconcile;
 pub mod secrets;

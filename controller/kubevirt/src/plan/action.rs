@@ -6,6 +6,7 @@ use std::fmt;
 use common::render::kubevirt::types;
 use controller_core::backend::Act;
 use controller_core::plan::Subject;
+use controller_core::preconditions::Effect;
 
 /// What to do about a Machine now.
 pub(crate) type Plan = controller_core::plan::Plan<Action>;
@@ -70,6 +71,26 @@ pub(crate) struct ClaimPatch {
 }
 
 impl Act for Action {
+    fn effect(&self) -> Option<Effect> {
+        match self {
+            Self::DeleteClaim { .. } => Some(Effect::DeleteVolume),
+            Self::DeleteDataVolume { .. } => Some(Effect::RemoveImage),
+            Self::CreateVm(_) | Self::UpdateVm(_) => Some(Effect::Define),
+            Self::SetRunStrategy { .. } => Some(Effect::Start),
+            Self::DeleteInstance { .. } => Some(Effect::Stop),
+            Self::DeleteVm { .. } => Some(Effect::Undefine),
+            Self::CreateAttachment(_)
+            | Self::UpdateAttachment(_)
+            | Self::CreateClaim(_)
+            | Self::PatchClaim(_)
+            | Self::CreateDataVolume(_)
+            | Self::ReleaseClaim { .. }
+            | Self::CreateSecret(_)
+            | Self::UpdateSecret(_)
+            | Self::ConfirmUnused { .. } => None,
+        }
+    }
+
     fn is_switch(&self) -> bool {
         matches!(self, Self::SetRunStrategy { .. })
     }

@@ -36,6 +36,7 @@ use controller_core::backend::Act;
 use controller_core::machine::Machine;
 use controller_core::objects::{Network, Template};
 use controller_core::plan::Subject;
+use controller_core::preconditions::Effect;
 
 /// What to do about a Machine now.
 pub(crate) type Plan = controller_core::plan::Plan<Action>;
@@ -187,6 +188,23 @@ impl fmt::Debug for Secret {
 }
 
 impl Act for Action {
+    fn effect(&self) -> Option<Effect> {
+        match self {
+            Self::DeleteVolume { .. } => Some(Effect::DeleteVolume),
+            Self::CopyVolume { .. } | Self::CreateSeed { .. } => Some(Effect::FillVolume),
+            Self::FetchImage { .. } => Some(Effect::RemoveImage),
+            Self::Define(_) | Self::SetMark(_) | Self::Plug(_) => Some(Effect::Define),
+            Self::Start { .. } => Some(Effect::Start),
+            Self::AskToStop { .. } | Self::Destroy => Some(Effect::Stop),
+            Self::Undefine => Some(Effect::Undefine),
+            Self::Bind { .. }
+            | Self::CreateVolume { .. }
+            | Self::GrowDisk { .. }
+            | Self::GrowVolume { .. }
+            | Self::Bury { .. } => None,
+        }
+    }
+
     fn subject(&self) -> Subject {
         match self {
             Self::Bind { .. } | Self::Bury { .. } => Subject::Machine,
