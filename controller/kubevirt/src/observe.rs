@@ -34,16 +34,18 @@ pub(crate) struct Observer {
 }
 
 impl Observer {
-    /// Looks at everything that matters to a Machine.
-    pub(crate) async fn observe(&self, machine: &Machine) -> Result<Observed, ApiError> {
+    /// Everything that matters to a Machine. A part that cannot be observed is an error of that part: the plan does
+    /// what it can without it.
+    pub(crate) async fn observe(&self, machine: &Machine) -> Observed {
         let mut observed = known(self, machine);
         if machine.metadata.deletion_timestamp.is_none()
             && machine.desired().is_some()
             && observed.kubevirt
+            && let Err(error) = read_secrets(self, machine, &mut observed).await
         {
-            read_secrets(self, machine, &mut observed).await?;
+            observed.secrets_error = Some(error.message());
         }
-        Ok(observed)
+        observed
     }
 }
 
@@ -129,6 +131,7 @@ fn known(observer: &Observer, machine: &Machine) -> Observed {
             .secrets
             .get(namespace, &names::cloud_init_secret(name)),
         contents: BTreeMap::new(),
+        secrets_error: None,
         networks,
         attachments,
         classes,

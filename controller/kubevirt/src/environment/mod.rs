@@ -52,6 +52,8 @@ pub(crate) struct World {
     pub(crate) secret: Option<Secret>,
     /// Secrets of the user.
     pub(crate) contents: BTreeMap<SecretKey, Reading>,
+    /// What the API server answers instead of a Secret.
+    pub(crate) secrets_error: Option<String>,
     pub(crate) networks: BTreeMap<String, Network>,
     pub(crate) attachments: BTreeMap<String, Attachment>,
     pub(crate) classes: BTreeMap<String, bool>,
@@ -88,6 +90,7 @@ impl World {
             orders: BTreeMap::new(),
             secret: None,
             contents: BTreeMap::new(),
+            secrets_error: None,
             networks: BTreeMap::new(),
             attachments: BTreeMap::new(),
             classes: [("standard".to_owned(), true)].into(),
@@ -174,6 +177,9 @@ impl World {
         let references = cloud_init
             .references()
             .filter(|_| outdated || self.is_behind());
+        let references: Vec<_> = references.collect();
+        let secrets_error = self.secrets_error.clone();
+        let secrets_error = secrets_error.filter(|_| !references.is_empty());
         Observed {
             cluster: "cluster".into(),
             kubevirt: self.kubevirt,
@@ -188,8 +194,11 @@ impl World {
             living: self.living.clone(),
             secret: self.secret.clone().map(Arc::new),
             contents: references
+                .into_iter()
+                .filter(|_| secrets_error.is_none())
                 .map(|key| (key.clone(), self.contents.get(key).cloned()))
                 .collect(),
+            secrets_error,
             conflicts: self.others.iter().cloned().map(Arc::new).collect(),
             networks,
             classes: self.classes.clone(),

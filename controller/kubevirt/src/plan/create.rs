@@ -8,7 +8,7 @@ use super::restart::restart;
 use super::status::inputs::Facts;
 use super::status::report;
 use super::storage::storage;
-use super::vm::guest;
+use super::vm::{SECRETS_RETRY, guest};
 use controller_core::machine::{Block, Machine};
 use controller_core::plan::{Now, Refusal, Subject};
 use controller_core::status::{Fault, not_normalized};
@@ -76,5 +76,10 @@ pub(crate) fn plan(
         .chain(storage.growth)
         .chain(storage.farewells)
         .collect();
-    report(machine, observed, now, &facts, actions)
+    let plan = report(machine, observed, now, &facts, actions);
+    let retry = observed.secrets_error.as_ref().map(|_| SECRETS_RETRY);
+    Plan {
+        again: plan.again.or(retry),
+        ..plan
+    }
 }

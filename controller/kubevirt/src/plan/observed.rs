@@ -36,6 +36,9 @@ pub(crate) struct Observed {
     pub(crate) secret: Option<Arc<Secret>>,
     /// Contents of the user's Secrets, as far as they had to be read; `None`: not there.
     pub(crate) contents: BTreeMap<SecretKey, Option<Reading>>,
+    /// What the API server answered when a Secret for cloud-init could not be read. `secret` and `contents` are
+    /// incomplete then; everything else was observed.
+    pub(crate) secrets_error: Option<String>,
     /// Other Machines that have an address of this one on the same network.
     pub(crate) conflicts: Vec<Arc<Machine>>,
     /// NetworkConfigurations the Machine names, by name.

@@ -1,6 +1,7 @@
 //! The VirtualMachine and the cloud-init Secret it refers to.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use common::api::choice::PowerState;
 use common::api::normalized::Normalized;
@@ -18,6 +19,9 @@ use crate::objects::VirtualMachine;
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 use controller_core::status::{Fault, Outcome, missing_secret};
+
+/// When Secrets that could not be read are read again. No event says that they can be read now.
+pub(super) const SECRETS_RETRY: Duration = Duration::from_secs(10);
 
 /// What is to be done about the guest.
 #[derive(Debug, Default)]
@@ -138,8 +142,22 @@ fn marks(machine: &Machine, observed: &Observed) -> BTreeMap<String, String> {
     machine.cloud_init.marks(known, read)
 }
 
+fn unreadable_secrets(machine: &Machine, error: &str) -> Fault {
+    Fault::new(
+        "KubeVirtApiError",
+        format!(
+            "the Secrets for cloud-init in namespace {namespace} cannot be read: {error}; what runs goes on and can be switched on and off, everything else of the VirtualMachine waits; the controller tries again every {} s; if it is forbidden, check with: kubectl auth can-i get secrets --namespace {namespace} --as <the controller's ServiceAccount>",
+            SECRETS_RETRY.as_secs(),
+            namespace = machine.namespace(),
+        ),
+    )
+}
+
 /// The Secret of ours, when one is needed; and whether the user's Secrets are there.
 fn secret(machine: &Machine, observed: &Observed) -> Result<Option<Action>, Fault> {
+    if let Some(error) = &observed.secrets_error {
+        return Err(unreadable_secrets(machine, error));
+    }
     if let Some(fault) = missing_secret(machine, &observed.contents) {
         return Err(fault);
     }

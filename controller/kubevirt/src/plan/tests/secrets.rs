@@ -1,7 +1,9 @@
 //! Secrets of the user that are written again while the guest runs.
 
+use common::api::choice::PowerState;
 use common::api::machine::{CloudInit, SecretKeyRef};
 use common::names;
+use common::quantity::Bytes;
 use common::render::kubevirt::{CloudInitPlan, SecretKey};
 
 use super::{edit, message, told};
@@ -130,4 +132,69 @@ fn it_is_told_beside_what_kubevirt_tells() {
     }];
     world.settle();
     assert_eq!(pending(&world), ["cpu.cores", "cloudInit.secretRef"]);
+}
+
+#[test]
+fn a_secret_that_cannot_be_read_holds_up_only_what_is_made_of_it() {
+    let (mut world, key) = running("mine");
+    world.write_secret(&key, "second");
+    world.secrets_error = Some("secrets \"mine\" is forbidden".into());
+    edit(&mut world, |block| {
+        block.power_state = PowerState::Stopped;
+        block.cpu.cores = 8;
+        block.disks[0].size = Bytes::mib(30 * 1024);
+    });
+    let done = world.settle();
+    assert_eq!(
+        done,
+        [
+            "set the VirtualMachine's runStrategy to Halted",
+            "changed PersistentVolumeClaim web-root",
+        ]
+    );
+    let reason = ("False", "KubeVirtApiError");
+    assert_eq!(told(&world, "VirtualMachineReady"), reason);
+    assert_eq!(told(&world, "Ready"), reason);
+    for part in [
+        "Secrets for cloud-init",
+        "secrets \"mine\" is forbidden",
+        "kubectl auth can-i get secrets --namespace default",
+    ] {
+        let says = message(&world, "Ready");
+        assert!(says.contains(part), "{says}");
+    }
+    assert!(world.plan().again.is_some(), "no event would come");
+
+    world.secrets_error = None;
+    world.settle();
+    assert_eq!(told(&world, "Ready"), ("True", "Stopped"));
+    assert_eq!(world.plan().again, None);
+}
+
+#[test]
+fn a_machine_whose_secrets_cannot_be_read_can_be_deleted() {
+    let (mut world, key) = running("mine");
+    world.write_secret(&key, "second");
+    world.secrets_error = Some("the API server did not answer within 5 s".into());
+    world.settle();
+    world.delete_machine();
+    world.settle();
+    assert!(world.machine.is_none());
+}
+
+#[test]
+fn a_new_machine_whose_secrets_cannot_be_read_gets_everything_but_its_guest() {
+    let (mut world, _) = running("mine");
+    let (claims, vm) = (world.claims.len(), world.vm.take());
+    (world.instance, world.secret) = (None, None);
+    world.claims.clear();
+    world.secrets_error = Some("the API server did not answer within 5 s".into());
+    world.settle();
+    assert_eq!(world.claims.len(), claims);
+    assert!(world.vm.is_none() && world.secret.is_none());
+    assert_eq!(told(&world, "Ready"), ("False", "KubeVirtApiError"));
+    world.secrets_error = None;
+    world.settle();
+    assert_eq!(world.vm.is_some(), vm.is_some());
+    assert_eq!(told(&world, "Ready"), ("True", "Running"));
 }
