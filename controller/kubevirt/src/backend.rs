@@ -59,7 +59,7 @@ impl Backend for KubeVirt {
     }
 
     async fn apply(&self, machine: &Machine, action: &Action) -> Result<Option<Written>, Failed> {
-        Ok(apply::apply(&self.0.api, machine, action).await?)
+        apply::apply(&self.0.api, machine, action).await
     }
 
     fn has_seen(&self, namespace: &str, written: &Written) -> bool {

@@ -5,6 +5,7 @@
 //! ```
 //! What the API server would refuse is refused here: a name that is taken, a uid that is another's.
 
+mod laws;
 pub(crate) mod moves;
 mod server;
 
@@ -19,10 +20,12 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use time::{Duration, OffsetDateTime};
 
+use crate::apply::claim_user::UserKind;
 use crate::backend::KubeVirt;
 use crate::objects::{Attachment, Claim, DataVolume, Instance, VirtualMachine};
 use crate::plan::action::Plan;
 use crate::plan::observed::Observed;
+use controller_core::laws::Refused;
 use controller_core::machine::Machine;
 use controller_core::machine::named_networks;
 use controller_core::objects::{Meta, Network, Secret, Template};
@@ -62,6 +65,12 @@ pub(crate) struct World {
     pub(crate) living: BTreeSet<String>,
     /// Other Machines, on the same networks or not.
     pub(crate) others: Vec<Machine>,
+    /// Objects of others that may have claims as volumes.
+    pub(crate) claim_users: Vec<(UserKind, Value)>,
+    /// Whether this replica holds the Lease.
+    pub(crate) holds_lease: bool,
+    /// How many steps changed something.
+    changes: usize,
     /// Uids of the instances that a plan deleted, in order.
     pub(crate) restarted: Vec<String>,
     /// The strategy as KubeVirt last saw it.
@@ -69,10 +78,6 @@ pub(crate) struct World {
     now: OffsetDateTime,
     uids: u32,
 }
-
-/// Why the API server, or the interpreter that asks it, does not go on.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Refused;
 
 impl World {
     /// A cluster with everything a Machine may need, and this Machine.
@@ -97,6 +102,9 @@ impl World {
             template: None,
             living: BTreeSet::new(),
             others: Vec::new(),
+            claim_users: Vec::new(),
+            holds_lease: true,
+            changes: 0,
             restarted: Vec::new(),
             strategy: String::new(),
             now: OffsetDateTime::UNIX_EPOCH,

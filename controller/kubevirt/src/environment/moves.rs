@@ -98,6 +98,7 @@ impl World {
                         "status": {"phase": "Pending"},
                     }));
                     claim.metadata.uid = Some(format!("uid-{}", self.uids));
+                    claim.metadata.resource_version = Some("1".into());
                     claim.metadata.owner_references = Some(vec![owner(import)]);
                     self.claims.insert(name.clone(), claim);
                     "Pending"

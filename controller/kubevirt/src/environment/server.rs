@@ -9,15 +9,21 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use super::{ORPHAN, Refused, World, claims_of, decode, sometime};
+use super::{ORPHAN, World, decode, sometime};
+use crate::apply::claim_user::{ClaimUser, UserKind};
+use crate::apply::preconditions::claim_at_risk;
 use crate::objects::Claim;
-use crate::plan::action::{Action, ClaimPatch};
+use crate::plan::action::{Action, ClaimPatch, Exact};
+use controller_core::backend::Act as _;
+use controller_core::laws::Refused;
 use controller_core::objects::{Meta, Secret};
 use controller_core::plan::Step;
+use controller_core::preconditions::Precondition;
 
 impl World {
     /// What one step does at the API server.
     pub(crate) fn step(&mut self, step: &Step<'_, Action>) -> Result<(), Refused> {
+        refuse(!self.holds_lease)?;
         match step {
             Step::AddFinalizer => {
                 let machine = self.machine.as_mut().ok_or(Refused)?;
@@ -33,11 +39,13 @@ impl World {
             }
             Step::Act(action) => self.act(action)?,
         }
+        self.changes += usize::from(!matches!(step, Step::Act(Action::ConfirmGuestGone)));
         Ok(())
     }
 
     /// What one action does at the API server.
     pub(crate) fn act(&mut self, action: &Action) -> Result<(), Refused> {
+        self.check(action)?;
         match action {
             Action::CreateAttachment(wish) => {
                 let made = self.made(wish);
@@ -54,11 +62,11 @@ impl World {
                 insert(&mut self.claims, made)?;
             }
             Action::PatchClaim(patch) => self.patch_claim(patch)?,
-            Action::DeleteClaim { name, uid, version } => {
-                if let Some(live) = self.claims.get(name) {
-                    let seen = (live.uid(), &live.metadata.resource_version);
-                    refuse(seen != (uid.as_str(), version))?;
-                    self.claims.remove(name);
+            Action::DeleteClaim(claim) => {
+                let claim = claim.exact();
+                if let Some(live) = self.claims.get(claim.name()) {
+                    refuse(!is_as_observed(live, claim))?;
+                    self.claims.remove(claim.name());
                 }
             }
             Action::CreateDataVolume(wish) => {
@@ -74,9 +82,10 @@ impl World {
                     live.metadata.finalizers = Some(vec![ORPHAN.to_owned()]);
                 }
             }
-            Action::DeleteDataVolume { name, uid, version } => {
-                if let Ok(live) = same(self.data_volumes.get_mut(name), Some(uid)) {
-                    refuse(live.metadata.resource_version != *version)?;
+            Action::DeleteDataVolume(import) => {
+                let import = import.exact();
+                if let Some(live) = self.data_volumes.get_mut(import.name()) {
+                    refuse(!is_as_observed(live, import))?;
                     live.metadata.deletion_timestamp = Some(sometime());
                 }
             }
@@ -116,7 +125,7 @@ impl World {
                     }
                 }
             }
-            Action::ConfirmUnused { claim } => self.confirm_unused(claim.as_deref())?,
+            Action::ConfirmGuestGone => self.confirm_guest_gone()?,
         }
         Ok(())
     }
@@ -138,24 +147,44 @@ impl World {
         Ok(())
     }
 
-    /// As the interpreter asks the API server.
-    fn confirm_unused(&self, claim: Option<&str>) -> Result<(), Refused> {
+    /// As `apply` asks the API server.
+    fn confirm_guest_gone(&self) -> Result<(), Refused> {
         let machine = self.machine.as_ref().ok_or(Refused)?;
-        if let Some(vm) = &self.vm {
-            let ours = vm.belongs_to(machine.name(), machine.uid());
-            match claim {
-                None if ours => return Err(Refused),
-                None => return Ok(()),
-                Some(claim) => refuse(claims_of(vm).any(|used| used == claim))?,
-            }
+        match &self.vm {
+            Some(vm) => refuse(vm.belongs_to(machine.name(), machine.uid())),
+            None => refuse(self.instance.is_some()),
         }
-        let instance = self.instance.as_ref();
-        refuse(instance.is_some_and(|instance| claim.is_none_or(|claim| instance.uses(claim))))
+    }
+
+    /// As `apply` checks the preconditions of the action.
+    fn check(&self, action: &Action) -> Result<(), Refused> {
+        refuse(!self.holds_lease)?;
+        let unused = action
+            .effect()
+            .is_some_and(|effect| effect.preconditions().contains(&Precondition::Unused));
+        let Some((claim, kinds)) = claim_at_risk(action).filter(|_| unused) else {
+            return Ok(());
+        };
+        let of_kind = |kind: &UserKind| {
+            let users = self.claim_users.iter().filter(move |(it, _)| it == kind);
+            let users = users.map(|(_, user)| user.clone());
+            let guest = match kind {
+                UserKind::VirtualMachine => self.vm.as_ref().map(|vm| json!(vm)),
+                UserKind::Instance => self.instance.as_ref().map(|instance| json!(instance)),
+                UserKind::Pod => None,
+            };
+            users.chain(guest).collect::<Vec<_>>()
+        };
+        refuse(kinds.iter().any(|kind| {
+            let uses = |user| decode::<ClaimUser>(user).uses(*kind, claim);
+            of_kind(kind).into_iter().any(uses)
+        }))
     }
 
     fn made<K: DeserializeOwned + Meta>(&mut self, wish: &impl Serialize) -> K {
         let mut made: K = decode(json!(wish));
         made.meta_mut().uid = Some(self.uid());
+        made.meta_mut().resource_version = Some("1".to_owned());
         made
     }
 
@@ -175,6 +204,12 @@ fn insert<K: Meta>(objects: &mut BTreeMap<String, K>, made: K) -> Result<(), Ref
     refuse(objects.contains_key(made.name()))?;
     objects.insert(made.name().to_owned(), made);
     Ok(())
+}
+
+/// As the API server checks the preconditions of a deletion.
+fn is_as_observed(live: &impl Meta, observed: &Exact) -> bool {
+    let version = live.meta().resource_version.as_deref();
+    live.uid() == observed.uid() && version == Some(observed.version())
 }
 
 /// The object if it is there and still the one with this uid.

@@ -3,10 +3,16 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use common::names;
 use common::render::kubevirt::types;
 use controller_core::backend::Act;
+use controller_core::deletion::deletes;
+use controller_core::machine::Machine;
+use controller_core::objects::Meta;
 use controller_core::plan::Subject;
 use controller_core::preconditions::Effect;
+
+use crate::objects::{Claim, DataVolume};
 
 /// What to do about a Machine now.
 pub(crate) type Plan = controller_core::plan::Plan<Action>;
@@ -24,12 +30,8 @@ pub(crate) enum Action {
         name: String,
         uid: String,
     },
-    /// Deletes a DataVolume and what it has not finished.
-    DeleteDataVolume {
-        name: String,
-        uid: String,
-        version: Option<String>,
-    },
+    /// Deletes a DataVolume together with the claim that it has not finished.
+    DeleteDataVolume(UnfinishedImport),
     CreateSecret(types::Secret),
     UpdateSecret(types::Secret),
     CreateVm(Box<types::VirtualMachine>),
@@ -46,17 +48,75 @@ pub(crate) enum Action {
     DeleteInstance {
         uid: String,
     },
-    /// Ends the plan unless the API server itself says that nothing uses the claim, or, without a
-    /// claim, that VirtualMachine and instance are gone. The caches may be behind.
-    ConfirmUnused {
-        claim: Option<String>,
-    },
-    /// As it was seen: one whose policy has changed since is another matter.
-    DeleteClaim {
-        name: String,
-        uid: String,
-        version: Option<String>,
-    },
+    /// Ends the plan unless the API server itself says that the Machine's VirtualMachine and instance are gone. The
+    /// caches may be behind.
+    ConfirmGuestGone,
+    DeleteClaim(DeletableClaim),
+}
+
+/// One object in the version that was observed. Deleting it fails if it has changed since or was made anew.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Exact {
+    name: String,
+    uid: String,
+    version: String,
+}
+
+impl Exact {
+    /// `None` if the object has no uid or version: it has not come from an API server.
+    fn of(object: &impl Meta) -> Option<Self> {
+        Some(Self {
+            name: object.name().to_owned(),
+            uid: object.meta().uid.clone()?,
+            version: object.meta().resource_version.clone()?,
+        })
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn uid(&self) -> &str {
+        &self.uid
+    }
+
+    pub(crate) fn version(&self) -> &str {
+        &self.version
+    }
+}
+
+/// A claim that may be deleted with its disk or Machine: it was made for this Machine, and its reclaim policy was
+/// `Delete` in the version that the deletion names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DeletableClaim(Exact);
+
+impl DeletableClaim {
+    pub(crate) fn of(machine: &Machine, claim: &Claim) -> Option<Self> {
+        let is_ours = claim.belongs_to(machine.name(), machine.uid());
+        let policy = claim.annotation(names::ANNOTATION_RECLAIM_POLICY);
+        let exact = Exact::of(claim)?;
+        (is_ours && deletes(policy)).then_some(Self(exact))
+    }
+
+    pub(crate) fn exact(&self) -> &Exact {
+        &self.0
+    }
+}
+
+/// A DataVolume whose image was not in its claim in the version that the deletion names. If the import ends before
+/// the deletion, the version is another one and the claim stays.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct UnfinishedImport(Exact);
+
+impl UnfinishedImport {
+    pub(crate) fn of(import: &DataVolume) -> Option<Self> {
+        let exact = Exact::of(import)?;
+        (!import.is_finished()).then_some(Self(exact))
+    }
+
+    pub(crate) fn exact(&self) -> &Exact {
+        &self.0
+    }
 }
 
 /// What changes on a claim. A claim's spec is immutable but for its size.
@@ -87,7 +147,7 @@ impl Act for Action {
             | Self::ReleaseClaim { .. }
             | Self::CreateSecret(_)
             | Self::UpdateSecret(_)
-            | Self::ConfirmUnused { .. } => None,
+            | Self::ConfirmGuestGone => None,
         }
     }
 
@@ -111,7 +171,7 @@ impl Act for Action {
             | Self::SetRunStrategy { .. }
             | Self::DeleteVm { .. }
             | Self::DeleteInstance { .. }
-            | Self::ConfirmUnused { .. } => Subject::Guest,
+            | Self::ConfirmGuestGone => Subject::Guest,
         }
     }
 }
@@ -141,7 +201,9 @@ impl fmt::Display for Action {
                     "released PersistentVolumeClaim {name} from its DataVolume"
                 )
             }
-            Self::DeleteDataVolume { name, .. } => write!(f, "deleted DataVolume {name}"),
+            Self::DeleteDataVolume(import) => {
+                write!(f, "deleted DataVolume {}", import.exact().name())
+            }
             Self::CreateSecret(wish) => write!(f, "made Secret {}", wish.metadata.name),
             Self::UpdateSecret(wish) => write!(f, "changed Secret {}", wish.metadata.name),
             Self::CreateVm(_) => f.write_str("made the VirtualMachine"),
@@ -153,14 +215,10 @@ impl fmt::Display for Action {
             Self::DeleteInstance { .. } => {
                 f.write_str("deleted the VirtualMachineInstance, so that another takes its place")
             }
-            Self::ConfirmUnused { claim: Some(claim) } => {
-                write!(
-                    f,
-                    "made sure that nothing uses PersistentVolumeClaim {claim}"
-                )
+            Self::ConfirmGuestGone => f.write_str("made sure that the guest is gone"),
+            Self::DeleteClaim(claim) => {
+                write!(f, "deleted PersistentVolumeClaim {}", claim.exact().name())
             }
-            Self::ConfirmUnused { claim: None } => f.write_str("made sure that the guest is gone"),
-            Self::DeleteClaim { name, .. } => write!(f, "deleted PersistentVolumeClaim {name}"),
         }
     }
 }

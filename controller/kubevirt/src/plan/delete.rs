@@ -47,7 +47,7 @@ pub(crate) fn teardown(machine: &Machine, observed: &Observed) -> Teardown<Actio
         .keys()
         .chain(observed.data_volumes.keys())
         .collect();
-    let mut actions = vec![Action::ConfirmUnused { claim: None }];
+    let mut actions = vec![Action::ConfirmGuestGone];
     actions.extend(
         known
             .into_iter()

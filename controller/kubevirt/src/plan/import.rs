@@ -11,7 +11,7 @@
 
 use common::render::kubevirt::{Volume, data_volume, is_unverifiable};
 
-use super::action::Action;
+use super::action::{Action, UnfinishedImport};
 use super::observed::Observed;
 use super::volume::{Found, in_use, is_left_over};
 use crate::objects::{Claim, DataVolume};
@@ -154,11 +154,8 @@ pub(super) fn foreign(
         ));
     }
     let end = end(import).filter(|_| !in_use(&volume.claim, observed));
-    let confirm = end.as_ref().map(|_| Action::ConfirmUnused {
-        claim: Some(volume.claim.clone()),
-    });
     Ok(Found {
-        actions: confirm.into_iter().chain(end).collect(),
+        actions: end.into_iter().collect(),
         import: Some(underway(volume, None, observed)),
         ..Found::default()
     })
@@ -169,12 +166,8 @@ pub(super) fn end(import: &DataVolume) -> Option<Action> {
     if import.is_finished() {
         return release(import);
     }
-    (!import.is_deleting()).then(|| Action::DeleteDataVolume {
-        name: import.name().to_owned(),
-        uid: import.uid().to_owned(),
-        // Should it have come to its end in between, it is looked at again.
-        version: import.metadata.resource_version.clone(),
-    })
+    let unfinished = UnfinishedImport::of(import).filter(|_| !import.is_deleting());
+    unfinished.map(Action::DeleteDataVolume)
 }
 
 /// Deletes a DataVolume without its claim.

@@ -282,12 +282,6 @@ fn farewells(machine: &Machine, block: &Normalized, observed: &Observed) -> Vec<
     known
         .into_iter()
         .filter(|name| !wished.contains(*name) && !in_use(name, observed))
-        .flat_map(|name| {
-            let actions = farewell(machine, name, observed);
-            let confirm = (!actions.is_empty()).then(|| Action::ConfirmUnused {
-                claim: Some(name.clone()),
-            });
-            confirm.into_iter().chain(actions)
-        })
+        .flat_map(|name| farewell(machine, name, observed))
         .collect()
 }

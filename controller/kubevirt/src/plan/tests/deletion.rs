@@ -2,9 +2,11 @@
 
 use common::api::choice::ReclaimPolicy;
 use common::names;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::json;
 
 use super::{message, told};
+use crate::apply::claim_user::UserKind;
 use crate::environment::{World, decode};
 use crate::plan::action::{Action, Plan};
 use controller_core::fixtures::{block, disk, machine, pause};
@@ -153,7 +155,11 @@ fn what_is_not_ours_survives() {
     assert!(world.machine.is_none());
     assert!(world.vm.is_some());
     let left: Vec<_> = world.claims.keys().collect();
-    assert_eq!(left, ["web-data", "web-foreign", "web-former"]);
+    assert_eq!(
+        left,
+        ["web-data", "web-foreign", "web-former", "web-root"],
+        "the VirtualMachine that stays has web-root as a disk"
+    );
 }
 
 #[test]
@@ -178,12 +184,93 @@ fn caches_that_know_of_no_guest_are_not_believed() {
         before.delete_machine();
         before.plan()
     };
-    assert_eq!(
-        behind.actions.first(),
-        Some(&Action::ConfirmUnused { claim: None })
-    );
+    assert_eq!(behind.actions.first(), Some(&Action::ConfirmGuestGone));
     world.delete_machine();
     assert_eq!(world.carry_out(&behind, behind.actions.len()), [""; 0]);
     assert_eq!(world.claims.len(), 2);
     assert!(world.machine().has_finalizer(names::FINALIZER));
+}
+
+/// After a restore from a backup: VirtualMachine and claims carry the uid of the Machine before the restore.
+fn restored() -> World {
+    let mut world = running();
+    let former = |metadata: &mut ObjectMeta| {
+        let annotations = metadata.annotations.get_or_insert_default();
+        let uid = "uid-before-the-restore".to_owned();
+        annotations.insert(names::ANNOTATION_MACHINE_UID.to_owned(), uid);
+    };
+    former(&mut world.vm.as_mut().unwrap().metadata);
+    for claim in world.claims.values_mut() {
+        former(&mut claim.metadata);
+    }
+    world
+}
+
+#[test]
+fn claims_of_a_restored_virtual_machine_survive_the_deletion_of_the_machine_of_its_name() {
+    let mut world = restored();
+    world.settle();
+    assert_eq!(
+        told(&world, "VirtualMachineReady"),
+        ("False", "NameConflict")
+    );
+    world.delete_machine();
+    let done = world.settle();
+    assert!(world.machine.is_none());
+    assert!(world.vm.is_some() && world.instance.is_some());
+    let left: Vec<_> = world.claims.keys().collect();
+    assert_eq!(left, ["web-data", "web-root"], "{done:?}");
+}
+
+#[test]
+fn a_claim_that_a_cache_does_not_know_to_be_used_is_not_deleted() {
+    let volumes = json!([{"persistentVolumeClaim": {"claimName": "web-root"}}]);
+    let guest = json!({"metadata": {"name": "db"}, "spec": {"volumes": volumes}});
+    let vm =
+        json!({"metadata": {"name": "db"}, "spec": {"template": {"spec": {"volumes": volumes}}}});
+    for (kind, user) in [
+        (UserKind::VirtualMachine, &vm),
+        (UserKind::Instance, &guest),
+        (UserKind::Pod, &guest),
+    ] {
+        let mut world = running();
+        world.delete_machine();
+        world.claim_users = vec![(kind, user.clone())];
+        for _ in 0..10 {
+            world.kubevirt_moves();
+            world.pass();
+        }
+        assert!(world.claims.contains_key("web-root"), "{kind:?}");
+        assert!(
+            world.machine.is_some(),
+            "{kind:?}: the claim is not released"
+        );
+
+        world.claim_users.clear();
+        world.settle();
+        assert!(world.machine.is_none(), "{kind:?}");
+        assert!(!world.claims.contains_key("web-root"), "{kind:?}");
+    }
+}
+
+#[test]
+fn a_claim_in_use_whose_policy_was_changed_to_retain_ends_the_wait() {
+    let mut world = running();
+    let guest = json!({
+        "metadata": {"name": "db"},
+        "spec": {"volumes": [{"persistentVolumeClaim": {"claimName": "web-root"}}]},
+    });
+    world.claim_users = vec![(UserKind::VirtualMachine, guest)];
+    world.delete_machine();
+    for _ in 0..10 {
+        world.kubevirt_moves();
+        world.pass();
+    }
+    assert!(world.machine.is_some());
+    let claim = world.claims.get_mut("web-root").unwrap();
+    let annotations = claim.metadata.annotations.as_mut().unwrap();
+    annotations.insert(names::ANNOTATION_RECLAIM_POLICY.into(), "Retain".into());
+    world.settle();
+    assert!(world.machine.is_none());
+    assert!(world.claims.contains_key("web-root"));
 }

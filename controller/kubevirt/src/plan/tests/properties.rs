@@ -9,6 +9,7 @@ use super::worlds::a_world;
 use crate::environment::{World, claims_of};
 use crate::objects::{Claim, DataVolume};
 use crate::plan::action::{Action, Plan};
+use controller_core::laws::Refused;
 use controller_core::objects::Meta;
 use controller_core::plan::Step;
 
@@ -106,12 +107,10 @@ fn check_targets(world: &World, plan: &Plan) {
     };
     for action in &plan.actions {
         match action {
-            Action::DeleteVm { uid }
-            | Action::SetRunStrategy { uid, .. }
-            | Action::DeleteClaim { uid, .. } => may(uid, false),
-            Action::ReleaseClaim { uid, .. } | Action::DeleteDataVolume { uid, .. } => {
-                may(uid, true);
-            }
+            Action::DeleteVm { uid } | Action::SetRunStrategy { uid, .. } => may(uid, false),
+            Action::DeleteClaim(claim) => may(claim.exact().uid(), false),
+            Action::ReleaseClaim { uid, .. } => may(uid, true),
+            Action::DeleteDataVolume(import) => may(import.exact().uid(), true),
             Action::PatchClaim(patch) => may(&patch.uid, true),
             Action::UpdateVm(wish) => may(wish.metadata.uid.as_ref().unwrap(), false),
             Action::UpdateSecret(wish) => may(wish.metadata.uid.as_ref().unwrap(), false),
@@ -130,9 +129,17 @@ fn check_targets(world: &World, plan: &Plan) {
             | Action::CreateDataVolume(_)
             | Action::CreateSecret(_)
             | Action::CreateVm(_)
-            | Action::ConfirmUnused { .. } => {}
+            | Action::ConfirmGuestGone => {}
         }
     }
+}
+
+/// Whether any guest has the claim as a disk, whosever it is.
+fn is_used(world: &World, claim: &str) -> bool {
+    let vm = world.vm.as_ref();
+    let instance = world.instance.as_ref();
+    vm.is_some_and(|vm| claims_of(vm).any(|used| used == claim))
+        || instance.is_some_and(|instance| instance.uses(claim))
 }
 
 /// Carries out a plan step by step and looks, before each, that it may be done in this world.
@@ -145,13 +152,22 @@ fn carry_out_watched(world: &mut World, plan: &Plan, steps: usize) {
         let instance = world.vm.is_none() || vm.is_some();
         let instance = world.instance.as_ref().filter(|_| instance);
         match &step {
-            Step::Act(Action::DeleteClaim { name, version, .. }) => {
-                let in_vm = vm.is_some_and(|vm| claims_of(vm).any(|claim| claim == name.as_str()));
-                let in_guest = instance.is_some_and(|instance| instance.uses(name));
-                assert!(!in_vm && !in_guest, "{name} is in use: {plan:#?}");
+            Step::Act(Action::DeleteClaim(exact)) => {
+                let exact = exact.exact();
+                let (name, version) = (exact.name(), Some(exact.version()));
+                let in_use = is_used(world, name);
                 let claim = world.claims.get(name);
                 // One that has changed since is refused.
-                let claim = claim.filter(|claim| claim.metadata.resource_version == *version);
+                let claim =
+                    claim.filter(|claim| claim.metadata.resource_version.as_deref() == version);
+                if claim.is_some() && in_use {
+                    assert_eq!(
+                        world.step(&step),
+                        Err(Refused),
+                        "{name} is in use: {plan:#?}"
+                    );
+                    return;
+                }
                 let policy =
                     claim.and_then(|claim| claim.annotation(names::ANNOTATION_RECLAIM_POLICY));
                 assert!(
@@ -159,17 +175,22 @@ fn carry_out_watched(world: &mut World, plan: &Plan, steps: usize) {
                     "{name}: {policy:?}"
                 );
             }
-            Step::Act(Action::DeleteDataVolume { name, uid, version }) => {
-                let in_vm = vm.is_some_and(|vm| claims_of(vm).any(|claim| claim == name.as_str()));
-                let in_guest = instance.is_some_and(|instance| instance.uses(name));
-                let live = world
-                    .data_volumes
-                    .get(name)
-                    .filter(|it| it.uid() == uid.as_str());
-                let goes = live.filter(|it| it.metadata.resource_version == *version);
+            Step::Act(Action::DeleteDataVolume(exact)) => {
+                let exact = exact.exact();
+                let (name, version) = (exact.name(), Some(exact.version()));
+                let live = world.data_volumes.get(name);
+                let live = live.filter(|it| it.uid() == exact.uid());
+                let goes = live.filter(|it| it.metadata.resource_version.as_deref() == version);
                 let finished = goes.is_some_and(DataVolume::is_finished);
                 assert!(!finished, "{name} has its image: {plan:#?}");
-                assert!(!in_vm && !in_guest, "{name} is in use: {plan:#?}");
+                if goes.is_some() && is_used(world, name) {
+                    assert_eq!(
+                        world.step(&step),
+                        Err(Refused),
+                        "{name} is in use: {plan:#?}"
+                    );
+                    return;
+                }
             }
             Step::RemoveFinalizer => {
                 assert!(

@@ -39,11 +39,14 @@ fn marked(name: &str, whose: Whose, annotations: &Value) -> Value {
         Whose::Former => "uid-of-former",
         Whose::Living => "uid-of-living",
         Whose::Stranger => {
-            return json!({"name": name, "namespace": "default", "uid": format!("strange-{name}")});
+            return json!({
+                "name": name, "namespace": "default", "uid": format!("strange-{name}"),
+                "resourceVersion": "1",
+            });
         }
     };
     let mut metadata = json!({
-        "name": name, "namespace": "default", "uid": format!("old-{name}"),
+        "name": name, "namespace": "default", "uid": format!("old-{name}"), "resourceVersion": "1",
         "labels": {names::LABEL_MANAGED_BY: names::MANAGED_BY, names::LABEL_MACHINE: "web"},
         "annotations": annotations,
     });

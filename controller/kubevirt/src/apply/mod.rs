@@ -6,14 +6,20 @@
 //!         without force, so that a later apply can take fields away again; on somebody else's
 //!         VirtualMachine that is a conflict
 //! change  names the uid: an object that was made anew in between is not touched
-//! delete  with the uid as precondition; a claim also with the version it was seen at
+//! delete  with the uid as precondition; a claim also with the version it was observed in
 //! ```
+//! What destroys, starts or overwrites something has preconditions: see [`preconditions`].
+
+pub(crate) mod claim_user;
+mod live;
+pub(crate) mod preconditions;
+#[cfg(test)]
+mod tests;
 
 use common::names;
 use common::render::kubevirt::types;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1 as core;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
@@ -22,16 +28,28 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
+use self::live::find;
+use self::preconditions::check;
 use crate::objects::{Attachment, Claim, DataVolume, Instance, VirtualMachine};
 use crate::plan::Action;
-use crate::plan::action::ClaimPatch;
+use crate::plan::action::{ClaimPatch, Exact};
+use controller_core::backend::Failed;
 use controller_core::client::{ApiError, GuardedClient};
 use controller_core::machine::Machine;
 use controller_core::objects::{Meta, Secret};
 use controller_core::writes::{Written, merge};
 
-/// Carries out one action; tells what it wrote.
+/// Carries out one action after checking its preconditions. Returns what it wrote.
 pub(crate) async fn apply(
+    api: &GuardedClient,
+    machine: &Machine,
+    action: &Action,
+) -> Result<Option<Written>, Failed> {
+    check(api, machine, action).await?;
+    Ok(carry_out(api, machine, action).await?)
+}
+
+async fn carry_out(
     api: &GuardedClient,
     machine: &Machine,
     action: &Action,
@@ -60,10 +78,7 @@ pub(crate) async fn apply(
             let orphan = DeleteParams::orphan();
             apply.delete_with::<DataVolume>(name, uid, orphan).await
         }
-        Action::DeleteDataVolume { name, uid, version } => {
-            let params = unchanged(version.as_ref());
-            apply.delete_with::<DataVolume>(name, uid, params).await
-        }
+        Action::DeleteDataVolume(import) => apply.delete_exact::<DataVolume>(import.exact()).await,
         Action::CreateSecret(wish) => {
             let made: Secret = apply.create(&encoded(wish)).await?;
             Ok(Some(Written::of(&made)))
@@ -83,19 +98,16 @@ pub(crate) async fn apply(
         }
         Action::DeleteVm { uid } => apply.delete::<VirtualMachine>(machine.name(), uid).await,
         Action::DeleteInstance { uid } => apply.delete::<Instance>(machine.name(), uid).await,
-        Action::DeleteClaim { name, uid, version } => {
-            let params = unchanged(version.as_ref());
-            apply.delete_with::<Claim>(name, uid, params).await
-        }
-        Action::ConfirmUnused { claim } => apply.confirm_unused(claim.as_deref()).await,
+        Action::DeleteClaim(claim) => apply.delete_exact::<Claim>(claim.exact()).await,
+        Action::ConfirmGuestGone => apply.confirm_guest_gone().await.map(|()| None),
     }
 }
 
-/// A deletion of what is still as it was seen.
-fn unchanged(version: Option<&String>) -> DeleteParams {
+/// Parameters of a deletion that fails if the object is no longer as it was observed.
+fn unchanged(object: &Exact) -> DeleteParams {
     DeleteParams {
         preconditions: Some(Preconditions {
-            resource_version: version.cloned(),
+            resource_version: Some(object.version().to_owned()),
             uid: None,
         }),
         ..DeleteParams::background()
@@ -184,6 +196,18 @@ impl Apply<'_> {
         self.delete_with::<K>(name, uid, params).await
     }
 
+    async fn delete_exact<K>(&self, object: &Exact) -> Result<Option<Written>, ApiError>
+    where
+        K: Meta<Scope = k8s_openapi::NamespaceResourceScope>
+            + Clone
+            + DeserializeOwned
+            + std::fmt::Debug,
+    {
+        let params = unchanged(object);
+        self.delete_with::<K>(object.name(), object.uid(), params)
+            .await
+    }
+
     async fn delete_with<K>(
         &self,
         name: &str,
@@ -208,52 +232,18 @@ impl Apply<'_> {
     }
 
     /// Asks the API server itself, because a cache that is behind would cost a disk.
-    async fn confirm_unused(&self, claim: Option<&str>) -> Result<Option<Written>, ApiError> {
-        let name = self.machine.name();
-        if let Some(vm) = self.find::<VirtualMachine>(name).await? {
-            let ours = vm.belongs_to(name, self.machine.uid());
-            match claim {
-                None if ours => return Err(behind("VirtualMachine", name)),
-                // It is not ours, and so is its instance.
-                None => return Ok(None),
-                Some(claim) if vm.uses(claim) => {
-                    return Err(behind("VirtualMachine", name));
-                }
-                Some(_) => {}
+    async fn confirm_guest_gone(&self) -> Result<(), ApiError> {
+        let (namespace, name) = (self.machine.namespace(), self.machine.name());
+        if let Some(vm) = find::<VirtualMachine>(self.api, namespace, name).await? {
+            if vm.belongs_to(name, self.machine.uid()) {
+                return Err(still_there("VirtualMachine", name));
             }
+            // An instance beside somebody else's VirtualMachine is not ours either.
+            return Ok(());
         }
-        if let Some(instance) = self.find::<Instance>(name).await?
-            && claim.is_none_or(|claim| instance.uses(claim))
-        {
-            return Err(behind("VirtualMachineInstance", name));
-        }
-        Ok(None)
-    }
-
-    /// The object, or the certainty that there is none: either it is not found by name, or its
-    /// kind's CRD does not exist. A 404 alone is not enough: an API server that has not loaded a
-    /// CRD yet answers it, too.
-    async fn find<K>(&self, name: &str) -> Result<Option<K>, ApiError>
-    where
-        K: Meta<Scope = k8s_openapi::NamespaceResourceScope>
-            + Clone
-            + DeserializeOwned
-            + std::fmt::Debug,
-    {
-        match self.api.read(self.objects::<K>().get(name)).await {
-            Ok(object) => Ok(Some(object)),
-            Err(error) if !error.is_not_found() => Err(error),
-            Err(error) if names_object(&error, name) => Ok(None),
-            Err(_) => {
-                let crds: Api<CustomResourceDefinition> = Api::all(self.api.client());
-                let crd = format!("{}.{}", K::plural(&()), K::group(&()));
-                match self.api.read(crds.get_opt(&crd)).await? {
-                    None => Ok(None),
-                    Some(_) => Err(ApiError::Behind(format!(
-                        "the API server has {crd} and does not serve it yet"
-                    ))),
-                }
-            }
+        match find::<Instance>(self.api, namespace, name).await? {
+            Some(_) => Err(still_there("VirtualMachineInstance", name)),
+            None => Ok(()),
         }
     }
 }
@@ -274,13 +264,7 @@ fn explained(error: ApiError) -> ApiError {
     }
 }
 
-/// Whether a 404 is about the object and not about its kind.
-fn names_object(error: &ApiError, name: &str) -> bool {
-    matches!(error, ApiError::Refused(kube::Error::Api(status))
-        if status.details.as_ref().is_some_and(|details| details.name == name))
-}
-
-fn behind(kind: &str, name: &str) -> ApiError {
+fn still_there(kind: &str, name: &str) -> ApiError {
     ApiError::Behind(format!("{kind} {name} is still there"))
 }
 

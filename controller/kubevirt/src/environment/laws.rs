@@ -1,0 +1,102 @@
+//! The laws that every backend obeys, over this environment.
+
+use std::collections::BTreeSet;
+
+use common::api::choice::ReclaimPolicy;
+use common::api::status::MachineStatus;
+use controller_core::backend::Backend;
+use controller_core::fixtures::{block, disk, machine};
+use controller_core::laws::{self, Environment, Refused};
+use controller_core::machine::Machine;
+use controller_core::plan::{Now, Step};
+use serde_json::json;
+use time::Duration;
+
+use super::World;
+use crate::apply::claim_user::UserKind;
+use crate::backend::KubeVirt;
+
+impl Environment for World {
+    type Backend = KubeVirt;
+
+    fn machine(&self) -> Option<&Machine> {
+        self.machine.as_ref()
+    }
+
+    fn write_status(&mut self, status: MachineStatus) {
+        controller_core::page::assert_documented(&status);
+        self.machine_mut().status = status;
+        self.changes += 1;
+    }
+
+    fn delete_machine(&mut self) {
+        World::delete_machine(self);
+    }
+
+    fn observe(&self) -> <KubeVirt as Backend>::Observed {
+        self.observed()
+    }
+
+    fn step(&mut self, step: &Step<'_, <KubeVirt as Backend>::Action>) -> Result<(), Refused> {
+        World::step(self, step)
+    }
+
+    fn advance(&mut self) -> bool {
+        self.now += Duration::seconds(10);
+        self.kubevirt_moves()
+    }
+
+    fn now(&self) -> Now {
+        Now(self.now)
+    }
+
+    fn lose_lease(&mut self) {
+        self.holds_lease = false;
+    }
+
+    fn changes(&self) -> usize {
+        self.changes
+    }
+
+    fn volumes(&self) -> BTreeSet<String> {
+        self.claims.keys().cloned().collect()
+    }
+
+    fn use_volume(&mut self, name: &str) {
+        let spec = json!({"volumes": [{"persistentVolumeClaim": {"claimName": name}}]});
+        let vm = json!({"metadata": {"name": "db"}, "spec": {"template": {"spec": spec}}});
+        self.claim_users.push((UserKind::VirtualMachine, vm));
+    }
+}
+
+/// A Machine with a disk that is deleted with it and one that is kept.
+fn new() -> World {
+    let mut block = block();
+    block.disks.push(disk("data", ReclaimPolicy::Retain));
+    World::new(machine(block))
+}
+
+#[test]
+fn a_plan_is_empty_once_it_was_carried_out() {
+    laws::a_plan_is_empty_once_it_was_carried_out(new());
+}
+
+#[test]
+fn a_deletion_ends() {
+    laws::a_deletion_ends(new);
+}
+
+#[test]
+fn nothing_waits_in_silence() {
+    laws::nothing_waits_in_silence(new);
+}
+
+#[test]
+fn nothing_happens_without_the_lease() {
+    laws::nothing_happens_without_the_lease(new);
+}
+
+#[test]
+fn no_volume_in_use_is_deleted() {
+    laws::no_volume_in_use_is_deleted(new);
+}
