@@ -13,7 +13,7 @@ use super::images::{Fetches, ImageState, image_volume, marker};
 use super::plan::{Guest, Observed, Place, Site, images, wanted};
 use super::{Libvirt, PlacementLock, failed};
 use crate::object::LibvirtHost;
-use common::render::kubevirt::{Reading, SecretKey};
+use common::render::{Reading, SecretKey};
 use controller_core::addresses::means_others;
 use controller_core::backend::Failed;
 use controller_core::machine::Machine;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use common::render::kubevirt::{Reading, SecretKey};
+use common::render::{Reading, SecretKey};
 use controller_core::machine::Machine;
 use controller_core::objects::{Network, Secret, Template};
 

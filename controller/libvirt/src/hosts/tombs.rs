@@ -137,7 +137,7 @@ mod tests {
     fn what_a_buried_machine_left_is_removed_and_nothing_else() {
         let mut world = World::new(block());
         world.machine_mut().cloud_init =
-            common::render::kubevirt::CloudInitPlan::from(&common::api::machine::CloudInit {
+            common::render::CloudInitPlan::from(&common::api::machine::CloudInit {
                 user_data: Some("#cloud-config\n".into()),
                 ..Default::default()
             });

@@ -24,8 +24,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use common::api::libvirt_host::LibvirtHostSpec;
-use common::render::kubevirt::{Reading, SecretKey};
 use common::render::libvirt::{Domain, Live, Mark};
+use common::render::{Reading, SecretKey};
 
 pub(crate) use self::seed::seed_xml;
 pub(crate) use self::volumes::{images, wanted};

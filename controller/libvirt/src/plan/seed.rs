@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use common::api::normalized::Normalized;
 use common::quantity::Bytes;
-use common::render::kubevirt::CloudInitPlan;
+use common::render::CloudInitPlan;
 use common::render::libvirt::{SeedMark, VolumeFormat, VolumeWish, seed_name, seed_of, volume_xml};
 
 use super::volumes::is_defined;

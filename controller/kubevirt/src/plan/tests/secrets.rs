@@ -4,7 +4,7 @@ use common::api::choice::PowerState;
 use common::api::machine::{CloudInit, SecretKeyRef};
 use common::names;
 use common::quantity::Bytes;
-use common::render::kubevirt::{CloudInitPlan, SecretKey};
+use common::render::{CloudInitPlan, SecretKey};
 
 use super::{edit, message, told};
 use crate::environment::World;
