@@ -5,20 +5,17 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
+use common::api::choice::{Backend, Choice as _};
 use common::api::status::PendingChange;
 use common::names;
 use common::render::Mark;
 use common::render::kubevirt::types::{
     Disk, Domain, InstanceSpec, Interface, Memory, Network, Template, Volume,
 };
+use common::rules::update::pending_action;
 
 use crate::objects::{Instance, told};
 use controller_core::objects::Meta as _;
-
-/// What brings a change into effect: the guest is started anew.
-pub(super) const RESTART: &str = "Restart";
-/// The guest goes on, on another node or the same: KubeVirt plugs in what it was told to by migrating.
-const MIGRATION: &str = "LiveMigration";
 
 /// What each mark of a guest is about.
 const MARKS: [(&str, &str); 2] = [
@@ -49,7 +46,7 @@ pub(super) fn pending(runs: &Instance, wish: &Template, restart: bool) -> Vec<Pe
 
 /// Secrets that hold something else now than what the guest was started with. KubeVirt does not look.
 fn secrets(runs: &Instance, wish: &Template) -> Vec<PendingChange> {
-    let mut changes = Changes::by(RESTART);
+    let mut changes = Changes::new(false);
     for (mark, field) in MARKS {
         let runs = runs.annotation(mark).and_then(Mark::parse);
         let wish = wish.metadata.annotations.get(mark);
@@ -66,11 +63,8 @@ fn secrets(runs: &Instance, wish: &Template) -> Vec<PendingChange> {
 fn plugged(runs: &Instance, wish: &InstanceSpec) -> Vec<PendingChange> {
     let status = &runs.status;
     let is_told = |kind: &str, value: &str| told(&status.conditions, kind, value).is_some();
-    let mut changes = Changes::by(if is_told("LiveMigratable", "False") {
-        RESTART
-    } else {
-        MIGRATION
-    });
+    // KubeVirt plugs in by migrating the guest. One that cannot migrate needs a restart.
+    let mut changes = Changes::new(!is_told("LiveMigratable", "False"));
     let sockets = status.cpu.sockets;
     if let Some(sockets) = sockets.filter(|_| is_told("HotVCPUChange", "True")) {
         changes.field("cpu.sockets", sockets, wish.domain.cpu.sockets);
@@ -84,7 +78,7 @@ fn plugged(runs: &Instance, wish: &InstanceSpec) -> Vec<PendingChange> {
 
 /// The changes between the guest that runs and the one that is wished, in the order of the block.
 fn changes(runs: &InstanceSpec, wish: &InstanceSpec) -> Vec<PendingChange> {
-    let mut changes = Changes::by(RESTART);
+    let mut changes = Changes::new(false);
     hardware(&mut changes, &runs.domain, &wish.domain);
     changes.items(
         "disks",
@@ -227,24 +221,26 @@ fn labels(labels: &BTreeMap<String, String>) -> String {
 
 #[derive(Debug)]
 struct Changes {
-    action: &'static str,
+    /// Whether KubeVirt can apply these changes to the running guest.
+    in_progress: bool,
     list: Vec<PendingChange>,
 }
 
 impl Changes {
-    fn by(action: &'static str) -> Self {
+    fn new(in_progress: bool) -> Self {
         let list = Vec::new();
-        Self { action, list }
+        Self { in_progress, list }
     }
 
     fn field(&mut self, field: &str, current: impl Display, desired: impl Display) {
         let (current, desired) = (current.to_string(), desired.to_string());
         if current != desired {
+            let action = pending_action(Backend::Kubevirt, field, self.in_progress);
             self.list.push(PendingChange {
                 field: field.to_owned(),
                 current,
                 desired,
-                action: self.action.to_owned(),
+                action: action.as_str().to_owned(),
             });
         }
     }

@@ -1,12 +1,11 @@
 //! What each condition tells.
 
-use common::api::choice::{Phase, PowerState};
+use common::api::choice::{Choice as _, PendingAction, Phase, PowerState};
 use common::api::status::PendingChange;
 
 use super::inputs::Facts;
 use super::live::{FAILURES, Live};
 use crate::objects::{ForeignCondition, told};
-use crate::plan::pending::RESTART;
 use controller_core::status::{Fault, Verdict};
 
 pub(super) fn storage(facts: &Facts<'_>) -> Verdict {
@@ -81,7 +80,7 @@ pub(super) fn virtual_machine(facts: &Facts<'_>, live: &Live<'_>) -> Verdict {
 
 /// Whether a restart is what brings a change into effect.
 pub(super) fn is_for_a_restart(change: &PendingChange) -> bool {
-    change.action == RESTART
+    change.action == PendingAction::Restart.as_str()
 }
 
 /// Names our fields, or what KubeVirt says when none of them differs.
