@@ -1,4 +1,4 @@
-//! The backend: how the controller's core observes, plans and acts with KubeVirt.
+//! The backend: KubeVirt's side of the trait that the controller's core drives.
 
 use std::sync::Arc;
 

@@ -7,7 +7,7 @@ use runtime::checks::Check;
 
 use crate::objects::{Attachment, Claim, DataVolume, GuestSummary, Instance, VirtualMachine};
 
-/// What is known of KubeVirt's side of the cluster. Clones share it.
+/// Caches of the objects that Machines consist of on KubeVirt. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct KubeVirtCaches {
     pub(crate) vms: Cache<VirtualMachine>,
@@ -20,7 +20,8 @@ pub struct KubeVirtCaches {
 }
 
 impl KubeVirtCaches {
-    /// Waits until every kind has been listed, or is known not to be served; says on `synced` what it waits for.
+    /// Waits until every kind has been listed or is known not to be served. Reports on `synced` which kind it waits
+    /// for.
     pub async fn known(&self, synced: &Check) {
         let waits = |kind: &str| synced.missing(format!("no list of {kind} yet"));
         waits("VirtualMachines");

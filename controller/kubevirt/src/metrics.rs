@@ -1,4 +1,4 @@
-//! Metrics of KubeVirt's side: VirtualMachines by state, and how long volumes take.
+//! Metrics of the KubeVirt backend: VirtualMachines by state, and how long volumes take.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -24,7 +24,7 @@ pub const BUCKETS: [(&str, &[f64]); 1] = [(
     ],
 )];
 
-/// Tells Prometheus what each metric is.
+/// Describes each metric to Prometheus.
 pub fn describe() {
     metrics::describe_gauge!(
         VIRTUAL_MACHINES,
@@ -37,7 +37,7 @@ pub fn describe() {
     );
 }
 
-/// Takes the time of a claim that has just been bound.
+/// Records how long a claim took that has just been bound.
 pub(crate) fn claim_changed(change: &Change<Claim>) {
     let (Some(old), Some(new)) = (&change.old, &change.new) else {
         return;

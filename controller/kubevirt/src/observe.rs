@@ -1,7 +1,7 @@
-//! What is known of a Machine: from the caches, without asking the API server.
+//! Observation of a Machine, from the caches without asking the API server.
 //!
-//! Only of Secrets of users no content is kept (a controller that holds every Secret of a cluster is
-//! a prize), so these are read, and only while something still has to be made of them.
+//! The one exception are the users' Secrets. Their content is not cached, because a controller that holds every Secret
+//! of the cluster would be a target. They are read only while something still has to be rendered from them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use controller_core::secrets::read;
 use controller_core::watch::Caches;
 use controller_core::writes::Written;
 
-/// What an observation is made from.
+/// The sources of an observation.
 #[derive(Clone, Debug)]
 pub(crate) struct Observer {
     /// Caches of the kinds that every backend needs.
@@ -49,7 +49,7 @@ impl Observer {
     }
 }
 
-/// What the caches know.
+/// The part of the observation that comes from the caches.
 fn known(observer: &Observer, machine: &Machine) -> Observed {
     let Observer {
         caches,
@@ -70,9 +70,9 @@ fn known(observer: &Observer, machine: &Machine) -> Observed {
         .into_iter()
         .map(|import| (import.name().to_owned(), import))
         .collect();
-    let wish = machine.desired();
+    let desired = machine.desired();
     let (mut classes, mut sources) = (BTreeMap::new(), BTreeSet::new());
-    for volume in wish.into_iter().flat_map(|block| volumes(name, block)) {
+    for volume in desired.into_iter().flat_map(|block| volumes(name, block)) {
         let disk = &volume.disk;
         if let Some(class) = caches.classes.get("", &disk.storage_class) {
             classes.insert(disk.storage_class.clone(), class.allow_volume_expansion);
@@ -92,14 +92,14 @@ fn known(observer: &Observer, machine: &Machine) -> Observed {
         }
     }
     let imports = data_volumes.values();
-    let strangers: BTreeSet<_> = claims
+    let others: BTreeSet<_> = claims
         .values()
         .filter_map(|claim| claim.machine_uid())
         .chain(imports.filter_map(|import| import.machine_uid()))
         .filter(|uid| *uid != machine.uid())
         .map(ToOwned::to_owned)
         .collect();
-    let networks: BTreeMap<_, _> = wish
+    let networks: BTreeMap<_, _> = desired
         .into_iter()
         .flat_map(named_networks)
         .filter_map(|name| Some((name.to_owned(), caches.networks.get(namespace, name)?)))
@@ -111,7 +111,7 @@ fn known(observer: &Observer, machine: &Machine) -> Observed {
             Some((name.to_owned(), cluster.attachments.get(namespace, name)?))
         })
         .collect();
-    let template = wish
+    let template = desired
         .and_then(|block| block.template.as_ref())
         .and_then(|pin| caches.templates.get("", &pin.name));
     Observed {
@@ -123,7 +123,7 @@ fn known(observer: &Observer, machine: &Machine) -> Observed {
         cdi: cluster.data_volumes.state() == State::Listed,
         vm: cluster.vms.get(namespace, name),
         instance: cluster.instances.get(namespace, name),
-        living: living(&strangers, caches),
+        living: living(&others, caches),
         claims,
         data_volumes,
         sources,
@@ -139,7 +139,7 @@ fn known(observer: &Observer, machine: &Machine) -> Observed {
     }
 }
 
-/// Which of these Machines still live; almost always there are none to look for.
+/// The uids among these that belong to existing Machines. Almost always `uids` is empty, which saves the search.
 fn living(uids: &BTreeSet<String>, caches: &Caches) -> BTreeSet<String> {
     if uids.is_empty() {
         return BTreeSet::new();
@@ -153,9 +153,9 @@ fn living(uids: &BTreeSet<String>, caches: &Caches) -> BTreeSet<String> {
         .collect()
 }
 
-/// Reads the user's Secrets while the VirtualMachine has not been made, or when one was written since
-/// that was told of them, and when our copy is not of this wish. Our own Secret's name is looked up, too, before it is made:
-/// one that somebody else made is not among those we watch.
+/// Reads the referenced Secrets if the VirtualMachine does not exist yet, if a Secret changed after the last report,
+/// or if our copy was made for another desired state. Also looks for an object that has the name of our own Secret
+/// before that is created: the watch covers only Secrets with our label.
 async fn read_secrets(
     observer: &Observer,
     machine: &Machine,
@@ -184,7 +184,7 @@ async fn read_secrets(
     Ok(())
 }
 
-/// Whether the caches have seen an object of KubeVirt's side that was written.
+/// Whether the caches have seen an object of this backend's kinds that was written.
 pub(crate) fn has_seen(cluster: &KubeVirtCaches, namespace: &str, written: &Written) -> bool {
     let name = &written.name;
     match written.kind.as_str() {

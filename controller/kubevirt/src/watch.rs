@@ -31,7 +31,7 @@ pub fn start(watches: &mut Watches<'_>) -> KubeVirtCaches {
     cluster
 }
 
-/// Marks the namespace of a guest that got other attachments, came, or went.
+/// Queues the namespace of a guest that was created, deleted or connected to other networks.
 fn attached<K: Meta>(networks: &Marked, change: &Change<K>, spec: impl Fn(&K) -> &InstanceSpec) {
     let attachments = |guest: &Option<Arc<K>>| -> Vec<String> {
         let guest = guest.as_deref();

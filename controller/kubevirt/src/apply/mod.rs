@@ -1,14 +1,13 @@
 //! Carries out the actions of a plan, in order.
 //!
 //! ```text
-//! make    POST: never takes over an object of that name, and strict: a field that the other side
-//!         does not know is refused, not dropped. A VirtualMachine is made by server-side apply
-//!         without force, so that a later apply can take fields away again; on somebody else's
-//!         VirtualMachine that is a conflict
-//! change  names the uid: an object that was made anew in between is not touched
-//! delete  with the uid as precondition; a claim also with the version it was observed in
+//! create  POST: never takes over an existing object, and strict: a field that the API server does not
+//!         know is refused, not dropped. A VirtualMachine is created by server-side apply without force,
+//!         so that a later apply can remove fields; somebody else's VirtualMachine is a conflict
+//! update  names the uid: an object that was deleted and created again is not touched
+//! delete  with the uid as precondition; a claim also with the version that was observed
 //! ```
-//! What destroys, starts or overwrites something has preconditions: see [`preconditions`].
+//! Actions that destroy, start or overwrite something have preconditions: see [`preconditions`].
 
 pub(crate) mod claim_user;
 mod live;
@@ -56,22 +55,22 @@ async fn carry_out(
 ) -> Result<Option<Written>, ApiError> {
     let apply = Apply { api, machine };
     match action {
-        Action::CreateAttachment(wish) => {
-            let made: Attachment = apply.create(wish).await?;
+        Action::CreateAttachment(desired) => {
+            let made: Attachment = apply.create(desired).await?;
             Ok(Some(Written::of(&made)))
         }
-        Action::UpdateAttachment(wish) => {
-            let body = json!({"metadata": {"uid": wish.metadata.uid}, "spec": wish.spec});
-            let made: Attachment = apply.merge(&wish.metadata.name, &body).await?;
+        Action::UpdateAttachment(desired) => {
+            let body = json!({"metadata": {"uid": desired.metadata.uid}, "spec": desired.spec});
+            let made: Attachment = apply.merge(&desired.metadata.name, &body).await?;
             Ok(Some(Written::of(&made)))
         }
-        Action::CreateClaim(wish) => {
-            let made: Claim = apply.create(wish).await?;
+        Action::CreateClaim(desired) => {
+            let made: Claim = apply.create(desired).await?;
             Ok(Some(Written::of(&made)))
         }
         Action::PatchClaim(patch) => apply.patch_claim(patch).await.map(Some),
-        Action::CreateDataVolume(wish) => {
-            let made: DataVolume = apply.create(wish).await.map_err(explained)?;
+        Action::CreateDataVolume(desired) => {
+            let made: DataVolume = apply.create(desired).await.map_err(explained)?;
             Ok(Some(Written::of(&made)))
         }
         Action::ReleaseClaim { name, uid } => {
@@ -79,18 +78,18 @@ async fn carry_out(
             apply.delete_with::<DataVolume>(name, uid, orphan).await
         }
         Action::DeleteDataVolume(import) => apply.delete_exact::<DataVolume>(import.exact()).await,
-        Action::CreateSecret(wish) => {
-            let made: Secret = apply.create(&encoded(wish)).await?;
+        Action::CreateSecret(desired) => {
+            let made: Secret = apply.create(&encoded(desired)).await?;
             Ok(Some(Written::of(&made)))
         }
-        Action::UpdateSecret(wish) => {
+        Action::UpdateSecret(desired) => {
             let made: Secret = apply
-                .merge(&wish.metadata.name, &secret_patch(wish))
+                .merge(&desired.metadata.name, &secret_patch(desired))
                 .await?;
             Ok(Some(Written::of(&made)))
         }
-        Action::CreateVm(wish) => apply.vm(wish, false).await.map(Some),
-        Action::UpdateVm(wish) => apply.vm(wish, true).await.map(Some),
+        Action::CreateVm(desired) => apply.vm(desired, false).await.map(Some),
+        Action::UpdateVm(desired) => apply.vm(desired, true).await.map(Some),
         Action::SetRunStrategy { uid, strategy } => {
             let body = json!({"metadata": {"uid": uid}, "spec": {"runStrategy": strategy}});
             let made: VirtualMachine = apply.merge(machine.name(), &body).await?;
@@ -125,7 +124,7 @@ impl Apply<'_> {
         Api::namespaced(self.api.client(), self.machine.namespace())
     }
 
-    async fn create<K>(&self, wish: &impl Serialize) -> Result<K, ApiError>
+    async fn create<K>(&self, desired: &impl Serialize) -> Result<K, ApiError>
     where
         K: Meta + DeserializeOwned,
     {
@@ -134,7 +133,7 @@ impl Apply<'_> {
             ..PostParams::default()
         };
         let path = K::url_path(&(), Some(self.machine.namespace()));
-        let request = serde_json::to_vec(wish)
+        let request = serde_json::to_vec(desired)
             .map_err(kube::Error::SerdeError)
             .and_then(|body| {
                 Request::new(path)
@@ -142,7 +141,7 @@ impl Apply<'_> {
                     .map_err(kube::Error::BuildRequest)
             })
             .and_then(|mut request| {
-                // What the API server would drop it refuses: no image is imported unverified.
+                // Strict: an image whose checksum field an older CDI does not know must not be imported unverified.
                 let strict = format!("{}&fieldValidation=Strict", request.uri());
                 *request.uri_mut() = strict
                     .parse()
@@ -166,14 +165,14 @@ impl Apply<'_> {
         merge(self.api, self.machine.namespace(), name, body).await
     }
 
-    async fn vm(&self, wish: &types::VirtualMachine, force: bool) -> Result<Written, ApiError> {
+    async fn vm(&self, desired: &types::VirtualMachine, force: bool) -> Result<Written, ApiError> {
         let params = PatchParams {
             force,
             ..PatchParams::apply(names::FIELD_MANAGER)
         };
         let vms = self.objects::<VirtualMachine>();
-        let body = Patch::Apply(wish);
-        let call = vms.patch(&wish.metadata.name, &params, &body);
+        let body = Patch::Apply(desired);
+        let call = vms.patch(&desired.metadata.name, &params, &body);
         Ok(Written::of(&self.api.write(call).await?))
     }
 
@@ -231,14 +230,14 @@ impl Apply<'_> {
         }
     }
 
-    /// Asks the API server itself, because a cache that is behind would cost a disk.
+    /// Asks the API server itself, because releasing disks on the word of a stale cache could lose one.
     async fn confirm_guest_gone(&self) -> Result<(), ApiError> {
         let (namespace, name) = (self.machine.namespace(), self.machine.name());
         if let Some(vm) = find::<VirtualMachine>(self.api, namespace, name).await? {
             if vm.belongs_to(name, self.machine.uid()) {
                 return Err(still_there("VirtualMachine", name));
             }
-            // An instance beside somebody else's VirtualMachine is not ours either.
+            // With somebody else's VirtualMachine of the name, the instance is not ours either.
             return Ok(());
         }
         match find::<Instance>(self.api, namespace, name).await? {
@@ -248,7 +247,7 @@ impl Apply<'_> {
     }
 }
 
-/// Says what to do about a CDI that has no place for a checksum.
+/// Explains the error of a CDI that does not know checksums.
 fn explained(error: ApiError) -> ApiError {
     match error {
         ApiError::Refused(kube::Error::Api(mut status))
@@ -268,9 +267,9 @@ fn still_there(kind: &str, name: &str) -> ApiError {
     ApiError::Behind(format!("{kind} {name} is still there"))
 }
 
-/// A Secret as the API server takes it.
-fn encoded(wish: &types::Secret) -> core::Secret {
-    let metadata = &wish.metadata;
+/// The Secret in the API server's form.
+fn encoded(desired: &types::Secret) -> core::Secret {
+    let metadata = &desired.metadata;
     let owners = metadata
         .owner_references
         .iter()
@@ -282,7 +281,7 @@ fn encoded(wish: &types::Secret) -> core::Secret {
             controller: Some(owner.controller),
             block_owner_deletion: None,
         });
-    let data = wish.data.iter();
+    let data = desired.data.iter();
     core::Secret {
         metadata: ObjectMeta {
             name: Some(metadata.name.clone()),
@@ -301,7 +300,7 @@ fn encoded(wish: &types::Secret) -> core::Secret {
     }
 }
 
-/// Every key a Secret of ours can have: those that are not wished are removed.
+/// Every key that a Secret of ours can have. The patch removes those that are not desired.
 const SECRET_KEYS: [&str; 5] = [
     "userdata",
     "networkdata",
@@ -310,16 +309,16 @@ const SECRET_KEYS: [&str; 5] = [
     "meta-data",
 ];
 
-fn secret_patch(wish: &types::Secret) -> serde_json::Value {
+fn secret_patch(desired: &types::Secret) -> serde_json::Value {
     let mut data: serde_json::Map<_, _> = SECRET_KEYS
         .iter()
         .map(|key| ((*key).to_owned(), serde_json::Value::Null))
         .collect();
-    for (key, content) in &wish.data {
+    for (key, content) in &desired.data {
         data.insert(key.clone(), json!(ByteString(content.clone())));
     }
     json!({
-        "metadata": {"uid": wish.metadata.uid, "annotations": wish.metadata.annotations},
+        "metadata": {"uid": desired.metadata.uid, "annotations": desired.metadata.annotations},
         "data": data,
     })
 }

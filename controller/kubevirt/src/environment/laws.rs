@@ -12,11 +12,11 @@ use controller_core::plan::{Now, Step};
 use serde_json::json;
 use time::Duration;
 
-use super::World;
+use super::FakeCluster;
 use crate::apply::claim_user::UserKind;
 use crate::backend::KubeVirt;
 
-impl Environment for World {
+impl Environment for FakeCluster {
     type Backend = KubeVirt;
 
     fn machine(&self) -> Option<&Machine> {
@@ -30,7 +30,7 @@ impl Environment for World {
     }
 
     fn delete_machine(&mut self) {
-        World::delete_machine(self);
+        FakeCluster::delete_machine(self);
     }
 
     fn observe(&self) -> <KubeVirt as Backend>::Observed {
@@ -38,12 +38,12 @@ impl Environment for World {
     }
 
     fn step(&mut self, step: &Step<'_, <KubeVirt as Backend>::Action>) -> Result<(), Refused> {
-        World::step(self, step)
+        FakeCluster::step(self, step)
     }
 
     fn advance(&mut self) -> bool {
         self.now += Duration::seconds(10);
-        self.kubevirt_moves()
+        self.advance_kubevirt()
     }
 
     fn now(&self) -> Now {
@@ -70,10 +70,10 @@ impl Environment for World {
 }
 
 /// A Machine with a disk that is deleted with it and one that is kept.
-fn new() -> World {
+fn new() -> FakeCluster {
     let mut block = block();
     block.disks.push(disk("data", ReclaimPolicy::Retain));
-    World::new(machine(block))
+    FakeCluster::new(machine(block))
 }
 
 #[test]

@@ -1,9 +1,9 @@
-//! A cluster in memory: carries out plans as the API server does, and moves as KubeVirt does.
+//! A cluster in memory: it carries out plans as the API server does, and changes as KubeVirt does.
 //!
 //! ```text
-//! World ─ observed ─▶ plan ─▶ actions ─ act ─▶ World ─ kubevirt ─▶ World …
+//! FakeCluster ─ observed ─▶ plan ─▶ actions ─ act ─▶ FakeCluster ─ advance_kubevirt ─▶ FakeCluster …
 //! ```
-//! What the API server would refuse is refused here: a name that is taken, a uid that is another's.
+//! It refuses what the API server would refuse: a name that exists, or a uid that does not match.
 
 mod laws;
 pub(crate) mod moves;
@@ -33,14 +33,14 @@ use controller_core::objects::{Meta, Network, Secret, Template};
 use controller_core::plan::Now;
 use controller_core::reconcile::plan;
 
-/// Everything in it.
+/// The cluster and its one Machine `web`.
 #[derive(Clone, Debug)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each part of a cluster is there or not"
 )]
-pub(crate) struct World {
-    /// Gone when its finalizer is, after its deletion.
+pub(crate) struct FakeCluster {
+    /// `None` once it was deleted and its finalizer removed.
     pub(crate) machine: Option<Machine>,
     pub(crate) kubevirt: bool,
     pub(crate) multus: bool,
@@ -49,10 +49,10 @@ pub(crate) struct World {
     pub(crate) instance: Option<Instance>,
     pub(crate) claims: BTreeMap<String, Claim>,
     pub(crate) data_volumes: BTreeMap<String, DataVolume>,
-    /// Storage that waits until it knows the guest's node.
+    /// Whether the StorageClass binds volumes only once the guest has a node.
     pub(crate) first_consumer: bool,
-    /// What the DataVolumes are to make.
-    orders: BTreeMap<String, types::DataVolume>,
+    /// DataVolumes as they were created, by name.
+    import_specs: BTreeMap<String, types::DataVolume>,
     pub(crate) secret: Option<Secret>,
     /// Secrets of the user.
     pub(crate) contents: BTreeMap<SecretKey, Reading>,
@@ -74,13 +74,13 @@ pub(crate) struct World {
     changes: usize,
     /// Uids of the instances that a plan deleted, in order.
     pub(crate) restarted: Vec<String>,
-    /// The strategy as KubeVirt last saw it.
+    /// The run strategy at KubeVirt's last step.
     strategy: String,
     now: OffsetDateTime,
     uids: u32,
 }
 
-impl World {
+impl FakeCluster {
     /// A cluster with everything a Machine may need, and this Machine.
     pub(crate) fn new(machine: Machine) -> Self {
         Self {
@@ -93,7 +93,7 @@ impl World {
             claims: BTreeMap::new(),
             data_volumes: BTreeMap::new(),
             first_consumer: false,
-            orders: BTreeMap::new(),
+            import_specs: BTreeMap::new(),
             secret: None,
             contents: BTreeMap::new(),
             secrets_error: None,
@@ -125,7 +125,7 @@ impl World {
     pub(crate) fn delete_machine(&mut self) {
         let machine = self.machine_mut();
         if machine.has_finalizer(names::FINALIZER) {
-            machine.metadata.deletion_timestamp = Some(sometime());
+            machine.metadata.deletion_timestamp = Some(some_time());
         } else {
             self.machine = None;
         }
@@ -139,36 +139,36 @@ impl World {
         self.networks.insert(name.to_owned(), network);
     }
 
-    /// What the caches would know, had they seen everything.
+    /// What the backend observes if its caches are up to date.
     pub(crate) fn observed(&self) -> Observed {
         let machine = self.machine();
-        let wish = machine.desired();
-        let wished: Vec<_> = wish
+        let desired = machine.desired();
+        let wanted: Vec<_> = desired
             .into_iter()
             .flat_map(|block| volumes(machine.name(), block))
             .collect();
-        let sources = wished.iter().filter_map(|volume| {
+        let sources = wanted.iter().filter_map(|volume| {
             let source = &volume.disk.image.as_ref()?.persistent_volume_claim;
             source.clone()
         });
         let sources = sources.filter(|source| self.claims.contains_key(source));
         let sources = sources.collect();
-        let wished: BTreeSet<_> = wished.into_iter().map(|volume| volume.claim).collect();
+        let wanted: BTreeSet<_> = wanted.into_iter().map(|volume| volume.claim).collect();
         let imports = self.data_volumes.iter();
         let data_volumes = imports
             .filter(|(name, import)| {
-                import.machine() == Some(machine.name()) || wished.contains(*name)
+                import.machine() == Some(machine.name()) || wanted.contains(*name)
             })
             .map(|(name, import)| (name.clone(), Arc::new(import.clone())))
             .collect();
         let claims = self.claims.iter();
         let claims: BTreeMap<_, _> = claims
             .filter(|(name, claim)| {
-                claim.machine() == Some(machine.name()) || wished.contains(*name)
+                claim.machine() == Some(machine.name()) || wanted.contains(*name)
             })
             .map(|(name, claim)| (name.clone(), Arc::new(claim.clone())))
             .collect();
-        let networks: BTreeMap<_, _> = wish
+        let networks: BTreeMap<_, _> = desired
             .into_iter()
             .flat_map(named_networks)
             .filter_map(|name| Some((name.to_owned(), Arc::new(self.networks.get(name)?.clone()))))
@@ -178,7 +178,7 @@ impl World {
             let attachment = self.attachments.get(name)?;
             Some((name.to_owned(), Arc::new(attachment.clone())))
         });
-        // As the controller reads them: only while something has to be made of them.
+        // Like the backend: only while something has to be rendered from them.
         let rendered = self.secret.as_ref();
         let rendered = rendered.and_then(|secret| secret.annotation(names::ANNOTATION_RENDERED));
         let cloud_init = &machine.cloud_init;
@@ -240,7 +240,7 @@ impl World {
         plan::<KubeVirt>(self.machine(), &self.observed(), None, Now(self.now))
     }
 
-    /// One whole pass; tells what was done.
+    /// One pass. Returns the log lines of the steps.
     pub(crate) fn pass(&mut self) -> Vec<String> {
         self.now += Duration::seconds(10);
         let plan = self.plan();
@@ -266,15 +266,15 @@ impl World {
         done
     }
 
-    /// Passes and moves of KubeVirt until nothing happens any more; tells what was done.
+    /// Passes and steps of KubeVirt until nothing changes any more. Returns the log lines.
     pub(crate) fn settle(&mut self) -> Vec<String> {
-        /// More than the longest way from anywhere to rest.
+        /// More passes than the longest sequence takes.
         const PASSES_MAX: usize = 30;
         let mut done = Vec::new();
         for _ in 0..PASSES_MAX {
-            let moved = self.kubevirt_moves();
+            let has_changed = self.advance_kubevirt();
             if self.machine.is_none() {
-                if moved {
+                if has_changed {
                     continue;
                 }
                 return done;
@@ -287,7 +287,7 @@ impl World {
                     .as_ref()
                     .is_some_and(|machine| machine.status == before);
             done.extend(actions);
-            if rests && !moved {
+            if rests && !has_changed {
                 return done;
             }
         }
@@ -300,14 +300,14 @@ impl World {
     }
 }
 
-/// How the API server marks what is deleted without its dependents.
+/// The finalizer that the API server sets on an object that is deleted without its dependents.
 pub(crate) const ORPHAN: &str = "orphan";
 
 pub(crate) fn decode<T: DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).unwrap()
 }
 
-pub(crate) fn sometime() -> Time {
+pub(crate) fn some_time() -> Time {
     decode(json!("2026-01-01T00:00:00Z"))
 }
 

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use super::{ORPHAN, World, decode, sometime};
+use super::{FakeCluster, ORPHAN, decode, some_time};
 use crate::apply::claim_user::{ClaimUser, UserKind};
 use crate::apply::preconditions::claim_at_risk;
 use crate::objects::Claim;
@@ -20,7 +20,7 @@ use controller_core::objects::{Meta, Secret};
 use controller_core::plan::Step;
 use controller_core::preconditions::Precondition;
 
-impl World {
+impl FakeCluster {
     /// What one step does at the API server.
     pub(crate) fn step(&mut self, step: &Step<'_, Action>) -> Result<(), Refused> {
         refuse(!self.holds_lease)?;
@@ -47,17 +47,17 @@ impl World {
     pub(crate) fn act(&mut self, action: &Action) -> Result<(), Refused> {
         self.check(action)?;
         match action {
-            Action::CreateAttachment(wish) => {
-                let made = self.made(wish);
+            Action::CreateAttachment(desired) => {
+                let made = self.made(desired);
                 insert(&mut self.attachments, made)?;
             }
-            Action::UpdateAttachment(wish) => {
-                let live = self.attachments.get_mut(&wish.metadata.name);
-                let live = same(live, wish.metadata.uid.as_deref())?;
-                live.spec = decode(json!(wish.spec));
+            Action::UpdateAttachment(desired) => {
+                let live = self.attachments.get_mut(&desired.metadata.name);
+                let live = same(live, desired.metadata.uid.as_deref())?;
+                live.spec = decode(json!(desired.spec));
             }
-            Action::CreateClaim(wish) => {
-                let mut made: Claim = self.made(wish);
+            Action::CreateClaim(desired) => {
+                let mut made: Claim = self.made(desired);
                 made.status.phase = "Pending".into();
                 insert(&mut self.claims, made)?;
             }
@@ -69,16 +69,17 @@ impl World {
                     self.claims.remove(claim.name());
                 }
             }
-            Action::CreateDataVolume(wish) => {
+            Action::CreateDataVolume(desired) => {
                 // As CDI's webhook: it fills no claim that is there.
-                refuse(!self.cdi || self.claims.contains_key(&wish.metadata.name))?;
-                let made = self.made(wish);
+                refuse(!self.cdi || self.claims.contains_key(&desired.metadata.name))?;
+                let made = self.made(desired);
                 insert(&mut self.data_volumes, made)?;
-                self.orders.insert(wish.metadata.name.clone(), wish.clone());
+                self.import_specs
+                    .insert(desired.metadata.name.clone(), desired.clone());
             }
             Action::ReleaseClaim { name, uid } => {
                 if let Ok(live) = same(self.data_volumes.get_mut(name), Some(uid)) {
-                    live.metadata.deletion_timestamp = Some(sometime());
+                    live.metadata.deletion_timestamp = Some(some_time());
                     live.metadata.finalizers = Some(vec![ORPHAN.to_owned()]);
                 }
             }
@@ -86,26 +87,26 @@ impl World {
                 let import = import.exact();
                 if let Some(live) = self.data_volumes.get_mut(import.name()) {
                     refuse(!is_as_observed(live, import))?;
-                    live.metadata.deletion_timestamp = Some(sometime());
+                    live.metadata.deletion_timestamp = Some(some_time());
                 }
             }
-            Action::CreateSecret(wish) => {
+            Action::CreateSecret(desired) => {
                 refuse(self.secret.is_some())?;
-                let metadata = self.metadata(&wish.metadata);
+                let metadata = self.metadata(&desired.metadata);
                 self.secret = Some(Secret { metadata });
             }
-            Action::UpdateSecret(wish) => {
-                let live = same(self.secret.as_mut(), wish.metadata.uid.as_deref())?;
-                live.metadata.annotations = Some(wish.metadata.annotations.clone());
+            Action::UpdateSecret(desired) => {
+                let live = same(self.secret.as_mut(), desired.metadata.uid.as_deref())?;
+                live.metadata.annotations = Some(desired.metadata.annotations.clone());
             }
-            Action::CreateVm(wish) => {
+            Action::CreateVm(desired) => {
                 refuse(self.vm.is_some())?;
-                self.vm = Some(self.made(wish));
+                self.vm = Some(self.made(desired));
             }
-            Action::UpdateVm(wish) => {
-                let live = same(self.vm.as_mut(), wish.metadata.uid.as_deref())?;
-                live.spec = decode(json!(wish.spec));
-                live.metadata.annotations = Some(wish.metadata.annotations.clone());
+            Action::UpdateVm(desired) => {
+                let live = same(self.vm.as_mut(), desired.metadata.uid.as_deref())?;
+                live.spec = decode(json!(desired.spec));
+                live.metadata.annotations = Some(desired.metadata.annotations.clone());
             }
             Action::SetRunStrategy { uid, strategy } => {
                 let live = same(self.vm.as_mut(), Some(uid))?;
@@ -113,14 +114,14 @@ impl World {
             }
             Action::DeleteVm { uid } => {
                 if let Ok(live) = same(self.vm.as_mut(), Some(uid)) {
-                    live.metadata.deletion_timestamp = Some(sometime());
+                    live.metadata.deletion_timestamp = Some(some_time());
                 }
             }
             Action::DeleteInstance { uid } => {
                 if let Some(live) = self.instance.as_mut() {
                     refuse(live.uid() != uid)?;
                     if !live.is_deleting() {
-                        live.metadata.deletion_timestamp = Some(sometime());
+                        live.metadata.deletion_timestamp = Some(some_time());
                         self.restarted.push(uid.clone());
                     }
                 }
@@ -181,17 +182,17 @@ impl World {
         }))
     }
 
-    fn made<K: DeserializeOwned + Meta>(&mut self, wish: &impl Serialize) -> K {
-        let mut made: K = decode(json!(wish));
+    fn made<K: DeserializeOwned + Meta>(&mut self, desired: &impl Serialize) -> K {
+        let mut made: K = decode(json!(desired));
         made.meta_mut().uid = Some(self.uid());
         made.meta_mut().resource_version = Some("1".to_owned());
         made
     }
 
-    fn metadata(&mut self, wish: &Metadata) -> ObjectMeta {
+    fn metadata(&mut self, desired: &Metadata) -> ObjectMeta {
         ObjectMeta {
             uid: Some(self.uid()),
-            ..decode(json!(wish))
+            ..decode(json!(desired))
         }
     }
 }

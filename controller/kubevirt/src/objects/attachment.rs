@@ -1,4 +1,4 @@
-//! A NetworkAttachmentDefinition of Multus, as the controller keeps it.
+//! A NetworkAttachmentDefinition of Multus, with only the fields that the controller reads.
 
 use controller_core::objects::lenient;
 use controller_core::{kept, resource};
@@ -23,7 +23,7 @@ resource!(
 );
 kept!(Attachment);
 
-/// What is wished of a NetworkAttachmentDefinition.
+/// Desired state of a NetworkAttachmentDefinition.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct AttachmentSpec {

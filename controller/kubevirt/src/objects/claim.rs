@@ -1,4 +1,4 @@
-//! A `PersistentVolumeClaim`, as the controller keeps it.
+//! A `PersistentVolumeClaim`, with only the fields that the controller reads.
 
 use common::quantity::Bytes;
 use controller_core::objects::lenient;
@@ -28,7 +28,7 @@ resource!(
 );
 kept!(Claim);
 
-/// What is wished of a claim.
+/// Desired state of a claim.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct ClaimSpec {
@@ -53,7 +53,7 @@ pub(crate) struct ClaimAmount {
     pub(crate) storage: Option<Bytes>,
 }
 
-/// What became of a claim.
+/// Observed state of a claim; Kubernetes and the storage write it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct ClaimStatus {
@@ -64,7 +64,7 @@ pub(crate) struct ClaimStatus {
 }
 
 impl Claim {
-    /// Uid of the DataVolume that the claim goes with.
+    /// Uid of the DataVolume that owns the claim. The garbage collector deletes the claim with it.
     pub(crate) fn data_volume(&self) -> Option<&str> {
         let owners = self.metadata.owner_references.iter().flatten();
         let mut importers = owners.filter(|owner| {

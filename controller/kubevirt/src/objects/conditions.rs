@@ -14,7 +14,7 @@ pub(crate) struct ForeignCondition {
     pub(crate) message: String,
 }
 
-/// The conditions of others that somebody here reads. All others are dropped.
+/// Types of the conditions that are kept in the caches. All others are dropped.
 const READ: [&str; 12] = [
     // Of a VirtualMachine and its instance.
     "AgentConnected",
@@ -42,8 +42,8 @@ where
     Ok(conditions)
 }
 
-/// Finds the message of a condition that is in this state.
-pub(crate) fn told<'a>(
+/// The condition of this type, if it has this status.
+pub(crate) fn find_condition<'a>(
     conditions: &'a [ForeignCondition],
     kind: &str,
     status: &str,

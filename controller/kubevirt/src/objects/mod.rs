@@ -1,4 +1,4 @@
-//! The objects of KubeVirt, CDI and Multus, and the claims, as the controller keeps them: only the fields it reads.
+//! Objects of KubeVirt, CDI and Multus, and claims, with only the fields that the controller reads.
 
 mod attachment;
 mod claim;
@@ -8,7 +8,7 @@ mod guests;
 
 pub(crate) use self::attachment::Attachment;
 pub(crate) use self::claim::Claim;
-pub(crate) use self::conditions::{ForeignCondition, told};
+pub(crate) use self::conditions::{ForeignCondition, find_condition};
 pub(crate) use self::data_volume::DataVolume;
 pub(crate) use self::guests::{
     GuestOsInfo, GuestSummary, Instance, InstanceInterface, VirtualMachine, attachments,
@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_as_expected_never_fails_to_decode() {
+    fn objects_with_unexpected_fields_decode_without_them() {
         let vm: VirtualMachine = serde_json::from_value(json!({
             "metadata": {"name": "a", "uid": "u"},
             "spec": {"runStrategy": 5},
@@ -44,7 +44,7 @@ mod tests {
         assert_eq!(claim.status.capacity.storage, None);
     }
 
-    fn comes_back<T: Serialize + DeserializeOwned + fmt::Debug>(value: &T) {
+    fn assert_unchanged_by_compression<T: Serialize + DeserializeOwned + fmt::Debug>(value: &T) {
         let back = Compressed::of(value).open();
         assert_eq!(format!("{back:?}"), format!("{value:?}"));
     }
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_comes_back_as_it_was() {
+    fn every_kind_is_unchanged_by_compression() {
         let conditions = json!([
             {"type": "LiveMigratable", "status": "False", "reason": "DisksNotLiveMigratable", "message": "m"},
             {"type": "Running", "status": "False"},
@@ -75,22 +75,22 @@ mod tests {
             "networks": [{"name": "a", "multus": {"networkName": "default/prod"}}],
             "volumes": [{"name": "root", "persistentVolumeClaim": {"claimName": "web-root"}}],
         });
-        comes_back(&decoded::<VirtualMachine>(&json!({
+        assert_unchanged_by_compression(&decoded::<VirtualMachine>(&json!({
             "spec": {"runStrategy": "Always", "template": {"metadata": {"annotations": {"machine.vitistack.io/user-data": "7-a"}}, "spec": guest}},
             "status": {"printableStatus": "Running", "conditions": conditions},
         })));
-        comes_back(&decoded::<Instance>(&json!({"spec": guest, "status": {
+        assert_unchanged_by_compression(&decoded::<Instance>(&json!({"spec": guest, "status": {
             "phase": "Running", "nodeName": "node-1", "guestOSInfo": {"name": "Fedora", "kernelRelease": "6"},
             "interfaces": [{"name": "a", "mac": "02:00:00:00:00:01", "ipAddresses": ["10.0.0.1"]}],
             "conditions": conditions, "currentCPUTopology": {"sockets": 2}, "memory": {"guestCurrent": "1Gi"},
         }})));
-        comes_back(&decoded::<Claim>(&json!({
+        assert_unchanged_by_compression(&decoded::<Claim>(&json!({
             "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "fast", "resources": {"requests": {"storage": "1500M"}}},
             "status": {"phase": "Bound", "capacity": {"storage": "2Gi"}, "conditions": [{"type": "NodeResizeError", "status": "True"}]},
         })));
-        comes_back(&decoded::<DataVolume>(&json!({"status": {
+        assert_unchanged_by_compression(&decoded::<DataVolume>(&json!({"status": {
             "phase": "ImportInProgress", "progress": "12.5%", "conditions": conditions,
         }})));
-        comes_back(&decoded::<Attachment>(&json!({"spec": {"config": "{}"}})));
+        assert_unchanged_by_compression(&decoded::<Attachment>(&json!({"spec": {"config": "{}"}})));
     }
 }

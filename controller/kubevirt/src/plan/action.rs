@@ -17,7 +17,7 @@ use crate::objects::{Claim, DataVolume};
 /// What to do about a Machine now.
 pub(crate) type Plan = controller_core::plan::Plan<Action>;
 
-/// One thing to do. Each carries the uid of what it changes, so that it never touches anything else.
+/// One change of the cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Action {
     CreateAttachment(types::NetworkAttachmentDefinition),
@@ -25,7 +25,7 @@ pub(crate) enum Action {
     CreateClaim(types::Claim),
     PatchClaim(ClaimPatch),
     CreateDataVolume(types::DataVolume),
-    /// Deletes a DataVolume that has done its work, and leaves its claim.
+    /// Deletes a DataVolume whose import has finished, without its claim.
     ReleaseClaim {
         name: String,
         uid: String,
@@ -36,7 +36,7 @@ pub(crate) enum Action {
     UpdateSecret(types::Secret),
     CreateVm(Box<types::VirtualMachine>),
     UpdateVm(Box<types::VirtualMachine>),
-    /// Only power: everything else of the VirtualMachine has to wait.
+    /// Changes the power state alone, while the rest of the VirtualMachine cannot be updated.
     SetRunStrategy {
         uid: String,
         strategy: String,
@@ -44,7 +44,7 @@ pub(crate) enum Action {
     DeleteVm {
         uid: String,
     },
-    /// KubeVirt makes another one.
+    /// Deletes the running instance; KubeVirt creates another one.
     DeleteInstance {
         uid: String,
     },
@@ -119,14 +119,14 @@ impl UnfinishedImport {
     }
 }
 
-/// What changes on a claim. A claim's spec is immutable but for its size.
+/// Changes of a claim. Its spec is immutable apart from the size.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ClaimPatch {
     pub(crate) name: String,
     pub(crate) uid: String,
-    /// Annotations to set, or to remove.
+    /// Annotations to set; `None` removes one.
     pub(crate) annotations: BTreeMap<&'static str, Option<String>>,
-    /// A larger size.
+    /// New size, larger than the present one, as a Kubernetes quantity.
     pub(crate) storage: Option<String>,
 }
 
@@ -176,25 +176,31 @@ impl Act for Action {
     }
 }
 
-/// A line of the log.
+/// The log line that is written once the action was carried out.
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::CreateAttachment(wish) => {
-                write!(f, "made NetworkAttachmentDefinition {}", wish.metadata.name)
+            Self::CreateAttachment(desired) => {
+                write!(
+                    f,
+                    "made NetworkAttachmentDefinition {}",
+                    desired.metadata.name
+                )
             }
-            Self::UpdateAttachment(wish) => {
+            Self::UpdateAttachment(desired) => {
                 write!(
                     f,
                     "changed NetworkAttachmentDefinition {}",
-                    wish.metadata.name
+                    desired.metadata.name
                 )
             }
-            Self::CreateClaim(wish) => {
-                write!(f, "made PersistentVolumeClaim {}", wish.metadata.name)
+            Self::CreateClaim(desired) => {
+                write!(f, "made PersistentVolumeClaim {}", desired.metadata.name)
             }
             Self::PatchClaim(patch) => write!(f, "changed PersistentVolumeClaim {}", patch.name),
-            Self::CreateDataVolume(wish) => write!(f, "made DataVolume {}", wish.metadata.name),
+            Self::CreateDataVolume(desired) => {
+                write!(f, "made DataVolume {}", desired.metadata.name)
+            }
             Self::ReleaseClaim { name, .. } => {
                 write!(
                     f,
@@ -204,8 +210,8 @@ impl fmt::Display for Action {
             Self::DeleteDataVolume(import) => {
                 write!(f, "deleted DataVolume {}", import.exact().name())
             }
-            Self::CreateSecret(wish) => write!(f, "made Secret {}", wish.metadata.name),
-            Self::UpdateSecret(wish) => write!(f, "changed Secret {}", wish.metadata.name),
+            Self::CreateSecret(desired) => write!(f, "made Secret {}", desired.metadata.name),
+            Self::UpdateSecret(desired) => write!(f, "changed Secret {}", desired.metadata.name),
             Self::CreateVm(_) => f.write_str("made the VirtualMachine"),
             Self::UpdateVm(_) => f.write_str("changed the VirtualMachine"),
             Self::SetRunStrategy { strategy, .. } => {

@@ -1,15 +1,15 @@
-//! The end of a Machine, in an order that loses no disk: VirtualMachine → VirtualMachine and
-//! instance observed gone → claims by policy → finalizer.
+//! The deletion of a Machine, in an order that loses no disk: VirtualMachine deleted → VirtualMachine and instance
+//! observed gone → claims by reclaim policy → finalizer.
 //!
-//! Reads no block: what a Machine has is told by labels and uid, and what becomes of a claim by its
-//! own annotation. So a Machine can always be deleted, however broken its spec is, and whatever is
-//! missing in the cluster.
+//! The block is not read. Labels and uid say which objects are the Machine's, and an annotation of each claim says its
+//! reclaim policy. So a Machine can always be deleted, however broken its spec is and whatever is missing in the
+//! cluster.
 
 use std::collections::BTreeSet;
 
 use super::action::Action;
 use super::observed::Observed;
-use super::release::farewell;
+use super::release::release_volume;
 use super::status;
 use controller_core::deletion::{Stage, Teardown};
 use controller_core::machine::Machine;
@@ -51,7 +51,7 @@ pub(crate) fn teardown(machine: &Machine, observed: &Observed) -> Teardown<Actio
     actions.extend(
         known
             .into_iter()
-            .flat_map(|name| farewell(machine, name, observed)),
+            .flat_map(|name| release_volume(machine, name, observed)),
     );
     Teardown {
         status,

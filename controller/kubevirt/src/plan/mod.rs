@@ -1,13 +1,13 @@
-//! What to do about a Machine: a pure function of what is wished and what is there.
+//! The plan for a Machine: a pure function of its desired and its observed state.
 //!
 //! ```text
 //!            ┌─ deleted ──────▶ delete: VM → VM and VMI gone → claims by policy → finalizer
 //! Machine ───┼─ not to act on ▶ status alone (no block, paused, another backend)
 //!            └─ else ─────────▶ create: finalizer → network → storage → Secret → VM → status
 //! ```
-//! No clock, no API, no randomness: time is a parameter and everything known is in [`Observed`].
-//! A plan is safe to repeat from any point: each action names the object by uid, or makes one that
-//! must not exist yet.
+//! Time is a parameter and everything observed is in [`Observed`]; there is no API call and no randomness. A plan can
+//! be repeated after an interruption at any point: each action names the object by uid, or creates one that must not
+//! exist.
 
 pub(crate) mod action;
 mod create;

@@ -1,4 +1,4 @@
-//! What is known of the cluster that matters to one Machine.
+//! The part of the cluster's state that a plan for one Machine depends on.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,17 +24,17 @@ pub(crate) struct Observed {
     pub(crate) vm: Option<Arc<VirtualMachine>>,
     /// The instance of the Machine's name.
     pub(crate) instance: Option<Arc<Instance>>,
-    /// Claims labelled with the Machine, and claims of the names its volumes' claims have; by name.
+    /// Claims labelled with the Machine, and claims that have the names of its volumes' claims; by name.
     pub(crate) claims: BTreeMap<String, Arc<Claim>>,
-    /// DataVolumes, as the claims they are to make.
+    /// DataVolumes of the same names, by name.
     pub(crate) data_volumes: BTreeMap<String, Arc<DataVolume>>,
-    /// Claims that exist, of those the Machine's volumes are clones of.
+    /// Names of the claims to clone for the Machine's volumes, those that exist.
     pub(crate) sources: BTreeSet<String>,
-    /// Uids of living Machines among those that the claims and DataVolumes were made for.
+    /// Uids on the claims and DataVolumes that belong to Machines which exist now.
     pub(crate) living: BTreeSet<String>,
-    /// The Secret of the name of the Machine's cloud-init Secret.
+    /// The Secret that has the name of the Machine's cloud-init Secret, whoever made it.
     pub(crate) secret: Option<Arc<Secret>>,
-    /// Contents of the user's Secrets, as far as they had to be read; `None`: not there.
+    /// Values of the user's Secrets, those that had to be read; `None`: the Secret or the key does not exist.
     pub(crate) contents: BTreeMap<SecretKey, Option<Reading>>,
     /// What the API server answered when a Secret for cloud-init could not be read. `secret` and `contents` are
     /// incomplete then; everything else was observed.
@@ -43,10 +43,10 @@ pub(crate) struct Observed {
     pub(crate) conflicts: Vec<Arc<Machine>>,
     /// NetworkConfigurations the Machine names, by name.
     pub(crate) networks: BTreeMap<String, Arc<Network>>,
-    /// Attachments these stand for, by name.
+    /// NetworkAttachmentDefinitions of these NetworkConfigurations, by name.
     pub(crate) attachments: BTreeMap<String, Arc<Attachment>>,
-    /// StorageClasses the Machine names that exist, and whether their volumes can grow.
+    /// Existing StorageClasses that the Machine names, and whether their volumes can grow.
     pub(crate) classes: BTreeMap<String, bool>,
-    /// The MachineTemplate the block was expanded from, as it is now.
+    /// Present content of the MachineTemplate from which the block was expanded.
     pub(crate) template: Option<Arc<Template>>,
 }

@@ -14,7 +14,7 @@ use crate::objects::Claim;
 ///
 /// A claim that somebody else's VirtualMachine has as a disk is kept, whatever its policy says: after a restore from
 /// a backup it may be the disk of a running guest.
-pub(super) fn farewell(machine: &Machine, name: &str, observed: &Observed) -> Vec<Action> {
+pub(super) fn release_volume(machine: &Machine, name: &str, observed: &Observed) -> Vec<Action> {
     let (owner, uid) = (machine.name(), machine.uid());
     let import = observed.data_volumes.get(name);
     let import = import.filter(|import| import.belongs_to(owner, uid));
@@ -29,7 +29,7 @@ pub(super) fn farewell(machine: &Machine, name: &str, observed: &Observed) -> Ve
             .collect();
     }
     let claim = claim.filter(|claim| {
-        // What an import has not finished is no disk, and goes with it.
+        // The claim of an unfinished import is no disk; it is deleted with the DataVolume.
         let unfinished = import.filter(|import| !import.is_finished());
         unfinished.is_none_or(|import| claim.data_volume() != Some(import.uid()))
     });

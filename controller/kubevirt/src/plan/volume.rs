@@ -1,4 +1,4 @@
-//! One volume of a Machine: what there is of it, and who has it.
+//! One volume of a Machine: the state of its claim and who uses it.
 
 use common::api::normalized::NormalizedDisk;
 use common::names;
@@ -9,13 +9,13 @@ use controller_core::status::Fault;
 use super::action::{Action, ClaimPatch};
 use super::observed::Observed;
 
-/// What there is of a volume, and what is to be done about it.
+/// Outcome of planning one volume.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) actions: Vec<Action>,
     pub(super) size: Size,
     pub(super) bound: bool,
-    /// What is told of an image that is not there yet.
+    /// Why its image is not imported yet.
     pub(super) import: Option<Fault>,
 }
 
@@ -24,14 +24,14 @@ pub(super) struct Found {
 pub(super) enum Size {
     #[default]
     Right,
-    /// It is asked to grow where it was not yet, and told of until it has.
+    /// It grows: the patch that requests the size, if none has yet, and the message while it is smaller.
     Grows(Option<ClaimPatch>, Option<String>),
-    /// It is too small for good.
+    /// It is too small and cannot grow.
     Fixed(Fault),
 }
 
-/// Whether something was made for a Machine and a disk of these names, and no living Machine has it.
-pub(super) fn is_left_over(
+/// Whether an object was made for a Machine and a disk of these names, and no living Machine owns it.
+pub(super) fn is_left_by_former_machine(
     object: &impl Meta,
     machine: &Machine,
     disk: &NormalizedDisk,

@@ -1,24 +1,24 @@
-//! What the plan found out that the status reports.
+//! Findings of the plan that the status reports.
 
 use common::api::normalized::Normalized;
 use common::api::status::LastRestart;
 use common::render::kubevirt::types::Template;
 use controller_core::status::{Fault, Outcome};
 
-/// What the plan found out.
+/// Findings of the plan that the status reports.
 #[derive(Debug, Default)]
-pub(crate) struct Facts<'a> {
+pub(crate) struct StatusInputs<'a> {
     pub(crate) block: Option<&'a Normalized>,
-    /// Why there is no block to act on.
+    /// Why the block cannot be used.
     pub(crate) unfit: Option<Fault>,
     pub(crate) network: Outcome,
     pub(crate) storage: Outcome,
     pub(crate) guest: Outcome,
-    /// The guest that is wished, where the VirtualMachine is made of it.
-    pub(crate) wish: Option<Template>,
-    /// What is told of an image that is not there yet.
+    /// Template of the VirtualMachine; `None` while it cannot be rendered.
+    pub(crate) desired: Option<Template>,
+    /// Why an image is not imported yet.
     pub(crate) import: Option<Fault>,
-    /// What is to be remembered of a restart, when that was looked at.
+    /// State of the last restart, if the plan looked at it.
     pub(crate) restart: Option<LastRestart>,
     /// Claims that are not bound yet.
     pub(crate) pending: Vec<String>,
@@ -29,11 +29,11 @@ pub(crate) struct Facts<'a> {
     pub(crate) paused: bool,
 }
 
-/// Volumes that are smaller than they are to be. Nothing waits for them.
+/// Volumes that are smaller than desired. Nothing waits for them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sizes {
     /// One that cannot grow.
     pub(crate) fixed: Option<Fault>,
-    /// Those that grow, and how far they are.
+    /// Messages about volumes that grow.
     pub(crate) growing: Vec<String>,
 }
