@@ -159,28 +159,28 @@ fn living(uids: &BTreeSet<String>, caches: &Caches) -> BTreeSet<String> {
 async fn read_secrets(
     observer: &Observer,
     machine: &Machine,
-    observed: &mut Observed,
+    observation: &mut Observed,
 ) -> Result<(), ApiError> {
     let Observer { caches, api, .. } = observer;
     let plan = &machine.cloud_init;
-    let current = observed.secret.as_ref().is_some_and(|secret| {
+    let current = observation.secret.as_ref().is_some_and(|secret| {
         secret.annotation(names::ANNOTATION_RENDERED) == Some(plan.digest().as_str())
     });
     let outdated = plan.needs_secret() && !current;
-    if outdated && observed.secret.is_none() {
+    if outdated && observation.secret.is_none() {
         let secrets: Api<Secret> = Api::namespaced(api.client(), machine.namespace());
         let name = names::cloud_init_secret(machine.name());
-        observed.secret = api.read(secrets.get_opt(&name)).await?.map(Arc::new);
+        observation.secret = api.read(secrets.get_opt(&name)).await?.map(Arc::new);
     }
     let version = |name: &str| caches.versions.get(machine.namespace(), name);
-    let behind = observed.vm.as_ref().is_none_or(|vm| {
+    let behind = observation.vm.as_ref().is_none_or(|vm| {
         let marks = &vm.spec.template.metadata.annotations;
         vm.belongs_to(machine.name(), machine.uid()) && plan.is_behind(marks, version)
     });
     if !behind && !outdated {
         return Ok(());
     }
-    observed.contents = read(api, machine.namespace(), plan).await?;
+    observation.contents = read(api, machine.namespace(), plan).await?;
     Ok(())
 }
 

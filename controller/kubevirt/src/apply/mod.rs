@@ -241,8 +241,10 @@ impl Apply<'_> {
             return Ok(());
         }
         match find::<Instance>(self.api, namespace, name).await? {
-            Some(_) => Err(still_there("VirtualMachineInstance", name)),
-            None => Ok(()),
+            Some(instance) if instance.machine() == Some(name) => {
+                Err(still_there("VirtualMachineInstance", name))
+            }
+            Some(_) | None => Ok(()),
         }
     }
 }

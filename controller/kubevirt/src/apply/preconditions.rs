@@ -56,13 +56,13 @@ async fn unused(api: &GuardedClient, machine: &Machine, action: &Action) -> Resu
     };
     for kind in kinds {
         let namespace = machine.namespace();
-        let uses = |user: &ClaimUser| user.uses(*kind, claim);
+        let is_user = |object: &ClaimUser| object.uses(*kind, claim);
         let user = match kind {
             UserKind::VirtualMachine => {
-                live::first::<VirtualMachine, _>(api, namespace, uses).await?
+                live::first::<VirtualMachine, _>(api, namespace, is_user).await?
             }
-            UserKind::Instance => live::first::<Instance, _>(api, namespace, uses).await?,
-            UserKind::Pod => live::first::<Pod, _>(api, namespace, uses).await?,
+            UserKind::Instance => live::first::<Instance, _>(api, namespace, is_user).await?,
+            UserKind::Pod => live::first::<Pod, _>(api, namespace, is_user).await?,
         };
         if let Some(user) = user {
             return Err(user.refusal(*kind, machine, claim));

@@ -281,7 +281,7 @@ impl FakeCluster {
             }
             let before = self.machine().status.clone();
             let actions = self.pass();
-            let rests = actions.iter().all(|action| action.starts_with("made sure"))
+            let rests = actions.iter().all(|action| action.starts_with("confirmed"))
                 && self
                     .machine
                     .as_ref()

@@ -151,10 +151,11 @@ impl FakeCluster {
     /// As `apply` asks the API server.
     fn confirm_guest_gone(&self) -> Result<(), Refused> {
         let machine = self.machine.as_ref().ok_or(Refused)?;
-        match &self.vm {
-            Some(vm) => refuse(vm.belongs_to(machine.name(), machine.uid())),
-            None => refuse(self.instance.is_some()),
+        if let Some(vm) = &self.vm {
+            return refuse(vm.belongs_to(machine.name(), machine.uid()));
         }
+        let instance = self.instance.as_ref();
+        refuse(instance.is_some_and(|it| it.machine() == Some(machine.name())))
     }
 
     /// As `apply` checks the preconditions of the action.

@@ -183,23 +183,23 @@ impl fmt::Display for Action {
             Self::CreateAttachment(desired) => {
                 write!(
                     f,
-                    "made NetworkAttachmentDefinition {}",
+                    "created NetworkAttachmentDefinition {}",
                     desired.metadata.name
                 )
             }
             Self::UpdateAttachment(desired) => {
                 write!(
                     f,
-                    "changed NetworkAttachmentDefinition {}",
+                    "updated NetworkAttachmentDefinition {}",
                     desired.metadata.name
                 )
             }
             Self::CreateClaim(desired) => {
-                write!(f, "made PersistentVolumeClaim {}", desired.metadata.name)
+                write!(f, "created PersistentVolumeClaim {}", desired.metadata.name)
             }
-            Self::PatchClaim(patch) => write!(f, "changed PersistentVolumeClaim {}", patch.name),
+            Self::PatchClaim(patch) => write!(f, "updated PersistentVolumeClaim {}", patch.name),
             Self::CreateDataVolume(desired) => {
-                write!(f, "made DataVolume {}", desired.metadata.name)
+                write!(f, "created DataVolume {}", desired.metadata.name)
             }
             Self::ReleaseClaim { name, .. } => {
                 write!(
@@ -210,18 +210,18 @@ impl fmt::Display for Action {
             Self::DeleteDataVolume(import) => {
                 write!(f, "deleted DataVolume {}", import.exact().name())
             }
-            Self::CreateSecret(desired) => write!(f, "made Secret {}", desired.metadata.name),
-            Self::UpdateSecret(desired) => write!(f, "changed Secret {}", desired.metadata.name),
-            Self::CreateVm(_) => f.write_str("made the VirtualMachine"),
-            Self::UpdateVm(_) => f.write_str("changed the VirtualMachine"),
+            Self::CreateSecret(desired) => write!(f, "created Secret {}", desired.metadata.name),
+            Self::UpdateSecret(desired) => write!(f, "updated Secret {}", desired.metadata.name),
+            Self::CreateVm(_) => f.write_str("created the VirtualMachine"),
+            Self::UpdateVm(_) => f.write_str("updated the VirtualMachine"),
             Self::SetRunStrategy { strategy, .. } => {
                 write!(f, "set the VirtualMachine's runStrategy to {strategy}")
             }
             Self::DeleteVm { .. } => f.write_str("deleted the VirtualMachine"),
             Self::DeleteInstance { .. } => {
-                f.write_str("deleted the VirtualMachineInstance, so that another takes its place")
+                f.write_str("deleted the VirtualMachineInstance; KubeVirt creates another one")
             }
-            Self::ConfirmGuestGone => f.write_str("made sure that the guest is gone"),
+            Self::ConfirmGuestGone => f.write_str("confirmed that the guest is gone"),
             Self::DeleteClaim(claim) => {
                 write!(f, "deleted PersistentVolumeClaim {}", claim.exact().name())
             }

@@ -124,11 +124,11 @@ pub(super) fn underway(
 /// The condition of an import that CDI does not retry.
 pub(super) fn failed_import(volume: &Volume<'_>, import: &DataVolume) -> Option<Fault> {
     import.has_failed().then(|| {
-        let text = import.message().unwrap_or("it does not say why");
+        let text = import.message().unwrap_or("CDI gives no reason");
         Fault::new(
             FAILED,
             format!(
-                "CDI has given up importing the image of '{}' ({text}): delete DataVolume {}, and it begins anew",
+                "CDI has given up importing the image of '{}' ({text}): delete DataVolume {}, and the import starts again",
                 volume.disk.name, volume.claim
             ),
         )

@@ -17,7 +17,7 @@ pub(super) fn storage(inputs: &StatusInputs<'_>) -> Verdict {
     }
     if !inputs.pending.is_empty() {
         let message = format!(
-            "waiting for PersistentVolumeClaim {} to be bound; its events tell what it waits for",
+            "waiting for PersistentVolumeClaim {} to be bound; its events say what it waits for",
             inputs.pending.join(", ")
         );
         return ("False", Fault::new("PVCPending", message));
@@ -48,7 +48,7 @@ pub(super) fn virtual_machine(inputs: &StatusInputs<'_>, live: &LiveGuest<'_>) -
                 "False",
                 Fault::new(
                     fault.reason(),
-                    "no VirtualMachine yet: its storage or network is not there",
+                    "no VirtualMachine yet: its storage or network is not ready",
                 ),
             ),
             None if inputs.makes_vm => ("True", created()),
@@ -63,7 +63,7 @@ pub(super) fn virtual_machine(inputs: &StatusInputs<'_>, live: &LiveGuest<'_>) -
         let why = find_condition(conditions, "PodScheduled", "False")
             .map_or("", |condition| &condition.message);
         let message = format!(
-            "no node can run the guest: add nodes, free resources, or wish for less CPU, memory or fewer node labels. {why}"
+            "no node can run the guest: add nodes, free resources, or request less CPU, memory or fewer node labels. {why}"
         );
         return (
             "False",
@@ -112,7 +112,7 @@ pub(super) fn agent_connected() -> Fault {
 }
 
 fn created() -> Fault {
-    Fault::new("VMCreated", "the VirtualMachine is there")
+    Fault::new("VMCreated", "the VirtualMachine exists")
 }
 
 pub(super) fn ready(
@@ -146,7 +146,7 @@ pub(super) fn ready(
     if status == "Unknown" {
         return (
             "Unknown",
-            Fault::new("Unknown", "KubeVirt has lost touch with the guest's node"),
+            Fault::new("Unknown", "KubeVirt cannot reach the guest's node"),
         );
     }
     match phase {

@@ -10,13 +10,9 @@ use serde_json::json;
 
 use super::{edit, machine_with_every_object, message, phase, reported};
 use crate::environment::{FakeCluster, decode};
-use crate::plan::plan;
-use common::quantity::Bytes;
 use controller_core::fixtures::{block, machine, pause};
 use controller_core::machine::Block;
 use controller_core::objects::Meta as _;
-use controller_core::plan::{Now, Refusal, Subject};
-use time::OffsetDateTime;
 
 #[test]
 fn all_objects_are_created_in_one_pass_and_in_order() {
@@ -25,11 +21,11 @@ fn all_objects_are_created_in_one_pass_and_in_order() {
         environment.pass(),
         [
             "added the finalizer",
-            "made NetworkAttachmentDefinition prod",
-            "made PersistentVolumeClaim web-root",
-            "made PersistentVolumeClaim web-data",
-            "made Secret web-cloudinit",
-            "made the VirtualMachine",
+            "created NetworkAttachmentDefinition prod",
+            "created PersistentVolumeClaim web-root",
+            "created PersistentVolumeClaim web-data",
+            "created Secret web-cloudinit",
+            "created the VirtualMachine",
         ]
     );
     assert_eq!(phase(&environment), Some(Phase::Creating));
@@ -105,7 +101,7 @@ fn a_missing_network_is_named_and_the_machine_continues_when_it_appears() {
     environment.networks.clear();
     let done = environment.settle();
     assert!(
-        !done.contains(&"made the VirtualMachine".to_owned()),
+        !done.contains(&"created the VirtualMachine".to_owned()),
         "{done:?}"
     );
     assert!(environment.vm.is_none());
@@ -311,81 +307,10 @@ fn a_paused_machine_is_observed_only() {
     environment.settle();
     pause(environment.machine_mut());
     edit(&mut environment, |block| {
-        block.power_state = PowerState::Stopped
+        block.power_state = PowerState::Stopped;
     });
     assert_eq!(environment.settle(), [""; 0]);
     assert_eq!(phase(&environment), Some(Phase::Running));
-}
-
-#[test]
-fn power_becomes_the_run_strategy() {
-    for (state, stops, strategy, ends) in [
-        (PowerState::Running, false, "Always", Phase::Running),
-        (PowerState::Running, true, "RerunOnFailure", Phase::Running),
-        (PowerState::Stopped, false, "Halted", Phase::Stopped),
-        (PowerState::Stopped, true, "Halted", Phase::Stopped),
-    ] {
-        let mut block = block();
-        (block.power_state, block.guest_shutdown_stops) = (state, stops);
-        let mut environment = FakeCluster::new(machine(block));
-        environment.settle();
-        assert_eq!(environment.vm.as_ref().unwrap().spec.run_strategy, strategy);
-        assert_eq!(phase(&environment), Some(ends));
-        assert_eq!(reported(&environment, "Ready").0, "True");
-    }
-}
-
-#[test]
-fn a_guest_whose_network_is_missing_can_be_switched_off() {
-    let mut environment = machine_with_every_object();
-    environment.settle();
-    environment.networks.clear();
-    edit(&mut environment, |block| {
-        block.power_state = PowerState::Stopped;
-        block.cpu.cores = 8;
-    });
-    let done = environment.settle();
-    assert_eq!(done, ["set the VirtualMachine's runStrategy to Halted"]);
-    assert_eq!(phase(&environment), Some(Phase::Stopped));
-    assert_eq!(
-        reported(&environment, "Ready"),
-        ("False", "NetworkConfigurationNotFound")
-    );
-}
-
-#[test]
-fn a_refused_action_does_not_stop_the_power_switch() {
-    let mut environment = machine_with_every_object();
-    environment.settle();
-    edit(&mut environment, |block| {
-        block.power_state = PowerState::Stopped;
-        block.cpu.cores = 8;
-        block.disks[0].size = Bytes::mib(30 * 1024);
-    });
-    let refusal = Refusal {
-        subject: Subject::Storage,
-        message: "it cannot grow".into(),
-    };
-    let refused = plan(
-        environment.machine(),
-        &environment.observed(),
-        Some(&refusal),
-        Now(OffsetDateTime::UNIX_EPOCH),
-    );
-    let actions: Vec<_> = refused.actions.iter().map(ToString::to_string).collect();
-    assert!(
-        actions.contains(&"set the VirtualMachine's runStrategy to Halted".to_owned()),
-        "{actions:?}"
-    );
-    assert!(!actions.contains(&"changed the VirtualMachine".to_owned()));
-    // A size that the storage refuses does not stop anything else.
-    assert_eq!(
-        environment.pass(),
-        [
-            "changed the VirtualMachine",
-            "changed PersistentVolumeClaim web-root"
-        ]
-    );
 }
 
 #[test]
@@ -405,7 +330,7 @@ fn a_change_by_hand_is_reverted_and_additions_of_others_stay() {
         .domain
         .cpu
         .cores = 64;
-    assert_eq!(environment.settle(), ["changed the VirtualMachine"]);
+    assert_eq!(environment.settle(), ["updated the VirtualMachine"]);
 }
 
 #[test]

@@ -47,8 +47,8 @@ fn a_deletion_removes_the_guest_then_the_disks_then_the_finalizer() {
     assert_eq!(
         environment.pass(),
         [
-            "made sure that the guest is gone",
-            "changed PersistentVolumeClaim web-data",
+            "confirmed that the guest is gone",
+            "updated PersistentVolumeClaim web-data",
             "deleted PersistentVolumeClaim web-root",
             "removed the finalizer",
         ]
@@ -71,7 +71,7 @@ fn a_machine_without_objects_is_deleted_at_once() {
     environment.delete_machine();
     assert_eq!(
         environment.pass(),
-        ["made sure that the guest is gone", "removed the finalizer"]
+        ["confirmed that the guest is gone", "removed the finalizer"]
     );
     assert!(environment.machine.is_none());
 }
@@ -280,6 +280,17 @@ fn a_claim_in_use_whose_policy_was_changed_to_retain_ends_the_wait() {
     let annotations = claim.metadata.annotations.as_mut().unwrap();
     annotations.insert(names::ANNOTATION_RECLAIM_POLICY.into(), "Retain".into());
     environment.settle();
+    assert!(environment.machine.is_none());
+    assert!(environment.claims.contains_key("web-root"));
+}
+
+#[test]
+fn somebody_elses_instance_of_the_name_delays_no_deletion_and_keeps_its_claims() {
+    let mut environment = running();
+    environment.vm = None;
+    environment.instance.as_mut().unwrap().metadata.labels = None;
+    environment.delete_machine();
+    environment.pass();
     assert!(environment.machine.is_none());
     assert!(environment.claims.contains_key("web-root"));
 }

@@ -20,7 +20,7 @@ fn only_a_bound_claim_grows() {
     assert_eq!(environment.pass(), [""; 0]);
     assert_eq!(
         environment.settle(),
-        ["changed PersistentVolumeClaim web-root"]
+        ["updated PersistentVolumeClaim web-root"]
     );
     let claim = &environment.claims["web-root"];
     assert_eq!(claim.spec.resources.requests.storage, Some(larger));
@@ -36,7 +36,7 @@ fn a_growing_volume_is_reported_until_it_has_its_size() {
     // Reported with the first step, so that the next one needs no status write.
     assert_eq!(
         environment.pass(),
-        ["changed PersistentVolumeClaim web-root"]
+        ["updated PersistentVolumeClaim web-root"]
     );
     let grows = "PersistentVolumeClaim web-root grows from 20Gi to 30Gi";
     assert_eq!(
@@ -81,7 +81,7 @@ fn a_volume_that_cannot_grow_is_reported_and_stops_nothing_else() {
         block.disks[0].size = Bytes::mib(30 * 1024);
         block.cpu.cores = 8;
     });
-    assert_eq!(environment.settle(), ["changed the VirtualMachine"]);
+    assert_eq!(environment.settle(), ["updated the VirtualMachine"]);
     let fault = ("False", "VolumeExpansionNotAllowed");
     assert_eq!(reported(&environment, "StorageReady"), fault);
     assert_eq!(reported(&environment, "Ready"), fault);
@@ -95,7 +95,7 @@ fn a_volume_that_cannot_grow_is_reported_and_stops_nothing_else() {
     environment.classes.insert("standard".into(), true);
     assert_eq!(
         environment.settle(),
-        ["changed PersistentVolumeClaim web-root"]
+        ["updated PersistentVolumeClaim web-root"]
     );
     assert_eq!(reported(&environment, "Ready"), ("True", "Running"));
 
@@ -121,7 +121,7 @@ fn a_removed_disk_is_released_once_the_guest_no_longer_has_it() {
     });
     environment.settle();
     edit(&mut environment, |block| block.disks.truncate(1));
-    assert_eq!(environment.settle(), ["changed the VirtualMachine"]);
+    assert_eq!(environment.settle(), ["updated the VirtualMachine"]);
     let wanted: Vec<_> = claims_of(environment.vm.as_ref().unwrap())
         .map(ToOwned::to_owned)
         .collect();
@@ -132,7 +132,7 @@ fn a_removed_disk_is_released_once_the_guest_no_longer_has_it() {
     environment.instance = None;
     let done = environment.settle();
     assert!(
-        done.contains(&"changed PersistentVolumeClaim web-data".to_owned()),
+        done.contains(&"updated PersistentVolumeClaim web-data".to_owned()),
         "{done:?}"
     );
     assert!(

@@ -54,8 +54,8 @@ fn the_virtual_machine_is_created_once_the_image_is_imported() {
     let mut environment = from_the_web(ReclaimPolicy::Delete);
     let first = [
         "added the finalizer",
-        "made PersistentVolumeClaim web-root",
-        "made DataVolume web-data",
+        "created PersistentVolumeClaim web-root",
+        "created DataVolume web-data",
     ];
     assert_eq!(environment.pass(), first);
     assert_eq!(phase(&environment), Some(Phase::Creating));
@@ -83,7 +83,7 @@ fn the_virtual_machine_is_created_once_the_image_is_imported() {
         done,
         [
             "released PersistentVolumeClaim web-data from its DataVolume",
-            "made the VirtualMachine"
+            "created the VirtualMachine"
         ]
     );
     assert_eq!(phase(&environment), Some(Phase::Running));
@@ -99,7 +99,7 @@ fn the_virtual_machine_is_created_once_the_image_is_imported() {
     edit(&mut environment, |block| block.disks[1].size = larger);
     assert_eq!(
         environment.settle(),
-        ["changed PersistentVolumeClaim web-data"]
+        ["updated PersistentVolumeClaim web-data"]
     );
 }
 
@@ -115,7 +115,7 @@ fn a_first_consumer_class_gets_the_guest_before_the_import() {
         environment.data_volumes["web-data"].status.phase,
         "WaitForFirstConsumer"
     );
-    assert_eq!(environment.pass(), ["made the VirtualMachine"]);
+    assert_eq!(environment.pass(), ["created the VirtualMachine"]);
     environment.settle();
     assert_eq!(phase(&environment), Some(Phase::Running));
     assert!(environment.data_volumes.is_empty());
@@ -311,7 +311,7 @@ fn a_claim_whose_data_volume_is_gone_is_no_disk() {
     assert_eq!(environment.pass(), [""; 0]);
     assert!(environment.vm.is_none());
     environment.claims.remove("web-data");
-    assert_eq!(environment.pass(), ["made DataVolume web-data"]);
+    assert_eq!(environment.pass(), ["created DataVolume web-data"]);
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod deletion;
 mod disks;
 mod environments;
 mod images;
+mod power;
 mod printable;
 mod properties;
 mod restart;

@@ -86,7 +86,7 @@ fn a_restart_request_without_a_running_guest_is_done_at_once() {
     // The Machine is off.
     let mut environment = running(false);
     edit(&mut environment, |block| {
-        block.power_state = PowerState::Stopped
+        block.power_state = PowerState::Stopped;
     });
     environment.settle();
     ask(&mut environment, "now");
@@ -94,7 +94,7 @@ fn a_restart_request_without_a_running_guest_is_done_at_once() {
     assert_eq!(last(&environment), Some(("now", None)));
     assert_eq!(phase(&environment), Some(Phase::Stopped));
     edit(&mut environment, |block| {
-        block.power_state = PowerState::Running
+        block.power_state = PowerState::Running;
     });
     environment.settle();
     assert_eq!(environment.restarted, [""; 0]);
@@ -123,7 +123,7 @@ fn a_machine_switched_off_during_a_restart_stays_off() {
     ask(&mut environment, "now");
     environment.pass();
     edit(&mut environment, |block| {
-        block.power_state = PowerState::Stopped
+        block.power_state = PowerState::Stopped;
     });
     environment.settle();
     assert_eq!(last(&environment), Some(("now", None)));

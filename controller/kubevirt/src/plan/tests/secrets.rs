@@ -41,10 +41,10 @@ fn pending(environment: &FakeCluster) -> Vec<&str> {
 fn another_content_is_pending_until_the_guest_is_restarted() {
     // One Secret is referenced by KubeVirt, the other one is copied.
     for (key, writes) in [
-        ("userdata", &["changed the VirtualMachine"][..]),
+        ("userdata", &["updated the VirtualMachine"][..]),
         (
             "mine",
-            &["changed Secret web-cloudinit", "changed the VirtualMachine"],
+            &["updated Secret web-cloudinit", "updated the VirtualMachine"],
         ),
     ] {
         let (mut environment, key) = running(key);
@@ -88,7 +88,7 @@ fn another_content_is_pending_until_the_guest_is_restarted() {
 fn a_secret_written_again_with_the_same_content_is_no_pending_change() {
     let (mut environment, key) = running("userdata");
     environment.write_secret(&key, "first");
-    assert_eq!(environment.settle(), ["changed the VirtualMachine"]);
+    assert_eq!(environment.settle(), ["updated the VirtualMachine"]);
     assert_eq!(pending(&environment), [""; 0]);
     // Changed and changed back.
     environment.write_secret(&key, "second");
@@ -152,7 +152,7 @@ fn a_secret_that_cannot_be_read_delays_only_what_is_rendered_from_it() {
         done,
         [
             "set the VirtualMachine's runStrategy to Halted",
-            "changed PersistentVolumeClaim web-root",
+            "updated PersistentVolumeClaim web-root",
         ]
     );
     let reason = ("False", "KubeVirtApiError");
