@@ -6,48 +6,48 @@ use clap::Parser;
 use runtime::logging::{LogFormat, LogLevel};
 use runtime::settings::{BindAddress, GoDuration};
 
-/// Reconciles normalized Machines into KubeVirt resources.
+/// Reconciles normalized Machines into KubeVirt VirtualMachines and libvirt domains.
 #[derive(Debug, Parser)]
 #[command(name = "machine-controller", version)]
 pub(crate) struct Args {
-    /// Configuration of the connection to the cluster. Absent: the ServiceAccount's, or kubectl's.
+    /// Kubeconfig file. Absent: the ServiceAccount in a Pod, otherwise the file that kubectl uses.
     #[arg(long, env = "KUBECONFIG", hide_env_values = true)]
     pub(crate) kubeconfig: Option<PathBuf>,
 
-    /// How often a Machine is looked at when nothing has happened to it.
+    /// Time between two passes over a Machine that did not change.
     #[arg(long, env = "RECONCILE_INTERVAL", default_value = "30s", value_parser = interval)]
     pub(crate) reconcile_interval: GoDuration,
 
-    /// How many Machines are worked on at the same time.
+    /// How many Machines are reconciled at the same time.
     #[arg(long, env = "MAX_CONCURRENT_RECONCILES", default_value = "5", value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(crate) max_concurrent_reconciles: u16,
 
-    /// Where /metrics is served.
+    /// Address of /metrics.
     #[arg(long, env = "METRICS_BIND_ADDRESS", default_value = ":8080")]
     pub(crate) metrics_bind_address: BindAddress,
 
-    /// Where /healthz, /readyz, /loglevel and /version are served.
+    /// Address of /healthz, /readyz, /loglevel and /version.
     #[arg(long, env = "HEALTH_PROBE_BIND_ADDRESS", default_value = ":8081")]
     pub(crate) health_probe_bind_address: BindAddress,
 
-    /// Whether only one of several replicas acts.
+    /// Whether only the replica that holds the Lease reconciles.
     #[arg(long, env = "LEADER_ELECTION", default_value = "true", action = clap::ArgAction::Set)]
     pub(crate) leader_election: bool,
 
-    /// Namespace of the operator: where its Lease is.
+    /// Namespace of the operator, which contains its Lease.
     #[arg(long, env = "NAMESPACE", default_value = "kubevirt-operator-system", value_parser = namespace)]
     pub(crate) namespace: String,
 
-    /// Who reads the log.
+    /// Format of the log.
     #[arg(long, env = "LOG_FORMAT", default_value = "json")]
     pub(crate) log_format: LogFormat,
 
-    /// How much is logged.
+    /// Lowest level that is logged.
     #[arg(long, env = "LOG_LEVEL", default_value = "info")]
     pub(crate) log_level: LogLevel,
 }
 
-/// A shorter interval is a busy loop over every Machine.
+/// A shorter interval would keep the processor busy with passes that change nothing.
 const INTERVAL_MIN: GoDuration = GoDuration(std::time::Duration::from_secs(1));
 
 fn interval(text: &str) -> Result<GoDuration, String> {
@@ -60,7 +60,7 @@ fn interval(text: &str) -> Result<GoDuration, String> {
     Ok(interval)
 }
 
-/// A DNS label, as every namespace's name is.
+/// Parses a DNS label: the form of every namespace name.
 fn namespace(text: &str) -> Result<String, String> {
     let fits = (1..=63).contains(&text.len())
         && text
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_are_the_references() {
+    fn the_defaults_are_those_of_the_reference() {
         let args = parse(&[]).unwrap();
         assert_eq!(args.reconcile_interval.0, Duration::from_secs(30));
         assert_eq!(args.max_concurrent_reconciles, 5);
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn gos_notation_is_read() {
+    fn durations_and_addresses_in_go_notation_are_parsed() {
         let args = parse(&[
             "--reconcile-interval=1m30s",
             "--metrics-bind-address=127.0.0.1:0",
@@ -111,8 +111,8 @@ mod tests {
     }
 
     #[test]
-    fn wrong_values_are_named() {
-        for (argument, told) in [
+    fn an_invalid_value_is_refused_with_its_reason() {
+        for (argument, expected) in [
             ("--reconcile-interval=30", "a number has no unit"),
             ("--reconcile-interval=10ms", "at least 1s"),
             ("--max-concurrent-reconciles=0", "0 is not in 1..=1000"),
@@ -123,7 +123,7 @@ mod tests {
             ("--no-such-flag", "unexpected argument"),
         ] {
             let error = parse(&[argument]).unwrap_err();
-            assert!(error.contains(told), "{argument}: {error}");
+            assert!(error.contains(expected), "{argument}: {error}");
         }
     }
 }

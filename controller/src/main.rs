@@ -13,17 +13,17 @@ use runtime::{logging, settings, tasks::chain};
 use crate::args::Args;
 
 fn main() -> ExitCode {
-    // One crypto provider for the process, chosen before anything can ask for one.
+    // rustls needs one crypto provider per process, installed before the first TLS configuration is built.
     let fresh = rustls::crypto::ring::default_provider().install_default();
     let args: Args = settings::parse_or_exit();
     let log = logging::init(args.log_format, args.log_level);
     if fresh.is_err() {
-        tracing::debug!("a crypto provider was chosen before");
+        tracing::debug!("a crypto provider was installed before");
     }
     let runtime = match tokio::runtime::Runtime::new() {
         Ok(runtime) => runtime,
         Err(error) => {
-            tracing::error!(%error, "no runtime");
+            tracing::error!(%error, "the tokio runtime could not be started");
             return ExitCode::FAILURE;
         }
     };

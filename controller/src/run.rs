@@ -1,4 +1,4 @@
-//! Starts everything, and ends it in order.
+//! Starts the tasks of the controller and ends them in order.
 
 use std::convert::Infallible;
 use std::io;
@@ -20,12 +20,13 @@ use runtime::signals::Signals;
 use runtime::tasks::{TaskError, Tasks};
 use tokio_util::sync::CancellationToken;
 
+use controller_core::caches::Caches;
 use controller_core::client::GuardedClient;
 use controller_core::events::{Events, events};
 use controller_core::expectations::Expectations;
 use controller_core::lease::{Elector, LeaseGuard};
 use controller_core::metrics;
-use controller_core::network_usage::hold;
+use controller_core::network_usage::maintain_in_use_finalizers;
 use controller_core::queue::{DEBOUNCE, FairQueue};
 use controller_core::reconcile::{Backends, Context, reconcile};
 use controller_core::watch::{Caches, Triggers, Watches};
@@ -34,35 +35,36 @@ use controller_libvirt::Fleet;
 
 use crate::args::Args;
 
-/// How long a pass that has begun may take to end after a signal: a call's limit and some.
-const END_LIMIT: Duration = Duration::from_secs(8);
+/// How long running passes may take to end after a signal: the 5 s of one call, and a margin.
+const SHUTDOWN_LIMIT: Duration = Duration::from_secs(8);
+
 /// Why the process ends.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RunError {
-    /// There is no usable configuration of the connection.
+    /// There is no usable kubeconfig or ServiceAccount.
     #[error("no connection to a cluster: {what}")]
     Settings {
         /// What is wrong with it.
         what: String,
     },
-    /// A socket could not be had.
+    /// A socket could not be bound.
     #[error("cannot listen on {address}")]
     Bind {
-        /// Where.
+        /// The address of the flag.
         address: String,
-        /// Why not.
+        /// Why it was refused.
         source: io::Error,
     },
-    /// The process cannot be asked to end.
+    /// Signal handlers could not be installed.
     #[error("cannot listen for signals")]
     Signals(#[source] io::Error),
-    /// The metrics recorder could not be made.
+    /// The metrics recorder could not be installed.
     #[error("no metrics: {0}")]
     Metrics(String),
-    /// The client could not be made.
+    /// The Kubernetes client could not be built.
     #[error("no client")]
     Client(#[source] kube::Error),
-    /// A task ended that should not have.
+    /// A task ended that should run as long as the process.
     #[error(transparent)]
     Task(TaskError),
 }
@@ -101,7 +103,7 @@ pub(crate) async fn run(args: Args, log: LogControl) -> Result<(), RunError> {
     parts.spawn_observers(&mut tasks);
 
     let stop = CancellationToken::new();
-    let (done, mut ended) = tokio::sync::oneshot::channel::<Infallible>();
+    let (done, mut passes_ended) = tokio::sync::oneshot::channel::<Infallible>();
     let work = {
         let stop = stop.clone();
         async move {
@@ -122,9 +124,9 @@ pub(crate) async fn run(args: Args, log: LogControl) -> Result<(), RunError> {
     stop.cancel();
     if outcome.is_ok() {
         tokio::select! {
-            _ = &mut ended => {}
-            _ = signals.next() => tracing::warn!("ending at once"),
-            () = tokio::time::sleep(END_LIMIT) => tracing::warn!("a pass did not end in time"),
+            _ = &mut passes_ended => {}
+            _ = signals.next() => tracing::warn!("ending without waiting for passes"),
+            () = tokio::time::sleep(SHUTDOWN_LIMIT) => tracing::warn!("a pass did not end in time"),
         }
         if let Some(elector) = elector {
             elector.release().await;
@@ -147,31 +149,31 @@ struct Parts {
 }
 
 impl Parts {
-    /// Starts the tasks that poll hosts and count what there is. They run on every replica.
+    /// Starts the tasks that poll hosts and update gauges. They run on every replica.
     fn spawn_observers(&self, tasks: &mut Tasks) {
         let (caches, triggers, api) = (&self.caches, &self.triggers, &self.api);
         let hosts = self.fleet.clone();
         let hosts = hosts.poll(caches.clone(), triggers.clone(), api.clone());
         tasks.spawn("libvirt hosts", hosts);
-        let counts = metrics::count(
+        let gauges = metrics::update_gauges(
             caches.clone(),
             self.expectations.clone(),
             self.guard.clone(),
         );
-        tasks.spawn("counts", counts);
-        let counts = controller_kubevirt::metrics::count(self.kubevirt.clone());
-        tasks.spawn("counts of virtual machines", counts);
+        tasks.spawn("gauges", gauges);
+        let gauges = controller_kubevirt::metrics::count(self.kubevirt.clone());
+        tasks.spawn("gauges of virtual machines", gauges);
     }
 
     /// Waits for the first lists and for the Lease, then reconciles until `stop`.
     async fn work(self, args: &Args, synced: Check, stop: CancellationToken) {
         let begin = async {
             let cluster_uid = self.cluster.uid().await;
-            self.caches.known(&synced).await;
+            self.caches.wait_until_listed(&synced).await;
             self.kubevirt.known(&synced).await;
             self.fleet.known(&synced).await;
             synced.met();
-            self.guard.granted().await;
+            self.guard.acquired().await;
             cluster_uid
         };
         let Some(cluster_uid) = stop.run_until_cancelled(begin).await else {
@@ -188,8 +190,8 @@ impl Parts {
             expectations,
             ..
         } = self;
-        let holder = hold(
-            triggers.networks.clone(),
+        let finalizers = maintain_in_use_finalizers(
+            triggers.network_namespaces.clone(),
             caches.clone(),
             Arc::new(kubevirt.clone()),
             api.clone(),
@@ -218,20 +220,20 @@ impl Parts {
             interval: args.reconcile_interval.0,
             backends,
         };
-        triggers.take_from_now_on(&caches);
+        triggers.activate(&caches);
         let queue = triggers.queue.clone();
         tokio::select! {
-            never = holder => match never {},
+            never = finalizers => match never {},
             () = work(context, queue, args.max_concurrent_reconciles, stop) => {}
-            never = look_again(&guard, &triggers, &caches) => match never {},
+            never = requeue_after_reacquiring(&guard, &triggers, &caches) => match never {},
         }
     }
 }
 
-/// Where the cluster is and who we are there.
+/// The connection to the cluster: the kubeconfig of the flag, or what kube finds.
 ///
-/// The client does not try again by itself: it would do so for minutes without a word. Watches and
-/// passes have pauses of their own, and say what failed.
+/// The client's own retries are off: it would retry a busy API server for up to 164 s and log nothing. Watches and
+/// passes have their own backoff and log the failure.
 async fn configuration(kubeconfig: Option<PathBuf>) -> Result<Config, RunError> {
     let settings = |error: &dyn std::error::Error| RunError::Settings {
         what: runtime::tasks::chain(error),
@@ -249,7 +251,7 @@ async fn configuration(kubeconfig: Option<PathBuf>) -> Result<Config, RunError> 
     Ok(config)
 }
 
-/// Serves health and metrics, and says where.
+/// Serves health and metrics, and logs the addresses.
 async fn serve(
     args: &Args,
     tasks: &mut Tasks,
@@ -286,7 +288,7 @@ async fn serve(
     Ok(())
 }
 
-/// Takes part in the election, if there is one.
+/// Starts the leader election, unless it is turned off.
 fn election(args: &Args, client: &Client, tasks: &mut Tasks) -> (LeaseGuard, Option<Arc<Elector>>) {
     if !args.leader_election {
         return (LeaseGuard::Always, None);
@@ -298,18 +300,23 @@ fn election(args: &Args, client: &Client, tasks: &mut Tasks) -> (LeaseGuard, Opt
     (guard, Some(elector))
 }
 
-/// Looks at everything whenever this replica may act again: others may have acted, or nobody.
-async fn look_again(guard: &LeaseGuard, triggers: &Triggers, caches: &Caches) -> Infallible {
+/// Queues everything whenever this replica acquires the Lease again: meanwhile another replica may have reconciled, or
+/// none.
+async fn requeue_after_reacquiring(
+    guard: &LeaseGuard,
+    triggers: &Triggers,
+    caches: &Caches,
+) -> Infallible {
     loop {
-        guard.granted_again().await;
-        triggers.take_from_now_on(caches);
+        guard.reacquired().await;
+        triggers.activate(caches);
     }
 }
 
-/// Works on Machines until told to stop; then ends what has begun.
+/// Reconciles Machines until `stop`, then waits for the running passes.
 async fn work(context: Context, queue: FairQueue, concurrency: u16, stop: CancellationToken) {
     let machines = context.caches.machines.clone();
-    let known = machines.clone();
+    let store = machines.clone();
     let machines_to_reconcile = stream::unfold(queue.clone(), async |queue| {
         Some((Ok::<_, Infallible>(queue.next().await), queue))
     })
@@ -336,13 +343,13 @@ async fn work(context: Context, queue: FairQueue, concurrency: u16, stop: Cancel
     passes
         .for_each(async |outcome| match outcome {
             Ok(_) => {}
-            Err(PassError::ObjectNotFound(gone)) => {
-                let gone = ObjectRef::new(&gone.name)
-                    .within(gone.namespace.as_deref().unwrap_or_default());
-                tracing::debug!(machine = %gone, "nothing to do: it is gone");
-                queue.gone(gone, |key| known.get(key).is_some());
+            Err(PassError::ObjectNotFound(key)) => {
+                let key =
+                    ObjectRef::new(&key.name).within(key.namespace.as_deref().unwrap_or_default());
+                tracing::debug!(machine = %key, "the Machine was deleted before its pass");
+                queue.not_found(key, |key| store.get(key).is_some());
             }
-            Err(error) => tracing::debug!(%error, "a pass did not begin"),
+            Err(error) => tracing::debug!(%error, "a pass did not start"),
         })
         .await;
 }

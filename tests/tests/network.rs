@@ -128,7 +128,7 @@ async fn delete(stage: &Stage, name: &str) {
 /// Waits until the event that a deletion waits has this note.
 async fn waits_for(stage: &Stage, network: &str, machines: &str) {
     let expected = format!(
-        "the deletion waits for the Machines that use this network: {machines}; delete them, or take it out of their spec.networks and restart them, and it goes by itself"
+        "the deletion waits for the Machines that use this network: {machines}; delete them, or take it out of their spec.networks and restart them; the network is deleted then"
     );
     let events = stage.objects(EVENT);
     wait::until(&format!("{network} to wait for {machines}"), async || {

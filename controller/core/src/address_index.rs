@@ -1,7 +1,9 @@
-//! What each Machine has that no other of its namespace may have, beside the Machines themselves.
+//! Index of what must be unique among the Machines of a namespace: addresses on a network, names of claims.
 //!
-//! Admission refuses whoever comes second, but two replicas may each see one Machine only. So every
-//! Machine is looked at again when another one that has something of the same changes or goes.
+//! Admission refuses a duplicate, but two replicas of the webhook may each have seen one of two Machines only. So the
+//! controller detects duplicates, too, and a Machine gets a pass when another one that shares a value with it changes
+//! or is deleted. The index answers that from rows of `common::catalog`, which admission uses as well; without it
+//! every event would decompress every Machine of the namespace.
 
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -12,13 +14,15 @@ use kube::runtime::watcher::Event;
 use crate::machine::{CachedMachine, Machine};
 use crate::objects::Meta;
 
-/// Rows of every Machine. Clones share them.
+/// One row per Machine. Clones share the content.
 #[derive(Clone, Debug, Default)]
 pub struct AddressIndex(Arc<RwLock<Inner>>);
 
 #[derive(Debug, Default)]
 struct Inner {
+    /// What readers see.
     machines: Machines,
+    /// The list that is being received; replaces `machines` when it is complete.
     listing: Machines,
 }
 
@@ -39,7 +43,7 @@ fn row(machine: &Machine, cluster: &str) -> MachineRow {
 
 impl AddressIndex {
     fn read(&self) -> RwLockReadGuard<'_, Inner> {
-        // Every change leaves the rows whole.
+        // No statement under this lock leaves the rows inconsistent, so a poisoned lock is safe to use.
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -47,8 +51,8 @@ impl AddressIndex {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes over an event; tells which other Machines it concerns.
-    pub fn take(
+    /// Applies an event of the watch; returns the other Machines that it concerns.
+    pub fn apply(
         &self,
         event: &Event<CachedMachine>,
         cluster: &str,
@@ -57,7 +61,7 @@ impl AddressIndex {
         match event {
             Event::Init => inner.listing = Machines::default(),
             Event::InitApply(machine) => {
-                let row = row(&machine.open(), cluster);
+                let row = row(&machine.decompress(), cluster);
                 inner.listing.insert(key(machine), row);
             }
             Event::InitDone => {
@@ -66,13 +70,13 @@ impl AddressIndex {
                 let changed = before
                     .iter()
                     .filter(|(name, row)| inner.machines.get(*name) != Some(*row));
-                // What is new in the list is looked at for its own sake.
+                // Machines that are new in the list get a pass because of their own event.
                 return changed
                     .flat_map(|(name, row)| concerned(&inner.machines, name, row))
                     .collect();
             }
             Event::Apply(machine) => {
-                let (name, row) = (key(machine), row(&machine.open(), cluster));
+                let (name, row) = (key(machine), row(&machine.decompress(), cluster));
                 let before = inner.machines.insert(name, row.clone());
                 if before.as_ref() != Some(&row) {
                     let before = before.unwrap_or_default();
@@ -109,7 +113,7 @@ impl AddressIndex {
     }
 }
 
-/// The other Machines that share something with a row.
+/// The other Machines that share a value with a row.
 fn concerned<'a>(
     machines: &'a Machines,
     name: MachineName<'a>,
@@ -139,7 +143,7 @@ mod tests {
         common::mac::Mac::new([2, 0, 0, 0, 0, last])
     }
 
-    fn take(address_index: &AddressIndex, event: Event<Machine>) -> Vec<String> {
+    fn apply(address_index: &AddressIndex, event: Event<Machine>) -> Vec<String> {
         let event = match event {
             Event::Init => Event::Init,
             Event::InitApply(machine) => Event::InitApply(CachedMachine::from(machine)),
@@ -147,37 +151,37 @@ mod tests {
             Event::Apply(machine) => Event::Apply(CachedMachine::from(machine)),
             Event::Delete(machine) => Event::Delete(CachedMachine::from(machine)),
         };
-        let concerned = address_index.take(&event, "cluster");
+        let concerned = address_index.apply(&event, "cluster");
         concerned.into_iter().map(|machine| machine.name).collect()
     }
 
     fn list(address_index: &AddressIndex, machines: Vec<Machine>) -> Vec<String> {
-        assert_eq!(take(address_index, Event::Init), [""; 0]);
+        assert_eq!(apply(address_index, Event::Init), [""; 0]);
         for machine in machines {
-            assert_eq!(take(address_index, Event::InitApply(machine)), [""; 0]);
+            assert_eq!(apply(address_index, Event::InitApply(machine)), [""; 0]);
         }
-        take(address_index, Event::InitDone)
+        apply(address_index, Event::InitDone)
     }
 
     #[test]
-    fn whoever_shares_an_address_is_told_of_every_change_of_it() {
+    fn a_change_of_an_address_concerns_the_other_machines_that_have_it_before_or_after() {
         let address_index = AddressIndex::default();
         list(&address_index, vec![on_prod("db", 1), on_prod("web", 2)]);
-        let apply = |machine| take(&address_index, Event::Apply(machine));
-        assert_eq!(apply(on_prod("app", 1)), ["db"]);
-        assert_eq!(apply(on_prod("app", 1)), [""; 0], "nothing has changed");
+        let update = |machine| apply(&address_index, Event::Apply(machine));
+        assert_eq!(update(on_prod("app", 1)), ["db"]);
+        assert_eq!(update(on_prod("app", 1)), [""; 0], "nothing has changed");
         assert_eq!(
             address_index.conflicts(&on_prod("app", 1), "cluster"),
             ["db"],
             "not itself"
         );
-        assert_eq!(apply(on_prod("app", 2)), ["db", "web"]);
+        assert_eq!(update(on_prod("app", 2)), ["db", "web"]);
         let mut stale = on_prod("app", 2);
         stale.block = Block::Stale;
-        assert_eq!(apply(stale), ["web"]);
-        apply(on_prod("app", 2));
+        assert_eq!(update(stale), ["web"]);
+        update(on_prod("app", 2));
         assert_eq!(
-            take(&address_index, Event::Delete(on_prod("app", 9))),
+            apply(&address_index, Event::Delete(on_prod("app", 9))),
             ["web"]
         );
         assert_eq!(
@@ -187,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_list_tells_whom_that_which_went_stood_in_the_way() {
+    fn a_machine_missing_in_a_new_list_concerns_those_that_share_its_address() {
         let address_index = AddressIndex::default();
         let both = vec![on_prod("db", 1), on_prod("web", 1)];
         assert_eq!(list(&address_index, both.clone()), [""; 0]);
@@ -196,21 +200,21 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_is_given_counts_as_one_that_is_written() {
+    fn a_derived_address_conflicts_with_the_same_address_in_a_spec() {
         let address_index = AddressIndex::default();
         let mut block = block();
         block.networks = vec![nic("eth0", Some("prod"))];
-        let given = machine(block.clone());
-        block.networks[0].mac_address = Some(given.identity("cluster").mac("eth0"));
-        let mut copy = given.clone();
+        let derived = machine(block.clone());
+        block.networks[0].mac_address = Some(derived.identity("cluster").mac("eth0"));
+        let mut copy = derived.clone();
         copy.metadata.name = Some("copy".into());
         copy.block = Block::Matching(Box::new(block));
-        list(&address_index, vec![given, copy.clone()]);
+        list(&address_index, vec![derived, copy.clone()]);
         assert_eq!(address_index.conflicts(&copy, "cluster"), ["web"]);
     }
 
     #[test]
-    fn machines_are_found_by_the_claims_of_their_disks() {
+    fn a_machine_is_found_by_the_name_of_a_claim_of_its_disks() {
         let address_index = AddressIndex::default();
         list(&address_index, vec![on_prod("a-b", 1)]);
         let found = |claim| {

@@ -1,5 +1,4 @@
-//! Addresses, whatever runs the Machine: those of cards that two Machines have, and those that mean a guest to
-//! others.
+//! Address rules that hold for every backend: MAC conflicts between Machines, and which IP addresses are reported.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -7,12 +6,13 @@ use std::sync::Arc;
 use common::api::normalized::Normalized;
 use common::mac::Mac;
 
+use crate::conditions::Fault;
 use crate::machine::Machine;
 use crate::objects::Meta as _;
-use crate::status::Fault;
 
-/// An address that an older Machine has, too: admission has not seen both coming.
-pub fn taken(
+/// The fault of a Machine one of whose MAC addresses an older Machine has on the same NetworkConfiguration. Admission
+/// refuses that, except for two Machines that are created at the same time at two replicas of the webhook.
+pub fn address_conflict(
     machine: &Machine,
     block: &Normalized,
     conflicts: &[Arc<Machine>],
@@ -30,12 +30,12 @@ pub fn taken(
     };
     let older: Vec<_> = conflicts.iter().filter(is_older).collect();
     addresses(machine, block, cluster).find_map(|(nic, network, mac)| {
-        let has_it = |conflict: &&&Arc<Machine>| {
-            let theirs = conflict.desired().into_iter();
-            let mut theirs = theirs.flat_map(|block| addresses(conflict, block, cluster));
-            theirs.any(|(_, other, address)| (other, address) == (network, mac))
+        let has_address = |conflict: &&&Arc<Machine>| {
+            let blocks = conflict.desired().into_iter();
+            let mut others = blocks.flat_map(|block| addresses(conflict, block, cluster));
+            others.any(|(_, other, address)| (other, address) == (network, mac))
         };
-        let conflict = older.iter().find(has_it)?;
+        let conflict = older.iter().find(has_address)?;
         Some(Fault::new(
             "NetworkFailed",
             format!(
@@ -46,7 +46,7 @@ pub fn taken(
     })
 }
 
-/// The network cards on NetworkConfigurations: name, NetworkConfiguration, address.
+/// The network cards on a NetworkConfiguration: name of the card, name of the NetworkConfiguration, MAC address.
 fn addresses<'a>(
     machine: &'a Machine,
     block: &'a Normalized,
@@ -59,8 +59,9 @@ fn addresses<'a>(
     })
 }
 
-/// Whether an address can mean the guest to others: those of its link every card has, too.
-pub fn means_others(address: IpAddr) -> bool {
+/// Whether an IP address of a guest is reported in the status. Loopback and link-local addresses are not: they say
+/// nothing about where the guest can be reached.
+pub fn is_reported(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => !address.is_loopback() && !address.is_link_local(),
         IpAddr::V6(address) => !address.is_loopback() && !address.is_unicast_link_local(),

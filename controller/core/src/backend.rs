@@ -1,4 +1,4 @@
-//! What a backend is: it observes, plans in actions of its own, and carries them out.
+//! The interface of a backend: it observes, plans in actions of its own types, and applies them.
 
 use std::fmt;
 use std::future::Future;
@@ -10,25 +10,25 @@ use crate::plan::{Now, Plan, Refusal, Subject};
 use crate::preconditions::Effect;
 use crate::writes::Written;
 
-/// One of the ways to run a Machine. [`reconcile`](crate::reconcile) is the same for all of them.
+/// Runs Machines on one kind of virtualization. [`reconcile`](crate::reconcile) is the same for all backends.
 pub trait Backend: Send + Sync + 'static {
-    /// Everything that is known and matters to one Machine.
+    /// Everything that planning reads of one Machine's surroundings.
     type Observed: Send + Sync;
-    /// One thing to do; its text is a line of the log.
+    /// One change. `Display` is its line in the log.
     type Action: Act;
 
-    /// Whether every change of what [`observe`](Self::observe) returns comes as an event. Then a Machine that is
-    /// ready is not observed again until one comes.
+    /// Whether every change of what [`observe`](Self::observe) returns triggers a pass. If so, a Machine that is ready
+    /// is not observed again until a trigger comes.
     const IS_EVENT_DRIVEN: bool;
 
-    /// Observes everything that matters to a Machine.
+    /// Reads what planning needs. Changes nothing.
     fn observe(
         &self,
         machine: &Machine,
     ) -> impl Future<Output = Result<Self::Observed, Failed>> + Send;
 
-    /// What to do about a Machine that is not under deletion. Pure. `refusal`: what the last attempt at this plan
-    /// was refused; the status says so.
+    /// The plan for a Machine that is not under deletion. Pure. `refusal`: an action of this very plan that failed; the
+    /// plan then contains the status that reports it.
     fn plan(
         machine: &Machine,
         observed: &Self::Observed,
@@ -36,40 +36,42 @@ pub trait Backend: Send + Sync + 'static {
         now: Now,
     ) -> Plan<Self::Action>;
 
-    /// How far the deletion of a Machine is. Pure. Reads what was made, not the block: a Machine can always be
-    /// deleted, however broken its spec is.
+    /// How far the deletion of a Machine is. Pure. Reads the objects that exist, not the block: a Machine can be
+    /// deleted even if its spec is unreadable.
     fn teardown(machine: &Machine, observed: &Self::Observed, now: Now) -> Teardown<Self::Action>;
 
-    /// Carries out one action after checking its preconditions; returns what it wrote at the API server.
+    /// Carries out one action after checking its preconditions; returns the object that it wrote at the API server, if
+    /// any. Safe to repeat.
     fn apply(
         &self,
         machine: &Machine,
         action: &Self::Action,
     ) -> impl Future<Output = Result<Option<Written>, Failed>> + Send;
 
-    /// Whether the backend's caches have seen an object that was written.
+    /// Whether the backend's caches contain an object at least in the version that was written.
     fn has_seen(&self, namespace: &str, written: &Written) -> bool;
 }
 
-/// An action of a plan.
+/// A change that a backend plans.
 pub trait Act: fmt::Display + Clone + Send + Sync {
-    /// What it is about, and so which condition reports its failure.
+    /// Part of the Machine that the action is about.
     fn subject(&self) -> Subject;
 
-    /// What it destroys, overwrites or starts; `None`: nothing. [`Backend::apply`] checks the preconditions of the
-    /// effect right before it.
+    /// What the action destroys, overwrites or starts; `None`: nothing. [`Backend::apply`] checks the preconditions of
+    /// the effect right before it.
     fn effect(&self) -> Option<Effect>;
 
-    /// Whether it only switches the guest on or off, which nothing that was refused holds up.
+    /// Whether the action only switches the guest on or off. Such actions are carried out even if another action of the
+    /// plan was refused.
     fn is_switch(&self) -> bool;
 }
 
 /// An observation or an action that failed.
 #[derive(Debug)]
 pub struct Failed {
-    /// What can be done about it.
+    /// What resolves the failure.
     pub remedy: Remedy,
-    /// For a person: what failed, and what to do.
+    /// For a person: what failed and what to do.
     pub message: String,
 }
 

@@ -1,5 +1,4 @@
-//! Every call to the API server goes through here: under a timeout, and a write only while this
-//! replica may write.
+//! The API server behind limits: every call has a timeout, and a write needs the Lease.
 
 use std::future::Future;
 use std::time::Duration;
@@ -9,42 +8,42 @@ use tokio::time::timeout;
 
 use crate::lease::LeaseGuard;
 
-/// A call takes milliseconds. The client itself tries a busy API server again for minutes, which
-/// would hold one of few workers for that long.
+/// A call takes milliseconds. Without a limit, a call to a hanging API server would occupy one of few workers.
 const CALL_LIMIT: Duration = Duration::from_secs(5);
 
-/// Why a call brought nothing.
+/// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ApiError {
-    /// This replica does not hold the Lease, or not for long enough.
+    /// This replica does not hold the Lease; nothing was sent.
     #[error("this replica may not write: it does not hold the Lease")]
     NotLeading,
-    /// No answer in time; the call may have had its effect.
+    /// No response in time. The call may have taken effect.
     #[error("the API server did not answer within {} s", CALL_LIMIT.as_secs())]
     Timeout,
-    /// The API server or the connection to it refused.
+    /// The API server answered with an error, or the connection failed.
     #[error("{0}")]
     Refused(#[source] kube::Error),
-    /// What a plan relied on turned out to be otherwise; the caches are behind.
+    /// An object is not what the plan assumed: the caches are behind.
     #[error("{0}")]
-    Behind(String),
+    StaleCache(String),
 }
 
-/// What can be done about an error.
+/// What resolves a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remedy {
-    /// Observe again: the caches were behind.
+    /// A new observation, at once: the caches were behind.
     Reobserve,
-    /// Retry later: the API server or the host was busy or away.
+    /// Time: the API server or the host was busy or unreachable.
     Retry,
-    /// A person has to change something.
+    /// A change by a person.
     UserAction,
 }
 
 impl ApiError {
+    /// What resolves the error.
     pub fn remedy(&self) -> Remedy {
         match self {
-            Self::Behind(_) => Remedy::Reobserve,
+            Self::StaleCache(_) => Remedy::Reobserve,
             Self::Refused(kube::Error::Api(status)) => match status.code {
                 409 => Remedy::Reobserve,
                 400 | 401 | 403 | 404 | 405 | 406 | 413 | 415 | 422 => Remedy::UserAction,
@@ -54,12 +53,12 @@ impl ApiError {
         }
     }
 
-    /// Whether the API server says that the object is not there.
+    /// Whether the API server answered 404.
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::Refused(kube::Error::Api(status)) if status.code == 404)
     }
 
-    /// The text for a person: what the API server said, without Rust's view of it.
+    /// The text for a person: the message of the API server, without the Debug text that kube puts around it.
     pub fn message(&self) -> String {
         match self {
             Self::Refused(kube::Error::Api(status)) if !status.message.is_empty() => {
@@ -70,7 +69,7 @@ impl ApiError {
     }
 }
 
-/// The API server, with limits.
+/// A client that writes only while this replica holds the Lease. Clones share the guard.
 #[derive(Clone)]
 pub struct GuardedClient {
     client: Client,
@@ -80,26 +79,28 @@ pub struct GuardedClient {
 impl std::fmt::Debug for GuardedClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("GuardedClient")
-            .field("permit", &self.guard)
+            .field("guard", &self.guard)
             .finish_non_exhaustive()
     }
 }
 
 impl GuardedClient {
+    /// A client whose writes need `guard`.
     pub fn new(client: Client, guard: LeaseGuard) -> Self {
         Self { client, guard }
     }
 
+    /// The client, to make a call for [`read`](Self::read) or [`write`](Self::write).
     pub fn client(&self) -> Client {
         self.client.clone()
     }
 
     /// Whether this replica may write now.
     pub fn may_write(&self) -> bool {
-        self.guard.left().is_some()
+        self.guard.remaining().is_some()
     }
 
-    /// Waits for a reading call.
+    /// Awaits a call that changes nothing, for at most 5 s.
     pub async fn read<T>(
         &self,
         call: impl Future<Output = Result<T, kube::Error>>,
@@ -110,12 +111,13 @@ impl GuardedClient {
         }
     }
 
-    /// Waits for a writing call, if this replica may write; not longer than it may.
+    /// Awaits a call that changes something, if this replica holds the Lease: for at most 5 s, and not past the moment
+    /// at which the Lease may pass to another replica.
     pub async fn write<T>(
         &self,
         call: impl Future<Output = Result<T, kube::Error>>,
     ) -> Result<T, ApiError> {
-        let left = self.guard.left().ok_or(ApiError::NotLeading)?;
+        let left = self.guard.remaining().ok_or(ApiError::NotLeading)?;
         match timeout(left.min(CALL_LIMIT), call).await {
             Ok(answer) => answer.map_err(ApiError::Refused),
             Err(_) => Err(ApiError::Timeout),

@@ -1,7 +1,6 @@
-//! Events: one per transition that a user would act on.
+//! Kubernetes Events: one per transition of a Machine that a user would act on.
 //!
-//! They are sent by a task of their own, in their order: an event that fails, or an API server that
-//! is slow to take it, never holds up a Machine.
+//! A task of its own publishes them in order, so neither a failure nor a slow API server delays a pass.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -15,49 +14,50 @@ use kube::{Client, Resource as _};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::timeout;
 
+use crate::conditions::ready;
 use crate::machine::Machine;
 use crate::objects::Network;
-use crate::status::verdict;
 
-/// Events that wait to be sent. More come only from a fleet that changes at once; then the oldest
-/// tell enough.
-const WAITING_MAX: usize = 4096;
-/// An event that takes longer is dropped.
+/// Events that wait to be published. Only a fleet that changes at once makes more; those are dropped.
+const QUEUE_MAX: usize = 4096;
+/// An event that takes longer to publish is dropped.
 const CALL_LIMIT: Duration = Duration::from_secs(5);
-/// The API server takes no longer note.
+/// Longest note that the API server accepts, in bytes.
 pub const NOTE_MAX: usize = 1024;
+/// Recorders that are cached. When there are more, all are dropped: a repeated event is then a new Event object
+/// instead of a higher count.
+const RECORDERS_MAX: usize = 1024;
+/// Reasons of a `Ready` that is not true which are no warning.
+const PROGRESS: [&str; 4] = ["Creating", "Deleting", "Stopping", "Restarting"];
 
-/// Where events are handed in.
+/// Queues events for the [`Publisher`]. Clones share the queue.
 #[derive(Clone, Debug)]
 pub struct Events(Sender<(Event, ObjectReference)>);
 
-/// So many objects' events are counted on. Of more, an event that comes again begins anew.
-const SERIES_MAX: usize = 1024;
-
-/// Sends what is handed in.
+/// Publishes queued events.
 #[expect(missing_debug_implementations, reason = "a client has none")]
 pub struct Publisher {
     client: Client,
     reporter: Reporter,
-    recorders: Latest<Recorder>,
-    waiting: Receiver<(Event, ObjectReference)>,
+    recorders: RecorderCache<Recorder>,
+    queue: Receiver<(Event, ObjectReference)>,
 }
 
-/// What counts the events of a reason about an object, as long as they say the same.
+/// The recorder of the last note for each object and reason.
 ///
-/// A recorder takes events of one reason about one object for the same and keeps the first note, and the
-/// API server lets nobody change the note of an event. So another note has another recorder, and with it
-/// an event of its own.
+/// A recorder of kube counts events with the same object and reason as one series and keeps the note of the first;
+/// the API server refuses a change of the note. So each new note gets a new recorder, and with it an Event of its own.
+/// With one recorder for all, `kubectl describe` would show the first message for as long as the reason stays.
 #[derive(Debug)]
-struct Latest<R>(HashMap<(String, String), (String, R)>);
+struct RecorderCache<R>(HashMap<(String, String), (String, R)>);
 
-impl<R: Clone> Latest<R> {
-    fn of(&mut self, object: &str, reason: &str, note: &str, new: impl FnOnce() -> R) -> R {
+impl<R: Clone> RecorderCache<R> {
+    fn get(&mut self, object: &str, reason: &str, note: &str, new: impl FnOnce() -> R) -> R {
         let key = (object.to_owned(), reason.to_owned());
-        if let Some((_, counts)) = self.0.get(&key).filter(|(last, _)| last == note) {
-            return counts.clone();
+        if let Some((_, recorder)) = self.0.get(&key).filter(|(last, _)| last == note) {
+            return recorder.clone();
         }
-        if self.0.len() >= SERIES_MAX && !self.0.contains_key(&key) {
+        if self.0.len() >= RECORDERS_MAX && !self.0.contains_key(&key) {
             self.0.clear();
         }
         let new = new();
@@ -66,97 +66,99 @@ impl<R: Clone> Latest<R> {
     }
 }
 
+/// The two ends of a new queue of events.
 pub fn events(client: Client) -> (Events, Publisher) {
-    let (sender, waiting) = channel(WAITING_MAX);
+    let (sender, queue) = channel(QUEUE_MAX);
     let reporter = Reporter {
         controller: names::FIELD_MANAGER.to_owned(),
         instance: std::env::var("HOSTNAME").ok(),
     };
     let publisher = Publisher {
-        recorders: Latest(HashMap::new()),
+        recorders: RecorderCache(HashMap::new()),
         client,
         reporter,
-        waiting,
+        queue,
     };
     (Events(sender), publisher)
 }
 
 impl Events {
-    /// Tells of the transition between two statuses, as far as there is one.
+    /// Queues the events of the transition from the Machine's status to a new one.
     pub fn transition(&self, machine: &Machine, new: &MachineStatus) {
-        for event in of(&machine.status, new) {
+        for event in transitions(&machine.status, new) {
             self.send(event, machine.object_ref(&()));
         }
     }
 
-    /// Tells of a network that was deleted and is in use.
-    pub fn deletion_waits(&self, network: &Network, message: &str) {
-        let event = told(EventType::Warning, "InUse", message);
+    /// Queues the event of a network that was deleted while Machines use it.
+    pub fn network_in_use(&self, network: &Network, message: &str) {
+        let event = new_event(EventType::Warning, "InUse", message);
         self.send(event, network.object_ref(&()));
     }
 
-    fn send(&self, event: Event, about: ObjectReference) {
-        if self.0.try_send((event, about)).is_err() {
-            tracing::debug!("too many events wait, one is dropped");
+    fn send(&self, event: Event, regarding: ObjectReference) {
+        if self.0.try_send((event, regarding)).is_err() {
+            tracing::debug!("the queue of events is full, one is dropped");
         }
     }
 }
 
 impl Publisher {
+    /// Publishes events for as long as the process runs.
     pub async fn run(mut self) -> Result<(), Infallible> {
-        while let Some((event, about)) = self.waiting.recv().await {
-            let object = about.uid.as_deref().unwrap_or_default();
+        while let Some((event, regarding)) = self.queue.recv().await {
+            let object = regarding.uid.as_deref().unwrap_or_default();
             let note = event.note.as_deref().unwrap_or_default();
             let new = || Recorder::new(self.client.clone(), self.reporter.clone());
-            let recorder = self.recorders.of(object, &event.reason, note, new);
-            match timeout(CALL_LIMIT, recorder.publish(&event, &about)).await {
+            let recorder = self.recorders.get(object, &event.reason, note, new);
+            match timeout(CALL_LIMIT, recorder.publish(&event, &regarding)).await {
                 Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::debug!(%error, "an event was not taken"),
-                Err(_) => tracing::debug!("an event was not taken in time"),
+                Ok(Err(error)) => tracing::debug!(%error, "an event was not published"),
+                Err(_) => tracing::debug!("an event was not published in time"),
             }
         }
         std::future::pending().await
     }
 }
 
-/// What is worth no warning although `Ready` is not true.
-const PROGRESS: [&str; 4] = ["Creating", "Deleting", "Stopping", "Restarting"];
-
-/// The events that tell of the transition between two statuses.
-pub fn of(old: &MachineStatus, new: &MachineStatus) -> impl Iterator<Item = Event> {
-    [restarted(old, new), event(old, new)].into_iter().flatten()
+/// The events of the transition between two statuses.
+pub fn transitions(old: &MachineStatus, new: &MachineStatus) -> impl Iterator<Item = Event> {
+    [restarted(old, new), ready_changed(old, new)]
+        .into_iter()
+        .flatten()
 }
 
-fn event(old: &MachineStatus, new: &MachineStatus) -> Option<Event> {
-    let (status, reason) = verdict(new)?;
-    if verdict(old) == Some((status, reason)) {
+/// Status or reason of `Ready` changed.
+fn ready_changed(old: &MachineStatus, new: &MachineStatus) -> Option<Event> {
+    let (status, reason) = ready(new)?;
+    if ready(old) == Some((status, reason)) {
         return None;
     }
-    let ready = new
+    let condition = new
         .conditions
         .iter()
         .find(|condition| condition.kind == "Ready")?;
-    let calm = status == "True" || PROGRESS.contains(&reason);
-    let kind = if calm {
+    let is_normal = status == "True" || PROGRESS.contains(&reason);
+    let kind = if is_normal {
         EventType::Normal
     } else {
         EventType::Warning
     };
-    Some(told(kind, reason, &ready.message))
+    Some(new_event(kind, reason, &condition.message))
 }
 
-/// Another guest runs in the place of the one that was to be restarted.
+/// A requested restart is complete: a new guest runs instead of the one that was to be replaced.
 fn restarted(old: &MachineStatus, new: &MachineStatus) -> Option<Event> {
-    let was = old.last_restart.as_ref()?.replaces.is_some();
-    let now = new.last_restart.as_ref()?;
-    let done = was && now.replaces.is_none() && new.vmi_name.is_some();
-    done.then(|| {
-        let note = format!("the guest was restarted, as was asked: {}", now.request);
-        told(EventType::Normal, "Restarted", &note)
+    let was_pending = old.last_restart.as_ref()?.replaces.is_some();
+    let restart = new.last_restart.as_ref()?;
+    let is_done = was_pending && restart.replaces.is_none() && new.vmi_name.is_some();
+    is_done.then(|| {
+        let note = format!("the guest was restarted, as was asked: {}", restart.request);
+        new_event(EventType::Normal, "Restarted", &note)
     })
 }
 
-fn told(kind: EventType, reason: &str, note: &str) -> Event {
+fn new_event(kind: EventType, reason: &str, note: &str) -> Event {
     Event {
         type_: kind,
         reason: reason.to_owned(),
@@ -171,11 +173,11 @@ mod tests {
     use common::api::status::LastRestart;
 
     use super::*;
-    use crate::fixtures::ready;
+    use crate::fixtures;
 
     #[test]
-    fn a_restart_is_told_when_another_guest_runs() {
-        let asked = |replaces: Option<&str>, runs: bool| MachineStatus {
+    fn a_restart_is_reported_once_when_the_new_guest_runs() {
+        let requested = |replaces: Option<&str>, runs: bool| MachineStatus {
             last_restart: Some(LastRestart {
                 request: "kernel update".into(),
                 replaces: replaces.map(Into::into),
@@ -183,61 +185,75 @@ mod tests {
             vmi_name: runs.then(|| "web".into()),
             ..MachineStatus::default()
         };
-        for (old, new, told) in [
-            (MachineStatus::default(), asked(Some("old"), true), false),
-            (MachineStatus::default(), asked(None, true), false),
-            (asked(Some("old"), true), asked(Some("old"), true), false),
-            (asked(Some("old"), true), asked(None, true), true),
-            (asked(Some("old"), true), asked(None, false), false),
-            (asked(None, true), asked(None, true), false),
+        for (old, new, reported) in [
+            (
+                MachineStatus::default(),
+                requested(Some("old"), true),
+                false,
+            ),
+            (MachineStatus::default(), requested(None, true), false),
+            (
+                requested(Some("old"), true),
+                requested(Some("old"), true),
+                false,
+            ),
+            (requested(Some("old"), true), requested(None, true), true),
+            (requested(Some("old"), true), requested(None, false), false),
+            (requested(None, true), requested(None, true), false),
         ] {
-            let notes: Vec<_> = of(&old, &new).filter_map(|event| event.note).collect();
+            let notes: Vec<_> = transitions(&old, &new)
+                .filter_map(|event| event.note)
+                .collect();
             let note = "the guest was restarted, as was asked: kernel update";
-            let expected: &[&str] = if told { &[note] } else { &[] };
+            let expected: &[&str] = if reported { &[note] } else { &[] };
             assert_eq!(notes, expected, "{old:?} {new:?}");
         }
     }
 
     #[test]
-    fn what_is_said_again_is_counted_and_another_note_is_another_event() {
-        let (mut latest, mut made) = (Latest(HashMap::new()), 0);
-        let mut of = |object: &str, reason: &str, note: &str| {
-            latest.of(object, reason, note, || {
-                made += 1;
-                made
+    fn a_repeated_note_keeps_its_recorder_and_a_new_note_gets_another() {
+        let (mut recorders, mut created) = (RecorderCache(HashMap::new()), 0);
+        let mut get = |object: &str, reason: &str, note: &str| {
+            recorders.get(object, reason, note, || {
+                created += 1;
+                created
             })
         };
-        let first = of("web", "VMFailed", "crashed");
-        assert_eq!(of("web", "VMFailed", "crashed"), first);
-        assert_ne!(of("web", "Running", "crashed"), first);
-        assert_ne!(of("db", "VMFailed", "crashed"), first);
-        let second = of("web", "VMFailed", "no image");
+        let first = get("web", "VMFailed", "crashed");
+        assert_eq!(get("web", "VMFailed", "crashed"), first);
+        assert_ne!(get("web", "Running", "crashed"), first);
+        assert_ne!(get("db", "VMFailed", "crashed"), first);
+        let second = get("web", "VMFailed", "no image");
         assert_ne!(second, first);
-        assert_eq!(of("web", "VMFailed", "no image"), second);
-        assert_ne!(of("web", "VMFailed", "crashed"), first, "it was ended");
-        for object in 0..2 * SERIES_MAX {
-            of(&object.to_string(), "Running", "runs");
+        assert_eq!(get("web", "VMFailed", "no image"), second);
+        assert_ne!(
+            get("web", "VMFailed", "crashed"),
+            first,
+            "the first series has ended"
+        );
+        for object in 0..2 * RECORDERS_MAX {
+            get(&object.to_string(), "Running", "runs");
         }
-        assert!(latest.0.len() <= SERIES_MAX);
+        assert!(recorders.0.len() <= RECORDERS_MAX);
     }
 
     #[test]
-    fn only_a_transition_is_an_event() {
+    fn only_a_change_of_ready_is_an_event() {
         let none = MachineStatus::default();
-        let creating = ready("False", "Creating");
-        let lacking = ready("False", "StorageClassNotFound");
-        let running = ready("True", "Running");
+        let creating = fixtures::ready("False", "Creating");
+        let missing = fixtures::ready("False", "StorageClassNotFound");
+        let running = fixtures::ready("True", "Running");
         for (old, new, expected) in [
             (&none, &creating, Some(EventType::Normal)),
             (&creating, &creating, None),
-            (&creating, &lacking, Some(EventType::Warning)),
-            (&lacking, &running, Some(EventType::Normal)),
+            (&creating, &missing, Some(EventType::Warning)),
+            (&missing, &running, Some(EventType::Normal)),
             (&running, &running, None),
         ] {
-            assert_eq!(event(old, new).map(|event| event.type_), expected);
+            assert_eq!(ready_changed(old, new).map(|event| event.type_), expected);
         }
         assert_eq!(
-            event(&creating, &lacking).unwrap().reason,
+            ready_changed(&creating, &missing).unwrap().reason,
             "StorageClassNotFound"
         );
     }

@@ -1,37 +1,42 @@
-//! What is remembered of a Machine between two passes: what was written and not yet seen in the caches, the
-//! failures in a row, and whether the last pass found nothing to do.
+//! Expectations and backoff: what the controller remembers of a Machine between two passes.
 //!
-//! All of it can be lost: a restart costs a repeated write that changes nothing.
+//! - objects that were written and that the caches do not show yet,
+//! - failures in a row, for the backoff,
+//! - whether the last pass found nothing to do.
+//!
+//! All of it may be lost: a restart costs a repeated write that changes nothing.
 
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher as _, Hasher as _};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::writes::Written;
 
-/// The pause after the first failure, and after each further one twice that.
+/// Pause after the first failure. Each further failure doubles it.
 const BACKOFF_MIN: Duration = Duration::from_secs(1);
-/// A person who repairs something waits no longer than this.
+/// Longest pause: a person who repairs the cause waits no longer than this.
 const BACKOFF_MAX: Duration = Duration::from_mins(2);
-/// How long the watches may take to bring back what was written. After that, somebody else has removed it.
-const ARRIVAL_LIMIT: Duration = Duration::from_secs(5);
-/// So many failures in a row are reported in the status even when the next attempt may succeed.
+/// How long a watch may take to report an object that was written. After that the object counts as deleted.
+const WATCH_DELAY_MAX: Duration = Duration::from_secs(5);
+/// The third failure in a row is reported in the status even if the next attempt may succeed.
 const FAILURES_REPORTED: u32 = 3;
-/// Conflicts with the caches that go on for this long count as failures. A cache catches up in milliseconds.
+/// Conflicts that last this long count as failures. A cache catches up in milliseconds, so something else is wrong.
 const CONFLICTS_LIMIT: Duration = Duration::from_mins(1);
-/// A settled Machine is observed again after this, even if no event came. No event is known to get lost; this bounds
-/// the cost if one does.
+/// A settled Machine is observed again after this time even without a trigger. No trigger is known to get lost; this
+/// bounds the delay if one does.
 const SETTLED_LIMIT: Duration = Duration::from_mins(10);
 
-/// What is remembered, by uid of the Machine.
+/// Entries by uid of the Machine.
 #[derive(Debug, Default)]
 pub struct Expectations(Mutex<HashMap<Box<str>, Entry>>);
 
 #[derive(Debug, Default)]
 struct Entry {
-    /// Objects that the caches have not seen yet in the version that was written.
+    /// Objects that were written and may not be in the caches yet.
     written: Vec<Written>,
     /// When the last of them was written.
     written_at: Option<Instant>,
@@ -55,7 +60,7 @@ impl Entry {
 
 impl Expectations {
     fn lock(&self) -> MutexGuard<'_, HashMap<Box<str>, Entry>> {
-        // An entry is whole after each statement.
+        // No statement under this lock leaves an entry inconsistent, so a poisoned lock is safe to use.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -69,11 +74,11 @@ impl Expectations {
         result
     }
 
-    /// How long to wait, at most, until the caches have seen what was written; `None`: they have, or it took too
-    /// long.
+    /// Longest time to wait until the caches show every object that was written; `None`: they do (`is_seen`), or the
+    /// wait has taken 5 s.
     pub fn pending(&self, uid: &str, is_seen: impl Fn(&Written) -> bool) -> Option<Duration> {
         self.change(uid, |entry| {
-            let left = ARRIVAL_LIMIT.checked_sub(entry.written_at?.elapsed());
+            let left = WATCH_DELAY_MAX.checked_sub(entry.written_at?.elapsed());
             if left.is_some() && !entry.written.iter().all(is_seen) {
                 return left;
             }
@@ -83,7 +88,7 @@ impl Expectations {
         })
     }
 
-    /// Remembers what was written.
+    /// Remembers an object that was written.
     pub fn wrote(&self, uid: &str, written: Written) {
         self.change(uid, |entry| {
             entry.written.push(written);
@@ -92,7 +97,7 @@ impl Expectations {
         });
     }
 
-    /// Counts a failure; returns the pause after it.
+    /// Counts a failure; returns the pause before the next pass.
     pub fn failed(&self, uid: &str) -> Duration {
         self.change(uid, |entry| {
             entry.failures = entry.failures.saturating_add(1);
@@ -102,7 +107,7 @@ impl Expectations {
         })
     }
 
-    /// Whether the next failure is to be reported in the status.
+    /// Whether the next failure is at least the third in a row, and so is reported in the status.
     pub fn is_failing(&self, uid: &str) -> bool {
         let entries = self.lock();
         entries
@@ -110,7 +115,7 @@ impl Expectations {
             .is_some_and(|entry| entry.failures + 1 >= FAILURES_REPORTED)
     }
 
-    /// The caches turned out to be behind. Returns whether that has gone on for so long that it is a failure.
+    /// Counts a conflict with the caches. Returns whether conflicts have lasted so long that they count as a failure.
     pub fn conflicted(&self, uid: &str) -> bool {
         self.change(uid, |entry| {
             entry.settled_at = None;
@@ -119,7 +124,7 @@ impl Expectations {
         })
     }
 
-    /// A pass succeeded. `settled`: it found nothing to do, and would not until an event comes.
+    /// A pass succeeded. `settled`: it found nothing to do, and the next one would not either before a trigger comes.
     pub fn succeeded(&self, uid: &str, settled: bool) {
         self.change(uid, |entry| {
             entry.failures = 0;
@@ -128,22 +133,22 @@ impl Expectations {
         });
     }
 
-    /// Whether the last pass found nothing to do, not long ago.
+    /// Whether the last pass was settled, less than 10 min ago.
     pub fn is_settled(&self, uid: &str) -> bool {
         let entries = self.lock();
         let settled = entries.get(uid).and_then(|entry| entry.settled_at);
         settled.is_some_and(|at| at.elapsed() < SETTLED_LIMIT)
     }
 
-    /// Forgets Machines that are gone.
+    /// Drops the entries of Machines that do not exist any more.
     pub fn retain(&self, exists: impl Fn(&str) -> bool) {
         self.lock().retain(|uid, _| exists(uid));
     }
 }
 
-/// Up to a tenth longer, so that Machines that began together do not come back together.
+/// The pause, made up to a tenth longer at random: Machines that were created together spread over time.
 pub fn jittered(pause: Duration) -> Duration {
-    // Every RandomState hashes with other keys.
+    // Every RandomState has random keys; this avoids a dependency for one random number.
     let random = RandomState::new().build_hasher().finish();
     let share = u32::try_from(random % 1000).unwrap_or_default();
     pause + pause / 10_000 * share
@@ -151,6 +156,8 @@ pub fn jittered(pause: Duration) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::advance;
+
     use super::*;
 
     fn claim() -> Written {
@@ -162,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn pauses_grow_to_a_limit_and_start_over_after_a_success() {
+    fn the_backoff_grows_to_its_limit_and_starts_over_after_a_success() {
         let expectations = Expectations::default();
         let pauses: Vec<_> = (0..20).map(|_| expectations.failed("u")).collect();
         assert!(pauses[0] >= BACKOFF_MIN && pauses[0] < 2 * BACKOFF_MIN);
@@ -173,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn the_third_failure_in_a_row_is_reported() {
+    fn only_the_third_failure_in_a_row_is_reported() {
         let expectations = Expectations::default();
         let reported = [0; 3].map(|_| {
             let reported = expectations.is_failing("u");
@@ -184,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_waited_for_once() {
+    fn a_pass_waits_for_a_written_object_until_the_cache_shows_it() {
         let expectations = Expectations::default();
         assert_eq!(expectations.pending("u", |_| false), None);
         expectations.wrote("u", claim());
@@ -195,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_is_settled_until_something_is_written_or_fails() {
+    fn a_machine_is_settled_until_a_write_a_failure_or_a_pass_with_work() {
         let expectations = Expectations::default();
         assert!(!expectations.is_settled("u"));
         let disturbances: [fn(&Expectations); 4] = [
@@ -216,14 +223,35 @@ mod tests {
         }
     }
 
-    #[test]
-    fn conflicts_count_as_failures_only_when_they_go_on() {
+    #[tokio::test(start_paused = true)]
+    async fn conflicts_count_as_a_failure_after_a_minute() {
         let expectations = Expectations::default();
         assert!(!expectations.conflicted("u"));
-        let begin = Instant::now().checked_sub(CONFLICTS_LIMIT).unwrap();
-        expectations.change("u", |entry| entry.conflicts_since = Some(begin));
+        advance(CONFLICTS_LIMIT / 2).await;
+        assert!(!expectations.conflicted("u"));
+        advance(CONFLICTS_LIMIT / 2).await;
         assert!(expectations.conflicted("u"));
         expectations.succeeded("u", false);
         assert!(!expectations.conflicted("u"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_object_that_the_cache_never_shows_is_waited_for_only_so_long() {
+        let expectations = Expectations::default();
+        expectations.wrote("u", claim());
+        advance(WATCH_DELAY_MAX).await;
+        assert_eq!(expectations.pending("u", |_| false), Some(Duration::ZERO));
+        advance(Duration::from_millis(1)).await;
+        assert_eq!(expectations.pending("u", |_| false), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_settled_machine_is_observed_again_after_ten_minutes() {
+        let expectations = Expectations::default();
+        expectations.succeeded("u", true);
+        advance(SETTLED_LIMIT / 2).await;
+        assert!(expectations.is_settled("u"));
+        advance(SETTLED_LIMIT / 2).await;
+        assert!(!expectations.is_settled("u"));
     }
 }

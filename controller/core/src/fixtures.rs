@@ -1,4 +1,4 @@
-//! Machines to plan for.
+//! Machines and statuses for unit tests.
 
 use common::api::choice::{
     AccessMode, Backend, DiskBus, FirmwareType, MachineType, NicModel, PowerState, ReclaimPolicy,
@@ -16,7 +16,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::machine::{Block, Machine};
 
-/// The Machine `web` with this block, as it was just made.
+/// A new Machine `default/web` with this block.
 pub fn machine(block: Normalized) -> Machine {
     Machine {
         metadata: ObjectMeta {
@@ -33,15 +33,18 @@ pub fn machine(block: Normalized) -> Machine {
     }
 }
 
+/// Sets an annotation.
 pub fn annotate(machine: &mut Machine, key: &str, value: &str) {
     let annotations = machine.metadata.annotations.get_or_insert_default();
     annotations.insert(key.to_owned(), value.to_owned());
 }
 
+/// Sets the paused annotation.
 pub fn pause(machine: &mut Machine) {
     annotate(machine, names::ANNOTATION_PAUSED, "true");
 }
 
+/// A block for the KubeVirt backend: 2 vCPUs, 2 GiB, the disk `root`, the card `default` on the pod network.
 pub fn block() -> Normalized {
     Normalized {
         version: BLOCK_VERSION,
@@ -77,6 +80,7 @@ pub fn block() -> Normalized {
     }
 }
 
+/// A disk of 20 GiB without an image.
 pub fn disk(name: &str, reclaim_policy: ReclaimPolicy) -> NormalizedDisk {
     NormalizedDisk {
         name: name.into(),
@@ -93,6 +97,7 @@ pub fn disk(name: &str, reclaim_policy: ReclaimPolicy) -> NormalizedDisk {
     }
 }
 
+/// A network card without an address; `network`: its NetworkConfiguration.
 pub fn nic(name: &str, network: Option<&str>) -> NormalizedNetwork {
     NormalizedNetwork {
         name: name.into(),
@@ -103,6 +108,7 @@ pub fn nic(name: &str, network: Option<&str>) -> NormalizedNetwork {
     }
 }
 
+/// A status with the condition `Ready` only.
 pub fn ready(status: &str, reason: &str) -> MachineStatus {
     MachineStatus {
         conditions: vec![Condition {

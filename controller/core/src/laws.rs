@@ -2,65 +2,65 @@
 //!
 //! | law | meaning |
 //! |---|---|
-//! | [`a_plan_is_empty_once_it_was_carried_out`] | nothing is written twice, nothing oscillates |
-//! | [`a_deletion_ends`] | from whatever point of a Machine's life it begins |
-//! | [`nothing_waits_in_silence`] | a Machine that is not ready says in `Ready` what it waits for |
-//! | [`nothing_happens_without_the_lease`] | an action of a replica that lost the Lease has no effect |
-//! | [`no_volume_in_use_is_deleted`] | whoever uses it |
+//! | [`a_plan_is_empty_once_it_was_carried_out`] | nothing is written twice, no two writes undo each other |
+//! | [`a_deletion_ends`] | at whatever point of a Machine's life it begins |
+//! | [`a_machine_at_rest_says_why_it_is_not_ready`] | a Machine that waits says in `Ready` what it waits for |
+//! | [`no_step_takes_effect_without_the_lease`] | an action of a replica that lost the Lease changes nothing |
+//! | [`no_volume_in_use_is_deleted`] | whatever uses it, ours or not |
 
 use std::collections::BTreeSet;
 
 use common::api::status::MachineStatus;
 
 use crate::backend::Backend;
+use crate::conditions::ready;
 use crate::machine::Machine;
 use crate::plan::{Now, Plan, Step};
 use crate::reconcile;
-use crate::status::verdict;
 
-/// More passes than the longest life takes from any point to rest.
+/// More passes than any environment needs from any point until nothing changes any more.
 const PASSES_MAX: usize = 60;
 
-/// A step was not carried out.
+/// Error of [`Environment::step`]: the step was not carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused;
 
-/// A Machine, the backend that runs it and everything around them, in memory.
+/// In-memory environment of a backend: one Machine, its objects, and the other side (KubeVirt, hosts, guests).
 pub trait Environment {
     /// The backend under test.
     type Backend: Backend;
 
-    /// The Machine; `None` once it is gone.
+    /// The Machine; `None` once it was deleted and its finalizer removed.
     fn machine(&self) -> Option<&Machine>;
 
-    /// Writes the status.
+    /// Stores the status that a pass wrote.
     fn write_status(&mut self, status: MachineStatus);
 
     /// A user deletes the Machine.
     fn delete_machine(&mut self);
 
-    /// What the backend observes now.
+    /// What [`Backend::observe`] would return now.
     fn observe(&self) -> <Self::Backend as Backend>::Observed;
 
-    /// Carries out one step of a plan, with the code that the program has for it as far as that works in memory.
+    /// Carries out one step of a plan, with the code of the program where that works in memory.
     fn step(&mut self, step: &Step<'_, <Self::Backend as Backend>::Action>) -> Result<(), Refused>;
 
-    /// Time passes, and the other side (KubeVirt, guests) does what it does. Returns whether it did anything.
+    /// Advances the time and lets the other side do one step. Returns whether it changed anything.
     fn advance(&mut self) -> bool;
 
-    /// The time.
+    /// The simulated time.
     fn now(&self) -> Now;
 
     /// This replica loses the Lease.
     fn lose_lease(&mut self);
 
-    /// How many changes were made outside the controller: objects, domains, volumes.
+    /// Number of changes that steps have made so far to objects, domains and volumes.
     fn changes(&self) -> usize;
 
-    /// Names of the volumes that hold data of a guest.
+    /// Names of the volumes with data of the guest.
     fn volumes(&self) -> BTreeSet<String>;
 
-    /// Somebody else's guest uses this volume from now on.
+    /// From now on a guest that this controller did not create uses the volume.
     fn use_volume(&mut self, name: &str);
 }
 
@@ -70,7 +70,7 @@ fn plan<E: Environment>(environment: &E) -> Option<Plan<<E::Backend as Backend>:
     Some(reconcile::plan::<E::Backend>(machine, &observed, None, now))
 }
 
-/// One pass; returns whether anything was done.
+/// One pass; returns whether it changed anything or asked for an earlier pass.
 fn pass<E: Environment>(environment: &mut E) -> bool {
     let Some(plan) = plan(environment) else {
         return false;
@@ -80,16 +80,19 @@ fn pass<E: Environment>(environment: &mut E) -> bool {
             return true;
         }
     }
-    let news = plan.status.is_some();
+    let writes_status = plan.status.is_some();
     if environment.machine().is_some()
         && let Some(status) = plan.status
     {
         environment.write_status(status);
     }
-    plan.finalizer.is_some() || !plan.actions.is_empty() || plan.again.is_some() || news
+    plan.finalizer.is_some()
+        || !plan.actions.is_empty()
+        || plan.requeue_after.is_some()
+        || writes_status
 }
 
-/// Passes until nothing happens any more. Returns how many there were.
+/// Runs passes until nothing changes any more. Returns their number.
 fn settle<E: Environment>(environment: &mut E) -> usize {
     for passes in 0..PASSES_MAX {
         let moved = environment.advance();
@@ -98,22 +101,26 @@ fn settle<E: Environment>(environment: &mut E) -> usize {
             return passes;
         }
     }
-    panic!("no rest after {PASSES_MAX} passes");
+    panic!("still changing after {PASSES_MAX} passes");
 }
 
+/// Once a plan was carried out and nothing changes, the next plan is empty.
+///
 /// # Panics
 /// If the law does not hold.
 pub fn a_plan_is_empty_once_it_was_carried_out<E: Environment>(mut environment: E) {
     settle(&mut environment);
     let changes = environment.changes();
-    let again = plan(&environment).expect("the Machine is there");
-    let steps: Vec<_> = again.steps().map(|step| step.to_string()).collect();
+    let next = plan(&environment).expect("the Machine exists");
+    let steps: Vec<_> = next.steps().map(|step| step.to_string()).collect();
     assert_eq!(steps, [""; 0]);
-    assert_eq!(again.status, None);
+    assert_eq!(next.status, None);
     pass(&mut environment);
     assert_eq!(environment.changes(), changes);
 }
 
+/// A deletion that begins after any number of passes ends.
+///
 /// # Panics
 /// If the law does not hold.
 pub fn a_deletion_ends<E: Environment>(new: impl Fn() -> E) {
@@ -133,9 +140,11 @@ pub fn a_deletion_ends<E: Environment>(new: impl Fn() -> E) {
     }
 }
 
+/// A Machine for which nothing changes any more is ready, or `Ready` has a message. Also while it is deleted.
+///
 /// # Panics
 /// If the law does not hold.
-pub fn nothing_waits_in_silence<E: Environment>(new: impl Fn() -> E) {
+pub fn a_machine_at_rest_says_why_it_is_not_ready<E: Environment>(new: impl Fn() -> E) {
     let life = settle(&mut new());
     for deleted_after in 0..=life {
         let mut environment = new();
@@ -150,11 +159,10 @@ pub fn nothing_waits_in_silence<E: Environment>(new: impl Fn() -> E) {
             };
             if !moved && !acted {
                 let status = &machine.status;
-                let ready = status.conditions.iter().find(|it| it.kind == "Ready");
-                let ready = ready.expect("a Machine at rest has the condition Ready");
-                let (status, _) = verdict(status).expect("a condition has a status");
+                let (value, _) = ready(status).expect("a Machine at rest has the condition Ready");
+                let condition = status.conditions.iter().find(|it| it.kind == "Ready");
                 assert!(
-                    status == "True" || !ready.message.is_empty(),
+                    value == "True" || condition.is_some_and(|it| !it.message.is_empty()),
                     "{machine:#?}"
                 );
                 if number > deleted_after {
@@ -165,9 +173,11 @@ pub fn nothing_waits_in_silence<E: Environment>(new: impl Fn() -> E) {
     }
 }
 
+/// After the Lease was lost every step is refused and changes nothing.
+///
 /// # Panics
 /// If the law does not hold.
-pub fn nothing_happens_without_the_lease<E: Environment>(new: impl Fn() -> E) {
+pub fn no_step_takes_effect_without_the_lease<E: Environment>(new: impl Fn() -> E) {
     let life = settle(&mut new());
     for (passes, delete) in (0..=life).flat_map(|passes| [(passes, false), (passes, true)]) {
         let mut environment = new();
@@ -190,6 +200,8 @@ pub fn nothing_happens_without_the_lease<E: Environment>(new: impl Fn() -> E) {
     }
 }
 
+/// A volume that a foreign guest uses survives the deletion of its Machine.
+///
 /// # Panics
 /// If the law does not hold.
 pub fn no_volume_in_use_is_deleted<E: Environment>(new: impl Fn() -> E) {

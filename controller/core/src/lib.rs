@@ -1,4 +1,4 @@
-//! The life of a Machine, whatever runs it.
+//! The life of a Machine, the same for every backend.
 //!
 //! ```text
 //! watches ──▶ caches ───────┐
@@ -7,14 +7,22 @@
 //!                                                      │ trait Backend
 //!                                    controller-kubevirt, controller-libvirt
 //! ```
-//! `backend` is what a backend implements, `reconcile` the way of a reconcile. Nothing here knows a backend.
+//! [`backend`] is what a backend implements, [`reconcile`] the way of a reconcile. Nothing here depends on a backend.
+//!
+//! From the ground: `objects → cache → machine → secrets, address_index → caches → network_usage → triggers → watch`.
+
+#![deny(missing_docs)]
 
 pub mod address_index;
 pub mod addresses;
 pub mod backend;
 pub mod cache;
+pub mod caches;
 pub mod client;
+pub mod conditions;
 pub mod deletion;
+#[cfg(any(test, feature = "fixtures"))]
+pub mod documented_reasons;
 pub mod events;
 pub mod expectations;
 #[cfg(any(test, feature = "fixtures"))]
@@ -31,13 +39,12 @@ pub mod machine;
 pub mod metrics;
 pub mod network_usage;
 pub mod objects;
-#[cfg(any(test, feature = "fixtures"))]
-pub mod page;
 pub mod plan;
 pub mod preconditions;
 pub mod queue;
 pub mod reconcile;
 pub mod secrets;
 pub mod status;
+pub mod triggers;
 pub mod watch;
 pub mod writes;

@@ -1,7 +1,7 @@
-//! A Machine as the controller keeps it: what is wished, parsed once, at the edge.
+//! A Machine as the controller uses it: decoded once, when it arrives from the API server.
 //!
 //! ```text
-//! API server ──wire──▶ Machine ──packed──▶ CachedMachine, in the store ──opened──▶ Machine, for a pass
+//! API server ──Wire──▶ Machine ──compressed──▶ CachedMachine, in the store ──decompressed──▶ Machine, for a pass
 //! ```
 
 use common::api::choice::{Backend, Phase, TemplateSource};
@@ -22,12 +22,16 @@ use crate::cache::compressed::Compressed;
 use crate::objects::{Meta as _, lenient, prune};
 use crate::resource;
 
-/// A Machine, as a pass works on it.
+/// A Machine for one pass.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Machine {
+    /// Pruned: see [`prune`].
     pub metadata: ObjectMeta,
+    /// `spec.normalized`, the desired state that the webhook wrote.
     pub block: Block,
+    /// `spec.cloudInit`; empty if it does not decode.
     pub cloud_init: CloudInitPlan,
+    /// The status as it was last written; fields that do not decode have their default.
     pub status: MachineStatus,
 }
 resource!(
@@ -39,21 +43,24 @@ resource!(
     NamespaceResourceScope
 );
 
-/// A Machine at rest, and what is asked of all of them at once.
+/// A compressed Machine, and beside it what is read of all Machines at once.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(from = "Wire")]
 pub struct CachedMachine {
-    /// Which Machine it is, and which version of it: the rest is packed.
+    /// Name, namespace, uid and resourceVersion only.
     metadata: ObjectMeta,
+    /// `status.phase`.
     pub phase: Option<Phase>,
-    /// The template of its block, and where that came from.
+    /// The template that the block was made from: where it is defined, and its name.
     pub template: Option<(TemplateSource, Box<str>)>,
+    /// NetworkConfigurations that the block names.
     networks: Names,
+    /// StorageClasses that the block names.
     classes: Names,
-    /// Secrets that cloud-init is given.
+    /// Secrets that `spec.cloudInit` refers to.
     secrets: Names,
-    /// Of a Machine that runs, or is to run, on a libvirt host.
-    pub place: Option<Box<Place>>,
+    /// Set for Machines of the libvirt backend.
+    pub binding: Option<Box<HostBinding>>,
     machine: Compressed<Machine>,
 }
 resource!(
@@ -65,21 +72,21 @@ resource!(
     NamespaceResourceScope
 );
 
-/// No resources.
-pub const NOTHING: HostResources = HostResources {
+/// Zero vCPUs and zero memory.
+pub const NO_RESOURCES: HostResources = HostResources {
     cpu: 0,
     memory: Bytes::new(0),
 };
 
-/// vCPUs and memory of a block, on a libvirt host. A guest boots with the most memory that it may have.
-pub fn needs(block: &Normalized) -> HostResources {
+/// vCPUs and memory that a block takes on a libvirt host. The guest boots with its maximum memory, so that counts.
+pub fn requested_resources(block: &Normalized) -> HostResources {
     HostResources {
         cpu: block.cpu.vcpus(),
         memory: block.memory.max_size.max(block.memory.size),
     }
 }
 
-/// NetworkConfigurations that a block names.
+/// Names of the NetworkConfigurations of a block, in the order of its network cards.
 pub fn named_networks(block: &Normalized) -> impl Iterator<Item = &str> {
     block
         .networks
@@ -87,12 +94,13 @@ pub fn named_networks(block: &Normalized) -> impl Iterator<Item = &str> {
         .filter_map(|nic| nic.network_name.as_deref())
 }
 
-/// Where a Machine is, and how much room it takes there.
+/// The LibvirtHost of a Machine, and what the Machine takes there.
 #[derive(Clone, Debug)]
-pub struct Place {
-    /// LibvirtHost it is bound to.
+pub struct HostBinding {
+    /// Name of the LibvirtHost in `status.host`; `None`: the Machine is not bound yet.
     pub host: Option<Box<str>>,
-    pub needs: HostResources,
+    /// vCPUs and memory of the block; zero without a block.
+    pub requested: HostResources,
 }
 
 type Names = Box<[Box<str>]>;
@@ -101,16 +109,16 @@ fn names<'a>(names: impl Iterator<Item = &'a str>) -> Names {
     names.map(Box::from).collect()
 }
 
-/// Whether there is anything to act on.
+/// `spec.normalized`, and whether the controller may act on it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Block {
-    /// The block belongs to its intent.
+    /// The block matches its intent: `intentHash` is the digest of the spec as it is now.
     Matching(Box<Normalized>),
-    /// No block: the webhook was bypassed.
+    /// There is no block: the webhook was bypassed.
     Missing,
-    /// A block of a layout that this release does not know, or that does not decode.
+    /// The version of the block is unknown to this release, or the block does not decode; the text says which.
     Unreadable(String),
-    /// The block was made of another intent.
+    /// The spec was changed without the webhook: the block was made from another intent.
     Stale,
 }
 
@@ -135,8 +143,8 @@ impl From<Wire> for Machine {
         let cloud_init = wire
             .spec
             .get("cloudInit")
-            .and_then(|wish| serde_json::from_value::<CloudInit>(wish.clone()).ok())
-            .map(|wish| CloudInitPlan::from(&wish))
+            .and_then(|value| serde_json::from_value::<CloudInit>(value.clone()).ok())
+            .map(|cloud_init| CloudInitPlan::from(&cloud_init))
             .unwrap_or_default();
         Self {
             block: Block::of(&wire.spec, label.map(String::as_str)),
@@ -163,50 +171,51 @@ impl From<Machine> for CachedMachine {
             resource_version: machine.metadata.resource_version.clone(),
             ..ObjectMeta::default()
         };
-        let wish = || machine.desired().into_iter();
+        let desired = || machine.desired().into_iter();
         let pin = machine.desired().and_then(|block| block.template.as_ref());
-        let disks = wish().flat_map(|block| &block.disks);
+        let disks = desired().flat_map(|block| &block.disks);
         let disks = disks.map(|disk| disk.storage_class.as_str());
-        let cdroms = wish().flat_map(|block| &block.cdroms);
+        let cdroms = desired().flat_map(|block| &block.cdroms);
         let cdroms = cdroms.filter_map(|cdrom| cdrom.storage_class.as_deref());
         let secrets = machine.cloud_init.references();
-        let place = machine.is_on_libvirt().then(|| {
+        let binding = machine.is_on_libvirt().then(|| {
             let host = machine.status.host.as_deref().map(Box::from);
-            let needs = machine.desired().map_or(NOTHING, needs);
-            Box::new(Place { host, needs })
+            let requested = machine.desired().map_or(NO_RESOURCES, requested_resources);
+            Box::new(HostBinding { host, requested })
         });
         Self {
-            place,
+            binding,
             metadata,
             phase: machine.status.phase,
             template: pin.map(|pin| (pin.source, pin.name.as_str().into())),
-            networks: names(wish().flat_map(named_networks)),
+            networks: names(desired().flat_map(named_networks)),
             classes: names(disks.chain(cdroms)),
             secrets: names(secrets.map(|secret| secret.name.as_str())),
-            machine: Compressed::of(&machine),
+            machine: Compressed::new(&machine),
         }
     }
 }
 
 impl CachedMachine {
     /// The Machine, for a pass.
-    pub fn open(&self) -> Machine {
-        self.machine.open()
+    pub fn decompress(&self) -> Machine {
+        self.machine.decompress()
     }
 
-    /// What runs the Machine, or is to run it.
+    /// The backend that runs the Machine, or will.
     pub fn backend(&self) -> Backend {
-        match self.place {
+        match self.binding {
             Some(_) => Backend::Libvirt,
             None => Backend::Kubevirt,
         }
     }
 
-    /// NetworkConfigurations that its block names.
+    /// Names of the NetworkConfigurations of its block.
     pub fn networks(&self) -> impl Iterator<Item = &str> {
         self.networks.iter().map(|name| &**name)
     }
 
+    /// Whether its block names a NetworkConfiguration of its namespace.
     pub fn uses_network(&self, name: &str) -> bool {
         self.networks().any(|known| known == name)
     }
@@ -216,23 +225,25 @@ impl CachedMachine {
         self.classes.iter().any(|known| **known == *name)
     }
 
+    /// Whether its block was made from a template of this name.
     pub fn uses_template(&self, name: &str) -> bool {
         let template = self.template.as_ref();
         template.is_some_and(|(_, known)| **known == *name)
     }
 
-    /// Whether it refers to a Secret of this namespace and name.
+    /// Whether its `spec.cloudInit` refers to a Secret of this namespace and name.
     pub fn refers_to(&self, namespace: &str, name: &str) -> bool {
         self.namespace() == namespace && self.secrets.iter().any(|known| **known == *name)
     }
 
+    /// Whether its `spec.cloudInit` refers to any Secret.
     pub fn refers_to_secrets(&self) -> bool {
         !self.secrets.is_empty()
     }
 }
 
 impl Block {
-    /// The digest alone tells whether a block belongs to its intent: no lookup, no normalizer.
+    /// Compares digests only: the controller neither normalizes nor looks up templates.
     fn of(spec: &Value, template_label: Option<&str>) -> Self {
         let Some(raw) = spec.get("normalized").filter(|block| !block.is_null()) else {
             return Self::Missing;
@@ -259,7 +270,7 @@ impl Block {
 }
 
 impl Machine {
-    /// Who everything that is made for it belongs to.
+    /// The identity that rendering writes into every object it creates for this Machine. `cluster`: uid of the cluster.
     pub fn identity<'a>(&'a self, cluster: &'a str) -> Identity<'a> {
         Identity {
             cluster,
@@ -269,28 +280,30 @@ impl Machine {
         }
     }
 
+    /// `metadata.generation`.
     pub fn generation(&self) -> Option<i64> {
         self.metadata.generation
     }
 
-    /// Whether it runs, or is to run, on a libvirt host. A bound one is told by its status, however broken its
-    /// spec may be.
+    /// Whether the libvirt backend runs the Machine, or will. A bound Machine is recognized by `status.host`, even if
+    /// its spec is unreadable.
     pub fn is_on_libvirt(&self) -> bool {
-        let wish = self.desired();
-        self.status.host.is_some() || wish.is_some_and(|block| block.backend == Backend::Libvirt)
+        let desired = self.desired();
+        self.status.host.is_some() || desired.is_some_and(|it| it.backend == Backend::Libvirt)
     }
 
+    /// Whether the paused annotation is `true`: the Machine is observed and not changed.
     pub fn is_paused(&self) -> bool {
         self.annotation(names::ANNOTATION_PAUSED) == Some("true")
     }
 
-    /// The text that asks for a restart, as far as the status can hold it.
+    /// Text of the restart-requested annotation, cut to what the status can store; `None`: absent or empty.
     pub fn restart_request(&self) -> Option<String> {
         let text = self.annotation(names::ANNOTATION_RESTART_REQUESTED)?;
         (!text.is_empty()).then(|| text.chars().take(TEXT_MAX).collect())
     }
 
-    /// What is wished, when there is something to act on.
+    /// The desired state; `None` unless the block matches its intent.
     pub fn desired(&self) -> Option<&Normalized> {
         match &self.block {
             Block::Matching(block) => Some(block),
@@ -307,9 +320,9 @@ mod tests {
     use crate::fixtures;
 
     fn decode(spec: &Value) -> Machine {
-        let stored: CachedMachine =
+        let cached: CachedMachine =
             serde_json::from_value(json!({"metadata": {"name": "web"}, "spec": spec})).unwrap();
-        stored.open()
+        cached.decompress()
     }
 
     fn spec() -> Value {
@@ -321,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_belongs_to_the_intent_it_was_made_of() {
+    fn only_a_block_that_matches_the_spec_is_the_desired_state() {
         let machine = decode(&spec());
         assert!(machine.desired().is_some());
         assert!(!machine.cloud_init.needs_secret());
@@ -340,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_only_a_newer_release_knows_is_part_of_the_intent() {
+    fn an_unknown_field_of_the_spec_is_part_of_the_intent() {
         let mut newer = spec();
         newer["someday"] = true.into();
         assert_eq!(decode(&newer).block, Block::Stale);

@@ -1,7 +1,7 @@
-//! Metrics: the names and labels of the reference.
+//! Metrics, with the names and labels of the reference.
 //!
-//! Labels are words of a known, small set: phases, states, and names that exist in the catalog.
-//! Whatever else there is counts as `other`; no Machine's name is ever a label.
+//! Label values come from small, known sets: phases, states, and names that exist in the catalog. Anything else counts
+//! as `other`, and no label contains the name of a Machine: users could otherwise create series without limit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -13,11 +13,11 @@ use common::api::choice::TemplateSource;
 use common::api::status::MachineStatus;
 use metrics::{counter, gauge, histogram};
 
+use crate::caches::Caches;
 use crate::expectations::Expectations;
 use crate::lease::LeaseGuard;
 use crate::machine::{CachedMachine, Machine, named_networks};
 use crate::objects::Meta as _;
-use crate::watch::Caches;
 
 const MACHINES: &str = "kubevirt_operator_machines_total";
 const DURATION: &str = "kubevirt_operator_reconciliation_duration_seconds";
@@ -25,14 +25,14 @@ const ERRORS: &str = "kubevirt_operator_reconciliation_errors_total";
 const LEADING: &str = "kubevirt_operator_leading";
 const NETWORK_ERRORS: &str = "kubevirt_operator_network_configuration_errors_total";
 
-/// The controller's name on every metric that has one.
+/// Value of the label `controller`.
 const CONTROLLER: &str = "Machine";
-/// What is not of a known set.
+/// Label value for everything outside the known set.
 pub const OTHER: &str = "other";
-/// How often the gauges are counted: more often than anybody scrapes.
+/// Pause between two counts of the gauges: shorter than a scrape interval, usually 15 s or more.
 pub const COUNT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Reasons that count as an error when a Machine gets one.
+/// Reasons that are counted as an error when a condition gets one.
 const ERROR_REASONS: [&str; 18] = [
     "NetworkConfigurationNotFound",
     "StorageClassNotFound",
@@ -54,7 +54,7 @@ const ERROR_REASONS: [&str; 18] = [
     "GuestPaused",
 ];
 
-/// Tells Prometheus what each metric is.
+/// Registers the help text of each metric.
 pub fn describe() {
     metrics::describe_gauge!(MACHINES, "Machines by phase and template");
     metrics::describe_histogram!(
@@ -70,12 +70,12 @@ pub fn describe() {
     metrics::describe_counter!(NETWORK_ERRORS, "Machines that found a network not ready");
 }
 
-/// A pass over a Machine took so long.
+/// Records the duration of a pass.
 pub fn reconciled(took: Duration) {
     histogram!(DURATION, "controller" => CONTROLLER).record(took);
 }
 
-/// The API server refused something for good, or again and again.
+/// Counts an action that only a person can repair, or that failed several times in a row.
 pub fn refused() {
     count_error("KubeVirtApiError");
 }
@@ -84,7 +84,7 @@ fn count_error(reason: &'static str) {
     counter!(ERRORS, "controller" => CONTROLLER, "error_type" => reason).increment(1);
 }
 
-/// Counts what became wrong between two statuses.
+/// Counts the error reasons that a new status has and the old one has not.
 pub fn transition(machine: &Machine, new: &MachineStatus, caches: &Caches) {
     let before: BTreeSet<_> = reasons(&machine.status).collect();
     for reason in reasons(new).collect::<BTreeSet<_>>() {
@@ -110,31 +110,31 @@ fn reasons(status: &MachineStatus) -> impl Iterator<Item = &'static str> {
         })
 }
 
-/// Counts the networks of a Machine that are missing, or those that are there and do not work.
+/// Counts the networks of a Machine that do not exist (`missing`), or those that exist.
 fn network_errors(machine: &Machine, caches: &Caches, missing: bool) {
     for name in machine.desired().into_iter().flat_map(named_networks) {
-        let known = caches.networks.has(machine.namespace(), name);
+        let known = caches.networks.contains(machine.namespace(), name);
         if known == missing {
             continue;
         }
-        // A name that does not exist is a user's text, and there is no end to these.
+        // A name without an object is free text of a user: see the header.
         let label = if known { name } else { OTHER };
         counter!(NETWORK_ERRORS, "network_name" => label.to_owned()).increment(1);
     }
 }
 
-/// Counts what there is, for ever: a gauge that is counted anew cannot drift, and a Machine that is
-/// gone leaves nothing behind.
-pub async fn count(
+/// Sets the gauges every 5 s, for as long as the process runs. They are counted from the caches each time, so they
+/// cannot drift. Also drops the expectations of Machines that no longer exist.
+pub async fn update_gauges(
     caches: Caches,
     expectations: Arc<Expectations>,
     guard: LeaseGuard,
 ) -> Result<(), Infallible> {
     let mut ticks = tokio::time::interval(COUNT_INTERVAL);
-    let mut shown = Shown::default();
+    let mut published = PublishedCounts::default();
     loop {
         ticks.tick().await;
-        gauge!(LEADING).set(u32::from(guard.left().is_some()));
+        gauge!(LEADING).set(u32::from(guard.remaining().is_some()));
         let machines = caches.machines.state();
         let uids: BTreeSet<_> = machines.iter().map(|machine| machine.uid()).collect();
         expectations.retain(|uid| uids.contains(uid));
@@ -145,21 +145,22 @@ pub async fn count(
             let key = [phase.to_owned(), template(machine, &caches)];
             *counts.machines.entry(key).or_default() += 1.0;
         }
-        shown.show(counts);
+        published.publish(counts);
     }
 }
 
 #[derive(Default)]
 struct Counts {
+    /// Number of Machines by phase and template.
     machines: BTreeMap<[String; 2], f64>,
 }
 
-/// Series that were shown once: they go to zero when there is nothing left to count.
+/// Every series that was ever published: it has to be set to zero when nothing is left to count.
 #[derive(Default)]
-struct Shown(Counts);
+struct PublishedCounts(Counts);
 
-impl Shown {
-    fn show(&mut self, counts: Counts) {
+impl PublishedCounts {
+    fn publish(&mut self, counts: Counts) {
         for count in self.0.machines.values_mut() {
             *count = 0.0;
         }
@@ -170,12 +171,12 @@ impl Shown {
     }
 }
 
-/// The template's name as far as the catalog knows it.
+/// Label value of the template: its name if the template exists.
 fn template(machine: &CachedMachine, caches: &Caches) -> String {
     match &machine.template {
         None => String::new(),
         Some((source, name))
-            if *source == TemplateSource::BuiltIn || caches.templates.has("", name) =>
+            if *source == TemplateSource::BuiltIn || caches.templates.contains("", name) =>
         {
             name.to_string()
         }

@@ -1,13 +1,12 @@
-//! Networks in use: a NetworkConfiguration that a Machine uses does not go.
+//! The in-use finalizer: a NetworkConfiguration that a Machine uses is not deleted.
 //!
 //! ```text
 //! Machine: its block names the network ─────────┐
-//! VirtualMachine, instance: on its attachment ──┴▶ users ─▶ decide: finalizer on, off, or as it is
-//!                                                             └─ deletion waits: an event says for whom
+//! VirtualMachine, instance: on its attachment ──┴▶ users ─▶ decide: add, remove or leave the finalizer
+//!                                                             └─ deletion is blocked: an event names the users
 //! ```
-//! A Machine never waits for this: it goes with the network as it goes without, and the network
-//! follows. The networks of a namespace are looked at together, whenever a Machine of it changes, or
-//! what its guests are attached to.
+//! Machines do not depend on this finalizer: they reconcile with or without it. All networks of a namespace are
+//! checked together when a Machine of the namespace changes, or the attachments of its guests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -21,51 +20,52 @@ use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use crate::cache::Cache;
+use crate::caches::Caches;
 use crate::client::{ApiError, GuardedClient, Remedy};
 use crate::events::Events;
 use crate::objects::{Meta, Network};
-use crate::watch::Caches;
 use crate::writes::{finalizer_added, finalizer_removed, merge};
 
-/// What happens to a namespace in a row is looked at once: a fleet that is made costs a few looks a
-/// second.
+/// Changes of a namespace within this time are one check: creating a fleet costs at most four checks a second.
 const DEBOUNCE: Duration = Duration::from_millis(250);
 
-/// Namespaces whose networks have to be looked at. Clones share them.
+/// Namespaces whose networks have to be checked, each at most once. Clones share the content.
 #[derive(Clone, Debug, Default)]
-pub struct Marked(Arc<Inner>);
+pub struct NamespaceQueue(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
     namespaces: Mutex<BTreeSet<String>>,
-    more: Notify,
+    /// Wakes the consumer after a push.
+    pushed: Notify,
 }
 
-impl Marked {
+impl NamespaceQueue {
     fn lock(&self) -> MutexGuard<'_, BTreeSet<String>> {
-        // A set is whole after each statement.
+        // Every change of the set is one call, so a poisoned lock is safe to use.
         let namespaces = self.0.namespaces.lock();
         namespaces.unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn mark(&self, namespace: &str) {
+    /// Adds a namespace.
+    pub fn push(&self, namespace: &str) {
         if self.lock().insert(namespace.to_owned()) {
-            self.0.more.notify_one();
+            self.0.pushed.notify_one();
         }
     }
 
-    /// Marks every namespace that has a network.
-    pub fn mark_all(&self, networks: &Cache<Network>) {
+    /// Adds every namespace that has a network.
+    pub fn push_all(&self, networks: &Cache<Network>) {
         for network in networks.all() {
-            self.mark(network.namespace());
+            self.push(network.namespace());
         }
     }
 
-    /// Waits until a namespace is marked; takes all that are.
-    async fn taken(&self) -> BTreeSet<String> {
+    /// Waits until there is a namespace, then removes and returns all. For one caller at a time.
+    async fn take(&self) -> BTreeSet<String> {
         loop {
-            // A mark that came before counts, too.
-            self.0.more.notified().await;
+            // Returns at once if something was pushed since the last call.
+            self.0.pushed.notified().await;
             sleep(DEBOUNCE).await;
             let namespaces = std::mem::take(&mut *self.lock());
             if !namespaces.is_empty() {
@@ -79,33 +79,33 @@ impl Marked {
 pub trait GuestAttachments: Send + Sync {
     /// Calls `visit` with the namespace, the Machine's name and the attachment (`namespace/name`) of every
     /// attachment of every guest.
-    fn each(&self, visit: &mut dyn FnMut(&str, &str, &str));
+    fn for_each(&self, visit: &mut dyn FnMut(&str, &str, &str));
 }
 
-/// Who uses what, in some namespaces.
+/// Users of the networks of some namespaces.
 #[derive(Debug, Default)]
 struct Users {
-    /// Machines whose block names the network, by `namespace/name`.
+    /// Names of the Machines whose block names a network, by `namespace/name` of the network.
     named: BTreeMap<String, BTreeSet<String>>,
-    /// Machines whose guest has the attachment, by `namespace/name`.
+    /// Names of the Machines whose guest has an attachment, by `namespace/name` of the attachment.
     attached: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl Users {
     fn of(caches: &Caches, guests: &dyn GuestAttachments, namespaces: &BTreeSet<String>) -> Self {
         let mut users = Self::default();
-        let looked_at = |namespace: &str| namespaces.contains(namespace);
+        let is_checked = |namespace: &str| namespaces.contains(namespace);
         for machine in caches.machines.state() {
             let namespace = machine.namespace();
             for network in machine.networks() {
-                if looked_at(namespace) {
+                if is_checked(namespace) {
                     let users = users.named.entry(format!("{namespace}/{network}"));
                     users.or_default().insert(machine.name().to_owned());
                 }
             }
         }
-        guests.each(&mut |namespace, machine, attachment| {
-            if looked_at(namespace) {
+        guests.for_each(&mut |namespace, machine, attachment| {
+            if is_checked(namespace) {
                 let users = users.attached.entry(attachment.to_owned());
                 users.or_default().insert(machine.to_owned());
             }
@@ -113,7 +113,7 @@ impl Users {
         users
     }
 
-    /// The Machines that use a network.
+    /// Names of the Machines that use a network, sorted.
     fn of_network(&self, network: &Network) -> Vec<String> {
         let namespace = network.namespace();
         let attachment = attachment_name(network.name(), &network.spec);
@@ -124,52 +124,58 @@ impl Users {
     }
 }
 
-/// What there is to do about a network.
+/// What to do about a network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Decision {
+    /// The finalizer is as it should be.
     Nothing,
-    /// It is in use from now on.
-    Hold,
-    /// Nobody uses it any more.
-    LetGo,
-    /// Somebody deleted it, and it is in use.
-    Tell(String),
+    /// The network is used and has no finalizer.
+    AddFinalizer,
+    /// The network is not used any more.
+    RemoveFinalizer,
+    /// A user deleted the network and it is still used; the text of the event.
+    ReportUsers(String),
 }
 
 fn decide(network: &Network, users: Vec<String>) -> Decision {
-    match (is_held(network), network.is_deleting(), users.is_empty()) {
-        // The API server takes no new finalizer of an object that is being deleted.
-        (false, false, false) => Decision::Hold,
-        (true, _, true) => Decision::LetGo,
-        (true, true, false) => Decision::Tell(format!(
-            "the deletion waits for the Machines that use this network: {}; delete them, or take it out of their spec.networks and restart them, and it goes by itself",
+    match (
+        has_in_use_finalizer(network),
+        network.is_deleting(),
+        users.is_empty(),
+    ) {
+        (false, false, false) => Decision::AddFinalizer,
+        (true, _, true) => Decision::RemoveFinalizer,
+        (true, true, false) => Decision::ReportUsers(format!(
+            "the deletion waits for the Machines that use this network: {}; delete them, or take it out of their spec.networks and restart them; the network is deleted then",
             name_list(users)
         )),
-        (false, ..) | (true, false, false) => Decision::Nothing,
+        // The API server refuses a new finalizer on an object under deletion.
+        (false, true, false) | (false, _, true) | (true, false, false) => Decision::Nothing,
     }
 }
 
-fn is_held(network: &Network) -> bool {
+fn has_in_use_finalizer(network: &Network) -> bool {
     network.has_finalizer(names::FINALIZER_IN_USE)
 }
 
-/// What was done about a network last. All of it can be lost: that costs an event said again.
+/// What was last done about a network. May be lost: a restart repeats an event.
 #[derive(Clone, Debug, Default)]
 struct Done {
-    /// The version that was changed: while the cache has it, it is behind.
-    changed: Option<String>,
-    told: Option<String>,
+    /// `resourceVersion` whose finalizer was patched. As long as the cache has it, the cache is behind the patch.
+    patched: Option<String>,
+    /// Text of the last event.
+    reported: Option<String>,
 }
 
-/// Holds networks and lets them go, for ever.
-pub async fn hold(
-    marked: Marked,
+/// Keeps the in-use finalizers of all networks up to date, for as long as the process runs.
+pub async fn maintain_in_use_finalizers(
+    queue: NamespaceQueue,
     caches: Caches,
     guests: Arc<dyn GuestAttachments>,
     api: GuardedClient,
     events: Events,
 ) -> Infallible {
-    let mut holder = Holder {
+    let mut controller = FinalizerController {
         caches,
         guests,
         api,
@@ -178,8 +184,8 @@ pub async fn hold(
     };
     let (mut pause, mut trouble) = (Pause::default(), Trouble::default());
     loop {
-        let namespaces = marked.taken().await;
-        let failures = holder.look(&namespaces).await;
+        let namespaces = queue.take().await;
+        let failures = controller.check(&namespaces).await;
         if failures.is_empty() {
             trouble.is_over();
             continue;
@@ -189,29 +195,29 @@ pub async fn hold(
                 tracing::warn!(
                     error = error.message(),
                     namespace,
-                    "a network was not changed, trying again"
+                    "the in-use finalizer of a network was not changed, trying again"
                 );
             }
-            marked.mark(&namespace);
+            queue.push(&namespace);
         }
         sleep(pause.grow()).await;
     }
 }
 
-struct Holder {
+struct FinalizerController {
     caches: Caches,
     guests: Arc<dyn GuestAttachments>,
     api: GuardedClient,
     events: Events,
-    /// By uid.
+    /// By uid of the network.
     done: BTreeMap<String, Done>,
 }
 
-impl Holder {
-    /// Looks at the networks of some namespaces; gives those where that failed.
-    async fn look(&mut self, namespaces: &BTreeSet<String>) -> Vec<(String, ApiError)> {
+impl FinalizerController {
+    /// Checks the networks of some namespaces; returns the namespaces in which a patch failed, and why.
+    async fn check(&mut self, namespaces: &BTreeSet<String>) -> Vec<(String, ApiError)> {
         if !self.api.may_write() {
-            // Every network is looked at when this replica acts again.
+            // Every namespace is queued again when this replica acquires the Lease.
             return Vec::new();
         }
         let mut networks = self.caches.networks.all();
@@ -236,30 +242,32 @@ impl Holder {
         let version = network.metadata.resource_version.clone();
         let done = self.done.entry(network.uid().to_owned()).or_default();
         let body = match decision {
-            Decision::Tell(message) => {
-                if done.told.as_ref() != Some(&message) {
-                    self.events.deletion_waits(network, &message);
-                    done.told = Some(message);
+            Decision::ReportUsers(message) => {
+                if done.reported.as_ref() != Some(&message) {
+                    self.events.network_in_use(network, &message);
+                    done.reported = Some(message);
                 }
                 return Ok(());
             }
             Decision::Nothing => return Ok(()),
-            Decision::Hold | Decision::LetGo if done.changed == version => return Ok(()),
-            Decision::Hold => finalizer_added(network, names::FINALIZER_IN_USE),
-            Decision::LetGo => finalizer_removed(network, names::FINALIZER_IN_USE),
+            Decision::AddFinalizer | Decision::RemoveFinalizer if done.patched == version => {
+                return Ok(());
+            }
+            Decision::AddFinalizer => finalizer_added(network, names::FINALIZER_IN_USE),
+            Decision::RemoveFinalizer => finalizer_removed(network, names::FINALIZER_IN_USE),
         };
         match merge::<Network>(&self.api, network.namespace(), network.name(), &body).await {
             Err(error) if !error.is_not_found() => return Err(error),
-            Ok(_) | Err(_) => done.changed = version,
+            Ok(_) | Err(_) => done.patched = version,
         }
         tracing::info!(
             network = network.name(),
             namespace = network.namespace(),
             "{}",
-            if is_held(network) {
-                "nothing uses the network any more"
+            if has_in_use_finalizer(network) {
+                "removed the in-use finalizer: no Machine uses the network"
             } else {
-                "the network is in use"
+                "added the in-use finalizer: a Machine uses the network"
             }
         );
         Ok(())
@@ -282,21 +290,21 @@ mod tests {
     }
 
     #[test]
-    fn a_network_is_held_while_somebody_uses_it() {
+    fn the_finalizer_is_present_exactly_while_a_machine_uses_the_network() {
         let ours: &[&str] = &["example.org/theirs", names::FINALIZER_IN_USE];
         let (theirs, none): (&[&str], &[&str]) = (&["example.org/theirs"], &[]);
-        let told = "the deletion waits for the Machines that use this network: db, web; delete them, or take it out of their spec.networks and restart them, and it goes by itself";
+        let message = "the deletion waits for the Machines that use this network: db, web; delete them, or take it out of their spec.networks and restart them; the network is deleted then";
         for (finalizers, deleting, used, expected) in [
             (none, false, false, Decision::Nothing),
-            (none, false, true, Decision::Hold),
-            (theirs, false, true, Decision::Hold),
-            // Too late: it goes when the others let it.
+            (none, false, true, Decision::AddFinalizer),
+            (theirs, false, true, Decision::AddFinalizer),
+            // Under deletion a finalizer can no longer be added.
             (theirs, true, true, Decision::Nothing),
             (theirs, true, false, Decision::Nothing),
             (ours, false, true, Decision::Nothing),
-            (ours, false, false, Decision::LetGo),
-            (ours, true, false, Decision::LetGo),
-            (ours, true, true, Decision::Tell(told.to_owned())),
+            (ours, false, false, Decision::RemoveFinalizer),
+            (ours, true, false, Decision::RemoveFinalizer),
+            (ours, true, true, Decision::ReportUsers(message.to_owned())),
         ] {
             let users: &[&str] = if used { &["web", "db"] } else { &[] };
             let users = users.iter().map(|name| (*name).to_owned()).collect();
@@ -310,11 +318,12 @@ mod tests {
     }
 
     #[test]
-    fn an_event_has_room_for_the_longest_names() {
+    fn the_event_with_the_longest_machine_names_fits_into_a_note() {
         let users = (10..30)
             .map(|number| format!("{number}{}", "m".repeat(61)))
             .collect();
-        let Decision::Tell(message) = decide(&network(&[names::FINALIZER_IN_USE], true), users)
+        let Decision::ReportUsers(message) =
+            decide(&network(&[names::FINALIZER_IN_USE], true), users)
         else {
             unreachable!()
         };
@@ -327,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn users_are_those_who_name_it_and_those_whose_guests_are_on_it() {
+    fn users_are_machines_that_name_the_network_or_whose_guest_is_attached() {
         let mut users = Users::default();
         let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         users
@@ -347,18 +356,15 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_marked_is_taken_once_and_together() {
-        let marked = Marked::default();
-        marked.mark("b");
-        marked.mark("a");
-        marked.mark("a");
-        assert_eq!(
-            marked.taken().await,
-            BTreeSet::from(["a".into(), "b".into()])
-        );
-        let mut next = std::pin::pin!(marked.taken());
+    async fn pushed_namespaces_are_taken_once_and_together() {
+        let queue = NamespaceQueue::default();
+        queue.push("b");
+        queue.push("a");
+        queue.push("a");
+        assert_eq!(queue.take().await, BTreeSet::from(["a".into(), "b".into()]));
+        let mut next = std::pin::pin!(queue.take());
         assert!(futures::poll!(next.as_mut()).is_pending());
-        marked.mark("c");
+        queue.push("c");
         assert_eq!(next.await, BTreeSet::from(["c".into()]));
     }
 }

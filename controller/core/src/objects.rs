@@ -1,8 +1,8 @@
-//! The objects as the controller keeps them: only the fields it reads.
+//! Projections of the kinds that every backend needs: metadata and the fields that the controller reads.
 //!
-//! Ten thousand Machines with their VirtualMachines, instances and claims stay in memory, so
-//! nothing is kept that no one asks for. Everything but the identity can be absent: an object
-//! never fails to decode, because one that did would stop the watch for all others.
+//! The caches hold these for 10,000 Machines, so unread fields are dropped when an object is decoded. Every field
+//! but the identity may be absent or malformed: an object never fails to decode, because one failure would stop
+//! the watch for all objects of the kind.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use common::names;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
 
-/// Gives a projection its place in the API.
+/// Implements [`kube::Resource`] for a projection with a field `metadata`: kind, group, version, plural, scope.
 #[macro_export]
 macro_rules! resource {
     ($name:ident, $kind:literal, $group:literal, $version:literal, $plural:literal, $scope:ident) => {
@@ -44,7 +44,7 @@ macro_rules! resource {
     };
 }
 
-/// A value that becomes its default when it is not what it should be.
+/// Deserializes a field; a malformed value becomes the default, so that it does not stop the watch of its kind.
 pub fn lenient<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -54,24 +54,29 @@ where
     Ok(serde_json::from_value(value).unwrap_or_default())
 }
 
-/// What every object of ours tells about itself.
+/// Short access to the metadata of an object. Absent texts read as empty.
 pub trait Meta: kube::Resource<DynamicType = ()> {
+    /// `metadata.name`.
     fn name(&self) -> &str {
         self.meta().name.as_deref().unwrap_or_default()
     }
 
+    /// `metadata.namespace`; empty for an object without a namespace.
     fn namespace(&self) -> &str {
         self.meta().namespace.as_deref().unwrap_or_default()
     }
 
+    /// `metadata.uid`.
     fn uid(&self) -> &str {
         self.meta().uid.as_deref().unwrap_or_default()
     }
 
+    /// Value of a label.
     fn label(&self, key: &str) -> Option<&str> {
         self.meta().labels.as_ref()?.get(key).map(String::as_str)
     }
 
+    /// Value of an annotation.
     fn annotation(&self, key: &str) -> Option<&str> {
         self.meta()
             .annotations
@@ -80,28 +85,31 @@ pub trait Meta: kube::Resource<DynamicType = ()> {
             .map(String::as_str)
     }
 
+    /// Whether somebody deleted the object; finalizers may still keep it.
     fn is_deleting(&self) -> bool {
         self.meta().deletion_timestamp.is_some()
     }
 
+    /// Whether the object has this finalizer.
     fn has_finalizer(&self, finalizer: &str) -> bool {
         let mut finalizers = self.meta().finalizers.iter().flatten();
         finalizers.any(|name| name == finalizer)
     }
 
-    /// The Machine whose name is on the object's label.
+    /// Name of the Machine in the object's label. Anybody can set it: see [`belongs_to`](Self::belongs_to).
     fn machine(&self) -> Option<&str> {
         self.label(names::LABEL_MACHINE)
     }
 
-    /// Uid of the Machine the object was made for, when it is one of ours.
+    /// Uid of the Machine that this controller created the object for; `None` if it did not create it.
     fn machine_uid(&self) -> Option<&str> {
         (self.label(names::LABEL_MANAGED_BY) == Some(names::MANAGED_BY))
             .then(|| self.annotation(names::ANNOTATION_MACHINE_UID))
             .flatten()
     }
 
-    /// Whether the object was made for this Machine: our labels and its uid.
+    /// Whether this controller created the object for this very Machine: by labels and uid, so not for an earlier
+    /// Machine of the same name.
     fn belongs_to(&self, machine: &str, uid: &str) -> bool {
         self.machine() == Some(machine) && self.machine_uid() == Some(uid)
     }
@@ -109,22 +117,37 @@ pub trait Meta: kube::Resource<DynamicType = ()> {
 
 impl<K: kube::Resource<DynamicType = ()>> Meta for K {}
 
-/// Nothing is asked of all objects of these kinds at once.
+/// A kind that a [`Cache`](crate::cache::Cache) can hold.
+pub trait Cacheable: Meta + Serialize + DeserializeOwned {
+    /// What is read of all objects at once; the cache holds it uncompressed.
+    type Summary: std::fmt::Debug + Send + Sync;
+
+    /// The summary of this object.
+    fn summary(&self) -> Self::Summary;
+
+    /// Drops what the controller never reads, before the object is cached.
+    fn prune(&mut self) {
+        prune(self.meta_mut());
+    }
+}
+
+/// Implements [`Cacheable`](crate::objects::Cacheable) for kinds that need no summary.
 #[macro_export]
-macro_rules! kept {
+macro_rules! cacheable {
     ($($name:ty),+) => {$(
-        impl $crate::cache::Kept for $name {
+        impl $crate::objects::Cacheable for $name {
             type Summary = ();
 
             fn summary(&self) {}
         }
     )+};
 }
-kept!(Secret, StorageClass, Network, Template);
+cacheable!(Secret, StorageClass, Network, Template);
 
-/// A Secret of ours, without its content.
+/// A Secret without its content.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Secret {
+    /// Pruned: see [`prune`].
     #[serde(default)]
     pub metadata: ObjectMeta,
 }
@@ -137,12 +160,14 @@ resource!(
     NamespaceResourceScope
 );
 
-/// A StorageClass: that it is there, and whether its volumes can grow.
+/// A StorageClass.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StorageClass {
+    /// Pruned: see [`prune`].
     #[serde(default)]
     pub metadata: ObjectMeta,
+    /// Whether its volumes can be enlarged.
     #[serde(default, deserialize_with = "lenient")]
     pub allow_volume_expansion: bool,
 }
@@ -158,8 +183,10 @@ resource!(
 /// A NetworkConfiguration.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Network {
+    /// Pruned: see [`prune`].
     #[serde(default)]
     pub metadata: ObjectMeta,
+    /// VLAN, bridge or attachment that network cards are connected to.
     #[serde(default, deserialize_with = "lenient")]
     pub spec: NetworkConfigurationSpec,
 }
@@ -172,11 +199,13 @@ resource!(
     NamespaceResourceScope
 );
 
-/// A MachineTemplate: whether its content is still what a Machine was expanded from.
+/// A MachineTemplate.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Template {
+    /// Pruned: see [`prune`].
     #[serde(default)]
     pub metadata: ObjectMeta,
+    /// Compared with the content that a Machine was expanded from.
     #[serde(default, deserialize_with = "lenient")]
     pub spec: MachineTemplateSpec,
 }
@@ -189,16 +218,17 @@ resource!(
     ClusterResourceScope
 );
 
-/// Drops what no one reads. Labels and annotations of others go, too: they can be large.
+/// Drops the metadata that the controller never reads. Labels and annotations outside the project's domains are
+/// dropped, too: they can be large.
 pub fn prune(metadata: &mut ObjectMeta) {
     metadata.managed_fields = None;
     metadata.generate_name = None;
     metadata.self_link = None;
-    keep_ours(metadata.labels.as_mut());
-    keep_ours(metadata.annotations.as_mut());
+    retain_own_keys(metadata.labels.as_mut());
+    retain_own_keys(metadata.annotations.as_mut());
 }
 
-fn keep_ours(map: Option<&mut BTreeMap<String, String>>) {
+fn retain_own_keys(map: Option<&mut BTreeMap<String, String>>) {
     if let Some(map) = map {
         map.retain(|key, _| names::is_ours(key));
     }
@@ -209,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_our_labels_and_annotations_are_kept() {
+    fn pruning_keeps_only_the_labels_and_annotations_of_the_project() {
         let mut metadata = ObjectMeta {
             labels: Some(
                 [

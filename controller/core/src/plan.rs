@@ -1,4 +1,4 @@
-//! What a plan is, whatever runs the Machine.
+//! The plan of a pass: what every backend returns and `reconcile` carries out.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,17 +7,17 @@ use common::api::status::MachineStatus;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-/// What to do about a Machine now.
+/// What to do about a Machine in this pass.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan<A> {
-    /// A change of the finalizer: it is added before the first action, and removed after the last.
+    /// A change of the Machine's finalizer: added before the first action, removed after the last.
     pub finalizer: Option<FinalizerChange>,
-    /// In order; the first failure ends the plan.
+    /// Carried out in this order; the first failure ends the pass.
     pub actions: Vec<A>,
-    /// The status to write afterwards, if it differs in more than times.
+    /// The status to write after the actions; `None`: it has not changed.
     pub status: Option<MachineStatus>,
-    /// When to look again, if sooner than usual.
-    pub again: Option<Duration>,
+    /// Time until the next pass, if shorter than the reconcile interval.
+    pub requeue_after: Option<Duration>,
 }
 
 impl<A> Default for Plan<A> {
@@ -26,23 +26,23 @@ impl<A> Default for Plan<A> {
             finalizer: None,
             actions: Vec::new(),
             status: None,
-            again: None,
+            requeue_after: None,
         }
     }
 }
 
 impl<A> Plan<A> {
-    /// Whether there is nothing to do, now or soon.
+    /// Whether the plan changes nothing and asks for no earlier pass.
     pub fn is_nothing(&self) -> bool {
         self.finalizer.is_none()
             && self.actions.is_empty()
             && self.status.is_none()
-            && self.again.is_none()
+            && self.requeue_after.is_none()
     }
 }
 
 impl<A> Plan<A> {
-    /// The changes of a plan, in order.
+    /// The changes of the plan, in order.
     pub fn steps(&self) -> impl Iterator<Item = Step<'_, A>> {
         let add = (self.finalizer == Some(FinalizerChange::Add)).then_some(Step::AddFinalizer);
         let remove =
@@ -56,11 +56,11 @@ impl<A> Plan<A> {
 /// One change of a plan; its text is a line of the log.
 #[derive(Debug)]
 pub enum Step<'a, A> {
-    /// The finalizer is added to the Machine.
+    /// Add the finalizer to the Machine.
     AddFinalizer,
-    /// The backend acts.
+    /// An action of the backend.
     Act(&'a A),
-    /// The finalizer is removed from the Machine.
+    /// Remove the finalizer from the Machine.
     RemoveFinalizer,
 }
 
@@ -74,46 +74,51 @@ impl<A: fmt::Display> fmt::Display for Step<'_, A> {
     }
 }
 
-/// What becomes of the finalizer of a Machine.
+/// A change of the finalizer of a Machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FinalizerChange {
-    /// Something is about to be made that has to be removed again.
+    /// Objects are about to be created that have to be removed with the Machine.
     Add,
-    /// Nothing is left to remove.
+    /// Nothing of the Machine is left to remove.
     Remove,
 }
 
-/// An action that the API server refused.
+/// An action that failed, and that only a person can repair or that failed several times in a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// What was refused.
+    /// Part of the Machine that the action is about.
     pub subject: Subject,
-    /// What the API server said.
+    /// Message of the API server or the host.
     pub message: String,
 }
 
-/// What an action is about, and so which condition tells of its failure.
+/// Part of a Machine that an action is about; selects the condition that reports its failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
+    /// The Machine object: `Ready`.
     Machine,
+    /// Networks and network cards: `NetworkReady`.
     Network,
+    /// Volumes and images: `StorageReady`.
     Storage,
+    /// VirtualMachine or domain: `VirtualMachineReady`.
     Guest,
 }
 
-/// Now, as a parameter. Kubernetes' times have whole seconds.
+/// The time of a pass, passed as a parameter so that planning is pure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now(pub OffsetDateTime);
 
 impl Now {
-    /// As Kubernetes writes it.
+    /// RFC 3339 with whole seconds, as Kubernetes writes times.
     pub fn text(self) -> String {
         let whole = self.0.replace_nanosecond(0).unwrap_or(self.0);
-        // Fails only outside the years 0 to 9999.
+        // Formatting fails only outside the years 0 to 9999.
         whole.format(&Rfc3339).unwrap_or_default()
     }
 
-    /// What is left until `pause` has passed since a time; `None` when it has, or there is no time.
+    /// Time left until `pause` has passed since `since` (RFC 3339); `None`: it has passed, or `since` is no time in the
+    /// past.
     pub fn until(self, since: Option<&str>, pause: Duration) -> Option<Duration> {
         let since = OffsetDateTime::parse(since?, &Rfc3339).ok()?;
         let passed = Duration::try_from(self.0 - since).ok()?;

@@ -1,9 +1,10 @@
 //! What has to be true right before an action takes effect: one table for both backends.
 //!
-//! A plan is made from caches and from what a host answered a moment ago. Between that and the effect somebody may
-//! restore a backup, start a guest or take over the Lease. So the code that performs an effect checks the
-//! preconditions of the table itself, as late as it can. That narrows the window; what makes a late action harmless
-//! are the uid, the version, the mark and the names that are never used twice.
+//! A plan is made from caches and from the last answer of a host. Before its actions take effect somebody may restore
+//! a backup, start a guest or acquire the Lease. So the code that performs an effect checks these preconditions
+//! itself, as late as it can. That shortens the window of the race but does not close it. An action that comes too
+//! late is harmless because it names the uid, the resourceVersion, the domain metadata or a volume name that is never
+//! used twice.
 
 /// An effect that destroys, overwrites or starts something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -12,34 +13,34 @@ pub enum Effect {
     DeleteVolume,
     /// A volume is filled, by an upload or as a copy.
     FillVolume,
-    /// A fetched image, or what is left of a fetch or an import, is removed.
+    /// A fetched image, or the remains of a failed fetch or import, is removed.
     RemoveImage,
-    /// A VirtualMachine or domain is made or changed.
+    /// A VirtualMachine or domain is created or changed.
     Define,
     /// A guest is switched on.
     Start,
-    /// A guest is switched off, asked or not.
+    /// A guest is shut down or powered off.
     Stop,
     /// A VirtualMachine or the definition of a domain is removed.
     Undefine,
 }
 
-/// Something that has to be true right before an effect.
+/// A fact that must hold right before an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Precondition {
     /// This replica holds the Lease.
     LeaseHeld,
-    /// The object was made for this Machine: by uid on it, or by the mark of a domain.
+    /// The object was created for this Machine, as its uid annotation or the domain metadata says.
     Owned,
-    /// It is the object that was observed: uid and resourceVersion, or name and key.
+    /// The object is still the one that was observed: same uid and resourceVersion, or same name and key.
     Unchanged,
-    /// Its reclaim policy says that it is deleted with its Machine.
+    /// The reclaim policy of the volume is `Delete`.
     Deletable,
-    /// No VirtualMachine, instance, pod or domain names it, whosever they are.
+    /// No VirtualMachine, VirtualMachineInstance, Pod or domain uses it, whether or not this controller created them.
     Unused,
-    /// No volume of any pool has it as its backing file; a pool that cannot be read may have one.
+    /// No volume of any pool has it as its backing file. A pool that cannot be read counts as having one.
     NotABackingFile,
-    /// It has no completion marker: no guest has ever been given it.
+    /// It has no completion marker: no guest has ever used it.
     Incomplete,
     /// The Machine is not bound to another host.
     NotBoundElsewhere,
@@ -57,7 +58,7 @@ impl Effect {
         Self::Undefine,
     ];
 
-    /// What has to be true right before it.
+    /// The facts that must hold right before the effect.
     pub const fn preconditions(self) -> &'static [Precondition] {
         use Precondition::{
             Deletable, Incomplete, LeaseHeld, NotABackingFile, NotBoundElsewhere, Owned, Unchanged,
@@ -80,7 +81,7 @@ impl Effect {
         }
     }
 
-    /// Checks the preconditions in order; the first that does not hold is the error.
+    /// Calls `holds` for each precondition in order; returns the first error.
     pub fn check<E>(self, mut holds: impl FnMut(Precondition) -> Result<(), E>) -> Result<(), E> {
         self.preconditions().iter().try_for_each(|it| holds(*it))
     }

@@ -1,13 +1,14 @@
-//! Whose turn it is: Machines that wait for a pass, fair between namespaces.
+//! Fair queue in front of the controller's scheduler: round-robin over namespaces, at most 100 in flight.
 //!
 //! ```text
-//!            a row per namespace          100 at most
-//! triggers ──▶ waiting ──one of each in turn──▶ under way ──▶ scheduler ──▶ passes
+//!          a row per namespace              at most 100
+//! triggers ──▶ waiting ──one per namespace──▶ in flight ──▶ scheduler of kube ──▶ passes
 //! ```
-//! An edit of a template or a class is about thousands of Machines at once. The scheduler behind takes
-//! what is due in no order, and may leave one for last for as long as others come. So it is given little at
-//! a time, and nothing more while one of a hundred ago has not had its pass: whoever makes a Machine in
-//! another namespace meanwhile waits for a few passes and not for thousands.
+//! A change of a template or a StorageClass concerns thousands of Machines at once. The scheduler of kube takes what
+//! is due in no order and may delay one Machine for as long as others come. So it is given at most 100 at a time,
+//! counted from the oldest whose pass has not started: a Machine in another namespace then waits for a few passes
+//! and not for thousands. `tests/tests/fairness.rs` fails without this queue; the scheduler behind it stays for what
+//! it adds: requeue times, concurrency, one pass per Machine at a time.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,52 +19,53 @@ use tokio::sync::Notify;
 
 use crate::machine::CachedMachine;
 
-/// Events of one change come in a row; together they are one pass.
+/// The scheduler delays a Machine by this, so that the events of one change lead to one pass.
 pub const DEBOUNCE: Duration = Duration::from_millis(50);
 
-/// Machines given to the scheduler since the oldest one whose pass has not started, that one included: as many
-/// may overtake it. Each is kept back for [`DEBOUNCE`], so this many let 2,000
-/// a second through, twice what a processor makes of passes that find nothing to do.
-const UNDER_WAY_MAX: usize = 100;
+/// Machines handed to the scheduler since the oldest one whose pass has not started, that one included. Each is
+/// delayed by [`DEBOUNCE`], so 100 allow 2,000 passes a second: twice what one processor does when there is nothing
+/// to change.
+const IN_FLIGHT_MAX: usize = 100;
 
-/// The queue before the scheduler. Clones share it.
+/// Machines that wait for a pass. Clones share the content.
 #[derive(Clone, Debug, Default)]
 pub struct FairQueue {
     queue: Arc<Mutex<Queue>>,
-    /// Something may be taken that could not be taken before.
+    /// Wakes the consumer when there may be a next Machine.
     changed: Arc<Notify>,
 }
 
 impl FairQueue {
-    /// Something happened to a Machine. One that waits already is not queued again.
+    /// Queues a Machine for a pass, unless it already waits or is in flight. During its pass it is remembered, and
+    /// queued when the pass has finished.
     pub fn enqueue(&self, machine: ObjectRef<CachedMachine>) {
         self.lock().push(machine);
         self.changed.notify_one();
     }
 
-    /// The Machine whose turn it is, as soon as there is one. For one caller at a time.
+    /// Waits for the next Machine. For one caller at a time.
     pub async fn next(&self) -> ObjectRef<CachedMachine> {
         loop {
-            let next = self.lock().take();
+            let next = self.lock().pop();
             match next {
                 Some(machine) => return machine,
-                // A change between the look and this is not lost: it leaves a guard.
+                // A change since the lock was released is not missed: `notify_one` stores a permit.
                 None => self.changed.notified().await,
             }
         }
     }
 
-    /// The Machine's pass begins: what happens from now on is for another.
-    /// Returns whether an event asked for it, and not only the time that has passed.
+    /// The Machine's pass starts: what is enqueued from now on is for the next pass. Requeue whether the Machine
+    /// came through this queue; otherwise its requeue time has passed.
     pub fn started(&self, machine: &ObjectRef<CachedMachine>) -> bool {
         let mut queue = self.lock();
-        let triggered = queue.under_way.remove(machine).is_some();
+        let triggered = queue.in_flight.remove(machine).is_some();
         queue.running.insert(machine.clone(), false);
         self.changed.notify_one();
         triggered
     }
 
-    /// The Machine's pass has finished. What happened meanwhile is for the next one.
+    /// The Machine's pass has finished. If the Machine was enqueued meanwhile, it waits for another pass.
     pub fn finished(&self, machine: &ObjectRef<CachedMachine>) {
         let mut queue = self.lock();
         if queue.running.remove(machine) == Some(true) {
@@ -72,38 +74,40 @@ impl FairQueue {
         }
     }
 
-    /// There was no Machine when its pass was to begin. One that was made since, as `is_there` tells, gets
-    /// another: what is about a Machine under way is taken for what its pass will see.
-    pub fn gone(
+    /// The scheduler found no Machine of this name. A trigger for a Machine in flight is not queued, so a Machine
+    /// that was created again since (`exists`) is queued here.
+    pub fn not_found(
         &self,
         machine: ObjectRef<CachedMachine>,
-        is_there: impl FnOnce(&ObjectRef<CachedMachine>) -> bool,
+        exists: impl FnOnce(&ObjectRef<CachedMachine>) -> bool,
     ) {
         self.started(&machine);
         self.finished(&machine);
-        if is_there(&machine) {
+        if exists(&machine) {
             self.enqueue(machine);
         }
     }
 
-    /// No change is left half done by a thread that died.
     fn lock(&self) -> MutexGuard<'_, Queue> {
+        // No statement under this lock leaves the queue inconsistent, so a poisoned lock is safe to use.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[derive(Debug, Default)]
 struct Queue {
-    /// Those who wait, by namespace. No row is empty.
+    /// Waiting Machines by namespace, oldest first. No row is empty.
     rows: HashMap<String, VecDeque<ObjectRef<CachedMachine>>>,
-    /// Namespaces with a row; the first one's turn is next.
+    /// Namespaces with a row; the first is served next.
     ring: VecDeque<String>,
+    /// The Machines in `rows`.
     waiting: HashSet<ObjectRef<CachedMachine>>,
-    /// Given to the scheduler, and as the how manyth.
-    under_way: HashMap<ObjectRef<CachedMachine>, usize>,
-    given: usize,
-    /// Passes that have not finished, and whether something happened since they began. The scheduler would
-    /// keep such a Machine back, and a pass that takes long would be in everybody's way.
+    /// Machines that the scheduler has and whose pass has not started; the value of `handed_out` at that time.
+    in_flight: HashMap<ObjectRef<CachedMachine>, usize>,
+    /// Machines handed to the scheduler so far.
+    handed_out: usize,
+    /// Machines whose pass runs, and whether they were enqueued since it started. They are not handed out: the
+    /// scheduler would hold them back until the pass ends, and they would count as in flight for that time.
     running: HashMap<ObjectRef<CachedMachine>, bool>,
 }
 
@@ -113,8 +117,8 @@ impl Queue {
             *again = true;
             return;
         }
-        // The pass of one that is under way has not looked yet, and will see this, too.
-        if self.under_way.contains_key(&machine) || !self.waiting.insert(machine.clone()) {
+        // The pass of a Machine in flight has not observed yet, so it will see this change.
+        if self.in_flight.contains_key(&machine) || !self.waiting.insert(machine.clone()) {
             return;
         }
         let namespace = machine.namespace.clone().unwrap_or_default();
@@ -125,9 +129,9 @@ impl Queue {
         row.push_back(machine);
     }
 
-    fn take(&mut self) -> Option<ObjectRef<CachedMachine>> {
-        let oldest = self.under_way.values().min();
-        if oldest.is_some_and(|oldest| self.given - oldest >= UNDER_WAY_MAX) {
+    fn pop(&mut self) -> Option<ObjectRef<CachedMachine>> {
+        let oldest = self.in_flight.values().min();
+        if oldest.is_some_and(|oldest| self.handed_out - oldest >= IN_FLIGHT_MAX) {
             return None;
         }
         let namespace = self.ring.pop_front()?;
@@ -139,8 +143,8 @@ impl Queue {
             self.ring.push_back(namespace);
         }
         self.waiting.remove(&machine);
-        self.under_way.insert(machine.clone(), self.given);
-        self.given += 1;
+        self.in_flight.insert(machine.clone(), self.handed_out);
+        self.handed_out += 1;
         Some(machine)
     }
 }
@@ -154,129 +158,133 @@ mod tests {
         ObjectRef::new(&format!("web-{number}")).within(namespace)
     }
 
-    /// All whose turn it is now, in order.
-    fn taken(turns: &FairQueue) -> Vec<ObjectRef<CachedMachine>> {
-        std::iter::from_fn(|| turns.next().now_or_never()).collect()
+    /// All Machines that are handed out now, in order.
+    fn handed_out(queue: &FairQueue) -> Vec<ObjectRef<CachedMachine>> {
+        std::iter::from_fn(|| queue.next().now_or_never()).collect()
     }
 
     #[test]
-    fn a_namespace_waits_for_a_few_of_another_and_not_for_all() {
-        let turns = FairQueue::default();
+    fn a_machine_waits_for_a_few_of_a_large_namespace_and_not_for_all() {
+        let queue = FairQueue::default();
         for number in 0..5_000 {
-            turns.enqueue(machine("many", number));
+            queue.enqueue(machine("many", number));
         }
-        let first = taken(&turns);
-        assert_eq!(first.len(), UNDER_WAY_MAX);
+        let first = handed_out(&queue);
+        assert_eq!(first.len(), IN_FLIGHT_MAX);
         for namespace in ["few", "fewer"] {
-            turns.enqueue(machine(namespace, 0));
+            queue.enqueue(machine(namespace, 0));
         }
-        assert_eq!(taken(&turns), [], "no more than that at a time");
+        assert_eq!(handed_out(&queue), [], "no more than that at a time");
         for machine in &first[..4] {
-            turns.started(machine);
+            queue.started(machine);
         }
         let next = [
-            machine("many", UNDER_WAY_MAX),
+            machine("many", IN_FLIGHT_MAX),
             machine("few", 0),
             machine("fewer", 0),
-            machine("many", UNDER_WAY_MAX + 1),
+            machine("many", IN_FLIGHT_MAX + 1),
         ];
-        assert_eq!(taken(&turns), next);
+        assert_eq!(handed_out(&queue), next);
     }
 
     #[test]
-    fn nobody_is_overtaken_by_more_than_are_given_at_a_time() {
-        let turns = FairQueue::default();
+    fn no_machine_in_flight_is_overtaken_by_more_than_the_limit() {
+        let queue = FairQueue::default();
         for number in 0..5_000 {
-            turns.enqueue(machine("many", number));
+            queue.enqueue(machine("many", number));
         }
-        let first = taken(&turns);
+        let first = handed_out(&queue);
         for machine in &first[1..] {
-            turns.started(machine);
+            queue.started(machine);
         }
-        assert_eq!(taken(&turns), [], "the first one still waits");
-        turns.started(&first[0]);
-        assert_eq!(taken(&turns).len(), UNDER_WAY_MAX);
+        assert_eq!(handed_out(&queue), [], "the first one still waits");
+        queue.started(&first[0]);
+        assert_eq!(handed_out(&queue).len(), IN_FLIGHT_MAX);
     }
 
     #[test]
-    fn everybody_gets_a_turn_once_in_the_order_of_asking() {
-        let turns = FairQueue::default();
-        let all: Vec<_> = (0..3 * UNDER_WAY_MAX).map(|n| machine("many", n)).collect();
+    fn each_machine_is_handed_out_once_in_the_order_of_enqueueing() {
+        let queue = FairQueue::default();
+        let all: Vec<_> = (0..3 * IN_FLIGHT_MAX).map(|n| machine("many", n)).collect();
         for machine in all.iter().chain(&all) {
-            turns.enqueue(machine.clone());
+            queue.enqueue(machine.clone());
         }
         let mut seen = vec![];
-        while let Some(machine) = turns.next().now_or_never() {
-            turns.started(&machine);
-            turns.finished(&machine);
+        while let Some(machine) = queue.next().now_or_never() {
+            queue.started(&machine);
+            queue.finished(&machine);
             seen.push(machine);
         }
         assert_eq!(seen, all);
-        assert!(turns.lock().rows.is_empty() && turns.lock().ring.is_empty());
+        assert!(queue.lock().rows.is_empty() && queue.lock().ring.is_empty());
     }
 
     #[test]
-    fn what_happens_before_the_pass_is_seen_by_it_and_what_happens_after_gets_another() {
-        let (turns, web) = (FairQueue::default(), machine("default", 0));
-        turns.enqueue(web.clone());
-        assert_eq!(taken(&turns), std::slice::from_ref(&web));
-        turns.enqueue(web.clone());
-        assert_eq!(taken(&turns), []);
-        turns.started(&web);
-        assert_eq!(taken(&turns), [], "that was for the pass that has started");
-        turns.enqueue(web.clone());
-        assert_eq!(taken(&turns), [], "the pass has not finished");
-        turns.finished(&web);
-        assert_eq!(taken(&turns), std::slice::from_ref(&web));
-        turns.started(&web);
-        turns.finished(&web);
-        assert_eq!(taken(&turns), [], "nothing happened meanwhile");
+    fn a_trigger_before_the_pass_adds_none_and_a_trigger_during_it_adds_one() {
+        let (queue, web) = (FairQueue::default(), machine("default", 0));
+        queue.enqueue(web.clone());
+        assert_eq!(handed_out(&queue), std::slice::from_ref(&web));
+        queue.enqueue(web.clone());
+        assert_eq!(handed_out(&queue), []);
+        queue.started(&web);
+        assert_eq!(
+            handed_out(&queue),
+            [],
+            "the pass that has started sees that change"
+        );
+        queue.enqueue(web.clone());
+        assert_eq!(handed_out(&queue), [], "the pass has not finished");
+        queue.finished(&web);
+        assert_eq!(handed_out(&queue), std::slice::from_ref(&web));
+        queue.started(&web);
+        queue.finished(&web);
+        assert_eq!(handed_out(&queue), [], "nothing happened meanwhile");
     }
 
     #[test]
-    fn a_machine_that_is_made_anew_while_the_scheduler_finds_none_gets_its_pass() {
-        let (turns, web) = (FairQueue::default(), machine("default", 0));
-        turns.enqueue(web.clone());
-        assert_eq!(taken(&turns), std::slice::from_ref(&web));
-        // The scheduler has looked by now, and found nothing.
-        turns.enqueue(web.clone());
-        turns.gone(web.clone(), |_| true);
-        assert_eq!(taken(&turns), std::slice::from_ref(&web));
-        turns.gone(web, |_| false);
-        assert_eq!(taken(&turns), [], "it is gone");
+    fn a_machine_created_again_while_the_scheduler_finds_none_gets_a_pass() {
+        let (queue, web) = (FairQueue::default(), machine("default", 0));
+        queue.enqueue(web.clone());
+        assert_eq!(handed_out(&queue), std::slice::from_ref(&web));
+        // Meanwhile the scheduler has looked for the Machine and found none.
+        queue.enqueue(web.clone());
+        queue.not_found(web.clone(), |_| true);
+        assert_eq!(handed_out(&queue), std::slice::from_ref(&web));
+        queue.not_found(web, |_| false);
+        assert_eq!(handed_out(&queue), [], "it is gone");
     }
 
     #[test]
-    fn a_pass_that_takes_long_is_in_nobody_s_way() {
-        let (turns, slow) = (FairQueue::default(), machine("default", 0));
-        turns.enqueue(slow.clone());
-        assert_eq!(taken(&turns), std::slice::from_ref(&slow));
-        turns.started(&slow);
-        turns.enqueue(slow);
-        for number in 0..3 * UNDER_WAY_MAX {
+    fn a_long_pass_does_not_block_other_machines() {
+        let (queue, slow) = (FairQueue::default(), machine("default", 0));
+        queue.enqueue(slow.clone());
+        assert_eq!(handed_out(&queue), std::slice::from_ref(&slow));
+        queue.started(&slow);
+        queue.enqueue(slow);
+        for number in 0..3 * IN_FLIGHT_MAX {
             let other = machine("many", number);
-            turns.enqueue(other.clone());
-            assert_eq!(taken(&turns), std::slice::from_ref(&other));
-            turns.started(&other);
-            turns.finished(&other);
+            queue.enqueue(other.clone());
+            assert_eq!(handed_out(&queue), std::slice::from_ref(&other));
+            queue.started(&other);
+            queue.finished(&other);
         }
     }
 
     #[tokio::test]
-    async fn whoever_waits_for_a_turn_is_woken() {
-        let (turns, web) = (FairQueue::default(), machine("default", 0));
-        let mut next = Box::pin(turns.next());
+    async fn the_consumer_is_woken_when_a_machine_can_be_handed_out() {
+        let (queue, web) = (FairQueue::default(), machine("default", 0));
+        let mut next = Box::pin(queue.next());
         assert_eq!(next.as_mut().now_or_never(), None);
-        turns.enqueue(web.clone());
+        queue.enqueue(web.clone());
         assert_eq!(next.await, web);
 
-        for number in 0..UNDER_WAY_MAX {
-            turns.enqueue(machine("many", number));
+        for number in 0..IN_FLIGHT_MAX {
+            queue.enqueue(machine("many", number));
         }
-        assert_eq!(taken(&turns).len(), UNDER_WAY_MAX - 1);
-        let mut next = Box::pin(turns.next());
+        assert_eq!(handed_out(&queue).len(), IN_FLIGHT_MAX - 1);
+        let mut next = Box::pin(queue.next());
         assert_eq!(next.as_mut().now_or_never(), None);
-        turns.started(&web);
-        assert_eq!(next.await, machine("many", UNDER_WAY_MAX - 1));
+        queue.started(&web);
+        assert_eq!(next.await, machine("many", IN_FLIGHT_MAX - 1));
     }
 }

@@ -1,16 +1,16 @@
-//! The way of a reconcile, whatever runs the Machine.
+//! The way of a reconcile, the same for every backend.
 //!
 //! ```text
 //! this replica holds the Lease? ── no ──▶ nothing
 //!     │ yes
-//! the caches have seen what was written last? ── no ──▶ wait for it
+//! the caches show what was written last? ── no ──▶ wait for that
 //!     │ yes
-//! something happened since a pass that found nothing to do? ── no ──▶ nothing
+//! triggered since a pass that found nothing to do? ── no ──▶ nothing
 //!     │ yes
-//! observe ─▶ plan (pure; of a Machine under deletion: `deletion`) ─▶ apply, in order ─▶ status, if it is news
-//!                                                                     │ failed
-//!                                                                     ▼
-//!                                          observe again │ retry later │ say what a person has to change
+//! observe ─▶ plan (pure; under deletion: `deletion`) ─▶ apply, in order ─▶ write the status, if it changed
+//!                                                         │ failed
+//!                                                         ▼
+//!                              observe again │ retry later │ report in the status what a person has to change
 //! ```
 
 use std::fmt;
@@ -27,7 +27,9 @@ use time::OffsetDateTime;
 use tracing::Instrument as _;
 
 use crate::backend::{Act as _, Backend, Failed};
+use crate::caches::Caches;
 use crate::client::{GuardedClient, Remedy};
+use crate::conditions::ready;
 use crate::deletion;
 use crate::events::Events;
 use crate::expectations::{Expectations, jittered};
@@ -35,26 +37,24 @@ use crate::machine::{CachedMachine, Machine};
 use crate::metrics;
 use crate::objects::Meta as _;
 use crate::plan::{FinalizerChange, Now, Plan, Refusal, Step, Subject};
-use crate::status::verdict;
-use crate::watch::Caches;
 use crate::writes::{Written, add_finalizer, remove_finalizer, write_status};
 
-/// The caches were behind: they have caught up a moment later.
+/// Pause after a conflict with the caches: they catch up in milliseconds.
 const REOBSERVE: Duration = Duration::from_secs(1);
 
-/// What every pass needs.
+/// What all passes share.
 pub struct Context {
-    /// What is known of the cluster.
+    /// Objects of the API server.
     pub caches: Caches,
-    /// The API server.
+    /// Writes to the API server.
     pub api: GuardedClient,
-    /// Where transitions of a Machine are reported.
+    /// Where transitions of a Machine are published.
     pub events: Events,
-    /// What is remembered between two passes.
+    /// What is remembered of each Machine between two passes.
     pub expectations: Arc<Expectations>,
-    /// Time between two passes over a Machine that nothing happens to.
+    /// Time between two passes over a Machine without a trigger.
     pub interval: Duration,
-    /// What runs Machines.
+    /// The backends that run Machines.
     pub backends: Backends,
 }
 
@@ -93,7 +93,7 @@ impl Backends {
 /// Answer of [`Runner::pass`].
 type Pass<'a> = Pin<Box<dyn Future<Output = Result<Outcome, Failure>> + Send + 'a>>;
 
-/// A [`Backend`] whose types of observations and actions are hidden. Every backend is one.
+/// A [`Backend`] without its associated types, so that backends can be trait objects. Every backend implements it.
 pub trait Runner: Send + Sync {
     /// See [`Backend::has_seen`].
     fn has_seen(&self, namespace: &str, written: &Written) -> bool;
@@ -112,18 +112,18 @@ impl<B: Backend> Runner for B {
     }
 }
 
-/// How a pass ended that did not fail.
+/// Result of a pass that did not fail.
 #[derive(Clone, Copy, Debug)]
 pub struct Outcome {
-    /// When to look again, if sooner than usual.
-    again: Option<Duration>,
-    /// Nothing was to be done, the Machine is ready, and whatever changes that comes as an event: until one does,
-    /// another pass would find the same.
+    /// Time until the next pass, if shorter than the reconcile interval.
+    requeue_after: Option<Duration>,
+    /// There was nothing to do, the Machine is ready, and every change triggers a pass: without a trigger another
+    /// pass would find the same.
     is_settled: bool,
 }
 
-/// One pass over a Machine; returns when to make the next. `triggered`: an event asked for this pass, and not
-/// only the time that has passed.
+/// One pass over a Machine; returns when the next is due. `triggered`: the pass was requested by a change, and not
+/// only by the time that has passed.
 pub async fn reconcile(cached: Arc<CachedMachine>, triggered: bool, context: Arc<Context>) -> Next {
     let span = tracing::info_span!(
         "reconcile",
@@ -134,7 +134,7 @@ pub async fn reconcile(cached: Arc<CachedMachine>, triggered: bool, context: Arc
     );
     async move {
         if !context.api.may_write() {
-            // Another replica acts. When this one does again, an event is made up for every Machine.
+            // Every Machine is queued again when this replica acquires the Lease.
             return Next::requeue(jittered(context.interval));
         }
         let start = Instant::now();
@@ -153,10 +153,12 @@ pub async fn reconcile(cached: Arc<CachedMachine>, triggered: bool, context: Arc
         if !triggered && context.expectations.is_settled(uid) {
             return Next::requeue(jittered(context.interval));
         }
-        let next = match backend.pass(cached.open(), &context).await {
+        let next = match backend.pass(cached.decompress(), &context).await {
             Ok(outcome) => {
                 context.expectations.succeeded(uid, outcome.is_settled);
-                outcome.again.unwrap_or_else(|| jittered(context.interval))
+                outcome
+                    .requeue_after
+                    .unwrap_or_else(|| jittered(context.interval))
             }
             Err(failure) => failure.wait(&context, uid),
         };
@@ -167,10 +169,10 @@ pub async fn reconcile(cached: Arc<CachedMachine>, triggered: bool, context: Arc
     .await
 }
 
-/// A pass that did not come to its end.
+/// A pass that failed.
 #[derive(Debug)]
 pub struct Failure {
-    /// What the failed action was about.
+    /// Part of the Machine that the failed step is about.
     subject: Subject,
     error: Failed,
 }
@@ -183,7 +185,7 @@ impl Failure {
         }
     }
 
-    /// How long to wait before the next pass.
+    /// Pause before the next pass.
     fn wait(&self, context: &Context, uid: &str) -> Duration {
         let error = &self.error.message;
         if self.error.remedy == Remedy::Reobserve && !context.expectations.conflicted(uid) {
@@ -196,7 +198,7 @@ impl Failure {
     }
 }
 
-/// What to do about a Machine. Pure.
+/// The plan of a pass. Pure.
 pub fn plan<B: Backend>(
     machine: &Machine,
     observed: &B::Observed,
@@ -208,7 +210,7 @@ pub fn plan<B: Backend>(
         return deletion::plan(machine, refusal, now, teardown);
     }
     let plan = B::plan(machine, observed, refusal, now);
-    // What is made for a Machine has to be removed again: the finalizer is there first.
+    // The finalizer comes before the first object: otherwise a deletion in between would leave the object behind.
     let acts = machine.desired().is_some() && !machine.is_paused();
     let finalizer =
         (acts && !machine.has_finalizer(names::FINALIZER)).then_some(FinalizerChange::Add);
@@ -227,9 +229,9 @@ async fn pass<B: Backend>(
     match carry_out(backend, &mut machine, &planned, context).await {
         Ok(()) => {
             write(&machine, &planned, context).await?;
-            let is_ready = verdict(&machine.status).is_some_and(|(status, _)| status == "True");
+            let is_ready = ready(&machine.status).is_some_and(|(status, _)| status == "True");
             Ok(Outcome {
-                again: planned.again,
+                requeue_after: planned.requeue_after,
                 is_settled: planned.is_nothing() && is_ready && B::IS_EVENT_DRIVEN,
             })
         }
@@ -243,7 +245,7 @@ async fn pass<B: Backend>(
                     message: failure.error.message.clone(),
                 };
                 let mut replanned = plan::<B>(&machine, &observed, Some(&refusal), now);
-                // What was refused holds up the rest, but not the power switch.
+                // The rest of the plan waits for the refused action, but the guest can still be switched on and off.
                 replanned.actions.retain(B::Action::is_switch);
                 replanned.finalizer = None;
                 carry_out(backend, &mut machine, &replanned, context).await?;
@@ -254,7 +256,7 @@ async fn pass<B: Backend>(
     }
 }
 
-/// Carries out a plan in order, up to the first action that fails.
+/// Carries out a plan in order, up to the first step that fails.
 async fn carry_out<B: Backend>(
     backend: &B,
     machine: &mut Machine,
@@ -266,7 +268,7 @@ async fn carry_out<B: Backend>(
         let written = match step {
             Step::AddFinalizer => {
                 let written = add_finalizer(&context.api, machine).await.map_err(failed)?;
-                // The patch names the version that was observed: nothing but the finalizer has changed.
+                // The patch named the observed version, so only the finalizer differs from what was observed.
                 machine.metadata.resource_version = Some(written.version.clone());
                 Some(written)
             }
@@ -286,7 +288,7 @@ async fn carry_out<B: Backend>(
     Ok(())
 }
 
-/// Writes the status, if the plan has one, and reports the transition.
+/// Writes the status, if the plan has one, and publishes the transition.
 async fn write<A>(machine: &Machine, plan: &Plan<A>, context: &Context) -> Result<(), Failure> {
     let Some(status) = &plan.status else {
         return Ok(());
@@ -303,3 +305,6 @@ async fn write<A>(machine: &Machine, plan: &Plan<A>, context: &Context) -> Resul
     context.events.transition(machine, status);
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,48 +1,36 @@
-//! Users' Secrets: that one came or changed, and nothing of what is in it.
+//! Secrets that users refer to in `spec.cloudInit`.
 //!
-//! A Machine that waits for a Secret goes on when that appears, and one whose Secret was written again
-//! is looked at. Only metadata is asked for and only the version is kept: what a Machine needs of a
-//! Secret is read when something is made of it.
+//! The controller caches the version of every Secret that it did not create, never the content: a process that holds
+//! every Secret of a cluster would be worth attacking. The content of a referenced Secret is read when it is needed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::convert::Infallible;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use common::names;
 use common::render::{CloudInitPlan, Reading, SecretKey};
-use futures::StreamExt as _;
 use k8s_openapi::api::core::v1 as core;
-use kube::core::PartialObjectMeta;
-use kube::runtime::WatchStreamExt as _;
-use kube::runtime::reflector::Store;
-use kube::runtime::watcher::{self, Event};
-use kube::{Api, Client};
-use runtime::tasks::Tasks;
-use runtime::trouble::{Pause, Trouble};
+use kube::Api;
 
 use crate::client::{ApiError, GuardedClient};
-use crate::machine::CachedMachine;
-use crate::objects::{Meta as _, Secret};
-use crate::watch::{Triggers, every, failed, in_pages};
+use crate::objects::Meta;
 
-const NAME: &str = "watch of users' secrets";
-
-/// The resourceVersion of every user's Secret: a cluster may have many, so nothing else is kept.
-/// Clones share them.
+/// `resourceVersion` of each Secret that the controller did not create. Clones share the content.
 #[derive(Clone, Debug, Default)]
-pub struct Versions(Arc<RwLock<Known>>);
+pub struct SecretVersions(Arc<RwLock<VersionMap>>);
 
-type Known = HashMap<Box<str>, Box<str>>;
+/// `resourceVersion` by `namespace/name`.
+pub(crate) type VersionMap = HashMap<Box<str>, Box<str>>;
 
-impl Versions {
+impl SecretVersions {
+    /// The version of a Secret; `None` if there is no such Secret.
     pub fn get(&self, namespace: &str, name: &str) -> Option<String> {
-        // Every change of the map is one call.
-        let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        let version = known.get(key(namespace, name).as_ref())?;
+        // Every change of the map is one call, so a poisoned lock is safe to use.
+        let versions = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let version = versions.get(key(namespace, name).as_ref())?;
         Some(version.to_string())
     }
 
-    fn change(&self, change: impl FnOnce(&mut Known)) {
+    /// Adds, removes or replaces versions.
+    pub(crate) fn change(&self, change: impl FnOnce(&mut VersionMap)) {
         change(&mut self.0.write().unwrap_or_else(PoisonError::into_inner));
     }
 }
@@ -51,13 +39,14 @@ fn key(namespace: &str, name: &str) -> Box<str> {
     [namespace, "/", name].concat().into()
 }
 
-fn entry(secret: &PartialObjectMeta<Secret>) -> (Box<str>, Box<str>) {
-    let version = secret.metadata.resource_version.as_deref();
+/// The entry of a Secret in a [`VersionMap`].
+pub(crate) fn entry(secret: &impl Meta) -> (Box<str>, Box<str>) {
+    let version = secret.meta().resource_version.as_deref();
     let key = key(secret.namespace(), secret.name());
     (key, version.unwrap_or_default().into())
 }
 
-/// What the user's Secrets hold that cloud-init is to be given; `None`: the Secret or the key is not there.
+/// Reads every Secret key that the plan refers to. `None`: the Secret or the key does not exist.
 pub async fn read(
     api: &GuardedClient,
     namespace: &str,
@@ -73,7 +62,7 @@ pub async fn read(
     Ok(contents)
 }
 
-/// What a key of a Secret holds; `None`: the Secret or the key is not there.
+/// The content of one key; `None`: the Secret or the key does not exist.
 fn reading(secret: Option<core::Secret>, key: &str) -> Option<Reading> {
     let secret = secret?;
     let metadata = secret.metadata;
@@ -83,45 +72,4 @@ fn reading(secret: Option<core::Secret>, key: &str) -> Option<Reading> {
         &metadata.resource_version.unwrap_or_default(),
         content,
     ))
-}
-
-pub fn watch(
-    client: &Client,
-    tasks: &mut Tasks,
-    triggers: Triggers,
-    machines: Store<CachedMachine>,
-    versions: Versions,
-) {
-    let api = Api::<PartialObjectMeta<Secret>>::all(client.clone());
-    let theirs = format!("{}!={}", names::LABEL_MANAGED_BY, names::MANAGED_BY);
-    let config = in_pages().labels(&theirs);
-    tasks.spawn(NAME, async move {
-        let mut stream = std::pin::pin!(watcher::watcher(api, config).backoff(Pause::default()));
-        let mut trouble = Trouble::default();
-        let mut listing = Known::new();
-        while let Some(event) = stream.next().await {
-            match event {
-                Ok(Event::Apply(secret)) => {
-                    versions.change(|known| known.extend([entry(&secret)]));
-                    triggers.send(every(&machines, |machine| {
-                        machine.refers_to(secret.namespace(), secret.name())
-                    }));
-                }
-                // Whatever is in the list may have come while nobody watched.
-                Ok(Event::InitDone) => {
-                    trouble.is_over();
-                    versions.change(|known| *known = std::mem::take(&mut listing));
-                    triggers.send(every(&machines, CachedMachine::refers_to_secrets));
-                }
-                Ok(Event::Init) => listing.clear(),
-                Ok(Event::InitApply(secret)) => listing.extend([entry(&secret)]),
-                Ok(Event::Delete(secret)) => {
-                    let (key, _) = entry(&secret);
-                    versions.change(|known| drop(known.remove(&key)));
-                }
-                Err(error) => failed(&mut trouble, NAME, &error),
-            }
-        }
-        Ok::<_, Infallible>(())
-    });
 }

@@ -1,4 +1,4 @@
-//! Writes to a Machine and to other objects of the API server that every backend makes.
+//! Writes that every backend uses: status and finalizer of a Machine, merge patches.
 
 use common::names;
 use kube::api::{Patch, PatchParams};
@@ -34,8 +34,8 @@ impl Written {
 
     /// Whether a cached object is at least as new as what was written.
     ///
-    /// Versions of one kind are numbers that grow (Kubernetes 1.35 promises what has always been so). A version
-    /// that is no number counts as seen: waiting for it would never end.
+    /// Versions of one kind are increasing numbers: guaranteed since Kubernetes 1.35, and true of every release
+    /// before. A version that is not a number counts as seen, because waiting for it would never end.
     pub fn is_seen_in(&self, cached: &impl Meta) -> bool {
         let cached = cached.meta().resource_version.as_deref();
         match (
@@ -48,7 +48,8 @@ impl Written {
     }
 }
 
-/// Writes the status of a Machine.
+/// Writes the status of a Machine by server-side apply. The uid in the body makes the write fail if the Machine was
+/// deleted and created again.
 pub async fn write_status(
     api: &GuardedClient,
     machine: &Machine,
@@ -67,21 +68,21 @@ pub async fn write_status(
     Ok(Written::of(&api.write(call).await?))
 }
 
-/// The patch that adds a finalizer to an object.
+/// Merge patch that adds a finalizer to the object as it was observed.
 pub fn finalizer_added(object: &impl Meta, finalizer: &str) -> serde_json::Value {
     let mut finalizers = object.meta().finalizers.clone().unwrap_or_default();
     finalizers.push(finalizer.to_owned());
     finalizers_patch(object, &finalizers)
 }
 
-/// The patch that takes a finalizer from an object.
+/// Merge patch that removes a finalizer from the object as it was observed.
 pub fn finalizer_removed(object: &impl Meta, finalizer: &str) -> serde_json::Value {
     let mut finalizers = object.meta().finalizers.clone().unwrap_or_default();
     finalizers.retain(|name| name != finalizer);
     finalizers_patch(object, &finalizers)
 }
 
-/// The version makes the patch of a list, which replaces it, safe.
+/// A merge patch replaces the whole list; the resourceVersion makes it fail if somebody changed the list since.
 fn finalizers_patch(object: &impl Meta, finalizers: &[String]) -> serde_json::Value {
     json!({"metadata": {
         "uid": object.uid(),
@@ -90,7 +91,7 @@ fn finalizers_patch(object: &impl Meta, finalizers: &[String]) -> serde_json::Va
     }})
 }
 
-/// Merges a patch into an object.
+/// Sends a merge patch; returns the object after it.
 pub async fn merge<K>(
     api: &GuardedClient,
     namespace: &str,
@@ -112,21 +113,21 @@ where
     api.write(objects.patch(name, &params, &body)).await
 }
 
-/// Adds the finalizer to a Machine as it was observed.
+/// Adds the controller's finalizer to a Machine.
 pub async fn add_finalizer(api: &GuardedClient, machine: &Machine) -> Result<Written, ApiError> {
     let body = finalizer_added(machine, names::FINALIZER);
-    let made: CachedMachine = merge(api, machine.namespace(), machine.name(), &body).await?;
-    Ok(Written::of(&made))
+    let patched: CachedMachine = merge(api, machine.namespace(), machine.name(), &body).await?;
+    Ok(Written::of(&patched))
 }
 
-/// Removes the finalizer from a Machine as it was observed; `None`: the Machine is gone already.
+/// Removes the controller's finalizer from a Machine; `None`: the Machine does not exist any more.
 pub async fn remove_finalizer(
     api: &GuardedClient,
     machine: &Machine,
 ) -> Result<Option<Written>, ApiError> {
     let body = finalizer_removed(machine, names::FINALIZER);
     match merge::<CachedMachine>(api, machine.namespace(), machine.name(), &body).await {
-        Ok(made) => Ok(Some(Written::of(&made))),
+        Ok(patched) => Ok(Some(Written::of(&patched))),
         Err(error) if error.is_not_found() => Ok(None),
         Err(error) => Err(error),
     }

@@ -18,7 +18,6 @@ use controller_core::machine::Machine;
 use controller_core::machine::named_networks;
 use controller_core::objects::{Meta, Secret};
 use controller_core::secrets::read;
-use controller_core::watch::Caches;
 use controller_core::writes::Written;
 
 /// The sources of an observation.
@@ -81,7 +80,7 @@ fn known(observer: &Observer, machine: &Machine) -> Observed {
         let source = image.and_then(|image| image.persistent_volume_claim.as_ref());
         sources.extend(
             source
-                .filter(|source| cluster.claims.has(namespace, source))
+                .filter(|source| cluster.claims.contains(namespace, source))
                 .cloned(),
         );
         if let Some(import) = cluster.data_volumes.get(namespace, &volume.claim) {

@@ -41,7 +41,7 @@ fn attached<K: Meta>(networks: &Marked, change: &Change<K>, spec: impl Fn(&K) ->
     if attachments(&change.old) != attachments(&change.new)
         && let Some(guest) = change.new.as_ref().or(change.old.as_ref())
     {
-        networks.mark(guest.namespace());
+        networks.push(guest.namespace());
     }
 }
 
@@ -49,36 +49,36 @@ fn watch_guests(watches: &mut Watches<'_>, cluster: &KubeVirtCaches) {
     let networks = watches.triggers.networks.clone();
     watches.kind(
         "watch of virtual machines",
-        in_pages(),
+        watch_config(),
         &cluster.vms,
         move |change, _| {
             attached(&networks, change, |vm| &vm.spec.template.spec);
-            by_name(change)
+            machine_by_name(change)
         },
     );
-    let networks = watches.triggers.networks.clone();
-    watches.kind(
+    let networks = watches.triggers.network_namespaces.clone();
+    watches.spawn(
         "watch of instances",
-        in_pages(),
+        watch_config(),
         &cluster.instances,
         move |change, _| {
             attached(&networks, change, |instance| &instance.spec);
-            by_name(change)
+            machine_by_name(change)
         },
     );
 }
 
 fn watch_parts(watches: &mut Watches<'_>, cluster: &KubeVirtCaches) {
     let caches = watches.caches.clone();
-    let ours = in_pages().labels(&format!(
+    let ours = watch_config().labels(&format!(
         "{}={}",
         names::LABEL_MANAGED_BY,
         names::MANAGED_BY
     ));
     let address_index = caches.address_index.clone();
-    watches.kind(
+    watches.spawn(
         "watch of claims",
-        in_pages(),
+        watch_config(),
         &cluster.claims,
         move |change, _| {
             metrics::claim_changed(change);
@@ -86,26 +86,26 @@ fn watch_parts(watches: &mut Watches<'_>, cluster: &KubeVirtCaches) {
         },
     );
     let address_index = caches.address_index.clone();
-    watches.kind(
+    watches.spawn(
         "watch of data volumes",
-        in_pages(),
+        watch_config(),
         &cluster.data_volumes,
         move |change, _| with_claim(change, &address_index),
     );
-    watches.kind("watch of secrets", ours, &cluster.secrets, |change, _| {
-        by_label(change)
+    watches.spawn("watch of secrets", ours, &cluster.secrets, |change, _| {
+        machine_by_label(change)
     });
     let networks = caches.networks.clone();
-    watches.kind(
+    watches.spawn(
         "watch of attachments",
-        in_pages(),
+        watch_config(),
         &cluster.attachments,
         move |change, machines| {
-            let Some(attachment) = either(change) else {
+            let Some(attachment) = change.object() else {
                 return vec![];
             };
             let (namespace, name) = (attachment.namespace(), attachment.name());
-            every(machines, |machine| {
+            machines_where(machines, |machine| {
                 machine.namespace() == namespace
                     && machine
                         .networks()
@@ -121,8 +121,8 @@ fn with_claim<K: Meta>(
     change: &Change<K>,
     address_index: &AddressIndex,
 ) -> Vec<ObjectRef<CachedMachine>> {
-    let mut machines = by_label(change);
-    if let Some(object) = either(change) {
+    let mut machines = machine_by_label(change);
+    if let Some(object) = change.object() {
         machines.extend(address_index.with_claim(object.namespace(), object.name()));
     }
     machines

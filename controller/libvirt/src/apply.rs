@@ -21,7 +21,7 @@ use super::plan::Action;
 use super::{Libvirt, failed};
 use controller_core::backend::Failed;
 use controller_core::client::{ApiError, Remedy};
-use controller_core::machine::{CachedMachine, Machine, needs};
+use controller_core::machine::{CachedMachine, Machine, requested_resources};
 use controller_core::objects::Meta as _;
 use controller_core::plan::Now;
 use controller_core::writes::Written;
@@ -167,7 +167,8 @@ impl Libvirt {
             .write(machines.patch_status(machine.name(), &params, &body))
             .await?;
         if let Some(block) = machine.desired() {
-            self.hosts.promise(machine.uid(), host, needs(block));
+            self.hosts
+                .promise(machine.uid(), host, requested_resources(block));
         }
         Ok(Some(Written::of(&made)))
     }

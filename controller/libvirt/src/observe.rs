@@ -14,7 +14,7 @@ use super::plan::{Guest, Observed, Place, Site, images, wanted};
 use super::{Libvirt, PlacementLock, failed};
 use crate::object::LibvirtHost;
 use common::render::{Reading, SecretKey};
-use controller_core::addresses::means_others;
+use controller_core::addresses::is_reported;
 use controller_core::backend::Failed;
 use controller_core::machine::Machine;
 use controller_core::machine::named_networks;
@@ -124,7 +124,7 @@ impl Libvirt {
         }
         let mark = site.guest.as_ref().and_then(|guest| guest.mark.as_ref());
         let seed = mark.and_then(|mark| mark.seed.as_ref());
-        let version = |name: &str| self.caches.versions.get(machine.namespace(), name);
+        let version = |name: &str| self.caches.secret_versions.get(machine.namespace(), name);
         site.seed_is_behind = seed.is_some_and(|seed| plan.is_behind(&seed.secrets, version));
         let current = seed.is_some_and(|seed| seed.digest == plan.digest()) && !site.seed_is_behind;
         if current {
@@ -173,7 +173,7 @@ async fn ask_agent(site: &mut Site, host: &Attended, uuid: Uuid) {
             for interface in interfaces {
                 let Some(mac) = interface.mac else { continue };
                 let known = site.addresses.entry(mac.to_lowercase()).or_default();
-                let ips = interface.ips.iter().filter(|ip| means_others(**ip));
+                let ips = interface.ips.iter().filter(|ip| is_reported(**ip));
                 known.extend(ips.map(ToString::to_string));
             }
         }

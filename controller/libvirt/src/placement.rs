@@ -21,7 +21,7 @@ use common::render::libvirt::{Attached, Wire};
 use super::access::Facts;
 use super::hosts::Snapshot;
 use super::plan::images;
-use controller_core::machine::needs;
+use controller_core::machine::requested_resources;
 use controller_core::objects::Network;
 
 /// Into how many parts a host is divided to compare how full hosts are.
@@ -105,7 +105,12 @@ fn fits(
         return Err("has no imagePool".into());
     }
     hardware(block, &seen.facts)?;
-    room(needs(block), &host.spec, &seen.facts, host.allocated)
+    room(
+        requested_resources(block),
+        &host.spec,
+        &seen.facts,
+        host.allocated,
+    )
 }
 
 fn hardware(block: &Normalized, facts: &Facts) -> Result<(), String> {
@@ -242,7 +247,7 @@ mod tests {
     use super::*;
     use crate::access::Pool;
     use crate::world::block;
-    use controller_core::machine::NOTHING;
+    use controller_core::machine::NO_RESOURCES;
 
     type Change = fn(&mut Normalized, &mut Candidate);
 
@@ -295,7 +300,7 @@ mod tests {
                 }],
                 ..Snapshot::default()
             })),
-            allocated: NOTHING,
+            allocated: NO_RESOURCES,
         }
     }
 

@@ -26,11 +26,11 @@ use super::observe::{Look, Question};
 use super::placement::Candidate;
 use super::plan::{Action, Observed, Place, Plan};
 use crate::object::LibvirtHost;
+use controller_core::documented_reasons;
 use controller_core::fixtures;
-use controller_core::machine::NOTHING;
+use controller_core::machine::NO_RESOURCES;
 use controller_core::machine::{Block, Machine};
 use controller_core::objects::{Meta as _, Network};
-use controller_core::page;
 use controller_core::plan::{Now, Step};
 use controller_core::reconcile::plan;
 
@@ -208,7 +208,7 @@ impl World {
             labels: self.object.metadata.labels.clone().unwrap_or_default(),
             spec: self.object.spec.clone(),
             seen,
-            allocated: NOTHING,
+            allocated: NO_RESOURCES,
         }
     }
 
@@ -238,7 +238,7 @@ impl World {
             done.push(step.to_string());
         }
         if let (Some(machine), Some(status)) = (&mut self.machine, &plan.status) {
-            page::assert_documented(status);
+            documented_reasons::assert_documented(status);
             machine.status = status.clone();
         }
         done
@@ -256,8 +256,8 @@ impl World {
             let before = self.machine().status.clone();
             let calls = self.host.calls().len();
             let actions = self.pass();
-            let waits =
-                self.machine.is_some() && self.plan().is_ok_and(|plan| plan.again.is_some());
+            let waits = self.machine.is_some()
+                && self.plan().is_ok_and(|plan| plan.requeue_after.is_some());
             let rests = actions.is_empty()
                 && !waits
                 && calls == self.host.calls().len()

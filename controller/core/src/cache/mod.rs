@@ -1,9 +1,9 @@
-//! Objects of one kind as a watch tells them, found by name or by the Machine they are for.
+//! Cache of one kind, filled by a watch; found by name or by the Machine in the label.
 //!
-//! They are packed at rest; what is asked of all of them at once stays beside that.
+//! Objects are compressed; the summary of each stays beside them uncompressed.
 //!
-//! A watch that starts over lists everything again; what is missing in the new list is gone, and
-//! no event ever says so. So a list is collected beside the old content and compared with it.
+//! A watch that reconnects lists everything again, and no event reports what was deleted meanwhile. So a list is
+//! collected beside the old content and compared with it once it is complete.
 
 pub mod compressed;
 
@@ -11,32 +11,17 @@ use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use kube::runtime::watcher::Event;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
 use self::compressed::Compressed;
-use crate::objects::{Meta, prune};
+use crate::objects::Cacheable;
 
-/// An object that can be kept.
-pub trait Kept: Meta + Serialize + DeserializeOwned {
-    /// What is asked of all objects of the kind at once.
-    type Summary: std::fmt::Debug + Send + Sync;
-
-    fn summary(&self) -> Self::Summary;
-
-    /// Drops what no one reads.
-    fn prune(&mut self) {
-        prune(self.meta_mut());
-    }
-}
-
-/// What is known of a kind.
+/// Whether the objects of a kind are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// Not listed yet.
     Starting,
-    /// Listed, and followed since.
+    /// Listed; events are applied since.
     Listed,
     /// The API server does not serve the kind: its CRD is not installed.
     Absent,
@@ -44,12 +29,12 @@ pub enum State {
 
 /// Objects of one kind. Clones share them.
 #[derive(Debug)]
-pub struct Cache<K: Kept> {
+pub struct Cache<K: Cacheable> {
     inner: Arc<RwLock<Inner<K>>>,
     state: watch::Sender<State>,
 }
 
-impl<K: Kept> Clone for Cache<K> {
+impl<K: Cacheable> Clone for Cache<K> {
     fn clone(&self) -> Self {
         Self {
             inner: self.inner.clone(),
@@ -58,7 +43,7 @@ impl<K: Kept> Clone for Cache<K> {
     }
 }
 
-impl<K: Kept> Default for Cache<K> {
+impl<K: Cacheable> Default for Cache<K> {
     fn default() -> Self {
         Self {
             inner: Arc::default(),
@@ -68,12 +53,14 @@ impl<K: Kept> Default for Cache<K> {
 }
 
 #[derive(Debug)]
-struct Inner<K: Kept> {
+struct Inner<K: Cacheable> {
+    /// What readers see.
     content: Content<K>,
+    /// The list that is being received; replaces `content` when it is complete.
     listing: Content<K>,
 }
 
-impl<K: Kept> Default for Inner<K> {
+impl<K: Cacheable> Default for Inner<K> {
     fn default() -> Self {
         Self {
             content: Content::default(),
@@ -90,19 +77,19 @@ fn key(namespace: &str, name: &str) -> Key {
 }
 
 #[derive(Debug)]
-struct Slot<K: Kept> {
+struct Entry<K: Cacheable> {
     object: Compressed<K>,
     summary: K::Summary,
 }
 
 #[derive(Debug)]
-struct Content<K: Kept> {
-    objects: HashMap<Key, Slot<K>>,
-    /// Names of the objects whose label names a Machine, in order.
+struct Content<K: Cacheable> {
+    objects: HashMap<Key, Entry<K>>,
+    /// Names of the objects by the Machine in their label, sorted.
     of_machine: HashMap<Key, Vec<Box<str>>>,
 }
 
-impl<K: Kept> Default for Content<K> {
+impl<K: Cacheable> Default for Content<K> {
     fn default() -> Self {
         Self {
             objects: HashMap::new(),
@@ -111,9 +98,9 @@ impl<K: Kept> Default for Content<K> {
     }
 }
 
-impl<K: Kept> Content<K> {
+impl<K: Cacheable> Content<K> {
     fn get(&self, key: &str) -> Option<Arc<K>> {
-        Some(Arc::new(self.objects.get(key)?.object.open()))
+        Some(Arc::new(self.objects.get(key)?.object.decompress()))
     }
 
     fn insert(&mut self, object: &K) -> Option<Arc<K>> {
@@ -122,22 +109,26 @@ impl<K: Kept> Content<K> {
             let machine = key(object.namespace(), machine);
             let names = self.of_machine.entry(machine).or_default();
             let name = object.name();
-            if let Err(place) = names.binary_search_by(|known| (**known).cmp(name)) {
+            if let Err(position) = names.binary_search_by(|known| (**known).cmp(name)) {
                 names.reserve_exact(1);
-                names.insert(place, name.into());
+                names.insert(position, name.into());
             }
         }
-        let slot = Slot {
-            object: Compressed::of(object),
+        let entry = Entry {
+            object: Compressed::new(object),
             summary: object.summary(),
         };
         let key = key(object.namespace(), object.name());
-        self.objects.insert(key, slot);
+        self.objects.insert(key, entry);
         old
     }
 
     fn remove(&mut self, namespace: &str, name: &str) -> Option<Arc<K>> {
-        let old = self.objects.remove(&key(namespace, name))?.object.open();
+        let old = self
+            .objects
+            .remove(&key(namespace, name))?
+            .object
+            .decompress();
         if let Some(machine) = old.machine() {
             let machine = key(namespace, machine);
             if let Some(names) = self.of_machine.get_mut(&machine) {
@@ -151,16 +142,25 @@ impl<K: Kept> Content<K> {
     }
 }
 
-/// What an event did to an object.
+/// A change of one object.
 #[derive(Debug)]
 pub struct Change<K> {
+    /// The object before; `None`: it was created.
     pub old: Option<Arc<K>>,
+    /// The object now; `None`: it was deleted.
     pub new: Option<Arc<K>>,
 }
 
-impl<K: Kept> Cache<K> {
+impl<K> Change<K> {
+    /// The object now, or as it was before it was deleted.
+    pub fn object(&self) -> Option<&Arc<K>> {
+        self.new.as_ref().or(self.old.as_ref())
+    }
+}
+
+impl<K: Cacheable> Cache<K> {
     fn read(&self) -> RwLockReadGuard<'_, Inner<K>> {
-        // Every write leaves the content whole, even one that panicked before it began.
+        // No statement under this lock leaves the maps inconsistent, so a poisoned lock is safe to use.
         self.inner.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -168,8 +168,9 @@ impl<K: Kept> Cache<K> {
         self.inner.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes over an event, and tells one by one what it changed. For one caller at a time.
-    pub fn take(&self, event: Event<K>, changed: impl FnMut(&Change<K>)) {
+    /// Applies an event and calls `changed` for each object that it changed, after the change is visible.
+    /// For one caller at a time.
+    pub fn apply(&self, event: Event<K>, changed: impl FnMut(&Change<K>)) {
         let mut changed = changed;
         match event {
             Event::Init => self.write().listing = Content::default(),
@@ -199,37 +200,38 @@ impl<K: Kept> Cache<K> {
         }
     }
 
-    /// The API server does not serve the kind, so there are no objects of it. Tells whether this
-    /// is news.
-    pub fn is_absent_now(&self) -> bool {
+    /// Empties the cache because the API server does not serve the kind. Returns whether that was unknown before.
+    pub fn set_absent(&self) -> bool {
         self.write().content = Content::default();
         self.state.send_replace(State::Absent) != State::Absent
     }
 
+    /// Whether the objects are known.
     pub fn state(&self) -> State {
         *self.state.borrow()
     }
 
     /// Waits until the kind has been listed, or is known not to be served.
-    pub async fn known(&self) {
+    pub async fn wait_until_listed(&self) {
         let mut states = self.state.subscribe();
-        // The sender is ours: it lives as long as this borrow.
+        // Fails only if the sender is dropped; `self` holds it.
         let _ = states.wait_for(|state| *state != State::Starting).await;
     }
 
+    /// The object of this name.
     pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
         self.read().content.get(&key(namespace, name))
     }
 
-    /// Whether there is such an object.
-    pub fn has(&self, namespace: &str, name: &str) -> bool {
+    /// Whether there is an object of this name. Cheaper than [`get`](Self::get): nothing is decompressed.
+    pub fn contains(&self, namespace: &str, name: &str) -> bool {
         self.read()
             .content
             .objects
             .contains_key(&key(namespace, name))
     }
 
-    /// The objects whose label names this Machine, by name.
+    /// The objects with this Machine in their label, sorted by name.
     pub fn of_machine(&self, namespace: &str, machine: &str) -> Vec<Arc<K>> {
         let inner = self.read();
         let content = &inner.content;
@@ -242,37 +244,40 @@ impl<K: Kept> Cache<K> {
             .collect()
     }
 
-    /// All objects: for kinds that have few.
+    /// All objects, decompressed: only for kinds with few objects.
     pub fn all(&self) -> Vec<K> {
         let inner = self.read();
         let objects = inner.content.objects.values();
-        objects.map(|slot| slot.object.open()).collect()
+        objects.map(|entry| entry.object.decompress()).collect()
     }
 
-    /// Looks at the namespace and the summary of every object.
-    pub fn summaries(&self, mut look: impl FnMut(&str, &K::Summary)) {
-        for (key, slot) in &self.read().content.objects {
+    /// Calls `visit` with the namespace and the summary of every object.
+    pub fn for_each_summary(&self, mut visit: impl FnMut(&str, &K::Summary)) {
+        for (key, entry) in &self.read().content.objects {
             let (namespace, _) = key.split_once('/').unwrap_or_default();
-            look(namespace, &slot.summary);
+            visit(namespace, &entry.summary);
         }
     }
 }
 
-/// What is new or another, and then what is gone: opened one by one, for a list is long.
-fn differences<K: Kept>(old: &Content<K>, new: &Content<K>) -> impl Iterator<Item = Change<K>> {
-    let open = |slot: &Slot<K>| Arc::new(slot.object.open());
-    let changes = new.objects.iter().filter_map(move |(key, slot)| {
+/// Objects that were created or changed, then those that were deleted. Lazy: one object is decompressed at a time.
+fn differences<K: Cacheable>(
+    old: &Content<K>,
+    new: &Content<K>,
+) -> impl Iterator<Item = Change<K>> {
+    let decompress = |entry: &Entry<K>| Arc::new(entry.object.decompress());
+    let changes = new.objects.iter().filter_map(move |(key, entry)| {
         let before = old.objects.get(key);
-        let same = before.is_some_and(|before| before.object == slot.object);
+        let same = before.is_some_and(|before| before.object == entry.object);
         (!same).then(|| Change {
-            old: before.map(open),
-            new: Some(open(slot)),
+            old: before.map(decompress),
+            new: Some(decompress(entry)),
         })
     });
-    let gone = old.objects.iter();
-    let gone = gone.filter(|(key, _)| !new.objects.contains_key(*key));
-    changes.chain(gone.map(move |(_, slot)| Change {
-        old: Some(open(slot)),
+    let deleted = old.objects.iter();
+    let deleted = deleted.filter(|(key, _)| !new.objects.contains_key(*key));
+    changes.chain(deleted.map(move |(_, entry)| Change {
+        old: Some(decompress(entry)),
         new: None,
     }))
 }
@@ -282,7 +287,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::objects::Secret;
+    use crate::objects::{Meta as _, Secret};
 
     fn secret(name: &str, machine: Option<&str>, version: &str) -> Secret {
         let labels = machine.map(|machine| json!({"vitistack.io/machine": machine}));
@@ -301,14 +306,14 @@ mod tests {
     }
 
     fn list(cache: &Cache<Secret>, secrets: Vec<Secret>) -> Vec<(String, bool)> {
-        let nothing = |_: &Change<Secret>| panic!("nothing has changed yet");
-        cache.take(Event::Init, nothing);
+        let unchanged = |_: &Change<Secret>| panic!("an incomplete list changes nothing");
+        cache.apply(Event::Init, unchanged);
         for secret in secrets {
-            cache.take(Event::InitApply(secret), nothing);
+            cache.apply(Event::InitApply(secret), unchanged);
         }
         let mut changes = Vec::new();
-        cache.take(Event::InitDone, |change| {
-            let secret = change.new.as_ref().or(change.old.as_ref()).unwrap();
+        cache.apply(Event::InitDone, |change| {
+            let secret = change.object().unwrap();
             changes.push((secret.name().to_owned(), change.new.is_none()));
         });
         changes.sort();
@@ -316,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_are_found_by_their_machine() {
+    fn objects_are_found_by_the_machine_in_their_label() {
         let cache = Cache::default();
         assert_eq!(cache.state(), State::Starting);
         list(
@@ -327,20 +332,20 @@ mod tests {
             ],
         );
         assert_eq!(cache.state(), State::Listed);
-        cache.take(Event::Apply(secret("web-data", Some("web"), "2")), |_| {});
+        cache.apply(Event::Apply(secret("web-data", Some("web"), "2")), |_| {});
         assert_eq!(names(&cache, "web"), ["web-data", "web-root"]);
         assert!(cache.get("prod", "other").is_some());
         assert!(cache.get("", "other").is_none());
 
-        cache.take(Event::Apply(secret("web-data", Some("db"), "3")), |_| {});
+        cache.apply(Event::Apply(secret("web-data", Some("db"), "3")), |_| {});
         assert_eq!(names(&cache, "web"), ["web-root"]);
         assert_eq!(names(&cache, "db"), ["web-data"]);
-        cache.take(Event::Delete(secret("web-data", None, "3")), |_| {});
+        cache.apply(Event::Delete(secret("web-data", None, "3")), |_| {});
         assert!(names(&cache, "db").is_empty());
     }
 
     #[test]
-    fn a_new_list_tells_what_changed_and_what_is_gone() {
+    fn a_new_list_reports_changed_and_deleted_objects() {
         let cache = Cache::default();
         let first = vec![
             secret("a", None, "1"),
@@ -361,11 +366,11 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_that_is_not_served_has_no_objects() {
+    fn a_kind_that_is_not_served_has_no_objects_until_it_is_listed_again() {
         let cache = Cache::default();
         list(&cache, vec![secret("a", None, "1")]);
-        assert!(cache.is_absent_now());
-        assert!(!cache.is_absent_now());
+        assert!(cache.set_absent());
+        assert!(!cache.set_absent());
         assert!(cache.get("prod", "a").is_none());
         list(&cache, vec![]);
         assert_eq!(cache.state(), State::Listed);

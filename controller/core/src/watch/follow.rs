@@ -1,103 +1,95 @@
-//! One watch: its kind may not be served, and may be later.
+//! Follows the watch of one kind, which the API server may serve only later or no longer (its CRD).
 
 use std::convert::Infallible;
 
 use futures::{StreamExt as _, TryStreamExt as _};
 use kube::Api;
 use kube::runtime::WatchStreamExt as _;
-use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher::{self, Event};
 use runtime::tasks::chain;
 use runtime::trouble::{Pause, Trouble};
 
-use super::{Watches, every};
-use crate::cache::{Cache, Change, Kept, State};
-use crate::machine::CachedMachine;
+use crate::cache::{Cache, Change, State};
+use crate::objects::Cacheable;
 
-impl Watches<'_> {
-    /// Starts the watch of one kind, which fills `cache`. `concerned` says which Machines get a pass for a change.
-    pub fn kind<K>(
-        &mut self,
-        name: &'static str,
-        config: watcher::Config,
-        cache: &Cache<K>,
-        concerned: impl Fn(&Change<K>, &Store<CachedMachine>) -> Vec<ObjectRef<CachedMachine>>
-        + Send
-        + 'static,
-    ) where
-        K: Kept + Clone + std::fmt::Debug + Send + Sync + 'static,
-    {
-        let api = Api::<K>::all(self.client.clone());
-        let (cache, triggers, machines) = (
-            cache.clone(),
-            self.triggers.clone(),
-            self.caches.machines.clone(),
-        );
-        self.tasks.spawn(name, async move {
-            let stream = watcher::watcher(api, config)
-                .map_ok(|event| event.modify(Kept::prune))
-                .backoff(Pause::default());
-            let mut stream = std::pin::pin!(stream);
-            let mut trouble = Trouble::default();
-            while let Some(event) = stream.next().await {
-                match &event {
-                    Err(error) if is_absence(error) => trouble.is_over(),
-                    Err(error) => failed(&mut trouble, name, error),
-                    // That a list begins does not say that it can be had.
-                    Ok(Event::Init) => {}
-                    Ok(_) => trouble.is_over(),
-                }
-                follow(
-                    event,
-                    &cache,
-                    |change| {
-                        triggers.send(concerned(change, &machines));
-                    },
-                    || triggers.send(every(&machines, |_| true)),
-                );
-            }
-            Ok::<_, Infallible>(())
-        });
-    }
+/// Objects in one response of a list. Decoding one takes twenty times the memory that the cache keeps of it, so a
+/// larger page raises the peak.
+const PAGE_SIZE: u32 = 100;
+
+/// The configuration of every watch: lists come in pages.
+pub fn watch_config() -> watcher::Config {
+    watcher::Config::default().page_size(PAGE_SIZE)
 }
 
-/// Takes over one event of a watch; `appeared` is called when a kind that was absent is there.
-fn follow<K: Kept>(
+/// Fills `cache` from a watch, for as long as the process runs. `changed` is called for each object that changed,
+/// `availability_changed` when the API server begins or ends to serve the kind.
+pub(super) async fn follow<K>(
+    name: &'static str,
+    api: Api<K>,
+    config: watcher::Config,
+    cache: Cache<K>,
+    changed: impl Fn(&Change<K>),
+    availability_changed: impl Fn(),
+) -> Result<(), Infallible>
+where
+    K: Cacheable + Clone + std::fmt::Debug + Send + Sync + 'static,
+{
+    let stream = watcher::watcher(api, config)
+        .map_ok(|event| event.modify(Cacheable::prune))
+        .backoff(Pause::default());
+    let mut stream = std::pin::pin!(stream);
+    let mut trouble = Trouble::default();
+    while let Some(event) = stream.next().await {
+        match &event {
+            Err(error) if is_not_served(error) => trouble.is_over(),
+            Err(error) => log_failure(&mut trouble, name, error),
+            // Sent before the list is requested: it does not show that the request succeeds.
+            Ok(Event::Init) => {}
+            Ok(_) => trouble.is_over(),
+        }
+        apply(event, &cache, &changed, &availability_changed);
+    }
+    Ok(())
+}
+
+/// Applies one event of a watch to the cache.
+fn apply<K: Cacheable>(
     event: watcher::Result<Event<K>>,
     cache: &Cache<K>,
     changed: impl Fn(&Change<K>),
-    appeared: impl Fn(),
+    availability_changed: impl Fn(),
 ) {
     match event {
         Ok(event) => {
             let before = cache.state();
-            cache.take(event, changed);
+            cache.apply(event, changed);
             if before == State::Absent && cache.state() == State::Listed {
-                tracing::info!(kind = %K::kind(&()), "the kind is served now");
-                appeared();
+                tracing::info!(kind = %K::kind(&()), "the API server serves the kind now");
+                availability_changed();
             }
         }
-        Err(error) if is_absence(&error) => {
-            if cache.is_absent_now() {
+        Err(error) if is_not_served(&error) => {
+            if cache.set_absent() {
                 tracing::warn!(
                     kind = %K::kind(&()), group = %K::group(&()),
-                    "the API server does not serve the kind; going on when it does"
+                    "the API server does not serve the kind; the watch is retried until it does"
                 );
-                appeared();
+                availability_changed();
             }
         }
-        // The content stays as it was.
+        // A failed watch says nothing about the objects: the cache stays as it is.
         Err(_) => {}
     }
 }
 
-/// Whether the API server says that it does not serve the kind.
-fn is_absence(error: &watcher::Error) -> bool {
+/// Whether the API server does not serve the kind.
+fn is_not_served(error: &watcher::Error) -> bool {
     matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404)
 }
 
-pub fn failed(trouble: &mut Trouble, what: &str, error: &watcher::Error) {
+/// Logs the failure of a watch, once for each new cause.
+pub(super) fn log_failure(trouble: &mut Trouble, watch: &str, error: &watcher::Error) {
     if trouble.is_news(error) {
-        tracing::warn!(error = chain(error), "the {what} failed, trying again");
+        tracing::warn!(error = chain(error), "the {watch} failed, trying again");
     }
 }

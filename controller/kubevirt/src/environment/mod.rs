@@ -260,7 +260,7 @@ impl FakeCluster {
         if steps >= plan.steps().count()
             && let (Some(machine), Some(status)) = (&mut self.machine, &plan.status)
         {
-            controller_core::page::assert_documented(status);
+            controller_core::documented_reasons::assert_documented(status);
             machine.status = status.clone();
         }
         done

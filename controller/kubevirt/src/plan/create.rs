@@ -11,7 +11,6 @@ use super::storage::storage;
 use super::vm::{SECRETS_RETRY, guest};
 use controller_core::machine::{Block, Machine};
 use controller_core::plan::{Now, Refusal, Subject};
-use controller_core::status::{Fault, not_normalized};
 
 pub(crate) fn plan(
     machine: &Machine,

@@ -16,7 +16,6 @@ use super::volume::{Found, in_use, is_left_by_former_machine};
 use crate::objects::{Claim, DataVolume};
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
-use controller_core::status::Fault;
 
 /// The reason of an import that CDI tries again.
 pub(super) const FAILED: &str = "ImageImportFailed";

@@ -9,10 +9,10 @@ use common::render::kubevirt::{attachment, attachment_name};
 use super::action::Action;
 use super::observed::Observed;
 use crate::objects::Attachment;
-use controller_core::addresses::taken;
+use controller_core::addresses::address_conflict;
+use controller_core::conditions::{Fault, Outcome};
 use controller_core::machine::{Machine, named_networks};
 use controller_core::objects::{Meta as _, Network};
-use controller_core::status::{Fault, Outcome};
 
 /// Outcome of planning the networks.
 #[derive(Debug, Default)]
@@ -55,7 +55,7 @@ pub(super) fn networks(machine: &Machine, block: &Normalized, observed: &Observe
             ),
         ));
     }
-    if let Some(fault) = taken(machine, block, &observed.conflicts, &observed.cluster) {
+    if let Some(fault) = address_conflict(machine, block, &observed.conflicts, &observed.cluster) {
         networks.outcome.worsen(fault);
     }
     networks

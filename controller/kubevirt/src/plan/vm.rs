@@ -16,9 +16,9 @@ use super::observed::Observed;
 use super::restart::Restart;
 use super::storage::Storage;
 use crate::objects::VirtualMachine;
+use controller_core::conditions::{Fault, Outcome, missing_secret};
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
-use controller_core::status::{Fault, Outcome, missing_secret};
 
 /// Pause before Secrets that could not be read are read again. No event reports that they can be read now.
 pub(super) const SECRETS_RETRY: Duration = Duration::from_secs(10);

@@ -23,12 +23,14 @@ use super::{Attended, Hosts, Inhabitant, Snapshot, target_of};
 use crate::access::{AccessError, Connection, Credentials, Host, Target};
 use crate::object::LibvirtHost;
 use controller_core::cache::Cache;
+use controller_core::caches::Caches;
+use controller_core::caches::machines_where;
 use controller_core::client::GuardedClient;
 use controller_core::machine::CachedMachine;
-use controller_core::machine::NOTHING;
+use controller_core::machine::NO_RESOURCES;
 use controller_core::objects::Meta as _;
 use controller_core::plan::Now;
-use controller_core::watch::{Caches, Triggers, every};
+use controller_core::triggers::Triggers;
 
 /// How often a host is asked for the states of its domains: 0.1 to 0.4 ms of its time.
 const POLL: Duration = Duration::from_secs(2);
@@ -248,10 +250,11 @@ async fn tell(desk: &Desk, attended: &Attended, seen: Result<Arc<Snapshot>, Stri
         _ => {
             // Those who live there, and those who wait for a place.
             let concerned = |machine: &CachedMachine| {
-                let place = machine.place.as_ref();
+                let place = machine.binding.as_ref();
                 place.is_some_and(|place| place.host.as_deref().is_none_or(|host| host == name))
             };
-            desk.triggers.send(every(&desk.caches.machines, concerned));
+            desk.triggers
+                .send(machines_where(&desk.caches.machines, concerned));
         }
     }
     let Some(host) = desk.objects.get("", name) else {
@@ -309,7 +312,7 @@ async fn write_status(desk: &Desk, host: &LibvirtHost, seen: Result<&Snapshot, &
         generation: host.metadata.generation,
         old: &host.status,
         seen,
-        allocated: allocated.get(host.name()).copied().unwrap_or(NOTHING),
+        allocated: allocated.get(host.name()).copied().unwrap_or(NO_RESOURCES),
         living: &living,
     };
     if let Some(status) = status(&known, Now(OffsetDateTime::now_utc())) {

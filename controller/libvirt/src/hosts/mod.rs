@@ -28,9 +28,9 @@ use super::images::Fetches;
 use super::placement::Candidate;
 use crate::object::LibvirtHost;
 use controller_core::cache::Cache;
-use controller_core::machine::NOTHING;
+use controller_core::caches::Caches;
+use controller_core::machine::NO_RESOURCES;
 use controller_core::objects::Meta as _;
-use controller_core::watch::Caches;
 
 /// The hosts. Clones share them.
 #[derive(Clone, Debug)]
@@ -183,8 +183,8 @@ impl Hosts {
         let candidate = |host: LibvirtHost| {
             let attended = self.get(host.name());
             let seen = attended.map_or_else(|| Err("it was not asked yet".into()), |it| it.seen());
-            let mine = allocated.remove(host.name()).unwrap_or(NOTHING);
-            let foreign = seen.as_ref().map_or(NOTHING, |seen| foreign(seen));
+            let mine = allocated.remove(host.name()).unwrap_or(NO_RESOURCES);
+            let foreign = seen.as_ref().map_or(NO_RESOURCES, |seen| foreign(seen));
             Candidate {
                 name: host.name().to_owned(),
                 labels: host.metadata.labels.clone().unwrap_or_default(),
@@ -203,7 +203,7 @@ impl Hosts {
         let mut all: BTreeMap<String, HostResources> = BTreeMap::new();
         let mut promised = self.promised();
         for machine in caches.machines.state() {
-            let Some(place) = &machine.place else {
+            let Some(place) = &machine.binding else {
                 continue;
             };
             let uid = machine.uid();
@@ -217,8 +217,8 @@ impl Hosts {
                     None => continue,
                 },
             };
-            let entry = all.entry(host).or_insert(NOTHING);
-            *entry = sum(*entry, place.needs);
+            let entry = all.entry(host).or_insert(NO_RESOURCES);
+            *entry = sum(*entry, place.requested);
         }
         all
     }
@@ -248,7 +248,7 @@ fn sum(a: HostResources, b: HostResources) -> HostResources {
 /// What domains that are not ours have, those that are off included: they come back.
 fn foreign(seen: &Snapshot) -> HostResources {
     let others = seen.domains.iter().filter(|it| it.mark.is_none());
-    others.fold(NOTHING, |all, it| {
+    others.fold(NO_RESOURCES, |all, it| {
         let memory = Bytes::new(u128::from(it.domain.memory));
         sum(
             all,

@@ -11,8 +11,8 @@ use common::quantity::Bytes;
 
 use super::{Snapshot, foreign, sum};
 use crate::placement::allocatable;
+use controller_core::conditions::condition;
 use controller_core::plan::Now;
-use controller_core::status::condition;
 
 /// What is known of a host when its status is written.
 #[derive(Debug)]

@@ -18,11 +18,11 @@ use super::status::{Facts, report};
 use super::volumes::{Volumes, uses, volumes};
 use super::{Action, Guest, Observed, Place, Plan, Site};
 use crate::placement::{attach, choose};
-use controller_core::addresses::taken;
+use controller_core::addresses::address_conflict;
+use controller_core::conditions::{Fault, Outcome, not_normalized};
 use controller_core::machine::{Block, Machine};
 use controller_core::objects::Meta as _;
 use controller_core::plan::{Now, Refusal, Subject};
-use controller_core::status::{Fault, Outcome, not_normalized};
 
 /// A change that libvirt carries out by asking the guest is looked at again after this.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
@@ -58,7 +58,7 @@ pub(crate) fn plan(
                     actions: vec![Action::Bind {
                         host: host.to_owned(),
                     }],
-                    again: Some(Duration::ZERO),
+                    requeue_after: Some(Duration::ZERO),
                     ..Plan::default()
                 },
                 Err(why) => {
@@ -111,7 +111,7 @@ fn on<'a>(
     }
     let (attached, network) = networks(block, observed, site);
     facts.network = network;
-    if let Some(fault) = taken(machine, block, &observed.conflicts, &observed.cluster) {
+    if let Some(fault) = address_conflict(machine, block, &observed.conflicts, &observed.cluster) {
         facts.network.worsen(fault);
     }
     let volumes = volumes(machine, block, site);
@@ -171,7 +171,7 @@ fn on<'a>(
     }
     steps.actions.extend(volumes.growth);
     if volumes.import.is_some() {
-        steps.again = Some(LOOK_AGAIN);
+        steps.requeue_after = Some(LOOK_AGAIN);
     }
     facts.storage = volumes.outcome;
     facts.import = volumes.import;
@@ -190,7 +190,7 @@ fn on<'a>(
         return report(machine, observed, now, &facts, vec![]);
     }
     let mut plan = report(machine, observed, now, &facts, steps.actions);
-    plan.again = plan.again.or(steps.again);
+    plan.requeue_after = plan.requeue_after.or(steps.requeue_after);
     plan
 }
 
@@ -205,7 +205,7 @@ fn died(host: &str) -> Fault {
 #[derive(Debug, Default)]
 struct Steps {
     actions: Vec<Action>,
-    again: Option<Duration>,
+    requeue_after: Option<Duration>,
 }
 
 impl Steps {
@@ -213,13 +213,13 @@ impl Steps {
     fn shape(&mut self, wish: &Domain, guest: Option<&Guest>, changes: &[Change]) {
         if guest.and_then(|guest| guest.defined.as_ref()) != Some(wish) {
             self.actions.push(Action::Define(Box::new(wish.clone())));
-            self.again = Some(Duration::ZERO);
+            self.requeue_after = Some(Duration::ZERO);
             return;
         }
         for live in changes.iter().filter_map(|change| change.live.as_ref()) {
             // A balloon takes what time it takes, and a guest without one has none.
             if !matches!(live, Live::SetMemory(_)) {
-                self.again = Some(LOOK_AGAIN);
+                self.requeue_after = Some(LOOK_AGAIN);
             }
             self.actions.push(Action::Plug(Box::new(live.clone())));
         }
@@ -233,7 +233,7 @@ impl Steps {
             .any(|step| matches!(step, Action::Start { .. }));
         if may_start || !starts {
             self.actions.extend(power.actions);
-            self.again = self.again.or(power.again);
+            self.requeue_after = self.requeue_after.or(power.requeue_after);
         }
     }
 }

@@ -29,7 +29,7 @@ fn stage(machine: &Machine, observed: &Observed, now: Now) -> Stage<Action> {
     let waits = |message: String, actions| Stage::Waiting {
         message,
         actions,
-        again: Some(ASK_AGAIN),
+        requeue_after: Some(ASK_AGAIN),
     };
     let site = match &observed.place {
         // Nothing was ever made.

@@ -36,7 +36,7 @@ pub(super) struct Power {
     /// What is to be remembered of a restart.
     pub(super) last: Option<LastRestart>,
     /// When to look again.
-    pub(super) again: Option<Duration>,
+    pub(super) requeue_after: Option<Duration>,
     /// Whether the guest is off because it shut itself down, and stays so.
     pub(super) stays_off: bool,
     /// Whether a restart is under way.
@@ -80,7 +80,7 @@ pub(super) fn power(
         let wait = since.map_or(Some(REST), |since| now.until(Some(since), REST));
         if let Some(wait) = wait {
             return Power {
-                again: Some(wait),
+                requeue_after: Some(wait),
                 died: true,
                 ..power
             };
@@ -151,7 +151,7 @@ impl Switch<'_> {
         let since = since.map(|intent| intent.since.as_str());
         power.actions.extend(begins);
         power.actions.extend(ask(self.guest, since, self.now));
-        power.again = Some(ASK_AGAIN);
+        power.requeue_after = Some(ASK_AGAIN);
         power
     }
 
@@ -163,7 +163,7 @@ impl Switch<'_> {
             power.actions.push(self.record(None));
         } else {
             power.last = request.map(done);
-            power.again = Some(Duration::ZERO);
+            power.requeue_after = Some(Duration::ZERO);
         }
         power
     }
@@ -199,7 +199,7 @@ impl Switch<'_> {
         power.actions.push(Action::Start {
             reset_nvram: self.mark.reset_nvram,
         });
-        power.again = Some(ASK_AGAIN);
+        power.requeue_after = Some(ASK_AGAIN);
         power
     }
 }

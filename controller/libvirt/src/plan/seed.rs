@@ -13,9 +13,9 @@ use common::render::libvirt::{SeedMark, VolumeFormat, VolumeWish, seed_name, see
 use super::volumes::is_defined;
 use super::{Action, Observed, Secret, Site};
 use crate::placement::storage;
+use controller_core::conditions::{Fault, missing_secret};
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
-use controller_core::status::{Fault, missing_secret};
 
 /// The volume of a seed.
 pub(crate) fn seed_xml(name: &str, length: u64) -> String {

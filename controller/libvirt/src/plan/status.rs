@@ -9,12 +9,13 @@ use common::render::libvirt::{Change, Domain, domain_name};
 
 use super::{Action, Guest, Observed, Place, Plan, Site};
 use crate::access::State;
+use controller_core::conditions::{
+    Conditions, Fault, Outcome, Verdict, network, normalized, paused,
+};
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 use controller_core::plan::Now;
-use controller_core::status::{
-    Conditions, Fault, Outcome, Verdict, finish, network, normalized, paused,
-};
+use controller_core::status::plan_with_status;
 
 /// What the plan found out.
 #[derive(Debug, Default)]
@@ -65,7 +66,7 @@ pub(super) fn report(
     }
     if let Some(away) = &facts.away {
         let status = last_known(machine, conditions, away);
-        return finish(machine, now, status, actions);
+        return plan_with_status(machine, now, status, actions);
     }
     let site = match &observed.place {
         Place::On(site) => Some(&**site),
@@ -139,7 +140,7 @@ pub(super) fn report(
         last_restart: facts.restart.clone().or_else(|| old.last_restart.clone()),
         ..MachineStatus::default()
     };
-    finish(machine, now, status, actions)
+    plan_with_status(machine, now, status, actions)
 }
 
 /// The status of a Machine that nothing is known of: what was known last is the best there is.

@@ -24,9 +24,9 @@ use common::render::libvirt::{
 use super::{Action, Site};
 use crate::images::{ImageState, image_volume, marker};
 use crate::placement::storage;
+use controller_core::conditions::{Fault, Outcome};
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
-use controller_core::status::{Fault, Outcome};
 
 /// What is to be done about the volumes.
 #[derive(Debug, Default)]

@@ -108,7 +108,7 @@ fn parsed(address: &str) -> Option<IpAddr> {
 
 /// Whether others can reach the guest by this address.
 fn is_global(address: &str) -> bool {
-    parsed(address).is_some_and(means_others)
+    parsed(address).is_some_and(is_reported)
 }
 
 fn guest_os(reported: &GuestOsInfo) -> Option<GuestOs> {

@@ -87,7 +87,7 @@ pub(super) fn report(
             .or_else(|| machine.status.last_restart.clone()),
         ..live.addresses(machine)
     };
-    finish(machine, now, status, actions)
+    plan_with_status(machine, now, status, actions)
 }
 
 /// The last status written, updated by what is known of a Machine under deletion.

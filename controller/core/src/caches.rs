@@ -1,0 +1,80 @@
+//! The caches that every backend needs, and queries over all of them.
+
+use std::sync::Arc;
+
+use kube::runtime::reflector::{ObjectRef, Store};
+use runtime::checks::Check;
+
+use crate::address_index::AddressIndex;
+use crate::cache::Cache;
+use crate::machine::{CachedMachine, Machine};
+use crate::objects::{Meta as _, Network, StorageClass, Template};
+use crate::secrets::SecretVersions;
+
+/// Objects of the API server as the watches last reported them. Clones share the content.
+#[derive(Clone, Debug)]
+pub struct Caches {
+    /// Every Machine.
+    pub machines: Store<CachedMachine>,
+    /// Addresses and claim names of every Machine.
+    pub address_index: AddressIndex,
+    /// Versions of the Secrets that the controller did not create.
+    pub secret_versions: SecretVersions,
+    /// NetworkConfigurations.
+    pub networks: Cache<Network>,
+    /// StorageClasses.
+    pub classes: Cache<StorageClass>,
+    /// MachineTemplates.
+    pub templates: Cache<Template>,
+}
+
+impl Caches {
+    /// Empty caches around the store of Machines.
+    pub fn new(machines: Store<CachedMachine>) -> Self {
+        Self {
+            machines,
+            address_index: AddressIndex::default(),
+            secret_versions: SecretVersions::default(),
+            networks: Cache::default(),
+            classes: Cache::default(),
+            templates: Cache::default(),
+        }
+    }
+
+    /// Other Machines that have an address of this one on the same network.
+    pub fn conflicts(&self, machine: &Machine, cluster: &str) -> Vec<Arc<Machine>> {
+        let names = self.address_index.conflicts(machine, cluster).into_iter();
+        let conflicts = names.filter_map(|name| {
+            let key = ObjectRef::new(&name).within(machine.namespace());
+            Some(Arc::new(self.machines.get(&key)?.decompress()))
+        });
+        conflicts.collect()
+    }
+
+    /// Waits until every kind has been listed, or is known not to be served; reports on `synced` which list is
+    /// missing. For one caller only: a store of kube wakes the last task that waits for it, no other.
+    pub async fn wait_until_listed(&self, synced: &Check) {
+        let waits = |kind: &str| synced.missing(format!("no list of {kind} yet"));
+        waits("Machines");
+        // Fails only if the writer is dropped. The watch of Machines owns it and runs as long as the process.
+        let _ = self.machines.wait_until_ready().await;
+        waits("NetworkConfigurations");
+        self.networks.wait_until_listed().await;
+        waits("StorageClasses");
+        self.classes.wait_until_listed().await;
+        waits("MachineTemplates");
+        self.templates.wait_until_listed().await;
+    }
+}
+
+/// The Machines for which `matches` returns true.
+pub fn machines_where(
+    machines: &Store<CachedMachine>,
+    matches: impl Fn(&CachedMachine) -> bool,
+) -> Vec<ObjectRef<CachedMachine>> {
+    let found = machines.state_filter(matches);
+    found
+        .iter()
+        .map(|machine| ObjectRef::from_obj(&**machine))
+        .collect()
+}

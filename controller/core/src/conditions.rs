@@ -1,0 +1,222 @@
+//! Conditions of a Machine: types, reasons and texts that every backend shares.
+//!
+//! A condition that is not met names its cause and what to do about it. `docs/operate.md` lists the reasons.
+
+use std::collections::BTreeMap;
+
+use common::api::normalized::Normalized;
+use common::api::status::{Condition, MachineStatus};
+use common::api::template::TemplateContent;
+use common::names;
+use common::render::{Reading, SecretKey};
+
+use crate::machine::{Block, Machine};
+use crate::objects::{Meta as _, Template};
+use crate::plan::Now;
+
+/// Reason and message of a condition: why it is not met and what to do about it, or why it is met.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// Machine-readable, in CamelCase. Users' alerts depend on it.
+    reason: &'static str,
+    /// For a person; may change between releases.
+    message: String,
+}
+
+impl Fault {
+    /// A reason of `docs/operate.md` with its message.
+    pub fn new(reason: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            reason,
+            message: message.into(),
+        }
+    }
+
+    /// The reason.
+    pub fn reason(&self) -> &'static str {
+        self.reason
+    }
+}
+
+/// Result of planning one part of a Machine, such as its storage.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// The first fault that was found; `None`: the part is as desired.
+    pub fault: Option<Fault>,
+}
+
+impl From<Fault> for Outcome {
+    fn from(fault: Fault) -> Self {
+        Self { fault: Some(fault) }
+    }
+}
+
+impl Outcome {
+    /// Records a fault, unless there is one already.
+    pub fn worsen(&mut self, fault: Fault) {
+        self.fault.get_or_insert(fault);
+    }
+}
+
+/// `Normalized`, False: why there is no desired state to act on.
+pub fn not_normalized(block: &Block) -> Fault {
+    let remedy = format!(
+        "the admission webhook writes it: see that machine-webhook runs and is registered, then set the annotation {} to a new text, or change the spec",
+        names::ANNOTATION_REFRESH_TEMPLATE
+    );
+    match block {
+        Block::Stale => Fault::new(
+            "Stale",
+            format!("spec.normalized was made of another spec, so nothing is done; {remedy}"),
+        ),
+        Block::Unreadable(why) => Fault::new(
+            "NotNormalized",
+            format!("spec.normalized cannot be read ({why}), so nothing is done; {remedy}"),
+        ),
+        Block::Missing | Block::Matching(_) => Fault::new(
+            "NotNormalized",
+            format!("spec.normalized is missing, so nothing is done; {remedy}"),
+        ),
+    }
+}
+
+/// `Normalized`, True: whether the template has changed since the block was made from it.
+pub fn normalized(block: Option<&Normalized>, template: Option<&Template>) -> Fault {
+    let pin = block.and_then(|block| block.template.as_ref());
+    let current = template.map(|template| TemplateContent::from(template.spec.clone()));
+    match (pin, current) {
+        (Some(pin), Some(current)) if *pin.content != current => Fault::new(
+            "TemplateOutdated",
+            format!(
+                "MachineTemplate '{}' has changed since this Machine was expanded from it: set the annotation {} to a new text to take it over",
+                pin.name,
+                names::ANNOTATION_REFRESH_TEMPLATE
+            ),
+        ),
+        _ => Fault::new("Normalized", "the block belongs to the spec"),
+    }
+}
+
+/// The fault of a Machine whose `spec.cloudInit` names a Secret or a key that does not exist. `contents`: what was
+/// read, by reference.
+pub fn missing_secret(
+    machine: &Machine,
+    contents: &BTreeMap<SecretKey, Option<Reading>>,
+) -> Option<Fault> {
+    let (secret, _) = contents.iter().find(|(_, content)| content.is_none())?;
+    Some(Fault::new(
+        "CloudInitSecretNotFound",
+        format!(
+            "Secret '{}' with the key '{}', which spec.cloudInit names, not found in namespace {}: create it; the Machine goes on by itself when it appears",
+            secret.name,
+            secret.key,
+            machine.namespace()
+        ),
+    ))
+}
+
+/// Status of a condition (`True`, `False` or `Unknown`) with reason and message.
+pub type Verdict = (&'static str, Fault);
+
+/// `NetworkReady`.
+pub fn network(outcome: &Outcome) -> Verdict {
+    match &outcome.fault {
+        Some(fault) => ("False", fault.clone()),
+        None => (
+            "True",
+            Fault::new("NetworkConfigured", "every network card has its network"),
+        ),
+    }
+}
+
+/// A condition. Its transition time changes only if its status differs from that in `old`.
+pub fn condition(
+    old: &[Condition],
+    (kind, status): (&str, &str),
+    (reason, message): (&str, String),
+    generation: Option<i64>,
+    now: Now,
+) -> Condition {
+    let old = old.iter().find(|old| old.kind == kind);
+    let since = match old {
+        Some(old) if old.status == status => old.last_transition_time.clone(),
+        _ => now.text(),
+    };
+    Condition {
+        kind: kind.to_owned(),
+        status: status.to_owned(),
+        reason: reason.to_owned(),
+        message,
+        last_transition_time: since,
+        observed_generation: generation,
+    }
+}
+
+/// `Paused`, True.
+pub fn paused() -> Fault {
+    let message = format!(
+        "the Machine is observed only: remove the annotation {} to go on",
+        names::ANNOTATION_PAUSED
+    );
+    Fault::new("Paused", message)
+}
+
+/// Types of the conditions that this controller writes. Conditions of other writers are not touched.
+pub const TYPES: [&str; 8] = [
+    "Ready",
+    "Normalized",
+    "StorageReady",
+    "NetworkReady",
+    "VirtualMachineReady",
+    "RestartRequired",
+    "AgentConnected",
+    "Paused",
+];
+
+/// Status and reason of the condition `Ready`.
+pub fn ready(status: &MachineStatus) -> Option<(&str, &str)> {
+    let ready = status
+        .conditions
+        .iter()
+        .find(|condition| condition.kind == "Ready")?;
+    Some((&ready.status, &ready.reason))
+}
+
+/// Collects the conditions of a new status.
+#[derive(Debug)]
+pub struct Conditions<'a> {
+    machine: &'a Machine,
+    now: Now,
+    /// The conditions so far.
+    pub list: Vec<Condition>,
+}
+
+impl<'a> Conditions<'a> {
+    /// No conditions yet. `machine` has the old ones.
+    pub fn new(machine: &'a Machine, now: Now) -> Self {
+        Self {
+            machine,
+            now,
+            list: Vec::new(),
+        }
+    }
+
+    /// Takes over the old condition of this type, if there is one.
+    pub fn keep(&mut self, kind: &str) {
+        let old = self.machine.status.conditions.iter();
+        self.list
+            .extend(old.filter(|old| old.kind == kind).cloned());
+    }
+
+    /// Adds a condition.
+    pub fn set(&mut self, kind: &str, status: &str, why: &Fault) {
+        let machine = self.machine;
+        self.list.push(condition(
+            &machine.status.conditions,
+            (kind, status),
+            (why.reason, why.message.clone()),
+            machine.generation(),
+            self.now,
+        ));
+    }
+}
