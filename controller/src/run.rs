@@ -29,7 +29,8 @@ use controller_core::metrics;
 use controller_core::network_usage::maintain_in_use_finalizers;
 use controller_core::queue::{DEBOUNCE, FairQueue};
 use controller_core::reconcile::{Backends, Context, reconcile};
-use controller_core::watch::{Caches, Triggers, Watches};
+use controller_core::triggers::Triggers;
+use controller_core::watch::Watches;
 use controller_kubevirt::KubeVirtCaches;
 use controller_libvirt::Fleet;
 

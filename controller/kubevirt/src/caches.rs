@@ -25,22 +25,22 @@ impl KubeVirtCaches {
     pub async fn known(&self, synced: &Check) {
         let waits = |kind: &str| synced.missing(format!("no list of {kind} yet"));
         waits("VirtualMachines");
-        self.vms.known().await;
+        self.vms.wait_until_listed().await;
         waits("VirtualMachineInstances");
-        self.instances.known().await;
+        self.instances.wait_until_listed().await;
         waits("PersistentVolumeClaims");
-        self.claims.known().await;
+        self.claims.wait_until_listed().await;
         waits("DataVolumes");
-        self.data_volumes.known().await;
+        self.data_volumes.wait_until_listed().await;
         waits("Secrets");
-        self.secrets.known().await;
+        self.secrets.wait_until_listed().await;
         waits("NetworkAttachmentDefinitions");
-        self.attachments.known().await;
+        self.attachments.wait_until_listed().await;
     }
 }
 
 impl GuestAttachments for KubeVirtCaches {
-    fn each(&self, visit: &mut dyn FnMut(&str, &str, &str)) {
+    fn for_each(&self, visit: &mut dyn FnMut(&str, &str, &str)) {
         let mut guest = |namespace: &str, guest: &GuestSummary| {
             if let Some(machine) = guest.machine.as_deref() {
                 for attachment in &guest.attachments {
@@ -48,7 +48,7 @@ impl GuestAttachments for KubeVirtCaches {
                 }
             }
         };
-        self.vms.summaries(&mut guest);
-        self.instances.summaries(&mut guest);
+        self.vms.for_each_summary(&mut guest);
+        self.instances.for_each_summary(&mut guest);
     }
 }

@@ -13,6 +13,7 @@ use kube::Api;
 use crate::caches::KubeVirtCaches;
 use crate::plan::Observed;
 use controller_core::cache::State;
+use controller_core::caches::Caches;
 use controller_core::client::{ApiError, GuardedClient};
 use controller_core::machine::Machine;
 use controller_core::machine::named_networks;
@@ -171,7 +172,7 @@ async fn read_secrets(
         let name = names::cloud_init_secret(machine.name());
         observation.secret = api.read(secrets.get_opt(&name)).await?.map(Arc::new);
     }
-    let version = |name: &str| caches.versions.get(machine.namespace(), name);
+    let version = |name: &str| caches.secret_versions.get(machine.namespace(), name);
     let behind = observation.vm.as_ref().is_none_or(|vm| {
         let marks = &vm.spec.template.metadata.annotations;
         vm.belongs_to(machine.name(), machine.uid()) && plan.is_behind(marks, version)

@@ -13,10 +13,11 @@ use common::render::kubevirt::attachment_name;
 use common::render::kubevirt::types::InstanceSpec;
 use controller_core::address_index::AddressIndex;
 use controller_core::cache::Change;
+use controller_core::caches::machines_where;
 use controller_core::machine::CachedMachine;
-use controller_core::network_usage::Marked;
+use controller_core::network_usage::NamespaceQueue;
 use controller_core::objects::Meta;
-use controller_core::watch::{Watches, by_label, by_name, either, every, in_pages};
+use controller_core::watch::{Watches, machine_by_label, machine_by_name, watch_config};
 use kube::runtime::reflector::ObjectRef;
 
 use crate::caches::KubeVirtCaches;
@@ -32,7 +33,11 @@ pub fn start(watches: &mut Watches<'_>) -> KubeVirtCaches {
 }
 
 /// Queues the namespace of a guest that was created, deleted or connected to other networks.
-fn attached<K: Meta>(networks: &Marked, change: &Change<K>, spec: impl Fn(&K) -> &InstanceSpec) {
+fn attached<K: Meta>(
+    networks: &NamespaceQueue,
+    change: &Change<K>,
+    spec: impl Fn(&K) -> &InstanceSpec,
+) {
     let attachments = |guest: &Option<Arc<K>>| -> Vec<String> {
         let guest = guest.as_deref();
         let all = guest.into_iter().flat_map(|guest| attachments(spec(guest)));
@@ -46,8 +51,8 @@ fn attached<K: Meta>(networks: &Marked, change: &Change<K>, spec: impl Fn(&K) ->
 }
 
 fn watch_guests(watches: &mut Watches<'_>, cluster: &KubeVirtCaches) {
-    let networks = watches.triggers.networks.clone();
-    watches.kind(
+    let networks = watches.triggers.network_namespaces.clone();
+    watches.spawn(
         "watch of virtual machines",
         watch_config(),
         &cluster.vms,

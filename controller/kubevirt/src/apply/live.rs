@@ -70,7 +70,7 @@ async fn absent<K: kube::Resource<DynamicType = ()>>(api: &GuardedClient) -> Res
     let crd = format!("{}.{}", K::plural(&()), K::group(&()));
     match api.read(crds.get_opt(&crd)).await? {
         None => Ok(()),
-        Some(_) => Err(ApiError::Behind(format!(
+        Some(_) => Err(ApiError::StaleCache(format!(
             "the API server has {crd} and does not serve it yet"
         ))),
     }

@@ -266,7 +266,7 @@ fn explained(error: ApiError) -> ApiError {
 }
 
 fn still_there(kind: &str, name: &str) -> ApiError {
-    ApiError::Behind(format!("{kind} {name} is still there"))
+    ApiError::StaleCache(format!("{kind} {name} is still there"))
 }
 
 /// The Secret in the API server's form.

@@ -24,7 +24,7 @@ impl Environment for FakeCluster {
     }
 
     fn write_status(&mut self, status: MachineStatus) {
-        controller_core::page::assert_documented(&status);
+        controller_core::documented_reasons::assert_documented(&status);
         self.machine_mut().status = status;
         self.changes += 1;
     }
@@ -87,13 +87,13 @@ fn a_deletion_ends() {
 }
 
 #[test]
-fn nothing_waits_in_silence() {
-    laws::nothing_waits_in_silence(new);
+fn a_machine_at_rest_says_why_it_is_not_ready() {
+    laws::a_machine_at_rest_says_why_it_is_not_ready(new);
 }
 
 #[test]
-fn nothing_happens_without_the_lease() {
-    laws::nothing_happens_without_the_lease(new);
+fn no_step_takes_effect_without_the_lease() {
+    laws::no_step_takes_effect_without_the_lease(new);
 }
 
 #[test]

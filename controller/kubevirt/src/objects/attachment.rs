@@ -1,7 +1,7 @@
 //! A NetworkAttachmentDefinition of Multus, with only the fields that the controller reads.
 
 use controller_core::objects::lenient;
-use controller_core::{kept, resource};
+use controller_core::{cacheable, resource};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +21,7 @@ resource!(
     "network-attachment-definitions",
     NamespaceResourceScope
 );
-kept!(Attachment);
+cacheable!(Attachment);
 
 /// Desired state of a NetworkAttachmentDefinition.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,7 +2,7 @@
 
 use common::quantity::Bytes;
 use controller_core::objects::lenient;
-use controller_core::{kept, resource};
+use controller_core::{cacheable, resource};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
@@ -26,7 +26,7 @@ resource!(
     "persistentvolumeclaims",
     NamespaceResourceScope
 );
-kept!(Claim);
+cacheable!(Claim);
 
 /// Desired state of a claim.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

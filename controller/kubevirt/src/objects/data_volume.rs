@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::conditions::{ForeignCondition, find_condition, read};
 use controller_core::objects::lenient;
-use controller_core::{kept, resource};
+use controller_core::{cacheable, resource};
 
 /// Progress is reported in steps of this many percent: CDI updates it every two seconds, which would be a status write
 /// each time.
@@ -27,7 +27,7 @@ resource!(
     "datavolumes",
     NamespaceResourceScope
 );
-kept!(DataVolume);
+cacheable!(DataVolume);
 
 /// Status of a DataVolume; CDI writes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
 use super::conditions::{ForeignCondition, read};
-use controller_core::cache::Kept;
+use controller_core::objects::Cacheable;
 use controller_core::objects::{Meta, lenient};
 use controller_core::resource;
 

@@ -45,7 +45,7 @@ mod tests {
     }
 
     fn assert_unchanged_by_compression<T: Serialize + DeserializeOwned + fmt::Debug>(value: &T) {
-        let back = Compressed::of(value).open();
+        let back = Compressed::new(value).decompress();
         assert_eq!(format!("{back:?}"), format!("{value:?}"));
     }
 

@@ -9,6 +9,7 @@ use super::status::inputs::StatusInputs;
 use super::status::report;
 use super::storage::storage;
 use super::vm::{SECRETS_RETRY, guest};
+use controller_core::conditions::{Fault, not_normalized};
 use controller_core::machine::{Block, Machine};
 use controller_core::plan::{Now, Refusal, Subject};
 
@@ -78,7 +79,7 @@ pub(crate) fn plan(
     let plan = report(machine, observed, now, &inputs, actions);
     let retry = observed.secrets_error.as_ref().map(|_| SECRETS_RETRY);
     Plan {
-        again: plan.again.or(retry),
+        requeue_after: plan.requeue_after.or(retry),
         ..plan
     }
 }

@@ -14,6 +14,7 @@ use super::action::{Action, UnfinishedImport};
 use super::observed::Observed;
 use super::volume::{Found, in_use, is_left_by_former_machine};
 use crate::objects::{Claim, DataVolume};
+use controller_core::conditions::Fault;
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 

@@ -15,9 +15,9 @@ use super::release::release_volume;
 use super::status::inputs::Sizes;
 use super::volume::{Found, Size, in_use, is_left_by_former_machine};
 use crate::objects::{Claim, DataVolume, find_condition};
+use controller_core::conditions::{Fault, Outcome};
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
-use controller_core::status::{Fault, Outcome};
 
 /// Outcome of planning the volumes.
 #[derive(Debug, Default)]

@@ -2,9 +2,9 @@
 
 use common::api::normalized::NormalizedDisk;
 use common::names;
+use controller_core::conditions::Fault;
 use controller_core::machine::Machine;
 use controller_core::objects::Meta;
-use controller_core::status::Fault;
 
 use super::action::{Action, ClaimPatch};
 use super::observed::Observed;

@@ -6,7 +6,7 @@ use common::api::status::PendingChange;
 use super::inputs::StatusInputs;
 use super::live::{FAILURES, LiveGuest};
 use crate::objects::{ForeignCondition, find_condition};
-use controller_core::status::{Fault, Verdict};
+use controller_core::conditions::{Fault, Verdict};
 
 pub(super) fn storage(inputs: &StatusInputs<'_>) -> Verdict {
     if let Some(fault) = &inputs.storage.fault {

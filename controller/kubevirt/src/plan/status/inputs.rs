@@ -3,7 +3,7 @@
 use common::api::normalized::Normalized;
 use common::api::status::LastRestart;
 use common::render::kubevirt::types::Template;
-use controller_core::status::{Fault, Outcome};
+use controller_core::conditions::{Fault, Outcome};
 
 /// Findings of the plan that the status reports.
 #[derive(Debug, Default)]

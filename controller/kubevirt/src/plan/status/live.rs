@@ -11,7 +11,7 @@ use super::inputs::StatusInputs;
 use crate::objects::{GuestOsInfo, Instance, InstanceInterface, VirtualMachine, find_condition};
 use crate::plan::action::Action;
 use crate::plan::observed::Observed;
-use controller_core::addresses::means_others;
+use controller_core::addresses::is_reported;
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 

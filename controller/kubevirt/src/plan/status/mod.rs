@@ -18,10 +18,11 @@ use super::action::{Action, Plan};
 use super::observed::Observed;
 use super::pending::pending;
 use crate::objects::find_condition;
+use controller_core::conditions::{Conditions, network, normalized, paused};
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 use controller_core::plan::Now;
-use controller_core::status::{Conditions, finish, network, normalized, paused};
+use controller_core::status::plan_with_status;
 
 /// Adds the status to a plan with these actions.
 pub(super) fn report(

@@ -102,7 +102,7 @@ fn text(environment: &mut FakeCluster, state: &str) -> Vec<(String, String)> {
     let before = environment.machine().status.clone();
     environment.set_printable_status(state);
     environment.pass();
-    let events = events::of(&before, &environment.machine().status);
+    let events = events::transitions(&before, &environment.machine().status);
     events
         .map(|event| (format!("{:?}", event.type_), event.reason))
         .collect()

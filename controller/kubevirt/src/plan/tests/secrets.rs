@@ -166,12 +166,15 @@ fn a_secret_that_cannot_be_read_delays_only_what_is_rendered_from_it() {
         let text = message(&environment, "Ready");
         assert!(text.contains(part), "{text}");
     }
-    assert!(environment.plan().again.is_some(), "no event would come");
+    assert!(
+        environment.plan().requeue_after.is_some(),
+        "no event would come"
+    );
 
     environment.secrets_error = None;
     environment.settle();
     assert_eq!(reported(&environment, "Ready"), ("True", "Stopped"));
-    assert_eq!(environment.plan().again, None);
+    assert_eq!(environment.plan().requeue_after, None);
 }
 
 #[test]
