@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use common::render::{CloudInitPlan, Reading, SecretKey};
+use common::render::{CloudInitPlan, SecretKey, SecretValue};
 use k8s_openapi::api::core::v1 as core;
 use kube::Api;
 
@@ -51,7 +51,7 @@ pub async fn read(
     api: &GuardedClient,
     namespace: &str,
     plan: &CloudInitPlan,
-) -> Result<BTreeMap<SecretKey, Option<Reading>>, ApiError> {
+) -> Result<BTreeMap<SecretKey, Option<SecretValue>>, ApiError> {
     let secrets: Api<core::Secret> = Api::namespaced(api.client(), namespace);
     let mut contents = BTreeMap::new();
     let references: BTreeSet<&SecretKey> = plan.references().collect();
@@ -63,11 +63,11 @@ pub async fn read(
 }
 
 /// The content of one key; `None`: the Secret or the key does not exist.
-fn reading(secret: Option<core::Secret>, key: &str) -> Option<Reading> {
+fn reading(secret: Option<core::Secret>, key: &str) -> Option<SecretValue> {
     let secret = secret?;
     let metadata = secret.metadata;
     let content = secret.data?.remove(key)?.0;
-    Some(Reading::new(
+    Some(SecretValue::new(
         &metadata.uid.unwrap_or_default(),
         &metadata.resource_version.unwrap_or_default(),
         content,

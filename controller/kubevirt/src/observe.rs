@@ -175,7 +175,7 @@ async fn read_secrets(
     let version = |name: &str| caches.secret_versions.get(machine.namespace(), name);
     let behind = observation.vm.as_ref().is_none_or(|vm| {
         let marks = &vm.spec.template.metadata.annotations;
-        vm.belongs_to(machine.name(), machine.uid()) && plan.is_behind(marks, version)
+        vm.belongs_to(machine.name(), machine.uid()) && plan.is_outdated(marks, version)
     });
     if !behind && !outdated {
         return Ok(());

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::render::libvirt::{Live, Mark, domain_uuid};
+use common::render::libvirt::{DomainMetadata, LiveUpdate, domain_uuid};
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
@@ -268,7 +268,7 @@ fn ours(host: &mut dyn Connection, uuid: Uuid, owner: &str) -> Result<(), Access
     match host.domain(uuid)? {
         None => Err(AccessError::Absent("the domain is gone".into())),
         Some(found) => {
-            let mark = found.state.mark.as_deref().and_then(Mark::parse);
+            let mark = found.state.mark.as_deref().and_then(DomainMetadata::parse);
             if mark.is_some_and(|mark| mark.uid == owner) {
                 Ok(())
             } else {
@@ -287,15 +287,15 @@ fn ours_or_none(host: &mut dyn Connection, uuid: Uuid, owner: &str) -> Result<()
     }
 }
 
-fn plug(host: &mut dyn Connection, uuid: Uuid, live: &Live) -> Result<(), AccessError> {
+fn plug(host: &mut dyn Connection, uuid: Uuid, live: &LiveUpdate) -> Result<(), AccessError> {
     match live {
-        Live::AttachDisk(disk) => host.attach(uuid, &disk.xml()),
-        Live::DetachDisk(disk) => host.detach(uuid, &disk.xml()),
-        Live::AttachNic(nic) => host.attach(uuid, &nic.xml()),
-        Live::DetachNic(nic) => host.detach(uuid, &nic.xml()),
-        Live::ChangeMedium(disk) => host.update(uuid, &disk.xml()),
-        Live::SetVcpus(count) => host.set_vcpus(uuid, *count),
-        Live::SetMemory(kib) => host.set_memory(uuid, *kib),
+        LiveUpdate::AttachDisk(disk) => host.attach(uuid, &disk.xml()),
+        LiveUpdate::DetachDisk(disk) => host.detach(uuid, &disk.xml()),
+        LiveUpdate::AttachNic(nic) => host.attach(uuid, &nic.xml()),
+        LiveUpdate::DetachNic(nic) => host.detach(uuid, &nic.xml()),
+        LiveUpdate::ChangeMedium(disk) => host.update(uuid, &disk.xml()),
+        LiveUpdate::SetVcpus(count) => host.set_vcpus(uuid, *count),
+        LiveUpdate::SetMemory(kib) => host.set_memory(uuid, *kib),
     }
 }
 

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use common::api::machine::Image;
 use common::quantity::Bytes;
-use common::render::libvirt::{VolumeFormat, VolumeWish, volume_xml};
+use common::render::libvirt::{VolumeFormat, VolumeSpec, volume_xml};
 use sha2::{Digest as _, Sha256};
 use ureq::tls::{RootCerts, TlsConfig};
 
@@ -74,7 +74,7 @@ pub(crate) fn is_marker(volume: &str) -> bool {
 
 /// What a marker is made with: one byte, which the pool's smallest unit is enough for.
 pub(crate) fn marker_xml(volume: &str) -> String {
-    volume_xml(&VolumeWish {
+    volume_xml(&VolumeSpec {
         name: &marker(volume),
         format: VolumeFormat::Raw,
         capacity: Bytes::new(1),
@@ -197,7 +197,7 @@ pub(crate) fn fetch(
     let (pool, volume) = (order.pool.as_str(), order.volume.as_str());
     host.delete_volume(pool, &marker(volume)).map_err(refused)?;
     host.delete_volume(pool, volume).map_err(refused)?;
-    let xml = volume_xml(&VolumeWish {
+    let xml = volume_xml(&VolumeSpec {
         name: volume,
         format: VolumeFormat::Raw,
         capacity: Bytes::new(u128::from(length)),

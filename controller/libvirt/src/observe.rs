@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use common::api::libvirt_host::LibvirtHostSpec;
-use common::render::libvirt::{Domain, Mark, VolumeFormat, Wire, domain_uuid, is_volume_of};
+use common::render::libvirt::{
+    Domain, DomainMetadata, NicSource, VolumeFormat, domain_uuid, is_volume_of,
+};
 use uuid::Uuid;
 
 use super::access::{AccessError, Connection, DomainDetail, Volume};
@@ -13,7 +15,7 @@ use super::images::{Fetches, ImageState, image_volume, marker};
 use super::plan::{Guest, Observed, Place, Site, images, wanted};
 use super::{Libvirt, PlacementLock, failed};
 use crate::object::LibvirtHost;
-use common::render::{Reading, SecretKey};
+use common::render::{SecretKey, SecretValue};
 use controller_core::addresses::is_reported;
 use controller_core::backend::Failed;
 use controller_core::machine::Machine;
@@ -83,7 +85,7 @@ impl Libvirt {
         machine: &Machine,
         name: &str,
         uuid: Uuid,
-        contents: &mut BTreeMap<SecretKey, Option<Reading>>,
+        contents: &mut BTreeMap<SecretKey, Option<SecretValue>>,
     ) -> Result<Place, Failed> {
         let away = |why: String| Place::Unreachable {
             host: name.to_owned(),
@@ -116,7 +118,7 @@ impl Libvirt {
         &self,
         machine: &Machine,
         site: &mut Site,
-        contents: &mut BTreeMap<SecretKey, Option<Reading>>,
+        contents: &mut BTreeMap<SecretKey, Option<SecretValue>>,
     ) -> Result<(), Failed> {
         let plan = &machine.cloud_init;
         if machine.is_deleting() || machine.desired().is_none() {
@@ -125,7 +127,7 @@ impl Libvirt {
         let mark = site.guest.as_ref().and_then(|guest| guest.mark.as_ref());
         let seed = mark.and_then(|mark| mark.seed.as_ref());
         let version = |name: &str| self.caches.secret_versions.get(machine.namespace(), name);
-        site.seed_is_behind = seed.is_some_and(|seed| plan.is_behind(&seed.secrets, version));
+        site.seed_is_behind = seed.is_some_and(|seed| plan.is_outdated(&seed.secrets, version));
         let current = seed.is_some_and(|seed| seed.digest == plan.digest()) && !site.seed_is_behind;
         if current {
             return Ok(());
@@ -289,10 +291,13 @@ fn addresses(
     let Some(runs) = runs else {
         return Ok(addresses);
     };
-    let networks = runs.nics.iter().filter_map(|nic| match &nic.attached.wire {
-        Wire::Network(name) => Some(name.as_str()),
-        Wire::Bridge(_) | Wire::Ovs(_) => None,
-    });
+    let networks = runs
+        .nics
+        .iter()
+        .filter_map(|nic| match &nic.attachment.source {
+            NicSource::Network(name) => Some(name.as_str()),
+            NicSource::Bridge(_) | NicSource::Ovs(_) => None,
+        });
     let networks: BTreeSet<_> = networks.collect();
     let cards: BTreeSet<_> = runs.nics.iter().map(|nic| nic.mac.to_string()).collect();
     for network in networks {
@@ -326,7 +331,7 @@ fn guest(found: &DomainDetail) -> Guest {
     Guest {
         state: found.state.state,
         reason: found.state.reason,
-        mark: found.state.mark.as_deref().and_then(Mark::parse),
+        mark: found.state.mark.as_deref().and_then(DomainMetadata::parse),
         defined: read(&found.inactive),
         runs: live.and_then(read),
         has_agent: live.is_some_and(agent_is_connected),

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use common::names;
 use common::render::kubevirt::types;
 use common::render::kubevirt::{attachment_name, volumes};
-use common::render::{Reading, SecretKey};
+use common::render::{SecretKey, SecretValue};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -55,7 +55,7 @@ pub(crate) struct FakeCluster {
     import_specs: BTreeMap<String, types::DataVolume>,
     pub(crate) secret: Option<Secret>,
     /// Secrets of the user.
-    pub(crate) contents: BTreeMap<SecretKey, Reading>,
+    pub(crate) contents: BTreeMap<SecretKey, SecretValue>,
     /// What the API server answers instead of a Secret.
     pub(crate) secrets_error: Option<String>,
     pub(crate) networks: BTreeMap<String, Network>,
@@ -220,19 +220,19 @@ impl FakeCluster {
         let version = |name: &str| {
             let mut secrets = self.contents.iter().filter(|(key, _)| key.name == name);
             let (_, reading) = secrets.next()?;
-            Some(reading.mark.version.clone())
+            Some(reading.revision.version.clone())
         };
         let cloud_init = &self.machine().cloud_init;
-        self.vm
-            .as_ref()
-            .is_none_or(|vm| cloud_init.is_behind(&vm.spec.template.metadata.annotations, version))
+        self.vm.as_ref().is_none_or(|vm| {
+            cloud_init.is_outdated(&vm.spec.template.metadata.annotations, version)
+        })
     }
 
     /// The user writes a Secret.
     pub(crate) fn write_secret(&mut self, key: &SecretKey, content: &str) {
         let version = self.uid();
         let uid = format!("uid-of-{}", key.name);
-        let reading = Reading::new(&uid, &version, content.into());
+        let reading = SecretValue::new(&uid, &version, content.into());
         self.contents.insert(key.clone(), reading);
     }
 

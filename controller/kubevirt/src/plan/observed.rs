@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use common::render::{Reading, SecretKey};
+use common::render::{SecretKey, SecretValue};
 use controller_core::machine::Machine;
 use controller_core::objects::{Network, Secret, Template};
 
@@ -35,7 +35,7 @@ pub(crate) struct Observed {
     /// The Secret that has the name of the Machine's cloud-init Secret, whoever made it.
     pub(crate) secret: Option<Arc<Secret>>,
     /// Values of the user's Secrets, those that had to be read; `None`: the Secret or the key does not exist.
-    pub(crate) contents: BTreeMap<SecretKey, Option<Reading>>,
+    pub(crate) contents: BTreeMap<SecretKey, Option<SecretValue>>,
     /// What the API server answered when a Secret for cloud-init could not be read. `secret` and `contents` are
     /// incomplete then; everything else was observed.
     pub(crate) secrets_error: Option<String>,

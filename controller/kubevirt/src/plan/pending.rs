@@ -8,7 +8,7 @@ use std::fmt::Display;
 use common::api::choice::{Backend, Choice as _};
 use common::api::status::PendingChange;
 use common::names;
-use common::render::Mark;
+use common::render::SecretRevision;
 use common::render::kubevirt::types::{
     Disk, Domain, InstanceSpec, Interface, Memory, Network, Template, Volume,
 };
@@ -47,12 +47,12 @@ pub(super) fn pending(runs: &Instance, desired: &Template, restart: bool) -> Vec
 fn secrets(runs: &Instance, desired: &Template) -> Vec<PendingChange> {
     let mut changes = Changes::new(false);
     for (mark, field) in MARKS {
-        let runs = runs.annotation(mark).and_then(Mark::parse);
+        let runs = runs.annotation(mark).and_then(SecretRevision::parse);
         let desired = desired.metadata.annotations.get(mark);
-        let both = runs.zip(desired.and_then(|mark| Mark::parse(mark)));
+        let both = runs.zip(desired.and_then(|mark| SecretRevision::parse(mark)));
         if let Some((runs, desired)) = both.filter(|(runs, desired)| runs.digest != desired.digest)
         {
-            let version = |mark: Mark| format!("resourceVersion {}", mark.version);
+            let version = |mark: SecretRevision| format!("resourceVersion {}", mark.version);
             changes.field(field, version(runs), version(desired));
         }
     }

@@ -7,7 +7,7 @@ use common::api::choice::PowerState;
 use common::api::normalized::Normalized;
 use common::names;
 use common::render::kubevirt::types::{Secret, Template, VirtualMachineSpec};
-use common::render::kubevirt::{Guest, virtual_machine};
+use common::render::kubevirt::{VirtualMachineInput, virtual_machine};
 use serde_json::Value;
 
 use super::action::Action;
@@ -58,12 +58,12 @@ pub(super) fn guest(
         .any(|outcome| outcome.fault.is_some())
         || storage.import.is_some()
         || is_refused;
-    let mut desired = virtual_machine(&Guest {
+    let mut desired = virtual_machine(&VirtualMachineInput {
         machine: machine.identity(&observed.cluster),
         block,
         cloud_init: &machine.cloud_init,
         attachments: &networks.attachments,
-        marks: &marks(machine, observed),
+        secret_revisions: &marks(machine, observed),
     });
     if restart.is_open() && block.power_state == PowerState::Running {
         "Always".clone_into(&mut desired.spec.run_strategy);
@@ -142,8 +142,8 @@ fn marks(machine: &Machine, observed: &Observed) -> BTreeMap<String, String> {
     let nothing = BTreeMap::new();
     let vm = observed.vm.as_ref();
     let known = vm.map_or(&nothing, |vm| &vm.spec.template.metadata.annotations);
-    let read = |secret: &_| Some(observed.contents.get(secret)?.as_ref()?.mark.clone());
-    machine.cloud_init.marks(known, read)
+    let read = |secret: &_| Some(observed.contents.get(secret)?.as_ref()?.revision.clone());
+    machine.cloud_init.secret_revisions(known, read)
 }
 
 fn unreadable_secrets(machine: &Machine, error: &str) -> Fault {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use common::api::libvirt_host::LibvirtHostStatus;
 use common::names;
-use common::render::libvirt::Mark;
+use common::render::libvirt::DomainMetadata;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
@@ -213,7 +213,7 @@ async fn look(host: &Attended, full: bool) -> Result<Arc<Snapshot>, AccessError>
             _ => survey(host)?,
         };
         let inhabitant = |domain: crate::access::DomainState| Inhabitant {
-            mark: domain.mark.as_deref().and_then(Mark::parse),
+            mark: domain.mark.as_deref().and_then(DomainMetadata::parse),
             domain,
         };
         seen.domains = host.domains()?.into_iter().map(inhabitant).collect();

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use common::api::libvirt_host::{HostResources, LibvirtHostSpec};
 use common::quantity::Bytes;
-use common::render::libvirt::Mark;
+use common::render::libvirt::DomainMetadata;
 use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedMutexGuard};
 use uuid::Uuid;
 
@@ -83,7 +83,7 @@ pub(crate) struct Snapshot {
 pub(crate) struct Inhabitant {
     pub(crate) domain: DomainState,
     /// Whose it is, if it is one of ours.
-    pub(crate) mark: Option<Mark>,
+    pub(crate) mark: Option<DomainMetadata>,
 }
 
 impl Snapshot {

@@ -215,7 +215,7 @@ mod tests {
     use crate::access::{DomainState, Facts, Pool, State};
     use crate::hosts::Inhabitant;
     use crate::world::{POOL, World, block};
-    use common::render::libvirt::Mark;
+    use common::render::libvirt::DomainMetadata;
 
     fn seen() -> Snapshot {
         let domain = |number: u128, owner: Option<&str>| Inhabitant {
@@ -229,9 +229,9 @@ mod tests {
                 memory: 1 << 30,
                 persistent: true,
             },
-            mark: owner.map(|uid| Mark {
+            mark: owner.map(|uid| DomainMetadata {
                 uid: uid.into(),
-                ..Mark::default()
+                ..DomainMetadata::default()
             }),
         };
         Snapshot {

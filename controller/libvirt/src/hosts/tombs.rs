@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use common::api::choice::ReclaimPolicy;
 use common::api::libvirt_host::{LibvirtHostStatus, Tombstone};
-use common::render::libvirt::{Mark, domain_uuid, is_seed, is_volume_of};
+use common::render::libvirt::{DomainMetadata, domain_uuid, is_seed, is_volume_of};
 
 use super::Attended;
 use super::attend::{Desk, LIMIT, put};
@@ -85,7 +85,7 @@ fn clear(
     let found = host.domain(uuid)?;
     let mark = found
         .as_ref()
-        .and_then(|found| Mark::parse(found.state.mark.as_deref()?));
+        .and_then(|found| DomainMetadata::parse(found.state.mark.as_deref()?));
     let (Some(found), Some(mark)) = (found, mark.filter(|mark| mark.uid == owner)) else {
         return seeds(host, owner, pools);
     };

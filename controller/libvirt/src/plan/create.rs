@@ -8,8 +8,8 @@ use common::api::libvirt_host::LibvirtHostSpec;
 use common::api::normalized::Normalized;
 use common::host_uri::{Driver, HostUri};
 use common::render::libvirt::{
-    Attached, Change, CpuMode, Domain, Guest as Wish, Kept, Live, Mark, Placed, SeedMark, VirtType,
-    VolumeFormat, domain,
+    CpuMode, Difference, Domain, DomainInput as Wish, DomainMetadata, LiveUpdate, NicAttachment,
+    PoolVolume, SeedRecord, VirtType, VolumeFormat, VolumeRecord, domain,
 };
 
 use super::power::{Power, power};
@@ -141,7 +141,7 @@ fn on<'a>(
     let refused = refusal.map(|refusal| refusal.subject);
     let is_refused = refused == Some(Subject::Guest);
     if let (Some(wish), Some(runs)) = (&wish, guest.and_then(|guest| guest.runs.as_ref())) {
-        facts.changes = wish.changes(runs);
+        facts.changes = wish.differences_from(runs);
     }
     if let Some(wish) = wish.as_ref().filter(|_| !is_refused) {
         steps.shape(wish, guest, &facts.changes);
@@ -149,7 +149,7 @@ fn on<'a>(
     if let Some(guest) = guest {
         let mark = wish
             .as_ref()
-            .and_then(|wish| wish.mark.as_ref())
+            .and_then(|wish| wish.metadata.as_ref())
             .or(guest.mark.as_ref());
         let power = power(
             machine,
@@ -210,7 +210,7 @@ struct Steps {
 
 impl Steps {
     /// The definition first: what is plugged in then sits where it will after a restart.
-    fn shape(&mut self, wish: &Domain, guest: Option<&Guest>, changes: &[Change]) {
+    fn shape(&mut self, wish: &Domain, guest: Option<&Guest>, changes: &[Difference]) {
         if guest.and_then(|guest| guest.defined.as_ref()) != Some(wish) {
             self.actions.push(Action::Define(Box::new(wish.clone())));
             self.requeue_after = Some(Duration::ZERO);
@@ -218,7 +218,7 @@ impl Steps {
         }
         for live in changes.iter().filter_map(|change| change.live.as_ref()) {
             // A balloon takes what time it takes, and a guest without one has none.
-            if !matches!(live, Live::SetMemory(_)) {
+            if !matches!(live, LiveUpdate::SetMemory(_)) {
                 self.requeue_after = Some(LOOK_AGAIN);
             }
             self.actions.push(Action::Plug(Box::new(live.clone())));
@@ -241,8 +241,8 @@ impl Steps {
 /// What the guest is connected to.
 struct Wired<'a> {
     volumes: &'a Volumes,
-    networks: &'a BTreeMap<String, Attached>,
-    seed: Option<&'a SeedMark>,
+    networks: &'a BTreeMap<String, NicAttachment>,
+    seed: Option<&'a SeedRecord>,
 }
 
 /// How each card is attached.
@@ -250,7 +250,7 @@ fn networks(
     block: &Normalized,
     observed: &Observed,
     site: &Site,
-) -> (BTreeMap<String, Attached>, Outcome) {
+) -> (BTreeMap<String, NicAttachment>, Outcome) {
     let (mut attached, mut outcome) = (BTreeMap::new(), Outcome::default());
     for nic in &block.networks {
         let name = nic.network_name.as_ref();
@@ -313,7 +313,7 @@ fn render(
         networks,
         seed,
     } = *wired;
-    let seed_at = seed.map(|seed| Placed {
+    let seed_at = seed.map(|seed| PoolVolume {
         pool: seed.pool.clone(),
         volume: seed.volume.clone(),
         format: VolumeFormat::Raw,
@@ -329,7 +329,7 @@ fn render(
     });
     let guest = site.guest.as_ref();
     if let Some(current) = guest.and_then(|guest| guest.defined.as_ref()) {
-        wish = wish.carrying(current);
+        wish = wish.preserving(current);
     }
     let old = guest.and_then(|guest| guest.mark.as_ref());
     let wished = &volumes.kept;
@@ -339,7 +339,7 @@ fn render(
         site.volumes
             .contains_key(&(old.pool.clone(), old.volume.clone()))
     });
-    let kept: Vec<Kept> = wished.iter().chain(let_go).cloned().collect();
+    let kept: Vec<VolumeRecord> = wished.iter().chain(let_go).cloned().collect();
     // Secure boot takes effect with new firmware settings only.
     let is_other = |domain: &Domain| domain.firmware != wish.firmware;
     let reset_nvram = if let Some(runs) = guest.and_then(|guest| guest.runs.as_ref()) {
@@ -348,7 +348,7 @@ fn render(
         let defined = guest.and_then(|guest| guest.defined.as_ref());
         old.is_some_and(|old| old.reset_nvram) || defined.is_some_and(is_other)
     };
-    wish.mark = Some(Mark {
+    wish.metadata = Some(DomainMetadata {
         namespace: machine.namespace().to_owned(),
         name: machine.name().to_owned(),
         uid: machine.uid().to_owned(),
@@ -361,7 +361,7 @@ fn render(
 }
 
 /// Volumes that are no longer wished, once neither the definition nor the guest has them. What is kept stays.
-fn farewells(guest: &Guest, volumes: &Volumes, seed: Option<&SeedMark>) -> Vec<Action> {
+fn farewells(guest: &Guest, volumes: &Volumes, seed: Option<&SeedRecord>) -> Vec<Action> {
     let Some(mark) = &guest.mark else {
         return vec![];
     };

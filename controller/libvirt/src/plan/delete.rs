@@ -7,7 +7,9 @@
 
 use common::api::choice::Choice as _;
 use common::names;
-use common::render::libvirt::{Intent, IntentKind, Kept, Mark, is_seed, is_volume_of};
+use common::render::libvirt::{
+    DomainMetadata, Intent, IntentKind, VolumeRecord, is_seed, is_volume_of,
+};
 
 use super::power::{ASK_AGAIN, ask};
 use super::volumes::disks;
@@ -75,7 +77,7 @@ fn stage(machine: &Machine, observed: &Observed, now: Now) -> Stage<Action> {
             request: None,
         };
         let record = since.is_none().then(|| {
-            Action::SetMark(Box::new(Mark {
+            Action::SetMark(Box::new(DomainMetadata {
                 intent: Some(begin),
                 ..mark
             }))
@@ -110,7 +112,7 @@ fn delete(pool: &str, name: &str) -> Action {
 }
 
 /// Whether a volume is deleted with its Machine.
-pub(super) fn is_to_go(kept: &Kept) -> bool {
+pub(super) fn is_to_go(kept: &VolumeRecord) -> bool {
     deletes(Some(kept.reclaim_policy.as_str()))
 }
 

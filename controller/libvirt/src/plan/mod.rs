@@ -24,8 +24,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use common::api::libvirt_host::LibvirtHostSpec;
-use common::render::libvirt::{Domain, Live, Mark};
-use common::render::{Reading, SecretKey};
+use common::render::libvirt::{Domain, DomainMetadata, LiveUpdate};
+use common::render::{SecretKey, SecretValue};
 
 pub(crate) use self::seed::seed_xml;
 pub(crate) use self::volumes::{images, wanted};
@@ -54,7 +54,7 @@ pub(crate) struct Observed {
     /// The MachineTemplate the block was expanded from, as it is now.
     pub(crate) template: Option<Arc<Template>>,
     /// Contents of the user's Secrets, as far as they had to be read; `None`: not there.
-    pub(crate) contents: BTreeMap<SecretKey, Option<Reading>>,
+    pub(crate) contents: BTreeMap<SecretKey, Option<SecretValue>>,
 }
 
 /// Where the Machine is.
@@ -94,7 +94,7 @@ pub(crate) struct Guest {
     /// Why it is in that state, in libvirt's numbers.
     pub(crate) reason: i32,
     /// Ours, if it is.
-    pub(crate) mark: Option<Mark>,
+    pub(crate) mark: Option<DomainMetadata>,
     /// As it is defined, and so as it starts next. `None`: it cannot be read, and is left alone.
     pub(crate) defined: Option<Domain>,
     /// As it runs.
@@ -156,8 +156,8 @@ pub(crate) enum Action {
     },
     Define(Box<Domain>),
     /// Writes what is remembered with the domain.
-    SetMark(Box<Mark>),
-    Plug(Box<Live>),
+    SetMark(Box<DomainMetadata>),
+    Plug(Box<LiveUpdate>),
     Start {
         reset_nvram: bool,
     },

@@ -13,7 +13,7 @@ use std::time::Duration;
 use common::api::choice::{Phase, PowerState};
 use common::api::normalized::Normalized;
 use common::api::status::LastRestart;
-use common::render::libvirt::{Intent, IntentKind, Mark};
+use common::render::libvirt::{DomainMetadata, Intent, IntentKind};
 
 use super::{Action, Guest};
 use crate::access::{State, shutoff};
@@ -49,7 +49,7 @@ pub(super) fn power(
     machine: &Machine,
     block: &Normalized,
     guest: &Guest,
-    mark: &Mark,
+    mark: &DomainMetadata,
     now: Now,
 ) -> Power {
     let last = machine.status.last_restart.clone();
@@ -100,7 +100,7 @@ struct Switch<'a> {
     /// The text that asks for a restart, when it is new.
     asked: Option<String>,
     guest: &'a Guest,
-    mark: &'a Mark,
+    mark: &'a DomainMetadata,
     now: Now,
 }
 
@@ -111,7 +111,7 @@ impl Switch<'_> {
 
     fn record(&self, intent: Option<Intent>) -> Action {
         let mark = self.mark.clone();
-        Action::SetMark(Box::new(Mark { intent, ..mark }))
+        Action::SetMark(Box::new(DomainMetadata { intent, ..mark }))
     }
 
     fn begin(&self, kind: IntentKind, request: Option<String>) -> Action {

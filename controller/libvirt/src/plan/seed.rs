@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 use common::api::normalized::Normalized;
 use common::quantity::Bytes;
 use common::render::CloudInitPlan;
-use common::render::libvirt::{SeedMark, VolumeFormat, VolumeWish, seed_name, seed_of, volume_xml};
+use common::render::libvirt::{
+    SeedRecord, VolumeFormat, VolumeSpec, seed_image, seed_name, volume_xml,
+};
 
 use super::volumes::is_defined;
 use super::{Action, Observed, Secret, Site};
@@ -19,7 +21,7 @@ use controller_core::objects::Meta as _;
 
 /// The volume of a seed.
 pub(crate) fn seed_xml(name: &str, length: u64) -> String {
-    volume_xml(&VolumeWish {
+    volume_xml(&VolumeSpec {
         name,
         format: VolumeFormat::Raw,
         capacity: Bytes::new(u128::from(length)),
@@ -33,7 +35,7 @@ pub(super) fn seed(
     block: &Normalized,
     site: &Site,
     observed: &Observed,
-) -> Result<(Option<SeedMark>, Option<Action>), Fault> {
+) -> Result<(Option<SeedRecord>, Option<Action>), Fault> {
     let plan = &machine.cloud_init;
     if *plan == CloudInitPlan::default() {
         return Ok((None, None));
@@ -55,7 +57,7 @@ pub(super) fn seed(
     }
     let read = |secret: &_| observed.contents.get(secret)?.as_ref();
     let identity = machine.identity(&observed.cluster);
-    let Some(content) = seed_of(plan, &identity, read) else {
+    let Some(content) = seed_image(plan, &identity, read) else {
         return Ok((None, None));
     };
     let first = block
@@ -75,8 +77,10 @@ pub(super) fn seed(
         ));
     };
     let name = seed_name(machine.namespace(), machine.name(), machine.uid(), &content);
-    let secrets = plan.marks(&BTreeMap::new(), |secret| Some(read(secret)?.mark.clone()));
-    let made = SeedMark {
+    let secrets = plan.secret_revisions(&BTreeMap::new(), |secret| {
+        Some(read(secret)?.revision.clone())
+    });
+    let made = SeedRecord {
         pool: pool.clone(),
         volume: name.clone(),
         digest,

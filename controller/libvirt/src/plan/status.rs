@@ -5,7 +5,7 @@ use common::api::normalized::Normalized;
 use common::api::status::{
     InterfaceStatus, LastRestart, MachineStatus, PendingChange, VolumeStatus,
 };
-use common::render::libvirt::{Change, Domain, domain_name};
+use common::render::libvirt::{Difference, Domain, domain_name};
 
 use super::{Action, Guest, Observed, Place, Plan, Site};
 use crate::access::State;
@@ -35,7 +35,7 @@ pub(super) struct Facts<'a> {
     /// Disks that are smaller than they are to be.
     pub(super) growing: Vec<String>,
     /// What of the definition the running guest does not have.
-    pub(super) changes: Vec<Change>,
+    pub(super) changes: Vec<Difference>,
     /// What is to be remembered of a restart, when that was looked at.
     pub(super) restart: Option<LastRestart>,
     pub(super) restarts: bool,
@@ -299,8 +299,8 @@ fn interfaces(site: &Site, runs: &Domain) -> Vec<InterfaceStatus> {
     runs.nics.iter().map(told).collect()
 }
 
-fn pending(changes: &[Change]) -> Vec<PendingChange> {
-    let told = |change: &Change| PendingChange {
+fn pending(changes: &[Difference]) -> Vec<PendingChange> {
+    let told = |change: &Difference| PendingChange {
         field: change.field.clone(),
         current: change.current.clone(),
         desired: change.desired.clone(),

@@ -18,7 +18,7 @@ use common::api::normalized::{Normalized, NormalizedDisk};
 use common::api::status::VolumeStatus;
 use common::quantity::Bytes;
 use common::render::libvirt::{
-    Disk, Domain, Kept, Placed, VolumeFormat, VolumeWish, volume_name, volume_xml,
+    Disk, Domain, PoolVolume, VolumeFormat, VolumeRecord, VolumeSpec, volume_name, volume_xml,
 };
 
 use super::{Action, Site};
@@ -39,19 +39,23 @@ pub(super) struct Volumes {
     /// What is told of an image that is not there yet. The domain waits for it.
     pub(super) import: Option<Fault>,
     /// Volumes by disk or drive.
-    pub(super) placed: BTreeMap<String, Placed>,
+    pub(super) placed: BTreeMap<String, PoolVolume>,
     /// Those of the disks, and what becomes of each.
-    pub(super) kept: Vec<Kept>,
+    pub(super) kept: Vec<VolumeRecord>,
     pub(super) told: Vec<VolumeStatus>,
     /// Disks that are smaller than they are to be.
     pub(super) growing: Vec<String>,
 }
 
 /// The volumes of the disks on a host, and what becomes of each.
-pub(super) fn disks(machine: &Machine, block: &Normalized, spec: &LibvirtHostSpec) -> Vec<Kept> {
+pub(super) fn disks(
+    machine: &Machine,
+    block: &Normalized,
+    spec: &LibvirtHostSpec,
+) -> Vec<VolumeRecord> {
     let kept = |disk: &NormalizedDisk| {
         let offer = storage(spec, &disk.storage_class)?;
-        Some(Kept {
+        Some(VolumeRecord {
             disk: disk.name.clone(),
             pool: offer.pool.clone(),
             volume: name_of(machine, disk, offer),
@@ -157,7 +161,7 @@ impl Volumes {
         let copied = disk.image.is_some() && is_copy(offer);
         self.placed.insert(
             disk.name.clone(),
-            Placed {
+            PoolVolume {
                 pool: pool.clone(),
                 volume: name.clone(),
                 format: format(offer),
@@ -179,7 +183,7 @@ impl Volumes {
         offer: &HostStorage,
         site: &Site,
     ) {
-        let wish = |backing| VolumeWish {
+        let wish = |backing| VolumeSpec {
             name: &name,
             format: format(offer),
             capacity: disk.size,
@@ -224,7 +228,7 @@ impl Volumes {
     }
 
     /// Where an image is, once all of it is there.
-    fn image(&mut self, image: &Image, of: &str, site: &Site) -> Option<Placed> {
+    fn image(&mut self, image: &Image, of: &str, site: &Site) -> Option<PoolVolume> {
         let pool = site.spec.image_pool.clone();
         let Some(pool) = pool else {
             self.outcome.worsen(Fault::new(
@@ -238,7 +242,7 @@ impl Volumes {
         };
         let volume = image_volume(image);
         match site.images.get(&volume) {
-            Some(ImageState::Complete { format }) => Some(Placed {
+            Some(ImageState::Complete { format }) => Some(PoolVolume {
                 pool,
                 volume,
                 format: *format,

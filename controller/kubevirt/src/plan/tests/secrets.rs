@@ -49,9 +49,9 @@ fn another_content_is_pending_until_the_guest_is_restarted() {
     ] {
         let (mut environment, key) = running(key);
         assert_eq!(environment.settle(), [""; 0]);
-        let old = environment.contents[&key].mark.version.clone();
+        let old = environment.contents[&key].revision.version.clone();
         environment.write_secret(&key, "second");
-        let new = environment.contents[&key].mark.version.clone();
+        let new = environment.contents[&key].revision.version.clone();
         assert_eq!(environment.settle(), writes);
         let changes = &environment.machine().status.pending_changes;
         assert_eq!(changes.len(), 1);

@@ -6,7 +6,7 @@ use common::api::choice::{Phase, PowerState, ReclaimPolicy};
 use common::api::machine::{CloudInit, Image};
 use common::names;
 use common::render::CloudInitPlan;
-use common::render::libvirt::{Mark, domain_uuid};
+use common::render::libvirt::{DomainMetadata, domain_uuid};
 
 use crate::access::State;
 use crate::world::{POOL, World, block};
@@ -315,9 +315,9 @@ fn a_look_alike_is_left_alone() {
     let mut world = World::new(block());
     world.settle();
     let uuid = domain_uuid(UID);
-    let foreign = Mark {
+    let foreign = DomainMetadata {
         uid: "another".into(),
-        ..Mark::default()
+        ..DomainMetadata::default()
     };
     let mut host = world.connection().unwrap();
     host.set_mark(uuid, Some(&foreign.xml())).unwrap();
