@@ -31,7 +31,7 @@ use controller_core::queue::{DEBOUNCE, FairQueue};
 use controller_core::reconcile::{Backends, Context, reconcile};
 use controller_core::triggers::Triggers;
 use controller_core::watch::Watches;
-use controller_kubevirt::Cluster as KubeVirtCluster;
+use controller_kubevirt::KubeVirtCaches;
 use controller_libvirt::Fleet;
 
 use crate::args::Args;
@@ -82,7 +82,7 @@ pub(crate) async fn run(args: Args, log: LogControl) -> Result<(), RunError> {
 
     let cluster = Cluster::new(client.clone(), reached);
     let mut watches = Watches::start(&client, cluster.clone(), &mut tasks);
-    let kubevirt = KubeVirtCluster::watch(&mut watches);
+    let kubevirt = controller_kubevirt::watch(&mut watches);
     let fleet = Fleet::watch(&mut watches);
     let (caches, triggers) = watches.into_parts();
 
@@ -141,7 +141,7 @@ struct Parts {
     cluster: Cluster,
     caches: Caches,
     triggers: Triggers,
-    kubevirt: KubeVirtCluster,
+    kubevirt: KubeVirtCaches,
     fleet: Fleet,
     guard: LeaseGuard,
     api: GuardedClient,

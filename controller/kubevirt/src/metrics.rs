@@ -1,4 +1,4 @@
-//! Metrics of KubeVirt's side: VirtualMachines by state, and how long volumes take.
+//! Metrics of the KubeVirt backend: VirtualMachines by state, and how long volumes take.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -10,8 +10,8 @@ use controller_core::objects::Meta as _;
 use k8s_openapi::jiff::Timestamp;
 use metrics::{gauge, histogram};
 
+use crate::caches::KubeVirtCaches;
 use crate::objects::Claim;
-use crate::watch::Cluster;
 
 const VIRTUAL_MACHINES: &str = "kubevirt_operator_virtual_machines_total";
 const PROVISIONING: &str = "kubevirt_operator_storage_provisioning_duration_seconds";
@@ -24,7 +24,7 @@ pub const BUCKETS: [(&str, &[f64]); 1] = [(
     ],
 )];
 
-/// Tells Prometheus what each metric is.
+/// Describes each metric to Prometheus.
 pub fn describe() {
     metrics::describe_gauge!(
         VIRTUAL_MACHINES,
@@ -37,7 +37,7 @@ pub fn describe() {
     );
 }
 
-/// Takes the time of a claim that has just been bound.
+/// Records how long a claim took that has just been bound.
 pub(crate) fn claim_changed(change: &Change<Claim>) {
     let (Some(old), Some(new)) = (&change.old, &change.new) else {
         return;
@@ -59,7 +59,7 @@ pub(crate) fn claim_changed(change: &Change<Claim>) {
 
 /// Counts the VirtualMachines of Machines by state, for as long as the process runs. A gauge that is counted
 /// anew cannot drift.
-pub async fn count(cluster: Cluster) -> Result<(), Infallible> {
+pub async fn count(cluster: KubeVirtCaches) -> Result<(), Infallible> {
     let mut ticks = tokio::time::interval(COUNT_INTERVAL);
     // States that were shown once: they go to zero when no VirtualMachine is left in them.
     let mut counts: BTreeMap<&'static str, f64> = BTreeMap::new();

@@ -1,7 +1,7 @@
-//! What is known of a Machine: from the caches, without asking the API server.
+//! Observation of a Machine, from the caches without asking the API server.
 //!
-//! Only of Secrets of users no content is kept (a controller that holds every Secret of a cluster is
-//! a prize), so these are read, and only while something still has to be made of them.
+//! The one exception are the users' Secrets. Their content is not cached, because a controller that holds every Secret
+//! of the cluster would be a target. They are read only while something still has to be rendered from them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,38 +10,53 @@ use common::names;
 use common::render::kubevirt::{attachment_name, volumes};
 use kube::Api;
 
-use crate::KubeVirt;
+use crate::caches::KubeVirtCaches;
 use crate::plan::Observed;
-use crate::watch::Cluster;
 use controller_core::cache::State;
 use controller_core::caches::Caches;
-use controller_core::client::ApiError;
+use controller_core::client::{ApiError, GuardedClient};
 use controller_core::machine::Machine;
 use controller_core::machine::named_networks;
 use controller_core::objects::{Meta, Secret};
 use controller_core::secrets::read;
 use controller_core::writes::Written;
 
-/// Looks at everything that matters to a Machine.
-pub(crate) async fn observe(backend: &KubeVirt, machine: &Machine) -> Result<Observed, ApiError> {
-    let mut observed = known(backend, machine);
-    if machine.metadata.deletion_timestamp.is_none()
-        && machine.desired().is_some()
-        && observed.kubevirt
-    {
-        read_secrets(backend, machine, &mut observed).await?;
-    }
-    Ok(observed)
+/// The sources of an observation.
+#[derive(Clone, Debug)]
+pub(crate) struct Observer {
+    /// Caches of the kinds that every backend needs.
+    pub(crate) caches: Caches,
+    /// Caches of the kinds of this backend.
+    pub(crate) cluster: KubeVirtCaches,
+    pub(crate) api: GuardedClient,
+    /// Uid of the cluster. The MAC addresses of network cards are derived from it.
+    pub(crate) cluster_uid: Arc<str>,
 }
 
-/// What the caches know.
-fn known(backend: &KubeVirt, machine: &Machine) -> Observed {
-    let KubeVirt {
+impl Observer {
+    /// Everything that matters to a Machine. A part that cannot be observed is an error of that part: the plan does
+    /// what it can without it.
+    pub(crate) async fn observe(&self, machine: &Machine) -> Observed {
+        let mut observed = known(self, machine);
+        if machine.metadata.deletion_timestamp.is_none()
+            && machine.desired().is_some()
+            && observed.kubevirt
+            && let Err(error) = read_secrets(self, machine, &mut observed).await
+        {
+            observed.secrets_error = Some(error.message());
+        }
+        observed
+    }
+}
+
+/// The part of the observation that comes from the caches.
+fn known(observer: &Observer, machine: &Machine) -> Observed {
+    let Observer {
         caches,
         cluster,
         cluster_uid,
         ..
-    } = backend;
+    } = observer;
     let (namespace, name) = (machine.namespace(), machine.name());
     let mut claims: BTreeMap<_, _> = cluster
         .claims
@@ -55,9 +70,9 @@ fn known(backend: &KubeVirt, machine: &Machine) -> Observed {
         .into_iter()
         .map(|import| (import.name().to_owned(), import))
         .collect();
-    let wish = machine.desired();
+    let desired = machine.desired();
     let (mut classes, mut sources) = (BTreeMap::new(), BTreeSet::new());
-    for volume in wish.into_iter().flat_map(|block| volumes(name, block)) {
+    for volume in desired.into_iter().flat_map(|block| volumes(name, block)) {
         let disk = &volume.disk;
         if let Some(class) = caches.classes.get("", &disk.storage_class) {
             classes.insert(disk.storage_class.clone(), class.allow_volume_expansion);
@@ -77,14 +92,14 @@ fn known(backend: &KubeVirt, machine: &Machine) -> Observed {
         }
     }
     let imports = data_volumes.values();
-    let strangers: BTreeSet<_> = claims
+    let others: BTreeSet<_> = claims
         .values()
         .filter_map(|claim| claim.machine_uid())
         .chain(imports.filter_map(|import| import.machine_uid()))
         .filter(|uid| *uid != machine.uid())
         .map(ToOwned::to_owned)
         .collect();
-    let networks: BTreeMap<_, _> = wish
+    let networks: BTreeMap<_, _> = desired
         .into_iter()
         .flat_map(named_networks)
         .filter_map(|name| Some((name.to_owned(), caches.networks.get(namespace, name)?)))
@@ -96,7 +111,7 @@ fn known(backend: &KubeVirt, machine: &Machine) -> Observed {
             Some((name.to_owned(), cluster.attachments.get(namespace, name)?))
         })
         .collect();
-    let template = wish
+    let template = desired
         .and_then(|block| block.template.as_ref())
         .and_then(|pin| caches.templates.get("", &pin.name));
     Observed {
@@ -108,7 +123,7 @@ fn known(backend: &KubeVirt, machine: &Machine) -> Observed {
         cdi: cluster.data_volumes.state() == State::Listed,
         vm: cluster.vms.get(namespace, name),
         instance: cluster.instances.get(namespace, name),
-        living: living(&strangers, caches),
+        living: living(&others, caches),
         claims,
         data_volumes,
         sources,
@@ -116,6 +131,7 @@ fn known(backend: &KubeVirt, machine: &Machine) -> Observed {
             .secrets
             .get(namespace, &names::cloud_init_secret(name)),
         contents: BTreeMap::new(),
+        secrets_error: None,
         networks,
         attachments,
         classes,
@@ -123,7 +139,7 @@ fn known(backend: &KubeVirt, machine: &Machine) -> Observed {
     }
 }
 
-/// Which of these Machines still live; almost always there are none to look for.
+/// The uids among these that belong to existing Machines. Almost always `uids` is empty, which saves the search.
 fn living(uids: &BTreeSet<String>, caches: &Caches) -> BTreeSet<String> {
     if uids.is_empty() {
         return BTreeSet::new();
@@ -137,39 +153,39 @@ fn living(uids: &BTreeSet<String>, caches: &Caches) -> BTreeSet<String> {
         .collect()
 }
 
-/// Reads the user's Secrets while the VirtualMachine has not been made, or when one was written since
-/// that was told of them, and when our copy is not of this wish. Our own Secret's name is looked up, too, before it is made:
-/// one that somebody else made is not among those we watch.
+/// Reads the referenced Secrets if the VirtualMachine does not exist yet, if a Secret changed after the last report,
+/// or if our copy was made for another desired state. Also looks for an object that has the name of our own Secret
+/// before that is created: the watch covers only Secrets with our label.
 async fn read_secrets(
-    backend: &KubeVirt,
+    observer: &Observer,
     machine: &Machine,
-    observed: &mut Observed,
+    observation: &mut Observed,
 ) -> Result<(), ApiError> {
-    let KubeVirt { caches, api, .. } = backend;
+    let Observer { caches, api, .. } = observer;
     let plan = &machine.cloud_init;
-    let current = observed.secret.as_ref().is_some_and(|secret| {
+    let current = observation.secret.as_ref().is_some_and(|secret| {
         secret.annotation(names::ANNOTATION_RENDERED) == Some(plan.digest().as_str())
     });
     let outdated = plan.needs_secret() && !current;
-    if outdated && observed.secret.is_none() {
+    if outdated && observation.secret.is_none() {
         let secrets: Api<Secret> = Api::namespaced(api.client(), machine.namespace());
         let name = names::cloud_init_secret(machine.name());
-        observed.secret = api.read(secrets.get_opt(&name)).await?.map(Arc::new);
+        observation.secret = api.read(secrets.get_opt(&name)).await?.map(Arc::new);
     }
     let version = |name: &str| caches.secret_versions.get(machine.namespace(), name);
-    let behind = observed.vm.as_ref().is_none_or(|vm| {
+    let behind = observation.vm.as_ref().is_none_or(|vm| {
         let marks = &vm.spec.template.metadata.annotations;
         vm.belongs_to(machine.name(), machine.uid()) && plan.is_outdated(marks, version)
     });
     if !behind && !outdated {
         return Ok(());
     }
-    observed.contents = read(api, machine.namespace(), plan).await?;
+    observation.contents = read(api, machine.namespace(), plan).await?;
     Ok(())
 }
 
-/// Whether the caches have seen an object of KubeVirt's side that was written.
-pub(crate) fn has_seen(cluster: &Cluster, namespace: &str, written: &Written) -> bool {
+/// Whether the caches have seen an object of this backend's kinds that was written.
+pub(crate) fn has_seen(cluster: &KubeVirtCaches, namespace: &str, written: &Written) -> bool {
     let name = &written.name;
     match written.kind.as_str() {
         "VirtualMachine" => seen(cluster.vms.get(namespace, name), written),

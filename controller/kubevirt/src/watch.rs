@@ -12,73 +12,27 @@ use common::names;
 use common::render::kubevirt::attachment_name;
 use common::render::kubevirt::types::InstanceSpec;
 use controller_core::address_index::AddressIndex;
-use controller_core::cache::{Cache, Change};
+use controller_core::cache::Change;
 use controller_core::caches::machines_where;
 use controller_core::machine::CachedMachine;
-use controller_core::network_usage::{GuestAttachments, NamespaceQueue};
-use controller_core::objects::{Meta, Secret};
+use controller_core::network_usage::NamespaceQueue;
+use controller_core::objects::Meta;
 use controller_core::watch::{Watches, machine_by_label, machine_by_name, watch_config};
 use kube::runtime::reflector::ObjectRef;
-use runtime::checks::Check;
 
+use crate::caches::KubeVirtCaches;
 use crate::metrics;
-use crate::objects::data_volume::DataVolume;
-use crate::objects::{Attachment, Claim, Instance, VirtualMachine, attachments};
+use crate::objects::attachments;
 
-/// What is known of KubeVirt's side of the cluster. Clones share it.
-#[derive(Clone, Debug, Default)]
-pub struct Cluster {
-    pub(crate) vms: Cache<VirtualMachine>,
-    pub(crate) instances: Cache<Instance>,
-    pub(crate) claims: Cache<Claim>,
-    pub(crate) data_volumes: Cache<DataVolume>,
-    /// Secrets that the controller made, without their content.
-    pub(crate) secrets: Cache<Secret>,
-    pub(crate) attachments: Cache<Attachment>,
+/// Starts the watches that fill the caches.
+pub fn start(watches: &mut Watches<'_>) -> KubeVirtCaches {
+    let cluster = KubeVirtCaches::default();
+    watch_guests(watches, &cluster);
+    watch_parts(watches, &cluster);
+    cluster
 }
 
-impl Cluster {
-    /// Starts the watches that fill the caches.
-    pub fn watch(watches: &mut Watches<'_>) -> Self {
-        let cluster = Self::default();
-        watch_guests(watches, &cluster);
-        watch_parts(watches, &cluster);
-        cluster
-    }
-
-    /// Waits until every kind has been listed, or is known not to be served; says on `synced` what it waits for.
-    pub async fn known(&self, synced: &Check) {
-        let waits = |kind: &str| synced.missing(format!("no list of {kind} yet"));
-        waits("VirtualMachines");
-        self.vms.wait_until_listed().await;
-        waits("VirtualMachineInstances");
-        self.instances.wait_until_listed().await;
-        waits("PersistentVolumeClaims");
-        self.claims.wait_until_listed().await;
-        waits("DataVolumes");
-        self.data_volumes.wait_until_listed().await;
-        waits("Secrets");
-        self.secrets.wait_until_listed().await;
-        waits("NetworkAttachmentDefinitions");
-        self.attachments.wait_until_listed().await;
-    }
-}
-
-impl GuestAttachments for Cluster {
-    fn for_each(&self, visit: &mut dyn FnMut(&str, &str, &str)) {
-        let mut guest = |namespace: &str, guest: &crate::objects::GuestSummary| {
-            if let Some(machine) = guest.machine.as_deref() {
-                for attachment in &guest.attachments {
-                    visit(namespace, machine, attachment);
-                }
-            }
-        };
-        self.vms.for_each_summary(&mut guest);
-        self.instances.for_each_summary(&mut guest);
-    }
-}
-
-/// Marks the namespace of a guest that got other attachments, came, or went.
+/// Queues the namespace of a guest that was created, deleted or connected to other networks.
 fn attached<K: Meta>(
     networks: &NamespaceQueue,
     change: &Change<K>,
@@ -96,7 +50,7 @@ fn attached<K: Meta>(
     }
 }
 
-fn watch_guests(watches: &mut Watches<'_>, cluster: &Cluster) {
+fn watch_guests(watches: &mut Watches<'_>, cluster: &KubeVirtCaches) {
     let networks = watches.triggers.network_namespaces.clone();
     watches.spawn(
         "watch of virtual machines",
@@ -119,7 +73,7 @@ fn watch_guests(watches: &mut Watches<'_>, cluster: &Cluster) {
     );
 }
 
-fn watch_parts(watches: &mut Watches<'_>, cluster: &Cluster) {
+fn watch_parts(watches: &mut Watches<'_>, cluster: &KubeVirtCaches) {
     let caches = watches.caches.clone();
     let ours = watch_config().labels(&format!(
         "{}={}",

@@ -1,13 +1,14 @@
-//! A DataVolume of CDI, as the controller keeps it: how far the import of an image is.
+//! A DataVolume of CDI: how far the import of an image is.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
-use crate::objects::{Claim, ForeignCondition, read, told};
+use super::conditions::{ForeignCondition, find_condition, read};
 use controller_core::objects::lenient;
-use controller_core::resource;
+use controller_core::{cacheable, resource};
 
-/// Progress is told in steps: CDI counts every two seconds, and a status is not written so often.
+/// Progress is reported in steps of this many percent: CDI updates it every two seconds, which would be a status write
+/// each time.
 const PROGRESS_STEP: u32 = 5;
 
 /// A DataVolume.
@@ -26,8 +27,9 @@ resource!(
     "datavolumes",
     NamespaceResourceScope
 );
+cacheable!(DataVolume);
 
-/// What CDI says of a DataVolume.
+/// Status of a DataVolume; CDI writes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct DataVolumeStatus {
@@ -43,7 +45,7 @@ impl DataVolume {
         self.status.phase == "Succeeded"
     }
 
-    /// Whether the import begins when a guest has been given a node.
+    /// Whether the import starts once the guest has been scheduled to a node.
     pub(crate) fn waits_for_guest(&self) -> bool {
         matches!(
             self.status.phase.as_str(),
@@ -51,47 +53,37 @@ impl DataVolume {
         )
     }
 
-    /// Whether CDI has given up. It tries an import that failed again and again, so what is left is a
-    /// claim that lost its volume.
+    /// Whether the import has failed for good. CDI retries a failed import, so this means a claim that lost its
+    /// volume.
     pub(crate) fn has_failed(&self) -> bool {
         self.status.phase == "Failed"
     }
 
     /// Whether the last attempt failed.
     pub(crate) fn is_failing(&self) -> bool {
-        told(&self.status.conditions, "Running", "False").is_some_and(|told| told.reason == "Error")
+        find_condition(&self.status.conditions, "Running", "False")
+            .is_some_and(|condition| condition.reason == "Error")
     }
 
-    /// What CDI says it waits for, or why the last attempt failed.
+    /// What CDI waits for, or why the last attempt failed, in CDI's words.
     pub(crate) fn message(&self) -> Option<&str> {
         let conditions = &self.status.conditions;
-        let running = told(conditions, "Running", "False");
-        // Without trouble CDI says here what the phase says.
-        let bound = told(conditions, "Bound", "False")
-            .filter(|told| !["Pending", "NotFound", ""].contains(&told.reason.as_str()));
+        let running = find_condition(conditions, "Running", "False");
+        // With these reasons the message only repeats the phase.
+        let bound = find_condition(conditions, "Bound", "False")
+            .filter(|condition| !["Pending", "NotFound", ""].contains(&condition.reason.as_str()));
         [running, bound]
             .into_iter()
             .flatten()
-            .map(|told| told.message.as_str())
+            .map(|condition| condition.message.as_str())
             .find(|message| !message.is_empty())
     }
 
-    /// How much of the image is there; CDI says `N/A` when it does not know.
+    /// Percentage of the image that was imported; `None` while CDI reports `N/A`.
     pub(crate) fn progress(&self) -> Option<String> {
         let digits = self.status.progress.split(['.', '%']).next()?;
         let percent: u32 = digits.parse().ok()?;
         Some(format!("{}%", percent / PROGRESS_STEP * PROGRESS_STEP))
-    }
-}
-
-impl Claim {
-    /// Uid of the DataVolume that the claim goes with.
-    pub(crate) fn data_volume(&self) -> Option<&str> {
-        let owners = self.metadata.owner_references.iter().flatten();
-        let mut importers = owners.filter(|owner| {
-            owner.kind == "DataVolume" && owner.api_version.starts_with("cdi.kubevirt.io/")
-        });
-        importers.next().map(|owner| owner.uid.as_str())
     }
 }
 
@@ -103,7 +95,7 @@ mod tests {
 
     #[test]
     fn progress_goes_up_in_steps() {
-        for (says, told) in [
+        for (text, progress) in [
             ("42.50%", Some("40%")),
             ("0.0%", Some("0%")),
             ("100.0%", Some("100%")),
@@ -112,13 +104,13 @@ mod tests {
             ("", None),
         ] {
             let volume: DataVolume =
-                serde_json::from_value(json!({"status": {"progress": says}})).unwrap();
-            assert_eq!(volume.progress().as_deref(), told, "{says}");
+                serde_json::from_value(json!({"status": {"progress": text}})).unwrap();
+            assert_eq!(volume.progress().as_deref(), progress, "{text}");
         }
     }
 
     #[test]
-    fn cdi_is_quoted_when_it_has_something_to_say() {
+    fn messages_of_cdi_are_quoted_if_they_say_more_than_the_phase() {
         let message = |kind: &str, status: &str, reason: &str, message: &str| {
             let condition =
                 json!({"type": kind, "status": status, "reason": reason, "message": message});
@@ -126,13 +118,13 @@ mod tests {
                 serde_json::from_value(json!({"status": {"conditions": [condition]}})).unwrap();
             (volume.is_failing(), volume.message().map(str::to_owned))
         };
-        let says = |text: &str| Some(text.to_owned());
+        let text = |text: &str| Some(text.to_owned());
         let cases = [
-            (("Running", "False", "Error", "404"), (true, says("404"))),
+            (("Running", "False", "Error", "404"), (true, text("404"))),
             (("Running", "True", "Pod is running", ""), (false, None)),
             (
                 ("Running", "False", "Pending", "no pod"),
-                (false, says("no pod")),
+                (false, text("no pod")),
             ),
             (
                 ("Bound", "False", "Pending", "PVC a Pending"),
@@ -140,7 +132,7 @@ mod tests {
             ),
             (
                 ("Bound", "False", "ErrExceededQuota", "quota"),
-                (false, says("quota")),
+                (false, text("quota")),
             ),
         ];
         for ((kind, status, reason, text), expected) in cases {

@@ -1,10 +1,10 @@
-//! The two objects of KubeVirt, as the controller keeps them: what is wished and what runs.
+//! KubeVirt's `VirtualMachine`, the desired guest, and `VirtualMachineInstance`, the running one.
 
 use common::render::kubevirt::types::{InstanceSpec, VirtualMachineSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
-use super::{ForeignCondition, read};
+use super::conditions::{ForeignCondition, read};
 use controller_core::objects::Cacheable;
 use controller_core::objects::{Meta, lenient};
 use controller_core::resource;
@@ -28,14 +28,14 @@ resource!(
     NamespaceResourceScope
 );
 
-/// What is asked of all guests at once.
+/// Fields that are read of all guests at once, kept uncompressed.
 #[derive(Debug)]
 pub(crate) struct GuestSummary {
     /// The Machine on its label.
     pub(crate) machine: Option<Box<str>>,
-    /// NetworkAttachmentDefinitions it is on, as `namespace/name`.
+    /// NetworkAttachmentDefinitions that it is connected to, as `namespace/name`.
     pub(crate) attachments: Box<[Box<str>]>,
-    /// KubeVirt's word for its state, of one that was made for a Machine.
+    /// KubeVirt's `printableStatus`, of a VirtualMachine that was made for a Machine.
     pub(crate) state: Option<Box<str>>,
 }
 
@@ -81,7 +81,7 @@ impl VirtualMachine {
     }
 }
 
-/// What KubeVirt says of a `VirtualMachine`.
+/// Status of a `VirtualMachine`; KubeVirt writes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct VirtualMachineStatus {
@@ -95,7 +95,7 @@ pub(crate) struct VirtualMachineStatus {
 pub(crate) struct Instance {
     #[serde(default)]
     pub(crate) metadata: ObjectMeta,
-    /// What the guest was made of.
+    /// Specification that the guest was started with, and what KubeVirt has plugged in since.
     #[serde(default, deserialize_with = "lenient")]
     pub(crate) spec: InstanceSpec,
     #[serde(default, deserialize_with = "lenient")]
@@ -124,7 +124,7 @@ fn names_claim(spec: &InstanceSpec, claim: &str) -> bool {
     })
 }
 
-/// What KubeVirt says of a running guest.
+/// Status of a running guest; KubeVirt writes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct InstanceStatus {
@@ -140,21 +140,21 @@ pub(crate) struct InstanceStatus {
     pub(crate) memory: PresentMemory,
 }
 
-/// The processors a guest has, while others are plugged in.
+/// CPU sockets that the guest has while more are being plugged in.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct PresentCpu {
     pub(crate) sockets: Option<u32>,
 }
 
-/// The memory a guest has, while more is plugged in.
+/// Memory that the guest has while more is being plugged in.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct PresentMemory {
     pub(crate) guest_current: Option<String>,
 }
 
-/// What the guest agent tells of the operating system. Empty without one.
+/// Operating system as the guest agent reports it; empty without an agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct GuestOsInfo {

@@ -1,12 +1,14 @@
-//! A Machine that lives: finalizer → network → storage → Secret → VirtualMachine → restart → growth
-//! → status.
+//! The plan of a Machine that is not under deletion: network → storage → Secret → VirtualMachine → restart → growth →
+//! release of removed disks → status.
 
+use super::action::{Action, Plan};
 use super::network::networks;
+use super::observed::Observed;
 use super::restart::restart;
-use super::status::{Facts, report};
+use super::status::inputs::StatusInputs;
+use super::status::report;
 use super::storage::storage;
-use super::vm::guest;
-use super::{Action, Observed, Plan};
+use super::vm::{SECRETS_RETRY, guest};
 use controller_core::conditions::{Fault, not_normalized};
 use controller_core::machine::{Block, Machine};
 use controller_core::plan::{Now, Refusal, Subject};
@@ -20,26 +22,26 @@ pub(crate) fn plan(
     let block = match &machine.block {
         Block::Matching(block) => block,
         unfit => {
-            let facts = Facts {
+            let inputs = StatusInputs {
                 unfit: Some(not_normalized(unfit)),
-                ..Facts::default()
+                ..StatusInputs::default()
             };
-            return report(machine, observed, now, &facts, vec![]);
+            return report(machine, observed, now, &inputs, vec![]);
         }
     };
     let networks = networks(machine, block, observed);
     let storage = storage(machine, block, observed);
     let restart = restart(machine, block, observed);
-    let held_up = refusal.is_some();
+    let is_refused = refusal.is_some();
     let guest = guest(
-        machine, block, observed, held_up, &networks, &storage, &restart,
+        machine, block, observed, is_refused, &networks, &storage, &restart,
     );
-    let mut facts = Facts {
+    let mut inputs = StatusInputs {
         block: Some(block),
         network: networks.outcome,
         storage: storage.outcome,
         guest: guest.outcome,
-        wish: guest.wish,
+        desired: guest.desired,
         import: storage.import,
         pending: storage.pending,
         sizes: storage.sizes,
@@ -48,22 +50,22 @@ pub(crate) fn plan(
             .actions
             .iter()
             .any(|action| matches!(action, Action::CreateVm(_))),
-        ..Facts::default()
+        ..StatusInputs::default()
     };
     if let Some(refusal) = refusal {
         let (outcome, reason) = match refusal.subject {
-            Subject::Network => (&mut facts.network, "NetworkFailed"),
-            Subject::Storage => (&mut facts.storage, "PVCPending"),
-            Subject::Machine | Subject::Guest => (&mut facts.guest, "KubeVirtApiError"),
+            Subject::Network => (&mut inputs.network, "NetworkFailed"),
+            Subject::Storage => (&mut inputs.storage, "PVCPending"),
+            Subject::Machine | Subject::Guest => (&mut inputs.guest, "KubeVirtApiError"),
         };
         outcome.worsen(Fault::new(reason, refusal.message.clone()));
     }
 
     if machine.is_paused() {
-        facts.paused = true;
-        facts.makes_vm = false;
-        facts.restart = None;
-        return report(machine, observed, now, &facts, vec![]);
+        inputs.paused = true;
+        inputs.makes_vm = false;
+        inputs.restart = None;
+        return report(machine, observed, now, &inputs, vec![]);
     }
     let actions = networks
         .actions
@@ -72,7 +74,12 @@ pub(crate) fn plan(
         .chain(guest.actions)
         .chain(restart.action)
         .chain(storage.growth)
-        .chain(storage.farewells)
+        .chain(storage.releases)
         .collect();
-    report(machine, observed, now, &facts, actions)
+    let plan = report(machine, observed, now, &inputs, actions);
+    let retry = observed.secrets_error.as_ref().map(|_| SECRETS_RETRY);
+    Plan {
+        requeue_after: plan.requeue_after.or(retry),
+        ..plan
+    }
 }

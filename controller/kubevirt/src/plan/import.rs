@@ -1,20 +1,19 @@
-//! Images: DataVolumes of CDI, and when a claim is free of its own.
+//! Imports of images: DataVolumes of CDI, and when a claim no longer depends on one.
 //!
 //! ```text
 //! no claim ─▶ DataVolume ─▶ claim of CDI's ──────────────────────▶ image is in it ─▶ released
 //!                             └─ waits for a node: the VirtualMachine is made meanwhile
 //! ```
-//! CDI's claim is owned by its DataVolume and would go with it, whoever deletes that. So as soon as the
-//! image is there the DataVolume is deleted and the claim stays: from then on it is a claim like all
-//! others, with its policy, its growth, its return to a Machine of the name. Until then it is nobody's
-//! disk: what an import leaves half done is not kept, and never taken for a disk.
+//! CDI's claim is owned by its DataVolume and is deleted with it, whoever deletes it. So once the image is imported,
+//! the DataVolume is deleted without its claim. From then on the claim is like all others: its policy, growth and
+//! adoption apply. Before that it is no disk: an unfinished import is not kept and never adopted.
 
 use common::render::kubevirt::{Volume, data_volume, is_unverifiable};
 
-use super::storage::{Found, in_use, is_left_over};
-use super::{Action, Observed};
-use crate::objects::Claim;
-use crate::objects::data_volume::DataVolume;
+use super::action::{Action, UnfinishedImport};
+use super::observed::Observed;
+use super::volume::{Found, in_use, is_left_by_former_machine};
+use crate::objects::{Claim, DataVolume};
 use controller_core::conditions::Fault;
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
@@ -22,14 +21,14 @@ use controller_core::objects::Meta as _;
 /// The reason of an import that CDI tries again.
 pub(super) const FAILED: &str = "ImageImportFailed";
 
-/// What a claim has to do with an import.
+/// State of the import into a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// Nothing, or nothing any more.
+    /// There is none, or it has finished.
     Over,
-    /// It begins when the guest is given a node.
+    /// It starts once the guest has been scheduled to a node.
     WaitsForGuest,
-    /// There is no whole image in it.
+    /// The image in it is incomplete.
     Underway,
 }
 
@@ -45,12 +44,12 @@ pub(super) fn stage(claim: &Claim, import: Option<&DataVolume>) -> Stage {
                 Stage::Underway
             }
         }
-        // It goes with a DataVolume that is gone.
+        // Its DataVolume is gone, so the garbage collector will delete it.
         (Some(_), _) => Stage::Underway,
     }
 }
 
-/// Makes the DataVolume of a volume that has none and no claim either.
+/// Creates the DataVolume of a volume that has neither a DataVolume nor a claim.
 pub(super) fn begin(
     machine: &Machine,
     volume: &Volume<'_>,
@@ -67,7 +66,7 @@ pub(super) fn begin(
         ));
     }
     if !observed.cdi {
-        // A blank disk in place of the image would boot nothing and look as if it had.
+        // A blank disk instead of the image would not boot, and nothing would say why.
         return Err(Fault::new(
             "ImageImportUnavailable",
             format!(
@@ -76,15 +75,15 @@ pub(super) fn begin(
             ),
         ));
     }
-    let wish = data_volume(&machine.identity(&observed.cluster), volume);
+    let desired = data_volume(&machine.identity(&observed.cluster), volume);
     Ok(Found {
-        actions: wish.map(Action::CreateDataVolume).into_iter().collect(),
+        actions: desired.map(Action::CreateDataVolume).into_iter().collect(),
         import: Some(underway(volume, None, observed)),
         ..Found::default()
     })
 }
 
-/// What is told of an import that is not over.
+/// The condition while an import is not finished.
 pub(super) fn underway(
     volume: &Volume<'_>,
     import: Option<&DataVolume>,
@@ -102,49 +101,49 @@ pub(super) fn underway(
             ),
         );
     }
-    let says = import.and_then(DataVolume::message);
-    if let Some(says) = says.filter(|_| import.is_some_and(DataVolume::is_failing)) {
+    let text = import.and_then(DataVolume::message);
+    if let Some(text) = text.filter(|_| import.is_some_and(DataVolume::is_failing)) {
         return Fault::new(
             FAILED,
             format!(
-                "the image of '{}' cannot be imported, CDI tries again: {says}",
+                "the image of '{}' cannot be imported, CDI tries again: {text}",
                 disk.name
             ),
         );
     }
-    let says = says.map_or_else(String::new, |says| format!("; CDI says: {says}"));
+    let text = text.map_or_else(String::new, |text| format!("; CDI says: {text}"));
     Fault::new(
         "ImageImporting",
         format!(
-            "the image of '{}' is being imported into PersistentVolumeClaim {claim}{says}",
+            "the image of '{}' is being imported into PersistentVolumeClaim {claim}{text}",
             disk.name
         ),
     )
 }
 
-/// An import that does not end by itself.
-pub(super) fn given_up(volume: &Volume<'_>, import: &DataVolume) -> Option<Fault> {
+/// The condition of an import that CDI does not retry.
+pub(super) fn failed_import(volume: &Volume<'_>, import: &DataVolume) -> Option<Fault> {
     import.has_failed().then(|| {
-        let says = import.message().unwrap_or("it does not say why");
+        let text = import.message().unwrap_or("CDI gives no reason");
         Fault::new(
             FAILED,
             format!(
-                "CDI has given up importing the image of '{}' ({says}): delete DataVolume {}, and it begins anew",
+                "CDI has given up importing the image of '{}' ({text}): delete DataVolume {}, and the import starts again",
                 volume.disk.name, volume.claim
             ),
         )
     })
 }
 
-/// A DataVolume of the name that was not made for this Machine. One that a former Machine of the name
-/// left is in the way until it is gone; anybody else's is not touched.
+/// A DataVolume of the volume's name that was not made for this Machine. One of a former Machine of the name is
+/// deleted first; anybody else's is not touched.
 pub(super) fn foreign(
     machine: &Machine,
     volume: &Volume<'_>,
     import: &DataVolume,
     observed: &Observed,
 ) -> Result<Found, Fault> {
-    if !is_left_over(import, machine, &volume.disk, observed) {
+    if !is_left_by_former_machine(import, machine, &volume.disk, observed) {
         return Err(Fault::new(
             "NameConflict",
             format!(
@@ -154,27 +153,20 @@ pub(super) fn foreign(
         ));
     }
     let end = end(import).filter(|_| !in_use(&volume.claim, observed));
-    let confirm = end.as_ref().map(|_| Action::ConfirmUnused {
-        claim: Some(volume.claim.clone()),
-    });
     Ok(Found {
-        actions: confirm.into_iter().chain(end).collect(),
+        actions: end.into_iter().collect(),
         import: Some(underway(volume, None, observed)),
         ..Found::default()
     })
 }
 
-/// Ends a DataVolume: what it has finished stays, what it has not goes with it.
+/// Deletes a DataVolume: a finished one without its claim, an unfinished one with it.
 pub(super) fn end(import: &DataVolume) -> Option<Action> {
     if import.is_finished() {
         return release(import);
     }
-    (!import.is_deleting()).then(|| Action::DeleteDataVolume {
-        name: import.name().to_owned(),
-        uid: import.uid().to_owned(),
-        // Should it have come to its end in between, it is looked at again.
-        version: import.metadata.resource_version.clone(),
-    })
+    let unfinished = UnfinishedImport::of(import).filter(|_| !import.is_deleting());
+    unfinished.map(Action::DeleteDataVolume)
 }
 
 /// Deletes a DataVolume without its claim.

@@ -1,4 +1,4 @@
-//! The networks of a Machine: each NetworkConfiguration there, and the attachment it stands for.
+//! The networks of a Machine: its NetworkConfigurations and the NetworkAttachmentDefinition of each.
 
 use std::collections::BTreeMap;
 
@@ -6,19 +6,20 @@ use common::api::normalized::Normalized;
 use common::names;
 use common::render::kubevirt::{attachment, attachment_name};
 
-use super::{Action, Observed};
+use super::action::Action;
+use super::observed::Observed;
 use crate::objects::Attachment;
 use controller_core::addresses::address_conflict;
 use controller_core::conditions::{Fault, Outcome};
 use controller_core::machine::{Machine, named_networks};
 use controller_core::objects::{Meta as _, Network};
 
-/// What the VirtualMachine needs to know, and what is to be done for it.
+/// Outcome of planning the networks.
 #[derive(Debug, Default)]
 pub(super) struct Networks {
     pub(super) actions: Vec<Action>,
     pub(super) outcome: Outcome,
-    /// Attachment by NetworkConfiguration.
+    /// Name of the NetworkAttachmentDefinition by name of the NetworkConfiguration.
     pub(super) attachments: BTreeMap<String, String>,
 }
 
@@ -28,7 +29,7 @@ pub(super) fn networks(machine: &Machine, block: &Normalized, observed: &Observe
     for name in named_networks(block) {
         let Some(network) = observed.networks.get(name) else {
             missing.push(format!("'{name}'"));
-            // A guest that was made before keeps the attachment it has.
+            // An existing VirtualMachine keeps the attachment it has.
             let kept = attached(observed, block, name);
             networks
                 .attachments
@@ -78,7 +79,7 @@ fn attached(observed: &Observed, block: &Normalized, network: &str) -> Option<St
     Some(name.to_owned())
 }
 
-/// Makes or mends the attachment of a NetworkConfiguration.
+/// Creates or updates the attachment of a NetworkConfiguration.
 fn provide(
     machine: &Machine,
     network: &Network,
@@ -102,26 +103,26 @@ fn provide(
             )),
         };
     }
-    let wish = attachment(
+    let desired = attachment(
         network.namespace(),
         network.name(),
         network.uid(),
         &network.spec,
     );
-    match (wish, live) {
+    match (desired, live) {
         (None, _) => fault(format!(
             "NetworkConfiguration '{}' has neither a bridge nor a networkAttachmentDefinition: set one of them",
             network.name()
         )),
-        (Some(wish), None) => Ok(Some(Action::CreateAttachment(wish))),
+        (Some(desired), None) => Ok(Some(Action::CreateAttachment(desired))),
         (Some(_), Some(live)) if !is_ours(live, network) => fault(format!(
             "NetworkAttachmentDefinition '{name}' exists and is not ours: name it in spec.networkAttachmentDefinition of NetworkConfiguration '{}' to use it, or delete it",
             network.name()
         )),
-        (Some(wish), Some(live)) if wish.spec.config == live.spec.config => Ok(None),
-        (Some(mut wish), Some(live)) => {
-            wish.metadata.uid = Some(live.uid().to_owned());
-            Ok(Some(Action::UpdateAttachment(wish)))
+        (Some(desired), Some(live)) if desired.spec.config == live.spec.config => Ok(None),
+        (Some(mut desired), Some(live)) => {
+            desired.metadata.uid = Some(live.uid().to_owned());
+            Ok(Some(Action::UpdateAttachment(desired)))
         }
     }
 }

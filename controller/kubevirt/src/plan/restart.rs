@@ -1,31 +1,31 @@
-//! A restart that was asked for: the instance that runs then goes, and no other.
+//! A requested restart deletes the instance that runs at the time of the request, and no other one.
 //!
 //! ```text
-//! new text ─▶ status: replaces this uid ─▶ instance of this uid deleted ─▶ another is there: done
-//!        └──▶ done, when no guest runs or none is to run
+//! new request ─▶ status: `replaces` this uid ─▶ instance of this uid deleted ─▶ another one exists: done
+//!          └──▶ done, if no guest runs or the Machine is off
 //! ```
-//! The status is written before the deletion, and the deletion names the uid: however often the way
-//! is broken off and begun again, one instance goes.
+//! The status is written before the deletion, and the deletion names the uid. So one request deletes one instance,
+//! however often the sequence is interrupted and repeated.
 //!
-//! Why not KubeVirt's subresource `restart`: it names no instance, so that a repetition after a lost
-//! answer restarts the guest that has just been started; and it takes an aggregated API, which can be
-//! away while everything else works. A deleted instance is all that it leads to, too.
+//! KubeVirt's subresource `restart` is not used for two reasons. It names no instance, so repeating it after a lost
+//! answer would restart the guest that has just been started. And it needs KubeVirt's aggregated API, which may be
+//! down while the rest works. It would delete the instance, too.
 //!
-//! Under `Always` KubeVirt makes another instance of the VirtualMachine as it is then. Under
-//! `RerunOnFailure` it does not: it starts a guest only when that one failed, or when the strategy was
-//! another one before (`syncRunStrategy` of virt-controller, since KubeVirt 1.0). So the strategy is
-//! `Always` until the other instance is there.
+//! With `Always`, KubeVirt creates a new instance from the current VirtualMachine. With `RerunOnFailure` it does so
+//! only after a failure or a change of the strategy (`syncRunStrategy` of virt-controller, since KubeVirt 1.0). So the
+//! strategy is `Always` until the new instance exists.
 
 use common::api::choice::PowerState;
 use common::api::normalized::Normalized;
 use common::api::status::LastRestart;
 
-use super::{Action, Observed};
+use super::action::Action;
+use super::observed::Observed;
 use crate::objects::Instance;
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 
-/// What is remembered of a restart, and what is to be done for it.
+/// The state of the last restart and the action that continues it.
 #[derive(Debug, Default)]
 pub(super) struct Restart {
     pub(super) last: Option<LastRestart>,
@@ -44,7 +44,7 @@ impl Restart {
 pub(super) fn restart(machine: &Machine, block: &Normalized, observed: &Observed) -> Restart {
     let last = machine.status.last_restart.clone();
     if !observed.kubevirt {
-        // Nobody knows what runs.
+        // Without KubeVirt's kinds, no instance can be observed.
         return Restart { last, action: None };
     }
     let instance = instance(machine, observed);
@@ -54,7 +54,7 @@ pub(super) fn restart(machine: &Machine, block: &Normalized, observed: &Observed
     if let Some(request) = asked.filter(is_new) {
         let replaces = match instance {
             Some(instance) => (on && !has_ended(instance)).then(|| instance.uid().to_owned()),
-            // One that has just gone for an earlier request may still have to be replaced.
+            // The instance of an earlier request may be deleted already and not yet replaced.
             None => last.and_then(|last| last.replaces).filter(|_| on),
         };
         let last = Some(LastRestart { request, replaces });
@@ -90,7 +90,7 @@ fn instance<'a>(machine: &Machine, observed: &'a Observed) -> Option<&'a Instanc
     instance.filter(|instance| ours && instance.machine() == Some(machine.name()))
 }
 
-/// Such a guest is started again by KubeVirt, or stays off because it shut itself down.
+/// Whether the guest has ended. KubeVirt starts it again, or it stays off because it shut itself down.
 fn has_ended(instance: &Instance) -> bool {
     matches!(instance.status.phase.as_str(), "Succeeded" | "Failed")
 }

@@ -1,4 +1,4 @@
-//! The volumes of a Machine: a claim each, made, adopted, grown, and let go.
+//! The volumes of a Machine: one claim each, which is created, adopted, grown or released.
 
 use std::collections::BTreeSet;
 
@@ -8,40 +8,33 @@ use common::names;
 use common::render::kubevirt::claim as render;
 use common::render::kubevirt::{Volume, volumes};
 
-use super::delete::farewell;
+use super::action::{Action, ClaimPatch};
 use super::import::{self, Stage};
-use super::{Action, ClaimPatch, Observed};
-use crate::objects::data_volume::DataVolume;
-use crate::objects::{Claim, told};
+use super::observed::Observed;
+use super::release::release_volume;
+use super::status::inputs::Sizes;
+use super::volume::{Found, Size, in_use, is_left_by_former_machine};
+use crate::objects::{Claim, DataVolume, find_condition};
 use controller_core::conditions::{Fault, Outcome};
 use controller_core::machine::Machine;
-use controller_core::objects::Meta;
+use controller_core::objects::Meta as _;
 
-/// What is to be done about the disks.
+/// Outcome of planning the volumes.
 #[derive(Debug, Default)]
 pub(super) struct Storage {
     pub(super) actions: Vec<Action>,
-    /// Sizes to grow. The storage may refuse, and nothing else depends on it.
+    /// Patches that grow claims. The storage may refuse them, so they come after what the guest needs.
     pub(super) growth: Vec<Action>,
-    /// What can only be done once the VirtualMachine is as it should be.
-    pub(super) farewells: Vec<Action>,
-    /// Whether the VirtualMachine has the claims it names.
+    /// Releases of volumes that the VirtualMachine no longer has.
+    pub(super) releases: Vec<Action>,
+    /// First reason why a volume cannot be provided; the VirtualMachine is not made or updated then.
     pub(super) outcome: Outcome,
-    /// What is told of an image that is not there yet. The VirtualMachine waits for it.
+    /// Why an image is not imported yet. The VirtualMachine is not made before it is.
     pub(super) import: Option<Fault>,
     /// Names of the claims that are not bound yet.
     pub(super) pending: Vec<String>,
-    /// What is told of volumes that do not have their size yet.
+    /// Volumes that are smaller than desired.
     pub(super) sizes: Sizes,
-}
-
-/// Volumes that are smaller than they are to be. Nothing waits for them.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Sizes {
-    /// One that cannot grow.
-    pub(super) fixed: Option<Fault>,
-    /// Those that grow, and how far they are.
-    pub(super) growing: Vec<String>,
 }
 
 pub(super) fn storage(machine: &Machine, block: &Normalized, observed: &Observed) -> Storage {
@@ -52,16 +45,16 @@ pub(super) fn storage(machine: &Machine, block: &Normalized, observed: &Observed
                 storage.actions.extend(found.actions);
                 match found.size {
                     Size::Right => {}
-                    Size::Grows(action, told) => {
+                    Size::Grows(action, message) => {
                         storage.growth.extend(action.map(Action::PatchClaim));
-                        storage.sizes.growing.extend(told);
+                        storage.sizes.growing.extend(message);
                     }
-                    Size::Fixed(told) => {
-                        storage.sizes.fixed.get_or_insert(told);
+                    Size::Fixed(fault) => {
+                        storage.sizes.fixed.get_or_insert(fault);
                     }
                 }
-                if let Some(told) = found.import {
-                    storage.importing(told);
+                if let Some(fault) = found.import {
+                    storage.importing(fault);
                 } else if !found.bound {
                     storage.pending.push(volume.claim);
                 }
@@ -69,43 +62,22 @@ pub(super) fn storage(machine: &Machine, block: &Normalized, observed: &Observed
             Err(fault) => storage.outcome.worsen(fault),
         }
     }
-    storage.farewells = farewells(machine, block, observed);
+    storage.releases = releases(machine, block, observed);
     storage
 }
 
 impl Storage {
-    /// Of several imports, one that fails is told.
-    fn importing(&mut self, told: Fault) {
-        let fails = |told: &Fault| told.reason() == import::FAILED;
+    /// Of several unfinished imports, a failing one is reported.
+    fn importing(&mut self, fault: Fault) {
+        let fails = |fault: &Fault| fault.reason() == import::FAILED;
         if self
             .import
             .as_ref()
-            .is_none_or(|known| fails(&told) && !fails(known))
+            .is_none_or(|known| fails(&fault) && !fails(known))
         {
-            self.import = Some(told);
+            self.import = Some(fault);
         }
     }
-}
-
-/// What there is of a volume, and what is to be done about it.
-#[derive(Debug, Default)]
-pub(super) struct Found {
-    pub(super) actions: Vec<Action>,
-    pub(super) size: Size,
-    pub(super) bound: bool,
-    /// What is told of an image that is not there yet.
-    pub(super) import: Option<Fault>,
-}
-
-/// How the size of a volume compares with that of its disk.
-#[derive(Debug, Default)]
-pub(super) enum Size {
-    #[default]
-    Right,
-    /// It is asked to grow where it was not yet, and told of until it has.
-    Grows(Option<ClaimPatch>, Option<String>),
-    /// It is too small for good.
-    Fixed(Fault),
 }
 
 fn provide(machine: &Machine, volume: &Volume<'_>, observed: &Observed) -> Result<Found, Fault> {
@@ -124,7 +96,8 @@ fn provide(machine: &Machine, volume: &Volume<'_>, observed: &Observed) -> Resul
     if claim.is_deleting() {
         return Ok(Found::default());
     }
-    let adoptable = || is_left_over(&**claim, machine, disk, observed) && fits(disk, claim);
+    let adoptable =
+        || is_left_by_former_machine(&**claim, machine, disk, observed) && fits(disk, claim);
     if !claim.belongs_to(machine.name(), machine.uid()) && !adoptable() {
         return Err(conflict(machine, &volume.claim, disk, claim));
     }
@@ -146,7 +119,7 @@ fn provide(machine: &Machine, volume: &Volume<'_>, observed: &Observed) -> Resul
             actions,
             ..Found::default()
         }),
-        Stage::Underway => match importing.and_then(|it| import::given_up(volume, it)) {
+        Stage::Underway => match importing.and_then(|it| import::failed_import(volume, it)) {
             Some(fault) => Err(fault),
             None => Ok(underway(volume, importing, observed, actions)),
         },
@@ -166,7 +139,7 @@ fn underway(
     }
 }
 
-/// Makes the claim of a volume, or has CDI make one.
+/// Creates the claim of a volume, or the DataVolume from which CDI creates it.
 fn make(machine: &Machine, volume: &Volume<'_>, observed: &Observed) -> Result<Found, Fault> {
     let disk = &volume.disk;
     if !disk.storage_class.is_empty() && !observed.classes.contains_key(&disk.storage_class) {
@@ -181,31 +154,14 @@ fn make(machine: &Machine, volume: &Volume<'_>, observed: &Observed) -> Result<F
     if disk.image.is_some() {
         return import::begin(machine, volume, observed);
     }
-    let wish = render(&machine.identity(&observed.cluster), volume);
+    let desired = render(&machine.identity(&observed.cluster), volume);
     Ok(Found {
-        actions: vec![Action::CreateClaim(wish)],
+        actions: vec![Action::CreateClaim(desired)],
         ..Found::default()
     })
 }
 
-/// Whether something was made for a Machine and a disk of these names, and no living Machine has it.
-pub(super) fn is_left_over(
-    object: &impl Meta,
-    machine: &Machine,
-    disk: &NormalizedDisk,
-    observed: &Observed,
-) -> bool {
-    let named = object.label(names::LABEL_MANAGED_BY) == Some(names::MANAGED_BY)
-        && object.machine() == Some(machine.name())
-        && object.label(names::LABEL_DISK) == Some(disk.name.as_str());
-    let free = object
-        .machine_uid()
-        .is_none_or(|uid| !observed.living.contains(uid));
-    named && free
-}
-
-/// Whether a claim can be what the disk wishes: everything but the size is immutable, and a size
-/// cannot shrink.
+/// Whether a claim can serve the disk: its spec is immutable apart from the size, and a size cannot shrink.
 fn fits(disk: &NormalizedDisk, claim: &Claim) -> bool {
     let spec = &claim.spec;
     spec.storage_class_name.as_deref() == Some(disk.storage_class.as_str())
@@ -240,17 +196,17 @@ fn conflict(machine: &Machine, name: &str, disk: &NormalizedDisk, claim: &Claim)
     )
 }
 
-/// Marks that a claim of ours lacks.
+/// The patch that sets the Machine's annotations on a claim; `None` if it has them.
 fn mark(machine: &Machine, disk: &NormalizedDisk, claim: &Claim) -> Option<ClaimPatch> {
     let mut patch = patch_of(claim);
-    let wished = [
+    let wanted = [
         (names::ANNOTATION_MACHINE_UID, machine.uid()),
         (
             names::ANNOTATION_RECLAIM_POLICY,
             disk.reclaim_policy.as_str(),
         ),
     ];
-    for (key, value) in wished {
+    for (key, value) in wanted {
         if claim.annotation(key) != Some(value) {
             patch.annotations.insert(key, Some(value.to_owned()));
         }
@@ -263,7 +219,7 @@ fn mark(machine: &Machine, disk: &NormalizedDisk, claim: &Claim) -> Option<Claim
     (!patch.annotations.is_empty()).then_some(patch)
 }
 
-/// What is to be done about the size of a claim. Kubernetes grows only one that is bound.
+/// Compares the size of a claim with that of its disk. Kubernetes grows only a bound claim.
 fn size(disk: &NormalizedDisk, claim: &Claim, observed: &Observed) -> Size {
     let requests = claim.spec.resources.requests;
     let Some(asked) = requests.storage.filter(|_| claim.status.phase == "Bound") else {
@@ -274,32 +230,33 @@ fn size(disk: &NormalizedDisk, claim: &Claim, observed: &Observed) -> Size {
     if asked < disk.size && observed.classes.get(class) == Some(&false) {
         // Storage may have given more than it was asked for.
         return lacks.map_or(Size::Right, |has| {
-            let told = format!(
+            let message = format!(
                 "disk '{}' cannot grow from {has} to {}, because StorageClass '{class}' does not allow it: set allowVolumeExpansion: true on the class if its storage can; the volume grows by itself then",
                 disk.name, disk.size
             );
-            Size::Fixed(Fault::new("VolumeExpansionNotAllowed", told))
+            Size::Fixed(Fault::new("VolumeExpansionNotAllowed", message))
         });
     }
     let patch = (asked < disk.size).then(|| ClaimPatch {
         storage: Some(disk.size.to_string()),
         ..patch_of(claim)
     });
-    let told = lacks.map(|has| {
+    let message = lacks.map(|has| {
         let (name, progress) = (claim.name(), progress(claim));
         let size = disk.size;
         format!("PersistentVolumeClaim {name} grows from {has} to {size}{progress}")
     });
-    Size::Grows(patch, told)
+    Size::Grows(patch, message)
 }
 
-/// How far a volume is that grows. What a failure says is in the events of the claim, and another text
-/// with every attempt.
+/// Progress of a growing volume. The text of a failure changes with each attempt, so the message refers to the claim's
+/// events instead of quoting it.
 fn progress(claim: &Claim) -> &'static str {
-    let is_told = |kind: &str| told(&claim.status.conditions, kind, "True").is_some();
-    if is_told("ControllerResizeError") || is_told("NodeResizeError") {
+    let has_condition =
+        |kind: &str| find_condition(&claim.status.conditions, kind, "True").is_some();
+    if has_condition("ControllerResizeError") || has_condition("NodeResizeError") {
         "; that failed and is tried again, the claim's events tell why"
-    } else if is_told("FileSystemResizePending") {
+    } else if has_condition("FileSystemResizePending") {
         "; the volume has, its file system follows on the node: restart the guest if it does not"
     } else {
         ""
@@ -314,10 +271,10 @@ fn patch_of(claim: &Claim) -> ClaimPatch {
     }
 }
 
-/// Volumes that are no longer wished, once neither the VirtualMachine nor the guest has them.
-fn farewells(machine: &Machine, block: &Normalized, observed: &Observed) -> Vec<Action> {
-    let wished = volumes(machine.name(), block).map(|volume| volume.claim);
-    let wished: BTreeSet<_> = wished.collect();
+/// Releases volumes that are not in the block, once neither the VirtualMachine nor the guest has them.
+fn releases(machine: &Machine, block: &Normalized, observed: &Observed) -> Vec<Action> {
+    let wanted = volumes(machine.name(), block).map(|volume| volume.claim);
+    let wanted: BTreeSet<_> = wanted.collect();
     let known: BTreeSet<_> = observed
         .claims
         .keys()
@@ -325,21 +282,7 @@ fn farewells(machine: &Machine, block: &Normalized, observed: &Observed) -> Vec<
         .collect();
     known
         .into_iter()
-        .filter(|name| !wished.contains(*name) && !in_use(name, observed))
-        .flat_map(|name| {
-            let actions = farewell(machine, name, observed);
-            let confirm = (!actions.is_empty()).then(|| Action::ConfirmUnused {
-                claim: Some(name.clone()),
-            });
-            confirm.into_iter().chain(actions)
-        })
+        .filter(|name| !wanted.contains(*name) && !in_use(name, observed))
+        .flat_map(|name| release_volume(machine, name, observed))
         .collect()
-}
-
-pub(super) fn in_use(claim: &str, observed: &Observed) -> bool {
-    let (vm, instance) = (&observed.vm, &observed.instance);
-    vm.as_ref().is_some_and(|vm| vm.uses(claim))
-        || instance
-            .as_ref()
-            .is_some_and(|instance| instance.uses(claim))
 }

@@ -1,6 +1,7 @@
 //! The VirtualMachine and the cloud-init Secret it refers to.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use common::api::choice::PowerState;
 use common::api::normalized::Normalized;
@@ -9,22 +10,26 @@ use common::render::kubevirt::types::{Secret, Template, VirtualMachineSpec};
 use common::render::kubevirt::{VirtualMachineInput, virtual_machine};
 use serde_json::Value;
 
+use super::action::Action;
 use super::network::Networks;
+use super::observed::Observed;
 use super::restart::Restart;
 use super::storage::Storage;
-use super::{Action, Observed};
 use crate::objects::VirtualMachine;
 use controller_core::conditions::{Fault, Outcome, missing_secret};
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 
-/// What is to be done about the guest.
+/// Pause before Secrets that could not be read are read again. No event reports that they can be read now.
+pub(super) const SECRETS_RETRY: Duration = Duration::from_secs(10);
+
+/// Outcome of planning the VirtualMachine and its Secret.
 #[derive(Debug, Default)]
 pub(super) struct Plans {
     pub(super) actions: Vec<Action>,
     pub(super) outcome: Outcome,
-    /// The guest that the VirtualMachine is made of.
-    pub(super) wish: Option<Template>,
+    /// Template of the VirtualMachine; `None` while it cannot be rendered.
+    pub(super) desired: Option<Template>,
 }
 
 pub(super) fn guest(
@@ -48,12 +53,12 @@ pub(super) fn guest(
         Ok(action) => plans.actions.extend(action),
         Err(fault) => plans.outcome.worsen(fault),
     }
-    let held = [&plans.outcome, &networks.outcome, &storage.outcome]
+    let is_blocked = [&plans.outcome, &networks.outcome, &storage.outcome]
         .iter()
         .any(|outcome| outcome.fault.is_some())
         || storage.import.is_some()
         || is_refused;
-    let mut wish = virtual_machine(&VirtualMachineInput {
+    let mut desired = virtual_machine(&VirtualMachineInput {
         machine: machine.identity(&observed.cluster),
         block,
         cloud_init: &machine.cloud_init,
@@ -61,11 +66,11 @@ pub(super) fn guest(
         secret_revisions: &marks(machine, observed),
     });
     if restart.is_open() && block.power_state == PowerState::Running {
-        "Always".clone_into(&mut wish.spec.run_strategy);
+        "Always".clone_into(&mut desired.spec.run_strategy);
     }
     let Some(live) = observed.vm.as_deref() else {
-        if !held {
-            plans.actions.push(Action::CreateVm(Box::new(wish)));
+        if !is_blocked {
+            plans.actions.push(Action::CreateVm(Box::new(desired)));
         }
         return plans;
     };
@@ -83,52 +88,56 @@ pub(super) fn guest(
     if live.is_deleting() {
         return plans;
     }
-    plans.wish = (!held).then(|| wish.spec.template.clone());
+    plans.desired = (!is_blocked).then(|| desired.spec.template.clone());
     let uid = live.uid().to_owned();
-    if held {
-        // What the guest is made of has to wait, but it can still be switched on and off.
-        let strategy = wish.spec.run_strategy;
+    if is_blocked {
+        // The template cannot be updated now, but the power state can.
+        let strategy = desired.spec.run_strategy;
         if strategy != live.spec.run_strategy {
             plans.actions.push(Action::SetRunStrategy { uid, strategy });
         }
-    } else if !is_current(&wish, live) {
-        wish.metadata.uid = Some(uid);
-        plans.actions.push(Action::UpdateVm(Box::new(wish)));
+    } else if !is_current(&desired, live) {
+        desired.metadata.uid = Some(uid);
+        plans.actions.push(Action::UpdateVm(Box::new(desired)));
     }
     plans
 }
 
-/// Whether the live object was made of this wish, and nobody has changed what we wrote since.
+/// Whether the existing VirtualMachine was rendered from this desired state and no field of ours was changed since.
 fn is_current(
-    wish: &common::render::kubevirt::types::VirtualMachine,
+    desired: &common::render::kubevirt::types::VirtualMachine,
     live: &VirtualMachine,
 ) -> bool {
-    let rendered = wish.metadata.annotations.get(names::ANNOTATION_RENDERED);
+    let rendered = desired.metadata.annotations.get(names::ANNOTATION_RENDERED);
     live.annotation(names::ANNOTATION_RENDERED) == rendered.map(String::as_str)
-        && (wish.spec == live.spec || is_within(&wish.spec, &live.spec))
+        && (desired.spec == live.spec || is_within(&desired.spec, &live.spec))
 }
 
-/// Whether everything that is wished is there. More may be there: KubeVirt and others add to it.
-fn is_within(wish: &VirtualMachineSpec, live: &VirtualMachineSpec) -> bool {
-    match (serde_json::to_value(wish), serde_json::to_value(live)) {
-        (Ok(wish), Ok(live)) => covers(&live, &wish),
+/// Whether every desired field has its value. The object may have more: KubeVirt and others add fields.
+fn is_within(desired: &VirtualMachineSpec, live: &VirtualMachineSpec) -> bool {
+    match (serde_json::to_value(desired), serde_json::to_value(live)) {
+        (Ok(desired), Ok(live)) => covers(&live, &desired),
         _ => false,
     }
 }
 
-fn covers(live: &Value, wish: &Value) -> bool {
-    match (live, wish) {
-        (Value::Object(live), Value::Object(wish)) => wish
+fn covers(live: &Value, desired: &Value) -> bool {
+    match (live, desired) {
+        (Value::Object(live), Value::Object(desired)) => desired
             .iter()
-            .all(|(key, wish)| live.get(key).is_some_and(|live| covers(live, wish))),
-        (Value::Array(live), Value::Array(wish)) => {
-            live.len() == wish.len() && live.iter().zip(wish).all(|(live, wish)| covers(live, wish))
+            .all(|(key, desired)| live.get(key).is_some_and(|live| covers(live, desired))),
+        (Value::Array(live), Value::Array(desired)) => {
+            live.len() == desired.len()
+                && live
+                    .iter()
+                    .zip(desired)
+                    .all(|(live, desired)| covers(live, desired))
         }
-        (live, wish) => live == wish,
+        (live, desired) => live == desired,
     }
 }
 
-/// What the user's Secrets hold; where they were not read, nobody has written them since.
+/// Revisions of the user's Secrets. A Secret that was not read has not changed, so its known revision is kept.
 fn marks(machine: &Machine, observed: &Observed) -> BTreeMap<String, String> {
     let nothing = BTreeMap::new();
     let vm = observed.vm.as_ref();
@@ -137,8 +146,22 @@ fn marks(machine: &Machine, observed: &Observed) -> BTreeMap<String, String> {
     machine.cloud_init.secret_revisions(known, read)
 }
 
-/// The Secret of ours, when one is needed; and whether the user's Secrets are there.
+fn unreadable_secrets(machine: &Machine, error: &str) -> Fault {
+    Fault::new(
+        "KubeVirtApiError",
+        format!(
+            "the Secrets for cloud-init in namespace {namespace} cannot be read: {error}; what runs goes on and can be switched on and off, everything else of the VirtualMachine waits; the controller tries again every {} s; if it is forbidden, check with: kubectl auth can-i get secrets --namespace {namespace} --as <the controller's ServiceAccount>",
+            SECRETS_RETRY.as_secs(),
+            namespace = machine.namespace(),
+        ),
+    )
+}
+
+/// The action for the Machine's own Secret, if it needs one. Fails if a Secret of the user is missing.
 fn secret(machine: &Machine, observed: &Observed) -> Result<Option<Action>, Fault> {
+    if let Some(error) = &observed.secrets_error {
+        return Err(unreadable_secrets(machine, error));
+    }
     if let Some(fault) = missing_secret(machine, &observed.contents) {
         return Err(fault);
     }
@@ -169,8 +192,8 @@ fn secret(machine: &Machine, observed: &Observed) -> Result<Option<Action>, Faul
     {
         return Ok(None);
     }
-    Ok(render().map(|mut wish| {
-        wish.metadata.uid = Some(live.uid().to_owned());
-        Action::UpdateSecret(wish)
+    Ok(render().map(|mut desired| {
+        desired.metadata.uid = Some(live.uid().to_owned());
+        Action::UpdateSecret(desired)
     }))
 }

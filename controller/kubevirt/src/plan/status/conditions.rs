@@ -1,58 +1,57 @@
-//! What each condition tells.
+//! Status, reason and message of each condition.
 
-use common::api::choice::{Phase, PowerState};
+use common::api::choice::{Choice as _, PendingAction, Phase, PowerState};
 use common::api::status::PendingChange;
 
-use super::Facts;
-use super::live::{FAILURES, Live};
-use crate::objects::{ForeignCondition, told};
-use crate::plan::pending::RESTART;
+use super::inputs::StatusInputs;
+use super::live::{FAILURES, LiveGuest};
+use crate::objects::{ForeignCondition, find_condition};
 use controller_core::conditions::{Fault, Verdict};
 
-pub(super) fn storage(facts: &Facts<'_>) -> Verdict {
-    if let Some(fault) = &facts.storage.fault {
+pub(super) fn storage(inputs: &StatusInputs<'_>) -> Verdict {
+    if let Some(fault) = &inputs.storage.fault {
         return ("False", fault.clone());
     }
-    if let Some(told) = &facts.import {
-        return ("False", told.clone());
+    if let Some(fault) = &inputs.import {
+        return ("False", fault.clone());
     }
-    if !facts.pending.is_empty() {
+    if !inputs.pending.is_empty() {
         let message = format!(
-            "waiting for PersistentVolumeClaim {} to be bound; its events tell what it waits for",
-            facts.pending.join(", ")
+            "waiting for PersistentVolumeClaim {} to be bound; its events say what it waits for",
+            inputs.pending.join(", ")
         );
         return ("False", Fault::new("PVCPending", message));
     }
-    if let Some(fixed) = &facts.sizes.fixed {
+    if let Some(fixed) = &inputs.sizes.fixed {
         return ("False", fixed.clone());
     }
-    let growing = &facts.sizes.growing;
+    let growing = &inputs.sizes.growing;
     if growing.is_empty() {
         return ("True", Fault::new("PVCBound", "every disk has its volume"));
     }
     ("True", Fault::new("PVCResizing", growing.join("; ")))
 }
 
-pub(super) fn virtual_machine(facts: &Facts<'_>, live: &Live<'_>) -> Verdict {
-    if let Some(fault) = &facts.guest.fault {
+pub(super) fn virtual_machine(inputs: &StatusInputs<'_>, live: &LiveGuest<'_>) -> Verdict {
+    if let Some(fault) = &inputs.guest.fault {
         return ("False", fault.clone());
     }
     let Some(vm) = live.vm else {
-        let blocker = facts
+        let blocker = inputs
             .storage
             .fault
             .as_ref()
-            .or(facts.network.fault.as_ref())
-            .or(facts.import.as_ref());
+            .or(inputs.network.fault.as_ref())
+            .or(inputs.import.as_ref());
         return match blocker {
             Some(fault) => (
                 "False",
                 Fault::new(
                     fault.reason(),
-                    "no VirtualMachine yet: its storage or network is not there",
+                    "no VirtualMachine yet: its storage or network is not ready",
                 ),
             ),
-            None if facts.makes_vm => ("True", created()),
+            None if inputs.makes_vm => ("True", created()),
             None => ("False", Fault::new("VMFailed", "no VirtualMachine yet")),
         };
     };
@@ -61,9 +60,10 @@ pub(super) fn virtual_machine(facts: &Facts<'_>, live: &Live<'_>) -> Verdict {
         let conditions = live
             .instance
             .map_or(&[][..], |instance| &instance.status.conditions);
-        let why = told(conditions, "PodScheduled", "False").map_or("", |told| &told.message);
+        let why = find_condition(conditions, "PodScheduled", "False")
+            .map_or("", |condition| &condition.message);
         let message = format!(
-            "no node can run the guest: add nodes, free resources, or wish for less CPU, memory or fewer node labels. {why}"
+            "no node can run the guest: add nodes, free resources, or request less CPU, memory or fewer node labels. {why}"
         );
         return (
             "False",
@@ -71,7 +71,8 @@ pub(super) fn virtual_machine(facts: &Facts<'_>, live: &Live<'_>) -> Verdict {
         );
     }
     if FAILURES.contains(&status) {
-        let why = told(&vm.status.conditions, "Failure", "True").map_or("", |told| &told.message);
+        let why = find_condition(&vm.status.conditions, "Failure", "True")
+            .map_or("", |condition| &condition.message);
         let message = format!("KubeVirt says {status}: {why}");
         let message = message.trim_end_matches([':', ' ']).to_owned();
         return ("False", Fault::new("VMFailed", message));
@@ -79,20 +80,20 @@ pub(super) fn virtual_machine(facts: &Facts<'_>, live: &Live<'_>) -> Verdict {
     ("True", created())
 }
 
-/// Whether a restart is what brings a change into effect.
+/// Whether a change takes effect at the next restart.
 pub(super) fn is_for_a_restart(change: &PendingChange) -> bool {
-    change.action == RESTART
+    change.action == PendingAction::Restart.as_str()
 }
 
-/// Names our fields, or what KubeVirt says when none of them differs.
+/// Names the changed fields, or quotes KubeVirt if none of ours differs.
 pub(super) fn restart_required(
     changes: &[PendingChange],
-    told: Option<&ForeignCondition>,
+    reported: Option<&ForeignCondition>,
 ) -> Fault {
     let changes = changes.iter().filter(|change| is_for_a_restart(change));
     let fields: Vec<_> = changes.map(|change| change.field.as_str()).collect();
-    let why = match told.filter(|_| fields.is_empty()) {
-        Some(told) => told.message.clone(),
+    let why = match reported.filter(|_| fields.is_empty()) {
+        Some(condition) => condition.message.clone(),
         None => fields.join(", "),
     };
     let cloud_init = if fields.iter().any(|field| field.starts_with("cloudInit")) {
@@ -111,30 +112,30 @@ pub(super) fn agent_connected() -> Fault {
 }
 
 fn created() -> Fault {
-    Fault::new("VMCreated", "the VirtualMachine is there")
+    Fault::new("VMCreated", "the VirtualMachine exists")
 }
 
 pub(super) fn ready(
-    facts: &Facts<'_>,
-    live: &Live<'_>,
+    inputs: &StatusInputs<'_>,
+    live: &LiveGuest<'_>,
     phase: Phase,
     virtual_machine: &Verdict,
 ) -> Verdict {
     let faults = [
-        facts.unfit.as_ref(),
-        facts.storage.fault.as_ref(),
-        facts.network.fault.as_ref(),
-        facts.import.as_ref().filter(|_| live.vm.is_none()),
-        (virtual_machine.0 == "False" && !facts.paused).then_some(&virtual_machine.1),
-        facts.sizes.fixed.as_ref(),
+        inputs.unfit.as_ref(),
+        inputs.storage.fault.as_ref(),
+        inputs.network.fault.as_ref(),
+        inputs.import.as_ref().filter(|_| live.vm.is_none()),
+        (virtual_machine.0 == "False" && !inputs.paused).then_some(&virtual_machine.1),
+        inputs.sizes.fixed.as_ref(),
     ];
     if let Some(fault) = faults.into_iter().flatten().next() {
         return ("False", fault.clone());
     }
-    let running = facts
+    let running = inputs
         .block
         .is_some_and(|block| block.power_state == PowerState::Running);
-    let restart = facts.restart.as_ref();
+    let restart = inputs.restart.as_ref();
     if running && restart.is_some_and(|restart| restart.replaces.is_some()) {
         return (
             "False",
@@ -145,7 +146,7 @@ pub(super) fn ready(
     if status == "Unknown" {
         return (
             "Unknown",
-            Fault::new("Unknown", "KubeVirt has lost touch with the guest's node"),
+            Fault::new("Unknown", "KubeVirt cannot reach the guest's node"),
         );
     }
     match phase {
@@ -165,7 +166,7 @@ pub(super) fn ready(
             ("False", Fault::new("Creating", "the guest is starting"))
         }
         Phase::Stopped => ("True", Fault::new("Stopped", "the guest is off")),
-        Phase::Pending | Phase::Creating | Phase::Failed if facts.pending.is_empty() => {
+        Phase::Pending | Phase::Creating | Phase::Failed if inputs.pending.is_empty() => {
             ("False", Fault::new("Creating", "the guest is starting"))
         }
         Phase::Pending | Phase::Creating | Phase::Failed => {

@@ -1,4 +1,4 @@
-//! What there is of the guest, and the phase that it means.
+//! The VirtualMachine and instance of a Machine, and the phase that follows from them.
 
 use std::net::IpAddr;
 
@@ -7,27 +7,28 @@ use common::api::normalized::Normalized;
 use common::api::status::{GuestOs, InterfaceStatus, MachineStatus, VolumeStatus};
 use common::render::kubevirt::{Volume, volumes as render};
 
-use super::Facts;
-use crate::objects::{GuestOsInfo, Instance, InstanceInterface, VirtualMachine, told};
-use crate::plan::{Action, Observed};
+use super::inputs::StatusInputs;
+use crate::objects::{GuestOsInfo, Instance, InstanceInterface, VirtualMachine, find_condition};
+use crate::plan::action::Action;
+use crate::plan::observed::Observed;
 use controller_core::addresses::is_reported;
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 
-/// What is there of the guest and belongs to the Machine.
-pub(super) struct Live<'a> {
+/// The VirtualMachine and instance that belong to the Machine.
+pub(super) struct LiveGuest<'a> {
     pub(super) vm: Option<&'a VirtualMachine>,
-    /// What the VirtualMachine's `runStrategy` is, or is about to be.
+    /// The VirtualMachine's `runStrategy` after this plan.
     pub(super) strategy: &'a str,
     pub(super) instance: Option<&'a Instance>,
 }
 
-impl<'a> Live<'a> {
+impl<'a> LiveGuest<'a> {
     pub(super) fn of(machine: &Machine, observed: &'a Observed, actions: &'a [Action]) -> Self {
         let vm = observed.vm.as_deref();
         let set = actions.iter().find_map(|action| match action {
             Action::SetRunStrategy { strategy, .. } => Some(strategy.as_str()),
-            Action::UpdateVm(wish) => Some(wish.spec.run_strategy.as_str()),
+            Action::UpdateVm(desired) => Some(desired.spec.run_strategy.as_str()),
             _ => None,
         });
         let ours = vm.filter(|vm| vm.belongs_to(machine.name(), machine.uid()));
@@ -41,7 +42,7 @@ impl<'a> Live<'a> {
         }
     }
 
-    /// The status with what KubeVirt tells of a running guest.
+    /// The part of the status that comes from a running guest.
     pub(super) fn addresses(&self, machine: &Machine) -> MachineStatus {
         let Some(instance) = self.instance else {
             return MachineStatus::default();
@@ -66,25 +67,26 @@ impl<'a> Live<'a> {
         }
     }
 
-    /// Whether the guest's agent answers, as KubeVirt says.
+    /// Whether KubeVirt reports that the guest agent answers.
     pub(super) fn has_agent(&self) -> bool {
         let conditions = self.instance.map(|instance| &instance.status.conditions);
-        conditions.is_some_and(|conditions| told(conditions, "AgentConnected", "True").is_some())
+        conditions.is_some_and(|conditions| {
+            find_condition(conditions, "AgentConnected", "True").is_some()
+        })
     }
 }
 
-/// The cards of the spec, in its order. What else the agent tells of, such as the bridges of a
-/// container engine, has no name and stays in the guest.
+/// The network cards of the spec, in the order of the spec. Cards that only the guest knows, such as the bridges of a
+/// container engine, have no name and are left out.
 ///
-/// Addresses are in an order of their own: the agent's is another one now and then, and that would be
-/// news each time.
+/// Addresses are sorted, because the agent's order changes now and then and each change would be a status write.
 fn interfaces(instance: &Instance) -> Vec<InterfaceStatus> {
     let cards = &instance.spec.domain.devices.interfaces;
     let place = |nic: &&InstanceInterface| cards.iter().position(|card| card.name == nic.name);
     let named = instance.status.interfaces.iter();
     let mut named: Vec<_> = named.filter(|nic| !nic.name.is_empty()).collect();
     named.sort_by_key(|nic| place(nic).unwrap_or(cards.len()));
-    let told = |nic: &InstanceInterface| {
+    let reported = |nic: &InstanceInterface| {
         let all = nic.ip_addresses.iter().chain(&nic.ip_address);
         let mut all: Vec<_> = all.filter(|address| !address.is_empty()).cloned().collect();
         all.sort_by_cached_key(|address| (!is_global(address), parsed(address), address.clone()));
@@ -95,32 +97,32 @@ fn interfaces(instance: &Instance) -> Vec<InterfaceStatus> {
             ip_addresses: all,
         }
     };
-    named.into_iter().map(told).collect()
+    named.into_iter().map(reported).collect()
 }
 
-/// The address; KubeVirt has told some with the length of their network's prefix.
+/// Parses an address. KubeVirt reports some with the length of the network's prefix.
 fn parsed(address: &str) -> Option<IpAddr> {
     let (address, _) = address.split_once('/').unwrap_or((address, ""));
     address.parse().ok()
 }
 
-/// Whether a text is an address that can mean the guest to others.
+/// Whether others can reach the guest by this address.
 fn is_global(address: &str) -> bool {
     parsed(address).is_some_and(is_reported)
 }
 
-fn guest_os(told: &GuestOsInfo) -> Option<GuestOs> {
+fn guest_os(reported: &GuestOsInfo) -> Option<GuestOs> {
     let text = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
     let guest_os = GuestOs {
-        name: text(&told.name),
-        version: text(&told.version),
-        kernel: text(&told.kernel_release),
+        name: text(&reported.name),
+        version: text(&reported.version),
+        kernel: text(&reported.kernel_release),
     };
     (guest_os != GuestOs::default()).then_some(guest_os)
 }
 
-/// The disks that have a claim or are about to, those that this plan makes or adopts included: what is
-/// made here would be news otherwise as soon as it is seen.
+/// The disks that have a claim, including those that this plan creates or adopts: otherwise each would need a second
+/// status write as soon as it is observed.
 pub(super) fn volumes(
     machine: &Machine,
     block: &Normalized,
@@ -129,8 +131,8 @@ pub(super) fn volumes(
 ) -> Vec<VolumeStatus> {
     let made = |name: &str| {
         actions.iter().any(|action| match action {
-            Action::CreateClaim(wish) => wish.metadata.name == name,
-            Action::CreateDataVolume(wish) => wish.metadata.name == name,
+            Action::CreateClaim(desired) => desired.metadata.name == name,
+            Action::CreateDataVolume(desired) => desired.metadata.name == name,
             Action::PatchClaim(patch) => patch.name == name,
             _ => false,
         })
@@ -150,10 +152,10 @@ pub(super) fn volumes(
         Some(VolumeStatus {
             name: volume.disk.name.clone(),
             claim_name,
-            // As Kubernetes begins.
+            // A claim without a status yet is pending.
             phase: Some(if phase.is_empty() { "Pending" } else { phase }.to_owned()),
             capacity: capacity.map(|size| size.to_string()),
-            // Of what has come to its end nothing is left to tell.
+            // A finished import has no progress to report.
             progress: import
                 .filter(|import| !import.is_finished())
                 .and_then(|import| import.progress()),
@@ -162,14 +164,14 @@ pub(super) fn volumes(
     render(owner, block).filter_map(status).collect()
 }
 
-/// What KubeVirt's one-word state means; words of a newer KubeVirt change nothing.
-pub(super) fn phase(machine: &Machine, facts: &Facts<'_>, live: &Live<'_>) -> Phase {
+/// The phase for KubeVirt's `printableStatus`. An unknown value of a newer KubeVirt does not change the phase.
+pub(super) fn phase(machine: &Machine, inputs: &StatusInputs<'_>, live: &LiveGuest<'_>) -> Phase {
     let last = machine.status.phase;
     let Some(vm) = live.vm else {
-        let faults = [&facts.network, &facts.storage, &facts.guest];
-        return match facts.block {
+        let faults = [&inputs.network, &inputs.storage, &inputs.guest];
+        return match inputs.block {
             None => Phase::Pending,
-            Some(_) if facts.paused && !facts.makes_vm => Phase::Pending,
+            Some(_) if inputs.paused && !inputs.makes_vm => Phase::Pending,
             Some(_) if faults.iter().any(|outcome| outcome.fault.is_some()) => Phase::Failed,
             Some(_) => Phase::Creating,
         };
@@ -190,7 +192,7 @@ pub(super) fn phase(machine: &Machine, facts: &Facts<'_>, live: &Live<'_>) -> Ph
     }
 }
 
-/// States of KubeVirt that do not end by waiting.
+/// Values of `printableStatus` that do not end by waiting.
 pub(super) const FAILURES: [&str; 5] = [
     "ErrorPvcNotFound",
     "DataVolumeError",
@@ -199,15 +201,15 @@ pub(super) const FAILURES: [&str; 5] = [
     "ImagePullBackOff",
 ];
 
-/// KubeVirt says `Stopped` of a machine that has not been started yet, of one that is off, and of
-/// one whose ended instance is still there.
-fn stopped(live: &Live<'_>, last: Phase) -> Phase {
+/// KubeVirt reports `Stopped` before the first start, while the machine is off, and while an instance that has ended
+/// still exists.
+fn stopped(live: &LiveGuest<'_>, last: Phase) -> Phase {
     let instance = live.instance;
     let ended = instance.is_none_or(|instance| instance.status.phase == "Succeeded");
     match live.strategy {
         "Halted" if instance.is_none() => Phase::Stopped,
         "Halted" => last,
-        // The guest shut itself down, and stays down.
+        // The guest shut itself down and stays off.
         "RerunOnFailure" if ended && matches!(last, Phase::Running | Phase::Stopped) => {
             Phase::Stopped
         }

@@ -1,4 +1,4 @@
-//! A Machine that lives.
+//! Plans of Machines that are not under deletion.
 
 use std::collections::BTreeMap;
 
@@ -8,55 +8,60 @@ use common::names;
 use common::render::{CloudInitPlan, SecretKey};
 use serde_json::json;
 
-use super::{edit, message, phase, rich, told};
-use crate::plan::create;
-use crate::plan::world::{World, decode};
-use common::quantity::Bytes;
+use super::{edit, machine_with_every_object, message, phase, reported};
+use crate::environment::{FakeCluster, decode};
 use controller_core::fixtures::{block, machine, pause};
 use controller_core::machine::Block;
 use controller_core::objects::Meta as _;
-use controller_core::plan::{Now, Refusal, Subject};
-use time::OffsetDateTime;
 
 #[test]
-fn everything_is_made_in_one_pass_and_in_order() {
-    let mut world = rich();
+fn all_objects_are_created_in_one_pass_and_in_order() {
+    let mut environment = machine_with_every_object();
     assert_eq!(
-        world.pass(),
+        environment.pass(),
         [
             "added the finalizer",
-            "made NetworkAttachmentDefinition prod",
-            "made PersistentVolumeClaim web-root",
-            "made PersistentVolumeClaim web-data",
-            "made Secret web-cloudinit",
-            "made the VirtualMachine",
+            "created NetworkAttachmentDefinition prod",
+            "created PersistentVolumeClaim web-root",
+            "created PersistentVolumeClaim web-data",
+            "created Secret web-cloudinit",
+            "created the VirtualMachine",
         ]
     );
-    assert_eq!(phase(&world), Some(Phase::Creating));
-    assert_eq!(told(&world, "Normalized"), ("True", "Normalized"));
-    assert_eq!(told(&world, "StorageReady"), ("False", "PVCPending"));
-    assert_eq!(told(&world, "NetworkReady"), ("True", "NetworkConfigured"));
-    assert_eq!(told(&world, "VirtualMachineReady"), ("True", "VMCreated"));
-    assert_eq!(told(&world, "Ready"), ("False", "Creating"));
-    assert_eq!(world.machine().status.vm_name.as_deref(), Some("web"));
+    assert_eq!(phase(&environment), Some(Phase::Creating));
+    assert_eq!(reported(&environment, "Normalized"), ("True", "Normalized"));
+    assert_eq!(
+        reported(&environment, "StorageReady"),
+        ("False", "PVCPending")
+    );
+    assert_eq!(
+        reported(&environment, "NetworkReady"),
+        ("True", "NetworkConfigured")
+    );
+    assert_eq!(
+        reported(&environment, "VirtualMachineReady"),
+        ("True", "VMCreated")
+    );
+    assert_eq!(reported(&environment, "Ready"), ("False", "Creating"));
+    assert_eq!(environment.machine().status.vm_name.as_deref(), Some("web"));
 
-    assert_eq!(world.settle(), [""; 0]);
-    let status = &world.machine().status;
+    assert_eq!(environment.settle(), [""; 0]);
+    let status = &environment.machine().status;
     assert_eq!(status.phase, Some(Phase::Running));
     assert_eq!(status.ip_addresses, ["10.0.0.1"]);
     assert_eq!(status.node_name.as_deref(), Some("node-1"));
     assert_eq!(status.vmi_name.as_deref(), Some("web"));
-    assert_eq!(told(&world, "Ready"), ("True", "Running"));
-    assert_eq!(told(&world, "StorageReady"), ("True", "PVCBound"));
+    assert_eq!(reported(&environment, "Ready"), ("True", "Running"));
+    assert_eq!(reported(&environment, "StorageReady"), ("True", "PVCBound"));
 }
 
 #[test]
-fn what_is_made_carries_labels_and_uid_and_only_the_vm_and_the_secret_an_owner() {
-    let mut world = rich();
-    world.pass();
-    let vm = world.vm.as_ref().unwrap();
-    let secret = world.secret.as_ref().unwrap();
-    let claims: Vec<_> = world.claims.values().collect();
+fn created_objects_have_labels_and_uid_and_only_vm_and_secret_have_an_owner() {
+    let mut environment = machine_with_every_object();
+    environment.pass();
+    let vm = environment.vm.as_ref().unwrap();
+    let secret = environment.secret.as_ref().unwrap();
+    let claims: Vec<_> = environment.claims.values().collect();
     assert!(vm.belongs_to("web", "uid-of-web") && secret.belongs_to("web", "uid-of-web"));
     assert!(
         claims
@@ -84,61 +89,66 @@ fn what_is_made_carries_labels_and_uid_and_only_the_vm_and_the_secret_an_owner()
         policies.collect::<Vec<_>>(),
         [Some("Retain"), Some("Delete")]
     );
-    assert_eq!(owners(&world.attachments["prod"].metadata), ["uid-of-prod"]);
+    assert_eq!(
+        owners(&environment.attachments["prod"].metadata),
+        ["uid-of-prod"]
+    );
 }
 
 #[test]
-fn a_missing_network_is_named_and_the_machine_goes_on_when_it_appears() {
-    let mut world = rich();
-    world.networks.clear();
-    let done = world.settle();
+fn a_missing_network_is_named_and_the_machine_continues_when_it_appears() {
+    let mut environment = machine_with_every_object();
+    environment.networks.clear();
+    let done = environment.settle();
     assert!(
-        !done.contains(&"made the VirtualMachine".to_owned()),
+        !done.contains(&"created the VirtualMachine".to_owned()),
         "{done:?}"
     );
-    assert!(world.vm.is_none());
-    assert_eq!(phase(&world), Some(Phase::Failed));
+    assert!(environment.vm.is_none());
+    assert_eq!(phase(&environment), Some(Phase::Failed));
     let reason = ("False", "NetworkConfigurationNotFound");
-    assert_eq!(told(&world, "NetworkReady"), reason);
-    assert_eq!(told(&world, "Ready"), reason);
-    assert!(message(&world, "Ready").contains("'prod' not found in namespace default"));
+    assert_eq!(reported(&environment, "NetworkReady"), reason);
+    assert_eq!(reported(&environment, "Ready"), reason);
+    assert!(message(&environment, "Ready").contains("'prod' not found in namespace default"));
 
-    world.add_network("prod", "br0");
-    world.settle();
-    assert_eq!(phase(&world), Some(Phase::Running));
-    assert_eq!(told(&world, "Ready"), ("True", "Running"));
+    environment.add_network("prod", "br0");
+    environment.settle();
+    assert_eq!(phase(&environment), Some(Phase::Running));
+    assert_eq!(reported(&environment, "Ready"), ("True", "Running"));
 }
 
 #[test]
 fn a_missing_class_is_named_and_no_claim_is_made_of_it() {
-    let mut world = World::new(machine(block()));
-    world.classes.clear();
-    assert_eq!(world.settle(), ["added the finalizer"]);
+    let mut environment = FakeCluster::new(machine(block()));
+    environment.classes.clear();
+    assert_eq!(environment.settle(), ["added the finalizer"]);
     assert_eq!(
-        told(&world, "StorageReady"),
+        reported(&environment, "StorageReady"),
         ("False", "StorageClassNotFound")
     );
-    assert_eq!(told(&world, "VirtualMachineReady").0, "False");
-    assert!(message(&world, "StorageReady").contains("StorageClass 'standard' of disk 'root'"));
+    assert_eq!(reported(&environment, "VirtualMachineReady").0, "False");
+    assert!(
+        message(&environment, "StorageReady").contains("StorageClass 'standard' of disk 'root'")
+    );
 
-    world.classes.insert("standard".into(), true);
-    world.settle();
-    assert_eq!(phase(&world), Some(Phase::Running));
+    environment.classes.insert("standard".into(), true);
+    environment.settle();
+    assert_eq!(phase(&environment), Some(Phase::Running));
 }
 
 #[test]
-fn no_class_needs_no_class() {
+fn a_disk_without_a_class_needs_no_storage_class() {
     let mut block = block();
     block.disks[0].storage_class = String::new();
     block.disks[0].volume_name = Some("pv-1".into());
-    let mut world = World::new(machine(block));
-    world.classes.clear();
-    world.settle();
-    assert_eq!(phase(&world), Some(Phase::Running));
+    let mut environment = FakeCluster::new(machine(block));
+    environment.classes.clear();
+    environment.settle();
+    assert_eq!(phase(&environment), Some(Phase::Running));
 }
 
 #[test]
-fn objects_of_others_are_told_and_left_alone() {
+fn objects_of_others_are_reported_and_not_changed() {
     let stranger = json!({"name": "", "namespace": "default", "uid": "stranger"});
     let named = |name: &str| {
         let mut metadata = stranger.clone();
@@ -146,50 +156,56 @@ fn objects_of_others_are_told_and_left_alone() {
         json!({"metadata": metadata, "status": {"phase": "Bound"}})
     };
 
-    let mut world = rich();
-    world
+    let mut environment = machine_with_every_object();
+    environment
         .claims
         .insert("web-root".into(), decode(named("web-root")));
-    world.settle();
-    assert_eq!(told(&world, "StorageReady"), ("False", "NameConflict"));
-    assert!(message(&world, "Ready").contains("PersistentVolumeClaim 'web-root'"));
-    assert!(world.vm.is_none());
-    assert_eq!(world.claims["web-root"].metadata.annotations, None);
+    environment.settle();
+    assert_eq!(
+        reported(&environment, "StorageReady"),
+        ("False", "NameConflict")
+    );
+    assert!(message(&environment, "Ready").contains("PersistentVolumeClaim 'web-root'"));
+    assert!(environment.vm.is_none());
+    assert_eq!(environment.claims["web-root"].metadata.annotations, None);
 
-    let mut world = rich();
-    world.vm = Some(decode(named("web")));
-    let done = world.pass();
+    let mut environment = machine_with_every_object();
+    environment.vm = Some(decode(named("web")));
+    let done = environment.pass();
     assert!(
         !done.iter().any(|action| action.contains("VirtualMachine")),
         "{done:?}"
     );
     assert_eq!(
-        told(&world, "VirtualMachineReady"),
+        reported(&environment, "VirtualMachineReady"),
         ("False", "NameConflict")
     );
-    assert_eq!(world.machine().status.vm_name, None);
-    assert_eq!(phase(&world), Some(Phase::Failed));
+    assert_eq!(environment.machine().status.vm_name, None);
+    assert_eq!(phase(&environment), Some(Phase::Failed));
 
-    let mut world = rich();
-    world.secret = Some(decode(named("web-cloudinit")));
-    world.settle();
+    let mut environment = machine_with_every_object();
+    environment.secret = Some(decode(named("web-cloudinit")));
+    environment.settle();
     assert_eq!(
-        told(&world, "VirtualMachineReady"),
+        reported(&environment, "VirtualMachineReady"),
         ("False", "NameConflict")
     );
-    assert!(world.vm.is_none());
+    assert!(environment.vm.is_none());
 
-    let mut world = rich();
-    world
+    let mut environment = machine_with_every_object();
+    environment
         .attachments
         .insert("prod".into(), decode(named("prod")));
-    world.settle();
-    assert_eq!(told(&world, "NetworkReady"), ("False", "NetworkFailed"));
-    assert!(world.vm.is_none());
+    environment.settle();
+    assert_eq!(
+        reported(&environment, "NetworkReady"),
+        ("False", "NetworkFailed")
+    );
+    assert!(environment.vm.is_none());
 }
 
 #[test]
-fn nothing_is_done_about_a_block_that_does_not_belong() {
+fn a_block_that_does_not_match_the_spec_is_not_acted_on() {
     for (block, reason, told_why) in [
         (Block::Missing, "NotNormalized", "is missing"),
         (Block::Stale, "Stale", "another spec"),
@@ -199,13 +215,13 @@ fn nothing_is_done_about_a_block_that_does_not_belong() {
             "version 9",
         ),
     ] {
-        let mut world = rich();
-        world.machine_mut().block = block;
-        assert_eq!(world.settle(), [""; 0]);
-        assert_eq!(phase(&world), Some(Phase::Pending));
-        assert_eq!(told(&world, "Normalized"), ("False", reason));
-        assert_eq!(told(&world, "Ready"), ("False", reason));
-        let message = message(&world, "Normalized");
+        let mut environment = machine_with_every_object();
+        environment.machine_mut().block = block;
+        assert_eq!(environment.settle(), [""; 0]);
+        assert_eq!(phase(&environment), Some(Phase::Pending));
+        assert_eq!(reported(&environment, "Normalized"), ("False", reason));
+        assert_eq!(reported(&environment, "Ready"), ("False", reason));
+        let message = message(&environment, "Normalized");
         assert!(message.contains(told_why), "{message}");
         assert!(
             message.contains(names::ANNOTATION_REFRESH_TEMPLATE),
@@ -215,35 +231,38 @@ fn nothing_is_done_about_a_block_that_does_not_belong() {
 }
 
 #[test]
-fn a_running_guest_is_left_alone_when_its_block_goes_stale() {
-    let mut world = rich();
-    world.settle();
-    world.machine_mut().block = Block::Stale;
-    assert_eq!(world.settle(), [""; 0]);
-    assert_eq!(phase(&world), Some(Phase::Running));
-    assert_eq!(told(&world, "Ready"), ("False", "Stale"));
-    assert_eq!(world.machine().status.ip_addresses, ["10.0.0.1"]);
+fn a_running_guest_is_not_changed_while_its_block_is_stale() {
+    let mut environment = machine_with_every_object();
+    environment.settle();
+    environment.machine_mut().block = Block::Stale;
+    assert_eq!(environment.settle(), [""; 0]);
+    assert_eq!(phase(&environment), Some(Phase::Running));
+    assert_eq!(reported(&environment, "Ready"), ("False", "Stale"));
+    assert_eq!(environment.machine().status.ip_addresses, ["10.0.0.1"]);
 }
 
 #[test]
-fn what_the_cluster_lacks_is_told() {
-    let mut world = rich();
-    world.kubevirt = false;
-    world.pass();
+fn a_kind_that_the_cluster_does_not_serve_is_named_in_the_condition() {
+    let mut environment = machine_with_every_object();
+    environment.kubevirt = false;
+    environment.pass();
     assert_eq!(
-        told(&world, "VirtualMachineReady"),
+        reported(&environment, "VirtualMachineReady"),
         ("False", "KubeVirtApiError")
     );
 
-    let mut world = rich();
-    world.multus = false;
-    world.pass();
-    assert_eq!(told(&world, "NetworkReady"), ("False", "NetworkFailed"));
-    assert!(message(&world, "NetworkReady").contains("Multus is not installed"));
+    let mut environment = machine_with_every_object();
+    environment.multus = false;
+    environment.pass();
+    assert_eq!(
+        reported(&environment, "NetworkReady"),
+        ("False", "NetworkFailed")
+    );
+    assert!(message(&environment, "NetworkReady").contains("Multus is not installed"));
 }
 
 #[test]
-fn a_secret_of_the_user_is_waited_for_and_copied() {
+fn a_missing_secret_of_the_user_is_awaited_and_then_copied() {
     let mut machine = machine(block());
     let reference = SecretKeyRef {
         name: Some("mine".into()),
@@ -253,121 +272,55 @@ fn a_secret_of_the_user_is_waited_for_and_copied() {
         secret_ref: Some(reference),
         ..CloudInit::default()
     });
-    let mut world = World::new(machine);
-    world.settle();
-    assert!(world.vm.is_none() && world.secret.is_none());
-    assert_eq!(told(&world, "Ready"), ("False", "CloudInitSecretNotFound"));
-    assert!(message(&world, "Ready").contains("Secret 'mine' with the key 'other-key'"));
+    let mut environment = FakeCluster::new(machine);
+    environment.settle();
+    assert!(environment.vm.is_none() && environment.secret.is_none());
+    assert_eq!(
+        reported(&environment, "Ready"),
+        ("False", "CloudInitSecretNotFound")
+    );
+    assert!(message(&environment, "Ready").contains("Secret 'mine' with the key 'other-key'"));
 
     let key = SecretKey {
         name: "mine".into(),
         key: "other-key".into(),
     };
-    world.write_secret(&key, "#cloud-config");
-    world.settle();
-    assert_eq!(phase(&world), Some(Phase::Running));
-    assert!(world.secret.is_some());
-    // The guest has its copy: the original may go.
-    world.contents.remove(&key);
-    assert_eq!(world.settle(), [""; 0]);
-    assert_eq!(phase(&world), Some(Phase::Running));
+    environment.write_secret(&key, "#cloud-config");
+    environment.settle();
+    assert_eq!(phase(&environment), Some(Phase::Running));
+    assert!(environment.secret.is_some());
+    // The guest has a copy, so the original may be deleted.
+    environment.contents.remove(&key);
+    assert_eq!(environment.settle(), [""; 0]);
+    assert_eq!(phase(&environment), Some(Phase::Running));
 }
 
 #[test]
 fn a_paused_machine_is_observed_only() {
-    let mut world = rich();
-    pause(world.machine_mut());
-    assert_eq!(world.settle(), [""; 0]);
-    assert_eq!(told(&world, "Paused"), ("True", "Paused"));
-    assert_eq!(phase(&world), Some(Phase::Pending));
+    let mut environment = machine_with_every_object();
+    pause(environment.machine_mut());
+    assert_eq!(environment.settle(), [""; 0]);
+    assert_eq!(reported(&environment, "Paused"), ("True", "Paused"));
+    assert_eq!(phase(&environment), Some(Phase::Pending));
 
-    let mut world = rich();
-    world.settle();
-    pause(world.machine_mut());
-    edit(&mut world, |block| block.power_state = PowerState::Stopped);
-    assert_eq!(world.settle(), [""; 0]);
-    assert_eq!(phase(&world), Some(Phase::Running));
-}
-
-#[test]
-fn power_becomes_the_run_strategy() {
-    for (state, stops, strategy, ends) in [
-        (PowerState::Running, false, "Always", Phase::Running),
-        (PowerState::Running, true, "RerunOnFailure", Phase::Running),
-        (PowerState::Stopped, false, "Halted", Phase::Stopped),
-        (PowerState::Stopped, true, "Halted", Phase::Stopped),
-    ] {
-        let mut block = block();
-        (block.power_state, block.guest_shutdown_stops) = (state, stops);
-        let mut world = World::new(machine(block));
-        world.settle();
-        assert_eq!(world.vm.as_ref().unwrap().spec.run_strategy, strategy);
-        assert_eq!(phase(&world), Some(ends));
-        assert_eq!(told(&world, "Ready").0, "True");
-    }
-}
-
-#[test]
-fn a_guest_that_lacks_something_can_still_be_switched_off() {
-    let mut world = rich();
-    world.settle();
-    world.networks.clear();
-    edit(&mut world, |block| {
+    let mut environment = machine_with_every_object();
+    environment.settle();
+    pause(environment.machine_mut());
+    edit(&mut environment, |block| {
         block.power_state = PowerState::Stopped;
-        block.cpu.cores = 8;
     });
-    let done = world.settle();
-    assert_eq!(done, ["set the VirtualMachine's runStrategy to Halted"]);
-    assert_eq!(phase(&world), Some(Phase::Stopped));
-    assert_eq!(
-        told(&world, "Ready"),
-        ("False", "NetworkConfigurationNotFound")
-    );
+    assert_eq!(environment.settle(), [""; 0]);
+    assert_eq!(phase(&environment), Some(Phase::Running));
 }
 
 #[test]
-fn what_the_api_server_refuses_does_not_hold_up_the_switch() {
-    let mut world = rich();
-    world.settle();
-    edit(&mut world, |block| {
-        block.power_state = PowerState::Stopped;
-        block.cpu.cores = 8;
-        block.disks[0].size = Bytes::mib(30 * 1024);
-    });
-    let refusal = Refusal {
-        subject: Subject::Storage,
-        message: "it cannot grow".into(),
-    };
-    let refused = create::plan(
-        world.machine(),
-        &world.observed(),
-        Some(&refusal),
-        Now(OffsetDateTime::UNIX_EPOCH),
-    );
-    let actions: Vec<_> = refused.actions.iter().map(ToString::to_string).collect();
-    assert!(
-        actions.contains(&"set the VirtualMachine's runStrategy to Halted".to_owned()),
-        "{actions:?}"
-    );
-    assert!(!actions.contains(&"changed the VirtualMachine".to_owned()));
-    // And a size that the storage refuses holds up nothing else.
-    assert_eq!(
-        world.pass(),
-        [
-            "changed the VirtualMachine",
-            "changed PersistentVolumeClaim web-root"
-        ]
-    );
-}
-
-#[test]
-fn a_change_by_hand_is_taken_back_and_additions_of_others_stay() {
-    let mut world = rich();
-    world.settle();
-    let vm = world.vm.as_mut().unwrap();
+fn a_change_by_hand_is_reverted_and_additions_of_others_stay() {
+    let mut environment = machine_with_every_object();
+    environment.settle();
+    let vm = environment.vm.as_mut().unwrap();
     vm.spec.template.spec.node_selector = BTreeMap::from([("added".into(), "by-others".into())]);
-    assert_eq!(world.settle(), [""; 0]);
-    world
+    assert_eq!(environment.settle(), [""; 0]);
+    environment
         .vm
         .as_mut()
         .unwrap()
@@ -377,22 +330,25 @@ fn a_change_by_hand_is_taken_back_and_additions_of_others_stay() {
         .domain
         .cpu
         .cores = 64;
-    assert_eq!(world.settle(), ["changed the VirtualMachine"]);
+    assert_eq!(environment.settle(), ["updated the VirtualMachine"]);
 }
 
 #[test]
-fn a_template_that_has_changed_is_told_and_nothing_else() {
-    let mut world = World::new(machine(block()));
-    edit(&mut world, |block| {
+fn a_changed_template_is_reported_and_nothing_is_done() {
+    let mut environment = FakeCluster::new(machine(block()));
+    edit(&mut environment, |block| {
         block.template = Some(decode(json!({
             "name": "db", "source": "MachineTemplate", "content": {"bootOrder": ["disk"]},
         })));
     });
-    world.template = Some(decode(json!({"spec": {"bootOrder": ["disk"]}})));
-    world.settle();
-    assert_eq!(told(&world, "Normalized"), ("True", "Normalized"));
-    world.template = Some(decode(json!({"spec": {"bootOrder": ["network"]}})));
-    assert_eq!(world.settle(), [""; 0]);
-    assert_eq!(told(&world, "Normalized"), ("True", "TemplateOutdated"));
-    assert_eq!(told(&world, "Ready"), ("True", "Running"));
+    environment.template = Some(decode(json!({"spec": {"bootOrder": ["disk"]}})));
+    environment.settle();
+    assert_eq!(reported(&environment, "Normalized"), ("True", "Normalized"));
+    environment.template = Some(decode(json!({"spec": {"bootOrder": ["network"]}})));
+    assert_eq!(environment.settle(), [""; 0]);
+    assert_eq!(
+        reported(&environment, "Normalized"),
+        ("True", "TemplateOutdated")
+    );
+    assert_eq!(reported(&environment, "Ready"), ("True", "Running"));
 }

@@ -1,53 +1,61 @@
-//! The end of a Machine.
+//! Plans of Machines under deletion.
 
 use common::api::choice::ReclaimPolicy;
 use common::names;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::json;
 
-use super::{message, told};
-use crate::plan::world::{World, decode};
-use crate::plan::{Action, Plan};
+use super::{message, reported};
+use crate::apply::claim_user::UserKind;
+use crate::environment::{FakeCluster, decode};
+use crate::plan::action::{Action, Plan};
 use controller_core::fixtures::{block, disk, machine, pause};
 use controller_core::machine::Block;
 use controller_core::objects::Meta as _;
 
-/// A running Machine with a disk that goes and one that stays.
-fn running() -> World {
+/// A running Machine with a disk that is deleted with it and one that is kept.
+fn running() -> FakeCluster {
     let mut block = block();
     block.disks.push(disk("data", ReclaimPolicy::Retain));
-    let mut world = World::new(machine(block));
-    world.settle();
-    world
+    let mut environment = FakeCluster::new(machine(block));
+    environment.settle();
+    environment
 }
 
 #[test]
-fn the_guest_goes_first_then_the_disks_then_the_finalizer() {
-    let mut world = running();
-    world.delete_machine();
-    assert_eq!(world.pass(), ["deleted the VirtualMachine"]);
-    assert_eq!(told(&world, "Ready"), ("False", "Deleting"));
-    assert_eq!(world.pass(), [""; 0], "the VirtualMachine is still there");
-    assert!(message(&world, "Ready").contains("VirtualMachine web is being shut down"));
+fn a_deletion_removes_the_guest_then_the_disks_then_the_finalizer() {
+    let mut environment = running();
+    environment.delete_machine();
+    assert_eq!(environment.pass(), ["deleted the VirtualMachine"]);
+    assert_eq!(reported(&environment, "Ready"), ("False", "Deleting"));
+    assert_eq!(
+        environment.pass(),
+        [""; 0],
+        "the VirtualMachine is still there"
+    );
+    assert!(message(&environment, "Ready").contains("VirtualMachine web is being shut down"));
 
     // The VirtualMachine may be gone before its instance, and the guest still writes then.
-    world.vm = None;
-    assert_eq!(world.pass(), [""; 0], "the instance is still there");
-    assert!(message(&world, "Ready").contains("the guest of VirtualMachine web is shutting down"));
-    assert_eq!(world.claims.len(), 2);
+    environment.vm = None;
+    assert_eq!(environment.pass(), [""; 0], "the instance is still there");
+    assert!(
+        message(&environment, "Ready").contains("the guest of VirtualMachine web is shutting down")
+    );
+    assert_eq!(environment.claims.len(), 2);
 
-    world.instance = None;
+    environment.instance = None;
     assert_eq!(
-        world.pass(),
+        environment.pass(),
         [
-            "made sure that the guest is gone",
-            "changed PersistentVolumeClaim web-data",
+            "confirmed that the guest is gone",
+            "updated PersistentVolumeClaim web-data",
             "deleted PersistentVolumeClaim web-root",
             "removed the finalizer",
         ]
     );
-    assert!(world.machine.is_none());
-    let kept = &world.claims["web-data"];
-    assert_eq!(world.claims.len(), 1);
+    assert!(environment.machine.is_none());
+    let kept = &environment.claims["web-data"];
+    assert_eq!(environment.claims.len(), 1);
     assert_eq!(kept.machine(), Some("web"));
     assert_eq!(kept.annotation(names::ANNOTATION_MACHINE_UID), None);
     assert_eq!(
@@ -57,48 +65,48 @@ fn the_guest_goes_first_then_the_disks_then_the_finalizer() {
 }
 
 #[test]
-fn a_machine_that_never_made_anything_goes_at_once() {
-    let mut world = World::new(machine(block()));
-    world.machine_mut().metadata.finalizers = Some(vec![names::FINALIZER.into()]);
-    world.delete_machine();
+fn a_machine_without_objects_is_deleted_at_once() {
+    let mut environment = FakeCluster::new(machine(block()));
+    environment.machine_mut().metadata.finalizers = Some(vec![names::FINALIZER.into()]);
+    environment.delete_machine();
     assert_eq!(
-        world.pass(),
-        ["made sure that the guest is gone", "removed the finalizer"]
+        environment.pass(),
+        ["confirmed that the guest is gone", "removed the finalizer"]
     );
-    assert!(world.machine.is_none());
+    assert!(environment.machine.is_none());
 }
 
 #[test]
 fn nothing_is_done_without_our_finalizer() {
-    let mut world = running();
-    world.machine_mut().metadata.finalizers = Some(vec!["another/one".into()]);
-    world.machine_mut().metadata.deletion_timestamp = Some(crate::plan::world::sometime());
-    assert_eq!(world.plan(), Plan::default());
+    let mut environment = running();
+    environment.machine_mut().metadata.finalizers = Some(vec!["another/one".into()]);
+    environment.machine_mut().metadata.deletion_timestamp = Some(crate::environment::some_time());
+    assert_eq!(environment.plan(), Plan::default());
 }
 
 #[test]
-fn a_spec_that_cannot_be_read_holds_nothing_up() {
+fn a_machine_with_an_unreadable_spec_can_be_deleted() {
     for block in [
         Block::Missing,
         Block::Stale,
         Block::Unreadable("why".into()),
     ] {
-        let mut world = running();
-        world.machine_mut().block = block;
-        (world.kubevirt, world.multus) = (false, false);
-        world.classes.clear();
-        world.delete_machine();
-        world.settle();
-        assert!(world.machine.is_none());
-        assert_eq!(world.claims.keys().collect::<Vec<_>>(), ["web-data"]);
+        let mut environment = running();
+        environment.machine_mut().block = block;
+        (environment.kubevirt, environment.multus) = (false, false);
+        environment.classes.clear();
+        environment.delete_machine();
+        environment.settle();
+        assert!(environment.machine.is_none());
+        assert_eq!(environment.claims.keys().collect::<Vec<_>>(), ["web-data"]);
     }
 }
 
 #[test]
-fn a_claim_without_the_word_delete_stays() {
-    let mut world = running();
-    let annotations = |world: &mut World, value: Option<&str>| {
-        let claim = world.claims.get_mut("web-root").unwrap();
+fn a_claim_whose_policy_is_not_delete_is_kept() {
+    let mut environment = running();
+    let annotations = |environment: &mut FakeCluster, value: Option<&str>| {
+        let claim = environment.claims.get_mut("web-root").unwrap();
         let annotations = claim.metadata.annotations.as_mut().unwrap();
         annotations.remove(names::ANNOTATION_RECLAIM_POLICY);
         annotations.extend(value.map(|value| {
@@ -109,26 +117,26 @@ fn a_claim_without_the_word_delete_stays() {
         }));
     };
     for value in [None, Some("delete"), Some("")] {
-        let mut world = world.clone();
-        annotations(&mut world, value);
-        world.delete_machine();
-        // As it is found: had the controller seen it before, it would have mended it.
-        world.settle();
-        assert!(world.machine.is_none());
-        assert!(world.claims.contains_key("web-root"), "{value:?}");
+        let mut environment = environment.clone();
+        annotations(&mut environment, value);
+        environment.delete_machine();
+        // Observed as it is: a pass before the deletion would have restored the annotation.
+        environment.settle();
+        assert!(environment.machine.is_none());
+        assert!(environment.claims.contains_key("web-root"), "{value:?}");
     }
-    annotations(&mut world, Some("Delete"));
-    world.delete_machine();
-    world.settle();
-    assert!(!world.claims.contains_key("web-root"));
+    annotations(&mut environment, Some("Delete"));
+    environment.delete_machine();
+    environment.settle();
+    assert!(!environment.claims.contains_key("web-root"));
 }
 
 #[test]
-fn what_is_not_ours_survives() {
-    let mut world = running();
+fn objects_that_are_not_the_machines_survive_its_deletion() {
+    let mut environment = running();
     for (name, labels) in [
         ("web-foreign", json!({})),
-        // Of a Machine of this name that lived before.
+        // Of a former Machine of this name.
         (
             "web-former",
             json!({names::LABEL_MANAGED_BY: names::MANAGED_BY, names::LABEL_MACHINE: "web"}),
@@ -141,49 +149,148 @@ fn what_is_not_ours_survives() {
                 names::ANNOTATION_RECLAIM_POLICY: "Delete",
             },
         }});
-        world.claims.insert(name.into(), decode(claim));
+        environment.claims.insert(name.into(), decode(claim));
     }
-    world.vm.as_mut().unwrap().metadata.annotations = None;
-    world.delete_machine();
-    let done = world.pass();
+    environment.vm.as_mut().unwrap().metadata.annotations = None;
+    environment.delete_machine();
+    let done = environment.pass();
     assert!(
         !done.iter().any(|action| action.contains("VirtualMachine")),
         "{done:?}"
     );
-    assert!(world.machine.is_none());
-    assert!(world.vm.is_some());
-    let left: Vec<_> = world.claims.keys().collect();
-    assert_eq!(left, ["web-data", "web-foreign", "web-former"]);
+    assert!(environment.machine.is_none());
+    assert!(environment.vm.is_some());
+    let left: Vec<_> = environment.claims.keys().collect();
+    assert_eq!(
+        left,
+        ["web-data", "web-foreign", "web-former", "web-root"],
+        "the VirtualMachine that stays has web-root as a disk"
+    );
 }
 
 #[test]
 fn a_paused_machine_waits_for_its_deletion() {
-    let mut world = running();
-    pause(world.machine_mut());
-    world.delete_machine();
-    assert_eq!(world.pass(), [""; 0]);
-    assert_eq!(told(&world, "Ready"), ("False", "Deleting"));
-    assert!(message(&world, "Ready").contains(names::ANNOTATION_PAUSED));
-    world.machine_mut().metadata.annotations = None;
-    world.settle();
-    assert!(world.machine.is_none());
+    let mut environment = running();
+    pause(environment.machine_mut());
+    environment.delete_machine();
+    assert_eq!(environment.pass(), [""; 0]);
+    assert_eq!(reported(&environment, "Ready"), ("False", "Deleting"));
+    assert!(message(&environment, "Ready").contains(names::ANNOTATION_PAUSED));
+    environment.machine_mut().metadata.annotations = None;
+    environment.settle();
+    assert!(environment.machine.is_none());
 }
 
 #[test]
-fn caches_that_know_of_no_guest_are_not_believed() {
-    let mut world = running();
+fn stale_caches_without_the_guest_release_no_disk() {
+    let mut environment = running();
     let behind = {
-        let mut before = world.clone();
+        let mut before = environment.clone();
         (before.vm, before.instance) = (None, None);
         before.delete_machine();
         before.plan()
     };
+    assert_eq!(behind.actions.first(), Some(&Action::ConfirmGuestGone));
+    environment.delete_machine();
     assert_eq!(
-        behind.actions.first(),
-        Some(&Action::ConfirmUnused { claim: None })
+        environment.carry_out(&behind, behind.actions.len()),
+        [""; 0]
     );
-    world.delete_machine();
-    assert_eq!(world.carry_out(&behind, behind.actions.len()), [""; 0]);
-    assert_eq!(world.claims.len(), 2);
-    assert!(world.machine().has_finalizer(names::FINALIZER));
+    assert_eq!(environment.claims.len(), 2);
+    assert!(environment.machine().has_finalizer(names::FINALIZER));
+}
+
+/// After a restore from a backup: VirtualMachine and claims carry the uid of the Machine before the restore.
+fn restored() -> FakeCluster {
+    let mut environment = running();
+    let former = |metadata: &mut ObjectMeta| {
+        let annotations = metadata.annotations.get_or_insert_default();
+        let uid = "uid-before-the-restore".to_owned();
+        annotations.insert(names::ANNOTATION_MACHINE_UID.to_owned(), uid);
+    };
+    former(&mut environment.vm.as_mut().unwrap().metadata);
+    for claim in environment.claims.values_mut() {
+        former(&mut claim.metadata);
+    }
+    environment
+}
+
+#[test]
+fn claims_of_a_restored_virtual_machine_survive_the_deletion_of_the_machine_of_its_name() {
+    let mut environment = restored();
+    environment.settle();
+    assert_eq!(
+        reported(&environment, "VirtualMachineReady"),
+        ("False", "NameConflict")
+    );
+    environment.delete_machine();
+    let done = environment.settle();
+    assert!(environment.machine.is_none());
+    assert!(environment.vm.is_some() && environment.instance.is_some());
+    let left: Vec<_> = environment.claims.keys().collect();
+    assert_eq!(left, ["web-data", "web-root"], "{done:?}");
+}
+
+#[test]
+fn a_claim_that_a_cache_does_not_know_to_be_used_is_not_deleted() {
+    let volumes = json!([{"persistentVolumeClaim": {"claimName": "web-root"}}]);
+    let guest = json!({"metadata": {"name": "db"}, "spec": {"volumes": volumes}});
+    let vm =
+        json!({"metadata": {"name": "db"}, "spec": {"template": {"spec": {"volumes": volumes}}}});
+    for (kind, user) in [
+        (UserKind::VirtualMachine, &vm),
+        (UserKind::Instance, &guest),
+        (UserKind::Pod, &guest),
+    ] {
+        let mut environment = running();
+        environment.delete_machine();
+        environment.claim_users = vec![(kind, user.clone())];
+        for _ in 0..10 {
+            environment.advance_kubevirt();
+            environment.pass();
+        }
+        assert!(environment.claims.contains_key("web-root"), "{kind:?}");
+        assert!(
+            environment.machine.is_some(),
+            "{kind:?}: the claim is not released"
+        );
+
+        environment.claim_users.clear();
+        environment.settle();
+        assert!(environment.machine.is_none(), "{kind:?}");
+        assert!(!environment.claims.contains_key("web-root"), "{kind:?}");
+    }
+}
+
+#[test]
+fn a_claim_in_use_whose_policy_was_changed_to_retain_ends_the_wait() {
+    let mut environment = running();
+    let guest = json!({
+        "metadata": {"name": "db"},
+        "spec": {"volumes": [{"persistentVolumeClaim": {"claimName": "web-root"}}]},
+    });
+    environment.claim_users = vec![(UserKind::VirtualMachine, guest)];
+    environment.delete_machine();
+    for _ in 0..10 {
+        environment.advance_kubevirt();
+        environment.pass();
+    }
+    assert!(environment.machine.is_some());
+    let claim = environment.claims.get_mut("web-root").unwrap();
+    let annotations = claim.metadata.annotations.as_mut().unwrap();
+    annotations.insert(names::ANNOTATION_RECLAIM_POLICY.into(), "Retain".into());
+    environment.settle();
+    assert!(environment.machine.is_none());
+    assert!(environment.claims.contains_key("web-root"));
+}
+
+#[test]
+fn somebody_elses_instance_of_the_name_delays_no_deletion_and_keeps_its_claims() {
+    let mut environment = running();
+    environment.vm = None;
+    environment.instance.as_mut().unwrap().metadata.labels = None;
+    environment.delete_machine();
+    environment.pass();
+    assert!(environment.machine.is_none());
+    assert!(environment.claims.contains_key("web-root"));
 }

@@ -1,42 +1,51 @@
-//! Disks that grow, go, and come back.
+//! Disks that grow, are removed, and are adopted again.
 
 use common::api::choice::{Phase, ReclaimPolicy};
 use common::names;
 use common::quantity::Bytes;
 use serde_json::json;
 
-use super::{edit, message, phase, rich, told};
+use super::{edit, machine_with_every_object, message, phase, reported};
+use crate::environment::{FakeCluster, claims_of, decode};
 use crate::objects::ForeignCondition;
-use crate::plan::world::{World, claims_of, decode};
 use controller_core::fixtures::{block, disk, machine};
 use controller_core::objects::Meta as _;
 
 #[test]
 fn only_a_bound_claim_grows() {
-    let mut world = World::new(machine(block()));
-    world.pass();
+    let mut environment = FakeCluster::new(machine(block()));
+    environment.pass();
     let larger = Bytes::mib(30 * 1024);
-    edit(&mut world, |block| block.disks[0].size = larger);
-    assert_eq!(world.pass(), [""; 0]);
-    assert_eq!(world.settle(), ["changed PersistentVolumeClaim web-root"]);
-    let claim = &world.claims["web-root"];
+    edit(&mut environment, |block| block.disks[0].size = larger);
+    assert_eq!(environment.pass(), [""; 0]);
+    assert_eq!(
+        environment.settle(),
+        ["updated PersistentVolumeClaim web-root"]
+    );
+    let claim = &environment.claims["web-root"];
     assert_eq!(claim.spec.resources.requests.storage, Some(larger));
 }
 
 #[test]
-fn a_volume_that_grows_is_told_until_it_has() {
-    let mut world = World::new(machine(block()));
-    world.settle();
-    edit(&mut world, |block| {
+fn a_growing_volume_is_reported_until_it_has_its_size() {
+    let mut environment = FakeCluster::new(machine(block()));
+    environment.settle();
+    edit(&mut environment, |block| {
         block.disks[0].size = Bytes::mib(30 * 1024);
     });
-    // Told with the first step, so that the next one is no news.
-    assert_eq!(world.pass(), ["changed PersistentVolumeClaim web-root"]);
+    // Reported with the first step, so that the next one needs no status write.
+    assert_eq!(
+        environment.pass(),
+        ["updated PersistentVolumeClaim web-root"]
+    );
     let grows = "PersistentVolumeClaim web-root grows from 20Gi to 30Gi";
-    assert_eq!(told(&world, "StorageReady"), ("True", "PVCResizing"));
-    assert_eq!(message(&world, "StorageReady"), grows);
-    assert_eq!(told(&world, "Ready"), ("True", "Running"));
-    for (kind, told) in [
+    assert_eq!(
+        reported(&environment, "StorageReady"),
+        ("True", "PVCResizing")
+    );
+    assert_eq!(message(&environment, "StorageReady"), grows);
+    assert_eq!(reported(&environment, "Ready"), ("True", "Running"));
+    for (kind, condition) in [
         ("Resizing", ""),
         ("ControllerResizeError", "; that failed and is tried again"),
         (
@@ -45,108 +54,111 @@ fn a_volume_that_grows_is_told_until_it_has() {
         ),
         ("SomethingNew", ""),
     ] {
-        let claim = world.claims.get_mut("web-root").unwrap();
+        let claim = environment.claims.get_mut("web-root").unwrap();
         claim.status.conditions = vec![ForeignCondition {
             kind: kind.into(),
             status: "True".into(),
             message: "changes with every attempt".into(),
             ..ForeignCondition::default()
         }];
-        assert_eq!(world.settle(), [""; 0], "{kind}");
-        let says = message(&world, "StorageReady");
-        assert!(says.starts_with(&format!("{grows}{told}")), "{says}");
-        assert!(!says.contains("changes with every attempt"), "{says}");
+        assert_eq!(environment.settle(), [""; 0], "{kind}");
+        let text = message(&environment, "StorageReady");
+        assert!(text.starts_with(&format!("{grows}{condition}")), "{text}");
+        assert!(!text.contains("changes with every attempt"), "{text}");
     }
-    let claim = world.claims.get_mut("web-root").unwrap();
+    let claim = environment.claims.get_mut("web-root").unwrap();
     claim.status.conditions.clear();
-    assert_eq!(world.settle(), [""; 0]);
-    assert_eq!(told(&world, "StorageReady"), ("True", "PVCBound"));
+    assert_eq!(environment.settle(), [""; 0]);
+    assert_eq!(reported(&environment, "StorageReady"), ("True", "PVCBound"));
 }
 
 #[test]
-fn a_volume_that_cannot_grow_is_told_and_holds_up_nothing() {
-    let mut world = World::new(machine(block()));
-    world.settle();
-    world.classes.insert("standard".into(), false);
-    edit(&mut world, |block| {
+fn a_volume_that_cannot_grow_is_reported_and_stops_nothing_else() {
+    let mut environment = FakeCluster::new(machine(block()));
+    environment.settle();
+    environment.classes.insert("standard".into(), false);
+    edit(&mut environment, |block| {
         block.disks[0].size = Bytes::mib(30 * 1024);
         block.cpu.cores = 8;
     });
-    assert_eq!(world.settle(), ["changed the VirtualMachine"]);
+    assert_eq!(environment.settle(), ["updated the VirtualMachine"]);
     let fault = ("False", "VolumeExpansionNotAllowed");
-    assert_eq!(told(&world, "StorageReady"), fault);
-    assert_eq!(told(&world, "Ready"), fault);
-    assert_eq!(phase(&world), Some(Phase::Running));
-    let says = message(&world, "Ready");
+    assert_eq!(reported(&environment, "StorageReady"), fault);
+    assert_eq!(reported(&environment, "Ready"), fault);
+    assert_eq!(phase(&environment), Some(Phase::Running));
+    let text = message(&environment, "Ready");
     assert!(
-        says.contains("disk 'root' cannot grow from 20Gi to 30Gi"),
-        "{says}"
+        text.contains("disk 'root' cannot grow from 20Gi to 30Gi"),
+        "{text}"
     );
 
-    world.classes.insert("standard".into(), true);
-    assert_eq!(world.settle(), ["changed PersistentVolumeClaim web-root"]);
-    assert_eq!(told(&world, "Ready"), ("True", "Running"));
+    environment.classes.insert("standard".into(), true);
+    assert_eq!(
+        environment.settle(),
+        ["updated PersistentVolumeClaim web-root"]
+    );
+    assert_eq!(reported(&environment, "Ready"), ("True", "Running"));
 
-    // Storage that gave more than it was asked for has no need to grow.
-    let mut world = World::new(machine(block()));
-    world.settle();
-    world.classes.insert("standard".into(), false);
-    let claim = world.claims.get_mut("web-root").unwrap();
+    // A volume that is larger than requested does not need to grow.
+    let mut environment = FakeCluster::new(machine(block()));
+    environment.settle();
+    environment.classes.insert("standard".into(), false);
+    let claim = environment.claims.get_mut("web-root").unwrap();
     claim.status.capacity.storage = Some(Bytes::mib(30 * 1024));
     claim.status.conditions.push(ForeignCondition::default());
-    edit(&mut world, |block| {
+    edit(&mut environment, |block| {
         block.disks[0].size = Bytes::mib(30 * 1024);
     });
-    assert_eq!(world.settle(), [""; 0]);
-    assert_eq!(told(&world, "StorageReady"), ("True", "PVCBound"));
+    assert_eq!(environment.settle(), [""; 0]);
+    assert_eq!(reported(&environment, "StorageReady"), ("True", "PVCBound"));
 }
 
 #[test]
-fn a_removed_disk_is_let_go_when_the_guest_has_let_it_go() {
-    let mut world = rich();
-    edit(&mut world, |block| {
+fn a_removed_disk_is_released_once_the_guest_no_longer_has_it() {
+    let mut environment = machine_with_every_object();
+    edit(&mut environment, |block| {
         block.disks.push(disk("old", ReclaimPolicy::Delete));
     });
-    world.settle();
-    edit(&mut world, |block| block.disks.truncate(1));
-    assert_eq!(world.settle(), ["changed the VirtualMachine"]);
-    let wanted: Vec<_> = claims_of(world.vm.as_ref().unwrap())
+    environment.settle();
+    edit(&mut environment, |block| block.disks.truncate(1));
+    assert_eq!(environment.settle(), ["updated the VirtualMachine"]);
+    let wanted: Vec<_> = claims_of(environment.vm.as_ref().unwrap())
         .map(ToOwned::to_owned)
         .collect();
     assert_eq!(wanted, ["web-root"]);
-    assert_eq!(world.claims.len(), 3, "the guest still has them");
+    assert_eq!(environment.claims.len(), 3, "the guest still has them");
 
-    // A restart: the new instance is without them.
-    world.instance = None;
-    let done = world.settle();
+    // After a restart the instance does not have them.
+    environment.instance = None;
+    let done = environment.settle();
     assert!(
-        done.contains(&"changed PersistentVolumeClaim web-data".to_owned()),
+        done.contains(&"updated PersistentVolumeClaim web-data".to_owned()),
         "{done:?}"
     );
     assert!(
         done.contains(&"deleted PersistentVolumeClaim web-old".to_owned()),
         "{done:?}"
     );
-    let kept = &world.claims["web-data"];
+    let kept = &environment.claims["web-data"];
     assert_eq!(
         kept.annotation(names::ANNOTATION_RETAINED_FROM),
         Some("uid-of-web")
     );
     assert_eq!(kept.annotation(names::ANNOTATION_MACHINE_UID), None);
 
-    // Wished again, it comes back with what is on it.
+    // In the spec again, the disk is adopted with its data.
     let uid = kept.uid().to_owned();
-    edit(&mut world, |block| {
+    edit(&mut environment, |block| {
         block.disks.push(disk("data", ReclaimPolicy::Retain));
     });
-    world.settle();
-    assert_eq!(world.claims["web-data"].uid(), uid);
-    assert!(world.claims["web-data"].belongs_to("web", "uid-of-web"));
-    assert_eq!(told(&world, "StorageReady"), ("True", "PVCBound"));
+    environment.settle();
+    assert_eq!(environment.claims["web-data"].uid(), uid);
+    assert!(environment.claims["web-data"].belongs_to("web", "uid-of-web"));
+    assert_eq!(reported(&environment, "StorageReady"), ("True", "PVCBound"));
 }
 
 #[test]
-fn a_kept_claim_comes_back_only_if_it_fits_and_nobody_has_it() {
+fn a_kept_claim_is_adopted_only_if_it_fits_and_no_machine_owns_it() {
     let kept = |change: fn(&mut serde_json::Value)| {
         let mut claim = json!({
             "metadata": {
@@ -164,12 +176,12 @@ fn a_kept_claim_comes_back_only_if_it_fits_and_nobody_has_it() {
             "status": {"phase": "Bound"},
         });
         change(&mut claim);
-        let mut world = World::new(machine(block()));
-        world.living.insert("uid-of-living".into());
-        world.claims.insert("web-root".into(), decode(claim));
-        world.settle();
-        let adopted = world.claims["web-root"].belongs_to("web", "uid-of-web");
-        let conflict = told(&world, "StorageReady") == ("False", "NameConflict");
+        let mut environment = FakeCluster::new(machine(block()));
+        environment.living.insert("uid-of-living".into());
+        environment.claims.insert("web-root".into(), decode(claim));
+        environment.settle();
+        let adopted = environment.claims["web-root"].belongs_to("web", "uid-of-web");
+        let conflict = reported(&environment, "StorageReady") == ("False", "NameConflict");
         assert_ne!(adopted, conflict);
         adopted
     };

@@ -1,36 +1,37 @@
-//! Plans for worlds: what is done, in which order, and what is told.
+//! Plans over the in-memory cluster: actions, their order, and the status.
 
 mod address_conflicts;
 mod creation;
 mod deletion;
 mod disks;
+mod environments;
 mod images;
+mod power;
 mod printable;
 mod properties;
 mod restart;
 mod secrets;
 mod status;
-mod worlds;
 
 use common::api::choice::{Phase, ReclaimPolicy};
 use common::api::machine::CloudInit;
 use common::api::normalized::Normalized;
 use common::render::CloudInitPlan;
 
-use super::world::World;
+use crate::environment::FakeCluster;
 use controller_core::fixtures::{block, disk, machine, nic};
 use controller_core::machine::Block;
 
-/// A Machine with everything that takes an object of its own.
-fn rich() -> World {
+/// A Machine that needs an object of every kind.
+fn machine_with_every_object() -> FakeCluster {
     let mut block = block();
     block.disks.push(disk("data", ReclaimPolicy::Retain));
     block.networks = vec![nic("eth0", Some("prod"))];
     let mut machine = machine(block);
     machine.cloud_init = cloud_init(&"#".repeat(4000));
-    let mut world = World::new(machine);
-    world.add_network("prod", "br0");
-    world
+    let mut environment = FakeCluster::new(machine);
+    environment.add_network("prod", "br0");
+    environment
 }
 
 fn cloud_init(user_data: &str) -> CloudInitPlan {
@@ -40,8 +41,8 @@ fn cloud_init(user_data: &str) -> CloudInitPlan {
     })
 }
 
-fn edit(world: &mut World, change: impl FnOnce(&mut Normalized)) {
-    let machine = world.machine_mut();
+fn edit(environment: &mut FakeCluster, change: impl FnOnce(&mut Normalized)) {
+    let machine = environment.machine_mut();
     let mut block = machine.desired().unwrap().clone();
     change(&mut block);
     machine.block = Block::Matching(Box::new(block));
@@ -49,20 +50,20 @@ fn edit(world: &mut World, change: impl FnOnce(&mut Normalized)) {
 }
 
 /// Status and reason of a condition that was written.
-fn told<'a>(world: &'a World, kind: &str) -> (&'a str, &'a str) {
-    let conditions = &world.machine().status.conditions;
+fn reported<'a>(environment: &'a FakeCluster, kind: &str) -> (&'a str, &'a str) {
+    let conditions = &environment.machine().status.conditions;
     conditions
         .iter()
         .find(|condition| condition.kind == kind)
         .map_or(("", ""), |condition| (&condition.status, &condition.reason))
 }
 
-fn message<'a>(world: &'a World, kind: &str) -> &'a str {
-    let conditions = &world.machine().status.conditions;
+fn message<'a>(environment: &'a FakeCluster, kind: &str) -> &'a str {
+    let conditions = &environment.machine().status.conditions;
     let condition = conditions.iter().find(|condition| condition.kind == kind);
     condition.map_or("", |condition| &condition.message)
 }
 
-fn phase(world: &World) -> Option<Phase> {
-    world.machine().status.phase
+fn phase(environment: &FakeCluster) -> Option<Phase> {
+    environment.machine().status.phase
 }

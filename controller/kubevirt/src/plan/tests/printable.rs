@@ -1,27 +1,27 @@
-//! Every word KubeVirt has for the state of a VirtualMachine: phase, conditions, event.
+//! Every value of KubeVirt's `printableStatus`: phase, conditions and event.
 
 use common::api::choice::Phase::{self, Creating, Failed, Running, Stopped};
 use common::api::choice::PowerState;
 use common::render::kubevirt::PRINTABLE_STATUSES;
 
-use super::{message, phase, told};
-use crate::plan::world::World;
+use super::{message, phase, reported};
+use crate::environment::FakeCluster;
 use controller_core::events;
 use controller_core::fixtures::{block, machine};
 
-/// What a word leads to.
+/// What a value leads to.
 struct Case {
     state: &'static str,
     phase: Phase,
     ready: (&'static str, &'static str),
     virtual_machine: (&'static str, &'static str),
-    /// Type and reason, when it is news to who watches the Machine.
+    /// Type and reason of the event, if there is one.
     event: Option<(&'static str, &'static str)>,
 }
 
 const MADE: (&str, &str) = ("True", "VMCreated");
 
-/// The guest is on its way.
+/// The guest is being created.
 const fn starts(state: &'static str) -> Case {
     Case {
         state,
@@ -43,7 +43,7 @@ const fn fails(state: &'static str) -> Case {
     }
 }
 
-/// No news of a guest that runs.
+/// Nothing changes for a guest that runs.
 const fn stays(state: &'static str) -> Case {
     Case {
         state,
@@ -54,8 +54,7 @@ const fn stays(state: &'static str) -> Case {
     }
 }
 
-/// As in `VirtualMachinePrintableStatus` of KubeVirt's API, for a guest that runs; and what a newer
-/// KubeVirt may say.
+/// The values of `VirtualMachinePrintableStatus` in KubeVirt's API, for a guest that runs, and an unknown one.
 const CASES: [Case; 18] = [
     // It was stopped by somebody, and KubeVirt starts it again.
     starts("Stopped"),
@@ -67,7 +66,7 @@ const CASES: [Case; 18] = [
         event: Some(("Warning", "GuestPaused")),
         ..stays("Paused")
     },
-    // Until it is over, what was before.
+    // The phase stays until it is over.
     stays("Stopping"),
     stays("Terminating"),
     fails("CrashLoopBackOff"),
@@ -92,18 +91,18 @@ const CASES: [Case; 18] = [
     stays("NewInSomeVersion"),
 ];
 
-fn running() -> World {
-    let mut world = World::new(machine(block()));
-    world.settle();
-    world
+fn running() -> FakeCluster {
+    let mut environment = FakeCluster::new(machine(block()));
+    environment.settle();
+    environment
 }
 
-/// KubeVirt shows a state; gives the events that tell of it.
-fn says(world: &mut World, state: &str) -> Vec<(String, String)> {
-    let before = world.machine().status.clone();
-    world.show(state);
-    world.pass();
-    let events = events::transitions(&before, &world.machine().status);
+/// KubeVirt sets a state. Returns the events that report it.
+fn text(environment: &mut FakeCluster, state: &str) -> Vec<(String, String)> {
+    let before = environment.machine().status.clone();
+    environment.set_printable_status(state);
+    environment.pass();
+    let events = events::transitions(&before, &environment.machine().status);
     events
         .map(|event| (format!("{:?}", event.type_), event.reason))
         .collect()
@@ -117,56 +116,71 @@ fn owned(event: Option<(&str, &str)>) -> Vec<(String, String)> {
 }
 
 #[test]
-fn every_word_of_kubevirt_has_its_phase_conditions_and_event() {
+fn every_printable_status_has_its_phase_conditions_and_event() {
     let words = CASES.iter().map(|case| case.state);
     let known: Vec<_> = words.filter(|state| *state != "NewInSomeVersion").collect();
     assert_eq!(known, PRINTABLE_STATUSES, "each word of KubeVirt once");
     for case in CASES {
         let state = case.state;
-        let mut world = running();
-        assert_eq!(says(&mut world, state), owned(case.event), "{state}");
-        assert_eq!(phase(&world), Some(case.phase), "{state}");
-        assert_eq!(told(&world, "Ready"), case.ready, "{state}");
-        let virtual_machine = told(&world, "VirtualMachineReady");
+        let mut environment = running();
+        assert_eq!(text(&mut environment, state), owned(case.event), "{state}");
+        assert_eq!(phase(&environment), Some(case.phase), "{state}");
+        assert_eq!(reported(&environment, "Ready"), case.ready, "{state}");
+        let virtual_machine = reported(&environment, "VirtualMachineReady");
         assert_eq!(virtual_machine, case.virtual_machine, "{state}");
         assert_eq!(
-            told(&world, "Normalized"),
+            reported(&environment, "Normalized"),
             ("True", "Normalized"),
             "{state}"
         );
         assert_eq!(
-            told(&world, "StorageReady"),
+            reported(&environment, "StorageReady"),
             ("True", "PVCBound"),
             "{state}"
         );
         let network = ("True", "NetworkConfigured");
-        assert_eq!(told(&world, "NetworkReady"), network, "{state}");
+        assert_eq!(reported(&environment, "NetworkReady"), network, "{state}");
         if case.phase == Failed {
-            assert_eq!(message(&world, "Ready"), format!("KubeVirt says {state}"));
+            assert_eq!(
+                message(&environment, "Ready"),
+                format!("KubeVirt says {state}")
+            );
         }
-        // Whatever it was: back when the cause is gone.
+        // The Machine recovers when the cause is gone.
         let back = case.event.map(|_| ("Normal", "Running"));
-        assert_eq!(says(&mut world, "Running"), owned(back), "after {state}");
-        assert_eq!(phase(&world), Some(Running), "after {state}");
-        assert_eq!(told(&world, "Ready"), ("True", "Running"), "after {state}");
+        assert_eq!(
+            text(&mut environment, "Running"),
+            owned(back),
+            "after {state}"
+        );
+        assert_eq!(phase(&environment), Some(Running), "after {state}");
+        assert_eq!(
+            reported(&environment, "Ready"),
+            ("True", "Running"),
+            "after {state}"
+        );
     }
 }
 
-/// The same words for a Machine that is off: nothing that KubeVirt says makes one of them an error.
+/// The same values for a Machine that is off: none is an error.
 #[test]
-fn a_machine_that_is_off_is_off_when_kubevirt_says_so() {
+fn a_machine_that_is_off_has_no_error_for_any_printable_status() {
     let mut off = block();
     off.power_state = PowerState::Stopped;
-    let mut world = World::new(machine(off));
-    world.settle();
-    assert_eq!(phase(&world), Some(Stopped));
+    let mut environment = FakeCluster::new(machine(off));
+    environment.settle();
+    assert_eq!(phase(&environment), Some(Stopped));
     for state in ["Stopping", "Terminating", "Unknown", "NewInSomeVersion"] {
-        says(&mut world, state);
-        assert_eq!(phase(&world), Some(Stopped), "{state}");
+        text(&mut environment, state);
+        assert_eq!(phase(&environment), Some(Stopped), "{state}");
         assert_eq!(
-            says(&mut world, "Stopped").len(),
+            text(&mut environment, "Stopped").len(),
             usize::from(state == "Unknown")
         );
-        assert_eq!(told(&world, "Ready"), ("True", "Stopped"), "after {state}");
+        assert_eq!(
+            reported(&environment, "Ready"),
+            ("True", "Stopped"),
+            "after {state}"
+        );
     }
 }

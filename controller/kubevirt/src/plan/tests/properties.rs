@@ -1,22 +1,22 @@
-//! What holds of every plan, from any state a cluster can be in.
+//! Properties of every plan, from any state of a cluster.
 
 use std::collections::BTreeMap;
 
 use common::names;
 use proptest::prelude::*;
 
-use super::worlds::a_world;
-use crate::objects::Claim;
-use crate::objects::data_volume::DataVolume;
-use crate::plan::world::{World, claims_of};
-use crate::plan::{Action, Plan};
+use super::environments::any_environment;
+use crate::environment::{FakeCluster, claims_of};
+use crate::objects::{Claim, DataVolume};
+use crate::plan::action::{Action, Plan};
+use controller_core::laws::Refused;
 use controller_core::objects::Meta;
 use controller_core::plan::Step;
 
-/// What must still be there, as it was, whatever happens: all that is not ours.
-fn foreign(world: &World) -> Vec<(String, String)> {
-    let claims = world.claims.values();
-    let strangers = claims
+/// Objects that are not ours, which must stay unchanged.
+fn foreign(environment: &FakeCluster) -> Vec<(String, String)> {
+    let claims = environment.claims.values();
+    let others = claims
         .filter(|claim| {
             claim.label(names::LABEL_MANAGED_BY).is_none()
                 || claim.machine_uid() == Some("uid-of-living")
@@ -27,77 +27,77 @@ fn foreign(world: &World) -> Vec<(String, String)> {
                 format!("{:?} {:?}", claim.metadata, claim.spec),
             )
         });
-    let imports = world.data_volumes.values().filter(|import| {
+    let imports = environment.data_volumes.values().filter(|import| {
         import.label(names::LABEL_MANAGED_BY).is_none()
             || import.machine_uid() == Some("uid-of-living")
     });
     let imports = imports.map(|import| {
         let name = format!("DataVolume {}", import.name());
-        // Without its version: CDI goes on.
+        // Without the version: CDI continues to update it.
         let metadata = &import.metadata;
         (
             name,
             format!("{:?} {:?}", metadata.labels, metadata.annotations),
         )
     });
-    let vm = world
+    let vm = environment
         .vm
         .iter()
         .filter(|vm| !vm.belongs_to("web", "uid-of-web"))
         .map(|vm| ("VirtualMachine".to_owned(), format!("{:?}", vm.metadata)));
-    let secret = world
+    let secret = environment
         .secret
         .iter()
         .filter(|secret| !secret.belongs_to("web", "uid-of-web"))
         .map(|secret| ("Secret".to_owned(), format!("{secret:?}")));
-    strangers.chain(imports).chain(vm).chain(secret).collect()
+    others.chain(imports).chain(vm).chain(secret).collect()
 }
 
-fn whose(world: &World, object: &impl Meta) -> Option<(String, &'static str)> {
+fn ownership(environment: &FakeCluster, object: &impl Meta) -> Option<(String, &'static str)> {
     let uid = object.uid().to_owned();
     if object.belongs_to("web", "uid-of-web") {
         return Some((uid, "ours"));
     }
     let free = object
         .machine_uid()
-        .is_none_or(|uid| !world.living.contains(uid));
+        .is_none_or(|uid| !environment.living.contains(uid));
     (free && object.machine() == Some("web")).then_some((uid, "adoptable"))
 }
 
-/// Uids an action may change, in a world.
-fn ours(world: &World) -> BTreeMap<String, &'static str> {
+/// Uids of the objects that an action may change.
+fn ours(environment: &FakeCluster) -> BTreeMap<String, &'static str> {
     let mut uids = BTreeMap::new();
     uids.extend(
-        world
+        environment
             .claims
             .values()
-            .filter_map(|claim| whose(world, claim)),
+            .filter_map(|claim| ownership(environment, claim)),
     );
-    let imports = world.data_volumes.values();
-    uids.extend(imports.filter_map(|import| whose(world, import)));
-    let vm = world
+    let imports = environment.data_volumes.values();
+    uids.extend(imports.filter_map(|import| ownership(environment, import)));
+    let vm = environment
         .vm
         .iter()
         .filter(|vm| vm.belongs_to("web", "uid-of-web"));
     uids.extend(vm.map(|vm| (vm.uid().to_owned(), "ours")));
-    let secret = world.secret.iter();
+    let secret = environment.secret.iter();
     let secret = secret.filter(|secret| secret.belongs_to("web", "uid-of-web"));
     uids.extend(secret.map(|secret| (secret.uid().to_owned(), "ours")));
-    let attachments = world.attachments.values();
+    let attachments = environment.attachments.values();
     uids.extend(attachments.map(|attachment| (attachment.uid().to_owned(), "ours")));
     uids
 }
 
-/// Whether there is a disk in the claim: what is being imported is none yet.
-fn is_whole(world: &World, claim: &Claim) -> bool {
-    let import = world.data_volumes.get(claim.name());
+/// Whether the claim is a disk: one whose import is unfinished is not.
+fn is_whole(environment: &FakeCluster, claim: &Claim) -> bool {
+    let import = environment.data_volumes.get(claim.name());
     claim
         .data_volume()
         .is_none_or(|uid| import.is_some_and(|import| import.uid() == uid && import.is_finished()))
 }
 
-fn check_targets(world: &World, plan: &Plan) {
-    let ours = ours(world);
+fn check_targets(environment: &FakeCluster, plan: &Plan) {
+    let ours = ours(environment);
     let may = |uid: &str, adopts: bool| {
         let found = ours.get(uid).copied();
         assert!(
@@ -107,22 +107,20 @@ fn check_targets(world: &World, plan: &Plan) {
     };
     for action in &plan.actions {
         match action {
-            Action::DeleteVm { uid }
-            | Action::SetRunStrategy { uid, .. }
-            | Action::DeleteClaim { uid, .. } => may(uid, false),
-            Action::ReleaseClaim { uid, .. } | Action::DeleteDataVolume { uid, .. } => {
-                may(uid, true);
-            }
+            Action::DeleteVm { uid } | Action::SetRunStrategy { uid, .. } => may(uid, false),
+            Action::DeleteClaim(claim) => may(claim.exact().uid(), false),
+            Action::ReleaseClaim { uid, .. } => may(uid, true),
+            Action::DeleteDataVolume(import) => may(import.exact().uid(), true),
             Action::PatchClaim(patch) => may(&patch.uid, true),
-            Action::UpdateVm(wish) => may(wish.metadata.uid.as_ref().unwrap(), false),
-            Action::UpdateSecret(wish) => may(wish.metadata.uid.as_ref().unwrap(), false),
-            Action::UpdateAttachment(wish) => may(wish.metadata.uid.as_ref().unwrap(), false),
+            Action::UpdateVm(desired) => may(desired.metadata.uid.as_ref().unwrap(), false),
+            Action::UpdateSecret(desired) => may(desired.metadata.uid.as_ref().unwrap(), false),
+            Action::UpdateAttachment(desired) => may(desired.metadata.uid.as_ref().unwrap(), false),
             Action::DeleteInstance { uid } => {
-                let ours = world
+                let ours = environment
                     .vm
                     .as_ref()
                     .is_none_or(|vm| vm.belongs_to("web", "uid-of-web"));
-                let instance = world.instance.as_ref();
+                let instance = environment.instance.as_ref();
                 let instance = instance.filter(|live| ours && live.machine() == Some("web"));
                 assert_eq!(instance.map(Meta::uid), Some(uid.as_str()), "{plan:#?}");
             }
@@ -131,28 +129,45 @@ fn check_targets(world: &World, plan: &Plan) {
             | Action::CreateDataVolume(_)
             | Action::CreateSecret(_)
             | Action::CreateVm(_)
-            | Action::ConfirmUnused { .. } => {}
+            | Action::ConfirmGuestGone => {}
         }
     }
 }
 
-/// Carries out a plan step by step and looks, before each, that it may be done in this world.
-fn carry_out_watched(world: &mut World, plan: &Plan, steps: usize) {
+/// Whether any guest has the claim as a disk, whosever it is.
+fn is_used(environment: &FakeCluster, claim: &str) -> bool {
+    let vm = environment.vm.as_ref();
+    let instance = environment.instance.as_ref();
+    vm.is_some_and(|vm| claims_of(vm).any(|used| used == claim))
+        || instance.is_some_and(|instance| instance.uses(claim))
+}
+
+/// Carries out a plan and checks before each step that it is allowed in this environment.
+fn carry_out_watched(environment: &mut FakeCluster, plan: &Plan, steps: usize) {
     for step in plan.steps().take(steps) {
-        let vm = world
+        let vm = environment
             .vm
             .as_ref()
             .filter(|vm| vm.belongs_to("web", "uid-of-web"));
-        let instance = world.vm.is_none() || vm.is_some();
-        let instance = world.instance.as_ref().filter(|_| instance);
+        let instance = environment.vm.is_none() || vm.is_some();
+        let instance = environment.instance.as_ref().filter(|_| instance);
         match &step {
-            Step::Act(Action::DeleteClaim { name, version, .. }) => {
-                let in_vm = vm.is_some_and(|vm| claims_of(vm).any(|claim| claim == name.as_str()));
-                let in_guest = instance.is_some_and(|instance| instance.uses(name));
-                assert!(!in_vm && !in_guest, "{name} is in use: {plan:#?}");
-                let claim = world.claims.get(name);
+            Step::Act(Action::DeleteClaim(exact)) => {
+                let exact = exact.exact();
+                let (name, version) = (exact.name(), Some(exact.version()));
+                let in_use = is_used(environment, name);
+                let claim = environment.claims.get(name);
                 // One that has changed since is refused.
-                let claim = claim.filter(|claim| claim.metadata.resource_version == *version);
+                let claim =
+                    claim.filter(|claim| claim.metadata.resource_version.as_deref() == version);
+                if claim.is_some() && in_use {
+                    assert_eq!(
+                        environment.step(&step),
+                        Err(Refused),
+                        "{name} is in use: {plan:#?}"
+                    );
+                    return;
+                }
                 let policy =
                     claim.and_then(|claim| claim.annotation(names::ANNOTATION_RECLAIM_POLICY));
                 assert!(
@@ -160,17 +175,22 @@ fn carry_out_watched(world: &mut World, plan: &Plan, steps: usize) {
                     "{name}: {policy:?}"
                 );
             }
-            Step::Act(Action::DeleteDataVolume { name, uid, version }) => {
-                let in_vm = vm.is_some_and(|vm| claims_of(vm).any(|claim| claim == name.as_str()));
-                let in_guest = instance.is_some_and(|instance| instance.uses(name));
-                let live = world
-                    .data_volumes
-                    .get(name)
-                    .filter(|it| it.uid() == uid.as_str());
-                let goes = live.filter(|it| it.metadata.resource_version == *version);
+            Step::Act(Action::DeleteDataVolume(exact)) => {
+                let exact = exact.exact();
+                let (name, version) = (exact.name(), Some(exact.version()));
+                let live = environment.data_volumes.get(name);
+                let live = live.filter(|it| it.uid() == exact.uid());
+                let goes = live.filter(|it| it.metadata.resource_version.as_deref() == version);
                 let finished = goes.is_some_and(DataVolume::is_finished);
                 assert!(!finished, "{name} has its image: {plan:#?}");
-                assert!(!in_vm && !in_guest, "{name} is in use: {plan:#?}");
+                if goes.is_some() && is_used(environment, name) {
+                    assert_eq!(
+                        environment.step(&step),
+                        Err(Refused),
+                        "{name} is in use: {plan:#?}"
+                    );
+                    return;
+                }
             }
             Step::RemoveFinalizer => {
                 assert!(
@@ -180,7 +200,7 @@ fn carry_out_watched(world: &mut World, plan: &Plan, steps: usize) {
             }
             _ => {}
         }
-        if world.step(&step).is_err() {
+        if environment.step(&step).is_err() {
             return;
         }
     }
@@ -193,122 +213,122 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// What a plan did needs no doing again. Only disks that the VirtualMachine has just let go are
-    /// let go by the next one, and a guest to be restarted goes when that is written down.
+    /// A plan that was carried out leaves nothing to do, with two exceptions: disks that the VirtualMachine has just
+    /// lost are released by the next plan, and a guest is restarted after the request was recorded.
     #[test]
-    fn a_plan_that_was_carried_out_leaves_nothing_to_do(mut world in a_world()) {
-        let plan = world.plan();
+    fn a_plan_that_was_carried_out_leaves_nothing_to_do(mut environment in any_environment()) {
+        let plan = environment.plan();
         let all = plan.steps().count();
-        let before = world.machine().status.last_restart.clone();
-        let done = world.carry_out(&plan, all);
+        let before = environment.machine().status.last_restart.clone();
+        let done = environment.carry_out(&plan, all);
         prop_assert_eq!(done.len(), all, "refused: {:#?}", plan);
         let changed = plan.actions.iter().any(|action| matches!(action, Action::UpdateVm(_)));
-        if changed || world.machine().status.last_restart != before {
-            let farewells = world.plan();
-            let all = farewells.actions.len();
-            prop_assert_eq!(world.carry_out(&farewells, all).len(), all);
+        if changed || environment.machine().status.last_restart != before {
+            let releases = environment.plan();
+            let all = releases.actions.len();
+            prop_assert_eq!(environment.carry_out(&releases, all).len(), all);
         }
-        let again = world.plan();
+        let again = environment.plan();
         prop_assert_eq!(&again.actions, &[]);
         prop_assert_eq!(&again.status, &None);
     }
 
-    /// What the plan does, it does to what is ours.
+    /// A plan changes only objects of ours.
     #[test]
-    fn nothing_of_others_is_touched(mut world in a_world(), deleted in any::<bool>()) {
-        if deleted && world.machine().has_finalizer(names::FINALIZER) {
-            world.delete_machine();
+    fn a_plan_changes_no_object_of_others(mut environment in any_environment(), deleted in any::<bool>()) {
+        if deleted && environment.machine().has_finalizer(names::FINALIZER) {
+            environment.delete_machine();
         }
-        let before = foreign(&world);
-        let plan = world.plan();
-        check_targets(&world, &plan);
+        let before = foreign(&environment);
+        let plan = environment.plan();
+        check_targets(&environment, &plan);
         let all = plan.steps().count();
-        world.carry_out(&plan, all);
-        prop_assert_eq!(foreign(&world), before);
+        environment.carry_out(&plan, all);
+        prop_assert_eq!(foreign(&environment), before);
     }
 
-    /// From any state, with a crash anywhere and KubeVirt as slow as it likes, a deletion ends, and
-    /// in order.
+    /// From any state, with an interruption at any step and KubeVirt arbitrarily slow, a deletion ends and keeps its
+    /// order.
     #[test]
-    fn a_deletion_ends_from_anywhere_and_in_order(
-        mut world in a_world(),
+    fn a_deletion_ends_from_any_state_and_in_order(
+        mut environment in any_environment(),
         crashes in prop::collection::vec((0..6_usize, any::<bool>()), 0..20),
     ) {
-        world.machine_mut().metadata.annotations = None;
-        world.machine_mut().metadata.finalizers = Some(vec![names::FINALIZER.into()]);
-        let kept: Vec<_> = world
+        environment.machine_mut().metadata.annotations = None;
+        environment.machine_mut().metadata.finalizers = Some(vec![names::FINALIZER.into()]);
+        let kept: Vec<_> = environment
             .claims
             .values()
             .filter(|claim| claim.annotation(names::ANNOTATION_RECLAIM_POLICY) != Some("Delete"))
-            .filter(|claim| is_whole(&world, claim))
+            .filter(|claim| is_whole(&environment, claim))
             .map(|claim| claim.uid().to_owned())
             .collect();
-        let before = foreign(&world);
-        world.delete_machine();
+        let before = foreign(&environment);
+        environment.delete_machine();
         for (steps, moves) in crashes {
-            if world.machine.is_none() {
+            if environment.machine.is_none() {
                 break;
             }
-            let plan = world.plan();
-            carry_out_watched(&mut world, &plan, steps);
-            if moves && world.vm.as_ref().is_some_and(Meta::is_deleting) {
-                world.kubevirt_moves();
+            let plan = environment.plan();
+            carry_out_watched(&mut environment, &plan, steps);
+            if moves && environment.vm.as_ref().is_some_and(Meta::is_deleting) {
+                environment.advance_kubevirt();
             }
         }
         for _ in 0..10 {
-            if world.machine.is_none() {
+            if environment.machine.is_none() {
                 break;
             }
-            let plan = world.plan();
+            let plan = environment.plan();
             let all = plan.steps().count();
-            carry_out_watched(&mut world, &plan, all);
-            if world.vm.as_ref().is_none_or(Meta::is_deleting) {
-                world.kubevirt_moves();
+            carry_out_watched(&mut environment, &plan, all);
+            if environment.vm.as_ref().is_none_or(Meta::is_deleting) {
+                environment.advance_kubevirt();
             }
         }
-        prop_assert!(world.machine.is_none(), "it stays for ever: {:#?}", world.plan());
-        world.collect_garbage();
-        let left: Vec<_> = world.claims.values().map(|claim| claim.uid().to_owned()).collect();
+        prop_assert!(environment.machine.is_none(), "it stays for ever: {:#?}", environment.plan());
+        environment.collect_garbage();
+        let left: Vec<_> = environment.claims.values().map(|claim| claim.uid().to_owned()).collect();
         prop_assert!(kept.iter().all(|uid| left.contains(uid)), "{:?} of {:?}", left, kept);
-        let after = foreign(&world);
-        // Another's VirtualMachine may have been on its way out.
+        let after = foreign(&environment);
+        // Somebody else's VirtualMachine may have been under deletion.
         let mut kept = before.iter().filter(|(name, _)| name != "VirtualMachine");
         prop_assert!(kept.all(|object| after.contains(object)));
-        let ours = world.claims.values().filter(|claim| {
+        let ours = environment.claims.values().filter(|claim| {
             claim.belongs_to("web", "uid-of-web") && !claim.is_deleting()
         });
         prop_assert_eq!(ours.count(), 0);
     }
 
-    /// Caches that are behind, by as much as they like, cost no disk that is used.
+    /// Plans from arbitrarily stale caches delete no disk that is used.
     #[test]
-    fn plans_of_yesterday_do_no_harm(
-        mut world in a_world(),
+    fn plans_from_stale_caches_delete_no_disk_in_use(
+        mut environment in any_environment(),
         steps in prop::collection::vec((0..4_usize, 0..8_usize, any::<bool>()), 1..20),
         deleted_at in 0..20_usize,
     ) {
-        let before = foreign(&world);
-        let mut past = vec![world.clone()];
+        let before = foreign(&environment);
+        let mut past = vec![environment.clone()];
         for (at, (age, actions, moves)) in steps.into_iter().enumerate() {
             if at == deleted_at {
-                world.machine_mut().metadata.annotations = None;
-                world.delete_machine();
+                environment.machine_mut().metadata.annotations = None;
+                environment.delete_machine();
             }
-            if world.machine.is_none() {
+            if environment.machine.is_none() {
                 break;
             }
             let seen = &past[past.len().saturating_sub(age + 1)];
             let plan = seen.plan();
-            carry_out_watched(&mut world, &plan, actions);
-            if moves && world.vm.is_some() {
-                world.kubevirt_moves();
+            carry_out_watched(&mut environment, &plan, actions);
+            if moves && environment.vm.is_some() {
+                environment.advance_kubevirt();
             }
-            past.push(world.clone());
-            if world.machine.is_none() {
+            past.push(environment.clone());
+            if environment.machine.is_none() {
                 break;
             }
         }
-        let after = foreign(&world);
+        let after = foreign(&environment);
         for object in before.iter().filter(|(name, _)| name.starts_with("web-")) {
             prop_assert!(after.contains(object), "{object:?} is not in {after:?}");
         }

@@ -1,134 +1,148 @@
-//! A restart that is asked for: one guest goes, once, whatever happens on the way.
+//! A requested restart deletes one guest once, whatever happens in between.
 
 use common::api::choice::{Phase, PowerState};
 use common::names;
 use proptest::prelude::*;
 
-use super::{edit, phase, told};
-use crate::plan::world::World;
+use super::{edit, phase, reported};
+use crate::environment::FakeCluster;
 use controller_core::fixtures::{annotate, block, machine, pause};
 use controller_core::objects::Meta as _;
 
-fn running(stops: bool) -> World {
+fn running(stops: bool) -> FakeCluster {
     let mut block = block();
     block.guest_shutdown_stops = stops;
-    let mut world = World::new(machine(block));
-    world.settle();
-    world
+    let mut environment = FakeCluster::new(machine(block));
+    environment.settle();
+    environment
 }
 
-fn ask(world: &mut World, text: &str) {
+fn ask(environment: &mut FakeCluster, text: &str) {
     let key = names::ANNOTATION_RESTART_REQUESTED;
-    annotate(world.machine_mut(), key, text);
+    annotate(environment.machine_mut(), key, text);
 }
 
-fn instance(world: &World) -> Option<String> {
-    let instance = world.instance.as_ref();
+fn instance(environment: &FakeCluster) -> Option<String> {
+    let instance = environment.instance.as_ref();
     instance.map(|instance| instance.uid().to_owned())
 }
 
-/// What is remembered: the request, and the uid of who has to go.
-fn last(world: &World) -> Option<(&str, Option<&str>)> {
-    let last = world.machine().status.last_restart.as_ref()?;
+/// The recorded request, and the uid of the instance that it replaces.
+fn last(environment: &FakeCluster) -> Option<(&str, Option<&str>)> {
+    let last = environment.machine().status.last_restart.as_ref()?;
     Some((&last.request, last.replaces.as_deref()))
 }
 
-fn strategy(world: &World) -> &str {
-    &world.vm.as_ref().unwrap().spec.run_strategy
+fn strategy(environment: &FakeCluster) -> &str {
+    &environment.vm.as_ref().unwrap().spec.run_strategy
 }
 
 #[test]
-fn a_new_text_restarts_once() {
+fn a_new_request_restarts_the_guest_once() {
     for (stops, usual) in [(false, "Always"), (true, "RerunOnFailure")] {
-        let mut world = running(stops);
-        let before = instance(&world);
-        ask(&mut world, "kernel update");
-        edit(&mut world, |block| block.cpu.cores = 8);
-        // Written down first, with whose turn it is.
-        assert!(!world.pass().concat().contains("VirtualMachineInstance"));
-        assert_eq!(last(&world), Some(("kernel update", before.as_deref())));
-        assert_eq!(told(&world, "Ready"), ("False", "Restarting"));
-        world.settle();
-        assert_eq!(world.restarted, Vec::from_iter(before.clone()));
-        assert!(instance(&world).is_some() && instance(&world) != before);
-        assert_eq!(last(&world), Some(("kernel update", None)));
-        assert_eq!(told(&world, "Ready"), ("True", "Running"));
-        assert_eq!(strategy(&world), usual);
-        let runs = &world.instance.as_ref().unwrap().spec.domain.cpu;
+        let mut environment = running(stops);
+        let before = instance(&environment);
+        ask(&mut environment, "kernel update");
+        edit(&mut environment, |block| block.cpu.cores = 8);
+        // The status is written first and names the instance.
+        assert!(
+            !environment
+                .pass()
+                .concat()
+                .contains("VirtualMachineInstance")
+        );
+        assert_eq!(
+            last(&environment),
+            Some(("kernel update", before.as_deref()))
+        );
+        assert_eq!(reported(&environment, "Ready"), ("False", "Restarting"));
+        environment.settle();
+        assert_eq!(environment.restarted, Vec::from_iter(before.clone()));
+        assert!(instance(&environment).is_some() && instance(&environment) != before);
+        assert_eq!(last(&environment), Some(("kernel update", None)));
+        assert_eq!(reported(&environment, "Ready"), ("True", "Running"));
+        assert_eq!(strategy(&environment), usual);
+        let runs = &environment.instance.as_ref().unwrap().spec.domain.cpu;
         assert_eq!(runs.cores, 8, "what was pending is in effect");
 
-        // The same text, none, an empty one, the same one again: nothing more is asked for.
+        // The same request, none, an empty one and the same one again: nothing more happens.
         for text in [Some("kernel update"), None, Some(""), Some("kernel update")] {
-            world.machine_mut().metadata.annotations = None;
+            environment.machine_mut().metadata.annotations = None;
             if let Some(text) = text {
-                ask(&mut world, text);
+                ask(&mut environment, text);
             }
-            assert_eq!(world.settle(), [""; 0], "{text:?}");
+            assert_eq!(environment.settle(), [""; 0], "{text:?}");
         }
-        ask(&mut world, "once more");
-        world.settle();
-        assert_eq!(world.restarted.len(), 2);
-        assert_eq!(told(&world, "Ready"), ("True", "Running"));
-        assert_eq!(strategy(&world), usual);
+        ask(&mut environment, "once more");
+        environment.settle();
+        assert_eq!(environment.restarted.len(), 2);
+        assert_eq!(reported(&environment, "Ready"), ("True", "Running"));
+        assert_eq!(strategy(&environment), usual);
     }
 }
 
 #[test]
-fn where_no_guest_runs_the_request_is_done_at_once() {
-    // Off.
-    let mut world = running(false);
-    edit(&mut world, |block| block.power_state = PowerState::Stopped);
-    world.settle();
-    ask(&mut world, "now");
-    assert_eq!(world.settle(), [""; 0]);
-    assert_eq!(last(&world), Some(("now", None)));
-    assert_eq!(phase(&world), Some(Phase::Stopped));
-    edit(&mut world, |block| block.power_state = PowerState::Running);
-    world.settle();
-    assert_eq!(world.restarted, [""; 0]);
+fn a_restart_request_without_a_running_guest_is_done_at_once() {
+    // The Machine is off.
+    let mut environment = running(false);
+    edit(&mut environment, |block| {
+        block.power_state = PowerState::Stopped;
+    });
+    environment.settle();
+    ask(&mut environment, "now");
+    assert_eq!(environment.settle(), [""; 0]);
+    assert_eq!(last(&environment), Some(("now", None)));
+    assert_eq!(phase(&environment), Some(Phase::Stopped));
+    edit(&mut environment, |block| {
+        block.power_state = PowerState::Running;
+    });
+    environment.settle();
+    assert_eq!(environment.restarted, [""; 0]);
 
-    // Asked for before it was made, as in a file from Git.
-    let mut world = World::new(machine(block()));
-    ask(&mut world, "now");
-    world.settle();
-    assert_eq!(last(&world), Some(("now", None)));
-    assert_eq!(world.restarted, [""; 0]);
+    // Requested before the Machine was created, as in a file from Git.
+    let mut environment = FakeCluster::new(machine(block()));
+    ask(&mut environment, "now");
+    environment.settle();
+    assert_eq!(last(&environment), Some(("now", None)));
+    assert_eq!(environment.restarted, [""; 0]);
 
-    // It shut itself down and is to stay down.
-    let mut world = running(true);
-    world.instance.as_mut().unwrap().status.phase = "Succeeded".into();
-    world.show("Stopped");
-    ask(&mut world, "now");
-    world.pass();
-    world.pass();
-    assert_eq!(last(&world), Some(("now", None)));
-    assert_eq!(world.restarted, [""; 0]);
+    // The guest shut itself down and has to stay off.
+    let mut environment = running(true);
+    environment.instance.as_mut().unwrap().status.phase = "Succeeded".into();
+    environment.set_printable_status("Stopped");
+    ask(&mut environment, "now");
+    environment.pass();
+    environment.pass();
+    assert_eq!(last(&environment), Some(("now", None)));
+    assert_eq!(environment.restarted, [""; 0]);
 }
 
 #[test]
-fn a_machine_that_is_switched_off_meanwhile_stays_off() {
-    let mut world = running(true);
-    ask(&mut world, "now");
-    world.pass();
-    edit(&mut world, |block| block.power_state = PowerState::Stopped);
-    world.settle();
-    assert_eq!(last(&world), Some(("now", None)));
-    assert_eq!(phase(&world), Some(Phase::Stopped));
-    assert_eq!(world.restarted, [""; 0]);
+fn a_machine_switched_off_during_a_restart_stays_off() {
+    let mut environment = running(true);
+    ask(&mut environment, "now");
+    environment.pass();
+    edit(&mut environment, |block| {
+        block.power_state = PowerState::Stopped;
+    });
+    environment.settle();
+    assert_eq!(last(&environment), Some(("now", None)));
+    assert_eq!(phase(&environment), Some(Phase::Stopped));
+    assert_eq!(environment.restarted, [""; 0]);
 }
 
 #[test]
-fn a_paused_machine_is_restarted_when_it_goes_on() {
-    let mut world = running(false);
-    pause(world.machine_mut());
-    ask(&mut world, "now");
-    world.settle();
-    assert_eq!((last(&world), world.restarted.len()), (None, 0));
-    world.machine_mut().metadata.annotations = None;
-    ask(&mut world, "now");
-    world.settle();
-    assert_eq!(world.restarted.len(), 1);
-    assert_eq!(told(&world, "Ready"), ("True", "Running"));
+fn a_restart_requested_while_paused_happens_after_the_pause() {
+    let mut environment = running(false);
+    pause(environment.machine_mut());
+    ask(&mut environment, "now");
+    environment.settle();
+    assert_eq!((last(&environment), environment.restarted.len()), (None, 0));
+    environment.machine_mut().metadata.annotations = None;
+    ask(&mut environment, "now");
+    environment.settle();
+    assert_eq!(environment.restarted.len(), 1);
+    assert_eq!(reported(&environment, "Ready"), ("True", "Running"));
 }
 
 proptest! {
@@ -138,47 +152,47 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// Killed after any action, with or without the status written, and with caches as old as they
-    /// like: every text restarts one guest, and in the end one runs.
+    /// The controller is killed after any action, with or without the status written, and its caches may be stale:
+    /// each request restarts one guest, and in the end one runs.
     #[test]
     fn each_request_restarts_one_guest(
         stops in any::<bool>(),
         steps in prop::collection::vec((0..4_usize, 0..3_usize, any::<bool>()), 1..30),
         asked_at in prop::collection::btree_set(0..30_usize, 1..3),
     ) {
-        let mut world = running(stops);
+        let mut environment = running(stops);
         let mut asked = 0;
-        let (mut past, mut seen_at) = (vec![world.clone()], 0);
+        let (mut past, mut seen_at) = (vec![environment.clone()], 0);
         for (at, (actions, age, moves)) in steps.into_iter().enumerate() {
             if asked_at.contains(&at) {
                 asked += 1;
-                ask(&mut world, &format!("request {asked}"));
+                ask(&mut environment, &format!("request {asked}"));
             }
-            // Its own writes a controller waits for; what KubeVirt does comes when it comes, in order.
+            // A controller waits until its caches have its own writes; KubeVirt's changes arrive later, in order.
             seen_at = seen_at.max(past.len().saturating_sub(age + 1));
             let mut seen = past[seen_at].clone();
-            seen.machine.clone_from(&world.machine);
-            seen.vm.clone_from(&world.vm);
+            seen.machine.clone_from(&environment.machine);
+            seen.vm.clone_from(&environment.vm);
             let plan = seen.plan();
-            world.carry_out(&plan, actions);
+            environment.carry_out(&plan, actions);
             if moves {
-                world.kubevirt_moves();
+                environment.advance_kubevirt();
             }
-            past.push(world.clone());
+            past.push(environment.clone());
         }
-        world.settle();
-        let mut once = world.restarted.clone();
+        environment.settle();
+        let mut once = environment.restarted.clone();
         once.dedup();
-        prop_assert_eq!(&once, &world.restarted);
+        prop_assert_eq!(&once, &environment.restarted);
         prop_assert!(once.len() <= asked, "{} restarts for {asked} requests", once.len());
-        prop_assert_eq!(told(&world, "Ready"), ("True", "Running"));
-        prop_assert!(last(&world).is_none_or(|(_, replaces)| replaces.is_none()));
-        prop_assert_eq!(strategy(&world), if stops { "RerunOnFailure" } else { "Always" });
-        // One that is asked for at rest is done.
-        let before = world.restarted.len();
-        ask(&mut world, "at last");
-        world.settle();
-        prop_assert_eq!(world.restarted.len(), before + 1);
-        prop_assert_eq!(told(&world, "Ready"), ("True", "Running"));
+        prop_assert_eq!(reported(&environment, "Ready"), ("True", "Running"));
+        prop_assert!(last(&environment).is_none_or(|(_, replaces)| replaces.is_none()));
+        prop_assert_eq!(strategy(&environment), if stops { "RerunOnFailure" } else { "Always" });
+        // A request at rest is carried out.
+        let before = environment.restarted.len();
+        ask(&mut environment, "at last");
+        environment.settle();
+        prop_assert_eq!(environment.restarted.len(), before + 1);
+        prop_assert_eq!(reported(&environment, "Ready"), ("True", "Running"));
     }
 }

@@ -1,4 +1,4 @@
-//! Any state a cluster can be in.
+//! Generators of arbitrary states of a cluster.
 
 use common::api::choice::{PowerState, ReclaimPolicy};
 use common::api::machine::{CloudInit, Image};
@@ -9,41 +9,44 @@ use common::render::CloudInitPlan;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::objects::Claim;
-use crate::objects::data_volume::DataVolume;
-use crate::plan::world::{ORPHAN, World, decode, owner, sometime};
+use crate::environment::moves::owner;
+use crate::environment::{FakeCluster, ORPHAN, decode, some_time};
+use crate::objects::{Claim, DataVolume};
 use controller_core::fixtures::{annotate, block, disk, machine, nic, pause};
 use controller_core::machine::{Block, Machine};
 use controller_core::objects::Meta as _;
 
-/// Whose an object is.
+/// Who made an object.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Whose {
+enum Ownership {
     Ours,
-    /// Somebody's who knows nothing of us.
+    /// Somebody else; without our labels.
     Stranger,
-    /// With our labels, of a Machine of the name that is no more.
+    /// A former Machine of the name; with our labels.
     Former,
-    /// With our labels, of a Machine that lives.
+    /// Another Machine, which exists; with our labels.
     Living,
 }
 
-fn whose() -> impl Strategy<Value = Whose> {
-    use Whose::{Former, Living, Ours, Stranger};
+fn ownership() -> impl Strategy<Value = Ownership> {
+    use Ownership::{Former, Living, Ours, Stranger};
     prop_oneof![4 => Just(Ours), 1 => Just(Stranger), 1 => Just(Former), 1 => Just(Living)]
 }
 
-fn marked(name: &str, whose: Whose, annotations: &Value) -> Value {
-    let uid = match whose {
-        Whose::Ours => "uid-of-web",
-        Whose::Former => "uid-of-former",
-        Whose::Living => "uid-of-living",
-        Whose::Stranger => {
-            return json!({"name": name, "namespace": "default", "uid": format!("strange-{name}")});
+fn owned_metadata(name: &str, ownership: Ownership, annotations: &Value) -> Value {
+    let uid = match ownership {
+        Ownership::Ours => "uid-of-web",
+        Ownership::Former => "uid-of-former",
+        Ownership::Living => "uid-of-living",
+        Ownership::Stranger => {
+            return json!({
+                "name": name, "namespace": "default", "uid": format!("strange-{name}"),
+                "resourceVersion": "1",
+            });
         }
     };
     let mut metadata = json!({
-        "name": name, "namespace": "default", "uid": format!("old-{name}"),
+        "name": name, "namespace": "default", "uid": format!("old-{name}"), "resourceVersion": "1",
         "labels": {names::LABEL_MANAGED_BY: names::MANAGED_BY, names::LABEL_MACHINE: "web"},
         "annotations": annotations,
     });
@@ -58,19 +61,19 @@ fn a_claim(disk: &'static str) -> impl Strategy<Value = Claim> {
     let sizes = vec!["10Gi", "20Gi", "40Gi"];
     let phases = vec!["Bound", "Pending"];
     (
-        whose(),
+        ownership(),
         prop::sample::select(policies),
         prop::sample::select(sizes),
         prop::sample::select(phases),
         prop::bool::weighted(0.1),
     )
-        .prop_map(move |(whose, policy, size, phase, deleting)| {
+        .prop_map(move |(ownership, policy, size, phase, deleting)| {
             let mut annotations = json!({});
             if let Some(policy) = policy {
                 annotations[names::ANNOTATION_RECLAIM_POLICY] = policy.into();
             }
-            let mut metadata = marked(&names::claim("web", disk), whose, &annotations);
-            if whose != Whose::Stranger {
+            let mut metadata = owned_metadata(&names::claim("web", disk), ownership, &annotations);
+            if ownership != Ownership::Stranger {
                 metadata["labels"][names::LABEL_DISK] = disk.into();
             }
             let mut claim: Claim = decode(json!({
@@ -81,7 +84,7 @@ fn a_claim(disk: &'static str) -> impl Strategy<Value = Claim> {
                 },
                 "status": {"phase": phase},
             }));
-            claim.metadata.deletion_timestamp = deleting.then(sometime);
+            claim.metadata.deletion_timestamp = deleting.then(some_time);
             claim
         })
 }
@@ -97,24 +100,24 @@ fn an_import(disk: &'static str) -> impl Strategy<Value = (DataVolume, bool)> {
     ];
     let owns = prop::bool::weighted(0.8);
     (
-        whose(),
+        ownership(),
         prop::sample::select(phases),
         owns,
         prop::bool::weighted(0.1),
     )
-        .prop_map(move |(whose, phase, owns, deleting)| {
-            let mut metadata = marked(&names::claim("web", disk), whose, &json!({}));
+        .prop_map(move |(ownership, phase, owns, deleting)| {
+            let mut metadata = owned_metadata(&names::claim("web", disk), ownership, &json!({}));
             metadata["uid"] = format!("import-{disk}").into();
             metadata["resourceVersion"] = "1".into();
-            if whose != Whose::Stranger {
+            if ownership != Ownership::Stranger {
                 metadata["labels"][names::LABEL_DISK] = disk.into();
             }
             let mut import: DataVolume =
                 decode(json!({"metadata": metadata, "status": {"phase": phase}}));
-            // Somebody else's would take what is theirs with it, and that is not our doing.
-            let deleting = deleting && matches!(whose, Whose::Ours | Whose::Former);
-            import.metadata.deletion_timestamp = deleting.then(sometime);
-            // As we delete it: whoever else does so deletes a disk.
+            // Deleting somebody else's would delete their claim, which is not the controller's doing.
+            let deleting = deleting && matches!(ownership, Ownership::Ours | Ownership::Former);
+            import.metadata.deletion_timestamp = deleting.then(some_time);
+            // As the controller deletes it, without the claim.
             let orphans = deleting && import.is_finished();
             import.metadata.finalizers = orphans.then(|| vec![ORPHAN.to_owned()]);
             (import, owns)
@@ -188,49 +191,55 @@ fn a_machine() -> impl Strategy<Value = Machine> {
         })
 }
 
-/// VirtualMachine and instance, made of a block that need not be the Machine's.
-fn a_guest(world: &mut World, whose: Whose, made_of: Normalized, moves: usize, deleting: bool) {
-    let mut other = World::new(machine(made_of));
+/// VirtualMachine and instance, rendered from a block that may differ from the Machine's.
+fn a_guest(
+    environment: &mut FakeCluster,
+    ownership: Ownership,
+    made_of: Normalized,
+    moves: usize,
+    deleting: bool,
+) {
+    let mut other = FakeCluster::new(machine(made_of));
     other.add_network("prod", "br0");
     other.add_network("test", "br1");
     other.pass();
     for _ in 0..moves {
-        other.kubevirt_moves();
+        other.advance_kubevirt();
     }
     let made = other.vm.take();
-    world.vm = made.map(|mut vm| {
+    environment.vm = made.map(|mut vm| {
         let rendered = vm
             .annotation(names::ANNOTATION_RENDERED)
             .unwrap()
             .to_owned();
-        vm.metadata = decode(marked(
+        vm.metadata = decode(owned_metadata(
             "web",
-            whose,
+            ownership,
             &json!({names::ANNOTATION_RENDERED: rendered}),
         ));
-        vm.metadata.deletion_timestamp = deleting.then(sometime);
+        vm.metadata.deletion_timestamp = deleting.then(some_time);
         vm
     });
-    world.instance = other.instance;
-    if whose == Whose::Stranger
-        && let Some(instance) = &mut world.instance
+    environment.instance = other.instance;
+    if ownership == Ownership::Stranger
+        && let Some(instance) = &mut environment.instance
     {
         instance.metadata.labels = None;
     }
 }
 
-/// The text that a restart was asked for with, and whether the guest that runs had to go for it.
+/// The recorded restart request, and whether the running guest has to be replaced for it.
 fn a_restart() -> impl Strategy<Value = (&'static str, bool)> {
     (prop::sample::select(&["now", "before"][..]), any::<bool>())
 }
 
-/// A restart is asked for, and one is remembered.
-fn a_request(world: &mut World, asked: Option<&str>, last: Option<(&str, bool)>) {
-    let instance = world
+/// Requests a restart and records an earlier one.
+fn a_request(environment: &mut FakeCluster, asked: Option<&str>, last: Option<(&str, bool)>) {
+    let instance = environment
         .instance
         .as_ref()
         .map(|instance| instance.uid().to_owned());
-    let machine = world.machine_mut();
+    let machine = environment.machine_mut();
     if let Some(text) = asked {
         annotate(machine, names::ANNOTATION_RESTART_REQUESTED, text);
     }
@@ -240,8 +249,8 @@ fn a_request(world: &mut World, asked: Option<&str>, last: Option<(&str, bool)>)
     });
 }
 
-/// A Machine that has the address that `web` is given on one of its networks.
-fn a_rival() -> impl Strategy<Value = Machine> {
+/// A Machine with the MAC address that `web` gets on one of its networks.
+fn any_conflicting_machine() -> impl Strategy<Value = Machine> {
     let network = prop::sample::select(&["prod", "test"][..]);
     (network, any::<bool>()).prop_map(|(network, older)| {
         let mut block = block();
@@ -255,46 +264,46 @@ fn a_rival() -> impl Strategy<Value = Machine> {
 }
 
 prop_compose! {
-    pub(super) fn a_world()(
+    pub(super) fn any_environment()(
         machine in a_machine(),
-        guest in prop::option::of((whose(), a_block(), 0..4_usize, prop::bool::weighted(0.2))),
+        guest in prop::option::of((ownership(), a_block(), 0..4_usize, prop::bool::weighted(0.2))),
         claims in DISKS.map(|disk| prop::option::of(a_claim(disk))),
         imports in DISKS.map(|disk| prop::option::weighted(0.2, an_import(disk))),
-        secret in prop::option::of(whose()),
+        secret in prop::option::of(ownership()),
         served in [prop::bool::weighted(0.9); 3],
         networks in prop::sample::subsequence(&["prod", "test"][..], 0..=2),
         class in prop::bool::weighted(0.9),
-        other in prop::option::weighted(0.2, a_rival()),
+        other in prop::option::weighted(0.2, any_conflicting_machine()),
         restart in (prop::option::of(Just("now")), prop::option::of(a_restart())),
-    ) -> World {
-        let mut world = World::new(machine);
-        world.living.insert("uid-of-living".into());
-        if let Some((whose, block, moves, deleting)) = guest {
-            a_guest(&mut world, whose, block, moves, deleting);
+    ) -> FakeCluster {
+        let mut environment = FakeCluster::new(machine);
+        environment.living.insert("uid-of-living".into());
+        if let Some((ownership, block, moves, deleting)) = guest {
+            a_guest(&mut environment, ownership, block, moves, deleting);
         }
         let claims = claims.into_iter().flatten();
-        world.claims = claims.map(|claim| (claim.name().to_owned(), claim)).collect();
-        world.secret = secret.map(|whose| {
-            decode(json!({"metadata": marked("web-cloudinit", whose, &json!({}))}))
+        environment.claims = claims.map(|claim| (claim.name().to_owned(), claim)).collect();
+        environment.secret = secret.map(|ownership| {
+            decode(json!({"metadata": owned_metadata("web-cloudinit", ownership, &json!({}))}))
         });
         for (import, owns) in imports.into_iter().flatten() {
             // CDI gives a claim the labels and annotations of its DataVolume.
-            let claim = world.claims.get_mut(import.name());
+            let claim = environment.claims.get_mut(import.name());
             let claim = claim.filter(|claim| owns && claim.machine_uid() == import.machine_uid());
             if let Some(claim) = claim {
                 claim.metadata.owner_references = Some(vec![owner(&import)]);
             }
-            world.data_volumes.insert(import.name().to_owned(), import);
+            environment.data_volumes.insert(import.name().to_owned(), import);
         }
-        [world.kubevirt, world.multus, world.cdi] = served;
-        a_request(&mut world, restart.0, restart.1);
+        [environment.kubevirt, environment.multus, environment.cdi] = served;
+        a_request(&mut environment, restart.0, restart.1);
         for network in networks {
-            world.add_network(network, "br0");
+            environment.add_network(network, "br0");
         }
-        world.others.extend(other);
+        environment.others.extend(other);
         if !class {
-            world.classes.clear();
+            environment.classes.clear();
         }
-        world
+        environment
     }
 }

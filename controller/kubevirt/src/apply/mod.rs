@@ -1,19 +1,24 @@
 //! Carries out the actions of a plan, in order.
 //!
 //! ```text
-//! make    POST: never takes over an object of that name, and strict: a field that the other side
-//!         does not know is refused, not dropped. A VirtualMachine is made by server-side apply
-//!         without force, so that a later apply can take fields away again; on somebody else's
-//!         VirtualMachine that is a conflict
-//! change  names the uid: an object that was made anew in between is not touched
-//! delete  with the uid as precondition; a claim also with the version it was seen at
+//! create  POST: never takes over an existing object, and strict: a field that the API server does not
+//!         know is refused, not dropped. A VirtualMachine is created by server-side apply without force,
+//!         so that a later apply can remove fields; somebody else's VirtualMachine is a conflict
+//! update  names the uid: an object that was deleted and created again is not touched
+//! delete  with the uid as precondition; a claim also with the version that was observed
 //! ```
+//! Actions that destroy, start or overwrite something have preconditions: see [`preconditions`].
+
+pub(crate) mod claim_user;
+mod live;
+pub(crate) mod preconditions;
+#[cfg(test)]
+mod tests;
 
 use common::names;
 use common::render::kubevirt::types;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1 as core;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
@@ -22,60 +27,69 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use crate::objects::data_volume::DataVolume;
-use crate::objects::{Attachment, Claim, Instance, VirtualMachine};
-use crate::plan::{Action, ClaimPatch};
+use self::live::find;
+use self::preconditions::check;
+use crate::objects::{Attachment, Claim, DataVolume, Instance, VirtualMachine};
+use crate::plan::Action;
+use crate::plan::action::{ClaimPatch, Exact};
+use controller_core::backend::Failed;
 use controller_core::client::{ApiError, GuardedClient};
 use controller_core::machine::Machine;
 use controller_core::objects::{Meta, Secret};
 use controller_core::writes::{Written, merge};
 
-/// Carries out one action; tells what it wrote.
+/// Carries out one action after checking its preconditions. Returns what it wrote.
 pub(crate) async fn apply(
+    api: &GuardedClient,
+    machine: &Machine,
+    action: &Action,
+) -> Result<Option<Written>, Failed> {
+    check(api, machine, action).await?;
+    Ok(carry_out(api, machine, action).await?)
+}
+
+async fn carry_out(
     api: &GuardedClient,
     machine: &Machine,
     action: &Action,
 ) -> Result<Option<Written>, ApiError> {
     let apply = Apply { api, machine };
     match action {
-        Action::CreateAttachment(wish) => {
-            let made: Attachment = apply.create(wish).await?;
+        Action::CreateAttachment(desired) => {
+            let made: Attachment = apply.create(desired).await?;
             Ok(Some(Written::of(&made)))
         }
-        Action::UpdateAttachment(wish) => {
-            let body = json!({"metadata": {"uid": wish.metadata.uid}, "spec": wish.spec});
-            let made: Attachment = apply.merge(&wish.metadata.name, &body).await?;
+        Action::UpdateAttachment(desired) => {
+            let body = json!({"metadata": {"uid": desired.metadata.uid}, "spec": desired.spec});
+            let made: Attachment = apply.merge(&desired.metadata.name, &body).await?;
             Ok(Some(Written::of(&made)))
         }
-        Action::CreateClaim(wish) => {
-            let made: Claim = apply.create(wish).await?;
+        Action::CreateClaim(desired) => {
+            let made: Claim = apply.create(desired).await?;
             Ok(Some(Written::of(&made)))
         }
         Action::PatchClaim(patch) => apply.patch_claim(patch).await.map(Some),
-        Action::CreateDataVolume(wish) => {
-            let made: DataVolume = apply.create(wish).await.map_err(explained)?;
+        Action::CreateDataVolume(desired) => {
+            let made: DataVolume = apply.create(desired).await.map_err(explained)?;
             Ok(Some(Written::of(&made)))
         }
         Action::ReleaseClaim { name, uid } => {
             let orphan = DeleteParams::orphan();
             apply.delete_with::<DataVolume>(name, uid, orphan).await
         }
-        Action::DeleteDataVolume { name, uid, version } => {
-            let params = unchanged(version.as_ref());
-            apply.delete_with::<DataVolume>(name, uid, params).await
-        }
-        Action::CreateSecret(wish) => {
-            let made: Secret = apply.create(&encoded(wish)).await?;
+        Action::DeleteDataVolume(import) => apply.delete_exact::<DataVolume>(import.exact()).await,
+        Action::CreateSecret(desired) => {
+            let made: Secret = apply.create(&encoded(desired)).await?;
             Ok(Some(Written::of(&made)))
         }
-        Action::UpdateSecret(wish) => {
+        Action::UpdateSecret(desired) => {
             let made: Secret = apply
-                .merge(&wish.metadata.name, &secret_patch(wish))
+                .merge(&desired.metadata.name, &secret_patch(desired))
                 .await?;
             Ok(Some(Written::of(&made)))
         }
-        Action::CreateVm(wish) => apply.vm(wish, false).await.map(Some),
-        Action::UpdateVm(wish) => apply.vm(wish, true).await.map(Some),
+        Action::CreateVm(desired) => apply.vm(desired, false).await.map(Some),
+        Action::UpdateVm(desired) => apply.vm(desired, true).await.map(Some),
         Action::SetRunStrategy { uid, strategy } => {
             let body = json!({"metadata": {"uid": uid}, "spec": {"runStrategy": strategy}});
             let made: VirtualMachine = apply.merge(machine.name(), &body).await?;
@@ -83,19 +97,16 @@ pub(crate) async fn apply(
         }
         Action::DeleteVm { uid } => apply.delete::<VirtualMachine>(machine.name(), uid).await,
         Action::DeleteInstance { uid } => apply.delete::<Instance>(machine.name(), uid).await,
-        Action::DeleteClaim { name, uid, version } => {
-            let params = unchanged(version.as_ref());
-            apply.delete_with::<Claim>(name, uid, params).await
-        }
-        Action::ConfirmUnused { claim } => apply.confirm_unused(claim.as_deref()).await,
+        Action::DeleteClaim(claim) => apply.delete_exact::<Claim>(claim.exact()).await,
+        Action::ConfirmGuestGone => apply.confirm_guest_gone().await.map(|()| None),
     }
 }
 
-/// A deletion of what is still as it was seen.
-fn unchanged(version: Option<&String>) -> DeleteParams {
+/// Parameters of a deletion that fails if the object is no longer as it was observed.
+fn unchanged(object: &Exact) -> DeleteParams {
     DeleteParams {
         preconditions: Some(Preconditions {
-            resource_version: version.cloned(),
+            resource_version: Some(object.version().to_owned()),
             uid: None,
         }),
         ..DeleteParams::background()
@@ -113,7 +124,7 @@ impl Apply<'_> {
         Api::namespaced(self.api.client(), self.machine.namespace())
     }
 
-    async fn create<K>(&self, wish: &impl Serialize) -> Result<K, ApiError>
+    async fn create<K>(&self, desired: &impl Serialize) -> Result<K, ApiError>
     where
         K: Meta + DeserializeOwned,
     {
@@ -122,7 +133,7 @@ impl Apply<'_> {
             ..PostParams::default()
         };
         let path = K::url_path(&(), Some(self.machine.namespace()));
-        let request = serde_json::to_vec(wish)
+        let request = serde_json::to_vec(desired)
             .map_err(kube::Error::SerdeError)
             .and_then(|body| {
                 Request::new(path)
@@ -130,7 +141,7 @@ impl Apply<'_> {
                     .map_err(kube::Error::BuildRequest)
             })
             .and_then(|mut request| {
-                // What the API server would drop it refuses: no image is imported unverified.
+                // Strict: an image whose checksum field an older CDI does not know must not be imported unverified.
                 let strict = format!("{}&fieldValidation=Strict", request.uri());
                 *request.uri_mut() = strict
                     .parse()
@@ -154,14 +165,14 @@ impl Apply<'_> {
         merge(self.api, self.machine.namespace(), name, body).await
     }
 
-    async fn vm(&self, wish: &types::VirtualMachine, force: bool) -> Result<Written, ApiError> {
+    async fn vm(&self, desired: &types::VirtualMachine, force: bool) -> Result<Written, ApiError> {
         let params = PatchParams {
             force,
             ..PatchParams::apply(names::FIELD_MANAGER)
         };
         let vms = self.objects::<VirtualMachine>();
-        let body = Patch::Apply(wish);
-        let call = vms.patch(&wish.metadata.name, &params, &body);
+        let body = Patch::Apply(desired);
+        let call = vms.patch(&desired.metadata.name, &params, &body);
         Ok(Written::of(&self.api.write(call).await?))
     }
 
@@ -182,6 +193,18 @@ impl Apply<'_> {
     {
         let params = DeleteParams::default();
         self.delete_with::<K>(name, uid, params).await
+    }
+
+    async fn delete_exact<K>(&self, object: &Exact) -> Result<Option<Written>, ApiError>
+    where
+        K: Meta<Scope = k8s_openapi::NamespaceResourceScope>
+            + Clone
+            + DeserializeOwned
+            + std::fmt::Debug,
+    {
+        let params = unchanged(object);
+        self.delete_with::<K>(object.name(), object.uid(), params)
+            .await
     }
 
     async fn delete_with<K>(
@@ -207,58 +230,26 @@ impl Apply<'_> {
         }
     }
 
-    /// Asks the API server itself, because a cache that is behind would cost a disk.
-    async fn confirm_unused(&self, claim: Option<&str>) -> Result<Option<Written>, ApiError> {
-        let name = self.machine.name();
-        if let Some(vm) = self.find::<VirtualMachine>(name).await? {
-            let ours = vm.belongs_to(name, self.machine.uid());
-            match claim {
-                None if ours => return Err(behind("VirtualMachine", name)),
-                // It is not ours, and so is its instance.
-                None => return Ok(None),
-                Some(claim) if vm.uses(claim) => {
-                    return Err(behind("VirtualMachine", name));
-                }
-                Some(_) => {}
+    /// Asks the API server itself, because releasing disks on the word of a stale cache could lose one.
+    async fn confirm_guest_gone(&self) -> Result<(), ApiError> {
+        let (namespace, name) = (self.machine.namespace(), self.machine.name());
+        if let Some(vm) = find::<VirtualMachine>(self.api, namespace, name).await? {
+            if vm.belongs_to(name, self.machine.uid()) {
+                return Err(still_there("VirtualMachine", name));
             }
+            // With somebody else's VirtualMachine of the name, the instance is not ours either.
+            return Ok(());
         }
-        if let Some(instance) = self.find::<Instance>(name).await?
-            && claim.is_none_or(|claim| instance.uses(claim))
-        {
-            return Err(behind("VirtualMachineInstance", name));
-        }
-        Ok(None)
-    }
-
-    /// The object, or the certainty that there is none: either it is not found by name, or its
-    /// kind's CRD does not exist. A 404 alone is not enough: an API server that has not loaded a
-    /// CRD yet answers it, too.
-    async fn find<K>(&self, name: &str) -> Result<Option<K>, ApiError>
-    where
-        K: Meta<Scope = k8s_openapi::NamespaceResourceScope>
-            + Clone
-            + DeserializeOwned
-            + std::fmt::Debug,
-    {
-        match self.api.read(self.objects::<K>().get(name)).await {
-            Ok(object) => Ok(Some(object)),
-            Err(error) if !error.is_not_found() => Err(error),
-            Err(error) if names_object(&error, name) => Ok(None),
-            Err(_) => {
-                let crds: Api<CustomResourceDefinition> = Api::all(self.api.client());
-                let crd = format!("{}.{}", K::plural(&()), K::group(&()));
-                match self.api.read(crds.get_opt(&crd)).await? {
-                    None => Ok(None),
-                    Some(_) => Err(ApiError::StaleCache(format!(
-                        "the API server has {crd} and does not serve it yet"
-                    ))),
-                }
+        match find::<Instance>(self.api, namespace, name).await? {
+            Some(instance) if instance.machine() == Some(name) => {
+                Err(still_there("VirtualMachineInstance", name))
             }
+            Some(_) | None => Ok(()),
         }
     }
 }
 
-/// Says what to do about a CDI that has no place for a checksum.
+/// Explains the error of a CDI that does not know checksums.
 fn explained(error: ApiError) -> ApiError {
     match error {
         ApiError::Refused(kube::Error::Api(mut status))
@@ -274,19 +265,13 @@ fn explained(error: ApiError) -> ApiError {
     }
 }
 
-/// Whether a 404 is about the object and not about its kind.
-fn names_object(error: &ApiError, name: &str) -> bool {
-    matches!(error, ApiError::Refused(kube::Error::Api(status))
-        if status.details.as_ref().is_some_and(|details| details.name == name))
-}
-
-fn behind(kind: &str, name: &str) -> ApiError {
+fn still_there(kind: &str, name: &str) -> ApiError {
     ApiError::StaleCache(format!("{kind} {name} is still there"))
 }
 
-/// A Secret as the API server takes it.
-fn encoded(wish: &types::Secret) -> core::Secret {
-    let metadata = &wish.metadata;
+/// The Secret in the API server's form.
+fn encoded(desired: &types::Secret) -> core::Secret {
+    let metadata = &desired.metadata;
     let owners = metadata
         .owner_references
         .iter()
@@ -298,7 +283,7 @@ fn encoded(wish: &types::Secret) -> core::Secret {
             controller: Some(owner.controller),
             block_owner_deletion: None,
         });
-    let data = wish.data.iter();
+    let data = desired.data.iter();
     core::Secret {
         metadata: ObjectMeta {
             name: Some(metadata.name.clone()),
@@ -317,7 +302,7 @@ fn encoded(wish: &types::Secret) -> core::Secret {
     }
 }
 
-/// Every key a Secret of ours can have: those that are not wished are removed.
+/// Every key that a Secret of ours can have. The patch removes those that are not desired.
 const SECRET_KEYS: [&str; 5] = [
     "userdata",
     "networkdata",
@@ -326,16 +311,16 @@ const SECRET_KEYS: [&str; 5] = [
     "meta-data",
 ];
 
-fn secret_patch(wish: &types::Secret) -> serde_json::Value {
+fn secret_patch(desired: &types::Secret) -> serde_json::Value {
     let mut data: serde_json::Map<_, _> = SECRET_KEYS
         .iter()
         .map(|key| ((*key).to_owned(), serde_json::Value::Null))
         .collect();
-    for (key, content) in &wish.data {
+    for (key, content) in &desired.data {
         data.insert(key.clone(), json!(ByteString(content.clone())));
     }
     json!({
-        "metadata": {"uid": wish.metadata.uid, "annotations": wish.metadata.annotations},
+        "metadata": {"uid": desired.metadata.uid, "annotations": desired.metadata.annotations},
         "data": data,
     })
 }

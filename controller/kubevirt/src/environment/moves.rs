@@ -1,34 +1,33 @@
-//! What KubeVirt, CDI and the garbage collector do by themselves, a move at a time.
+//! What KubeVirt, CDI and the garbage collector do by themselves, one step at a time.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::json;
 
-use super::{World, decode, sometime};
-use crate::objects::data_volume::DataVolume;
-use crate::objects::{Claim, Instance, InstanceInterface, VirtualMachine};
+use super::{FakeCluster, decode, some_time};
+use crate::objects::{Claim, DataVolume, Instance, InstanceInterface, VirtualMachine};
 use controller_core::objects::Meta;
 
-impl World {
-    /// KubeVirt and the storage make one move; whether there was one.
-    pub(crate) fn kubevirt_moves(&mut self) -> bool {
-        let mut moved = self.collect_garbage() || self.cdi_moves();
+impl FakeCluster {
+    /// KubeVirt and the storage do one step. Returns whether anything changed.
+    pub(crate) fn advance_kubevirt(&mut self) -> bool {
+        let mut has_changed = self.collect_garbage() || self.advance_cdi();
         for claim in self.claims.values_mut() {
             if claim.status.phase == "Pending" && !(self.first_consumer && self.instance.is_none())
             {
                 "Bound".clone_into(&mut claim.status.phase);
                 claim.status.capacity = claim.spec.resources.requests;
-                moved = true;
+                has_changed = true;
             }
             let lacks = claim.status.capacity != claim.spec.resources.requests;
             if claim.status.phase == "Bound" && lacks && claim.status.conditions.is_empty() {
                 claim.status.capacity = claim.spec.resources.requests;
-                moved = true;
+                has_changed = true;
             }
         }
         let deleting = self.vm.as_ref().is_none_or(Meta::is_deleting);
         let strategy = self.vm.as_ref().map_or("", |vm| &vm.spec.run_strategy);
         let runs = !matches!(strategy, "" | "Halted");
-        // Without an instance, what has rerun on failure so far stays as it is.
+        // RerunOnFailure starts a guest only after a failure or a change of the strategy.
         let starts = runs && (strategy != "RerunOnFailure" || self.strategy != strategy);
         self.strategy = strategy.to_owned();
         match &mut self.instance {
@@ -37,14 +36,14 @@ impl World {
                 return true;
             }
             Some(instance) if deleting || !runs => {
-                instance.metadata.deletion_timestamp = Some(sometime());
+                instance.metadata.deletion_timestamp = Some(some_time());
                 return true;
             }
-            None if deleting => return self.vm.take().is_some() || moved,
+            None if deleting => return self.vm.take().is_some() || has_changed,
             None if starts => {
                 let uid = self.uid();
                 self.instance = self.vm.as_ref().map(|vm| started(vm, &uid));
-                self.show("Starting");
+                self.set_printable_status("Starting");
                 return true;
             }
             Some(instance) if instance.status.phase != "Running" => {
@@ -55,19 +54,19 @@ impl World {
                     ip_addresses: vec!["10.0.0.1".into()],
                     ..InstanceInterface::default()
                 }];
-                moved = true;
+                has_changed = true;
             }
             _ => {}
         }
-        let word = if runs && self.instance.is_some() {
+        let status = if runs && self.instance.is_some() {
             "Running"
         } else {
             "Stopped"
         };
-        self.show(word) || moved
+        self.set_printable_status(status) || has_changed
     }
 
-    /// What was owned by a DataVolume that is deleted goes with it, or is left without an owner.
+    /// A claim of a deleted DataVolume is deleted with it, or loses its owner reference.
     pub(crate) fn collect_garbage(&mut self) -> bool {
         let gone = |import: &DataVolume| import.is_deleting();
         let imports: Vec<_> = self.data_volumes.values().filter(|it| gone(it)).collect();
@@ -81,24 +80,25 @@ impl World {
                 claim.metadata.owner_references = None;
             }
         }
-        let moved = !imports.is_empty();
+        let has_changed = !imports.is_empty();
         self.data_volumes.retain(|_, import| !gone(import));
-        moved
+        has_changed
     }
 
-    /// CDI makes one move; whether there was one.
-    fn cdi_moves(&mut self) -> bool {
-        let mut moved = false;
+    /// CDI does one step. Returns whether anything changed.
+    fn advance_cdi(&mut self) -> bool {
+        let mut has_changed = false;
         for (name, import) in &mut self.data_volumes {
             let claim = self.claims.get(name);
-            let phase = match (claim, self.orders.get(name)) {
-                (None, Some(order)) => {
+            let phase = match (claim, self.import_specs.get(name)) {
+                (None, Some(import_spec)) => {
                     self.uids += 1;
                     let mut claim: Claim = decode(json!({
-                        "metadata": order.metadata, "spec": order.spec.pvc,
+                        "metadata": import_spec.metadata, "spec": import_spec.spec.pvc,
                         "status": {"phase": "Pending"},
                     }));
                     claim.metadata.uid = Some(format!("uid-{}", self.uids));
+                    claim.metadata.resource_version = Some("1".into());
                     claim.metadata.owner_references = Some(vec![owner(import)]);
                     self.claims.insert(name.clone(), claim);
                     "Pending"
@@ -112,28 +112,28 @@ impl World {
                 (Some(_), _) if self.first_consumer => "WaitForFirstConsumer",
                 _ => continue,
             };
-            moved |= show_import(import, phase);
+            has_changed |= set_import_phase(import, phase);
         }
-        moved
+        has_changed
     }
 
-    /// KubeVirt shows another state; whether it is another.
-    pub(crate) fn show(&mut self, word: &str) -> bool {
-        let status = &mut self.vm.as_mut().expect("no VirtualMachine").status;
-        let moved = status.printable_status != word;
-        word.clone_into(&mut status.printable_status);
-        moved
+    /// KubeVirt sets the state that it prints. Returns whether it changed.
+    pub(crate) fn set_printable_status(&mut self, status: &str) -> bool {
+        let vm = self.vm.as_mut().expect("no VirtualMachine");
+        let has_changed = vm.status.printable_status != status;
+        status.clone_into(&mut vm.status.printable_status);
+        has_changed
     }
 }
 
-/// Whether the state is another.
-pub(crate) fn show_import(import: &mut DataVolume, phase: &str) -> bool {
-    let moved = import.status.phase != phase;
-    if moved {
+/// CDI sets the phase of an import. Returns whether it changed.
+pub(crate) fn set_import_phase(import: &mut DataVolume, phase: &str) -> bool {
+    let has_changed = import.status.phase != phase;
+    if has_changed {
         phase.clone_into(&mut import.status.phase);
         import.metadata.resource_version = Some(phase.to_owned());
     }
-    moved
+    has_changed
 }
 
 pub(crate) fn owner(import: &DataVolume) -> OwnerReference {

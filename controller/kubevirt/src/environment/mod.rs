@@ -1,11 +1,12 @@
-//! A cluster in memory: carries out plans as the API server does, and moves as KubeVirt does.
+//! A cluster in memory: it carries out plans as the API server does, and changes as KubeVirt does.
 //!
 //! ```text
-//! World ─ observed ─▶ plan ─▶ actions ─ act ─▶ World ─ kubevirt ─▶ World …
+//! FakeCluster ─ observed ─▶ plan ─▶ actions ─ act ─▶ FakeCluster ─ advance_kubevirt ─▶ FakeCluster …
 //! ```
-//! What the API server would refuse is refused here: a name that is taken, a uid that is another's.
+//! It refuses what the API server would refuse: a name that exists, or a uid that does not match.
 
-mod moves;
+mod laws;
+pub(crate) mod moves;
 mod server;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,25 +21,26 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use time::{Duration, OffsetDateTime};
 
-pub(crate) use self::moves::{owner, show_import};
-use super::{Observed, Plan};
-use crate::KubeVirt;
-use crate::objects::data_volume::DataVolume;
-use crate::objects::{Attachment, Claim, Instance, VirtualMachine};
+use crate::apply::claim_user::UserKind;
+use crate::backend::KubeVirt;
+use crate::objects::{Attachment, Claim, DataVolume, Instance, VirtualMachine};
+use crate::plan::action::Plan;
+use crate::plan::observed::Observed;
+use controller_core::laws::Refused;
 use controller_core::machine::Machine;
 use controller_core::machine::named_networks;
 use controller_core::objects::{Meta, Network, Secret, Template};
 use controller_core::plan::Now;
 use controller_core::reconcile::plan;
 
-/// Everything in it.
+/// The cluster and its one Machine `web`.
 #[derive(Clone, Debug)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each part of a cluster is there or not"
 )]
-pub(crate) struct World {
-    /// Gone when its finalizer is, after its deletion.
+pub(crate) struct FakeCluster {
+    /// `None` once it was deleted and its finalizer removed.
     pub(crate) machine: Option<Machine>,
     pub(crate) kubevirt: bool,
     pub(crate) multus: bool,
@@ -47,13 +49,15 @@ pub(crate) struct World {
     pub(crate) instance: Option<Instance>,
     pub(crate) claims: BTreeMap<String, Claim>,
     pub(crate) data_volumes: BTreeMap<String, DataVolume>,
-    /// Storage that waits until it knows the guest's node.
+    /// Whether the StorageClass binds volumes only once the guest has a node.
     pub(crate) first_consumer: bool,
-    /// What the DataVolumes are to make.
-    orders: BTreeMap<String, types::DataVolume>,
+    /// DataVolumes as they were created, by name.
+    import_specs: BTreeMap<String, types::DataVolume>,
     pub(crate) secret: Option<Secret>,
     /// Secrets of the user.
     pub(crate) contents: BTreeMap<SecretKey, SecretValue>,
+    /// What the API server answers instead of a Secret.
+    pub(crate) secrets_error: Option<String>,
     pub(crate) networks: BTreeMap<String, Network>,
     pub(crate) attachments: BTreeMap<String, Attachment>,
     pub(crate) classes: BTreeMap<String, bool>,
@@ -62,19 +66,21 @@ pub(crate) struct World {
     pub(crate) living: BTreeSet<String>,
     /// Other Machines, on the same networks or not.
     pub(crate) others: Vec<Machine>,
+    /// Objects of others that may have claims as volumes.
+    pub(crate) claim_users: Vec<(UserKind, Value)>,
+    /// Whether this replica holds the Lease.
+    pub(crate) holds_lease: bool,
+    /// How many steps changed something.
+    changes: usize,
     /// Uids of the instances that a plan deleted, in order.
     pub(crate) restarted: Vec<String>,
-    /// The strategy as KubeVirt last saw it.
+    /// The run strategy at KubeVirt's last step.
     strategy: String,
     now: OffsetDateTime,
     uids: u32,
 }
 
-/// Why the API server, or the interpreter that asks it, does not go on.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Refused;
-
-impl World {
+impl FakeCluster {
     /// A cluster with everything a Machine may need, and this Machine.
     pub(crate) fn new(machine: Machine) -> Self {
         Self {
@@ -87,15 +93,19 @@ impl World {
             claims: BTreeMap::new(),
             data_volumes: BTreeMap::new(),
             first_consumer: false,
-            orders: BTreeMap::new(),
+            import_specs: BTreeMap::new(),
             secret: None,
             contents: BTreeMap::new(),
+            secrets_error: None,
             networks: BTreeMap::new(),
             attachments: BTreeMap::new(),
             classes: [("standard".to_owned(), true)].into(),
             template: None,
             living: BTreeSet::new(),
             others: Vec::new(),
+            claim_users: Vec::new(),
+            holds_lease: true,
+            changes: 0,
             restarted: Vec::new(),
             strategy: String::new(),
             now: OffsetDateTime::UNIX_EPOCH,
@@ -115,7 +125,7 @@ impl World {
     pub(crate) fn delete_machine(&mut self) {
         let machine = self.machine_mut();
         if machine.has_finalizer(names::FINALIZER) {
-            machine.metadata.deletion_timestamp = Some(sometime());
+            machine.metadata.deletion_timestamp = Some(some_time());
         } else {
             self.machine = None;
         }
@@ -129,36 +139,36 @@ impl World {
         self.networks.insert(name.to_owned(), network);
     }
 
-    /// What the caches would know, had they seen everything.
+    /// What the backend observes if its caches are up to date.
     pub(crate) fn observed(&self) -> Observed {
         let machine = self.machine();
-        let wish = machine.desired();
-        let wished: Vec<_> = wish
+        let desired = machine.desired();
+        let wanted: Vec<_> = desired
             .into_iter()
             .flat_map(|block| volumes(machine.name(), block))
             .collect();
-        let sources = wished.iter().filter_map(|volume| {
+        let sources = wanted.iter().filter_map(|volume| {
             let source = &volume.disk.image.as_ref()?.persistent_volume_claim;
             source.clone()
         });
         let sources = sources.filter(|source| self.claims.contains_key(source));
         let sources = sources.collect();
-        let wished: BTreeSet<_> = wished.into_iter().map(|volume| volume.claim).collect();
+        let wanted: BTreeSet<_> = wanted.into_iter().map(|volume| volume.claim).collect();
         let imports = self.data_volumes.iter();
         let data_volumes = imports
             .filter(|(name, import)| {
-                import.machine() == Some(machine.name()) || wished.contains(*name)
+                import.machine() == Some(machine.name()) || wanted.contains(*name)
             })
             .map(|(name, import)| (name.clone(), Arc::new(import.clone())))
             .collect();
         let claims = self.claims.iter();
         let claims: BTreeMap<_, _> = claims
             .filter(|(name, claim)| {
-                claim.machine() == Some(machine.name()) || wished.contains(*name)
+                claim.machine() == Some(machine.name()) || wanted.contains(*name)
             })
             .map(|(name, claim)| (name.clone(), Arc::new(claim.clone())))
             .collect();
-        let networks: BTreeMap<_, _> = wish
+        let networks: BTreeMap<_, _> = desired
             .into_iter()
             .flat_map(named_networks)
             .filter_map(|name| Some((name.to_owned(), Arc::new(self.networks.get(name)?.clone()))))
@@ -168,7 +178,7 @@ impl World {
             let attachment = self.attachments.get(name)?;
             Some((name.to_owned(), Arc::new(attachment.clone())))
         });
-        // As the controller reads them: only while something has to be made of them.
+        // Like the backend: only while something has to be rendered from them.
         let rendered = self.secret.as_ref();
         let rendered = rendered.and_then(|secret| secret.annotation(names::ANNOTATION_RENDERED));
         let cloud_init = &machine.cloud_init;
@@ -176,6 +186,9 @@ impl World {
         let references = cloud_init
             .references()
             .filter(|_| outdated || self.is_behind());
+        let references: Vec<_> = references.collect();
+        let secrets_error = self.secrets_error.clone();
+        let secrets_error = secrets_error.filter(|_| !references.is_empty());
         Observed {
             cluster: "cluster".into(),
             kubevirt: self.kubevirt,
@@ -190,8 +203,11 @@ impl World {
             living: self.living.clone(),
             secret: self.secret.clone().map(Arc::new),
             contents: references
+                .into_iter()
+                .filter(|_| secrets_error.is_none())
                 .map(|key| (key.clone(), self.contents.get(key).cloned()))
                 .collect(),
+            secrets_error,
             conflicts: self.others.iter().cloned().map(Arc::new).collect(),
             networks,
             classes: self.classes.clone(),
@@ -224,7 +240,7 @@ impl World {
         plan::<KubeVirt>(self.machine(), &self.observed(), None, Now(self.now))
     }
 
-    /// One whole pass; tells what was done.
+    /// One pass. Returns the log lines of the steps.
     pub(crate) fn pass(&mut self) -> Vec<String> {
         self.now += Duration::seconds(10);
         let plan = self.plan();
@@ -250,28 +266,28 @@ impl World {
         done
     }
 
-    /// Passes and moves of KubeVirt until nothing happens any more; tells what was done.
+    /// Passes and steps of KubeVirt until nothing changes any more. Returns the log lines.
     pub(crate) fn settle(&mut self) -> Vec<String> {
-        /// More than the longest way from anywhere to rest.
+        /// More passes than the longest sequence takes.
         const PASSES_MAX: usize = 30;
         let mut done = Vec::new();
         for _ in 0..PASSES_MAX {
-            let moved = self.kubevirt_moves();
+            let has_changed = self.advance_kubevirt();
             if self.machine.is_none() {
-                if moved {
+                if has_changed {
                     continue;
                 }
                 return done;
             }
             let before = self.machine().status.clone();
             let actions = self.pass();
-            let rests = actions.iter().all(|action| action.starts_with("made sure"))
+            let rests = actions.iter().all(|action| action.starts_with("confirmed"))
                 && self
                     .machine
                     .as_ref()
                     .is_some_and(|machine| machine.status == before);
             done.extend(actions);
-            if rests && !moved {
+            if rests && !has_changed {
                 return done;
             }
         }
@@ -284,14 +300,14 @@ impl World {
     }
 }
 
-/// How the API server marks what is deleted without its dependents.
+/// The finalizer that the API server sets on an object that is deleted without its dependents.
 pub(crate) const ORPHAN: &str = "orphan";
 
 pub(crate) fn decode<T: DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).unwrap()
 }
 
-pub(crate) fn sometime() -> Time {
+pub(crate) fn some_time() -> Time {
     decode(json!("2026-01-01T00:00:00Z"))
 }
 

@@ -1,0 +1,186 @@
+//! Who uses a claim: VirtualMachines, instances and pods of its namespace, whoever made them.
+//!
+//! The cached projections of these kinds drop fields that they cannot decode. Here a dropped field could cost a
+//! disk, so the whole `spec` and `status` are searched, without knowing their schema: everywhere in KubeVirt and in
+//! pods a claim is named by the key `claimName`, or by the name of the DataVolume that made it.
+
+use common::names;
+use controller_core::backend::Failed;
+use controller_core::client::Remedy;
+use controller_core::machine::Machine;
+use controller_core::objects::Meta as _;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Deserialize;
+use serde_json::Value;
+
+/// Kinds of objects that can have a claim as a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UserKind {
+    VirtualMachine,
+    Instance,
+    Pod,
+}
+
+impl UserKind {
+    /// The kind as the API server names it.
+    fn name(self) -> &'static str {
+        match self {
+            Self::VirtualMachine => "VirtualMachine",
+            Self::Instance => "VirtualMachineInstance",
+            Self::Pod => "Pod",
+        }
+    }
+}
+
+/// An object that can have a claim as a volume.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct ClaimUser {
+    metadata: ObjectMeta,
+    #[serde(default)]
+    spec: Value,
+    #[serde(default)]
+    status: Value,
+}
+
+impl ClaimUser {
+    /// Whether the claim is named anywhere in the object. A pod that has ended will not run again and does not
+    /// count: Kubernetes itself lets a claim go then.
+    pub(crate) fn uses(&self, kind: UserKind, claim: &str) -> bool {
+        let has_ended = matches!(self.status["phase"].as_str(), Some("Succeeded" | "Failed"));
+        let counts = kind != UserKind::Pod || !has_ended;
+        counts && (names_claim(&self.spec, claim) || names_claim(&self.status, claim))
+    }
+
+    /// Why the claim is not deleted, and what to do.
+    ///
+    /// The guest of the Machine itself and pods come to an end: then the deletion is tried again. Somebody else's
+    /// VirtualMachine stays until a person decides.
+    pub(crate) fn refusal(&self, kind: UserKind, machine: &Machine, claim: &str) -> Failed {
+        let labels = self.metadata.labels.as_ref();
+        let annotations = self.metadata.annotations.as_ref();
+        let is_of_machine = labels
+            .and_then(|labels| labels.get(names::LABEL_MACHINE))
+            .is_some_and(|name| name == machine.name());
+        let has_uid = annotations
+            .and_then(|annotations| annotations.get(names::ANNOTATION_MACHINE_UID))
+            .is_some_and(|uid| uid == machine.uid());
+        let ends = match kind {
+            UserKind::VirtualMachine => is_of_machine && has_uid,
+            // An instance carries the labels of its template, not the uid.
+            UserKind::Instance => is_of_machine,
+            UserKind::Pod => true,
+        };
+        let user = format!(
+            "{} {}",
+            kind.name(),
+            self.metadata.name.as_deref().unwrap_or_default()
+        );
+        let message = format!(
+            "PersistentVolumeClaim {claim} is not deleted while {user} uses it: delete that {}, or keep the claim with: kubectl annotate persistentvolumeclaim {claim} --namespace {} --overwrite {}=Retain",
+            kind.name(),
+            machine.namespace(),
+            names::ANNOTATION_RECLAIM_POLICY,
+        );
+        let remedy = if ends {
+            Remedy::Reobserve
+        } else {
+            Remedy::UserAction
+        };
+        Failed::new(remedy, message)
+    }
+}
+
+fn names_claim(value: &Value, claim: &str) -> bool {
+    match value {
+        Value::Object(fields) => fields.iter().any(|(key, value)| match key.as_str() {
+            "claimName" => value == claim,
+            "dataVolume" => value["name"] == claim,
+            _ => names_claim(value, claim),
+        }),
+        Value::Array(items) => items.iter().any(|item| names_claim(item, claim)),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use controller_core::fixtures::{block, machine};
+    use serde_json::json;
+
+    use super::*;
+
+    fn user(object: Value) -> ClaimUser {
+        serde_json::from_value(object).unwrap()
+    }
+
+    #[test]
+    fn a_claim_is_found_wherever_kubevirt_and_pods_name_one() {
+        let volumes = |volume: Value| json!({"metadata": {}, "spec": {"volumes": [volume]}});
+        let template = |volume: Value| json!({"metadata": {}, "spec": {"template": {"spec": {"volumes": [volume]}}}});
+        for object in [
+            volumes(json!({"persistentVolumeClaim": {"claimName": "web-root"}})),
+            volumes(json!({"ephemeral": {"persistentVolumeClaim": {"claimName": "web-root"}}})),
+            volumes(json!({"memoryDump": {"claimName": "web-root", "hotpluggable": true}})),
+            volumes(json!({"dataVolume": {"name": "web-root"}})),
+            template(json!({"persistentVolumeClaim": {"claimName": "web-root"}})),
+            template(json!({"dataVolume": {"name": "web-root"}})),
+            json!({"metadata": {}, "status": {"volumeRequests": [{"addVolumeOptions": {
+                "volumeSource": {"persistentVolumeClaim": {"claimName": "web-root"}}}}]}}),
+        ] {
+            let user = user(object.clone());
+            assert!(user.uses(UserKind::VirtualMachine, "web-root"), "{object}");
+            assert!(!user.uses(UserKind::VirtualMachine, "web"), "{object}");
+        }
+        let named_otherwise = user(volumes(json!({"configMap": {"name": "web-root"}})));
+        assert!(!named_otherwise.uses(UserKind::Pod, "web-root"));
+    }
+
+    #[test]
+    fn only_a_pod_that_has_ended_does_not_use_its_claims() {
+        for (phase, in_pod) in [
+            (json!(null), true),
+            (json!("Pending"), true),
+            (json!("Running"), true),
+            (json!("Unknown"), true),
+            (json!("Succeeded"), false),
+            (json!("Failed"), false),
+        ] {
+            let user = user(json!({
+                "metadata": {},
+                "spec": {"volumes": [{"persistentVolumeClaim": {"claimName": "web-root"}}]},
+                "status": {"phase": phase},
+            }));
+            assert_eq!(user.uses(UserKind::Pod, "web-root"), in_pod, "{phase}");
+            assert!(user.uses(UserKind::Instance, "web-root"), "{phase}");
+        }
+    }
+
+    #[test]
+    fn a_deletion_is_tried_again_if_the_user_ends_by_itself_and_reported_otherwise() {
+        let machine = machine(block());
+        let ours = json!({"name": "web", "labels": {names::LABEL_MACHINE: "web"},
+            "annotations": {names::ANNOTATION_MACHINE_UID: "uid-of-web"}});
+        let former = json!({"name": "web", "labels": {names::LABEL_MACHINE: "web"},
+            "annotations": {names::ANNOTATION_MACHINE_UID: "uid-of-former"}});
+        let stranger = json!({"name": "db"});
+        for (kind, metadata, remedy) in [
+            (UserKind::VirtualMachine, &ours, Remedy::Reobserve),
+            (UserKind::VirtualMachine, &former, Remedy::UserAction),
+            (UserKind::VirtualMachine, &stranger, Remedy::UserAction),
+            (UserKind::Instance, &ours, Remedy::Reobserve),
+            (UserKind::Instance, &stranger, Remedy::UserAction),
+            (UserKind::Pod, &stranger, Remedy::Reobserve),
+        ] {
+            let user = user(json!({"metadata": metadata}));
+            let refusal = user.refusal(kind, &machine, "web-root");
+            assert_eq!(refusal.remedy, remedy, "{kind:?} {metadata}");
+            assert!(
+                refusal.message.contains(
+                    "kubectl annotate persistentvolumeclaim web-root --namespace default"
+                ),
+                "{}",
+                refusal.message
+            );
+        }
+    }
+}

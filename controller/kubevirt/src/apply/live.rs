@@ -1,0 +1,83 @@
+//! Reads from the API server itself, for decisions that must not rest on a cache.
+
+use controller_core::client::{ApiError, GuardedClient};
+use controller_core::objects::Meta;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Api;
+use kube::api::ListParams;
+use kube::core::{ObjectList, Request};
+use serde::de::DeserializeOwned;
+
+/// Objects per page of a list: a VirtualMachine has some 5 KiB, so a page stays below 3 MiB.
+const PAGE: u32 = 500;
+
+/// The object of this name; `None` if it certainly does not exist.
+///
+/// A 404 alone does not say that: an API server that has not loaded a CRD yet answers 404, too. So either the
+/// answer names the object, or the kind's CRD does not exist.
+pub(super) async fn find<K>(
+    api: &GuardedClient,
+    namespace: &str,
+    name: &str,
+) -> Result<Option<K>, ApiError>
+where
+    K: Meta<Scope = NamespaceResourceScope> + Clone + DeserializeOwned + std::fmt::Debug,
+{
+    let objects = Api::<K>::namespaced(api.client(), namespace);
+    match api.read(objects.get(name)).await {
+        Ok(object) => Ok(Some(object)),
+        Err(error) if !error.is_not_found() => Err(error),
+        Err(error) if names_object(&error, name) => Ok(None),
+        Err(_) => absent::<K>(api).await.map(|()| None),
+    }
+}
+
+/// The first object of kind `K` in the namespace that `matches`, decoded as `T`. Kubernetes lists from a consistent
+/// state: what was created before the call is in it.
+pub(super) async fn first<K, T>(
+    api: &GuardedClient,
+    namespace: &str,
+    matches: impl Fn(&T) -> bool,
+) -> Result<Option<T>, ApiError>
+where
+    K: kube::Resource<DynamicType = ()>,
+    T: Clone + DeserializeOwned,
+{
+    let mut params = ListParams::default().limit(PAGE);
+    loop {
+        let request = Request::new(K::url_path(&(), Some(namespace)))
+            .list(&params)
+            .map_err(|error| ApiError::Refused(kube::Error::BuildRequest(error)))?;
+        let client = api.client();
+        let page: ObjectList<T> = match api.read(client.request(request)).await {
+            Err(error) if error.is_not_found() => return absent::<K>(api).await.map(|()| None),
+            page => page?,
+        };
+        if let Some(found) = page.items.into_iter().find(|item| matches(item)) {
+            return Ok(Some(found));
+        }
+        params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
+        if params.continue_token.is_none() {
+            return Ok(None);
+        }
+    }
+}
+
+/// Fails unless the kind's CRD does not exist.
+async fn absent<K: kube::Resource<DynamicType = ()>>(api: &GuardedClient) -> Result<(), ApiError> {
+    let crds: Api<CustomResourceDefinition> = Api::all(api.client());
+    let crd = format!("{}.{}", K::plural(&()), K::group(&()));
+    match api.read(crds.get_opt(&crd)).await? {
+        None => Ok(()),
+        Some(_) => Err(ApiError::StaleCache(format!(
+            "the API server has {crd} and does not serve it yet"
+        ))),
+    }
+}
+
+/// Whether a 404 is about the object and not about its kind.
+fn names_object(error: &ApiError, name: &str) -> bool {
+    matches!(error, ApiError::Refused(kube::Error::Api(status))
+        if status.details.as_ref().is_some_and(|details| details.name == name))
+}

@@ -1,0 +1,68 @@
+//! The backend: KubeVirt's side of the trait that the controller's core drives.
+
+use std::sync::Arc;
+
+use controller_core::backend::{Backend, Failed};
+use controller_core::caches::Caches;
+use controller_core::client::GuardedClient;
+use controller_core::deletion::Teardown;
+use controller_core::machine::Machine;
+use controller_core::plan::{Now, Plan, Refusal};
+use controller_core::reconcile::Runner;
+use controller_core::writes::Written;
+
+use crate::apply;
+use crate::caches::KubeVirtCaches;
+use crate::observe::{Observer, has_seen};
+use crate::plan::{self, Action, Observed};
+
+/// The backend. `cluster_uid` is part of the MAC addresses that network cards are given.
+pub fn backend(
+    cluster: KubeVirtCaches,
+    caches: Caches,
+    api: GuardedClient,
+    cluster_uid: Arc<str>,
+) -> Arc<dyn Runner> {
+    Arc::new(KubeVirt(Observer {
+        caches,
+        cluster,
+        api,
+        cluster_uid,
+    }))
+}
+
+/// Runs Machines as VirtualMachines.
+#[derive(Clone, Debug)]
+pub(crate) struct KubeVirt(Observer);
+
+impl Backend for KubeVirt {
+    type Observed = Observed;
+    type Action = Action;
+
+    const IS_EVENT_DRIVEN: bool = true;
+
+    async fn observe(&self, machine: &Machine) -> Result<Observed, Failed> {
+        Ok(self.0.observe(machine).await)
+    }
+
+    fn plan(
+        machine: &Machine,
+        observed: &Observed,
+        refusal: Option<&Refusal>,
+        now: Now,
+    ) -> Plan<Action> {
+        plan::plan(machine, observed, refusal, now)
+    }
+
+    fn teardown(machine: &Machine, observed: &Observed, _: Now) -> Teardown<Action> {
+        plan::teardown(machine, observed)
+    }
+
+    async fn apply(&self, machine: &Machine, action: &Action) -> Result<Option<Written>, Failed> {
+        apply::apply(&self.0.api, machine, action).await
+    }
+
+    fn has_seen(&self, namespace: &str, written: &Written) -> bool {
+        has_seen(&self.0.cluster, namespace, written)
+    }
+}

@@ -1,0 +1,54 @@
+//! The caches of KubeVirt's, CDI's and Multus' objects.
+
+use controller_core::cache::Cache;
+use controller_core::network_usage::GuestAttachments;
+use controller_core::objects::Secret;
+use runtime::checks::Check;
+
+use crate::objects::{Attachment, Claim, DataVolume, GuestSummary, Instance, VirtualMachine};
+
+/// Caches of the objects that Machines consist of on KubeVirt. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct KubeVirtCaches {
+    pub(crate) vms: Cache<VirtualMachine>,
+    pub(crate) instances: Cache<Instance>,
+    pub(crate) claims: Cache<Claim>,
+    pub(crate) data_volumes: Cache<DataVolume>,
+    /// Secrets that the controller made, without their content.
+    pub(crate) secrets: Cache<Secret>,
+    pub(crate) attachments: Cache<Attachment>,
+}
+
+impl KubeVirtCaches {
+    /// Waits until every kind has been listed or is known not to be served. Reports on `synced` which kind it waits
+    /// for.
+    pub async fn known(&self, synced: &Check) {
+        let waits = |kind: &str| synced.missing(format!("no list of {kind} yet"));
+        waits("VirtualMachines");
+        self.vms.wait_until_listed().await;
+        waits("VirtualMachineInstances");
+        self.instances.wait_until_listed().await;
+        waits("PersistentVolumeClaims");
+        self.claims.wait_until_listed().await;
+        waits("DataVolumes");
+        self.data_volumes.wait_until_listed().await;
+        waits("Secrets");
+        self.secrets.wait_until_listed().await;
+        waits("NetworkAttachmentDefinitions");
+        self.attachments.wait_until_listed().await;
+    }
+}
+
+impl GuestAttachments for KubeVirtCaches {
+    fn for_each(&self, visit: &mut dyn FnMut(&str, &str, &str)) {
+        let mut guest = |namespace: &str, guest: &GuestSummary| {
+            if let Some(machine) = guest.machine.as_deref() {
+                for attachment in &guest.attachments {
+                    visit(namespace, machine, attachment);
+                }
+            }
+        };
+        self.vms.for_each_summary(&mut guest);
+        self.instances.for_each_summary(&mut guest);
+    }
+}

@@ -1,0 +1,102 @@
+//! The laws that every backend obeys, over this environment.
+
+use std::collections::BTreeSet;
+
+use common::api::choice::ReclaimPolicy;
+use common::api::status::MachineStatus;
+use controller_core::backend::Backend;
+use controller_core::fixtures::{block, disk, machine};
+use controller_core::laws::{self, Environment, Refused};
+use controller_core::machine::Machine;
+use controller_core::plan::{Now, Step};
+use serde_json::json;
+use time::Duration;
+
+use super::FakeCluster;
+use crate::apply::claim_user::UserKind;
+use crate::backend::KubeVirt;
+
+impl Environment for FakeCluster {
+    type Backend = KubeVirt;
+
+    fn machine(&self) -> Option<&Machine> {
+        self.machine.as_ref()
+    }
+
+    fn write_status(&mut self, status: MachineStatus) {
+        controller_core::documented_reasons::assert_documented(&status);
+        self.machine_mut().status = status;
+        self.changes += 1;
+    }
+
+    fn delete_machine(&mut self) {
+        FakeCluster::delete_machine(self);
+    }
+
+    fn observe(&self) -> <KubeVirt as Backend>::Observed {
+        self.observed()
+    }
+
+    fn step(&mut self, step: &Step<'_, <KubeVirt as Backend>::Action>) -> Result<(), Refused> {
+        FakeCluster::step(self, step)
+    }
+
+    fn advance(&mut self) -> bool {
+        self.now += Duration::seconds(10);
+        self.advance_kubevirt()
+    }
+
+    fn now(&self) -> Now {
+        Now(self.now)
+    }
+
+    fn lose_lease(&mut self) {
+        self.holds_lease = false;
+    }
+
+    fn changes(&self) -> usize {
+        self.changes
+    }
+
+    fn volumes(&self) -> BTreeSet<String> {
+        self.claims.keys().cloned().collect()
+    }
+
+    fn use_volume(&mut self, name: &str) {
+        let spec = json!({"volumes": [{"persistentVolumeClaim": {"claimName": name}}]});
+        let vm = json!({"metadata": {"name": "db"}, "spec": {"template": {"spec": spec}}});
+        self.claim_users.push((UserKind::VirtualMachine, vm));
+    }
+}
+
+/// A Machine with a disk that is deleted with it and one that is kept.
+fn new() -> FakeCluster {
+    let mut block = block();
+    block.disks.push(disk("data", ReclaimPolicy::Retain));
+    FakeCluster::new(machine(block))
+}
+
+#[test]
+fn a_plan_is_empty_once_it_was_carried_out() {
+    laws::a_plan_is_empty_once_it_was_carried_out(new());
+}
+
+#[test]
+fn a_deletion_ends() {
+    laws::a_deletion_ends(new);
+}
+
+#[test]
+fn a_machine_at_rest_says_why_it_is_not_ready() {
+    laws::a_machine_at_rest_says_why_it_is_not_ready(new);
+}
+
+#[test]
+fn no_step_takes_effect_without_the_lease() {
+    laws::no_step_takes_effect_without_the_lease(new);
+}
+
+#[test]
+fn no_volume_in_use_is_deleted() {
+    laws::no_volume_in_use_is_deleted(new);
+}

@@ -1,0 +1,220 @@
+//! What the API server does with an action, and what it refuses.
+
+use std::collections::BTreeMap;
+
+use common::names;
+use common::render::kubevirt::types::Metadata;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+use super::{FakeCluster, ORPHAN, decode, some_time};
+use crate::apply::claim_user::{ClaimUser, UserKind};
+use crate::apply::preconditions::claim_at_risk;
+use crate::objects::Claim;
+use crate::plan::action::{Action, ClaimPatch, Exact};
+use controller_core::backend::Act as _;
+use controller_core::laws::Refused;
+use controller_core::objects::{Meta, Secret};
+use controller_core::plan::Step;
+use controller_core::preconditions::Precondition;
+
+impl FakeCluster {
+    /// What one step does at the API server.
+    pub(crate) fn step(&mut self, step: &Step<'_, Action>) -> Result<(), Refused> {
+        refuse(!self.holds_lease)?;
+        match step {
+            Step::AddFinalizer => {
+                let machine = self.machine.as_mut().ok_or(Refused)?;
+                let finalizers = machine.metadata.finalizers.get_or_insert_default();
+                finalizers.push(names::FINALIZER.to_owned());
+            }
+            Step::RemoveFinalizer => {
+                let machine = self.machine.as_mut().ok_or(Refused)?;
+                machine.metadata.finalizers = None;
+                if machine.is_deleting() {
+                    self.machine = None;
+                }
+            }
+            Step::Act(action) => self.act(action)?,
+        }
+        self.changes += usize::from(!matches!(step, Step::Act(Action::ConfirmGuestGone)));
+        Ok(())
+    }
+
+    /// What one action does at the API server.
+    pub(crate) fn act(&mut self, action: &Action) -> Result<(), Refused> {
+        self.check(action)?;
+        match action {
+            Action::CreateAttachment(desired) => {
+                let made = self.made(desired);
+                insert(&mut self.attachments, made)?;
+            }
+            Action::UpdateAttachment(desired) => {
+                let live = self.attachments.get_mut(&desired.metadata.name);
+                let live = same(live, desired.metadata.uid.as_deref())?;
+                live.spec = decode(json!(desired.spec));
+            }
+            Action::CreateClaim(desired) => {
+                let mut made: Claim = self.made(desired);
+                made.status.phase = "Pending".into();
+                insert(&mut self.claims, made)?;
+            }
+            Action::PatchClaim(patch) => self.patch_claim(patch)?,
+            Action::DeleteClaim(claim) => {
+                let claim = claim.exact();
+                if let Some(live) = self.claims.get(claim.name()) {
+                    refuse(!is_as_observed(live, claim))?;
+                    self.claims.remove(claim.name());
+                }
+            }
+            Action::CreateDataVolume(desired) => {
+                // As CDI's webhook: it fills no claim that is there.
+                refuse(!self.cdi || self.claims.contains_key(&desired.metadata.name))?;
+                let made = self.made(desired);
+                insert(&mut self.data_volumes, made)?;
+                self.import_specs
+                    .insert(desired.metadata.name.clone(), desired.clone());
+            }
+            Action::ReleaseClaim { name, uid } => {
+                if let Ok(live) = same(self.data_volumes.get_mut(name), Some(uid)) {
+                    live.metadata.deletion_timestamp = Some(some_time());
+                    live.metadata.finalizers = Some(vec![ORPHAN.to_owned()]);
+                }
+            }
+            Action::DeleteDataVolume(import) => {
+                let import = import.exact();
+                if let Some(live) = self.data_volumes.get_mut(import.name()) {
+                    refuse(!is_as_observed(live, import))?;
+                    live.metadata.deletion_timestamp = Some(some_time());
+                }
+            }
+            Action::CreateSecret(desired) => {
+                refuse(self.secret.is_some())?;
+                let metadata = self.metadata(&desired.metadata);
+                self.secret = Some(Secret { metadata });
+            }
+            Action::UpdateSecret(desired) => {
+                let live = same(self.secret.as_mut(), desired.metadata.uid.as_deref())?;
+                live.metadata.annotations = Some(desired.metadata.annotations.clone());
+            }
+            Action::CreateVm(desired) => {
+                refuse(self.vm.is_some())?;
+                self.vm = Some(self.made(desired));
+            }
+            Action::UpdateVm(desired) => {
+                let live = same(self.vm.as_mut(), desired.metadata.uid.as_deref())?;
+                live.spec = decode(json!(desired.spec));
+                live.metadata.annotations = Some(desired.metadata.annotations.clone());
+            }
+            Action::SetRunStrategy { uid, strategy } => {
+                let live = same(self.vm.as_mut(), Some(uid))?;
+                live.spec.run_strategy.clone_from(strategy);
+            }
+            Action::DeleteVm { uid } => {
+                if let Ok(live) = same(self.vm.as_mut(), Some(uid)) {
+                    live.metadata.deletion_timestamp = Some(some_time());
+                }
+            }
+            Action::DeleteInstance { uid } => {
+                if let Some(live) = self.instance.as_mut() {
+                    refuse(live.uid() != uid)?;
+                    if !live.is_deleting() {
+                        live.metadata.deletion_timestamp = Some(some_time());
+                        self.restarted.push(uid.clone());
+                    }
+                }
+            }
+            Action::ConfirmGuestGone => self.confirm_guest_gone()?,
+        }
+        Ok(())
+    }
+
+    fn patch_claim(&mut self, patch: &ClaimPatch) -> Result<(), Refused> {
+        let version = Some(self.uid());
+        let live = same(self.claims.get_mut(&patch.name), Some(&patch.uid))?;
+        live.metadata.resource_version = version;
+        let annotations = live.metadata.annotations.get_or_insert_default();
+        for (key, value) in &patch.annotations {
+            match value {
+                Some(value) => annotations.insert((*key).to_owned(), value.clone()),
+                None => annotations.remove(*key),
+            };
+        }
+        if let Some(storage) = &patch.storage {
+            live.spec.resources.requests.storage = Some(storage.parse().unwrap());
+        }
+        Ok(())
+    }
+
+    /// As `apply` asks the API server.
+    fn confirm_guest_gone(&self) -> Result<(), Refused> {
+        let machine = self.machine.as_ref().ok_or(Refused)?;
+        if let Some(vm) = &self.vm {
+            return refuse(vm.belongs_to(machine.name(), machine.uid()));
+        }
+        let instance = self.instance.as_ref();
+        refuse(instance.is_some_and(|it| it.machine() == Some(machine.name())))
+    }
+
+    /// As `apply` checks the preconditions of the action.
+    fn check(&self, action: &Action) -> Result<(), Refused> {
+        refuse(!self.holds_lease)?;
+        let unused = action
+            .effect()
+            .is_some_and(|effect| effect.preconditions().contains(&Precondition::Unused));
+        let Some((claim, kinds)) = claim_at_risk(action).filter(|_| unused) else {
+            return Ok(());
+        };
+        let of_kind = |kind: &UserKind| {
+            let users = self.claim_users.iter().filter(move |(it, _)| it == kind);
+            let users = users.map(|(_, user)| user.clone());
+            let guest = match kind {
+                UserKind::VirtualMachine => self.vm.as_ref().map(|vm| json!(vm)),
+                UserKind::Instance => self.instance.as_ref().map(|instance| json!(instance)),
+                UserKind::Pod => None,
+            };
+            users.chain(guest).collect::<Vec<_>>()
+        };
+        refuse(kinds.iter().any(|kind| {
+            let uses = |user| decode::<ClaimUser>(user).uses(*kind, claim);
+            of_kind(kind).into_iter().any(uses)
+        }))
+    }
+
+    fn made<K: DeserializeOwned + Meta>(&mut self, desired: &impl Serialize) -> K {
+        let mut made: K = decode(json!(desired));
+        made.meta_mut().uid = Some(self.uid());
+        made.meta_mut().resource_version = Some("1".to_owned());
+        made
+    }
+
+    fn metadata(&mut self, desired: &Metadata) -> ObjectMeta {
+        ObjectMeta {
+            uid: Some(self.uid()),
+            ..decode(json!(desired))
+        }
+    }
+}
+
+fn refuse(when: bool) -> Result<(), Refused> {
+    if when { Err(Refused) } else { Ok(()) }
+}
+
+fn insert<K: Meta>(objects: &mut BTreeMap<String, K>, made: K) -> Result<(), Refused> {
+    refuse(objects.contains_key(made.name()))?;
+    objects.insert(made.name().to_owned(), made);
+    Ok(())
+}
+
+/// As the API server checks the preconditions of a deletion.
+fn is_as_observed(live: &impl Meta, observed: &Exact) -> bool {
+    let version = live.meta().resource_version.as_deref();
+    live.uid() == observed.uid() && version == Some(observed.version())
+}
+
+/// The object if it is there and still the one with this uid.
+fn same<'a, K: Meta>(live: Option<&'a mut K>, uid: Option<&str>) -> Result<&'a mut K, Refused> {
+    live.filter(|live| Some(live.uid()) == uid).ok_or(Refused)
+}

@@ -1,0 +1,230 @@
+//! The actions of a plan. Each names by uid what it changes, so that it never touches anything else.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use common::names;
+use common::render::kubevirt::types;
+use controller_core::backend::Act;
+use controller_core::deletion::deletes;
+use controller_core::machine::Machine;
+use controller_core::objects::Meta;
+use controller_core::plan::Subject;
+use controller_core::preconditions::Effect;
+
+use crate::objects::{Claim, DataVolume};
+
+/// What to do about a Machine now.
+pub(crate) type Plan = controller_core::plan::Plan<Action>;
+
+/// One change of the cluster.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Action {
+    CreateAttachment(types::NetworkAttachmentDefinition),
+    UpdateAttachment(types::NetworkAttachmentDefinition),
+    CreateClaim(types::Claim),
+    PatchClaim(ClaimPatch),
+    CreateDataVolume(types::DataVolume),
+    /// Deletes a DataVolume whose import has finished, without its claim.
+    ReleaseClaim {
+        name: String,
+        uid: String,
+    },
+    /// Deletes a DataVolume together with the claim that it has not finished.
+    DeleteDataVolume(UnfinishedImport),
+    CreateSecret(types::Secret),
+    UpdateSecret(types::Secret),
+    CreateVm(Box<types::VirtualMachine>),
+    UpdateVm(Box<types::VirtualMachine>),
+    /// Changes the power state alone, while the rest of the VirtualMachine cannot be updated.
+    SetRunStrategy {
+        uid: String,
+        strategy: String,
+    },
+    DeleteVm {
+        uid: String,
+    },
+    /// Deletes the running instance; KubeVirt creates another one.
+    DeleteInstance {
+        uid: String,
+    },
+    /// Ends the plan unless the API server itself says that the Machine's VirtualMachine and instance are gone. The
+    /// caches may be behind.
+    ConfirmGuestGone,
+    DeleteClaim(DeletableClaim),
+}
+
+/// One object in the version that was observed. Deleting it fails if it has changed since or was made anew.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Exact {
+    name: String,
+    uid: String,
+    version: String,
+}
+
+impl Exact {
+    /// `None` if the object has no uid or version: it has not come from an API server.
+    fn of(object: &impl Meta) -> Option<Self> {
+        Some(Self {
+            name: object.name().to_owned(),
+            uid: object.meta().uid.clone()?,
+            version: object.meta().resource_version.clone()?,
+        })
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn uid(&self) -> &str {
+        &self.uid
+    }
+
+    pub(crate) fn version(&self) -> &str {
+        &self.version
+    }
+}
+
+/// A claim that may be deleted with its disk or Machine: it was made for this Machine, and its reclaim policy was
+/// `Delete` in the version that the deletion names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DeletableClaim(Exact);
+
+impl DeletableClaim {
+    pub(crate) fn of(machine: &Machine, claim: &Claim) -> Option<Self> {
+        let is_ours = claim.belongs_to(machine.name(), machine.uid());
+        let policy = claim.annotation(names::ANNOTATION_RECLAIM_POLICY);
+        let exact = Exact::of(claim)?;
+        (is_ours && deletes(policy)).then_some(Self(exact))
+    }
+
+    pub(crate) fn exact(&self) -> &Exact {
+        &self.0
+    }
+}
+
+/// A DataVolume whose image was not in its claim in the version that the deletion names. If the import ends before
+/// the deletion, the version is another one and the claim stays.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct UnfinishedImport(Exact);
+
+impl UnfinishedImport {
+    pub(crate) fn of(import: &DataVolume) -> Option<Self> {
+        let exact = Exact::of(import)?;
+        (!import.is_finished()).then_some(Self(exact))
+    }
+
+    pub(crate) fn exact(&self) -> &Exact {
+        &self.0
+    }
+}
+
+/// Changes of a claim. Its spec is immutable apart from the size.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ClaimPatch {
+    pub(crate) name: String,
+    pub(crate) uid: String,
+    /// Annotations to set; `None` removes one.
+    pub(crate) annotations: BTreeMap<&'static str, Option<String>>,
+    /// New size, larger than the present one, as a Kubernetes quantity.
+    pub(crate) storage: Option<String>,
+}
+
+impl Act for Action {
+    fn effect(&self) -> Option<Effect> {
+        match self {
+            Self::DeleteClaim { .. } => Some(Effect::DeleteVolume),
+            Self::DeleteDataVolume { .. } => Some(Effect::RemoveImage),
+            Self::CreateVm(_) | Self::UpdateVm(_) => Some(Effect::Define),
+            Self::SetRunStrategy { .. } => Some(Effect::Start),
+            Self::DeleteInstance { .. } => Some(Effect::Stop),
+            Self::DeleteVm { .. } => Some(Effect::Undefine),
+            Self::CreateAttachment(_)
+            | Self::UpdateAttachment(_)
+            | Self::CreateClaim(_)
+            | Self::PatchClaim(_)
+            | Self::CreateDataVolume(_)
+            | Self::ReleaseClaim { .. }
+            | Self::CreateSecret(_)
+            | Self::UpdateSecret(_)
+            | Self::ConfirmGuestGone => None,
+        }
+    }
+
+    fn is_switch(&self) -> bool {
+        matches!(self, Self::SetRunStrategy { .. })
+    }
+
+    fn subject(&self) -> Subject {
+        match self {
+            Self::CreateAttachment(_) | Self::UpdateAttachment(_) => Subject::Network,
+            Self::CreateClaim(_)
+            | Self::PatchClaim(_)
+            | Self::DeleteClaim { .. }
+            | Self::CreateDataVolume(_)
+            | Self::ReleaseClaim { .. }
+            | Self::DeleteDataVolume { .. } => Subject::Storage,
+            Self::CreateSecret(_)
+            | Self::UpdateSecret(_)
+            | Self::CreateVm(_)
+            | Self::UpdateVm(_)
+            | Self::SetRunStrategy { .. }
+            | Self::DeleteVm { .. }
+            | Self::DeleteInstance { .. }
+            | Self::ConfirmGuestGone => Subject::Guest,
+        }
+    }
+}
+
+/// The log line that is written once the action was carried out.
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::CreateAttachment(desired) => {
+                write!(
+                    f,
+                    "created NetworkAttachmentDefinition {}",
+                    desired.metadata.name
+                )
+            }
+            Self::UpdateAttachment(desired) => {
+                write!(
+                    f,
+                    "updated NetworkAttachmentDefinition {}",
+                    desired.metadata.name
+                )
+            }
+            Self::CreateClaim(desired) => {
+                write!(f, "created PersistentVolumeClaim {}", desired.metadata.name)
+            }
+            Self::PatchClaim(patch) => write!(f, "updated PersistentVolumeClaim {}", patch.name),
+            Self::CreateDataVolume(desired) => {
+                write!(f, "created DataVolume {}", desired.metadata.name)
+            }
+            Self::ReleaseClaim { name, .. } => {
+                write!(
+                    f,
+                    "released PersistentVolumeClaim {name} from its DataVolume"
+                )
+            }
+            Self::DeleteDataVolume(import) => {
+                write!(f, "deleted DataVolume {}", import.exact().name())
+            }
+            Self::CreateSecret(desired) => write!(f, "created Secret {}", desired.metadata.name),
+            Self::UpdateSecret(desired) => write!(f, "updated Secret {}", desired.metadata.name),
+            Self::CreateVm(_) => f.write_str("created the VirtualMachine"),
+            Self::UpdateVm(_) => f.write_str("updated the VirtualMachine"),
+            Self::SetRunStrategy { strategy, .. } => {
+                write!(f, "set the VirtualMachine's runStrategy to {strategy}")
+            }
+            Self::DeleteVm { .. } => f.write_str("deleted the VirtualMachine"),
+            Self::DeleteInstance { .. } => {
+                f.write_str("deleted the VirtualMachineInstance; KubeVirt creates another one")
+            }
+            Self::ConfirmGuestGone => f.write_str("confirmed that the guest is gone"),
+            Self::DeleteClaim(claim) => {
+                write!(f, "deleted PersistentVolumeClaim {}", claim.exact().name())
+            }
+        }
+    }
+}

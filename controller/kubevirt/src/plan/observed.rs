@@ -1,0 +1,52 @@
+//! The part of the cluster's state that a plan for one Machine depends on.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use common::render::{SecretKey, SecretValue};
+use controller_core::machine::Machine;
+use controller_core::objects::{Network, Secret, Template};
+
+use crate::objects::{Attachment, Claim, DataVolume, Instance, VirtualMachine};
+
+/// What is known of the cluster that matters to one Machine.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Observed {
+    /// Uid of the cluster.
+    pub(crate) cluster: Arc<str>,
+    /// Whether KubeVirt's kinds are served.
+    pub(crate) kubevirt: bool,
+    /// Whether Multus' kind is served.
+    pub(crate) multus: bool,
+    /// Whether CDI's kind is served.
+    pub(crate) cdi: bool,
+    /// The VirtualMachine of the Machine's name, whoever made it.
+    pub(crate) vm: Option<Arc<VirtualMachine>>,
+    /// The instance of the Machine's name.
+    pub(crate) instance: Option<Arc<Instance>>,
+    /// Claims labelled with the Machine, and claims that have the names of its volumes' claims; by name.
+    pub(crate) claims: BTreeMap<String, Arc<Claim>>,
+    /// DataVolumes of the same names, by name.
+    pub(crate) data_volumes: BTreeMap<String, Arc<DataVolume>>,
+    /// Names of the claims to clone for the Machine's volumes, those that exist.
+    pub(crate) sources: BTreeSet<String>,
+    /// Uids on the claims and DataVolumes that belong to Machines which exist now.
+    pub(crate) living: BTreeSet<String>,
+    /// The Secret that has the name of the Machine's cloud-init Secret, whoever made it.
+    pub(crate) secret: Option<Arc<Secret>>,
+    /// Values of the user's Secrets, those that had to be read; `None`: the Secret or the key does not exist.
+    pub(crate) contents: BTreeMap<SecretKey, Option<SecretValue>>,
+    /// What the API server answered when a Secret for cloud-init could not be read. `secret` and `contents` are
+    /// incomplete then; everything else was observed.
+    pub(crate) secrets_error: Option<String>,
+    /// Other Machines that have an address of this one on the same network.
+    pub(crate) conflicts: Vec<Arc<Machine>>,
+    /// NetworkConfigurations the Machine names, by name.
+    pub(crate) networks: BTreeMap<String, Arc<Network>>,
+    /// NetworkAttachmentDefinitions of these NetworkConfigurations, by name.
+    pub(crate) attachments: BTreeMap<String, Arc<Attachment>>,
+    /// Existing StorageClasses that the Machine names, and whether their volumes can grow.
+    pub(crate) classes: BTreeMap<String, bool>,
+    /// Present content of the MachineTemplate from which the block was expanded.
+    pub(crate) template: Option<Arc<Template>>,
+}

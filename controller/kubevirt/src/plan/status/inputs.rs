@@ -1,0 +1,39 @@
+//! Findings of the plan that the status reports.
+
+use common::api::normalized::Normalized;
+use common::api::status::LastRestart;
+use common::render::kubevirt::types::Template;
+use controller_core::conditions::{Fault, Outcome};
+
+/// Findings of the plan that the status reports.
+#[derive(Debug, Default)]
+pub(crate) struct StatusInputs<'a> {
+    pub(crate) block: Option<&'a Normalized>,
+    /// Why the block cannot be used.
+    pub(crate) unfit: Option<Fault>,
+    pub(crate) network: Outcome,
+    pub(crate) storage: Outcome,
+    pub(crate) guest: Outcome,
+    /// Template of the VirtualMachine; `None` while it cannot be rendered.
+    pub(crate) desired: Option<Template>,
+    /// Why an image is not imported yet.
+    pub(crate) import: Option<Fault>,
+    /// State of the last restart, if the plan looked at it.
+    pub(crate) restart: Option<LastRestart>,
+    /// Claims that are not bound yet.
+    pub(crate) pending: Vec<String>,
+    /// Volumes that do not have their size yet.
+    pub(crate) sizes: Sizes,
+    /// Whether this plan makes the VirtualMachine.
+    pub(crate) makes_vm: bool,
+    pub(crate) paused: bool,
+}
+
+/// Volumes that are smaller than desired. Nothing waits for them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sizes {
+    /// One that cannot grow.
+    pub(crate) fixed: Option<Fault>,
+    /// Messages about volumes that grow.
+    pub(crate) growing: Vec<String>,
+}
