@@ -1,6 +1,7 @@
 //! Plans over the in-memory cluster: actions, their order, and the status.
 
 mod address_conflicts;
+mod adoption;
 mod creation;
 mod deletion;
 mod disks;
