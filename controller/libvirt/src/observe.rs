@@ -1,44 +1,67 @@
 //! What is known of a Machine on a host: from the caches, and by asking the host.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use common::api::libvirt_host::LibvirtHostSpec;
 use common::render::libvirt::{Domain, Mark, VolumeFormat, Wire, domain_uuid, is_volume_of};
 use uuid::Uuid;
 
-use super::access::{AccessError, Connection, DomainDetail, Volume};
-use super::hosts::Attended;
-use super::images::{Fetches, ImageState, image_volume, marker};
-use super::plan::{Guest, Observed, Place, Site, images, wanted};
-use super::{Libvirt, PlacementLock, failed};
-use crate::object::LibvirtHost;
+use crate::access::{AccessError, Connection, DomainDetail, Volume};
+use crate::failure::failed;
+use crate::hosts::registry::{ConnectedHost, Hosts, NOT_POLLED, PlacementLock};
+use crate::images::fetches::{Fetches, ImageState};
+use crate::images::names::{image_volume, marker};
+use crate::libvirt_host::LibvirtHost;
+use crate::observed::{Binding, Guest, HostView, Observed};
+use crate::offers::images;
+use crate::plan::volumes::wanted;
 use common::render::kubevirt::{Reading, SecretKey};
 use controller_core::addresses::means_others;
 use controller_core::backend::Failed;
+use controller_core::cache::Cache;
+use controller_core::client::GuardedClient;
 use controller_core::machine::Machine;
 use controller_core::machine::named_networks;
 use controller_core::objects::Meta as _;
 use controller_core::secrets::read;
+use controller_core::watch::Caches;
 
 /// A look takes a millisecond or two; a guest's agent is waited for elsewhere.
 const LIMIT: Duration = Duration::from_secs(5);
 /// An agent that does not answer costs its own timeout, and no more.
 const AGENT_LIMIT: Duration = Duration::from_secs(4);
 
-/// What was looked at, and the turn to place the Machine, if it is on no host.
+/// Observes Machines and their hosts.
+#[derive(Clone, Debug)]
+pub(crate) struct Observer {
+    /// Caches of the API server's objects.
+    pub(crate) caches: Caches,
+    /// The hosts that are polled.
+    pub(crate) hosts: Hosts,
+    /// LibvirtHosts as the API server has them.
+    pub(crate) objects: Cache<LibvirtHost>,
+    /// The API server, for users' Secrets.
+    pub(crate) api: GuardedClient,
+    /// Uid of the cluster.
+    pub(crate) cluster_uid: Arc<str>,
+}
+
+/// What was observed, and the lock under which the Machine is placed if it has no host.
 #[derive(Debug)]
-pub(crate) struct Look {
+pub(crate) struct Observation {
     pub(crate) observed: Observed,
     /// Held until the binding is written.
     #[expect(dead_code, reason = "a lock is held by being there")]
     pub(crate) placement: Option<PlacementLock>,
 }
 
-impl Libvirt {
-    pub(super) async fn look(&self, machine: &Machine) -> Result<Look, Failed> {
-        let wish = machine.desired();
-        let networks = wish
+impl Observer {
+    /// Observes everything that matters to a Machine.
+    pub(crate) async fn observe(&self, machine: &Machine) -> Result<Observation, Failed> {
+        let desired = machine.desired();
+        let networks = desired
             .into_iter()
             .flat_map(named_networks)
             .filter_map(|name| {
@@ -47,12 +70,12 @@ impl Libvirt {
                     self.caches.networks.get(machine.namespace(), name)?,
                 ))
             });
-        let template = wish
+        let template = desired
             .and_then(|block| block.template.as_ref())
             .and_then(|pin| self.caches.templates.get("", &pin.name));
         let mut observed = Observed {
             cluster: self.cluster_uid.clone(),
-            place: Place::Nowhere(vec![]),
+            binding: Binding::Unbound(vec![]),
             networks: networks.collect(),
             conflicts: self.caches.conflicts(machine, &self.cluster_uid),
             template,
@@ -62,30 +85,30 @@ impl Libvirt {
         let bound = machine.status.host.clone();
         let bound = bound.or_else(|| self.hosts.with_domain(uuid, machine.uid()));
         let Some(host) = bound else {
-            let (turn, hosts) = self.hosts.candidates(&self.caches, &self.objects).await;
-            observed.place = Place::Nowhere(hosts);
-            return Ok(Look {
+            let (lock, hosts) = self.hosts.candidates(&self.caches, &self.objects).await;
+            observed.binding = Binding::Unbound(hosts);
+            return Ok(Observation {
                 observed,
-                placement: Some(turn),
+                placement: Some(lock),
             });
         };
-        observed.place = self
-            .place(machine, &host, uuid, &mut observed.contents)
+        observed.binding = self
+            .bound(machine, &host, uuid, &mut observed.contents)
             .await?;
-        Ok(Look {
+        Ok(Observation {
             observed,
             placement: None,
         })
     }
 
-    async fn place(
+    async fn bound(
         &self,
         machine: &Machine,
         name: &str,
         uuid: Uuid,
         contents: &mut BTreeMap<SecretKey, Option<Reading>>,
-    ) -> Result<Place, Failed> {
-        let away = |why: String| Place::Unreachable {
+    ) -> Result<Binding, Failed> {
+        let away = |why: String| Binding::Unreachable {
             host: name.to_owned(),
             why,
         };
@@ -93,9 +116,9 @@ impl Libvirt {
             return Ok(away("its LibvirtHost was deleted: create it again".into()));
         };
         let Some(host) = self.hosts.get(name) else {
-            return Ok(away("it was not asked yet".into()));
+            return Ok(away(NOT_POLLED.into()));
         };
-        if let Err(why) = host.seen() {
+        if let Err(why) = host.snapshot() {
             return Ok(away(why));
         }
         let question = Question::of(machine, &object.spec, uuid);
@@ -105,28 +128,31 @@ impl Libvirt {
             Err(error) if error.unknown() => return Ok(away(error.to_string())),
             Err(error) => return Err(failed(&error)),
         };
-        let mut site = answer.site(machine, &object, &host.fetches);
-        ask_agent(&mut site, &host, uuid).await;
-        self.read_secrets(machine, &mut site, contents).await?;
-        Ok(Place::On(Box::new(site)))
+        let mut view = answer.view(machine, &object, &host.fetches);
+        ask_agent(&mut view, &host, uuid).await;
+        self.read_secrets(machine, &mut view, contents).await?;
+        Ok(Binding::Bound(Box::new(view)))
     }
 
     /// Reads the user's Secrets, when a seed has to be made of them.
     async fn read_secrets(
         &self,
         machine: &Machine,
-        site: &mut Site,
+        view: &mut HostView,
         contents: &mut BTreeMap<SecretKey, Option<Reading>>,
     ) -> Result<(), Failed> {
         let plan = &machine.cloud_init;
         if machine.is_deleting() || machine.desired().is_none() {
             return Ok(());
         }
-        let mark = site.guest.as_ref().and_then(|guest| guest.mark.as_ref());
+        let mark = view
+            .guest
+            .as_ref()
+            .and_then(|guest| guest.metadata.as_ref());
         let seed = mark.and_then(|mark| mark.seed.as_ref());
         let version = |name: &str| self.caches.versions.get(machine.namespace(), name);
-        site.seed_is_behind = seed.is_some_and(|seed| plan.is_behind(&seed.secrets, version));
-        let current = seed.is_some_and(|seed| seed.digest == plan.digest()) && !site.seed_is_behind;
+        view.seed_is_behind = seed.is_some_and(|seed| plan.is_behind(&seed.secrets, version));
+        let current = seed.is_some_and(|seed| seed.digest == plan.digest()) && !view.seed_is_behind;
         if current {
             return Ok(());
         }
@@ -136,9 +162,13 @@ impl Libvirt {
 }
 
 /// How far the images are that a Machine needs.
-fn images_of(machine: &Machine, site: &Site, fetches: &Fetches) -> BTreeMap<String, ImageState> {
-    let pool = site.spec.image_pool.clone().unwrap_or_default();
-    let has = |name: &str| site.volumes.get(&(pool.clone(), name.to_owned()));
+fn images_of(
+    machine: &Machine,
+    view: &HostView,
+    fetches: &Fetches,
+) -> BTreeMap<String, ImageState> {
+    let pool = view.spec.image_pool.clone().unwrap_or_default();
+    let has = |name: &str| view.volumes.get(&(pool.clone(), name.to_owned()));
     let state = |image: &common::api::machine::Image| {
         let volume = image_volume(image);
         let complete = image.volume.is_some() || has(&marker(&volume)).is_some();
@@ -159,8 +189,8 @@ fn images_of(machine: &Machine, site: &Site, fetches: &Fetches) -> BTreeMap<Stri
 }
 
 /// Addresses that the guest's agent tells, as far as it answers.
-async fn ask_agent(site: &mut Site, host: &Attended, uuid: Uuid) {
-    let Some(guest) = site.guest.as_mut().filter(|guest| guest.has_agent) else {
+async fn ask_agent(view: &mut HostView, host: &ConnectedHost, uuid: Uuid) {
+    let Some(guest) = view.guest.as_mut().filter(|guest| guest.has_agent) else {
         return;
     };
     let told = host
@@ -172,7 +202,7 @@ async fn ask_agent(site: &mut Site, host: &Attended, uuid: Uuid) {
         Ok(interfaces) => {
             for interface in interfaces {
                 let Some(mac) = interface.mac else { continue };
-                let known = site.addresses.entry(mac.to_lowercase()).or_default();
+                let known = view.addresses.entry(mac.to_lowercase()).or_default();
                 let ips = interface.ips.iter().filter(|ip| means_others(**ip));
                 known.extend(ips.map(ToString::to_string));
             }
@@ -203,8 +233,8 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    pub(super) fn site(self, machine: &Machine, host: &LibvirtHost, fetches: &Fetches) -> Site {
-        let mut site = Site {
+    pub(super) fn view(self, machine: &Machine, host: &LibvirtHost, fetches: &Fetches) -> HostView {
+        let mut view = HostView {
             host: host.name().to_owned(),
             spec: host.spec.clone(),
             guest: self.guest,
@@ -214,14 +244,14 @@ impl Answer {
             absent_pools: self.absent_pools,
             addresses: self.addresses,
         };
-        site.images = images_of(machine, &site, fetches);
-        site
+        view.images = images_of(machine, &view, fetches);
+        view
     }
 }
 
 impl Question {
     pub(super) fn of(machine: &Machine, spec: &LibvirtHostSpec, uuid: Uuid) -> Self {
-        let wish = machine.desired().into_iter();
+        let desired = machine.desired().into_iter();
         let pools = spec
             .storage
             .iter()
@@ -230,7 +260,7 @@ impl Question {
         let pools = pools.chain(spec.image_pool.clone());
         Self {
             uuid,
-            wanted: wish
+            wanted: desired
                 .flat_map(|block| wanted(machine, block, spec))
                 .collect(),
             sweep: pools.filter(|_| machine.is_deleting()).collect(),
@@ -240,7 +270,7 @@ impl Question {
 
     pub(super) fn ask(mut self, host: &mut dyn Connection) -> Result<Answer, AccessError> {
         let guest = host.domain(self.uuid)?.as_ref().map(guest);
-        if let Some(mark) = guest.as_ref().and_then(|guest| guest.mark.as_ref()) {
+        if let Some(mark) = guest.as_ref().and_then(|guest| guest.metadata.as_ref()) {
             let disks = mark.volumes.iter();
             self.wanted
                 .extend(disks.map(|kept| (kept.pool.clone(), kept.volume.clone())));
@@ -270,7 +300,10 @@ impl Question {
                 }
             }
         }
-        let addresses = addresses(host, guest.as_ref().and_then(|guest| guest.runs.as_ref()))?;
+        let addresses = addresses(
+            host,
+            guest.as_ref().and_then(|guest| guest.running.as_ref()),
+        )?;
         Ok(Answer {
             guest,
             volumes,
@@ -283,18 +316,21 @@ impl Question {
 /// What the networks gave the guest's cards.
 fn addresses(
     host: &mut dyn Connection,
-    runs: Option<&Domain>,
+    running: Option<&Domain>,
 ) -> Result<BTreeMap<String, BTreeSet<String>>, AccessError> {
     let mut addresses: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    let Some(runs) = runs else {
+    let Some(running) = running else {
         return Ok(addresses);
     };
-    let networks = runs.nics.iter().filter_map(|nic| match &nic.attached.wire {
-        Wire::Network(name) => Some(name.as_str()),
-        Wire::Bridge(_) | Wire::Ovs(_) => None,
-    });
+    let networks = running
+        .nics
+        .iter()
+        .filter_map(|nic| match &nic.attached.wire {
+            Wire::Network(name) => Some(name.as_str()),
+            Wire::Bridge(_) | Wire::Ovs(_) => None,
+        });
     let networks: BTreeSet<_> = networks.collect();
-    let cards: BTreeSet<_> = runs.nics.iter().map(|nic| nic.mac.to_string()).collect();
+    let cards: BTreeSet<_> = running.nics.iter().map(|nic| nic.mac.to_string()).collect();
     for network in networks {
         let leases = match host.leases(network) {
             // Not every driver gives addresses away.
@@ -326,9 +362,9 @@ fn guest(found: &DomainDetail) -> Guest {
     Guest {
         state: found.state.state,
         reason: found.state.reason,
-        mark: found.state.mark.as_deref().and_then(Mark::parse),
+        metadata: found.state.mark.as_deref().and_then(Mark::parse),
         defined: read(&found.inactive),
-        runs: live.and_then(read),
+        running: live.and_then(read),
         has_agent: live.is_some_and(agent_is_connected),
     }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use controller_core::cache::Cache;
 use controller_core::watch::{Watches, either, every, in_pages};
 
-use crate::hosts::Hosts;
-use crate::object::LibvirtHost;
+use crate::hosts::registry::Hosts;
+use crate::libvirt_host::LibvirtHost;
 use controller_core::objects::Meta as _;
 
 /// Starts the watch that fills the cache of LibvirtHosts.
@@ -18,7 +18,7 @@ pub(crate) fn watch_hosts(watches: &mut Watches<'_>, cache: &Cache<LibvirtHost>,
         cache,
         move |change, machines| {
             hosts.changed();
-            // Its status changes with every guest, and concerns nobody here.
+            // A change of its status alone, which every guest causes, triggers no pass.
             let spec = |host: &Option<Arc<LibvirtHost>>| {
                 host.as_ref()
                     .map(|host| (host.spec.clone(), host.metadata.labels.clone()))

@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 /// What a host is and can do.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Facts {
+pub(crate) struct HostInfo {
     /// The daemon's, as "9.0.0".
     pub libvirt_version: String,
     /// QEMU's, as "7.2.0".

@@ -8,16 +8,18 @@ use common::api::libvirt_host::LibvirtHostSpec;
 use common::api::normalized::Normalized;
 use common::host_uri::{Driver, HostUri};
 use common::render::libvirt::{
-    Attached, Change, CpuMode, Domain, Guest as Wish, Kept, Live, Mark, Placed, SeedMark, VirtType,
-    VolumeFormat, domain,
+    Attached, Change, CpuMode, Domain, Guest as Desired, Kept, Live, Mark, Placed, SeedMark,
+    VirtType, VolumeFormat, domain,
 };
 
+use super::action::{Action, Plan};
 use super::power::{Power, power};
 use super::seed::seed;
-use super::status::{Facts, report};
-use super::volumes::{Volumes, uses, volumes};
-use super::{Action, Guest, Observed, Place, Plan, Site};
-use crate::placement::{attach, choose};
+use super::status::{Findings, report};
+use super::volumes::{Volumes, is_to_go, uses, volumes};
+use crate::observed::{Binding, Guest, HostView, Observed};
+use crate::offers::attach;
+use crate::placement::choose;
 use controller_core::addresses::taken;
 use controller_core::machine::{Block, Machine};
 use controller_core::objects::Meta as _;
@@ -36,22 +38,22 @@ pub(crate) fn plan(
     let block = match &machine.block {
         Block::Matching(block) => block,
         unfit => {
-            let facts = Facts {
+            let findings = Findings {
                 unfit: Some(not_normalized(unfit)),
-                ..Facts::default()
+                ..Findings::default()
             };
-            return report(machine, observed, now, &facts, vec![]);
+            return report(machine, observed, now, &findings, vec![]);
         }
     };
-    let facts = Facts {
+    let findings = Findings {
         block: Some(block),
         paused: machine.is_paused(),
-        ..Facts::default()
+        ..Findings::default()
     };
-    match &observed.place {
-        Place::Nowhere(hosts) => {
-            if facts.paused {
-                return report(machine, observed, now, &facts, vec![]);
+    match &observed.binding {
+        Binding::Unbound(hosts) => {
+            if findings.paused {
+                return report(machine, observed, now, &findings, vec![]);
             }
             match choose(block, &observed.networks, hosts) {
                 Ok(host) => Plan {
@@ -62,27 +64,27 @@ pub(crate) fn plan(
                     ..Plan::default()
                 },
                 Err(why) => {
-                    let facts = Facts {
+                    let findings = Findings {
                         guest: Fault::new("NoHostFits", why).into(),
-                        ..facts
+                        ..findings
                     };
-                    report(machine, observed, now, &facts, vec![])
+                    report(machine, observed, now, &findings, vec![])
                 }
             }
         }
-        Place::Unreachable { host, why } => {
-            let facts = Facts {
+        Binding::Unreachable { host, why } => {
+            let findings = Findings {
                 away: Some(Fault::new(
                     "HostUnreachable",
                     format!(
                         "LibvirtHost '{host}' cannot be asked, so nothing is known of the guest: {why}"
                     ),
                 )),
-                ..facts
+                ..findings
             };
-            report(machine, observed, now, &facts, vec![])
+            report(machine, observed, now, &findings, vec![])
         }
-        Place::On(site) => on(machine, block, observed, site, facts, refusal, now),
+        Binding::Bound(view) => on(machine, block, observed, view, findings, refusal, now),
     }
 }
 
@@ -90,67 +92,69 @@ fn on<'a>(
     machine: &Machine,
     block: &'a Normalized,
     observed: &Observed,
-    site: &Site,
-    mut facts: Facts<'a>,
+    view: &HostView,
+    mut findings: Findings<'a>,
     refusal: Option<&Refusal>,
     now: Now,
 ) -> Plan {
-    facts.maintenance = site.spec.maintenance == Some(true);
-    let is_left_alone = facts.paused || facts.maintenance;
-    let guest = site.guest.as_ref();
+    findings.maintenance = view.spec.maintenance == Some(true);
+    let is_left_alone = findings.paused || findings.maintenance;
+    let guest = view.guest.as_ref();
     if guest.is_some_and(|guest| !guest.belongs_to(machine)) {
-        facts.guest = Fault::new(
+        findings.guest = Fault::new(
             "NameConflict",
             format!(
                 "a domain of the Machine's uuid is on LibvirtHost '{}' and does not carry its mark: undefine or rename it there; it is left untouched",
-                site.host
+                view.host
             ),
         )
         .into();
-        return report(machine, observed, now, &facts, vec![]);
+        return report(machine, observed, now, &findings, vec![]);
     }
-    let (attached, network) = networks(block, observed, site);
-    facts.network = network;
+    let (attached, network) = networks(block, observed, view);
+    findings.network = network;
     if let Some(fault) = taken(machine, block, &observed.conflicts, &observed.cluster) {
-        facts.network.worsen(fault);
+        findings.network.worsen(fault);
     }
-    let volumes = volumes(machine, block, site);
-    let seed = seed(machine, block, site, observed);
-    let held = facts.network.fault.is_some()
+    let volumes = volumes(machine, block, view);
+    let seed = seed(machine, block, view, observed);
+    let held = findings.network.fault.is_some()
         || volumes.outcome.fault.is_some()
         || volumes.import.is_some()
         || seed.is_err();
     let (seed, writes_seed) = match seed {
         Ok(seed) => seed,
         Err(fault) => {
-            facts.guest.worsen(fault);
+            findings.guest.worsen(fault);
             (None, None)
         }
     };
-    let wish = (!held).then(|| {
+    let desired = (!held).then(|| {
         let wired = Wired {
             volumes: &volumes,
             networks: &attached,
             seed: seed.as_ref(),
         };
-        render(machine, block, observed, site, &wired)
+        render(machine, block, observed, view, &wired)
     });
     let mut steps = Steps::default();
     steps.actions.extend(volumes.actions.iter().cloned());
     steps.actions.extend(writes_seed);
     let refused = refusal.map(|refusal| refusal.subject);
     let is_refused = refused == Some(Subject::Guest);
-    if let (Some(wish), Some(runs)) = (&wish, guest.and_then(|guest| guest.runs.as_ref())) {
-        facts.changes = wish.changes(runs);
+    if let (Some(desired), Some(running)) =
+        (&desired, guest.and_then(|guest| guest.running.as_ref()))
+    {
+        findings.changes = desired.changes(running);
     }
-    if let Some(wish) = wish.as_ref().filter(|_| !is_refused) {
-        steps.shape(wish, guest, &facts.changes);
+    if let Some(desired) = desired.as_ref().filter(|_| !is_refused) {
+        steps.shape(desired, guest, &findings.changes);
     }
     if let Some(guest) = guest {
-        let mark = wish
+        let mark = desired
             .as_ref()
-            .and_then(|wish| wish.mark.as_ref())
-            .or(guest.mark.as_ref());
+            .and_then(|desired| desired.mark.as_ref())
+            .or(guest.metadata.as_ref());
         let power = power(
             machine,
             block,
@@ -158,38 +162,38 @@ fn on<'a>(
             &mark.cloned().unwrap_or_default(),
             now,
         );
-        facts.restart.clone_from(&power.last);
-        facts.stays_off = power.stays_off;
+        findings.restart.clone_from(&power.last);
+        findings.stays_off = power.stays_off;
         if power.died {
-            facts.guest.worsen(died(&site.host));
+            findings.guest.worsen(died(&view.host));
         }
-        facts.restarts = power.restarts;
-        steps.switch(power, wish.is_some() && !is_refused);
+        findings.restarts = power.restarts;
+        steps.switch(power, desired.is_some() && !is_refused);
         steps
             .actions
-            .extend(farewells(guest, &volumes, seed.as_ref()));
+            .extend(releases(guest, &volumes, seed.as_ref()));
     }
     steps.actions.extend(volumes.growth);
     if volumes.import.is_some() {
         steps.again = Some(LOOK_AGAIN);
     }
-    facts.storage = volumes.outcome;
-    facts.import = volumes.import;
-    facts.volumes = volumes.told;
-    facts.growing = volumes.growing;
+    findings.storage = volumes.outcome;
+    findings.import = volumes.import;
+    findings.volumes = volumes.told;
+    findings.growing = volumes.growing;
     if let Some(refusal) = refusal {
         let (outcome, reason) = match refusal.subject {
-            Subject::Network => (&mut facts.network, "NetworkFailed"),
-            Subject::Storage => (&mut facts.storage, "VolumeFailed"),
-            Subject::Machine | Subject::Guest => (&mut facts.guest, "VMFailed"),
+            Subject::Network => (&mut findings.network, "NetworkFailed"),
+            Subject::Storage => (&mut findings.storage, "VolumeFailed"),
+            Subject::Machine | Subject::Guest => (&mut findings.guest, "VMFailed"),
         };
         outcome.worsen(Fault::new(reason, refusal.message.clone()));
     }
     if is_left_alone {
-        facts.restart = None;
-        return report(machine, observed, now, &facts, vec![]);
+        findings.restart = None;
+        return report(machine, observed, now, &findings, vec![]);
     }
-    let mut plan = report(machine, observed, now, &facts, steps.actions);
+    let mut plan = report(machine, observed, now, &findings, steps.actions);
     plan.again = plan.again.or(steps.again);
     plan
 }
@@ -210,9 +214,9 @@ struct Steps {
 
 impl Steps {
     /// The definition first: what is plugged in then sits where it will after a restart.
-    fn shape(&mut self, wish: &Domain, guest: Option<&Guest>, changes: &[Change]) {
-        if guest.and_then(|guest| guest.defined.as_ref()) != Some(wish) {
-            self.actions.push(Action::Define(Box::new(wish.clone())));
+    fn shape(&mut self, desired: &Domain, guest: Option<&Guest>, changes: &[Change]) {
+        if guest.and_then(|guest| guest.defined.as_ref()) != Some(desired) {
+            self.actions.push(Action::Define(Box::new(desired.clone())));
             self.again = Some(Duration::ZERO);
             return;
         }
@@ -221,7 +225,7 @@ impl Steps {
             if !matches!(live, Live::SetMemory(_)) {
                 self.again = Some(LOOK_AGAIN);
             }
-            self.actions.push(Action::Plug(Box::new(live.clone())));
+            self.actions.push(Action::HotPlug(Box::new(live.clone())));
         }
     }
 
@@ -249,7 +253,7 @@ struct Wired<'a> {
 fn networks(
     block: &Normalized,
     observed: &Observed,
-    site: &Site,
+    view: &HostView,
 ) -> (BTreeMap<String, Attached>, Outcome) {
     let (mut attached, mut outcome) = (BTreeMap::new(), Outcome::default());
     for nic in &block.networks {
@@ -265,7 +269,7 @@ fn networks(
             ));
             continue;
         }
-        match attach(&site.spec, network.map(|network| &network.spec)) {
+        match attach(&view.spec, network.map(|network| &network.spec)) {
             Ok(wire) => {
                 attached.insert(nic.name.clone(), wire);
             }
@@ -273,7 +277,7 @@ fn networks(
                 "NetworkFailed",
                 format!(
                     "network card '{}' cannot be attached: LibvirtHost '{}' {lacks}: add it to spec.networks of the host",
-                    nic.name, site.host
+                    nic.name, view.host
                 ),
             )),
         }
@@ -292,7 +296,7 @@ fn virt_type(spec: &LibvirtHostSpec) -> VirtType {
     }
 }
 
-/// Absent: the host's own processor, where it runs the guest; else all that is emulated.
+/// Absent: the host's own processor, where it running the guest; else all that is emulated.
 fn cpu_mode(spec: &LibvirtHostSpec) -> CpuMode {
     spec.cpu_mode.unwrap_or(match spec.virt_type {
         Wished::Kvm => CpuMode::HostPassthrough,
@@ -305,7 +309,7 @@ fn render(
     machine: &Machine,
     block: &Normalized,
     observed: &Observed,
-    site: &Site,
+    view: &HostView,
     wired: &Wired<'_>,
 ) -> Domain {
     let Wired {
@@ -318,37 +322,37 @@ fn render(
         volume: seed.volume.clone(),
         format: VolumeFormat::Raw,
     });
-    let mut wish = domain(&Wish {
+    let mut desired = domain(&Desired {
         machine: machine.identity(&observed.cluster),
         block,
-        virt_type: virt_type(&site.spec),
-        cpu_mode: cpu_mode(&site.spec),
+        virt_type: virt_type(&view.spec),
+        cpu_mode: cpu_mode(&view.spec),
         volumes: &volumes.placed,
         networks,
         seed: seed_at.as_ref(),
     });
-    let guest = site.guest.as_ref();
+    let guest = view.guest.as_ref();
     if let Some(current) = guest.and_then(|guest| guest.defined.as_ref()) {
-        wish = wish.carrying(current);
+        desired = desired.carrying(current);
     }
-    let old = guest.and_then(|guest| guest.mark.as_ref());
+    let old = guest.and_then(|guest| guest.metadata.as_ref());
     let wished = &volumes.kept;
-    let let_go = old.into_iter().flat_map(|mark| &mark.volumes);
-    let let_go = let_go.filter(|old| wished.iter().all(|kept| kept.volume != old.volume));
-    let let_go = let_go.filter(|old| {
-        site.volumes
+    let released = old.into_iter().flat_map(|mark| &mark.volumes);
+    let released = released.filter(|old| wished.iter().all(|kept| kept.volume != old.volume));
+    let released = released.filter(|old| {
+        view.volumes
             .contains_key(&(old.pool.clone(), old.volume.clone()))
     });
-    let kept: Vec<Kept> = wished.iter().chain(let_go).cloned().collect();
+    let kept: Vec<Kept> = wished.iter().chain(released).cloned().collect();
     // Secure boot takes effect with new firmware settings only.
-    let is_other = |domain: &Domain| domain.firmware != wish.firmware;
-    let reset_nvram = if let Some(runs) = guest.and_then(|guest| guest.runs.as_ref()) {
-        is_other(runs)
+    let is_other = |domain: &Domain| domain.firmware != desired.firmware;
+    let reset_nvram = if let Some(running) = guest.and_then(|guest| guest.running.as_ref()) {
+        is_other(running)
     } else {
         let defined = guest.and_then(|guest| guest.defined.as_ref());
         old.is_some_and(|old| old.reset_nvram) || defined.is_some_and(is_other)
     };
-    wish.mark = Some(Mark {
+    desired.mark = Some(Mark {
         namespace: machine.namespace().to_owned(),
         name: machine.name().to_owned(),
         uid: machine.uid().to_owned(),
@@ -357,23 +361,23 @@ fn render(
         intent: old.and_then(|old| old.intent.clone()),
         reset_nvram,
     });
-    wish
+    desired
 }
 
 /// Volumes that are no longer wished, once neither the definition nor the guest has them. What is kept stays.
-fn farewells(guest: &Guest, volumes: &Volumes, seed: Option<&SeedMark>) -> Vec<Action> {
-    let Some(mark) = &guest.mark else {
+fn releases(guest: &Guest, volumes: &Volumes, seed: Option<&SeedMark>) -> Vec<Action> {
+    let Some(mark) = &guest.metadata else {
         return vec![];
     };
     let is_used = |name: &str| {
-        [&guest.defined, &guest.runs]
+        [&guest.defined, &guest.running]
             .into_iter()
             .flatten()
             .any(|domain| uses(domain, name))
     };
     let disks = mark.volumes.iter();
     let gone = disks.filter(|old| volumes.kept.iter().all(|kept| kept.volume != old.volume));
-    let gone = gone.filter(|old| super::delete::is_to_go(old) && !is_used(&old.volume));
+    let gone = gone.filter(|old| is_to_go(old) && !is_used(&old.volume));
     let gone = gone.map(|old| (old.pool.clone(), old.volume.clone()));
     // A seed that another one has replaced.
     let old = mark

@@ -2,18 +2,18 @@
 //! seed → finalizer.
 //!
 //! Reads no block where there is a domain: what the Machine has is told by the mark of its domain. A host that
-//! cannot be asked is waited for, because a guest that runs there has the disks; or the user says that it is
+//! cannot be asked is waited for, because a guest that running there has the disks; or the user says that it is
 //! gone, and what may be left there is written on the host's tombstones.
 
-use common::api::choice::Choice as _;
 use common::names;
-use common::render::libvirt::{Intent, IntentKind, Kept, Mark, is_seed, is_volume_of};
+use common::render::libvirt::{Intent, IntentKind, Mark, is_seed, is_volume_of};
 
+use super::action::Action;
 use super::power::{ASK_AGAIN, ask};
-use super::volumes::disks;
-use super::{Action, Observed, Place, Site};
-use crate::images::{is_marker, marker};
-use controller_core::deletion::{Stage, Teardown, deletes};
+use super::volumes::{disks, is_to_go};
+use crate::images::names::{is_marker, marker};
+use crate::observed::{Binding, HostView, Observed};
+use controller_core::deletion::{Stage, Teardown};
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 use controller_core::plan::Now;
@@ -31,38 +31,38 @@ fn stage(machine: &Machine, observed: &Observed, now: Now) -> Stage<Action> {
         actions,
         again: Some(ASK_AGAIN),
     };
-    let site = match &observed.place {
+    let view = match &observed.binding {
         // Nothing was ever made.
-        Place::Nowhere(_) => return Stage::Release(vec![]),
-        Place::Unreachable { host, .. }
+        Binding::Unbound(_) => return Stage::Release(vec![]),
+        Binding::Unreachable { host, .. }
             if machine.annotation(names::ANNOTATION_FORCE_DELETE) == Some("true") =>
         {
-            return Stage::Release(vec![Action::Bury { host: host.clone() }]);
+            return Stage::Release(vec![Action::RecordOrphan { host: host.clone() }]);
         }
-        Place::Unreachable { host, why } => {
+        Binding::Unreachable { host, why } => {
             let message = format!(
                 "deletion waits for LibvirtHost '{host}', which cannot be asked ({why}); if it never comes back, set the annotation {}: \"true\"; what is left there is removed if it does",
                 names::ANNOTATION_FORCE_DELETE
             );
             return waits(message, vec![]);
         }
-        Place::On(site) => site,
+        Binding::Bound(view) => view,
     };
-    if site.spec.maintenance == Some(true) {
+    if view.spec.maintenance == Some(true) {
         let message = format!(
             "deletion waits because LibvirtHost '{}' is in maintenance: set spec.maintenance of the host to false",
-            site.host
+            view.host
         );
         return waits(message, vec![]);
     }
-    let guest = site
+    let guest = view
         .guest
         .as_ref()
         .filter(|guest| guest.belongs_to(machine));
     let Some(guest) = guest else {
-        return Stage::Release(left(machine, site));
+        return Stage::Release(left(machine, view));
     };
-    let mark = guest.mark.clone().unwrap_or_default();
+    let mark = guest.metadata.clone().unwrap_or_default();
     if guest.state.active() {
         let since = mark
             .intent
@@ -75,7 +75,7 @@ fn stage(machine: &Machine, observed: &Observed, now: Now) -> Stage<Action> {
             request: None,
         };
         let record = since.is_none().then(|| {
-            Action::SetMark(Box::new(Mark {
+            Action::SetMetadata(Box::new(Mark {
                 intent: Some(begin),
                 ..mark
             }))
@@ -88,7 +88,7 @@ fn stage(machine: &Machine, observed: &Observed, now: Now) -> Stage<Action> {
     let doomed = mark.volumes.iter().filter(|kept| is_to_go(kept));
     actions.extend(doomed.flat_map(|kept| {
         let beside = (kept.pool.clone(), marker(&kept.volume));
-        let beside = site
+        let beside = view
             .volumes
             .contains_key(&beside)
             .then(|| delete(&kept.pool, &beside.1));
@@ -109,20 +109,15 @@ fn delete(pool: &str, name: &str) -> Action {
     }
 }
 
-/// Whether a volume is deleted with its Machine.
-pub(super) fn is_to_go(kept: &Kept) -> bool {
-    deletes(Some(kept.reclaim_policy.as_str()))
-}
-
 /// What is left of a Machine whose domain is gone or was never made: what its block says is to go with it, its
 /// seeds, and markers. Without a block no disk goes.
-fn left(machine: &Machine, site: &Site) -> Vec<Action> {
+fn left(machine: &Machine, view: &HostView) -> Vec<Action> {
     let doomed = machine
         .desired()
         .into_iter()
-        .flat_map(|block| disks(machine, block, &site.spec));
+        .flat_map(|block| disks(machine, block, &view.spec));
     let doomed: Vec<_> = doomed.filter(is_to_go).map(|kept| kept.volume).collect();
-    let ours = site
+    let ours = view
         .volumes
         .keys()
         .filter(|(_, name)| is_volume_of(name, machine.uid()));

@@ -15,8 +15,9 @@ use common::api::normalized::Normalized;
 use common::api::status::LastRestart;
 use common::render::libvirt::{Intent, IntentKind, Mark};
 
-use super::{Action, Guest};
+use super::action::Action;
 use crate::access::{State, shutoff};
+use crate::observed::Guest;
 use controller_core::machine::Machine;
 use controller_core::plan::Now;
 
@@ -111,7 +112,7 @@ impl Switch<'_> {
 
     fn record(&self, intent: Option<Intent>) -> Action {
         let mark = self.mark.clone();
-        Action::SetMark(Box::new(Mark { intent, ..mark }))
+        Action::SetMetadata(Box::new(Mark { intent, ..mark }))
     }
 
     fn begin(&self, kind: IntentKind, request: Option<String>) -> Action {
@@ -132,7 +133,7 @@ impl Switch<'_> {
                 Some(text) => Some(self.begin(IntentKind::Restart, Some(text.clone()))),
                 None => return power,
             },
-            // The wish was taken back. A guest that has heard goes all the same: then all of them do, and
+            // The desired was taken back. A guest that has heard goes all the same: then all of them do, and
             // come back.
             (true, Some(IntentKind::Stop)) => {
                 let kind = IntentKind::Restart;

@@ -6,45 +6,38 @@
 use std::collections::BTreeMap;
 
 use common::api::normalized::Normalized;
-use common::quantity::Bytes;
 use common::render::kubevirt::CloudInitPlan;
-use common::render::libvirt::{SeedMark, VolumeFormat, VolumeWish, seed_name, seed_of, volume_xml};
+use common::render::libvirt::{SeedMark, seed_name, seed_of};
 
+use super::action::{Action, SeedContent};
 use super::volumes::is_defined;
-use super::{Action, Observed, Secret, Site};
-use crate::placement::storage;
+use crate::observed::{HostView, Observed};
+use crate::offers::storage;
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 use controller_core::status::{Fault, missing_secret};
-
-/// The volume of a seed.
-pub(crate) fn seed_xml(name: &str, length: u64) -> String {
-    volume_xml(&VolumeWish {
-        name,
-        format: VolumeFormat::Raw,
-        capacity: Bytes::new(u128::from(length)),
-        backing: None,
-    })
-}
 
 /// The seed: as it is, or made anew of what cloud-init is given now.
 pub(super) fn seed(
     machine: &Machine,
     block: &Normalized,
-    site: &Site,
+    view: &HostView,
     observed: &Observed,
 ) -> Result<(Option<SeedMark>, Option<Action>), Fault> {
     let plan = &machine.cloud_init;
     if *plan == CloudInitPlan::default() {
         return Ok((None, None));
     }
-    let mark = site.guest.as_ref().and_then(|guest| guest.mark.as_ref());
+    let mark = view
+        .guest
+        .as_ref()
+        .and_then(|guest| guest.metadata.as_ref());
     let known = mark.and_then(|mark| mark.seed.as_ref());
     let digest = plan.digest();
     if let Some(known) = known
         && known.digest == digest
-        && !site.seed_is_behind
-        && site
+        && !view.seed_is_behind
+        && view
             .volumes
             .contains_key(&(known.pool.clone(), known.volume.clone()))
     {
@@ -61,16 +54,16 @@ pub(super) fn seed(
     let first = block
         .disks
         .first()
-        .and_then(|disk| storage(&site.spec, &disk.storage_class));
+        .and_then(|disk| storage(&view.spec, &disk.storage_class));
     let pool = first
         .map(|offer| offer.pool.clone())
-        .or_else(|| site.spec.image_pool.clone());
+        .or_else(|| view.spec.image_pool.clone());
     let Some(pool) = pool else {
         return Err(Fault::new(
             "StorageClassNotFound",
             format!(
                 "LibvirtHost '{}' has no pool for cloud-init's data: set imagePool",
-                site.host
+                view.host
             ),
         ));
     };
@@ -83,11 +76,11 @@ pub(super) fn seed(
         secrets,
     };
     // One that the domain is defined with was complete once; any other may have broken off.
-    let there = site.volumes.contains_key(&(pool.clone(), name.clone())) && is_defined(site, &name);
+    let there = view.volumes.contains_key(&(pool.clone(), name.clone())) && is_defined(view, &name);
     let action = (!there).then_some(Action::CreateSeed {
         pool,
         name,
-        content: Secret(content),
+        content: SeedContent(content),
     });
     Ok((Some(made), action))
 }

@@ -4,14 +4,14 @@
 //! ```text
 //! image ─ fetched? ─▶ overlay on it, or a copy with a marker beside it
 //! none ─────────────▶ blank
-//! there, too small ─▶ grown: by the guest's hypervisor while it runs, else by the pool
+//! there, too small ─▶ grown: by the guest's hypervisor while it running, else by the pool
 //! ```
 //! A volume that is there is never made anew: it may hold what somebody wrote. Only a copy that has no marker
 //! was never used, and is made again.
 
 use std::collections::BTreeMap;
 
-use common::api::choice::Provisioning;
+use common::api::choice::{Choice as _, Provisioning};
 use common::api::libvirt_host::{HostStorage, LibvirtHostSpec};
 use common::api::machine::Image;
 use common::api::normalized::{Normalized, NormalizedDisk};
@@ -21,9 +21,12 @@ use common::render::libvirt::{
     Disk, Domain, Kept, Placed, VolumeFormat, VolumeWish, volume_name, volume_xml,
 };
 
-use super::{Action, Site};
-use crate::images::{ImageState, image_volume, marker};
-use crate::placement::storage;
+use super::action::Action;
+use crate::images::fetches::ImageState;
+use crate::images::names::{image_volume, marker};
+use crate::observed::HostView;
+use crate::offers::{images, storage};
+use controller_core::deletion::deletes;
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 use controller_core::status::{Fault, Outcome};
@@ -61,6 +64,11 @@ pub(super) fn disks(machine: &Machine, block: &Normalized, spec: &LibvirtHostSpe
     block.disks.iter().filter_map(kept).collect()
 }
 
+/// Whether a volume is deleted with its Machine.
+pub(super) fn is_to_go(kept: &Kept) -> bool {
+    deletes(Some(kept.reclaim_policy.as_str()))
+}
+
 /// Names of everything that has to be looked for in pools, by pool.
 pub(crate) fn wanted(
     machine: &Machine,
@@ -85,12 +93,6 @@ pub(crate) fn wanted(
     all
 }
 
-/// The images of the disks and drives.
-pub(crate) fn images(block: &Normalized) -> impl Iterator<Item = &Image> {
-    let disks = block.disks.iter().filter_map(|disk| disk.image.as_ref());
-    disks.chain(block.cdroms.iter().filter_map(|cdrom| cdrom.image.as_ref()))
-}
-
 fn name_of(machine: &Machine, disk: &NormalizedDisk, offer: &HostStorage) -> String {
     volume_name(
         machine.namespace(),
@@ -110,37 +112,37 @@ fn is_copy(offer: &HostStorage) -> bool {
     offer.provisioning == Some(Provisioning::Copy) || offer.format == Some(VolumeFormat::Raw)
 }
 
-pub(super) fn volumes(machine: &Machine, block: &Normalized, site: &Site) -> Volumes {
+pub(super) fn volumes(machine: &Machine, block: &Normalized, view: &HostView) -> Volumes {
     let mut all = Volumes {
-        kept: disks(machine, block, &site.spec),
+        kept: disks(machine, block, &view.spec),
         ..Volumes::default()
     };
     for disk in &block.disks {
-        let Some(offer) = storage(&site.spec, &disk.storage_class) else {
+        let Some(offer) = storage(&view.spec, &disk.storage_class) else {
             all.outcome.worsen(Fault::new(
                 "StorageClassNotFound",
                 format!(
                     "LibvirtHost '{}' no longer offers storage class '{}' of disk '{}': add it to spec.storage of the host; the Machine goes on by itself then",
-                    site.host, disk.storage_class, disk.name
+                    view.host, disk.storage_class, disk.name
                 ),
             ));
             continue;
         };
-        if site.absent_pools.contains(&offer.pool) {
+        if view.absent_pools.contains(&offer.pool) {
             all.outcome.worsen(Fault::new(
                 "PoolNotFound",
                 format!(
                     "pool '{}' of LibvirtHost '{}', which has the volume of disk '{}', is not there: define it, and start it; the Machine goes on by itself then",
-                    offer.pool, site.host, disk.name
+                    offer.pool, view.host, disk.name
                 ),
             ));
             continue;
         }
-        all.disk(machine, disk, offer, site);
+        all.disk(machine, disk, offer, view);
     }
     for cdrom in &block.cdroms {
         let Some(image) = &cdrom.image else { continue };
-        if let Some(placed) = all.image(image, &cdrom.name, site) {
+        if let Some(placed) = all.image(image, &cdrom.name, view) {
             all.placed.insert(cdrom.name.clone(), placed);
         }
     }
@@ -148,12 +150,18 @@ pub(super) fn volumes(machine: &Machine, block: &Normalized, site: &Site) -> Vol
 }
 
 impl Volumes {
-    fn disk(&mut self, machine: &Machine, disk: &NormalizedDisk, offer: &HostStorage, site: &Site) {
+    fn disk(
+        &mut self,
+        machine: &Machine,
+        disk: &NormalizedDisk,
+        offer: &HostStorage,
+        view: &HostView,
+    ) {
         let name = name_of(machine, disk, offer);
         let pool = offer.pool.clone();
         let key = (pool.clone(), name.clone());
-        let live = site.volumes.get(&key);
-        let complete = || site.volumes.contains_key(&(pool.clone(), marker(&name)));
+        let live = view.volumes.get(&key);
+        let complete = || view.volumes.contains_key(&(pool.clone(), marker(&name)));
         let copied = disk.image.is_some() && is_copy(offer);
         self.placed.insert(
             disk.name.clone(),
@@ -164,11 +172,11 @@ impl Volumes {
             },
         );
         match live {
-            Some(live) if !copied || complete() || is_defined(site, &name) => {
+            Some(live) if !copied || complete() || is_defined(view, &name) => {
                 self.told(disk, &name, Some(live.capacity));
-                self.grow(disk, &name, &pool, live.capacity, site);
+                self.grow(disk, &name, &pool, live.capacity, view);
             }
-            _ => self.make(disk, (pool, name), offer, site),
+            _ => self.make(disk, (pool, name), offer, view),
         }
     }
 
@@ -177,26 +185,26 @@ impl Volumes {
         disk: &NormalizedDisk,
         (pool, name): (String, String),
         offer: &HostStorage,
-        site: &Site,
+        view: &HostView,
     ) {
-        let wish = |backing| VolumeWish {
+        let desired = |backing| VolumeWish {
             name: &name,
             format: format(offer),
             capacity: disk.size,
             backing,
         };
         let Some(image) = &disk.image else {
-            let xml = volume_xml(&wish(None));
+            let xml = volume_xml(&desired(None));
             self.told(disk, &name, None);
             self.actions.push(Action::CreateVolume { pool, name, xml });
             return;
         };
         self.told(disk, &name, None);
-        let Some(base) = self.image(image, &disk.name, site) else {
+        let Some(base) = self.image(image, &disk.name, view) else {
             return;
         };
         let key = (base.pool.clone(), base.volume.clone());
-        let Some(found) = site.volumes.get(&key) else {
+        let Some(found) = view.volumes.get(&key) else {
             return;
         };
         if u128::from(found.capacity) > disk.size.get() {
@@ -211,33 +219,33 @@ impl Volumes {
         }
         let action = if is_copy(offer) {
             Action::CopyVolume {
-                xml: volume_xml(&wish(None)),
+                xml: volume_xml(&desired(None)),
                 image: key,
                 pool,
                 name,
             }
         } else {
-            let xml = volume_xml(&wish(Some((&found.path, base.format))));
+            let xml = volume_xml(&desired(Some((&found.path, base.format))));
             Action::CreateVolume { pool, name, xml }
         };
         self.actions.push(action);
     }
 
     /// Where an image is, once all of it is there.
-    fn image(&mut self, image: &Image, of: &str, site: &Site) -> Option<Placed> {
-        let pool = site.spec.image_pool.clone();
+    fn image(&mut self, image: &Image, of: &str, view: &HostView) -> Option<Placed> {
+        let pool = view.spec.image_pool.clone();
         let Some(pool) = pool else {
             self.outcome.worsen(Fault::new(
                 "ImageImportUnavailable",
                 format!(
                     "LibvirtHost '{}' has no imagePool for the image of '{of}': set it; the Machine goes on by itself then",
-                    site.host
+                    view.host
                 ),
             ));
             return None;
         };
         let volume = image_volume(image);
-        match site.images.get(&volume) {
+        match view.images.get(&volume) {
             Some(ImageState::Complete { format }) => Some(Placed {
                 pool,
                 volume,
@@ -263,7 +271,7 @@ impl Volumes {
                     "ImageNotFound",
                     format!(
                         "volume '{volume}' of '{of}' is not in the image pool '{pool}' of LibvirtHost '{}': put it there; the Machine goes on by itself then",
-                        site.host
+                        view.host
                     ),
                 ));
                 None
@@ -288,7 +296,7 @@ impl Volumes {
         }
     }
 
-    fn grow(&mut self, disk: &NormalizedDisk, name: &str, pool: &str, has: u64, site: &Site) {
+    fn grow(&mut self, disk: &NormalizedDisk, name: &str, pool: &str, has: u64, view: &HostView) {
         if u128::from(has) >= disk.size.get() {
             return;
         }
@@ -300,8 +308,8 @@ impl Volumes {
             "disk '{}' grows from {from} to {}",
             disk.name, disk.size
         ));
-        let runs = site.guest.as_ref().and_then(|guest| guest.runs.as_ref());
-        let target = runs.and_then(|runs| runs.disks.iter().find(|it| is_on(it, name)));
+        let running = view.guest.as_ref().and_then(|guest| guest.running.as_ref());
+        let target = running.and_then(|running| running.disks.iter().find(|it| is_on(it, name)));
         self.growth.push(match target {
             Some(disk) => Action::GrowDisk {
                 target: disk.target.clone(),
@@ -340,8 +348,8 @@ impl Volumes {
 }
 
 /// Whether the domain is defined with this volume: then it was complete once.
-pub(super) fn is_defined(site: &Site, volume: &str) -> bool {
-    let defined = site.guest.as_ref().and_then(|guest| guest.defined.as_ref());
+pub(super) fn is_defined(view: &HostView, volume: &str) -> bool {
+    let defined = view.guest.as_ref().and_then(|guest| guest.defined.as_ref());
     defined.is_some_and(|domain| uses(domain, volume))
 }
 

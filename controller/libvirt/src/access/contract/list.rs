@@ -4,9 +4,9 @@ use super::{ALL, Contract, Driver, RUNNING, definitions, guests, volumes};
 
 pub(super) const CONTRACTS: &[Contract] = &[
     Contract {
-        name: "facts",
+        name: "info",
         binds: ALL,
-        test: definitions::facts,
+        test: definitions::info,
     },
     Contract {
         name: "pools, networks, interfaces",

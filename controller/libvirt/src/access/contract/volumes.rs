@@ -3,9 +3,9 @@
 use super::*;
 use crate::access::State;
 
-pub(super) fn volumes(place: &mut Place) {
-    let (name, other) = (place.name("disk"), place.name("other"));
-    let (host, pool) = (&mut place.host, &place.pool);
+pub(super) fn volumes(on: &mut TestHost) {
+    let (name, other) = (on.name("disk"), on.name("other"));
+    let (host, pool) = (&mut on.host, &on.pool);
     let made = host.create_volume(pool, &volume(&name, 1 << 20)).unwrap();
     assert_eq!(
         (&made.name, made.capacity, &made.backing),
@@ -26,7 +26,7 @@ pub(super) fn volumes(place: &mut Place) {
         2
     );
 
-    if place.driver != Driver::Test {
+    if on.driver != Driver::Test {
         host.resize_volume(pool, &name, 2 << 20).unwrap();
         assert_eq!(host.volume(pool, &name).unwrap().unwrap().capacity, 2 << 20);
         assert_eq!(kind(host.resize_volume(pool, &name, 1 << 20)), "Refused");
@@ -37,10 +37,10 @@ pub(super) fn volumes(place: &mut Place) {
     assert!(host.volume(pool, &other).unwrap().is_some());
 }
 
-pub(super) fn overlays(place: &mut Place) {
-    let (base, _) = place.disk("base", "vda");
-    let (overlay, copy) = (place.name("overlay"), place.name("copy"));
-    let (host, pool) = (&mut place.host, &place.pool);
+pub(super) fn overlays(on: &mut TestHost) {
+    let (base, _) = on.disk("base", "vda");
+    let (overlay, copy) = (on.name("overlay"), on.name("copy"));
+    let (host, pool) = (&mut on.host, &on.pool);
     host.upload(pool, &base, &mut &b"image"[..], 5).unwrap();
     let path = host.volume(pool, &base).unwrap().unwrap().path;
     let text = format!(
@@ -66,9 +66,9 @@ pub(super) fn overlays(place: &mut Place) {
     host.delete_volume(pool, &base).unwrap();
 }
 
-pub(super) fn content(place: &mut Place) {
-    let (name, _) = place.disk("disk", "vda");
-    let (host, pool) = (&mut place.host, &place.pool);
+pub(super) fn content(on: &mut TestHost) {
+    let (name, _) = on.disk("disk", "vda");
+    let (host, pool) = (&mut on.host, &on.pool);
     let length = 1 << 20;
     let bytes: Vec<u8> = (0..length).map(|it: u32| (it % 251) as u8).collect();
     host.upload(pool, &name, &mut bytes.as_slice(), length.into())
@@ -100,32 +100,27 @@ pub(super) fn content(place: &mut Place) {
     assert!(host.download(pool, &name, length.into()).unwrap() == bytes);
 }
 
-pub(super) fn references(place: &mut Place) {
-    let (volume, disk) = place.disk("disk", "vda");
-    let path = place
-        .host
-        .volume(&place.pool, &volume)
-        .unwrap()
-        .unwrap()
-        .path;
-    let with = place.defined("with", &disk);
-    let without = place.defined("without", "");
-    let of = |place: &mut Place, uuid| {
-        let all = place.host.disks_of_all().unwrap();
+pub(super) fn references(on: &mut TestHost) {
+    let (volume, disk) = on.disk("disk", "vda");
+    let path = on.host.volume(&on.pool, &volume).unwrap().unwrap().path;
+    let with = on.defined("with", &disk);
+    let without = on.defined("without", "");
+    let of = |on: &mut TestHost, uuid| {
+        let all = on.host.disks_of_all().unwrap();
         all.into_iter().find(|it| it.0 == uuid).unwrap().1
     };
-    assert_eq!(of(place, with), [path.as_str()]);
-    assert_eq!(of(place, without), Vec::<String>::new());
+    assert_eq!(of(on, with), [path.as_str()]);
+    assert_eq!(of(on, without), Vec::<String>::new());
     // The definition counts, even if what it names is gone.
-    place.host.delete_volume(&place.pool, &volume).unwrap();
-    assert_eq!(of(place, with), [path.as_str()]);
+    on.host.delete_volume(&on.pool, &volume).unwrap();
+    assert_eq!(of(on, with), [path.as_str()]);
 }
 
-pub(super) fn deleted_under(place: &mut Place) {
-    let (volume, disk) = place.disk("disk", "vda");
-    let uuid = place.defined("web", &disk);
-    place.host.start(uuid, false).unwrap();
-    place.host.delete_volume(&place.pool, &volume).unwrap();
-    assert_eq!(place.host.volume(&place.pool, &volume).unwrap(), None);
-    assert_eq!(place.state(uuid).unwrap().state, State::Running);
+pub(super) fn deleted_under(on: &mut TestHost) {
+    let (volume, disk) = on.disk("disk", "vda");
+    let uuid = on.defined("web", &disk);
+    on.host.start(uuid, false).unwrap();
+    on.host.delete_volume(&on.pool, &volume).unwrap();
+    assert_eq!(on.host.volume(&on.pool, &volume).unwrap(), None);
+    assert_eq!(on.state(uuid).unwrap().state, State::Running);
 }

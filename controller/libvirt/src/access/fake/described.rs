@@ -5,7 +5,7 @@ use roxmltree::Document;
 use uuid::Uuid;
 
 use super::found::refused;
-use super::{FakeDomain, FakeVolume, World, edit};
+use super::{FakeDomain, FakeVolume, HostState, edit};
 use crate::access::{DomainState, Result, xml};
 
 /// A volume's name and what it shall be.
@@ -41,7 +41,7 @@ pub(super) fn bytes(node: roxmltree::Node<'_, '_>) -> Option<u64> {
     Some(number * factor)
 }
 
-pub(super) fn state(uuid: Uuid, domain: &FakeDomain) -> DomainState {
+pub(super) fn domain_state(uuid: Uuid, domain: &FakeDomain) -> DomainState {
     DomainState {
         uuid,
         name: domain.name.clone(),
@@ -79,13 +79,13 @@ pub(super) fn memory(domain: &str) -> u64 {
 }
 
 /// The path of what a domain refers to.
-pub(super) fn resolved(world: &World, source: Reference) -> Option<String> {
+pub(super) fn resolved(state: &HostState, source: Reference) -> Option<String> {
     match source {
         Reference::Path(path) => Some(path),
-        Reference::Volume { pool, volume: name } => world
+        Reference::Volume { pool, volume: name } => state
             .pools
             .contains_key(&pool)
-            .then(|| World::path(&pool, &name)),
+            .then(|| HostState::path(&pool, &name)),
     }
 }
 

@@ -1,36 +1,40 @@
-//! What Machines left that were deleted while their host could not be asked.
+//! Removes what Machines left that were deleted while their host, or a pool of it, could not be read.
 //!
 //! ```text
-//! force-delete ─▶ tombstone in the host's status ─ the host answers again ─▶ domain and volumes gone ─▶ no tombstone
+//! tombstone in the host's status ─ the host answers ─▶ guest off, definition and volumes gone ─▶ no tombstone
 //! ```
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use common::api::choice::ReclaimPolicy;
-use common::api::libvirt_host::{LibvirtHostStatus, Tombstone};
+use common::api::libvirt_host::LibvirtHostStatus;
 use common::render::libvirt::{Mark, domain_uuid, is_seed, is_volume_of};
-
-use super::Attended;
-use super::attend::{Desk, LIMIT, put};
-use crate::access::{AccessError, Connection};
-use crate::apply::remove_volume;
-use crate::object::LibvirtHost;
+use controller_core::client::GuardedClient;
+use controller_core::machine::CachedMachine;
 use controller_core::objects::Meta as _;
-use controller_core::plan::Now;
+
+use super::registry::ConnectedHost;
+use super::tombstones::put_status;
+use crate::access::{AccessError, Connection};
+use crate::libvirt_host::LibvirtHost;
+use crate::removal::remove_volume;
+
+/// Limit of one removal: a frozen QEMU took 11.7 s to be ended.
+const REMOVAL_LIMIT: Duration = Duration::from_secs(30);
 
 /// Removes what Machines left that were deleted while the host could not be asked.
-pub(super) async fn bury(desk: &Desk, attended: &Attended, host: &LibvirtHost) {
-    let reachable = attended.seen().is_ok() && host.spec.maintenance != Some(true);
-    if !reachable || !desk.api.may_write() || host.status.tombstones.is_empty() {
+pub(super) async fn remove(
+    api: &GuardedClient,
+    machines: &kube::runtime::reflector::Store<CachedMachine>,
+    connected: &ConnectedHost,
+    host: &LibvirtHost,
+) {
+    let reachable = connected.snapshot().is_ok() && host.spec.maintenance != Some(true);
+    if !reachable || !api.may_write() || host.status.tombstones.is_empty() {
         return;
     }
-    let lives = |uid: &str| {
-        !desk
-            .caches
-            .machines
-            .state_filter(|it| it.uid() == uid)
-            .is_empty()
-    };
+    let lives = |uid: &str| !machines.state_filter(|it| it.uid() == uid).is_empty();
     let mut left = Vec::new();
     for tombstone in &host.status.tombstones {
         let uid = tombstone.uid.clone();
@@ -44,34 +48,37 @@ pub(super) async fn bury(desk: &Desk, attended: &Attended, host: &LibvirtHost) {
         let cleared = if lives(&uid) {
             Ok(())
         } else {
-            attended
+            connected
                 .host
                 .slow
-                .call(LIMIT * 3, move |host| clear(host, &uid, &pools))
+                .call(REMOVAL_LIMIT, move |host| clear(host, &uid, &pools))
                 .await
         };
         match cleared {
             Ok(()) => tracing::info!(
-                host = attended.name,
+                host = connected.name,
                 machine = tombstone.machine,
                 "nothing is left of the Machine"
             ),
             Err(error) => {
-                tracing::warn!(host = attended.name, machine = tombstone.machine, %error, "what a Machine left cannot be removed yet");
+                tracing::warn!(host = connected.name, machine = tombstone.machine, %error, "what a Machine left cannot be removed yet");
                 left.push(tombstone.clone());
             }
         }
     }
-    if left != host.status.tombstones {
-        put(
-            desk,
-            host,
-            &LibvirtHostStatus {
-                tombstones: left,
-                ..host.status.clone()
-            },
-        )
-        .await;
+    if left == host.status.tombstones {
+        return;
+    }
+    let status = LibvirtHostStatus {
+        tombstones: left,
+        ..host.status.clone()
+    };
+    if let Err(error) = put_status(api, host, &status).await {
+        tracing::debug!(
+            host = host.name(),
+            error = error.message(),
+            "the tombstones of a host were not written"
+        );
     }
 }
 
@@ -118,31 +125,22 @@ fn seeds(
     Ok(())
 }
 
-/// A tombstone for a Machine.
-pub(crate) fn tombstone(machine: &str, uid: &str, now: Now) -> Tombstone {
-    Tombstone {
-        machine: machine.to_owned(),
-        uid: uid.to_owned(),
-        since: now.text(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::access::State;
-    use crate::world::{POOL, World, block};
+    use crate::environment::{Environment, POOL, block};
 
     #[test]
     fn what_a_buried_machine_left_is_removed_and_nothing_else() {
-        let mut world = World::new(block());
-        world.machine_mut().cloud_init =
+        let mut env = Environment::new(block());
+        env.machine_mut().cloud_init =
             common::render::kubevirt::CloudInitPlan::from(&common::api::machine::CloudInit {
                 user_data: Some("#cloud-config\n".into()),
                 ..Default::default()
             });
-        world.settle();
-        let mut host = world.connection().unwrap();
+        env.settle();
+        let mut host = env.connection().unwrap();
         let foreign =
             "<volume><name>default-web-00000000.root.qcow2</name><capacity>1</capacity></volume>";
         host.create_volume(POOL, foreign).unwrap();
@@ -150,10 +148,10 @@ mod tests {
         // Another Machine's tombstone touches nothing of this one.
         clear(&mut *host, "uid-of-another", &pools).unwrap();
         let uuid = domain_uuid("uid-of-web");
-        assert_eq!(world.host.world().domains[&uuid].state, State::Running);
+        assert_eq!(env.host.state().domains[&uuid].state, State::Running);
         clear(&mut *host, "uid-of-web", &pools).unwrap();
-        assert!(world.host.world().domains.is_empty());
-        let left: Vec<_> = world.host.world().pools[POOL]
+        assert!(env.host.state().domains.is_empty());
+        let left: Vec<_> = env.host.state().pools[POOL]
             .volumes
             .keys()
             .cloned()

@@ -23,12 +23,12 @@ fn target() -> Target {
     }
 }
 
-fn lane(host: &FakeLibvirt, pause: Pause) -> Lane {
+fn lane(host: &FakeLibvirt, pause: Pause) -> Worker {
     lane_of(host, pause, PATIENCE)
 }
 
-fn lane_of(host: &FakeLibvirt, pause: Pause, patience: Duration) -> Lane {
-    Lane::new(
+fn lane_of(host: &FakeLibvirt, pause: Pause, patience: Duration) -> Worker {
+    Worker::new(
         "lane",
         Arc::new(host.clone()),
         Arc::new(target()),
@@ -37,7 +37,7 @@ fn lane_of(host: &FakeLibvirt, pause: Pause, patience: Duration) -> Lane {
     )
 }
 
-async fn bridges(lane: &Lane, limit: Duration) -> Result<Vec<String>> {
+async fn bridges(lane: &Worker, limit: Duration) -> Result<Vec<String>> {
     lane.call(limit, |host| host.bridges()).await
 }
 
@@ -118,7 +118,7 @@ async fn a_call_over_its_limit_is_unknown_and_the_next_does_not_wait_for_it() {
         "{stuck}"
     );
     // With a limit that would fail the test by its time if it were waited for.
-    let next = lane.call(LONG, |host| host.facts()).await.unwrap_err();
+    let next = lane.call(LONG, |host| host.info()).await.unwrap_err();
     assert!(
         matches!(&next, AccessError::TimedOut(text) if text.contains("nothing was asked")),
         "{next}"
@@ -138,7 +138,7 @@ async fn a_lane_that_hangs_for_too_long_gets_another_thread() {
     let lane = lane_of(&host, NEVER, Duration::ZERO);
     let _hang = host.hang("bridges");
     assert_eq!(bridges(&lane, SHORT).await.unwrap_err().kind(), "TimedOut");
-    lane.call(LONG, |host| host.facts()).await.unwrap();
+    lane.call(LONG, |host| host.info()).await.unwrap();
     assert_eq!(host.opened(), 2);
 }
 
@@ -167,8 +167,8 @@ async fn calls_that_wait_when_one_gets_stuck_do_not_wait_any_longer() {
     let _hang = host.hang("bridges");
     let (stuck, first, second) = tokio::join!(
         bridges(&lane, SHORT),
-        lane.call(LONG, |host| host.facts()),
-        lane.call(LONG, |host| host.facts()),
+        lane.call(LONG, |host| host.info()),
+        lane.call(LONG, |host| host.info()),
     );
     for error in [stuck.unwrap_err(), first.unwrap_err(), second.unwrap_err()] {
         assert_eq!(error.kind(), "TimedOut");
@@ -181,7 +181,7 @@ async fn a_wait_that_is_too_long_is_no_fault_of_the_host() {
     let lane = lane(&host, NEVER);
     let hang = host.hang("bridges");
     let (slow, impatient) = tokio::join!(bridges(&lane, LONG), async {
-        let outcome = lane.call(SHORT, |host| host.facts()).await;
+        let outcome = lane.call(SHORT, |host| host.info()).await;
         drop(hang);
         outcome
     },);

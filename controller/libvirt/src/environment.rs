@@ -1,7 +1,7 @@
 //! A Machine and its host in memory: plans are carried out on a host that behaves, and misbehaves, as real ones.
 //!
 //! ```text
-//! World ─ question ─▶ FakeLibvirt ─▶ Observed ─▶ plan ─▶ actions ─ act ─▶ FakeLibvirt …
+//! Environment ─ question ─▶ FakeLibvirt ─▶ Observed ─▶ plan ─▶ actions ─ act ─▶ FakeLibvirt …
 //! ```
 
 use std::collections::BTreeMap;
@@ -12,20 +12,23 @@ use common::api::libvirt_host::{HostNetwork, HostStorage, LibvirtHostSpec, Libvi
 use common::api::network::NetworkConfigurationSpec;
 use common::api::normalized::Normalized;
 use common::names;
-use common::render::libvirt::domain_uuid;
+use common::quantity::Bytes;
+use common::render::libvirt::{VolumeFormat, VolumeWish, domain_uuid, volume_xml};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use time::{Duration, OffsetDateTime};
 
-use super::Libvirt;
-use super::access::fake::FakeLibvirt;
-use super::access::{AccessError, Connection, Connector as _, Target};
-use super::apply::act;
-use super::hosts::Snapshot;
-use super::images::{Fetches, marker_xml};
-use super::observe::{Look, Question};
-use super::placement::Candidate;
-use super::plan::{Action, Observed, Place, Plan};
-use crate::object::LibvirtHost;
+use crate::Libvirt;
+use crate::access::fake::FakeLibvirt;
+use crate::access::{AccessError, Connection, Connector as _, Target};
+use crate::apply::act;
+use crate::images::fetches::Fetches;
+use crate::images::names::marker_xml;
+use crate::libvirt_host::LibvirtHost;
+use crate::observe::{Observation, Question};
+use crate::observed::{Binding, Observed};
+use crate::placement::Candidate;
+use crate::plan::action::{Action, Plan};
+use crate::snapshot::Snapshot;
 use controller_core::fixtures;
 use controller_core::machine::NOTHING;
 use controller_core::machine::{Block, Machine};
@@ -38,7 +41,7 @@ use controller_core::reconcile::plan;
 pub(crate) const POOL: &str = "vms";
 
 /// A Machine and its host.
-pub(crate) struct World {
+pub(crate) struct Environment {
     /// Gone when its finalizer is, after its deletion.
     pub(crate) machine: Option<Machine>,
     pub(crate) host: FakeLibvirt,
@@ -58,36 +61,40 @@ pub(crate) fn block() -> Normalized {
     block
 }
 
-impl World {
+/// The spec of the fake host: one pool, for overlays, copies and images; one network.
+pub(crate) fn host_spec() -> LibvirtHostSpec {
+    let offer = |class: &str, provisioning| HostStorage {
+        storage_class: class.into(),
+        pool: POOL.into(),
+        format: None,
+        provisioning,
+    };
+    let network = HostNetwork {
+        name: "default".into(),
+        kind: HostNetworkType::Network,
+        source: "default".into(),
+        vlans: None,
+    };
+    LibvirtHostSpec {
+        uri: "qemu:///system".into(),
+        credentials_secret_ref: None,
+        virt_type: VirtType::Qemu,
+        cpu_mode: None,
+        schedulable: None,
+        maintenance: None,
+        overcommit: None,
+        reserved: None,
+        storage: Some(vec![
+            offer("local", None),
+            offer("copied", Some(Provisioning::Copy)),
+        ]),
+        image_pool: Some(POOL.into()),
+        networks: Some(vec![network]),
+    }
+}
+
+impl Environment {
     pub(crate) fn new(block: Normalized) -> Self {
-        let offer = |class: &str, provisioning| HostStorage {
-            storage_class: class.into(),
-            pool: POOL.into(),
-            format: None,
-            provisioning,
-        };
-        let network = HostNetwork {
-            name: "default".into(),
-            kind: HostNetworkType::Network,
-            source: "default".into(),
-            vlans: None,
-        };
-        let spec = LibvirtHostSpec {
-            uri: "qemu:///system".into(),
-            credentials_secret_ref: None,
-            virt_type: VirtType::Qemu,
-            cpu_mode: None,
-            schedulable: None,
-            maintenance: None,
-            overcommit: None,
-            reserved: None,
-            storage: Some(vec![
-                offer("local", None),
-                offer("copied", Some(Provisioning::Copy)),
-            ]),
-            image_pool: Some(POOL.into()),
-            networks: Some(vec![network]),
-        };
         Self {
             machine: Some(fixtures::machine(block)),
             host: FakeLibvirt::new(),
@@ -96,7 +103,7 @@ impl World {
                     name: Some("alpha".into()),
                     ..ObjectMeta::default()
                 },
-                spec,
+                spec: host_spec(),
                 status: LibvirtHostStatus::default(),
             },
             networks: BTreeMap::new(),
@@ -157,12 +164,12 @@ impl World {
         })
     }
 
-    fn observe(&self) -> Result<Look, AccessError> {
+    fn observe(&self) -> Result<Observation, AccessError> {
         let machine = self.machine();
-        let place = match &machine.status.host {
-            None => Place::Nowhere(vec![self.candidate()]),
+        let binding = match &machine.status.host {
+            None => Binding::Unbound(vec![self.candidate()]),
             Some(host) => match self.connection() {
-                Err(error) => Place::Unreachable {
+                Err(error) => Binding::Unreachable {
                     host: host.clone(),
                     why: error.to_string(),
                 },
@@ -170,7 +177,7 @@ impl World {
                     let question =
                         Question::of(machine, &self.object.spec, domain_uuid(machine.uid()));
                     let answer = question.ask(&mut *connection)?;
-                    Place::On(Box::new(answer.site(
+                    Binding::Bound(Box::new(answer.view(
                         machine,
                         &self.object,
                         &Fetches::default(),
@@ -180,25 +187,25 @@ impl World {
         };
         let observed = Observed {
             cluster: "cluster".into(),
-            place,
+            binding,
             networks: self.networks.clone(),
             conflicts: self.conflicts.clone(),
             template: None,
             contents: BTreeMap::new(),
         };
-        Ok(Look {
+        Ok(Observation {
             observed,
             placement: None,
         })
     }
 
     fn candidate(&self) -> Candidate {
-        let seen = self
+        let snapshot = self
             .connection()
             .map_err(|error| error.to_string())
             .map(|mut host| {
                 Arc::new(Snapshot {
-                    facts: host.facts().unwrap(),
+                    info: host.info().unwrap(),
                     pools: host.pools().unwrap(),
                     ..Snapshot::default()
                 })
@@ -207,7 +214,7 @@ impl World {
             name: "alpha".into(),
             labels: self.object.metadata.labels.clone().unwrap_or_default(),
             spec: self.object.spec.clone(),
-            seen,
+            snapshot,
             allocated: NOTHING,
         }
     }
@@ -298,11 +305,17 @@ impl World {
                 self.machine_mut().status.host = Some(host.clone());
                 Ok(())
             }
-            Action::Bury { .. } => Ok(()),
+            Action::RecordOrphan { .. } => Ok(()),
             Action::FetchImage { volume, .. } => {
                 let mut host = self.connection()?;
                 host.delete_volume(POOL, volume)?;
-                host.create_volume(POOL, &super::plan::seed_xml(volume, 1 << 20))?;
+                let xml = volume_xml(&VolumeWish {
+                    name: volume,
+                    format: VolumeFormat::Raw,
+                    capacity: Bytes::mib(1),
+                    backing: None,
+                });
+                host.create_volume(POOL, &xml)?;
                 host.create_volume(POOL, &marker_xml(volume)).map(drop)
             }
             on_host => {

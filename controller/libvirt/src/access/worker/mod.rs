@@ -35,9 +35,9 @@ const PATIENCE: Duration = Duration::from_mins(5);
 /// A host's two connections. Dropped, their threads end as soon as the calls under way return.
 pub(crate) struct Host {
     /// For what answers in milliseconds.
-    pub fast: Lane,
+    pub fast: Worker,
     /// For what may take long: agents, volumes, uploads, starts and stops.
-    pub slow: Lane,
+    pub slow: Worker,
 }
 
 impl Host {
@@ -45,14 +45,14 @@ impl Host {
     pub(crate) fn new(connector: Arc<dyn Connector>, target: Target) -> Self {
         let target = Arc::new(target);
         Self {
-            fast: Lane::new(
+            fast: Worker::new(
                 "libvirt-fast",
                 connector.clone(),
                 target.clone(),
                 PAUSE,
                 PATIENCE,
             ),
-            slow: Lane::new("libvirt-slow", connector, target, PAUSE, PATIENCE),
+            slow: Worker::new("libvirt-slow", connector, target, PAUSE, PATIENCE),
         }
     }
 }
@@ -60,7 +60,7 @@ impl Host {
 type Job = Box<dyn FnOnce(&mut Session) + Send>;
 
 /// One connection with its thread.
-pub(crate) struct Lane {
+pub(crate) struct Worker {
     name: &'static str,
     connector: Arc<dyn Connector>,
     target: Arc<Target>,
@@ -78,7 +78,7 @@ struct Line {
     patience: Duration,
 }
 
-impl Lane {
+impl Worker {
     fn new(
         name: &'static str,
         connector: Arc<dyn Connector>,
