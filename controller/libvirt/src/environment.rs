@@ -13,6 +13,7 @@ use common::api::network::NetworkConfigurationSpec;
 use common::api::normalized::Normalized;
 use common::names;
 use common::quantity::Bytes;
+use common::render::kubevirt::{Reading, SecretKey};
 use common::render::libvirt::{VolumeFormat, VolumeWish, domain_uuid, volume_xml};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use time::{Duration, OffsetDateTime};
@@ -24,7 +25,8 @@ use crate::apply::act;
 use crate::images::fetches::Fetches;
 use crate::images::names::marker_xml;
 use crate::libvirt_host::LibvirtHost;
-use crate::observe::{Observation, Question};
+use crate::observe::Observation;
+use crate::observe::query::HostQuery;
 use crate::observed::{Binding, Observed};
 use crate::placement::Candidate;
 use crate::plan::action::{Action, Plan};
@@ -49,6 +51,8 @@ pub(crate) struct Environment {
     pub(crate) networks: BTreeMap<String, Arc<Network>>,
     /// Other Machines with an address of this one.
     pub(crate) conflicts: Vec<Arc<Machine>>,
+    /// What the API server answers for the user's Secrets.
+    pub(crate) contents: Result<BTreeMap<SecretKey, Option<Reading>>, String>,
     pub(crate) now: OffsetDateTime,
     version: u32,
 }
@@ -108,6 +112,7 @@ impl Environment {
             },
             networks: BTreeMap::new(),
             conflicts: vec![],
+            contents: Ok(BTreeMap::new()),
             now: OffsetDateTime::UNIX_EPOCH,
             version: 1,
         }
@@ -174,9 +179,9 @@ impl Environment {
                     why: error.to_string(),
                 },
                 Ok(mut connection) => {
-                    let question =
-                        Question::of(machine, &self.object.spec, domain_uuid(machine.uid()));
-                    let answer = question.ask(&mut *connection)?;
+                    let query =
+                        HostQuery::new(machine, &self.object.spec, domain_uuid(machine.uid()));
+                    let answer = query.run(&mut *connection)?;
                     Binding::Bound(Box::new(answer.view(
                         machine,
                         &self.object,
@@ -191,7 +196,7 @@ impl Environment {
             networks: self.networks.clone(),
             conflicts: self.conflicts.clone(),
             template: None,
-            contents: BTreeMap::new(),
+            contents: self.contents.clone(),
         };
         Ok(Observation {
             observed,

@@ -18,6 +18,7 @@ mod libvirt_host;
 mod observe;
 mod observed;
 mod offers;
+mod parts;
 mod placement;
 mod plan;
 mod removal;
@@ -143,7 +144,7 @@ impl Backend for Libvirt {
     }
 
     fn teardown(machine: &Machine, observation: &Observation, now: Now) -> Teardown<Action> {
-        delete::teardown(machine, &observation.observed, now)
+        delete::teardown(machine, &observation.observed.binding, now)
     }
 
     async fn apply(&self, machine: &Machine, action: &Action) -> Result<Option<Written>, Failed> {

@@ -27,8 +27,8 @@ pub(crate) struct Observed {
     /// The MachineTemplate that the block was expanded from, as it is now.
     pub(crate) template: Option<Arc<Template>>,
     /// Contents of the user's Secrets, read only if a seed has to be made; `None`: the Secret or its key does not
-    /// exist.
-    pub(crate) contents: BTreeMap<SecretKey, Option<Reading>>,
+    /// exist. The error says why they could not be read.
+    pub(crate) contents: Result<BTreeMap<SecretKey, Option<Reading>>, String>,
 }
 
 /// The host of a Machine.
@@ -61,8 +61,11 @@ pub(crate) struct HostView {
     pub(crate) guest: Option<Guest>,
     /// The volumes that were looked for and exist.
     pub(crate) volumes: BTreeMap<VolumeKey, Volume>,
-    /// Pools that do not exist: nothing is known of the volumes in them.
-    pub(crate) absent_pools: BTreeSet<String>,
+    /// Pools that could not be read, each with the reason and the command that repairs it. Nothing is known of
+    /// the volumes in them: none of them counts as absent.
+    pub(crate) unreadable_pools: BTreeMap<String, String>,
+    /// Networks of the running guest that could not be read, each with the reason and the command that repairs it.
+    pub(crate) network_faults: Vec<String>,
     /// Images that the Machine needs, by the name of their volume.
     pub(crate) images: BTreeMap<String, ImageState>,
     /// Whether a Secret of the user was written after the seed was made.

@@ -77,6 +77,11 @@ impl AccessError {
         }
     }
 
+    /// Whether nothing can be known of the host, and not only of what the call was about.
+    pub(crate) fn is_of_host(&self) -> bool {
+        self.unknown() || matches!(self, Self::Unavailable(_))
+    }
+
     /// Whether the call may have taken effect all the same.
     pub(crate) fn unknown(&self) -> bool {
         matches!(self, Self::Disconnected(_) | Self::TimedOut(_))

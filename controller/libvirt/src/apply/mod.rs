@@ -20,7 +20,7 @@ use controller_core::watch::Triggers;
 use controller_core::writes::Written;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::reflector::ObjectRef;
 use serde_json::json;
 use time::OffsetDateTime;
 

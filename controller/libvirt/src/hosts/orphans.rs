@@ -45,8 +45,10 @@ pub(super) async fn remove(
             .flatten()
             .map(|offer| offer.pool.clone());
         let pools: BTreeSet<_> = pools.collect();
+        // The cache may lag behind: a tombstone is removed only after the host was read.
         let cleared = if lives(&uid) {
-            Ok(())
+            left.push(tombstone.clone());
+            continue;
         } else {
             connected
                 .host

@@ -10,6 +10,7 @@ use common::api::status::Condition;
 use common::quantity::Bytes;
 
 use crate::capacity::{allocatable, foreign, sum};
+use crate::parts::{network_fault, pool_fault};
 use crate::snapshot::Snapshot;
 use controller_core::plan::Now;
 use controller_core::status::condition;
@@ -138,30 +139,14 @@ fn missing_pools(spec: &LibvirtHostSpec, snapshot: &Snapshot) -> Vec<String> {
         .flatten()
         .map(|offer| offer.pool.as_str());
     let named: BTreeSet<&str> = classes.chain(spec.image_pool.as_deref()).collect();
-    let fault = |name: &str| match snapshot.pools.iter().find(|pool| pool.name == name) {
-        None => Some(format!(
-            "pool '{name}' is not there: define it on the host (virsh pool-define-as)"
-        )),
-        Some(pool) if !pool.active => Some(format!(
-            "pool '{name}' is not active: start it on the host (virsh pool-start {name})"
-        )),
-        Some(_) => None,
-    };
+    let fault = |name: &str| pool_fault(&snapshot.pools, name);
     named.into_iter().filter_map(fault).collect()
 }
 
 fn missing_networks(spec: &LibvirtHostSpec, snapshot: &Snapshot) -> Vec<String> {
     let fault = |kind, source: &str| match kind {
-        HostNetworkType::Network => match snapshot.networks.iter().find(|it| it.name == source) {
-            None => Some(format!(
-                "network '{source}' is not there: define it on the host (virsh net-define)"
-            )),
-            Some(network) if !network.active => Some(format!(
-                "network '{source}' is not active: start it on the host (virsh net-start {source})"
-            )),
-            Some(_) => None,
-        },
-        // Not every libvirt can tell what interfaces there are.
+        HostNetworkType::Network => network_fault(&snapshot.networks, source),
+        // Some drivers of libvirt cannot list the host's interfaces.
         HostNetworkType::Bridge | HostNetworkType::Ovs
             if !snapshot.bridges.is_empty() && snapshot.bridges.iter().all(|it| it != source) =>
         {

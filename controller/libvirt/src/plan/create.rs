@@ -121,14 +121,18 @@ fn on<'a>(
     let held = findings.network.fault.is_some()
         || volumes.outcome.fault.is_some()
         || volumes.import.is_some()
-        || seed.is_err();
-    let (seed, writes_seed) = match seed {
-        Ok(seed) => seed,
-        Err(fault) => {
-            findings.guest.worsen(fault);
-            (None, None)
-        }
-    };
+        || (seed.fault.is_some() && seed.desired.is_none());
+    // From here on what is reported holds nothing up.
+    for fault in &view.network_faults {
+        let message = format!("on LibvirtHost '{}' {fault}", view.host);
+        findings
+            .network
+            .worsen(Fault::new("NetworkFailed", message));
+    }
+    if let Some(fault) = seed.fault {
+        findings.guest.worsen(fault);
+    }
+    let (seed, writes_seed) = (seed.desired, seed.action);
     let desired = (!held).then(|| {
         let wired = Wired {
             volumes: &volumes,
@@ -169,13 +173,14 @@ fn on<'a>(
         }
         findings.restarts = power.restarts;
         steps.switch(power, desired.is_some() && !is_refused);
-        steps
-            .actions
-            .extend(releases(guest, &volumes, seed.as_ref()));
+        steps.actions.extend(releases(guest, block, &volumes, view));
     }
     steps.actions.extend(volumes.growth);
-    if volumes.import.is_some() {
-        steps.again = Some(LOOK_AGAIN);
+    let is_partial = !view.unreadable_pools.is_empty()
+        || !view.network_faults.is_empty()
+        || observed.contents.is_err();
+    if volumes.import.is_some() || is_partial {
+        steps.again = steps.again.or(Some(LOOK_AGAIN));
     }
     findings.storage = volumes.outcome;
     findings.import = volumes.import;
@@ -364,9 +369,14 @@ fn render(
     desired
 }
 
-/// Volumes that are no longer wished, once neither the definition nor the guest has them. What is kept stays.
-fn releases(guest: &Guest, volumes: &Volumes, seed: Option<&SeedMark>) -> Vec<Action> {
-    let Some(mark) = &guest.metadata else {
+/// Releases volumes whose disk is no longer in the spec, once neither the definition nor the running guest has them.
+/// Volumes of policy Retain stay. A pool that cannot be read may hold an overlay of any of them: then all stay.
+fn releases(guest: &Guest, block: &Normalized, volumes: &Volumes, view: &HostView) -> Vec<Action> {
+    let Some(metadata) = guest
+        .metadata
+        .as_ref()
+        .filter(|_| view.unreadable_pools.is_empty())
+    else {
         return vec![];
     };
     let is_used = |name: &str| {
@@ -375,18 +385,21 @@ fn releases(guest: &Guest, volumes: &Volumes, seed: Option<&SeedMark>) -> Vec<Ac
             .flatten()
             .any(|domain| uses(domain, name))
     };
-    let disks = mark.volumes.iter();
-    let gone = disks.filter(|old| volumes.kept.iter().all(|kept| kept.volume != old.volume));
-    let gone = gone.filter(|old| is_to_go(old) && !is_used(&old.volume));
-    let gone = gone.map(|old| (old.pool.clone(), old.volume.clone()));
-    // A seed that another one has replaced.
-    let old = mark
-        .seed
-        .as_ref()
-        .filter(|old| seed.is_none_or(|seed| seed.volume != old.volume));
-    let old = old.filter(|old| !is_used(&old.volume));
-    let old = old.map(|old| (old.pool.clone(), old.volume.clone()));
-    gone.chain(old)
-        .map(|(pool, name)| Action::DeleteVolume { pool, name })
+    // A disk of the spec whose class the host no longer offers is not released.
+    let is_desired = |old: &Kept| {
+        volumes.kept.iter().any(|kept| kept.volume == old.volume)
+            || block.disks.iter().any(|disk| disk.name == old.disk)
+    };
+    let released = metadata.volumes.iter().filter(|old| !is_desired(old));
+    released
+        .filter(|old| is_to_go(old) && !is_used(&old.volume))
+        .filter(|old| {
+            let key = (old.pool.clone(), old.volume.clone());
+            view.volumes.contains_key(&key)
+        })
+        .map(|old| Action::DeleteVolume {
+            pool: old.pool.clone(),
+            name: old.volume.clone(),
+        })
         .collect()
 }

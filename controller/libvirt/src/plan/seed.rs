@@ -10,15 +10,55 @@ use common::render::kubevirt::CloudInitPlan;
 use common::render::libvirt::{SeedMark, seed_name, seed_of};
 
 use super::action::{Action, SeedContent};
-use super::volumes::is_defined;
+use super::volumes::{is_defined, pool_not_found};
 use crate::observed::{HostView, Observed};
 use crate::offers::storage;
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 use controller_core::status::{Fault, missing_secret};
 
-/// The seed: as it is, or made anew of what cloud-init is given now.
+/// The seed of a Machine.
+#[derive(Debug, Default)]
+pub(super) struct Seed {
+    /// What the domain is defined with; `None`: the Machine has no cloud-init data, or the seed cannot be made.
+    pub(super) desired: Option<SeedMark>,
+    /// Makes it, if it does not exist.
+    pub(super) action: Option<Action>,
+    /// Why it cannot be made of the current data. With a `desired` seed the guest keeps that one, otherwise there
+    /// is no definition without it.
+    pub(super) fault: Option<Fault>,
+}
+
+/// The seed: the one that the domain has, or another one if cloud-init is given something else now.
 pub(super) fn seed(
+    machine: &Machine,
+    block: &Normalized,
+    view: &HostView,
+    observed: &Observed,
+) -> Seed {
+    match make(machine, block, view, observed) {
+        Ok((desired, action)) => Seed {
+            desired,
+            action,
+            fault: None,
+        },
+        Err(fault) => Seed {
+            // A Secret that does not exist any more has no content to start with; one that cannot be read now
+            // has.
+            desired: known(view).filter(|_| observed.contents.is_err()).cloned(),
+            action: None,
+            fault: Some(fault),
+        },
+    }
+}
+
+/// The seed that the domain's metadata records.
+fn known(view: &HostView) -> Option<&SeedMark> {
+    let guest = view.guest.as_ref()?;
+    guest.metadata.as_ref()?.seed.as_ref()
+}
+
+fn make(
     machine: &Machine,
     block: &Normalized,
     view: &HostView,
@@ -37,16 +77,21 @@ pub(super) fn seed(
     if let Some(known) = known
         && known.digest == digest
         && !view.seed_is_behind
-        && view
+        && (view
             .volumes
             .contains_key(&(known.pool.clone(), known.volume.clone()))
+            || view.unreadable_pools.contains_key(&known.pool))
     {
         return Ok((Some(known.clone()), None));
     }
-    if let Some(fault) = missing_secret(machine, &observed.contents) {
+    let contents = match &observed.contents {
+        Ok(contents) => contents,
+        Err(why) => return Err(unreadable_secret(why)),
+    };
+    if let Some(fault) = missing_secret(machine, contents) {
         return Err(fault);
     }
-    let read = |secret: &_| observed.contents.get(secret)?.as_ref();
+    let read = |secret: &_| contents.get(secret)?.as_ref();
     let identity = machine.identity(&observed.cluster);
     let Some(content) = seed_of(plan, &identity, read) else {
         return Ok((None, None));
@@ -67,6 +112,9 @@ pub(super) fn seed(
             ),
         ));
     };
+    if let Some(why) = view.unreadable_pools.get(&pool) {
+        return Err(pool_not_found("cloud-init's data", &view.host, why));
+    }
     let name = seed_name(machine.namespace(), machine.name(), machine.uid(), &content);
     let secrets = plan.marks(&BTreeMap::new(), |secret| Some(read(secret)?.mark.clone()));
     let made = SeedMark {
@@ -83,4 +131,12 @@ pub(super) fn seed(
         content: SeedContent(content),
     });
     Ok((Some(made), action))
+}
+
+/// The fault of Secrets that the API server did not let us read.
+fn unreadable_secret(why: &str) -> Fault {
+    let message = format!(
+        "the Secrets that spec.cloudInit names cannot be read ({why}); they are read again soon. If the message says forbidden, give the controller's ServiceAccount the permission to get them"
+    );
+    Fault::new("CloudInitSecretNotFound", message)
 }

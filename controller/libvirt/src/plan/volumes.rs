@@ -128,14 +128,13 @@ pub(super) fn volumes(machine: &Machine, block: &Normalized, view: &HostView) ->
             ));
             continue;
         };
-        if view.absent_pools.contains(&offer.pool) {
-            all.outcome.worsen(Fault::new(
-                "PoolNotFound",
-                format!(
-                    "pool '{}' of LibvirtHost '{}', which has the volume of disk '{}', is not there: define it, and start it; the Machine goes on by itself then",
-                    offer.pool, view.host, disk.name
-                ),
-            ));
+        if let Some(why) = view.unreadable_pools.get(&offer.pool) {
+            let what = format!("the volume of disk '{}'", disk.name);
+            all.outcome.worsen(pool_not_found(&what, &view.host, why));
+            // What was observed last stays in the status.
+            let mut known = machine.status.volumes.iter();
+            all.told
+                .extend(known.find(|known| known.name == disk.name).cloned());
             continue;
         }
         all.disk(machine, disk, offer, view);
@@ -244,6 +243,11 @@ impl Volumes {
             ));
             return None;
         };
+        if let Some(why) = view.unreadable_pools.get(&pool) {
+            let what = format!("the image of '{of}'");
+            self.outcome.worsen(pool_not_found(&what, &view.host, why));
+            return None;
+        }
         let volume = image_volume(image);
         match view.images.get(&volume) {
             Some(ImageState::Complete { format }) => Some(Placed {
@@ -345,6 +349,14 @@ impl Volumes {
             told.progress = Some(progress.to_owned());
         }
     }
+}
+
+/// The fault of something whose pool cannot be read.
+pub(super) fn pool_not_found(what: &str, host: &str, why: &str) -> Fault {
+    let message = format!(
+        "{what} is on LibvirtHost '{host}', whose {why}; the Machine continues by itself then"
+    );
+    Fault::new("PoolNotFound", message)
 }
 
 /// Whether the domain is defined with this volume: then it was complete once.

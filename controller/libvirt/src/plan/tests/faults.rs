@@ -2,7 +2,7 @@
 
 use common::render::libvirt::domain_uuid;
 
-use super::{UID, asked, rich, state, told, volumes};
+use super::{UID, asked, reported, rich, state, volumes};
 use crate::access::fake::When;
 use crate::access::{AccessError, State};
 use crate::environment::Environment;
@@ -13,7 +13,7 @@ fn holds(env: &Environment, what: &str) {
     assert_eq!(domains, [domain_uuid(UID)], "{what}");
     assert_eq!(state(env), Some(State::Running), "{what}");
     assert_eq!(
-        told(env, "Ready"),
+        reported(env, "Ready"),
         ("True", "Running"),
         "{what}: {:#?}",
         env.machine().status

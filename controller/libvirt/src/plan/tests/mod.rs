@@ -1,6 +1,7 @@
-//! Lives of Machines on a host in memory: what is done, in which order, and what is told.
+//! Lives of Machines on a host in memory: what is done, in which order, and what is reported.
 
 mod faults;
+mod partial;
 
 use common::api::choice::{Phase, PowerState, ReclaimPolicy};
 use common::api::machine::{CloudInit, Image};
@@ -38,7 +39,7 @@ fn image() -> Image {
     }
 }
 
-fn told<'a>(env: &'a Environment, kind: &str) -> (&'a str, &'a str) {
+fn reported<'a>(env: &'a Environment, kind: &str) -> (&'a str, &'a str) {
     let mut conditions = env.machine().status.conditions.iter();
     let found = conditions.find(|condition| condition.kind == kind);
     found.map_or(("", ""), |found| (&found.status, &found.reason))
@@ -86,7 +87,7 @@ fn a_machine_is_bound_before_anything_is_sent_to_its_host() {
     assert_eq!(env.host.calls(), [""; 0]);
     env.settle();
     assert_eq!(phase(&env), Some(Phase::Running));
-    assert_eq!(told(&env, "Ready"), ("True", "Running"));
+    assert_eq!(reported(&env, "Ready"), ("True", "Running"));
     assert_eq!(state(&env), Some(State::Running));
     let calls = env.host.calls().len();
     assert_eq!(env.settle(), [""; 0]);
@@ -98,7 +99,7 @@ fn everything_a_machine_has_is_made_once_and_goes_with_it_but_what_is_kept() {
     let mut env = rich();
     env.settle();
     assert_eq!(
-        told(&env, "Ready"),
+        reported(&env, "Ready"),
         ("True", "Running"),
         "{:#?}",
         env.machine().status
@@ -131,7 +132,7 @@ fn a_guest_is_stopped_and_started_as_wished() {
     env.power(PowerState::Stopped);
     env.settle();
     assert_eq!(phase(&env), Some(Phase::Stopped));
-    assert_eq!(told(&env, "Ready"), ("True", "Stopped"));
+    assert_eq!(reported(&env, "Ready"), ("True", "Stopped"));
     assert_eq!(state(&env), Some(State::ShutOff));
     env.power(PowerState::Running);
     env.settle();
@@ -148,7 +149,7 @@ fn a_guest_that_hears_nothing_is_switched_off_when_patience_ends() {
     for _ in 0..6 {
         env.pass();
         assert_eq!(state(&env), Some(State::Running), "it has a minute");
-        assert_eq!(told(&env, "Ready"), ("False", "Stopping"));
+        assert_eq!(reported(&env, "Ready"), ("False", "Stopping"));
     }
     env.settle();
     assert_eq!(state(&env), Some(State::ShutOff));
@@ -168,7 +169,7 @@ fn a_guest_that_shuts_itself_down_comes_back_or_stays_as_its_user_wishes() {
     env.host.guest_shuts_down(domain_uuid(UID));
     env.settle();
     assert_eq!(state(&env), Some(State::ShutOff));
-    assert_eq!(told(&env, "Ready"), ("True", "Stopped"));
+    assert_eq!(reported(&env, "Ready"), ("True", "Stopped"));
     // The daemon was restarted, and no longer knows why it is off.
     env.host
         .state()
@@ -187,7 +188,7 @@ fn a_guest_that_shuts_itself_down_comes_back_or_stays_as_its_user_wishes() {
     // QEMU died: that is not the guest's wish.
     env.host.qemu_dies(domain_uuid(UID));
     env.pass();
-    assert_eq!(told(&env, "Ready"), ("False", "VMFailed"));
+    assert_eq!(reported(&env, "Ready"), ("False", "VMFailed"));
     assert_eq!(state(&env), Some(State::ShutOff), "it rests first");
     env.settle();
     assert_eq!(state(&env), Some(State::Running));
@@ -204,7 +205,7 @@ fn what_somebody_edits_on_the_host_is_put_right() {
     env.host.state().domains.get_mut(&uuid).unwrap().inactive = edited.clone();
     env.settle();
     assert_ne!(env.host.state().domains[&uuid].inactive, edited);
-    assert_eq!(told(&env, "Ready"), ("True", "Running"));
+    assert_eq!(reported(&env, "Ready"), ("True", "Running"));
     assert_eq!(asked(&env, "start"), 1, "the guest goes on");
 }
 
@@ -241,7 +242,10 @@ fn what_the_guest_can_take_while_it_runs_it_gets_and_the_rest_waits() {
     });
     env.settle();
     assert_eq!(asked(&env, "attach"), 2, "{:#?}", env.host.calls());
-    assert_eq!(told(&env, "RestartRequired"), ("True", "RestartRequired"));
+    assert_eq!(
+        reported(&env, "RestartRequired"),
+        ("True", "RestartRequired")
+    );
     let pending = &env.machine().status.pending_changes;
     let fields: Vec<_> = pending.iter().map(|change| change.field.as_str()).collect();
     assert_eq!(fields, ["cpu.cores"]);
@@ -251,7 +255,7 @@ fn what_the_guest_can_take_while_it_runs_it_gets_and_the_rest_waits() {
         "now",
     );
     env.settle();
-    assert_eq!(told(&env, "RestartRequired"), ("", ""));
+    assert_eq!(reported(&env, "RestartRequired"), ("", ""));
     // The disk goes: out of the guest, out of the definition, and its volume with it.
     env.edit(|block| drop(block.disks.pop()));
     env.settle();
@@ -286,7 +290,7 @@ fn a_host_that_cannot_be_asked_is_waited_for() {
     let before = env.machine().status.clone();
     env.host.reachable(false);
     env.settle();
-    assert_eq!(told(&env, "Ready"), ("Unknown", "HostUnreachable"));
+    assert_eq!(reported(&env, "Ready"), ("Unknown", "HostUnreachable"));
     assert_eq!(phase(&env), Some(Phase::Running), "what was known last");
     assert_eq!(env.machine().status.ip_addresses, before.ip_addresses);
     env.delete();
@@ -315,7 +319,7 @@ fn a_look_alike_is_left_alone() {
     host.set_metadata(uuid, Some(&foreign.xml())).unwrap();
     let calls = env.host.calls().len();
     env.settle();
-    assert_eq!(told(&env, "Ready"), ("False", "NameConflict"));
+    assert_eq!(reported(&env, "Ready"), ("False", "NameConflict"));
     // Its volume is the disk of a domain: it stays, and the Machine with it, though the policy says Delete.
     env.delete();
     for _ in 0..10 {
@@ -356,7 +360,7 @@ fn a_card_whose_address_an_older_machine_has_keeps_the_guest_off() {
     env.add_network("prod", "default");
     env.conflicts = vec![std::sync::Arc::new(older)];
     env.settle();
-    assert_eq!(told(&env, "NetworkReady"), ("False", "NetworkFailed"));
+    assert_eq!(reported(&env, "NetworkReady"), ("False", "NetworkFailed"));
     assert_eq!(state(&env), None, "nothing is defined");
     env.conflicts.clear();
     env.settle();
