@@ -17,7 +17,7 @@ pub(crate) fn sum(a: HostResources, b: HostResources) -> HostResources {
 
 /// What domains that are not ours are given. Those that are shut off count: they are started again.
 pub(crate) fn foreign(snapshot: &Snapshot) -> HostResources {
-    let others = snapshot.domains.iter().filter(|it| it.mark.is_none());
+    let others = snapshot.domains.iter().filter(|it| it.metadata.is_none());
     others.fold(NOTHING, |all, it| {
         let memory = Bytes::new(u128::from(it.domain.memory));
         sum(

@@ -21,9 +21,10 @@ use time::{Duration, OffsetDateTime};
 use crate::Libvirt;
 use crate::access::fake::FakeLibvirt;
 use crate::access::{AccessError, Connection, Connector as _, Target};
-use crate::apply::act;
+use crate::apply::{Job, act};
+use crate::guard::Guard;
 use crate::images::fetches::Fetches;
-use crate::images::names::marker_xml;
+use crate::images::names::{attempt, is_attempt_of, marker, marker_xml};
 use crate::libvirt_host::LibvirtHost;
 use crate::observe::Observation;
 use crate::observe::query::HostQuery;
@@ -54,6 +55,8 @@ pub(crate) struct Environment {
     /// What the API server answers for the user's Secrets.
     pub(crate) contents: Result<BTreeMap<SecretKey, Option<Reading>>, String>,
     pub(crate) now: OffsetDateTime,
+    /// Whether this replica holds the Lease.
+    pub(crate) has_lease: bool,
     version: u32,
 }
 
@@ -97,6 +100,11 @@ pub(crate) fn host_spec() -> LibvirtHostSpec {
     }
 }
 
+/// A guard that lets a job do anything.
+pub(crate) fn guard() -> Guard {
+    Guard::new(|| Ok(()), || None)
+}
+
 impl Environment {
     pub(crate) fn new(block: Normalized) -> Self {
         Self {
@@ -114,6 +122,7 @@ impl Environment {
             conflicts: vec![],
             contents: Ok(BTreeMap::new()),
             now: OffsetDateTime::UNIX_EPOCH,
+            has_lease: true,
             version: 1,
         }
     }
@@ -169,7 +178,7 @@ impl Environment {
         })
     }
 
-    fn observe(&self) -> Result<Observation, AccessError> {
+    pub(crate) fn observe(&self) -> Result<Observation, AccessError> {
         let machine = self.machine();
         let binding = match &machine.status.host {
             None => Binding::Unbound(vec![self.candidate()]),
@@ -285,7 +294,9 @@ impl Environment {
         panic!("no rest after {PASSES_MAX} passes: {done:#?}");
     }
 
-    fn step(&mut self, step: &Step<'_, Action>) -> Result<(), AccessError> {
+    /// Carries out one step, if this replica holds the Lease.
+    pub(crate) fn step(&mut self, step: &Step<'_, Action>) -> Result<(), AccessError> {
+        self.guard().check()?;
         match step {
             Step::AddFinalizer => {
                 self.version += 1;
@@ -304,6 +315,21 @@ impl Environment {
         }
     }
 
+    /// What jobs of the Machine ask: for the Lease that this environment has or lost.
+    pub(crate) fn guard(&self) -> Guard {
+        let has_lease = self.has_lease;
+        Guard::new(
+            move || {
+                if has_lease {
+                    Ok(())
+                } else {
+                    Err(AccessError::Cancelled("the Lease is lost".into()))
+                }
+            },
+            || None,
+        )
+    }
+
     fn act(&mut self, action: &Action) -> Result<(), AccessError> {
         match action {
             Action::Bind { host } => {
@@ -313,7 +339,15 @@ impl Environment {
             Action::RecordOrphan { .. } => Ok(()),
             Action::FetchImage { volume, .. } => {
                 let mut host = self.connection()?;
-                host.delete_volume(POOL, volume)?;
+                // As a fetch does: what an interrupted attempt left is removed first.
+                let names: Vec<_> = host.volumes(POOL)?.into_iter().map(|it| it.name).collect();
+                let incomplete = names
+                    .iter()
+                    .filter(|name| is_attempt_of(name, volume) && !names.contains(&marker(name)));
+                for name in incomplete {
+                    host.delete_volume(POOL, name)?;
+                }
+                let volume = &attempt(volume, self.now.unix_timestamp());
                 let xml = volume_xml(&VolumeWish {
                     name: volume,
                     format: VolumeFormat::Raw,
@@ -326,7 +360,12 @@ impl Environment {
             on_host => {
                 let owner = self.machine().uid().to_owned();
                 let mut host = self.connection()?;
-                act(&mut *host, domain_uuid(&owner), &owner, on_host.clone())
+                let job = Job {
+                    uuid: domain_uuid(&owner),
+                    owner,
+                    guard: self.guard(),
+                };
+                act(&mut *host, &job, on_host.clone())
             }
         }
     }

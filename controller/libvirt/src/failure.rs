@@ -9,10 +9,13 @@ use crate::access::AccessError;
 /// again shows whether it did.
 pub(crate) fn failed(error: &AccessError) -> Failed {
     let remedy = match error {
-        AccessError::Absent(_) | AccessError::TimedOut(_) => Remedy::Reobserve,
-        AccessError::Disconnected(_) | AccessError::Busy(_) | AccessError::Agent(_) => {
-            Remedy::Retry
+        AccessError::Absent(_) | AccessError::TimedOut(_) | AccessError::Changed(_) => {
+            Remedy::Reobserve
         }
+        AccessError::Disconnected(_)
+        | AccessError::Busy(_)
+        | AccessError::Agent(_)
+        | AccessError::Cancelled(_) => Remedy::Retry,
         AccessError::Unsupported(_) | AccessError::Refused(_) | AccessError::Unavailable(_) => {
             Remedy::UserAction
         }

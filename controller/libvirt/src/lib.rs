@@ -12,6 +12,7 @@ mod capacity;
 #[cfg(test)]
 pub(crate) mod environment;
 mod failure;
+mod guard;
 mod hosts;
 mod images;
 mod libvirt_host;
@@ -21,8 +22,8 @@ mod offers;
 mod parts;
 mod placement;
 mod plan;
-mod removal;
 mod snapshot;
+mod volume_effects;
 mod watch;
 
 use std::convert::Infallible;
@@ -103,6 +104,7 @@ pub fn backend(
     let applier = Applier {
         hosts: fleet.hosts.clone(),
         objects: fleet.objects.clone(),
+        machines: caches.machines.clone(),
         api: api.clone(),
         triggers,
     };

@@ -26,7 +26,7 @@ pub(crate) struct DomainSummary {
     /// State and size, as libvirt lists them.
     pub(crate) domain: DomainState,
     /// Our metadata; `None`: the domain is not one of ours.
-    pub(crate) mark: Option<Mark>,
+    pub(crate) metadata: Option<Mark>,
 }
 
 impl Snapshot {

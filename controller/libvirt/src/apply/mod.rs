@@ -20,13 +20,15 @@ use controller_core::watch::Triggers;
 use controller_core::writes::Written;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use kube::runtime::reflector::ObjectRef;
+use kube::runtime::reflector::{ObjectRef, Store};
 use serde_json::json;
 use time::OffsetDateTime;
 
-pub(crate) use on_host::act;
+pub(crate) use on_host::{Job, act};
 
+use crate::access::AccessError;
 use crate::failure::failed;
+use crate::guard::Guard;
 use crate::hosts::registry::{ConnectedHost, Hosts};
 use crate::hosts::tombstones;
 use crate::images::fetch::{FetchRequest, fetch};
@@ -37,6 +39,8 @@ use crate::plan::action::Action;
 const QUICK: Duration = Duration::from_secs(5);
 /// Limit of starts, stops, deletions and uploads of a seed. A frozen QEMU took 11.7 s to be ended.
 const SLOW: Duration = Duration::from_secs(30);
+/// Limit of what refreshes every pool of a host: libvirt reads the header of each volume.
+const REFRESH: Duration = Duration::from_mins(2);
 /// Limit of a copy of a large image.
 const COPY: Duration = Duration::from_mins(30);
 /// Limit of a fetch over a slow line.
@@ -49,6 +53,8 @@ pub(crate) struct Applier {
     pub(crate) hosts: Hosts,
     /// LibvirtHosts as the API server has them.
     pub(crate) objects: Cache<LibvirtHost>,
+    /// Machines as the API server has them.
+    pub(crate) machines: Store<CachedMachine>,
     /// The API server.
     pub(crate) api: GuardedClient,
     /// Triggers passes of Machines.
@@ -89,14 +95,37 @@ impl Applier {
             .ok_or_else(|| Failed::new(Remedy::Retry, format!("LibvirtHost '{name}' is not there")))
     }
 
+    /// What a job of this Machine on this host asks before each effect.
+    fn guard(&self, host: &Arc<ConnectedHost>, machine: &Machine) -> Guard {
+        let (api, connected) = (self.api.clone(), host.clone());
+        let may_act = move || {
+            if !api.may_write() {
+                return Err(AccessError::Cancelled(
+                    ApiError::NotLeading.to_string() + "; nothing was done",
+                ));
+            }
+            connected.check_open()
+        };
+        let (hosts, machines) = (self.hosts.clone(), self.machines.clone());
+        let (here, uid) = (host.name.clone(), machine.uid().to_owned());
+        let cached = ObjectRef::new(machine.name()).within(machine.namespace());
+        let bound_elsewhere = move || {
+            let cached = machines.get(&cached).filter(|cached| cached.uid() == uid);
+            let bound =
+                cached.and_then(|cached| Some(cached.place.as_ref()?.host.as_ref()?.to_string()));
+            let running = || hosts.with_domain(domain_uuid(&uid), &uid);
+            // Between the binding and its arrival in the cache, the cached Machine has no host.
+            bound.or_else(running).filter(|other| *other != here)
+        };
+        Guard::new(may_act, bound_elsewhere)
+    }
+
     async fn on(
         &self,
         host: &Arc<ConnectedHost>,
         machine: &Machine,
         action: &Action,
     ) -> Result<(), Failed> {
-        let uuid = domain_uuid(machine.uid());
-        let owner = machine.uid().to_owned();
         if let Action::FetchImage {
             volume,
             url,
@@ -110,11 +139,17 @@ impl Applier {
             Action::Define(_) | Action::SetMetadata(_) | Action::CreateVolume { .. } => {
                 (&host.host.fast, QUICK)
             }
+            Action::DeleteVolume(_) | Action::CreateSeed { .. } => (&host.host.slow, REFRESH),
             _ => (&host.host.slow, SLOW),
         };
         let action = action.clone();
+        let job = Job {
+            uuid: domain_uuid(machine.uid()),
+            owner: machine.uid().to_owned(),
+            guard: self.guard(host, machine),
+        };
         worker
-            .call(limit, move |host| act(host, uuid, &owner, action))
+            .call(limit, move |host| act(host, &job, action))
             .await
             .map_err(|error| failed(&error))
     }
@@ -138,16 +173,18 @@ impl Applier {
         })?;
         let request = FetchRequest {
             pool,
-            volume: volume.to_owned(),
+            base: volume.to_owned(),
+            number: OffsetDateTime::now_utc().unix_timestamp(),
             url: url.to_owned(),
             checksum,
         };
-        let (host, api, triggers) = (host.clone(), self.api.clone(), self.triggers.clone());
+        let guard = self.guard(host, machine);
+        let (host, triggers) = (host.clone(), self.triggers.clone());
         let machine = ObjectRef::new(machine.name()).within(machine.namespace());
         tokio::spawn(async move {
-            let name = request.volume.clone();
+            let name = request.base.clone();
             let fetched = host.images.fast.call(FETCH, move |host| {
-                Ok(fetch(host, &request, &progress, || api.may_write()))
+                Ok(fetch(host, &request, &progress, &guard))
             });
             let outcome = fetched
                 .await

@@ -5,65 +5,67 @@
 //! ```
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use common::api::choice::ReclaimPolicy;
 use common::api::libvirt_host::LibvirtHostStatus;
 use common::render::libvirt::{Mark, domain_uuid, is_seed, is_volume_of};
-use controller_core::client::GuardedClient;
+use controller_core::client::{ApiError, GuardedClient};
 use controller_core::machine::CachedMachine;
 use controller_core::objects::Meta as _;
+use controller_core::preconditions::Effect;
+use kube::runtime::reflector::Store;
 
 use super::registry::ConnectedHost;
 use super::tombstones::put_status;
 use crate::access::{AccessError, Connection};
+use crate::guard::Guard;
+use crate::images::names::is_marker;
 use crate::libvirt_host::LibvirtHost;
-use crate::removal::remove_volume;
+use crate::volume_effects::{Doomed, read_all_pools, remove_volume};
 
-/// Limit of one removal: a frozen QEMU took 11.7 s to be ended.
-const REMOVAL_LIMIT: Duration = Duration::from_secs(30);
+/// Limit of one removal: a frozen QEMU took 11.7 s to be ended, and every pool is refreshed for each volume.
+const REMOVAL_LIMIT: Duration = Duration::from_mins(5);
 
-/// Removes what Machines left that were deleted while the host could not be asked.
+/// Removes what is left of each Machine that has a tombstone on this host, as far as the host lets it. A tombstone
+/// stays until the host was read and nothing is left to remove.
 pub(super) async fn remove(
     api: &GuardedClient,
-    machines: &kube::runtime::reflector::Store<CachedMachine>,
-    connected: &ConnectedHost,
+    machines: &Store<CachedMachine>,
+    connected: &Arc<ConnectedHost>,
     host: &LibvirtHost,
 ) {
     let reachable = connected.snapshot().is_ok() && host.spec.maintenance != Some(true);
     if !reachable || !api.may_write() || host.status.tombstones.is_empty() {
         return;
     }
-    let lives = |uid: &str| !machines.state_filter(|it| it.uid() == uid).is_empty();
+    let offers = host.spec.storage.iter().flatten();
+    let pools = offers.map(|offer| offer.pool.clone());
+    let pools: BTreeSet<_> = pools.chain(host.spec.image_pool.clone()).collect();
     let mut left = Vec::new();
     for tombstone in &host.status.tombstones {
         let uid = tombstone.uid.clone();
-        let pools = host
-            .spec
-            .storage
-            .iter()
-            .flatten()
-            .map(|offer| offer.pool.clone());
-        let pools: BTreeSet<_> = pools.collect();
-        // The cache may lag behind: a tombstone is removed only after the host was read.
-        let cleared = if lives(&uid) {
+        if !machines.state_filter(|it| it.uid() == uid).is_empty() {
+            // The Machine is there, or the cache lags behind: only what the host says removes a tombstone.
             left.push(tombstone.clone());
             continue;
-        } else {
-            connected
-                .host
-                .slow
-                .call(REMOVAL_LIMIT, move |host| clear(host, &uid, &pools))
-                .await
-        };
-        match cleared {
-            Ok(()) => tracing::info!(
+        }
+        let guard = guard(api, connected);
+        let pools = pools.clone();
+        let slow = &connected.host.slow;
+        let removed = slow.call(REMOVAL_LIMIT, move |host| {
+            remove_all(host, &guard, &uid, &pools)
+        });
+        match removed.await {
+            Ok(kept) => tracing::info!(
                 host = connected.name,
                 machine = tombstone.machine,
-                "nothing is left of the Machine"
+                ?kept,
+                "removed what was left of the Machine"
             ),
             Err(error) => {
-                tracing::warn!(host = connected.name, machine = tombstone.machine, %error, "what a Machine left cannot be removed yet");
+                tracing::warn!(host = connected.name, machine = tombstone.machine, %error, "what is left of a Machine cannot be removed yet");
                 left.push(tombstone.clone());
             }
         }
@@ -84,57 +86,83 @@ pub(super) async fn remove(
     }
 }
 
-/// Ends a guest whose Machine is gone, and removes what goes with it.
-fn clear(
-    host: &mut dyn Connection,
-    owner: &str,
-    pools: &BTreeSet<String>,
-) -> Result<(), AccessError> {
-    let uuid = domain_uuid(owner);
-    let found = host.domain(uuid)?;
-    let mark = found
-        .as_ref()
-        .and_then(|found| Mark::parse(found.state.mark.as_deref()?));
-    let (Some(found), Some(mark)) = (found, mark.filter(|mark| mark.uid == owner)) else {
-        return seeds(host, owner, pools);
+fn guard(api: &GuardedClient, connected: &Arc<ConnectedHost>) -> Guard {
+    let (api, connected) = (api.clone(), connected.clone());
+    let may_act = move || {
+        if api.may_write() {
+            connected.check_open()
+        } else {
+            Err(AccessError::Cancelled(ApiError::NotLeading.to_string()))
+        }
     };
-    if found.state.state.active() {
-        host.destroy(uuid)?;
-    }
-    host.undefine(uuid)?;
-    for kept in mark
-        .volumes
-        .iter()
-        .filter(|kept| kept.reclaim_policy == ReclaimPolicy::Delete)
-    {
-        remove_volume(host, &kept.pool, &kept.volume)?;
-    }
-    seeds(host, owner, pools)
+    // The Machine is gone: it is bound nowhere.
+    Guard::new(may_act, || None)
 }
 
-fn seeds(
+/// Ends the guest of a Machine that is gone, and removes its definition and the volumes that go with it. Before the
+/// definition is removed every pool has to be readable: its metadata is the only list of those volumes. Returns the
+/// names of the volumes that stay.
+fn remove_all(
     host: &mut dyn Connection,
-    uid: &str,
+    guard: &Guard,
+    owner: &str,
     pools: &BTreeSet<String>,
-) -> Result<(), AccessError> {
+) -> Result<Vec<String>, AccessError> {
+    let uuid = domain_uuid(owner);
+    let found = host.domain(uuid)?;
+    let metadata = found
+        .as_ref()
+        .and_then(|found| Mark::parse(found.state.metadata.as_deref()?))
+        .filter(|metadata| metadata.uid == owner);
+    let all = read_all_pools(host)?;
     for pool in pools {
-        for volume in host.volumes(pool)? {
-            if is_volume_of(&volume.name, uid) && is_seed(&volume.name) {
-                remove_volume(host, pool, &volume.name)?;
-            }
-        }
+        // A pool of the spec that is not defined is in no list.
+        host.volumes(pool)?;
     }
-    Ok(())
+    if let (Some(found), Some(_)) = (found, &metadata) {
+        guard.check()?;
+        if found.state.state.active() {
+            host.destroy(uuid)?;
+            guard.check()?;
+        }
+        host.undefine(uuid)?;
+    }
+    let doomed: BTreeSet<_> = metadata
+        .iter()
+        .flat_map(|metadata| &metadata.volumes)
+        .filter(|kept| kept.reclaim_policy == ReclaimPolicy::Delete)
+        .map(|kept| (kept.pool.as_str(), kept.volume.as_str()))
+        .collect();
+    let ours = all.iter().filter(|(pool, volume)| {
+        is_volume_of(&volume.name, owner) && !is_marker(&volume.name) && pools.contains(pool)
+    });
+    let mut stay = Vec::new();
+    for (pool, volume) in ours {
+        let goes = doomed.contains(&(pool.as_str(), volume.name.as_str()));
+        if !goes && !is_seed(&volume.name) {
+            stay.push(format!("{pool}/{}", volume.name));
+            continue;
+        }
+        let volume = Doomed {
+            pool: pool.clone(),
+            name: volume.name.clone(),
+            key: Some(volume.key.clone()),
+            is_owned: true,
+            is_deletable: true,
+        };
+        remove_volume(host, guard, Effect::DeleteVolume, &volume)?;
+    }
+    Ok(stay)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::access::State;
-    use crate::environment::{Environment, POOL, block};
+    use crate::environment::{self, Environment, POOL, block};
 
     #[test]
-    fn what_a_buried_machine_left_is_removed_and_nothing_else() {
+    fn removing_what_a_machine_left_touches_no_volume_of_another_one() {
         let mut env = Environment::new(block());
         env.machine_mut().cloud_init =
             common::render::kubevirt::CloudInitPlan::from(&common::api::machine::CloudInit {
@@ -147,11 +175,12 @@ mod tests {
             "<volume><name>default-web-00000000.root.qcow2</name><capacity>1</capacity></volume>";
         host.create_volume(POOL, foreign).unwrap();
         let pools = BTreeSet::from([POOL.to_owned()]);
-        // Another Machine's tombstone touches nothing of this one.
-        clear(&mut *host, "uid-of-another", &pools).unwrap();
+        let guard = environment::guard();
+        // A tombstone of another Machine removes nothing of this one.
+        remove_all(&mut *host, &guard, "uid-of-another", &pools).unwrap();
         let uuid = domain_uuid("uid-of-web");
         assert_eq!(env.host.state().domains[&uuid].state, State::Running);
-        clear(&mut *host, "uid-of-web", &pools).unwrap();
+        remove_all(&mut *host, &guard, "uid-of-web", &pools).unwrap();
         assert!(env.host.state().domains.is_empty());
         let left: Vec<_> = env.host.state().pools[POOL]
             .volumes
@@ -159,6 +188,6 @@ mod tests {
             .cloned()
             .collect();
         assert_eq!(left, ["default-web-00000000.root.qcow2"]);
-        clear(&mut *host, "uid-of-web", &pools).unwrap();
+        remove_all(&mut *host, &guard, "uid-of-web", &pools).unwrap();
     }
 }

@@ -146,7 +146,7 @@ async fn poll(host: &ConnectedHost, full: bool) -> Result<Arc<Snapshot>, AccessE
             _ => survey(host)?,
         };
         let summary = |domain: DomainState| DomainSummary {
-            mark: domain.mark.as_deref().and_then(Mark::parse),
+            metadata: domain.metadata.as_deref().and_then(Mark::parse),
             domain,
         };
         snapshot.domains = host.domains()?.into_iter().map(summary).collect();
@@ -168,7 +168,7 @@ fn survey(host: &mut dyn Connection) -> Result<Snapshot, AccessError> {
 /// Takes over the result of a poll, and triggers a pass of each Machine that it is about.
 async fn take_over(
     context: &PollerContext,
-    connected: &ConnectedHost,
+    connected: &Arc<ConnectedHost>,
     polled: Result<Arc<Snapshot>, String>,
 ) {
     let before = connected.snapshot();
@@ -218,10 +218,14 @@ fn same_offer(a: &Snapshot, b: &Snapshot) -> bool {
 fn changed_domains(before: &Snapshot, after: &Snapshot) -> Vec<ObjectRef<CachedMachine>> {
     let states = |snapshot: &Snapshot| -> BTreeMap<_, _> {
         let all = snapshot.domains.iter().filter_map(|it| {
-            let mark = it.mark.as_ref()?;
+            let metadata = it.metadata.as_ref()?;
             Some((
                 it.domain.uuid,
-                (it.domain.state, mark.namespace.clone(), mark.name.clone()),
+                (
+                    it.domain.state,
+                    metadata.namespace.clone(),
+                    metadata.name.clone(),
+                ),
             ))
         });
         all.collect()

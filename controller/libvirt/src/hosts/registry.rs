@@ -11,7 +11,7 @@ use controller_core::watch::Caches;
 use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedMutexGuard};
 use uuid::Uuid;
 
-use crate::access::{Connector, Host};
+use crate::access::{AccessError, Connector, Host};
 use crate::capacity::{foreign, sum};
 use crate::images::fetches::Fetches;
 use crate::libvirt_host::LibvirtHost;
@@ -77,6 +77,17 @@ impl ConnectedHost {
         }
     }
 
+    /// Cancels every job that waits for a connection of this host.
+    fn close(&self) {
+        self.host.close();
+        self.images.close();
+    }
+
+    /// Fails once the host was removed, or is reached over other connections.
+    pub(crate) fn check_open(&self) -> Result<(), AccessError> {
+        self.host.check_open()
+    }
+
     /// The last poll, or why the host cannot be reached.
     pub(crate) fn snapshot(&self) -> Result<Arc<Snapshot>, String> {
         self.snapshot
@@ -119,24 +130,28 @@ impl Hosts {
         connected.get(name).cloned()
     }
 
-    /// Polls a host through these connections from now on.
+    /// Reaches a host over these connections from now on; jobs that wait for the old ones are cancelled.
     pub(super) fn insert(&self, host: Arc<ConnectedHost>) {
         let mut connected = self
             .0
             .connected
             .write()
             .unwrap_or_else(PoisonError::into_inner);
-        connected.insert(host.name.clone(), host);
+        if let Some(old) = connected.insert(host.name.clone(), host) {
+            old.close();
+        }
     }
 
-    /// Drops a host and its connections.
+    /// Removes a host: jobs that wait for its connections are cancelled.
     pub(super) fn remove(&self, name: &str) {
         let mut connected = self
             .0
             .connected
             .write()
             .unwrap_or_else(PoisonError::into_inner);
-        connected.remove(name);
+        if let Some(old) = connected.remove(name) {
+            old.close();
+        }
     }
 
     /// What opens connections to hosts.
@@ -163,8 +178,8 @@ impl Hosts {
     pub(crate) fn with_domain(&self, uuid: Uuid, machine_uid: &str) -> Option<String> {
         let is_here = |host: &Arc<ConnectedHost>| {
             host.snapshot().is_ok_and(|snapshot| {
-                let mark = snapshot.domain(uuid).and_then(|it| it.mark.as_ref());
-                mark.is_some_and(|mark| mark.uid == machine_uid)
+                let metadata = snapshot.domain(uuid).and_then(|it| it.metadata.as_ref());
+                metadata.is_some_and(|metadata| metadata.uid == machine_uid)
             })
         };
         self.all()

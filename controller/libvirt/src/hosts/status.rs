@@ -121,9 +121,9 @@ fn describe(
     status.allocated = Some(sum(input.allocated, foreign(snapshot)));
     let mut domains = HostDomains::default();
     for summary in &snapshot.domains {
-        let count = match &summary.mark {
+        let count = match &summary.metadata {
             None => &mut domains.foreign,
-            Some(mark) if input.living.contains(&mark.uid) => &mut domains.ours,
+            Some(metadata) if input.living.contains(&metadata.uid) => &mut domains.ours,
             Some(_) => &mut domains.orphaned,
         };
         *count += 1;
@@ -215,14 +215,14 @@ mod tests {
             domain: DomainState {
                 uuid: uuid::Uuid::from_u128(number),
                 name: format!("domain-{number}"),
-                mark: None,
+                metadata: None,
                 state: State::ShutOff,
                 reason: 0,
                 vcpus: 2,
                 memory: 1 << 30,
                 persistent: true,
             },
-            mark: owner.map(|uid| Mark {
+            metadata: owner.map(|uid| Mark {
                 uid: uid.into(),
                 ..Mark::default()
             }),

@@ -6,12 +6,15 @@ use std::time::Duration;
 
 use common::quantity::Bytes;
 use common::render::libvirt::{VolumeFormat, VolumeWish, volume_xml};
+use controller_core::preconditions::Effect;
 use sha2::{Digest as _, Sha256};
 use ureq::tls::{RootCerts, TlsConfig};
 
 use super::fetches::Progress;
-use super::names::{hex, marker, marker_xml};
+use super::names::{attempt, hex, is_attempt_of, marker, marker_xml};
 use crate::access::{AccessError, Connection};
+use crate::guard::Guard;
+use crate::volume_effects::{Doomed, check_new, remove_volume};
 
 /// Limit until a server sends its response headers. The content has no limit of its own.
 const RESPONSE_LIMIT: Duration = Duration::from_secs(30);
@@ -19,28 +22,38 @@ const RESPONSE_LIMIT: Duration = Duration::from_secs(30);
 /// What to fetch, and where to.
 #[derive(Clone, Debug)]
 pub(crate) struct FetchRequest {
+    /// Image pool of the host.
     pub(crate) pool: String,
-    pub(crate) volume: String,
+    /// Name of the image's volume without the attempt.
+    pub(crate) base: String,
+    /// Number of this attempt: seconds since 1970.
+    pub(crate) number: i64,
+    /// Where the image is.
     pub(crate) url: String,
+    /// `sha256:` and the digest that the content must have.
     pub(crate) checksum: Option<String>,
 }
 
-/// Fetches an image. Blocks until it is there. `may_write` is asked before it is called complete: another
-/// replica may have begun anew meanwhile.
+/// Fetches an image into a volume of a name that was never used. Blocks until it is complete. Attempts that were
+/// interrupted are removed first, unless something stands on one. The guard is asked with every chunk, and before the
+/// image is called complete.
 pub(crate) fn fetch(
     host: &mut dyn Connection,
     request: &FetchRequest,
     progress: &Progress,
-    may_write: impl Fn() -> bool,
+    guard: &Guard,
 ) -> Result<(), String> {
     let refused = |error: AccessError| error.to_string();
     let (mut body, length) = open(&request.url)?;
     progress.all.store(length, Ordering::Relaxed);
-    let (pool, volume) = (request.pool.as_str(), request.volume.as_str());
-    host.delete_volume(pool, &marker(volume)).map_err(refused)?;
-    host.delete_volume(pool, volume).map_err(refused)?;
+    let pool = request.pool.as_str();
+    if remove_incomplete(host, request, guard).map_err(refused)? {
+        return Ok(());
+    }
+    let volume = attempt(&request.base, request.number);
+    check_new(host, guard, pool, &volume).map_err(refused)?;
     let xml = volume_xml(&VolumeWish {
-        name: volume,
+        name: &volume,
         format: VolumeFormat::Raw,
         capacity: Bytes::new(u128::from(length)),
         backing: None,
@@ -49,13 +62,14 @@ pub(crate) fn fetch(
     let mut source = CountingReader {
         body: &mut body,
         progress,
+        guard,
         digest: Sha256::new(),
         error: None,
     };
-    let uploaded = host.upload(pool, volume, &mut source, length);
+    let uploaded = host.upload(pool, &volume, &mut source, length);
     let (digest, error) = (source.digest, source.error);
     if let Some(error) = error {
-        return Err(format!("{} broke off: {error}", request.url));
+        return Err(format!("{} was interrupted: {error}", request.url));
     }
     uploaded.map_err(refused)?;
     let digest = hex(digest.finalize().as_slice());
@@ -65,19 +79,60 @@ pub(crate) fn fetch(
         .and_then(|text| text.strip_prefix("sha256:"))
         && !expected.eq_ignore_ascii_case(&digest)
     {
-        host.delete_volume(pool, volume).map_err(refused)?;
+        remove_attempt(host, guard, pool, &volume, None).map_err(refused)?;
         return Err(format!(
             "its checksum is sha256:{digest} and not sha256:{expected}: correct image.checksum, or image.url if that is another file"
         ));
     }
-    if !may_write() {
-        return Err("another replica of the controller acts now".into());
-    }
-    // libvirt reads the format and the size that a guest sees.
+    guard.check().map_err(refused)?;
+    // libvirt reads the format, and the size that a guest sees, from the header.
     host.refresh(pool).map_err(refused)?;
-    host.create_volume(pool, &marker_xml(volume))
+    host.create_volume(pool, &marker_xml(&volume))
         .map_err(refused)?;
     Ok(())
+}
+
+/// Removes attempts without a marker. Returns whether one is complete, so that no other is needed.
+fn remove_incomplete(
+    host: &mut dyn Connection,
+    request: &FetchRequest,
+    guard: &Guard,
+) -> Result<bool, AccessError> {
+    let pool = request.pool.as_str();
+    let volumes = host.volumes(pool)?;
+    let attempts = volumes
+        .iter()
+        .filter(|volume| is_attempt_of(&volume.name, &request.base));
+    let is_complete = |name: &str| volumes.iter().any(|volume| volume.name == marker(name));
+    for volume in attempts {
+        if is_complete(&volume.name) {
+            return Ok(true);
+        }
+        match remove_attempt(host, guard, pool, &volume.name, Some(&volume.key)) {
+            Ok(()) => {}
+            // Guests stand on an image whose marker was lost, or a pool cannot be read.
+            Err(AccessError::Refused(why)) => tracing::warn!(why, "an incomplete image stays"),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(false)
+}
+
+fn remove_attempt(
+    host: &mut dyn Connection,
+    guard: &Guard,
+    pool: &str,
+    name: &str,
+    key: Option<&str>,
+) -> Result<(), AccessError> {
+    let doomed = Doomed {
+        pool: pool.to_owned(),
+        name: name.to_owned(),
+        key: key.map(str::to_owned),
+        is_owned: true,
+        is_deletable: true,
+    };
+    remove_volume(host, guard, Effect::RemoveImage, &doomed)
 }
 
 fn open(url: &str) -> Result<(impl Read + use<>, u64), String> {
@@ -93,20 +148,25 @@ fn open(url: &str) -> Result<(impl Read + use<>, u64), String> {
     let answer = ureq::Agent::new_with_config(config).get(url).call();
     let answer = answer.map_err(|error| format!("{url}: {error}"))?;
     let length = answer.body().content_length();
-    let length = length.ok_or_else(|| format!("{url}: the server does not tell how long it is"))?;
+    let length = length.ok_or_else(|| format!("{url}: the server sent no Content-Length"))?;
     Ok((answer.into_body().into_reader(), length))
 }
 
-/// Counts and digests what passes.
+/// Counts and digests what is read.
 struct CountingReader<'a, R> {
     body: &'a mut R,
     progress: &'a Progress,
+    guard: &'a Guard,
     digest: Sha256,
     error: Option<std::io::Error>,
 }
 
 impl<R: Read> Read for CountingReader<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        if let Err(error) = self.guard.check() {
+            self.error = Some(std::io::Error::other(error.to_string()));
+            return Err(std::io::ErrorKind::Other.into());
+        }
         match self.body.read(buffer) {
             Ok(count) => {
                 self.digest.update(&buffer[..count]);
@@ -130,7 +190,7 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use crate::access::fake::{FakeLibvirt, When};
+    use crate::access::fake::{FakeLibvirt, FakePool, FakeVolume, HostState, When};
     use crate::access::{Connector as _, Target};
 
     const POOL: &str = "vms";
@@ -153,10 +213,11 @@ mod tests {
         url
     }
 
-    fn request(url: String, checksum: Option<&str>) -> FetchRequest {
+    fn request(number: i64, url: String, checksum: Option<&str>) -> FetchRequest {
         FetchRequest {
             pool: POOL.into(),
-            volume: "image".into(),
+            base: "image".into(),
+            number,
             url,
             checksum: checksum.map(Into::into),
         }
@@ -168,65 +229,143 @@ mod tests {
             credentials: None,
         };
         let mut connection = host.open(&target).unwrap();
-        fetch(&mut *connection, request, &Progress::default(), || true)
+        fetch(
+            &mut *connection,
+            request,
+            &Progress::default(),
+            &crate::environment::guard(),
+        )
     }
 
     fn volumes(host: &FakeLibvirt) -> Vec<String> {
         host.state().pools[POOL].volumes.keys().cloned().collect()
     }
 
+    const FIRST: &str = "image.attempt-00000001";
+    const FIRST_MARKER: &str = "image.attempt-00000001.complete";
     const WHOLE: &str = "HTTP/1.1 200 OK\r\nContent-Length: 32\r\nConnection: close\r\n\r\n";
 
     #[test]
-    fn an_image_is_complete_when_all_of_it_is_there() {
+    fn an_image_is_complete_once_its_marker_is_there() {
         let host = FakeLibvirt::new();
         let checksum = format!("sha256:{}", hex(Sha256::digest(CONTENT).as_slice()));
-        let request = request(server(WHOLE, CONTENT), Some(&checksum));
+        let request = request(1, server(WHOLE, CONTENT), Some(&checksum));
         assert_eq!(CONTENT.len(), 32);
         fetched(&host, &request).unwrap();
-        assert_eq!(volumes(&host), ["image", "image.complete"]);
-        assert_eq!(host.state().pools[POOL].volumes["image"].content, CONTENT);
+        assert_eq!(volumes(&host), [FIRST, FIRST_MARKER]);
+        assert_eq!(host.state().pools[POOL].volumes[FIRST].content, CONTENT);
     }
 
     #[test]
-    fn one_that_breaks_off_has_no_marker_and_is_fetched_again() {
+    fn an_interrupted_fetch_has_no_marker_and_the_next_attempt_has_another_name() {
         let host = FakeLibvirt::new();
-        let broken = request(server(WHOLE, &CONTENT[..20]), None);
+        let broken = request(1, server(WHOLE, &CONTENT[..20]), None);
         let why = fetched(&host, &broken).unwrap_err();
-        assert!(why.contains("broke off"), "{why}");
-        assert_eq!(volumes(&host), ["image"], "it looks complete");
-        fetched(&host, &request(server(WHOLE, CONTENT), None)).unwrap();
-        assert_eq!(volumes(&host), ["image", "image.complete"]);
-        assert_eq!(host.state().pools[POOL].volumes["image"].content, CONTENT);
-        // The host ended in the middle.
+        assert!(why.contains("was interrupted"), "{why}");
+        assert_eq!(volumes(&host), [FIRST], "its size looks complete");
+        fetched(&host, &request(2, server(WHOLE, CONTENT), None)).unwrap();
+        let second = "image.attempt-00000002";
+        let marker = marker(second);
+        assert_eq!(
+            volumes(&host),
+            [second, &marker],
+            "the first one is removed"
+        );
+        assert_eq!(host.state().pools[POOL].volumes[second].content, CONTENT);
+        // The connection ended in the middle.
         let other = FakeLibvirt::new();
         other.fail(
             "upload",
             When::During,
             AccessError::Disconnected("gone".into()),
         );
-        fetched(&other, &request(server(WHOLE, CONTENT), None)).unwrap_err();
-        assert_eq!(volumes(&other), ["image"]);
+        fetched(&other, &request(1, server(WHOLE, CONTENT), None)).unwrap_err();
+        assert_eq!(volumes(&other), [FIRST]);
+    }
+
+    /// A volume of the pool, and an overlay of it in another pool that libvirt knows.
+    fn image_with_overlay(host: &FakeLibvirt, name: &str) {
+        let mut state = host.state();
+        let base = FakeVolume {
+            content: CONTENT.to_vec(),
+            ..FakeVolume::default()
+        };
+        let overlay = FakeVolume {
+            backing: Some(HostState::path(POOL, name)),
+            ..FakeVolume::default()
+        };
+        let mut other = FakePool::of(1 << 30);
+        other.volumes.insert("disk.qcow2".into(), overlay);
+        state.pools.insert("other".into(), other);
+        let pool = state.pools.get_mut(POOL).unwrap();
+        pool.volumes.insert(name.into(), base);
     }
 
     #[test]
-    fn one_of_another_checksum_is_not_kept() {
+    fn an_image_whose_marker_was_lost_stays_below_its_overlays_and_is_fetched_beside() {
+        for name in ["image", FIRST] {
+            let host = FakeLibvirt::new();
+            image_with_overlay(&host, name);
+            fetched(&host, &request(2, server(WHOLE, CONTENT), None)).unwrap();
+            let all = volumes(&host);
+            assert!(all.iter().any(|it| it == name), "{all:?}");
+            assert!(all.contains(&marker("image.attempt-00000002")), "{all:?}");
+        }
+    }
+
+    #[test]
+    fn a_fetch_whose_replica_lost_the_lease_ends_before_its_next_change() {
+        use std::sync::atomic::AtomicUsize;
+
+        let whole = FakeLibvirt::new();
+        fetched(&whole, &request(1, server(WHOLE, CONTENT), None)).unwrap();
+        // How often the guard is asked before the Lease is lost.
+        for asked in 0..3 {
+            let host = FakeLibvirt::new();
+            let target = Target {
+                uri: String::new(),
+                credentials: None,
+            };
+            let mut connection = host.open(&target).unwrap();
+            let left = AtomicUsize::new(asked);
+            let may_act = move || {
+                let took = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+                    left.checked_sub(1)
+                });
+                took.map(drop)
+                    .map_err(|_| AccessError::Cancelled("the Lease is lost".into()))
+            };
+            let guard = Guard::new(may_act, || None);
+            let request = request(1, server(WHOLE, CONTENT), None);
+            let why = fetch(&mut *connection, &request, &Progress::default(), &guard).unwrap_err();
+            assert!(why.contains("the Lease is lost"), "{asked}: {why}");
+            let calls = host.calls();
+            assert!(whole.calls().starts_with(&calls), "{asked}: {calls:?}");
+            assert!(
+                !volumes(&host).contains(&FIRST_MARKER.to_owned()),
+                "{asked}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_image_of_another_checksum_is_removed() {
         let host = FakeLibvirt::new();
         let wrong = format!("sha256:{}", "0".repeat(64));
-        let why = fetched(&host, &request(server(WHOLE, CONTENT), Some(&wrong))).unwrap_err();
+        let why = fetched(&host, &request(1, server(WHOLE, CONTENT), Some(&wrong))).unwrap_err();
         assert!(why.contains("correct image.checksum"), "{why}");
         assert_eq!(volumes(&host), [""; 0]);
     }
 
     #[test]
-    fn a_server_that_has_none_is_told_with_its_address() {
+    fn the_message_of_a_failed_fetch_names_the_address() {
         let host = FakeLibvirt::new();
         let url = server("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", b"");
-        let why = fetched(&host, &request(url.clone(), None)).unwrap_err();
+        let why = fetched(&host, &request(1, url.clone(), None)).unwrap_err();
         assert!(why.starts_with(&url) && why.contains("404"), "{why}");
         let url = server("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n", CONTENT);
-        let why = fetched(&host, &request(url, None)).unwrap_err();
-        assert!(why.contains("does not tell how long it is"), "{why}");
+        let why = fetched(&host, &request(1, url, None)).unwrap_err();
+        assert!(why.contains("sent no Content-Length"), "{why}");
         assert_eq!(host.calls(), [""; 0]);
     }
 }

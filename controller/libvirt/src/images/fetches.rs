@@ -27,6 +27,8 @@ pub(crate) enum ImageState {
     Failed(String),
     /// All of it is in the image pool.
     Complete {
+        /// Name of the volume: the attempt that succeeded.
+        volume: String,
         /// Format of its content.
         format: VolumeFormat,
     },

@@ -11,12 +11,12 @@ use uuid::Uuid;
 
 use crate::access::{AccessError, Connection, DomainDetail, Volume};
 use crate::images::fetches::{Fetches, ImageState};
-use crate::images::names::{image_volume, marker};
+use crate::images::names::{image_volume, is_attempt_of, marker};
 use crate::libvirt_host::LibvirtHost;
 use crate::observed::{Guest, HostView, VolumeKey};
 use crate::offers::images;
 use crate::parts::{network_fault, pool_fault, unreadable_pool};
-use crate::plan::volumes::wanted;
+use crate::plan::volumes::{NeededImage, copies, fetched_images, is_defined, wanted};
 
 /// A query about one Machine.
 pub(crate) struct HostQuery {
@@ -28,6 +28,10 @@ pub(crate) struct HostQuery {
     needed: BTreeSet<VolumeKey>,
     /// Pools that are searched for every volume of the Machine; empty unless the Machine is under deletion.
     searched: BTreeSet<String>,
+    /// Disks that are copied from an image, by name: pool and volume without the attempt.
+    copies: BTreeMap<String, VolumeKey>,
+    /// Fetched images that disks and drives need.
+    images: Vec<NeededImage>,
     /// Whether the Machine is under deletion.
     deleting: bool,
 }
@@ -55,6 +59,8 @@ impl HostQuery {
             needed: block
                 .flat_map(|block| wanted(machine, block, spec))
                 .collect(),
+            copies: copies(machine, spec),
+            images: fetched_images(machine, spec),
             searched: pools.filter(|_| machine.is_deleting()).collect(),
             deleting: machine.is_deleting(),
         }
@@ -87,11 +93,45 @@ impl HostQuery {
             });
             answer.unreadable_pools.extend(faults);
         }
+        let disks: BTreeMap<String, VolumeKey> = metadata
+            .into_iter()
+            .flat_map(|metadata| &metadata.volumes)
+            .map(|kept| (kept.disk.clone(), (kept.pool.clone(), kept.volume.clone())))
+            .collect();
         for (pool, name) in self.needed.into_iter().chain(recorded).chain(seed) {
             answer.look_up(host, pool, name)?;
         }
         for pool in self.searched {
-            answer.search(host, &pool, &self.uid)?;
+            answer.search(host, &pool, |name| is_volume_of(name, &self.uid))?;
+        }
+        // Attempts have to be searched for only until the domain's metadata names the one that succeeded.
+        for (disk, (pool, base)) in self.copies {
+            let is_recorded = disks
+                .get(&disk)
+                .is_some_and(|key| answer.volumes.contains_key(key));
+            if !is_recorded && !answer.has_complete(&pool, &base) {
+                answer.search(host, &pool, |name| name.starts_with(&base))?;
+            }
+        }
+        for NeededImage {
+            key: (pool, base),
+            disk,
+        } in self.images
+        {
+            if let Some((disk, plain)) = disk {
+                // A disk that exists needs its image no more.
+                let mut made = disks.get(&disk).into_iter().chain([&plain]);
+                if made.any(|key| answer.volumes.contains_key(key)) {
+                    continue;
+                }
+            }
+            for name in answer.defined_attempts(&base) {
+                answer.look_up(host, pool.clone(), marker(&name))?;
+                answer.look_up(host, pool.clone(), name)?;
+            }
+            if !answer.has_complete(&pool, &base) {
+                answer.search(host, &pool, |name| name.starts_with(&base))?;
+            }
         }
         answer.read_leases(host)?;
         Ok(answer)
@@ -122,22 +162,39 @@ impl HostAnswer {
         &mut self,
         host: &mut dyn Connection,
         pool: &str,
-        uid: &str,
+        is_searched: impl Fn(&str) -> bool,
     ) -> Result<(), AccessError> {
         if self.unreadable_pools.contains_key(pool) {
             return Ok(());
         }
         match host.volumes(pool) {
             Ok(volumes) => {
-                let ours = volumes
+                let found = volumes
                     .into_iter()
-                    .filter(|volume| is_volume_of(&volume.name, uid));
+                    .filter(|volume| is_searched(&volume.name));
                 self.volumes
-                    .extend(ours.map(|volume| ((pool.to_owned(), volume.name.clone()), volume)));
+                    .extend(found.map(|volume| ((pool.to_owned(), volume.name.clone()), volume)));
                 Ok(())
             }
             Err(error) => self.pool_failed(host, pool, error),
         }
+    }
+
+    /// Whether a volume of this base, or an attempt, was found with its marker.
+    fn has_complete(&self, pool: &str, base: &str) -> bool {
+        let has = |name: String| self.volumes.contains_key(&(pool.to_owned(), name));
+        let mut names = self.volumes.keys().filter(|(of, _)| of == pool);
+        names.any(|(_, name)| is_attempt_of(name, base) && has(marker(name)))
+    }
+
+    /// Volumes of this base that the domain is defined with.
+    fn defined_attempts(&self, base: &str) -> Vec<String> {
+        let defined = self.guest.as_ref().and_then(|guest| guest.defined.as_ref());
+        let disks = defined.into_iter().flat_map(|domain| &domain.disks);
+        disks
+            .filter_map(|disk| Some(disk.volume.as_ref()?.volume.clone()))
+            .filter(|name| is_attempt_of(name, base))
+            .collect()
     }
 
     /// Records that a pool cannot be read, unless the error is one of the whole host.
@@ -223,18 +280,32 @@ fn images_of(
     let pool = view.spec.image_pool.clone().unwrap_or_default();
     let find = |name: &str| view.volumes.get(&(pool.clone(), name.to_owned()));
     let state = |image: &Image| {
-        let volume = image_volume(image);
-        let complete = image.volume.is_some() || find(&marker(&volume)).is_some();
-        let state = match find(&volume).filter(|_| complete) {
-            Some(found) => ImageState::Complete {
-                format: format_of(found),
-            },
-            None => fetches.state(&volume).unwrap_or(ImageState::Absent),
+        let base = image_volume(image);
+        let complete = |name: &str| Some(found_image(name, find(name)?));
+        let state = if image.volume.is_some() {
+            complete(&base)
+        } else {
+            let in_pool = view.volumes.keys().filter(|(of, _)| *of == pool);
+            let attempts = in_pool
+                .map(|(_, name)| name)
+                .filter(|name| is_attempt_of(name, &base) && find(&marker(name)).is_some());
+            // The attempt that the domain has stays, whichever else came to its end.
+            let used = attempts.clone().find(|name| is_defined(view, name));
+            used.or_else(|| attempts.clone().next())
+                .and_then(|name| complete(name))
         };
-        (volume, state)
+        let state = state.or_else(|| fetches.state(&base));
+        (base, state.unwrap_or(ImageState::Absent))
     };
     let block = machine.desired().into_iter();
     block.flat_map(images).map(state).collect()
+}
+
+fn found_image(name: &str, volume: &Volume) -> ImageState {
+    ImageState::Complete {
+        volume: name.to_owned(),
+        format: format_of(volume),
+    }
 }
 
 fn guest(found: &DomainDetail) -> Guest {
@@ -249,7 +320,7 @@ fn guest(found: &DomainDetail) -> Guest {
     Guest {
         state: found.state.state,
         reason: found.state.reason,
-        metadata: found.state.mark.as_deref().and_then(Mark::parse),
+        metadata: found.state.metadata.as_deref().and_then(Mark::parse),
         defined: read(&found.inactive),
         running: live.and_then(read),
         has_agent: live.is_some_and(agent_is_connected),

@@ -7,73 +7,106 @@ use controller_core::backend::Act;
 use controller_core::plan::Subject;
 use controller_core::preconditions::Effect;
 
+use crate::volume_effects::Doomed;
+
 /// What to do about a Machine now.
 pub(crate) type Plan = controller_core::plan::Plan<Action>;
 
 /// One thing to do.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Action {
-    /// Records the host before anything is sent to it.
+    /// Records the host in the Machine's status, before anything is sent to it.
     Bind {
+        /// Name of the LibvirtHost.
         host: String,
     },
-    /// Begins, or goes on with, filling an image; it is done in the background.
+    /// Fetches an image in the background, unless that is under way or failed a short while ago.
     FetchImage {
+        /// Name of the image's volume without the attempt.
         volume: String,
+        /// Where the image is.
         url: String,
+        /// `sha256:` and the digest that the content must have.
         checksum: Option<String>,
     },
+    /// Makes an empty volume, or an overlay. libvirt refuses a name that exists.
     CreateVolume {
+        /// Pool of the volume.
         pool: String,
+        /// Name of the volume.
         name: String,
+        /// libvirt's description of it.
         xml: String,
     },
-    /// Makes a volume with the content of an image, and then the marker that it is complete.
+    /// Copies an image to a volume of a name that was never used, and then makes the marker that it is complete.
     CopyVolume {
+        /// Pool of the volume.
         pool: String,
+        /// Name of the volume.
         name: String,
+        /// libvirt's description of it.
         xml: String,
+        /// Pool and name of the image's volume.
         image: (String, String),
     },
-    /// A running guest's disk by its target device.
+    /// Grows the disk of a running guest.
     GrowDisk {
+        /// Target device of the disk, such as `vda`.
         target: String,
+        /// Size it gets, in bytes.
         bytes: u64,
     },
+    /// Grows a volume that no running guest uses.
     GrowVolume {
+        /// Pool of the volume.
         pool: String,
+        /// Name of the volume.
         name: String,
+        /// Size it gets, in bytes.
         bytes: u64,
     },
+    /// Writes a cloud-init seed to a volume of a name that was never used, and removes earlier seeds of the Machine
+    /// that no domain has.
     CreateSeed {
+        /// Pool of the volume.
         pool: String,
+        /// Name of the volume.
         name: String,
+        /// Name of the seed that the domain's metadata records; it is not removed.
+        current: Option<String>,
+        /// The ISO image.
         content: SeedContent,
     },
+    /// Defines the domain, or defines it anew.
     Define(Box<Domain>),
-    /// Writes what is remembered with the domain.
+    /// Writes our metadata of the domain.
     SetMetadata(Box<Mark>),
+    /// Changes a device, the vCPUs or the memory of the running guest.
     HotPlug(Box<Live>),
+    /// Starts the guest.
     Start {
+        /// Whether its firmware settings are made anew.
         reset_nvram: bool,
     },
+    /// Asks the guest to shut down.
     AskToStop {
+        /// Whether by its agent; otherwise, and if the agent does not answer, by ACPI.
         agent: bool,
     },
+    /// Ends the guest at once.
     Destroy,
+    /// Removes the definition of the domain.
     Undefine,
-    /// Deletes a volume once it is certain that no domain and no other volume refers to it.
-    DeleteVolume {
-        pool: String,
-        name: String,
-    },
-    /// Writes on the tombstones of a host that cannot be asked what may be left there.
+    /// Deletes a volume, and its completion marker.
+    DeleteVolume(Doomed),
+    /// Records in the status of a host that something of the Machine may be left there.
     RecordOrphan {
+        /// Name of the LibvirtHost.
         host: String,
     },
 }
 
-/// Content that no log shows.
+/// The content of a seed. No log shows it: it may have passwords.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct SeedContent(pub(crate) Vec<u8>);
 
@@ -86,9 +119,10 @@ impl fmt::Debug for SeedContent {
 impl Act for Action {
     fn effect(&self) -> Option<Effect> {
         match self {
-            Self::DeleteVolume { .. } => Some(Effect::DeleteVolume),
-            Self::CopyVolume { .. } | Self::CreateSeed { .. } => Some(Effect::FillVolume),
-            Self::FetchImage { .. } => Some(Effect::RemoveImage),
+            Self::DeleteVolume(_) => Some(Effect::DeleteVolume),
+            Self::FetchImage { .. } | Self::CopyVolume { .. } | Self::CreateSeed { .. } => {
+                Some(Effect::FillVolume)
+            }
             Self::Define(_) | Self::SetMetadata(_) | Self::HotPlug(_) => Some(Effect::Define),
             Self::Start { .. } => Some(Effect::Start),
             Self::AskToStop { .. } | Self::Destroy => Some(Effect::Stop),
@@ -109,7 +143,7 @@ impl Act for Action {
             | Self::CopyVolume { .. }
             | Self::GrowDisk { .. }
             | Self::GrowVolume { .. }
-            | Self::DeleteVolume { .. } => Subject::Storage,
+            | Self::DeleteVolume(_) => Subject::Storage,
             Self::CreateSeed { .. }
             | Self::Define(_)
             | Self::SetMetadata(_)
@@ -148,8 +182,8 @@ impl fmt::Display for Action {
             Self::CreateSeed { pool, name, .. } => write!(f, "made the seed {pool}/{name}"),
             Self::Define(domain) => write!(f, "defined domain {}", domain.name),
             Self::SetMetadata(metadata) => match &metadata.intent {
-                Some(intent) => write!(f, "recorded that the guest is to {:?}", intent.kind),
-                None => f.write_str("recorded that nothing is under way"),
+                Some(intent) => write!(f, "recorded the intent {:?}", intent.kind),
+                None => f.write_str("recorded that no intent is pending"),
             },
             Self::HotPlug(live) => write!(f, "changed the running guest: {live:?}"),
             Self::Start { .. } => f.write_str("started the guest"),
@@ -157,8 +191,12 @@ impl fmt::Display for Action {
             Self::AskToStop { agent: false } => f.write_str("asked the guest to shut down"),
             Self::Destroy => f.write_str("switched the guest off, because it did not shut down"),
             Self::Undefine => f.write_str("removed the definition of the domain"),
-            Self::DeleteVolume { pool, name } => write!(f, "deleted volume {pool}/{name}"),
-            Self::RecordOrphan { host } => write!(f, "recorded a tombstone on LibvirtHost {host}"),
+            Self::DeleteVolume(Doomed { pool, name, .. }) => {
+                write!(f, "deleted volume {pool}/{name}")
+            }
+            Self::RecordOrphan { host } => {
+                write!(f, "recorded a tombstone on LibvirtHost {host}")
+            }
         }
     }
 }

@@ -16,7 +16,7 @@ use super::action::{Action, Plan};
 use super::power::{Power, power};
 use super::seed::seed;
 use super::status::{Findings, report};
-use super::volumes::{Volumes, is_to_go, uses, volumes};
+use super::volumes::{Volumes, delete, is_to_go, uses, volumes};
 use crate::observed::{Binding, Guest, HostView, Observed};
 use crate::offers::attach;
 use crate::placement::choose;
@@ -116,8 +116,8 @@ fn on<'a>(
     if let Some(fault) = taken(machine, block, &observed.conflicts, &observed.cluster) {
         findings.network.worsen(fault);
     }
-    let volumes = volumes(machine, block, view);
-    let seed = seed(machine, block, view, observed);
+    let volumes = volumes(machine, block, view, now);
+    let seed = seed(machine, block, view, observed, now);
     let held = findings.network.fault.is_some()
         || volumes.outcome.fault.is_some()
         || volumes.import.is_some()
@@ -143,7 +143,8 @@ fn on<'a>(
     });
     let mut steps = Steps::default();
     steps.actions.extend(volumes.actions.iter().cloned());
-    steps.actions.extend(writes_seed);
+    // Each seed is a volume of its own: none is written before the domain can be defined with it.
+    steps.actions.extend(writes_seed.filter(|_| !held));
     let refused = refusal.map(|refusal| refusal.subject);
     let is_refused = refused == Some(Subject::Guest);
     if let (Some(desired), Some(running)) =
@@ -184,7 +185,7 @@ fn on<'a>(
     }
     findings.storage = volumes.outcome;
     findings.import = volumes.import;
-    findings.volumes = volumes.told;
+    findings.volumes = volumes.reported;
     findings.growing = volumes.growing;
     if let Some(refusal) = refusal {
         let (outcome, reason) = match refusal.subject {
@@ -393,13 +394,10 @@ fn releases(guest: &Guest, block: &Normalized, volumes: &Volumes, view: &HostVie
     let released = metadata.volumes.iter().filter(|old| !is_desired(old));
     released
         .filter(|old| is_to_go(old) && !is_used(&old.volume))
-        .filter(|old| {
+        .filter_map(|old| {
             let key = (old.pool.clone(), old.volume.clone());
-            view.volumes.contains_key(&key)
-        })
-        .map(|old| Action::DeleteVolume {
-            pool: old.pool.clone(),
-            name: old.volume.clone(),
+            let volume = view.volumes.get(&key)?;
+            Some(Action::DeleteVolume(delete(&old.pool, volume)))
         })
         .collect()
 }

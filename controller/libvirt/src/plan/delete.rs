@@ -10,7 +10,7 @@
 //! defined, because its metadata says which volumes to delete once the pool can be read.
 
 use common::names;
-use common::render::libvirt::{Intent, IntentKind, Mark, is_seed, is_volume_of};
+use common::render::libvirt::{Intent, IntentKind, Mark};
 use controller_core::deletion::{Stage, Teardown};
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
@@ -18,9 +18,9 @@ use controller_core::plan::Now;
 
 use super::action::Action;
 use super::power::{ASK_AGAIN, ask};
-use super::volumes::{disks, is_to_go};
-use crate::images::names::is_marker;
+use super::volumes::{doomed, is_to_go};
 use crate::observed::{Binding, Guest, HostView};
+use crate::volume_effects::Doomed;
 
 /// How far the deletion of a Machine is.
 pub(crate) fn teardown(machine: &Machine, binding: &Binding, now: Now) -> Teardown<Action> {
@@ -70,13 +70,14 @@ fn stage(machine: &Machine, binding: &Binding, now: Now) -> Stage<Action> {
     if let Some(guest) = guest.filter(|guest| guest.state.active()) {
         return shut_down(guest, now);
     }
-    let volumes = volumes_to_delete(machine, view, guest);
+    let volumes = doomed(machine, view, guest);
     if !view.unreadable_pools.is_empty() && may_leave_volumes(machine, view, guest, &volumes) {
         return Stage::Release(vec![Action::RecordOrphan {
             host: view.host.clone(),
         }]);
     }
     let undefine = guest.map(|_| Action::Undefine);
+    let volumes = volumes.into_iter().map(Action::DeleteVolume);
     Stage::Release(undefine.into_iter().chain(volumes).collect())
 }
 
@@ -106,39 +107,13 @@ fn shut_down(guest: &Guest, now: Now) -> Stage<Action> {
     )
 }
 
-/// Every volume that is deleted with the Machine: disks by the reclaim policy that the domain's metadata records,
-/// without a domain by that of the block; seeds; markers. Without domain and block no disk is deleted.
-fn volumes_to_delete(machine: &Machine, view: &HostView, guest: Option<&Guest>) -> Vec<Action> {
-    let disks: Vec<String> = match guest.and_then(|guest| guest.metadata.as_ref()) {
-        Some(metadata) => {
-            let doomed = metadata.volumes.iter().filter(|kept| is_to_go(kept));
-            doomed.map(|kept| kept.volume.clone()).collect()
-        }
-        None => {
-            let block = machine.desired().into_iter();
-            let all = block.flat_map(|block| disks(machine, block, &view.spec));
-            all.filter(is_to_go).map(|kept| kept.volume).collect()
-        }
-    };
-    let ours = view
-        .volumes
-        .keys()
-        .filter(|(_, name)| is_volume_of(name, machine.uid()));
-    ours.filter(|(_, name)| disks.contains(name) || is_seed(name) || is_marker(name))
-        .map(|(pool, name)| Action::DeleteVolume {
-            pool: pool.clone(),
-            name: name.clone(),
-        })
-        .collect()
-}
-
 /// Whether volumes of the Machine would be left if it went now: some cannot be deleted while a pool cannot be read,
 /// or may be in that pool.
 fn may_leave_volumes(
     machine: &Machine,
     view: &HostView,
     guest: Option<&Guest>,
-    volumes: &[Action],
+    volumes: &[Doomed],
 ) -> bool {
     let Some(metadata) = guest.and_then(|guest| guest.metadata.as_ref()) else {
         return !volumes.is_empty() || machine.desired().is_some();

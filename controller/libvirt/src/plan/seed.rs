@@ -1,7 +1,7 @@
-//! What cloud-init is given: a small image, made anew whenever its content is another.
+//! The cloud-init seed: a small ISO image, made anew whenever its content changes.
 //!
-//! One whose upload broke off looks complete. So a seed is trusted only when the domain is defined with it; any
-//! other is written again, which costs milliseconds.
+//! libvirt reports the full size of a volume whose upload was interrupted. So only the seed that the domain is
+//! defined with is trusted; any other is written to another volume, which costs milliseconds.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +10,12 @@ use common::render::kubevirt::CloudInitPlan;
 use common::render::libvirt::{SeedMark, seed_name, seed_of};
 
 use super::action::{Action, SeedContent};
-use super::volumes::{is_defined, pool_not_found};
+use super::volumes::pool_not_found;
 use crate::observed::{HostView, Observed};
 use crate::offers::storage;
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
+use controller_core::plan::Now;
 use controller_core::status::{Fault, missing_secret};
 
 /// The seed of a Machine.
@@ -35,8 +36,9 @@ pub(super) fn seed(
     block: &Normalized,
     view: &HostView,
     observed: &Observed,
+    now: Now,
 ) -> Seed {
-    match make(machine, block, view, observed) {
+    match make(machine, block, view, observed, now) {
         Ok((desired, action)) => Seed {
             desired,
             action,
@@ -63,6 +65,7 @@ fn make(
     block: &Normalized,
     view: &HostView,
     observed: &Observed,
+    now: Now,
 ) -> Result<(Option<SeedMark>, Option<Action>), Fault> {
     let plan = &machine.cloud_init;
     if *plan == CloudInitPlan::default() {
@@ -116,6 +119,7 @@ fn make(
         return Err(pool_not_found("cloud-init's data", &view.host, why));
     }
     let name = seed_name(machine.namespace(), machine.name(), machine.uid(), &content);
+    let name = attempt(&name, now);
     let secrets = plan.marks(&BTreeMap::new(), |secret| Some(read(secret)?.mark.clone()));
     let made = SeedMark {
         pool: pool.clone(),
@@ -123,14 +127,13 @@ fn make(
         digest,
         secrets,
     };
-    // One that the domain is defined with was complete once; any other may have broken off.
-    let there = view.volumes.contains_key(&(pool.clone(), name.clone())) && is_defined(view, &name);
-    let action = (!there).then_some(Action::CreateSeed {
+    let action = Action::CreateSeed {
         pool,
         name,
+        current: known.map(|known| known.volume.clone()),
         content: SeedContent(content),
-    });
-    Ok((Some(made), action))
+    };
+    Ok((Some(made), Some(action)))
 }
 
 /// The fault of Secrets that the API server did not let us read.
@@ -139,4 +142,10 @@ fn unreadable_secret(why: &str) -> Fault {
         "the Secrets that spec.cloudInit names cannot be read ({why}); they are read again soon. If the message says forbidden, give the controller's ServiceAccount the permission to get them"
     );
     Fault::new("CloudInitSecretNotFound", message)
+}
+
+/// Name of the volume of one attempt to write a seed. It still ends as every seed does.
+fn attempt(name: &str, now: Now) -> String {
+    let stem = name.strip_suffix(".iso").unwrap_or(name);
+    format!("{stem}-{:08x}.iso", now.0.unix_timestamp())
 }

@@ -18,17 +18,23 @@ use common::api::normalized::{Normalized, NormalizedDisk};
 use common::api::status::VolumeStatus;
 use common::quantity::Bytes;
 use common::render::libvirt::{
-    Disk, Domain, Kept, Placed, VolumeFormat, VolumeWish, volume_name, volume_xml,
+    Disk, Domain, Kept, Placed, VolumeFormat, VolumeWish, is_seed, is_volume_of, volume_name,
+    volume_xml,
 };
 
 use super::action::Action;
+use crate::access::Volume;
 use crate::images::fetches::ImageState;
-use crate::images::names::{image_volume, marker};
-use crate::observed::HostView;
+use crate::images::names::{
+    attempt, image_volume, is_attempt, is_attempt_of, is_marker, marked, marker,
+};
+use crate::observed::{Guest, HostView, VolumeKey};
 use crate::offers::{images, storage};
+use crate::volume_effects::Doomed;
 use controller_core::deletion::deletes;
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
+use controller_core::plan::Now;
 use controller_core::status::{Fault, Outcome};
 
 /// What is to be done about the volumes.
@@ -45,13 +51,14 @@ pub(super) struct Volumes {
     pub(super) placed: BTreeMap<String, Placed>,
     /// Those of the disks, and what becomes of each.
     pub(super) kept: Vec<Kept>,
-    pub(super) told: Vec<VolumeStatus>,
+    /// The volumes of the disks, for the status.
+    pub(super) reported: Vec<VolumeStatus>,
     /// Disks that are smaller than they are to be.
     pub(super) growing: Vec<String>,
 }
 
-/// The volumes of the disks on a host, and what becomes of each.
-pub(super) fn disks(machine: &Machine, block: &Normalized, spec: &LibvirtHostSpec) -> Vec<Kept> {
+/// The volumes that a block's disks would have, and what becomes of each. A copied one has an attempt beside its name.
+fn disks(machine: &Machine, block: &Normalized, spec: &LibvirtHostSpec) -> Vec<Kept> {
     let kept = |disk: &NormalizedDisk| {
         let offer = storage(spec, &disk.storage_class)?;
         Some(Kept {
@@ -64,12 +71,116 @@ pub(super) fn disks(machine: &Machine, block: &Normalized, spec: &LibvirtHostSpe
     block.disks.iter().filter_map(kept).collect()
 }
 
+/// The volumes that are deleted with a Machine: disks by the reclaim policy that the domain's metadata records,
+/// without a domain by that of the block; copies that were never used; seeds. Without domain and block no disk is
+/// deleted.
+pub(super) fn doomed(machine: &Machine, view: &HostView, guest: Option<&Guest>) -> Vec<Doomed> {
+    let metadata = guest.and_then(|guest| guest.metadata.as_ref());
+    let kept = match metadata {
+        Some(metadata) => metadata.volumes.clone(),
+        None => machine
+            .desired()
+            .map(|block| disks(machine, block, &view.spec))
+            .unwrap_or_default(),
+    };
+    let is_unused_copy = |pool: &str, name: &str| {
+        let marker = (pool.to_owned(), marker(name));
+        is_attempt(name) && !view.volumes.contains_key(&marker)
+    };
+    let is_doomed = |pool: &str, name: &str| {
+        let mut of_disk = kept.iter().filter(|kept| kept.pool == pool);
+        match of_disk.find(|kept| is_attempt_of(name, &kept.volume)) {
+            Some(kept) => is_to_go(kept),
+            None => is_seed(name) || is_unused_copy(pool, name),
+        }
+    };
+    // A marker goes with its volume, or alone if only that was deleted before.
+    let is_lonely_marker = |pool: &str, name: &str| {
+        marked(name).is_some_and(|volume| {
+            let volume = (pool.to_owned(), volume.to_owned());
+            !view.volumes.contains_key(&volume)
+        })
+    };
+    let ours = view
+        .volumes
+        .iter()
+        .filter(|((_, name), _)| is_volume_of(name, machine.uid()));
+    ours.filter(|((pool, name), _)| {
+        if is_marker(name) {
+            is_lonely_marker(pool, name)
+        } else {
+            is_doomed(pool, name)
+        }
+    })
+    .map(|((pool, _), volume)| delete(pool, volume))
+    .collect()
+}
+
+/// The deletion of a volume of the Machine, as it was observed.
+pub(super) fn delete(pool: &str, volume: &Volume) -> Doomed {
+    Doomed {
+        pool: pool.to_owned(),
+        name: volume.name.clone(),
+        key: Some(volume.key.clone()),
+        is_owned: true,
+        is_deletable: true,
+    }
+}
+
 /// Whether a volume is deleted with its Machine.
 pub(super) fn is_to_go(kept: &Kept) -> bool {
     deletes(Some(kept.reclaim_policy.as_str()))
 }
 
-/// Names of everything that has to be looked for in pools, by pool.
+/// The disks that are copied from an image, by name: pool and volume without the attempt.
+pub(crate) fn copies(machine: &Machine, spec: &LibvirtHostSpec) -> BTreeMap<String, VolumeKey> {
+    let block = machine.desired().into_iter();
+    let copied = block.flat_map(|block| &block.disks).filter_map(|disk| {
+        let offer = storage(spec, &disk.storage_class)?;
+        let is_copied = disk.image.is_some() && is_copy(offer);
+        let key = (offer.pool.clone(), name_of(machine, disk, offer));
+        is_copied.then(|| (disk.name.clone(), key))
+    });
+    copied.collect()
+}
+
+/// An image that is fetched, and what needs it.
+pub(crate) struct NeededImage {
+    /// Pool and volume without the attempt.
+    pub(crate) key: VolumeKey,
+    /// The disk that is made of the image, with its volume without the attempt; `None`: a drive has the image itself.
+    pub(crate) disk: Option<(String, VolumeKey)>,
+}
+
+/// The fetched images that disks and drives need.
+pub(crate) fn fetched_images(machine: &Machine, spec: &LibvirtHostSpec) -> Vec<NeededImage> {
+    let (Some(block), Some(pool)) = (machine.desired(), &spec.image_pool) else {
+        return vec![];
+    };
+    let key = |image: &Image| (pool.clone(), image_volume(image));
+    let disks = block.disks.iter().filter_map(|disk| {
+        let image = disk.image.as_ref().filter(|image| image.volume.is_none())?;
+        let offer = storage(spec, &disk.storage_class)?;
+        let volume = (offer.pool.clone(), name_of(machine, disk, offer));
+        Some(NeededImage {
+            key: key(image),
+            disk: Some((disk.name.clone(), volume)),
+        })
+    });
+    let drives = block.cdroms.iter().filter_map(|cdrom| {
+        let image = cdrom
+            .image
+            .as_ref()
+            .filter(|image| image.volume.is_none())?;
+        Some(NeededImage {
+            key: key(image),
+            disk: None,
+        })
+    });
+    disks.chain(drives).collect()
+}
+
+/// Pool and name of every volume that has to be looked up.
 pub(crate) fn wanted(
     machine: &Machine,
     block: &Normalized,
@@ -112,11 +223,40 @@ fn is_copy(offer: &HostStorage) -> bool {
     offer.provisioning == Some(Provisioning::Copy) || offer.format == Some(VolumeFormat::Raw)
 }
 
-pub(super) fn volumes(machine: &Machine, block: &Normalized, view: &HostView) -> Volumes {
-    let mut all = Volumes {
-        kept: disks(machine, block, &view.spec),
-        ..Volumes::default()
-    };
+/// The volume that a disk has; `None`: it has none yet. The one that the domain's metadata records comes first, then
+/// one of the plain name, then an attempt that is complete. A copy without its marker was never used.
+fn existing<'a>(
+    machine: &Machine,
+    disk: &NormalizedDisk,
+    offer: &HostStorage,
+    view: &'a HostView,
+) -> Option<&'a Volume> {
+    let base = name_of(machine, disk, offer);
+    let in_pool = |name: &str| view.volumes.get(&(offer.pool.clone(), name.to_owned()));
+    let guest = view.guest.as_ref();
+    let metadata = guest.and_then(|guest| guest.metadata.as_ref());
+    let recorded = metadata
+        .into_iter()
+        .flat_map(|metadata| &metadata.volumes)
+        .filter(|kept| kept.disk == disk.name && kept.pool == offer.pool);
+    let mut recorded = recorded.filter_map(|kept| in_pool(&kept.volume));
+    if disk.image.is_none() || !is_copy(offer) {
+        return recorded.next().or_else(|| in_pool(&base));
+    }
+    recorded.next().or_else(|| {
+        let all = view.volumes.iter();
+        let mut attempts = all.filter(|((pool, name), _)| {
+            *pool == offer.pool
+                && is_attempt_of(name, &base)
+                && (in_pool(&marker(name)).is_some() || is_defined(view, name))
+        });
+        attempts.next().map(|(_, volume)| volume)
+    })
+}
+
+/// What has to be done about the volumes of a Machine.
+pub(super) fn volumes(machine: &Machine, block: &Normalized, view: &HostView, now: Now) -> Volumes {
+    let mut all = Volumes::default();
     for disk in &block.disks {
         let Some(offer) = storage(&view.spec, &disk.storage_class) else {
             all.outcome.worsen(Fault::new(
@@ -133,11 +273,11 @@ pub(super) fn volumes(machine: &Machine, block: &Normalized, view: &HostView) ->
             all.outcome.worsen(pool_not_found(&what, &view.host, why));
             // What was observed last stays in the status.
             let mut known = machine.status.volumes.iter();
-            all.told
+            all.reported
                 .extend(known.find(|known| known.name == disk.name).cloned());
             continue;
         }
-        all.disk(machine, disk, offer, view);
+        all.disk(machine, disk, offer, view, now);
     }
     for cdrom in &block.cdroms {
         let Some(image) = &cdrom.image else { continue };
@@ -155,28 +295,41 @@ impl Volumes {
         disk: &NormalizedDisk,
         offer: &HostStorage,
         view: &HostView,
+        now: Now,
     ) {
-        let name = name_of(machine, disk, offer);
         let pool = offer.pool.clone();
-        let key = (pool.clone(), name.clone());
-        let live = view.volumes.get(&key);
-        let complete = || view.volumes.contains_key(&(pool.clone(), marker(&name)));
-        let copied = disk.image.is_some() && is_copy(offer);
-        self.placed.insert(
-            disk.name.clone(),
-            Placed {
-                pool: pool.clone(),
-                volume: name.clone(),
-                format: format(offer),
-            },
-        );
-        match live {
-            Some(live) if !copied || complete() || is_defined(view, &name) => {
-                self.told(disk, &name, Some(live.capacity));
-                self.grow(disk, &name, &pool, live.capacity, view);
+        let found = existing(machine, disk, offer, view);
+        let name = match found {
+            Some(volume) => volume.name.clone(),
+            None if disk.image.is_some() && is_copy(offer) => {
+                attempt(&name_of(machine, disk, offer), now.0.unix_timestamp())
             }
-            _ => self.make(disk, (pool, name), offer, view),
+            None => name_of(machine, disk, offer),
+        };
+        self.place(disk, offer, &name);
+        match found {
+            Some(volume) => {
+                self.report(disk, &name, Some(volume.capacity));
+                self.grow(disk, &name, &pool, volume.capacity, view);
+            }
+            None => self.make(disk, (pool, name), offer, view),
         }
+    }
+
+    /// Records where the volume of a disk is, and what becomes of it.
+    fn place(&mut self, disk: &NormalizedDisk, offer: &HostStorage, name: &str) {
+        let placed = Placed {
+            pool: offer.pool.clone(),
+            volume: name.to_owned(),
+            format: format(offer),
+        };
+        self.placed.insert(disk.name.clone(), placed);
+        self.kept.push(Kept {
+            disk: disk.name.clone(),
+            pool: offer.pool.clone(),
+            volume: name.to_owned(),
+            reclaim_policy: disk.reclaim_policy,
+        });
     }
 
     fn make(
@@ -194,11 +347,11 @@ impl Volumes {
         };
         let Some(image) = &disk.image else {
             let xml = volume_xml(&desired(None));
-            self.told(disk, &name, None);
+            self.report(disk, &name, None);
             self.actions.push(Action::CreateVolume { pool, name, xml });
             return;
         };
-        self.told(disk, &name, None);
+        self.report(disk, &name, None);
         let Some(base) = self.image(image, &disk.name, view) else {
             return;
         };
@@ -250,9 +403,9 @@ impl Volumes {
         }
         let volume = image_volume(image);
         match view.images.get(&volume) {
-            Some(ImageState::Complete { format }) => Some(Placed {
+            Some(ImageState::Complete { volume, format }) => Some(Placed {
                 pool,
-                volume,
+                volume: volume.clone(),
                 format: *format,
             }),
             Some(ImageState::Failed(why)) => {
@@ -264,9 +417,9 @@ impl Volumes {
                 None
             }
             Some(ImageState::Underway { progress }) => {
-                let told = format!("the image of '{of}' is being fetched: {progress}");
+                let message = format!("the image of '{of}' is being fetched: {progress}");
                 self.import
-                    .get_or_insert(Fault::new("ImageImporting", told));
+                    .get_or_insert(Fault::new("ImageImporting", message));
                 self.progress(of, progress);
                 None
             }
@@ -281,9 +434,9 @@ impl Volumes {
                 None
             }
             Some(ImageState::Absent) | None => {
-                let told = format!("the image of '{of}' is being fetched");
+                let message = format!("the image of '{of}' is being fetched");
                 self.import
-                    .get_or_insert(Fault::new("ImageImporting", told));
+                    .get_or_insert(Fault::new("ImageImporting", message));
                 self.fetch(image, volume);
                 None
             }
@@ -327,8 +480,8 @@ impl Volumes {
         });
     }
 
-    fn told(&mut self, disk: &NormalizedDisk, name: &str, capacity: Option<u64>) {
-        self.told.push(VolumeStatus {
+    fn report(&mut self, disk: &NormalizedDisk, name: &str, capacity: Option<u64>) {
+        self.reported.push(VolumeStatus {
             name: disk.name.clone(),
             claim_name: name.to_owned(),
             phase: Some(
@@ -345,8 +498,8 @@ impl Volumes {
     }
 
     fn progress(&mut self, disk: &str, progress: &str) {
-        if let Some(told) = self.told.iter_mut().find(|told| told.name == disk) {
-            told.progress = Some(progress.to_owned());
+        if let Some(volume) = self.reported.iter_mut().find(|it| it.name == disk) {
+            volume.progress = Some(progress.to_owned());
         }
     }
 }
@@ -360,7 +513,7 @@ pub(super) fn pool_not_found(what: &str, host: &str, why: &str) -> Fault {
 }
 
 /// Whether the domain is defined with this volume: then it was complete once.
-pub(super) fn is_defined(view: &HostView, volume: &str) -> bool {
+pub(crate) fn is_defined(view: &HostView, volume: &str) -> bool {
     let defined = view.guest.as_ref().and_then(|guest| guest.defined.as_ref());
     defined.is_some_and(|domain| uses(domain, volume))
 }

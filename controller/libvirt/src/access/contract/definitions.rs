@@ -58,7 +58,7 @@ pub(super) fn definition(on: &mut TestHost) {
     let state = on.state(uuid).unwrap();
     assert_eq!(state.name, on.name("web"));
     assert_eq!((state.state, state.persistent), (State::ShutOff, true));
-    assert_eq!((state.memory, state.mark.as_deref()), (128 << 20, None));
+    assert_eq!((state.memory, state.metadata.as_deref()), (128 << 20, None));
     let detail = on.host.domain(uuid).unwrap().unwrap();
     assert_eq!((&detail.state, detail.live.as_deref()), (&state, None));
     assert!(
@@ -141,9 +141,9 @@ pub(super) fn absent(on: &mut TestHost) {
     assert_eq!(kind(host.delete_volume(&nothing, &nothing)), "Absent");
 }
 
-pub(super) fn mark(on: &mut TestHost) {
+pub(super) fn metadata(on: &mut TestHost) {
     let uuid = on.defined("web", "");
-    assert_eq!(on.state(uuid).unwrap().mark, None);
+    assert_eq!(on.state(uuid).unwrap().metadata, None);
     for (running, texts) in [(false, ["one", "two"]), (true, ["three", "four"])] {
         if running {
             on.host.start(uuid, false).unwrap();
@@ -151,11 +151,14 @@ pub(super) fn mark(on: &mut TestHost) {
         for text in texts {
             let element = format!("<machine>{text}</machine>");
             on.host.set_metadata(uuid, Some(&element)).unwrap();
-            let mark = on.state(uuid).unwrap().mark.unwrap();
-            assert!(mark.contains(&format!(">{text}</machine>")), "{mark}");
+            let metadata = on.state(uuid).unwrap().metadata.unwrap();
+            assert!(
+                metadata.contains(&format!(">{text}</machine>")),
+                "{metadata}"
+            );
         }
     }
-    // A definition's mark is the one that counts, even before the guest is started with it.
+    // The metadata of the definition is the one that counts, even before the guest is started with it.
     let (_, text) = on.domain("web", "");
     let metadata = format!(
         "<metadata><{METADATA_KEY}:machine xmlns:{METADATA_KEY}='{METADATA_URI}'>five</{METADATA_KEY}:machine></metadata>"
@@ -163,15 +166,15 @@ pub(super) fn mark(on: &mut TestHost) {
     on.host
         .define(&text.replace("<memory", &(metadata + "<memory")))
         .unwrap();
-    let mark = on.state(uuid).unwrap().mark.unwrap();
-    assert!(mark.contains("five"), "{mark}");
+    let metadata = on.state(uuid).unwrap().metadata.unwrap();
+    assert!(metadata.contains("five"), "{metadata}");
     on.host
         .set_metadata(uuid, Some("<machine>four</machine>"))
         .unwrap();
     // What is written of a guest that runs outlives it.
     on.host.destroy(uuid).unwrap();
-    let mark = on.state(uuid).unwrap().mark.unwrap();
-    assert!(mark.contains("four"), "{mark}");
+    let metadata = on.state(uuid).unwrap().metadata.unwrap();
+    assert!(metadata.contains("four"), "{metadata}");
     on.host.set_metadata(uuid, None).unwrap();
-    assert_eq!(on.state(uuid).unwrap().mark, None);
+    assert_eq!(on.state(uuid).unwrap().metadata, None);
 }

@@ -34,9 +34,9 @@ pub(super) const CONTRACTS: &[Contract] = &[
         test: definitions::absent,
     },
     Contract {
-        name: "our mark",
+        name: "our metadata",
         binds: ALL,
-        test: definitions::mark,
+        test: definitions::metadata,
     },
     Contract {
         name: "on and off",

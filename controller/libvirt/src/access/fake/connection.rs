@@ -225,8 +225,11 @@ impl Connection for FakeConnection {
 
     fn set_metadata(&mut self, uuid: Uuid, element: Option<&str>) -> Result<()> {
         self.change("set_metadata", uuid, |domain| {
-            domain.inactive = edit::with_mark(&domain.inactive, element);
-            domain.live = domain.live.as_ref().map(|it| edit::with_mark(it, element));
+            domain.inactive = edit::with_metadata(&domain.inactive, element);
+            domain.live = domain
+                .live
+                .as_ref()
+                .map(|it| edit::with_metadata(it, element));
             Ok(())
         })
     }

@@ -45,7 +45,7 @@ pub(super) fn domain_state(uuid: Uuid, domain: &FakeDomain) -> DomainState {
     DomainState {
         uuid,
         name: domain.name.clone(),
-        mark: edit::mark(&domain.inactive),
+        metadata: edit::metadata(&domain.inactive),
         state: domain.state,
         reason: domain.reason,
         vcpus: vcpus(

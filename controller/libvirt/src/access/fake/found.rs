@@ -74,6 +74,7 @@ pub(super) fn put(
 pub(super) fn volume(pool: &str, name: &str, volume: &FakeVolume) -> Volume {
     Volume {
         name: name.to_owned(),
+        key: HostState::path(pool, name),
         path: HostState::path(pool, name),
         capacity: volume.capacity,
         allocation: volume.content.len() as u64,

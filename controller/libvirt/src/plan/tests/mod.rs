@@ -1,7 +1,9 @@
 //! Lives of Machines on a host in memory: what is done, in which order, and what is reported.
 
 mod faults;
+mod laws;
 mod partial;
+mod preconditions;
 
 use common::api::choice::{Phase, PowerState, ReclaimPolicy};
 use common::api::machine::{CloudInit, Image};
@@ -367,6 +369,16 @@ fn a_card_whose_address_an_older_machine_has_keeps_the_guest_off() {
     assert_eq!(state(&env), Some(State::Running));
 }
 
+/// An administrator gives a volume to a guest of his own.
+fn define_foreign_domain(env: &Environment, volume: &str) -> uuid::Uuid {
+    let uuid = uuid::Uuid::from_u128(7);
+    let xml = format!(
+        "<domain type='qemu'><name>theirs</name><uuid>{uuid}</uuid><memory>1024</memory><vcpu>1</vcpu><os><type arch='x86_64' machine='q35'>hvm</type></os><devices><disk type='volume' device='disk'><source pool='{POOL}' volume='{volume}'/><target dev='vda'/></disk></devices></domain>"
+    );
+    env.connection().unwrap().define(&xml).unwrap();
+    uuid
+}
+
 #[test]
 fn a_volume_somebody_uses_is_not_deleted() {
     let mut env = Environment::new(block());
@@ -375,12 +387,7 @@ fn a_volume_somebody_uses_is_not_deleted() {
         .into_iter()
         .find(|name| name.contains(".root."))
         .unwrap();
-    // An administrator gave the disk to a guest of his own.
-    let uuid = uuid::Uuid::from_u128(7);
-    let xml = format!(
-        "<domain type='qemu'><name>theirs</name><uuid>{uuid}</uuid><memory>1024</memory><vcpu>1</vcpu><os><type arch='x86_64' machine='q35'>hvm</type></os><devices><disk type='volume' device='disk'><source pool='{POOL}' volume='{name}'/><target dev='vda'/></disk></devices></domain>"
-    );
-    env.connection().unwrap().define(&xml).unwrap();
+    let uuid = define_foreign_domain(&env, &name);
     env.delete();
     for _ in 0..10 {
         if env.machine.is_some() {
