@@ -122,12 +122,9 @@ fn on<'a>(
         || volumes.outcome.fault.is_some()
         || volumes.import.is_some()
         || (seed.fault.is_some() && seed.desired.is_none());
-    // From here on what is reported holds nothing up.
-    for fault in &view.network_faults {
-        let message = format!("on LibvirtHost '{}' {fault}", view.host);
-        findings
-            .network
-            .worsen(Fault::new("NetworkFailed", message));
+    // What is reported from here on holds nothing up.
+    if let Some(fault) = network_fault(view) {
+        findings.network.worsen(fault);
     }
     if let Some(fault) = seed.fault {
         findings.guest.worsen(fault);
@@ -177,10 +174,7 @@ fn on<'a>(
         steps.actions.extend(releases(guest, block, &volumes, view));
     }
     steps.actions.extend(volumes.growth);
-    let is_partial = !view.unreadable_pools.is_empty()
-        || !view.network_faults.is_empty()
-        || observed.contents.is_err();
-    if volumes.import.is_some() || is_partial {
+    if volumes.import.is_some() || is_partial(observed, view) {
         steps.again = steps.again.or(Some(LOOK_AGAIN));
     }
     findings.storage = volumes.outcome;
@@ -202,6 +196,22 @@ fn on<'a>(
     let mut plan = report(machine, observed, now, &findings, steps.actions);
     plan.again = plan.again.or(steps.again);
     plan
+}
+
+/// Whether a part could not be read.
+fn is_partial(observed: &Observed, view: &HostView) -> bool {
+    !view.unreadable_pools.is_empty()
+        || !view.network_faults.is_empty()
+        || observed.contents.is_err()
+}
+
+/// The networks of the running guest that cannot be read. Only its addresses need them: it can be stopped.
+fn network_fault(view: &HostView) -> Option<Fault> {
+    (!view.network_faults.is_empty()).then(|| {
+        let faults = view.network_faults.join("; ");
+        let message = format!("on LibvirtHost '{}' {faults}", view.host);
+        Fault::new("NetworkFailed", message)
+    })
 }
 
 fn died(host: &str) -> Fault {
