@@ -1,11 +1,11 @@
 # syntax=docker/dockerfile:1
-# One image with both programs; each Deployment names its own.
+# One image with both programs; each Deployment starts one of them.
 
-# The compiler of rust-toolchain.toml, on the Debian of the image below: programs run with the libc they were
-# linked with. A test compares.
+# The compiler version of rust-toolchain.toml, on the same Debian release as the image below, so that the programs run
+# with the libc that they are linked with. A test compares both.
 FROM rust:1.95.0-bookworm AS build
-# The headers of libvirt; and what the controller needs of it where it runs: its library and ssh, with all they are
-# linked with but for what the image has.
+# Build: the headers of libvirt. Run time: the library of libvirt and ssh, with the shared libraries that they need and
+# that the image below does not have.
 RUN apt-get update && apt-get install --yes --no-install-recommends libvirt-dev openssh-client \
     && libraries=/usr/lib/$(uname --machine)-linux-gnu \
     && mkdir --parents /libvirt/usr/bin /libvirt$libraries \
@@ -19,9 +19,9 @@ COPY common common
 COPY certs certs
 COPY webhook webhook
 COPY controller controller
-# Members of the workspace, of which nothing is built here.
+# Members of the workspace that cargo must find; nothing of them is built here.
 COPY tests tests
-# What `/version` of the programs tells.
+# The commit that `/version` of the programs shows.
 ARG GIT_COMMIT=
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/source/target \
@@ -29,11 +29,11 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry \
     && mkdir /programs \
     && cp target/release/machine-webhook target/release/machine-controller /programs/
 
-# libc, libm, libgcc and nothing to log in with.
+# libc, libm and libgcc, without a shell.
 FROM gcr.io/distroless/cc-debian12:nonroot
 COPY --from=build /libvirt/ /
 COPY --from=build /source/LICENSE /LICENSE
 COPY --from=build /programs/machine-webhook /machine-webhook
 COPY --from=build /programs/machine-controller /machine-controller
-# By number, so that a kubelet can see that it is not root.
+# A number, so that the kubelet can verify runAsNonRoot.
 USER 65532:65532

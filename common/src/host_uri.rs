@@ -11,7 +11,7 @@ use std::fmt;
 use std::net::Ipv6Addr;
 use std::str::FromStr;
 
-use crate::api::schema::HOST_URI_MAX;
+use crate::bounds::HOST_URI_MAX;
 
 /// What runs the guests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -16,8 +16,10 @@
 
 pub mod admission;
 pub mod api;
+pub mod bounds;
 pub mod catalog;
 pub mod code;
+pub mod field_path;
 pub mod host_uri;
 mod json;
 pub mod mac;
@@ -25,12 +27,9 @@ pub mod names;
 pub mod normalize;
 pub mod quantity;
 pub mod render;
-mod rules;
+pub mod rules;
 pub mod violation;
 mod words;
 
-pub use rules::cloud_init::{CloudInitSchema, SchemaError};
-pub use rules::references::MissingNetworks;
-pub use rules::sizing::VCPUS_MAX;
-pub use rules::update::{Field, Policy};
+pub use rules::{CloudInitSchema, MissingNetworks, SchemaError};
 pub use words::name_list;

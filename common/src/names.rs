@@ -37,7 +37,7 @@ pub const ANNOTATION_RETAINED_FROM: &str = "machine.vitistack.io/retained-from";
 pub const ANNOTATION_RENDERED: &str = "machine.vitistack.io/rendered";
 
 /// Annotation of a guest and of our cloud-init Secret: what the user's Secret held that the user data
-/// comes from, as [`Mark`](crate::render::kubevirt::Mark).
+/// comes from, as [`Mark`](crate::render::Mark).
 pub const ANNOTATION_USER_DATA: &str = "machine.vitistack.io/user-data";
 /// Annotation of a guest and of our cloud-init Secret: as [`ANNOTATION_USER_DATA`], of the network data.
 pub const ANNOTATION_NETWORK_DATA: &str = "machine.vitistack.io/network-data";

@@ -9,9 +9,9 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
 
-use crate::api::schema::{NAME_MAX, OBJECT_NAME_MAX};
+use crate::bounds::{NAME_MAX, OBJECT_NAME_MAX};
 use crate::code::Code;
-use crate::normalize::Place;
+use crate::field_path::FieldPath;
 use crate::words::{cut, quoted, shortened};
 
 /// Longest warning: what the API server leaves of one when there are many. Kubernetes recommends
@@ -75,12 +75,12 @@ const KEY_SHOWN_MAX: usize = OBJECT_NAME_MAX + 1 + NAME_MAX;
 
 /// The field a fault is told at, and where in a template the value stands that it is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Site {
+pub struct Location {
     field: String,
     in_template: Option<String>,
 }
 
-impl Site {
+impl Location {
     /// A field below this one.
     #[must_use]
     pub fn member(self, name: &str) -> Self {
@@ -107,7 +107,7 @@ impl Site {
     }
 }
 
-impl From<&str> for Site {
+impl From<&str> for Location {
     fn from(field: &str) -> Self {
         Self {
             field: field.to_owned(),
@@ -116,11 +116,11 @@ impl From<&str> for Site {
     }
 }
 
-impl From<Place> for Site {
-    fn from(place: Place) -> Self {
+impl From<FieldPath> for Location {
+    fn from(path: FieldPath) -> Self {
         Self {
-            field: place.to_string(),
-            in_template: place.in_template(),
+            field: path.to_string(),
+            in_template: path.in_template(),
         }
     }
 }
@@ -146,11 +146,16 @@ pub struct Violation {
 
 impl Violation {
     /// A fault without a value to show.
-    pub fn new(site: impl Into<Site>, code: Code, kind: Kind, detail: impl Into<String>) -> Self {
-        let Site { field, in_template } = site.into();
+    pub fn new(
+        location: impl Into<Location>,
+        code: Code,
+        kind: Kind,
+        detail: impl Into<String>,
+    ) -> Self {
+        let Location { field, in_template } = location.into();
         let mut detail = detail.into();
-        if let Some(spot) = in_template {
-            detail = format!("{detail} ({spot} of the template)");
+        if let Some(segment) = in_template {
+            detail = format!("{detail} ({segment} of the template)");
         }
         Self {
             field,
@@ -166,9 +171,9 @@ impl Violation {
     /// The same fault, told only if the field at `place` is not at fault itself. What a template
     /// says is no cause: it was judged when the template was stored.
     #[must_use]
-    pub fn given(mut self, place: Place) -> Self {
-        if place.in_template().is_none() {
-            self.given.push(place.to_string());
+    pub fn given(mut self, path: FieldPath) -> Self {
+        if path.in_template().is_none() {
+            self.given.push(path.to_string());
         }
         self
     }
@@ -305,7 +310,7 @@ impl Findings {
             let chosen = all.iter().filter(|violation| which(violation));
             chosen.map(|violation| violation.field.as_str()).collect()
         };
-        let unreadable = fields(|violation| violation.code.hides_what_is_below());
+        let unreadable = fields(|violation| violation.code.hides_fields_below());
         let causes =
             fields(|violation| violation.given.is_empty() && !violation.code.is_about_the_change());
         let at_or_above = |field: &str, faults: &BTreeSet<&str>| {
@@ -315,7 +320,7 @@ impl Findings {
         let kept: Vec<bool> = all
             .iter()
             .map(|violation| {
-                let hidden = !violation.code.hides_what_is_below()
+                let hidden = !violation.code.hides_fields_below()
                     && at_or_above(&violation.field, &unreadable);
                 let mut given = violation.given.iter();
                 !hidden && !given.any(|field| at_or_above(field, &causes))

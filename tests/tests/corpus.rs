@@ -98,9 +98,7 @@ async fn cluster() -> (Lab, Shipped) {
 
 /// Every plain case about this cluster that nobody else's things decide.
 fn sample() -> Vec<Case> {
-    let mut families: Vec<&str> = Code::ALL.iter().map(|code| code.family()).collect();
-    families.dedup();
-    let cases = families
+    let cases = common::rules::FAMILIES
         .into_iter()
         .flat_map(|family| tables::table(family).unwrap());
     let is_told = |case: &Case, code: &Code| {

@@ -1,5 +1,5 @@
-//! docs/gitops.md, word for word: what it quotes is what the API server answers, and its recipes are
-//! applied as they stand there.
+//! `docs/gitops.md`: its recipes are applied as they are, and its quotes are compared with the answers
+//! of the API server.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -15,7 +15,7 @@ use kube::{
 };
 use lab::{
     Lab, Output, Shipped, install,
-    pages::{blocks, page},
+    pages::{Quotes, blocks, page},
 };
 use serde_json::{Value, json};
 
@@ -23,11 +23,7 @@ mod machines;
 
 const MANAGER: &str = "kustomize-controller";
 
-fn document() -> String {
-    page("gitops").unwrap()
-}
-
-/// Our objects of the recipes, in their order, each once.
+/// The objects of our kinds in the recipes, in the order of the page, without repetitions.
 fn recipes(document: &str) -> Vec<Value> {
     let yaml = blocks(document, "yaml").join("---\n");
     let mut objects = install::parse(&yaml).unwrap();
@@ -40,7 +36,7 @@ fn recipes(document: &str) -> Vec<Value> {
     objects
 }
 
-/// Asks as Flux does before it applies anything.
+/// Sends a server-side dry run, as Flux does before it applies anything.
 async fn dry_run(lab: &Lab, object: &Value) -> Result<Value, Box<Status>> {
     let machines = machines::api_in(
         lab.client(),
@@ -59,8 +55,8 @@ async fn dry_run(lab: &Lab, object: &Value) -> Result<Value, Box<Status>> {
     }
 }
 
-/// What is said to an update must not be taken as leave to delete the object.
-fn assert_harmless(status: &Status) {
+/// Fails for an answer to which tools with `force` react by deleting the object.
+fn assert_keeps_the_object(status: &Status) {
     assert!(![409, 422].contains(&status.code), "{status:?}");
     assert!(!status.message.contains("is immutable"), "{status:?}");
     assert!(!status.message.contains("immutable field"), "{status:?}");
@@ -69,8 +65,8 @@ fn assert_harmless(status: &Status) {
 const CLIENT_SIDE: &[&str] = &["-f", "-"];
 const SERVER_SIDE: &[&str] = &["--server-side", "--field-manager", MANAGER, "-f", "-"];
 
-async fn kubectl(lab: &Lab, verb: &str, way: &[&str], object: &Value) -> Output {
-    let arguments: Vec<_> = [verb].iter().chain(way).copied().collect();
+async fn kubectl(lab: &Lab, verb: &str, options: &[&str], object: &Value) -> Output {
+    let arguments: Vec<_> = [verb].iter().chain(options).copied().collect();
     let output = lab
         .kubectl()
         .run_with(&arguments, object.to_string())
@@ -80,7 +76,7 @@ async fn kubectl(lab: &Lab, verb: &str, way: &[&str], object: &Value) -> Output 
     output
 }
 
-/// `object` with a value somewhere in its spec.
+/// The object with another value at a JSON pointer.
 fn with(object: &Value, pointer: &str, value: Value) -> Value {
     let mut object = object.clone();
     *object.pointer_mut(pointer).unwrap() = value;
@@ -98,11 +94,11 @@ async fn lab() -> (Lab, Shipped) {
 }
 
 #[tokio::test]
-async fn the_guide_quotes_what_is_said_and_its_recipes_work() {
-    let document = document();
+async fn recipes_of_the_page_work_and_its_quotes_are_the_answers_of_the_api_server() {
+    let document = page("gitops").unwrap();
     let (lab, mut webhook) = lab().await;
-    let mut said = BTreeSet::new();
-    let mut answered = |text: &str| said.insert(format!("{}\n", text.trim_end()));
+    let mut quotes = Quotes::of(&document);
+    let mut answered = |text: &str| quotes.produced(text).unwrap();
 
     let commands = blocks(&document, "console");
     let [label] = commands
@@ -119,7 +115,7 @@ async fn the_guide_quotes_what_is_said_and_its_recipes_work() {
     let [template, network, machine] = &objects[..] else {
         panic!("{objects:?}");
     };
-    // The label counts once the API server's own watch has told it.
+    // The API server applies the label once its own watch has reported it.
     let refused = lab::wait::until("both references to be refused", async || {
         let refused = dry_run(&lab, machine).await.unwrap_err();
         let faults = refused
@@ -149,7 +145,7 @@ async fn the_guide_quotes_what_is_said_and_its_recipes_work() {
         .await;
     let stored = stored.unwrap().data["spec"].take();
 
-    // Edited centrally, a template makes nothing drift.
+    // A changed template causes no drift.
     let template = with(template, "/spec/resources/memory/size", json!("8Gi"));
     kubectl(&lab, "apply", CLIENT_SIDE, &template).await;
     assert_eq!(dry_run(&lab, machine).await.unwrap()["spec"], stored);
@@ -160,18 +156,18 @@ async fn the_guide_quotes_what_is_said_and_its_recipes_work() {
         .await
         .unwrap_err();
     assert_eq!(refused.code, 403);
-    assert_harmless(&refused);
+    assert_keeps_the_object(&refused);
     answered(&refused.message);
-    // Before any webhook is asked.
+    // Refused by the schema, before a webhook is called.
     let wrong = with(machine, "/spec/template", json!({"name": "web"}));
-    assert_harmless(&dry_run(&lab, &wrong).await.unwrap_err());
+    assert_keeps_the_object(&dry_run(&lab, &wrong).await.unwrap_err());
 
     let mut copied = machine.clone();
     copied["spec"]["normalized"] = stored["normalized"].clone();
     assert_eq!(dry_run(&lab, &copied).await.unwrap()["spec"], stored);
     let edited = with(&copied, "/spec/normalized/cpu/cores", json!(8));
     let refused = dry_run(&lab, &edited).await.unwrap_err();
-    assert_harmless(&refused);
+    assert_keeps_the_object(&refused);
     answered(&refused.message);
     copied["spec"]["resources"] = json!({"cpu": {"cores": 4}});
     let copied = with(&copied, "/spec/normalized/cpu/cores", json!(8));
@@ -181,15 +177,11 @@ async fn the_guide_quotes_what_is_said_and_its_recipes_work() {
     let unanswered = dry_run(&lab, &with(machine, "/spec/template", json!("small")))
         .await
         .unwrap_err();
-    assert_harmless(&unanswered);
-    let words = "Internal error occurred: failed calling webhook";
+    assert_keeps_the_object(&unanswered);
+    let start = "Internal error occurred: failed calling webhook";
     assert!(
-        unanswered.code == 500 && unanswered.message.starts_with(words),
+        unanswered.code == 500 && unanswered.message.starts_with(start),
         "{unanswered:?}"
     );
-    let line = document.replace("\n  ", " ");
-    assert!(line.contains(words));
-
-    let quotes: BTreeSet<String> = blocks(&document, "text").into_iter().collect();
-    assert_eq!(quotes, said);
+    quotes.finish().unwrap();
 }

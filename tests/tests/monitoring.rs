@@ -1,4 +1,4 @@
-//! Alerts, recording rules and dashboard ask for what the programs really export.
+//! Alerts, recording rules, dashboard and documentation use the metrics that the programs export.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod stage;
@@ -9,7 +9,12 @@ use std::{
 };
 
 use bytes::Bytes;
-use lab::{http, objects::TEMPLATE, pages::page, paths, wait};
+use lab::{
+    http,
+    objects::TEMPLATE,
+    pages::{code_spans, page, rows, section},
+    paths, wait,
+};
 use promql_parser::{
     label::MatchOp,
     parser::{self, AggregateExpr, Expr, LabelModifier, VectorSelector},
@@ -21,58 +26,59 @@ use stage::{Stage, machine};
 /// Names of metrics, and the labels each was seen with.
 type Exported = BTreeMap<String, BTreeSet<String>>;
 
-/// An expression, and where it stands.
-struct Asked {
-    place: String,
+/// A PromQL expression of the manifests.
+struct Query {
+    /// The alert, recording rule or panel that has it.
+    source: String,
     expression: String,
-    /// What it is recorded as.
+    /// Name of the metric that it is recorded as.
     record: Option<String>,
 }
 
 #[tokio::test]
-async fn what_is_asked_for_is_exported() {
+async fn every_metric_is_exported_used_and_documented() {
     let exported = everything_happens().await;
-    let mut asked = rules();
-    asked.extend(dashboard());
-    assert!(asked.len() > 30, "{} expressions", asked.len());
+    let mut queries = rules();
+    queries.extend(dashboard());
+    assert!(queries.len() > 30, "{} expressions", queries.len());
 
     let mut known = exported.clone();
     let mut used = BTreeSet::new();
     let mut problems = Vec::new();
-    for Asked {
-        place,
+    for Query {
+        source,
         expression,
         record,
-    } in &asked
+    } in &queries
     {
         let parsed = match parser::parse(expression) {
             Ok(parsed) => parsed,
             Err(error) => {
-                problems.push(format!("{place}: {error}"));
+                problems.push(format!("{source}: {error}"));
                 continue;
             }
         };
         let (mut selectors, mut labels) = (Vec::new(), BTreeSet::new());
         walk(&parsed, &mut selectors, &mut labels);
-        assert!(!selectors.is_empty(), "{place} asks for nothing");
+        assert!(!selectors.is_empty(), "{source} selects no metric");
         let mut available = BTreeSet::new();
         for selector in selectors {
             let name = selector.name.clone().unwrap();
             let Some(has) = known.get(&name) else {
-                problems.push(format!("{place}: {name} is exported by nobody"));
+                problems.push(format!("{source}: no program exports {name}"));
                 continue;
             };
             for matcher in &selector.matchers.matchers {
-                assert_eq!(matcher.op, MatchOp::Equal, "{place}");
+                assert_eq!(matcher.op, MatchOp::Equal, "{source}");
                 if !has.contains(&matcher.name) {
-                    problems.push(format!("{place}: {name} has no label {}", matcher.name));
+                    problems.push(format!("{source}: {name} has no label {}", matcher.name));
                 }
             }
             available.extend(has.iter().cloned());
             used.insert(name);
         }
         for label in labels.iter().filter(|label| !available.contains(*label)) {
-            problems.push(format!("{place}: there is no label {label}"));
+            problems.push(format!("{source}: there is no label {label}"));
         }
         if let Some(record) = record {
             labels.remove("le");
@@ -81,7 +87,7 @@ async fn what_is_asked_for_is_exported() {
     }
     assert!(problems.is_empty(), "{problems:#?}");
 
-    // And nothing is exported that nobody shows.
+    // Every exported metric has a panel or an alert.
     let family = |name: &str| {
         let ends = ["_bucket", "_sum", "_count"];
         let end = ends.into_iter().find_map(|end| name.strip_suffix(end));
@@ -92,27 +98,29 @@ async fn what_is_asked_for_is_exported() {
     let unused: Vec<_> = families.difference(&used).collect();
     assert!(unused.is_empty(), "no panel, no alert: {unused:?}");
 
-    // And each is on the page, which has no other.
+    // The page documents exactly the exported metrics.
     let page = page("operate").unwrap();
-    let rows = page.lines().filter_map(|line| line.strip_prefix("| `"));
-    let rows = rows.filter(|row| row.starts_with(|letter: char| letter.is_ascii_lowercase()));
-    let told: BTreeSet<_> = rows
-        .map(|row| row.split('`').next().unwrap().to_owned())
+    let documented: BTreeSet<_> = rows(section(&page, "Metrics").unwrap())
+        .iter()
+        .filter_map(|row| code_spans(row[0]).next().map(str::to_owned))
         .collect();
-    assert_eq!(told, families);
+    assert_eq!(documented, families);
 }
 
-/// Every alert is explained.
 #[test]
-fn alerts_say_what_to_do() {
+fn every_alert_is_documented_and_every_documented_alert_exists() {
     let folder = paths::repository().join("manifests/monitoring");
     let readme = fs::read_to_string(folder.join("README.md")).unwrap();
-    for alert in groups().iter().filter_map(|rule| rule["alert"].as_str()) {
-        assert!(readme.contains(&format!("| `{alert}` |")), "{alert}");
-    }
+    let documented: BTreeSet<_> = rows(&readme)
+        .iter()
+        .filter_map(|row| code_spans(row[0]).next().map(str::to_owned))
+        .collect();
+    let rules = groups();
+    let alerts = rules.iter().filter_map(|rule| rule["alert"].as_str());
+    assert_eq!(documented, alerts.map(str::to_owned).collect());
 }
 
-/// Makes both programs count everything they can count; tells what they export then.
+/// Causes every event that the programs count, and returns the metrics that they export then.
 async fn everything_happens() -> Exported {
     let mut stage = Stage::new().await;
     // A refusal, a warning, a live read, a request that is no review.
@@ -139,15 +147,15 @@ async fn everything_happens() -> Exported {
     // A volume, a VirtualMachine, an error.
     stage.barrier("web").await;
     let machines = stage.machines();
-    let told = machines.told(
+    let reported = machines.told(
         "lost",
         "NetworkReady",
         "False",
         "NetworkConfigurationNotFound",
     );
-    told.await.unwrap();
+    reported.await.unwrap();
 
-    // Gauges are counted now and then.
+    // Gauges are computed periodically.
     wait::until("the gauges", async || {
         let text = stage.controller.metrics().await?;
         let shown = text.contains("kubevirt_operator_virtual_machines_total{")
@@ -195,19 +203,19 @@ fn groups() -> Vec<Value> {
     rules.cloned().collect()
 }
 
-fn rules() -> Vec<Asked> {
-    let asked = |rule: &Value| {
+fn rules() -> Vec<Query> {
+    let query = |rule: &Value| {
         let text = |field: &str| rule[field].as_str().map(ToOwned::to_owned);
-        Asked {
-            place: text("alert").or(text("record")).unwrap(),
+        Query {
+            source: text("alert").or(text("record")).unwrap(),
             expression: text("expr").unwrap(),
             record: text("record"),
         }
     };
-    groups().iter().map(asked).collect()
+    groups().iter().map(query).collect()
 }
 
-fn dashboard() -> Vec<Asked> {
+fn dashboard() -> Vec<Query> {
     let file = paths::repository().join("manifests/monitoring/dashboard.json");
     let dashboard: Value = serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap();
     let panels = dashboard["panels"].as_array().unwrap();
@@ -215,8 +223,8 @@ fn dashboard() -> Vec<Asked> {
     assert_eq!(ids.len(), panels.len(), "two panels have one id");
     let targets = panels.iter().flat_map(|panel| {
         let targets = panel["targets"].as_array().into_iter().flatten();
-        targets.map(|target| Asked {
-            place: format!("panel {}", panel["title"]),
+        targets.map(|target| Query {
+            source: format!("panel {}", panel["title"]),
             expression: target["expr"].as_str().unwrap().to_owned(),
             record: None,
         })

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use common::code::{Code, SecondLine, Severity};
+use common::code::{Code, CrdCoverage, Severity};
 use kube::{
     Api, Error, ResourceExt as _,
     api::{DeleteParams, DynamicObject, GroupVersionKind, PostParams},
@@ -77,15 +77,14 @@ async fn a_bypassed_webhook_leaves_what_the_reference_says() {
     .unwrap();
     let mut refused: BTreeMap<Code, [usize; 2]> = BTreeMap::new();
     let mut too_strict = vec![];
-    let mut families: Vec<&str> = Code::ALL.iter().map(|code| code.family()).collect();
-    families.dedup();
-    for family in families {
+    let codes = common::rules::codes();
+    for family in common::rules::FAMILIES {
         for case in tables::table(family).unwrap() {
             if !case.can_be_sent() {
                 continue;
             }
             let answer = refusal(&lab, &case).await;
-            for code in Code::ALL {
+            for code in &codes {
                 let is_told = |line: &&String| line.ends_with(&format!("[{code}]"));
                 let told = case.refuses.iter().filter(is_told).count();
                 if told > 0 && case.refuses.len() == told {
@@ -103,22 +102,22 @@ async fn a_bypassed_webhook_leaves_what_the_reference_says() {
         "the CRDs refuse what the rules accept"
     );
     let mut wrong = vec![];
-    for code in Code::ALL
+    for code in codes
         .iter()
         .filter(|code| code.severity() != Severity::Warn)
     {
         let found = match refused.get(code) {
-            None if CANNOT_BE_SENT.contains(code) => SecondLine::Nothing,
+            None if CANNOT_BE_SENT.contains(code) => CrdCoverage::Nothing,
             None => panic!("no case is refused for {code} alone"),
-            Some([0, _]) => SecondLine::All,
-            Some([_, 0]) => SecondLine::Nothing,
-            Some(_) => SecondLine::Some,
+            Some([0, _]) => CrdCoverage::All,
+            Some([_, 0]) => CrdCoverage::Nothing,
+            Some(_) => CrdCoverage::Some,
         };
-        if code.second_line() != found {
+        if code.crd_coverage() != found {
             wrong.push(format!(
                 "{code}: {found:?} {:?}, not {:?}",
                 refused[code],
-                code.second_line()
+                code.crd_coverage()
             ));
         }
     }

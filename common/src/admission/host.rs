@@ -1,7 +1,8 @@
 //! The review of a LibvirtHost.
 
 use super::{Request, Verdict, decode, ratchet};
-use crate::rules::libvirthosts::{self, HostIntent};
+use crate::rules;
+use crate::rules::libvirthosts::intent::HostIntent;
 use crate::rules::limits;
 use crate::violation::Findings;
 
@@ -12,7 +13,7 @@ pub(super) fn review(request: &Request<'_>) -> Verdict {
         let mut known = Findings::default();
         (self::spec(old, &mut known), known)
     });
-    ratchet::judge(&spec, stored, libvirthosts::check, &mut findings);
+    ratchet::judge(&spec, stored, rules::check_host, &mut findings);
     Verdict {
         findings,
         block: None,

@@ -8,7 +8,7 @@ use std::cell::RefCell;
 
 use crate::code::Code;
 use crate::json::Json;
-use crate::violation::{Findings, Kind, Site, Violation};
+use crate::violation::{Findings, Kind, Location, Violation};
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
 type Error = serde_json::Error;
@@ -26,12 +26,12 @@ enum Path<'p> {
 }
 
 impl Path<'_> {
-    fn site(&self) -> Site {
+    fn location(&self) -> Location {
         match self {
-            Self::Root(root) => Site::from(*root),
-            Self::Member(parent, field) => parent.site().member(field),
-            Self::Key(parent, key) => parent.site().key(key),
-            Self::Index(parent, index) => parent.site().key(&index.to_string()),
+            Self::Root(root) => Location::from(*root),
+            Self::Member(parent, field) => parent.location().member(field),
+            Self::Key(parent, key) => parent.location().key(key),
+            Self::Index(parent, index) => parent.location().key(&index.to_string()),
         }
     }
 }
@@ -86,7 +86,7 @@ impl<'v> Reader<'v, '_, '_> {
 
     fn expected(&self, expected: &str) {
         let violation = Violation::new(
-            self.path.site(),
+            self.path.location(),
             Code::WrongType,
             Kind::TypeInvalid,
             format!("must be {expected}"),

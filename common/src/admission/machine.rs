@@ -2,20 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use super::block::{self, BLOCK, Block, Peek, first_difference, source_of, summary};
+use super::block::{self, Block, Peek, first_difference, source_of, summary};
 use super::decode::{self, Metadata, Wire};
-use super::{Request, Settings, Stage, Verdict, ratchet};
+use super::{Request, Stage, Verdict, ratchet};
 use crate::api::choice::{Backend, Choice as _};
 use crate::api::machine::MachineSpec;
 use crate::api::normalized::{BLOCK_VERSION, Normalized, TemplatePin};
 use crate::catalog::{Catalog, MachineName};
-use crate::code::Code;
-use crate::normalize::{self, Intent, Pins, TemplateChoice, hash, merge, normalize, pins_of};
-use crate::rules::hosts::{self, Guest};
-use crate::rules::references::{self, Kept};
-use crate::rules::update::{self, Update};
-use crate::rules::{classes, cloud_init, libvirt, limits, uniqueness};
-use crate::violation::{Findings, Kind, Violation, Warning};
+use crate::normalize::{Intent, Pins, TemplateChoice, hash, merge, pins_of};
+use crate::rules::rule::{KnownTemplate, Lookup, TemplateRequest, Update};
+use crate::rules::{self, Settings, limits};
+use crate::violation::{Findings, Warning};
 
 /// A Machine as sent or as stored.
 struct Object<'a> {
@@ -220,25 +217,14 @@ fn carry_over(
     match (&object.block, stored) {
         (None, None) => {}
         (None, Some(stored)) if stage == Stage::Mutate => return Some(stored.0.to_string()),
-        (None, _) => findings.deny(nobody_wrote_it()),
+        (None, _) => findings.deny(rules::block_missing()),
         (Some(sent), Some(stored)) if sent.is(&stored.0) => {}
         (Some(sent), _) => {
             let edited = first_difference(&sent.0, stored.map_or("null", |stored| &stored.0));
-            let detail = format!(
-                "is written by the webhook; delete {BLOCK} from your file and edit {}",
-                source_of(&edited)
-            );
-            let code = Code::NormalizedEdited;
-            let fault = Violation::new(edited.as_str(), code, Kind::Forbidden, detail);
-            findings.deny(fault);
+            findings.deny(rules::block_edited(&edited, &source_of(&edited)));
         }
     }
     None
-}
-
-fn nobody_wrote_it() -> Violation {
-    let detail = "the mutating webhook did not write it; check that its configuration is installed";
-    Violation::new(BLOCK, Code::NormalizedMismatch, Kind::Required, detail)
 }
 
 /// Whether a new refresh text asks for the template's current content.
@@ -297,79 +283,58 @@ fn expand(
     let old_pin = old_block.and_then(|block| block.template.as_ref());
     let restored_pin = restored.and_then(|block| block.template.as_ref());
     let known = old_pin
-        .map(Kept::Old)
-        .or(restored_pin.map(Kept::Restored))
-        .unwrap_or(Kept::Nothing);
-    let refresh = object.metadata.refresh();
-    let template = references::template(&intent, refresh, known, catalog, findings);
-    references::template_label(&intent, &template, findings);
+        .map(KnownTemplate::Stored)
+        .or(restored_pin.map(KnownTemplate::Restored))
+        .unwrap_or(KnownTemplate::Nothing);
+    let request = TemplateRequest {
+        intent: &intent,
+        refresh: object.metadata.refresh(),
+        known,
+        catalog,
+    };
+    let template = rules::choose_template(&request, findings);
     let merged = merge(&intent, &template);
 
-    // A machine stays where it was made, even if its block is not the one of its intent any more.
-    let made_on = old.and_then(Old::backend);
-    if let Some(made_on) = made_on {
-        update::backend(&merged, made_on, findings);
-    }
-    let pinned = made_on.unwrap_or(settings.default_backend);
+    // A machine stays on its backend, even if its block does not belong to its spec any more.
+    let stored_backend = old.and_then(Old::backend);
+    let pinned = stored_backend.unwrap_or(settings.default_backend);
     let written = object.spec.backend.as_deref().and_then(Backend::parse);
     let backend = written.unwrap_or(pinned);
 
     let kept_classes = old.zip(old_block).map(|(old, block)| {
         let template = pins_of(block).template;
         let old = merge(&old.object.intent(), &template);
-        classes::kept(&merged, backend, &old, block)
+        rules::kept_classes(&merged, backend, &old, block)
     });
     let kept = KeptPins {
         template: old_pin
             .filter(|pin| matches!(&template, TemplateChoice::Pinned(chosen) if **chosen == **pin))
             .cloned(),
-        backend: made_on,
+        backend: stored_backend,
         storage_classes: kept_classes.unwrap_or_default(),
     };
-    let storage_classes =
-        classes::resolve(&merged, backend, &kept.storage_classes, catalog, findings);
-    references::networks(
-        &merged,
-        &old_block.map(references::networks_of).unwrap_or_default(),
-        namespace,
-        settings.missing_networks,
-        catalog,
-        findings,
-    );
-    let who = MachineName {
-        namespace,
-        name: object.metadata.name(),
-    };
-    references::source_claims(&merged, backend, old_block, who, catalog, findings);
-    // A move to libvirt is refused as such, whatever else would be in its way.
-    if backend == Backend::Libvirt && made_on.is_none_or(|made_on| made_on == backend) {
-        libvirt::check(&merged, findings);
-        let guest = Guest {
-            merged: &merged,
-            classes: &storage_classes,
+    let lookup = Lookup {
+        merged: &merged,
+        machine: MachineName {
             namespace,
-            old: old_block,
-            bound: old.and_then(|old| old.object.host.as_deref()),
-        };
-        hosts::check(&guest, catalog, findings);
-    }
-    // What is new of a Machine that has no block of its own, nobody can tell: it had all of it before.
-    if old.is_none() || old_block.is_some() {
-        uniqueness::check(&merged, backend, who, old_block, catalog, findings);
-    }
-
-    // No part of the block: what it says is for the guest alone.
-    if let Some(given) = &object.spec.cloud_init {
-        let schema = settings.cloud_init_schema.as_deref();
-        cloud_init::judge(given, backend, who.name, schema, findings);
-    }
+            name: object.metadata.name(),
+        },
+        backend,
+        stored_backend,
+        stored: old_block,
+        is_new: old.is_none(),
+        bound_host: old.and_then(|old| old.object.host.as_deref()),
+        catalog,
+        settings,
+    };
+    let storage_classes = rules::look_up(&lookup, &kept.storage_classes, findings);
 
     let pins = Pins {
         template: template.clone(),
         backend: pinned,
         storage_classes,
     };
-    let block = normalize::resolve(&intent, &merged, &pins, settings.max_vcpus, findings);
+    let block = rules::resolve(&intent, &merged, &pins, settings.max_vcpus, findings);
     let mut notes = Findings::default();
     if let Some((old, old_block)) = old.zip(old_block) {
         let update = Update {
@@ -378,10 +343,11 @@ fn expand(
             merged: &merged,
             pins: &pins,
             backend,
+            runs: rules::keeps_running(old_block, &merged),
         };
-        update::refused(&update, catalog, findings);
+        rules::check_update(&update, catalog, findings);
         if let Some(block) = &block {
-            update::noted(&update, block, &mut notes);
+            rules::announce_effects(&update, block, &mut notes);
         }
     }
     Expansion {
@@ -428,7 +394,7 @@ fn told(
 /// Accepts nothing but the block that the intent resolves to.
 fn verify(object: &Object<'_>, expected: &Normalized, kept: KeptPins, findings: &mut Findings) {
     let Some(sent) = &object.block else {
-        findings.deny(nobody_wrote_it());
+        findings.deny(rules::block_missing());
         return;
     };
     let is_sent = |block: &Normalized| block::text(block).is_some_and(|text| sent.is(&text));
@@ -440,20 +406,11 @@ fn verify(object: &Object<'_>, expected: &Normalized, kept: KeptPins, findings: 
     // word.
     let recomputed = object.own_block().and_then(|own| {
         let pins = kept.over(pins_of(&own));
-        normalize(&object.intent(), &pins, &mut Findings::default())
+        rules::normalize(&object.intent(), &pins, &mut Findings::default())
     });
     let expected = recomputed.as_ref().unwrap_or(expected);
     if !is_sent(expected) {
         let path = first_difference(&sent.0, &block::text(expected).unwrap_or_default());
-        let detail = format!(
-            "does not follow from the rest of the spec; delete {BLOCK} from your file and edit {}",
-            source_of(&path)
-        );
-        findings.deny(Violation::new(
-            path.as_str(),
-            Code::NormalizedMismatch,
-            Kind::Invalid,
-            detail,
-        ));
+        findings.deny(rules::block_mismatch(&path, &source_of(&path)));
     }
 }

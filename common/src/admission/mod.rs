@@ -17,29 +17,12 @@ mod network;
 mod ratchet;
 mod template;
 
-use std::sync::Arc;
-
 use self::decode::Metadata;
-use crate::api::choice::Backend;
+pub use crate::api::kind::ObjectKind;
 use crate::catalog::Catalog;
 use crate::rules;
-use crate::rules::cloud_init::CloudInitSchema;
-use crate::rules::references::MissingNetworks;
-use crate::rules::sizing::VCPUS_MAX;
+pub use crate::rules::Settings;
 use crate::violation::Findings;
-
-/// The kinds under review.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ObjectKind {
-    /// `Machine`
-    Machine,
-    /// `MachineTemplate`
-    MachineTemplate,
-    /// `NetworkConfiguration`
-    NetworkConfiguration,
-    /// `LibvirtHost`
-    LibvirtHost,
-}
 
 /// Which of the two webhooks asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -70,33 +53,7 @@ impl Request<'_> {
     fn judge_name(&self, metadata: &Metadata, findings: &mut Findings) {
         let still_unnamed = metadata.name().is_empty() && self.stage == Stage::Mutate;
         if self.old.is_none() && !still_unnamed {
-            let is_template = self.kind == ObjectKind::MachineTemplate;
-            let is_free = |name: &str| !is_template || !rules::names::is_reserved(name);
-            rules::names::object(metadata.name(), is_free, findings);
-        }
-    }
-}
-
-/// What an administrator decides.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// Whether a missing `NetworkConfiguration` is refused.
-    pub missing_networks: MissingNetworks,
-    /// Backend of Machines that name none.
-    pub default_backend: Backend,
-    /// Most vCPUs of a Machine, at most [`VCPUS_MAX`].
-    pub max_vcpus: u32,
-    /// A schema that user data is judged by beside the one built in.
-    pub cloud_init_schema: Option<Arc<CloudInitSchema>>,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            missing_networks: MissingNetworks::Warn,
-            default_backend: Backend::Kubevirt,
-            max_vcpus: VCPUS_MAX,
-            cloud_init_schema: None,
+            rules::check_name(self.kind, metadata.name(), findings);
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::decode::{self, Wire};
 use super::{Request, Verdict, ratchet};
 use crate::api::network::NetworkConfigurationSpec;
-use crate::rules::{limits, networkconfigurations};
+use crate::rules::{self, limits};
 use crate::violation::Findings;
 
 pub(super) fn review(request: &Request<'_>) -> Verdict {
@@ -17,7 +17,7 @@ pub(super) fn review(request: &Request<'_>) -> Verdict {
         let wire = decode::object(old, &mut known);
         (spec(wire, &mut known), known)
     });
-    ratchet::judge(&new, stored, networkconfigurations::check, &mut findings);
+    ratchet::judge(&new, stored, rules::check_network, &mut findings);
     Verdict {
         findings,
         block: None,

@@ -7,7 +7,7 @@ use crate::api::machine::MachineSpec;
 use crate::api::network::NetworkConfigurationSpec;
 use crate::code::Code;
 use crate::normalize::Named;
-use crate::rules::libvirthosts::HostIntent;
+use crate::rules::libvirthosts::intent::HostIntent;
 use crate::violation::{Findings, Violation};
 
 /// A spec whose lists have items with names.

@@ -5,22 +5,19 @@ use std::collections::BTreeMap;
 use super::{Request, Verdict, decode, ratchet};
 use crate::api::choice::Backend;
 use crate::api::machine::MachineSpec;
-use crate::api::schema::TEXT_MAX;
 use crate::api::template::MachineTemplateSpec;
+use crate::bounds::TEXT_MAX;
+use crate::bounds::VCPUS_MAX;
 use crate::catalog::Catalog;
 use crate::json::Json;
-use crate::normalize::{self, Base, Intent, Merged, Pins, TemplateChoice};
-use crate::rules::sizing::VCPUS_MAX;
-use crate::rules::{self, classes, limits};
+use crate::normalize::{Base, Intent, Merged, Pins, TemplateChoice};
+use crate::rules::{self, limits};
 use crate::violation::Findings;
 
 pub(super) fn review(request: &Request<'_>, catalog: &dyn Catalog) -> Verdict {
     let mut findings = Findings::default();
     let wire = decode::object(request.object, &mut findings);
     request.judge_name(&wire.metadata, &mut findings);
-    if request.old.is_none() {
-        rules::names::template(wire.metadata.name(), &mut findings);
-    }
     let fields = judge(wire.spec.intent, catalog, &mut findings);
     findings.settle();
     if let Some(old) = request.old.filter(|_| !findings.accepted()) {
@@ -73,7 +70,7 @@ fn judge(spec: Json<'_>, catalog: &dyn Catalog, findings: &mut Findings) -> Mach
         backend: Backend::Libvirt,
         storage_classes: BTreeMap::new(),
     };
-    normalize::resolve(&intent, &merged, &pins, VCPUS_MAX, findings);
-    classes::of_template(&merged, catalog, findings);
+    rules::resolve(&intent, &merged, &pins, VCPUS_MAX, findings);
+    rules::check_template(&merged, catalog, findings);
     fields
 }

@@ -5,9 +5,9 @@
 use serde_json::{Value, json};
 
 use super::choice::Backend;
+use crate::bounds::{MEMORY_BLOCK, MEMORY_MAX, MEMORY_MIN};
 use crate::names::{CLOUD_INIT_DISK, POD_VOLUMES};
-use crate::rules::form::Bounds;
-use crate::rules::sizing::{HOTPLUG_STEP, MEMORY};
+use crate::quantity::Bytes;
 
 /// The rules about a Machine's spec as a whole.
 pub(crate) fn machine() -> [Value; 12] {
@@ -89,8 +89,8 @@ pub(crate) fn named_once() -> Value {
 }
 
 /// The rule that an amount stays within the bounds that the webhook demands, too.
-pub(crate) fn bounded(field: &str, bounds: &Bounds) -> Value {
-    let Bounds { min, max, .. } = bounds;
+pub(crate) fn bounded(field: &str, min: u128, max: u128) -> Value {
+    let [min, max] = [min, max].map(Bytes::new);
     rule(
         &format!(
             "!has(self.{field}) || !isQuantity(self.{field}) || (quantity(self.{field}).compareTo(quantity('{min}')) >= 0 && quantity(self.{field}).compareTo(quantity('{max}')) <= 0)"
@@ -105,24 +105,22 @@ pub(crate) fn memory() -> [Value; 4] {
     let growth = "quantity(self.maxSize).compareTo(quantity(self.size))";
     // 1.5Gi is no integer to Kubernetes, whole as it is: such are left to the webhook.
     let aligned = |field| {
-        let step = HOTPLUG_STEP.get();
         format!(
-            "(!quantity(self.{field}).isInteger() || quantity(self.{field}).asInteger() % {step} == 0)"
+            "(!quantity(self.{field}).isInteger() || quantity(self.{field}).asInteger() % {MEMORY_BLOCK} == 0)"
         )
     };
     let (size, max_size) = (aligned("size"), aligned("maxSize"));
+    let block = Bytes::new(MEMORY_BLOCK);
     [
-        bounded("size", &MEMORY),
-        bounded("maxSize", &MEMORY),
+        bounded("size", MEMORY_MIN, MEMORY_MAX),
+        bounded("maxSize", MEMORY_MIN, MEMORY_MAX),
         rule(
             &format!("{unless_both} || {growth} >= 0"),
             "maxSize must be at least size",
         ),
         rule(
             &format!("{unless_both} || {growth} <= 0 || ({size} && {max_size})"),
-            &format!(
-                "size and maxSize must be multiples of {HOTPLUG_STEP}, because the memory grows"
-            ),
+            &format!("size and maxSize must be multiples of {block}, because the memory grows"),
         ),
     ]
 }

@@ -74,6 +74,15 @@ choices! {
         /// Powered off.
         Stopped = "Stopped",
     }
+    /// What brings a pending change into effect.
+    PendingAction {
+        /// The next restart of the guest.
+        Restart = "Restart",
+        /// A live migration, by which KubeVirt plugs the change in.
+        LiveMigration = "LiveMigration",
+        /// The controller, which plugs the change into the running guest on its libvirt host.
+        HotPlug = "HotPlug",
+    }
     /// How many nodes may mount a volume, and how.
     AccessMode {
         /// One node, read and write.

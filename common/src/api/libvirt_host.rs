@@ -11,8 +11,10 @@ use serde::{Deserialize, Serialize};
 
 use super::cel;
 use super::choice::{CpuMode, HostNetworkType, Provisioning, VirtType, VolumeFormat};
+use super::lenient::{or_absent, readable_items};
 use super::schema;
 use super::status::Condition;
+use crate::bounds;
 use crate::quantity::Bytes;
 
 /// A host whose libvirt runs Machines.
@@ -73,7 +75,7 @@ pub struct LibvirtHostSpec {
     pub reserved: Option<Reserved>,
     /// The storage classes that disks may name here, and the pools they stand for.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = schema::HOST_CLASSES_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["storageClass"]))]
+    #[schemars(length(max = bounds::HOST_CLASSES_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["storageClass"]))]
     pub storage: Option<Vec<HostStorage>>,
     /// Pool that images are downloaded to, and that image.volume names volumes of. Absent: Machines
     /// with images do not fit here.
@@ -82,7 +84,7 @@ pub struct LibvirtHostSpec {
     pub image_pool: Option<String>,
     /// The networks that Machines may be on here.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = schema::HOST_NETWORKS_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    #[schemars(length(max = bounds::HOST_NETWORKS_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub networks: Option<Vec<HostNetwork>>,
 }
 
@@ -177,7 +179,7 @@ pub struct HostNetwork {
     /// VLANs that are offered. Absent: any with ovs, untagged only with the others. A plain bridge is
     /// in one VLAN at most.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = schema::HOST_VLANS_MAX), inner(range(min = 1, max = 4094)), extend("x-kubernetes-list-type" = "set"))]
+    #[schemars(length(max = bounds::HOST_VLANS_MAX), inner(range(min = bounds::VLAN_MIN, max = bounds::VLAN_MAX)), extend("x-kubernetes-list-type" = "set"))]
     pub vlans: Option<Vec<u16>>,
 }
 
@@ -193,53 +195,101 @@ impl HostNetwork {
     }
 }
 
-/// What is known of a host.
+/// State of a host as the controller last observed it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LibvirtHostStatus {
-    /// What holds and what does not, and what to do about it: Reachable, Ready, PoolsReady,
-    /// NetworksReady.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    /// Aspects of the host's state: Reachable, Ready, PoolsReady and NetworksReady. The message of each
+    /// says what to do.
+    #[serde(
+        default,
+        deserialize_with = "readable_items",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    #[schemars(length(max = bounds::CONDITIONS_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
     /// Generation of the LibvirtHost this status is about.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "or_absent",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub observed_generation: Option<i64>,
-    /// Version of its libvirt, such as 9.0.0.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = schema::NAME_MAX))]
+    /// Version of libvirt on the host, such as 9.0.0.
+    #[serde(
+        default,
+        deserialize_with = "or_absent",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(length(max = bounds::NAME_MAX))]
     pub libvirt_version: Option<String>,
-    /// Version of its hypervisor, such as 7.2.22.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = schema::NAME_MAX))]
+    /// Version of the hypervisor on the host, such as 7.2.22.
+    #[serde(
+        default,
+        deserialize_with = "or_absent",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(length(max = bounds::NAME_MAX))]
     pub hypervisor_version: Option<String>,
-    /// Machine types it can run.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = schema::MACHINE_TYPES_MAX), inner(length(max = schema::NAME_MAX)), extend("x-kubernetes-list-type" = "set"))]
+    /// Machine types that the host can run, as QEMU names them.
+    #[serde(
+        default,
+        deserialize_with = "readable_items",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    #[schemars(length(max = bounds::MACHINE_TYPES_MAX), inner(length(max = bounds::NAME_MAX)), extend("x-kubernetes-list-type" = "set"))]
     pub machine_types: Vec<String>,
-    /// Firmware it can boot guests with, beside BIOS.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Firmware in addition to BIOS that the host can boot guests with.
+    #[serde(
+        default,
+        deserialize_with = "or_absent",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub firmware: Option<HostFirmware>,
-    /// What it has.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// CPUs and memory of the host.
+    #[serde(
+        default,
+        deserialize_with = "or_absent",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub capacity: Option<HostResources>,
-    /// What Machines may have of it together: less what is reserved, times the overcommit.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// CPUs and memory for all Machines together: capacity less reserved, times overcommit.
+    #[serde(
+        default,
+        deserialize_with = "or_absent",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub allocatable: Option<HostResources>,
-    /// What the Machines bound to it and foreign domains have.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// CPUs and memory of the Machines bound to the host and of foreign domains.
+    #[serde(
+        default,
+        deserialize_with = "or_absent",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub allocated: Option<HostResources>,
-    /// Domains on it.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Number of domains on the host.
+    #[serde(
+        default,
+        deserialize_with = "or_absent",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub domains: Option<HostDomains>,
-    /// When it last answered.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// When the host last answered the controller.
+    #[serde(
+        default,
+        deserialize_with = "or_absent",
+        skip_serializing_if = "Option::is_none"
+    )]
     #[schemars(with = "Option<schema::Timestamp>")]
     pub last_seen_time: Option<String>,
-    /// Machines that were deleted while it did not answer. What is left of them is removed when it
-    /// does again.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = schema::TOMBSTONES_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["uid"]))]
+    /// Machines that were deleted while the host did not answer. Their domains and volumes are removed
+    /// once it answers.
+    #[serde(
+        default,
+        deserialize_with = "readable_items",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    #[schemars(length(max = bounds::TOMBSTONES_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["uid"]))]
     pub tombstones: Vec<Tombstone>,
 }
 
@@ -281,10 +331,10 @@ pub struct HostDomains {
 #[serde(rename_all = "camelCase")]
 pub struct Tombstone {
     /// Its namespace and name, with a slash between.
-    #[schemars(length(max = 2 * schema::NAME_MAX + 1))]
+    #[schemars(length(max = 2 * bounds::NAME_MAX + 1))]
     pub machine: String,
     /// Its uid.
-    #[schemars(length(min = 1, max = schema::NAME_MAX))]
+    #[schemars(length(min = 1, max = bounds::NAME_MAX))]
     pub uid: String,
     /// When it was deleted.
     #[schemars(with = "schema::Timestamp")]

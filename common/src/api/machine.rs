@@ -12,7 +12,7 @@ use super::choice::{
 };
 use super::normalized::Normalized;
 use super::schema;
-use crate::rules::disks::CAPACITY;
+use crate::bounds;
 
 /// A virtual machine. Everything but `normalized` is the user's and is never written by the webhook.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -76,24 +76,24 @@ pub struct MachineSpec {
     /// Disks, merged by name over the template's: a disk of a template's name changes only the
     /// fields it sets, any other name adds a disk.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = schema::DISKS_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    #[schemars(length(max = bounds::DISKS_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub disks: Option<Vec<Disk>>,
 
     /// Network cards, merged by name over the template's. Absent: one card named default on the
     /// pod network (KubeVirt) or the host's default network (libvirt).
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = schema::NETWORKS_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    #[schemars(length(max = bounds::NETWORKS_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub networks: Option<Vec<Network>>,
 
     /// Classes of devices to boot from, first one first. Default: disk, cdrom, network, as far as
     /// the machine has them.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<Vec<BootDevice>>", length(max = 3), extend("x-kubernetes-list-type" = "atomic", "x-kubernetes-validations" = [cel::named_once()]))]
+    #[schemars(with = "Option<Vec<BootDevice>>", length(max = bounds::BOOT_ORDER_MAX), extend("x-kubernetes-list-type" = "atomic", "x-kubernetes-validations" = [cel::named_once()]))]
     pub boot_order: Option<Vec<String>>,
 
     /// CD-ROM drives.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = schema::CDROMS_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    #[schemars(length(max = bounds::CDROMS_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub cdroms: Option<Vec<Cdrom>>,
 
     /// What cloud-init does inside the guest at its first boot.
@@ -106,7 +106,7 @@ pub struct MachineSpec {
 
     /// Labels of the nodes (KubeVirt) or LibvirtHosts (libvirt) the machine may run on.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<BTreeMap<String, schema::LabelValue>>", extend("maxProperties" = schema::LABELS_MAX))]
+    #[schemars(with = "Option<BTreeMap<String, schema::LabelValue>>", extend("maxProperties" = bounds::LABELS_MAX))]
     pub node_selector: Option<BTreeMap<String, String>>,
 
     /// What all of the above resolved to, written by the admission webhook. Never edit it: change
@@ -144,20 +144,20 @@ pub struct Resources {
 pub struct Cpu {
     /// Cores per socket. Default 1.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 255))]
+    #[schemars(range(min = 1, max = bounds::VCPUS_MAX))]
     pub cores: Option<i64>,
     /// Sockets the machine can grow to without a restart, where the backend can do it. Default:
     /// sockets.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 255))]
+    #[schemars(range(min = 1, max = bounds::VCPUS_MAX))]
     pub max_sockets: Option<i64>,
     /// Sockets. Default 1.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 255))]
+    #[schemars(range(min = 1, max = bounds::VCPUS_MAX))]
     pub sockets: Option<i64>,
     /// Threads per core. Default 1.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 255))]
+    #[schemars(range(min = 1, max = bounds::VCPUS_MAX))]
     pub threads: Option<i64>,
 }
 
@@ -194,7 +194,7 @@ pub struct Memory {
         "message": "a disk with an image cannot bind an existing volume"
     },
     cel::not_reserved(),
-    cel::bounded("size", &CAPACITY)
+    cel::bounded("size", bounds::CAPACITY_MIN, bounds::CAPACITY_MAX)
 ]))]
 pub struct Disk {
     /// Access mode of the volume: ReadWriteOnce (default), ReadWriteMany (needed for live
@@ -257,7 +257,7 @@ pub struct Disk {
 pub struct VolumeSelector {
     /// Labels the volume must have, all of them.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<BTreeMap<String, schema::LabelValue>>", extend("maxProperties" = schema::LABELS_MAX))]
+    #[schemars(with = "Option<BTreeMap<String, schema::LabelValue>>", extend("maxProperties" = bounds::LABELS_MAX))]
     pub match_labels: Option<BTreeMap<String, String>>,
 }
 
@@ -332,7 +332,7 @@ pub struct Network {
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [
     cel::not_reserved(),
-    cel::bounded("size", &CAPACITY)
+    cel::bounded("size", bounds::CAPACITY_MIN, bounds::CAPACITY_MAX)
 ]))]
 pub struct Cdrom {
     /// Name of the drive, a DNS label, unique among disks and CD-ROMs.
@@ -367,7 +367,7 @@ pub struct CloudInit {
     pub network_data: Option<String>,
     /// cloud-init instance metadata.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<BTreeMap<String, schema::FreeText>>", extend("maxProperties" = schema::LABELS_MAX))]
+    #[schemars(with = "Option<BTreeMap<String, schema::FreeText>>", extend("maxProperties" = bounds::LABELS_MAX))]
     pub meta_data: Option<BTreeMap<String, String>>,
     /// Secret that holds the user data. Inline userData wins over it.
     #[serde(skip_serializing_if = "Option::is_none")]

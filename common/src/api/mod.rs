@@ -15,6 +15,7 @@
 //! as its schema is: what does not fit, the API server tells.
 
 pub mod choice;
+pub mod kind;
 pub mod libvirt_host;
 pub mod machine;
 pub mod network;
@@ -26,6 +27,7 @@ pub mod template;
 mod cel;
 #[cfg(feature = "kube")]
 mod crd;
+mod lenient;
 #[cfg(feature = "kube")]
 mod reference;
 

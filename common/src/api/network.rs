@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::schema;
+use crate::bounds;
 
 /// A network segment. Its bridge and VLAN never change: another segment is another network.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -43,7 +44,7 @@ use super::schema;
 pub struct NetworkConfigurationSpec {
     /// VLAN tag, 1 to 4094. Absent: untagged. Cannot change.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 4094))]
+    #[schemars(range(min = bounds::VLAN_MIN, max = bounds::VLAN_MAX))]
     pub vlan: Option<i64>,
     /// Bridge on the nodes, at most 15 characters. Cannot change.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -51,7 +52,7 @@ pub struct NetworkConfigurationSpec {
     pub bridge: Option<String>,
     /// Largest packet of the segment in bytes, 68 to 65535. Absent: what the bridge has.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 68, max = 65535))]
+    #[schemars(range(min = bounds::MTU_MIN, max = bounds::MTU_MAX))]
     pub mtu: Option<i64>,
     /// Name of an existing NetworkAttachmentDefinition of this namespace. Absent: one of the same
     /// name as this object is made and owned by it.

@@ -19,6 +19,7 @@ use super::choice::{
 use super::machine::Image;
 use super::schema;
 use super::template::TemplateContent;
+use crate::bounds;
 use crate::mac::Mac;
 use crate::quantity::Bytes;
 
@@ -33,12 +34,12 @@ pub struct Normalized {
     /// What runs the machine.
     pub backend: Backend,
     /// CD-ROM drives.
-    #[schemars(length(max = schema::CDROMS_MAX))]
+    #[schemars(length(max = bounds::CDROMS_MAX))]
     pub cdroms: Vec<NormalizedCdrom>,
     /// CPU topology.
     pub cpu: NormalizedCpu,
     /// Disks in the order the guest sees them.
-    #[schemars(length(max = schema::DISKS_MAX))]
+    #[schemars(length(max = bounds::DISKS_MAX))]
     pub disks: Vec<NormalizedDisk>,
     /// Features of the virtual hardware.
     pub features: NormalizedFeatures,
@@ -47,17 +48,17 @@ pub struct Normalized {
     /// Whether a shutdown from inside the guest leaves the machine stopped.
     pub guest_shutdown_stops: bool,
     /// Digest of the intent this block belongs to.
-    #[schemars(length(max = 71))]
+    #[schemars(length(max = bounds::DIGEST_MAX))]
     pub intent_hash: String,
     /// Machine type.
     pub machine_type: MachineType,
     /// Guest memory.
     pub memory: NormalizedMemory,
     /// Network cards in the order the guest sees them.
-    #[schemars(length(max = schema::NETWORKS_MAX))]
+    #[schemars(length(max = bounds::NETWORKS_MAX))]
     pub networks: Vec<NormalizedNetwork>,
     /// Labels of the nodes or hosts the machine may run on.
-    #[schemars(with = "BTreeMap<String, schema::LabelValue>", extend("maxProperties" = schema::LABELS_MAX))]
+    #[schemars(with = "BTreeMap<String, schema::LabelValue>", extend("maxProperties" = bounds::LABELS_MAX))]
     pub node_selector: BTreeMap<String, String>,
     /// Whether the machine is powered on.
     pub power_state: PowerState,
@@ -76,11 +77,11 @@ pub struct TemplatePin {
     /// The template's content then.
     pub content: Arc<TemplateContent>,
     /// Name of the template.
-    #[schemars(length(max = schema::NAME_MAX))]
+    #[schemars(length(max = bounds::NAME_MAX))]
     pub name: String,
     /// Text of the refresh annotation when the template was last expanded.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = schema::TEXT_MAX))]
+    #[schemars(length(max = bounds::TEXT_MAX))]
     pub refresh: Option<String>,
     /// Where the content came from.
     pub source: TemplateSource,
@@ -91,16 +92,16 @@ pub struct TemplatePin {
 #[serde(rename_all = "camelCase")]
 pub struct NormalizedCpu {
     /// Cores per socket.
-    #[schemars(range(min = 1, max = 255))]
+    #[schemars(range(min = 1, max = bounds::VCPUS_MAX))]
     pub cores: u32,
     /// Sockets the machine can grow to without a restart.
-    #[schemars(range(min = 1, max = 255))]
+    #[schemars(range(min = 1, max = bounds::VCPUS_MAX))]
     pub max_sockets: u32,
     /// Sockets.
-    #[schemars(range(min = 1, max = 255))]
+    #[schemars(range(min = 1, max = bounds::VCPUS_MAX))]
     pub sockets: u32,
     /// Threads per core.
-    #[schemars(range(min = 1, max = 255))]
+    #[schemars(range(min = 1, max = bounds::VCPUS_MAX))]
     pub threads: u32,
 }
 
@@ -171,7 +172,7 @@ pub struct NormalizedDisk {
     pub reclaim_policy: ReclaimPolicy,
     /// Labels of an existing PersistentVolume to bind.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<BTreeMap<String, schema::LabelValue>>", extend("maxProperties" = schema::LABELS_MAX))]
+    #[schemars(with = "Option<BTreeMap<String, schema::LabelValue>>", extend("maxProperties" = bounds::LABELS_MAX))]
     pub selector: Option<BTreeMap<String, String>>,
     /// Capacity.
     #[schemars(with = "schema::QuantityText")]
@@ -183,7 +184,7 @@ pub struct NormalizedDisk {
     pub volume_mode: VolumeMode,
     /// Name of an existing PersistentVolume to bind.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = schema::OBJECT_NAME_MAX))]
+    #[schemars(length(max = bounds::OBJECT_NAME_MAX))]
     pub volume_name: Option<String>,
 }
 

@@ -1,42 +1,13 @@
-//! Schemas of textual fields. A marker type stands in a field's `#[schemars(with = ..)]`; the
-//! bounds are the constants the rules use, so that the schema refuses nothing that a rule accepts.
+//! Schemas of textual fields: marker types for a field's `#[schemars(with = ..)]`.
 
 use std::borrow::Cow;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
-/// Longest DNS label (RFC 1123); the bound of every name that ends up in one.
-pub const NAME_MAX: usize = 63;
-/// Longest name of a Kubernetes object (DNS subdomain).
-pub const OBJECT_NAME_MAX: usize = 253;
-/// Longest quantity: room for any exact value, too short to be a burden.
-pub const QUANTITY_MAX: usize = 32;
-/// Longest user data or network data; etcd stores objects up to 1.5 MiB.
-pub const USER_DATA_MAX: usize = 256 * 1024;
-/// Longest free text.
-pub const TEXT_MAX: usize = 1024;
-/// Most disks of a machine; q35 has no more room without bridges.
-pub const DISKS_MAX: usize = 64;
-/// Most CD-ROMs of a machine.
-pub const CDROMS_MAX: usize = 16;
-/// Most network cards of a machine.
-pub const NETWORKS_MAX: usize = 32;
-/// Most labels of a selector.
-pub const LABELS_MAX: usize = 64;
-/// Most storage classes of a libvirt host.
-pub const HOST_CLASSES_MAX: usize = 64;
-/// Most networks of a libvirt host.
-pub const HOST_NETWORKS_MAX: usize = 256;
-/// Most VLANs of a network of a libvirt host.
-pub const HOST_VLANS_MAX: usize = 512;
-/// Most machine types of a libvirt host; QEMU 10 has 120 on x86.
-pub const MACHINE_TYPES_MAX: usize = 512;
-/// Most Machines whose deletion a libvirt host has yet to learn of.
-pub const TOMBSTONES_MAX: usize = 1024;
-/// Longest URI of a libvirt host: scheme, user, port and path beside a name of DNS.
-pub const HOST_URI_MAX: usize = 512;
-/// Longest interface name of Linux: `IFNAMSIZ` less the terminating zero.
-pub const INTERFACE_NAME_MAX: usize = 15;
+use crate::bounds::{
+    DIGEST_MAX, HOST_URI_MAX, INTERFACE_NAME_MAX, NAME_MAX, OBJECT_NAME_MAX, QUANTITY_MAX,
+    TEXT_MAX, USER_DATA_MAX,
+};
 
 /// DNS label, RFC 1123.
 pub const LABEL_PATTERN: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
@@ -92,7 +63,7 @@ text_schemas! {
     /// Where an image is fetched from.
     ImageUrl = { "minLength": 1, "maxLength": TEXT_MAX, "pattern": "^(https|http|docker)://.+$" }
     /// The checksum of an image.
-    Checksum = { "maxLength": 71, "pattern": "^sha256:[0-9a-f]{64}$" }
+    Checksum = { "maxLength": DIGEST_MAX, "pattern": "^sha256:[0-9a-f]{64}$" }
     /// The name of a Linux bridge.
     BridgeName = { "minLength": 1, "maxLength": INTERFACE_NAME_MAX, "pattern": "^[^\\s/:]+$" }
     /// The URI of a libvirt host.

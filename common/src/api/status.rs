@@ -1,62 +1,128 @@
 //! The status of a `Machine`, written by the controller.
+//!
+//! Another release may have written it. A field with a value that this release does not know is read
+//! as absent, and an unreadable item of a list is left out; the other fields are kept.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::choice::Phase;
+use super::lenient::{or_absent, readable_items};
 use super::schema;
+use crate::bounds;
 
-/// What is known of a machine.
+/// State of a machine as the controller last observed it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineStatus {
-    /// Where the machine is in its life.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Stage of the machine's life: Pending, Creating, Running, Stopped or Failed.
+    #[serde(
+        default,
+        deserialize_with = "or_absent",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub phase: Option<Phase>,
-    /// What holds and what does not, and what to do about it.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    /// Aspects of the machine's state. The message of each says what to do.
+    #[serde(
+        default,
+        deserialize_with = "readable_items",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    #[schemars(length(max = bounds::CONDITIONS_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
     /// Generation of the Machine this status is about.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "or_absent",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub observed_generation: Option<i64>,
     /// Name of the KubeVirt VirtualMachine, or of the libvirt domain.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "or_absent",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub vm_name: Option<String>,
     /// Name of the running KubeVirt VirtualMachineInstance.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "or_absent",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub vmi_name: Option<String>,
-    /// Addresses of the guest, card by card, IPv4 first. Those that mean nothing elsewhere, such as
-    /// 127.0.0.1 and fe80::1, only where there is no other.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    /// IP addresses of the guest, card by card, IPv4 first. Addresses without meaning outside the
+    /// guest, such as 127.0.0.1 and fe80::1, are listed only where there is no other.
+    #[serde(
+        default,
+        deserialize_with = "readable_items",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub ip_addresses: Vec<String>,
     /// Node or host the guest runs on.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "or_absent",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub node_name: Option<String>,
     /// LibvirtHost the machine is bound to.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "or_absent",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub host: Option<String>,
     /// When this status last changed.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "or_absent",
+        skip_serializing_if = "Option::is_none"
+    )]
     #[schemars(with = "Option<schema::Timestamp>")]
     pub last_updated: Option<String>,
     /// resourceVersion of the Machine as it was read when this status last changed.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "or_absent",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub resource_version: Option<String>,
-    /// Network cards as the guest has them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    /// Network cards of the running guest.
+    #[serde(
+        default,
+        deserialize_with = "readable_items",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub network_interfaces: Vec<InterfaceStatus>,
-    /// What the guest runs, as its agent tells. Absent without one.
-    #[serde(rename = "guestOS", skip_serializing_if = "Option::is_none")]
+    /// Operating system of the guest, as its agent reports it. Absent without an agent.
+    #[serde(
+        default,
+        deserialize_with = "or_absent",
+        rename = "guestOS",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub guest_os: Option<GuestOs>,
-    /// The last restart that was asked for.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// The last restart that was requested by annotation.
+    #[serde(
+        default,
+        deserialize_with = "or_absent",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub last_restart: Option<LastRestart>,
-    /// Volumes of the disks.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    /// Volumes of the disks, in the order of the spec.
+    #[serde(
+        default,
+        deserialize_with = "readable_items",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub volumes: Vec<VolumeStatus>,
-    /// Changes that are wished but not yet in effect.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    /// Changes of the spec that the running guest does not have yet.
+    #[serde(
+        default,
+        deserialize_with = "readable_items",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub pending_changes: Vec<PendingChange>,
 }
 
@@ -64,18 +130,18 @@ pub struct MachineStatus {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
-    /// What the condition is about.
+    /// Aspect that the condition describes, such as Ready.
     #[serde(rename = "type")]
-    #[schemars(length(min = 1, max = 316))]
+    #[schemars(length(min = 1, max = bounds::CONDITION_TYPE_MAX))]
     pub kind: String,
     /// True, False or Unknown.
     #[schemars(extend("enum" = ["True", "False", "Unknown"]))]
     pub status: String,
-    /// Why, as one CamelCase word.
-    #[schemars(length(min = 1, max = 1024))]
+    /// Reason for the status, as one CamelCase word.
+    #[schemars(length(min = 1, max = bounds::CONDITION_REASON_MAX))]
     pub reason: String,
-    /// Why, as a sentence that says what to do.
-    #[schemars(length(max = 32768))]
+    /// Explanation for people, with what to do.
+    #[schemars(length(max = bounds::CONDITION_MESSAGE_MAX))]
     pub message: String,
     /// When the status last changed.
     #[schemars(with = "schema::Timestamp")]
@@ -85,45 +151,45 @@ pub struct Condition {
     pub observed_generation: Option<i64>,
 }
 
-/// A network card as the guest has it.
+/// A network card of the running guest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct InterfaceStatus {
     /// Name of the card in the spec.
     pub name: String,
-    /// MAC address.
+    /// MAC address, six bytes with colons.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mac_address: Option<String>,
-    /// Addresses, IPv4 and IPv6.
+    /// IP addresses of the card, IPv4 first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ip_addresses: Vec<String>,
 }
 
-/// The operating system of a guest, as its agent tells.
+/// The operating system of a guest, as its agent reports it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GuestOs {
-    /// Name, such as Fedora Linux.
+    /// Name of the distribution, such as Fedora Linux.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Version, such as 40 (Cloud Edition).
+    /// Version of the distribution, such as 40 (Cloud Edition).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// Release of the kernel.
+    /// Release of the kernel, as `uname -r` prints it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,
 }
 
-/// A restart that was asked for.
+/// A restart that was requested.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LastRestart {
-    /// Text of the annotation machine.vitistack.io/restart-requested that asked for it. It is not
-    /// acted on again.
-    #[schemars(length(max = schema::TEXT_MAX))]
+    /// Text of the annotation machine.vitistack.io/restart-requested. The same text does not restart
+    /// the machine again.
+    #[schemars(length(max = bounds::TEXT_MAX))]
     pub request: String,
-    /// Uid of the VirtualMachineInstance that has to go. Absent when another one has taken its place,
-    /// or there was none.
+    /// Uid of the VirtualMachineInstance that is being replaced. Absent once another one runs, or if
+    /// there was none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replaces: Option<String>,
 }
@@ -139,24 +205,101 @@ pub struct VolumeStatus {
     /// Phase of the claim: Pending, Bound or Lost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<String>,
-    /// Capacity it really has.
+    /// Capacity that the volume has, as a quantity.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub capacity: Option<String>,
-    /// Progress of the import of its image while it lasts, such as 40%.
+    /// Progress of the import of its image, such as 40%. Absent when no import is running.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<String>,
 }
 
-/// A change that is wished but not yet in effect.
+/// A change of the spec that the running guest does not have yet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PendingChange {
     /// Path of the field in the block.
     pub field: String,
-    /// What the running guest has.
+    /// Value that the running guest has.
     pub current: String,
-    /// What the spec wishes.
+    /// Value that the spec asks for.
     pub desired: String,
-    /// What brings it into effect: Restart, or LiveMigration where KubeVirt is plugging it in.
+    /// What brings it into effect: Restart (the next restart of the guest), LiveMigration (KubeVirt
+    /// plugs it in by migrating the guest) or HotPlug (it is being plugged into the running guest on
+    /// its libvirt host).
     pub action: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn status() -> Value {
+        json!({
+            "phase": "Running",
+            "conditions": [{
+                "type": "Ready", "status": "True", "reason": "Running", "message": "the guest runs",
+                "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 3,
+            }],
+            "observedGeneration": 3,
+            "vmName": "web",
+            "vmiName": "web",
+            "ipAddresses": ["192.0.2.1"],
+            "nodeName": "node-1",
+            "host": "hv1",
+            "lastUpdated": "2026-01-01T00:00:00Z",
+            "resourceVersion": "42",
+            "networkInterfaces": [{"name": "eth0", "macAddress": "52:54:00:00:00:01"}],
+            "guestOS": {"name": "Fedora Linux"},
+            "lastRestart": {"request": "now"},
+            "volumes": [{"name": "root", "claimName": "web-root"}],
+            "pendingChanges": [
+                {"field": "cpu.cores", "current": "1", "desired": "2", "action": "Restart"},
+            ],
+        })
+    }
+
+    #[test]
+    fn an_unknown_value_loses_its_field_and_no_other() {
+        let written = status();
+        let read: MachineStatus = serde_json::from_value(written.clone()).unwrap();
+        assert_eq!(
+            serde_json::to_value(read).unwrap(),
+            written,
+            "every field is read"
+        );
+        for field in written.as_object().unwrap().keys() {
+            for unknown in [json!({"of": "a later release"}), json!([7]), json!(null)] {
+                let mut changed = written.clone();
+                changed[field] = unknown;
+                let read: MachineStatus = serde_json::from_value(changed).unwrap();
+                let mut expected = written.clone();
+                expected.as_object_mut().unwrap().remove(field);
+                let mut read = serde_json::to_value(read).unwrap();
+                // An object without a known key is a guest of which nothing is known.
+                if field == "guestOS" {
+                    read.as_object_mut().unwrap().remove(field);
+                }
+                assert_eq!(read, expected, "{field}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_unreadable_item_loses_itself_and_no_other() {
+        let mut written = status();
+        let items = written["conditions"].as_array_mut().unwrap();
+        items.push(json!({"type": "Novel"}));
+        let read: MachineStatus = serde_json::from_value(written).unwrap();
+        assert_eq!(serde_json::to_value(read).unwrap(), status());
+    }
+
+    #[test]
+    fn an_unknown_phase_keeps_the_restart_that_was_done() {
+        let written = json!({"phase": "Hibernating", "lastRestart": {"request": "now"}});
+        let read: MachineStatus = serde_json::from_value(written).unwrap();
+        assert_eq!(read.phase, None);
+        assert_eq!(read.last_restart.unwrap().request, "now");
+    }
 }

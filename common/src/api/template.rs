@@ -7,6 +7,7 @@ use super::cel;
 use super::choice::BootDevice;
 use super::machine::{Disk, Domain, Network, Resources};
 use super::schema;
+use crate::bounds;
 
 /// What Machines of this template start from. Changing it changes no existing Machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -47,15 +48,15 @@ pub struct MachineTemplateSpec {
     pub resources: Option<Resources>,
     /// Disks, as in a Machine.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = schema::DISKS_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    #[schemars(length(max = bounds::DISKS_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub disks: Option<Vec<Disk>>,
     /// Network cards, as in a Machine.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = schema::NETWORKS_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    #[schemars(length(max = bounds::NETWORKS_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub networks: Option<Vec<Network>>,
     /// Boot order, as in a Machine.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<Vec<BootDevice>>", length(max = 3), extend("x-kubernetes-list-type" = "atomic", "x-kubernetes-validations" = [cel::named_once()]))]
+    #[schemars(with = "Option<Vec<BootDevice>>", length(max = bounds::BOOT_ORDER_MAX), extend("x-kubernetes-list-type" = "atomic", "x-kubernetes-validations" = [cel::named_once()]))]
     pub boot_order: Option<Vec<String>>,
     /// Virtual hardware, as in a Machine.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -68,18 +69,18 @@ pub struct MachineTemplateSpec {
 pub struct TemplateContent {
     /// Boot order.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<Vec<BootDevice>>", length(max = 3))]
+    #[schemars(with = "Option<Vec<BootDevice>>", length(max = bounds::BOOT_ORDER_MAX))]
     pub boot_order: Option<Vec<String>>,
     /// Disks.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = schema::DISKS_MAX))]
+    #[schemars(length(max = bounds::DISKS_MAX))]
     pub disks: Option<Vec<Disk>>,
     /// Virtual hardware.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub domain: Option<Domain>,
     /// Network cards.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = schema::NETWORKS_MAX))]
+    #[schemars(length(max = bounds::NETWORKS_MAX))]
     pub networks: Option<Vec<Network>>,
     /// CPU and memory.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -4,132 +4,10 @@
 //! name: the template's items first, in their order, then the user's new ones. Nothing is parsed
 //! here; every value keeps the place where its author wrote it, so that a fault is told there.
 
-use std::fmt;
-
 use crate::api::machine::{Cdrom, Disk, MachineSpec, Network};
-use crate::api::schema::{DISKS_MAX, NETWORKS_MAX};
 use crate::api::template::TemplateContent;
-
-/// Who wrote a value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Author {
-    /// The user, in the spec.
-    User,
-    /// The author of the template that `spec.template` names.
-    Template,
-    /// The author of the template that the label names.
-    LabelledTemplate,
-}
-
-/// A spot in a spec or in a template's content.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Spot {
-    /// All of it.
-    Whole,
-    /// A field.
-    Field(&'static str),
-    /// A field of an item of a list; the field is empty for the item itself.
-    Item(&'static str, usize, &'static str),
-    /// An item of a list of scalars.
-    Element(&'static str, usize),
-}
-
-impl fmt::Display for Spot {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Whole => Ok(()),
-            Self::Field(field) => f.write_str(field),
-            Self::Item(list, index, "") | Self::Element(list, index) => {
-                write!(f, "{list}[{index}]")
-            }
-            Self::Item(list, index, field) => write!(f, "{list}[{index}].{field}"),
-        }
-    }
-}
-
-/// Where a value stands. `Display` gives the field where its user changes it: a value of a template
-/// is changed where the template is named. Cheap to copy; formatted only for a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
-    author: Author,
-    spot: Spot,
-}
-
-impl Place {
-    /// The field that names the template.
-    pub const TEMPLATE: Self = Self {
-        author: Author::Template,
-        spot: Spot::Whole,
-    };
-    /// The label that names the template.
-    pub const TEMPLATE_LABEL: Self = Self {
-        author: Author::LabelledTemplate,
-        spot: Spot::Whole,
-    };
-
-    /// A field of the spec.
-    pub const fn field(field: &'static str) -> Self {
-        Self {
-            author: Author::User,
-            spot: Spot::Field(field),
-        }
-    }
-
-    /// A field of an item of a list of the spec; the field is empty for the item itself.
-    pub const fn item(list: &'static str, index: usize, field: &'static str) -> Self {
-        Self {
-            author: Author::User,
-            spot: Spot::Item(list, index, field),
-        }
-    }
-
-    /// The element of the list of scalars that stands here.
-    #[must_use]
-    pub fn element(self, index: usize) -> Self {
-        match self.spot {
-            Spot::Field(list) => self.at(Spot::Element(list, index)),
-            Spot::Whole | Spot::Item(..) | Spot::Element(..) => self,
-        }
-    }
-
-    /// A spot of what this author wrote.
-    const fn at(self, spot: Spot) -> Self {
-        Self { spot, ..self }
-    }
-
-    /// Whether the user wrote the value, or would.
-    pub fn is_users(self) -> bool {
-        self.author == Author::User
-    }
-
-    /// The place, or another one that it contradicts if only that one is the user's own: a fault
-    /// between two fields is told where the user can change it.
-    #[must_use]
-    pub fn or_users(self, other: Self) -> Self {
-        if !self.is_users() && other.is_users() {
-            other
-        } else {
-            self
-        }
-    }
-
-    /// Where in the template the value stands, if it is a template's.
-    pub fn in_template(self) -> Option<String> {
-        (!self.is_users() && self.spot != Spot::Whole).then(|| self.spot.to_string())
-    }
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.author {
-            Author::User => write!(f, "spec.{}", self.spot),
-            Author::Template => f.write_str("spec.template"),
-            Author::LabelledTemplate => {
-                write!(f, "metadata.labels[{}]", crate::names::LABEL_TEMPLATE)
-            }
-        }
-    }
-}
+use crate::bounds::{DISKS_MAX, NETWORKS_MAX};
+use crate::field_path::{FieldPath, Segment};
 
 /// A value that counts, if there is one, and where a fault of it is told.
 #[derive(Clone, Copy, Debug)]
@@ -137,7 +15,7 @@ pub struct Leaf<V> {
     /// The value.
     pub value: Option<V>,
     /// Where its author wrote it, or where its user would.
-    pub place: Place,
+    pub path: FieldPath,
 }
 
 /// What the intent stands on.
@@ -146,7 +24,7 @@ pub enum Base<'a> {
     /// No template.
     Nothing,
     /// A template with this content, named at this place.
-    Template(&'a TemplateContent, Place),
+    Template(&'a TemplateContent, FieldPath),
     /// A template that does not exist: whatever it would have brought cannot be judged.
     Unknown,
     /// The object is itself a template: what it lacks, a Machine brings.
@@ -190,7 +68,7 @@ pub struct Item<'a, T> {
     list: &'static str,
     user: Option<(usize, &'a T)>,
     /// The template's item, its index there, and where the template is named.
-    template: Option<(usize, &'a T, Place)>,
+    template: Option<(usize, &'a T, FieldPath)>,
 }
 
 impl<'a, T: Named> Item<'a, T> {
@@ -203,11 +81,11 @@ impl<'a, T: Named> Item<'a, T> {
     pub fn pick<V>(&self, field: &'static str, get: impl Fn(&'a T) -> Option<V>) -> Leaf<V> {
         let user = self.user.map(|(index, item)| Leaf {
             value: get(item),
-            place: Place::item(self.list, index, field),
+            path: FieldPath::item(self.list, index, field),
         });
         let template = self.template.map(|(index, item, named)| Leaf {
             value: get(item),
-            place: named.at(Spot::Item(self.list, index, field)),
+            path: named.at(Segment::Item(self.list, index, field)),
         });
         match (user, template) {
             (Some(leaf), None) | (None, Some(leaf)) => leaf,
@@ -217,15 +95,15 @@ impl<'a, T: Named> Item<'a, T> {
             (Some(user), Some(_)) => user,
             (None, None) => Leaf {
                 value: None,
-                place: Place::field(self.list),
+                path: FieldPath::field(self.list),
             },
         }
     }
 
     /// The place of a part of the item that belongs to a value of it: with the user's value if the
     /// user gave one, else the template's.
-    pub fn place(&self, part: &'static str, given_by: impl Fn(&'a T) -> bool) -> Place {
-        self.pick(part, |item| given_by(item).then_some(())).place
+    pub fn path(&self, part: &'static str, given_by: impl Fn(&'a T) -> bool) -> FieldPath {
+        self.pick(part, |item| given_by(item).then_some(())).path
     }
 }
 
@@ -248,7 +126,7 @@ impl<'a> Merged<'a> {
     /// Merges `user` over `base`.
     pub fn new(user: &'a MachineSpec, base: Base<'a>) -> Self {
         let template = match base {
-            Base::Template(content, place) => Some((content, place)),
+            Base::Template(content, path) => Some((content, path)),
             Base::Nothing | Base::Unknown | Base::IsTemplate => None,
         };
         let mut disks = merge_list(
@@ -309,27 +187,27 @@ impl<'a> Merged<'a> {
         user: impl Fn(&'a MachineSpec) -> Option<V>,
         template: impl Fn(&'a TemplateContent) -> Option<V>,
     ) -> Leaf<V> {
-        let own = Place::field(field);
+        let own = FieldPath::field(field);
         if let Some(value) = user(self.user) {
             return Leaf {
                 value: Some(value),
-                place: own,
+                path: own,
             };
         }
         match self.base {
             Base::Template(content, named) => match template(content) {
                 Some(value) => Leaf {
                     value: Some(value),
-                    place: named.at(Spot::Field(field)),
+                    path: named.at(Segment::Field(field)),
                 },
                 None => Leaf {
                     value: None,
-                    place: own,
+                    path: own,
                 },
             },
             Base::Nothing | Base::Unknown | Base::IsTemplate => Leaf {
                 value: None,
-                place: own,
+                path: own,
             },
         }
     }
@@ -342,7 +220,7 @@ impl<'a> Merged<'a> {
     ) -> Leaf<V> {
         Leaf {
             value: user(self.user),
-            place: Place::field(field),
+            path: FieldPath::field(field),
         }
     }
 }
@@ -354,9 +232,9 @@ fn list<T>(items: Option<&Vec<T>>) -> &[T] {
 fn merge_list<'a, T: Named>(
     list: &'static str,
     user: &'a [T],
-    template: Option<(&'a [T], Place)>,
+    template: Option<(&'a [T], FieldPath)>,
 ) -> Vec<Item<'a, T>> {
-    let (theirs, named) = template.unwrap_or((&[], Place::TEMPLATE));
+    let (theirs, named) = template.unwrap_or((&[], FieldPath::TEMPLATE));
     // The first of several items of one name merges; the later ones are duplicates and told as such.
     let find = |name: Option<&str>| {
         name.and_then(|name| user.iter().position(|item| item.name() == Some(name)))

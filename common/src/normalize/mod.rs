@@ -1,11 +1,11 @@
-//! From an intent to its block: `Merged` (whose value counts) → typed parts, family by family.
+//! What an intent says before any rule reads it: digest, pins, and the merge with its template.
 //!
 //! ```text
-//! intent + pins ──merge──▶ Merged ──rules::<family>::resolve──▶ parts, or faults ──▶ Normalized
+//! intent + pins ──merge──▶ Merged ──rules::resolve──▶ parts of the block, or violations
 //! ```
 //!
-//! [`normalize`] is a pure function of the intent and the pins: no clock, no random, no lookup, not
-//! even the Machine's name.
+//! Pure functions of the intent and the pins: no clock, no random number, no lookup, not even the
+//! Machine's name.
 
 mod hash;
 mod merge;
@@ -14,14 +14,13 @@ use std::collections::BTreeMap;
 
 pub(crate) use hash::hash;
 pub use hash::intent_hash;
-pub use merge::{Base, Item, Leaf, Merged, Named, Place};
+pub use merge::{Base, Item, Leaf, Merged, Named};
 
 use crate::api::choice::Backend;
 use crate::api::machine::MachineSpec;
-use crate::api::normalized::{BLOCK_VERSION, Normalized, TemplatePin};
+use crate::api::normalized::{Normalized, TemplatePin};
+use crate::field_path::FieldPath;
 use crate::names;
-use crate::rules;
-use crate::violation::Findings;
 
 /// What a user wishes, as sent.
 #[derive(Clone, Copy, Debug)]
@@ -37,14 +36,14 @@ pub struct Intent<'a> {
 impl<'a> Intent<'a> {
     /// The name of the template and where it stands: the field, else the label. A label without a
     /// value is as absent.
-    pub fn template(&self) -> Option<(&'a str, Place)> {
+    pub fn template(&self) -> Option<(&'a str, FieldPath)> {
         let field = self
             .spec
             .template
             .as_deref()
-            .map(|name| (name, Place::TEMPLATE));
+            .map(|name| (name, FieldPath::TEMPLATE));
         let label = self.template_label.filter(|name| !name.is_empty());
-        field.or(label.map(|name| (name, Place::TEMPLATE_LABEL)))
+        field.or(label.map(|name| (name, FieldPath::TEMPLATE_LABEL)))
     }
 }
 
@@ -97,68 +96,11 @@ pub fn pins_of(block: &Normalized) -> Pins {
 /// Merges an intent over the template of its pins.
 pub fn merge<'a>(intent: &Intent<'a>, template: &'a TemplateChoice) -> Merged<'a> {
     let base = match (template, intent.template()) {
-        (TemplateChoice::Pinned(pin), Some((_, place))) => Base::Template(&pin.content, place),
+        (TemplateChoice::Pinned(pin), Some((_, path))) => Base::Template(&pin.content, path),
         (TemplateChoice::Unknown, _) => Base::Unknown,
         (TemplateChoice::None | TemplateChoice::Pinned(_), _) => Base::Nothing,
     };
     Merged::new(intent.spec, base)
-}
-
-/// Computes the block of an intent, as far as it has one. Faults of the intent are added to
-/// `findings`; with any, the block is not fit to be written.
-pub fn normalize(intent: &Intent<'_>, pins: &Pins, findings: &mut Findings) -> Option<Normalized> {
-    let merged = merge(intent, &pins.template);
-    resolve(intent, &merged, pins, rules::sizing::VCPUS_MAX, findings)
-}
-
-/// [`normalize`] for an intent that is merged already, with the vCPUs an administrator allows.
-pub(crate) fn resolve(
-    intent: &Intent<'_>,
-    merged: &Merged<'_>,
-    pins: &Pins,
-    max_vcpus: u32,
-    findings: &mut Findings,
-) -> Option<Normalized> {
-    rules::limits::merged_lists(merged, findings);
-    let backend = rules::machine::backend(merged, pins.backend, findings);
-    // A wrong backend is one fault; what rests on it is judged for the pinned one, and not told.
-    let assumed = backend.unwrap_or(pins.backend);
-    let power_state = rules::machine::power_state(merged, findings);
-    let cpu = rules::sizing::cpu(merged, max_vcpus, findings);
-    let memory = rules::sizing::memory(merged, findings);
-    let mut disks = rules::disks::disks(merged, assumed, pins, findings);
-    let mut networks = rules::networks::networks(merged, findings);
-    let mut cdroms = rules::boot::cdroms(merged, assumed, pins, findings);
-    let order = rules::boot::boot_order(merged, assumed, findings);
-    let features = rules::firmware::features(merged, findings);
-    let machine_type = rules::firmware::machine_type(merged, assumed, findings);
-    let firmware = rules::firmware::firmware(merged, machine_type, findings);
-    rules::machine::node_selector(merged, findings);
-    if let (Some(order), Some(disks), Some(networks), Some(cdroms)) =
-        (&order, &mut disks, &mut networks, &mut cdroms)
-    {
-        rules::boot::number(order, disks, cdroms, networks);
-    }
-    Some(Normalized {
-        version: BLOCK_VERSION,
-        intent_hash: intent.hash.to_owned(),
-        template: match &pins.template {
-            TemplateChoice::Pinned(pin) => Some(pin.as_ref().clone()),
-            TemplateChoice::None | TemplateChoice::Unknown => None,
-        },
-        backend: backend?,
-        power_state: power_state?,
-        guest_shutdown_stops: merged.user().guest_shutdown_stops.unwrap_or(false),
-        cpu: cpu?,
-        memory: memory?,
-        machine_type: machine_type?,
-        firmware,
-        features,
-        disks: disks?,
-        cdroms: cdroms?,
-        networks: networks?,
-        node_selector: merged.user().node_selector.clone().unwrap_or_default(),
-    })
 }
 
 /// How an intent asks for a storage class.

@@ -9,26 +9,64 @@ use crate::api::choice::{Backend, BootDevice, Choice as _};
 use crate::api::machine::Cdrom;
 use crate::api::normalized::{NormalizedCdrom, NormalizedDisk, NormalizedNetwork};
 use crate::code::Code;
-use crate::normalize::{ClassRequest, Item, Leaf, Merged, Pins, Place};
+use crate::field_path::FieldPath;
+use crate::normalize::{ClassRequest, Item, Leaf, Merged, Pins};
 use crate::quantity::Bytes;
 use crate::violation::{Findings, Kind, Violation};
 
+use super::rule::{Check, Parts, Subject, rules};
 use super::{disks, form, images};
 
+rules! {
+    "boot" Check::Part(cdroms), on MACHINES, Always, and [InvalidObjectName, EmptyStorageClass] {
+        Refuse EmptyCdrom = "A CD-ROM drive is empty, and the backend is KubeVirt."
+            because "KubeVirt has empty drives only behind a feature gate."
+            fix "Give an image, or remove the drive."
+            crd Some,
+        Refuse CdromSizeRequired = "The image of a CD-ROM is imported into a volume of unknown size."
+            because "The image is imported into a claim, and a claim has a size."
+            fix "Give a size that holds the image."
+            crd Some,
+    }
+    "boot" Check::Part(boot_order), on MACHINES_AND_TEMPLATES, Always {
+        Refuse UnsupportedBootDevice = "The boot order names a class of devices that does not exist."
+            because "There are three classes of devices to boot from."
+            fix "Take one of the values that the message lists."
+            crd All,
+        Refuse DuplicateBootDevice = "The boot order names a class of devices twice."
+            because "A class has one place in the order."
+            fix "Name each class once."
+            crd All,
+        Refuse BootWithoutDisk = "The boot order names disks, and the Machine has none."
+            because "The machine would not find what it shall boot from."
+            fix "Add a disk, or take `disk` out of the order."
+            crd Nothing,
+        Refuse BootWithoutCdrom = "The boot order names CD-ROMs, and none holds an image."
+            because "The machine would not find what it shall boot from."
+            fix "Add an image, or take `cdrom` out of the order."
+            crd Some,
+        Warn BlankBootDisk = "The Machine boots from nothing but blank disks."
+            because "A blank disk boots nothing; the machine stops at its firmware."
+            fix "Add an image, or `network` to the order."
+            crd Nothing,
+    }
+}
+
 /// The CD-ROM drives of the machine, without boot order.
-pub(crate) fn cdroms(
-    merged: &Merged<'_>,
-    backend: Backend,
-    pins: &Pins,
-    findings: &mut Findings,
-) -> Option<Vec<NormalizedCdrom>> {
-    merged
+fn cdroms(subject: &Subject<'_>, parts: &mut Parts, findings: &mut Findings) {
+    let Subject {
+        merged,
+        backend,
+        pins,
+        ..
+    } = *subject;
+    parts.cdroms = merged
         .cdroms
         .iter()
         .map(|item| cdrom(merged, item, backend, pins, findings))
         .collect::<Vec<_>>()
         .into_iter()
-        .collect()
+        .collect();
 }
 
 fn cdrom(
@@ -42,13 +80,13 @@ fn cdrom(
     let name = disks::disk_name(merged, item.name(), findings);
     let image = item.pick("image", |cdrom| cdrom.image.as_ref());
     if let Some(image) = image.value {
-        let at = |part| item.place(part, |_| true);
+        let at = |part| item.path(part, |_| true);
         let by_cdi = backend == Backend::Kubevirt;
         images::source(image, backend, by_cdi, &at, findings);
     } else if backend == Backend::Kubevirt {
         let detail = "KubeVirt has no empty drives; give an image, or remove the drive";
-        let fault = Violation::new(image.place, Code::EmptyCdrom, Kind::Required, detail);
-        findings.deny(fault.given(Place::field("backend")));
+        let fault = Violation::new(image.path, Code::EmptyCdrom, Kind::Required, detail);
+        findings.deny(fault.given(FieldPath::field("backend")));
     }
     let size = cdrom_size(item, backend, findings);
     let class = item.pick("storageClass", |cdrom| cdrom.storage_class.as_deref());
@@ -89,8 +127,8 @@ pub(crate) fn cdrom_size(
     if leaf.value.is_none() && is_imported(item, backend) {
         let detail =
             "give a size that holds the image, such as '5Gi': it is imported into a volume";
-        let fault = Violation::new(leaf.place, Code::CdromSizeRequired, Kind::Required, detail);
-        findings.deny(fault.given(Place::field("backend")));
+        let fault = Violation::new(leaf.path, Code::CdromSizeRequired, Kind::Required, detail);
+        findings.deny(fault.given(FieldPath::field("backend")));
     }
     form::bytes(leaf, &disks::CAPACITY, findings)
 }
@@ -100,8 +138,8 @@ fn storage_class_request<'a>(leaf: Leaf<&'a str>, findings: &mut Findings) -> Cl
     let request = ClassRequest::of(leaf.value);
     if request == ClassRequest::NoClass {
         let detail = "without a class nothing provisions the volume: name a class, or leave the field out for the default one";
-        let fault = Violation::new(leaf.place, Code::EmptyStorageClass, Kind::Invalid, detail);
-        findings.deny(fault.text("").given(Place::field("backend")));
+        let fault = Violation::new(leaf.path, Code::EmptyStorageClass, Kind::Invalid, detail);
+        findings.deny(fault.text("").given(FieldPath::field("backend")));
     }
     request
 }
@@ -109,7 +147,11 @@ fn storage_class_request<'a>(leaf: Leaf<&'a str>, findings: &mut Findings) -> Cl
 /// The classes of devices to boot from: rules [`Code::UnsupportedBootDevice`],
 /// [`Code::DuplicateBootDevice`], [`Code::BootWithoutDisk`], [`Code::BootWithoutCdrom`],
 /// [`Code::BlankBootDisk`].
-pub(crate) fn boot_order(
+fn boot_order(subject: &Subject<'_>, parts: &mut Parts, findings: &mut Findings) {
+    parts.boot_order = devices(subject.merged, subject.backend, findings);
+}
+
+fn devices(
     merged: &Merged<'_>,
     backend: Backend,
     findings: &mut Findings,
@@ -131,10 +173,10 @@ pub(crate) fn boot_order(
     let mut order = Vec::with_capacity(words.len());
     let mut seen = BTreeSet::new();
     for (index, word) in words.iter().enumerate() {
-        let place = written.place.element(index);
+        let path = written.path.element(index);
         let Some(device) = BootDevice::parse(word) else {
             findings.deny(form::unsupported::<BootDevice>(
-                place,
+                path,
                 word,
                 Code::UnsupportedBootDevice,
             ));
@@ -143,20 +185,19 @@ pub(crate) fn boot_order(
         if !seen.insert(device) {
             let detail = "stands earlier in the order already; each class of devices is named once";
             findings.deny(
-                Violation::new(place, Code::DuplicateBootDevice, Kind::Duplicate, detail)
-                    .text(word),
+                Violation::new(path, Code::DuplicateBootDevice, Kind::Duplicate, detail).text(word),
             );
             continue;
         }
         if merged.is_complete() {
-            device_exists(merged, backend, device, place, findings);
+            device_exists(merged, backend, device, path, findings);
         }
         order.push(device);
     }
     if findings.violations.len() > before {
         return None;
     }
-    blank_boot_disk(merged, &order, written.place, findings);
+    blank_boot_disk(merged, &order, written.path, findings);
     Some(order)
 }
 
@@ -164,7 +205,7 @@ fn device_exists(
     merged: &Merged<'_>,
     backend: Backend,
     device: BootDevice,
-    place: Place,
+    path: FieldPath,
     findings: &mut Findings,
 ) {
     let (missing, code, list, detail) = match device {
@@ -183,12 +224,12 @@ fn device_exists(
         BootDevice::Network => return,
     };
     if missing {
-        let fault = Violation::new(place, code, Kind::Invalid, detail).text(device.as_str());
+        let fault = Violation::new(path, code, Kind::Invalid, detail).text(device.as_str());
         let items = 0..merged.cdroms.len();
         let fault = items.fold(fault, |fault, index| {
-            fault.given(Place::item("cdroms", index, ""))
+            fault.given(FieldPath::item("cdroms", index, ""))
         });
-        findings.deny(fault.given(Place::field(list)));
+        findings.deny(fault.given(FieldPath::field(list)));
     }
 }
 
@@ -207,7 +248,7 @@ fn holds_image(item: &Item<'_, Cdrom>) -> bool {
 fn blank_boot_disk(
     merged: &Merged<'_>,
     order: &[BootDevice],
-    place: Place,
+    path: FieldPath,
     findings: &mut Findings,
 ) {
     let blank = merged.disks.iter().all(|item| {
@@ -227,7 +268,7 @@ fn blank_boot_disk(
         findings.warn(
             Code::BlankBootDisk,
             &format!(
-                "{place}: every disk is blank and nothing else boots; add an image or 'network'"
+                "{path}: every disk is blank and nothing else boots; add an image or 'network'"
             ),
         );
     }

@@ -20,7 +20,33 @@ use crate::normalize::{ClassRequest, Item, Leaf, Merged};
 use crate::violation::{Findings, Kind, Reference, Violation};
 use crate::words::{did_you_mean, name_list, nearest};
 
+use super::rule::{Check, Lookup, rules};
 use super::{boot, form};
+
+rules! {
+    "references" Check::Lookup(resolve), on MACHINES, Always {
+        Refuse StorageClassNotFound = "The storage class does not exist; on libvirt, no LibvirtHost offers it."
+            because "The claim would stay Pending for ever, and with it the machine. On libvirt the classes are those of `storage` of the LibvirtHosts; a StorageClass of Kubernetes is neither needed nor looked for."
+            fix "Take one of the classes that the message lists."
+            crd Nothing,
+        Refuse NoDefaultStorageClass = "No storage class is named and there is no default one."
+            because "The claim would wait for a default class that nobody has marked. On libvirt the default is the class `default` that a host offers, else the only class there is, else the cluster's default class if a host offers it."
+            fix "Name a class at the disk, or mark one as default."
+            crd Nothing,
+    }
+    "references" Check::Content(of_template), on TEMPLATES, Always, and [InvalidObjectName] {
+        Warn TemplateStorageClassNotFound = "A MachineTemplate names a storage class that does not exist."
+            because "Every Machine that takes the class over from the template would be refused."
+            fix "Name a class that exists, or create it before the template is used."
+            crd Nothing,
+    }
+    "references" Check::Value, on MACHINES_AND_TEMPLATES, Always {
+        Refuse EmptyStorageClass = "The storage class is empty, and nothing says which volume to bind."
+            because "An empty class asks Kubernetes to provision nothing; without a volume to bind the claim waits for ever."
+            fix "Leave the field out, name a class, or choose a volume with `volumeName` or `selector`."
+            crd Some,
+    }
+}
 
 /// The classes of disks and CD-ROMs that ask for one as the old object did, or for the one they have,
 /// by name: what its block resolved them to.
@@ -171,7 +197,7 @@ impl<'a> Offer<'a> {
             Self::Hosts { .. } => format!("{nearest}storage classes of LibvirtHosts: {known}"),
         };
         let code = Code::StorageClassNotFound;
-        Violation::new(leaf.place, code, Kind::NotFound, detail).text(class)
+        Violation::new(leaf.path, code, Kind::NotFound, detail).text(class)
     }
 
     /// Rule [`Code::NoDefaultStorageClass`].
@@ -186,24 +212,24 @@ impl<'a> Offer<'a> {
             ),
         };
         let code = Code::NoDefaultStorageClass;
-        Violation::new(leaf.place, code, Kind::Required, detail)
+        Violation::new(leaf.path, code, Kind::Required, detail)
     }
 }
 
 /// The storage classes of disks and CD-ROMs by name, where the intent leaves the choice open; those
 /// in `kept` are not looked up. Rules [`Code::StorageClassNotFound`] and
 /// [`Code::NoDefaultStorageClass`].
-pub(crate) fn resolve(
-    merged: &Merged<'_>,
-    backend: Backend,
-    kept: &BTreeMap<String, String>,
-    catalog: &dyn Catalog,
-    findings: &mut Findings,
-) -> BTreeMap<String, String> {
-    let mut pins = kept.clone();
+fn resolve(lookup: &Lookup<'_>, classes: &mut BTreeMap<String, String>, findings: &mut Findings) {
+    let Lookup {
+        merged,
+        backend,
+        catalog,
+        ..
+    } = *lookup;
+    let kept = classes.clone();
     let offer = Offer::to(merged, backend, catalog);
     if offer.is_nobody() {
-        return pins;
+        return;
     }
     for (name, leaf) in requests(merged, backend) {
         if name.value.is_some_and(|name| kept.contains_key(name)) {
@@ -228,32 +254,28 @@ pub(crate) fn resolve(
             }
         };
         if let (Some(name), Some(class)) = (name.value, class) {
-            pins.insert(name.to_owned(), class);
+            classes.insert(name.to_owned(), class);
         }
     }
-    pins
 }
 
 /// Rule [`Code::TemplateStorageClassNotFound`]: in a template a warning, because its user may
 /// override the class. A class of hosts will do: a template says nothing about the backend. A name that no class can have is refused.
-pub(crate) fn of_template(merged: &Merged<'_>, catalog: &dyn Catalog, findings: &mut Findings) {
+fn of_template(merged: &Merged<'_>, catalog: &dyn Catalog, findings: &mut Findings) {
     for item in &merged.disks {
         let leaf = item.pick("storageClass", |disk| disk.storage_class.as_deref());
         let ClassRequest::Named(class) = ClassRequest::of(leaf.value) else {
             continue;
         };
         if !form::is_object_name(class) {
-            findings.deny(form::invalid_object_name(leaf.place, class));
+            findings.deny(form::invalid_object_name(leaf.path, class));
         } else if catalog.storage_class(class).is_none()
             && !classes_of(&catalog.hosts()).contains(&class.to_owned())
         {
             let known = catalog.storage_class_names();
             let nearest = nearest(class, known.iter().map(String::as_str));
             let fix = nearest.map_or_else(String::new, |name| format!("; did you mean '{name}'?"));
-            let text = format!(
-                "{}: storage class '{class}' does not exist{fix}",
-                leaf.place
-            );
+            let text = format!("{}: storage class '{class}' does not exist{fix}", leaf.path);
             findings.warn(Code::TemplateStorageClassNotFound, &text);
             findings.miss(Reference::StorageClass(class.to_owned()));
             findings.miss(Reference::Hosts);

@@ -4,11 +4,46 @@ use crate::api::choice::{Backend, Choice as _, FirmwareType, MachineType, Machin
 use crate::api::machine::{Bootloader, Domain, Features};
 use crate::api::normalized::{Firmware, NormalizedFeatures};
 use crate::code::Code;
-use crate::normalize::{Leaf, Merged, Place};
+use crate::field_path::FieldPath;
+use crate::normalize::{Leaf, Merged};
 use crate::violation::{Findings, Kind, Violation};
 use crate::words::quoted;
 
 use super::form;
+use super::rule::{Check, Parts, Subject, rules};
+
+rules! {
+    "firmware" Check::Part(features), on MACHINES_AND_TEMPLATES, Always {
+        Refuse HypervNeedsAcpi = "Enlightenments for Windows are on, and ACPI is off."
+            because "Windows does not run without ACPI, and libvirt refuses some of the enlightenments."
+            fix "Drop `acpi: false`, or `hyperv`."
+            crd All,
+    }
+    "firmware" Check::Part(machine_type), on MACHINES_AND_TEMPLATES, Always {
+        Refuse UnsupportedMachineType = "The machine type is none that exists."
+            because "The backends refuse it when the machine starts."
+            fix "Take one of the values that the message lists."
+            crd All,
+        Refuse MachineTypeNeedsLibvirt = "The machine type is i440fx, and the backend is KubeVirt."
+            because "KubeVirt offers q35 only; the machine would fail to start."
+            fix "Use `pc-q35`, or `backend: libvirt`."
+            crd Some,
+    }
+    "firmware" Check::Part(firmware), on MACHINES_AND_TEMPLATES, Always {
+        Refuse SecureBootNeedsEfi = "Secure Boot is on, and the firmware is BIOS."
+            because "BIOS checks no signatures; KubeVirt refuses the pair."
+            fix "Set `efi: true`, or drop `secureBoot`."
+            crd Some,
+        Refuse SecureBootNeedsQ35 = "Secure Boot is on, and the machine type is i440fx."
+            because "Secure Boot rests on system management mode, which i440fx does not have."
+            fix "Use `pc-q35`, or drop `secureBoot`."
+            crd All,
+        Refuse EfiNeedsAcpi = "The firmware is UEFI, and ACPI is off."
+            because "The UEFI firmware hands its tables over by ACPI and does not start without."
+            fix "Drop `acpi: false`, or `efi`."
+            crd Some,
+    }
+}
 
 fn pick<'a, V>(
     merged: &Merged<'a>,
@@ -74,18 +109,19 @@ pub(crate) fn hyperv(merged: &Merged<'_>) -> Leaf<bool> {
 }
 
 /// The features: rule [`Code::HypervNeedsAcpi`].
-pub(crate) fn features(merged: &Merged<'_>, findings: &mut Findings) -> NormalizedFeatures {
+fn features(subject: &Subject<'_>, parts: &mut Parts, findings: &mut Findings) {
+    let merged = subject.merged;
     let (acpi, apic, hyperv) = (acpi(merged), apic(merged), hyperv(merged));
     if is(hyperv, true) && is(acpi, false) {
         let detail = "the enlightenments need ACPI: drop domain.features.acpi: false, or hyperv";
         let code = Code::HypervNeedsAcpi;
-        findings.deny(contradiction(hyperv, acpi.place, "false", code, detail));
+        findings.deny(contradiction(hyperv, acpi.path, "false", code, detail));
     }
-    NormalizedFeatures {
+    parts.features = Some(NormalizedFeatures {
         acpi: acpi.value.unwrap_or(true),
         apic: apic.value.unwrap_or(true),
         hyperv: hyperv.value.unwrap_or(false),
-    }
+    });
 }
 
 fn is(leaf: Leaf<bool>, value: bool) -> bool {
@@ -95,14 +131,14 @@ fn is(leaf: Leaf<bool>, value: bool) -> bool {
 /// A wish that another value, shown as `shown`, contradicts: told at the one the user can change.
 fn contradiction(
     wish: Leaf<bool>,
-    against: Place,
+    against: FieldPath,
     shown: &str,
     code: Code,
     detail: &str,
 ) -> Violation {
-    let place = wish.place.or_users(against);
-    let shown = if place == wish.place { "true" } else { shown };
-    Violation::new(place, code, Kind::Invalid, detail)
+    let path = wish.path.or_user_path(against);
+    let shown = if path == wish.path { "true" } else { shown };
+    Violation::new(path, code, Kind::Invalid, detail)
         .value(shown)
         .given(against)
 }
@@ -115,7 +151,11 @@ pub(crate) fn machine_type_name<'a>(merged: &Merged<'a>) -> Leaf<&'a str> {
 }
 
 /// The machine type: rules [`Code::UnsupportedMachineType`], [`Code::MachineTypeNeedsLibvirt`].
-pub(crate) fn machine_type(
+fn machine_type(subject: &Subject<'_>, parts: &mut Parts, findings: &mut Findings) {
+    parts.machine_type = supported_machine_type(subject.merged, subject.backend, findings);
+}
+
+fn supported_machine_type(
     merged: &Merged<'_>,
     backend: Backend,
     findings: &mut Findings,
@@ -131,8 +171,8 @@ pub(crate) fn machine_type(
     if machine_type == MachineType::Pc && backend == Backend::Kubevirt {
         let detail = "KubeVirt runs pc-q35 only; use that, or set backend: libvirt";
         let code = Code::MachineTypeNeedsLibvirt;
-        let fault = Violation::new(leaf.place, code, Kind::Invalid, detail).text(name.as_str());
-        findings.deny(fault.given(Place::field("backend")));
+        let fault = Violation::new(leaf.path, code, Kind::Invalid, detail).text(name.as_str());
+        findings.deny(fault.given(FieldPath::field("backend")));
         return None;
     }
     Some(machine_type)
@@ -140,7 +180,11 @@ pub(crate) fn machine_type(
 
 /// The firmware: rules [`Code::SecureBootNeedsEfi`], [`Code::SecureBootNeedsQ35`],
 /// [`Code::EfiNeedsAcpi`].
-pub(crate) fn firmware(
+fn firmware(subject: &Subject<'_>, parts: &mut Parts, findings: &mut Findings) {
+    parts.firmware = Some(boot_firmware(subject.merged, parts.machine_type, findings));
+}
+
+fn boot_firmware(
     merged: &Merged<'_>,
     machine_type: Option<MachineType>,
     findings: &mut Findings,
@@ -154,12 +198,12 @@ pub(crate) fn firmware(
             "Secure Boot needs UEFI: set domain.firmware.bootloader.efi: true, or drop secureBoot";
         let code = Code::SecureBootNeedsEfi;
         let against = if efi.value.is_some() {
-            efi.place
+            efi.path
         } else {
-            secure_boot.place
+            secure_boot.path
         };
         let fault = contradiction(secure_boot, against, "false", code, detail);
-        findings.deny(fault.given(efi.place));
+        findings.deny(fault.given(efi.path));
     }
     if is_secure && machine_type == Some(MachineType::Pc) {
         let detail = "Secure Boot needs the machine type pc-q35: set domain.machine.type, or drop secureBoot";
@@ -168,7 +212,7 @@ pub(crate) fn firmware(
         let shown = quoted(against.value.unwrap_or_default());
         findings.deny(contradiction(
             secure_boot,
-            against.place,
+            against.path,
             &shown,
             code,
             detail,
@@ -178,7 +222,7 @@ pub(crate) fn firmware(
         let detail = "UEFI needs ACPI: drop domain.features.acpi: false, or efi";
         findings.deny(contradiction(
             efi,
-            acpi.place,
+            acpi.path,
             "false",
             Code::EfiNeedsAcpi,
             detail,

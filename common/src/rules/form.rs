@@ -2,13 +2,52 @@
 
 use std::str::FromStr;
 
+use super::rule::{Check, rules};
 use crate::api::choice::Choice;
-use crate::api::schema::{INTERFACE_NAME_MAX, NAME_MAX, OBJECT_NAME_MAX, QUANTITY_MAX};
+use crate::bounds::{INTERFACE_NAME_MAX, NAME_MAX, OBJECT_NAME_MAX, QUANTITY_MAX};
 use crate::code::Code;
-use crate::normalize::{Leaf, Place};
+use crate::field_path::FieldPath;
+use crate::normalize::Leaf;
 use crate::quantity::{Bytes, QuantityError};
-use crate::violation::{Findings, Kind, Site, Violation};
+use crate::violation::{Findings, Kind, Location, Violation};
 use crate::words::{nearest, quoted_list};
+
+rules! {
+    "form" Check::Decode, on EVERY_KIND, Always {
+        Refuse Unreadable = "The object is not JSON, or is nested deeper than any object can be."
+            because "Nothing in it can be judged, and no machine can be made from it."
+            fix "Send valid JSON or YAML."
+            crd Nothing,
+        Refuse WrongType = "A value has the wrong JSON type."
+            because "The API server would refuse it later, alone and without the other faults."
+            fix "Write the value in the type that the message names; numbers that are names or sizes need quotes."
+            crd All,
+        Refuse SpecRequired = "The object has no spec."
+            because "An object without a spec wishes for nothing."
+            fix "Add a spec, if only `template: small`."
+            crd All,
+    }
+    "form" Check::Value, on EVERY_KIND, Always {
+        Refuse InvalidObjectName = "The name of another object cannot be the name of any."
+            because "No object can have this name, so the reference could never be satisfied."
+            fix "Write the name as `kubectl get` shows it; pools and networks of libvirt as `virsh pool-list` and `virsh net-list` do."
+            crd Some,
+        Refuse InvalidLabel = "A label of a selector cannot be on any object."
+            because "No node, host or volume can carry such a label, so nothing would ever match."
+            fix "Use a key and a value that `kubectl label` accepts."
+            crd Some,
+    }
+    "sizing" Check::Value, on EVERY_KIND, Always {
+        Refuse InvalidQuantity = "A size is not a Kubernetes quantity."
+            because "The backends would refuse it, each with words of its own."
+            fix "Write a number and a unit, such as `2Gi`."
+            crd All,
+        Refuse UnitMissing = "A size is a bare number of bytes, too small to be meant."
+            because "`4` is four bytes. Nobody means that, and the machine would not start."
+            fix "Add the unit: `4Gi`."
+            crd All,
+    }
+}
 
 /// The value of a closed choice, or its default. `code` tells the family's own name for a fault.
 pub(crate) fn choice<C: Choice>(
@@ -22,20 +61,20 @@ pub(crate) fn choice<C: Choice>(
     };
     let parsed = C::parse(text);
     if parsed.is_none() {
-        findings.deny(unsupported::<C>(leaf.place, text, code));
+        findings.deny(unsupported::<C>(leaf.path, text, code));
     }
     parsed
 }
 
 /// A text that is none of a closed choice.
-pub(crate) fn unsupported<C: Choice>(place: Place, text: &str, code: Code) -> Violation {
+pub(crate) fn unsupported<C: Choice>(path: FieldPath, text: &str, code: Code) -> Violation {
     let names = C::names();
     let supported = quoted_list(names.iter().copied());
     let detail = match nearest(text, names) {
         Some(name) => format!("supported values: {supported}; did you mean '{name}'?"),
         None => format!("supported values: {supported}"),
     };
-    Violation::new(place, code, Kind::NotSupported, detail).text(text)
+    Violation::new(path, code, Kind::NotSupported, detail).text(text)
 }
 
 /// Whether `text` is a DNS label (RFC 1123).
@@ -94,32 +133,32 @@ pub(crate) fn object_name(leaf: Leaf<&str>, findings: &mut Findings) {
     if let Some(text) = leaf.value
         && !is_object_name(text)
     {
-        findings.deny(invalid_object_name(leaf.place, text));
+        findings.deny(invalid_object_name(leaf.path, text));
     }
 }
 
 /// A text that no object can have as its name.
-pub(crate) fn invalid_object_name(site: impl Into<Site>, text: &str) -> Violation {
+pub(crate) fn invalid_object_name(location: impl Into<Location>, text: &str) -> Violation {
     let detail = format!(
         "must be lower-case letters, digits, '-' and '.', at most {OBJECT_NAME_MAX}, with a letter or digit at both ends of each part"
     );
-    Violation::new(site, Code::InvalidObjectName, Kind::Invalid, detail).text(text)
+    Violation::new(location, Code::InvalidObjectName, Kind::Invalid, detail).text(text)
 }
 
 /// A text that no object can have as its name, whose name must be a label, too.
-pub(crate) fn invalid_object_label(place: Place, text: &str) -> Violation {
+pub(crate) fn invalid_object_label(path: FieldPath, text: &str) -> Violation {
     let detail = label_fix(text, |_| true);
-    Violation::new(place, Code::InvalidObjectName, Kind::Invalid, detail).text(text)
+    Violation::new(path, Code::InvalidObjectName, Kind::Invalid, detail).text(text)
 }
 
 /// The name of a Secret: rules [`Code::SecretNameRequired`] and [`Code::InvalidObjectName`].
-pub(crate) fn secret_name(site: Site, name: Option<&str>, findings: &mut Findings) {
+pub(crate) fn secret_name(location: Location, name: Option<&str>, findings: &mut Findings) {
     match name {
         None | Some("") => {
             let (code, detail) = (Code::SecretNameRequired, "name the Secret");
-            findings.deny(Violation::new(site, code, Kind::Required, detail));
+            findings.deny(Violation::new(location, code, Kind::Required, detail));
         }
-        Some(text) if !is_object_name(text) => findings.deny(invalid_object_name(site, text)),
+        Some(text) if !is_object_name(text) => findings.deny(invalid_object_name(location, text)),
         Some(_) => {}
     }
 }
@@ -133,11 +172,11 @@ pub(crate) fn is_libvirt_name(text: &str) -> bool {
 }
 
 /// A text that no pool or network of libvirt's can have as its name.
-pub(crate) fn invalid_libvirt_name(place: Place, text: &str) -> Violation {
+pub(crate) fn invalid_libvirt_name(path: FieldPath, text: &str) -> Violation {
     let detail = format!(
         "must be a name that libvirt can have: at most {OBJECT_NAME_MAX} characters without blanks and '/'"
     );
-    Violation::new(place, Code::InvalidObjectName, Kind::Invalid, detail).text(text)
+    Violation::new(path, Code::InvalidObjectName, Kind::Invalid, detail).text(text)
 }
 
 /// Whether `text` can be the name of a label, or a value that is not empty.
@@ -160,11 +199,11 @@ pub(crate) fn is_interface(text: &str) -> bool {
 }
 
 /// Rule [`Code::InvalidBridge`]: a text that no Linux interface can have as its name.
-pub(crate) fn invalid_interface(place: Place, text: &str) -> Violation {
+pub(crate) fn invalid_interface(path: FieldPath, text: &str) -> Violation {
     let detail = format!(
         "must be the name of a Linux interface: at most {INTERFACE_NAME_MAX} bytes without blanks, '/' and ':'"
     );
-    Violation::new(place, Code::InvalidBridge, Kind::Invalid, detail).text(text)
+    Violation::new(path, Code::InvalidBridge, Kind::Invalid, detail).text(text)
 }
 
 fn is_label_key(key: &str) -> bool {
@@ -186,7 +225,7 @@ pub(crate) fn are_labels<'a>(labels: impl IntoIterator<Item = (&'a String, &'a S
 
 /// Rule [`Code::InvalidLabel`]: a key or value of a selector that no object can carry.
 pub(crate) fn labels<'a>(
-    place: Place,
+    path: FieldPath,
     labels: impl IntoIterator<Item = (&'a String, &'a String)>,
     findings: &mut Findings,
 ) {
@@ -194,20 +233,21 @@ pub(crate) fn labels<'a>(
         if !is_label_key(key) {
             let detail = "a label's key is letters, digits, '-', '_' and '.', at most 63, with a letter or digit at both ends, after an optional DNS prefix and '/'";
             findings
-                .deny(Violation::new(place, Code::InvalidLabel, Kind::Invalid, detail).text(key));
+                .deny(Violation::new(path, Code::InvalidLabel, Kind::Invalid, detail).text(key));
         }
         if !is_label_value(value) {
             let detail = "a label's value is letters, digits, '-', '_' and '.', at most 63, with a letter or digit at both ends, or empty";
-            let site = Site::from(place).key(key);
-            findings
-                .deny(Violation::new(site, Code::InvalidLabel, Kind::Invalid, detail).text(value));
+            let location = Location::from(path).key(key);
+            findings.deny(
+                Violation::new(location, Code::InvalidLabel, Kind::Invalid, detail).text(value),
+            );
         }
     }
 }
 
 /// The bounds of an amount of bytes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bounds {
+pub(crate) struct Range {
     pub(crate) min: Bytes,
     pub(crate) max: Bytes,
     pub(crate) too_small: Code,
@@ -238,26 +278,26 @@ pub(crate) fn quantity<Q: FromStr<Err = QuantityError>>(
         }
     };
     let code = Code::InvalidQuantity;
-    findings.deny(Violation::new(leaf.place, code, Kind::Invalid, detail).text(text));
+    findings.deny(Violation::new(leaf.path, code, Kind::Invalid, detail).text(text));
     None
 }
 
 /// A quantity within bounds: rules [`Code::InvalidQuantity`], [`Code::UnitMissing`] and the two
-/// codes of `bounds`.
-pub(crate) fn bytes(leaf: Leaf<&str>, bounds: &Bounds, findings: &mut Findings) -> Option<Bytes> {
+/// codes of `range`.
+pub(crate) fn bytes(leaf: Leaf<&str>, range: &Range, findings: &mut Findings) -> Option<Bytes> {
     let text = leaf.value?;
     let invalid =
-        |code, detail: String| Violation::new(leaf.place, code, Kind::Invalid, detail).text(text);
-    let bytes: Bytes = quantity(leaf, bounds.example, corrected, findings)?;
-    let Bounds {
+        |code, detail: String| Violation::new(leaf.path, code, Kind::Invalid, detail).text(text);
+    let bytes: Bytes = quantity(leaf, range.example, corrected, findings)?;
+    let Range {
         min,
         max,
         too_small,
         too_large,
         ..
-    } = *bounds;
+    } = *range;
     if bytes < min {
-        let fault = match with_unit(text, bounds) {
+        let fault = match with_unit(text, range) {
             Some((Unit::Missing, meant)) => invalid(
                 Code::UnitMissing,
                 format!(
@@ -290,7 +330,7 @@ enum Unit {
 }
 
 /// The amount that is meant by a number without a unit, or with the wrong one.
-fn with_unit(text: &str, bounds: &Bounds) -> Option<(Unit, String)> {
+fn with_unit(text: &str, range: &Range) -> Option<(Unit, String)> {
     let (fault, number) = match text.strip_suffix('m') {
         Some(number) => (Unit::Milli, number),
         None => (Unit::Missing, text),
@@ -307,7 +347,7 @@ fn with_unit(text: &str, bounds: &Bounds) -> Option<(Unit, String)> {
         .map(|unit| format!("{number}{unit}"))
         .find(|meant| {
             let meant: Option<Bytes> = meant.parse().ok();
-            meant.is_some_and(|meant| (bounds.min..=bounds.likely_max).contains(&meant))
+            meant.is_some_and(|meant| (range.min..=range.likely_max).contains(&meant))
         })?;
     Some((fault, meant))
 }

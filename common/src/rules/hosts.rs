@@ -14,27 +14,59 @@ use crate::api::choice::VirtType;
 use crate::api::normalized::Normalized;
 use crate::catalog::{Catalog, HostRow, Need};
 use crate::code::Code;
+use crate::field_path::FieldPath;
 use crate::names;
-use crate::normalize::{ClassRequest, Merged, Place};
+use crate::normalize::{ClassRequest, Merged};
 use crate::violation::{Findings, Kind, Reference, Violation};
 use crate::words::{name_list, quoted};
 
 use super::networks::network_name;
+use super::rule::{Check, Lookup, rules};
 use super::{firmware, form};
+
+rules! {
+    "libvirt" Check::Lookup(hosts), on MACHINES, Always {
+        Refuse NoLibvirtHost = "The backend is libvirt, and there is no LibvirtHost."
+            because "Nothing could run the machine; it would stay Pending."
+            fix "Register a LibvirtHost, or use `backend: kubevirt`."
+            crd Nothing,
+        Refuse NoHostSelected = "The node selector of a Machine on libvirt selects no LibvirtHost."
+            because "Labels of hosts are what a node selector chooses by; none has these, so the machine would stay Pending."
+            fix "Take labels that the message lists, or label a LibvirtHost."
+            crd Nothing,
+        Refuse NetworkNotOffered = "No LibvirtHost offers a network that the Machine is to be on."
+            because "Hosts offer networks by the name of a bridge and its VLANs. A card without its bridge is found when the machine starts, and a VLAN on a plain bridge is not found at all."
+            fix "Add the network or its VLAN to `networks` of a LibvirtHost, or take another NetworkConfiguration."
+            crd Nothing,
+        Refuse NoImagePool = "An image is named, and no LibvirtHost has a pool for images."
+            because "Images are downloaded once for each host, into a pool of their own."
+            fix "Set `imagePool` of a LibvirtHost, or drop the image."
+            crd Nothing,
+        Refuse NoHostFits = "Each thing that the Machine needs is on some LibvirtHost, and all of it on none."
+            because "A machine runs on one host, with that host's pools and bridges; it would stay Pending."
+            fix "Take what one host has, as the message lists, or extend a LibvirtHost. A machine that is bound to a host stays there."
+            crd Nothing,
+        Warn HypervEmulated = "Enlightenments for Windows are on, and every LibvirtHost that fits emulates."
+            because "Most enlightenments are KVM's; without it only relaxed, vapic and spinlocks are left, and Windows runs slowly."
+            fix "Nothing, or select a host with `virtType: kvm`."
+            crd Nothing,
+    }
+}
 
 /// Most hosts whose lacks a message lists.
 const HOSTS_SHOWN_MAX: usize = 3;
 
-/// A Machine on libvirt, and what it is judged by.
+/// A Machine on libvirt.
 #[derive(Clone, Copy)]
-pub(crate) struct Guest<'a> {
-    pub(crate) merged: &'a Merged<'a>,
-    /// Storage classes by name of disk, where the intent leaves the choice open.
-    pub(crate) classes: &'a BTreeMap<String, String>,
-    pub(crate) namespace: &'a str,
-    pub(crate) old: Option<&'a Normalized>,
-    /// The host it is bound to.
-    pub(crate) bound: Option<&'a str>,
+struct Guest<'a> {
+    merged: &'a Merged<'a>,
+    /// Storage classes by name of disk, where the spec leaves the choice open.
+    classes: &'a BTreeMap<String, String>,
+    namespace: &'a str,
+    /// The stored block.
+    old: Option<&'a Normalized>,
+    /// Name of the LibvirtHost that the Machine is bound to.
+    bound: Option<&'a str>,
 }
 
 impl Guest<'_> {
@@ -55,7 +87,7 @@ impl Guest<'_> {
 /// Something that is needed, and where it is asked for.
 struct Wish<'a> {
     need: Need<'a>,
-    place: Place,
+    path: FieldPath,
     /// What is written there.
     value: Option<&'a str>,
 }
@@ -64,15 +96,28 @@ impl Wish<'_> {
     /// A fault of it. What nobody has written is asked for.
     fn fault(&self, code: Code, kind: Kind, detail: String) -> Violation {
         match self.value {
-            Some(value) => Violation::new(self.place, code, kind, detail).text(value),
-            None => Violation::new(self.place, code, Kind::Required, detail),
+            Some(value) => Violation::new(self.path, code, kind, detail).text(value),
+            None => Violation::new(self.path, code, Kind::Required, detail),
         }
     }
 }
 
 /// Rules [`Code::NoLibvirtHost`], [`Code::NoHostSelected`], [`Code::NetworkNotOffered`],
 /// [`Code::NoImagePool`], [`Code::NoHostFits`] and [`Code::HypervEmulated`].
-pub(crate) fn check(guest: &Guest<'_>, catalog: &dyn Catalog, findings: &mut Findings) {
+fn hosts(lookup: &Lookup<'_>, classes: &mut BTreeMap<String, String>, findings: &mut Findings) {
+    if lookup.is_on_libvirt() {
+        let guest = Guest {
+            merged: lookup.merged,
+            classes,
+            namespace: lookup.machine.namespace,
+            old: lookup.stored,
+            bound: lookup.bound_host,
+        };
+        offers(&guest, lookup.catalog, findings);
+    }
+}
+
+fn offers(guest: &Guest<'_>, catalog: &dyn Catalog, findings: &mut Findings) {
     let wishes = wishes(guest, catalog, findings);
     let had = guest.old.map(|old| needs_of(old, guest.namespace, catalog));
     let is_new = |wish: &Wish<'_>| had.as_ref().is_none_or(|had| !had.contains(&wish.need));
@@ -130,9 +175,9 @@ pub(crate) fn check(guest: &Guest<'_>, catalog: &dyn Catalog, findings: &mut Fin
         }
         findings.miss(Reference::Hosts);
     } else if hyperv && fitting.iter().all(|host| host.virt_type == VirtType::Qemu) {
-        let place = firmware::hyperv(guest.merged).place;
+        let path = firmware::hyperv(guest.merged).path;
         let text = format!(
-            "{place}: every host that fits emulates (virtType qemu); only relaxed, vapic and spinlocks are left of the enlightenments"
+            "{path}: every host that fits emulates (virtType qemu); only relaxed, vapic and spinlocks are left of the enlightenments"
         );
         findings.warn(Code::HypervEmulated, &text);
     }
@@ -154,23 +199,23 @@ fn wishes<'a>(guest: &Guest<'a>, catalog: &dyn Catalog, findings: &mut Findings)
         };
         wishes.extend(class.map(|class| Wish {
             need: Need::class(class),
-            place: leaf.place,
+            path: leaf.path,
             value: leaf.value,
         }));
     }
-    let on_default = |place| Wish {
+    let on_default = |path| Wish {
         need: Need::DEFAULT_NETWORK,
-        place,
+        path,
         value: None,
     };
     if merged.networks.is_empty() && merged.is_complete() {
-        wishes.push(on_default(Place::field("networks")));
+        wishes.push(on_default(FieldPath::field("networks")));
     }
     for item in &merged.networks {
         let leaf = network_name(item);
         let Some(name) = leaf.value else {
             if merged.is_complete() {
-                wishes.push(on_default(leaf.place));
+                wishes.push(on_default(leaf.path));
             }
             continue;
         };
@@ -180,13 +225,13 @@ fn wishes<'a>(guest: &Guest<'a>, catalog: &dyn Catalog, findings: &mut Findings)
         match Need::network(row) {
             Some(need) => wishes.push(Wish {
                 need,
-                place: leaf.place,
+                path: leaf.path,
                 value: leaf.value,
             }),
             None if !guest.old.is_some_and(|old| is_on(old, name)) => {
                 let detail = "names no bridge, by which hosts offer networks; give the NetworkConfiguration of another one that does";
                 let code = Code::NetworkNotOffered;
-                let fault = Violation::new(leaf.place, code, Kind::Invalid, detail);
+                let fault = Violation::new(leaf.path, code, Kind::Invalid, detail);
                 findings.deny(fault.text(name));
             }
             None => {}
@@ -194,15 +239,15 @@ fn wishes<'a>(guest: &Guest<'a>, catalog: &dyn Catalog, findings: &mut Findings)
     }
     let of_disks = merged.disks.iter().filter_map(|item| {
         let leaf = item.pick("image", |disk| disk.image.as_ref());
-        leaf.value.map(|_| leaf.place)
+        leaf.value.map(|_| leaf.path)
     });
     let of_cdroms = merged.cdroms.iter().filter_map(|item| {
         let leaf = item.pick("image", |cdrom| cdrom.image.as_ref());
-        leaf.value.map(|_| leaf.place)
+        leaf.value.map(|_| leaf.path)
     });
-    wishes.extend(of_disks.chain(of_cdroms).map(|place| Wish {
+    wishes.extend(of_disks.chain(of_cdroms).map(|path| Wish {
         need: Need::Images,
-        place,
+        path,
         value: None,
     }));
     wishes
@@ -237,10 +282,10 @@ fn no_host(merged: &Merged<'_>) -> Violation {
     let code = Code::NoLibvirtHost;
     if let Some(backend) = leaf.value {
         let detail = "there is no LibvirtHost to run it; register one, or use backend: kubevirt";
-        Violation::new(leaf.place, code, Kind::Invalid, detail).text(backend)
+        Violation::new(leaf.path, code, Kind::Invalid, detail).text(backend)
     } else {
         let detail = "libvirt is the default here, and there is no LibvirtHost; register one, or set backend: kubevirt";
-        Violation::new(leaf.place, code, Kind::Required, detail)
+        Violation::new(leaf.path, code, Kind::Required, detail)
     }
 }
 
@@ -277,7 +322,7 @@ fn nowhere(wish: &Wish<'_>, hosts: &[Arc<HostRow>], findings: &mut Findings) {
         }
         Need::Images => {
             let detail = "no LibvirtHost has an imagePool, where images are kept; add one to a LibvirtHost, or drop the image";
-            let fault = Violation::new(wish.place, Code::NoImagePool, Kind::Forbidden, detail);
+            let fault = Violation::new(wish.path, Code::NoImagePool, Kind::Forbidden, detail);
             findings.deny(fault);
         }
     }
@@ -300,8 +345,8 @@ fn none_selected(selector: &BTreeMap<String, String>, hosts: &[Arc<HostRow>]) ->
         "no LibvirtHost has these labels; LibvirtHosts: {}",
         name_list(known.collect()).replace(" ()", "")
     );
-    let place = Place::field("nodeSelector");
-    let fault = Violation::new(place, Code::NoHostSelected, Kind::NotFound, detail);
+    let path = FieldPath::field("nodeSelector");
+    let fault = Violation::new(path, Code::NoHostSelected, Kind::NotFound, detail);
     fault.value(quoted(&labels(&mut selector.iter())))
 }
 
@@ -343,7 +388,7 @@ fn no_host_fits(
         ),
     };
     let fault = match wish.need {
-        Need::Images => Violation::new(wish.place, Code::NoHostFits, Kind::Forbidden, detail),
+        Need::Images => Violation::new(wish.path, Code::NoHostFits, Kind::Forbidden, detail),
         Need::Class(_) | Need::Network { .. } => {
             wish.fault(Code::NoHostFits, Kind::Invalid, detail)
         }

@@ -11,7 +11,7 @@
 
 use std::net::Ipv6Addr;
 
-use crate::api::schema::TEXT_MAX;
+use crate::bounds::TEXT_MAX;
 
 /// Longest path of a container image (distribution/reference).
 const PATH_MAX: usize = 255;

@@ -2,13 +2,36 @@
 
 use crate::api::choice::Backend;
 use crate::api::machine::Image;
-use crate::api::schema::TEXT_MAX;
+use crate::bounds::TEXT_MAX;
 use crate::code::Code;
-use crate::normalize::{Leaf, Place};
+use crate::field_path::FieldPath;
+use crate::normalize::Leaf;
 use crate::render::kubevirt::is_unverifiable;
 use crate::violation::{Findings, Kind, Violation};
 
+use super::rule::{Check, rules};
 use super::{form, image_url};
+
+rules! {
+    "disks" Check::Value, on MACHINES_AND_TEMPLATES, Always {
+        Refuse ImageSource = "An image has no source, or more than one."
+            because "A disk is filled from one place."
+            fix "Give exactly one of `url`, `persistentVolumeClaim` and `volume`."
+            crd Some,
+        Refuse UnsupportedImageUrl = "The address of an image is none that can be fetched."
+            because "The importer knows three schemes only, and CDI refuses what is no URL or no reference to a container image."
+            fix "Use an address that begins with `https://`, `http://` or `docker://`, in the form that the message names."
+            crd Some,
+        Refuse InvalidImageChecksum = "The checksum of an image is not a SHA-256 of a url, or nobody verifies it."
+            because "A checksum that cannot be right would refuse every image. CDI verifies none of a container image, and the controller imports nothing whose checksum stays unread."
+            fix "Write `sha256:` and 64 hexadecimal digits, beside a `url` with `https://` or `http://`. Of a container image, put the digest into the `url`."
+            crd Some,
+        Refuse ImageVolumeNeedsLibvirt = "An image names a volume of a libvirt host, and the backend is KubeVirt."
+            because "Pools of volumes exist on libvirt hosts only."
+            fix "Use `url` or `persistentVolumeClaim`, or `backend: libvirt`."
+            crd Some,
+    }
+}
 
 /// The source of an image: rules [`Code::ImageSource`], [`Code::UnsupportedImageUrl`],
 /// [`Code::InvalidImageChecksum`], [`Code::ImageVolumeNeedsLibvirt`]. `by_cdi`: whether CDI is to
@@ -17,7 +40,7 @@ pub(crate) fn source(
     image: &Image,
     backend: Backend,
     by_cdi: bool,
-    at: &dyn Fn(&'static str) -> Place,
+    at: &dyn Fn(&'static str) -> FieldPath,
     findings: &mut Findings,
 ) {
     let Image {
@@ -45,19 +68,19 @@ pub(crate) fn source(
     if let Some(checksum) = checksum {
         // Without any source, the url is what is missing.
         let has_url = url.is_some() || sources == 0;
-        let place = at("image.checksum");
+        let path = at("image.checksum");
         if by_cdi && is_unverifiable(image) {
             let detail = "CDI verifies no checksum of a container image; remove it, and put the digest into the url: docker://registry/image@sha256:<digest>";
             let code = Code::InvalidImageChecksum;
-            let fault = Violation::new(place, code, Kind::Forbidden, detail);
-            findings.deny(fault.given(Place::field("backend")));
+            let fault = Violation::new(path, code, Kind::Forbidden, detail);
+            findings.deny(fault.given(FieldPath::field("backend")));
         } else {
-            checksum_form(checksum, has_url, place, findings);
+            checksum_form(checksum, has_url, path, findings);
         }
     }
     let claim = Leaf {
         value: persistent_volume_claim.as_deref(),
-        place: at("image.persistentVolumeClaim"),
+        path: at("image.persistentVolumeClaim"),
     };
     form::object_name(claim, findings);
     if let Some(volume) = volume {
@@ -70,14 +93,14 @@ fn libvirt_volume(
     volume: &str,
     is_only: bool,
     backend: Backend,
-    place: Place,
+    path: FieldPath,
     findings: &mut Findings,
 ) {
-    super::limits::length(place, Some(volume), TEXT_MAX, findings);
+    super::limits::length(path, Some(volume), TEXT_MAX, findings);
     if volume.is_empty() {
         let detail = "name a volume of the libvirt host's image pool";
         findings.deny(Violation::new(
-            place,
+            path,
             Code::ImageSource,
             Kind::Required,
             detail,
@@ -85,26 +108,26 @@ fn libvirt_volume(
     } else if is_only && backend != Backend::Libvirt {
         let detail = "is a volume of a libvirt host; on KubeVirt use url or persistentVolumeClaim, or set backend: libvirt";
         let code = Code::ImageVolumeNeedsLibvirt;
-        let fault = Violation::new(place, code, Kind::Invalid, detail).text(volume);
-        findings.deny(fault.given(Place::field("backend")));
+        let fault = Violation::new(path, code, Kind::Invalid, detail).text(volume);
+        findings.deny(fault.given(FieldPath::field("backend")));
     }
 }
 
-fn url_form(url: &str, place: Place, findings: &mut Findings) {
+fn url_form(url: &str, path: FieldPath, findings: &mut Findings) {
     if let Err(error) = image_url::check(url) {
         let code = Code::UnsupportedImageUrl;
-        let fault = Violation::new(place, code, Kind::Invalid, error.to_string());
+        let fault = Violation::new(path, code, Kind::Invalid, error.to_string());
         findings.deny(fault.text(url));
     }
 }
 
-fn checksum_form(checksum: &str, has_url: bool, place: Place, findings: &mut Findings) {
+fn checksum_form(checksum: &str, has_url: bool, path: FieldPath, findings: &mut Findings) {
     let digest = checksum.strip_prefix("sha256:");
     let hexadecimal = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
     if !has_url {
         let detail = "a checksum belongs to a url; remove it";
         findings.deny(Violation::new(
-            place,
+            path,
             Code::InvalidImageChecksum,
             Kind::Forbidden,
             detail,
@@ -113,7 +136,7 @@ fn checksum_form(checksum: &str, has_url: bool, place: Place, findings: &mut Fin
         let detail =
             "must be 'sha256:' and 64 lower-case hexadecimal digits, as sha256sum prints them";
         findings.deny(
-            Violation::new(place, Code::InvalidImageChecksum, Kind::Invalid, detail).text(checksum),
+            Violation::new(path, Code::InvalidImageChecksum, Kind::Invalid, detail).text(checksum),
         );
     }
 }

@@ -1,52 +1,82 @@
 //! What only KubeVirt can do, asked of libvirt. A template is not asked: it says nothing about the backend.
 
+use std::collections::BTreeMap;
+
 use crate::api::choice::{AccessMode, VolumeMode};
 use crate::api::machine::{Disk, Image};
 use crate::code::Code;
-use crate::normalize::{Item, Merged, Place};
+use crate::field_path::FieldPath;
+use crate::normalize::Item;
 use crate::violation::{Findings, Kind, Violation};
 
 use super::disks;
+use super::rule::{Check, Lookup, rules};
 
-/// Rules [`Code::VolumeNeedsKubevirt`], [`Code::ImageNeedsKubevirt`] and [`Code::VolumeFieldIgnored`].
-pub(crate) fn check(merged: &Merged<'_>, findings: &mut Findings) {
-    for item in &merged.disks {
-        bound_volume(item, findings);
-        ignored(item, findings);
-        if let Some(image) = item.pick("image", |disk| disk.image.as_ref()).value {
-            let at = |part| item.place(part, |disk| disk.image.is_some());
-            source(image, &at, findings);
-        }
+rules! {
+    "libvirt" Check::Lookup(bound_volumes), on MACHINES, Always {
+        Refuse VolumeNeedsKubevirt = "A disk on libvirt chooses a PersistentVolume."
+            because "A PersistentVolume is mounted by a node of the cluster; a libvirt host has pools of its own."
+            fix "Remove `selector` and `volumeName`, or use `backend: kubevirt`."
+            crd Some,
     }
-    for item in &merged.cdroms {
-        if let Some(image) = item.pick("image", |cdrom| cdrom.image.as_ref()).value {
-            source(image, &|part| item.place(part, |_| true), findings);
-        }
+    "libvirt" Check::Lookup(sources), on MACHINES, Always {
+        Refuse ImageNeedsKubevirt = "An image on libvirt is a PersistentVolumeClaim or a container image."
+            because "A host downloads images by http or takes them from its image pool; it reads neither claims nor registries."
+            fix "Use `url` with `https://` or `http://`, or `volume`; or `backend: kubevirt`."
+            crd Some,
+    }
+    "libvirt" Check::Lookup(ignored_fields), on MACHINES, Always {
+        Warn VolumeFieldIgnored = "A disk on libvirt has an access mode or a volume mode that means nothing there."
+            because "A volume is on one host, and its pool decides whether it is a file or a block device. A template that is written for KubeVirt may serve for both."
+            fix "Nothing, or leave the field out."
+            crd Nothing,
     }
 }
 
 /// Rule [`Code::VolumeNeedsKubevirt`].
-fn bound_volume(item: &Item<'_, Disk>, findings: &mut Findings) {
-    let selector = item.pick("selector", |disk| disk.selector.as_ref().map(|_| ()));
-    let name = item.pick("volumeName", |disk| disk.volume_name.as_ref().map(|_| ()));
-    for leaf in [selector, name] {
-        if leaf.value.is_some() {
+fn bound_volumes(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Findings) {
+    for item in libvirt_disks(lookup) {
+        let selector = item.pick("selector", |disk| disk.selector.as_ref().map(|_| ()));
+        let name = item.pick("volumeName", |disk| disk.volume_name.as_ref().map(|_| ()));
+        for leaf in [selector, name].iter().filter(|leaf| leaf.value.is_some()) {
             let detail = "PersistentVolumes are the cluster's, and no disk of a libvirt host; remove it, or use backend: kubevirt";
             let code = Code::VolumeNeedsKubevirt;
-            let fault = Violation::new(leaf.place, code, Kind::Forbidden, detail);
-            findings.deny(fault.given(Place::field("backend")));
+            let violation = Violation::new(leaf.path, code, Kind::Forbidden, detail);
+            findings.deny(violation.given(FieldPath::field("backend")));
+        }
+    }
+}
+
+/// The disks of a Machine on libvirt.
+fn libvirt_disks<'l>(lookup: &'l Lookup<'_>) -> impl Iterator<Item = &'l Item<'l, Disk>> {
+    let disks = lookup.merged.disks.iter();
+    disks.filter(|_| lookup.is_on_libvirt())
+}
+
+/// Rule [`Code::ImageNeedsKubevirt`] for disks and CD-ROMs.
+fn sources(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Findings) {
+    for item in libvirt_disks(lookup) {
+        if let Some(image) = item.pick("image", |disk| disk.image.as_ref()).value {
+            let at = |part| item.path(part, |disk| disk.image.is_some());
+            source(image, &at, findings);
+        }
+    }
+    let cdroms = lookup.merged.cdroms.iter();
+    for item in cdroms.filter(|_| lookup.is_on_libvirt()) {
+        if let Some(image) = item.pick("image", |cdrom| cdrom.image.as_ref()).value {
+            source(image, &|part| item.path(part, |_| true), findings);
         }
     }
 }
 
 /// Rule [`Code::ImageNeedsKubevirt`].
-fn source(image: &Image, at: &dyn Fn(&'static str) -> Place, findings: &mut Findings) {
+fn source(image: &Image, at: &dyn Fn(&'static str) -> FieldPath, findings: &mut Findings) {
     let code = Code::ImageNeedsKubevirt;
     if let Some(claim) = &image.persistent_volume_claim {
         let detail = "a libvirt host cannot read a PersistentVolumeClaim; use url or volume, or backend: kubevirt";
-        let place = at("image.persistentVolumeClaim");
-        let fault = Violation::new(place, code, Kind::Invalid, detail).text(claim);
-        findings.deny(fault.given(Place::field("backend")));
+        let path = at("image.persistentVolumeClaim");
+        let fault = Violation::new(path, code, Kind::Invalid, detail).text(claim);
+        findings.deny(fault.given(FieldPath::field("backend")));
     }
     let container = image
         .url
@@ -55,7 +85,14 @@ fn source(image: &Image, at: &dyn Fn(&'static str) -> Place, findings: &mut Find
     if let Some(url) = container {
         let detail = "a libvirt host fetches no container images; use https:// or http://, or backend: kubevirt";
         let fault = Violation::new(at("image.url"), code, Kind::Invalid, detail).text(url);
-        findings.deny(fault.given(Place::field("backend")));
+        findings.deny(fault.given(FieldPath::field("backend")));
+    }
+}
+
+/// Rule [`Code::VolumeFieldIgnored`] for every disk.
+fn ignored_fields(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Findings) {
+    for item in libvirt_disks(lookup) {
+        ignored(item, findings);
     }
 }
 
@@ -63,20 +100,20 @@ fn source(image: &Image, at: &dyn Fn(&'static str) -> Place, findings: &mut Find
 fn ignored(item: &Item<'_, Disk>, findings: &mut Findings) {
     let quiet = &mut Findings::default();
     if disks::access_mode(item, quiet) == Some(AccessMode::ReadWriteMany) {
-        let place = item
+        let path = item
             .pick("accessMode", |disk| disk.access_mode.as_ref())
-            .place;
+            .path;
         let text = format!(
-            "{place}: ReadWriteMany has no effect on libvirt, where a volume is on one host"
+            "{path}: ReadWriteMany has no effect on libvirt, where a volume is on one host"
         );
         findings.warn(Code::VolumeFieldIgnored, &text);
     }
     if disks::volume_mode(item, quiet) == Some(VolumeMode::Block) {
-        let place = item
+        let path = item
             .pick("volumeMode", |disk| disk.volume_mode.as_ref())
-            .place;
+            .path;
         let text = format!(
-            "{place}: Block has no effect on libvirt, where the pool decides what a volume is"
+            "{path}: Block has no effect on libvirt, where the pool decides what a volume is"
         );
         findings.warn(Code::VolumeFieldIgnored, &text);
     }

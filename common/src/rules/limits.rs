@@ -1,14 +1,31 @@
 //! Lengths of lists and texts. Runs first: what is longer is told once and not walked.
 
+use super::rule::{Check, Parts, Subject, rules};
 use crate::api::machine::CloudInit;
-use crate::api::schema::{
+use crate::bounds::{
     CDROMS_MAX, DISKS_MAX, HOST_CLASSES_MAX, HOST_NETWORKS_MAX, HOST_VLANS_MAX, LABELS_MAX,
     NETWORKS_MAX, TEXT_MAX, USER_DATA_MAX,
 };
 use crate::code::Code;
+use crate::field_path::FieldPath;
 use crate::json::Json;
-use crate::normalize::{Merged, Place};
-use crate::violation::{Findings, Kind, Site, Violation};
+use crate::violation::{Findings, Kind, Location, Violation};
+
+rules! {
+    "form" Check::Decode, on EVERY_KIND, Always {
+        Refuse TooMany = "A list or map has more items than any machine or host can use."
+            because "Lists are bounded so that one object cannot exhaust the API server or the backends."
+            fix "Remove items, or split the object."
+            crd Some,
+    }
+    "form" Check::Value, on EVERY_KIND, Always {
+        Refuse TooLong = "A text is longer than its bound."
+            because "Texts are bounded so that an object fits into etcd and into the backends' own limits."
+            fix "Shorten the text; put long user data into a Secret or fetch it with `#include`."
+            crd Some,
+    }
+    "form" Check::Part(merged_lists), on MACHINES_AND_TEMPLATES, Always, and [TooMany] {}
+}
 
 /// Most words of a boot order that are judged. There are three, so a longer order has a fault among
 /// its first four, and no rule of its own.
@@ -26,11 +43,11 @@ pub(crate) fn cut_machine(spec: &mut Json<'_>, findings: &mut Findings) {
     if let Some(Json::List(order)) = spec.get_mut("bootOrder") {
         order.truncate(BOOT_ORDER_JUDGED_MAX);
     }
-    keys(spec, Site::from("spec"), "nodeSelector", findings);
+    keys(spec, Location::from("spec"), "nodeSelector", findings);
     if let Some(cloud_init) = spec.get_mut("cloudInit") {
         keys(
             cloud_init,
-            Site::from("spec.cloudInit"),
+            Location::from("spec.cloudInit"),
             "metaData",
             findings,
         );
@@ -38,8 +55,8 @@ pub(crate) fn cut_machine(spec: &mut Json<'_>, findings: &mut Findings) {
     if let Some(Json::List(disks)) = spec.get_mut("disks") {
         for (index, disk) in disks.iter_mut().enumerate() {
             if let Some(selector) = disk.get_mut("selector") {
-                let site = Site::from(Place::item("disks", index, "selector"));
-                keys(selector, site, "matchLabels", findings);
+                let location = Location::from(FieldPath::item("disks", index, "selector"));
+                keys(selector, location, "matchLabels", findings);
             }
         }
     }
@@ -56,8 +73,8 @@ pub(crate) fn cut_host(spec: &mut Json<'_>, findings: &mut Findings) {
     };
     for (index, network) in networks.iter_mut().enumerate() {
         if let Some(Json::List(vlans)) = network.get_mut("vlans") {
-            let place = Place::item("networks", index, "vlans");
-            cut(vlans, place, HOST_VLANS_MAX, findings);
+            let path = FieldPath::item("networks", index, "vlans");
+            cut(vlans, path, HOST_VLANS_MAX, findings);
             let is_read =
                 |vlan: &Json<'_>| matches!(vlan, Json::Number(it) if it.as_i64().is_some());
             if let Some(first) = vlans.iter().position(|vlan| !is_read(vlan)) {
@@ -72,41 +89,41 @@ pub(crate) fn cut_nothing(_: &mut Json<'_>, _: &mut Findings) {}
 
 fn items(spec: &mut Json<'_>, field: &'static str, max: usize, findings: &mut Findings) {
     if let Some(Json::List(list)) = spec.get_mut(field) {
-        cut(list, Place::field(field), max, findings);
+        cut(list, FieldPath::field(field), max, findings);
     }
 }
 
-fn cut(list: &mut Vec<Json<'_>>, place: Place, max: usize, findings: &mut Findings) {
+fn cut(list: &mut Vec<Json<'_>>, path: FieldPath, max: usize, findings: &mut Findings) {
     if list.len() > max {
-        findings.deny(too_many(place, list.len(), max));
+        findings.deny(too_many(path, list.len(), max));
     }
     list.truncate(max);
 }
 
-fn keys(parent: &mut Json<'_>, site: Site, field: &str, findings: &mut Findings) {
+fn keys(parent: &mut Json<'_>, location: Location, field: &str, findings: &mut Findings) {
     if let Some(Json::Object(map)) = parent.get_mut(field) {
         // A null is as absent.
         map.retain(|value| !value.is_null());
         if map.len() > LABELS_MAX {
-            findings.deny(too_many(site.member(field), map.len(), LABELS_MAX));
+            findings.deny(too_many(location.member(field), map.len(), LABELS_MAX));
             map.truncate(LABELS_MAX);
         }
     }
 }
 
-fn too_many(site: impl Into<Site>, count: usize, max: usize) -> Violation {
+fn too_many(location: impl Into<Location>, count: usize, max: usize) -> Violation {
     let detail = format!("has {count} items; at most {max} are allowed");
-    Violation::new(site, Code::TooMany, Kind::TooMany, detail)
+    Violation::new(location, Code::TooMany, Kind::TooMany, detail)
 }
 
 /// Rule [`Code::TooMany`] for lists that only a template and its user together make too long.
-pub(crate) fn merged_lists(merged: &Merged<'_>, findings: &mut Findings) {
-    for (list, count, max) in merged.overlong() {
+fn merged_lists(subject: &Subject<'_>, _: &mut Parts, findings: &mut Findings) {
+    for (list, count, max) in subject.merged.overlong() {
         let detail =
             format!("has {count} items together with the template's; at most {max} are allowed");
-        let place = Place::field(list);
-        let fault = Violation::new(place, Code::TooMany, Kind::TooMany, detail);
-        findings.deny(fault.given(place));
+        let path = FieldPath::field(list);
+        let fault = Violation::new(path, Code::TooMany, Kind::TooMany, detail);
+        findings.deny(fault.given(path));
     }
 }
 
@@ -125,10 +142,10 @@ pub(crate) fn documents(cloud_init: &CloudInit) -> [(&'static str, Option<&str>)
 
 /// Rule [`Code::TooLong`] for the texts of cloud-init and the keys of its metadata.
 pub(crate) fn cloud_init(cloud_init: &CloudInit, findings: &mut Findings) {
-    for (site, text) in documents(cloud_init) {
-        length(site, text, USER_DATA_MAX, findings);
+    for (location, text) in documents(cloud_init) {
+        length(location, text, USER_DATA_MAX, findings);
     }
-    let meta_data = Site::from("spec.cloudInit.metaData");
+    let meta_data = Location::from("spec.cloudInit.metaData");
     for (key, value) in cloud_init.meta_data.iter().flatten() {
         length(meta_data.clone(), Some(key), TEXT_MAX, findings);
         length(meta_data.clone().key(key), Some(value), TEXT_MAX, findings);
@@ -137,7 +154,7 @@ pub(crate) fn cloud_init(cloud_init: &CloudInit, findings: &mut Findings) {
 
 /// Rule [`Code::TooLong`] for one text, counted in characters as the schema counts.
 pub(crate) fn length(
-    site: impl Into<Site>,
+    location: impl Into<Location>,
     text: Option<&str>,
     max: usize,
     findings: &mut Findings,
@@ -145,6 +162,11 @@ pub(crate) fn length(
     let characters = text.map_or(0, |text| text.chars().count());
     if characters > max {
         let detail = format!("has {characters} characters; at most {max} are allowed");
-        findings.deny(Violation::new(site, Code::TooLong, Kind::TooLong, detail));
+        findings.deny(Violation::new(
+            location,
+            Code::TooLong,
+            Kind::TooLong,
+            detail,
+        ));
     }
 }

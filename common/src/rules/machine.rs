@@ -1,36 +1,61 @@
-//! What concerns a Machine as a whole: backend, power state, node selector.
+//! Fields of a Machine as a whole: backend, power state, node selector.
 
-use crate::api::choice::{Backend, PowerState};
+use crate::api::choice::PowerState;
 use crate::code::Code;
-use crate::normalize::{Merged, Place};
+use crate::field_path::FieldPath;
+use crate::normalize::Merged;
 use crate::violation::Findings;
 
 use super::form;
+use super::rule::{Check, Parts, Subject, rules};
 
-/// The backend: rule [`Code::UnsupportedBackend`].
-pub(crate) fn backend(
-    merged: &Merged<'_>,
-    pinned: Backend,
-    findings: &mut Findings,
-) -> Option<Backend> {
-    let leaf = merged.own("backend", |spec| spec.backend.as_deref());
-    form::choice(leaf, pinned, Code::UnsupportedBackend, findings)
+rules! {
+    "machine" Check::Part(backend), on MACHINES, Always {
+        Refuse UnsupportedBackend = "The backend is none that exists."
+            because "There are two."
+            fix "Take one of the values that the message lists."
+            crd All,
+    }
+    "machine" Check::Part(power_state), on MACHINES, Always {
+        Refuse UnsupportedPowerState = "The power state is none that exists."
+            because "There are two."
+            fix "Take one of the values that the message lists."
+            crd All,
+    }
+    "machine" Check::Part(node_selector), on MACHINES, Always, and [InvalidLabel] {}
 }
 
-/// The power state: rule [`Code::UnsupportedPowerState`].
-pub(crate) fn power_state(merged: &Merged<'_>, findings: &mut Findings) -> Option<PowerState> {
-    let leaf = merged.own("powerState", |spec| spec.power_state.as_deref());
-    form::choice(
+/// Rule [`Code::UnsupportedBackend`].
+fn backend(subject: &Subject<'_>, parts: &mut Parts, findings: &mut Findings) {
+    let leaf = subject
+        .merged
+        .own("backend", |spec| spec.backend.as_deref());
+    parts.backend = form::choice(
         leaf,
-        PowerState::Running,
-        Code::UnsupportedPowerState,
+        subject.pins.backend,
+        Code::UnsupportedBackend,
         findings,
-    )
+    );
+}
+
+/// Rule [`Code::UnsupportedPowerState`].
+fn power_state(subject: &Subject<'_>, parts: &mut Parts, findings: &mut Findings) {
+    parts.power_state = desired_power_state(subject.merged, findings);
+}
+
+/// The power state that the spec asks for.
+pub(super) fn desired_power_state(
+    merged: &Merged<'_>,
+    findings: &mut Findings,
+) -> Option<PowerState> {
+    let leaf = merged.own("powerState", |spec| spec.power_state.as_deref());
+    let code = Code::UnsupportedPowerState;
+    form::choice(leaf, PowerState::Running, code, findings)
 }
 
 /// Rule [`Code::InvalidLabel`] for the node selector.
-pub(crate) fn node_selector(merged: &Merged<'_>, findings: &mut Findings) {
-    if let Some(labels) = &merged.user().node_selector {
-        form::labels(Place::field("nodeSelector"), labels, findings);
+fn node_selector(subject: &Subject<'_>, _: &mut Parts, findings: &mut Findings) {
+    if let Some(labels) = &subject.merged.user().node_selector {
+        form::labels(FieldPath::field("nodeSelector"), labels, findings);
     }
 }

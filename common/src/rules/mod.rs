@@ -1,41 +1,289 @@
-//! The rules, a file per family, a function per rule.
+//! The rules: what the webhook refuses and warns of.
 //!
-//! A family's `resolve`-like function turns its part of a [`Merged`](crate::normalize::Merged)
-//! intent into the typed part of the block; what stands in the way becomes a violation. So a value
-//! that reached a block has passed every rule about it, and no rule is written twice.
+//! [`ALL`] lists them in the order in which they run. Each entry names the family, the function, the
+//! codes, the kinds and stages, and how much of it the CRDs refuse as well. It stands in the file of
+//! the rule, beside the function and the texts of the codes. Validation, the documentation and the
+//! completeness tests read this list; a rule that is not in it does not run.
 //!
-//! | file | what it judges |
-//! |---|---|
-//! | `form` | choices, names, sizes: what any field may need |
-//! | `limits` | lengths of lists and texts, before anything walks them |
-//! | `references`, `classes` | templates, networks and storage classes against the catalog |
-//! | `sizing`, `disks`, `images`, `image_url`, `networks`, `boot`, `firmware`, `machine` | their parts of the block |
-//! | `cloud_init` | what cloud-init is given: user data, network data, Secrets |
-//! | `names` | names of objects |
-//! | `update` | what may become of a Machine that exists |
-//! | `uniqueness` | names and addresses against what other Machines have |
-//! | `libvirt`, `hosts` | what libvirt cannot do, and what its hosts have not |
-//! | `networkconfigurations`, `libvirthosts` | those kinds |
+//! A function of [`rule::Check::Part`] turns its part of a [`Merged`] spec into the typed part of the
+//! block; what prevents that becomes a violation. So a value that reached a block has passed every rule
+//! about it, and no rule is written twice.
 //!
-//! `tests/cases` holds a table for each family: what is told of which object, and what passes.
+//! `tests/cases` holds a table for each family: objects that are refused with their messages, and
+//! objects that are accepted.
 
-pub(crate) mod boot;
-pub(crate) mod classes;
+mod block;
+mod boot;
+mod classes;
 pub(crate) mod cloud_init;
-pub(crate) mod disks;
-pub(crate) mod firmware;
+mod disks;
+mod firmware;
 pub(crate) mod form;
-pub(crate) mod hosts;
+mod hosts;
 mod image_url;
 mod images;
-pub(crate) mod libvirt;
+mod libvirt;
 pub(crate) mod libvirthosts;
 pub(crate) mod limits;
-pub(crate) mod machine;
-pub(crate) mod names;
-pub(crate) mod networkconfigurations;
-pub(crate) mod networks;
-pub(crate) mod references;
-pub(crate) mod sizing;
-pub(crate) mod uniqueness;
-pub(crate) mod update;
+mod machine;
+mod names;
+mod networkconfigurations;
+mod networks;
+mod references;
+pub(crate) mod rule;
+mod sizing;
+mod uniqueness;
+pub mod update;
+
+use std::collections::BTreeMap;
+
+pub(crate) use block::{block_edited, block_mismatch, block_missing};
+pub(crate) use classes::kept as kept_classes;
+pub use cloud_init::{CloudInitSchema, SchemaError};
+pub use rule::{MissingNetworks, Rule, RuleStage, Settings};
+
+use crate::api::choice::{Backend, Choice as _};
+use crate::api::kind::ObjectKind;
+use crate::api::network::NetworkConfigurationSpec;
+use crate::api::normalized::{BLOCK_VERSION, Normalized};
+use crate::bounds::VCPUS_MAX;
+use crate::catalog::Catalog;
+use crate::code::Code;
+use crate::normalize::{Base, Intent, Merged, Pins, TemplateChoice, merge};
+use crate::violation::Findings;
+use libvirthosts::intent::HostIntent;
+use rule::{Check, Lookup, ObjectName, Parts, Subject, TemplateRequest, Update};
+
+/// Every rule, file by file, in the order in which they run.
+pub const ALL: &[&[Rule]] = &[
+    form::RULES,
+    limits::RULES,
+    names::RULES,
+    references::RULES,
+    classes::RULES,
+    libvirt::RULES,
+    hosts::RULES,
+    uniqueness::RULES,
+    cloud_init::RULES,
+    machine::RULES,
+    sizing::RULES,
+    disks::lists::RULES,
+    disks::RULES,
+    images::RULES,
+    networks::RULES,
+    boot::RULES,
+    firmware::RULES,
+    update::refused::RULES,
+    update::announced::RULES,
+    networkconfigurations::RULES,
+    libvirthosts::RULES,
+    block::RULES,
+];
+
+/// The families, in the order of the documentation. Each has a table of cases of its name.
+pub const FAMILIES: [&str; 15] = [
+    "form",
+    "references",
+    "sizing",
+    "disks",
+    "networks",
+    "boot",
+    "firmware",
+    "machine",
+    "cloud-init",
+    "names",
+    "networkconfigurations",
+    "libvirt",
+    "libvirthosts",
+    "update",
+    "block",
+];
+
+/// Every rule.
+pub fn all() -> impl Iterator<Item = &'static Rule> {
+    ALL.iter().copied().flatten()
+}
+
+/// Every code once, family by family.
+pub fn codes() -> Vec<Code> {
+    let mut codes: Vec<Code> = Vec::new();
+    for family in FAMILIES {
+        for code in all().flat_map(|rule| rule.codes) {
+            if code.family() == family && !codes.contains(code) {
+                codes.push(*code);
+            }
+        }
+    }
+    codes
+}
+
+/// The functions that run in a review: of this kind, of a creation or an update.
+fn checks(kind: ObjectKind, is_update: bool) -> impl Iterator<Item = Check> {
+    all().filter_map(move |rule| {
+        let runs = match rule.stage {
+            RuleStage::Always => true,
+            RuleStage::Create => !is_update,
+            RuleStage::Update => is_update,
+        };
+        (runs && rule.kinds.contains(&kind)).then_some(rule.check)
+    })
+}
+
+/// Checks the name of a new object. A stored object keeps the name that it has.
+pub(crate) fn check_name(kind: ObjectKind, name: &str, findings: &mut Findings) {
+    for check in checks(kind, false) {
+        if let Check::Name(check) = check {
+            check(&ObjectName { kind, name }, findings);
+        }
+    }
+}
+
+/// Looks up the template that a Machine names.
+pub(crate) fn choose_template(
+    request: &TemplateRequest<'_>,
+    findings: &mut Findings,
+) -> TemplateChoice {
+    let mut choice = TemplateChoice::None;
+    for check in checks(ObjectKind::Machine, false) {
+        if let Check::Template(check) = check {
+            check(request, &mut choice, findings);
+        }
+    }
+    choice
+}
+
+/// Compares a Machine with the catalog and the stored object. Returns the storage classes that the spec
+/// leaves open, by name of disk or CD-ROM; those in `kept` are not looked up.
+pub(crate) fn look_up(
+    lookup: &Lookup<'_>,
+    kept: &BTreeMap<String, String>,
+    findings: &mut Findings,
+) -> BTreeMap<String, String> {
+    let mut classes = kept.clone();
+    for check in checks(ObjectKind::Machine, !lookup.is_new) {
+        if let Check::Lookup(check) = check {
+            check(lookup, &mut classes, findings);
+        }
+    }
+    classes
+}
+
+/// Computes the block of an intent. Violations are added to `findings`; with any, the block must not be
+/// written.
+pub fn normalize(intent: &Intent<'_>, pins: &Pins, findings: &mut Findings) -> Option<Normalized> {
+    let merged = merge(intent, &pins.template);
+    resolve(intent, &merged, pins, VCPUS_MAX, findings)
+}
+
+/// [`normalize`] for an intent that is merged already, with the vCPUs that an administrator allows.
+pub(crate) fn resolve(
+    intent: &Intent<'_>,
+    merged: &Merged<'_>,
+    pins: &Pins,
+    max_vcpus: u32,
+    findings: &mut Findings,
+) -> Option<Normalized> {
+    let kind = match merged.base() {
+        Base::IsTemplate => ObjectKind::MachineTemplate,
+        Base::Nothing | Base::Template(..) | Base::Unknown => ObjectKind::Machine,
+    };
+    let written = merged.user().backend.as_deref().and_then(Backend::parse);
+    let subject = Subject {
+        merged,
+        pins,
+        // An unknown backend is one violation; what depends on the backend is judged for the pinned
+        // one, and dropped as a consequence.
+        backend: written.unwrap_or(pins.backend),
+        max_vcpus,
+    };
+    let mut parts = Parts::default();
+    for check in checks(kind, false) {
+        if let Check::Part(check) = check {
+            check(&subject, &mut parts, findings);
+        }
+    }
+    if let (Some(order), Some(disks), Some(networks), Some(cdroms)) = (
+        &parts.boot_order,
+        &mut parts.disks,
+        &mut parts.networks,
+        &mut parts.cdroms,
+    ) {
+        boot::number(order, disks, cdroms, networks);
+    }
+    Some(Normalized {
+        version: BLOCK_VERSION,
+        intent_hash: intent.hash.to_owned(),
+        template: match &pins.template {
+            TemplateChoice::Pinned(pin) => Some(pin.as_ref().clone()),
+            TemplateChoice::None | TemplateChoice::Unknown => None,
+        },
+        backend: parts.backend?,
+        power_state: parts.power_state?,
+        guest_shutdown_stops: merged.user().guest_shutdown_stops.unwrap_or(false),
+        cpu: parts.cpu?,
+        memory: parts.memory?,
+        machine_type: parts.machine_type?,
+        firmware: parts.firmware?,
+        features: parts.features?,
+        disks: parts.disks?,
+        cdroms: parts.cdroms?,
+        networks: parts.networks?,
+        node_selector: merged.user().node_selector.clone().unwrap_or_default(),
+    })
+}
+
+/// Whether a Machine runs and is to go on running.
+pub(crate) fn keeps_running(stored: &Normalized, merged: &Merged<'_>) -> bool {
+    use crate::api::choice::PowerState::Running;
+    let desired = machine::desired_power_state(merged, &mut Findings::default());
+    stored.power_state == Running && desired == Some(Running)
+}
+
+/// Refuses changes of a Machine. Needs no more of the new spec than can be read.
+pub(crate) fn check_update(update: &Update<'_>, catalog: &dyn Catalog, findings: &mut Findings) {
+    for check in checks(ObjectKind::Machine, true) {
+        if let Check::Update(check) = check {
+            check(update, catalog, findings);
+        }
+    }
+}
+
+/// Warns of changes to the block `new` that do not take effect at once.
+pub(crate) fn announce_effects(update: &Update<'_>, new: &Normalized, findings: &mut Findings) {
+    for check in checks(ObjectKind::Machine, true) {
+        if let Check::Effect(check) = check {
+            check(update, new, findings);
+        }
+    }
+}
+
+/// Compares the fields of a template with the catalog.
+pub(crate) fn check_template(merged: &Merged<'_>, catalog: &dyn Catalog, findings: &mut Findings) {
+    for check in checks(ObjectKind::MachineTemplate, false) {
+        if let Check::Content(check) = check {
+            check(merged, catalog, findings);
+        }
+    }
+}
+
+/// Checks a NetworkConfiguration against the stored one.
+pub(crate) fn check_network(
+    spec: &NetworkConfigurationSpec,
+    old: Option<&NetworkConfigurationSpec>,
+    findings: &mut Findings,
+) {
+    for check in checks(ObjectKind::NetworkConfiguration, old.is_some()) {
+        if let Check::Network(check) = check {
+            check(spec, old, findings);
+        }
+    }
+}
+
+/// Checks a LibvirtHost against the stored one.
+pub(crate) fn check_host(spec: &HostIntent, old: Option<&HostIntent>, findings: &mut Findings) {
+    for check in checks(ObjectKind::LibvirtHost, old.is_some()) {
+        if let Check::Host(check) = check {
+            check(spec, old, findings);
+        }
+    }
+}

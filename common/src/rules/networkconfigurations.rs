@@ -3,46 +3,89 @@
 use std::ops::RangeInclusive;
 
 use crate::api::network::NetworkConfigurationSpec;
+use crate::bounds::{MTU_MAX, MTU_MIN, VLAN_MAX, VLAN_MIN};
 use crate::code::Code;
-use crate::normalize::{Leaf, Place};
+use crate::field_path::FieldPath;
+use crate::normalize::Leaf;
 use crate::violation::{Findings, Kind, Violation};
 use crate::words::quoted;
 
 use super::form;
+use super::rule::{Check, rules};
 
-/// The tags of IEEE 802.1Q.
-pub(super) const VLANS: RangeInclusive<i64> = 1..=4094;
+rules! {
+    "networkconfigurations" Check::Network(segment), on NETWORKS, Create {
+        Refuse BridgeRequired = "A NetworkConfiguration names neither a bridge nor an existing definition."
+            because "Nothing says where the machines are to be attached."
+            fix "Name a bridge, or an existing NetworkAttachmentDefinition."
+            crd All,
+        Refuse InvalidBridge = "The name of a bridge cannot be the name of a Linux interface."
+            because "No Linux interface can have this name."
+            fix "Write the name as `ip link` shows it."
+            crd All,
+        Refuse InvalidVlan = "A VLAN tag is not from 1 to 4094."
+            because "IEEE 802.1Q has the tags from 1 to 4094."
+            fix "Take one of them, or leave it out for untagged."
+            crd All,
+    }
+    "networkconfigurations" Check::Network(change), on NETWORKS, Update, and [BridgeRequired] {
+        Refuse SegmentChanged = "The VLAN or the bridge of an existing NetworkConfiguration changes."
+            because "Running machines would be moved to another segment, or stay behind on the old one."
+            fix "Create another NetworkConfiguration and change the Machines."
+            crd All,
+    }
+    "networkconfigurations" Check::Network(mtu), on NETWORKS, Always {
+        Refuse InvalidMtu = "An MTU is not from 68 to 65535."
+            because "IP needs at least 68 bytes, and the field ends at 65535."
+            fix "Take a value within, or leave it out for the bridge's own."
+            crd All,
+    }
+    "networkconfigurations" Check::Network(definition), on NETWORKS, Always, and [InvalidObjectName] {}
+}
 
-const DEFINITION: Place = Place::field("networkAttachmentDefinition");
+pub(super) const VLANS: RangeInclusive<i64> = VLAN_MIN..=VLAN_MAX;
 
-/// The rules about one, against what is stored: the segment of a stored one is not judged again,
-/// because it cannot change.
-pub(crate) fn check(
+const DEFINITION: FieldPath = FieldPath::field("networkAttachmentDefinition");
+
+/// Rules [`Code::InvalidVlan`], [`Code::BridgeRequired`] and [`Code::InvalidBridge`]: bridge and VLAN of
+/// a new object. Those of a stored one cannot change, so they are not judged again.
+fn segment(
     spec: &NetworkConfigurationSpec,
-    old: Option<&NetworkConfigurationSpec>,
+    _: Option<&NetworkConfigurationSpec>,
     findings: &mut Findings,
 ) {
-    match old {
-        None => {
-            let range = Range {
-                allowed: VLANS,
-                code: Code::InvalidVlan,
-                otherwise: "leave it out for untagged",
-            };
-            range.check("vlan", spec.vlan, findings);
-            bridge(spec, findings);
-        }
-        Some(old) => change(old, spec, findings),
-    }
     let range = Range {
-        allowed: 68..=65535,
+        allowed: VLANS,
+        code: Code::InvalidVlan,
+        otherwise: "leave it out for untagged",
+    };
+    range.check("vlan", spec.vlan, findings);
+    bridge(spec, findings);
+}
+
+/// Rule [`Code::InvalidMtu`].
+fn mtu(
+    spec: &NetworkConfigurationSpec,
+    _: Option<&NetworkConfigurationSpec>,
+    findings: &mut Findings,
+) {
+    let range = Range {
+        allowed: MTU_MIN..=MTU_MAX,
         code: Code::InvalidMtu,
         otherwise: "leave it out for the bridge's own",
     };
     range.check("mtu", spec.mtu, findings);
+}
+
+/// Rule [`Code::InvalidObjectName`] for the name of a NetworkAttachmentDefinition.
+fn definition(
+    spec: &NetworkConfigurationSpec,
+    _: Option<&NetworkConfigurationSpec>,
+    findings: &mut Findings,
+) {
     let definition = Leaf {
         value: spec.network_attachment_definition.as_deref(),
-        place: DEFINITION,
+        path: DEFINITION,
     };
     form::object_name(definition, findings);
 }
@@ -65,7 +108,7 @@ impl Range {
         if let Some(value) = value.filter(|value| !allowed.contains(value)) {
             let (min, max) = (allowed.start(), allowed.end());
             let detail = format!("must be from {min} to {max}; {otherwise}");
-            let fault = Violation::new(Place::field(field), *code, Kind::Invalid, detail);
+            let fault = Violation::new(FieldPath::field(field), *code, Kind::Invalid, detail);
             findings.deny(fault.value(value));
         }
     }
@@ -73,26 +116,31 @@ impl Range {
 
 /// Rules [`Code::BridgeRequired`] and [`Code::InvalidBridge`].
 fn bridge(spec: &NetworkConfigurationSpec, findings: &mut Findings) {
-    let place = Place::field("bridge");
+    let path = FieldPath::field("bridge");
     match spec.bridge.as_deref() {
         None if spec.network_attachment_definition.is_none() => {
             let detail = "name the bridge on the nodes, or an existing definition in networkAttachmentDefinition";
             findings.deny(Violation::new(
-                place,
+                path,
                 Code::BridgeRequired,
                 Kind::Required,
                 detail,
             ));
         }
         Some(name) if !form::is_interface(name) => {
-            findings.deny(form::invalid_interface(place, name));
+            findings.deny(form::invalid_interface(path, name));
         }
         None | Some(_) => {}
     }
 }
 
 /// Rule [`Code::SegmentChanged`], and [`Code::BridgeRequired`] for one that has no bridge.
-fn change(old: &NetworkConfigurationSpec, new: &NetworkConfigurationSpec, findings: &mut Findings) {
+fn change(
+    new: &NetworkConfigurationSpec,
+    old: Option<&NetworkConfigurationSpec>,
+    findings: &mut Findings,
+) {
+    let Some(old) = old else { return };
     let number = |value: Option<i64>| value.map(|value| value.to_string());
     let text = |value: &Option<String>| value.as_deref().map(quoted);
     let fields = [
@@ -105,7 +153,7 @@ fn change(old: &NetworkConfigurationSpec, new: &NetworkConfigurationSpec, findin
             "cannot change from {old} to {new}: another segment is another NetworkConfiguration; create one and change the Machines"
         );
         findings.deny(Violation::new(
-            Place::field(field),
+            FieldPath::field(field),
             Code::SegmentChanged,
             Kind::Forbidden,
             detail,

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::api::choice::NicModel;
 use crate::api::machine::Network;
 use crate::api::normalized::NormalizedNetwork;
-use crate::api::schema::NAME_MAX;
+use crate::bounds::NAME_MAX;
 use crate::code::Code;
 use crate::mac::Mac;
 use crate::names;
@@ -13,36 +13,85 @@ use crate::normalize::{Item, Leaf, Merged};
 use crate::violation::{Findings, Kind, Violation};
 
 use super::form;
+use super::rule::{Check, Parts, Subject, rules};
+
+rules! {
+    "networks" Check::Part(unique_names), on MACHINES_AND_TEMPLATES, Always {
+        Refuse DuplicateNicName = "Two network cards have the same name."
+            because "KubeVirt refuses two interfaces of one name."
+            fix "Rename one of them."
+            crd All,
+    }
+    "networks" Check::Part(unique_macs), on MACHINES_AND_TEMPLATES, Always {
+        Refuse DuplicateMac = "Two network cards of the Machine have the same MAC address."
+            because "Two cards with one address disturb each other on every switch."
+            fix "Change one of them, or leave it out."
+            crd Some,
+    }
+    "networks" Check::Part(one_default), on MACHINES_AND_TEMPLATES, Always {
+        Refuse TooManyDefaultNics = "More than one network card names no network."
+            because "A machine has one card on the pod network at most."
+            fix "Name the NetworkConfiguration of the others."
+            crd Nothing,
+    }
+    "networks" Check::Part(same_network), on MACHINES_AND_TEMPLATES, Always {
+        Warn SameNetworkTwice = "Two network cards are on the same network."
+            because "Two cards on one network are rarely meant, and guests route through one of them only."
+            fix "Nothing, if it is meant; else name another network."
+            crd Nothing,
+    }
+    "networks" Check::Part(networks), on MACHINES_AND_TEMPLATES, Always, and [InvalidObjectName] {
+        Refuse NicNameRequired = "A network card has no name."
+            because "The name ties a card to the template's card and to its MAC address."
+            fix "Give a name such as `eth0`."
+            crd All,
+        Refuse InvalidNicName = "The name of a network card has characters it cannot have."
+            because "KubeVirt refuses other characters."
+            fix "Use letters, digits, `-` and `_`."
+            crd All,
+        Refuse UnsupportedNicModel = "The model of a network card is none that every backend has."
+            because "The backends refuse it when the machine starts."
+            fix "Take one of the values that the message lists."
+            crd All,
+        Refuse InvalidMac = "A MAC address is not one of six bytes."
+            because "The backends refuse it when the machine starts."
+            fix "Write six bytes such as `52:54:00:12:34:56`, or leave the address out."
+            crd All,
+        Refuse MacNotUnicast = "A MAC address is multicast, broadcast or zero."
+            because "No card can have an address that stands for many receivers or for none."
+            fix "Take the address that the message names, or leave it out."
+            crd All,
+        Refuse ReservedMac = "A MAC address is the one the pod network uses itself."
+            because "On the pod network the other end of the link has this address."
+            fix "Choose another one, or leave it out."
+            crd Nothing,
+    }
+}
 
 /// The address KubeVirt's masquerade binding gives the guest's side of the pod network.
 const POD_NETWORK_MAC: Mac = Mac::new([2, 0, 0, 0, 0, 0]);
 
 /// The network cards of the machine, in the order the guest sees them, without boot order. Without
 /// any, one on the pod or default network.
-pub(crate) fn networks(
-    merged: &Merged<'_>,
-    findings: &mut Findings,
-) -> Option<Vec<NormalizedNetwork>> {
+fn networks(subject: &Subject<'_>, parts: &mut Parts, findings: &mut Findings) {
+    let merged = subject.merged;
     if merged.networks.is_empty() {
-        return Some(vec![NormalizedNetwork {
+        parts.networks = Some(vec![NormalizedNetwork {
             name: names::DEFAULT_NIC.to_owned(),
             network_name: None,
             model: NicModel::Virtio,
             mac_address: None,
             boot_order: None,
         }]);
+        return;
     }
-    unique_names(merged, findings);
-    unique_macs(merged, findings);
-    one_default(merged, findings);
-    same_network(merged, findings);
-    merged
+    parts.networks = merged
         .networks
         .iter()
         .map(|item| nic(merged, item, findings))
         .collect::<Vec<_>>()
         .into_iter()
-        .collect()
+        .collect();
 }
 
 fn nic(
@@ -55,7 +104,7 @@ fn nic(
     if let Some(text) = network_name.value
         && !form::is_label(text)
     {
-        findings.deny(form::invalid_object_label(network_name.place, text));
+        findings.deny(form::invalid_object_label(network_name.path, text));
     }
     let model = form::choice(
         item.pick("model", |nic| nic.model.as_deref()),
@@ -85,7 +134,7 @@ fn nic_name<'a>(leaf: Leaf<&'a str>, findings: &mut Findings) -> Option<&'a str>
     let Some(name) = leaf.value else {
         let detail = "give a name such as 'eth0'";
         findings.deny(Violation::new(
-            leaf.place,
+            leaf.path,
             Code::NicNameRequired,
             Kind::Required,
             detail,
@@ -99,14 +148,15 @@ fn nic_name<'a>(leaf: Leaf<&'a str>, findings: &mut Findings) -> Option<&'a str>
     if !fits {
         let detail = format!("must be letters, digits, '-' and '_', at most {NAME_MAX}");
         findings.deny(
-            Violation::new(leaf.place, Code::InvalidNicName, Kind::Invalid, detail).text(name),
+            Violation::new(leaf.path, Code::InvalidNicName, Kind::Invalid, detail).text(name),
         );
     }
     fits.then_some(name)
 }
 
 /// Rule [`Code::DuplicateNicName`].
-fn unique_names(merged: &Merged<'_>, findings: &mut Findings) {
+fn unique_names(subject: &Subject<'_>, _: &mut Parts, findings: &mut Findings) {
+    let merged = subject.merged;
     let mut seen = BTreeSet::new();
     for leaf in merged.networks.iter().map(Item::name) {
         if let Some(name) = leaf.value
@@ -114,7 +164,7 @@ fn unique_names(merged: &Merged<'_>, findings: &mut Findings) {
         {
             let detail = "another network card has this name; each needs its own";
             findings.deny(
-                Violation::new(leaf.place, Code::DuplicateNicName, Kind::Duplicate, detail)
+                Violation::new(leaf.path, Code::DuplicateNicName, Kind::Duplicate, detail)
                     .text(name),
             );
         }
@@ -162,7 +212,7 @@ fn mac_address(
         Ok(mac) => return Ok(Some(mac)),
     };
     let (code, detail) = fault;
-    findings.deny(Violation::new(leaf.place, code, Kind::Invalid, detail).text(text));
+    findings.deny(Violation::new(leaf.path, code, Kind::Invalid, detail).text(text));
     Err(())
 }
 
@@ -188,7 +238,8 @@ pub(crate) fn address<'a>(item: &Item<'a, Network>) -> Leaf<&'a str> {
 }
 
 /// Rule [`Code::DuplicateMac`], whatever form the addresses are written in.
-fn unique_macs(merged: &Merged<'_>, findings: &mut Findings) {
+fn unique_macs(subject: &Subject<'_>, _: &mut Parts, findings: &mut Findings) {
+    let merged = subject.merged;
     let mut seen = BTreeSet::new();
     for item in &merged.networks {
         let leaf = address(item);
@@ -201,14 +252,15 @@ fn unique_macs(merged: &Merged<'_>, findings: &mut Findings) {
             let detail =
                 "another network card of this Machine has this address; each needs its own";
             findings.deny(
-                Violation::new(leaf.place, Code::DuplicateMac, Kind::Duplicate, detail).text(text),
+                Violation::new(leaf.path, Code::DuplicateMac, Kind::Duplicate, detail).text(text),
             );
         }
     }
 }
 
 /// Rule [`Code::TooManyDefaultNics`].
-fn one_default(merged: &Merged<'_>, findings: &mut Findings) {
+fn one_default(subject: &Subject<'_>, _: &mut Parts, findings: &mut Findings) {
+    let merged = subject.merged;
     if !merged.is_complete() {
         return;
     }
@@ -220,7 +272,7 @@ fn one_default(merged: &Merged<'_>, findings: &mut Findings) {
     {
         let detail = "only one network card can be on the default network; name the NetworkConfiguration of this one";
         findings.deny(Violation::new(
-            network_name(item).place,
+            network_name(item).path,
             Code::TooManyDefaultNics,
             Kind::Required,
             detail,
@@ -229,13 +281,14 @@ fn one_default(merged: &Merged<'_>, findings: &mut Findings) {
 }
 
 /// Rule [`Code::SameNetworkTwice`].
-fn same_network(merged: &Merged<'_>, findings: &mut Findings) {
+fn same_network(subject: &Subject<'_>, _: &mut Parts, findings: &mut Findings) {
+    let merged = subject.merged;
     let mut seen = BTreeSet::new();
     for leaf in merged.networks.iter().map(network_name) {
         if let Some(name) = leaf.value
             && !seen.insert(name)
         {
-            let text = format!("{}: another network card is on '{name}' too", leaf.place);
+            let text = format!("{}: another network card is on '{name}' too", leaf.path);
             findings.warn(Code::SameNetworkTwice, &text);
         }
     }

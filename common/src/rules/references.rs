@@ -3,51 +3,76 @@
 //! A reference that did not change since the old object keeps its pin without a look at the
 //! catalog: what was deleted since stays editable.
 
+use std::collections::BTreeMap;
+
 use crate::api::choice::Backend;
 use crate::api::machine::Image;
 use crate::api::normalized::{Normalized, NormalizedDisk, TemplatePin};
-use crate::api::schema::TEXT_MAX;
+use crate::bounds::TEXT_MAX;
 use crate::catalog::{Catalog, MachineName, TemplateRow, built_in, built_in_names};
 use crate::code::Code;
+use crate::field_path::FieldPath;
 use crate::names;
-use crate::normalize::{Intent, Leaf, Merged, Place, TemplateChoice};
+use crate::normalize::{Leaf, TemplateChoice};
 use crate::violation::{Findings, Kind, Reference, Violation};
 use crate::words::{did_you_mean, name_list, quoted};
 
 use super::networks::network_name;
+use super::rule::{Check, KnownTemplate, Lookup, MissingNetworks, TemplateRequest, rules};
 use super::{form, limits};
+
+rules! {
+    "references" Check::Template(template), on MACHINES, Always {
+        Refuse TemplateNotFound = "The template does not exist."
+            because "Nothing says what the machine should be; elsewhere this is found by a controller, minutes later."
+            fix "Take one of the names that the message lists, or apply the MachineTemplate first."
+            crd Some,
+        Warn TemplateDeprecated = "The template should no longer be used."
+            because "The template's owner asks everybody to use another one; nothing is broken yet."
+            fix "Follow the owner's text in the message."
+            crd Nothing,
+        Warn RestoredTemplate = "A restored Machine keeps a template content that the catalog no longer has."
+            because "A backup holds the template as it was, and a restored machine shall be the machine that was saved."
+            fix "Nothing, or set the refresh annotation to take what the template says today."
+            crd Nothing,
+    }
+    "references" Check::Template(template_label), on MACHINES, Always {
+        Refuse TemplateLabelConflict = "The template label and spec.template name different templates."
+            because "Two answers to one question: whichever wins, somebody is surprised."
+            fix "Make label and field the same, or remove one of them."
+            crd Nothing,
+    }
+    "references" Check::Lookup(networks), on MACHINES, Always {
+        Setting NetworkConfigurationNotFound = "The NetworkConfiguration does not exist in the Machine's namespace."
+            because "The machine waits until the network exists. Sets of objects are often checked before the network of the same set is there, so this is a warning unless an administrator decides otherwise."
+            fix "Correct the name, or apply the NetworkConfiguration."
+            crd Nothing,
+    }
+    "references" Check::Lookup(source_claims), on MACHINES, Always, and [CopyOfItself] {
+        Warn SourceClaimNotFound = "The claim that a disk is to be a copy of does not exist in the Machine's namespace."
+            because "The copy waits until the claim is there, and the Machine with it."
+            fix "Correct the name, or make the claim."
+            crd Nothing,
+    }
+    "disks" Check::Value, on MACHINES, Always {
+        Refuse CopyOfItself = "A disk is to be a copy of the claim that it itself gets."
+            because "The copy would wait for its own source for ever, and the Machine with it."
+            fix "Name another claim, or rename the disk."
+            crd Nothing,
+    }
+}
 
 /// Where the text of the refresh annotation stands.
 const REFRESH: &str = "metadata.annotations[machine.vitistack.io/refresh-template]";
 
-/// Whether a missing `NetworkConfiguration` is refused.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum MissingNetworks {
-    /// Accepted with a warning; the controller waits for it.
-    #[default]
-    Warn,
-    /// Refused.
-    Deny,
-}
-
-/// Where a kept template comes from.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Kept<'a> {
-    /// Nothing is kept.
-    Nothing,
-    /// The old object's pin.
-    Old(&'a TemplatePin),
-    /// The pin of a block that came with a new object: a restored Machine.
-    Restored(&'a TemplatePin),
-}
-
 /// Rule [`Code::TemplateLabelConflict`], if the field names a template that exists: an unknown one
 /// is a fault of its own, and what the label says may well be the fix.
-pub(crate) fn template_label(
-    intent: &Intent<'_>,
-    template: &TemplateChoice,
+fn template_label(
+    request: &TemplateRequest<'_>,
+    template: &mut TemplateChoice,
     findings: &mut Findings,
 ) {
+    let intent = request.intent;
     if let (Some(field), Some(label)) = (intent.spec.template.as_deref(), intent.template_label)
         && field != label
         && *template != TemplateChoice::Unknown
@@ -58,37 +83,41 @@ pub(crate) fn template_label(
             quoted(label)
         );
         let code = Code::TemplateLabelConflict;
-        findings.deny(Violation::new(Place::TEMPLATE, code, Kind::Invalid, detail).text(field));
+        findings.deny(Violation::new(FieldPath::TEMPLATE, code, Kind::Invalid, detail).text(field));
     }
 }
 
 /// The template of an intent: rules [`Code::TemplateNotFound`], [`Code::TemplateDeprecated`],
 /// [`Code::RestoredTemplate`]. `refresh` is the text of the refresh annotation.
-pub(crate) fn template(
-    intent: &Intent<'_>,
-    refresh: Option<&str>,
-    kept: Kept<'_>,
-    catalog: &dyn Catalog,
-    findings: &mut Findings,
-) -> TemplateChoice {
-    let Some((name, place)) = intent.template() else {
+fn template(request: &TemplateRequest<'_>, template: &mut TemplateChoice, findings: &mut Findings) {
+    *template = choose(request, findings);
+}
+
+fn choose(request: &TemplateRequest<'_>, findings: &mut Findings) -> TemplateChoice {
+    let TemplateRequest {
+        intent,
+        refresh,
+        known,
+        catalog,
+    } = *request;
+    let Some((name, path)) = intent.template() else {
         return TemplateChoice::None;
     };
     let asked_again = |pin: &TemplatePin| refresh.is_some() && refresh != pin.refresh.as_deref();
-    match kept {
-        Kept::Old(pin) if pin.name == name && !asked_again(pin) => {
+    match known {
+        KnownTemplate::Stored(pin) if pin.name == name && !asked_again(pin) => {
             return TemplateChoice::Pinned(Box::new(pin.clone()));
         }
-        Kept::Restored(pin) if pin.name == name && !asked_again(pin) => {
+        KnownTemplate::Restored(pin) if pin.name == name && !asked_again(pin) => {
             restored(pin, catalog, findings);
             return TemplateChoice::Pinned(Box::new(pin.clone()));
         }
-        Kept::Nothing | Kept::Old(_) | Kept::Restored(_) => {}
+        KnownTemplate::Nothing | KnownTemplate::Stored(_) | KnownTemplate::Restored(_) => {}
     }
     // The text is kept in the block.
     limits::length(REFRESH, refresh, TEXT_MAX, findings);
     let Some(row) = find_template(catalog, name) else {
-        findings.deny(template_not_found(name, place, catalog));
+        findings.deny(template_not_found(name, path, catalog));
         findings.miss(Reference::Template(name.to_owned()));
         return TemplateChoice::Unknown;
     };
@@ -106,14 +135,14 @@ pub(crate) fn template(
     }))
 }
 
-fn template_not_found(name: &str, place: Place, catalog: &dyn Catalog) -> Violation {
+fn template_not_found(name: &str, path: FieldPath, catalog: &dyn Catalog) -> Violation {
     let known: Vec<String> = built_in_names()
         .map(str::to_owned)
         .chain(catalog.template_names())
         .collect();
     let nearest = did_you_mean(name, known.iter().map(String::as_str));
     let detail = format!("{nearest}known templates: {}", name_list(known.clone()));
-    Violation::new(place, Code::TemplateNotFound, Kind::NotFound, detail).text(name)
+    Violation::new(path, Code::TemplateNotFound, Kind::NotFound, detail).text(name)
 }
 
 fn find_template(catalog: &dyn Catalog, name: &str) -> Option<std::sync::Arc<TemplateRow>> {
@@ -137,29 +166,21 @@ fn restored(pin: &TemplatePin, catalog: &dyn Catalog, findings: &mut Findings) {
 }
 
 /// Rule [`Code::NetworkConfigurationNotFound`], for references that `old` does not have.
-pub(crate) fn networks(
-    merged: &Merged<'_>,
-    old: &[String],
-    namespace: &str,
-    missing: MissingNetworks,
-    catalog: &dyn Catalog,
-    findings: &mut Findings,
-) {
-    for item in &merged.networks {
+fn networks(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Findings) {
+    let (namespace, catalog) = (lookup.machine.namespace, lookup.catalog);
+    let is_stored = |name: &str| lookup.stored.is_some_and(|block| is_on(block, name));
+    for item in &lookup.merged.networks {
         let leaf = network_name(item);
         let Some(name) = leaf.value else {
             continue;
         };
-        if old.iter().any(|known| known == name)
-            || catalog.network(namespace, name).is_some()
-            || !form::is_label(name)
-        {
+        if is_stored(name) || catalog.network(namespace, name).is_some() || !form::is_label(name) {
             continue;
         }
         let known = catalog.network_names(namespace);
         let nearest = did_you_mean(name, known.iter().map(String::as_str));
         findings.miss(Reference::Network(name.to_owned()));
-        match missing {
+        match lookup.settings.missing_networks {
             MissingNetworks::Deny => {
                 let detail = format!(
                     "{nearest}known NetworkConfigurations: {}",
@@ -167,7 +188,7 @@ pub(crate) fn networks(
                 );
                 findings.deny(
                     Violation::new(
-                        leaf.place,
+                        leaf.path,
                         Code::NetworkConfigurationNotFound,
                         Kind::NotFound,
                         detail,
@@ -178,7 +199,7 @@ pub(crate) fn networks(
             MissingNetworks::Warn => {
                 let text = format!(
                     "{}: no NetworkConfiguration '{name}' yet, {nearest}",
-                    leaf.place
+                    leaf.path
                 );
                 findings.warn(
                     Code::NetworkConfigurationNotFound,
@@ -190,15 +211,15 @@ pub(crate) fn networks(
 }
 
 /// Rules [`Code::SourceClaimNotFound`] and [`Code::CopyOfItself`], for copies that `old` does not have.
-pub(crate) fn source_claims(
-    merged: &Merged<'_>,
-    backend: Backend,
-    old: Option<&Normalized>,
-    machine: MachineName<'_>,
-    catalog: &dyn Catalog,
-    findings: &mut Findings,
-) {
-    if backend != Backend::Kubevirt {
+fn source_claims(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Findings) {
+    let Lookup {
+        merged,
+        machine,
+        catalog,
+        stored: old,
+        ..
+    } = *lookup;
+    if lookup.backend != Backend::Kubevirt {
         return;
     }
     let field = "image.persistentVolumeClaim";
@@ -237,8 +258,8 @@ fn own_copy(
     if is_own && is_new && form::is_object_name(claim) {
         let detail =
             "is the claim that this disk itself gets; name another one, or rename the disk";
-        let fault = Violation::new(source.place, Code::CopyOfItself, Kind::Invalid, detail);
-        findings.deny(fault.text(claim).given(disk.place));
+        let fault = Violation::new(source.path, Code::CopyOfItself, Kind::Invalid, detail);
+        findings.deny(fault.text(claim).given(disk.path));
     }
     is_own
 }
@@ -256,7 +277,7 @@ fn source_claim(
         && !old.is_some_and(|old| is_source(old, claim))
         && !catalog.has_claim(namespace, claim)
     {
-        let text = format!("{}: no PersistentVolumeClaim '{claim}' yet", source.place);
+        let text = format!("{}: no PersistentVolumeClaim '{claim}' yet", source.path);
         findings.warn(Code::SourceClaimNotFound, &text);
     }
 }
@@ -268,11 +289,8 @@ fn is_source(block: &Normalized, claim: &str) -> bool {
     images.any(|image| source_of(image.as_ref()) == Some(claim))
 }
 
-/// The networks a block refers to.
-pub(crate) fn networks_of(block: &Normalized) -> Vec<String> {
-    block
-        .networks
-        .iter()
-        .filter_map(|nic| nic.network_name.clone())
-        .collect()
+/// Whether a card of the block is on this network.
+fn is_on(block: &Normalized, network: &str) -> bool {
+    let mut networks = block.networks.iter();
+    networks.any(|nic| nic.network_name.as_deref() == Some(network))
 }

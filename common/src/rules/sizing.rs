@@ -3,21 +3,60 @@
 use crate::api::machine::{Cpu, MachineSpec, Memory};
 use crate::api::normalized::{NormalizedCpu, NormalizedMemory};
 use crate::api::template::TemplateContent;
+use crate::bounds::{self, VCPUS_MAX};
 use crate::code::Code;
-use crate::normalize::{Leaf, Merged, Place};
+use crate::field_path::FieldPath;
+use crate::normalize::{Leaf, Merged};
 use crate::quantity::Bytes;
 use crate::violation::{Findings, Kind, Violation};
 
-use super::form::{self, Bounds};
+use super::form::{self, Range};
+use super::rule::{Check, Parts, Subject, rules};
 
-/// Most vCPUs of a machine: what QEMU's q35 offers without an emulated IOMMU.
-pub const VCPUS_MAX: u32 = 255;
-/// Step in which memory grows under a running guest; KubeVirt demands it of both sizes.
-pub(crate) const HOTPLUG_STEP: Bytes = Bytes::mib(2);
-/// From what the smallest guests boot with to what the largest hosts have.
-pub(crate) const MEMORY: Bounds = Bounds {
-    min: Bytes::mib(32),
-    max: Bytes::tib(12),
+rules! {
+    "sizing" Check::Part(cpu), on MACHINES_AND_TEMPLATES, Always {
+        Refuse InvalidCpuCount = "A CPU count is not from 1 to 255."
+            because "A topology has at least one of everything, and no backend has more than 255 vCPUs."
+            fix "Give a count from 1 to 255."
+            crd All,
+        Refuse TooManyVcpus = "Cores times threads times sockets are more vCPUs than allowed."
+            because "The product counts, not its factors: the machine would be refused by QEMU or be unschedulable."
+            fix "Lower cores, threads or sockets."
+            crd Some,
+        Refuse MaxSocketsTooSmall = "The sockets to grow to are below the sockets to start with."
+            because "A machine cannot start with more sockets than it can ever have."
+            fix "Raise `maxSockets`, or leave it out."
+            crd Some,
+    }
+    "sizing" Check::Part(memory), on MACHINES_AND_TEMPLATES, Always, and [InvalidQuantity, UnitMissing] {
+        Refuse MemoryRequired = "Neither the Machine nor its template gives a memory size."
+            because "No backend starts a machine without memory, and any default would be a guess."
+            fix "Give `resources.memory.size`, or a template that has one."
+            crd Nothing,
+        Refuse MemoryTooSmall = "Memory is below what any guest boots with."
+            because "No guest boots with so little; QEMU itself needs more."
+            fix "Give at least the size that the message names."
+            crd All,
+        Refuse MemoryTooLarge = "Memory is above what the backends can give."
+            because "No host has so much; the machine would stay unschedulable."
+            fix "Give at most the size that the message names."
+            crd All,
+        Refuse MaxMemoryTooSmall = "The memory to grow to is below the memory to start with."
+            because "KubeVirt refuses a guest that starts with more than its maximum."
+            fix "Raise `maxSize`, or leave it out."
+            crd Some,
+        Refuse MemoryNotAligned = "Memory that grows while the guest runs is not in whole steps of 2Mi."
+            because "Memory is plugged in whole blocks; KubeVirt refuses other sizes when a maximum is given."
+            fix "Take the next multiple, which the message names."
+            crd Some,
+    }
+}
+
+/// Memory is plugged into a running guest in blocks of this size.
+const MEMORY_BLOCK: Bytes = Bytes::new(bounds::MEMORY_BLOCK);
+const MEMORY: Range = Range {
+    min: Bytes::new(bounds::MEMORY_MIN),
+    max: Bytes::new(bounds::MEMORY_MAX),
     too_small: Code::MemoryTooSmall,
     too_large: Code::MemoryTooLarge,
     example: "2Gi",
@@ -44,11 +83,11 @@ pub(crate) fn cpu_leaves(merged: &Merged<'_>) -> [Leaf<i64>; 4] {
 
 /// The CPU topology: rules [`Code::InvalidCpuCount`], [`Code::TooManyVcpus`],
 /// [`Code::MaxSocketsTooSmall`]. `max_vcpus` is what an administrator allows.
-pub(crate) fn cpu(
-    merged: &Merged<'_>,
-    max_vcpus: u32,
-    findings: &mut Findings,
-) -> Option<NormalizedCpu> {
+fn cpu(subject: &Subject<'_>, parts: &mut Parts, findings: &mut Findings) {
+    parts.cpu = topology(subject.merged, subject.max_vcpus, findings);
+}
+
+fn topology(merged: &Merged<'_>, max_vcpus: u32, findings: &mut Findings) -> Option<NormalizedCpu> {
     let [cores_at, threads_at, sockets_at, max_at] = cpu_leaves(merged);
     let cores = count(cores_at, findings);
     let threads = count(threads_at, findings);
@@ -61,9 +100,9 @@ pub(crate) fn cpu(
         && max < sockets
     {
         findings.deny(max_sockets_too_small(
-            max_at.place,
+            max_at.path,
             max,
-            sockets_at.place,
+            sockets_at.path,
             sockets,
         ));
     }
@@ -74,14 +113,14 @@ pub(crate) fn cpu(
         max_sockets: max_sockets?,
     };
     let factors = [
-        (cpu.cores, cores_at.place),
-        (cpu.threads, threads_at.place),
-        (cpu.sockets, sockets_at.place),
+        (cpu.cores, cores_at.path),
+        (cpu.threads, threads_at.path),
+        (cpu.sockets, sockets_at.path),
     ];
     vcpus(
         &cpu,
         factors,
-        max_at.place,
+        max_at.path,
         max_vcpus.min(VCPUS_MAX),
         findings,
     );
@@ -97,15 +136,20 @@ fn count(leaf: Leaf<i64>, findings: &mut Findings) -> Option<u32> {
     if count.is_none() {
         let detail = format!("must be from 1 to {VCPUS_MAX}");
         findings.deny(
-            Violation::new(leaf.place, Code::InvalidCpuCount, Kind::Invalid, detail).value(value),
+            Violation::new(leaf.path, Code::InvalidCpuCount, Kind::Invalid, detail).value(value),
         );
     }
     count
 }
 
-fn max_sockets_too_small(max_at: Place, max: u32, sockets_at: Place, sockets: u32) -> Violation {
+fn max_sockets_too_small(
+    max_at: FieldPath,
+    max: u32,
+    sockets_at: FieldPath,
+    sockets: u32,
+) -> Violation {
     let code = Code::MaxSocketsTooSmall;
-    if max_at.or_users(sockets_at) == max_at {
+    if max_at.or_user_path(sockets_at) == max_at {
         let detail = format!("must be at least sockets, which is {sockets}");
         Violation::new(max_at, code, Kind::Invalid, detail).value(max)
     } else {
@@ -119,8 +163,8 @@ fn max_sockets_too_small(max_at: Place, max: u32, sockets_at: Place, sockets: u3
 /// Rule [`Code::TooManyVcpus`], at the largest factor, the user's own before the template's.
 fn vcpus(
     cpu: &NormalizedCpu,
-    factors: [(u32, Place); 3],
-    max_at: Place,
+    factors: [(u32, FieldPath); 3],
+    max_at: FieldPath,
     max: u32,
     findings: &mut Findings,
 ) {
@@ -130,9 +174,9 @@ fn vcpus(
     };
     let largest = factors
         .into_iter()
-        .max_by_key(|(count, place)| (place.is_users() && *count > 1, *count));
-    let (told, value, place) = match largest {
-        Some((count, place)) if cpu.vcpus() > max => (cpu, count, place),
+        .max_by_key(|(count, path)| (path.is_from_user() && *count > 1, *count));
+    let (told, value, path) = match largest {
+        Some((count, path)) if cpu.vcpus() > max => (cpu, count, path),
         _ if grown.vcpus() > max => (&grown, grown.sockets, max_at),
         _ => return,
     };
@@ -146,7 +190,7 @@ fn vcpus(
         "{sockets} sockets × {cores} cores × {threads} threads are {} vCPUs; at most {max} are allowed",
         told.vcpus()
     );
-    findings.deny(Violation::new(place, Code::TooManyVcpus, Kind::Invalid, detail).value(value));
+    findings.deny(Violation::new(path, Code::TooManyVcpus, Kind::Invalid, detail).value(value));
 }
 
 /// What is asked for as memory and most memory.
@@ -175,12 +219,16 @@ fn memory_leaf<'a>(
 
 /// Guest memory: rules [`Code::MemoryRequired`], [`Code::MaxMemoryTooSmall`],
 /// [`Code::MemoryNotAligned`] and the bounds.
-pub(crate) fn memory(merged: &Merged<'_>, findings: &mut Findings) -> Option<NormalizedMemory> {
+fn memory(subject: &Subject<'_>, parts: &mut Parts, findings: &mut Findings) {
+    parts.memory = guest_memory(subject.merged, findings);
+}
+
+fn guest_memory(merged: &Merged<'_>, findings: &mut Findings) -> Option<NormalizedMemory> {
     let [size_at, max_at] = memory_leaves(merged);
     if size_at.value.is_none() && merged.is_complete() {
         let detail = "give a size such as '2Gi', or a template that has one";
-        let fault = Violation::new(size_at.place, Code::MemoryRequired, Kind::Required, detail);
-        findings.deny(fault.given(Place::TEMPLATE_LABEL));
+        let fault = Violation::new(size_at.path, Code::MemoryRequired, Kind::Required, detail);
+        findings.deny(fault.given(FieldPath::TEMPLATE_LABEL));
     }
     let size = form::bytes(size_at, &MEMORY, findings);
     let max_size = match max_at.value {
@@ -207,27 +255,27 @@ fn max_memory_too_small(
 ) -> Violation {
     let NormalizedMemory { size, max_size } = memory;
     let code = Code::MaxMemoryTooSmall;
-    if max_at.place.or_users(size_at.place) == max_at.place {
+    if max_at.path.or_user_path(size_at.path) == max_at.path {
         let detail = format!("must be at least the size, which is {size}");
         let shown = max_at.value.unwrap_or_default();
-        Violation::new(max_at.place, code, Kind::Invalid, detail).text(shown)
+        Violation::new(max_at.path, code, Kind::Invalid, detail).text(shown)
     } else {
         let detail = format!(
             "must be at most maxSize, which is {max_size} in the template; set maxSize too"
         );
         let shown = size_at.value.unwrap_or_default();
-        Violation::new(size_at.place, code, Kind::Invalid, detail).text(shown)
+        Violation::new(size_at.path, code, Kind::Invalid, detail).text(shown)
     }
 }
 
 /// Rule [`Code::MemoryNotAligned`] for one of two sizes of memory that can grow.
 fn aligned(bytes: Bytes, leaf: Leaf<&str>, max: Bytes, findings: &mut Findings) {
-    if !bytes.is_multiple_of(HOTPLUG_STEP) {
+    if !bytes.is_multiple_of(MEMORY_BLOCK) {
         let detail = format!(
-            "must be a multiple of {HOTPLUG_STEP}, because the machine can grow to {max}; the next one is {}",
-            bytes.round_up_to(HOTPLUG_STEP)
+            "must be a multiple of {MEMORY_BLOCK}, because the machine can grow to {max}; the next one is {}",
+            bytes.round_up_to(MEMORY_BLOCK)
         );
-        let fault = Violation::new(leaf.place, Code::MemoryNotAligned, Kind::Invalid, detail);
+        let fault = Violation::new(leaf.path, Code::MemoryNotAligned, Kind::Invalid, detail);
         findings.deny(fault.text(leaf.value.unwrap_or_default()));
     }
 }

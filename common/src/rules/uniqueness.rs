@@ -3,6 +3,8 @@
 //! Only what is new is judged: whatever the old object has is its own already. What the catalog does
 //! not know yet is the controller's to tell.
 
+use std::collections::BTreeMap;
+
 use crate::api::choice::Backend;
 use crate::api::machine::Network;
 use crate::api::normalized::Normalized;
@@ -10,32 +12,61 @@ use crate::catalog::{Catalog, ClaimHolder, MachineName};
 use crate::code::Code;
 use crate::mac::Mac;
 use crate::names;
-use crate::normalize::{Item, Leaf, Merged};
+use crate::normalize::{Item, Leaf};
 use crate::violation::{Findings, Kind, Violation};
 
 use super::form;
 use super::networks::{address, network_name};
+use super::rule::{Check, Lookup, rules};
 
-/// Both rules, for the Machine of this name. It may have none yet: then nothing is judged that follows
-/// from it.
-pub(crate) fn check(
-    merged: &Merged<'_>,
-    backend: Backend,
-    machine: MachineName<'_>,
-    old: Option<&Normalized>,
-    catalog: &dyn Catalog,
-    findings: &mut Findings,
-) {
-    for card in &merged.networks {
-        mac(card, machine, old, catalog, findings);
+rules! {
+    "networks" Check::Lookup(macs), on MACHINES, Always {
+        Refuse MacInUse = "Another Machine has the MAC address on the same network."
+            because "Two cards with one address on a network take each other's frames: both guests lose their connections now and then, and nothing tells why."
+            fix "Choose another address, or leave `macAddress` out: the one that is derived then is the Machine's own."
+            crd Nothing,
     }
-    if backend != Backend::Kubevirt || !form::is_label(machine.name) {
-        // Volumes on a libvirt host carry the Machine's uid in their name.
-        return;
+    "names" Check::Lookup(claims), on MACHINES, Always {
+        Refuse NameInUse = "The claim that a disk would have is another Machine's, or a stranger's; or the Secret that is referred to has the name of the Machine's own."
+            because "A claim is called as Machine and disk together: disk `b-c` of `a` and disk `c` of `a-b` would be one volume. Data for cloud-init that KubeVirt cannot take from where it is, the controller keeps in a Secret called as the Machine with `-cloudinit`. It never takes over what was made for somebody else, so the machine would not start."
+            fix "Choose another name for the disk, for the Secret or for the Machine, or delete the claim if nobody needs what is on it."
+            crd Nothing,
     }
-    // The claim of a CD-ROM carries a digest in its name.
-    for disk in &merged.disks {
-        claim(disk.name(), machine, old, catalog, findings);
+}
+
+/// Whether it can be told what is new: a stored Machine without a readable block may have had all of
+/// it before.
+fn is_comparable(lookup: &Lookup<'_>) -> bool {
+    lookup.is_new || lookup.stored.is_some()
+}
+
+/// Rule [`Code::MacInUse`] for every network card.
+fn macs(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Findings) {
+    let Lookup {
+        machine,
+        stored,
+        catalog,
+        ..
+    } = *lookup;
+    let cards = lookup.merged.networks.iter();
+    for card in cards.filter(|_| is_comparable(lookup)) {
+        mac(card, machine, stored, catalog, findings);
+    }
+}
+
+/// Rule [`Code::NameInUse`] for every disk. Volumes on a libvirt host carry the Machine's uid in their
+/// name, and the claim of a CD-ROM carries a digest. Nothing is judged while the Machine has no name.
+fn claims(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Findings) {
+    let Lookup {
+        machine,
+        stored,
+        catalog,
+        ..
+    } = *lookup;
+    let has_claims = lookup.backend == Backend::Kubevirt && form::is_label(machine.name);
+    let disks = lookup.merged.disks.iter();
+    for disk in disks.filter(|_| has_claims && is_comparable(lookup)) {
+        claim(disk.name(), machine, stored, catalog, findings);
     }
 }
 
@@ -72,7 +103,7 @@ fn mac(
         ),
     };
     let shown = leaf.value.map_or_else(|| mac.to_string(), str::to_owned);
-    findings.deny(Violation::new(leaf.place, Code::MacInUse, Kind::Duplicate, detail).text(&shown));
+    findings.deny(Violation::new(leaf.path, Code::MacInUse, Kind::Duplicate, detail).text(&shown));
 }
 
 fn has_mac(
@@ -115,7 +146,7 @@ fn claim(
             "its claim '{claim}' exists and was not made for a Machine; choose another name for the disk or for the Machine, or delete that claim"
         ),
     };
-    findings.deny(Violation::new(disk.place, Code::NameInUse, Kind::Duplicate, detail).text(name));
+    findings.deny(Violation::new(disk.path, Code::NameInUse, Kind::Duplicate, detail).text(name));
 }
 
 fn has_disk(block: &Normalized, name: &str) -> bool {

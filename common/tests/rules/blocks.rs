@@ -7,9 +7,10 @@ use std::fmt::Write as _;
 use std::fs;
 
 use common::admission::ObjectKind;
+use common::rules::FAMILIES;
 use serde_json::Value;
 
-use crate::cases::{self, FAMILIES};
+use crate::cases;
 use crate::corpus::{self, KINDS, in_parallel, varied};
 use crate::harness::{Question, path};
 

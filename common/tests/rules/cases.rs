@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use common::admission::{ObjectKind, Stage};
 use common::code::{Code, Severity};
+use common::rules::{self, FAMILIES, RuleStage};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -14,25 +15,6 @@ use crate::harness::{
     Admitted, Differing, Question, catalog, merge_patch, object, path, told, yaml,
 };
 use crate::paths;
-
-/// Every table: the families of the rules.
-pub(crate) const FAMILIES: [&str; 15] = [
-    "form",
-    "references",
-    "sizing",
-    "disks",
-    "networks",
-    "boot",
-    "firmware",
-    "machine",
-    "cloud-init",
-    "names",
-    "networkconfigurations",
-    "libvirt",
-    "libvirthosts",
-    "update",
-    "block",
-];
 
 /// Words that make Flux delete an object and create it anew.
 const DANGEROUS: [&str; 2] = ["is immutable", "immutable field"];
@@ -334,7 +316,7 @@ fn every_case_is_judged_as_its_table_says() {
 #[test]
 fn every_code_is_told_in_its_family_and_passed() {
     let mut lacking = vec![];
-    for code in Code::ALL {
+    for code in rules::codes() {
         let cases = table(code.family());
         let is_in = |lines: &[String]| lines.iter().any(|line| code_of(line) == code.as_str());
         let (refused, warned) = (
@@ -362,7 +344,7 @@ fn every_code_is_told_in_its_family_and_passed() {
 
 #[test]
 fn the_tables_are_sound() {
-    let known: BTreeSet<&str> = Code::ALL.iter().map(|code| code.as_str()).collect();
+    let known: BTreeSet<&str> = rules::codes().into_iter().map(Code::as_str).collect();
     let mut names = BTreeMap::new();
     for family in FAMILIES {
         for case in table(family) {
@@ -395,8 +377,38 @@ fn the_tables_are_sound() {
             assert_eq!(names.insert(case.name, family), None, "{at}: named twice");
         }
     }
-    let families: BTreeSet<&str> = Code::ALL.iter().map(|code| code.family()).collect();
+    let families: BTreeSet<&str> = rules::all()
+        .flat_map(|rule| rule.codes)
+        .map(|code| code.family())
+        .collect();
     assert_eq!(families, FAMILIES.into());
+}
+
+/// A code is reported for the kinds, and at the stages, that the list of rules names.
+#[test]
+fn every_code_is_reported_where_the_list_of_rules_says() {
+    for case in FAMILIES.into_iter().flat_map(table) {
+        // What cannot be read has no kind and no stored object.
+        for name in case
+            .told_codes()
+            .into_iter()
+            .filter(|_| case.text.is_none())
+        {
+            let mut rules = rules::all().filter(|rule| {
+                let mut codes = rule.codes.iter();
+                codes.any(|code| code.as_str() == name)
+            });
+            let is_listed = rules.any(|rule| {
+                let stage = match rule.stage {
+                    RuleStage::Always => true,
+                    RuleStage::Create => case.old.is_none(),
+                    RuleStage::Update => case.old.is_some(),
+                };
+                stage && rule.kinds.contains(&case.kind())
+            });
+            assert!(is_listed, "{}: {name}", case.name);
+        }
+    }
 }
 
 /// An accepted case.

@@ -280,8 +280,10 @@ pub(crate) fn varied(sound: &Value, variations: &[&Variation]) -> Value {
 
 /// The code of this name.
 pub(crate) fn code(name: &str) -> Code {
-    let found = Code::ALL.iter().find(|code| code.as_str() == name);
-    *found.unwrap_or_else(|| panic!("no code is called {name}"))
+    let found = common::rules::codes()
+        .into_iter()
+        .find(|code| code.as_str() == name);
+    found.unwrap_or_else(|| panic!("no code is called {name}"))
 }
 
 /// Gives each of the jobs to one of as many threads as there are processors, and collects what they

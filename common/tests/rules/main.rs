@@ -11,6 +11,7 @@
 //!            ├──▶ laws        what a block depends on, and what not
 //!            ├──▶ agreement   what the rules accept, the CRDs accept
 //!            └──▶ policies    what an update may change
+//! crd        the CEL rules of the CRDs belong to codes
 //!                stages      what lies between them is not always ours
 //!                bounds      however long an object is, what is told of it is not
 //! harness    objects, catalogs, both stages of a review       paths    where a fault is told
@@ -30,6 +31,7 @@ mod cloud_init;
 #[path = "../cases/clusters.rs"]
 mod clusters;
 mod corpus;
+mod crd;
 mod faults;
 mod harness;
 mod hosts;
@@ -39,6 +41,7 @@ mod laws;
 mod long_texts;
 mod machines;
 mod paths;
-mod policies;
+
 mod properties;
 mod stages;
+mod updates;

@@ -11,7 +11,7 @@ use common::api::normalized::{
 use common::api::status::{Condition, MachineStatus};
 use common::names;
 use common::quantity::Bytes;
-use common::render::kubevirt::CloudInitPlan;
+use common::render::CloudInitPlan;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::machine::{Block, Machine};

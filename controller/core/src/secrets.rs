@@ -9,7 +9,7 @@ use std::convert::Infallible;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use common::names;
-use common::render::kubevirt::{CloudInitPlan, Reading, SecretKey};
+use common::render::{CloudInitPlan, Reading, SecretKey};
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1 as core;
 use kube::core::PartialObjectMeta;

@@ -10,7 +10,7 @@ use common::api::normalized::Normalized;
 use common::api::status::{Condition, MachineStatus};
 use common::api::template::TemplateContent;
 use common::names;
-use common::render::kubevirt::{Reading, SecretKey};
+use common::render::{Reading, SecretKey};
 
 use crate::machine::{Block, Machine};
 use crate::objects::{Meta as _, Template};

@@ -13,8 +13,8 @@ use common::api::network::NetworkConfigurationSpec;
 use common::api::normalized::Normalized;
 use common::names;
 use common::quantity::Bytes;
-use common::render::kubevirt::{Reading, SecretKey};
 use common::render::libvirt::{VolumeFormat, VolumeWish, domain_uuid, volume_xml};
+use common::render::{Reading, SecretKey};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use time::{Duration, OffsetDateTime};
 

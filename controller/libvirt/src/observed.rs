@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use common::api::libvirt_host::LibvirtHostSpec;
-use common::render::kubevirt::{Reading, SecretKey};
 use common::render::libvirt::{Domain, Mark};
+use common::render::{Reading, SecretKey};
 use controller_core::machine::Machine;
 use controller_core::objects::{Meta as _, Network, Template};
 

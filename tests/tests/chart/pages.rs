@@ -1,8 +1,12 @@
-//! The commands of `docs/install.md` and `docs/upgrade.md`, each as it stands there, in a story.
+//! Runs every command of `docs/install.md` and `docs/upgrade.md`, unchanged and in a sensible order.
+
+use std::fs;
 
 use lab::{
     Binary, Script, WEBHOOK_CONFIGURATION,
     objects::{MACHINE, condition},
+    pages::{Quotes, code_spans, rows, section},
+    paths,
     reviews::machine,
     wait,
 };
@@ -10,8 +14,8 @@ use serde_json::json;
 
 use crate::{RELEASE, blocks, chart, page, release::Release};
 
-/// What cannot be run here: there are no container engine and no registry, there are no nodes on which a rollout could
-/// come about, and the name of a Machine is the reader's.
+/// Commands that cannot run here: there is no container engine, no registry and no node on which a rollout could finish,
+/// and the name of a Machine is a placeholder.
 const NOT_RUN: [&str; 7] = [
     "docker build --build-arg GIT_COMMIT=$(git rev-parse HEAD) --tag registry.example.com/kubevirt-operator:v0.1.0 .",
     "docker push registry.example.com/kubevirt-operator:v0.1.0",
@@ -23,14 +27,14 @@ const NOT_RUN: [&str; 7] = [
 ];
 
 /// The commands of both pages, and which of them have been run.
-struct Story {
+struct Session {
     release: Release,
     commands: Vec<String>,
     run: Vec<String>,
 }
 
-impl Story {
-    async fn begin() -> Self {
+impl Session {
+    async fn start() -> Self {
         let pages = [page("install"), page("upgrade")].concat();
         let blocks = blocks(&pages, "console").concat();
         Self {
@@ -40,16 +44,16 @@ impl Story {
         }
     }
 
-    /// Runs the commands of the pages that begin so and have this in them; they have to succeed.
-    async fn run(&mut self, start: &str, with: &str) -> String {
-        let fits = |line: &&String| line.starts_with(start) && line.contains(with);
+    /// Runs the one command of the pages that starts and contains this; fails unless it succeeds.
+    async fn run(&mut self, start: &str, part: &str) -> String {
+        let fits = |line: &&String| line.starts_with(start) && line.contains(part);
         let mut found: Vec<_> = self.commands.iter().filter(fits).cloned().collect();
         found.dedup();
-        assert_eq!(found.len(), 1, "{start} … {with}: {found:#?}");
+        assert_eq!(found.len(), 1, "{start} … {part}: {found:#?}");
         let command = found.remove(0);
-        let said = self.release.shell(&command).await.ok().unwrap();
+        let output = self.release.shell(&command).await.ok().unwrap();
         self.run.push(command);
-        said
+        output
     }
 
     async fn names(&self, kinds: &str) -> String {
@@ -57,7 +61,7 @@ impl Story {
         self.release.kubectl(&get).await.ok().unwrap()
     }
 
-    /// Installed, removed without the definitions, and installed again.
+    /// Installs, removes all but the definitions, and installs again.
     async fn with_kustomize(&mut self) {
         self.run("kubectl apply -k manifests/crds", "").await;
         self.run("kubectl wait", "").await;
@@ -72,36 +76,79 @@ impl Story {
         );
         self.run("kubectl apply -k manifests/install", "").await;
     }
+
+    /// Helm does not overwrite a field that was changed by hand, except with `--force-conflicts`.
+    async fn upgrade_after_a_change_by_hand(&mut self) {
+        let ignore = r#"[{"op":"replace","path":"/webhooks/0/failurePolicy","value":"Ignore"}]"#;
+        let mutating = [
+            "patch",
+            "mutatingwebhookconfiguration",
+            WEBHOOK_CONFIGURATION,
+        ];
+        let patch = [&mutating[..], &["--type=json", "-p", ignore]].concat();
+        self.release.kubectl(&patch).await.ok().unwrap();
+        let refused = self.release.shell(UPGRADE).await.refused().unwrap();
+        let upgrade = page("upgrade");
+        let mut quotes = Quotes::of(section(&upgrade, "With Helm").unwrap());
+        quotes.produced(&refused).unwrap();
+        quotes.finish().unwrap();
+        self.run(
+            "helm upgrade",
+            "--reset-then-reuse-values --force-conflicts",
+        )
+        .await;
+    }
 }
 
-/// What holds the namespace to the strictest standard; the notes tell of it where it is not so.
+/// Enforces the Pod Security Standard; the chart's notes show it while the namespace has no such label.
 const LABEL: &str = "kubectl label namespace kubevirt-operator-system \
                      pod-security.kubernetes.io/enforce=restricted";
 
+/// The plain upgrade of `docs/upgrade.md`.
+const UPGRADE: &str = "helm upgrade kubevirt-operator manifests/charts/kubevirt-operator \
+                       --namespace kubevirt-operator-system --reset-then-reuse-values";
+
 const WEBHOOKS: &str = "mutatingwebhookconfigurations,validatingwebhookconfigurations";
 
+/// The names in the table of metrics for the first stage of a rollout.
+fn metrics_to_watch(page: &str) -> Vec<String> {
+    let part = section(page, "Roll out in two stages").unwrap();
+    let rows = rows(part);
+    let names = rows.iter().filter_map(|row| code_spans(row[0]).next());
+    let names: Vec<_> = names
+        .map(|name| name.split('{').next().unwrap_or(name).to_owned())
+        .collect();
+    assert!(!names.is_empty());
+    names
+}
+
+/// The recording rules, which export metrics of their own.
+fn rules() -> String {
+    fs::read_to_string(paths::repository().join("manifests/monitoring/rules.yaml")).unwrap()
+}
+
 #[tokio::test]
-async fn the_commands_of_the_pages_do_what_they_say() {
-    let mut story = Story::begin().await;
+async fn every_command_of_the_pages_succeeds_and_has_its_effect() {
+    let mut session = Session::start().await;
 
-    story.with_kustomize().await;
+    session.with_kustomize().await;
 
-    // Helm takes over, goes, and comes by itself.
-    story.run("helm install", "--take-ownership").await;
-    story.run("helm uninstall", "").await;
-    assert_eq!(story.names(WEBHOOKS).await, "");
-    // Its namespace was kustomize's, with the label.
-    story.run("kubectl delete namespace", "").await;
-    let notes = story.run("helm install", "--create-namespace").await;
+    // Helm takes the objects over, removes them, and installs them without kustomize.
+    session.run("helm install", "--take-ownership").await;
+    session.run("helm uninstall", "").await;
+    assert_eq!(session.names(WEBHOOKS).await, "");
+    // kustomize created the namespace, with the label; Helm creates one without.
+    session.run("kubectl delete namespace", "").await;
+    let notes = session.run("helm install", "--create-namespace").await;
     assert!(notes.contains(LABEL), "{notes}");
-    story.run(LABEL, "").await;
-    let deployments = story
+    session.run(LABEL, "").await;
+    let deployments = session
         .run("kubectl -n kubevirt-operator-system get deployments", "")
         .await;
     assert!(deployments.contains("machine-webhook"), "{deployments}");
 
-    // What nodes would do.
-    let (chart, port) = (chart(), story.release.port());
+    // There are no nodes: the test starts the programs, and the Service leads to them.
+    let (chart, port) = (chart(), session.release.port());
     let reachable = [
         "upgrade",
         RELEASE,
@@ -109,88 +156,74 @@ async fn the_commands_of_the_pages_do_what_they_say() {
         "--reset-then-reuse-values",
         &port,
     ];
-    let notes = story.release.helm(&reachable).await.ok().unwrap();
+    let notes = session.release.helm(&reachable).await.ok().unwrap();
     assert!(!notes.contains(LABEL), "{notes}");
-    let mut webhook = story.release.start(Binary::Webhook).await;
+    let mut webhook = session.release.start(Binary::Webhook).await;
     webhook.ready().await.unwrap();
-    let mut controller = story.release.start(Binary::Controller).await;
+    let mut controller = session.release.start(Binary::Controller).await;
     controller.ready().await.unwrap();
-    let simulator = story.release.lab.simulator(Script::Happy).await.unwrap();
-    story.run("helm test", "").await;
+    let simulator = session.release.lab.simulator(Script::Happy).await.unwrap();
+    session.run("helm test", "").await;
+    let exported = webhook.metrics().await.unwrap();
 
-    // Nobody answers, and it is let in; then it is judged.
-    story.run("helm upgrade", "failurePolicy=Ignore").await;
+    // Without a webhook the Machine is stored unvalidated; afterwards it is validated.
+    session.run("helm upgrade", "failurePolicy=Ignore").await;
     webhook.kill();
-    let machines = story.release.lab.objects(MACHINE, "default");
+    let machines = session.release.lab.objects(MACHINE, "default");
     let web = machine("web", &json!({"template": "small"}));
-    // The API server takes a moment to hear of the policy.
-    wait::until("the Machine to be let in", async || {
-        let applied = story.release.lab.apply(&web).await;
+    // The API server applies the changed failure policy after a moment.
+    wait::until("the Machine to be stored", async || {
+        let applied = session.release.lab.apply(&web).await;
         Ok(applied.map_err(|error| format!("{error:#}")))
     })
     .await
     .unwrap();
-    let unjudged = machines.told("web", "Normalized", "False", "NotNormalized");
-    unjudged.await.unwrap();
+    let unvalidated = machines.told("web", "Normalized", "False", "NotNormalized");
+    unvalidated.await.unwrap();
     let metrics = ["get", "--raw", "/metrics"];
-    let metrics = story.release.kubectl(&metrics).await.ok().unwrap();
-    let let_in = "apiserver_admission_webhook_fail_open_count";
-    assert!(page("install").contains(&format!("`{let_in}{{name=~\".*vitistack.io\"}}`")));
-    let counted = format!("{let_in}{{name=\"mutate.machines.vitistack.io\",");
+    let metrics = session.release.kubectl(&metrics).await.ok().unwrap();
+    let fail_open = "apiserver_admission_webhook_fail_open_count";
+    let counted = format!("{fail_open}{{name=\"mutate.machines.vitistack.io\",");
     assert!(metrics.contains(&counted));
+    let exported = [metrics, exported, rules()].concat();
+    for metric in metrics_to_watch(&page("install")) {
+        assert!(exported.contains(&metric), "{metric}");
+    }
     webhook.start_again().unwrap();
     webhook.ready().await.unwrap();
-    story.run("kubectl annotate machines", "").await;
+    session.run("kubectl annotate machines", "").await;
     let running = machines.in_phase("web", "Running").await.unwrap();
     assert_eq!(condition(&running, "Normalized")["status"], "True");
-    story.run("helm upgrade", "failurePolicy=Fail").await;
+    session.run("helm upgrade", "failurePolicy=Fail").await;
 
-    // Changed by hand in an emergency: Helm does not undo that unasked.
-    let ignore = r#"[{"op":"replace","path":"/webhooks/0/failurePolicy","value":"Ignore"}]"#;
-    let mutating = [
-        "patch",
-        "mutatingwebhookconfiguration",
-        WEBHOOK_CONFIGURATION,
-    ];
-    let patch = [&mutating[..], &["--type=json", "-p", ignore]].concat();
-    story.release.kubectl(&patch).await.ok().unwrap();
-    let plain = "helm upgrade kubevirt-operator manifests/charts/kubevirt-operator \
-                 --namespace kubevirt-operator-system --reset-then-reuse-values";
-    let refused = story.release.shell(plain).await.refused().unwrap();
-    let told = blocks(&page("upgrade"), "text").remove(0);
-    assert!(refused.ends_with(&told), "{refused}");
-    story
-        .run(
-            "helm upgrade",
-            "--reset-then-reuse-values --force-conflicts",
-        )
-        .await;
-
-    story
+    session.upgrade_after_a_change_by_hand().await;
+    session
         .run(
             "helm upgrade",
             "--reset-then-reuse-values --set crds.install=false",
         )
         .await;
-    assert!(story.commands.iter().any(|command| command == plain));
-    story.release.shell(plain).await.ok().unwrap();
-    story.run.push(plain.to_owned());
+    assert!(session.commands.iter().any(|command| command == UPGRADE));
+    session.release.shell(UPGRADE).await.ok().unwrap();
+    session.run.push(UPGRADE.to_owned());
 
-    // Everything goes, in the order of the page.
-    story.run("kubectl delete machines", "").await;
-    story.run("kubectl delete networkconfigurations", "").await;
-    story.run("helm uninstall", "").await;
+    // Uninstall everything, in the order of the page.
+    session.run("kubectl delete machines", "").await;
+    session
+        .run("kubectl delete networkconfigurations", "")
+        .await;
+    session.run("helm uninstall", "").await;
     controller.stop().await.unwrap();
-    story.run("kubectl delete crd", "").await;
-    story.run("kubectl delete namespace", "").await;
-    story.run("helm package", "").await;
-    let definitions = story.names("crd").await;
+    session.run("kubectl delete crd", "").await;
+    session.run("kubectl delete namespace", "").await;
+    session.run("helm package", "").await;
+    let definitions = session.names("crd").await;
     assert!(!definitions.contains("vitistack.io"), "{definitions}");
-    assert_eq!(story.names("virtualmachines").await, "");
+    assert_eq!(session.names("virtualmachines").await, "");
     drop(simulator);
 
-    let mut rest = story.commands.clone();
-    rest.retain(|command| !story.run.contains(command));
+    let mut rest = session.commands.clone();
+    rest.retain(|command| !session.run.contains(command));
     rest.sort();
-    assert_eq!(rest, NOT_RUN, "run by nobody");
+    assert_eq!(rest, NOT_RUN, "commands that this test does not run");
 }

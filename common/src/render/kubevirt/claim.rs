@@ -1,10 +1,11 @@
 //! The claim of a volume.
 
-use super::identity::Identity;
+use super::identity::metadata;
 use super::types::{Claim, ClaimRequests, ClaimResources, ClaimSpec, LabelSelector};
 use super::volume::Volume;
 use crate::api::choice::Choice as _;
 use crate::names;
+use crate::render::identity::Identity;
 
 /// The PersistentVolumeClaim of a volume.
 ///
@@ -12,7 +13,7 @@ use crate::names;
 /// an annotation, so that deletion needs no spec.
 pub fn claim(machine: &Identity<'_>, volume: &Volume<'_>) -> Claim {
     let disk = &volume.disk;
-    let mut metadata = machine.metadata(volume.claim.clone());
+    let mut metadata = metadata(machine, volume.claim.clone());
     metadata
         .labels
         .insert(names::LABEL_DISK.to_owned(), disk.name.clone());

@@ -1,6 +1,5 @@
 //! Disks, CD-ROM drives and network cards, each with the volume or network behind it.
 
-use super::identity::Identity;
 use super::types::{
     ClaimSource, Devices, Disk, DiskTarget, Interface, Multus, Network, Present, Volume,
 };
@@ -8,6 +7,7 @@ use super::volume::{medium, volumes};
 use crate::api::choice::{AccessMode, Choice as _, DiskBus, NicModel};
 use crate::api::normalized::{Normalized, NormalizedCpu, NormalizedDisk, NormalizedNetwork};
 use crate::names;
+use crate::render::identity::Identity;
 
 /// Network cards and the networks behind them; `attachment` tells a network's
 /// NetworkAttachmentDefinition.

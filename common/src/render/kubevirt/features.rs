@@ -1,12 +1,12 @@
 //! Features, clock and firmware of a domain.
 
-use super::identity::Identity;
 use super::types::{
     Bootloader, Clock, Efi, Features, Firmware, Hyperv, Presence, Present, Spinlocks, Switch,
     SynicTimer, TickPolicy, Timer,
 };
 use crate::api::choice::FirmwareType;
 use crate::api::normalized::Normalized;
+use crate::render::identity::Identity;
 
 /// Attempts to take a spin lock before a Windows guest tells the hypervisor: Microsoft's own
 /// recommendation, and what QEMU and KubeVirt use.

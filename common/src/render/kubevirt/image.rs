@@ -9,12 +9,12 @@
 //! with `pvc` and not with `storage`, which would add to the size: a claim has the size of its disk.
 
 use super::claim::claim;
-use super::identity::Identity;
 use super::types::{
     Claim, CloneSource, DataVolume, DataVolumeSource, DataVolumeSpec, HttpSource, RegistrySource,
 };
 use super::volume::Volume;
 use crate::api::machine::Image;
+use crate::render::identity::Identity;
 
 /// How the address of a containerDisk begins.
 const REGISTRY: &str = "docker://";

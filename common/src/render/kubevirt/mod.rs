@@ -28,10 +28,6 @@ mod tests;
 
 pub use attachment::{attachment, attachment_name};
 pub use claim::claim;
-pub use cloud_init::{CloudInitPlan, Mark, Reading, SecretKey, Source};
-pub(super) use cloud_init::{Contents, meta_data};
-pub(super) use identity::machine_uuid;
-pub use identity::{Identity, digest};
 pub use image::{data_volume, is_unverifiable};
 pub use vm::{Guest, virtual_machine};
 pub use volume::{Volume, volumes};

@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::cloud_init::CloudInitPlan;
 use super::devices;
 use super::features;
-use super::identity::{Identity, digest};
+use super::identity::{machine_owner, metadata};
 use super::types::{
     Cpu, Domain, InstanceSpec, MachineKind, Memory, Template, TemplateMetadata, VirtualMachine,
     VirtualMachineSpec,
@@ -14,6 +13,8 @@ use crate::api::choice::{Choice as _, PowerState};
 use crate::api::normalized::{Normalized, NormalizedMemory};
 use crate::names;
 use crate::quantity::Bytes;
+use crate::render::cloud_init::CloudInitPlan;
+use crate::render::identity::{Identity, digest};
 
 /// KubeVirt plugs memory only into guests that start with at least this much.
 const HOTPLUG_MEMORY_MIN: Bytes = Bytes::mib(1024);
@@ -77,8 +78,8 @@ pub fn virtual_machine(guest: &Guest<'_>) -> VirtualMachine {
             },
         },
     };
-    let mut metadata = machine.metadata(machine.name.to_owned());
-    metadata.owner_references = vec![machine.owner()];
+    let mut metadata = metadata(machine, machine.name.to_owned());
+    metadata.owner_references = vec![machine_owner(machine)];
     metadata
         .annotations
         .insert(names::ANNOTATION_RENDERED.to_owned(), digest(&spec));

@@ -2,12 +2,12 @@
 
 use std::borrow::Cow;
 
-use super::identity::digest;
 use crate::api::choice::{AccessMode, DiskBus, ReclaimPolicy, VolumeMode};
 use crate::api::machine::Image;
 use crate::api::normalized::{Normalized, NormalizedCdrom, NormalizedDisk};
 use crate::names;
 use crate::quantity::Bytes;
+use crate::render::identity::digest;
 
 /// So much of a digest tells the media of one drive apart.
 const MEDIUM_DIGITS: usize = 8;

@@ -6,6 +6,7 @@ use std::fmt::{self, Display};
 use super::devices::{Address, Disk, Nic, Placed};
 use super::domain::{Domain, kib};
 use super::guest::place;
+use super::hotplug;
 use crate::api::choice::FirmwareType;
 use crate::names;
 
@@ -71,17 +72,15 @@ impl Domain {
 
     fn sizes(&self, runs: &Self, changes: &mut Changes) {
         let (was, is) = (runs.cpu, self.cpu);
-        let grows = was.sockets < is.sockets && is.sockets <= was.max_sockets;
-        let is_same_socket = (was.cores, was.threads) == (is.cores, is.threads);
-        let vcpus = (grows && is_same_socket && runs.features.acpi).then(|| is.vcpus());
-        let live = vcpus.map(Live::SetVcpus);
+        let live = hotplug::takes_vcpus(was, is, runs.features.acpi);
+        let live = live.then(|| Live::SetVcpus(is.vcpus()));
         changes.field("cpu.sockets", was.sockets, is.sockets, live);
         changes.restart("cpu.maxSockets", was.max_sockets, is.max_sockets);
         changes.restart("cpu.cores", was.cores, is.cores);
         changes.restart("cpu.threads", was.threads, is.threads);
         let (was, is) = (runs.memory, self.memory);
-        let reaches = is.size <= was.max_size;
-        let live = reaches.then(|| Live::SetMemory(kib(is.size)));
+        let live = hotplug::takes_memory(was, is);
+        let live = live.then(|| Live::SetMemory(kib(is.size)));
         changes.field("memory.size", was.size, is.size, live);
         changes.restart("memory.maxSize", was.max_size, is.max_size);
     }
@@ -111,6 +110,7 @@ impl Domain {
             }
         }
         let taken: Vec<_> = runs.disks.iter().map(|it| it.target.clone()).collect();
+        let reordered = self.boot_sequence(runs) != runs.boot_sequence(self);
         for wish in but_seed(&self.disks) {
             let path = path_of(wish);
             let Some(was) = runs.disks.iter().find(|it| it.alias == wish.alias) else {
@@ -119,11 +119,13 @@ impl Domain {
                 continue;
             };
             changes.restart(format!("{path}.bus"), &was.bus, &wish.bus);
-            changes.restart(
-                format!("{path}.bootOrder"),
-                order(was.boot_order),
-                order(wish.boot_order),
-            );
+            if reordered {
+                changes.restart(
+                    format!("{path}.bootOrder"),
+                    order(was.boot_order),
+                    order(wish.boot_order),
+                );
+            }
             if wish.cdrom {
                 let medium = Disk {
                     volume: wish.volume.clone(),
@@ -153,6 +155,24 @@ impl Domain {
         }
     }
 
+    /// The devices that both domains have, in the order in which this one boots from them. A device that
+    /// is added or removed renumbers those after it, and changes nothing for them; a drive that is filled
+    /// or emptied counts as added or removed.
+    fn boot_sequence(&self, other: &Self) -> Vec<&str> {
+        let is_common = |disk: &&Disk| {
+            let same = other.disks.iter().find(|it| it.alias == disk.alias);
+            same.is_some_and(|it| it.volume.is_some() == disk.volume.is_some())
+        };
+        let disks = self.disks.iter().filter(is_common);
+        let disks = disks.filter_map(|disk| Some((disk.boot_order?, disk.alias.as_str())));
+        let nics = self.nics.iter();
+        let nics = nics.filter(|nic| other.nics.iter().any(|it| it.alias == nic.alias));
+        let nics = nics.filter_map(|nic| Some((nic.boot_order?, nic.alias.as_str())));
+        let mut sequence: Vec<_> = disks.chain(nics).collect();
+        sequence.sort_unstable();
+        sequence.into_iter().map(|(_, alias)| alias).collect()
+    }
+
     fn seed(&self) -> Option<&Placed> {
         let mut disks = self.disks.iter();
         disks.find(|disk| is_seed(disk))?.volume.as_ref()
@@ -172,6 +192,7 @@ impl Domain {
                 );
             }
         }
+        let reordered = self.boot_sequence(runs) != runs.boot_sequence(self);
         for wish in &self.nics {
             let path = format!("networks[{}]", wish.name());
             let Some(was) = runs.nics.iter().find(|it| it.alias == wish.alias) else {
@@ -185,11 +206,13 @@ impl Domain {
             };
             changes.restart(format!("{path}.model"), &was.model, &wish.model);
             changes.restart(format!("{path}.macAddress"), was.mac, wish.mac);
-            changes.restart(
-                format!("{path}.bootOrder"),
-                order(was.boot_order),
-                order(wish.boot_order),
-            );
+            if reordered {
+                changes.restart(
+                    format!("{path}.bootOrder"),
+                    order(was.boot_order),
+                    order(wish.boot_order),
+                );
+            }
             changes.restart(format!("{path}.networkName"), &was.attached, &wish.attached);
             changes.restart(
                 format!("{path}.mtu"),
@@ -202,17 +225,12 @@ impl Domain {
     /// Whether a disk of this bus can be plugged in and out: AHCI and IDE cannot, and without ACPI nobody
     /// tells the guest.
     fn takes_disk(&self, disk: &Disk) -> bool {
-        match disk.bus.as_str() {
-            "virtio" => self.features.acpi,
-            "scsi" => true,
-            _ => false,
-        }
+        hotplug::takes_disk(&disk.bus, self.features.acpi)
     }
 
     /// Whether a card of this model can be plugged in and out: on q35 older ones sit behind a bridge.
     fn takes_nic(&self, nic: &Nic) -> bool {
-        let is_express = matches!(nic.model.as_str(), "virtio" | "e1000e");
-        self.features.acpi && (is_express || !self.is_q35())
+        hotplug::takes_nic(&nic.model, self.is_q35(), self.features.acpi)
     }
 
     /// Whether a device can be pulled out from where it sits: on q35 the root itself holds all it has.

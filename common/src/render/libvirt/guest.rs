@@ -10,7 +10,7 @@ use crate::api::choice::{AccessMode, Choice as _, CpuMode, FirmwareType, Machine
 use crate::api::normalized::{Firmware, Normalized, NormalizedMemory};
 use crate::names;
 use crate::quantity::Bytes;
-use crate::render::kubevirt::Identity;
+use crate::render::identity::Identity;
 
 /// Ports for devices that are plugged in while the guest runs. The domain has as many again each time
 /// it is started.

@@ -14,7 +14,7 @@ use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
 use crate::api::choice::{Choice as _, VolumeFormat};
-use crate::render::kubevirt::machine_uuid;
+use crate::render::identity::machine_uuid;
 
 /// Longest name of a domain: with a dot, the 63 characters of a disk's name and `.qcow2` it makes the
 /// 128 characters of a volume's name, and with `_VARS.fd` no path component is near the 255 bytes a file

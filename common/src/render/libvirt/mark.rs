@@ -64,9 +64,9 @@ pub struct SeedMark {
     pub pool: String,
     /// Name of the volume.
     pub volume: String,
-    /// [`CloudInitPlan::digest`](crate::render::kubevirt::CloudInitPlan::digest) of the wish.
+    /// [`CloudInitPlan::digest`](crate::render::CloudInitPlan::digest) of the wish.
     pub digest: String,
-    /// Which contents of the user's Secrets, as [`CloudInitPlan::marks`](crate::render::kubevirt::CloudInitPlan::marks).
+    /// Which contents of the user's Secrets, as [`CloudInitPlan::marks`](crate::render::CloudInitPlan::marks).
     pub secrets: BTreeMap<String, String>,
 }
 

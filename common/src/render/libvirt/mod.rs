@@ -16,6 +16,7 @@ mod changes;
 mod devices;
 mod domain;
 mod guest;
+pub mod hotplug;
 mod identity;
 mod iso;
 mod mark;

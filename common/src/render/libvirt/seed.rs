@@ -6,9 +6,8 @@ use uuid::Uuid;
 
 use super::identity::domain_uuid;
 use super::iso;
-use crate::render::kubevirt::{
-    CloudInitPlan, Contents, Identity, Reading, SecretKey, digest, meta_data,
-};
+use crate::render::cloud_init::{CloudInitPlan, Contents, Reading, SecretKey, meta_data};
+use crate::render::identity::{Identity, digest};
 
 /// What a seed holds.
 #[derive(Clone, Copy, Debug)]

@@ -23,37 +23,79 @@ mod document;
 mod network;
 mod remarks;
 mod scalar;
-mod schema;
+pub(super) mod schema;
 mod user_data;
 mod words;
 
-pub use schema::SchemaError;
+use std::collections::BTreeMap;
+
+pub use schema::{CloudInitSchema, SchemaError};
 
 use self::schema::Schema;
 use crate::api::choice::Backend;
-use crate::api::machine::{CloudInit, SecretKeyRef};
-use crate::api::schema::{OBJECT_NAME_MAX, USER_DATA_MAX};
+use crate::api::machine::SecretKeyRef;
+use crate::bounds::{OBJECT_NAME_MAX, USER_DATA_MAX};
 use crate::code::Code;
+use crate::field_path::FieldPath;
 use crate::names;
-use crate::normalize::Place;
-use crate::render::kubevirt::CloudInitPlan;
-use crate::violation::{Findings, Kind, Site, Violation};
+use crate::render::CloudInitPlan;
+use crate::violation::{Findings, Kind, Location, Violation};
 
+use super::rule::{Check, Lookup, rules};
 use super::{form, limits};
+
+rules! {
+    "cloud-init" Check::Lookup(lengths), on MACHINES, Always, and [TooLong] {}
+    "cloud-init" Check::Lookup(documents), on MACHINES, Always {
+        Refuse UnknownUserData = "The first line of the user data is none that cloud-init acts on."
+            because "cloud-init ignores such a text, and the machine comes up as if there were none."
+            fix "Add `#cloud-config` as the first line, or `#!/bin/sh` for a script. What is meant for another program than cloud-init goes into a Secret, which is handed on unread."
+            crd Nothing,
+        Refuse InvalidYaml = "User data or network data is not YAML as cloud-init reads it."
+            because "cloud-init drops the whole document, and says so in a log inside the guest that nobody can reach."
+            fix "Correct the line and column that the message names; they count within the text."
+            crd Nothing,
+        Warn DuplicateYamlKey = "A key stands twice in a mapping of user data or network data; the last one counts."
+            because "What the first one says is lost without a word."
+            fix "Put both into one, or remove one of them."
+            crd Nothing,
+        Refuse InvalidCloudConfig = "A value of the user data is not what cloud-init takes there."
+            because "The module of cloud-init fails or ignores the value, and users, keys or packages are missing in the guest."
+            fix "Write the value in the form that the message names."
+            crd Nothing,
+        Refuse InvalidNetworkData = "The network data, or a value of it, is not what cloud-init takes there."
+            because "cloud-init gives up on the whole document, and the machine comes up without its network."
+            fix "Write the value in the form that the message names; `version` is the number 1 or 2."
+            crd Nothing,
+        Warn UnknownCloudInitKey = "A key of user data or network data is none that cloud-init knows."
+            because "cloud-init ignores what it does not know; a misspelled key does nothing."
+            fix "Correct the key; ignore the warning if the image has a module of its own."
+            crd Nothing,
+        Warn DoubtfulCloudInit = "A value of user data or network data is not quite what it should be, and cloud-init copes with it."
+            because "A number is not the text it looks like (`0644` is 420), and later releases may be stricter."
+            fix "Write the value in the form that the message names."
+            crd Nothing,
+    }
+    "cloud-init" Check::Lookup(large), on MACHINES, Always {
+        Warn LargeCloudInit = "User data or network data on libvirt is longer than 16 KiB."
+            because "It arrives, since a libvirt host hands it over on an ISO image. Other sources end earlier, EC2's at 16 KB, so the same document works on few clouds."
+            fix "Nothing, or keep large files where `#include` or `runcmd` can fetch them."
+            crd Nothing,
+    }
+    "cloud-init" Check::Lookup(secrets), on MACHINES, Always, and [InvalidObjectName, NameInUse] {
+        Refuse SecretNameRequired = "A reference to a Secret names none."
+            because "There is nothing to read from."
+            fix "Name the Secret."
+            crd All,
+        Warn SecretIgnored = "Both inline cloud-init data and a Secret are given; the inline data wins."
+            because "Both give the same document, and only one can be used."
+            fix "Remove one of the two."
+            crd Nothing,
+    }
+}
 
 /// What most sources of user data take at most, in bytes. AWS documents it of EC2's: 16 KB.
 const PORTABLE_MAX: usize = 16 * 1024;
-
-/// A JSON Schema of cloud-config that an administrator gives, beside the one built in.
-#[derive(Debug)]
-pub struct CloudInitSchema(Schema);
-
-impl CloudInitSchema {
-    /// Reads and compiles a schema, such as the one that comes with cloud-init.
-    pub fn parse(text: &str) -> Result<Self, SchemaError> {
-        Schema::given(text).map(Self)
-    }
-}
 
 /// A schema of this folder.
 #[expect(
@@ -64,18 +106,21 @@ fn ours(text: &str) -> Schema {
     Schema::ours(text).expect("a schema of this folder")
 }
 
-/// What cloud-init of the Machine of this name is given: the documents, and the references of Secrets.
-pub(crate) fn judge(
-    given: &CloudInit,
-    backend: Backend,
-    machine: &str,
-    schema: Option<&CloudInitSchema>,
-    findings: &mut Findings,
-) {
-    limits::cloud_init(given, findings);
-    // What is too long is told, and not read.
+/// Rule [`Code::TooLong`] for the texts of cloud-init.
+fn lengths(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Findings) {
+    if let Some(given) = &lookup.merged.user().cloud_init {
+        limits::cloud_init(given, findings);
+    }
+}
+
+/// The rules about the two documents. A document that is too long is not read.
+fn documents(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Findings) {
+    let Some(given) = &lookup.merged.user().cloud_init else {
+        return;
+    };
     let fits = |text: &&str| text.chars().count() <= USER_DATA_MAX;
     if let Some(text) = given.user_data.as_deref().filter(fits) {
+        let schema = lookup.settings.cloud_init_schema.as_deref();
         let remarks = user_data::judge(text, schema);
         remarks::tell("spec.cloudInit.userData", remarks, findings);
     }
@@ -83,23 +128,21 @@ pub(crate) fn judge(
         let remarks = network::judge(text);
         remarks::tell("spec.cloudInit.networkData", remarks, findings);
     }
-    if backend == Backend::Libvirt {
-        large(given, findings);
-    }
-    // A libvirt host is handed the contents; and a Machine may have no name yet.
-    let may_own = backend == Backend::Kubevirt && form::is_label(machine);
-    let own = (may_own && CloudInitPlan::from(given).needs_secret())
-        .then(|| names::cloud_init_secret(machine));
-    secrets(given, own.as_deref(), findings);
 }
 
 /// Rule [`Code::LargeCloudInit`]. On KubeVirt the controller puts what is long into a Secret.
-fn large(given: &CloudInit, findings: &mut Findings) {
-    for (site, text) in limits::documents(given) {
+fn large(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Findings) {
+    let Some(given) = &lookup.merged.user().cloud_init else {
+        return;
+    };
+    if lookup.backend != Backend::Libvirt {
+        return;
+    }
+    for (location, text) in limits::documents(given) {
         let bytes = text.map_or(0, str::len);
         if bytes > PORTABLE_MAX {
             let text = format!(
-                "{site} has {bytes} bytes; more than {PORTABLE_MAX} arrive on libvirt, but on few clouds"
+                "{location} has {bytes} bytes; more than {PORTABLE_MAX} arrive on libvirt, but on few clouds"
             );
             findings.warn(Code::LargeCloudInit, &text);
         }
@@ -107,8 +150,17 @@ fn large(given: &CloudInit, findings: &mut Findings) {
 }
 
 /// Rules [`Code::SecretNameRequired`], [`Code::SecretIgnored`], [`Code::NameInUse`]: no Secret of the
-/// user has the name of the Machine's `own`. An inline text that is empty is as absent.
-fn secrets(given: &CloudInit, own: Option<&str>, findings: &mut Findings) {
+/// user has the name of the Secret that the controller makes for the Machine. An empty inline text is as
+/// absent. A libvirt host is handed the contents, and a Machine may have no name yet.
+fn secrets(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Findings) {
+    let Some(given) = &lookup.merged.user().cloud_init else {
+        return;
+    };
+    let machine = lookup.machine.name;
+    let may_own = lookup.backend == Backend::Kubevirt && form::is_label(machine);
+    let own = (may_own && CloudInitPlan::from(given).needs_secret())
+        .then(|| names::cloud_init_secret(machine));
+    let own = own.as_deref();
     let references = [
         (
             "cloudInit.secretRef",
@@ -135,8 +187,8 @@ fn secrets(given: &CloudInit, own: Option<&str>, findings: &mut Findings) {
             findings.warn(Code::SecretIgnored, &text);
         } else if let (Some(name), true) = (own, own == reference.name.as_deref()) {
             let detail = "the data would be kept in a Secret of this name, made for the Machine; give your Secret another name";
-            let site = Site::from(Place::field(field)).member("name");
-            let fault = Violation::new(site, Code::NameInUse, Kind::Duplicate, detail);
+            let location = Location::from(FieldPath::field(field)).member("name");
+            let fault = Violation::new(location, Code::NameInUse, Kind::Duplicate, detail);
             findings.deny(fault.text(name));
         }
     }
@@ -144,8 +196,8 @@ fn secrets(given: &CloudInit, own: Option<&str>, findings: &mut Findings) {
 
 /// A reference to a Secret: rules [`Code::SecretNameRequired`], [`Code::InvalidObjectName`].
 fn secret(field: &'static str, reference: &SecretKeyRef, findings: &mut Findings) {
-    let site = Site::from(Place::field(field));
-    let name = site.clone().member("name");
+    let location = Location::from(FieldPath::field(field));
+    let name = location.clone().member("name");
     form::secret_name(name, reference.name.as_deref(), findings);
     // Keys become names of files, so Kubernetes has none that lead elsewhere.
     let is_key = |key: &str| {
@@ -159,8 +211,8 @@ fn secret(field: &'static str, reference: &SecretKeyRef, findings: &mut Findings
         let detail = format!(
             "a key of a Secret is letters, digits, '-', '_' and '.', at most {OBJECT_NAME_MAX}, and is neither '.' nor begins with '..'"
         );
-        let site = site.member("key");
-        let fault = Violation::new(site, Code::InvalidObjectName, Kind::Invalid, detail);
+        let location = location.member("key");
+        let fault = Violation::new(location, Code::InvalidObjectName, Kind::Invalid, detail);
         findings.deny(fault.text(key));
     }
 }

@@ -138,8 +138,8 @@ impl Schema {
             return Err(SchemaError::NotASchema);
         }
         let validator = options.build(&source).map_err(|error| {
-            let place = error.instance_path();
-            SchemaError::Unusable(format!("{} at '{place}'", error.masked()))
+            let path = error.instance_path();
+            SchemaError::Unusable(format!("{} at '{path}'", error.masked()))
         })?;
         let mut vocabulary = BTreeSet::new();
         collect_keys(&source, &mut vocabulary);
@@ -197,7 +197,7 @@ impl Schema {
         let marks = find(root, path);
         if let Failure::AdditionalProperties { unexpected } = error.kind() {
             let keys = unexpected.iter().map(String::as_str);
-            let weight = if self.site(error)["closed"] == true {
+            let weight = if self.location(error)["closed"] == true {
                 Weight::Content
             } else {
                 Weight::UnknownKey
@@ -229,7 +229,7 @@ impl Schema {
         } else {
             error.kind().keyword()
         };
-        let tolerated = self.site(error)["tolerates"].as_array();
+        let tolerated = self.location(error)["tolerates"].as_array();
         let is_tolerated =
             |word: &Value| word == keyword || is_type && word == words::json_type(value);
         if tolerated.into_iter().flatten().any(is_tolerated) {
@@ -244,10 +244,10 @@ impl Schema {
     }
 
     fn predicate(&self, found: &Found<'_>) -> String {
-        let site = self.site(found.error);
+        let location = self.location(found.error);
         match (found.key, found.weight) {
             (Some(key), _) => {
-                let known = site["properties"].as_object();
+                let known = location["properties"].as_object();
                 let known = known.into_iter().flat_map(|known| known.keys());
                 let key = words::unknown_key(key, known.map(String::as_str));
                 format!("takes no {key}")
@@ -259,13 +259,13 @@ impl Schema {
                 } else {
                     "must"
                 };
-                words::predicate(found.error, site["expects"].as_str(), verb)
+                words::predicate(found.error, location["expects"].as_str(), verb)
             }
         }
     }
 
     /// The schema that holds the keyword which failed.
-    fn site(&self, error: &ValidationError<'_>) -> &Value {
+    fn location(&self, error: &ValidationError<'_>) -> &Value {
         let path = error.schema_path().as_str();
         let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
         self.source.pointer(parent).unwrap_or(&Value::Null)
@@ -329,5 +329,16 @@ fn collect_keys(schema: &Value, keys: &mut BTreeSet<String>) {
         }
         Value::Array(items) => items.iter().for_each(|value| collect_keys(value, keys)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// A JSON Schema of cloud-config that an administrator gives, beside the one built in.
+#[derive(Debug)]
+pub struct CloudInitSchema(pub(super) Schema);
+
+impl CloudInitSchema {
+    /// Reads and compiles a schema, such as the one that comes with cloud-init.
+    pub fn parse(text: &str) -> Result<Self, SchemaError> {
+        Schema::given(text).map(Self)
     }
 }

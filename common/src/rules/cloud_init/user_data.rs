@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use super::document::{Document, Mark};
+use super::ours;
 use super::remarks::Remark;
-use super::schema::{Codes, Schema, Weight};
-use super::{CloudInitSchema, ours};
+use super::schema::{CloudInitSchema, Codes, Schema, Weight};
 use crate::code::Code;
 
 const CODES: Codes = Codes {

@@ -1,55 +1,127 @@
 //! LibvirtHosts. The schema and CEL refuse most of this, too, but on an update with an answer that some
 //! tools take for a wish to delete the object: so all that they refuse is refused here first.
 
-mod intent;
+pub(crate) mod intent;
 
 use std::collections::HashSet;
 
 use crate::api::choice::{Choice, CpuMode, HostNetworkType, Provisioning, VirtType, VolumeFormat};
 use crate::code::Code;
+use crate::field_path::FieldPath;
 use crate::host_uri::{HostUri, Transport};
-use crate::normalize::{Leaf, Place};
+use crate::normalize::Leaf;
 use crate::quantity::{Bytes, Milli};
-use crate::violation::{Findings, Kind, Site, Violation};
+use crate::violation::{Findings, Kind, Location, Violation};
 
 use super::form;
 use super::networkconfigurations::VLANS;
+use super::rule::{Check, rules};
 
 pub(crate) use intent::HostIntent;
-use intent::{Amounts, NetworkIntent, SecretIntent, StorageIntent};
+use intent::{Amounts, NetworkIntent, StorageIntent};
 
-/// The rules about one, against what is stored.
-pub(crate) fn check(spec: &HostIntent, old: Option<&HostIntent>, findings: &mut Findings) {
-    uri(spec, old, findings);
-    if let Some(secret) = &spec.credentials_secret_ref {
-        credentials(secret, findings);
+rules! {
+    "libvirthosts" Check::Host(uri), on HOSTS, Always, and [HostFieldRequired] {
+        Refuse InvalidHostUri = "The URI of a LibvirtHost is none that reaches a host and does nothing else."
+            because "Parameters of libvirt's URIs name programs that are run where the controller is; other transports are not encrypted, or open any socket."
+            fix "Write one of `qemu:///system`, `qemu+tls://host/system`, `qemu+ssh://user@host/system`."
+            crd All,
+        Refuse CredentialsRequired = "A LibvirtHost is reached by tls or ssh, and no Secret with credentials is named."
+            because "The controller could not prove who it is, nor know that it speaks with the right host."
+            fix "Name a Secret in `credentialsSecretRef`."
+            crd All,
+        Warn CredentialsUnused = "A LibvirtHost is reached without a network, and a Secret with credentials is named."
+            because "Nobody asks for credentials on a local socket; the URI may be another one than was meant."
+            fix "Remove `credentialsSecretRef`, or correct the URI."
+            crd Nothing,
     }
+    "libvirthosts" Check::Host(moved), on HOSTS, Update {
+        Warn HostMoved = "The URI of an existing LibvirtHost names another host."
+            because "Machines that are bound to the LibvirtHost have their disks on the old one; on another host they would not be found."
+            fix "Nothing, if it is the same host by another name; else register the other host under a name of its own."
+            crd Nothing,
+    }
+    "libvirthosts" Check::Host(credentials), on HOSTS, Always, and [SecretNameRequired, InvalidObjectName] {}
+    "libvirthosts" Check::Host(hypervisor), on HOSTS, Always, and [HostFieldRequired] {
+        Refuse UnsupportedHostValue = "A value of a LibvirtHost is none of those there are."
+            because "The controller would not know how to run guests or make volumes there."
+            fix "Take one of the values that the message lists."
+            crd All,
+    }
+    "libvirthosts" Check::Host(amounts), on HOSTS, Always, and [InvalidQuantity] {
+        Refuse InvalidFactor = "A factor of overcommit is not a positive decimal number."
+            because "Of nothing, or of what is no number, no machine could have anything."
+            fix "Write a number such as `\"1.5\"`, or leave it out for 1."
+            crd Some,
+    }
+    "libvirthosts" Check::Host(image_pool), on HOSTS, Always, and [InvalidObjectName] {}
+    "libvirthosts" Check::Host(storage), on HOSTS, Always, and [HostFieldRequired, UnsupportedHostValue, InvalidObjectName] {
+        Refuse OverlayNeedsQcow2 = "Volumes of a class are raw, and are to stand on an image."
+            because "A raw file has no room for the name of what it stands on."
+            fix "Set `provisioning: copy`, or `format: qcow2`."
+            crd All,
+        Refuse DuplicateOffer = "A LibvirtHost offers a storage class, a network or a VLAN twice."
+            because "A name stands for one pool or one network; of two, neither is what a Machine asks for."
+            fix "Rename or remove one of them."
+            crd All,
+    }
+    "libvirthosts" Check::Host(networks), on HOSTS, Always, and [HostFieldRequired, UnsupportedHostValue, DuplicateOffer, InvalidBridge, InvalidVlan, InvalidObjectName] {
+        Refuse ManyVlansOnBridge = "A plain bridge is to carry more than one VLAN."
+            because "libvirt puts no tags on frames of a plain bridge: all machines would be in one VLAN, whatever they ask for."
+            fix "Use one bridge for each VLAN, or `type: ovs`."
+            crd All,
+    }
+    "libvirthosts" Check::Value, on HOSTS, Always {
+        Refuse HostFieldRequired = "A field is missing that a LibvirtHost, or an item of its lists, cannot do without."
+            because "The controller would have to guess what is offered, and where."
+            fix "Give what the message names."
+            crd All,
+    }
+}
+
+/// Rules [`Code::HostFieldRequired`] and [`Code::UnsupportedHostValue`] for the hypervisor.
+fn hypervisor(spec: &HostIntent, _: Option<&HostIntent>, findings: &mut Findings) {
     let virt_type = "set kvm, or qemu where the processor does not help";
     let virt_type = required("virtType", spec.virt_type.as_deref(), virt_type, findings);
     word(virt_type, VirtType::Kvm, findings);
-    let cpu_mode = leaf(Place::field("cpuMode"), spec.cpu_mode.as_deref());
+    let cpu_mode = leaf(FieldPath::field("cpuMode"), spec.cpu_mode.as_deref());
     word(cpu_mode, CpuMode::HostPassthrough, findings);
+}
+
+/// Rules [`Code::InvalidFactor`] and [`Code::InvalidQuantity`]: overcommit and reservations.
+fn amounts(spec: &HostIntent, _: Option<&HostIntent>, findings: &mut Findings) {
     let none = Amounts::default();
     let Amounts { cpu, memory } = spec.overcommit.as_ref().unwrap_or(&none);
-    factor(Place::field("overcommit.cpu"), cpu.as_deref(), findings);
+    factor(FieldPath::field("overcommit.cpu"), cpu.as_deref(), findings);
     factor(
-        Place::field("overcommit.memory"),
+        FieldPath::field("overcommit.memory"),
         memory.as_deref(),
         findings,
     );
     let Amounts { cpu, memory } = spec.reserved.as_ref().unwrap_or(&none);
-    let cpu = leaf(Place::field("reserved.cpu"), cpu.as_deref());
+    let cpu = leaf(FieldPath::field("reserved.cpu"), cpu.as_deref());
     form::quantity::<Milli>(cpu, "500m", |_| None, findings);
-    let memory = leaf(Place::field("reserved.memory"), memory.as_deref());
+    let memory = leaf(FieldPath::field("reserved.memory"), memory.as_deref());
     form::quantity::<Bytes>(memory, "2Gi", form::corrected, findings);
+}
 
-    let image_pool = leaf(Place::field("imagePool"), spec.image_pool.as_deref());
+/// Rule [`Code::InvalidObjectName`] for the image pool.
+fn image_pool(spec: &HostIntent, _: Option<&HostIntent>, findings: &mut Findings) {
+    let image_pool = leaf(FieldPath::field("imagePool"), spec.image_pool.as_deref());
     libvirt_name(image_pool, findings);
+}
+
+/// The rules about storage classes.
+fn storage(spec: &HostIntent, _: Option<&HostIntent>, findings: &mut Findings) {
     let mut classes = HashSet::new();
     for (index, item) in spec.storage.iter().flatten().enumerate() {
-        let class = storage(item, index, findings);
+        let class = storage_class(item, index, findings);
         offered_once(class, &mut classes, findings);
     }
+}
+
+/// The rules about networks.
+fn networks(spec: &HostIntent, _: Option<&HostIntent>, findings: &mut Findings) {
     let mut networks = HashSet::new();
     for (index, item) in spec.networks.iter().flatten().enumerate() {
         let name = network(item, index, findings);
@@ -57,8 +129,8 @@ pub(crate) fn check(spec: &HostIntent, old: Option<&HostIntent>, findings: &mut 
     }
 }
 
-fn leaf(place: Place, value: Option<&str>) -> Leaf<&str> {
-    Leaf { value, place }
+fn leaf(path: FieldPath, value: Option<&str>) -> Leaf<&str> {
+    Leaf { value, path }
 }
 
 /// Rule [`Code::HostFieldRequired`] for a field of the spec.
@@ -68,14 +140,14 @@ fn required<'t>(
     fix: &str,
     findings: &mut Findings,
 ) -> Leaf<&'t str> {
-    required_at(leaf(Place::field(field), text), fix, findings)
+    required_at(leaf(FieldPath::field(field), text), fix, findings)
 }
 
 /// Rule [`Code::HostFieldRequired`].
 fn required_at<'t>(leaf: Leaf<&'t str>, fix: &str, findings: &mut Findings) -> Leaf<&'t str> {
     if leaf.value.is_none() {
         let code = Code::HostFieldRequired;
-        findings.deny(Violation::new(leaf.place, code, Kind::Required, fix));
+        findings.deny(Violation::new(leaf.path, code, Kind::Required, fix));
     }
     leaf
 }
@@ -85,18 +157,18 @@ fn word<C: Choice>(leaf: Leaf<&str>, default: C, findings: &mut Findings) -> Opt
     form::choice(leaf, default, Code::UnsupportedHostValue, findings)
 }
 
-/// Rules [`Code::HostFieldRequired`], [`Code::InvalidHostUri`], [`Code::CredentialsRequired`],
-/// [`Code::CredentialsUnused`] and [`Code::HostMoved`].
-fn uri(spec: &HostIntent, old: Option<&HostIntent>, findings: &mut Findings) {
+/// Rules [`Code::HostFieldRequired`], [`Code::InvalidHostUri`], [`Code::CredentialsRequired`] and
+/// [`Code::CredentialsUnused`].
+fn uri(spec: &HostIntent, _: Option<&HostIntent>, findings: &mut Findings) {
     let fix = "say where its libvirt is, such as 'qemu+tls://hv1.example.com/system'";
     let leaf = required("uri", spec.uri.as_deref(), fix, findings);
     let Some(text) = leaf.value else { return };
-    let (place, credentials) = (leaf.place, Place::field("credentialsSecretRef"));
+    let (path, credentials) = (leaf.path, FieldPath::field("credentialsSecretRef"));
     let uri: HostUri = match text.parse() {
         Ok(uri) => uri,
         Err(error) => {
             let detail = format!("{error}; write it as 'qemu+tls://hv1.example.com/system'");
-            let fault = Violation::new(place, Code::InvalidHostUri, Kind::Invalid, detail);
+            let fault = Violation::new(path, Code::InvalidHostUri, Kind::Invalid, detail);
             findings.deny(fault.text(text));
             return;
         }
@@ -119,18 +191,28 @@ fn uri(spec: &HostIntent, old: Option<&HostIntent>, findings: &mut Findings) {
         }
         None | Some(_) => {}
     }
+}
+
+/// Rule [`Code::HostMoved`]. A URI that cannot be read has its own code.
+fn moved(spec: &HostIntent, old: Option<&HostIntent>, findings: &mut Findings) {
+    let path = FieldPath::field("uri");
+    let uri = spec.uri.as_deref().map(str::parse::<HostUri>);
+    let Some(Ok(uri)) = uri else { return };
     let before = old.and_then(|old| old.uri.as_deref()?.parse().ok());
     if let Some(before) = before.filter(|before: &HostUri| before.host() != uri.host()) {
         let text = format!(
-            "{place}: changes from {before} to {uri}; Machines that are bound to this LibvirtHost have their disks on the old one"
+            "{path}: changes from {before} to {uri}; Machines that are bound to this LibvirtHost have their disks on the old one"
         );
         findings.warn(Code::HostMoved, &text);
     }
 }
 
 /// Rules [`Code::SecretNameRequired`] and [`Code::InvalidObjectName`].
-fn credentials(secret: &SecretIntent, findings: &mut Findings) {
-    let namespace = Place::field("credentialsSecretRef.namespace");
+fn credentials(spec: &HostIntent, _: Option<&HostIntent>, findings: &mut Findings) {
+    let Some(secret) = &spec.credentials_secret_ref else {
+        return;
+    };
+    let namespace = FieldPath::field("credentialsSecretRef.namespace");
     match secret.namespace.as_deref() {
         None | Some("") => {
             let (code, detail) = (Code::SecretNameRequired, "name the namespace of the Secret");
@@ -141,12 +223,12 @@ fn credentials(secret: &SecretIntent, findings: &mut Findings) {
         }
         Some(_) => {}
     }
-    let name = Place::field("credentialsSecretRef.name");
-    form::secret_name(Site::from(name), secret.name.as_deref(), findings);
+    let name = FieldPath::field("credentialsSecretRef.name");
+    form::secret_name(Location::from(name), secret.name.as_deref(), findings);
 }
 
 /// Rule [`Code::InvalidFactor`], with as many digits as the schema has.
-fn factor(place: Place, text: Option<&str>, findings: &mut Findings) {
+fn factor(path: FieldPath, text: Option<&str>, findings: &mut Findings) {
     let Some(text) = text else { return };
     let digits = |part: &str| {
         (1..=3).contains(&part.len()) && part.bytes().all(|digit| digit.is_ascii_digit())
@@ -157,7 +239,7 @@ fn factor(place: Place, text: Option<&str>, findings: &mut Findings) {
     };
     if !is_decimal || text.bytes().all(|byte| b"0.".contains(&byte)) {
         let detail = "must be a positive decimal number such as '1.5', of at most three digits before and after the point, or left out for 1";
-        let fault = Violation::new(place, Code::InvalidFactor, Kind::Invalid, detail);
+        let fault = Violation::new(path, Code::InvalidFactor, Kind::Invalid, detail);
         findings.deny(fault.text(text));
     }
 }
@@ -167,7 +249,7 @@ fn libvirt_name(leaf: Leaf<&str>, findings: &mut Findings) {
     if let Some(text) = leaf.value
         && !form::is_libvirt_name(text)
     {
-        findings.deny(form::invalid_libvirt_name(leaf.place, text));
+        findings.deny(form::invalid_libvirt_name(leaf.path, text));
     }
 }
 
@@ -177,14 +259,18 @@ fn offered_once<'t>(leaf: Leaf<&'t str>, seen: &mut HashSet<&'t str>, findings: 
         && !seen.insert(text)
     {
         let detail = "another item of the list has this name; each needs its own";
-        let fault = Violation::new(leaf.place, Code::DuplicateOffer, Kind::Duplicate, detail);
+        let fault = Violation::new(leaf.path, Code::DuplicateOffer, Kind::Duplicate, detail);
         findings.deny(fault.text(text));
     }
 }
 
 /// The rules about a storage class, and [`Code::OverlayNeedsQcow2`]. Gives its name.
-fn storage<'t>(item: &'t StorageIntent, index: usize, findings: &mut Findings) -> Leaf<&'t str> {
-    let at = |field, text| leaf(Place::item("storage", index, field), text);
+fn storage_class<'t>(
+    item: &'t StorageIntent,
+    index: usize,
+    findings: &mut Findings,
+) -> Leaf<&'t str> {
+    let at = |field, text| leaf(FieldPath::item("storage", index, field), text);
     let fix = "name the class as disks name it in storageClass";
     let class = at("storageClass", item.storage_class.as_deref());
     let class = required_at(class, fix, findings);
@@ -199,7 +285,7 @@ fn storage<'t>(item: &'t StorageIntent, index: usize, findings: &mut Findings) -
     if is_raw && provisioning == Some(Provisioning::Overlay) {
         let detail = "raw volumes cannot stand on an image: set provisioning: copy, or drop format";
         let code = Code::OverlayNeedsQcow2;
-        let fault = Violation::new(format.place, code, Kind::Invalid, detail);
+        let fault = Violation::new(format.path, code, Kind::Invalid, detail);
         findings.deny(fault.text(VolumeFormat::Raw.as_str()));
     }
     class
@@ -208,7 +294,7 @@ fn storage<'t>(item: &'t StorageIntent, index: usize, findings: &mut Findings) -
 /// The rules about a network, and [`Code::ManyVlansOnBridge`] and [`Code::InvalidBridge`]. Gives its
 /// name.
 fn network<'t>(item: &'t NetworkIntent, index: usize, findings: &mut Findings) -> Leaf<&'t str> {
-    let at = |field, text| leaf(Place::item("networks", index, field), text);
+    let at = |field, text| leaf(FieldPath::item("networks", index, field), text);
     let fix = "name the bridge that NetworkConfigurations name, or default";
     let name = required_at(at("name", item.name.as_deref()), fix, findings);
     bridge(name, findings);
@@ -228,9 +314,9 @@ fn network<'t>(item: &'t NetworkIntent, index: usize, findings: &mut Findings) -
             "a plain bridge is in one VLAN at most, and these are {}; use a bridge for each, or type: ovs",
             vlans.len()
         );
-        let place = Place::item("networks", index, "vlans");
+        let path = FieldPath::item("networks", index, "vlans");
         let code = Code::ManyVlansOnBridge;
-        findings.deny(Violation::new(place, code, Kind::Forbidden, detail));
+        findings.deny(Violation::new(path, code, Kind::Forbidden, detail));
     }
     numbers(vlans, index, findings);
     name
@@ -241,7 +327,7 @@ fn bridge(leaf: Leaf<&str>, findings: &mut Findings) {
     if let Some(text) = leaf.value
         && !form::is_interface(text)
     {
-        findings.deny(form::invalid_interface(leaf.place, text));
+        findings.deny(form::invalid_interface(leaf.path, text));
     }
 }
 
@@ -254,9 +340,9 @@ fn numbers(vlans: &[i64], index: usize, findings: &mut Findings) {
                 0 => String::new(),
                 more => format!("; {more} more of the list are at fault, too"),
             };
-            let site = Site::from(Place::item("networks", index, "vlans"));
-            let site = site.key(&item.to_string());
-            let fault = Violation::new(site, code, kind, format!("{detail}{more}"));
+            let location = Location::from(FieldPath::item("networks", index, "vlans"));
+            let location = location.key(&item.to_string());
+            let fault = Violation::new(location, code, kind, format!("{detail}{more}"));
             findings.deny(fault.value(vlan));
         }
     };

@@ -28,7 +28,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use common::render::kubevirt::types;
-use common::render::kubevirt::{Reading, SecretKey};
+use common::render::{Reading, SecretKey};
 
 use crate::objects::data_volume::DataVolume;
 use crate::objects::{Attachment, Claim, Instance, VirtualMachine};

@@ -7,7 +7,7 @@ use std::fmt::Display;
 
 use common::api::status::PendingChange;
 use common::names;
-use common::render::kubevirt::Mark;
+use common::render::Mark;
 use common::render::kubevirt::types::{
     Disk, Domain, InstanceSpec, Interface, Memory, Network, Template, Volume,
 };

@@ -165,7 +165,7 @@ mod tests {
     fn removing_what_a_machine_left_touches_no_volume_of_another_one() {
         let mut env = Environment::new(block());
         env.machine_mut().cloud_init =
-            common::render::kubevirt::CloudInitPlan::from(&common::api::machine::CloudInit {
+            common::render::CloudInitPlan::from(&common::api::machine::CloudInit {
                 user_data: Some("#cloud-config\n".into()),
                 ..Default::default()
             });

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use common::api::normalized::Normalized;
-use common::render::kubevirt::CloudInitPlan;
+use common::render::CloudInitPlan;
 use common::render::libvirt::{SeedMark, seed_name, seed_of};
 
 use super::action::{Action, SeedContent};

@@ -1,11 +1,12 @@
 //! The status: phase and conditions from what is wished and what the host says.
 
-use common::api::choice::{Phase, PowerState};
+use common::api::choice::{Backend, Choice as _, Phase, PowerState};
 use common::api::normalized::Normalized;
 use common::api::status::{
     InterfaceStatus, LastRestart, MachineStatus, PendingChange, VolumeStatus,
 };
 use common::render::libvirt::{Change, Domain, domain_name};
+use common::rules::update::pending_action;
 
 use super::action::{Action, Plan};
 use crate::access::State;
@@ -307,17 +308,15 @@ fn interfaces(view: &HostView, running: &Domain) -> Vec<InterfaceStatus> {
     running.nics.iter().map(told).collect()
 }
 
+/// The changes that wait, with the action that the table of update effects has for each: what admission announced.
 fn pending(changes: &[Change]) -> Vec<PendingChange> {
-    let told = |change: &Change| PendingChange {
+    let pending = |change: &Change| PendingChange {
         field: change.field.clone(),
         current: change.current.clone(),
         desired: change.desired.clone(),
-        action: if change.live.is_some() {
-            "HotPlug"
-        } else {
-            "Restart"
-        }
-        .to_owned(),
+        action: pending_action(Backend::Libvirt, &change.field, change.live.is_some())
+            .as_str()
+            .to_owned(),
     };
-    changes.iter().map(told).collect()
+    changes.iter().map(pending).collect()
 }

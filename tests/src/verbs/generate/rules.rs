@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 use std::fs;
 
 use anyhow::{Context as _, Result};
-use common::{
-    Field, Policy,
-    code::{Code, SecondLine, Severity},
-};
+use common::api::choice::Backend;
+use common::code::{Code, CrdCoverage, Severity};
+use common::rules::update::{Effect, Field};
+use common::rules::{FAMILIES, codes};
 use lab::paths;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -16,16 +16,14 @@ use serde_json::{Map, Value};
 pub(crate) fn page() -> Result<String> {
     let mut page = HEAD.to_owned();
     updates(&mut page);
-    second_line(&mut page);
-    let mut family = "";
-    let mut cases = Vec::new();
-    for code in Code::ALL.iter().copied() {
-        if code.family() != family {
-            family = code.family();
-            cases = table(family)?;
-            let _ = write!(page, "\n## {family}\n");
+    crd_coverage(&mut page);
+    let codes = codes();
+    for family in FAMILIES {
+        let cases = table(family)?;
+        let _ = write!(page, "\n## {family}\n");
+        for code in codes.iter().filter(|code| code.family() == family) {
+            rule(&mut page, *code, &cases)?;
         }
-        rule(&mut page, code, &cases)?;
     }
     Ok(page)
 }
@@ -41,61 +39,55 @@ update, a fault that the stored object has already is a warning: nobody has to m
 change something else. Objects that are being deleted are never refused.
 ";
 
-/// Which field may change how.
+/// The table of update effects, rows with the same effects together.
 fn updates(page: &mut String) {
     page.push_str(
         "\n## What an update may change\n\nJudged on what old and new spec resolve to: a switch to a \
-         template with the same numbers is no change.\n\n| a change of | does |\n|---|---|\n",
+         template with the same numbers is no change. A warning announces what a running machine has at \
+         its next restart or not before it is made anew; until then the change is in \
+         `status.pendingChanges`.\n\n| a change of | on KubeVirt | on libvirt |\n|---|---|---|\n",
     );
-    for policy in Policy::ALL.iter().copied() {
-        let fields = Field::ALL.iter().filter(|field| field.policy() == policy);
-        let fields: Vec<_> = fields.map(|field| format!("`{}`", field.path())).collect();
-        let _ = writeln!(page, "| {} | {} |", fields.join(", "), meaning(policy));
+    let effects = |field: Field| [Backend::Kubevirt, Backend::Libvirt].map(|it| field.effect(it));
+    let mut rows: Vec<([Effect; 2], Vec<String>)> = Vec::new();
+    for field in Field::ALL.iter().copied() {
+        let path = format!("`{}`", field.path());
+        match rows.iter_mut().find(|(it, _)| *it == effects(field)) {
+            Some((_, paths)) => paths.push(path),
+            None => rows.push((effects(field), vec![path])),
+        }
+    }
+    for ([kubevirt, libvirt], paths) in rows {
+        let (kubevirt, libvirt) = (kubevirt.describe(), libvirt.describe());
+        let _ = writeln!(page, "| {} | {kubevirt} | {libvirt} |", paths.join(", "));
     }
 }
 
-/// What stands when nobody asks the webhook.
-fn second_line(page: &mut String) {
+/// What the CRDs refuse without the webhook.
+fn crd_coverage(page: &mut String) {
     page.push_str(
         "\n## Where a rule lives\n\nAll of them live in the webhook, which answers first and with every \
          fault at once. What a schema or CEL can express is in the CRDs as well, so that little gets past \
          when the webhook is bypassed; the controller acts on no Machine without a block of its own. A test \
          sends every case to an API server that has the CRDs alone.\n\n| the CRD refuses | rules |\n|---|---|\n",
     );
-    for (line, name) in [
-        (SecondLine::All, "it, too"),
+    for (coverage, name) in [
+        (CrdCoverage::All, "it, too"),
         (
-            SecondLine::Some,
+            CrdCoverage::Some,
             "what can be seen without a template or a setting, in the usual way of writing",
         ),
         (
-            SecondLine::Nothing,
+            CrdCoverage::Nothing,
             "nothing: it rests on other objects, on metadata, on what a spec resolves to or on the content of a text",
         ),
     ] {
-        let codes = Code::ALL
-            .iter()
-            .filter(|code| code.severity() != Severity::Warn && code.second_line() == line);
+        let codes = codes()
+            .into_iter()
+            .filter(|code| code.severity() != Severity::Warn && code.crd_coverage() == coverage);
         let codes: Vec<_> = codes
             .map(|code| format!("[{code}](#{})", code.as_str().to_lowercase()))
             .collect();
         let _ = writeln!(page, "| {name} | {} |", codes.join(", "));
-    }
-}
-
-fn meaning(policy: Policy) -> &'static str {
-    match policy {
-        Policy::Live => "take effect while the machine runs",
-        Policy::Grows => {
-            "up: take effect while the machine runs, if the storage class allows it; down: refused"
-        }
-        Policy::Restart => {
-            "take effect at the next restart, and a warning says so; until then it stands in `status.pendingChanges`"
-        }
-        Policy::NewInstance => "take effect on a new instance only, and a warning says so",
-        Policy::Stopped => "is refused while the machine runs and goes on running",
-        Policy::Fixed => "is refused",
-        Policy::Resolved => "is judged by what it resolves to, field by field",
     }
 }
 
@@ -193,17 +185,17 @@ fn rule(page: &mut String, code: Code, cases: &[Case]) -> Result<()> {
         Severity::Warn => "warns",
         Severity::Setting => "refuses or warns, as a setting says",
     };
-    let second_line = match code.second_line() {
+    let crd = match code.crd_coverage() {
         _ if code.severity() == Severity::Warn => "",
-        SecondLine::All => " The CRD refuses it, too.",
-        SecondLine::Some => " The CRD refuses some of it, too.",
-        SecondLine::Nothing => " Only the webhook can tell.",
+        CrdCoverage::All => " The CRD refuses it, too.",
+        CrdCoverage::Some => " The CRD refuses some of it, too.",
+        CrdCoverage::Nothing => " Only the webhook can tell.",
     };
     let (what, why, fix) = (code.what(), code.why(), code.fix());
     let object = example.shown()?;
     let _ = write!(
         page,
-        "\n### {code}\n\n*{verdict}.* {what} {why}\n\n**Fix:** {fix}{second_line}\n\n```yaml\n{object}```\n```text\n{line}\n```\n"
+        "\n### {code}\n\n*{verdict}.* {what} {why}\n\n**Fix:** {fix}{crd}\n\n```yaml\n{object}```\n```text\n{line}\n```\n"
     );
     Ok(())
 }

@@ -11,7 +11,7 @@ use crate::api::normalized::{
     Firmware, Normalized, NormalizedCdrom, NormalizedCpu, NormalizedDisk, NormalizedFeatures,
     NormalizedMemory, NormalizedNetwork,
 };
-use crate::render::kubevirt::Identity;
+use crate::render::Identity;
 
 /// The Machine everything is rendered for; its name is as long as a name may be.
 pub(super) const LONGEST: Identity<'_> = Identity {

@@ -6,9 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::super::types::{Claim, VirtualMachine};
-use super::super::{
-    CloudInitPlan, Guest, Mark, Reading, SecretKey, claim, data_volume, virtual_machine, volumes,
-};
+use super::super::{Guest, claim, data_volume, virtual_machine, volumes};
 use super::fixtures::{self, LONGEST};
 use super::schema;
 use crate::api::choice::{FirmwareType, NicModel};
@@ -16,6 +14,7 @@ use crate::api::machine::CloudInit;
 use crate::api::normalized::{Normalized, NormalizedCdrom};
 use crate::mac::Mac;
 use crate::quantity::Bytes;
+use crate::render::{CloudInitPlan, Mark, Reading, SecretKey};
 
 fn for_each(mut check: impl FnMut(&Normalized, &CloudInit)) {
     let clouds = fixtures::cloud_inits();

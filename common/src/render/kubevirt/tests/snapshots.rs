@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::super::types::VirtualMachine;
 use super::super::{
-    CloudInitPlan, Guest, attachment, claim, data_volume, is_unverifiable, virtual_machine, volumes,
+    Guest, attachment, claim, data_volume, is_unverifiable, virtual_machine, volumes,
 };
 use super::fixtures::{self, WEB};
 use crate::api::choice::{FirmwareType, PowerState};
@@ -13,6 +13,7 @@ use crate::api::network::NetworkConfigurationSpec;
 use crate::api::normalized::{
     Firmware, Normalized, NormalizedCdrom, NormalizedDisk, NormalizedFeatures,
 };
+use crate::render::CloudInitPlan;
 
 fn render(block: &Normalized, cloud: &CloudInit) -> VirtualMachine {
     virtual_machine(&Guest {

@@ -12,8 +12,8 @@ use super::super::{
 };
 use crate::api::choice::{DiskBus, MachineType, NicModel};
 use crate::api::normalized::{Normalized, NormalizedDisk, NormalizedNetwork};
-use crate::api::schema;
-use crate::render::kubevirt::Identity;
+use crate::bounds;
+use crate::render::Identity;
 
 pub(super) const WEB: Identity<'_> = Identity {
     cluster: "0b0e2c3a-5f6f-4b0c-9a3e-0e6f8f0f7a11",
@@ -57,7 +57,7 @@ pub(super) fn largest(machine_type: MachineType, bus: DiskBus, model: NicModel) 
     let mut case = named("windows");
     let longest = |index: usize| format!("{}{index:03}", "a".repeat(60));
     let (disk, nic) = (case.block.disks[0].clone(), case.block.networks[1].clone());
-    case.block.disks = (0..schema::DISKS_MAX)
+    case.block.disks = (0..bounds::DISKS_MAX)
         .map(|index| NormalizedDisk {
             name: longest(index),
             boot_order: None,
@@ -65,14 +65,14 @@ pub(super) fn largest(machine_type: MachineType, bus: DiskBus, model: NicModel) 
             ..disk.clone()
         })
         .collect();
-    case.block.networks = (0..schema::NETWORKS_MAX)
+    case.block.networks = (0..bounds::NETWORKS_MAX)
         .map(|index| NormalizedNetwork {
             name: longest(index),
             model,
             ..nic.clone()
         })
         .collect();
-    for index in 0..schema::NETWORKS_MAX {
+    for index in 0..bounds::NETWORKS_MAX {
         case.wire(&longest(index), "network default");
     }
     case.block.machine_type = machine_type;

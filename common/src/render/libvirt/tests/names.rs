@@ -8,7 +8,7 @@ use super::super::{
     VolumeFormat, domain_name, domain_uuid, is_volume_of, seed_name, short_id, volume_name,
 };
 use super::fixtures::WEB;
-use crate::render::kubevirt::machine_uuid;
+use crate::render::identity::machine_uuid;
 
 const OTHER: &str = "00000000-3f1a-4b7b-8d3e-6f1d2c3b4a59";
 

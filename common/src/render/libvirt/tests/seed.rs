@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::super::{Seed, seed_iso, seed_of};
 use super::fixtures::WEB;
 use crate::api::machine::{CloudInit, SecretKeyRef};
-use crate::render::kubevirt::{CloudInitPlan, Identity, Reading, SecretKey};
+use crate::render::{CloudInitPlan, Identity, Reading, SecretKey};
 
 const SECTOR: usize = 2048;
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use common::api::choice::{Phase, PowerState};
 use common::api::machine::{CloudInit, SecretKeyRef};
 use common::names;
-use common::render::kubevirt::{CloudInitPlan, SecretKey};
+use common::render::{CloudInitPlan, SecretKey};
 use serde_json::json;
 
 use super::{edit, message, phase, rich, told};

@@ -15,7 +15,7 @@ mod worlds;
 use common::api::choice::{Phase, ReclaimPolicy};
 use common::api::machine::CloudInit;
 use common::api::normalized::Normalized;
-use common::render::kubevirt::CloudInitPlan;
+use common::render::CloudInitPlan;
 
 use super::world::World;
 use controller_core::fixtures::{block, disk, machine, nic};

@@ -2,7 +2,7 @@
 
 use common::api::machine::{CloudInit, SecretKeyRef};
 use common::names;
-use common::render::kubevirt::{CloudInitPlan, SecretKey};
+use common::render::{CloudInitPlan, SecretKey};
 
 use super::{edit, message, told};
 use crate::objects::ForeignCondition;

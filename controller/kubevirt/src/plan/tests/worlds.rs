@@ -5,7 +5,7 @@ use common::api::machine::{CloudInit, Image};
 use common::api::normalized::{Normalized, NormalizedDisk};
 use common::api::status::LastRestart;
 use common::names;
-use common::render::kubevirt::CloudInitPlan;
+use common::render::CloudInitPlan;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

@@ -13,7 +13,8 @@ use std::sync::Arc;
 
 use common::names;
 use common::render::kubevirt::types;
-use common::render::kubevirt::{Reading, SecretKey, attachment_name, volumes};
+use common::render::kubevirt::{attachment_name, volumes};
+use common::render::{Reading, SecretKey};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};

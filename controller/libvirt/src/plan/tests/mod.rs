@@ -8,7 +8,7 @@ mod preconditions;
 use common::api::choice::{Phase, PowerState, ReclaimPolicy};
 use common::api::machine::{CloudInit, Image};
 use common::names;
-use common::render::kubevirt::CloudInitPlan;
+use common::render::CloudInitPlan;
 use common::render::libvirt::{Mark, domain_uuid};
 
 use crate::access::State;

@@ -1,4 +1,4 @@
-//! Changes that are refused.
+//! Changes that are refused: the rows `Refused`, `RefusedWhileRunning` and `Grow` of the table.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -8,34 +8,69 @@ use crate::api::machine::{Disk, Image};
 use crate::api::normalized::NormalizedDisk;
 use crate::catalog::Catalog;
 use crate::code::Code;
-use crate::normalize::{ClassRequest, Item, Leaf, Merged, Place};
+use crate::field_path::FieldPath;
+use crate::normalize::{ClassRequest, Item, Leaf, Merged};
+use crate::rules::rule::{Check, Lookup, Update, rules};
 use crate::rules::{disks, firmware};
 use crate::violation::{Findings, Kind, Reference, Violation};
 use crate::words::{quoted, shortened};
 
-use super::{Field, Policy, Update};
+use super::effects::{Effect, Field};
 
-/// Everything about an update that is refused.
-pub(crate) fn refused(update: &Update<'_>, catalog: &dyn Catalog, findings: &mut Findings) {
-    stop_first(update, findings);
-    for item in &update.merged.disks {
-        let same = |disk: &&NormalizedDisk| item.name().value == Some(disk.name.as_str());
-        if let Some(old) = update.old.disks.iter().find(same) {
-            disk(update, old, item, findings);
-            capacity(update, old, item, catalog, findings);
-        }
+rules! {
+    "update" Check::Lookup(backend), on MACHINES, Update {
+        Refuse BackendChanged = "The backend of an existing Machine changes."
+            because "Disks do not move between backends."
+            fix "Create another Machine on the other backend."
+            crd All,
+    }
+    "update" Check::Update(stop_first), on MACHINES, Update {
+        Refuse StopFirst = "The firmware or the machine type changes while the machine runs."
+            because "A guest that was installed for one firmware may not start with another; such a change is made with the machine off."
+            fix "Set `powerState: Stopped`, before or in the same update."
+            crd Nothing,
+    }
+    "update" Check::Update(disks), on MACHINES, Update {
+        Refuse DiskChanged = "A field of an existing disk changes that its volume was made from."
+            because "The claim was made from this field and cannot be made again without losing its content."
+            fix "Set the field back, or take another disk."
+            crd Nothing,
+    }
+    "update" Check::Update(capacity), on MACHINES, Update {
+        Refuse DiskShrunk = "A disk of an existing Machine becomes smaller."
+            because "Neither claims nor file systems give space back."
+            fix "Keep the size; after a switch of templates, override it at the disk."
+            crd Nothing,
+        Refuse DiskCannotGrow = "A disk grows, and its storage class does not allow it."
+            because "The API server would refuse the larger claim, for ever."
+            fix "Keep the size and add another disk, or have an administrator allow expansion in the class."
+            crd Nothing,
     }
 }
 
-/// Rule [`Code::BackendChanged`]: the backend that is written, against the one the machine was made
-/// on.
-pub(crate) fn backend(merged: &Merged<'_>, old: Backend, findings: &mut Findings) {
-    let leaf = merged.own("backend", |spec| Backend::parse(spec.backend.as_deref()?));
+/// The disks that stay, as they are stored and as they are to be.
+fn stored_disks<'u>(
+    update: &'u Update<'_>,
+) -> impl Iterator<Item = (&'u NormalizedDisk, &'u Item<'u, Disk>)> {
+    update.merged.disks.iter().filter_map(|item| {
+        let same = |disk: &&NormalizedDisk| item.name().value == Some(disk.name.as_str());
+        Some((update.old.disks.iter().find(same)?, item))
+    })
+}
+
+/// Rule [`Code::BackendChanged`]: compares the backend in the spec with the one of the stored block.
+fn backend(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Findings) {
+    let Some(old) = lookup.stored_backend else {
+        return;
+    };
+    let leaf = lookup
+        .merged
+        .own("backend", |spec| Backend::parse(spec.backend.as_deref()?));
     if let Some(new) = leaf.value.filter(|new| *new != old) {
         let detail = format!(
             "cannot change from {old} to {new}: a machine stays where it was made; create another Machine to move"
         );
-        let fault = Violation::new(leaf.place, Code::BackendChanged, Kind::Invalid, detail);
+        let fault = Violation::new(leaf.path, Code::BackendChanged, Kind::Invalid, detail);
         findings.deny(fault.text(new.as_str()));
     }
 }
@@ -43,7 +78,7 @@ pub(crate) fn backend(merged: &Merged<'_>, old: Backend, findings: &mut Findings
 /// A value that changes, shown as its user would write it.
 struct Change {
     field: Field,
-    place: Place,
+    path: FieldPath,
     from: String,
     to: String,
 }
@@ -52,7 +87,7 @@ impl Change {
     /// The change of a field, unless its new value is the old one or cannot be known.
     fn of<V>(
         field: Field,
-        place: Place,
+        path: FieldPath,
         from: &V,
         to: Option<&V>,
         show: impl Fn(&V) -> String,
@@ -63,7 +98,7 @@ impl Change {
         let to = to.filter(|to| *to != from)?;
         Some(Self {
             field,
-            place,
+            path,
             from: show(from),
             to: show(to),
         })
@@ -80,7 +115,7 @@ impl Change {
         let (name, from) = (self.name(), &self.from);
         if *from == none() {
             "leave it out".to_owned()
-        } else if self.place.is_users() {
+        } else if self.path.is_from_user() {
             format!("set it to {from}")
         } else {
             format!("keep it with '{name}: {from}' for '{disk}' in spec.disks")
@@ -89,12 +124,11 @@ impl Change {
 
     /// Refuses it.
     fn deny(&self, code: Code, detail: String, findings: &mut Findings) {
-        findings.deny(Violation::new(self.place, code, Kind::Forbidden, detail));
+        findings.deny(Violation::new(self.path, code, Kind::Forbidden, detail));
     }
 
     /// Refuses it because the volume of a disk was made from the field.
     fn of_a_volume(&self, disk: &str, findings: &mut Findings) {
-        debug_assert_eq!(self.field.policy(), Policy::Fixed);
         let (name, from, to, keep) = (self.name(), &self.from, &self.to, self.keep(disk));
         let detail = format!(
             "the {name} of disk '{disk}' cannot change from {from} to {to}, because its volume exists; {keep}, or take another disk"
@@ -114,8 +148,8 @@ fn shown<T: Display>(value: &T) -> String {
 }
 
 /// Rule [`Code::StopFirst`].
-fn stop_first(update: &Update<'_>, findings: &mut Findings) {
-    if !update.runs() {
+fn stop_first(update: &Update<'_>, _: &dyn Catalog, findings: &mut Findings) {
+    if !update.runs {
         return;
     }
     let (old, merged) = (update.old, update.merged);
@@ -126,13 +160,13 @@ fn stop_first(update: &Update<'_>, findings: &mut Findings) {
     };
     let flag = |field, leaf: Leaf<bool>, old: bool| {
         let new = is_known(&leaf, merged).then_some(leaf.value.unwrap_or(false));
-        Change::of(field, leaf.place, &old, new.as_ref(), shown)
+        Change::of(field, leaf.path, &old, new.as_ref(), shown)
     };
     let (efi, secure_boot) = (firmware::efi(merged), firmware::secure_boot(merged));
     let changes = [
         Change::of(
             Field::MachineType,
-            machine_type.place,
+            machine_type.path,
             &old.machine_type,
             new_type
                 .filter(|_| is_known(&machine_type, merged))
@@ -146,12 +180,13 @@ fn stop_first(update: &Update<'_>, findings: &mut Findings) {
             old.firmware.secure_boot == Some(true),
         ),
     ];
-    for change in changes.into_iter().flatten() {
-        debug_assert_eq!(change.field.policy(), Policy::Stopped);
+    let is_refused =
+        |change: &Change| change.field.effect(update.backend) == Effect::RefusedWhileRunning;
+    for change in changes.into_iter().flatten().filter(is_refused) {
         let Change {
             field, from, to, ..
         } = &change;
-        let keep = if change.place.is_users() {
+        let keep = if change.path.is_from_user() {
             format!("leave it at {from}")
         } else {
             format!("set spec.{} to {from}", field.path())
@@ -164,6 +199,12 @@ fn stop_first(update: &Update<'_>, findings: &mut Findings) {
 }
 
 /// Rule [`Code::DiskChanged`].
+fn disks(update: &Update<'_>, _: &dyn Catalog, findings: &mut Findings) {
+    for (old, item) in stored_disks(update) {
+        disk(update, old, item, findings);
+    }
+}
+
 fn disk(update: &Update<'_>, old: &NormalizedDisk, item: &Item<'_, Disk>, findings: &mut Findings) {
     // A field that is added here has its policy in the table, and is judged or passed on purpose.
     let NormalizedDisk {
@@ -196,54 +237,61 @@ fn disk(update: &Update<'_>, old: &NormalizedDisk, item: &Item<'_, Disk>, findin
     let changes = [
         Change::of(
             Field::DiskStorageClass,
-            class.place,
+            class.path,
             storage_class,
             new_class.as_ref(),
             |class| quoted(class),
         ),
         Change::of(
             Field::DiskAccessMode,
-            access.place,
+            access.path,
             access_mode,
             new_access.as_ref(),
             shown,
         ),
         Change::of(
             Field::DiskVolumeMode,
-            mode.place,
+            mode.path,
             volume_mode,
             new_mode.as_ref(),
             shown,
         ),
         Change::of(
             Field::DiskImage,
-            new_image.place,
+            new_image.path,
             image,
             is_known(&new_image, merged).then_some(&new_image.value),
             |image| image.as_ref().map_or_else(none, image_shown),
         ),
         Change::of(
             Field::DiskSelector,
-            new_selector.place,
+            new_selector.path,
             selector,
             is_known(&new_selector, merged).then_some(&new_selector.value),
             |labels| labels.as_ref().map_or_else(none, labels_shown),
         ),
         Change::of(
             Field::DiskVolumeName,
-            new_volume.place,
+            new_volume.path,
             volume_name,
             is_known(&new_volume, merged).then_some(&new_volume.value),
             |volume| volume.as_deref().map_or_else(none, quoted),
         ),
     ];
-    for change in changes.into_iter().flatten() {
+    let is_refused = |change: &Change| change.field.effect(update.backend) == Effect::Refused;
+    for change in changes.into_iter().flatten().filter(is_refused) {
         change.of_a_volume(name, findings);
     }
 }
 
 /// Rules [`Code::DiskShrunk`] and [`Code::DiskCannotGrow`].
-fn capacity(
+fn capacity(update: &Update<'_>, catalog: &dyn Catalog, findings: &mut Findings) {
+    for (old, item) in stored_disks(update) {
+        disk_capacity(update, old, item, catalog, findings);
+    }
+}
+
+fn disk_capacity(
     update: &Update<'_>,
     old: &NormalizedDisk,
     item: &Item<'_, Disk>,
@@ -253,7 +301,7 @@ fn capacity(
     let leaf = item.pick("size", |disk| disk.size.as_deref());
     let new = disks::size(update.merged, item, &mut Findings::default());
     let Some(new) = new else { return };
-    let Some(change) = Change::of(Field::DiskSize, leaf.place, &old.size, Some(&new), shown) else {
+    let Some(change) = Change::of(Field::DiskSize, leaf.path, &old.size, Some(&new), shown) else {
         return;
     };
     let (name, keep) = (&old.name, change.keep(&old.name));

@@ -1,19 +1,86 @@
 //! Disks.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use crate::api::choice::{AccessMode, Backend, Choice as _, DiskBus, ReclaimPolicy, VolumeMode};
 use crate::api::machine::Disk;
 use crate::api::normalized::NormalizedDisk;
+use crate::bounds;
 use crate::code::Code;
+use crate::field_path::FieldPath;
 use crate::names;
-use crate::normalize::{Base, ClassRequest, Item, Leaf, Merged, Named, Pins, Place};
+use crate::normalize::{Base, ClassRequest, Item, Leaf, Merged, Named, Pins};
 use crate::quantity::Bytes;
 use crate::violation::{Findings, Kind, Violation};
-use crate::words::{did_you_mean, name_list};
 
-use super::form::{self, Bounds};
-use super::images;
+use crate::rules::form::{self, Range};
+use crate::rules::images;
+use crate::rules::rule::{Check, Parts, Subject, rules};
+
+pub(super) mod lists;
+
+rules! {
+    "disks" Check::Part(disks), on MACHINES_AND_TEMPLATES, Always, and [InvalidQuantity, UnitMissing, InvalidObjectName, InvalidLabel, EmptyStorageClass] {
+        Refuse DiskNameRequired = "A disk has no name."
+            because "The name ties a disk to its volume and to the template's disk."
+            fix "Give a name such as `data`."
+            crd All,
+        Refuse InvalidDiskName = "The name of a disk is not a DNS label."
+            because "The name becomes part of the claim's name and of the guest's device id."
+            fix "Take the corrected name from the message."
+            crd All,
+        Refuse ReservedDiskName = "The name of a disk is that of a volume a guest has beside its disks."
+            because "One of them carries cloud-init's data, the others are those of the pod in which KubeVirt runs the guest; no pod has two volumes of one name."
+            fix "Choose another name."
+            crd All,
+        Refuse DiskSizeRequired = "Neither the Machine nor its template gives the size of a disk."
+            because "A claim without a size is refused by Kubernetes."
+            fix "Give a size such as `20Gi`."
+            crd Nothing,
+        Refuse DiskTooSmall = "A disk is smaller than any storage provides."
+            because "Storage provides at least one MiB, and images need more."
+            fix "Give a larger size."
+            crd All,
+        Refuse DiskTooLarge = "A disk is larger than the backends can attach."
+            because "Image formats and file systems end there."
+            fix "Give a smaller size, or several disks."
+            crd All,
+        Refuse UnsupportedAccessMode = "The access mode of a disk is none that exists."
+            because "Kubernetes would refuse the claim."
+            fix "Take one of the values that the message lists."
+            crd All,
+        Refuse UnsupportedVolumeMode = "The volume mode of a disk is none that exists."
+            because "Kubernetes would refuse the claim."
+            fix "Take one of the values that the message lists."
+            crd All,
+        Refuse UnsupportedBus = "The bus of a disk is none that every backend has."
+            because "The backends refuse it, or the guest does not find the disk."
+            fix "Take one of the values that the message lists."
+            crd All,
+        Refuse UnsupportedReclaimPolicy = "The reclaim policy of a disk is none that exists."
+            because "What happens to data must not be a guess."
+            fix "Take one of the values that the message lists."
+            crd All,
+        Refuse ReadOnlyDisk = "A disk that must be written is read only."
+            because "A new volume is empty, and one that cannot be written stays so."
+            fix "Use `ReadWriteOnce` or `ReadWriteMany`, or bind an existing volume."
+            crd Nothing,
+        Warn SharedFilesystem = "A disk is shared between nodes through a file system."
+            because "Live migration needs shared access, and through a file system it is slower and depends on its locking."
+            fix "Use `volumeMode: Block` if the class offers it."
+            crd Nothing,
+        Refuse ImageOnBoundDisk = "A disk that binds an existing volume has an image to fill it with."
+            because "An image would overwrite what the existing volume holds."
+            fix "Remove the image, or the choice of the volume."
+            crd Some,
+        Refuse EmptySelector = "The selector of a disk has no labels, and so chooses no particular volume."
+            because "An empty selector matches every volume of the cluster."
+            fix "Give the labels of the volume."
+            crd All,
+        Refuse VolumeChosenTwice = "A disk chooses its volume both by name and by labels."
+            because "Name and labels may choose different volumes."
+            fix "Remove one of the two."
+            crd Some,
+    }
+}
 
 /// The fastest one.
 const DEFAULT_BUS: DiskBus = if cfg!(feature = "next-version") {
@@ -22,36 +89,31 @@ const DEFAULT_BUS: DiskBus = if cfg!(feature = "next-version") {
     DiskBus::Virtio
 };
 
-/// From what storage provides at all to what a qcow2 image and ext4 hold.
-pub(crate) const CAPACITY: Bounds = Bounds {
-    min: Bytes::mib(1),
-    max: Bytes::tib(64),
+/// Capacity of a volume.
+pub(crate) const CAPACITY: Range = Range {
+    min: Bytes::new(bounds::CAPACITY_MIN),
+    max: Bytes::new(bounds::CAPACITY_MAX),
     too_small: Code::DiskTooSmall,
     too_large: Code::DiskTooLarge,
     example: "20Gi",
-    likely_max: Bytes::tib(64),
+    likely_max: Bytes::new(bounds::CAPACITY_MAX),
 };
 
 /// The disks of the machine, in the order the guest sees them, without boot order.
-pub(crate) fn disks(
-    merged: &Merged<'_>,
-    backend: Backend,
-    pins: &Pins,
-    findings: &mut Findings,
-) -> Option<Vec<NormalizedDisk>> {
-    removed(merged, findings);
-    unique_names(merged, findings);
-    // On libvirt no disk binds a volume; a template is judged for the backend that can.
-    if backend == Backend::Kubevirt || matches!(merged.base(), Base::IsTemplate) {
-        unique_volumes(merged, findings);
-    }
-    merged
+fn disks(subject: &Subject<'_>, parts: &mut Parts, findings: &mut Findings) {
+    let Subject {
+        merged,
+        backend,
+        pins,
+        ..
+    } = *subject;
+    parts.disks = merged
         .disks
         .iter()
         .map(|item| disk(merged, item, backend, pins, findings))
         .collect::<Vec<_>>()
         .into_iter()
-        .collect()
+        .collect();
 }
 
 fn disk(
@@ -79,14 +141,14 @@ fn disk(
     );
     let binds = bound_volume(item, findings);
     if let Some(image) = item.pick("image", |disk| disk.image.as_ref()).value {
-        let at = |part| item.place(part, |disk| disk.image.is_some());
+        let at = |part| item.path(part, |disk| disk.image.is_some());
         // No Machine can use such an image of a template: libvirt hosts fetch no container images.
         let by_cdi = backend == Backend::Kubevirt || matches!(merged.base(), Base::IsTemplate);
         images::source(image, backend, by_cdi, &at, findings);
         if let Some(chooser) = binds {
             let detail = "the volume that selector or volumeName chooses keeps its content; remove one of the two";
             findings.deny(Violation::new(
-                at("image").or_users(chooser),
+                at("image").or_user_path(chooser),
                 Code::ImageOnBoundDisk,
                 Kind::Forbidden,
                 detail,
@@ -149,7 +211,7 @@ pub(crate) fn disk_name<'a>(
     let Some(name) = leaf.value else {
         let detail = "give a name such as 'data'; it names the volume";
         findings.deny(Violation::new(
-            leaf.place,
+            leaf.path,
             Code::DiskNameRequired,
             Kind::Required,
             detail,
@@ -157,7 +219,7 @@ pub(crate) fn disk_name<'a>(
         return None;
     };
     let reserved =
-        |detail| Violation::new(leaf.place, Code::ReservedDiskName, Kind::Invalid, detail);
+        |detail| Violation::new(leaf.path, Code::ReservedDiskName, Kind::Invalid, detail);
     let fault = if name == names::CLOUD_INIT_DISK {
         reserved("is the name of the disk that holds cloud-init's data; choose another")
     } else if names::POD_VOLUMES.contains(&name) {
@@ -166,7 +228,7 @@ pub(crate) fn disk_name<'a>(
         return Some(name);
     } else {
         Violation::new(
-            leaf.place,
+            leaf.path,
             Code::InvalidDiskName,
             Kind::Invalid,
             form::label_fix(name, |label| is_free(merged, label)),
@@ -199,146 +261,22 @@ pub(crate) fn size(
     let leaf = item.pick("size", |disk| disk.size.as_deref());
     if leaf.value.is_none() && merged.is_complete() {
         let detail = "give a size such as '20Gi'";
-        let fault = Violation::new(leaf.place, Code::DiskSizeRequired, Kind::Required, detail);
-        let removed = item.pick("remove", |disk| disk.remove).place;
-        findings.deny(fault.given(removed).given(Place::TEMPLATE_LABEL));
+        let fault = Violation::new(leaf.path, Code::DiskSizeRequired, Kind::Required, detail);
+        let removed = item.pick("remove", |disk| disk.remove).path;
+        findings.deny(fault.given(removed).given(FieldPath::TEMPLATE_LABEL));
     }
     form::bytes(leaf, &CAPACITY, findings)
 }
 
-/// Rule [`Code::DuplicateDiskName`]: disks and CD-ROMs share one set of names, as their volumes do.
-/// An item that removes a disk counts among the user's own, as the list's key does. A fault found
-/// both ways is told once, as every fault is.
-fn unique_names(merged: &Merged<'_>, findings: &mut Findings) {
-    let detail = "another disk or CD-ROM has this name; each needs its own";
-    let duplicate = |place, name: &str| {
-        Violation::new(place, Code::DuplicateDiskName, Kind::Duplicate, detail).text(name)
-    };
-    let mut own = BTreeSet::new();
-    let users = merged.user().disks.iter().flatten().enumerate();
-    for (index, name) in users.filter_map(|(index, disk)| Some((index, disk.name()?))) {
-        if !own.insert(name) {
-            findings.deny(duplicate(Place::item("disks", index, "name"), name));
-        }
-    }
-    let mut seen = BTreeSet::new();
-    let disks = merged.disks.iter().map(Item::name);
-    let cdroms = merged.cdroms.iter().map(Item::name);
-    for leaf in disks.chain(cdroms) {
-        if let Some(name) = leaf.value
-            && !seen.insert(name)
-        {
-            findings.deny(duplicate(leaf.place, name));
-        }
-    }
-}
-
-/// Rule [`Code::DuplicateVolume`]. A name that no volume has is a fault of its own.
-fn unique_volumes(merged: &Merged<'_>, findings: &mut Findings) {
-    let mut seen = BTreeMap::new();
-    for item in &merged.disks {
-        let leaf = item.pick("volumeName", |disk| disk.volume_name.as_deref());
-        if let Some(volume) = leaf.value
-            && form::is_object_name(volume)
-            && let Some(other) = seen.insert(volume, leaf.place)
-        {
-            let detail = "another disk binds this PersistentVolume, and one binds one claim; name another, or remove volumeName";
-            let code = Code::DuplicateVolume;
-            let fault = Violation::new(leaf.place.or_users(other), code, Kind::Duplicate, detail)
-                .text(volume);
-            findings.deny(fault.given(Place::field("backend")));
-        }
-    }
-}
-
-/// Rules [`Code::RemovedDiskNotFound`] and [`Code::RemovedDiskHasFields`].
-fn removed(merged: &Merged<'_>, findings: &mut Findings) {
-    let user = merged.user().disks.as_deref().unwrap_or_default();
-    for (index, disk) in user.iter().enumerate().filter(|(_, disk)| disk.removes()) {
-        let at = |field| Place::item("disks", index, field);
-        if let Some(name) = disk.name.as_deref() {
-            removed_is_there(merged, name, at("name"), findings);
-        } else {
-            let leaf = Leaf {
-                value: None,
-                place: at("name"),
-            };
-            disk_name(merged, leaf, findings);
-        }
-        if let Some(field) = first_field_beside_remove(disk) {
-            let detail =
-                "a disk with 'remove: true' takes no other field; drop this one, or 'remove'";
-            findings.deny(Violation::new(
-                at(field),
-                Code::RemovedDiskHasFields,
-                Kind::Forbidden,
-                detail,
-            ));
-        }
-    }
-}
-
-/// Rule [`Code::RemovedDiskNotFound`].
-fn removed_is_there(merged: &Merged<'_>, name: &str, place: Place, findings: &mut Findings) {
-    let detail = match merged.base() {
-        // What a template that does not exist would have brought is not known.
-        Base::Unknown => return,
-        Base::Nothing | Base::IsTemplate => {
-            "there is no template whose disk could be removed".to_owned()
-        }
-        Base::Template(content, _) => {
-            let disks = content.disks.iter().flatten();
-            let names: Vec<&str> = disks.filter_map(Named::name).collect();
-            if names.contains(&name) {
-                return;
-            }
-            let nearest = did_you_mean(name, names.iter().copied());
-            let names = name_list(names.into_iter().map(str::to_owned).collect());
-            format!("{nearest}disks of the template: {names}")
-        }
-    };
-    let fault = Violation::new(place, Code::RemovedDiskNotFound, Kind::NotFound, detail);
-    findings.deny(fault.text(name).given(Place::TEMPLATE_LABEL));
-}
-
-fn first_field_beside_remove(disk: &Disk) -> Option<&'static str> {
-    let Disk {
-        name: _,
-        remove: _,
-        size,
-        storage_class,
-        access_mode,
-        volume_mode,
-        bus,
-        image,
-        reclaim_policy,
-        selector,
-        volume_name,
-    } = disk;
-    [
-        (size.is_some(), "size"),
-        (storage_class.is_some(), "storageClass"),
-        (access_mode.is_some(), "accessMode"),
-        (volume_mode.is_some(), "volumeMode"),
-        (bus.is_some(), "bus"),
-        (image.is_some(), "image"),
-        (reclaim_policy.is_some(), "reclaimPolicy"),
-        (selector.is_some(), "selector"),
-        (volume_name.is_some(), "volumeName"),
-    ]
-    .into_iter()
-    .find_map(|(there, field)| there.then_some(field))
-}
-
 /// Where the disk chooses an existing volume to bind, if it does: rules [`Code::VolumeChosenTwice`],
 /// [`Code::EmptySelector`] and the forms.
-fn bound_volume(item: &Item<'_, Disk>, findings: &mut Findings) -> Option<Place> {
+fn bound_volume(item: &Item<'_, Disk>, findings: &mut Findings) -> Option<FieldPath> {
     let selector = item.pick("selector", |disk| disk.selector.as_ref());
     let volume = item.pick("volumeName", |disk| disk.volume_name.as_deref());
     if selector.value.is_some() && volume.value.is_some() {
         let detail = "selector and volumeName both choose a volume; remove one of the two";
         findings.deny(Violation::new(
-            selector.place.or_users(volume.place),
+            selector.path.or_user_path(volume.path),
             Code::VolumeChosenTwice,
             Kind::Forbidden,
             detail,
@@ -346,28 +284,28 @@ fn bound_volume(item: &Item<'_, Disk>, findings: &mut Findings) -> Option<Place>
     }
     form::object_name(volume, findings);
     if let Some(selector) = selector.value {
-        let place = item.place("selector.matchLabels", |disk| disk.selector.is_some());
+        let path = item.path("selector.matchLabels", |disk| disk.selector.is_some());
         let labels = selector.match_labels.iter().flatten();
         if labels.clone().next().is_none() {
             let detail = "give the labels of the volume, all of which it must have";
             findings.deny(Violation::new(
-                place,
+                path,
                 Code::EmptySelector,
                 Kind::Required,
                 detail,
             ));
         }
-        form::labels(place, labels, findings);
+        form::labels(path, labels, findings);
     }
-    let chooser = selector.value.map(|_| selector.place);
-    chooser.or(volume.value.map(|_| volume.place))
+    let chooser = selector.value.map(|_| selector.path);
+    chooser.or(volume.value.map(|_| volume.path))
 }
 
 /// Rule [`Code::EmptyStorageClass`].
 fn storage_class_request<'a>(
     merged: &Merged<'_>,
     item: &Item<'a, Disk>,
-    binds: Option<Place>,
+    binds: Option<FieldPath>,
     findings: &mut Findings,
 ) -> ClassRequest<'a> {
     let leaf = item.pick("storageClass", |disk| disk.storage_class.as_deref());
@@ -375,7 +313,7 @@ fn storage_class_request<'a>(
     if request == ClassRequest::NoClass && binds.is_none() && merged.is_complete() {
         let detail = "without a class nothing provisions the disk: name a class, leave the field out for the default one, or bind a volume with volumeName or selector";
         findings.deny(
-            Violation::new(leaf.place, Code::EmptyStorageClass, Kind::Invalid, detail).text(""),
+            Violation::new(leaf.path, Code::EmptyStorageClass, Kind::Invalid, detail).text(""),
         );
     }
     request
@@ -387,7 +325,7 @@ fn shared_access(
     item: &Item<'_, Disk>,
     (access, mode): (AccessMode, VolumeMode),
     backend: Backend,
-    binds: Option<Place>,
+    binds: Option<FieldPath>,
     findings: &mut Findings,
 ) {
     let leaf = item.pick("accessMode", |disk| disk.access_mode.as_deref());
@@ -395,7 +333,7 @@ fn shared_access(
         AccessMode::ReadOnlyMany if binds.is_none() && merged.is_complete() => {
             let detail = "a new disk must be written before it can be read; use ReadWriteOnce or ReadWriteMany, or bind an existing volume with volumeName or selector";
             findings.deny(
-                Violation::new(leaf.place, Code::ReadOnlyDisk, Kind::Invalid, detail)
+                Violation::new(leaf.path, Code::ReadOnlyDisk, Kind::Invalid, detail)
                     .text(AccessMode::ReadOnlyMany.as_str()),
             );
         }
@@ -408,7 +346,7 @@ fn shared_access(
                 Code::SharedFilesystem,
                 &format!(
                     "{}: ReadWriteMany is safest with volumeMode Block",
-                    leaf.place
+                    leaf.path
                 ),
             );
         }

@@ -1,0 +1,29 @@
+//! Reading a status field by field: a value that this release does not know loses its field, and no
+//! other.
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize as _, Deserializer};
+use serde_json::Value;
+
+/// A value that this release cannot read is absent.
+pub(super) fn or_absent<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: DeserializeOwned,
+{
+    let value = Value::deserialize(deserializer)?;
+    Ok(serde_json::from_value(value).unwrap_or_default())
+}
+
+/// The items of a list that this release can read.
+pub(super) fn readable_items<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: DeserializeOwned,
+{
+    let Value::Array(items) = Value::deserialize(deserializer)? else {
+        return Ok(vec![]);
+    };
+    let read = |item| serde_json::from_value(item).ok();
+    Ok(items.into_iter().filter_map(read).collect())
+}

@@ -1,0 +1,83 @@
+//! Every limit of the API, with the reason for its number.
+//!
+//! The schemas of the CRDs and the rules of the webhook read these constants, so neither refuses a
+//! value that the other accepts. Amounts of memory and storage are in bytes.
+
+const MIB: u128 = 1 << 20;
+const TIB: u128 = 1 << 40;
+
+/// Longest DNS label in bytes (RFC 1123). Bounds every name that becomes part of a host name, a
+/// label's value or the name of another object.
+pub const NAME_MAX: usize = 63;
+/// Longest name of a Kubernetes object in bytes (DNS subdomain, RFC 1123).
+pub const OBJECT_NAME_MAX: usize = 253;
+/// Longest quantity in characters. The longest exact amount has 39 digits, and no amount that a host
+/// has comes near it.
+pub const QUANTITY_MAX: usize = 32;
+/// Longest user data or network data in characters. etcd stores objects up to 1.5 MiB, and a Machine
+/// can hold both.
+pub const USER_DATA_MAX: usize = 256 * 1024;
+/// Longest description, URL or value of metadata in characters: a screen of text, and 64 of them fit
+/// into an object.
+pub const TEXT_MAX: usize = 1024;
+/// Longest interface name of Linux in bytes: `IFNAMSIZ` without the terminating zero.
+pub const INTERFACE_NAME_MAX: usize = 15;
+/// Longest URI of a libvirt host in characters: a DNS name of 253, and scheme, user, port and path.
+pub const HOST_URI_MAX: usize = 512;
+
+/// Most disks of a machine: q35 has no more slots without further bridges.
+pub const DISKS_MAX: usize = 64;
+/// Most CD-ROM drives of a machine. More than installations need; each takes a SATA port.
+pub const CDROMS_MAX: usize = 16;
+/// Most network cards of a machine: one PCI slot each, beside the disks.
+pub const NETWORKS_MAX: usize = 32;
+/// Most labels of a selector and most entries of cloud-init's metadata.
+pub const LABELS_MAX: usize = 64;
+/// Most storage classes that a libvirt host offers: one pool each.
+pub const HOST_CLASSES_MAX: usize = 64;
+/// Most networks that a libvirt host offers: one bridge each.
+pub const HOST_NETWORKS_MAX: usize = 256;
+/// Most VLANs of one network of a libvirt host. With all networks full, the object still fits into
+/// etcd.
+pub const HOST_VLANS_MAX: usize = 512;
+/// Most machine types that a libvirt host reports; QEMU 10 has 120 on x86.
+pub const MACHINE_TYPES_MAX: usize = 512;
+/// Most deleted Machines whose domain a libvirt host could not remove yet.
+pub const TOMBSTONES_MAX: usize = 1024;
+
+/// Most vCPUs of a machine: what QEMU's q35 offers without an emulated IOMMU.
+pub const VCPUS_MAX: u32 = 255;
+/// Least memory: the smallest guests boot with it.
+pub const MEMORY_MIN: u128 = 32 * MIB;
+/// Most memory: the largest hosts have no more.
+pub const MEMORY_MAX: u128 = 12 * TIB;
+/// Block in which memory is plugged into a running guest. KubeVirt requires size and maximum to be
+/// whole blocks.
+pub const MEMORY_BLOCK: u128 = 2 * MIB;
+/// Smallest volume: storage provides no less.
+pub const CAPACITY_MIN: u128 = MIB;
+/// Largest volume: a qcow2 image and ext4 hold no more.
+pub const CAPACITY_MAX: u128 = 64 * TIB;
+/// First VLAN tag of IEEE 802.1Q.
+pub const VLAN_MIN: i64 = 1;
+/// Last VLAN tag of IEEE 802.1Q.
+pub const VLAN_MAX: i64 = 4094;
+/// Smallest MTU in bytes: every IPv4 network forwards packets of 68 bytes (RFC 791).
+pub const MTU_MIN: i64 = 68;
+/// Largest MTU in bytes: the length field of an IPv4 packet has 16 bits.
+pub const MTU_MAX: i64 = 65_535;
+/// Longest digest of an intent or checksum of an image: `sha256:` and 64 hexadecimal digits.
+pub const DIGEST_MAX: usize = "sha256:".len() + 64;
+/// Most entries of a boot order: one for each class of devices.
+pub const BOOT_ORDER_MAX: usize = 3;
+/// Most conditions of a status; no kind has more than ten.
+pub const CONDITIONS_MAX: usize = 16;
+/// Longest type of a condition, as in Kubernetes' `metav1.Condition`.
+pub const CONDITION_TYPE_MAX: usize = 316;
+/// Longest reason of a condition, as in Kubernetes' `metav1.Condition`.
+pub const CONDITION_REASON_MAX: usize = 1024;
+/// Longest message of a condition, as in Kubernetes' `metav1.Condition`.
+pub const CONDITION_MESSAGE_MAX: usize = 32_768;
+/// Longest user data or network data in bytes that is written into a KubeVirt VirtualMachine itself:
+/// KubeVirt refuses longer ones.
+pub const CLOUD_INIT_INLINE_MAX: usize = 2048;

@@ -1,0 +1,171 @@
+//! Disks as a list: names, volumes, and disks of the template that are removed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::api::choice::Backend;
+use crate::api::machine::Disk;
+use crate::code::Code;
+use crate::field_path::FieldPath;
+use crate::normalize::{Base, Item, Leaf, Merged, Named};
+use crate::rules::disks::disk_name;
+use crate::rules::form;
+use crate::rules::rule::{Check, Parts, Subject, rules};
+use crate::violation::{Findings, Kind, Violation};
+use crate::words::{did_you_mean, name_list};
+
+rules! {
+    "disks" Check::Part(removed), on MACHINES_AND_TEMPLATES, Always {
+        Refuse RemovedDiskNotFound = "A disk to remove is not in the template."
+            because "A removal that removes nothing is a misspelled name, and the disk would stay."
+            fix "Take the name from the list in the message."
+            crd Nothing,
+        Refuse RemovedDiskHasFields = "A disk to remove has other fields."
+            because "A disk that is removed has no size or class; one of the two is a mistake."
+            fix "Drop the fields, or `remove`."
+            crd All,
+    }
+    "disks" Check::Part(unique_names), on MACHINES_AND_TEMPLATES, Always {
+        Refuse DuplicateDiskName = "Two disks or CD-ROMs have the same name."
+            because "Both would have the same claim."
+            fix "Rename one of them."
+            crd All,
+    }
+    "disks" Check::Part(unique_volumes), on MACHINES_AND_TEMPLATES, Always {
+        Refuse DuplicateVolume = "Two disks of the Machine bind the same PersistentVolume."
+            because "A PersistentVolume binds one claim; that of the other disk would stay Pending for ever, and with it the machine."
+            fix "Name another volume at one of the disks, or leave `volumeName` out for a new one."
+            crd Nothing,
+    }
+}
+
+/// Rule [`Code::DuplicateDiskName`]: disks and CD-ROMs share one set of names, as their volumes do.
+/// An item that removes a disk counts among the user's own, as the list's key does. A fault found
+/// both ways is told once, as every fault is.
+fn unique_names(subject: &Subject<'_>, _: &mut Parts, findings: &mut Findings) {
+    let merged = subject.merged;
+    let detail = "another disk or CD-ROM has this name; each needs its own";
+    let duplicate = |path, name: &str| {
+        Violation::new(path, Code::DuplicateDiskName, Kind::Duplicate, detail).text(name)
+    };
+    let mut own = BTreeSet::new();
+    let users = merged.user().disks.iter().flatten().enumerate();
+    for (index, name) in users.filter_map(|(index, disk)| Some((index, disk.name()?))) {
+        if !own.insert(name) {
+            findings.deny(duplicate(FieldPath::item("disks", index, "name"), name));
+        }
+    }
+    let mut seen = BTreeSet::new();
+    let disks = merged.disks.iter().map(Item::name);
+    let cdroms = merged.cdroms.iter().map(Item::name);
+    for leaf in disks.chain(cdroms) {
+        if let Some(name) = leaf.value
+            && !seen.insert(name)
+        {
+            findings.deny(duplicate(leaf.path, name));
+        }
+    }
+}
+
+/// Rule [`Code::DuplicateVolume`]. A name that no volume can have has its own code. On libvirt no disk
+/// binds a volume; a template is judged for the backend that can.
+fn unique_volumes(subject: &Subject<'_>, _: &mut Parts, findings: &mut Findings) {
+    let merged = subject.merged;
+    if subject.backend != Backend::Kubevirt && !matches!(merged.base(), Base::IsTemplate) {
+        return;
+    }
+    let mut seen = BTreeMap::new();
+    for item in &merged.disks {
+        let leaf = item.pick("volumeName", |disk| disk.volume_name.as_deref());
+        if let Some(volume) = leaf.value
+            && form::is_object_name(volume)
+            && let Some(other) = seen.insert(volume, leaf.path)
+        {
+            let detail = "another disk binds this PersistentVolume, and one binds one claim; name another, or remove volumeName";
+            let code = Code::DuplicateVolume;
+            let fault =
+                Violation::new(leaf.path.or_user_path(other), code, Kind::Duplicate, detail)
+                    .text(volume);
+            findings.deny(fault.given(FieldPath::field("backend")));
+        }
+    }
+}
+
+/// Rules [`Code::RemovedDiskNotFound`] and [`Code::RemovedDiskHasFields`].
+fn removed(subject: &Subject<'_>, _: &mut Parts, findings: &mut Findings) {
+    let merged = subject.merged;
+    let user = merged.user().disks.as_deref().unwrap_or_default();
+    for (index, disk) in user.iter().enumerate().filter(|(_, disk)| disk.removes()) {
+        let at = |field| FieldPath::item("disks", index, field);
+        if let Some(name) = disk.name.as_deref() {
+            removed_is_there(merged, name, at("name"), findings);
+        } else {
+            let leaf = Leaf {
+                value: None,
+                path: at("name"),
+            };
+            disk_name(merged, leaf, findings);
+        }
+        if let Some(field) = first_field_beside_remove(disk) {
+            let detail =
+                "a disk with 'remove: true' takes no other field; drop this one, or 'remove'";
+            findings.deny(Violation::new(
+                at(field),
+                Code::RemovedDiskHasFields,
+                Kind::Forbidden,
+                detail,
+            ));
+        }
+    }
+}
+
+/// Rule [`Code::RemovedDiskNotFound`].
+fn removed_is_there(merged: &Merged<'_>, name: &str, path: FieldPath, findings: &mut Findings) {
+    let detail = match merged.base() {
+        // What a template that does not exist would have brought is not known.
+        Base::Unknown => return,
+        Base::Nothing | Base::IsTemplate => {
+            "there is no template whose disk could be removed".to_owned()
+        }
+        Base::Template(content, _) => {
+            let disks = content.disks.iter().flatten();
+            let names: Vec<&str> = disks.filter_map(Named::name).collect();
+            if names.contains(&name) {
+                return;
+            }
+            let nearest = did_you_mean(name, names.iter().copied());
+            let names = name_list(names.into_iter().map(str::to_owned).collect());
+            format!("{nearest}disks of the template: {names}")
+        }
+    };
+    let fault = Violation::new(path, Code::RemovedDiskNotFound, Kind::NotFound, detail);
+    findings.deny(fault.text(name).given(FieldPath::TEMPLATE_LABEL));
+}
+
+fn first_field_beside_remove(disk: &Disk) -> Option<&'static str> {
+    let Disk {
+        name: _,
+        remove: _,
+        size,
+        storage_class,
+        access_mode,
+        volume_mode,
+        bus,
+        image,
+        reclaim_policy,
+        selector,
+        volume_name,
+    } = disk;
+    [
+        (size.is_some(), "size"),
+        (storage_class.is_some(), "storageClass"),
+        (access_mode.is_some(), "accessMode"),
+        (volume_mode.is_some(), "volumeMode"),
+        (bus.is_some(), "bus"),
+        (image.is_some(), "image"),
+        (reclaim_policy.is_some(), "reclaimPolicy"),
+        (selector.is_some(), "selector"),
+        (volume_name.is_some(), "volumeName"),
+    ]
+    .into_iter()
+    .find_map(|(there, field)| there.then_some(field))
+}

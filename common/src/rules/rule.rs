@@ -1,0 +1,302 @@
+//! What a rule is: its family, its function, the codes that it reports, and the reviews in which it
+//! runs.
+//!
+//! The rules of a kind run in the order of [`ALL`](super::ALL). Each function gets everything that has
+//! been read so far, and adds its part of the result and its findings:
+//!
+//! ```text
+//! Machine   Decode ─▶ Name ─▶ Template ─▶ Lookup ─▶ Part ─▶ Update ─▶ Effect
+//!           JSON      name    the pinned  classes   block   refused   warnings
+//! template  Decode ─▶ Name ─────────────────────────▶ Part ─▶ Content
+//! others    Decode ─▶ Name ─▶ Network or Host
+//! ```
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::cloud_init::schema::CloudInitSchema;
+use super::libvirthosts::intent::HostIntent;
+use crate::api::choice::{Backend, BootDevice, MachineType, PowerState};
+use crate::api::kind::ObjectKind;
+use crate::api::machine::MachineSpec;
+use crate::api::network::NetworkConfigurationSpec;
+use crate::api::normalized::{
+    Firmware, Normalized, NormalizedCdrom, NormalizedCpu, NormalizedDisk, NormalizedFeatures,
+    NormalizedMemory, NormalizedNetwork, TemplatePin,
+};
+use crate::bounds::VCPUS_MAX;
+use crate::catalog::{Catalog, MachineName};
+use crate::code::Code;
+use crate::normalize::{Intent, Merged, Pins, TemplateChoice};
+use crate::violation::Findings;
+
+/// Kinds whose objects are read by every rule of decoding.
+pub(super) const EVERY_KIND: &[ObjectKind] = &[
+    ObjectKind::Machine,
+    ObjectKind::MachineTemplate,
+    ObjectKind::NetworkConfiguration,
+    ObjectKind::LibvirtHost,
+];
+/// Machines alone.
+pub(super) const MACHINES: &[ObjectKind] = &[ObjectKind::Machine];
+/// Machines, and the fields of a Machine in a template.
+pub(super) const MACHINES_AND_TEMPLATES: &[ObjectKind] =
+    &[ObjectKind::Machine, ObjectKind::MachineTemplate];
+/// Templates alone.
+pub(super) const TEMPLATES: &[ObjectKind] = &[ObjectKind::MachineTemplate];
+/// NetworkConfigurations alone.
+pub(super) const NETWORKS: &[ObjectKind] = &[ObjectKind::NetworkConfiguration];
+/// Kinds whose name becomes a label's value or part of other names.
+pub(super) const NAMED: &[ObjectKind] = &[
+    ObjectKind::Machine,
+    ObjectKind::MachineTemplate,
+    ObjectKind::NetworkConfiguration,
+];
+/// LibvirtHosts alone.
+pub(super) const HOSTS: &[ObjectKind] = &[ObjectKind::LibvirtHost];
+
+/// A rule, or several that read the same value.
+#[derive(Debug)]
+pub struct Rule {
+    /// Variant of [`Check`] and name of the function.
+    pub function: &'static str,
+    /// Codes that it reports.
+    pub codes: &'static [Code],
+    /// Kinds of the objects that it reads.
+    pub kinds: &'static [ObjectKind],
+    /// Reviews in which it runs.
+    pub stage: RuleStage,
+    pub(crate) check: Check,
+}
+
+/// Reviews in which a rule runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RuleStage {
+    /// Creations and updates.
+    Always,
+    /// Creations only: what it reads cannot change.
+    Create,
+    /// Updates only: it compares with the stored object.
+    Update,
+}
+
+/// The function of a rule, by what it reads.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Check {
+    /// Runs while the JSON is decoded; `admission::decode` and [`limits`](super::limits) report it.
+    Decode,
+    /// No function of its own: readers of a single value report it, which other rules call.
+    Value,
+    /// Reads the name of the object.
+    Name(fn(&ObjectName<'_>, &mut Findings)),
+    /// Reads which template a Machine names, and looks it up.
+    Template(fn(&TemplateRequest<'_>, &mut TemplateChoice, &mut Findings)),
+    /// Compares a Machine with the catalog and with the stored object. Adds the storage classes that
+    /// the spec leaves open, by name of disk or CD-ROM.
+    Lookup(fn(&Lookup<'_>, &mut BTreeMap<String, String>, &mut Findings)),
+    /// Reads a part of the block.
+    Part(fn(&Subject<'_>, &mut Parts, &mut Findings)),
+    /// Compares the fields of a template with the catalog.
+    Content(fn(&Merged<'_>, &dyn Catalog, &mut Findings)),
+    /// Refuses a change of a Machine.
+    Update(fn(&Update<'_>, &dyn Catalog, &mut Findings)),
+    /// Warns of a change that is accepted: `Update`, the new block.
+    Effect(fn(&Update<'_>, &Normalized, &mut Findings)),
+    /// Reads a NetworkConfiguration and the stored one.
+    Network(fn(&NetworkConfigurationSpec, Option<&NetworkConfigurationSpec>, &mut Findings)),
+    /// Reads a LibvirtHost and the stored one.
+    Host(fn(&HostIntent, Option<&HostIntent>, &mut Findings)),
+    /// Compares the block that was sent with the one that is computed; `admission::machine` reports it.
+    Block,
+}
+
+/// Settings of the webhook that rules depend on.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Whether a missing `NetworkConfiguration` is refused.
+    pub missing_networks: MissingNetworks,
+    /// Backend of Machines that name none.
+    pub default_backend: Backend,
+    /// Most vCPUs of a Machine, at most [`VCPUS_MAX`].
+    pub max_vcpus: u32,
+    /// A schema for user data in addition to the built-in one.
+    pub cloud_init_schema: Option<Arc<CloudInitSchema>>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            missing_networks: MissingNetworks::Warn,
+            default_backend: Backend::Kubevirt,
+            max_vcpus: VCPUS_MAX,
+            cloud_init_schema: None,
+        }
+    }
+}
+
+/// Whether a missing `NetworkConfiguration` is refused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MissingNetworks {
+    /// Accepted with a warning; the controller waits until the object exists.
+    #[default]
+    Warn,
+    /// Refused.
+    Deny,
+}
+
+/// The name of an object under review.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ObjectName<'a> {
+    pub(crate) kind: ObjectKind,
+    pub(crate) name: &'a str,
+}
+
+/// Which template a Machine names, and which content it has had so far.
+#[derive(Clone, Copy)]
+pub(crate) struct TemplateRequest<'a> {
+    pub(crate) intent: &'a Intent<'a>,
+    /// Text of the refresh annotation.
+    pub(crate) refresh: Option<&'a str>,
+    pub(crate) known: KnownTemplate<'a>,
+    pub(crate) catalog: &'a dyn Catalog,
+}
+
+/// The content of a template that a Machine already has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum KnownTemplate<'a> {
+    /// It has none.
+    Nothing,
+    /// The pin of the stored object.
+    Stored(&'a TemplatePin),
+    /// The pin of a block that came with a new object: a Machine restored from a backup.
+    Restored(&'a TemplatePin),
+}
+
+/// A Machine, merged with its template, before its block is computed.
+#[derive(Clone, Copy)]
+pub(crate) struct Lookup<'a> {
+    pub(crate) merged: &'a Merged<'a>,
+    /// Name of the Machine; empty while `generateName` has not been expanded.
+    pub(crate) machine: MachineName<'a>,
+    /// The backend that the spec names, else the one of the stored block, else the default one.
+    pub(crate) backend: Backend,
+    /// The backend of the stored block; `None` on a creation.
+    pub(crate) stored_backend: Option<Backend>,
+    /// The stored block, if it belongs to the stored spec.
+    pub(crate) stored: Option<&'a Normalized>,
+    /// Whether the object is created.
+    pub(crate) is_new: bool,
+    /// The libvirt host that the Machine is bound to.
+    pub(crate) bound_host: Option<&'a str>,
+    pub(crate) catalog: &'a dyn Catalog,
+    pub(crate) settings: &'a Settings,
+}
+
+impl Lookup<'_> {
+    /// Whether the rules of libvirt apply. A move to libvirt is refused as such, and not judged further.
+    pub(crate) fn is_on_libvirt(&self) -> bool {
+        let moved = self
+            .stored_backend
+            .is_some_and(|stored| stored != self.backend);
+        self.backend == Backend::Libvirt && !moved
+    }
+}
+
+/// A merged Machine with everything that its block depends on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Subject<'a> {
+    pub(crate) merged: &'a Merged<'a>,
+    pub(crate) pins: &'a Pins,
+    /// The backend that the spec names, else the pinned one.
+    pub(crate) backend: Backend,
+    /// Most vCPUs that an administrator allows.
+    pub(crate) max_vcpus: u32,
+}
+
+/// An update of a Machine, as far as its new side can be read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Update<'a> {
+    /// The stored block.
+    pub(crate) old: &'a Normalized,
+    /// The stored spec.
+    pub(crate) old_spec: &'a MachineSpec,
+    /// The new spec, merged with its template.
+    pub(crate) merged: &'a Merged<'a>,
+    /// What the new spec resolves to beyond itself.
+    pub(crate) pins: &'a Pins,
+    /// The backend of both.
+    pub(crate) backend: Backend,
+    /// Whether the machine runs and is to go on running.
+    pub(crate) runs: bool,
+}
+
+/// The typed parts of a block. A part is `None` until its rule has run, and if it has a violation.
+#[derive(Debug, Default)]
+pub(crate) struct Parts {
+    pub(crate) backend: Option<Backend>,
+    pub(crate) power_state: Option<PowerState>,
+    pub(crate) cpu: Option<NormalizedCpu>,
+    pub(crate) memory: Option<NormalizedMemory>,
+    pub(crate) disks: Option<Vec<NormalizedDisk>>,
+    pub(crate) networks: Option<Vec<NormalizedNetwork>>,
+    pub(crate) cdroms: Option<Vec<NormalizedCdrom>>,
+    pub(crate) boot_order: Option<Vec<BootDevice>>,
+    pub(crate) features: Option<NormalizedFeatures>,
+    pub(crate) machine_type: Option<MachineType>,
+    pub(crate) firmware: Option<Firmware>,
+}
+
+/// Declares the rules of a file and the codes that they report.
+///
+/// ```text
+/// rules! {
+///     "family" Check::Part(function) on MACHINES, Always {
+///         Refuse CodeName = "What the rule finds."
+///             because "What would happen without the rule."
+///             fix "What the author does about it."
+///             crd All,
+///     }
+///     "family" Check::Lookup(other) on MACHINES, Update and [CodeOfAnotherRule] {}
+/// }
+/// ```
+macro_rules! rules {
+    ($(
+        $family:literal $check:expr, on $kinds:ident, $stage:ident $(, and [$($also:ident),+])? {
+            $(
+                $severity:ident $code:ident = $what:literal because $why:literal fix $fix:literal
+                    crd $crd:ident,
+            )*
+        }
+    )+) => {
+        #[expect(non_upper_case_globals, reason = "a code is written as messages show it")]
+        impl $crate::code::Code {
+            $($(
+                #[doc = $what]
+                pub const $code: Self = Self::new(&$crate::code::Entry {
+                    name: stringify!($code),
+                    family: $family,
+                    severity: $crate::code::Severity::$severity,
+                    crd: $crate::code::CrdCoverage::$crd,
+                    what: $what,
+                    why: $why,
+                    fix: $fix,
+                });
+            )*)+
+        }
+
+        /// The rules of this file.
+        pub(in crate::rules) const RULES: &[$crate::rules::rule::Rule] = &[$(
+            $crate::rules::rule::Rule {
+                function: stringify!($check),
+                codes: &[
+                    $($crate::code::Code::$code,)*
+                    $($($crate::code::Code::$also,)+)?
+                ],
+                kinds: $crate::rules::rule::$kinds,
+                stage: $crate::rules::rule::RuleStage::$stage,
+                check: $check,
+            },
+        )+];
+    };
+}
+pub(super) use rules;

@@ -1,0 +1,376 @@
+//! Changes that are accepted and do not take effect at once: what the table says, with the values.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+
+use crate::api::choice::{Backend, Choice as _, MachineType};
+use crate::api::machine::{Cdrom, CloudInit, Network};
+use crate::api::normalized::{Normalized, NormalizedCdrom, NormalizedDisk, NormalizedNetwork};
+use crate::code::Code;
+use crate::field_path::FieldPath;
+use crate::normalize::{Item, Merged, Named};
+use crate::render::libvirt::hotplug;
+use crate::rules::rule::{Check, Update, rules};
+use crate::rules::{firmware, networks, sizing};
+use crate::violation::Findings;
+use crate::words::{quoted, shortened};
+
+use super::effects::{Effect, Field};
+
+rules! {
+    "update" Check::Effect(at_restart), on MACHINES, Update {
+        Warn RestartRequired = "A running machine has the change after its next restart."
+            because "The change is accepted; until the restart it stands in `status.pendingChanges`."
+            fix "Restart the machine when it suits."
+            crd Nothing,
+    }
+    "update" Check::Effect(on_new_instance), on MACHINES, Update {
+        Warn NewInstanceRequired = "Cloud-init reads the change on a new instance only."
+            because "cloud-init acts on most of its data once per instance, and the Machine stays the same instance."
+            fix "Create the Machine anew, or run `cloud-init clean` in the guest and restart it."
+            crd Nothing,
+    }
+}
+
+/// Rule [`Code::RestartRequired`]: what of `new` a running machine does not have at once.
+fn at_restart(update: &Update<'_>, new: &Normalized, findings: &mut Findings) {
+    if !update.runs {
+        return;
+    }
+    let (old, merged) = (update.old, update.merged);
+    let mut warnings = Warnings {
+        backend: update.backend,
+        findings,
+    };
+    sizes(merged, old, new, &mut warnings);
+    features(merged, old, new, &mut warnings);
+    disks(merged, old, new, &mut warnings);
+    nics(merged, old, new, &mut warnings);
+    boot_order(merged, old, new, &mut warnings);
+    for (field, _) in cloud_init(update)
+        .into_iter()
+        .filter(|(_, changed)| *changed)
+    {
+        if field.effect(update.backend) == Effect::Restart {
+            let path = FieldPath::field(field.path());
+            warnings.add(field, path, false, "changes; cloud-init acts on it");
+        }
+    }
+}
+
+/// Adds the warnings of [`Code::RestartRequired`].
+struct Warnings<'f> {
+    backend: Backend,
+    findings: &'f mut Findings,
+}
+
+impl Warnings<'_> {
+    /// Warns of a change, unless the table says that it takes effect at once or never. `fits`: whether
+    /// the running guest can take it.
+    fn add(&mut self, field: Field, path: FieldPath, fits: bool, what: &str) {
+        let when = match (field.effect(self.backend), self.backend) {
+            (Effect::LiveOrRestart, Backend::Libvirt) if fits => return,
+            // KubeVirt plugs in by a live migration, which the cluster may not allow.
+            (Effect::LiveOrRestart, Backend::Kubevirt) if fits => {
+                "at once if the backend can, else at the next restart"
+            }
+            (Effect::LiveOrRestart | Effect::Restart, _) => "at the next restart",
+            (Effect::Nothing, _) => {
+                self.findings
+                    .note(&format!("{path}: {what}, which has no effect on libvirt"));
+                return;
+            }
+            _ => return,
+        };
+        let segment = path.in_template();
+        let segment = segment.map_or_else(String::new, |segment| format!("{segment} "));
+        let text = format!("{path}: {segment}{what} {when}");
+        self.findings.warn(Code::RestartRequired, &text);
+    }
+
+    fn field<T: PartialEq + Display>(
+        &mut self,
+        field: Field,
+        path: FieldPath,
+        (from, to): (T, T),
+        fits: bool,
+    ) {
+        if from != to {
+            let what = format!("changes from {from} to {to}");
+            self.add(field, path, fits, &what);
+        }
+    }
+
+    /// Items of a list that are added or removed, each with whether the running guest can take it.
+    fn items<T: Named>(
+        &mut self,
+        field: Field,
+        list: &'static str,
+        merged: &[Item<'_, T>],
+        old: &[(&str, bool)],
+        new: &[(&str, bool)],
+    ) {
+        let has = |items: &[(&str, bool)], name: &str| items.iter().any(|(it, _)| *it == name);
+        for (name, fits) in new.iter().filter(|(name, _)| !has(old, name)) {
+            let item = merged.iter().find(|item| item.name().value == Some(name));
+            let path = item.map_or(FieldPath::field(list), |item| item.name().path);
+            self.add(field, path, *fits, &format!("'{name}' is attached"));
+        }
+        for (name, fits) in old.iter().filter(|(name, _)| !has(new, name)) {
+            let path = FieldPath::field(list);
+            self.add(field, path, *fits, &format!("'{name}' is detached"));
+        }
+    }
+}
+
+fn sizes(merged: &Merged<'_>, old: &Normalized, new: &Normalized, warnings: &mut Warnings<'_>) {
+    let (was, is) = (&old.cpu, &new.cpu);
+    let [cores, threads, sockets, max_sockets] = sizing::cpu_leaves(merged).map(|leaf| leaf.path);
+    warnings.field(Field::Cores, cores, (was.cores, is.cores), false);
+    warnings.field(Field::Threads, threads, (was.threads, is.threads), false);
+    let fits = match new.backend {
+        Backend::Kubevirt => (was.sockets..=was.max_sockets).contains(&is.sockets),
+        Backend::Libvirt => hotplug::takes_vcpus(*was, *is, old.features.acpi),
+    };
+    warnings.field(Field::Sockets, sockets, (was.sockets, is.sockets), fits);
+    // Where none is written, the bound follows the sockets: no change of its own.
+    if was.max_sockets != was.sockets || is.max_sockets != is.sockets {
+        let bounds = (was.max_sockets, is.max_sockets);
+        warnings.field(Field::MaxSockets, max_sockets, bounds, false);
+    }
+
+    let (was, is) = (&old.memory, &new.memory);
+    let [size, max_size] = sizing::memory_leaves(merged).map(|leaf| leaf.path);
+    let fits = match new.backend {
+        Backend::Kubevirt => (was.size..=was.max_size).contains(&is.size),
+        Backend::Libvirt => hotplug::takes_memory(*was, *is),
+    };
+    warnings.field(Field::MemorySize, size, (was.size, is.size), fits);
+    if was.max_size != was.size || is.max_size != is.size {
+        let bounds = (was.max_size, is.max_size);
+        warnings.field(Field::MaxMemorySize, max_size, bounds, false);
+    }
+}
+
+fn features(merged: &Merged<'_>, old: &Normalized, new: &Normalized, warnings: &mut Warnings<'_>) {
+    let (was, is) = (&old.features, &new.features);
+    for (field, leaf, change) in [
+        (Field::Acpi, firmware::acpi(merged), (was.acpi, is.acpi)),
+        (Field::Apic, firmware::apic(merged), (was.apic, is.apic)),
+        (
+            Field::Hyperv,
+            firmware::hyperv(merged),
+            (was.hyperv, is.hyperv),
+        ),
+    ] {
+        warnings.field(field, leaf.path, change, false);
+    }
+    let labels = |labels: &BTreeMap<String, String>| {
+        let labels = labels.iter().map(|(key, value)| format!("{key}={value}"));
+        let labels = labels.collect::<Vec<_>>().join(",");
+        if labels.is_empty() {
+            "none".to_owned()
+        } else {
+            labels
+        }
+    };
+    let (was, is) = (&old.node_selector, &new.node_selector);
+    if was != is {
+        let what = format!(
+            "changes from {} to {}",
+            shortened(&labels(was)),
+            shortened(&labels(is))
+        );
+        let path = FieldPath::field("nodeSelector");
+        warnings.add(Field::NodeSelector, path, false, &what);
+    }
+}
+
+/// The disks of a block, each with whether it can be plugged into the guest of `running`.
+fn pluggable_disks<'b>(block: &'b Normalized, running: &Normalized) -> Vec<(&'b str, bool)> {
+    let fits =
+        |disk: &NormalizedDisk| hotplug::takes_disk(disk.bus.as_str(), running.features.acpi);
+    let disks = block.disks.iter();
+    disks.map(|disk| (disk.name.as_str(), fits(disk))).collect()
+}
+
+/// The network cards of a block, each with whether it can be plugged into the guest of `running`.
+fn pluggable_nics<'b>(block: &'b Normalized, running: &Normalized) -> Vec<(&'b str, bool)> {
+    let is_q35 = running.machine_type == MachineType::Q35;
+    let fits = |nic: &NormalizedNetwork| {
+        hotplug::takes_nic(nic.model.as_str(), is_q35, running.features.acpi)
+    };
+    let nics = block.networks.iter();
+    nics.map(|nic| (nic.name.as_str(), fits(nic))).collect()
+}
+
+fn drives(block: &Normalized) -> Vec<(&str, bool)> {
+    let drives = block.cdroms.iter();
+    drives.map(|cdrom| (cdrom.name.as_str(), false)).collect()
+}
+
+fn disks(merged: &Merged<'_>, old: &Normalized, new: &Normalized, warnings: &mut Warnings<'_>) {
+    let [was, is] = [old, new].map(|block| pluggable_disks(block, old));
+    warnings.items(Field::Disk, "disks", &merged.disks, &was, &is);
+    for item in &merged.disks {
+        let same = |disk: &&NormalizedDisk| item.name().value == Some(disk.name.as_str());
+        let both = old.disks.iter().find(same).zip(new.disks.iter().find(same));
+        if let Some((was, is)) = both {
+            let bus = item.pick("bus", |disk| disk.bus.as_deref());
+            warnings.field(Field::DiskBus, bus.path, (was.bus, is.bus), false);
+        }
+    }
+    let [was, is] = [old, new].map(drives);
+    warnings.items(Field::Cdrom, "cdroms", &merged.cdroms, &was, &is);
+    for item in &merged.cdroms {
+        let same = |cdrom: &&NormalizedCdrom| item.name().value == Some(cdrom.name.as_str());
+        let both = old
+            .cdroms
+            .iter()
+            .find(same)
+            .zip(new.cdroms.iter().find(same));
+        if let Some((was, is)) = both {
+            medium(item, was, is, warnings);
+        }
+    }
+}
+
+fn medium(
+    item: &Item<'_, Cdrom>,
+    was: &NormalizedCdrom,
+    is: &NormalizedCdrom,
+    warnings: &mut Warnings<'_>,
+) {
+    if was.image != is.image {
+        let image = item.pick("image", |cdrom| cdrom.image.as_ref());
+        let what = format!("the medium in '{}' changes", is.name);
+        warnings.add(Field::CdromImage, image.path, false, &what);
+    }
+    if let Some(sizes) = was.size.zip(is.size) {
+        let size = item.pick("size", |cdrom| cdrom.size.as_ref());
+        warnings.field(Field::CdromSize, size.path, sizes, false);
+    }
+    let classes = was
+        .storage_class
+        .as_deref()
+        .zip(is.storage_class.as_deref());
+    if let Some((was, is)) = classes {
+        let class = item.pick("storageClass", |cdrom| cdrom.storage_class.as_ref());
+        let classes = (quoted(was), quoted(is));
+        warnings.field(Field::CdromStorageClass, class.path, classes, false);
+    }
+}
+
+fn nics(merged: &Merged<'_>, old: &Normalized, new: &Normalized, warnings: &mut Warnings<'_>) {
+    let [was, is] = [old, new].map(|block| pluggable_nics(block, old));
+    warnings.items(Field::Nic, "networks", &merged.networks, &was, &is);
+    let network = |nic: &NormalizedNetwork| {
+        let name = nic.network_name.as_deref();
+        name.unwrap_or("the default network").to_owned()
+    };
+    let mac = |nic: &NormalizedNetwork| {
+        let mac = nic.mac_address.map(|mac| mac.to_string());
+        mac.unwrap_or_else(|| "the derived one".to_owned())
+    };
+    for item in &merged.networks {
+        let same = |nic: &&NormalizedNetwork| item.name().value == Some(nic.name.as_str());
+        let nics = old.networks.iter().find(same);
+        let Some((was, is)) = nics.zip(new.networks.iter().find(same)) else {
+            continue;
+        };
+        let path = |field, get: fn(&Network) -> Option<&String>| item.pick(field, get).path;
+        warnings.field(
+            Field::NicNetwork,
+            networks::network_name(item).path,
+            (network(was), network(is)),
+            false,
+        );
+        warnings.field(
+            Field::NicModel,
+            path("model", |nic| nic.model.as_ref()),
+            (was.model, is.model),
+            false,
+        );
+        warnings.field(
+            Field::NicMac,
+            path("macAddress", |nic| nic.mac_address.as_ref()),
+            (mac(was), mac(is)),
+            false,
+        );
+    }
+}
+
+/// The devices that both blocks have, in the order in which the first one boots from them. A drive
+/// that was filled or emptied comes and goes with its image.
+fn boot_sequence<'a>(block: &'a Normalized, other: &Normalized) -> Vec<&'a str> {
+    let disks = block.disks.iter().filter_map(|disk| {
+        let both = other.disks.iter().any(|it| it.name == disk.name);
+        both.then_some((disk.boot_order?, disk.name.as_str()))
+    });
+    let cdroms = block.cdroms.iter().filter_map(|cdrom| {
+        let both = other.cdroms.iter().any(|it| same_filling(it, cdrom));
+        both.then_some((cdrom.boot_order?, cdrom.name.as_str()))
+    });
+    let nics = block.networks.iter().filter_map(|nic| {
+        let both = other.networks.iter().any(|it| it.name == nic.name);
+        both.then_some((nic.boot_order?, nic.name.as_str()))
+    });
+    let mut sequence: Vec<_> = disks.chain(cdroms).chain(nics).collect();
+    sequence.sort_unstable();
+    sequence.into_iter().map(|(_, name)| name).collect()
+}
+
+fn same_filling(one: &NormalizedCdrom, other: &NormalizedCdrom) -> bool {
+    one.name == other.name && one.image.is_some() == other.image.is_some()
+}
+
+fn boot_order(
+    merged: &Merged<'_>,
+    old: &Normalized,
+    new: &Normalized,
+    warnings: &mut Warnings<'_>,
+) {
+    if boot_sequence(old, new) != boot_sequence(new, old) {
+        let leaf = merged.pick(
+            "bootOrder",
+            |spec| spec.boot_order.as_ref(),
+            |template| template.boot_order.as_ref(),
+        );
+        let what = "the order of the devices changes";
+        warnings.add(Field::BootOrder, leaf.path, false, what);
+    }
+}
+
+/// The fields of cloud-init's data, each with whether it changes. Contents are not repeated.
+fn cloud_init(update: &Update<'_>) -> [(Field, bool); 5] {
+    let nothing = CloudInit::default();
+    let old = update.old_spec.cloud_init.as_ref().unwrap_or(&nothing);
+    let new = update.merged.user().cloud_init.as_ref();
+    let new = new.unwrap_or(&nothing);
+    [
+        (Field::UserData, old.user_data != new.user_data),
+        (Field::NetworkData, old.network_data != new.network_data),
+        (Field::MetaData, old.meta_data != new.meta_data),
+        (Field::UserDataSecret, old.secret_ref != new.secret_ref),
+        (
+            Field::NetworkDataSecret,
+            old.network_data_secret_ref != new.network_data_secret_ref,
+        ),
+    ]
+}
+
+/// Rule [`Code::NewInstanceRequired`].
+fn on_new_instance(update: &Update<'_>, _: &Normalized, findings: &mut Findings) {
+    for (field, _) in cloud_init(update)
+        .into_iter()
+        .filter(|(_, changed)| *changed)
+    {
+        if field.effect(update.backend) == Effect::NewInstance {
+            let text = format!(
+                "spec.{}: cloud-init acts on the change on a new instance only: create the Machine anew, or run 'cloud-init clean' in the guest",
+                field.path()
+            );
+            findings.warn(Code::NewInstanceRequired, &text);
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! The table of update effects: what a change of each field of a Machine does on each backend.
+//!
+//! Warnings and refusals of admission, the action of `status.pendingChanges` and the documentation
+//! are views of this table.
+
+use crate::api::choice::Backend;
+
+/// What a change of a field does to a Machine that exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Effect {
+    /// Takes effect while the machine runs.
+    Live,
+    /// Takes effect while the machine runs if the running guest can take it, else at its next restart.
+    LiveOrRestart,
+    /// Accepted; a running machine has it after its next restart.
+    Restart,
+    /// Accepted; the guest acts on it only as a new instance, that is after the Machine was made anew.
+    NewInstance,
+    /// Larger: takes effect while the machine runs, if the storage can grow. Smaller: refused.
+    Grow,
+    /// Refused while the machine runs and is to go on running.
+    RefusedWhileRunning,
+    /// Refused.
+    Refused,
+    /// Accepted without any effect on the machine.
+    Nothing,
+    /// Decided by what the field resolves to, field by field.
+    Resolved,
+}
+
+impl Effect {
+    /// The effect in words, after "A change of this field".
+    pub fn describe(self) -> &'static str {
+        match self {
+            Self::Live => "takes effect while the machine runs",
+            Self::LiveOrRestart => {
+                "takes effect while the machine runs if the guest can take it, else at the next restart"
+            }
+            Self::Restart => "takes effect at the next restart",
+            Self::NewInstance => "takes effect on a new instance only",
+            Self::Grow => {
+                "larger: takes effect while the machine runs, if the storage can grow; smaller: is refused"
+            }
+            Self::RefusedWhileRunning => "is refused while the machine runs and goes on running",
+            Self::Refused => "is refused",
+            Self::Nothing => "has no effect",
+            Self::Resolved => "has the effect of the fields that it resolves to",
+        }
+    }
+}
+
+/// Declares the table: field, path below `spec`, effect on KubeVirt, effect on libvirt.
+macro_rules! effects {
+    ($( $field:ident $path:literal $kubevirt:ident $libvirt:ident, )+) => {
+        /// A field of the spec, or all fields below one. An item of a list stands for its presence.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Field { $( #[doc = concat!("`", $path, "`")] $field, )+ }
+
+        impl Field {
+            /// Every field, in the order of the table.
+            pub const ALL: &'static [Self] = &[$(Self::$field,)+];
+
+            /// Path below `spec`; lists without indices.
+            pub fn path(self) -> &'static str {
+                match self { $(Self::$field => $path,)+ }
+            }
+
+            /// What a change does on this backend.
+            pub fn effect(self, backend: Backend) -> Effect {
+                match (self, backend) {
+                    $(
+                        (Self::$field, Backend::Kubevirt) => Effect::$kubevirt,
+                        (Self::$field, Backend::Libvirt) => Effect::$libvirt,
+                    )+
+                }
+            }
+        }
+    };
+}
+
+effects! {
+    // Field         path below spec                KubeVirt             libvirt
+    Template          "template"                    Resolved             Resolved,
+    Backend           "backend"                     Refused              Refused,
+    PowerState        "powerState"                  Live                 Live,
+    GuestShutdownStops "guestShutdownStops"         Live                 Live,
+    Cores             "resources.cpu.cores"         Restart              Restart,
+    Threads           "resources.cpu.threads"       Restart              Restart,
+    Sockets           "resources.cpu.sockets"       LiveOrRestart        LiveOrRestart,
+    MaxSockets        "resources.cpu.maxSockets"    Restart              Restart,
+    MemorySize        "resources.memory.size"       LiveOrRestart        LiveOrRestart,
+    MaxMemorySize     "resources.memory.maxSize"    Restart              Restart,
+    Disk              "disks[].name"                Restart              LiveOrRestart,
+    DiskRemove        "disks[].remove"              Restart              LiveOrRestart,
+    DiskSize          "disks[].size"                Grow                 Grow,
+    DiskBus           "disks[].bus"                 Restart              Restart,
+    DiskReclaimPolicy "disks[].reclaimPolicy"       Live                 Live,
+    DiskStorageClass  "disks[].storageClass"        Refused              Refused,
+    DiskAccessMode    "disks[].accessMode"          Refused              Refused,
+    DiskVolumeMode    "disks[].volumeMode"          Refused              Refused,
+    DiskImage         "disks[].image"               Refused              Refused,
+    DiskSelector      "disks[].selector"            Refused              Refused,
+    DiskVolumeName    "disks[].volumeName"          Refused              Refused,
+    Nic               "networks[].name"             Restart              LiveOrRestart,
+    NicNetwork        "networks[].networkName"      Restart              Restart,
+    NicModel          "networks[].model"            Restart              Restart,
+    NicMac            "networks[].macAddress"       Restart              Restart,
+    BootOrder         "bootOrder"                   Restart              Restart,
+    Cdrom             "cdroms[].name"               Restart              Restart,
+    CdromImage        "cdroms[].image"              Restart              Live,
+    // A host reads the image where it lies: it imports nothing.
+    CdromSize         "cdroms[].size"               Restart              Nothing,
+    CdromStorageClass "cdroms[].storageClass"       Restart              Nothing,
+    // A new content is a new instance id in the seed, so cloud-init acts on it at the next start.
+    UserData          "cloudInit.userData"          NewInstance          Restart,
+    NetworkData       "cloudInit.networkData"       NewInstance          Restart,
+    MetaData          "cloudInit.metaData"          NewInstance          Restart,
+    UserDataSecret    "cloudInit.secretRef"         NewInstance          Restart,
+    NetworkDataSecret "cloudInit.networkDataSecretRef" NewInstance       Restart,
+    MachineType       "domain.machine.type"         RefusedWhileRunning  RefusedWhileRunning,
+    Acpi              "domain.features.acpi"        Restart              Restart,
+    Apic              "domain.features.apic"        Restart              Restart,
+    Hyperv            "domain.features.hyperv"      Restart              Restart,
+    Efi               "domain.firmware.bootloader.efi"        RefusedWhileRunning RefusedWhileRunning,
+    SecureBoot        "domain.firmware.bootloader.secureBoot" RefusedWhileRunning RefusedWhileRunning,
+    // A Machine that is bound to a host stays there.
+    NodeSelector      "nodeSelector"                Restart              Nothing,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::Value;
+
+    use super::*;
+    use crate::api::machine::MachineSpec;
+
+    /// The paths of all fields below a schema; maps and references to other objects are one field.
+    fn leaves(schema: &Value, root: &Value, path: &str, found: &mut BTreeSet<String>) {
+        let resolved = |schema: &Value| -> Value {
+            let target = schema["$ref"].as_str().and_then(|it| it.strip_prefix('#'));
+            target.map_or_else(|| schema.clone(), |it| root.pointer(it).unwrap().clone())
+        };
+        let schema = resolved(schema);
+        if let Some(any) = schema["anyOf"].as_array() {
+            let only = any.iter().find(|schema| schema["type"] != "null").unwrap();
+            return leaves(only, root, path, found);
+        }
+        if let Some(properties) = schema["properties"].as_object() {
+            for (name, property) in properties {
+                let path = if path.is_empty() {
+                    name.clone()
+                } else {
+                    format!("{path}.{name}")
+                };
+                leaves(property, root, &path, found);
+            }
+        } else if resolved(&schema["items"])["properties"].is_object() {
+            leaves(&schema["items"], root, &format!("{path}[]"), found);
+        } else {
+            found.insert(path.to_owned());
+        }
+    }
+
+    #[test]
+    fn every_field_of_the_spec_stands_once_in_the_table() {
+        let schema = serde_json::to_value(schemars::schema_for!(MachineSpec)).unwrap();
+        let mut fields = BTreeSet::new();
+        leaves(&schema, &schema, "", &mut fields);
+        fields.retain(|path| path != "normalized" && !path.starts_with("normalized."));
+        fields.retain(|path| !path.starts_with("normalized["));
+        assert!(fields.len() > 40, "{fields:?}");
+        let covers = |field: &Field, path: &str| {
+            let rest = path.strip_prefix(field.path());
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        for path in &fields {
+            let rows = Field::ALL.iter().filter(|field| covers(field, path));
+            assert_eq!(rows.count(), 1, "{path}");
+        }
+        for field in Field::ALL {
+            let stands = fields.iter().any(|path| covers(field, path));
+            assert!(stands, "{} is no field", field.path());
+        }
+    }
+}

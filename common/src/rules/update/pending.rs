@@ -1,0 +1,101 @@
+//! The action of `status.pendingChanges`, by the table of update effects.
+
+use crate::api::choice::{Backend, PendingAction};
+
+use super::effects::{Effect, Field};
+
+/// What brings a pending change into effect.
+///
+/// `field` is a path of the block as `status.pendingChanges` has it, such as `disks[data].bus`.
+/// `in_progress`: whether the backend is applying the change to the running guest, or can.
+///
+/// A change that the table does not allow on a running guest needs a restart whatever the backend
+/// says, so the action is never one that admission has not announced.
+pub fn pending_action(backend: Backend, field: &str, in_progress: bool) -> PendingAction {
+    let effect = changed_field(field).map(|field| field.effect(backend));
+    let may_be_live = matches!(
+        effect,
+        Some(Effect::Live | Effect::LiveOrRestart | Effect::Grow)
+    );
+    match backend {
+        _ if !(may_be_live && in_progress) => PendingAction::Restart,
+        Backend::Kubevirt => PendingAction::LiveMigration,
+        Backend::Libvirt => PendingAction::HotPlug,
+    }
+}
+
+/// The row of the table for a path of the block.
+fn changed_field(path: &str) -> Option<Field> {
+    let (list, rest) = match path.split_once('[') {
+        Some((list, rest)) => (list, rest.split_once(']').map(|(_, rest)| rest)),
+        None => (path, None),
+    };
+    let field = match (list, rest) {
+        ("cpu.cores", _) => Field::Cores,
+        ("cpu.threads", _) => Field::Threads,
+        ("cpu.sockets", _) => Field::Sockets,
+        ("cpu.maxSockets", _) => Field::MaxSockets,
+        ("memory.size", _) => Field::MemorySize,
+        ("memory.maxSize", _) => Field::MaxMemorySize,
+        ("machineType", _) => Field::MachineType,
+        ("firmware", _) => Field::Efi,
+        ("features.acpi", _) => Field::Acpi,
+        ("features.apic", _) => Field::Apic,
+        ("features.hyperv", _) => Field::Hyperv,
+        ("nodeSelector", _) => Field::NodeSelector,
+        ("cloudInit", _) => Field::UserData,
+        ("cloudInit.secretRef", _) => Field::UserDataSecret,
+        ("cloudInit.networkDataSecretRef", _) => Field::NetworkDataSecret,
+        ("disks", Some("")) => Field::Disk,
+        ("disks", Some(".bus")) => Field::DiskBus,
+        ("disks", Some(".accessMode")) => Field::DiskAccessMode,
+        ("disks", Some(".volume")) => Field::DiskImage,
+        ("networks", Some("")) => Field::Nic,
+        ("networks", Some(".networkName" | ".mtu")) => Field::NicNetwork,
+        ("networks", Some(".model")) => Field::NicModel,
+        ("networks", Some(".macAddress")) => Field::NicMac,
+        ("cdroms", Some("")) => Field::Cdrom,
+        ("cdroms", Some(".image")) => Field::CdromImage,
+        ("disks" | "networks" | "cdroms", Some(".bootOrder")) => Field::BootOrder,
+        _ => return None,
+    };
+    Some(field)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_the_table_allows_on_a_running_guest_is_applied_to_it() {
+        use PendingAction::{HotPlug, LiveMigration, Restart};
+        for (field, kubevirt, libvirt) in [
+            ("cpu.sockets", LiveMigration, HotPlug),
+            ("memory.size", LiveMigration, HotPlug),
+            ("cpu.cores", Restart, Restart),
+            ("disks[data]", Restart, HotPlug),
+            ("disks[data].bus", Restart, Restart),
+            ("networks[eth0]", Restart, HotPlug),
+            ("networks[eth0].model", Restart, Restart),
+            ("cdroms[iso]", Restart, Restart),
+            ("cdroms[iso].image", Restart, HotPlug),
+            ("cloudInit", Restart, Restart),
+            ("cloudInit.secretRef", Restart, Restart),
+            ("unknown", Restart, Restart),
+        ] {
+            assert_eq!(
+                pending_action(Backend::Kubevirt, field, true),
+                kubevirt,
+                "{field}"
+            );
+            assert_eq!(
+                pending_action(Backend::Libvirt, field, true),
+                libvirt,
+                "{field}"
+            );
+            for backend in [Backend::Kubevirt, Backend::Libvirt] {
+                assert_eq!(pending_action(backend, field, false), Restart, "{field}");
+            }
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! The CEL rules in the CRDs and the list of rules name each other: the API types know no rule, so this
+//! table ties the two.
+
+use std::collections::BTreeSet;
+
+use common::code::{Code, CrdCoverage};
+use common::rules;
+use serde_json::Value;
+
+use crate::corpus::KINDS;
+use crate::harness::kind_name;
+use crate::paths::schema;
+
+/// How the message of each CEL rule begins, and the codes under which the webhook refuses the same.
+const CEL: [(&str, &[Code]); 42] = [
+    ("the name of a ", &[Code::InvalidName]),
+    (
+        "small, medium and large are built in",
+        &[Code::TemplateNameReserved],
+    ),
+    ("backend cannot change", &[Code::BackendChanged]),
+    (
+        "normalized.backend cannot change",
+        &[Code::NormalizedEdited],
+    ),
+    (
+        "disks and CD-ROMs share one set of names",
+        &[Code::DuplicateDiskName],
+    ),
+    (
+        "each network card needs a MAC address",
+        &[Code::DuplicateMac],
+    ),
+    (
+        "no CD-ROM holds an image to boot from",
+        &[Code::BootWithoutCdrom],
+    ),
+    ("KubeVirt has no empty drives", &[Code::EmptyCdrom]),
+    (
+        "KubeVirt imports the image of a CD-ROM",
+        &[Code::CdromSizeRequired],
+    ),
+    (
+        "image.volume needs backend: libvirt",
+        &[Code::ImageVolumeNeedsLibvirt],
+    ),
+    (
+        "KubeVirt runs pc-q35 only",
+        &[Code::MachineTypeNeedsLibvirt],
+    ),
+    (
+        "selector and volumeName of a disk need",
+        &[Code::VolumeNeedsKubevirt],
+    ),
+    (
+        "image.persistentVolumeClaim needs",
+        &[Code::ImageNeedsKubevirt],
+    ),
+    (
+        "an image.url that begins with docker://",
+        &[Code::ImageNeedsKubevirt],
+    ),
+    (
+        "a host that is reached by tls or ssh",
+        &[Code::CredentialsRequired],
+    ),
+    ("each is named once", &[Code::DuplicateBootDevice]),
+    (
+        "size must be from 32Mi",
+        &[
+            Code::MemoryTooSmall,
+            Code::MemoryTooLarge,
+            Code::UnitMissing,
+        ],
+    ),
+    (
+        "maxSize must be from 32Mi",
+        &[Code::MemoryTooSmall, Code::MemoryTooLarge],
+    ),
+    (
+        "size must be from 1Mi",
+        &[Code::DiskTooSmall, Code::DiskTooLarge],
+    ),
+    ("maxSize must be at least size", &[Code::MaxMemoryTooSmall]),
+    (
+        "size and maxSize must be multiples",
+        &[Code::MemoryNotAligned],
+    ),
+    (
+        "is the name of a volume that a guest has",
+        &[Code::ReservedDiskName],
+    ),
+    (
+        "maxSockets must be at least sockets",
+        &[Code::MaxSocketsTooSmall],
+    ),
+    ("cores × threads × sockets must be", &[Code::TooManyVcpus]),
+    ("a disk with remove: true", &[Code::RemovedDiskHasFields]),
+    (
+        "selector and volumeName exclude",
+        &[Code::VolumeChosenTwice],
+    ),
+    (
+        "a disk with an image cannot bind",
+        &[Code::ImageOnBoundDisk],
+    ),
+    ("matchLabels must have a label", &[Code::EmptySelector]),
+    ("an image has exactly one of", &[Code::ImageSource]),
+    ("a checksum belongs to a url", &[Code::InvalidImageChecksum]),
+    (
+        "no network card has the address zero",
+        &[Code::MacNotUnicast],
+    ),
+    (
+        "a multicast address is no network card's",
+        &[Code::MacNotUnicast],
+    ),
+    (
+        "secureBoot needs the machine type",
+        &[Code::SecureBootNeedsQ35],
+    ),
+    ("efi needs acpi", &[Code::EfiNeedsAcpi]),
+    ("hyperv needs acpi", &[Code::HypervNeedsAcpi]),
+    ("secureBoot needs efi", &[Code::SecureBootNeedsEfi]),
+    ("vlan cannot change", &[Code::SegmentChanged]),
+    ("bridge cannot change", &[Code::SegmentChanged]),
+    ("bridge is required unless", &[Code::BridgeRequired]),
+    (
+        "format raw needs provisioning: copy",
+        &[Code::OverlayNeedsQcow2],
+    ),
+    (
+        "a plain bridge is in one VLAN at most",
+        &[Code::ManyVlansOnBridge],
+    ),
+    (
+        "source must be the name of a Linux interface",
+        &[Code::InvalidBridge],
+    ),
+];
+
+/// The messages of all CEL rules in a schema.
+fn messages(schema: &Value, found: &mut BTreeSet<String>) {
+    match schema {
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                if key == "x-kubernetes-validations" {
+                    let rules = value.as_array().unwrap().iter();
+                    found.extend(rules.map(|rule| rule["message"].as_str().unwrap().to_owned()));
+                } else {
+                    messages(value, found);
+                }
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| messages(item, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn every_cel_rule_of_the_crds_belongs_to_codes_that_say_so() {
+    let mut used = BTreeSet::new();
+    for kind in KINDS {
+        let mut found = BTreeSet::new();
+        messages(schema(kind), &mut found);
+        for message in found {
+            let row = CEL.iter().position(|(start, _)| message.starts_with(start));
+            let row = row.unwrap_or_else(|| panic!("{}: no code for: {message}", kind_name(kind)));
+            used.insert(row);
+            for code in CEL[row].1 {
+                assert_ne!(
+                    code.crd_coverage(),
+                    CrdCoverage::Nothing,
+                    "{code}: {message}"
+                );
+                let is_listed = rules::all()
+                    .any(|rule| rule.codes.contains(code) && rule.kinds.contains(&kind));
+                assert!(is_listed, "{code} is not reported for {}", kind_name(kind));
+            }
+        }
+    }
+    let unused = (0..CEL.len()).filter(|row| !used.contains(row));
+    let unused: Vec<_> = unused.map(|row| CEL[row].0).collect();
+    assert!(unused.is_empty(), "no CRD has: {unused:?}");
+}

@@ -1,0 +1,318 @@
+//! Every field of a Machine that exists changes as the table of update effects says, and as the backend
+//! then applies it.
+
+use common::admission::{ObjectKind, Verdict};
+use common::api::choice::{Backend, PendingAction};
+use common::api::normalized::Normalized;
+use common::render::Identity;
+use common::render::libvirt::{
+    Attached, CpuMode, Domain, Guest, Placed, VirtType, VolumeFormat, Wire, domain,
+};
+use common::rules::update::{Effect, Field, pending_action};
+use serde_json::{Value, json};
+
+use crate::harness::{Admitted, Question, machine, merge_patch};
+
+/// Something of everything, so that every field can change.
+fn before() -> Value {
+    json!({
+        "template": "small",
+        "resources": {"cpu": {"cores": 2}, "memory": {"size": "4Gi"}},
+        "disks": [
+            {"name": "data", "size": "10Gi"},
+            {"name": "bound", "size": "1Gi", "volumeName": "pv-1"},
+            {"name": "chosen", "size": "1Gi", "selector": {"matchLabels": {"tier": "a"}}},
+            {"name": "filled", "size": "1Gi", "image": {"url": "https://images.example.com/a"}},
+        ],
+        "networks": [{"name": "eth0"}, {"name": "eth1", "networkName": "prod-network"}],
+        "cdroms": [{"name": "iso", "size": "1Gi", "image": {"persistentVolumeClaim": "iso"}}],
+        "cloudInit": {"userData": "#cloud-config\n"},
+    })
+}
+
+/// The spec with a field of it changed. A list is changed by index.
+fn changed(field: Field) -> Value {
+    let item = |list: &str, index: usize, patch: Value| {
+        let mut items = before()[list].clone();
+        merge_patch(&mut items[index], &patch);
+        json!({ list: items })
+    };
+    let without_first = |list: &str| json!({list: before()[list].as_array().unwrap()[1..]});
+    let cpu = |patch: Value| json!({"resources": {"cpu": patch}});
+    let memory = |patch: Value| json!({"resources": {"memory": patch}});
+    let cloud_init = |patch: Value| json!({ "cloudInit": patch });
+    let bootloader = |patch: Value| json!({"domain": {"firmware": {"bootloader": patch}}});
+    let patch = match field {
+        // The same numbers by another way.
+        Field::Template => {
+            json!({"template": null, "disks": with_root(), "resources": {"cpu": {"threads": 1}}})
+        }
+        Field::PowerState => json!({"powerState": "Stopped"}),
+        Field::GuestShutdownStops => json!({"guestShutdownStops": true}),
+        Field::DiskReclaimPolicy => item("disks", 0, json!({"reclaimPolicy": "Retain"})),
+        Field::CdromImage => item(
+            "cdroms",
+            0,
+            json!({"image": {"persistentVolumeClaim": "golden"}}),
+        ),
+        Field::DiskSize => item("disks", 0, json!({"size": "20Gi"})),
+        Field::Cores => cpu(json!({"cores": 4})),
+        Field::Threads => cpu(json!({"threads": 2})),
+        Field::Sockets => cpu(json!({"sockets": 2})),
+        Field::MaxSockets => cpu(json!({"maxSockets": 2})),
+        Field::MemorySize => memory(json!({"size": "8Gi"})),
+        Field::MaxMemorySize => memory(json!({"maxSize": "8Gi"})),
+        Field::Disk => without_first("disks"),
+        Field::DiskRemove => item(
+            "disks",
+            0,
+            json!({"name": "root", "remove": true, "size": null}),
+        ),
+        Field::DiskBus => item("disks", 0, json!({"bus": "sata"})),
+        Field::Nic => without_first("networks"),
+        Field::NicNetwork => item("networks", 1, json!({"networkName": "storage-network"})),
+        Field::NicModel => item("networks", 0, json!({"model": "e1000"})),
+        Field::NicMac => item("networks", 0, json!({"macAddress": "52:54:00:00:00:01"})),
+        Field::BootOrder => json!({"bootOrder": ["network", "disk"]}),
+        Field::Cdrom => json!({"cdroms": []}),
+        Field::Acpi => json!({"domain": {"features": {"acpi": false}}}),
+        Field::Apic => json!({"domain": {"features": {"apic": false}}}),
+        Field::Hyperv => json!({"domain": {"features": {"hyperv": true}}}),
+        Field::NodeSelector => json!({"nodeSelector": {"zone": "a"}}),
+        Field::UserData => cloud_init(json!({"userData": "#cloud-config\nhostname: x\n"})),
+        Field::NetworkData => cloud_init(json!({"networkData": "version: 2\n"})),
+        Field::MetaData => cloud_init(json!({"metaData": {"a": "b"}})),
+        Field::UserDataSecret => cloud_init(json!({"userData": null, "secretRef": {"name": "x"}})),
+        Field::NetworkDataSecret => cloud_init(json!({"networkDataSecretRef": {"name": "x"}})),
+        Field::MachineType => json!({"domain": {"machine": {"type": "pc"}}}),
+        Field::Efi => bootloader(json!({"efi": true})),
+        Field::SecureBoot => bootloader(json!({"efi": true, "secureBoot": true})),
+        Field::Backend => json!({"backend": "libvirt"}),
+        Field::DiskStorageClass => item("disks", 0, json!({"storageClass": "fast-ssd"})),
+        Field::DiskAccessMode => item(
+            "disks",
+            0,
+            json!({"accessMode": "ReadWriteMany", "volumeMode": "Block"}),
+        ),
+        Field::DiskVolumeMode => item("disks", 0, json!({"volumeMode": "Block"})),
+        Field::DiskImage => item("disks", 3, json!({"image": null})),
+        Field::DiskSelector => item(
+            "disks",
+            2,
+            json!({"selector": {"matchLabels": {"tier": "b"}}}),
+        ),
+        Field::DiskVolumeName => item("disks", 1, json!({"volumeName": "pv-2"})),
+        Field::CdromSize => item("cdroms", 0, json!({"size": "2Gi"})),
+        Field::CdromStorageClass => item("cdroms", 0, json!({"storageClass": "fast-ssd"})),
+    };
+    let mut spec = before();
+    merge_patch(&mut spec, &patch);
+    spec
+}
+
+fn with_root() -> Value {
+    let mut disks = vec![json!({"name": "root", "size": "20Gi"})];
+    disks.extend(before()["disks"].as_array().unwrap().iter().cloned());
+    disks.into()
+}
+
+/// The parts of a spec that libvirt supports: no bound volumes, images by URL.
+fn on_libvirt(spec: &mut Value) {
+    let is_bound = |disk: &Value| {
+        ["volumeName", "selector"]
+            .iter()
+            .any(|it| disk.get(*it).is_some())
+    };
+    let disks = spec["disks"].as_array().unwrap().iter();
+    let disks: Vec<_> = disks.filter(|disk| !is_bound(disk)).collect();
+    let mut cdroms = spec["cdroms"].clone();
+    for cdrom in cdroms.as_array_mut().unwrap() {
+        let claim = cdrom["image"]["persistentVolumeClaim"].as_str().unwrap();
+        cdrom["image"] = json!({"url": format!("https://images.example.com/{claim}")});
+    }
+    merge_patch(spec, &json!({"disks": disks, "cdroms": cdroms}));
+}
+
+/// Whether a spec can have the field on this backend.
+fn exists(field: Field, backend: Backend) -> bool {
+    let is_bound = matches!(field, Field::DiskSelector | Field::DiskVolumeName);
+    // KubeVirt has one machine type.
+    backend == Backend::Kubevirt && field != Field::MachineType
+        || backend == Backend::Libvirt && !is_bound
+}
+
+/// A change of one field of a Machine that exists, and the answer to it.
+struct Changed {
+    old: Value,
+    answer: Result<Admitted, Verdict>,
+}
+
+/// Changes a field of a Machine in a power state that stays.
+fn change(field: Field, backend: Backend, power_state: &str) -> Changed {
+    let (mut old, mut new) = (before(), changed(field));
+    if field == Field::SecureBoot {
+        old["domain"] = json!({"firmware": {"bootloader": {"efi": true}}});
+    }
+    if backend == Backend::Libvirt {
+        on_libvirt(&mut old);
+        on_libvirt(&mut new);
+    }
+    old["backend"] = json!(backend);
+    new["backend"] = match (field, backend) {
+        (Field::Backend, Backend::Kubevirt) => json!(Backend::Libvirt),
+        (Field::Backend, Backend::Libvirt) => json!(Backend::Kubevirt),
+        _ => json!(backend),
+    };
+    if field != Field::PowerState {
+        for spec in [&mut old, &mut new] {
+            spec["powerState"] = json!(power_state);
+        }
+    }
+    let stored = Question::of(ObjectKind::Machine, None).admit(&machine(&old));
+    let old = stored
+        .unwrap_or_else(|verdict| panic!("{field:?}: {verdict:?}"))
+        .stored;
+    let answer = Question::of(ObjectKind::Machine, Some(&old)).admit(&machine(&new));
+    Changed { old, answer }
+}
+
+fn has_code(lines: &[String], code: &str) -> bool {
+    let end = format!("[{code}]");
+    lines.iter().any(|line| line.ends_with(&end))
+}
+
+/// The number of refusals, all of which must be about the change.
+fn refusals(answer: Result<Admitted, Verdict>) -> usize {
+    let violations = answer.err().map(|verdict| verdict.findings.violations);
+    let violations = violations.unwrap_or_default();
+    for violation in &violations {
+        assert_eq!(violation.code.family(), "update", "{violations:?}");
+    }
+    violations.len()
+}
+
+fn every_field() -> impl Iterator<Item = (Field, Backend)> {
+    let backends = [Backend::Kubevirt, Backend::Libvirt];
+    let fields = Field::ALL.iter().copied();
+    let all = fields.flat_map(move |field| backends.map(|backend| (field, backend)));
+    all.filter(|(field, backend)| exists(*field, *backend))
+}
+
+#[test]
+fn every_field_has_the_effect_that_the_table_names_on_each_backend() {
+    for (field, backend) in every_field() {
+        let what = format!("{field:?} on {backend}");
+        let answer = |power_state| change(field, backend, power_state).answer;
+        let accepted =
+            |power_state| answer(power_state).unwrap_or_else(|it| panic!("{what}: {it:?}"));
+        match field.effect(backend) {
+            Effect::Live | Effect::Grow | Effect::Resolved | Effect::Nothing => {
+                assert_eq!(accepted("Running").warnings, [""; 0], "{what}");
+            }
+            Effect::LiveOrRestart => {
+                let warnings = accepted("Running").warnings;
+                let is_restart = has_code(&warnings, "RestartRequired");
+                assert!(warnings.is_empty() || is_restart, "{what}: {warnings:?}");
+                assert_eq!(accepted("Stopped").warnings, [""; 0], "{what}");
+            }
+            Effect::Restart => {
+                let warnings = accepted("Running").warnings;
+                assert!(has_code(&warnings, "RestartRequired"), "{what}");
+                assert!(
+                    warnings.iter().all(|line| line.contains("restart")),
+                    "{what}"
+                );
+                assert_eq!(accepted("Stopped").warnings, [""; 0], "{what}");
+            }
+            Effect::NewInstance => {
+                for power_state in ["Running", "Stopped"] {
+                    let warnings = accepted(power_state).warnings;
+                    assert!(has_code(&warnings, "NewInstanceRequired"), "{what}");
+                    assert!(
+                        warnings.iter().any(|line| line.contains("new instance")),
+                        "{what}"
+                    );
+                }
+            }
+            Effect::RefusedWhileRunning => {
+                assert_eq!(refusals(answer("Running")), 1, "{what}");
+                assert_eq!(refusals(answer("Stopped")), 0, "{what}");
+            }
+            Effect::Refused => {
+                for power_state in ["Running", "Stopped"] {
+                    assert!(refusals(answer(power_state)) > 0, "{what}");
+                }
+            }
+        }
+    }
+}
+
+/// The libvirt domain of a stored Machine.
+fn domain_of(stored: &Value) -> Domain {
+    let block: Normalized = serde_json::from_value(stored["spec"]["normalized"].clone()).unwrap();
+    let placed = |volume: String| Placed {
+        pool: "pool".into(),
+        volume,
+        format: VolumeFormat::Qcow2,
+    };
+    let disks = block
+        .disks
+        .iter()
+        .map(|disk| (disk.name.clone(), disk.name.clone()));
+    let media = block.cdroms.iter().filter_map(|cdrom| {
+        let url = cdrom.image.as_ref()?.url.clone()?;
+        Some((cdrom.name.clone(), url))
+    });
+    let volumes = disks
+        .chain(media)
+        .map(|(name, volume)| (name, placed(volume)));
+    let networks = block.networks.iter().map(|nic| {
+        let attached = Attached {
+            wire: Wire::Bridge(nic.network_name.clone().unwrap_or_default()),
+            vlan: None,
+            mtu: None,
+        };
+        (nic.name.clone(), attached)
+    });
+    // The name of the seed's volume is a digest of its content.
+    let seed = placed(stored["spec"]["cloudInit"].to_string());
+    domain(&Guest {
+        machine: Identity {
+            cluster: "cluster",
+            namespace: "default",
+            name: "web",
+            uid: "uid",
+        },
+        block: &block,
+        virt_type: VirtType::Kvm,
+        cpu_mode: CpuMode::HostPassthrough,
+        volumes: &volumes.collect(),
+        networks: &networks.collect(),
+        seed: Some(&seed),
+    })
+}
+
+#[test]
+fn libvirt_restarts_a_guest_for_exactly_what_admission_announces() {
+    for (field, backend) in every_field().filter(|(_, backend)| *backend == Backend::Libvirt) {
+        let Changed { old, answer } = change(field, backend, "Running");
+        let Ok(admitted) = answer else { continue };
+        let changes = domain_of(&admitted.stored).changes(&domain_of(&old));
+        let actions = changes.iter().map(|change| {
+            let action = pending_action(backend, &change.field, change.live.is_some());
+            let is_live = action == PendingAction::HotPlug;
+            assert_eq!(is_live, change.live.is_some(), "{field:?}: {change:?}");
+            action
+        });
+        let restarts = actions
+            .filter(|action| *action == PendingAction::Restart)
+            .count();
+        let announced = has_code(&admitted.warnings, "RestartRequired");
+        assert_eq!(
+            restarts > 0,
+            announced,
+            "{field:?}: {changes:?} {:?}",
+            admitted.warnings
+        );
+    }
+}
