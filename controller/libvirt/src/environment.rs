@@ -267,7 +267,7 @@ impl Environment {
 
     /// Passes until nothing happens any more; tells what was done.
     pub(crate) fn settle(&mut self) -> Vec<String> {
-        /// A guest that hears nothing takes a minute to be switched off.
+        /// A guest that ignores requests takes a minute to be switched off.
         const PASSES_MAX: usize = 40;
         let mut done = Vec::new();
         for _ in 0..PASSES_MAX {

@@ -1,13 +1,13 @@
-//! Talking to a libvirt host.
+//! Access to a libvirt host.
 //!
 //! ```text
 //! reconcile ──▶ Host ─┬─ fast: Worker ──▶ a thread ──▶ Connection ──▶ libvirtd
 //!                     └─ slow: Worker ──▶ a thread ──▶ Connection ──▶   "
-//!                                                    (or the fake)
+//!                                                      (or the fake)
 //! ```
-//! libvirt's calls block, and one that waits for a frozen guest may be in the way of all others on its
-//! connection. So a host has two of them, each with a thread and one call at a time: what answers in
-//! milliseconds goes the fast way; agents, uploads, starts and stops go the slow one.
+//! libvirt's calls block, and one that waits for a frozen guest can block all others on its connection. So a host
+//! has two connections, each with a thread and one call at a time: calls that take milliseconds use the fast one;
+//! agents, uploads, starts and stops use the slow one.
 
 #![cfg_attr(
     not(feature = "native"),
@@ -122,7 +122,7 @@ pub(crate) trait Connection: Send {
     fn copy_volume(&mut self, pool: &str, xml: &str, from: (&str, &str)) -> Result<Volume>;
     /// Grows a volume that no running guest uses.
     fn resize_volume(&mut self, pool: &str, name: &str, bytes: u64) -> Result<()>;
-    /// Deletes a volume; one that is gone already is fine. libvirt asks nobody who uses it.
+    /// Deletes a volume; one that is gone already is fine. libvirt does not check whether it is in use.
     fn delete_volume(&mut self, pool: &str, name: &str) -> Result<()>;
     /// Fills a volume with `length` bytes of `source`. One that broke off looks complete.
     fn upload(&mut self, pool: &str, name: &str, source: &mut dyn Read, length: u64) -> Result<()>;

@@ -40,7 +40,7 @@ pub(crate) struct Fetches(Arc<Mutex<HashMap<String, Fetch>>>);
 
 #[derive(Clone, Debug)]
 enum Fetch {
-    /// What is told of an attempt after one that failed is still why that failed.
+    /// Under way; with the last failure if there was one, which the status reports until this attempt succeeds.
     Underway(Arc<Progress>, Option<Failure>),
     Failed(Failure),
 }
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fetch_that_failed_is_tried_again_after_a_while_and_told_meanwhile() {
+    fn a_fetch_that_failed_is_tried_again_after_a_while_and_is_reported_meanwhile() {
         let fetches = Fetches::default();
         let pause = |fetches: &Fetches| match &fetches.lock()["image"] {
             Fetch::Failed(failure) => failure.pause,

@@ -1,9 +1,9 @@
-//! A Machine that lives: finalizer → host → images → volumes → seed → definition → devices → power → status.
+//! A Machine that is not under deletion: finalizer → host → images → volumes → seed → definition → devices → power → status.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use common::api::choice::VirtType as Wished;
+use common::api::choice::VirtType as DeclaredVirtType;
 use common::api::libvirt_host::LibvirtHostSpec;
 use common::api::normalized::Normalized;
 use common::host_uri::{Driver, HostUri};
@@ -26,9 +26,11 @@ use controller_core::objects::Meta as _;
 use controller_core::plan::{Now, Refusal, Subject};
 use controller_core::status::{Fault, Outcome, not_normalized};
 
-/// A change that libvirt carries out by asking the guest is looked at again after this.
-const LOOK_AGAIN: Duration = Duration::from_secs(10);
+/// Pause before the next pass after a change that libvirt carries out by asking the guest, while an image is fetched,
+/// or while a part of the host cannot be read.
+const SOON: Duration = Duration::from_secs(10);
 
+/// What to do about a Machine that is not under deletion.
 pub(crate) fn plan(
     machine: &Machine,
     observed: &Observed,
@@ -77,7 +79,7 @@ pub(crate) fn plan(
                 away: Some(Fault::new(
                     "HostUnreachable",
                     format!(
-                        "LibvirtHost '{host}' cannot be asked, so nothing is known of the guest: {why}"
+                        "LibvirtHost '{host}' cannot be reached, so nothing is known of the guest: {why}"
                     ),
                 )),
                 ..findings
@@ -104,7 +106,7 @@ fn on<'a>(
         findings.guest = Fault::new(
             "NameConflict",
             format!(
-                "a domain of the Machine's uuid is on LibvirtHost '{}' and does not carry its mark: undefine or rename it there; it is left untouched",
+                "a domain of the Machine's uuid is on LibvirtHost '{}' and does not carry its metadata: undefine or rename it there; it is left untouched",
                 view.host
             ),
         )
@@ -131,12 +133,12 @@ fn on<'a>(
     }
     let (seed, writes_seed) = (seed.desired, seed.action);
     let desired = (!held).then(|| {
-        let wired = Wired {
+        let attachments = Attachments {
             volumes: &volumes,
             networks: &attached,
             seed: seed.as_ref(),
         };
-        render(machine, block, observed, view, &wired)
+        render(machine, block, observed, view, &attachments)
     });
     let mut steps = Steps::default();
     steps.actions.extend(volumes.actions.iter().cloned());
@@ -150,7 +152,7 @@ fn on<'a>(
         findings.changes = desired.changes(running);
     }
     if let Some(desired) = desired.as_ref().filter(|_| !is_refused) {
-        steps.shape(desired, guest, &findings.changes);
+        steps.define_or_hot_plug(desired, guest, &findings.changes);
     }
     if let Some(guest) = guest {
         let mark = desired
@@ -170,12 +172,12 @@ fn on<'a>(
             findings.guest.worsen(died(&view.host));
         }
         findings.restarts = power.restarts;
-        steps.switch(power, desired.is_some() && !is_refused);
+        steps.add_power(power, desired.is_some() && !is_refused);
         steps.actions.extend(releases(guest, block, &volumes, view));
     }
     steps.actions.extend(volumes.growth);
     if volumes.import.is_some() || is_partial(observed, view) {
-        steps.again = steps.again.or(Some(LOOK_AGAIN));
+        steps.again = steps.again.or(Some(SOON));
     }
     findings.storage = volumes.outcome;
     findings.import = volumes.import;
@@ -230,7 +232,7 @@ struct Steps {
 
 impl Steps {
     /// The definition first: what is plugged in then sits where it will after a restart.
-    fn shape(&mut self, desired: &Domain, guest: Option<&Guest>, changes: &[Change]) {
+    fn define_or_hot_plug(&mut self, desired: &Domain, guest: Option<&Guest>, changes: &[Change]) {
         if guest.and_then(|guest| guest.defined.as_ref()) != Some(desired) {
             self.actions.push(Action::Define(Box::new(desired.clone())));
             self.again = Some(Duration::ZERO);
@@ -239,14 +241,14 @@ impl Steps {
         for live in changes.iter().filter_map(|change| change.live.as_ref()) {
             // A balloon takes what time it takes, and a guest without one has none.
             if !matches!(live, Live::SetMemory(_)) {
-                self.again = Some(LOOK_AGAIN);
+                self.again = Some(SOON);
             }
             self.actions.push(Action::HotPlug(Box::new(live.clone())));
         }
     }
 
     /// A guest is not started while something it needs is not there. It is always switched off.
-    fn switch(&mut self, power: Power, may_start: bool) {
+    fn add_power(&mut self, power: Power, may_start: bool) {
         let starts = power
             .actions
             .iter()
@@ -259,7 +261,7 @@ impl Steps {
 }
 
 /// What the guest is connected to.
-struct Wired<'a> {
+struct Attachments<'a> {
     volumes: &'a Volumes,
     networks: &'a BTreeMap<String, Attached>,
     seed: Option<&'a SeedMark>,
@@ -307,32 +309,33 @@ fn virt_type(spec: &LibvirtHostSpec) -> VirtType {
         return VirtType::Test;
     }
     match spec.virt_type {
-        Wished::Kvm => VirtType::Kvm,
-        Wished::Qemu => VirtType::Qemu,
+        DeclaredVirtType::Kvm => VirtType::Kvm,
+        DeclaredVirtType::Qemu => VirtType::Qemu,
     }
 }
 
 /// Absent: the host's own processor, where it running the guest; else all that is emulated.
 fn cpu_mode(spec: &LibvirtHostSpec) -> CpuMode {
     spec.cpu_mode.unwrap_or(match spec.virt_type {
-        Wished::Kvm => CpuMode::HostPassthrough,
-        Wished::Qemu => CpuMode::Maximum,
+        DeclaredVirtType::Kvm => CpuMode::HostPassthrough,
+        DeclaredVirtType::Qemu => CpuMode::Maximum,
     })
 }
 
-/// The domain that is wished, with what stays as it is.
+/// The desired domain. What libvirt or this program chose for the current one is kept: addresses, machine type,
+/// recorded intent.
 fn render(
     machine: &Machine,
     block: &Normalized,
     observed: &Observed,
     view: &HostView,
-    wired: &Wired<'_>,
+    attachments: &Attachments<'_>,
 ) -> Domain {
-    let Wired {
+    let Attachments {
         volumes,
         networks,
         seed,
-    } = *wired;
+    } = *attachments;
     let seed_at = seed.map(|seed| Placed {
         pool: seed.pool.clone(),
         volume: seed.volume.clone(),
@@ -352,14 +355,15 @@ fn render(
         desired = desired.carrying(current);
     }
     let old = guest.and_then(|guest| guest.metadata.as_ref());
-    let wished = &volumes.kept;
+    let desired_volumes = &volumes.kept;
     let released = old.into_iter().flat_map(|mark| &mark.volumes);
-    let released = released.filter(|old| wished.iter().all(|kept| kept.volume != old.volume));
+    let released =
+        released.filter(|old| desired_volumes.iter().all(|kept| kept.volume != old.volume));
     let released = released.filter(|old| {
         view.volumes
             .contains_key(&(old.pool.clone(), old.volume.clone()))
     });
-    let kept: Vec<Kept> = wished.iter().chain(released).cloned().collect();
+    let kept: Vec<Kept> = desired_volumes.iter().chain(released).cloned().collect();
     // Secure boot takes effect with new firmware settings only.
     let is_other = |domain: &Domain| domain.firmware != desired.firmware;
     let reset_nvram = if let Some(running) = guest.and_then(|guest| guest.running.as_ref()) {

@@ -1,4 +1,4 @@
-//! The status: phase and conditions from what is wished and what the host says.
+//! The status: phase and conditions from the desired state and what was observed.
 
 use common::api::choice::{Backend, Choice as _, Phase, PowerState};
 use common::api::normalized::Normalized;
@@ -30,7 +30,7 @@ pub(super) struct Findings<'a> {
     pub(super) network: Outcome,
     pub(super) storage: Outcome,
     pub(super) guest: Outcome,
-    /// What is told of an image that is not there yet.
+    /// Progress of an image that is not complete yet.
     pub(super) import: Option<Fault>,
     pub(super) volumes: Vec<VolumeStatus>,
     /// Disks that are smaller than they are to be.
@@ -59,8 +59,8 @@ pub(super) fn report(
     if let Some(fault) = &findings.unfit {
         conditions.set("Normalized", "False", fault);
     } else {
-        let told = normalized(findings.block, observed.template.as_deref());
-        conditions.set("Normalized", "True", &told);
+        let verdict = normalized(findings.block, observed.template.as_deref());
+        conditions.set("Normalized", "True", &verdict);
     }
     if findings.paused {
         conditions.set("Paused", "True", &paused());
@@ -296,7 +296,7 @@ fn ready(
 
 /// The cards, in the order of the spec.
 fn interfaces(view: &HostView, running: &Domain) -> Vec<InterfaceStatus> {
-    let told = |nic: &common::render::libvirt::Nic| {
+    let reported = |nic: &common::render::libvirt::Nic| {
         let mac = nic.mac.to_string();
         let addresses = view.addresses.get(&mac);
         InterfaceStatus {
@@ -305,7 +305,7 @@ fn interfaces(view: &HostView, running: &Domain) -> Vec<InterfaceStatus> {
             mac_address: Some(mac),
         }
     };
-    running.nics.iter().map(told).collect()
+    running.nics.iter().map(reported).collect()
 }
 
 /// The changes that wait, with the action that the table of update effects has for each: what admission announced.

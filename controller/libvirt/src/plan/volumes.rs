@@ -45,7 +45,7 @@ pub(super) struct Volumes {
     pub(super) growth: Vec<Action>,
     /// Whether the domain has the volumes it names.
     pub(super) outcome: Outcome,
-    /// What is told of an image that is not there yet. The domain waits for it.
+    /// Progress of an image that is not complete yet. The domain is not defined before it is.
     pub(super) import: Option<Fault>,
     /// Volumes by disk or drive.
     pub(super) placed: BTreeMap<String, Placed>,

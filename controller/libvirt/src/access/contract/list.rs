@@ -59,6 +59,16 @@ pub(super) const CONTRACTS: &[Contract] = &[
         test: volumes::overlays,
     },
     Contract {
+        name: "an overlay made from outside keeps its base",
+        binds: &[Driver::Qemu],
+        test: volumes::overlay_from_outside,
+    },
+    Contract {
+        name: "a pool and a network that are not defined are absent",
+        binds: ALL,
+        test: volumes::missing_parts,
+    },
+    Contract {
         name: "content",
         binds: RUNNING,
         test: volumes::content,

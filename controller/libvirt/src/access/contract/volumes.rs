@@ -1,7 +1,11 @@
 //! Contracts about volumes, and about who uses them.
 
+use controller_core::preconditions::Effect;
+
 use super::*;
 use crate::access::State;
+use crate::environment;
+use crate::volume_effects::{Doomed, remove_volume};
 
 pub(super) fn volumes(on: &mut TestHost) {
     let (name, other) = (on.name("disk"), on.name("other"));
@@ -12,6 +16,7 @@ pub(super) fn volumes(on: &mut TestHost) {
         (&name, 1 << 20, &None)
     );
     assert!(made.path.ends_with(&name), "{made:?}");
+    assert!(!made.key.is_empty(), "{made:?}");
     assert_eq!(
         kind(host.create_volume(pool, &volume(&name, 1 << 20))),
         "Refused"
@@ -62,8 +67,58 @@ pub(super) fn overlays(on: &mut TestHost) {
             .unwrap()
             .starts_with(b"image")
     );
-    // Nobody asks whether something is on top of it.
+    // A copy replaces nothing: this is what names that are never used again rely on.
+    let again = host.copy_volume(pool, &volume(&copy, 1 << 20), (pool, &base));
+    assert_eq!(kind(again), "Refused");
+    // libvirt deletes a base below its overlay.
     host.delete_volume(pool, &base).unwrap();
+}
+
+/// Ours deletes neither the base of an overlay that libvirt knows nor of one that somebody made beside it.
+pub(super) fn overlay_from_outside(on: &mut TestHost) {
+    let (base, _) = on.disk("base", "vda");
+    let (host, pool) = (&mut on.host, &on.pool);
+    let found = host.volume(pool, &base).unwrap().unwrap();
+    let overlay = format!("{}-overlay", found.path);
+    let made = std::process::Command::new("qemu-img")
+        .args([
+            "create",
+            "-q",
+            "-f",
+            "qcow2",
+            "-F",
+            "raw",
+            "-b",
+            &found.path,
+        ])
+        .arg(&overlay)
+        .status()
+        .unwrap();
+    assert!(made.success());
+    let doomed = Doomed {
+        pool: pool.clone(),
+        name: base.clone(),
+        key: Some(found.key),
+        is_owned: true,
+        is_deletable: true,
+    };
+    let guard = environment::guard();
+    let kept = remove_volume(&mut **host, &guard, Effect::DeleteVolume, &doomed).unwrap_err();
+    assert!(kept.to_string().contains("is an overlay of it"), "{kept}");
+    assert!(host.volume(pool, &base).unwrap().is_some());
+    host.delete_volume(pool, &format!("{base}-overlay"))
+        .unwrap();
+    remove_volume(&mut **host, &guard, Effect::DeleteVolume, &doomed).unwrap();
+    assert_eq!(host.volume(pool, &base).unwrap(), None);
+}
+
+pub(super) fn missing_parts(on: &mut TestHost) {
+    let (pool, network) = (on.name("no-pool"), on.name("no-network"));
+    assert_eq!(kind(on.host.volumes(&pool)), "Absent");
+    assert_eq!(kind(on.host.volume(&pool, "disk")), "Absent");
+    assert_eq!(kind(on.host.refresh(&pool)), "Absent");
+    let leases = kind(on.host.leases(&network));
+    assert!(["Absent", "Unsupported"].contains(&leases), "{leases}");
 }
 
 pub(super) fn content(on: &mut TestHost) {

@@ -404,21 +404,21 @@ impl Connection for FakeConnection {
     }
 
     fn create_volume(&mut self, pool: &str, xml: &str) -> Result<Volume> {
-        let (name, wish) = desired(xml)?;
+        let (name, desired_volume) = desired(xml)?;
         self.call(
             "create_volume",
             Some(format!("{pool}/{name}")),
-            |state, _| put(state, pool, &name, wish),
+            |state, _| put(state, pool, &name, desired_volume),
         )
     }
 
     fn copy_volume(&mut self, pool: &str, xml: &str, from: (&str, &str)) -> Result<Volume> {
-        let (name, mut wish) = desired(xml)?;
+        let (name, mut desired_volume) = desired(xml)?;
         self.call("copy_volume", Some(format!("{pool}/{name}")), |state, _| {
             let source = found(state, from.0, from.1)?;
-            wish.content = source.content.clone();
-            wish.capacity = wish.capacity.max(source.capacity);
-            put(state, pool, &name, wish)
+            desired_volume.content = source.content.clone();
+            desired_volume.capacity = desired_volume.capacity.max(source.capacity);
+            put(state, pool, &name, desired_volume)
         })
     }
 

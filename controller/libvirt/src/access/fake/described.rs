@@ -16,7 +16,7 @@ pub(super) fn desired(xml: &str) -> Result<(String, FakeVolume)> {
     let capacity = xml::child(document.root_element(), "capacity")
         .and_then(bytes)
         .ok_or_else(|| refused("missing capacity element"))?;
-    let wish = FakeVolume {
+    let desired_volume = FakeVolume {
         capacity,
         raw: document
             .descendants()
@@ -25,7 +25,7 @@ pub(super) fn desired(xml: &str) -> Result<(String, FakeVolume)> {
         backing: xml::backing(&document),
         content: vec![],
     };
-    Ok((name.to_owned(), wish))
+    Ok((name.to_owned(), desired_volume))
 }
 
 /// A number of bytes with its unit, which is bytes where there is none.

@@ -60,14 +60,14 @@ pub(super) fn put(
     state: &mut HostState,
     pool: &str,
     name: &str,
-    wish: FakeVolume,
+    desired_volume: FakeVolume,
 ) -> Result<Volume> {
     let volumes = &mut active(state, pool)?.volumes;
     if volumes.contains_key(name) {
         return Err(refused(&format!("storage volume '{name}' exists already")));
     }
-    let made = volume(pool, name, &wish);
-    volumes.insert(name.to_owned(), wish);
+    let made = volume(pool, name, &desired_volume);
+    volumes.insert(name.to_owned(), desired_volume);
     Ok(made)
 }
 

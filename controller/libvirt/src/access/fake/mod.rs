@@ -138,7 +138,7 @@ pub(crate) enum When {
     Before,
     /// Half of an upload is there. For other calls, as before.
     During,
-    /// All was done, and nobody hears of it.
+    /// All was done, and the answer is lost.
     After,
 }
 

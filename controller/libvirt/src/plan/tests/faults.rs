@@ -1,4 +1,4 @@
-//! Calls that go wrong, and a controller that is killed: no harm is done, nothing is lost.
+//! Failed calls, and a controller that is killed: no disk and no guest is lost.
 
 use common::render::libvirt::domain_uuid;
 
@@ -40,7 +40,7 @@ fn is_gone(env: &Environment, what: &str) {
 }
 
 #[test]
-fn a_call_that_goes_wrong_at_any_point_does_no_harm() {
+fn a_failed_call_at_any_point_loses_no_disk_and_no_guest() {
     let timed_out = || AccessError::TimedOut("no answer".into());
     let gone = || AccessError::Disconnected("the connection ended".into());
     for when in [When::Before, When::During, When::After] {
@@ -60,7 +60,7 @@ fn a_call_that_goes_wrong_at_any_point_does_no_harm() {
 }
 
 #[test]
-fn a_call_that_goes_wrong_while_a_machine_goes_loses_nothing_that_is_kept() {
+fn a_failed_call_during_a_deletion_loses_no_retained_disk() {
     for when in [When::Before, When::After] {
         for number in 0..8 {
             let what = format!("{when:?} the change {number} of the deletion");
@@ -76,7 +76,7 @@ fn a_call_that_goes_wrong_while_a_machine_goes_loses_nothing_that_is_kept() {
 }
 
 #[test]
-fn a_controller_that_is_killed_after_any_action_goes_on_where_it_was() {
+fn a_controller_killed_after_any_action_continues_without_a_second_start() {
     for steps in 0..8 {
         for passes in 1..6 {
             let what = format!("killed after {steps} actions of each of {passes} passes");

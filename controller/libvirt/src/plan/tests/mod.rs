@@ -97,7 +97,7 @@ fn a_machine_is_bound_before_anything_is_sent_to_its_host() {
 }
 
 #[test]
-fn everything_a_machine_has_is_made_once_and_goes_with_it_but_what_is_kept() {
+fn a_deleted_machine_leaves_retained_disks_and_images_only() {
     let mut env = rich();
     env.settle();
     assert_eq!(
@@ -128,7 +128,7 @@ fn everything_a_machine_has_is_made_once_and_goes_with_it_but_what_is_kept() {
 }
 
 #[test]
-fn a_guest_is_stopped_and_started_as_wished() {
+fn a_guest_is_stopped_and_started_as_desired() {
     let mut env = Environment::new(block());
     env.settle();
     env.power(PowerState::Stopped);
@@ -143,7 +143,7 @@ fn a_guest_is_stopped_and_started_as_wished() {
 }
 
 #[test]
-fn a_guest_that_hears_nothing_is_switched_off_when_patience_ends() {
+fn a_guest_that_ignores_shutdown_requests_is_ended_after_a_minute() {
     let mut env = Environment::new(block());
     env.host.state().guest.acpi = false;
     env.settle();
@@ -159,7 +159,7 @@ fn a_guest_that_hears_nothing_is_switched_off_when_patience_ends() {
 }
 
 #[test]
-fn a_guest_that_shuts_itself_down_comes_back_or_stays_as_its_user_wishes() {
+fn a_guest_that_shuts_itself_down_is_started_again_unless_guest_shutdown_stops() {
     let mut env = Environment::new(block());
     env.settle();
     env.host.guest_shuts_down(domain_uuid(UID));
@@ -187,7 +187,7 @@ fn a_guest_that_shuts_itself_down_comes_back_or_stays_as_its_user_wishes() {
     env.power(PowerState::Running);
     env.settle();
     assert_eq!(state(&env), Some(State::Running));
-    // QEMU died: that is not the guest's wish.
+    // QEMU died: the guest did not shut itself down.
     env.host.qemu_dies(domain_uuid(UID));
     env.pass();
     assert_eq!(reported(&env, "Ready"), ("False", "VMFailed"));
@@ -197,7 +197,7 @@ fn a_guest_that_shuts_itself_down_comes_back_or_stays_as_its_user_wishes() {
 }
 
 #[test]
-fn what_somebody_edits_on_the_host_is_put_right() {
+fn an_edited_definition_is_restored_without_a_restart() {
     let mut env = Environment::new(block());
     env.settle();
     let uuid = domain_uuid(UID);
@@ -233,7 +233,7 @@ fn a_restart_happens_once_for_each_text_however_often_it_is_broken_off() {
 }
 
 #[test]
-fn what_the_guest_can_take_while_it_runs_it_gets_and_the_rest_waits() {
+fn hot_pluggable_changes_are_applied_and_others_wait_for_a_restart() {
     let mut env = Environment::new(block());
     env.settle();
     env.edit(|block| {
@@ -286,7 +286,7 @@ fn a_disk_grows_where_it_is() {
 }
 
 #[test]
-fn a_host_that_cannot_be_asked_is_waited_for() {
+fn an_unreachable_host_keeps_its_machine_until_force_delete() {
     let mut env = Environment::new(block());
     env.settle();
     let before = env.machine().status.clone();
@@ -309,7 +309,7 @@ fn a_host_that_cannot_be_asked_is_waited_for() {
 }
 
 #[test]
-fn a_look_alike_is_left_alone() {
+fn a_domain_of_the_uuid_with_other_metadata_is_left_alone() {
     let mut env = Environment::new(block());
     env.settle();
     let uuid = domain_uuid(UID);
@@ -380,7 +380,7 @@ fn define_foreign_domain(env: &Environment, volume: &str) -> uuid::Uuid {
 }
 
 #[test]
-fn a_volume_somebody_uses_is_not_deleted() {
+fn a_volume_of_a_foreign_domain_is_not_deleted() {
     let mut env = Environment::new(block());
     env.settle();
     let name = volumes(&env)
