@@ -190,4 +190,22 @@ mod tests {
         assert_eq!(left, ["default-web-00000000.root.qcow2"]);
         remove_all(&mut *host, &guard, "uid-of-web", &pools).unwrap();
     }
+
+    #[test]
+    fn while_a_pool_is_undefined_the_definition_and_every_volume_stay() {
+        let mut env = Environment::new(block());
+        env.settle();
+        let guard = environment::guard();
+        let pools = BTreeSet::from([POOL.to_owned()]);
+        let uuid = domain_uuid("uid-of-web");
+        let mut host = env.connection().unwrap();
+        let pool = env.host.state().pools.remove(POOL).unwrap();
+        remove_all(&mut *host, &guard, "uid-of-web", &pools).unwrap_err();
+        assert!(env.host.state().domains.contains_key(&uuid));
+        env.host.state().pools.insert(POOL.into(), pool);
+        let stay = remove_all(&mut *host, &guard, "uid-of-web", &pools).unwrap();
+        assert_eq!(stay, [""; 0]);
+        assert!(env.host.state().domains.is_empty());
+        assert!(env.host.state().pools[POOL].volumes.is_empty());
+    }
 }

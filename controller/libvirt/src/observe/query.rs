@@ -16,7 +16,7 @@ use crate::libvirt_host::LibvirtHost;
 use crate::observed::{Guest, HostView, VolumeKey};
 use crate::offers::images;
 use crate::parts::{network_fault, pool_fault, unreadable_pool};
-use crate::plan::volumes::{NeededImage, copies, fetched_images, is_defined, wanted};
+use crate::plan::disks::{NeededImage, copies, fetched_images, is_defined, wanted};
 
 /// A query about one Machine.
 pub(crate) struct HostQuery {

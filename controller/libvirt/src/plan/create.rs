@@ -13,10 +13,11 @@ use common::render::libvirt::{
 };
 
 use super::action::{Action, Plan};
+use super::disks::{delete, is_to_go, uses};
 use super::power::{Power, power};
 use super::seed::seed;
 use super::status::{Findings, report};
-use super::volumes::{Volumes, delete, is_to_go, uses, volumes};
+use super::volumes::{Volumes, volumes};
 use crate::observed::{Binding, Guest, HostView, Observed};
 use crate::offers::attach;
 use crate::placement::choose;
@@ -314,7 +315,7 @@ fn virt_type(spec: &LibvirtHostSpec) -> VirtType {
     }
 }
 
-/// Absent: the host's own processor, where it running the guest; else all that is emulated.
+/// The declared CPU mode; absent: the host's own processor with KVM, everything that QEMU emulates without.
 fn cpu_mode(spec: &LibvirtHostSpec) -> CpuMode {
     spec.cpu_mode.unwrap_or(match spec.virt_type {
         DeclaredVirtType::Kvm => CpuMode::HostPassthrough,

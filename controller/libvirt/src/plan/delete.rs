@@ -17,8 +17,8 @@ use controller_core::objects::Meta as _;
 use controller_core::plan::Now;
 
 use super::action::Action;
+use super::disks::{doomed, is_to_go};
 use super::power::{ASK_AGAIN, ask};
-use super::volumes::{doomed, is_to_go};
 use crate::observed::{Binding, Guest, HostView};
 use crate::volume_effects::Doomed;
 

@@ -13,9 +13,10 @@
 pub(crate) mod action;
 pub(crate) mod create;
 pub(crate) mod delete;
+pub(crate) mod disks;
 mod power;
 mod seed;
 mod status;
 #[cfg(test)]
 mod tests;
-pub(crate) mod volumes;
+mod volumes;

@@ -275,7 +275,7 @@ fn ready(
                 "the guest is paused on its host: resume it there (virsh resume)",
             ),
         ),
-        Phase::Running if on => ("True", Fault::new("Running", "the guest running")),
+        Phase::Running if on => ("True", Fault::new("Running", "the guest runs")),
         Phase::Running => (
             "False",
             Fault::new("Stopping", "the guest is shutting down"),
