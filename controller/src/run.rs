@@ -20,6 +20,7 @@ use runtime::signals::Signals;
 use runtime::tasks::{TaskError, Tasks};
 use tokio_util::sync::CancellationToken;
 
+use controller_core::caches::Caches;
 use controller_core::client::GuardedClient;
 use controller_core::events::{Events, events};
 use controller_core::expectations::Expectations;
@@ -28,7 +29,8 @@ use controller_core::metrics;
 use controller_core::network_usage::hold;
 use controller_core::queue::{DEBOUNCE, FairQueue};
 use controller_core::reconcile::{Backends, Context, reconcile};
-use controller_core::watch::{Caches, Triggers, Watches};
+use controller_core::triggers::Triggers;
+use controller_core::watch::Watches;
 use controller_kubevirt::Cluster as KubeVirtCluster;
 use controller_libvirt::Fleet;
 
@@ -189,7 +191,7 @@ impl Parts {
             ..
         } = self;
         let holder = hold(
-            triggers.networks.clone(),
+            triggers.network_namespaces.clone(),
             caches.clone(),
             Arc::new(kubevirt.clone()),
             api.clone(),

@@ -9,7 +9,7 @@ use std::convert::Infallible;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use common::names;
-use common::render::{CloudInitPlan, Reading, SecretKey};
+use common::render::{CloudInitPlan, SecretKey, SecretValue};
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1 as core;
 use kube::core::PartialObjectMeta;
@@ -62,7 +62,7 @@ pub async fn read(
     api: &GuardedClient,
     namespace: &str,
     plan: &CloudInitPlan,
-) -> Result<BTreeMap<SecretKey, Option<Reading>>, ApiError> {
+) -> Result<BTreeMap<SecretKey, Option<SecretValue>>, ApiError> {
     let secrets: Api<core::Secret> = Api::namespaced(api.client(), namespace);
     let mut contents = BTreeMap::new();
     let references: BTreeSet<&SecretKey> = plan.references().collect();
@@ -74,11 +74,11 @@ pub async fn read(
 }
 
 /// What a key of a Secret holds; `None`: the Secret or the key is not there.
-fn reading(secret: Option<core::Secret>, key: &str) -> Option<Reading> {
+fn reading(secret: Option<core::Secret>, key: &str) -> Option<SecretValue> {
     let secret = secret?;
     let metadata = secret.metadata;
     let content = secret.data?.remove(key)?.0;
-    Some(Reading::new(
+    Some(SecretValue::new(
         &metadata.uid.unwrap_or_default(),
         &metadata.resource_version.unwrap_or_default(),
         content,

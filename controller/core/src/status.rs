@@ -10,7 +10,7 @@ use common::api::normalized::Normalized;
 use common::api::status::{Condition, MachineStatus};
 use common::api::template::TemplateContent;
 use common::names;
-use common::render::{Reading, SecretKey};
+use common::render::{SecretKey, SecretValue};
 
 use crate::machine::{Block, Machine};
 use crate::objects::{Meta as _, Template};
@@ -100,7 +100,7 @@ pub fn normalized(block: Option<&Normalized>, template: Option<&Template>) -> Fa
 /// The Secret of the user that cloud-init is to be given and that is not there.
 pub fn missing_secret(
     machine: &Machine,
-    contents: &BTreeMap<SecretKey, Option<Reading>>,
+    contents: &BTreeMap<SecretKey, Option<SecretValue>>,
 ) -> Option<Fault> {
     let (secret, _) = contents.iter().find(|(_, content)| content.is_none())?;
     Some(Fault::new(

@@ -249,7 +249,7 @@ impl Apply<'_> {
                 let crd = format!("{}.{}", K::plural(&()), K::group(&()));
                 match self.api.read(crds.get_opt(&crd)).await? {
                     None => Ok(None),
-                    Some(_) => Err(ApiError::Behind(format!(
+                    Some(_) => Err(ApiError::StaleCache(format!(
                         "the API server has {crd} and does not serve it yet"
                     ))),
                 }
@@ -281,7 +281,7 @@ fn names_object(error: &ApiError, name: &str) -> bool {
 }
 
 fn behind(kind: &str, name: &str) -> ApiError {
-    ApiError::Behind(format!("{kind} {name} is still there"))
+    ApiError::StaleCache(format!("{kind} {name} is still there"))
 }
 
 /// A Secret as the API server takes it.

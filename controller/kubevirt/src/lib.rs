@@ -16,12 +16,12 @@ mod watch;
 use std::sync::Arc;
 
 use controller_core::backend::{Backend, Failed};
+use controller_core::caches::Caches;
 use controller_core::client::GuardedClient;
 use controller_core::deletion::Teardown;
 use controller_core::machine::Machine;
 use controller_core::plan::{Now, Plan, Refusal};
 use controller_core::reconcile::Runner;
-use controller_core::watch::Caches;
 use controller_core::writes::Written;
 
 use self::plan::{Action, Observed, create, delete};

@@ -68,7 +68,7 @@ pub async fn count(cluster: Cluster) -> Result<(), Infallible> {
         for count in counts.values_mut() {
             *count = 0.0;
         }
-        cluster.vms.summaries(|_, vm| {
+        cluster.vms.for_each_summary(|_, vm| {
             if let Some(state) = vm.state.as_deref() {
                 // States of a newer KubeVirt count as other: labels are of a known set.
                 let state = PRINTABLE_STATUSES.into_iter().find(|known| *known == state);

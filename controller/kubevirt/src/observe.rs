@@ -14,12 +14,12 @@ use crate::KubeVirt;
 use crate::plan::Observed;
 use crate::watch::Cluster;
 use controller_core::cache::State;
+use controller_core::caches::Caches;
 use controller_core::client::ApiError;
 use controller_core::machine::Machine;
 use controller_core::machine::named_networks;
 use controller_core::objects::{Meta, Secret};
 use controller_core::secrets::read;
-use controller_core::watch::Caches;
 use controller_core::writes::Written;
 
 /// Looks at everything that matters to a Machine.
@@ -66,7 +66,7 @@ fn known(backend: &KubeVirt, machine: &Machine) -> Observed {
         let source = image.and_then(|image| image.persistent_volume_claim.as_ref());
         sources.extend(
             source
-                .filter(|source| cluster.claims.has(namespace, source))
+                .filter(|source| cluster.claims.contains(namespace, source))
                 .cloned(),
         );
         if let Some(import) = cluster.data_volumes.get(namespace, &volume.claim) {
@@ -156,10 +156,10 @@ async fn read_secrets(
         let name = names::cloud_init_secret(machine.name());
         observed.secret = api.read(secrets.get_opt(&name)).await?.map(Arc::new);
     }
-    let version = |name: &str| caches.versions.get(machine.namespace(), name);
+    let version = |name: &str| caches.secret_versions.get(machine.namespace(), name);
     let behind = observed.vm.as_ref().is_none_or(|vm| {
         let marks = &vm.spec.template.metadata.annotations;
-        vm.belongs_to(machine.name(), machine.uid()) && plan.is_behind(marks, version)
+        vm.belongs_to(machine.name(), machine.uid()) && plan.is_outdated(marks, version)
     });
     if !behind && !outdated {
         return Ok(());

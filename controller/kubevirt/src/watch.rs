@@ -13,10 +13,11 @@ use common::render::kubevirt::attachment_name;
 use common::render::kubevirt::types::InstanceSpec;
 use controller_core::address_index::AddressIndex;
 use controller_core::cache::{Cache, Change};
+use controller_core::caches::machines_where;
 use controller_core::machine::CachedMachine;
-use controller_core::network_usage::{GuestAttachments, Marked};
+use controller_core::network_usage::{GuestAttachments, NamespaceQueue};
 use controller_core::objects::{Meta, Secret};
-use controller_core::watch::{Watches, by_label, by_name, either, every, in_pages};
+use controller_core::watch::{Watches, machine_by_label, machine_by_name, watch_config};
 use kube::runtime::reflector::ObjectRef;
 use runtime::checks::Check;
 
@@ -49,22 +50,22 @@ impl Cluster {
     pub async fn known(&self, synced: &Check) {
         let waits = |kind: &str| synced.missing(format!("no list of {kind} yet"));
         waits("VirtualMachines");
-        self.vms.known().await;
+        self.vms.wait_until_listed().await;
         waits("VirtualMachineInstances");
-        self.instances.known().await;
+        self.instances.wait_until_listed().await;
         waits("PersistentVolumeClaims");
-        self.claims.known().await;
+        self.claims.wait_until_listed().await;
         waits("DataVolumes");
-        self.data_volumes.known().await;
+        self.data_volumes.wait_until_listed().await;
         waits("Secrets");
-        self.secrets.known().await;
+        self.secrets.wait_until_listed().await;
         waits("NetworkAttachmentDefinitions");
-        self.attachments.known().await;
+        self.attachments.wait_until_listed().await;
     }
 }
 
 impl GuestAttachments for Cluster {
-    fn each(&self, visit: &mut dyn FnMut(&str, &str, &str)) {
+    fn for_each(&self, visit: &mut dyn FnMut(&str, &str, &str)) {
         let mut guest = |namespace: &str, guest: &crate::objects::GuestSummary| {
             if let Some(machine) = guest.machine.as_deref() {
                 for attachment in &guest.attachments {
@@ -72,13 +73,17 @@ impl GuestAttachments for Cluster {
                 }
             }
         };
-        self.vms.summaries(&mut guest);
-        self.instances.summaries(&mut guest);
+        self.vms.for_each_summary(&mut guest);
+        self.instances.for_each_summary(&mut guest);
     }
 }
 
 /// Marks the namespace of a guest that got other attachments, came, or went.
-fn attached<K: Meta>(networks: &Marked, change: &Change<K>, spec: impl Fn(&K) -> &InstanceSpec) {
+fn attached<K: Meta>(
+    networks: &NamespaceQueue,
+    change: &Change<K>,
+    spec: impl Fn(&K) -> &InstanceSpec,
+) {
     let attachments = |guest: &Option<Arc<K>>| -> Vec<String> {
         let guest = guest.as_deref();
         let all = guest.into_iter().flat_map(|guest| attachments(spec(guest)));
@@ -87,44 +92,44 @@ fn attached<K: Meta>(networks: &Marked, change: &Change<K>, spec: impl Fn(&K) ->
     if attachments(&change.old) != attachments(&change.new)
         && let Some(guest) = change.new.as_ref().or(change.old.as_ref())
     {
-        networks.mark(guest.namespace());
+        networks.push(guest.namespace());
     }
 }
 
 fn watch_guests(watches: &mut Watches<'_>, cluster: &Cluster) {
-    let networks = watches.triggers.networks.clone();
-    watches.kind(
+    let networks = watches.triggers.network_namespaces.clone();
+    watches.spawn(
         "watch of virtual machines",
-        in_pages(),
+        watch_config(),
         &cluster.vms,
         move |change, _| {
             attached(&networks, change, |vm| &vm.spec.template.spec);
-            by_name(change)
+            machine_by_name(change)
         },
     );
-    let networks = watches.triggers.networks.clone();
-    watches.kind(
+    let networks = watches.triggers.network_namespaces.clone();
+    watches.spawn(
         "watch of instances",
-        in_pages(),
+        watch_config(),
         &cluster.instances,
         move |change, _| {
             attached(&networks, change, |instance| &instance.spec);
-            by_name(change)
+            machine_by_name(change)
         },
     );
 }
 
 fn watch_parts(watches: &mut Watches<'_>, cluster: &Cluster) {
     let caches = watches.caches.clone();
-    let ours = in_pages().labels(&format!(
+    let ours = watch_config().labels(&format!(
         "{}={}",
         names::LABEL_MANAGED_BY,
         names::MANAGED_BY
     ));
     let address_index = caches.address_index.clone();
-    watches.kind(
+    watches.spawn(
         "watch of claims",
-        in_pages(),
+        watch_config(),
         &cluster.claims,
         move |change, _| {
             metrics::claim_changed(change);
@@ -132,26 +137,26 @@ fn watch_parts(watches: &mut Watches<'_>, cluster: &Cluster) {
         },
     );
     let address_index = caches.address_index.clone();
-    watches.kind(
+    watches.spawn(
         "watch of data volumes",
-        in_pages(),
+        watch_config(),
         &cluster.data_volumes,
         move |change, _| with_claim(change, &address_index),
     );
-    watches.kind("watch of secrets", ours, &cluster.secrets, |change, _| {
-        by_label(change)
+    watches.spawn("watch of secrets", ours, &cluster.secrets, |change, _| {
+        machine_by_label(change)
     });
     let networks = caches.networks.clone();
-    watches.kind(
+    watches.spawn(
         "watch of attachments",
-        in_pages(),
+        watch_config(),
         &cluster.attachments,
         move |change, machines| {
-            let Some(attachment) = either(change) else {
+            let Some(attachment) = change.object() else {
                 return vec![];
             };
             let (namespace, name) = (attachment.namespace(), attachment.name());
-            every(machines, |machine| {
+            machines_where(machines, |machine| {
                 machine.namespace() == namespace
                     && machine
                         .networks()
@@ -167,8 +172,8 @@ fn with_claim<K: Meta>(
     change: &Change<K>,
     address_index: &AddressIndex,
 ) -> Vec<ObjectRef<CachedMachine>> {
-    let mut machines = by_label(change);
-    if let Some(object) = either(change) {
+    let mut machines = machine_by_label(change);
+    if let Some(object) = change.object() {
         machines.extend(address_index.with_claim(object.namespace(), object.name()));
     }
     machines

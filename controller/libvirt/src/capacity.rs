@@ -2,7 +2,7 @@
 
 use common::api::libvirt_host::{HostResources, LibvirtHostSpec};
 use common::quantity::{Bytes, Milli};
-use controller_core::machine::NOTHING;
+use controller_core::machine::NO_RESOURCES;
 
 use crate::access::HostInfo;
 use crate::snapshot::Snapshot;
@@ -18,7 +18,7 @@ pub(crate) fn sum(a: HostResources, b: HostResources) -> HostResources {
 /// What domains that are not ours are given. Those that are shut off count: they are started again.
 pub(crate) fn foreign(snapshot: &Snapshot) -> HostResources {
     let others = snapshot.domains.iter().filter(|it| it.metadata.is_none());
-    others.fold(NOTHING, |all, it| {
+    others.fold(NO_RESOURCES, |all, it| {
         let memory = Bytes::new(u128::from(it.domain.memory));
         sum(
             all,

@@ -13,8 +13,8 @@ use common::api::network::NetworkConfigurationSpec;
 use common::api::normalized::Normalized;
 use common::names;
 use common::quantity::Bytes;
-use common::render::libvirt::{VolumeFormat, VolumeWish, domain_uuid, volume_xml};
-use common::render::{Reading, SecretKey};
+use common::render::libvirt::{VolumeFormat, VolumeSpec, domain_uuid, volume_xml};
+use common::render::{SecretKey, SecretValue};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use time::{Duration, OffsetDateTime};
 
@@ -32,11 +32,11 @@ use crate::observed::{Binding, Observed};
 use crate::placement::Candidate;
 use crate::plan::action::{Action, Plan};
 use crate::snapshot::Snapshot;
+use controller_core::documented_reasons;
 use controller_core::fixtures;
-use controller_core::machine::NOTHING;
+use controller_core::machine::NO_RESOURCES;
 use controller_core::machine::{Block, Machine};
 use controller_core::objects::{Meta as _, Network};
-use controller_core::page;
 use controller_core::plan::{Now, Step};
 use controller_core::reconcile::plan;
 
@@ -53,7 +53,7 @@ pub(crate) struct Environment {
     /// Other Machines with an address of this one.
     pub(crate) conflicts: Vec<Arc<Machine>>,
     /// What the API server answers for the user's Secrets.
-    pub(crate) contents: Result<BTreeMap<SecretKey, Option<Reading>>, String>,
+    pub(crate) contents: Result<BTreeMap<SecretKey, Option<SecretValue>>, String>,
     pub(crate) now: OffsetDateTime,
     /// Whether this replica holds the Lease.
     pub(crate) has_lease: bool,
@@ -229,7 +229,7 @@ impl Environment {
             labels: self.object.metadata.labels.clone().unwrap_or_default(),
             spec: self.object.spec.clone(),
             snapshot,
-            allocated: NOTHING,
+            allocated: NO_RESOURCES,
         }
     }
 
@@ -259,7 +259,7 @@ impl Environment {
             done.push(step.to_string());
         }
         if let (Some(machine), Some(status)) = (&mut self.machine, &plan.status) {
-            page::assert_documented(status);
+            documented_reasons::assert_documented(status);
             machine.status = status.clone();
         }
         done
@@ -277,8 +277,8 @@ impl Environment {
             let before = self.machine().status.clone();
             let calls = self.host.calls().len();
             let actions = self.pass();
-            let waits =
-                self.machine.is_some() && self.plan().is_ok_and(|plan| plan.again.is_some());
+            let waits = self.machine.is_some()
+                && self.plan().is_ok_and(|plan| plan.requeue_after.is_some());
             let rests = actions.is_empty()
                 && !waits
                 && calls == self.host.calls().len()
@@ -348,7 +348,7 @@ impl Environment {
                     host.delete_volume(POOL, name)?;
                 }
                 let volume = &attempt(volume, self.now.unix_timestamp());
-                let xml = volume_xml(&VolumeWish {
+                let xml = volume_xml(&VolumeSpec {
                     name: volume,
                     format: VolumeFormat::Raw,
                     capacity: Bytes::mib(1),

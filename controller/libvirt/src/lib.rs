@@ -31,12 +31,14 @@ use std::sync::Arc;
 
 use controller_core::backend::{Backend, Failed};
 use controller_core::cache::Cache;
+use controller_core::caches::Caches;
 use controller_core::client::GuardedClient;
 use controller_core::deletion::Teardown;
 use controller_core::machine::Machine;
 use controller_core::plan::{Now, Plan, Refusal};
 use controller_core::reconcile::Runner;
-use controller_core::watch::{Caches, Triggers, Watches};
+use controller_core::triggers::Triggers;
+use controller_core::watch::Watches;
 use controller_core::writes::Written;
 use runtime::checks::Check;
 
@@ -72,7 +74,7 @@ impl Fleet {
     /// waits for that.
     pub async fn known(&self, synced: &Check) {
         synced.missing("no list of LibvirtHosts yet");
-        self.objects.known().await;
+        self.objects.wait_until_listed().await;
     }
 
     /// Polls every host and writes its status, for as long as the process runs.

@@ -1,7 +1,7 @@
 //! A `LibvirtHost`, as the controller keeps it.
 
 use common::api::libvirt_host::{LibvirtHostSpec, LibvirtHostStatus};
-use controller_core::cache::Kept;
+use controller_core::objects::Cacheable;
 use controller_core::objects::{lenient, prune};
 use controller_core::resource;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -25,7 +25,7 @@ resource!(
     ClusterResourceScope
 );
 
-impl Kept for LibvirtHost {
+impl Cacheable for LibvirtHost {
     type Summary = ();
 
     fn summary(&self) {}

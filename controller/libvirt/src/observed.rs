@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use common::api::libvirt_host::LibvirtHostSpec;
-use common::render::libvirt::{Domain, Mark};
-use common::render::{Reading, SecretKey};
+use common::render::libvirt::{Domain, DomainMetadata};
+use common::render::{SecretKey, SecretValue};
 use controller_core::machine::Machine;
 use controller_core::objects::{Meta as _, Network, Template};
 
@@ -28,7 +28,7 @@ pub(crate) struct Observed {
     pub(crate) template: Option<Arc<Template>>,
     /// Contents of the user's Secrets, read only if a seed has to be made; `None`: the Secret or its key does not
     /// exist. The error says why they could not be read.
-    pub(crate) contents: Result<BTreeMap<SecretKey, Option<Reading>>, String>,
+    pub(crate) contents: Result<BTreeMap<SecretKey, Option<SecretValue>>, String>,
 }
 
 /// The host of a Machine.
@@ -82,7 +82,7 @@ pub(crate) struct Guest {
     /// Why it is in that state, in libvirt's numbers.
     pub(crate) reason: i32,
     /// Our metadata; `None`: the domain is not one of ours.
-    pub(crate) metadata: Option<Mark>,
+    pub(crate) metadata: Option<DomainMetadata>,
     /// The definition, which the next start uses. `None`: it cannot be parsed, and the domain is left alone.
     pub(crate) defined: Option<Domain>,
     /// What runs now; `None`: shut off.

@@ -6,7 +6,7 @@ use common::api::machine::Image;
 use common::api::network::NetworkConfigurationSpec;
 use common::api::normalized::Normalized;
 use common::names::DEFAULT_NETWORK;
-use common::render::libvirt::{Attached, Wire};
+use common::render::libvirt::{NicAttachment, NicSource};
 
 /// The images of the disks and drives.
 pub(crate) fn images(block: &Normalized) -> impl Iterator<Item = &Image> {
@@ -25,7 +25,7 @@ pub(crate) fn storage<'a>(spec: &'a LibvirtHostSpec, class: &str) -> Option<&'a 
 pub(crate) fn attach(
     spec: &LibvirtHostSpec,
     network: Option<&NetworkConfigurationSpec>,
-) -> Result<Attached, String> {
+) -> Result<NicAttachment, String> {
     let (name, vlan) = match network {
         None => (DEFAULT_NETWORK, None),
         Some(network) => {
@@ -49,15 +49,15 @@ pub(crate) fn attach(
     }
     let source = offer.source.clone();
     let wire = match offer.kind {
-        HostNetworkType::Network => Wire::Network(source),
-        HostNetworkType::Bridge => Wire::Bridge(source),
-        HostNetworkType::Ovs => Wire::Ovs(source),
+        HostNetworkType::Network => NicSource::Network(source),
+        HostNetworkType::Bridge => NicSource::Bridge(source),
+        HostNetworkType::Ovs => NicSource::Ovs(source),
     };
-    Ok(Attached {
+    Ok(NicAttachment {
         // A bridge for a VLAN takes frames without a tag.
         vlan: vlan.filter(|_| offer.kind == HostNetworkType::Ovs),
         mtu: network.and_then(|network| u32::try_from(network.mtu?).ok()),
-        wire,
+        source: wire,
     })
 }
 

@@ -14,7 +14,7 @@ use common::api::choice::{FirmwareType, MachineType};
 use common::api::libvirt_host::{HostResources, LibvirtHostSpec};
 use common::api::normalized::Normalized;
 use common::quantity::Bytes;
-use controller_core::machine::needs;
+use controller_core::machine::requested_resources;
 use controller_core::objects::Network;
 
 use crate::access::HostInfo;
@@ -106,7 +106,12 @@ fn fits(
         return Err("has no imagePool".into());
     }
     hardware(block, &snapshot.info)?;
-    room(needs(block), &host.spec, &snapshot.info, host.allocated)
+    room(
+        requested_resources(block),
+        &host.spec,
+        &snapshot.info,
+        host.allocated,
+    )
 }
 
 fn hardware(block: &Normalized, info: &HostInfo) -> Result<(), String> {
@@ -170,7 +175,7 @@ mod tests {
     use super::*;
     use crate::access::Pool;
     use crate::environment::{self, block};
-    use controller_core::machine::NOTHING;
+    use controller_core::machine::NO_RESOURCES;
 
     type Change = fn(&mut Normalized, &mut Candidate);
 
@@ -194,7 +199,7 @@ mod tests {
                 }],
                 ..Snapshot::default()
             })),
-            allocated: NOTHING,
+            allocated: NO_RESOURCES,
         }
     }
 

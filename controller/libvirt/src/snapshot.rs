@@ -1,6 +1,6 @@
 //! What the last poll of a host observed.
 
-use common::render::libvirt::Mark;
+use common::render::libvirt::DomainMetadata;
 use uuid::Uuid;
 
 use crate::access::{DomainState, HostInfo, Network, Pool};
@@ -26,7 +26,7 @@ pub(crate) struct DomainSummary {
     /// State and size, as libvirt lists them.
     pub(crate) domain: DomainState,
     /// Our metadata; `None`: the domain is not one of ours.
-    pub(crate) metadata: Option<Mark>,
+    pub(crate) metadata: Option<DomainMetadata>,
 }
 
 impl Snapshot {

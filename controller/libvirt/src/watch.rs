@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use controller_core::cache::Cache;
-use controller_core::watch::{Watches, either, every, in_pages};
+use controller_core::caches::machines_where;
+use controller_core::watch::{Watches, watch_config};
 
 use crate::hosts::registry::Hosts;
 use crate::libvirt_host::LibvirtHost;
@@ -12,9 +13,9 @@ use controller_core::objects::Meta as _;
 /// Starts the watch that fills the cache of LibvirtHosts.
 pub(crate) fn watch_hosts(watches: &mut Watches<'_>, cache: &Cache<LibvirtHost>, hosts: &Hosts) {
     let hosts = hosts.clone();
-    watches.kind(
+    watches.spawn(
         "watch of libvirt hosts",
-        in_pages(),
+        watch_config(),
         cache,
         move |change, machines| {
             hosts.changed();
@@ -23,12 +24,14 @@ pub(crate) fn watch_hosts(watches: &mut Watches<'_>, cache: &Cache<LibvirtHost>,
                 host.as_ref()
                     .map(|host| (host.spec.clone(), host.metadata.labels.clone()))
             };
-            let Some(host) = either(change).filter(|_| spec(&change.old) != spec(&change.new))
+            let Some(host) = change
+                .object()
+                .filter(|_| spec(&change.old) != spec(&change.new))
             else {
                 return vec![];
             };
-            every(machines, |machine| {
-                let place = machine.place.as_ref();
+            machines_where(machines, |machine| {
+                let place = machine.binding.as_ref();
                 place.is_some_and(|place| {
                     place.host.as_deref().is_none_or(|name| name == host.name())
                 })

@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
 use super::{ForeignCondition, read};
-use controller_core::cache::Kept;
+use controller_core::objects::Cacheable;
 use controller_core::objects::{Meta, lenient};
 use controller_core::resource;
 
@@ -57,7 +57,7 @@ pub(crate) fn attachments(guest: &InstanceSpec) -> impl Iterator<Item = &str> {
     networks.filter_map(|network| Some(network.multus.as_ref()?.network_name.as_str()))
 }
 
-impl Kept for VirtualMachine {
+impl Cacheable for VirtualMachine {
     type Summary = GuestSummary;
 
     fn summary(&self) -> GuestSummary {
@@ -66,7 +66,7 @@ impl Kept for VirtualMachine {
     }
 }
 
-impl Kept for Instance {
+impl Cacheable for Instance {
     type Summary = GuestSummary;
 
     fn summary(&self) -> GuestSummary {

@@ -5,7 +5,7 @@ mod guests;
 
 use common::quantity::Bytes;
 use controller_core::objects::lenient;
-use controller_core::{kept, resource};
+use controller_core::{cacheable, resource};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -64,7 +64,7 @@ pub(crate) fn told<'a>(
         .find(|condition| condition.kind == kind && condition.status == status)
 }
 
-kept!(Claim, Attachment, data_volume::DataVolume);
+cacheable!(Claim, Attachment, data_volume::DataVolume);
 
 /// A `PersistentVolumeClaim`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -174,7 +174,7 @@ mod tests {
     }
 
     fn comes_back<T: Serialize + DeserializeOwned + fmt::Debug>(value: &T) {
-        let back = Compressed::of(value).open();
+        let back = Compressed::new(value).decompress();
         assert_eq!(format!("{back:?}"), format!("{value:?}"));
     }
 

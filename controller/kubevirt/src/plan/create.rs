@@ -7,9 +7,9 @@ use super::status::{Facts, report};
 use super::storage::storage;
 use super::vm::guest;
 use super::{Action, Observed, Plan};
+use controller_core::conditions::{Fault, not_normalized};
 use controller_core::machine::{Block, Machine};
 use controller_core::plan::{Now, Refusal, Subject};
-use controller_core::status::{Fault, not_normalized};
 
 pub(crate) fn plan(
     machine: &Machine,

@@ -23,7 +23,7 @@ pub(crate) fn teardown(machine: &Machine, observed: &Observed) -> Teardown<Actio
         stage: Stage::Waiting {
             message,
             actions,
-            again: None,
+            requeue_after: None,
         },
     };
     let vm = observed.vm.as_ref().filter(|vm| vm.belongs_to(name, uid));

@@ -15,9 +15,9 @@ use super::storage::{Found, in_use, is_left_over};
 use super::{Action, Observed};
 use crate::objects::Claim;
 use crate::objects::data_volume::DataVolume;
+use controller_core::conditions::Fault;
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
-use controller_core::status::Fault;
 
 /// The reason of an import that CDI tries again.
 pub(super) const FAILED: &str = "ImageImportFailed";

@@ -28,7 +28,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use common::render::kubevirt::types;
-use common::render::{Reading, SecretKey};
+use common::render::{SecretKey, SecretValue};
 
 use crate::objects::data_volume::DataVolume;
 use crate::objects::{Attachment, Claim, Instance, VirtualMachine};
@@ -67,7 +67,7 @@ pub(crate) struct Observed {
     /// The Secret of the name of the Machine's cloud-init Secret.
     pub(crate) secret: Option<Arc<Secret>>,
     /// Contents of the user's Secrets, as far as they had to be read; `None`: not there.
-    pub(crate) contents: BTreeMap<SecretKey, Option<Reading>>,
+    pub(crate) contents: BTreeMap<SecretKey, Option<SecretValue>>,
     /// Other Machines that have an address of this one on the same network.
     pub(crate) conflicts: Vec<Arc<Machine>>,
     /// NetworkConfigurations the Machine names, by name.

@@ -8,10 +8,10 @@ use common::render::kubevirt::{attachment, attachment_name};
 
 use super::{Action, Observed};
 use crate::objects::Attachment;
-use controller_core::addresses::taken;
+use controller_core::addresses::address_conflict;
+use controller_core::conditions::{Fault, Outcome};
 use controller_core::machine::{Machine, named_networks};
 use controller_core::objects::{Meta as _, Network};
-use controller_core::status::{Fault, Outcome};
 
 /// What the VirtualMachine needs to know, and what is to be done for it.
 #[derive(Debug, Default)]
@@ -54,7 +54,7 @@ pub(super) fn networks(machine: &Machine, block: &Normalized, observed: &Observe
             ),
         ));
     }
-    if let Some(fault) = taken(machine, block, &observed.conflicts, &observed.cluster) {
+    if let Some(fault) = address_conflict(machine, block, &observed.conflicts, &observed.cluster) {
         networks.outcome.worsen(fault);
     }
     networks

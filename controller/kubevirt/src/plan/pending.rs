@@ -7,7 +7,7 @@ use std::fmt::Display;
 
 use common::api::status::PendingChange;
 use common::names;
-use common::render::Mark;
+use common::render::SecretRevision;
 use common::render::kubevirt::types::{
     Disk, Domain, InstanceSpec, Interface, Memory, Network, Template, Volume,
 };
@@ -51,11 +51,11 @@ pub(super) fn pending(runs: &Instance, wish: &Template, restart: bool) -> Vec<Pe
 fn secrets(runs: &Instance, wish: &Template) -> Vec<PendingChange> {
     let mut changes = Changes::by(RESTART);
     for (mark, field) in MARKS {
-        let runs = runs.annotation(mark).and_then(Mark::parse);
+        let runs = runs.annotation(mark).and_then(SecretRevision::parse);
         let wish = wish.metadata.annotations.get(mark);
-        let both = runs.zip(wish.and_then(|mark| Mark::parse(mark)));
+        let both = runs.zip(wish.and_then(|mark| SecretRevision::parse(mark)));
         if let Some((runs, wish)) = both.filter(|(runs, wish)| runs.digest != wish.digest) {
-            let version = |mark: Mark| format!("resourceVersion {}", mark.version);
+            let version = |mark: SecretRevision| format!("resourceVersion {}", mark.version);
             changes.field(field, version(runs), version(wish));
         }
     }

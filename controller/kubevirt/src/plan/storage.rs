@@ -13,9 +13,9 @@ use super::import::{self, Stage};
 use super::{Action, ClaimPatch, Observed};
 use crate::objects::data_volume::DataVolume;
 use crate::objects::{Claim, told};
+use controller_core::conditions::{Fault, Outcome};
 use controller_core::machine::Machine;
 use controller_core::objects::Meta;
-use controller_core::status::{Fault, Outcome};
 
 /// What is to be done about the disks.
 #[derive(Debug, Default)]

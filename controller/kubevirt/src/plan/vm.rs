@@ -6,7 +6,7 @@ use common::api::choice::PowerState;
 use common::api::normalized::Normalized;
 use common::names;
 use common::render::kubevirt::types::{Secret, Template, VirtualMachineSpec};
-use common::render::kubevirt::{Guest, virtual_machine};
+use common::render::kubevirt::{VirtualMachineInput, virtual_machine};
 use serde_json::Value;
 
 use super::network::Networks;
@@ -14,9 +14,9 @@ use super::restart::Restart;
 use super::storage::Storage;
 use super::{Action, Observed};
 use crate::objects::VirtualMachine;
+use controller_core::conditions::{Fault, Outcome, missing_secret};
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
-use controller_core::status::{Fault, Outcome, missing_secret};
 
 /// What is to be done about the guest.
 #[derive(Debug, Default)]
@@ -53,12 +53,12 @@ pub(super) fn guest(
         .any(|outcome| outcome.fault.is_some())
         || storage.import.is_some()
         || is_refused;
-    let mut wish = virtual_machine(&Guest {
+    let mut wish = virtual_machine(&VirtualMachineInput {
         machine: machine.identity(&observed.cluster),
         block,
         cloud_init: &machine.cloud_init,
         attachments: &networks.attachments,
-        marks: &marks(machine, observed),
+        secret_revisions: &marks(machine, observed),
     });
     if restart.is_open() && block.power_state == PowerState::Running {
         "Always".clone_into(&mut wish.spec.run_strategy);
@@ -133,8 +133,8 @@ fn marks(machine: &Machine, observed: &Observed) -> BTreeMap<String, String> {
     let nothing = BTreeMap::new();
     let vm = observed.vm.as_ref();
     let known = vm.map_or(&nothing, |vm| &vm.spec.template.metadata.annotations);
-    let read = |secret: &_| Some(observed.contents.get(secret)?.as_ref()?.mark.clone());
-    machine.cloud_init.marks(known, read)
+    let read = |secret: &_| Some(observed.contents.get(secret)?.as_ref()?.revision.clone());
+    machine.cloud_init.secret_revisions(known, read)
 }
 
 /// The Secret of ours, when one is needed; and whether the user's Secrets are there.

@@ -13,10 +13,10 @@ use common::render::libvirt::domain_uuid;
 use controller_core::backend::Failed;
 use controller_core::cache::Cache;
 use controller_core::client::{ApiError, GuardedClient, Remedy};
-use controller_core::machine::{CachedMachine, Machine, needs};
+use controller_core::machine::{CachedMachine, Machine, requested_resources};
 use controller_core::objects::Meta as _;
 use controller_core::plan::Now;
-use controller_core::watch::Triggers;
+use controller_core::triggers::Triggers;
 use controller_core::writes::Written;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
@@ -223,7 +223,8 @@ impl Applier {
             .write(machines.patch_status(machine.name(), &params, &body))
             .await?;
         if let Some(block) = machine.desired() {
-            self.hosts.reserve(machine.uid(), host, needs(block));
+            self.hosts
+                .reserve(machine.uid(), host, requested_resources(block));
         }
         Ok(Some(Written::of(&made)))
     }

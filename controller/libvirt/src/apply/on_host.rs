@@ -2,7 +2,7 @@
 
 use common::quantity::Bytes;
 use common::render::libvirt::{
-    Live, Mark, VolumeFormat, VolumeWish, is_seed, is_volume_of, volume_xml,
+    DomainMetadata, LiveUpdate, VolumeFormat, VolumeSpec, is_seed, is_volume_of, volume_xml,
 };
 use controller_core::backend::Act as _;
 use controller_core::preconditions::{Effect, Precondition};
@@ -91,7 +91,11 @@ fn domain_holds(
             None if defines => Ok(()),
             None => Err(AccessError::Absent("the domain is gone".into())),
             Some(found) => {
-                let metadata = found.state.metadata.as_deref().and_then(Mark::parse);
+                let metadata = found
+                    .state
+                    .metadata
+                    .as_deref()
+                    .and_then(DomainMetadata::parse);
                 if metadata.is_some_and(|metadata| metadata.uid == job.owner) {
                     return Ok(());
                 }
@@ -148,21 +152,21 @@ fn remove_old_seeds(
     Ok(())
 }
 
-fn hot_plug(host: &mut dyn Connection, uuid: Uuid, change: &Live) -> Result<()> {
+fn hot_plug(host: &mut dyn Connection, uuid: Uuid, change: &LiveUpdate) -> Result<()> {
     match change {
-        Live::AttachDisk(disk) => host.attach(uuid, &disk.xml()),
-        Live::DetachDisk(disk) => host.detach(uuid, &disk.xml()),
-        Live::AttachNic(nic) => host.attach(uuid, &nic.xml()),
-        Live::DetachNic(nic) => host.detach(uuid, &nic.xml()),
-        Live::ChangeMedium(disk) => host.update(uuid, &disk.xml()),
-        Live::SetVcpus(count) => host.set_vcpus(uuid, *count),
-        Live::SetMemory(kib) => host.set_memory(uuid, *kib),
+        LiveUpdate::AttachDisk(disk) => host.attach(uuid, &disk.xml()),
+        LiveUpdate::DetachDisk(disk) => host.detach(uuid, &disk.xml()),
+        LiveUpdate::AttachNic(nic) => host.attach(uuid, &nic.xml()),
+        LiveUpdate::DetachNic(nic) => host.detach(uuid, &nic.xml()),
+        LiveUpdate::ChangeMedium(disk) => host.update(uuid, &disk.xml()),
+        LiveUpdate::SetVcpus(count) => host.set_vcpus(uuid, *count),
+        LiveUpdate::SetMemory(kib) => host.set_memory(uuid, *kib),
     }
 }
 
 /// The volume of a seed.
 fn seed_xml(name: &str, length: u64) -> String {
-    volume_xml(&VolumeWish {
+    volume_xml(&VolumeSpec {
         name,
         format: VolumeFormat::Raw,
         capacity: Bytes::new(u128::from(length)),

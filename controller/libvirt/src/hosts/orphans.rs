@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use common::api::choice::ReclaimPolicy;
 use common::api::libvirt_host::LibvirtHostStatus;
-use common::render::libvirt::{Mark, domain_uuid, is_seed, is_volume_of};
+use common::render::libvirt::{DomainMetadata, domain_uuid, is_seed, is_volume_of};
 use controller_core::client::{ApiError, GuardedClient};
 use controller_core::machine::CachedMachine;
 use controller_core::objects::Meta as _;
@@ -112,7 +112,7 @@ fn remove_all(
     let found = host.domain(uuid)?;
     let metadata = found
         .as_ref()
-        .and_then(|found| Mark::parse(found.state.metadata.as_deref()?))
+        .and_then(|found| DomainMetadata::parse(found.state.metadata.as_deref()?))
         .filter(|metadata| metadata.uid == owner);
     let all = read_all_pools(host)?;
     for pool in pools {

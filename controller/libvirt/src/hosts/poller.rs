@@ -6,13 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::api::libvirt_host::{LibvirtHostSpec, LibvirtHostStatus};
-use common::render::libvirt::Mark;
+use common::render::libvirt::DomainMetadata;
 use controller_core::cache::Cache;
+use controller_core::caches::Caches;
+use controller_core::caches::machines_where;
 use controller_core::client::GuardedClient;
-use controller_core::machine::{CachedMachine, NOTHING};
+use controller_core::machine::{CachedMachine, NO_RESOURCES};
 use controller_core::objects::Meta as _;
 use controller_core::plan::Now;
-use controller_core::watch::{Caches, Triggers, every};
+use controller_core::triggers::Triggers;
 use kube::runtime::reflector::ObjectRef;
 use time::OffsetDateTime;
 use tokio::task::AbortHandle;
@@ -146,7 +148,7 @@ async fn poll(host: &ConnectedHost, full: bool) -> Result<Arc<Snapshot>, AccessE
             _ => survey(host)?,
         };
         let summary = |domain: DomainState| DomainSummary {
-            metadata: domain.metadata.as_deref().and_then(Mark::parse),
+            metadata: domain.metadata.as_deref().and_then(DomainMetadata::parse),
             domain,
         };
         snapshot.domains = host.domains()?.into_iter().map(summary).collect();
@@ -187,12 +189,12 @@ async fn take_over(
         _ => {
             // The Machines on the host, and those that have no host yet.
             let concerned = |machine: &CachedMachine| {
-                let place = machine.place.as_ref();
+                let place = machine.binding.as_ref();
                 place.is_some_and(|place| place.host.as_deref().is_none_or(|host| host == name))
             };
             context
                 .triggers
-                .send(every(&context.caches.machines, concerned));
+                .send(machines_where(&context.caches.machines, concerned));
         }
     }
     let Some(host) = context.objects.get("", name) else {
@@ -260,7 +262,7 @@ async fn write_status(
         generation: host.metadata.generation,
         old: &host.status,
         snapshot,
-        allocated: allocated.get(host.name()).copied().unwrap_or(NOTHING),
+        allocated: allocated.get(host.name()).copied().unwrap_or(NO_RESOURCES),
         living: &living,
     };
     if let Some(status) = status(&input, Now(OffsetDateTime::now_utc())) {

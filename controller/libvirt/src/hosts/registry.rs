@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use common::api::libvirt_host::HostResources;
 use controller_core::cache::Cache;
-use controller_core::machine::NOTHING;
+use controller_core::caches::Caches;
+use controller_core::machine::NO_RESOURCES;
 use controller_core::objects::Meta as _;
-use controller_core::watch::Caches;
 use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedMutexGuard};
 use uuid::Uuid;
 
@@ -199,8 +199,8 @@ impl Hosts {
         let candidate = |host: LibvirtHost| {
             let connected = self.get(host.name());
             let snapshot = connected.map_or_else(|| Err(NOT_POLLED.into()), |it| it.snapshot());
-            let ours = allocated.remove(host.name()).unwrap_or(NOTHING);
-            let foreign = snapshot.as_ref().map_or(NOTHING, |it| foreign(it));
+            let ours = allocated.remove(host.name()).unwrap_or(NO_RESOURCES);
+            let foreign = snapshot.as_ref().map_or(NO_RESOURCES, |it| foreign(it));
             Candidate {
                 name: host.name().to_owned(),
                 labels: host.metadata.labels.clone().unwrap_or_default(),
@@ -219,7 +219,7 @@ impl Hosts {
         let mut all: BTreeMap<String, HostResources> = BTreeMap::new();
         let mut reserved = self.reserved();
         for machine in caches.machines.state() {
-            let Some(place) = &machine.place else {
+            let Some(place) = &machine.binding else {
                 continue;
             };
             let uid = machine.uid();
@@ -233,8 +233,8 @@ impl Hosts {
                     None => continue,
                 },
             };
-            let entry = all.entry(host).or_insert(NOTHING);
-            *entry = sum(*entry, place.needs);
+            let entry = all.entry(host).or_insert(NO_RESOURCES);
+            *entry = sum(*entry, place.requested);
         }
         all
     }

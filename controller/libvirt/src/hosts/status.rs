@@ -12,8 +12,8 @@ use common::quantity::Bytes;
 use crate::capacity::{allocatable, foreign, sum};
 use crate::parts::{network_fault, pool_fault};
 use crate::snapshot::Snapshot;
+use controller_core::conditions::condition;
 use controller_core::plan::Now;
-use controller_core::status::condition;
 
 /// What the status of a host is made of.
 #[derive(Debug)]
@@ -208,7 +208,7 @@ mod tests {
     use crate::access::{DomainState, HostInfo, Pool, State};
     use crate::environment::{self, POOL};
     use crate::snapshot::DomainSummary;
-    use common::render::libvirt::Mark;
+    use common::render::libvirt::DomainMetadata;
 
     fn snapshot() -> Snapshot {
         let domain = |number: u128, owner: Option<&str>| DomainSummary {
@@ -222,9 +222,9 @@ mod tests {
                 memory: 1 << 30,
                 persistent: true,
             },
-            metadata: owner.map(|uid| Mark {
+            metadata: owner.map(|uid| DomainMetadata {
                 uid: uid.into(),
-                ..Mark::default()
+                ..DomainMetadata::default()
             }),
         };
         Snapshot {

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use common::quantity::Bytes;
-use common::render::libvirt::{VolumeFormat, VolumeWish, volume_xml};
+use common::render::libvirt::{VolumeFormat, VolumeSpec, volume_xml};
 use controller_core::preconditions::Effect;
 use sha2::{Digest as _, Sha256};
 use ureq::tls::{RootCerts, TlsConfig};
@@ -52,7 +52,7 @@ pub(crate) fn fetch(
     }
     let volume = attempt(&request.base, request.number);
     check_new(host, guard, pool, &volume).map_err(refused)?;
-    let xml = volume_xml(&VolumeWish {
+    let xml = volume_xml(&VolumeSpec {
         name: &volume,
         format: VolumeFormat::Raw,
         capacity: Bytes::new(u128::from(length)),

@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 
 use common::api::machine::Image;
 use common::quantity::Bytes;
-use common::render::libvirt::{VolumeFormat, VolumeWish, volume_xml};
+use common::render::libvirt::{VolumeFormat, VolumeSpec, volume_xml};
 use sha2::{Digest as _, Sha256};
 
 /// Digits of an image's digest in the name of its volume.
@@ -76,7 +76,7 @@ pub(crate) fn is_attempt_of(volume: &str, base: &str) -> bool {
 
 /// What a marker is made with: one byte, which the pool's smallest unit is enough for.
 pub(crate) fn marker_xml(volume: &str) -> String {
-    volume_xml(&VolumeWish {
+    volume_xml(&VolumeSpec {
         name: &marker(volume),
         format: VolumeFormat::Raw,
         capacity: Bytes::new(1),

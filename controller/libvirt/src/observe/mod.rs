@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::render::libvirt::domain_uuid;
-use controller_core::addresses::means_others;
+use controller_core::addresses::is_reported;
 use controller_core::backend::Failed;
 use controller_core::cache::Cache;
+use controller_core::caches::Caches;
 use controller_core::client::GuardedClient;
 use controller_core::machine::{Machine, named_networks};
 use controller_core::objects::Meta as _;
 use controller_core::secrets::read;
-use controller_core::watch::Caches;
 use uuid::Uuid;
 
 use self::query::HostQuery;
@@ -140,8 +140,8 @@ impl Observer {
             .as_ref()
             .and_then(|guest| guest.metadata.as_ref());
         let seed = metadata.and_then(|metadata| metadata.seed.as_ref());
-        let version = |name: &str| self.caches.versions.get(machine.namespace(), name);
-        view.seed_is_behind = seed.is_some_and(|seed| plan.is_behind(&seed.secrets, version));
+        let version = |name: &str| self.caches.secret_versions.get(machine.namespace(), name);
+        view.seed_is_behind = seed.is_some_and(|seed| plan.is_outdated(&seed.secrets, version));
         seed.is_none_or(|seed| seed.digest != plan.digest()) || view.seed_is_behind
     }
 }
@@ -160,7 +160,7 @@ async fn ask_agent(view: &mut HostView, host: &ConnectedHost, uuid: Uuid) {
                 let Some(mac) = interface.mac else { continue };
                 let known: &mut BTreeSet<String> =
                     view.addresses.entry(mac.to_lowercase()).or_default();
-                let ips = interface.ips.iter().filter(|ip| means_others(**ip));
+                let ips = interface.ips.iter().filter(|ip| is_reported(**ip));
                 known.extend(ips.map(ToString::to_string));
             }
         }

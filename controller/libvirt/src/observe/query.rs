@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use common::api::libvirt_host::LibvirtHostSpec;
 use common::api::machine::Image;
-use common::render::libvirt::{Domain, Mark, VolumeFormat, Wire, is_volume_of};
+use common::render::libvirt::{Domain, DomainMetadata, NicSource, VolumeFormat, is_volume_of};
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 use uuid::Uuid;
@@ -222,9 +222,9 @@ impl HostAnswer {
         let networks = running
             .nics
             .iter()
-            .filter_map(|nic| match &nic.attached.wire {
-                Wire::Network(name) => Some(name.as_str()),
-                Wire::Bridge(_) | Wire::Ovs(_) => None,
+            .filter_map(|nic| match &nic.attachment.source {
+                NicSource::Network(name) => Some(name.as_str()),
+                NicSource::Bridge(_) | NicSource::Ovs(_) => None,
             });
         let networks: BTreeSet<_> = networks.collect();
         let cards: BTreeSet<_> = running.nics.iter().map(|nic| nic.mac.to_string()).collect();
@@ -320,7 +320,11 @@ fn guest(found: &DomainDetail) -> Guest {
     Guest {
         state: found.state.state,
         reason: found.state.reason,
-        metadata: found.state.metadata.as_deref().and_then(Mark::parse),
+        metadata: found
+            .state
+            .metadata
+            .as_deref()
+            .and_then(DomainMetadata::parse),
         defined: read(&found.inactive),
         running: live.and_then(read),
         has_agent: live.is_some_and(agent_is_connected),

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use common::render::libvirt::{Domain, Live, Mark};
+use common::render::libvirt::{Domain, DomainMetadata, LiveUpdate};
 use controller_core::backend::Act;
 use controller_core::plan::Subject;
 use controller_core::preconditions::Effect;
@@ -80,9 +80,9 @@ pub(crate) enum Action {
     /// Defines the domain, or defines it anew.
     Define(Box<Domain>),
     /// Writes our metadata of the domain.
-    SetMetadata(Box<Mark>),
+    SetMetadata(Box<DomainMetadata>),
     /// Changes a device, the vCPUs or the memory of the running guest.
-    HotPlug(Box<Live>),
+    HotPlug(Box<LiveUpdate>),
     /// Starts the guest.
     Start {
         /// Whether its firmware settings are made anew.

@@ -8,8 +8,8 @@ use common::api::libvirt_host::LibvirtHostSpec;
 use common::api::normalized::Normalized;
 use common::host_uri::{Driver, HostUri};
 use common::render::libvirt::{
-    Attached, Change, CpuMode, Domain, Guest as Desired, Kept, Live, Mark, Placed, SeedMark,
-    VirtType, VolumeFormat, domain,
+    CpuMode, Difference, Domain, DomainInput as Desired, DomainMetadata, LiveUpdate, NicAttachment,
+    PoolVolume, SeedRecord, VirtType, VolumeFormat, VolumeRecord, domain,
 };
 
 use super::action::{Action, Plan};
@@ -21,11 +21,11 @@ use super::volumes::{Volumes, volumes};
 use crate::observed::{Binding, Guest, HostView, Observed};
 use crate::offers::attach;
 use crate::placement::choose;
-use controller_core::addresses::taken;
+use controller_core::addresses::address_conflict;
+use controller_core::conditions::{Fault, Outcome, not_normalized};
 use controller_core::machine::{Block, Machine};
 use controller_core::objects::Meta as _;
 use controller_core::plan::{Now, Refusal, Subject};
-use controller_core::status::{Fault, Outcome, not_normalized};
 
 /// Pause before the next pass after a change that libvirt carries out by asking the guest, while an image is fetched,
 /// or while a part of the host cannot be read.
@@ -63,7 +63,7 @@ pub(crate) fn plan(
                     actions: vec![Action::Bind {
                         host: host.to_owned(),
                     }],
-                    again: Some(Duration::ZERO),
+                    requeue_after: Some(Duration::ZERO),
                     ..Plan::default()
                 },
                 Err(why) => {
@@ -116,7 +116,7 @@ fn on<'a>(
     }
     let (attached, network) = networks(block, observed, view);
     findings.network = network;
-    if let Some(fault) = taken(machine, block, &observed.conflicts, &observed.cluster) {
+    if let Some(fault) = address_conflict(machine, block, &observed.conflicts, &observed.cluster) {
         findings.network.worsen(fault);
     }
     let volumes = volumes(machine, block, view, now);
@@ -150,7 +150,7 @@ fn on<'a>(
     if let (Some(desired), Some(running)) =
         (&desired, guest.and_then(|guest| guest.running.as_ref()))
     {
-        findings.changes = desired.changes(running);
+        findings.changes = desired.differences_from(running);
     }
     if let Some(desired) = desired.as_ref().filter(|_| !is_refused) {
         steps.define_or_hot_plug(desired, guest, &findings.changes);
@@ -158,7 +158,7 @@ fn on<'a>(
     if let Some(guest) = guest {
         let mark = desired
             .as_ref()
-            .and_then(|desired| desired.mark.as_ref())
+            .and_then(|desired| desired.metadata.as_ref())
             .or(guest.metadata.as_ref());
         let power = power(
             machine,
@@ -178,7 +178,7 @@ fn on<'a>(
     }
     steps.actions.extend(volumes.growth);
     if volumes.import.is_some() || is_partial(observed, view) {
-        steps.again = steps.again.or(Some(SOON));
+        steps.requeue_after = steps.requeue_after.or(Some(SOON));
     }
     findings.storage = volumes.outcome;
     findings.import = volumes.import;
@@ -197,7 +197,7 @@ fn on<'a>(
         return report(machine, observed, now, &findings, vec![]);
     }
     let mut plan = report(machine, observed, now, &findings, steps.actions);
-    plan.again = plan.again.or(steps.again);
+    plan.requeue_after = plan.requeue_after.or(steps.requeue_after);
     plan
 }
 
@@ -228,21 +228,26 @@ fn died(host: &str) -> Fault {
 #[derive(Debug, Default)]
 struct Steps {
     actions: Vec<Action>,
-    again: Option<Duration>,
+    requeue_after: Option<Duration>,
 }
 
 impl Steps {
     /// The definition first: what is plugged in then sits where it will after a restart.
-    fn define_or_hot_plug(&mut self, desired: &Domain, guest: Option<&Guest>, changes: &[Change]) {
+    fn define_or_hot_plug(
+        &mut self,
+        desired: &Domain,
+        guest: Option<&Guest>,
+        changes: &[Difference],
+    ) {
         if guest.and_then(|guest| guest.defined.as_ref()) != Some(desired) {
             self.actions.push(Action::Define(Box::new(desired.clone())));
-            self.again = Some(Duration::ZERO);
+            self.requeue_after = Some(Duration::ZERO);
             return;
         }
         for live in changes.iter().filter_map(|change| change.live.as_ref()) {
             // A balloon takes what time it takes, and a guest without one has none.
-            if !matches!(live, Live::SetMemory(_)) {
-                self.again = Some(SOON);
+            if !matches!(live, LiveUpdate::SetMemory(_)) {
+                self.requeue_after = Some(SOON);
             }
             self.actions.push(Action::HotPlug(Box::new(live.clone())));
         }
@@ -256,7 +261,7 @@ impl Steps {
             .any(|step| matches!(step, Action::Start { .. }));
         if may_start || !starts {
             self.actions.extend(power.actions);
-            self.again = self.again.or(power.again);
+            self.requeue_after = self.requeue_after.or(power.requeue_after);
         }
     }
 }
@@ -264,8 +269,8 @@ impl Steps {
 /// What the guest is connected to.
 struct Attachments<'a> {
     volumes: &'a Volumes,
-    networks: &'a BTreeMap<String, Attached>,
-    seed: Option<&'a SeedMark>,
+    networks: &'a BTreeMap<String, NicAttachment>,
+    seed: Option<&'a SeedRecord>,
 }
 
 /// How each card is attached.
@@ -273,7 +278,7 @@ fn networks(
     block: &Normalized,
     observed: &Observed,
     view: &HostView,
-) -> (BTreeMap<String, Attached>, Outcome) {
+) -> (BTreeMap<String, NicAttachment>, Outcome) {
     let (mut attached, mut outcome) = (BTreeMap::new(), Outcome::default());
     for nic in &block.networks {
         let name = nic.network_name.as_ref();
@@ -337,7 +342,7 @@ fn render(
         networks,
         seed,
     } = *attachments;
-    let seed_at = seed.map(|seed| Placed {
+    let seed_at = seed.map(|seed| PoolVolume {
         pool: seed.pool.clone(),
         volume: seed.volume.clone(),
         format: VolumeFormat::Raw,
@@ -353,7 +358,7 @@ fn render(
     });
     let guest = view.guest.as_ref();
     if let Some(current) = guest.and_then(|guest| guest.defined.as_ref()) {
-        desired = desired.carrying(current);
+        desired = desired.preserving(current);
     }
     let old = guest.and_then(|guest| guest.metadata.as_ref());
     let desired_volumes = &volumes.kept;
@@ -364,7 +369,7 @@ fn render(
         view.volumes
             .contains_key(&(old.pool.clone(), old.volume.clone()))
     });
-    let kept: Vec<Kept> = desired_volumes.iter().chain(released).cloned().collect();
+    let kept: Vec<VolumeRecord> = desired_volumes.iter().chain(released).cloned().collect();
     // Secure boot takes effect with new firmware settings only.
     let is_other = |domain: &Domain| domain.firmware != desired.firmware;
     let reset_nvram = if let Some(running) = guest.and_then(|guest| guest.running.as_ref()) {
@@ -373,7 +378,7 @@ fn render(
         let defined = guest.and_then(|guest| guest.defined.as_ref());
         old.is_some_and(|old| old.reset_nvram) || defined.is_some_and(is_other)
     };
-    desired.mark = Some(Mark {
+    desired.metadata = Some(DomainMetadata {
         namespace: machine.namespace().to_owned(),
         name: machine.name().to_owned(),
         uid: machine.uid().to_owned(),
@@ -402,7 +407,7 @@ fn releases(guest: &Guest, block: &Normalized, volumes: &Volumes, view: &HostVie
             .any(|domain| uses(domain, name))
     };
     // A disk of the spec whose class the host no longer offers is not released.
-    let is_desired = |old: &Kept| {
+    let is_desired = |old: &VolumeRecord| {
         volumes.kept.iter().any(|kept| kept.volume == old.volume)
             || block.disks.iter().any(|disk| disk.name == old.disk)
     };

@@ -10,7 +10,7 @@
 //! defined, because its metadata says which volumes to delete once the pool can be read.
 
 use common::names;
-use common::render::libvirt::{Intent, IntentKind, Mark};
+use common::render::libvirt::{DomainMetadata, Intent, IntentKind};
 use controller_core::deletion::{Stage, Teardown};
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
@@ -34,7 +34,7 @@ fn waiting(message: String, actions: Vec<Action>) -> Stage<Action> {
     Stage::Waiting {
         message,
         actions,
-        again: Some(ASK_AGAIN),
+        requeue_after: Some(ASK_AGAIN),
     }
 }
 
@@ -95,7 +95,7 @@ fn shut_down(guest: &Guest, now: Now) -> Stage<Action> {
         request: None,
     };
     let record = since.is_none().then(|| {
-        Action::SetMetadata(Box::new(Mark {
+        Action::SetMetadata(Box::new(DomainMetadata {
             intent: Some(begin),
             ..metadata
         }))

@@ -7,7 +7,7 @@ use common::api::libvirt_host::{HostStorage, LibvirtHostSpec};
 use common::api::machine::Image;
 use common::api::normalized::{Normalized, NormalizedDisk};
 use common::render::libvirt::{
-    Disk, Domain, Kept, VolumeFormat, is_seed, is_volume_of, volume_name,
+    Disk, Domain, VolumeFormat, VolumeRecord, is_seed, is_volume_of, volume_name,
 };
 use controller_core::deletion::deletes;
 use controller_core::machine::Machine;
@@ -20,10 +20,10 @@ use crate::offers::{images, storage};
 use crate::volume_effects::Doomed;
 
 /// The volumes that a block's disks would have, and what becomes of each. A copied one has an attempt beside its name.
-fn disks(machine: &Machine, block: &Normalized, spec: &LibvirtHostSpec) -> Vec<Kept> {
+fn disks(machine: &Machine, block: &Normalized, spec: &LibvirtHostSpec) -> Vec<VolumeRecord> {
     let kept = |disk: &NormalizedDisk| {
         let offer = storage(spec, &disk.storage_class)?;
-        Some(Kept {
+        Some(VolumeRecord {
             disk: disk.name.clone(),
             pool: offer.pool.clone(),
             volume: name_of(machine, disk, offer),
@@ -90,7 +90,7 @@ pub(super) fn delete(pool: &str, volume: &Volume) -> Doomed {
 }
 
 /// Whether a volume is deleted with its Machine.
-pub(super) fn is_to_go(kept: &Kept) -> bool {
+pub(super) fn is_to_go(kept: &VolumeRecord) -> bool {
     deletes(Some(kept.reclaim_policy.as_str()))
 }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 use common::api::choice::{Phase, PowerState};
 use common::api::normalized::Normalized;
 use common::api::status::LastRestart;
-use common::render::libvirt::{Intent, IntentKind, Mark};
+use common::render::libvirt::{DomainMetadata, Intent, IntentKind};
 
 use super::action::Action;
 use crate::access::{State, shutoff};
@@ -37,7 +37,7 @@ pub(super) struct Power {
     /// What is to be remembered of a restart.
     pub(super) last: Option<LastRestart>,
     /// When to look again.
-    pub(super) again: Option<Duration>,
+    pub(super) requeue_after: Option<Duration>,
     /// Whether the guest is off because it shut itself down, and stays so.
     pub(super) stays_off: bool,
     /// Whether a restart is under way.
@@ -50,7 +50,7 @@ pub(super) fn power(
     machine: &Machine,
     block: &Normalized,
     guest: &Guest,
-    mark: &Mark,
+    mark: &DomainMetadata,
     now: Now,
 ) -> Power {
     let last = machine.status.last_restart.clone();
@@ -81,7 +81,7 @@ pub(super) fn power(
         let wait = since.map_or(Some(REST), |since| now.until(Some(since), REST));
         if let Some(wait) = wait {
             return Power {
-                again: Some(wait),
+                requeue_after: Some(wait),
                 died: true,
                 ..power
             };
@@ -101,7 +101,7 @@ struct Switch<'a> {
     /// The text that asks for a restart, when it is new.
     asked: Option<String>,
     guest: &'a Guest,
-    mark: &'a Mark,
+    mark: &'a DomainMetadata,
     now: Now,
 }
 
@@ -112,7 +112,7 @@ impl Switch<'_> {
 
     fn record(&self, intent: Option<Intent>) -> Action {
         let mark = self.mark.clone();
-        Action::SetMetadata(Box::new(Mark { intent, ..mark }))
+        Action::SetMetadata(Box::new(DomainMetadata { intent, ..mark }))
     }
 
     fn begin(&self, kind: IntentKind, request: Option<String>) -> Action {
@@ -152,7 +152,7 @@ impl Switch<'_> {
         let since = since.map(|intent| intent.since.as_str());
         power.actions.extend(begins);
         power.actions.extend(ask(self.guest, since, self.now));
-        power.again = Some(ASK_AGAIN);
+        power.requeue_after = Some(ASK_AGAIN);
         power
     }
 
@@ -164,7 +164,7 @@ impl Switch<'_> {
             power.actions.push(self.record(None));
         } else {
             power.last = request.map(done);
-            power.again = Some(Duration::ZERO);
+            power.requeue_after = Some(Duration::ZERO);
         }
         power
     }
@@ -200,7 +200,7 @@ impl Switch<'_> {
         power.actions.push(Action::Start {
             reset_nvram: self.mark.reset_nvram,
         });
-        power.again = Some(ASK_AGAIN);
+        power.requeue_after = Some(ASK_AGAIN);
         power
     }
 }

@@ -7,22 +7,22 @@ use std::collections::BTreeMap;
 
 use common::api::normalized::Normalized;
 use common::render::CloudInitPlan;
-use common::render::libvirt::{SeedMark, seed_name, seed_of};
+use common::render::libvirt::{SeedRecord, seed_image, seed_name};
 
 use super::action::{Action, SeedContent};
 use super::volumes::pool_not_found;
 use crate::observed::{HostView, Observed};
 use crate::offers::storage;
+use controller_core::conditions::{Fault, missing_secret};
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 use controller_core::plan::Now;
-use controller_core::status::{Fault, missing_secret};
 
 /// The seed of a Machine.
 #[derive(Debug, Default)]
 pub(super) struct Seed {
     /// What the domain is defined with; `None`: the Machine has no cloud-init data, or the seed cannot be made.
-    pub(super) desired: Option<SeedMark>,
+    pub(super) desired: Option<SeedRecord>,
     /// Makes it, if it does not exist.
     pub(super) action: Option<Action>,
     /// Why it cannot be made of the current data. With a `desired` seed the guest keeps that one, otherwise there
@@ -55,7 +55,7 @@ pub(super) fn seed(
 }
 
 /// The seed that the domain's metadata records.
-fn known(view: &HostView) -> Option<&SeedMark> {
+fn known(view: &HostView) -> Option<&SeedRecord> {
     let guest = view.guest.as_ref()?;
     guest.metadata.as_ref()?.seed.as_ref()
 }
@@ -66,7 +66,7 @@ fn make(
     view: &HostView,
     observed: &Observed,
     now: Now,
-) -> Result<(Option<SeedMark>, Option<Action>), Fault> {
+) -> Result<(Option<SeedRecord>, Option<Action>), Fault> {
     let plan = &machine.cloud_init;
     if *plan == CloudInitPlan::default() {
         return Ok((None, None));
@@ -96,7 +96,7 @@ fn make(
     }
     let read = |secret: &_| contents.get(secret)?.as_ref();
     let identity = machine.identity(&observed.cluster);
-    let Some(content) = seed_of(plan, &identity, read) else {
+    let Some(content) = seed_image(plan, &identity, read) else {
         return Ok((None, None));
     };
     let first = block
@@ -120,8 +120,10 @@ fn make(
     }
     let name = seed_name(machine.namespace(), machine.name(), machine.uid(), &content);
     let name = attempt(&name, now);
-    let secrets = plan.marks(&BTreeMap::new(), |secret| Some(read(secret)?.mark.clone()));
-    let made = SeedMark {
+    let secrets = plan.secret_revisions(&BTreeMap::new(), |secret| {
+        Some(read(secret)?.revision.clone())
+    });
+    let made = SeedRecord {
         pool: pool.clone(),
         volume: name.clone(),
         digest,

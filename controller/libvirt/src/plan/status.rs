@@ -5,18 +5,19 @@ use common::api::normalized::Normalized;
 use common::api::status::{
     InterfaceStatus, LastRestart, MachineStatus, PendingChange, VolumeStatus,
 };
-use common::render::libvirt::{Change, Domain, domain_name};
+use common::render::libvirt::{Difference, Domain, domain_name};
 use common::rules::update::pending_action;
 
 use super::action::{Action, Plan};
 use crate::access::State;
 use crate::observed::{Binding, Guest, HostView, Observed};
+use controller_core::conditions::{
+    Conditions, Fault, Outcome, Verdict, network, normalized, paused,
+};
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 use controller_core::plan::Now;
-use controller_core::status::{
-    Conditions, Fault, Outcome, Verdict, finish, network, normalized, paused,
-};
+use controller_core::status::plan_with_status;
 
 /// What the plan found out.
 #[derive(Debug, Default)]
@@ -36,7 +37,7 @@ pub(super) struct Findings<'a> {
     /// Disks that are smaller than they are to be.
     pub(super) growing: Vec<String>,
     /// What of the definition the running guest does not have.
-    pub(super) changes: Vec<Change>,
+    pub(super) changes: Vec<Difference>,
     /// What is to be remembered of a restart, when that was looked at.
     pub(super) restart: Option<LastRestart>,
     pub(super) restarts: bool,
@@ -67,7 +68,7 @@ pub(super) fn report(
     }
     if let Some(away) = &findings.away {
         let status = last_known(machine, conditions, away);
-        return finish(machine, now, status, actions);
+        return plan_with_status(machine, now, status, actions);
     }
     let view = match &observed.binding {
         Binding::Bound(view) => Some(&**view),
@@ -144,7 +145,7 @@ pub(super) fn report(
             .or_else(|| old.last_restart.clone()),
         ..MachineStatus::default()
     };
-    finish(machine, now, status, actions)
+    plan_with_status(machine, now, status, actions)
 }
 
 /// The status of a Machine that nothing is known of: what was known last is the best there is.
@@ -309,8 +310,8 @@ fn interfaces(view: &HostView, running: &Domain) -> Vec<InterfaceStatus> {
 }
 
 /// The changes that wait, with the action that the table of update effects has for each: what admission announced.
-fn pending(changes: &[Change]) -> Vec<PendingChange> {
-    let pending = |change: &Change| PendingChange {
+fn pending(changes: &[Difference]) -> Vec<PendingChange> {
+    let pending = |change: &Difference| PendingChange {
         field: change.field.clone(),
         current: change.current.clone(),
         desired: change.desired.clone(),

@@ -15,10 +15,10 @@ use common::api::machine::Image;
 use common::api::normalized::{Normalized, NormalizedDisk};
 use common::api::status::VolumeStatus;
 use common::quantity::Bytes;
-use common::render::libvirt::{Kept, Placed, VolumeWish, volume_xml};
+use common::render::libvirt::{PoolVolume, VolumeRecord, VolumeSpec, volume_xml};
+use controller_core::conditions::{Fault, Outcome};
 use controller_core::machine::Machine;
 use controller_core::plan::Now;
-use controller_core::status::{Fault, Outcome};
 
 use super::action::Action;
 use super::disks::{existing, format, is_copy, is_on, name_of};
@@ -38,9 +38,9 @@ pub(super) struct Volumes {
     /// Progress of an image that is not complete yet. The domain is not defined before it is.
     pub(super) import: Option<Fault>,
     /// Volumes by disk or drive.
-    pub(super) placed: BTreeMap<String, Placed>,
+    pub(super) placed: BTreeMap<String, PoolVolume>,
     /// Those of the disks, and what becomes of each.
-    pub(super) kept: Vec<Kept>,
+    pub(super) kept: Vec<VolumeRecord>,
     /// The volumes of the disks, for the status.
     pub(super) reported: Vec<VolumeStatus>,
     /// Disks that are smaller than they are to be.
@@ -111,13 +111,13 @@ impl Volumes {
 
     /// Records where the volume of a disk is, and what becomes of it.
     fn place(&mut self, disk: &NormalizedDisk, offer: &HostStorage, name: &str) {
-        let placed = Placed {
+        let placed = PoolVolume {
             pool: offer.pool.clone(),
             volume: name.to_owned(),
             format: format(offer),
         };
         self.placed.insert(disk.name.clone(), placed);
-        self.kept.push(Kept {
+        self.kept.push(VolumeRecord {
             disk: disk.name.clone(),
             pool: offer.pool.clone(),
             volume: name.to_owned(),
@@ -132,7 +132,7 @@ impl Volumes {
         offer: &HostStorage,
         view: &HostView,
     ) {
-        let desired = |backing| VolumeWish {
+        let desired = |backing| VolumeSpec {
             name: &name,
             format: format(offer),
             capacity: disk.size,
@@ -177,7 +177,7 @@ impl Volumes {
     }
 
     /// Where an image is, once all of it is there.
-    fn image(&mut self, image: &Image, of: &str, view: &HostView) -> Option<Placed> {
+    fn image(&mut self, image: &Image, of: &str, view: &HostView) -> Option<PoolVolume> {
         let pool = view.spec.image_pool.clone();
         let Some(pool) = pool else {
             self.outcome.worsen(Fault::new(
@@ -196,7 +196,7 @@ impl Volumes {
         }
         let volume = image_volume(image);
         match view.images.get(&volume) {
-            Some(ImageState::Complete { volume, format }) => Some(Placed {
+            Some(ImageState::Complete { volume, format }) => Some(PoolVolume {
                 pool,
                 volume: volume.clone(),
                 format: *format,

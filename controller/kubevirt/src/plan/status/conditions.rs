@@ -7,7 +7,7 @@ use super::Facts;
 use super::live::{FAILURES, Live};
 use crate::objects::{ForeignCondition, told};
 use crate::plan::pending::RESTART;
-use controller_core::status::{Fault, Verdict};
+use controller_core::conditions::{Fault, Verdict};
 
 pub(super) fn storage(facts: &Facts<'_>) -> Verdict {
     if let Some(fault) = &facts.storage.fault {

@@ -10,7 +10,7 @@ use common::render::kubevirt::{Volume, volumes as render};
 use super::Facts;
 use crate::objects::{GuestOsInfo, Instance, InstanceInterface, VirtualMachine, told};
 use crate::plan::{Action, Observed};
-use controller_core::addresses::means_others;
+use controller_core::addresses::is_reported;
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 
@@ -106,7 +106,7 @@ fn parsed(address: &str) -> Option<IpAddr> {
 
 /// Whether a text is an address that can mean the guest to others.
 fn is_global(address: &str) -> bool {
-    parsed(address).is_some_and(means_others)
+    parsed(address).is_some_and(is_reported)
 }
 
 fn guest_os(told: &GuestOsInfo) -> Option<GuestOs> {

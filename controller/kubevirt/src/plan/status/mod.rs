@@ -18,10 +18,11 @@ use super::pending::pending;
 use super::storage::Sizes;
 use super::{Action, Observed, Plan};
 use crate::objects::told;
+use controller_core::conditions::{Conditions, Fault, Outcome, network, normalized, paused};
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 use controller_core::plan::Now;
-use controller_core::status::{Conditions, Fault, Outcome, finish, network, normalized, paused};
+use controller_core::status::plan_with_status;
 
 /// What the plan found out.
 #[derive(Debug, Default)]
@@ -111,7 +112,7 @@ pub(super) fn report(
             .or_else(|| machine.status.last_restart.clone()),
         ..live.addresses(machine)
     };
-    finish(machine, now, status, actions)
+    plan_with_status(machine, now, status, actions)
 }
 
 /// The status of a Machine under deletion, as far as it is known better than the last one written.

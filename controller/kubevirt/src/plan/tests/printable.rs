@@ -103,7 +103,7 @@ fn says(world: &mut World, state: &str) -> Vec<(String, String)> {
     let before = world.machine().status.clone();
     world.show(state);
     world.pass();
-    let events = events::of(&before, &world.machine().status);
+    let events = events::transitions(&before, &world.machine().status);
     events
         .map(|event| (format!("{:?}", event.type_), event.reason))
         .collect()

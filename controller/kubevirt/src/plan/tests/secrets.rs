@@ -47,9 +47,9 @@ fn another_content_is_pending_until_the_guest_is_restarted() {
     ] {
         let (mut world, key) = running(key);
         assert_eq!(world.settle(), [""; 0]);
-        let old = world.contents[&key].mark.version.clone();
+        let old = world.contents[&key].revision.version.clone();
         world.write_secret(&key, "second");
-        let new = world.contents[&key].mark.version.clone();
+        let new = world.contents[&key].revision.version.clone();
         assert_eq!(world.settle(), writes);
         let changes = &world.machine().status.pending_changes;
         assert_eq!(changes.len(), 1);

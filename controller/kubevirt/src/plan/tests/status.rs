@@ -241,7 +241,7 @@ fn progress_of_a_creation_waits_a_moment() {
     };
     let soon = at(500);
     assert_eq!(
-        (soon.status, soon.again),
+        (soon.status, soon.requeue_after),
         (None, Some(Duration::from_millis(1500)))
     );
     assert!(at(2000).status.is_some());

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use common::names;
 use common::render::kubevirt::types;
 use common::render::kubevirt::{attachment_name, volumes};
-use common::render::{Reading, SecretKey};
+use common::render::{SecretKey, SecretValue};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -53,7 +53,7 @@ pub(crate) struct World {
     orders: BTreeMap<String, types::DataVolume>,
     pub(crate) secret: Option<Secret>,
     /// Secrets of the user.
-    pub(crate) contents: BTreeMap<SecretKey, Reading>,
+    pub(crate) contents: BTreeMap<SecretKey, SecretValue>,
     pub(crate) networks: BTreeMap<String, Network>,
     pub(crate) attachments: BTreeMap<String, Attachment>,
     pub(crate) classes: BTreeMap<String, bool>,
@@ -204,19 +204,19 @@ impl World {
         let version = |name: &str| {
             let mut secrets = self.contents.iter().filter(|(key, _)| key.name == name);
             let (_, reading) = secrets.next()?;
-            Some(reading.mark.version.clone())
+            Some(reading.revision.version.clone())
         };
         let cloud_init = &self.machine().cloud_init;
-        self.vm
-            .as_ref()
-            .is_none_or(|vm| cloud_init.is_behind(&vm.spec.template.metadata.annotations, version))
+        self.vm.as_ref().is_none_or(|vm| {
+            cloud_init.is_outdated(&vm.spec.template.metadata.annotations, version)
+        })
     }
 
     /// The user writes a Secret.
     pub(crate) fn write_secret(&mut self, key: &SecretKey, content: &str) {
         let version = self.uid();
         let uid = format!("uid-of-{}", key.name);
-        let reading = Reading::new(&uid, &version, content.into());
+        let reading = SecretValue::new(&uid, &version, content.into());
         self.contents.insert(key.clone(), reading);
     }
 
@@ -244,7 +244,7 @@ impl World {
         if steps >= plan.steps().count()
             && let (Some(machine), Some(status)) = (&mut self.machine, &plan.status)
         {
-            controller_core::page::assert_documented(status);
+            controller_core::documented_reasons::assert_documented(status);
             machine.status = status.clone();
         }
         done

@@ -80,13 +80,13 @@ fn a_deletion_ends_from_any_point() {
 }
 
 #[test]
-fn nothing_waits_in_silence() {
-    laws::nothing_waits_in_silence(rich);
+fn a_machine_at_rest_says_why_it_is_not_ready() {
+    laws::a_machine_at_rest_says_why_it_is_not_ready(rich);
 }
 
 #[test]
-fn nothing_happens_without_the_lease() {
-    laws::nothing_happens_without_the_lease(rich);
+fn no_step_takes_effect_without_the_lease() {
+    laws::no_step_takes_effect_without_the_lease(rich);
 }
 
 #[test]

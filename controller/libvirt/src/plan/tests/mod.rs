@@ -9,7 +9,7 @@ use common::api::choice::{Phase, PowerState, ReclaimPolicy};
 use common::api::machine::{CloudInit, Image};
 use common::names;
 use common::render::CloudInitPlan;
-use common::render::libvirt::{Mark, domain_uuid};
+use common::render::libvirt::{DomainMetadata, domain_uuid};
 
 use crate::access::State;
 use crate::environment::{Environment, POOL, block};
@@ -313,9 +313,9 @@ fn a_domain_of_the_uuid_with_other_metadata_is_left_alone() {
     let mut env = Environment::new(block());
     env.settle();
     let uuid = domain_uuid(UID);
-    let foreign = Mark {
+    let foreign = DomainMetadata {
         uid: "another".into(),
-        ..Mark::default()
+        ..DomainMetadata::default()
     };
     let mut host = env.connection().unwrap();
     host.set_metadata(uuid, Some(&foreign.xml())).unwrap();

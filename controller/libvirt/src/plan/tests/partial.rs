@@ -36,7 +36,7 @@ fn a_guest_whose_pool_is_undefined_can_be_stopped_and_the_condition_names_the_co
     }
     assert_eq!(state(&env), Some(State::ShutOff));
     assert!(
-        env.plan().unwrap().again.is_some(),
+        env.plan().unwrap().requeue_after.is_some(),
         "it is planned again soon"
     );
     define_pool(&env, pool);
