@@ -1,22 +1,30 @@
 //! Runs Machines as domains on libvirt hosts.
 //!
 //! ```text
-//! hosts    a task per LibvirtHost that polls it        placement  which host a new Machine gets
-//! observe  caches and the host ─▶ Observed             plan  Observed ─▶ actions and status (pure)
-//! apply    one action at the host or the API server    access     libvirt itself; the only code that links C
+//!                ┌─▶ observe ─▶ plan (pure) ─▶ apply ─┐
+//!                │        └──────┐    ┌───────────────┤
+//! placement ◀────┴─ hosts: a poller per LibvirtHost ◀─┘   access: libvirt itself, the only code that links C
 //! ```
 
 mod access;
 mod apply;
+mod capacity;
+#[cfg(test)]
+pub(crate) mod environment;
+mod failure;
+mod guard;
 mod hosts;
 mod images;
-mod object;
+mod libvirt_host;
 mod observe;
+mod observed;
+mod offers;
+mod parts;
 mod placement;
 mod plan;
+mod snapshot;
+mod volume_effects;
 mod watch;
-#[cfg(test)]
-pub(crate) mod world;
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -24,7 +32,7 @@ use std::sync::Arc;
 use controller_core::backend::{Backend, Failed};
 use controller_core::cache::Cache;
 use controller_core::caches::Caches;
-use controller_core::client::{GuardedClient, Remedy};
+use controller_core::client::GuardedClient;
 use controller_core::deletion::Teardown;
 use controller_core::machine::Machine;
 use controller_core::plan::{Now, Plan, Refusal};
@@ -33,21 +41,19 @@ use controller_core::triggers::Triggers;
 use controller_core::watch::Watches;
 use controller_core::writes::Written;
 use runtime::checks::Check;
-use tokio::sync::OwnedMutexGuard;
 
-use self::access::AccessError;
-use self::hosts::{Hosts, attend_all};
-use self::object::LibvirtHost;
-use self::observe::Look;
-use self::plan::{Action, create, delete};
+use self::apply::Applier;
+use self::hosts::poller::{PollerContext, poll_all};
+use self::hosts::registry::Hosts;
+use self::libvirt_host::LibvirtHost;
+use self::observe::{Observation, Observer};
+use self::plan::action::Action;
+use self::plan::{create, delete};
 
-/// Held while a Machine is given a host: the next one counts it.
-type PlacementLock = OwnedMutexGuard<()>;
-
-/// What is known of the hosts. Clones share it.
+/// The hosts. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Fleet {
-    /// Hosts as they were seen, and connections to them.
+    /// The last snapshot of each, and connections to it.
     hosts: Hosts,
     /// LibvirtHosts as the API server has them.
     objects: Cache<LibvirtHost>,
@@ -64,8 +70,8 @@ impl Fleet {
         fleet
     }
 
-    /// Waits until LibvirtHosts have been listed, or are known not to be served; says on `synced` what it waits
-    /// for.
+    /// Waits until LibvirtHosts have been listed, or are known not to be served; reports on `synced` that it
+    /// waits for that.
     pub async fn known(&self, synced: &Check) {
         synced.missing("no list of LibvirtHosts yet");
         self.objects.wait_until_listed().await;
@@ -78,7 +84,14 @@ impl Fleet {
         triggers: Triggers,
         api: GuardedClient,
     ) -> Result<(), Infallible> {
-        attend_all(self.hosts, caches, self.objects, triggers, api).await
+        let context = PollerContext {
+            hosts: self.hosts,
+            caches,
+            objects: self.objects,
+            triggers,
+            api,
+        };
+        poll_all(context).await
     }
 }
 
@@ -90,67 +103,60 @@ pub fn backend(
     triggers: Triggers,
     cluster_uid: Arc<str>,
 ) -> Arc<dyn Runner> {
-    Arc::new(Libvirt {
+    let applier = Applier {
+        hosts: fleet.hosts.clone(),
+        objects: fleet.objects.clone(),
+        machines: caches.machines.clone(),
+        api: api.clone(),
+        triggers,
+    };
+    let observer = Observer {
         caches,
         hosts: fleet.hosts,
         objects: fleet.objects,
         api,
-        triggers,
         cluster_uid,
-    })
+    };
+    Arc::new(Libvirt { observer, applier })
 }
 
 /// Runs Machines as domains on hosts.
 #[derive(Clone, Debug)]
 pub(crate) struct Libvirt {
-    caches: Caches,
-    hosts: Hosts,
-    objects: Cache<LibvirtHost>,
-    api: GuardedClient,
-    triggers: Triggers,
-    /// Uid of the cluster.
-    cluster_uid: Arc<str>,
+    observer: Observer,
+    applier: Applier,
 }
 
 impl Backend for Libvirt {
-    type Observed = Look;
+    type Observed = Observation;
     type Action = Action;
 
-    /// A guest's addresses come from the host's leases and from its agent, which have to be asked.
+    /// libvirt reports no event for a guest's addresses: they come from leases and from the guest's agent.
     const IS_EVENT_DRIVEN: bool = false;
 
-    async fn observe(&self, machine: &Machine) -> Result<Look, Failed> {
-        self.look(machine).await
+    async fn observe(&self, machine: &Machine) -> Result<Observation, Failed> {
+        self.observer.observe(machine).await
     }
 
-    fn plan(machine: &Machine, look: &Look, refusal: Option<&Refusal>, now: Now) -> Plan<Action> {
-        create::plan(machine, &look.observed, refusal, now)
+    fn plan(
+        machine: &Machine,
+        observation: &Observation,
+        refusal: Option<&Refusal>,
+        now: Now,
+    ) -> Plan<Action> {
+        create::plan(machine, &observation.observed, refusal, now)
     }
 
-    fn teardown(machine: &Machine, look: &Look, now: Now) -> Teardown<Action> {
-        delete::teardown(machine, &look.observed, now)
+    fn teardown(machine: &Machine, observation: &Observation, now: Now) -> Teardown<Action> {
+        delete::teardown(machine, &observation.observed.binding, now)
     }
 
     async fn apply(&self, machine: &Machine, action: &Action) -> Result<Option<Written>, Failed> {
-        self.carry_out(machine, action).await
+        self.applier.apply(machine, action).await
     }
 
-    /// Nothing is written that the core does not see: hosts are asked each time.
+    /// A host's objects are read in each pass, so no cache lags behind what was written there.
     fn has_seen(&self, _: &str, _: &Written) -> bool {
         true
     }
-}
-
-/// What can be done about an error of a host. What timed out may have happened: observing tells.
-fn failed(error: &AccessError) -> Failed {
-    let remedy = match error {
-        AccessError::Absent(_) | AccessError::TimedOut(_) => Remedy::Reobserve,
-        AccessError::Disconnected(_) | AccessError::Busy(_) | AccessError::Agent(_) => {
-            Remedy::Retry
-        }
-        AccessError::Unsupported(_) | AccessError::Refused(_) | AccessError::Unavailable(_) => {
-            Remedy::UserAction
-        }
-    };
-    Failed::new(remedy, error.to_string())
 }

@@ -6,8 +6,8 @@ use controller_core::cache::Cache;
 use controller_core::caches::machines_where;
 use controller_core::watch::{Watches, watch_config};
 
-use crate::hosts::Hosts;
-use crate::object::LibvirtHost;
+use crate::hosts::registry::Hosts;
+use crate::libvirt_host::LibvirtHost;
 use controller_core::objects::Meta as _;
 
 /// Starts the watch that fills the cache of LibvirtHosts.
@@ -19,7 +19,7 @@ pub(crate) fn watch_hosts(watches: &mut Watches<'_>, cache: &Cache<LibvirtHost>,
         cache,
         move |change, machines| {
             hosts.changed();
-            // Its status changes with every guest, and concerns nobody here.
+            // A change of its status alone, which every guest causes, triggers no pass.
             let spec = |host: &Option<Arc<LibvirtHost>>| {
                 host.as_ref()
                     .map(|host| (host.spec.clone(), host.metadata.labels.clone()))

@@ -25,6 +25,12 @@ pub(crate) enum AccessError {
     /// The host says no.
     #[error("{0}")]
     Refused(String),
+    /// Nothing was done: this replica lost the Lease, or the connection was closed, before it was this call's turn.
+    #[error("{0}")]
+    Cancelled(String),
+    /// Nothing was done: what was observed before is no longer so.
+    #[error("{0}")]
+    Changed(String),
     /// This program cannot talk to libvirt at all.
     #[error("{0}")]
     Unavailable(String),
@@ -65,6 +71,8 @@ impl AccessError {
             Self::Agent(_) => "Agent",
             Self::Unsupported(_) => "Unsupported",
             Self::Refused(_) => "Refused",
+            Self::Cancelled(_) => "Cancelled",
+            Self::Changed(_) => "Changed",
             Self::Unavailable(_) => "Unavailable",
         }
     }
@@ -75,6 +83,11 @@ impl AccessError {
             Self::Absent(_) => Ok(None),
             other => Err(other),
         }
+    }
+
+    /// Whether nothing can be known of the host, and not only of what the call was about.
+    pub(crate) fn is_of_host(&self) -> bool {
+        self.unknown() || matches!(self, Self::Unavailable(_) | Self::Cancelled(_))
     }
 
     /// Whether the call may have taken effect all the same.

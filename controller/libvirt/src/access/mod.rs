@@ -1,13 +1,13 @@
-//! Talking to a libvirt host.
+//! Access to a libvirt host.
 //!
 //! ```text
-//! reconcile ──▶ Host ─┬─ fast: Lane ──▶ a thread ──▶ Connection ──▶ libvirtd
-//!                     └─ slow: Lane ──▶ a thread ──▶ Connection ──▶   "
-//!                                                    (or the fake)
+//! reconcile ──▶ Host ─┬─ fast: Worker ──▶ a thread ──▶ Connection ──▶ libvirtd
+//!                     └─ slow: Worker ──▶ a thread ──▶ Connection ──▶   "
+//!                                                      (or the fake)
 //! ```
-//! libvirt's calls block, and one that waits for a frozen guest may be in the way of all others on its
-//! connection. So a host has two of them, each with a thread and one call at a time: what answers in
-//! milliseconds goes the fast way; agents, uploads, starts and stops go the slow one.
+//! libvirt's calls block, and one that waits for a frozen guest can block all others on its connection. So a host
+//! has two connections, each with a thread and one call at a time: calls that take milliseconds use the fast one;
+//! agents, uploads, starts and stops use the slow one.
 
 #![cfg_attr(
     not(feature = "native"),
@@ -15,13 +15,13 @@
 )]
 
 mod error;
-mod lane;
 #[cfg(not(feature = "native"))]
 mod missing;
 #[cfg(feature = "native")]
 mod native;
 mod target;
 mod types;
+mod worker;
 mod xml;
 
 #[cfg(test)]
@@ -34,13 +34,13 @@ use std::io::Read;
 use std::sync::Arc;
 
 pub(crate) use error::AccessError;
-pub(crate) use lane::Host;
 pub(crate) use target::{Credentials, Target};
 pub(crate) use types::{
-    AgentInterface, DomainDetail, DomainState, Facts, Lease, Network, Pool, Shutdown, State,
+    AgentInterface, DomainDetail, DomainState, HostInfo, Lease, Network, Pool, Shutdown, State,
     Volume, shutoff,
 };
 use uuid::Uuid;
+pub(crate) use worker::Host;
 
 pub(crate) type Result<T, E = AccessError> = std::result::Result<T, E>;
 
@@ -64,7 +64,7 @@ pub(crate) trait Connection: Send {
     fn alive(&mut self) -> bool;
 
     /// What the host is and can do.
-    fn facts(&mut self) -> Result<Facts>;
+    fn info(&mut self) -> Result<HostInfo>;
     /// Storage pools, the inactive ones too.
     fn pools(&mut self) -> Result<Vec<Pool>>;
     /// Virtual networks, the inactive ones too.
@@ -86,7 +86,7 @@ pub(crate) trait Connection: Send {
     /// NVRAM under the guest.
     fn undefine(&mut self, uuid: Uuid) -> Result<()>;
     /// Writes or removes our element in the domain's metadata: the definition's, and the guest's if it runs.
-    fn set_mark(&mut self, uuid: Uuid, element: Option<&str>) -> Result<()>;
+    fn set_metadata(&mut self, uuid: Uuid, element: Option<&str>) -> Result<()>;
     /// Starts a domain. `reset_nvram` makes its firmware settings anew, which forgets the boot entries.
     fn start(&mut self, uuid: Uuid, reset_nvram: bool) -> Result<()>;
     /// Asks the guest to shut down, and does not wait for it.
@@ -122,7 +122,7 @@ pub(crate) trait Connection: Send {
     fn copy_volume(&mut self, pool: &str, xml: &str, from: (&str, &str)) -> Result<Volume>;
     /// Grows a volume that no running guest uses.
     fn resize_volume(&mut self, pool: &str, name: &str, bytes: u64) -> Result<()>;
-    /// Deletes a volume; one that is gone already is fine. libvirt asks nobody who uses it.
+    /// Deletes a volume; one that is gone already is fine. libvirt does not check whether it is in use.
     fn delete_volume(&mut self, pool: &str, name: &str) -> Result<()>;
     /// Fills a volume with `length` bytes of `source`. One that broke off looks complete.
     fn upload(&mut self, pool: &str, name: &str, source: &mut dyn Read, length: u64) -> Result<()>;

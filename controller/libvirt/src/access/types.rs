@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 /// What a host is and can do.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Facts {
+pub(crate) struct HostInfo {
     /// The daemon's, as "9.0.0".
     pub libvirt_version: String,
     /// QEMU's, as "7.2.0".
@@ -82,7 +82,7 @@ pub(crate) struct DomainState {
     pub uuid: Uuid,
     pub name: String,
     /// Our element of its metadata, as libvirt prints it: the definition's, which may be newer than the guest.
-    pub mark: Option<String>,
+    pub metadata: Option<String>,
     pub state: State,
     /// Of the state, by libvirt's numbers.
     pub reason: i32,
@@ -116,6 +116,8 @@ pub(crate) enum Shutdown {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Volume {
     pub name: String,
+    /// Identity of the volume in libvirt: its path, or of an LVM volume its uuid.
+    pub key: String,
     pub path: String,
     /// Bytes.
     pub capacity: u64,

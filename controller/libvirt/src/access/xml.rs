@@ -101,6 +101,10 @@ pub(super) fn volume(volume: &str) -> Result<Volume> {
     let format = target.and_then(|it| child(it, "format")?.attribute("type"));
     Ok(Volume {
         name: wanted(&["name"])?.to_owned(),
+        // Every driver reports one; without it the path is as good.
+        key: text(&document, &["key"])
+            .map_or_else(|| wanted(&["target", "path"]), Ok)?
+            .to_owned(),
         path: wanted(&["target", "path"])?.to_owned(),
         capacity: bytes("capacity")?,
         allocation: bytes("allocation")?,

@@ -9,64 +9,68 @@ use common::api::libvirt_host::{
 use common::api::status::Condition;
 use common::quantity::Bytes;
 
-use super::{Snapshot, foreign, sum};
-use crate::placement::allocatable;
+use crate::capacity::{allocatable, foreign, sum};
+use crate::parts::{network_fault, pool_fault};
+use crate::snapshot::Snapshot;
 use controller_core::conditions::condition;
 use controller_core::plan::Now;
 
-/// What is known of a host when its status is written.
+/// What the status of a host is made of.
 #[derive(Debug)]
-pub(super) struct Known<'a> {
+pub(super) struct StatusInput<'a> {
+    /// Spec of the LibvirtHost.
     pub(super) spec: &'a LibvirtHostSpec,
+    /// Generation that `spec` has.
     pub(super) generation: Option<i64>,
+    /// The status as the API server has it.
     pub(super) old: &'a LibvirtHostStatus,
-    /// What was seen, or why the host cannot be asked.
-    pub(super) seen: Result<&'a Snapshot, &'a str>,
-    /// What Machines are promised there.
+    /// The last poll, or why the host cannot be reached.
+    pub(super) snapshot: Result<&'a Snapshot, &'a str>,
+    /// What the Machines bound to the host need.
     pub(super) allocated: HostResources,
-    /// Uids of the Machines that live.
+    /// Uids of all Machines.
     pub(super) living: &'a BTreeSet<String>,
 }
 
-/// The status, if it says anything that the old one does not.
-pub(super) fn status(known: &Known<'_>, now: Now) -> Option<LibvirtHostStatus> {
+/// The new status; `None`: nothing but times would change.
+pub(super) fn status(input: &StatusInput<'_>, now: Now) -> Option<LibvirtHostStatus> {
     let mut status = LibvirtHostStatus {
-        observed_generation: known.generation,
+        observed_generation: input.generation,
         conditions: vec![],
-        ..known.old.clone()
+        ..input.old.clone()
     };
     let mut conditions = Conditions {
-        known,
+        input,
         now,
         list: vec![],
     };
-    match known.seen {
+    match input.snapshot {
         Err(why) => {
             conditions.set(
                 "Reachable",
                 "False",
                 "Unreachable",
-                format!("the host cannot be asked: {why}"),
+                format!("the host cannot be reached: {why}"),
             );
             for kind in ["PoolsReady", "NetworksReady"] {
                 conditions.set(
                     kind,
-                    "Unknown",
+                    "Uninput",
                     "Unreachable",
-                    "the host cannot be asked".into(),
+                    "the host cannot be reached".into(),
                 );
             }
             conditions.set(
                 "Ready",
                 "False",
                 "Unreachable",
-                format!("the host cannot be asked: {why}"),
+                format!("the host cannot be reached: {why}"),
             );
         }
-        Ok(seen) => {
+        Ok(snapshot) => {
             conditions.set("Reachable", "True", "Connected", "the host answers".into());
-            let pools = missing_pools(known.spec, seen);
-            let networks = missing_networks(known.spec, seen);
+            let pools = missing_pools(input.spec, snapshot);
+            let networks = missing_networks(input.spec, snapshot);
             conditions.verdict(
                 "PoolsReady",
                 ("PoolsActive", "every pool is there and active"),
@@ -78,9 +82,9 @@ pub(super) fn status(known: &Known<'_>, now: Now) -> Option<LibvirtHostStatus> {
                 ("NetworkMissing", &networks),
             );
             let faults: Vec<_> = pools.into_iter().chain(networks).collect();
-            if known.spec.maintenance == Some(true) {
-                let told = "the host is in maintenance: its Machines are observed only, and none is placed on it";
-                conditions.set("Ready", "False", "Maintenance", told.into());
+            if input.spec.maintenance == Some(true) {
+                let message = "the host is in maintenance: its Machines are observed only, and none is placed on it";
+                conditions.set("Ready", "False", "Maintenance", message.into());
             } else {
                 conditions.verdict(
                     "Ready",
@@ -88,33 +92,38 @@ pub(super) fn status(known: &Known<'_>, now: Now) -> Option<LibvirtHostStatus> {
                     ("Incomplete", &faults),
                 );
             }
-            describe(&mut status, known, seen, now);
+            describe(&mut status, input, snapshot, now);
         }
     }
     status.conditions = conditions.list;
-    (undated(&status) != undated(known.old)).then_some(status)
+    (undated(&status) != undated(input.old)).then_some(status)
 }
 
-fn describe(status: &mut LibvirtHostStatus, known: &Known<'_>, seen: &Snapshot, now: Now) {
-    let facts = &seen.facts;
-    status.libvirt_version = Some(facts.libvirt_version.clone());
-    status.hypervisor_version = Some(facts.hypervisor_version.clone());
-    status.machine_types.clone_from(&facts.machine_types);
+fn describe(
+    status: &mut LibvirtHostStatus,
+    input: &StatusInput<'_>,
+    snapshot: &Snapshot,
+    now: Now,
+) {
+    let info = &snapshot.info;
+    status.libvirt_version = Some(info.libvirt_version.clone());
+    status.hypervisor_version = Some(info.hypervisor_version.clone());
+    status.machine_types.clone_from(&info.machine_types);
     status.firmware = Some(HostFirmware {
-        efi: facts.efi,
-        secure_boot: facts.secure_boot,
+        efi: info.efi,
+        secure_boot: info.secure_boot,
     });
     status.capacity = Some(HostResources {
-        cpu: facts.cpus,
-        memory: Bytes::new(u128::from(facts.memory)),
+        cpu: info.cpus,
+        memory: Bytes::new(u128::from(info.memory)),
     });
-    status.allocatable = Some(allocatable(known.spec, facts));
-    status.allocated = Some(sum(known.allocated, foreign(seen)));
+    status.allocatable = Some(allocatable(input.spec, info));
+    status.allocated = Some(sum(input.allocated, foreign(snapshot)));
     let mut domains = HostDomains::default();
-    for inhabitant in &seen.domains {
-        let count = match &inhabitant.mark {
+    for summary in &snapshot.domains {
+        let count = match &summary.metadata {
             None => &mut domains.foreign,
-            Some(mark) if known.living.contains(&mark.uid) => &mut domains.ours,
+            Some(metadata) if input.living.contains(&metadata.uid) => &mut domains.ours,
             Some(_) => &mut domains.orphaned,
         };
         *count += 1;
@@ -123,39 +132,23 @@ fn describe(status: &mut LibvirtHostStatus, known: &Known<'_>, seen: &Snapshot, 
     status.last_seen_time = Some(now.text());
 }
 
-fn missing_pools(spec: &LibvirtHostSpec, seen: &Snapshot) -> Vec<String> {
+fn missing_pools(spec: &LibvirtHostSpec, snapshot: &Snapshot) -> Vec<String> {
     let classes = spec
         .storage
         .iter()
         .flatten()
         .map(|offer| offer.pool.as_str());
     let named: BTreeSet<&str> = classes.chain(spec.image_pool.as_deref()).collect();
-    let fault = |name: &str| match seen.pools.iter().find(|pool| pool.name == name) {
-        None => Some(format!(
-            "pool '{name}' is not there: define it on the host (virsh pool-define-as)"
-        )),
-        Some(pool) if !pool.active => Some(format!(
-            "pool '{name}' is not active: start it on the host (virsh pool-start {name})"
-        )),
-        Some(_) => None,
-    };
+    let fault = |name: &str| pool_fault(&snapshot.pools, name);
     named.into_iter().filter_map(fault).collect()
 }
 
-fn missing_networks(spec: &LibvirtHostSpec, seen: &Snapshot) -> Vec<String> {
+fn missing_networks(spec: &LibvirtHostSpec, snapshot: &Snapshot) -> Vec<String> {
     let fault = |kind, source: &str| match kind {
-        HostNetworkType::Network => match seen.networks.iter().find(|it| it.name == source) {
-            None => Some(format!(
-                "network '{source}' is not there: define it on the host (virsh net-define)"
-            )),
-            Some(network) if !network.active => Some(format!(
-                "network '{source}' is not active: start it on the host (virsh net-start {source})"
-            )),
-            Some(_) => None,
-        },
-        // Not every libvirt can tell what interfaces there are.
+        HostNetworkType::Network => network_fault(&snapshot.networks, source),
+        // Some drivers of libvirt cannot list the host's interfaces.
         HostNetworkType::Bridge | HostNetworkType::Ovs
-            if !seen.bridges.is_empty() && seen.bridges.iter().all(|it| it != source) =>
+            if !snapshot.bridges.is_empty() && snapshot.bridges.iter().all(|it| it != source) =>
         {
             Some(format!(
                 "bridge '{source}' is not there: make it on the host"
@@ -170,7 +163,7 @@ fn missing_networks(spec: &LibvirtHostSpec, seen: &Snapshot) -> Vec<String> {
 }
 
 struct Conditions<'a> {
-    known: &'a Known<'a>,
+    input: &'a StatusInput<'a>,
     now: Now,
     list: Vec<Condition>,
 }
@@ -185,9 +178,9 @@ impl Conditions<'_> {
     }
 
     fn set(&mut self, kind: &str, status: &str, reason: &str, message: String) {
-        let Known {
+        let StatusInput {
             old, generation, ..
-        } = self.known;
+        } = self.input;
         self.list.push(condition(
             &old.conditions,
             (kind, status),
@@ -212,34 +205,34 @@ mod tests {
     use time::{Duration, OffsetDateTime};
 
     use super::*;
-    use crate::access::{DomainState, Facts, Pool, State};
-    use crate::hosts::Inhabitant;
-    use crate::world::{POOL, World, block};
+    use crate::access::{DomainState, HostInfo, Pool, State};
+    use crate::environment::{self, POOL};
+    use crate::snapshot::DomainSummary;
     use common::render::libvirt::DomainMetadata;
 
-    fn seen() -> Snapshot {
-        let domain = |number: u128, owner: Option<&str>| Inhabitant {
+    fn snapshot() -> Snapshot {
+        let domain = |number: u128, owner: Option<&str>| DomainSummary {
             domain: DomainState {
                 uuid: uuid::Uuid::from_u128(number),
                 name: format!("domain-{number}"),
-                mark: None,
+                metadata: None,
                 state: State::ShutOff,
                 reason: 0,
                 vcpus: 2,
                 memory: 1 << 30,
                 persistent: true,
             },
-            mark: owner.map(|uid| DomainMetadata {
+            metadata: owner.map(|uid| DomainMetadata {
                 uid: uid.into(),
                 ..DomainMetadata::default()
             }),
         };
         Snapshot {
-            facts: Facts {
+            info: HostInfo {
                 libvirt_version: "9.0.0".into(),
                 cpus: 8,
                 memory: 16 << 30,
-                ..Facts::default()
+                ..HostInfo::default()
             },
             pools: vec![Pool {
                 name: POOL.into(),
@@ -255,23 +248,23 @@ mod tests {
             bridges: vec![],
             domains: vec![
                 domain(1, Some("uid-of-web")),
-                domain(2, Some("uid-of-one-that-is-gone")),
+                domain(2, Some("uid-of-a-deleted-one")),
                 domain(3, None),
             ],
         }
     }
 
-    fn told(
+    fn written(
         spec: &LibvirtHostSpec,
         old: &LibvirtHostStatus,
-        seen: Result<&Snapshot, &str>,
+        snapshot: Result<&Snapshot, &str>,
         seconds: i64,
     ) -> Option<LibvirtHostStatus> {
-        let known = Known {
+        let input = StatusInput {
             spec,
             generation: Some(1),
             old,
-            seen,
+            snapshot,
             allocated: HostResources {
                 cpu: 4,
                 memory: Bytes::mib(1024),
@@ -279,7 +272,7 @@ mod tests {
             living: &["uid-of-web".to_owned()].into(),
         };
         let now = OffsetDateTime::UNIX_EPOCH + Duration::seconds(seconds);
-        status(&known, Now(now))
+        status(&input, Now(now))
     }
 
     fn condition<'a>(status: &'a LibvirtHostStatus, kind: &str) -> (&'a str, &'a str, &'a str) {
@@ -289,31 +282,31 @@ mod tests {
     }
 
     #[test]
-    fn a_host_tells_what_it_has_and_nothing_new_is_nothing_to_write() {
-        let spec = World::new(block()).object.spec;
-        let seen = seen();
-        let first = told(&spec, &LibvirtHostStatus::default(), Ok(&seen), 0).unwrap();
+    fn the_status_has_what_was_polled_and_is_not_written_again_while_nothing_changes() {
+        let spec = environment::host_spec();
+        let snapshot = snapshot();
+        let first = written(&spec, &LibvirtHostStatus::default(), Ok(&snapshot), 0).unwrap();
         assert_eq!(condition(&first, "Ready").0, "True");
         assert_eq!(condition(&first, "PoolsReady").1, "PoolsActive");
         let count = first.domains.unwrap();
         assert_eq!((count.ours, count.orphaned, count.foreign), (1, 1, 1));
-        // What Machines are promised, and the domain that is nobody's.
+        // What Machines need, and the foreign domain.
         assert_eq!(first.allocated.unwrap().cpu, 6);
         assert_eq!(first.allocated.unwrap().memory, Bytes::mib(2048));
         assert_eq!(
             first.last_seen_time.as_deref(),
             Some("1970-01-01T00:00:00Z")
         );
-        assert_eq!(told(&spec, &first, Ok(&seen), 60), None);
+        assert_eq!(written(&spec, &first, Ok(&snapshot), 60), None);
     }
 
     #[test]
-    fn what_is_missing_is_named_with_what_to_do() {
-        let spec = World::new(block()).object.spec;
-        let mut seen = seen();
-        seen.pools[0].active = false;
-        seen.networks.clear();
-        let status = told(&spec, &LibvirtHostStatus::default(), Ok(&seen), 0).unwrap();
+    fn a_missing_pool_or_network_is_named_with_the_command_that_repairs_it() {
+        let spec = environment::host_spec();
+        let mut snapshot = snapshot();
+        snapshot.pools[0].active = false;
+        snapshot.networks.clear();
+        let status = written(&spec, &LibvirtHostStatus::default(), Ok(&snapshot), 0).unwrap();
         let (ready, reason, message) = condition(&status, "Ready");
         assert_eq!((ready, reason), ("False", "Incomplete"));
         assert!(message.contains("virsh pool-start vms"), "{message}");
@@ -325,24 +318,24 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_went_away_keeps_what_was_known_of_it() {
-        let spec = World::new(block()).object.spec;
-        let seen = seen();
-        let before = told(&spec, &LibvirtHostStatus::default(), Ok(&seen), 0).unwrap();
-        let away = told(&spec, &before, Err("no route to host"), 60).unwrap();
+    fn a_host_that_went_away_keeps_what_was_input_of_it() {
+        let spec = environment::host_spec();
+        let snapshot = snapshot();
+        let before = written(&spec, &LibvirtHostStatus::default(), Ok(&snapshot), 0).unwrap();
+        let away = written(&spec, &before, Err("no route to host"), 60).unwrap();
         let (reachable, _, message) = condition(&away, "Reachable");
         assert_eq!(reachable, "False");
         assert!(message.contains("no route to host"));
-        assert_eq!(condition(&away, "PoolsReady").0, "Unknown");
+        assert_eq!(condition(&away, "PoolsReady").0, "Uninput");
         assert_eq!(away.capacity, before.capacity);
         assert_eq!(away.last_seen_time, before.last_seen_time);
     }
 
     #[test]
-    fn maintenance_is_told() {
-        let mut spec = World::new(block()).object.spec;
+    fn a_host_in_maintenance_is_reachable_and_not_ready() {
+        let mut spec = environment::host_spec();
         spec.maintenance = Some(true);
-        let status = told(&spec, &LibvirtHostStatus::default(), Ok(&seen()), 0).unwrap();
+        let status = written(&spec, &LibvirtHostStatus::default(), Ok(&snapshot()), 0).unwrap();
         assert_eq!(condition(&status, "Ready").1, "Maintenance");
         assert_eq!(condition(&status, "Reachable").0, "True");
     }

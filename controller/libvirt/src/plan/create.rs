@@ -1,32 +1,37 @@
-//! A Machine that lives: finalizer → host → images → volumes → seed → definition → devices → power → status.
+//! A Machine that is not under deletion: finalizer → host → images → volumes → seed → definition → devices → power → status.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use common::api::choice::VirtType as Wished;
+use common::api::choice::VirtType as DeclaredVirtType;
 use common::api::libvirt_host::LibvirtHostSpec;
 use common::api::normalized::Normalized;
 use common::host_uri::{Driver, HostUri};
 use common::render::libvirt::{
-    CpuMode, Difference, Domain, DomainInput as Wish, DomainMetadata, LiveUpdate, NicAttachment,
+    CpuMode, Difference, Domain, DomainInput as Desired, DomainMetadata, LiveUpdate, NicAttachment,
     PoolVolume, SeedRecord, VirtType, VolumeFormat, VolumeRecord, domain,
 };
 
+use super::action::{Action, Plan};
+use super::disks::{delete, is_to_go, uses};
 use super::power::{Power, power};
 use super::seed::seed;
-use super::status::{Facts, report};
-use super::volumes::{Volumes, uses, volumes};
-use super::{Action, Guest, Observed, Place, Plan, Site};
-use crate::placement::{attach, choose};
+use super::status::{Findings, report};
+use super::volumes::{Volumes, volumes};
+use crate::observed::{Binding, Guest, HostView, Observed};
+use crate::offers::attach;
+use crate::placement::choose;
 use controller_core::addresses::address_conflict;
 use controller_core::conditions::{Fault, Outcome, not_normalized};
 use controller_core::machine::{Block, Machine};
 use controller_core::objects::Meta as _;
 use controller_core::plan::{Now, Refusal, Subject};
 
-/// A change that libvirt carries out by asking the guest is looked at again after this.
-const LOOK_AGAIN: Duration = Duration::from_secs(10);
+/// Pause before the next pass after a change that libvirt carries out by asking the guest, while an image is fetched,
+/// or while a part of the host cannot be read.
+const SOON: Duration = Duration::from_secs(10);
 
+/// What to do about a Machine that is not under deletion.
 pub(crate) fn plan(
     machine: &Machine,
     observed: &Observed,
@@ -36,22 +41,22 @@ pub(crate) fn plan(
     let block = match &machine.block {
         Block::Matching(block) => block,
         unfit => {
-            let facts = Facts {
+            let findings = Findings {
                 unfit: Some(not_normalized(unfit)),
-                ..Facts::default()
+                ..Findings::default()
             };
-            return report(machine, observed, now, &facts, vec![]);
+            return report(machine, observed, now, &findings, vec![]);
         }
     };
-    let facts = Facts {
+    let findings = Findings {
         block: Some(block),
         paused: machine.is_paused(),
-        ..Facts::default()
+        ..Findings::default()
     };
-    match &observed.place {
-        Place::Nowhere(hosts) => {
-            if facts.paused {
-                return report(machine, observed, now, &facts, vec![]);
+    match &observed.binding {
+        Binding::Unbound(hosts) => {
+            if findings.paused {
+                return report(machine, observed, now, &findings, vec![]);
             }
             match choose(block, &observed.networks, hosts) {
                 Ok(host) => Plan {
@@ -62,27 +67,27 @@ pub(crate) fn plan(
                     ..Plan::default()
                 },
                 Err(why) => {
-                    let facts = Facts {
+                    let findings = Findings {
                         guest: Fault::new("NoHostFits", why).into(),
-                        ..facts
+                        ..findings
                     };
-                    report(machine, observed, now, &facts, vec![])
+                    report(machine, observed, now, &findings, vec![])
                 }
             }
         }
-        Place::Unreachable { host, why } => {
-            let facts = Facts {
+        Binding::Unreachable { host, why } => {
+            let findings = Findings {
                 away: Some(Fault::new(
                     "HostUnreachable",
                     format!(
-                        "LibvirtHost '{host}' cannot be asked, so nothing is known of the guest: {why}"
+                        "LibvirtHost '{host}' cannot be reached, so nothing is known of the guest: {why}"
                     ),
                 )),
-                ..facts
+                ..findings
             };
-            report(machine, observed, now, &facts, vec![])
+            report(machine, observed, now, &findings, vec![])
         }
-        Place::On(site) => on(machine, block, observed, site, facts, refusal, now),
+        Binding::Bound(view) => on(machine, block, observed, view, findings, refusal, now),
     }
 }
 
@@ -90,67 +95,71 @@ fn on<'a>(
     machine: &Machine,
     block: &'a Normalized,
     observed: &Observed,
-    site: &Site,
-    mut facts: Facts<'a>,
+    view: &HostView,
+    mut findings: Findings<'a>,
     refusal: Option<&Refusal>,
     now: Now,
 ) -> Plan {
-    facts.maintenance = site.spec.maintenance == Some(true);
-    let is_left_alone = facts.paused || facts.maintenance;
-    let guest = site.guest.as_ref();
+    findings.maintenance = view.spec.maintenance == Some(true);
+    let is_left_alone = findings.paused || findings.maintenance;
+    let guest = view.guest.as_ref();
     if guest.is_some_and(|guest| !guest.belongs_to(machine)) {
-        facts.guest = Fault::new(
+        findings.guest = Fault::new(
             "NameConflict",
             format!(
-                "a domain of the Machine's uuid is on LibvirtHost '{}' and does not carry its mark: undefine or rename it there; it is left untouched",
-                site.host
+                "a domain of the Machine's uuid is on LibvirtHost '{}' and does not carry its metadata: undefine or rename it there; it is left untouched",
+                view.host
             ),
         )
         .into();
-        return report(machine, observed, now, &facts, vec![]);
+        return report(machine, observed, now, &findings, vec![]);
     }
-    let (attached, network) = networks(block, observed, site);
-    facts.network = network;
+    let (attached, network) = networks(block, observed, view);
+    findings.network = network;
     if let Some(fault) = address_conflict(machine, block, &observed.conflicts, &observed.cluster) {
-        facts.network.worsen(fault);
+        findings.network.worsen(fault);
     }
-    let volumes = volumes(machine, block, site);
-    let seed = seed(machine, block, site, observed);
-    let held = facts.network.fault.is_some()
+    let volumes = volumes(machine, block, view, now);
+    let seed = seed(machine, block, view, observed, now);
+    let held = findings.network.fault.is_some()
         || volumes.outcome.fault.is_some()
         || volumes.import.is_some()
-        || seed.is_err();
-    let (seed, writes_seed) = match seed {
-        Ok(seed) => seed,
-        Err(fault) => {
-            facts.guest.worsen(fault);
-            (None, None)
-        }
-    };
-    let wish = (!held).then(|| {
-        let wired = Wired {
+        || (seed.fault.is_some() && seed.desired.is_none());
+    // What is reported from here on holds nothing up.
+    if let Some(fault) = network_fault(view) {
+        findings.network.worsen(fault);
+    }
+    if let Some(fault) = seed.fault {
+        findings.guest.worsen(fault);
+    }
+    let (seed, writes_seed) = (seed.desired, seed.action);
+    let desired = (!held).then(|| {
+        let attachments = Attachments {
             volumes: &volumes,
             networks: &attached,
             seed: seed.as_ref(),
         };
-        render(machine, block, observed, site, &wired)
+        render(machine, block, observed, view, &attachments)
     });
     let mut steps = Steps::default();
     steps.actions.extend(volumes.actions.iter().cloned());
-    steps.actions.extend(writes_seed);
+    // Each seed is a volume of its own: none is written before the domain can be defined with it.
+    steps.actions.extend(writes_seed.filter(|_| !held));
     let refused = refusal.map(|refusal| refusal.subject);
     let is_refused = refused == Some(Subject::Guest);
-    if let (Some(wish), Some(runs)) = (&wish, guest.and_then(|guest| guest.runs.as_ref())) {
-        facts.changes = wish.differences_from(runs);
+    if let (Some(desired), Some(running)) =
+        (&desired, guest.and_then(|guest| guest.running.as_ref()))
+    {
+        findings.changes = desired.differences_from(running);
     }
-    if let Some(wish) = wish.as_ref().filter(|_| !is_refused) {
-        steps.shape(wish, guest, &facts.changes);
+    if let Some(desired) = desired.as_ref().filter(|_| !is_refused) {
+        steps.define_or_hot_plug(desired, guest, &findings.changes);
     }
     if let Some(guest) = guest {
-        let mark = wish
+        let mark = desired
             .as_ref()
-            .and_then(|wish| wish.metadata.as_ref())
-            .or(guest.mark.as_ref());
+            .and_then(|desired| desired.metadata.as_ref())
+            .or(guest.metadata.as_ref());
         let power = power(
             machine,
             block,
@@ -158,40 +167,54 @@ fn on<'a>(
             &mark.cloned().unwrap_or_default(),
             now,
         );
-        facts.restart.clone_from(&power.last);
-        facts.stays_off = power.stays_off;
+        findings.restart.clone_from(&power.last);
+        findings.stays_off = power.stays_off;
         if power.died {
-            facts.guest.worsen(died(&site.host));
+            findings.guest.worsen(died(&view.host));
         }
-        facts.restarts = power.restarts;
-        steps.switch(power, wish.is_some() && !is_refused);
-        steps
-            .actions
-            .extend(farewells(guest, &volumes, seed.as_ref()));
+        findings.restarts = power.restarts;
+        steps.add_power(power, desired.is_some() && !is_refused);
+        steps.actions.extend(releases(guest, block, &volumes, view));
     }
     steps.actions.extend(volumes.growth);
-    if volumes.import.is_some() {
-        steps.requeue_after = Some(LOOK_AGAIN);
+    if volumes.import.is_some() || is_partial(observed, view) {
+        steps.requeue_after = steps.requeue_after.or(Some(SOON));
     }
-    facts.storage = volumes.outcome;
-    facts.import = volumes.import;
-    facts.volumes = volumes.told;
-    facts.growing = volumes.growing;
+    findings.storage = volumes.outcome;
+    findings.import = volumes.import;
+    findings.volumes = volumes.reported;
+    findings.growing = volumes.growing;
     if let Some(refusal) = refusal {
         let (outcome, reason) = match refusal.subject {
-            Subject::Network => (&mut facts.network, "NetworkFailed"),
-            Subject::Storage => (&mut facts.storage, "VolumeFailed"),
-            Subject::Machine | Subject::Guest => (&mut facts.guest, "VMFailed"),
+            Subject::Network => (&mut findings.network, "NetworkFailed"),
+            Subject::Storage => (&mut findings.storage, "VolumeFailed"),
+            Subject::Machine | Subject::Guest => (&mut findings.guest, "VMFailed"),
         };
         outcome.worsen(Fault::new(reason, refusal.message.clone()));
     }
     if is_left_alone {
-        facts.restart = None;
-        return report(machine, observed, now, &facts, vec![]);
+        findings.restart = None;
+        return report(machine, observed, now, &findings, vec![]);
     }
-    let mut plan = report(machine, observed, now, &facts, steps.actions);
+    let mut plan = report(machine, observed, now, &findings, steps.actions);
     plan.requeue_after = plan.requeue_after.or(steps.requeue_after);
     plan
+}
+
+/// Whether a part could not be read.
+fn is_partial(observed: &Observed, view: &HostView) -> bool {
+    !view.unreadable_pools.is_empty()
+        || !view.network_faults.is_empty()
+        || observed.contents.is_err()
+}
+
+/// The networks of the running guest that cannot be read. Only its addresses need them: it can be stopped.
+fn network_fault(view: &HostView) -> Option<Fault> {
+    (!view.network_faults.is_empty()).then(|| {
+        let faults = view.network_faults.join("; ");
+        let message = format!("on LibvirtHost '{}' {faults}", view.host);
+        Fault::new("NetworkFailed", message)
+    })
 }
 
 fn died(host: &str) -> Fault {
@@ -210,23 +233,28 @@ struct Steps {
 
 impl Steps {
     /// The definition first: what is plugged in then sits where it will after a restart.
-    fn shape(&mut self, wish: &Domain, guest: Option<&Guest>, changes: &[Difference]) {
-        if guest.and_then(|guest| guest.defined.as_ref()) != Some(wish) {
-            self.actions.push(Action::Define(Box::new(wish.clone())));
+    fn define_or_hot_plug(
+        &mut self,
+        desired: &Domain,
+        guest: Option<&Guest>,
+        changes: &[Difference],
+    ) {
+        if guest.and_then(|guest| guest.defined.as_ref()) != Some(desired) {
+            self.actions.push(Action::Define(Box::new(desired.clone())));
             self.requeue_after = Some(Duration::ZERO);
             return;
         }
         for live in changes.iter().filter_map(|change| change.live.as_ref()) {
             // A balloon takes what time it takes, and a guest without one has none.
             if !matches!(live, LiveUpdate::SetMemory(_)) {
-                self.requeue_after = Some(LOOK_AGAIN);
+                self.requeue_after = Some(SOON);
             }
-            self.actions.push(Action::Plug(Box::new(live.clone())));
+            self.actions.push(Action::HotPlug(Box::new(live.clone())));
         }
     }
 
     /// A guest is not started while something it needs is not there. It is always switched off.
-    fn switch(&mut self, power: Power, may_start: bool) {
+    fn add_power(&mut self, power: Power, may_start: bool) {
         let starts = power
             .actions
             .iter()
@@ -239,7 +267,7 @@ impl Steps {
 }
 
 /// What the guest is connected to.
-struct Wired<'a> {
+struct Attachments<'a> {
     volumes: &'a Volumes,
     networks: &'a BTreeMap<String, NicAttachment>,
     seed: Option<&'a SeedRecord>,
@@ -249,7 +277,7 @@ struct Wired<'a> {
 fn networks(
     block: &Normalized,
     observed: &Observed,
-    site: &Site,
+    view: &HostView,
 ) -> (BTreeMap<String, NicAttachment>, Outcome) {
     let (mut attached, mut outcome) = (BTreeMap::new(), Outcome::default());
     for nic in &block.networks {
@@ -265,7 +293,7 @@ fn networks(
             ));
             continue;
         }
-        match attach(&site.spec, network.map(|network| &network.spec)) {
+        match attach(&view.spec, network.map(|network| &network.spec)) {
             Ok(wire) => {
                 attached.insert(nic.name.clone(), wire);
             }
@@ -273,7 +301,7 @@ fn networks(
                 "NetworkFailed",
                 format!(
                     "network card '{}' cannot be attached: LibvirtHost '{}' {lacks}: add it to spec.networks of the host",
-                    nic.name, site.host
+                    nic.name, view.host
                 ),
             )),
         }
@@ -287,68 +315,70 @@ fn virt_type(spec: &LibvirtHostSpec) -> VirtType {
         return VirtType::Test;
     }
     match spec.virt_type {
-        Wished::Kvm => VirtType::Kvm,
-        Wished::Qemu => VirtType::Qemu,
+        DeclaredVirtType::Kvm => VirtType::Kvm,
+        DeclaredVirtType::Qemu => VirtType::Qemu,
     }
 }
 
-/// Absent: the host's own processor, where it runs the guest; else all that is emulated.
+/// The declared CPU mode; absent: the host's own processor with KVM, everything that QEMU emulates without.
 fn cpu_mode(spec: &LibvirtHostSpec) -> CpuMode {
     spec.cpu_mode.unwrap_or(match spec.virt_type {
-        Wished::Kvm => CpuMode::HostPassthrough,
-        Wished::Qemu => CpuMode::Maximum,
+        DeclaredVirtType::Kvm => CpuMode::HostPassthrough,
+        DeclaredVirtType::Qemu => CpuMode::Maximum,
     })
 }
 
-/// The domain that is wished, with what stays as it is.
+/// The desired domain. What libvirt or this program chose for the current one is kept: addresses, machine type,
+/// recorded intent.
 fn render(
     machine: &Machine,
     block: &Normalized,
     observed: &Observed,
-    site: &Site,
-    wired: &Wired<'_>,
+    view: &HostView,
+    attachments: &Attachments<'_>,
 ) -> Domain {
-    let Wired {
+    let Attachments {
         volumes,
         networks,
         seed,
-    } = *wired;
+    } = *attachments;
     let seed_at = seed.map(|seed| PoolVolume {
         pool: seed.pool.clone(),
         volume: seed.volume.clone(),
         format: VolumeFormat::Raw,
     });
-    let mut wish = domain(&Wish {
+    let mut desired = domain(&Desired {
         machine: machine.identity(&observed.cluster),
         block,
-        virt_type: virt_type(&site.spec),
-        cpu_mode: cpu_mode(&site.spec),
+        virt_type: virt_type(&view.spec),
+        cpu_mode: cpu_mode(&view.spec),
         volumes: &volumes.placed,
         networks,
         seed: seed_at.as_ref(),
     });
-    let guest = site.guest.as_ref();
+    let guest = view.guest.as_ref();
     if let Some(current) = guest.and_then(|guest| guest.defined.as_ref()) {
-        wish = wish.preserving(current);
+        desired = desired.preserving(current);
     }
-    let old = guest.and_then(|guest| guest.mark.as_ref());
-    let wished = &volumes.kept;
-    let let_go = old.into_iter().flat_map(|mark| &mark.volumes);
-    let let_go = let_go.filter(|old| wished.iter().all(|kept| kept.volume != old.volume));
-    let let_go = let_go.filter(|old| {
-        site.volumes
+    let old = guest.and_then(|guest| guest.metadata.as_ref());
+    let desired_volumes = &volumes.kept;
+    let released = old.into_iter().flat_map(|mark| &mark.volumes);
+    let released =
+        released.filter(|old| desired_volumes.iter().all(|kept| kept.volume != old.volume));
+    let released = released.filter(|old| {
+        view.volumes
             .contains_key(&(old.pool.clone(), old.volume.clone()))
     });
-    let kept: Vec<VolumeRecord> = wished.iter().chain(let_go).cloned().collect();
+    let kept: Vec<VolumeRecord> = desired_volumes.iter().chain(released).cloned().collect();
     // Secure boot takes effect with new firmware settings only.
-    let is_other = |domain: &Domain| domain.firmware != wish.firmware;
-    let reset_nvram = if let Some(runs) = guest.and_then(|guest| guest.runs.as_ref()) {
-        is_other(runs)
+    let is_other = |domain: &Domain| domain.firmware != desired.firmware;
+    let reset_nvram = if let Some(running) = guest.and_then(|guest| guest.running.as_ref()) {
+        is_other(running)
     } else {
         let defined = guest.and_then(|guest| guest.defined.as_ref());
         old.is_some_and(|old| old.reset_nvram) || defined.is_some_and(is_other)
     };
-    wish.metadata = Some(DomainMetadata {
+    desired.metadata = Some(DomainMetadata {
         namespace: machine.namespace().to_owned(),
         name: machine.name().to_owned(),
         uid: machine.uid().to_owned(),
@@ -357,32 +387,37 @@ fn render(
         intent: old.and_then(|old| old.intent.clone()),
         reset_nvram,
     });
-    wish
+    desired
 }
 
-/// Volumes that are no longer wished, once neither the definition nor the guest has them. What is kept stays.
-fn farewells(guest: &Guest, volumes: &Volumes, seed: Option<&SeedRecord>) -> Vec<Action> {
-    let Some(mark) = &guest.mark else {
+/// Releases volumes whose disk is no longer in the spec, once neither the definition nor the running guest has them.
+/// Volumes of policy Retain stay. A pool that cannot be read may hold an overlay of any of them: then all stay.
+fn releases(guest: &Guest, block: &Normalized, volumes: &Volumes, view: &HostView) -> Vec<Action> {
+    let Some(metadata) = guest
+        .metadata
+        .as_ref()
+        .filter(|_| view.unreadable_pools.is_empty())
+    else {
         return vec![];
     };
     let is_used = |name: &str| {
-        [&guest.defined, &guest.runs]
+        [&guest.defined, &guest.running]
             .into_iter()
             .flatten()
             .any(|domain| uses(domain, name))
     };
-    let disks = mark.volumes.iter();
-    let gone = disks.filter(|old| volumes.kept.iter().all(|kept| kept.volume != old.volume));
-    let gone = gone.filter(|old| super::delete::is_to_go(old) && !is_used(&old.volume));
-    let gone = gone.map(|old| (old.pool.clone(), old.volume.clone()));
-    // A seed that another one has replaced.
-    let old = mark
-        .seed
-        .as_ref()
-        .filter(|old| seed.is_none_or(|seed| seed.volume != old.volume));
-    let old = old.filter(|old| !is_used(&old.volume));
-    let old = old.map(|old| (old.pool.clone(), old.volume.clone()));
-    gone.chain(old)
-        .map(|(pool, name)| Action::DeleteVolume { pool, name })
+    // A disk of the spec whose class the host no longer offers is not released.
+    let is_desired = |old: &VolumeRecord| {
+        volumes.kept.iter().any(|kept| kept.volume == old.volume)
+            || block.disks.iter().any(|disk| disk.name == old.disk)
+    };
+    let released = metadata.volumes.iter().filter(|old| !is_desired(old));
+    released
+        .filter(|old| is_to_go(old) && !is_used(&old.volume))
+        .filter_map(|old| {
+            let key = (old.pool.clone(), old.volume.clone());
+            let volume = view.volumes.get(&key)?;
+            Some(Action::DeleteVolume(delete(&old.pool, volume)))
+        })
         .collect()
 }

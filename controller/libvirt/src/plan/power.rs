@@ -1,7 +1,7 @@
-//! On and off.
+//! Power: when the guest is started, asked to shut down, and ended.
 //!
 //! ```text
-//! to be off, is on ─▶ record the intent ─▶ ask the agent, ACPI ─▶ ask again … ─▶ patience ends: off by force
+//! to be off, is on ─▶ record the intent ─▶ ask the agent, ACPI ─▶ ask again … ─▶ after a minute: off by force
 //! restart ──────────▶ the same, then on; the text that asked is in the status before it is forgotten
 //! off, to be on ────▶ unless the guest shut itself down and that is to stay
 //! ```
@@ -15,15 +15,16 @@ use common::api::normalized::Normalized;
 use common::api::status::LastRestart;
 use common::render::libvirt::{DomainMetadata, Intent, IntentKind};
 
-use super::{Action, Guest};
+use super::action::Action;
 use crate::access::{State, shutoff};
+use crate::observed::Guest;
 use controller_core::machine::Machine;
 use controller_core::plan::Now;
 
 /// How long a guest may take to shut down before it is switched off. Windows with updates takes longer and
 /// should be stopped from inside; kubelet gives a pod 30 s.
-pub(super) const PATIENCE: Duration = Duration::from_mins(1);
-/// A guest that is still starting does not hear the first one.
+pub(super) const SHUTDOWN_LIMIT: Duration = Duration::from_mins(1);
+/// Pause between two requests: a guest that is still booting ignores the first one.
 pub(super) const ASK_AGAIN: Duration = Duration::from_secs(5);
 
 /// A guest whose QEMU died is started again after this: one that dies at once would keep its host busy.
@@ -111,7 +112,7 @@ impl Switch<'_> {
 
     fn record(&self, intent: Option<Intent>) -> Action {
         let mark = self.mark.clone();
-        Action::SetMark(Box::new(DomainMetadata { intent, ..mark }))
+        Action::SetMetadata(Box::new(DomainMetadata { intent, ..mark }))
     }
 
     fn begin(&self, kind: IntentKind, request: Option<String>) -> Action {
@@ -132,8 +133,8 @@ impl Switch<'_> {
                 Some(text) => Some(self.begin(IntentKind::Restart, Some(text.clone()))),
                 None => return power,
             },
-            // The wish was taken back. A guest that has heard goes all the same: then all of them do, and
-            // come back.
+            // The stop request was withdrawn, but the guest may already be shutting down. Record a restart, so that
+            // it is powered on again whether or not it reacted.
             (true, Some(IntentKind::Stop)) => {
                 let kind = IntentKind::Restart;
                 Some(
@@ -172,7 +173,7 @@ impl Switch<'_> {
         let intent = self.intent();
         let kind = intent.map(|intent| intent.kind);
         if !self.on || stays {
-            // From now on it is off because that is wished.
+            // Record that the guest is off as desired, and did not shut itself down.
             if !self.on && kind != Some(IntentKind::Stop) {
                 power.actions.push(self.begin(IntentKind::Stop, None));
             }
@@ -207,8 +208,8 @@ impl Switch<'_> {
 /// Since when the Machine says that its QEMU died.
 fn died_at(machine: &Machine) -> Option<&str> {
     let mut conditions = machine.status.conditions.iter();
-    let told = conditions.find(|told| told.kind == "VirtualMachineReady")?;
-    (told.reason == "VMFailed").then_some(told.last_transition_time.as_str())
+    let reported = conditions.find(|it| it.kind == "VirtualMachineReady")?;
+    (reported.reason == "VMFailed").then_some(reported.last_transition_time.as_str())
 }
 
 fn done(request: String) -> LastRestart {
@@ -225,9 +226,9 @@ pub(super) fn ask(guest: &Guest, since: Option<&str>, now: Now) -> Option<Action
             agent: guest.has_agent,
         });
     }
-    if now.until(since, PATIENCE).is_none() {
+    if now.until(since, SHUTDOWN_LIMIT).is_none() {
         return Some(Action::Destroy);
     }
-    let hears = guest.state != State::ShuttingDown;
-    hears.then_some(Action::AskToStop { agent: false })
+    let is_asked = guest.state == State::ShuttingDown;
+    (!is_asked).then_some(Action::AskToStop { agent: false })
 }

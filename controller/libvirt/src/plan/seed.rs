@@ -1,61 +1,100 @@
-//! What cloud-init is given: a small image, made anew whenever its content is another.
+//! The cloud-init seed: a small ISO image, made anew whenever its content changes.
 //!
-//! One whose upload broke off looks complete. So a seed is trusted only when the domain is defined with it; any
-//! other is written again, which costs milliseconds.
+//! libvirt reports the full size of a volume whose upload was interrupted. So only the seed that the domain is
+//! defined with is trusted; any other is written to another volume, which costs milliseconds.
 
 use std::collections::BTreeMap;
 
 use common::api::normalized::Normalized;
-use common::quantity::Bytes;
 use common::render::CloudInitPlan;
-use common::render::libvirt::{
-    SeedRecord, VolumeFormat, VolumeSpec, seed_image, seed_name, volume_xml,
-};
+use common::render::libvirt::{SeedRecord, seed_image, seed_name};
 
-use super::volumes::is_defined;
-use super::{Action, Observed, Secret, Site};
-use crate::placement::storage;
+use super::action::{Action, SeedContent};
+use super::volumes::pool_not_found;
+use crate::observed::{HostView, Observed};
+use crate::offers::storage;
 use controller_core::conditions::{Fault, missing_secret};
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
+use controller_core::plan::Now;
 
-/// The volume of a seed.
-pub(crate) fn seed_xml(name: &str, length: u64) -> String {
-    volume_xml(&VolumeSpec {
-        name,
-        format: VolumeFormat::Raw,
-        capacity: Bytes::new(u128::from(length)),
-        backing: None,
-    })
+/// The seed of a Machine.
+#[derive(Debug, Default)]
+pub(super) struct Seed {
+    /// What the domain is defined with; `None`: the Machine has no cloud-init data, or the seed cannot be made.
+    pub(super) desired: Option<SeedRecord>,
+    /// Makes it, if it does not exist.
+    pub(super) action: Option<Action>,
+    /// Why it cannot be made of the current data. With a `desired` seed the guest keeps that one, otherwise there
+    /// is no definition without it.
+    pub(super) fault: Option<Fault>,
 }
 
-/// The seed: as it is, or made anew of what cloud-init is given now.
+/// The seed: the one that the domain has, or another one if cloud-init is given something else now.
 pub(super) fn seed(
     machine: &Machine,
     block: &Normalized,
-    site: &Site,
+    view: &HostView,
     observed: &Observed,
+    now: Now,
+) -> Seed {
+    match make(machine, block, view, observed, now) {
+        Ok((desired, action)) => Seed {
+            desired,
+            action,
+            fault: None,
+        },
+        Err(fault) => Seed {
+            // A Secret that does not exist any more has no content to start with; one that cannot be read now
+            // has.
+            desired: known(view).filter(|_| observed.contents.is_err()).cloned(),
+            action: None,
+            fault: Some(fault),
+        },
+    }
+}
+
+/// The seed that the domain's metadata records.
+fn known(view: &HostView) -> Option<&SeedRecord> {
+    let guest = view.guest.as_ref()?;
+    guest.metadata.as_ref()?.seed.as_ref()
+}
+
+fn make(
+    machine: &Machine,
+    block: &Normalized,
+    view: &HostView,
+    observed: &Observed,
+    now: Now,
 ) -> Result<(Option<SeedRecord>, Option<Action>), Fault> {
     let plan = &machine.cloud_init;
     if *plan == CloudInitPlan::default() {
         return Ok((None, None));
     }
-    let mark = site.guest.as_ref().and_then(|guest| guest.mark.as_ref());
+    let mark = view
+        .guest
+        .as_ref()
+        .and_then(|guest| guest.metadata.as_ref());
     let known = mark.and_then(|mark| mark.seed.as_ref());
     let digest = plan.digest();
     if let Some(known) = known
         && known.digest == digest
-        && !site.seed_is_behind
-        && site
+        && !view.seed_is_behind
+        && (view
             .volumes
             .contains_key(&(known.pool.clone(), known.volume.clone()))
+            || view.unreadable_pools.contains_key(&known.pool))
     {
         return Ok((Some(known.clone()), None));
     }
-    if let Some(fault) = missing_secret(machine, &observed.contents) {
+    let contents = match &observed.contents {
+        Ok(contents) => contents,
+        Err(why) => return Err(unreadable_secret(why)),
+    };
+    if let Some(fault) = missing_secret(machine, contents) {
         return Err(fault);
     }
-    let read = |secret: &_| observed.contents.get(secret)?.as_ref();
+    let read = |secret: &_| contents.get(secret)?.as_ref();
     let identity = machine.identity(&observed.cluster);
     let Some(content) = seed_image(plan, &identity, read) else {
         return Ok((None, None));
@@ -63,20 +102,24 @@ pub(super) fn seed(
     let first = block
         .disks
         .first()
-        .and_then(|disk| storage(&site.spec, &disk.storage_class));
+        .and_then(|disk| storage(&view.spec, &disk.storage_class));
     let pool = first
         .map(|offer| offer.pool.clone())
-        .or_else(|| site.spec.image_pool.clone());
+        .or_else(|| view.spec.image_pool.clone());
     let Some(pool) = pool else {
         return Err(Fault::new(
             "StorageClassNotFound",
             format!(
                 "LibvirtHost '{}' has no pool for cloud-init's data: set imagePool",
-                site.host
+                view.host
             ),
         ));
     };
+    if let Some(why) = view.unreadable_pools.get(&pool) {
+        return Err(pool_not_found("cloud-init's data", &view.host, why));
+    }
     let name = seed_name(machine.namespace(), machine.name(), machine.uid(), &content);
+    let name = attempt(&name, now);
     let secrets = plan.secret_revisions(&BTreeMap::new(), |secret| {
         Some(read(secret)?.revision.clone())
     });
@@ -86,12 +129,25 @@ pub(super) fn seed(
         digest,
         secrets,
     };
-    // One that the domain is defined with was complete once; any other may have broken off.
-    let there = site.volumes.contains_key(&(pool.clone(), name.clone())) && is_defined(site, &name);
-    let action = (!there).then_some(Action::CreateSeed {
+    let action = Action::CreateSeed {
         pool,
         name,
-        content: Secret(content),
-    });
-    Ok((Some(made), action))
+        current: known.map(|known| known.volume.clone()),
+        content: SeedContent(content),
+    };
+    Ok((Some(made), Some(action)))
+}
+
+/// The fault of Secrets that the API server did not let us read.
+fn unreadable_secret(why: &str) -> Fault {
+    let message = format!(
+        "the Secrets that spec.cloudInit names cannot be read ({why}); they are read again soon. If the message says forbidden, give the controller's ServiceAccount the permission to get them"
+    );
+    Fault::new("CloudInitSecretNotFound", message)
+}
+
+/// Name of the volume of one attempt to write a seed. It still ends as every seed does.
+fn attempt(name: &str, now: Now) -> String {
+    let stem = name.strip_suffix(".iso").unwrap_or(name);
+    format!("{stem}-{:08x}.iso", now.0.unix_timestamp())
 }

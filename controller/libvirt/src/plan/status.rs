@@ -1,14 +1,16 @@
-//! The status: phase and conditions from what is wished and what the host says.
+//! The status: phase and conditions from the desired state and what was observed.
 
-use common::api::choice::{Phase, PowerState};
+use common::api::choice::{Backend, Choice as _, Phase, PowerState};
 use common::api::normalized::Normalized;
 use common::api::status::{
     InterfaceStatus, LastRestart, MachineStatus, PendingChange, VolumeStatus,
 };
 use common::render::libvirt::{Difference, Domain, domain_name};
+use common::rules::update::pending_action;
 
-use super::{Action, Guest, Observed, Place, Plan, Site};
+use super::action::{Action, Plan};
 use crate::access::State;
+use crate::observed::{Binding, Guest, HostView, Observed};
 use controller_core::conditions::{
     Conditions, Fault, Outcome, Verdict, network, normalized, paused,
 };
@@ -20,7 +22,7 @@ use controller_core::status::plan_with_status;
 /// What the plan found out.
 #[derive(Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
-pub(super) struct Facts<'a> {
+pub(super) struct Findings<'a> {
     pub(super) block: Option<&'a Normalized>,
     /// Why there is no block to act on.
     pub(super) unfit: Option<Fault>,
@@ -29,7 +31,7 @@ pub(super) struct Facts<'a> {
     pub(super) network: Outcome,
     pub(super) storage: Outcome,
     pub(super) guest: Outcome,
-    /// What is told of an image that is not there yet.
+    /// Progress of an image that is not complete yet.
     pub(super) import: Option<Fault>,
     pub(super) volumes: Vec<VolumeStatus>,
     /// Disks that are smaller than they are to be.
@@ -50,43 +52,43 @@ pub(super) fn report(
     machine: &Machine,
     observed: &Observed,
     now: Now,
-    facts: &Facts<'_>,
+    findings: &Findings<'_>,
     actions: Vec<Action>,
 ) -> Plan {
     let old = &machine.status;
     let mut conditions = Conditions::new(machine, now);
-    if let Some(fault) = &facts.unfit {
+    if let Some(fault) = &findings.unfit {
         conditions.set("Normalized", "False", fault);
     } else {
-        let told = normalized(facts.block, observed.template.as_deref());
-        conditions.set("Normalized", "True", &told);
+        let verdict = normalized(findings.block, observed.template.as_deref());
+        conditions.set("Normalized", "True", &verdict);
     }
-    if facts.paused {
+    if findings.paused {
         conditions.set("Paused", "True", &paused());
     }
-    if let Some(away) = &facts.away {
+    if let Some(away) = &findings.away {
         let status = last_known(machine, conditions, away);
         return plan_with_status(machine, now, status, actions);
     }
-    let site = match &observed.place {
-        Place::On(site) => Some(&**site),
-        Place::Nowhere(_) | Place::Unreachable { .. } => None,
+    let view = match &observed.binding {
+        Binding::Bound(view) => Some(&**view),
+        Binding::Unbound(_) | Binding::Unreachable { .. } => None,
     };
-    let guest = site
-        .and_then(|site| site.guest.as_ref())
+    let guest = view
+        .and_then(|view| view.guest.as_ref())
         .filter(|guest| guest.belongs_to(machine));
-    let phase = phase(facts, guest, site.is_some());
-    let machine_ready = virtual_machine(facts, guest);
-    if facts.block.is_some() && site.is_some() {
-        let storage = storage(facts);
+    let phase = phase(findings, guest, view.is_some());
+    let machine_ready = virtual_machine(findings, guest);
+    if findings.block.is_some() && view.is_some() {
+        let storage = storage(findings);
         conditions.set("StorageReady", storage.0, &storage.1);
-        let network = network(&facts.network);
+        let network = network(&findings.network);
         conditions.set("NetworkReady", network.0, &network.1);
     }
-    if facts.block.is_some() {
+    if findings.block.is_some() {
         conditions.set("VirtualMachineReady", machine_ready.0, &machine_ready.1);
     }
-    let pending_changes = pending(&facts.changes);
+    let pending_changes = pending(&findings.changes);
     let waits: Vec<_> = pending_changes
         .iter()
         .filter(|change| change.action == "Restart")
@@ -110,12 +112,12 @@ pub(super) fn report(
             &Fault::new("AgentConnected", "the guest agent answers"),
         );
     }
-    let ready = ready(facts, guest, phase, &machine_ready);
+    let ready = ready(findings, guest, phase, &machine_ready);
     conditions.set("Ready", ready.0, &ready.1);
-    let runs = guest.and_then(|guest| guest.runs.as_ref());
-    let network_interfaces = site
-        .zip(runs)
-        .map(|(site, runs)| interfaces(site, runs))
+    let running = guest.and_then(|guest| guest.running.as_ref());
+    let network_interfaces = view
+        .zip(running)
+        .map(|(view, running)| interfaces(view, running))
         .unwrap_or_default();
     let mut ip_addresses: Vec<String> = Vec::new();
     for address in network_interfaces.iter().flat_map(|nic| &nic.ip_addresses) {
@@ -129,15 +131,18 @@ pub(super) fn report(
         conditions: conditions.list,
         observed_generation: machine.generation(),
         vm_name: guest.map(|_| name()),
-        node_name: runs.and(site).map(|site| site.host.clone()),
-        host: site
-            .map(|site| site.host.clone())
+        node_name: running.and(view).map(|view| view.host.clone()),
+        host: view
+            .map(|view| view.host.clone())
             .or_else(|| old.host.clone()),
         ip_addresses,
         network_interfaces,
-        volumes: facts.volumes.clone(),
+        volumes: findings.volumes.clone(),
         pending_changes,
-        last_restart: facts.restart.clone().or_else(|| old.last_restart.clone()),
+        last_restart: findings
+            .restart
+            .clone()
+            .or_else(|| old.last_restart.clone()),
         ..MachineStatus::default()
     };
     plan_with_status(machine, now, status, actions)
@@ -161,34 +166,34 @@ fn last_known(machine: &Machine, mut conditions: Conditions<'_>, away: &Fault) -
     }
 }
 
-fn phase(facts: &Facts<'_>, guest: Option<&Guest>, bound: bool) -> Phase {
-    let faults = [&facts.network, &facts.storage, &facts.guest];
+fn phase(findings: &Findings<'_>, guest: Option<&Guest>, bound: bool) -> Phase {
+    let faults = [&findings.network, &findings.storage, &findings.guest];
     let fails = faults.iter().any(|outcome| outcome.fault.is_some());
     let Some(guest) = guest else {
-        return match facts.block {
+        return match findings.block {
             Some(_) if !bound => Phase::Pending,
             None => Phase::Pending,
             Some(_) if fails => Phase::Failed,
             Some(_) => Phase::Creating,
         };
     };
-    let on = facts
+    let on = findings
         .block
         .is_some_and(|block| block.power_state == PowerState::Running);
     match guest.state {
         State::Crashed => Phase::Failed,
-        State::ShutOff if !on || facts.stays_off => Phase::Stopped,
+        State::ShutOff if !on || findings.stays_off => Phase::Stopped,
         State::ShutOff if fails => Phase::Failed,
         State::ShutOff => Phase::Creating,
         _ => Phase::Running,
     }
 }
 
-fn storage(facts: &Facts<'_>) -> Verdict {
-    if let Some(fault) = facts.storage.fault.as_ref().or(facts.import.as_ref()) {
+fn storage(findings: &Findings<'_>) -> Verdict {
+    if let Some(fault) = findings.storage.fault.as_ref().or(findings.import.as_ref()) {
         return ("False", fault.clone());
     }
-    if facts.growing.is_empty() {
+    if findings.growing.is_empty() {
         return (
             "True",
             Fault::new("VolumesReady", "every disk has its volume"),
@@ -196,21 +201,21 @@ fn storage(facts: &Facts<'_>) -> Verdict {
     }
     (
         "True",
-        Fault::new("VolumesResizing", facts.growing.join("; ")),
+        Fault::new("VolumesResizing", findings.growing.join("; ")),
     )
 }
 
-fn virtual_machine(facts: &Facts<'_>, guest: Option<&Guest>) -> Verdict {
-    if let Some(fault) = &facts.guest.fault {
+fn virtual_machine(findings: &Findings<'_>, guest: Option<&Guest>) -> Verdict {
+    if let Some(fault) = &findings.guest.fault {
         return ("False", fault.clone());
     }
     let Some(guest) = guest else {
-        let blocker = facts
+        let blocker = findings
             .storage
             .fault
             .as_ref()
-            .or(facts.network.fault.as_ref())
-            .or(facts.import.as_ref());
+            .or(findings.network.fault.as_ref())
+            .or(findings.import.as_ref());
         return match blocker {
             Some(fault) => (
                 "False",
@@ -237,21 +242,26 @@ fn virtual_machine(facts: &Facts<'_>, guest: Option<&Guest>) -> Verdict {
     }
 }
 
-fn ready(facts: &Facts<'_>, guest: Option<&Guest>, phase: Phase, machine: &Verdict) -> Verdict {
+fn ready(
+    findings: &Findings<'_>,
+    guest: Option<&Guest>,
+    phase: Phase,
+    machine: &Verdict,
+) -> Verdict {
     let faults = [
-        facts.unfit.as_ref(),
-        facts.storage.fault.as_ref(),
-        facts.network.fault.as_ref(),
-        facts.import.as_ref().filter(|_| guest.is_none()),
-        (machine.0 == "False" && !facts.paused).then_some(&machine.1),
+        findings.unfit.as_ref(),
+        findings.storage.fault.as_ref(),
+        findings.network.fault.as_ref(),
+        findings.import.as_ref().filter(|_| guest.is_none()),
+        (machine.0 == "False" && !findings.paused).then_some(&machine.1),
     ];
     if let Some(fault) = faults.into_iter().flatten().next() {
         return ("False", fault.clone());
     }
-    let on = facts
+    let on = findings
         .block
         .is_some_and(|block| block.power_state == PowerState::Running);
-    if facts.restarts && on {
+    if findings.restarts && on {
         return (
             "False",
             Fault::new("Restarting", "the guest is restarted, as was asked"),
@@ -272,7 +282,7 @@ fn ready(facts: &Facts<'_>, guest: Option<&Guest>, phase: Phase, machine: &Verdi
             Fault::new("Stopping", "the guest is shutting down"),
         ),
         Phase::Stopped => ("True", Fault::new("Stopped", "the guest is off")),
-        Phase::Pending | Phase::Creating | Phase::Failed if facts.maintenance => (
+        Phase::Pending | Phase::Creating | Phase::Failed if findings.maintenance => (
             "False",
             Fault::new(
                 "HostMaintenance",
@@ -286,30 +296,28 @@ fn ready(facts: &Facts<'_>, guest: Option<&Guest>, phase: Phase, machine: &Verdi
 }
 
 /// The cards, in the order of the spec.
-fn interfaces(site: &Site, runs: &Domain) -> Vec<InterfaceStatus> {
-    let told = |nic: &common::render::libvirt::Nic| {
+fn interfaces(view: &HostView, running: &Domain) -> Vec<InterfaceStatus> {
+    let reported = |nic: &common::render::libvirt::Nic| {
         let mac = nic.mac.to_string();
-        let addresses = site.addresses.get(&mac);
+        let addresses = view.addresses.get(&mac);
         InterfaceStatus {
             name: nic.name().to_owned(),
             ip_addresses: addresses.into_iter().flatten().cloned().collect(),
             mac_address: Some(mac),
         }
     };
-    runs.nics.iter().map(told).collect()
+    running.nics.iter().map(reported).collect()
 }
 
+/// The changes that wait, with the action that the table of update effects has for each: what admission announced.
 fn pending(changes: &[Difference]) -> Vec<PendingChange> {
-    let told = |change: &Difference| PendingChange {
+    let pending = |change: &Difference| PendingChange {
         field: change.field.clone(),
         current: change.current.clone(),
         desired: change.desired.clone(),
-        action: if change.live.is_some() {
-            "HotPlug"
-        } else {
-            "Restart"
-        }
-        .to_owned(),
+        action: pending_action(Backend::Libvirt, &change.field, change.live.is_some())
+            .as_str()
+            .to_owned(),
     };
-    changes.iter().map(told).collect()
+    changes.iter().map(pending).collect()
 }

@@ -1,32 +1,31 @@
-//! The volumes of a Machine: images fetched, disks made and grown, the seed written, and what is no longer
-//! wished let go.
+//! What has to be done about the volumes of a Machine: images fetched, disks made and grown.
 //!
 //! ```text
-//! image ─ fetched? ─▶ overlay on it, or a copy with a marker beside it
-//! none ─────────────▶ blank
-//! there, too small ─▶ grown: by the guest's hypervisor while it runs, else by the pool
+//! image ─ complete? ─▶ overlay on it, or a copy with a marker beside it
+//! no image ──────────▶ blank
+//! exists, too small ─▶ grown: by QEMU while the guest runs, otherwise by the pool
 //! ```
-//! A volume that is there is never made anew: it may hold what somebody wrote. Only a copy that has no marker
-//! was never used, and is made again.
+//! A volume that exists is never made anew: it may have data of a guest. A copy without its marker was never used; the
+//! next copy gets another name.
 
 use std::collections::BTreeMap;
 
-use common::api::choice::Provisioning;
-use common::api::libvirt_host::{HostStorage, LibvirtHostSpec};
+use common::api::libvirt_host::HostStorage;
 use common::api::machine::Image;
 use common::api::normalized::{Normalized, NormalizedDisk};
 use common::api::status::VolumeStatus;
 use common::quantity::Bytes;
-use common::render::libvirt::{
-    Disk, Domain, PoolVolume, VolumeFormat, VolumeRecord, VolumeSpec, volume_name, volume_xml,
-};
-
-use super::{Action, Site};
-use crate::images::{ImageState, image_volume, marker};
-use crate::placement::storage;
+use common::render::libvirt::{PoolVolume, VolumeRecord, VolumeSpec, volume_xml};
 use controller_core::conditions::{Fault, Outcome};
 use controller_core::machine::Machine;
-use controller_core::objects::Meta as _;
+use controller_core::plan::Now;
+
+use super::action::Action;
+use super::disks::{existing, format, is_copy, is_on, name_of};
+use crate::images::fetches::ImageState;
+use crate::images::names::{attempt, image_volume};
+use crate::observed::HostView;
+use crate::offers::storage;
 
 /// What is to be done about the volumes.
 #[derive(Debug, Default)]
@@ -36,115 +35,46 @@ pub(super) struct Volumes {
     pub(super) growth: Vec<Action>,
     /// Whether the domain has the volumes it names.
     pub(super) outcome: Outcome,
-    /// What is told of an image that is not there yet. The domain waits for it.
+    /// Progress of an image that is not complete yet. The domain is not defined before it is.
     pub(super) import: Option<Fault>,
     /// Volumes by disk or drive.
     pub(super) placed: BTreeMap<String, PoolVolume>,
     /// Those of the disks, and what becomes of each.
     pub(super) kept: Vec<VolumeRecord>,
-    pub(super) told: Vec<VolumeStatus>,
+    /// The volumes of the disks, for the status.
+    pub(super) reported: Vec<VolumeStatus>,
     /// Disks that are smaller than they are to be.
     pub(super) growing: Vec<String>,
 }
 
-/// The volumes of the disks on a host, and what becomes of each.
-pub(super) fn disks(
-    machine: &Machine,
-    block: &Normalized,
-    spec: &LibvirtHostSpec,
-) -> Vec<VolumeRecord> {
-    let kept = |disk: &NormalizedDisk| {
-        let offer = storage(spec, &disk.storage_class)?;
-        Some(VolumeRecord {
-            disk: disk.name.clone(),
-            pool: offer.pool.clone(),
-            volume: name_of(machine, disk, offer),
-            reclaim_policy: disk.reclaim_policy,
-        })
-    };
-    block.disks.iter().filter_map(kept).collect()
-}
-
-/// Names of everything that has to be looked for in pools, by pool.
-pub(crate) fn wanted(
-    machine: &Machine,
-    block: &Normalized,
-    spec: &LibvirtHostSpec,
-) -> Vec<(String, String)> {
-    let mut all = Vec::new();
+/// What has to be done about the volumes of a Machine.
+pub(super) fn volumes(machine: &Machine, block: &Normalized, view: &HostView, now: Now) -> Volumes {
+    let mut all = Volumes::default();
     for disk in &block.disks {
-        if let Some(offer) = storage(spec, &disk.storage_class) {
-            let name = name_of(machine, disk, offer);
-            if disk.image.is_some() && is_copy(offer) {
-                all.push((offer.pool.clone(), marker(&name)));
-            }
-            all.push((offer.pool.clone(), name));
-        }
-    }
-    if let Some(pool) = &spec.image_pool {
-        let names = images(block).map(image_volume);
-        let names = names.flat_map(|name| [marker(&name), name]);
-        all.extend(names.map(|name| (pool.clone(), name)));
-    }
-    all
-}
-
-/// The images of the disks and drives.
-pub(crate) fn images(block: &Normalized) -> impl Iterator<Item = &Image> {
-    let disks = block.disks.iter().filter_map(|disk| disk.image.as_ref());
-    disks.chain(block.cdroms.iter().filter_map(|cdrom| cdrom.image.as_ref()))
-}
-
-fn name_of(machine: &Machine, disk: &NormalizedDisk, offer: &HostStorage) -> String {
-    volume_name(
-        machine.namespace(),
-        machine.name(),
-        machine.uid(),
-        &disk.name,
-        format(offer),
-    )
-}
-
-fn format(offer: &HostStorage) -> VolumeFormat {
-    offer.format.unwrap_or(VolumeFormat::Qcow2)
-}
-
-fn is_copy(offer: &HostStorage) -> bool {
-    // A raw volume cannot stand on another one.
-    offer.provisioning == Some(Provisioning::Copy) || offer.format == Some(VolumeFormat::Raw)
-}
-
-pub(super) fn volumes(machine: &Machine, block: &Normalized, site: &Site) -> Volumes {
-    let mut all = Volumes {
-        kept: disks(machine, block, &site.spec),
-        ..Volumes::default()
-    };
-    for disk in &block.disks {
-        let Some(offer) = storage(&site.spec, &disk.storage_class) else {
+        let Some(offer) = storage(&view.spec, &disk.storage_class) else {
             all.outcome.worsen(Fault::new(
                 "StorageClassNotFound",
                 format!(
                     "LibvirtHost '{}' no longer offers storage class '{}' of disk '{}': add it to spec.storage of the host; the Machine goes on by itself then",
-                    site.host, disk.storage_class, disk.name
+                    view.host, disk.storage_class, disk.name
                 ),
             ));
             continue;
         };
-        if site.absent_pools.contains(&offer.pool) {
-            all.outcome.worsen(Fault::new(
-                "PoolNotFound",
-                format!(
-                    "pool '{}' of LibvirtHost '{}', which has the volume of disk '{}', is not there: define it, and start it; the Machine goes on by itself then",
-                    offer.pool, site.host, disk.name
-                ),
-            ));
+        if let Some(why) = view.unreadable_pools.get(&offer.pool) {
+            let what = format!("the volume of disk '{}'", disk.name);
+            all.outcome.worsen(pool_not_found(&what, &view.host, why));
+            // What was observed last stays in the status.
+            let mut known = machine.status.volumes.iter();
+            all.reported
+                .extend(known.find(|known| known.name == disk.name).cloned());
             continue;
         }
-        all.disk(machine, disk, offer, site);
+        all.disk(machine, disk, offer, view, now);
     }
     for cdrom in &block.cdroms {
         let Some(image) = &cdrom.image else { continue };
-        if let Some(placed) = all.image(image, &cdrom.name, site) {
+        if let Some(placed) = all.image(image, &cdrom.name, view) {
             all.placed.insert(cdrom.name.clone(), placed);
         }
     }
@@ -152,28 +82,47 @@ pub(super) fn volumes(machine: &Machine, block: &Normalized, site: &Site) -> Vol
 }
 
 impl Volumes {
-    fn disk(&mut self, machine: &Machine, disk: &NormalizedDisk, offer: &HostStorage, site: &Site) {
-        let name = name_of(machine, disk, offer);
+    fn disk(
+        &mut self,
+        machine: &Machine,
+        disk: &NormalizedDisk,
+        offer: &HostStorage,
+        view: &HostView,
+        now: Now,
+    ) {
         let pool = offer.pool.clone();
-        let key = (pool.clone(), name.clone());
-        let live = site.volumes.get(&key);
-        let complete = || site.volumes.contains_key(&(pool.clone(), marker(&name)));
-        let copied = disk.image.is_some() && is_copy(offer);
-        self.placed.insert(
-            disk.name.clone(),
-            PoolVolume {
-                pool: pool.clone(),
-                volume: name.clone(),
-                format: format(offer),
-            },
-        );
-        match live {
-            Some(live) if !copied || complete() || is_defined(site, &name) => {
-                self.told(disk, &name, Some(live.capacity));
-                self.grow(disk, &name, &pool, live.capacity, site);
+        let found = existing(machine, disk, offer, view);
+        let name = match found {
+            Some(volume) => volume.name.clone(),
+            None if disk.image.is_some() && is_copy(offer) => {
+                attempt(&name_of(machine, disk, offer), now.0.unix_timestamp())
             }
-            _ => self.make(disk, (pool, name), offer, site),
+            None => name_of(machine, disk, offer),
+        };
+        self.place(disk, offer, &name);
+        match found {
+            Some(volume) => {
+                self.report(disk, &name, Some(volume.capacity));
+                self.grow(disk, &name, &pool, volume.capacity, view);
+            }
+            None => self.make(disk, (pool, name), offer, view),
         }
+    }
+
+    /// Records where the volume of a disk is, and what becomes of it.
+    fn place(&mut self, disk: &NormalizedDisk, offer: &HostStorage, name: &str) {
+        let placed = PoolVolume {
+            pool: offer.pool.clone(),
+            volume: name.to_owned(),
+            format: format(offer),
+        };
+        self.placed.insert(disk.name.clone(), placed);
+        self.kept.push(VolumeRecord {
+            disk: disk.name.clone(),
+            pool: offer.pool.clone(),
+            volume: name.to_owned(),
+            reclaim_policy: disk.reclaim_policy,
+        });
     }
 
     fn make(
@@ -181,26 +130,26 @@ impl Volumes {
         disk: &NormalizedDisk,
         (pool, name): (String, String),
         offer: &HostStorage,
-        site: &Site,
+        view: &HostView,
     ) {
-        let wish = |backing| VolumeSpec {
+        let desired = |backing| VolumeSpec {
             name: &name,
             format: format(offer),
             capacity: disk.size,
             backing,
         };
         let Some(image) = &disk.image else {
-            let xml = volume_xml(&wish(None));
-            self.told(disk, &name, None);
+            let xml = volume_xml(&desired(None));
+            self.report(disk, &name, None);
             self.actions.push(Action::CreateVolume { pool, name, xml });
             return;
         };
-        self.told(disk, &name, None);
-        let Some(base) = self.image(image, &disk.name, site) else {
+        self.report(disk, &name, None);
+        let Some(base) = self.image(image, &disk.name, view) else {
             return;
         };
         let key = (base.pool.clone(), base.volume.clone());
-        let Some(found) = site.volumes.get(&key) else {
+        let Some(found) = view.volumes.get(&key) else {
             return;
         };
         if u128::from(found.capacity) > disk.size.get() {
@@ -215,36 +164,41 @@ impl Volumes {
         }
         let action = if is_copy(offer) {
             Action::CopyVolume {
-                xml: volume_xml(&wish(None)),
+                xml: volume_xml(&desired(None)),
                 image: key,
                 pool,
                 name,
             }
         } else {
-            let xml = volume_xml(&wish(Some((&found.path, base.format))));
+            let xml = volume_xml(&desired(Some((&found.path, base.format))));
             Action::CreateVolume { pool, name, xml }
         };
         self.actions.push(action);
     }
 
     /// Where an image is, once all of it is there.
-    fn image(&mut self, image: &Image, of: &str, site: &Site) -> Option<PoolVolume> {
-        let pool = site.spec.image_pool.clone();
+    fn image(&mut self, image: &Image, of: &str, view: &HostView) -> Option<PoolVolume> {
+        let pool = view.spec.image_pool.clone();
         let Some(pool) = pool else {
             self.outcome.worsen(Fault::new(
                 "ImageImportUnavailable",
                 format!(
                     "LibvirtHost '{}' has no imagePool for the image of '{of}': set it; the Machine goes on by itself then",
-                    site.host
+                    view.host
                 ),
             ));
             return None;
         };
+        if let Some(why) = view.unreadable_pools.get(&pool) {
+            let what = format!("the image of '{of}'");
+            self.outcome.worsen(pool_not_found(&what, &view.host, why));
+            return None;
+        }
         let volume = image_volume(image);
-        match site.images.get(&volume) {
-            Some(ImageState::Complete { format }) => Some(PoolVolume {
+        match view.images.get(&volume) {
+            Some(ImageState::Complete { volume, format }) => Some(PoolVolume {
                 pool,
-                volume,
+                volume: volume.clone(),
                 format: *format,
             }),
             Some(ImageState::Failed(why)) => {
@@ -256,9 +210,9 @@ impl Volumes {
                 None
             }
             Some(ImageState::Underway { progress }) => {
-                let told = format!("the image of '{of}' is being fetched: {progress}");
+                let message = format!("the image of '{of}' is being fetched: {progress}");
                 self.import
-                    .get_or_insert(Fault::new("ImageImporting", told));
+                    .get_or_insert(Fault::new("ImageImporting", message));
                 self.progress(of, progress);
                 None
             }
@@ -267,15 +221,15 @@ impl Volumes {
                     "ImageNotFound",
                     format!(
                         "volume '{volume}' of '{of}' is not in the image pool '{pool}' of LibvirtHost '{}': put it there; the Machine goes on by itself then",
-                        site.host
+                        view.host
                     ),
                 ));
                 None
             }
             Some(ImageState::Absent) | None => {
-                let told = format!("the image of '{of}' is being fetched");
+                let message = format!("the image of '{of}' is being fetched");
                 self.import
-                    .get_or_insert(Fault::new("ImageImporting", told));
+                    .get_or_insert(Fault::new("ImageImporting", message));
                 self.fetch(image, volume);
                 None
             }
@@ -292,7 +246,7 @@ impl Volumes {
         }
     }
 
-    fn grow(&mut self, disk: &NormalizedDisk, name: &str, pool: &str, has: u64, site: &Site) {
+    fn grow(&mut self, disk: &NormalizedDisk, name: &str, pool: &str, has: u64, view: &HostView) {
         if u128::from(has) >= disk.size.get() {
             return;
         }
@@ -304,8 +258,8 @@ impl Volumes {
             "disk '{}' grows from {from} to {}",
             disk.name, disk.size
         ));
-        let runs = site.guest.as_ref().and_then(|guest| guest.runs.as_ref());
-        let target = runs.and_then(|runs| runs.disks.iter().find(|it| is_on(it, name)));
+        let running = view.guest.as_ref().and_then(|guest| guest.running.as_ref());
+        let target = running.and_then(|running| running.disks.iter().find(|it| is_on(it, name)));
         self.growth.push(match target {
             Some(disk) => Action::GrowDisk {
                 target: disk.target.clone(),
@@ -319,8 +273,8 @@ impl Volumes {
         });
     }
 
-    fn told(&mut self, disk: &NormalizedDisk, name: &str, capacity: Option<u64>) {
-        self.told.push(VolumeStatus {
+    fn report(&mut self, disk: &NormalizedDisk, name: &str, capacity: Option<u64>) {
+        self.reported.push(VolumeStatus {
             name: disk.name.clone(),
             claim_name: name.to_owned(),
             phase: Some(
@@ -337,24 +291,16 @@ impl Volumes {
     }
 
     fn progress(&mut self, disk: &str, progress: &str) {
-        if let Some(told) = self.told.iter_mut().find(|told| told.name == disk) {
-            told.progress = Some(progress.to_owned());
+        if let Some(volume) = self.reported.iter_mut().find(|it| it.name == disk) {
+            volume.progress = Some(progress.to_owned());
         }
     }
 }
 
-/// Whether the domain is defined with this volume: then it was complete once.
-pub(super) fn is_defined(site: &Site, volume: &str) -> bool {
-    let defined = site.guest.as_ref().and_then(|guest| guest.defined.as_ref());
-    defined.is_some_and(|domain| uses(domain, volume))
-}
-
-pub(super) fn uses(domain: &Domain, volume: &str) -> bool {
-    domain.disks.iter().any(|disk| is_on(disk, volume))
-}
-
-fn is_on(disk: &Disk, volume: &str) -> bool {
-    disk.volume
-        .as_ref()
-        .is_some_and(|placed| placed.volume == volume)
+/// The fault of something whose pool cannot be read.
+pub(super) fn pool_not_found(what: &str, host: &str, why: &str) -> Fault {
+    let message = format!(
+        "{what} is on LibvirtHost '{host}', whose {why}; the Machine continues by itself then"
+    );
+    Fault::new("PoolNotFound", message)
 }

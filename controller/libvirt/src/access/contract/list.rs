@@ -4,9 +4,9 @@ use super::{ALL, Contract, Driver, RUNNING, definitions, guests, volumes};
 
 pub(super) const CONTRACTS: &[Contract] = &[
     Contract {
-        name: "facts",
+        name: "info",
         binds: ALL,
-        test: definitions::facts,
+        test: definitions::info,
     },
     Contract {
         name: "pools, networks, interfaces",
@@ -34,9 +34,9 @@ pub(super) const CONTRACTS: &[Contract] = &[
         test: definitions::absent,
     },
     Contract {
-        name: "our mark",
+        name: "our metadata",
         binds: ALL,
-        test: definitions::mark,
+        test: definitions::metadata,
     },
     Contract {
         name: "on and off",
@@ -57,6 +57,16 @@ pub(super) const CONTRACTS: &[Contract] = &[
         name: "overlays and copies",
         binds: RUNNING,
         test: volumes::overlays,
+    },
+    Contract {
+        name: "an overlay made from outside keeps its base",
+        binds: &[Driver::Qemu],
+        test: volumes::overlay_from_outside,
+    },
+    Contract {
+        name: "a pool and a network that are not defined are absent",
+        binds: ALL,
+        test: volumes::missing_parts,
     },
     Contract {
         name: "content",

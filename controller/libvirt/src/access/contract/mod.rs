@@ -44,25 +44,25 @@ const RUNNING: &[Driver] = &[Driver::Memory, Driver::Qemu];
 struct Contract {
     name: &'static str,
     binds: &'static [Driver],
-    test: fn(&mut Place),
+    test: fn(&mut TestHost),
 }
 
 /// Where a contract is tested: a connection, and names that nobody else uses.
-struct Place {
+struct TestHost {
     host: Box<dyn Connection>,
     driver: Driver,
     pool: String,
     prefix: String,
 }
 
-/// Tests every contract that binds the driver, each in a place of its own.
+/// Tests every contract that binds the driver, each in a on of its own.
 fn keep(connector: &dyn Connector, target: &Target, driver: Driver, pool: &str) {
     let all = list::CONTRACTS
         .iter()
         .filter(|it| it.binds.contains(&driver));
     let broken = all.filter(|contract| {
         let began = Instant::now();
-        let test = || (contract.test)(&mut Place::new(connector, target, driver, pool));
+        let test = || (contract.test)(&mut TestHost::new(connector, target, driver, pool));
         let broken = catch_unwind(AssertUnwindSafe(test)).is_err();
         println!("{driver:?}, {:?}: {}", began.elapsed(), contract.name);
         broken
@@ -71,10 +71,10 @@ fn keep(connector: &dyn Connector, target: &Target, driver: Driver, pool: &str) 
     assert!(broken.is_empty(), "broken by {driver:?}: {broken:?}");
 }
 
-impl Place {
+impl TestHost {
     fn new(connector: &dyn Connector, target: &Target, driver: Driver, pool: &str) -> Self {
-        static PLACES: AtomicU32 = AtomicU32::new(0);
-        let number = PLACES.fetch_add(1, Ordering::Relaxed);
+        static NAMES: AtomicU32 = AtomicU32::new(0);
+        let number = NAMES.fetch_add(1, Ordering::Relaxed);
         Self {
             host: connector.open(target).unwrap(),
             driver,
@@ -157,7 +157,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TestHost {
     fn drop(&mut self) {
         if let Err(error) = self.clear() {
             println!("what {} left: {error}", self.prefix);
@@ -191,6 +191,6 @@ fn the_fake_keeps_them() {
     };
     let fake = FakeLibvirt::new();
     // Nothing is installed in the guests of these tests.
-    fake.world().guest.acpi = false;
+    fake.state().guest.acpi = false;
     keep(&fake, &target, Driver::Memory, "vms");
 }

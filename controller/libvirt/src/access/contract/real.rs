@@ -13,9 +13,9 @@ use virt::storage_pool::StoragePool;
 use super::daemon::{Authority, Daemon};
 use super::ssh::Server;
 use super::*;
-use crate::access::lane::Lane;
 use crate::access::native::Libvirt;
-use crate::access::{Credentials, Facts, Host, connector};
+use crate::access::worker::Worker;
+use crate::access::{Credentials, Host, HostInfo, connector};
 
 /// More than anything takes here that ends at all.
 const LONG: Duration = Duration::from_mins(2);
@@ -113,15 +113,15 @@ fn host(target: Target) -> Host {
     Host::new(Arc::new(Libvirt::impatient()), target)
 }
 
-async fn facts(lane: &Lane, limit: Duration) -> Result<Facts> {
-    lane.call(limit, |host| host.facts()).await
+async fn host_info(worker: &Worker, limit: Duration) -> Result<HostInfo> {
+    worker.call(limit, |host| host.info()).await
 }
 
 /// As soon as there is an answer; how often there was none.
-async fn answered(lane: &Lane) -> usize {
+async fn answered(worker: &Worker) -> usize {
     let began = Instant::now();
     for tries in 0.. {
-        match facts(lane, LONG).await {
+        match host_info(worker, LONG).await {
             Ok(_) => return tries,
             Err(error) => assert!(error.unknown() && began.elapsed() < LONG, "{error}"),
         }
@@ -136,12 +136,12 @@ async fn a_daemon_that_freezes_keeps_nobody_and_is_back_when_it_goes_on() {
         return;
     };
     let (stuck, free) = (host(frozen.local()), host(other.local()));
-    facts(&stuck.fast, LONG).await.unwrap();
+    host_info(&stuck.fast, LONG).await.unwrap();
     let calls = 200;
     let measured = async || {
         let began = Instant::now();
         for _ in 0..calls {
-            facts(&free.fast, LONG).await.unwrap();
+            host_info(&free.fast, LONG).await.unwrap();
         }
         began.elapsed()
     };
@@ -149,9 +149,9 @@ async fn a_daemon_that_freezes_keeps_nobody_and_is_back_when_it_goes_on() {
 
     frozen.signal(Signal::STOP);
     let limit = Duration::from_millis(100);
-    assert_eq!(kind(facts(&stuck.fast, limit).await), "TimedOut");
+    assert_eq!(kind(host_info(&stuck.fast, limit).await), "TimedOut");
     // With a limit that this test does not live to see.
-    let error = facts(&stuck.fast, Duration::from_hours(1))
+    let error = host_info(&stuck.fast, Duration::from_hours(1))
         .await
         .unwrap_err();
     assert_eq!(error.kind(), "TimedOut");
@@ -167,9 +167,9 @@ async fn a_daemon_that_freezes_keeps_nobody_and_is_back_when_it_goes_on() {
 async fn a_call_to_a_daemon_that_froze_ends_without_it() {
     let Some(frozen) = daemon() else { return };
     let host = host(frozen.local());
-    facts(&host.fast, LONG).await.unwrap();
+    host_info(&host.fast, LONG).await.unwrap();
     frozen.signal(Signal::STOP);
-    let error = facts(&host.fast, LONG).await.unwrap_err();
+    let error = host_info(&host.fast, LONG).await.unwrap_err();
     assert_eq!(error.kind(), "Disconnected", "{error}");
     frozen.signal(Signal::CONT);
     answered(&host.fast).await;
@@ -179,9 +179,9 @@ async fn a_call_to_a_daemon_that_froze_ends_without_it() {
 async fn a_daemon_that_dies_is_found_again_when_it_is_back() {
     let Some(mut daemon) = daemon() else { return };
     let host = host(daemon.remote(Some(daemon.credentials.clone())));
-    facts(&host.fast, LONG).await.unwrap();
+    host_info(&host.fast, LONG).await.unwrap();
     daemon.kill();
-    assert_eq!(kind(facts(&host.fast, LONG).await), "Disconnected");
+    assert_eq!(kind(host_info(&host.fast, LONG).await), "Disconnected");
     daemon.start_again();
     answered(&host.fast).await;
     answered(&host.slow).await;

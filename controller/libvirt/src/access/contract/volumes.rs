@@ -1,17 +1,22 @@
 //! Contracts about volumes, and about who uses them.
 
+use controller_core::preconditions::Effect;
+
 use super::*;
 use crate::access::State;
+use crate::environment;
+use crate::volume_effects::{Doomed, remove_volume};
 
-pub(super) fn volumes(place: &mut Place) {
-    let (name, other) = (place.name("disk"), place.name("other"));
-    let (host, pool) = (&mut place.host, &place.pool);
+pub(super) fn volumes(on: &mut TestHost) {
+    let (name, other) = (on.name("disk"), on.name("other"));
+    let (host, pool) = (&mut on.host, &on.pool);
     let made = host.create_volume(pool, &volume(&name, 1 << 20)).unwrap();
     assert_eq!(
         (&made.name, made.capacity, &made.backing),
         (&name, 1 << 20, &None)
     );
     assert!(made.path.ends_with(&name), "{made:?}");
+    assert!(!made.key.is_empty(), "{made:?}");
     assert_eq!(
         kind(host.create_volume(pool, &volume(&name, 1 << 20))),
         "Refused"
@@ -26,7 +31,7 @@ pub(super) fn volumes(place: &mut Place) {
         2
     );
 
-    if place.driver != Driver::Test {
+    if on.driver != Driver::Test {
         host.resize_volume(pool, &name, 2 << 20).unwrap();
         assert_eq!(host.volume(pool, &name).unwrap().unwrap().capacity, 2 << 20);
         assert_eq!(kind(host.resize_volume(pool, &name, 1 << 20)), "Refused");
@@ -37,10 +42,10 @@ pub(super) fn volumes(place: &mut Place) {
     assert!(host.volume(pool, &other).unwrap().is_some());
 }
 
-pub(super) fn overlays(place: &mut Place) {
-    let (base, _) = place.disk("base", "vda");
-    let (overlay, copy) = (place.name("overlay"), place.name("copy"));
-    let (host, pool) = (&mut place.host, &place.pool);
+pub(super) fn overlays(on: &mut TestHost) {
+    let (base, _) = on.disk("base", "vda");
+    let (overlay, copy) = (on.name("overlay"), on.name("copy"));
+    let (host, pool) = (&mut on.host, &on.pool);
     host.upload(pool, &base, &mut &b"image"[..], 5).unwrap();
     let path = host.volume(pool, &base).unwrap().unwrap().path;
     let text = format!(
@@ -62,13 +67,63 @@ pub(super) fn overlays(place: &mut Place) {
             .unwrap()
             .starts_with(b"image")
     );
-    // Nobody asks whether something is on top of it.
+    // A copy replaces nothing: this is what names that are never used again rely on.
+    let again = host.copy_volume(pool, &volume(&copy, 1 << 20), (pool, &base));
+    assert_eq!(kind(again), "Refused");
+    // libvirt deletes a base below its overlay.
     host.delete_volume(pool, &base).unwrap();
 }
 
-pub(super) fn content(place: &mut Place) {
-    let (name, _) = place.disk("disk", "vda");
-    let (host, pool) = (&mut place.host, &place.pool);
+/// Ours deletes neither the base of an overlay that libvirt knows nor of one that somebody made beside it.
+pub(super) fn overlay_from_outside(on: &mut TestHost) {
+    let (base, _) = on.disk("base", "vda");
+    let (host, pool) = (&mut on.host, &on.pool);
+    let found = host.volume(pool, &base).unwrap().unwrap();
+    let overlay = format!("{}-overlay", found.path);
+    let made = std::process::Command::new("qemu-img")
+        .args([
+            "create",
+            "-q",
+            "-f",
+            "qcow2",
+            "-F",
+            "raw",
+            "-b",
+            &found.path,
+        ])
+        .arg(&overlay)
+        .status()
+        .unwrap();
+    assert!(made.success());
+    let doomed = Doomed {
+        pool: pool.clone(),
+        name: base.clone(),
+        key: Some(found.key),
+        is_owned: true,
+        is_deletable: true,
+    };
+    let guard = environment::guard();
+    let kept = remove_volume(&mut **host, &guard, Effect::DeleteVolume, &doomed).unwrap_err();
+    assert!(kept.to_string().contains("is an overlay of it"), "{kept}");
+    assert!(host.volume(pool, &base).unwrap().is_some());
+    host.delete_volume(pool, &format!("{base}-overlay"))
+        .unwrap();
+    remove_volume(&mut **host, &guard, Effect::DeleteVolume, &doomed).unwrap();
+    assert_eq!(host.volume(pool, &base).unwrap(), None);
+}
+
+pub(super) fn missing_parts(on: &mut TestHost) {
+    let (pool, network) = (on.name("no-pool"), on.name("no-network"));
+    assert_eq!(kind(on.host.volumes(&pool)), "Absent");
+    assert_eq!(kind(on.host.volume(&pool, "disk")), "Absent");
+    assert_eq!(kind(on.host.refresh(&pool)), "Absent");
+    let leases = kind(on.host.leases(&network));
+    assert!(["Absent", "Unsupported"].contains(&leases), "{leases}");
+}
+
+pub(super) fn content(on: &mut TestHost) {
+    let (name, _) = on.disk("disk", "vda");
+    let (host, pool) = (&mut on.host, &on.pool);
     let length = 1 << 20;
     let bytes: Vec<u8> = (0..length).map(|it: u32| (it % 251) as u8).collect();
     host.upload(pool, &name, &mut bytes.as_slice(), length.into())
@@ -100,32 +155,27 @@ pub(super) fn content(place: &mut Place) {
     assert!(host.download(pool, &name, length.into()).unwrap() == bytes);
 }
 
-pub(super) fn references(place: &mut Place) {
-    let (volume, disk) = place.disk("disk", "vda");
-    let path = place
-        .host
-        .volume(&place.pool, &volume)
-        .unwrap()
-        .unwrap()
-        .path;
-    let with = place.defined("with", &disk);
-    let without = place.defined("without", "");
-    let of = |place: &mut Place, uuid| {
-        let all = place.host.disks_of_all().unwrap();
+pub(super) fn references(on: &mut TestHost) {
+    let (volume, disk) = on.disk("disk", "vda");
+    let path = on.host.volume(&on.pool, &volume).unwrap().unwrap().path;
+    let with = on.defined("with", &disk);
+    let without = on.defined("without", "");
+    let of = |on: &mut TestHost, uuid| {
+        let all = on.host.disks_of_all().unwrap();
         all.into_iter().find(|it| it.0 == uuid).unwrap().1
     };
-    assert_eq!(of(place, with), [path.as_str()]);
-    assert_eq!(of(place, without), Vec::<String>::new());
+    assert_eq!(of(on, with), [path.as_str()]);
+    assert_eq!(of(on, without), Vec::<String>::new());
     // The definition counts, even if what it names is gone.
-    place.host.delete_volume(&place.pool, &volume).unwrap();
-    assert_eq!(of(place, with), [path.as_str()]);
+    on.host.delete_volume(&on.pool, &volume).unwrap();
+    assert_eq!(of(on, with), [path.as_str()]);
 }
 
-pub(super) fn deleted_under(place: &mut Place) {
-    let (volume, disk) = place.disk("disk", "vda");
-    let uuid = place.defined("web", &disk);
-    place.host.start(uuid, false).unwrap();
-    place.host.delete_volume(&place.pool, &volume).unwrap();
-    assert_eq!(place.host.volume(&place.pool, &volume).unwrap(), None);
-    assert_eq!(place.state(uuid).unwrap().state, State::Running);
+pub(super) fn deleted_under(on: &mut TestHost) {
+    let (volume, disk) = on.disk("disk", "vda");
+    let uuid = on.defined("web", &disk);
+    on.host.start(uuid, false).unwrap();
+    on.host.delete_volume(&on.pool, &volume).unwrap();
+    assert_eq!(on.host.volume(&on.pool, &volume).unwrap(), None);
+    assert_eq!(on.state(uuid).unwrap().state, State::Running);
 }

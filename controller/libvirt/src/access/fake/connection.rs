@@ -5,13 +5,13 @@ use std::io::Read;
 use roxmltree::Document;
 use uuid::Uuid;
 
-use super::described::{desired, disk, memory, resolved, state, vcpus};
+use super::described::{desired, disk, domain_state, memory, resolved, vcpus};
 use super::found::{active, agent, domain, found, put, refused, running, volume};
 use super::start::startable;
-use super::{Agent, FakeDomain, FakeLibvirt, MACHINES, When, World, edit};
+use super::{Agent, FakeDomain, FakeLibvirt, HostState, MACHINES, When, edit};
 use crate::access::types::shutoff;
 use crate::access::{
-    AccessError, AgentInterface, Connection, DomainDetail, DomainState, Facts, Lease, Network,
+    AccessError, AgentInterface, Connection, DomainDetail, DomainState, HostInfo, Lease, Network,
     Pool, Result, Shutdown, State, Volume, xml,
 };
 
@@ -29,9 +29,9 @@ impl FakeConnection {
     fn read<T>(
         &mut self,
         call: &'static str,
-        work: impl FnOnce(&mut World) -> Result<T>,
+        work: impl FnOnce(&mut HostState) -> Result<T>,
     ) -> Result<T> {
-        self.call(call, None, |world, _| work(world))
+        self.call(call, None, |state, _| work(state))
     }
 
     /// A change of a domain.
@@ -43,61 +43,61 @@ impl FakeConnection {
     ) -> Result<T> {
         let about = self
             .host
-            .world()
+            .state()
             .domains
             .get(&uuid)
             .map(|it| it.name.clone());
         let about = about.unwrap_or_else(|| uuid.to_string());
-        self.call(call, Some(about), |world, _| work(domain(world, uuid)?))
+        self.call(call, Some(about), |state, _| work(domain(state, uuid)?))
     }
 
     fn call<T>(
         &mut self,
         call: &'static str,
         change: Option<String>,
-        work: impl FnOnce(&mut World, Option<When>) -> Result<T>,
+        work: impl FnOnce(&mut HostState, Option<When>) -> Result<T>,
     ) -> Result<T> {
         let host = self.host.clone();
-        let mut world = host.world();
+        let mut state = host.state();
         let changes = change.is_some();
         match change {
-            Some(about) => world.calls.push(format!("{call} {about}")),
-            None => world.reads += 1,
+            Some(about) => state.calls.push(format!("{call} {about}")),
+            None => state.reads += 1,
         }
-        world.under_way += 1;
-        world.most_under_way = world.most_under_way.max(world.under_way);
-        while world.hung.contains(call) && world.dead < self.number {
-            world = host.0.released.wait(world).unwrap();
+        state.under_way += 1;
+        state.most_under_way = state.most_under_way.max(state.under_way);
+        while state.hung.contains(call) && state.dead < self.number {
+            state = host.0.released.wait(state).unwrap();
         }
-        world.under_way -= 1;
-        if world.dead >= self.number {
+        state.under_way -= 1;
+        if state.dead >= self.number {
             let message = "internal error: client socket is closed";
             return Err(AccessError::Disconnected(message.into()));
         }
-        let fault = world.fault(call, changes);
+        let fault = state.fault(call, changes);
         if let Some((_, AccessError::Disconnected(_))) = fault {
-            world.dead = world.opened;
+            state.dead = state.opened;
         }
         match fault {
             Some((When::Before, error)) => Err(error),
-            Some((when, error)) => work(&mut world, Some(when)).and(Err(error)),
-            None => work(&mut world, None),
+            Some((when, error)) => work(&mut state, Some(when)).and(Err(error)),
+            None => work(&mut state, None),
         }
     }
 }
 
 impl Connection for FakeConnection {
     fn alive(&mut self) -> bool {
-        self.host.world().dead < self.number
+        self.host.state().dead < self.number
     }
 
-    fn facts(&mut self) -> Result<Facts> {
-        self.read("facts", |world| Ok(world.facts.clone()))
+    fn info(&mut self) -> Result<HostInfo> {
+        self.read("info", |state| Ok(state.info.clone()))
     }
 
     fn pools(&mut self) -> Result<Vec<Pool>> {
-        self.read("pools", |world| {
-            let pools = world.pools.iter().map(|(name, pool)| Pool {
+        self.read("pools", |state| {
+            let pools = state.pools.iter().map(|(name, pool)| Pool {
                 name: name.clone(),
                 active: pool.active,
                 capacity: if pool.active { pool.capacity } else { 0 },
@@ -108,8 +108,8 @@ impl Connection for FakeConnection {
     }
 
     fn networks(&mut self) -> Result<Vec<Network>> {
-        self.read("networks", |world| {
-            let networks = world.networks.iter().map(|(name, network)| Network {
+        self.read("networks", |state| {
+            let networks = state.networks.iter().map(|(name, network)| Network {
                 name: name.clone(),
                 active: network.active,
                 bridge: network.bridge.clone(),
@@ -119,23 +119,23 @@ impl Connection for FakeConnection {
     }
 
     fn bridges(&mut self) -> Result<Vec<String>> {
-        self.read("bridges", |world| Ok(world.bridges.clone()))
+        self.read("bridges", |state| Ok(state.bridges.clone()))
     }
 
     fn domains(&mut self) -> Result<Vec<DomainState>> {
-        self.read("domains", |world| {
-            Ok(world
+        self.read("domains", |state| {
+            Ok(state
                 .domains
                 .iter()
-                .map(|(uuid, it)| state(*uuid, it))
+                .map(|(uuid, it)| domain_state(*uuid, it))
                 .collect())
         })
     }
 
     fn domain(&mut self, uuid: Uuid) -> Result<Option<DomainDetail>> {
-        self.read("domain", |world| {
-            Ok(world.domains.get(&uuid).map(|it| DomainDetail {
-                state: state(uuid, it),
+        self.read("domain", |state| {
+            Ok(state.domains.get(&uuid).map(|it| DomainDetail {
+                state: domain_state(uuid, it),
                 inactive: it.inactive.clone(),
                 live: it.live.clone(),
             }))
@@ -143,14 +143,14 @@ impl Connection for FakeConnection {
     }
 
     fn disks_of_all(&mut self) -> Result<Vec<(Uuid, Vec<String>)>> {
-        self.read("disks_of_all", |world| {
-            let disks = world.domains.iter().map(|(uuid, domain)| {
+        self.read("disks_of_all", |state| {
+            let disks = state.domains.iter().map(|(uuid, domain)| {
                 let texts = [Some(&domain.inactive), domain.live.as_ref()];
                 let sources = texts
                     .into_iter()
                     .flatten()
                     .flat_map(|it| xml::sources(it).unwrap());
-                let mut paths: Vec<String> = sources.filter_map(|it| resolved(world, it)).collect();
+                let mut paths: Vec<String> = sources.filter_map(|it| resolved(state, it)).collect();
                 paths.sort();
                 paths.dedup();
                 (*uuid, paths)
@@ -173,8 +173,8 @@ impl Connection for FakeConnection {
             Some((_, canonical)) => edit::with_machine(xml, canonical),
             None => xml.to_owned(),
         };
-        self.call("define", Some(name.to_owned()), |world, _| {
-            if let Some((other, _)) = world
+        self.call("define", Some(name.to_owned()), |state, _| {
+            if let Some((other, _)) = state
                 .domains
                 .iter()
                 .find(|(other, it)| it.name == name && **other != uuid)
@@ -183,8 +183,8 @@ impl Connection for FakeConnection {
                     "operation failed: domain '{name}' already exists with uuid {other}"
                 )));
             }
-            let guest = world.guest.clone();
-            let domain = world.domains.entry(uuid).or_insert_with(|| FakeDomain {
+            let guest = state.guest.clone();
+            let domain = state.domains.entry(uuid).or_insert_with(|| FakeDomain {
                 name: name.to_owned(),
                 inactive: String::new(),
                 live: None,
@@ -208,25 +208,28 @@ impl Connection for FakeConnection {
     fn undefine(&mut self, uuid: Uuid) -> Result<()> {
         let name = self
             .host
-            .world()
+            .state()
             .domains
             .get(&uuid)
             .map(|it| it.name.clone());
         let name = name.unwrap_or_else(|| uuid.to_string());
-        self.call("undefine", Some(name.clone()), |world, _| {
-            if domain(world, uuid)?.state.active() {
+        self.call("undefine", Some(name.clone()), |state, _| {
+            if domain(state, uuid)?.state.active() {
                 return Err(refused(&format!("domain '{name}' is not shut off")));
             }
-            world.domains.remove(&uuid);
-            world.varstores.remove(&name);
+            state.domains.remove(&uuid);
+            state.varstores.remove(&name);
             Ok(())
         })
     }
 
-    fn set_mark(&mut self, uuid: Uuid, element: Option<&str>) -> Result<()> {
-        self.change("set_mark", uuid, |domain| {
-            domain.inactive = edit::with_mark(&domain.inactive, element);
-            domain.live = domain.live.as_ref().map(|it| edit::with_mark(it, element));
+    fn set_metadata(&mut self, uuid: Uuid, element: Option<&str>) -> Result<()> {
+        self.change("set_metadata", uuid, |domain| {
+            domain.inactive = edit::with_metadata(&domain.inactive, element);
+            domain.live = domain
+                .live
+                .as_ref()
+                .map(|it| edit::with_metadata(it, element));
             Ok(())
         })
     }
@@ -234,26 +237,26 @@ impl Connection for FakeConnection {
     fn start(&mut self, uuid: Uuid, reset_nvram: bool) -> Result<()> {
         let about = self
             .host
-            .world()
+            .state()
             .domains
             .get(&uuid)
             .map(|it| it.name.clone());
         let about = about.unwrap_or_else(|| uuid.to_string());
         let call = Some(about + if reset_nvram { " with new NVRAM" } else { "" });
-        self.call("start", call, |world, _| {
-            let found = domain(world, uuid)?.clone();
+        self.call("start", call, |state, _| {
+            let found = domain(state, uuid)?.clone();
             if found.state.active() {
                 return Err(refused(
                     "Requested operation is not valid: domain is already running",
                 ));
             }
-            startable(world, &found.inactive)?;
+            startable(state, &found.inactive)?;
             if found.inactive.contains("firmware='efi'")
                 || found.inactive.contains("firmware=\"efi\"")
             {
-                world.varstores.insert(found.name);
+                state.varstores.insert(found.name);
             }
-            let domain = domain(world, uuid)?;
+            let domain = domain(state, uuid)?;
             domain.live = Some(domain.inactive.clone());
             (domain.state, domain.reason) = (State::Running, BOOTED);
             Ok(())
@@ -354,22 +357,22 @@ impl Connection for FakeConnection {
     fn resize_disk(&mut self, uuid: Uuid, target: &str, bytes: u64) -> Result<()> {
         let name = self
             .host
-            .world()
+            .state()
             .domains
             .get(&uuid)
             .map(|it| it.name.clone());
         let about = format!("{}/{target}", name.unwrap_or_else(|| uuid.to_string()));
-        self.call("resize_disk", Some(about), |world, _| {
-            running(domain(world, uuid)?)?;
-            let live = domain(world, uuid)?.live.clone().unwrap_or_default();
-            let path = disk(&live, target).and_then(|it| resolved(world, it));
+        self.call("resize_disk", Some(about), |state, _| {
+            running(domain(state, uuid)?)?;
+            let live = domain(state, uuid)?.live.clone().unwrap_or_default();
+            let path = disk(&live, target).and_then(|it| resolved(state, it));
             let path = path.ok_or_else(|| {
                 refused(&format!("invalid argument: disk '{target}' was not found"))
             })?;
-            let volumes = world.pools.iter_mut().flat_map(|(pool, it)| {
+            let volumes = state.pools.iter_mut().flat_map(|(pool, it)| {
                 it.volumes
                     .iter_mut()
-                    .map(move |(name, volume)| (World::path(pool, name), volume))
+                    .map(move |(name, volume)| (HostState::path(pool, name), volume))
             });
             for (_, volume) in volumes.filter(|(it, _)| *it == path) {
                 volume.capacity = bytes;
@@ -379,8 +382,8 @@ impl Connection for FakeConnection {
     }
 
     fn volumes(&mut self, pool: &str) -> Result<Vec<Volume>> {
-        self.read("volumes", |world| {
-            let found = active(world, pool)?;
+        self.read("volumes", |state| {
+            let found = active(state, pool)?;
             Ok(found
                 .volumes
                 .iter()
@@ -390,38 +393,38 @@ impl Connection for FakeConnection {
     }
 
     fn refresh(&mut self, pool: &str) -> Result<()> {
-        self.read("refresh", |world| active(world, pool).map(drop))
+        self.read("refresh", |state| active(state, pool).map(drop))
     }
 
     fn volume(&mut self, pool: &str, name: &str) -> Result<Option<Volume>> {
-        self.read("volume", |world| {
-            let found = active(world, pool)?;
+        self.read("volume", |state| {
+            let found = active(state, pool)?;
             Ok(found.volumes.get(name).map(|it| volume(pool, name, it)))
         })
     }
 
     fn create_volume(&mut self, pool: &str, xml: &str) -> Result<Volume> {
-        let (name, wish) = desired(xml)?;
+        let (name, desired_volume) = desired(xml)?;
         self.call(
             "create_volume",
             Some(format!("{pool}/{name}")),
-            |world, _| put(world, pool, &name, wish),
+            |state, _| put(state, pool, &name, desired_volume),
         )
     }
 
     fn copy_volume(&mut self, pool: &str, xml: &str, from: (&str, &str)) -> Result<Volume> {
-        let (name, mut wish) = desired(xml)?;
-        self.call("copy_volume", Some(format!("{pool}/{name}")), |world, _| {
-            let source = found(world, from.0, from.1)?;
-            wish.content = source.content.clone();
-            wish.capacity = wish.capacity.max(source.capacity);
-            put(world, pool, &name, wish)
+        let (name, mut desired_volume) = desired(xml)?;
+        self.call("copy_volume", Some(format!("{pool}/{name}")), |state, _| {
+            let source = found(state, from.0, from.1)?;
+            desired_volume.content = source.content.clone();
+            desired_volume.capacity = desired_volume.capacity.max(source.capacity);
+            put(state, pool, &name, desired_volume)
         })
     }
 
     fn resize_volume(&mut self, pool: &str, name: &str, bytes: u64) -> Result<()> {
-        self.call("resize_volume", Some(format!("{pool}/{name}")), |world, _| {
-            let volume = found(world, pool, name)?;
+        self.call("resize_volume", Some(format!("{pool}/{name}")), |state, _| {
+            let volume = found(state, pool, name)?;
             if bytes < volume.capacity {
                 return Err(refused("invalid argument: Can't shrink capacity below current capacity unless shrink flag explicitly specified"));
             }
@@ -434,16 +437,16 @@ impl Connection for FakeConnection {
         self.call(
             "delete_volume",
             Some(format!("{pool}/{name}")),
-            |world, _| {
-                active(world, pool)?.volumes.remove(name);
+            |state, _| {
+                active(state, pool)?.volumes.remove(name);
                 Ok(())
             },
         )
     }
 
     fn upload(&mut self, pool: &str, name: &str, source: &mut dyn Read, length: u64) -> Result<()> {
-        self.call("upload", Some(format!("{pool}/{name}")), |world, when| {
-            let volume = found(world, pool, name)?;
+        self.call("upload", Some(format!("{pool}/{name}")), |state, when| {
+            let volume = found(state, pool, name)?;
             let wanted = if when == Some(When::During) {
                 length / 2
             } else {
@@ -467,8 +470,8 @@ impl Connection for FakeConnection {
     }
 
     fn download(&mut self, pool: &str, name: &str, limit: u64) -> Result<Vec<u8>> {
-        self.read("download", |world| {
-            let volume = found(world, pool, name)?;
+        self.read("download", |state| {
+            let volume = found(state, pool, name)?;
             if volume.file() > limit {
                 return Err(refused(&format!("the volume has more than {limit} bytes")));
             }
@@ -479,8 +482,8 @@ impl Connection for FakeConnection {
     }
 
     fn leases(&mut self, network: &str) -> Result<Vec<Lease>> {
-        self.read("leases", |world| {
-            let found = world.networks.get(network).ok_or_else(|| {
+        self.read("leases", |state| {
+            let found = state.networks.get(network).ok_or_else(|| {
                 AccessError::Absent(format!(
                     "Network not found: no network with matching name '{network}'"
                 ))
@@ -490,8 +493,8 @@ impl Connection for FakeConnection {
     }
 
     fn agent_interfaces(&mut self, uuid: Uuid) -> Result<Vec<AgentInterface>> {
-        self.read("agent_interfaces", |world| {
-            let domain = domain(world, uuid)?;
+        self.read("agent_interfaces", |state| {
+            let domain = domain(state, uuid)?;
             running(domain)?;
             match domain.guest.agent {
                 Agent::Absent => Err(agent("QEMU guest agent is not connected")),

@@ -5,7 +5,7 @@ use roxmltree::Document;
 use uuid::Uuid;
 
 use super::found::refused;
-use super::{FakeDomain, FakeVolume, World, edit};
+use super::{FakeDomain, FakeVolume, HostState, edit};
 use crate::access::{DomainState, Result, xml};
 
 /// A volume's name and what it shall be.
@@ -16,7 +16,7 @@ pub(super) fn desired(xml: &str) -> Result<(String, FakeVolume)> {
     let capacity = xml::child(document.root_element(), "capacity")
         .and_then(bytes)
         .ok_or_else(|| refused("missing capacity element"))?;
-    let wish = FakeVolume {
+    let desired_volume = FakeVolume {
         capacity,
         raw: document
             .descendants()
@@ -25,7 +25,7 @@ pub(super) fn desired(xml: &str) -> Result<(String, FakeVolume)> {
         backing: xml::backing(&document),
         content: vec![],
     };
-    Ok((name.to_owned(), wish))
+    Ok((name.to_owned(), desired_volume))
 }
 
 /// A number of bytes with its unit, which is bytes where there is none.
@@ -41,11 +41,11 @@ pub(super) fn bytes(node: roxmltree::Node<'_, '_>) -> Option<u64> {
     Some(number * factor)
 }
 
-pub(super) fn state(uuid: Uuid, domain: &FakeDomain) -> DomainState {
+pub(super) fn domain_state(uuid: Uuid, domain: &FakeDomain) -> DomainState {
     DomainState {
         uuid,
         name: domain.name.clone(),
-        mark: edit::mark(&domain.inactive),
+        metadata: edit::metadata(&domain.inactive),
         state: domain.state,
         reason: domain.reason,
         vcpus: vcpus(
@@ -79,13 +79,13 @@ pub(super) fn memory(domain: &str) -> u64 {
 }
 
 /// The path of what a domain refers to.
-pub(super) fn resolved(world: &World, source: Reference) -> Option<String> {
+pub(super) fn resolved(state: &HostState, source: Reference) -> Option<String> {
     match source {
         Reference::Path(path) => Some(path),
-        Reference::Volume { pool, volume: name } => world
+        Reference::Volume { pool, volume: name } => state
             .pools
             .contains_key(&pool)
-            .then(|| World::path(&pool, &name)),
+            .then(|| HostState::path(&pool, &name)),
     }
 }
 

@@ -4,7 +4,7 @@ use common::render::libvirt::{METADATA_KEY, METADATA_URI};
 use roxmltree::{Document, Node};
 
 /// The element of ours, bare, as libvirt gives it out.
-pub(super) fn mark(domain: &str) -> Option<String> {
+pub(super) fn metadata(domain: &str) -> Option<String> {
     let document = Document::parse(domain).unwrap();
     let text = &domain[marked(&document)?.range()];
     let mut bare = text
@@ -20,7 +20,7 @@ pub(super) fn mark(domain: &str) -> Option<String> {
 }
 
 /// The domain with that element of ours, or without any.
-pub(super) fn with_mark(domain: &str, element: Option<&str>) -> String {
+pub(super) fn with_metadata(domain: &str, element: Option<&str>) -> String {
     let document = Document::parse(domain).unwrap();
     let element = element.map(prefixed).unwrap_or_default();
     if let Some(old) = marked(&document) {

@@ -2,7 +2,7 @@
 
 use uuid::Uuid;
 
-use super::{FakeDomain, FakePool, FakeVolume, World};
+use super::{FakeDomain, FakePool, FakeVolume, HostState};
 use crate::access::{AccessError, Result, Volume};
 
 pub(super) fn refused(message: &str) -> AccessError {
@@ -13,8 +13,8 @@ pub(super) fn agent(message: &str) -> AccessError {
     AccessError::Agent(format!("Guest agent is not responding: {message}"))
 }
 
-pub(super) fn domain(world: &mut World, uuid: Uuid) -> Result<&mut FakeDomain> {
-    world.domains.get_mut(&uuid).ok_or_else(|| {
+pub(super) fn domain(state: &mut HostState, uuid: Uuid) -> Result<&mut FakeDomain> {
+    state.domains.get_mut(&uuid).ok_or_else(|| {
         AccessError::Absent(format!(
             "Domain not found: no domain with matching uuid '{uuid}'"
         ))
@@ -30,8 +30,8 @@ pub(super) fn running(domain: &FakeDomain) -> Result<()> {
     ))
 }
 
-pub(super) fn active<'a>(world: &'a mut World, pool: &str) -> Result<&'a mut FakePool> {
-    let found = world.pools.get_mut(pool).ok_or_else(|| {
+pub(super) fn active<'a>(state: &'a mut HostState, pool: &str) -> Result<&'a mut FakePool> {
+    let found = state.pools.get_mut(pool).ok_or_else(|| {
         AccessError::Absent(format!(
             "Storage pool not found: no storage pool with matching name '{pool}'"
         ))
@@ -45,31 +45,37 @@ pub(super) fn active<'a>(world: &'a mut World, pool: &str) -> Result<&'a mut Fak
 }
 
 pub(super) fn found<'a>(
-    world: &'a mut World,
+    state: &'a mut HostState,
     pool: &str,
     name: &str,
 ) -> Result<&'a mut FakeVolume> {
-    active(world, pool)?.volumes.get_mut(name).ok_or_else(|| {
+    active(state, pool)?.volumes.get_mut(name).ok_or_else(|| {
         AccessError::Absent(format!(
             "Storage volume not found: no storage vol with matching name '{name}'"
         ))
     })
 }
 
-pub(super) fn put(world: &mut World, pool: &str, name: &str, wish: FakeVolume) -> Result<Volume> {
-    let volumes = &mut active(world, pool)?.volumes;
+pub(super) fn put(
+    state: &mut HostState,
+    pool: &str,
+    name: &str,
+    desired_volume: FakeVolume,
+) -> Result<Volume> {
+    let volumes = &mut active(state, pool)?.volumes;
     if volumes.contains_key(name) {
         return Err(refused(&format!("storage volume '{name}' exists already")));
     }
-    let made = volume(pool, name, &wish);
-    volumes.insert(name.to_owned(), wish);
+    let made = volume(pool, name, &desired_volume);
+    volumes.insert(name.to_owned(), desired_volume);
     Ok(made)
 }
 
 pub(super) fn volume(pool: &str, name: &str, volume: &FakeVolume) -> Volume {
     Volume {
         name: name.to_owned(),
-        path: World::path(pool, name),
+        key: HostState::path(pool, name),
+        path: HostState::path(pool, name),
         capacity: volume.capacity,
         allocation: volume.content.len() as u64,
         backing: volume.backing.clone(),

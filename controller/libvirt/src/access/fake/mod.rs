@@ -1,7 +1,7 @@
 //! A libvirt host in memory, with faults.
 //!
 //! ```text
-//! test ──▶ FakeLibvirt ─┬─ world(): domains, pools, networks … as the host has them
+//! test ──▶ FakeLibvirt ─┬─ state(): domains, pools, networks … as the host has them
 //!                       ├─ fail, fail_nth, hang, disconnect, reachable: what goes wrong
 //!                       └─ calls(): what was changed, in order
 //! ```
@@ -28,7 +28,7 @@ use uuid::Uuid;
 
 use super::types::shutoff;
 use super::{
-    AccessError, AgentInterface, Connection, Connector, Facts, Lease, Result, State, Target,
+    AccessError, AgentInterface, Connection, Connector, HostInfo, Lease, Result, State, Target,
 };
 use connection::FakeConnection;
 
@@ -37,14 +37,14 @@ use connection::FakeConnection;
 pub(crate) struct FakeLibvirt(Arc<Shared>);
 
 struct Shared {
-    world: Mutex<World>,
+    state: Mutex<HostState>,
     /// A call need not hang any longer.
     released: Condvar,
 }
 
 /// What the host has, and what goes wrong there.
-pub(crate) struct World {
-    pub facts: Facts,
+pub(crate) struct HostState {
+    pub info: HostInfo,
     pub pools: BTreeMap<String, FakePool>,
     pub networks: BTreeMap<String, FakeNetwork>,
     pub bridges: Vec<String>,
@@ -138,7 +138,7 @@ pub(crate) enum When {
     Before,
     /// Half of an upload is there. For other calls, as before.
     During,
-    /// All was done, and nobody hears of it.
+    /// All was done, and the answer is lost.
     After,
 }
 
@@ -159,7 +159,7 @@ pub(crate) struct Hang {
 
 impl Drop for Hang {
     fn drop(&mut self) {
-        self.host.world().hung.remove(self.call);
+        self.host.state().hung.remove(self.call);
         self.host.0.released.notify_all();
     }
 }
@@ -173,8 +173,8 @@ impl Default for FakeLibvirt {
 impl FakeLibvirt {
     /// A host of 8 processors and 16 GiB, with the pool `vms`, the network `default` and the bridge `br0`.
     pub(crate) fn new() -> Self {
-        let world = World {
-            facts: Facts {
+        let state = HostState {
+            info: HostInfo {
                 libvirt_version: "9.0.0".into(),
                 hypervisor_version: "7.2.0".into(),
                 cpus: 8,
@@ -216,40 +216,40 @@ impl FakeLibvirt {
             hung: BTreeSet::new(),
         };
         Self(Arc::new(Shared {
-            world: Mutex::new(world),
+            state: Mutex::new(state),
             released: Condvar::new(),
         }))
     }
 
     /// What the host has, to look at or to change.
-    pub(crate) fn world(&self) -> MutexGuard<'_, World> {
-        self.0.world.lock().unwrap()
+    pub(crate) fn state(&self) -> MutexGuard<'_, HostState> {
+        self.0.state.lock().unwrap()
     }
 
     /// Every change that was asked for, in order, those that failed too: `define <name>`,
     /// `delete_volume <pool>/<volume>`.
     pub(crate) fn calls(&self) -> Vec<String> {
-        self.world().calls.clone()
+        self.state().calls.clone()
     }
 
     /// How often anything was looked at.
     pub(crate) fn reads(&self) -> usize {
-        self.world().reads
+        self.state().reads
     }
 
     /// The most calls that were under way at a time.
     pub(crate) fn most_under_way(&self) -> usize {
-        self.world().most_under_way
+        self.state().most_under_way
     }
 
     /// How many connections were opened.
     pub(crate) fn opened(&self) -> usize {
-        self.world().opened
+        self.state().opened
     }
 
     /// The next call of that name goes wrong.
     pub(crate) fn fail(&self, call: &'static str, when: When, error: AccessError) {
-        self.world().faults.push(Fault {
+        self.state().faults.push(Fault {
             call: Some(call),
             skip: 0,
             when,
@@ -259,7 +259,7 @@ impl FakeLibvirt {
 
     /// The change after `skip` others goes wrong.
     pub(crate) fn fail_nth(&self, skip: usize, when: When, error: AccessError) {
-        self.world().faults.push(Fault {
+        self.state().faults.push(Fault {
             call: None,
             skip,
             when,
@@ -269,7 +269,7 @@ impl FakeLibvirt {
 
     /// Calls of that name do not return while this is held, or until the connection ends; `open` is one, too.
     pub(crate) fn hang(&self, call: &'static str) -> Hang {
-        self.world().hung.insert(call);
+        self.state().hung.insert(call);
         Hang {
             host: self.clone(),
             call,
@@ -278,14 +278,14 @@ impl FakeLibvirt {
 
     /// Every connection there is ends.
     pub(crate) fn disconnect(&self) {
-        let mut world = self.world();
-        world.dead = world.opened;
+        let mut state = self.state();
+        state.dead = state.opened;
         self.0.released.notify_all();
     }
 
     /// Whether new connections can be opened; when not, those there are end.
     pub(crate) fn reachable(&self, reachable: bool) {
-        self.world().reachable = reachable;
+        self.state().reachable = reachable;
         if !reachable {
             self.disconnect();
         }
@@ -293,12 +293,12 @@ impl FakeLibvirt {
 
     /// Guests do what guests do by themselves: it shuts down.
     pub(crate) fn guest_shuts_down(&self, uuid: Uuid) {
-        self.world().ends(uuid, State::ShutOff, shutoff::SHUTDOWN);
+        self.state().ends(uuid, State::ShutOff, shutoff::SHUTDOWN);
     }
 
     /// QEMU dies.
     pub(crate) fn qemu_dies(&self, uuid: Uuid) {
-        self.world().ends(uuid, State::ShutOff, shutoff::CRASHED);
+        self.state().ends(uuid, State::ShutOff, shutoff::CRASHED);
     }
 }
 
@@ -310,19 +310,19 @@ impl fmt::Debug for FakeLibvirt {
 
 impl Connector for FakeLibvirt {
     fn open(&self, _target: &Target) -> Result<Box<dyn Connection>> {
-        let mut world = self.world();
-        while world.hung.contains("open") {
-            world = self.0.released.wait(world).unwrap();
+        let mut state = self.state();
+        while state.hung.contains("open") {
+            state = self.0.released.wait(state).unwrap();
         }
-        world.opened += 1;
-        if !world.reachable {
+        state.opened += 1;
+        if !state.reachable {
             let message =
                 "Failed to connect socket to '/run/libvirt/libvirt-sock': Connection refused";
             return Err(AccessError::Disconnected(message.into()));
         }
         Ok(Box::new(FakeConnection {
             host: self.clone(),
-            number: world.opened,
+            number: state.opened,
         }))
     }
 }
@@ -365,7 +365,7 @@ impl FakeVolume {
 /// Aliases of machine types, and what libvirt writes for them.
 const MACHINES: [(&str, &str); 2] = [("q35", "pc-q35-7.2"), ("pc", "pc-i440fx-7.2")];
 
-impl World {
+impl HostState {
     /// A volume's path.
     pub(crate) fn path(pool: &str, volume: &str) -> String {
         format!("/var/lib/libvirt/{pool}/{volume}")

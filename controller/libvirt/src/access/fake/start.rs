@@ -2,19 +2,19 @@
 
 use roxmltree::Document;
 
-use super::World;
+use super::HostState;
 use super::described::resolved;
 use super::found::refused;
 use crate::access::{Result, xml};
 
 /// Whether QEMU would run: what a definition names is looked for at the start only.
-pub(super) fn startable(world: &World, domain: &str) -> Result<()> {
+pub(super) fn startable(state: &HostState, domain: &str) -> Result<()> {
     let document = Document::parse(domain).unwrap();
     let machine = document
         .descendants()
         .find_map(|it| it.attribute("machine"));
     if let Some(machine) =
-        machine.filter(|it| !world.facts.machine_types.iter().any(|known| known == it))
+        machine.filter(|it| !state.info.machine_types.iter().any(|known| known == it))
     {
         return Err(refused(&format!(
             "unsupported configuration: Emulator does not support machine type '{machine}'"
@@ -25,14 +25,14 @@ pub(super) fn startable(world: &World, domain: &str) -> Result<()> {
         let source = xml::child(device, "source");
         let named = |name| source.and_then(|it| it.attribute(name));
         if let Some(bridge) =
-            named("bridge").filter(|it| !world.bridges.iter().any(|known| known == it))
+            named("bridge").filter(|it| !state.bridges.iter().any(|known| known == it))
         {
             return Err(refused(&format!(
                 "Cannot get interface MTU on '{bridge}': No such device"
             )));
         }
         if let Some(network) = named("network")
-            && !world.networks.get(network).is_some_and(|it| it.active)
+            && !state.networks.get(network).is_some_and(|it| it.active)
         {
             return Err(refused(&format!(
                 "Requested operation is not valid: network '{network}' is not active"
@@ -49,19 +49,19 @@ pub(super) fn startable(world: &World, domain: &str) -> Result<()> {
     }
     for source in xml::sources(domain)? {
         let text = format!("{source:?}");
-        let path = resolved(world, source).ok_or_else(|| {
+        let path = resolved(state, source).ok_or_else(|| {
             refused(&format!(
                 "Storage volume not found: no storage vol for {text}"
             ))
         })?;
-        let ours = world
+        let ours = state
             .pools
             .iter()
-            .find(|(pool, _)| path.starts_with(&World::path(pool, "")));
+            .find(|(pool, _)| path.starts_with(&HostState::path(pool, "")));
         let there = ours.is_none_or(|(pool, it)| {
             it.volumes
                 .keys()
-                .any(|name| World::path(pool, name) == path)
+                .any(|name| HostState::path(pool, name) == path)
         });
         if !there {
             return Err(refused(&format!(

@@ -17,7 +17,7 @@ use super::content;
 use super::raw;
 use super::read::{self, ARCHITECTURE, ELEMENT, living, volume};
 use crate::access::{
-    AccessError, AgentInterface, Connection, DomainDetail, DomainState, Facts, Lease, Network,
+    AccessError, AgentInterface, Connection, DomainDetail, DomainState, HostInfo, Lease, Network,
     Pool, Result, Shutdown, Volume, xml,
 };
 
@@ -65,11 +65,11 @@ impl Connection for Native {
         self.0.is_alive().unwrap_or(false)
     }
 
-    fn facts(&mut self) -> Result<Facts> {
+    fn info(&mut self) -> Result<HostInfo> {
         self.ask(|host| {
             let node = host.node_info()?;
             let (efi, secure_boot) = read::firmware(host)?;
-            Ok(Facts {
+            Ok(HostInfo {
                 libvirt_version: read::dotted(host.lib_version()?),
                 hypervisor_version: read::dotted(host.hyp_version()?),
                 cpus: node.cpus,
@@ -168,7 +168,7 @@ impl Connection for Native {
         })
     }
 
-    fn set_mark(&mut self, uuid: Uuid, element: Option<&str>) -> Result<()> {
+    fn set_metadata(&mut self, uuid: Uuid, element: Option<&str>) -> Result<()> {
         self.on(uuid, |domain| {
             let (key, uri) = (Some(METADATA_KEY), Some(METADATA_URI));
             // A guest alone would forget it at its end.

@@ -44,7 +44,7 @@ pub(super) fn state(domain: &Domain) -> Result<DomainState> {
     Ok(DomainState {
         uuid: domain.uuid()?,
         name: domain.name()?,
-        mark: mark.map_or_else(|error| AccessError::from(error).absent(), |it| Ok(Some(it)))?,
+        metadata: mark.map_or_else(|error| AccessError::from(error).absent(), |it| Ok(Some(it)))?,
         state,
         reason,
         vcpus: info.nr_virt_cpu,

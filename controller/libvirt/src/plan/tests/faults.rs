@@ -1,24 +1,24 @@
-//! Calls that go wrong, and a controller that is killed: no harm is done, nothing is lost.
+//! Failed calls, and a controller that is killed: no disk and no guest is lost.
 
 use common::render::libvirt::domain_uuid;
 
-use super::{UID, asked, rich, state, told, volumes};
+use super::{UID, asked, reported, rich, state, volumes};
 use crate::access::fake::When;
 use crate::access::{AccessError, State};
-use crate::world::World;
+use crate::environment::Environment;
 
 /// What must hold of a Machine that came through anything.
-fn holds(world: &World, what: &str) {
-    let domains: Vec<_> = world.host.world().domains.keys().copied().collect();
+fn holds(env: &Environment, what: &str) {
+    let domains: Vec<_> = env.host.state().domains.keys().copied().collect();
     assert_eq!(domains, [domain_uuid(UID)], "{what}");
-    assert_eq!(state(world), Some(State::Running), "{what}");
+    assert_eq!(state(env), Some(State::Running), "{what}");
     assert_eq!(
-        told(world, "Ready"),
+        reported(env, "Ready"),
         ("True", "Running"),
         "{what}: {:#?}",
-        world.machine().status
+        env.machine().status
     );
-    let all = volumes(world);
+    let all = volumes(env);
     for name in [".root.", ".data.", ".copy.", ".seed-"] {
         assert!(
             all.iter().any(|it| it.contains(name)),
@@ -28,10 +28,10 @@ fn holds(world: &World, what: &str) {
 }
 
 /// What must hold once its Machine is gone: the disk that is kept is there.
-fn is_gone(world: &World, what: &str) {
-    assert!(world.machine.is_none(), "{what}");
-    assert_eq!(state(world), None, "{what}");
-    let left = volumes(world);
+fn is_gone(env: &Environment, what: &str) {
+    assert!(env.machine.is_none(), "{what}");
+    assert_eq!(state(env), None, "{what}");
+    let left = volumes(env);
     assert!(
         left.iter().any(|name| name.contains(".data.")),
         "{what}: {left:?}"
@@ -40,63 +40,62 @@ fn is_gone(world: &World, what: &str) {
 }
 
 #[test]
-fn a_call_that_goes_wrong_at_any_point_does_no_harm() {
+fn a_failed_call_at_any_point_loses_no_disk_and_no_guest() {
     let timed_out = || AccessError::TimedOut("no answer".into());
     let gone = || AccessError::Disconnected("the connection ended".into());
     for when in [When::Before, When::During, When::After] {
         for number in 0..14 {
             for error in [timed_out(), gone()] {
                 let what = format!("{when:?} the change {number}, {}", error.kind());
-                let mut world = rich();
-                world.host.fail_nth(number, when, error);
-                world.settle();
-                holds(&world, &what);
-                world.delete();
-                world.settle();
-                is_gone(&world, &what);
+                let mut env = rich();
+                env.host.fail_nth(number, when, error);
+                env.settle();
+                holds(&env, &what);
+                env.delete();
+                env.settle();
+                is_gone(&env, &what);
             }
         }
     }
 }
 
 #[test]
-fn a_call_that_goes_wrong_while_a_machine_goes_loses_nothing_that_is_kept() {
+fn a_failed_call_during_a_deletion_loses_no_retained_disk() {
     for when in [When::Before, When::After] {
         for number in 0..8 {
             let what = format!("{when:?} the change {number} of the deletion");
-            let mut world = rich();
-            world.settle();
-            world
-                .host
+            let mut env = rich();
+            env.settle();
+            env.host
                 .fail_nth(number, when, AccessError::TimedOut("no answer".into()));
-            world.delete();
-            world.settle();
-            is_gone(&world, &what);
+            env.delete();
+            env.settle();
+            is_gone(&env, &what);
         }
     }
 }
 
 #[test]
-fn a_controller_that_is_killed_after_any_action_goes_on_where_it_was() {
+fn a_controller_killed_after_any_action_continues_without_a_second_start() {
     for steps in 0..8 {
         for passes in 1..6 {
             let what = format!("killed after {steps} actions of each of {passes} passes");
-            let mut world = rich();
+            let mut env = rich();
             for _ in 0..passes {
-                world.pass_until(steps);
+                env.pass_until(steps);
             }
-            world.settle();
-            holds(&world, &what);
-            assert_eq!(asked(&world, "start"), 1, "{what}");
-            assert!(asked(&world, "create_volume") <= 9, "{what}");
-            world.delete();
+            env.settle();
+            holds(&env, &what);
+            assert_eq!(asked(&env, "start"), 1, "{what}");
+            assert!(asked(&env, "create_volume") <= 9, "{what}");
+            env.delete();
             for _ in 0..passes {
-                if world.machine.is_some() {
-                    world.pass_until(steps);
+                if env.machine.is_some() {
+                    env.pass_until(steps);
                 }
             }
-            world.settle();
-            is_gone(&world, &what);
+            env.settle();
+            is_gone(&env, &what);
         }
     }
 }

@@ -1,6 +1,9 @@
-//! Lives of Machines on a host in memory: what is done, in which order, and what is told.
+//! Lives of Machines on a host in memory: what is done, in which order, and what is reported.
 
 mod faults;
+mod laws;
+mod partial;
+mod preconditions;
 
 use common::api::choice::{Phase, PowerState, ReclaimPolicy};
 use common::api::machine::{CloudInit, Image};
@@ -9,13 +12,13 @@ use common::render::CloudInitPlan;
 use common::render::libvirt::{DomainMetadata, domain_uuid};
 
 use crate::access::State;
-use crate::world::{POOL, World, block};
+use crate::environment::{Environment, POOL, block};
 use controller_core::fixtures::{annotate, disk, nic, pause};
 
 const UID: &str = "uid-of-web";
 
 /// A Machine with everything: a blank disk that is kept, one of an image, and cloud-init.
-fn rich() -> World {
+fn rich() -> Environment {
     let mut block = block();
     block.disks[0].image = Some(image());
     block.disks.push(disk("data", ReclaimPolicy::Retain));
@@ -23,12 +26,12 @@ fn rich() -> World {
     block.disks.push(disk("copy", ReclaimPolicy::Delete));
     block.disks[2].storage_class = "copied".into();
     block.disks[2].image = Some(image());
-    let mut world = World::new(block);
-    world.machine_mut().cloud_init = CloudInitPlan::from(&CloudInit {
+    let mut env = Environment::new(block);
+    env.machine_mut().cloud_init = CloudInitPlan::from(&CloudInit {
         user_data: Some("#cloud-config\n".into()),
         ..CloudInit::default()
     });
-    world
+    env
 }
 
 fn image() -> Image {
@@ -38,37 +41,35 @@ fn image() -> Image {
     }
 }
 
-fn told<'a>(world: &'a World, kind: &str) -> (&'a str, &'a str) {
-    let mut conditions = world.machine().status.conditions.iter();
+fn reported<'a>(env: &'a Environment, kind: &str) -> (&'a str, &'a str) {
+    let mut conditions = env.machine().status.conditions.iter();
     let found = conditions.find(|condition| condition.kind == kind);
     found.map_or(("", ""), |found| (&found.status, &found.reason))
 }
 
-fn phase(world: &World) -> Option<Phase> {
-    world.machine().status.phase
+fn phase(env: &Environment) -> Option<Phase> {
+    env.machine().status.phase
 }
 
-fn volumes(world: &World) -> Vec<String> {
-    world.host.world().pools[POOL]
+fn volumes(env: &Environment) -> Vec<String> {
+    env.host.state().pools[POOL]
         .volumes
         .keys()
         .cloned()
         .collect()
 }
 
-fn state(world: &World) -> Option<State> {
-    world
-        .host
-        .world()
+fn state(env: &Environment) -> Option<State> {
+    env.host
+        .state()
         .domains
         .get(&domain_uuid(UID))
         .map(|domain| domain.state)
 }
 
 /// How often a call was asked for.
-fn asked(world: &World, call: &str) -> usize {
-    world
-        .host
+fn asked(env: &Environment, call: &str) -> usize {
+    env.host
         .calls()
         .iter()
         .filter(|it| it.starts_with(call))
@@ -77,45 +78,45 @@ fn asked(world: &World, call: &str) -> usize {
 
 #[test]
 fn a_machine_is_bound_before_anything_is_sent_to_its_host() {
-    let mut world = World::new(block());
+    let mut env = Environment::new(block());
     assert_eq!(
-        world.pass(),
+        env.pass(),
         [
             "added the finalizer",
             "bound the Machine to LibvirtHost alpha"
         ]
     );
-    assert_eq!(world.host.calls(), [""; 0]);
-    world.settle();
-    assert_eq!(phase(&world), Some(Phase::Running));
-    assert_eq!(told(&world, "Ready"), ("True", "Running"));
-    assert_eq!(state(&world), Some(State::Running));
-    let calls = world.host.calls().len();
-    assert_eq!(world.settle(), [""; 0]);
-    assert_eq!(world.host.calls().len(), calls, "nothing is done at rest");
+    assert_eq!(env.host.calls(), [""; 0]);
+    env.settle();
+    assert_eq!(phase(&env), Some(Phase::Running));
+    assert_eq!(reported(&env, "Ready"), ("True", "Running"));
+    assert_eq!(state(&env), Some(State::Running));
+    let calls = env.host.calls().len();
+    assert_eq!(env.settle(), [""; 0]);
+    assert_eq!(env.host.calls().len(), calls, "nothing is done at rest");
 }
 
 #[test]
-fn everything_a_machine_has_is_made_once_and_goes_with_it_but_what_is_kept() {
-    let mut world = rich();
-    world.settle();
+fn a_deleted_machine_leaves_retained_disks_and_images_only() {
+    let mut env = rich();
+    env.settle();
     assert_eq!(
-        told(&world, "Ready"),
+        reported(&env, "Ready"),
         ("True", "Running"),
         "{:#?}",
-        world.machine().status
+        env.machine().status
     );
-    let all = volumes(&world);
+    let all = volumes(&env);
     assert_eq!(
         all.len(),
         3 + 1 + 2 + 1,
         "disks, marker of the copy, image and its marker, seed: {all:?}"
     );
-    world.delete();
-    world.settle();
-    assert!(world.machine.is_none());
-    assert_eq!(state(&world), None);
-    let left = volumes(&world);
+    env.delete();
+    env.settle();
+    assert!(env.machine.is_none());
+    assert_eq!(state(&env), None);
+    let left = volumes(&env);
     assert_eq!(left.len(), 3, "{left:?}");
     assert!(left.iter().any(|name| name.contains(".data.")), "{left:?}");
     assert_eq!(
@@ -127,230 +128,227 @@ fn everything_a_machine_has_is_made_once_and_goes_with_it_but_what_is_kept() {
 }
 
 #[test]
-fn a_guest_is_stopped_and_started_as_wished() {
-    let mut world = World::new(block());
-    world.settle();
-    world.power(PowerState::Stopped);
-    world.settle();
-    assert_eq!(phase(&world), Some(Phase::Stopped));
-    assert_eq!(told(&world, "Ready"), ("True", "Stopped"));
-    assert_eq!(state(&world), Some(State::ShutOff));
-    world.power(PowerState::Running);
-    world.settle();
-    assert_eq!(phase(&world), Some(Phase::Running));
-    assert_eq!((asked(&world, "start"), asked(&world, "destroy")), (2, 0));
+fn a_guest_is_stopped_and_started_as_desired() {
+    let mut env = Environment::new(block());
+    env.settle();
+    env.power(PowerState::Stopped);
+    env.settle();
+    assert_eq!(phase(&env), Some(Phase::Stopped));
+    assert_eq!(reported(&env, "Ready"), ("True", "Stopped"));
+    assert_eq!(state(&env), Some(State::ShutOff));
+    env.power(PowerState::Running);
+    env.settle();
+    assert_eq!(phase(&env), Some(Phase::Running));
+    assert_eq!((asked(&env, "start"), asked(&env, "destroy")), (2, 0));
 }
 
 #[test]
-fn a_guest_that_hears_nothing_is_switched_off_when_patience_ends() {
-    let mut world = World::new(block());
-    world.host.world().guest.acpi = false;
-    world.settle();
-    world.power(PowerState::Stopped);
+fn a_guest_that_ignores_shutdown_requests_is_ended_after_a_minute() {
+    let mut env = Environment::new(block());
+    env.host.state().guest.acpi = false;
+    env.settle();
+    env.power(PowerState::Stopped);
     for _ in 0..6 {
-        world.pass();
-        assert_eq!(state(&world), Some(State::Running), "it has a minute");
-        assert_eq!(told(&world, "Ready"), ("False", "Stopping"));
+        env.pass();
+        assert_eq!(state(&env), Some(State::Running), "it has a minute");
+        assert_eq!(reported(&env, "Ready"), ("False", "Stopping"));
     }
-    world.settle();
-    assert_eq!(state(&world), Some(State::ShutOff));
-    assert_eq!(asked(&world, "destroy"), 1);
+    env.settle();
+    assert_eq!(state(&env), Some(State::ShutOff));
+    assert_eq!(asked(&env, "destroy"), 1);
 }
 
 #[test]
-fn a_guest_that_shuts_itself_down_comes_back_or_stays_as_its_user_wishes() {
-    let mut world = World::new(block());
-    world.settle();
-    world.host.guest_shuts_down(domain_uuid(UID));
-    world.settle();
-    assert_eq!(state(&world), Some(State::Running));
+fn a_guest_that_shuts_itself_down_is_started_again_unless_guest_shutdown_stops() {
+    let mut env = Environment::new(block());
+    env.settle();
+    env.host.guest_shuts_down(domain_uuid(UID));
+    env.settle();
+    assert_eq!(state(&env), Some(State::Running));
 
-    world.edit(|block| block.guest_shutdown_stops = true);
-    world.settle();
-    world.host.guest_shuts_down(domain_uuid(UID));
-    world.settle();
-    assert_eq!(state(&world), Some(State::ShutOff));
-    assert_eq!(told(&world, "Ready"), ("True", "Stopped"));
+    env.edit(|block| block.guest_shutdown_stops = true);
+    env.settle();
+    env.host.guest_shuts_down(domain_uuid(UID));
+    env.settle();
+    assert_eq!(state(&env), Some(State::ShutOff));
+    assert_eq!(reported(&env, "Ready"), ("True", "Stopped"));
     // The daemon was restarted, and no longer knows why it is off.
-    world
-        .host
-        .world()
+    env.host
+        .state()
         .domains
         .get_mut(&domain_uuid(UID))
         .unwrap()
         .reason = 0;
-    world.settle();
-    assert_eq!(state(&world), Some(State::ShutOff));
+    env.settle();
+    assert_eq!(state(&env), Some(State::ShutOff));
     // Off and on again by its user.
-    world.power(PowerState::Stopped);
-    world.settle();
-    world.power(PowerState::Running);
-    world.settle();
-    assert_eq!(state(&world), Some(State::Running));
-    // QEMU died: that is not the guest's wish.
-    world.host.qemu_dies(domain_uuid(UID));
-    world.pass();
-    assert_eq!(told(&world, "Ready"), ("False", "VMFailed"));
-    assert_eq!(state(&world), Some(State::ShutOff), "it rests first");
-    world.settle();
-    assert_eq!(state(&world), Some(State::Running));
+    env.power(PowerState::Stopped);
+    env.settle();
+    env.power(PowerState::Running);
+    env.settle();
+    assert_eq!(state(&env), Some(State::Running));
+    // QEMU died: the guest did not shut itself down.
+    env.host.qemu_dies(domain_uuid(UID));
+    env.pass();
+    assert_eq!(reported(&env, "Ready"), ("False", "VMFailed"));
+    assert_eq!(state(&env), Some(State::ShutOff), "it rests first");
+    env.settle();
+    assert_eq!(state(&env), Some(State::Running));
 }
 
 #[test]
-fn what_somebody_edits_on_the_host_is_put_right() {
-    let mut world = World::new(block());
-    world.settle();
+fn an_edited_definition_is_restored_without_a_restart() {
+    let mut env = Environment::new(block());
+    env.settle();
     let uuid = domain_uuid(UID);
-    let defined = world.host.world().domains[&uuid].inactive.clone();
+    let defined = env.host.state().domains[&uuid].inactive.clone();
     let edited = defined.replacen("virtio", "sata", 1);
     assert_ne!(edited, defined);
-    world.host.world().domains.get_mut(&uuid).unwrap().inactive = edited.clone();
-    world.settle();
-    assert_ne!(world.host.world().domains[&uuid].inactive, edited);
-    assert_eq!(told(&world, "Ready"), ("True", "Running"));
-    assert_eq!(asked(&world, "start"), 1, "the guest goes on");
+    env.host.state().domains.get_mut(&uuid).unwrap().inactive = edited.clone();
+    env.settle();
+    assert_ne!(env.host.state().domains[&uuid].inactive, edited);
+    assert_eq!(reported(&env, "Ready"), ("True", "Running"));
+    assert_eq!(asked(&env, "start"), 1, "the guest goes on");
 }
 
 #[test]
 fn a_restart_happens_once_for_each_text_however_often_it_is_broken_off() {
     for broken in 0..12 {
-        let mut world = World::new(block());
-        world.edit(|block| block.guest_shutdown_stops = true);
-        world.settle();
+        let mut env = Environment::new(block());
+        env.edit(|block| block.guest_shutdown_stops = true);
+        env.settle();
         let key = names::ANNOTATION_RESTART_REQUESTED;
-        annotate(world.machine_mut(), key, "now");
+        annotate(env.machine_mut(), key, "now");
         for _ in 0..broken {
-            world.pass_until(broken % 3);
+            env.pass_until(broken % 3);
         }
-        world.settle();
-        assert_eq!(state(&world), Some(State::Running), "{broken}");
-        assert_eq!(
-            asked(&world, "start"),
-            2,
-            "{broken}: {:#?}",
-            world.host.calls()
-        );
-        let last = world.machine().status.last_restart.clone();
+        env.settle();
+        assert_eq!(state(&env), Some(State::Running), "{broken}");
+        assert_eq!(asked(&env, "start"), 2, "{broken}: {:#?}", env.host.calls());
+        let last = env.machine().status.last_restart.clone();
         assert_eq!(last.map(|last| last.request).as_deref(), Some("now"));
-        world.settle();
-        assert_eq!(asked(&world, "start"), 2);
+        env.settle();
+        assert_eq!(asked(&env, "start"), 2);
     }
 }
 
 #[test]
-fn what_the_guest_can_take_while_it_runs_it_gets_and_the_rest_waits() {
-    let mut world = World::new(block());
-    world.settle();
-    world.edit(|block| {
+fn hot_pluggable_changes_are_applied_and_others_wait_for_a_restart() {
+    let mut env = Environment::new(block());
+    env.settle();
+    env.edit(|block| {
         block.disks.push(disk("data", ReclaimPolicy::Delete));
         block.disks[1].storage_class = "local".into();
         block.networks.push(nic("eth1", None));
         block.cpu.cores = 4;
     });
-    world.settle();
-    assert_eq!(asked(&world, "attach"), 2, "{:#?}", world.host.calls());
-    assert_eq!(told(&world, "RestartRequired"), ("True", "RestartRequired"));
-    let pending = &world.machine().status.pending_changes;
+    env.settle();
+    assert_eq!(asked(&env, "attach"), 2, "{:#?}", env.host.calls());
+    assert_eq!(
+        reported(&env, "RestartRequired"),
+        ("True", "RestartRequired")
+    );
+    let pending = &env.machine().status.pending_changes;
     let fields: Vec<_> = pending.iter().map(|change| change.field.as_str()).collect();
     assert_eq!(fields, ["cpu.cores"]);
     annotate(
-        world.machine_mut(),
+        env.machine_mut(),
         names::ANNOTATION_RESTART_REQUESTED,
         "now",
     );
-    world.settle();
-    assert_eq!(told(&world, "RestartRequired"), ("", ""));
+    env.settle();
+    assert_eq!(reported(&env, "RestartRequired"), ("", ""));
     // The disk goes: out of the guest, out of the definition, and its volume with it.
-    world.edit(|block| drop(block.disks.pop()));
-    world.settle();
-    assert_eq!(asked(&world, "detach"), 1);
-    assert!(volumes(&world).iter().all(|name| !name.contains(".data.")));
+    env.edit(|block| drop(block.disks.pop()));
+    env.settle();
+    assert_eq!(asked(&env, "detach"), 1);
+    assert!(volumes(&env).iter().all(|name| !name.contains(".data.")));
 }
 
 #[test]
 fn a_disk_grows_where_it_is() {
-    let mut world = World::new(block());
-    world.settle();
-    world.edit(|block| block.disks[0].size = common::quantity::Bytes::mib(30 * 1024));
-    world.settle();
+    let mut env = Environment::new(block());
+    env.settle();
+    env.edit(|block| block.disks[0].size = common::quantity::Bytes::mib(30 * 1024));
+    env.settle();
     assert_eq!(
-        (asked(&world, "resize_disk"), asked(&world, "resize_volume")),
+        (asked(&env, "resize_disk"), asked(&env, "resize_volume")),
         (1, 0)
     );
-    world.power(PowerState::Stopped);
-    world.settle();
-    world.edit(|block| block.disks[0].size = common::quantity::Bytes::mib(40 * 1024));
-    world.settle();
+    env.power(PowerState::Stopped);
+    env.settle();
+    env.edit(|block| block.disks[0].size = common::quantity::Bytes::mib(40 * 1024));
+    env.settle();
     assert_eq!(
-        (asked(&world, "resize_disk"), asked(&world, "resize_volume")),
+        (asked(&env, "resize_disk"), asked(&env, "resize_volume")),
         (1, 1)
     );
 }
 
 #[test]
-fn a_host_that_cannot_be_asked_is_waited_for() {
-    let mut world = World::new(block());
-    world.settle();
-    let before = world.machine().status.clone();
-    world.host.reachable(false);
-    world.settle();
-    assert_eq!(told(&world, "Ready"), ("Unknown", "HostUnreachable"));
-    assert_eq!(phase(&world), Some(Phase::Running), "what was known last");
-    assert_eq!(world.machine().status.ip_addresses, before.ip_addresses);
-    world.delete();
-    world.pass();
-    assert!(world.machine.is_some(), "deletion waits");
-    annotate(world.machine_mut(), names::ANNOTATION_FORCE_DELETE, "true");
+fn an_unreachable_host_keeps_its_machine_until_force_delete() {
+    let mut env = Environment::new(block());
+    env.settle();
+    let before = env.machine().status.clone();
+    env.host.reachable(false);
+    env.settle();
+    assert_eq!(reported(&env, "Ready"), ("Unknown", "HostUnreachable"));
+    assert_eq!(phase(&env), Some(Phase::Running), "what was known last");
+    assert_eq!(env.machine().status.ip_addresses, before.ip_addresses);
+    env.delete();
+    env.pass();
+    assert!(env.machine.is_some(), "deletion waits");
+    annotate(env.machine_mut(), names::ANNOTATION_FORCE_DELETE, "true");
     assert_eq!(
-        world.pass(),
+        env.pass(),
         [
-            "left a tombstone on LibvirtHost alpha",
+            "recorded a tombstone on LibvirtHost alpha",
             "removed the finalizer"
         ]
     );
 }
 
 #[test]
-fn a_look_alike_is_left_alone() {
-    let mut world = World::new(block());
-    world.settle();
+fn a_domain_of_the_uuid_with_other_metadata_is_left_alone() {
+    let mut env = Environment::new(block());
+    env.settle();
     let uuid = domain_uuid(UID);
     let foreign = DomainMetadata {
         uid: "another".into(),
         ..DomainMetadata::default()
     };
-    let mut host = world.connection().unwrap();
-    host.set_mark(uuid, Some(&foreign.xml())).unwrap();
-    let calls = world.host.calls().len();
-    world.settle();
-    assert_eq!(told(&world, "Ready"), ("False", "NameConflict"));
+    let mut host = env.connection().unwrap();
+    host.set_metadata(uuid, Some(&foreign.xml())).unwrap();
+    let calls = env.host.calls().len();
+    env.settle();
+    assert_eq!(reported(&env, "Ready"), ("False", "NameConflict"));
     // Its volume is the disk of a domain: it stays, and the Machine with it, though the policy says Delete.
-    world.delete();
+    env.delete();
     for _ in 0..10 {
-        world.pass();
+        env.pass();
     }
-    assert!(world.machine.is_some());
-    assert_eq!(state(&world), Some(State::Running));
-    assert!(volumes(&world).iter().any(|name| name.contains(".root.")));
-    let after = &world.host.calls()[calls..];
+    assert!(env.machine.is_some());
+    assert_eq!(state(&env), Some(State::Running));
+    assert!(volumes(&env).iter().any(|name| name.contains(".root.")));
+    let after = &env.host.calls()[calls..];
     assert_eq!(after, [""; 0], "nothing is changed on the host");
 }
 
 #[test]
 fn a_paused_machine_and_one_on_a_host_in_maintenance_are_observed_only() {
-    let mut world = World::new(block());
-    world.settle();
-    let calls = world.host.calls().len();
-    pause(world.machine_mut());
-    world.power(PowerState::Stopped);
-    world.settle();
-    world.machine_mut().metadata.annotations = None;
-    world.object.spec.maintenance = Some(true);
-    world.settle();
-    assert_eq!(world.host.calls().len(), calls);
-    world.object.spec.maintenance = None;
-    world.settle();
-    assert_eq!(phase(&world), Some(Phase::Stopped));
+    let mut env = Environment::new(block());
+    env.settle();
+    let calls = env.host.calls().len();
+    pause(env.machine_mut());
+    env.power(PowerState::Stopped);
+    env.settle();
+    env.machine_mut().metadata.annotations = None;
+    env.object.spec.maintenance = Some(true);
+    env.settle();
+    assert_eq!(env.host.calls().len(), calls);
+    env.object.spec.maintenance = None;
+    env.settle();
+    assert_eq!(phase(&env), Some(Phase::Stopped));
 }
 
 #[test]
@@ -360,41 +358,46 @@ fn a_card_whose_address_an_older_machine_has_keeps_the_guest_off() {
     block.networks[0].mac_address = Some(common::mac::Mac::new([2, 0, 0, 0, 0, 1]));
     let mut older = controller_core::fixtures::machine(block.clone());
     older.metadata.name = Some("app".into());
-    let mut world = World::new(block);
-    world.add_network("prod", "default");
-    world.conflicts = vec![std::sync::Arc::new(older)];
-    world.settle();
-    assert_eq!(told(&world, "NetworkReady"), ("False", "NetworkFailed"));
-    assert_eq!(state(&world), None, "nothing is defined");
-    world.conflicts.clear();
-    world.settle();
-    assert_eq!(state(&world), Some(State::Running));
+    let mut env = Environment::new(block);
+    env.add_network("prod", "default");
+    env.conflicts = vec![std::sync::Arc::new(older)];
+    env.settle();
+    assert_eq!(reported(&env, "NetworkReady"), ("False", "NetworkFailed"));
+    assert_eq!(state(&env), None, "nothing is defined");
+    env.conflicts.clear();
+    env.settle();
+    assert_eq!(state(&env), Some(State::Running));
+}
+
+/// An administrator gives a volume to a guest of his own.
+fn define_foreign_domain(env: &Environment, volume: &str) -> uuid::Uuid {
+    let uuid = uuid::Uuid::from_u128(7);
+    let xml = format!(
+        "<domain type='qemu'><name>theirs</name><uuid>{uuid}</uuid><memory>1024</memory><vcpu>1</vcpu><os><type arch='x86_64' machine='q35'>hvm</type></os><devices><disk type='volume' device='disk'><source pool='{POOL}' volume='{volume}'/><target dev='vda'/></disk></devices></domain>"
+    );
+    env.connection().unwrap().define(&xml).unwrap();
+    uuid
 }
 
 #[test]
-fn a_volume_somebody_uses_is_not_deleted() {
-    let mut world = World::new(block());
-    world.settle();
-    let name = volumes(&world)
+fn a_volume_of_a_foreign_domain_is_not_deleted() {
+    let mut env = Environment::new(block());
+    env.settle();
+    let name = volumes(&env)
         .into_iter()
         .find(|name| name.contains(".root."))
         .unwrap();
-    // An administrator gave the disk to a guest of his own.
-    let uuid = uuid::Uuid::from_u128(7);
-    let xml = format!(
-        "<domain type='qemu'><name>theirs</name><uuid>{uuid}</uuid><memory>1024</memory><vcpu>1</vcpu><os><type arch='x86_64' machine='q35'>hvm</type></os><devices><disk type='volume' device='disk'><source pool='{POOL}' volume='{name}'/><target dev='vda'/></disk></devices></domain>"
-    );
-    world.connection().unwrap().define(&xml).unwrap();
-    world.delete();
+    let uuid = define_foreign_domain(&env, &name);
+    env.delete();
     for _ in 0..10 {
-        if world.machine.is_some() {
-            world.pass();
+        if env.machine.is_some() {
+            env.pass();
         }
     }
-    assert!(world.machine.is_some(), "deletion waits");
-    assert!(volumes(&world).contains(&name));
-    world.connection().unwrap().undefine(uuid).unwrap();
-    world.settle();
-    assert!(world.machine.is_none());
-    assert!(!volumes(&world).contains(&name));
+    assert!(env.machine.is_some(), "deletion waits");
+    assert!(volumes(&env).contains(&name));
+    env.connection().unwrap().undefine(uuid).unwrap();
+    env.settle();
+    assert!(env.machine.is_none());
+    assert!(!volumes(&env).contains(&name));
 }

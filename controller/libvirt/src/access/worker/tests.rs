@@ -1,4 +1,6 @@
-//! Lanes over a host in memory.
+//! Workers over a host in memory.
+
+use uuid::Uuid;
 
 use super::super::fake::{FakeLibvirt, When};
 use super::*;
@@ -23,13 +25,13 @@ fn target() -> Target {
     }
 }
 
-fn lane(host: &FakeLibvirt, pause: Pause) -> Lane {
-    lane_of(host, pause, PATIENCE)
+fn worker(host: &FakeLibvirt, pause: Pause) -> Worker {
+    worker_of(host, pause, PATIENCE)
 }
 
-fn lane_of(host: &FakeLibvirt, pause: Pause, patience: Duration) -> Lane {
-    Lane::new(
-        "lane",
+fn worker_of(host: &FakeLibvirt, pause: Pause, patience: Duration) -> Worker {
+    Worker::new(
+        "worker",
         Arc::new(host.clone()),
         Arc::new(target()),
         pause,
@@ -37,8 +39,8 @@ fn lane_of(host: &FakeLibvirt, pause: Pause, patience: Duration) -> Lane {
     )
 }
 
-async fn bridges(lane: &Lane, limit: Duration) -> Result<Vec<String>> {
-    lane.call(limit, |host| host.bridges()).await
+async fn bridges(worker: &Worker, limit: Duration) -> Result<Vec<String>> {
+    worker.call(limit, |host| host.bridges()).await
 }
 
 fn disconnected() -> AccessError {
@@ -48,31 +50,31 @@ fn disconnected() -> AccessError {
 #[tokio::test]
 async fn one_connection_is_opened_at_the_first_call_and_kept() {
     let host = FakeLibvirt::new();
-    let lane = lane(&host, NEVER);
+    let worker = worker(&host, NEVER);
     assert_eq!(host.opened(), 0);
     for _ in 0..3 {
-        assert_eq!(bridges(&lane, LONG).await.unwrap()[0], "br0");
+        assert_eq!(bridges(&worker, LONG).await.unwrap()[0], "br0");
     }
     assert_eq!(host.opened(), 1);
 }
 
 #[tokio::test]
-async fn a_connection_that_died_between_calls_is_opened_anew_and_nobody_notices() {
+async fn a_connection_that_died_between_calls_is_opened_anew_without_an_error() {
     let host = FakeLibvirt::new();
-    let lane = lane(&host, NEVER);
-    bridges(&lane, LONG).await.unwrap();
+    let worker = worker(&host, NEVER);
+    bridges(&worker, LONG).await.unwrap();
     host.disconnect();
-    bridges(&lane, LONG).await.unwrap();
+    bridges(&worker, LONG).await.unwrap();
     assert_eq!(host.opened(), 2);
 }
 
 #[tokio::test]
 async fn a_connection_that_dies_in_a_call_is_opened_anew_for_the_next() {
     let host = FakeLibvirt::new();
-    let lane = lane(&host, NEVER);
+    let worker = worker(&host, NEVER);
     host.fail("bridges", When::After, disconnected());
-    assert_eq!(bridges(&lane, LONG).await.unwrap_err(), disconnected());
-    bridges(&lane, LONG).await.unwrap();
+    assert_eq!(bridges(&worker, LONG).await.unwrap_err(), disconnected());
+    bridges(&worker, LONG).await.unwrap();
     assert_eq!(host.opened(), 2);
 }
 
@@ -80,13 +82,13 @@ async fn a_connection_that_dies_in_a_call_is_opened_anew_for_the_next() {
 async fn a_host_that_is_away_is_asked_again_after_a_pause_only() {
     let host = FakeLibvirt::new();
     host.reachable(false);
-    let patient = lane(&host, NEVER);
+    let patient = worker(&host, NEVER);
     let first = bridges(&patient, LONG).await.unwrap_err();
     assert_eq!(first.kind(), "Disconnected");
     assert_eq!(bridges(&patient, LONG).await.unwrap_err(), first);
     assert_eq!(host.opened(), 1, "the second call was answered without it");
 
-    let eager = lane(&host, NONE);
+    let eager = worker(&host, NONE);
     bridges(&eager, LONG).await.unwrap_err();
     host.reachable(true);
     bridges(&eager, LONG).await.unwrap();
@@ -110,22 +112,22 @@ fn pauses_grow_up_to_the_longest() {
 #[tokio::test]
 async fn a_call_over_its_limit_is_unknown_and_the_next_does_not_wait_for_it() {
     let host = FakeLibvirt::new();
-    let lane = lane(&host, NEVER);
+    let worker = worker(&host, NEVER);
     let hang = host.hang("bridges");
-    let stuck = bridges(&lane, SHORT).await.unwrap_err();
+    let stuck = bridges(&worker, SHORT).await.unwrap_err();
     assert!(
         matches!(&stuck, AccessError::TimedOut(text) if text.contains("not known")),
         "{stuck}"
     );
     // With a limit that would fail the test by its time if it were waited for.
-    let next = lane.call(LONG, |host| host.facts()).await.unwrap_err();
+    let next = worker.call(LONG, |host| host.info()).await.unwrap_err();
     assert!(
         matches!(&next, AccessError::TimedOut(text) if text.contains("nothing was asked")),
         "{next}"
     );
     drop(hang);
     // Whoever asks again as long as it is stuck gets there in the end.
-    while let Err(error) = bridges(&lane, LONG).await {
+    while let Err(error) = bridges(&worker, LONG).await {
         assert_eq!(error.kind(), "TimedOut");
         tokio::task::yield_now().await;
     }
@@ -133,27 +135,30 @@ async fn a_call_over_its_limit_is_unknown_and_the_next_does_not_wait_for_it() {
 }
 
 #[tokio::test]
-async fn a_lane_that_hangs_for_too_long_gets_another_thread() {
+async fn a_worker_that_hangs_for_too_long_gets_another_thread() {
     let host = FakeLibvirt::new();
-    let lane = lane_of(&host, NEVER, Duration::ZERO);
+    let worker = worker_of(&host, NEVER, Duration::ZERO);
     let _hang = host.hang("bridges");
-    assert_eq!(bridges(&lane, SHORT).await.unwrap_err().kind(), "TimedOut");
-    lane.call(LONG, |host| host.facts()).await.unwrap();
+    assert_eq!(
+        bridges(&worker, SHORT).await.unwrap_err().kind(),
+        "TimedOut"
+    );
+    worker.call(LONG, |host| host.info()).await.unwrap();
     assert_eq!(host.opened(), 2);
 }
 
 #[tokio::test]
 async fn what_nobody_waits_for_any_longer_is_not_begun() {
     let host = FakeLibvirt::new();
-    let lane = lane(&host, NEVER);
+    let worker = worker(&host, NEVER);
     let hang = host.hang("open");
-    let nobody = uuid::Uuid::nil();
-    let start = lane
+    let nobody = Uuid::nil();
+    let start = worker
         .call(SHORT, move |host| host.start(nobody, false))
         .await;
     assert_eq!(start.unwrap_err().kind(), "TimedOut");
     drop(hang);
-    while let Err(error) = bridges(&lane, LONG).await {
+    while let Err(error) = bridges(&worker, LONG).await {
         assert_eq!(error.kind(), "TimedOut");
         tokio::task::yield_now().await;
     }
@@ -163,12 +168,12 @@ async fn what_nobody_waits_for_any_longer_is_not_begun() {
 #[tokio::test]
 async fn calls_that_wait_when_one_gets_stuck_do_not_wait_any_longer() {
     let host = FakeLibvirt::new();
-    let lane = lane(&host, NEVER);
+    let worker = worker(&host, NEVER);
     let _hang = host.hang("bridges");
     let (stuck, first, second) = tokio::join!(
-        bridges(&lane, SHORT),
-        lane.call(LONG, |host| host.facts()),
-        lane.call(LONG, |host| host.facts()),
+        bridges(&worker, SHORT),
+        worker.call(LONG, |host| host.info()),
+        worker.call(LONG, |host| host.info()),
     );
     for error in [stuck.unwrap_err(), first.unwrap_err(), second.unwrap_err()] {
         assert_eq!(error.kind(), "TimedOut");
@@ -178,10 +183,10 @@ async fn calls_that_wait_when_one_gets_stuck_do_not_wait_any_longer() {
 #[tokio::test]
 async fn a_wait_that_is_too_long_is_no_fault_of_the_host() {
     let host = FakeLibvirt::new();
-    let lane = lane(&host, NEVER);
+    let worker = worker(&host, NEVER);
     let hang = host.hang("bridges");
-    let (slow, impatient) = tokio::join!(bridges(&lane, LONG), async {
-        let outcome = lane.call(SHORT, |host| host.facts()).await;
+    let (slow, impatient) = tokio::join!(bridges(&worker, LONG), async {
+        let outcome = worker.call(SHORT, |host| host.info()).await;
         drop(hang);
         outcome
     },);
@@ -190,7 +195,7 @@ async fn a_wait_that_is_too_long_is_no_fault_of_the_host() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_call_at_a_time_and_the_other_lane_goes_on() {
+async fn one_call_at_a_time_and_the_other_worker_goes_on() {
     let fake = FakeLibvirt::new();
     let host = Host::new(Arc::new(fake.clone()), target());
     let calls = (0..50).map(|_| bridges(&host.slow, LONG));
@@ -202,7 +207,7 @@ async fn one_call_at_a_time_and_the_other_lane_goes_on() {
     let _hang = fake.hang("agent_interfaces");
     let agent = host
         .slow
-        .call(SHORT, |host| host.agent_interfaces(uuid::Uuid::nil()));
+        .call(SHORT, |host| host.agent_interfaces(Uuid::nil()));
     assert_eq!(agent.await.unwrap_err().kind(), "TimedOut");
     bridges(&host.fast, LONG).await.unwrap();
     assert_eq!(fake.most_under_way(), 2);
@@ -211,10 +216,10 @@ async fn one_call_at_a_time_and_the_other_lane_goes_on() {
 #[tokio::test]
 async fn a_call_that_panics_costs_its_connection_and_nothing_else() {
     let host = FakeLibvirt::new();
-    let lane = lane(&host, NEVER);
-    let fault = lane.call(LONG, |_| -> Result<()> { panic!("on purpose") });
+    let worker = worker(&host, NEVER);
+    let fault = worker.call(LONG, |_| -> Result<()> { panic!("on purpose") });
     assert_eq!(fault.await.unwrap_err().kind(), "Disconnected");
-    bridges(&lane, LONG).await.unwrap();
+    bridges(&worker, LONG).await.unwrap();
     assert_eq!(host.opened(), 2);
 }
 
@@ -242,4 +247,31 @@ async fn a_host_that_is_dropped_ends_its_thread_and_its_connection() {
     while Arc::strong_count(&alive) > 1 {
         thread::yield_now();
     }
+}
+
+#[tokio::test]
+async fn closing_a_host_cancels_the_calls_that_wait_and_lets_the_one_under_way_return() {
+    let fake = FakeLibvirt::new();
+    let host = Arc::new(Host::new(Arc::new(fake.clone()), target()));
+    bridges(&host.slow, LONG).await.unwrap();
+    let hang = fake.hang("bridges");
+    let first = tokio::spawn({
+        let host = host.clone();
+        async move { bridges(&host.slow, LONG).await }
+    });
+    while fake.reads() < 2 {
+        tokio::task::yield_now().await;
+    }
+    let second = tokio::spawn({
+        let host = host.clone();
+        async move { host.slow.call(LONG, |host| host.destroy(Uuid::nil())).await }
+    });
+    tokio::task::yield_now().await;
+    host.close();
+    drop(hang);
+    first.await.unwrap().unwrap();
+    let error = second.await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), "Cancelled");
+    assert_eq!(fake.calls(), [""; 0], "nothing reached the host");
+    assert_eq!(host.check_open().unwrap_err().kind(), "Cancelled");
 }

@@ -1,7 +1,7 @@
 //! A Machine and its host in memory: plans are carried out on a host that behaves, and misbehaves, as real ones.
 //!
 //! ```text
-//! World ─ question ─▶ FakeLibvirt ─▶ Observed ─▶ plan ─▶ actions ─ act ─▶ FakeLibvirt …
+//! Environment ─ question ─▶ FakeLibvirt ─▶ Observed ─▶ plan ─▶ actions ─ act ─▶ FakeLibvirt …
 //! ```
 
 use std::collections::BTreeMap;
@@ -12,20 +12,26 @@ use common::api::libvirt_host::{HostNetwork, HostStorage, LibvirtHostSpec, Libvi
 use common::api::network::NetworkConfigurationSpec;
 use common::api::normalized::Normalized;
 use common::names;
-use common::render::libvirt::domain_uuid;
+use common::quantity::Bytes;
+use common::render::libvirt::{VolumeFormat, VolumeSpec, domain_uuid, volume_xml};
+use common::render::{SecretKey, SecretValue};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use time::{Duration, OffsetDateTime};
 
-use super::Libvirt;
-use super::access::fake::FakeLibvirt;
-use super::access::{AccessError, Connection, Connector as _, Target};
-use super::apply::act;
-use super::hosts::Snapshot;
-use super::images::{Fetches, marker_xml};
-use super::observe::{Look, Question};
-use super::placement::Candidate;
-use super::plan::{Action, Observed, Place, Plan};
-use crate::object::LibvirtHost;
+use crate::Libvirt;
+use crate::access::fake::FakeLibvirt;
+use crate::access::{AccessError, Connection, Connector as _, Target};
+use crate::apply::{Job, act};
+use crate::guard::Guard;
+use crate::images::fetches::Fetches;
+use crate::images::names::{attempt, is_attempt_of, marker, marker_xml};
+use crate::libvirt_host::LibvirtHost;
+use crate::observe::Observation;
+use crate::observe::query::HostQuery;
+use crate::observed::{Binding, Observed};
+use crate::placement::Candidate;
+use crate::plan::action::{Action, Plan};
+use crate::snapshot::Snapshot;
 use controller_core::documented_reasons;
 use controller_core::fixtures;
 use controller_core::machine::NO_RESOURCES;
@@ -38,7 +44,7 @@ use controller_core::reconcile::plan;
 pub(crate) const POOL: &str = "vms";
 
 /// A Machine and its host.
-pub(crate) struct World {
+pub(crate) struct Environment {
     /// Gone when its finalizer is, after its deletion.
     pub(crate) machine: Option<Machine>,
     pub(crate) host: FakeLibvirt,
@@ -46,7 +52,11 @@ pub(crate) struct World {
     pub(crate) networks: BTreeMap<String, Arc<Network>>,
     /// Other Machines with an address of this one.
     pub(crate) conflicts: Vec<Arc<Machine>>,
+    /// What the API server answers for the user's Secrets.
+    pub(crate) contents: Result<BTreeMap<SecretKey, Option<SecretValue>>, String>,
     pub(crate) now: OffsetDateTime,
+    /// Whether this replica holds the Lease.
+    pub(crate) has_lease: bool,
     version: u32,
 }
 
@@ -58,36 +68,45 @@ pub(crate) fn block() -> Normalized {
     block
 }
 
-impl World {
+/// The spec of the fake host: one pool, for overlays, copies and images; one network.
+pub(crate) fn host_spec() -> LibvirtHostSpec {
+    let offer = |class: &str, provisioning| HostStorage {
+        storage_class: class.into(),
+        pool: POOL.into(),
+        format: None,
+        provisioning,
+    };
+    let network = HostNetwork {
+        name: "default".into(),
+        kind: HostNetworkType::Network,
+        source: "default".into(),
+        vlans: None,
+    };
+    LibvirtHostSpec {
+        uri: "qemu:///system".into(),
+        credentials_secret_ref: None,
+        virt_type: VirtType::Qemu,
+        cpu_mode: None,
+        schedulable: None,
+        maintenance: None,
+        overcommit: None,
+        reserved: None,
+        storage: Some(vec![
+            offer("local", None),
+            offer("copied", Some(Provisioning::Copy)),
+        ]),
+        image_pool: Some(POOL.into()),
+        networks: Some(vec![network]),
+    }
+}
+
+/// A guard that lets a job do anything.
+pub(crate) fn guard() -> Guard {
+    Guard::new(|| Ok(()), || None)
+}
+
+impl Environment {
     pub(crate) fn new(block: Normalized) -> Self {
-        let offer = |class: &str, provisioning| HostStorage {
-            storage_class: class.into(),
-            pool: POOL.into(),
-            format: None,
-            provisioning,
-        };
-        let network = HostNetwork {
-            name: "default".into(),
-            kind: HostNetworkType::Network,
-            source: "default".into(),
-            vlans: None,
-        };
-        let spec = LibvirtHostSpec {
-            uri: "qemu:///system".into(),
-            credentials_secret_ref: None,
-            virt_type: VirtType::Qemu,
-            cpu_mode: None,
-            schedulable: None,
-            maintenance: None,
-            overcommit: None,
-            reserved: None,
-            storage: Some(vec![
-                offer("local", None),
-                offer("copied", Some(Provisioning::Copy)),
-            ]),
-            image_pool: Some(POOL.into()),
-            networks: Some(vec![network]),
-        };
         Self {
             machine: Some(fixtures::machine(block)),
             host: FakeLibvirt::new(),
@@ -96,12 +115,14 @@ impl World {
                     name: Some("alpha".into()),
                     ..ObjectMeta::default()
                 },
-                spec,
+                spec: host_spec(),
                 status: LibvirtHostStatus::default(),
             },
             networks: BTreeMap::new(),
             conflicts: vec![],
+            contents: Ok(BTreeMap::new()),
             now: OffsetDateTime::UNIX_EPOCH,
+            has_lease: true,
             version: 1,
         }
     }
@@ -157,20 +178,20 @@ impl World {
         })
     }
 
-    fn observe(&self) -> Result<Look, AccessError> {
+    pub(crate) fn observe(&self) -> Result<Observation, AccessError> {
         let machine = self.machine();
-        let place = match &machine.status.host {
-            None => Place::Nowhere(vec![self.candidate()]),
+        let binding = match &machine.status.host {
+            None => Binding::Unbound(vec![self.candidate()]),
             Some(host) => match self.connection() {
-                Err(error) => Place::Unreachable {
+                Err(error) => Binding::Unreachable {
                     host: host.clone(),
                     why: error.to_string(),
                 },
                 Ok(mut connection) => {
-                    let question =
-                        Question::of(machine, &self.object.spec, domain_uuid(machine.uid()));
-                    let answer = question.ask(&mut *connection)?;
-                    Place::On(Box::new(answer.site(
+                    let query =
+                        HostQuery::new(machine, &self.object.spec, domain_uuid(machine.uid()));
+                    let answer = query.run(&mut *connection)?;
+                    Binding::Bound(Box::new(answer.view(
                         machine,
                         &self.object,
                         &Fetches::default(),
@@ -180,25 +201,25 @@ impl World {
         };
         let observed = Observed {
             cluster: "cluster".into(),
-            place,
+            binding,
             networks: self.networks.clone(),
             conflicts: self.conflicts.clone(),
             template: None,
-            contents: BTreeMap::new(),
+            contents: self.contents.clone(),
         };
-        Ok(Look {
+        Ok(Observation {
             observed,
             placement: None,
         })
     }
 
     fn candidate(&self) -> Candidate {
-        let seen = self
+        let snapshot = self
             .connection()
             .map_err(|error| error.to_string())
             .map(|mut host| {
                 Arc::new(Snapshot {
-                    facts: host.facts().unwrap(),
+                    info: host.info().unwrap(),
                     pools: host.pools().unwrap(),
                     ..Snapshot::default()
                 })
@@ -207,7 +228,7 @@ impl World {
             name: "alpha".into(),
             labels: self.object.metadata.labels.clone().unwrap_or_default(),
             spec: self.object.spec.clone(),
-            seen,
+            snapshot,
             allocated: NO_RESOURCES,
         }
     }
@@ -246,7 +267,7 @@ impl World {
 
     /// Passes until nothing happens any more; tells what was done.
     pub(crate) fn settle(&mut self) -> Vec<String> {
-        /// A guest that hears nothing takes a minute to be switched off.
+        /// A guest that ignores requests takes a minute to be switched off.
         const PASSES_MAX: usize = 40;
         let mut done = Vec::new();
         for _ in 0..PASSES_MAX {
@@ -273,7 +294,9 @@ impl World {
         panic!("no rest after {PASSES_MAX} passes: {done:#?}");
     }
 
-    fn step(&mut self, step: &Step<'_, Action>) -> Result<(), AccessError> {
+    /// Carries out one step, if this replica holds the Lease.
+    pub(crate) fn step(&mut self, step: &Step<'_, Action>) -> Result<(), AccessError> {
+        self.guard().check()?;
         match step {
             Step::AddFinalizer => {
                 self.version += 1;
@@ -292,23 +315,57 @@ impl World {
         }
     }
 
+    /// What jobs of the Machine ask: for the Lease that this environment has or lost.
+    pub(crate) fn guard(&self) -> Guard {
+        let has_lease = self.has_lease;
+        Guard::new(
+            move || {
+                if has_lease {
+                    Ok(())
+                } else {
+                    Err(AccessError::Cancelled("the Lease is lost".into()))
+                }
+            },
+            || None,
+        )
+    }
+
     fn act(&mut self, action: &Action) -> Result<(), AccessError> {
         match action {
             Action::Bind { host } => {
                 self.machine_mut().status.host = Some(host.clone());
                 Ok(())
             }
-            Action::Bury { .. } => Ok(()),
+            Action::RecordOrphan { .. } => Ok(()),
             Action::FetchImage { volume, .. } => {
                 let mut host = self.connection()?;
-                host.delete_volume(POOL, volume)?;
-                host.create_volume(POOL, &super::plan::seed_xml(volume, 1 << 20))?;
+                // As a fetch does: what an interrupted attempt left is removed first.
+                let names: Vec<_> = host.volumes(POOL)?.into_iter().map(|it| it.name).collect();
+                let incomplete = names
+                    .iter()
+                    .filter(|name| is_attempt_of(name, volume) && !names.contains(&marker(name)));
+                for name in incomplete {
+                    host.delete_volume(POOL, name)?;
+                }
+                let volume = &attempt(volume, self.now.unix_timestamp());
+                let xml = volume_xml(&VolumeSpec {
+                    name: volume,
+                    format: VolumeFormat::Raw,
+                    capacity: Bytes::mib(1),
+                    backing: None,
+                });
+                host.create_volume(POOL, &xml)?;
                 host.create_volume(POOL, &marker_xml(volume)).map(drop)
             }
             on_host => {
                 let owner = self.machine().uid().to_owned();
                 let mut host = self.connection()?;
-                act(&mut *host, domain_uuid(&owner), &owner, on_host.clone())
+                let job = Job {
+                    uuid: domain_uuid(&owner),
+                    owner,
+                    guard: self.guard(),
+                };
+                act(&mut *host, &job, on_host.clone())
             }
         }
     }

@@ -1,17 +1,18 @@
 //! One connection with its thread: one call at a time, each with a limit.
 //!
 //! ```text
-//! call ─▶ turn ─▶ job ─▶ [thread: open if need be ─▶ work] ─▶ answer
-//!           │                                        │
-//!           └─ the call before is overdue:           └─ over the limit:
-//!              TimedOut at once                         TimedOut, the thread goes on
+//! call ─▶ permit ─▶ job ─▶ [thread: open if need be ─▶ work] ─▶ answer
+//!            │                                        │
+//!            └─ the call before is overdue:           └─ over the limit:
+//!               TimedOut at once                         TimedOut, the thread continues
 //! ```
-//! A call that hangs cannot be taken back. It keeps its lane until libvirt gives it up, and until then nobody
-//! else waits on it. Keepalive sees to that in seconds, but not while a connection is opened, nor when only the
-//! host's storage hangs: in the end the lane is given another thread.
+//! A call that hangs cannot be cancelled. It keeps its thread until libvirt returns, and until then other calls fail
+//! at once. Keepalive ends it within seconds, except while a connection is being opened or when only the host's
+//! storage hangs: then the worker gets another thread.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -28,16 +29,16 @@ const PAUSE: Pause = Pause {
     longest: Duration::from_secs(30),
 };
 
-/// How long a call may be overdue until its lane is given another thread; the next one gets twice as long. So a
-/// host that is stuck for a week costs a dozen threads, and is found again after as long as it was away at most.
+/// How long a call may be overdue until its worker gets another thread; doubled for each further one. So a host
+/// that hangs for a week costs a dozen threads, and is reached again after at most as long as it was away.
 const PATIENCE: Duration = Duration::from_mins(5);
 
 /// A host's two connections. Dropped, their threads end as soon as the calls under way return.
 pub(crate) struct Host {
     /// For what answers in milliseconds.
-    pub fast: Lane,
+    pub fast: Worker,
     /// For what may take long: agents, volumes, uploads, starts and stops.
-    pub slow: Lane,
+    pub slow: Worker,
 }
 
 impl Host {
@@ -45,40 +46,53 @@ impl Host {
     pub(crate) fn new(connector: Arc<dyn Connector>, target: Target) -> Self {
         let target = Arc::new(target);
         Self {
-            fast: Lane::new(
+            fast: Worker::new(
                 "libvirt-fast",
                 connector.clone(),
                 target.clone(),
                 PAUSE,
                 PATIENCE,
             ),
-            slow: Lane::new("libvirt-slow", connector, target, PAUSE, PATIENCE),
+            slow: Worker::new("libvirt-slow", connector, target, PAUSE, PATIENCE),
         }
+    }
+
+    /// Cancels every call that has not begun, and every later one: the host is not to be reached this way any more.
+    pub(crate) fn close(&self) {
+        self.fast.closed.store(true, Ordering::Release);
+        self.slow.closed.store(true, Ordering::Release);
+    }
+
+    /// Fails once [`close`](Self::close) was called. Long work asks between its steps.
+    pub(crate) fn check_open(&self) -> Result<()> {
+        check_open(&self.fast.closed)
     }
 }
 
 type Job = Box<dyn FnOnce(&mut Session) + Send>;
 
 /// One connection with its thread.
-pub(crate) struct Lane {
+pub(crate) struct Worker {
     name: &'static str,
     connector: Arc<dyn Connector>,
     target: Arc<Target>,
     pause: Pause,
-    line: Mutex<Arc<Line>>,
+    thread: Mutex<Arc<WorkerThread>>,
+    closed: Arc<AtomicBool>,
 }
 
-/// A thread, and who may give it work.
-struct Line {
+/// A thread, and the permit to give it work.
+struct WorkerThread {
     jobs: mpsc::Sender<Job>,
-    turns: Arc<Semaphore>,
+    /// One permit: a call at a time.
+    permits: Arc<Semaphore>,
     /// When the call under way should have returned.
     due: Arc<watch::Sender<Option<Moment>>>,
     /// How long it may be overdue.
     patience: Duration,
 }
 
-impl Lane {
+impl Worker {
     fn new(
         name: &'static str,
         connector: Arc<dyn Connector>,
@@ -92,53 +106,57 @@ impl Lane {
             connector,
             target,
             pause,
-            line: Mutex::new(Arc::new(Line::new(name, session, patience))),
+            thread: Mutex::new(Arc::new(WorkerThread::new(name, session, patience))),
+            closed: Arc::default(),
         }
     }
 
-    /// The thread that works, another one if it hangs for too long.
-    fn line(&self) -> Arc<Line> {
-        let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
-        if line.hangs() {
+    /// The thread that works, or another one if it hangs for too long.
+    fn thread(&self) -> Arc<WorkerThread> {
+        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        if thread.hangs() {
             tracing::warn!(
                 uri = self.target.uri,
                 "a call to a libvirt host hangs; opening another connection"
             );
             let session = Session::new(self.connector.clone(), self.target.clone(), self.pause);
-            *line = Arc::new(Line::new(self.name, session, line.patience * 2));
+            *thread = Arc::new(WorkerThread::new(self.name, session, thread.patience * 2));
         }
-        line.clone()
+        thread.clone()
     }
 
-    /// Does `work` on the connection, as soon as it is this call's turn. `limit` is for the wait, and again
-    /// for the work. Work whose caller has gone away before it could begin is left undone.
+    /// Does `work` on the connection once the calls before it have returned. `limit` holds for the wait, and again
+    /// for the work. Work whose caller was dropped, or whose host was closed, before it began is not done.
     pub(crate) async fn call<T: Send + 'static>(
         &self,
         limit: Duration,
         work: impl FnOnce(&mut dyn Connection) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        let line = self.line();
-        let turn = line.turn(limit).await?;
-        line.due.send_replace(Some(Moment::now() + limit));
-        let due = line.due.clone();
+        let thread = self.thread();
+        let permit = thread.permit(limit).await?;
+        check_open(&self.closed)?;
+        let closed = self.closed.clone();
+        thread.due.send_replace(Some(Moment::now() + limit));
+        let due = thread.due.clone();
         let (answer, answered) = oneshot::channel();
         let job = move |session: &mut Session| {
             let outcome = session.run(|host| {
-                // Opening took longer than the caller waited: by now it may want something else.
+                // Opening the connection took longer than the caller waited: its next pass may have another plan.
                 if answer.is_closed() {
                     return Err(AccessError::TimedOut(
-                        "nobody waits for it any longer".into(),
+                        "the caller stopped waiting before the call began; nothing was done".into(),
                     ));
                 }
+                check_open(&closed)?;
                 work(host)
             });
-            // The lane is free before anybody knows: whoever hears of it may call again.
+            // Release the permit before the answer is sent: the caller may call again at once.
             due.send_replace(None);
-            drop(turn);
-            // Nobody waits for it if the call was over its limit.
+            drop(permit);
+            // Fails if the caller gave up at its limit.
             let _ = answer.send(outcome);
         };
-        if line.jobs.send(Box::new(job)).is_err() {
+        if thread.jobs.send(Box::new(job)).is_err() {
             return Err(ended());
         }
         match timeout(limit, answered).await {
@@ -150,7 +168,7 @@ impl Lane {
     }
 }
 
-impl Line {
+impl WorkerThread {
     fn new(name: &str, mut session: Session, patience: Duration) -> Self {
         let (jobs, received) = mpsc::channel::<Job>();
         let run = move || received.iter().for_each(|job| job(&mut session));
@@ -160,7 +178,7 @@ impl Line {
         }
         Self {
             jobs,
-            turns: Arc::new(Semaphore::new(1)),
+            permits: Arc::new(Semaphore::new(1)),
             due: Arc::default(),
             patience,
         }
@@ -171,17 +189,17 @@ impl Line {
         due.is_some_and(|due| due + self.patience < Moment::now())
     }
 
-    /// Waits for the calls before this one, but not for one that hangs.
-    async fn turn(&self, limit: Duration) -> Result<OwnedSemaphorePermit> {
+    /// Waits for the calls before this one, but not for one that is overdue.
+    async fn permit(&self, limit: Duration) -> Result<OwnedSemaphorePermit> {
         let patience = Moment::now() + limit;
-        let mut turn = pin!(self.turns.clone().acquire_owned());
+        let mut permit = pin!(self.permits.clone().acquire_owned());
         let mut due = self.due.subscribe();
         loop {
             let overdue = *due.borrow_and_update();
             let until = overdue.map_or(patience, |it| it.min(patience));
             tokio::select! {
                 biased;
-                turn = &mut turn => return turn.map_err(|_| ended()),
+                permit = &mut permit => return permit.map_err(|_| ended()),
                 _ = due.changed() => {}
                 () = sleep_until(until) => {
                     return Err(if overdue == Some(until) {
@@ -193,6 +211,15 @@ impl Line {
             }
         }
     }
+}
+
+fn check_open(closed: &AtomicBool) -> Result<()> {
+    if closed.load(Ordering::Acquire) {
+        return Err(AccessError::Cancelled(
+            "the host is no longer reached over this connection; nothing was done".into(),
+        ));
+    }
+    Ok(())
 }
 
 fn ended() -> AccessError {
@@ -239,7 +266,7 @@ impl Session {
             let message = "the call ended in a fault of this program, which its log shows";
             Err(AccessError::Disconnected(message.into()))
         });
-        // A dead connection never heals.
+        // libvirt does not reconnect a connection.
         if let Err(AccessError::Disconnected(_)) = outcome {
             self.connection = None;
         }
@@ -248,7 +275,7 @@ impl Session {
 
     /// The connection, opened anew if it died or there was none.
     fn connection(&mut self) -> Result<&mut dyn Connection> {
-        // Nothing was asked yet: if it died meanwhile, nobody has to know.
+        // Nothing was asked yet, so a connection that died meanwhile is replaced without an error.
         if self.connection.as_mut().is_some_and(|it| !it.alive()) {
             self.connection = None;
         }

@@ -1,0 +1,175 @@
+//! What one action does on a host, after its preconditions were checked there.
+
+use common::quantity::Bytes;
+use common::render::libvirt::{
+    DomainMetadata, LiveUpdate, VolumeFormat, VolumeSpec, is_seed, is_volume_of, volume_xml,
+};
+use controller_core::backend::Act as _;
+use controller_core::preconditions::{Effect, Precondition};
+use uuid::Uuid;
+
+use crate::access::{AccessError, Connection, Result, Shutdown};
+use crate::guard::Guard;
+use crate::images::names::marker_xml;
+use crate::plan::action::{Action, SeedContent};
+use crate::volume_effects::{Doomed, check_new, remove_volume};
+
+/// The Machine that a job is about.
+#[derive(Debug)]
+pub(crate) struct Job {
+    /// Uuid of the Machine's domain.
+    pub(crate) uuid: Uuid,
+    /// Uid of the Machine.
+    pub(crate) owner: String,
+    /// Asked before each effect.
+    pub(crate) guard: Guard,
+}
+
+/// Carries out an action on its host. Nothing is done unless every precondition of its effect holds now.
+pub(crate) fn act(host: &mut dyn Connection, job: &Job, action: Action) -> Result<()> {
+    let Job { uuid, guard, .. } = job;
+    let uuid = *uuid;
+    guard.check()?;
+    if let Some(effect @ (Effect::Define | Effect::Start | Effect::Stop | Effect::Undefine)) =
+        action.effect()
+    {
+        let defines = matches!(action, Action::Define(_));
+        effect.check(|precondition| domain_holds(host, job, defines, precondition))?;
+    }
+    match action {
+        Action::CreateVolume { pool, xml, .. } => host.create_volume(&pool, &xml).map(drop),
+        Action::CopyVolume {
+            pool,
+            name,
+            xml,
+            image,
+        } => {
+            check_new(host, guard, &pool, &name)?;
+            host.copy_volume(&pool, &xml, (&image.0, &image.1))?;
+            guard.check()?;
+            host.create_volume(&pool, &marker_xml(&name)).map(drop)
+        }
+        Action::GrowDisk { target, bytes } => host.resize_disk(uuid, &target, bytes),
+        Action::GrowVolume { pool, name, bytes } => host.resize_volume(&pool, &name, bytes),
+        Action::CreateSeed {
+            pool,
+            name,
+            current,
+            content,
+        } => create_seed(host, job, (&pool, &name), current.as_deref(), &content),
+        Action::Define(domain) => host.define(&domain.xml()),
+        Action::SetMetadata(metadata) => host.set_metadata(uuid, Some(&metadata.xml())),
+        Action::HotPlug(change) => hot_plug(host, uuid, &change),
+        Action::Start { reset_nvram } => host.start(uuid, reset_nvram),
+        Action::AskToStop { agent } => {
+            if agent && host.shutdown(uuid, Shutdown::Agent).is_ok() {
+                return Ok(());
+            }
+            // The agent had seconds to answer.
+            guard.check()?;
+            host.shutdown(uuid, Shutdown::Acpi)
+        }
+        Action::Destroy => host.destroy(uuid),
+        Action::Undefine => host.undefine(uuid),
+        Action::DeleteVolume(doomed) => remove_volume(host, guard, Effect::DeleteVolume, &doomed),
+        Action::Bind { .. } | Action::RecordOrphan { .. } | Action::FetchImage { .. } => Ok(()),
+    }
+}
+
+/// Whether a precondition of an effect on the Machine's domain holds.
+fn domain_holds(
+    host: &mut dyn Connection,
+    job: &Job,
+    defines: bool,
+    precondition: Precondition,
+) -> Result<()> {
+    match precondition {
+        Precondition::LeaseHeld => job.guard.check(),
+        Precondition::NotBoundElsewhere => job.guard.check_binding(),
+        // The only other one of these effects: the domain is the Machine's.
+        _ => match host.domain(job.uuid)? {
+            None if defines => Ok(()),
+            None => Err(AccessError::Absent("the domain is gone".into())),
+            Some(found) => {
+                let metadata = found
+                    .state
+                    .metadata
+                    .as_deref()
+                    .and_then(DomainMetadata::parse);
+                if metadata.is_some_and(|metadata| metadata.uid == job.owner) {
+                    return Ok(());
+                }
+                Err(AccessError::Refused(
+                    "a domain of the Machine's uuid does not carry its metadata".into(),
+                ))
+            }
+        },
+    }
+}
+
+fn create_seed(
+    host: &mut dyn Connection,
+    job: &Job,
+    (pool, name): (&str, &str),
+    current: Option<&str>,
+    content: &SeedContent,
+) -> Result<()> {
+    remove_old_seeds(host, job, pool, current)?;
+    check_new(host, &job.guard, pool, name)?;
+    let length = u64::try_from(content.0.len()).unwrap_or(u64::MAX);
+    host.create_volume(pool, &seed_xml(name, length))?;
+    host.upload(pool, name, &mut content.0.as_slice(), length)
+}
+
+/// Removes seeds of the Machine that were written before and that no domain has. One that cannot be removed now is
+/// removed with the next seed, or with the Machine.
+fn remove_old_seeds(
+    host: &mut dyn Connection,
+    job: &Job,
+    pool: &str,
+    current: Option<&str>,
+) -> Result<()> {
+    let volumes = host.volumes(pool)?.into_iter();
+    let old = volumes.filter(|volume| {
+        is_volume_of(&volume.name, &job.owner)
+            && is_seed(&volume.name)
+            && Some(volume.name.as_str()) != current
+    });
+    for volume in old {
+        let doomed = Doomed {
+            pool: pool.to_owned(),
+            name: volume.name,
+            key: Some(volume.key),
+            is_owned: true,
+            is_deletable: true,
+        };
+        match remove_volume(host, &job.guard, Effect::DeleteVolume, &doomed) {
+            Ok(()) => {}
+            Err(AccessError::Refused(why)) => tracing::debug!(why, "an old seed stays"),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn hot_plug(host: &mut dyn Connection, uuid: Uuid, change: &LiveUpdate) -> Result<()> {
+    match change {
+        LiveUpdate::AttachDisk(disk) => host.attach(uuid, &disk.xml()),
+        LiveUpdate::DetachDisk(disk) => host.detach(uuid, &disk.xml()),
+        LiveUpdate::AttachNic(nic) => host.attach(uuid, &nic.xml()),
+        LiveUpdate::DetachNic(nic) => host.detach(uuid, &nic.xml()),
+        LiveUpdate::ChangeMedium(disk) => host.update(uuid, &disk.xml()),
+        LiveUpdate::SetVcpus(count) => host.set_vcpus(uuid, *count),
+        LiveUpdate::SetMemory(kib) => host.set_memory(uuid, *kib),
+    }
+}
+
+/// The volume of a seed.
+fn seed_xml(name: &str, length: u64) -> String {
+    volume_xml(&VolumeSpec {
+        name,
+        format: VolumeFormat::Raw,
+        capacity: Bytes::new(u128::from(length)),
+        backing: None,
+    })
+}

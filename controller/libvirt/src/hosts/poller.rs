@@ -1,0 +1,291 @@
+//! Polls hosts: a task for each lists its domains every two seconds and everything else every half minute.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::api::libvirt_host::{LibvirtHostSpec, LibvirtHostStatus};
+use common::render::libvirt::DomainMetadata;
+use controller_core::cache::Cache;
+use controller_core::caches::Caches;
+use controller_core::caches::machines_where;
+use controller_core::client::GuardedClient;
+use controller_core::machine::{CachedMachine, NO_RESOURCES};
+use controller_core::objects::Meta as _;
+use controller_core::plan::Now;
+use controller_core::triggers::Triggers;
+use kube::runtime::reflector::ObjectRef;
+use time::OffsetDateTime;
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep};
+
+use super::credentials::read_credentials;
+use super::orphans;
+use super::registry::{ConnectedHost, Hosts};
+use super::status::{StatusInput, status};
+use super::tombstones::put_status;
+use crate::access::{AccessError, Connection, DomainState, Host, Target};
+use crate::libvirt_host::LibvirtHost;
+use crate::snapshot::{DomainSummary, Snapshot};
+
+/// Pause between two lists of a host's domains, each of which takes 0.1 to 0.4 ms of its time.
+const DOMAINS_INTERVAL: Duration = Duration::from_secs(2);
+/// Pause between two reads of what hardly changes: versions, pools, networks.
+const SURVEY_INTERVAL: Duration = Duration::from_secs(30);
+/// Limit of a poll. It takes milliseconds, and a second on a busy host.
+const POLL_LIMIT: Duration = Duration::from_secs(10);
+
+/// What the pollers share.
+#[derive(Clone, Debug)]
+pub(crate) struct PollerContext {
+    /// The hosts that are polled.
+    pub(crate) hosts: Hosts,
+    /// Caches of the API server's objects.
+    pub(crate) caches: Caches,
+    /// LibvirtHosts as the API server has them.
+    pub(crate) objects: Cache<LibvirtHost>,
+    /// Triggers passes of Machines.
+    pub(crate) triggers: Triggers,
+    /// The API server, for credentials and the hosts' status.
+    pub(crate) api: GuardedClient,
+}
+
+/// Polls every LibvirtHost, for as long as the process runs.
+pub(crate) async fn poll_all(context: PollerContext) -> Result<(), Infallible> {
+    let mut running: BTreeMap<String, (Identity, AbortHandle)> = BTreeMap::new();
+    loop {
+        let desired: BTreeMap<_, _> = context
+            .objects
+            .all()
+            .into_iter()
+            .map(|host| (host.name().to_owned(), host))
+            .collect();
+        running.retain(|name, (identity, task)| {
+            let stays = desired
+                .get(name)
+                .is_some_and(|host| *identity == identity_of(host))
+                && !task.is_finished();
+            if !stays {
+                task.abort();
+                context.hosts.remove(name);
+            }
+            stays
+        });
+        for (name, host) in &desired {
+            if !running.contains_key(name) {
+                let task = tokio::spawn(poll_host(context.clone(), name.clone()));
+                running.insert(name.clone(), (identity_of(host), task.abort_handle()));
+            }
+        }
+        // A change since the loop began is remembered, and returns at once.
+        context.hosts.wait_for_change().await;
+    }
+}
+
+/// What a poller and its connections are made with: if it changes, they are made anew.
+type Identity = (String, (String, Option<(String, String)>));
+
+fn identity_of(host: &LibvirtHost) -> Identity {
+    (host.uid().to_owned(), target_of(&host.spec))
+}
+
+/// Polls one host until the task is aborted or the LibvirtHost is deleted.
+async fn poll_host(context: PollerContext, name: String) {
+    let mut credentials = None;
+    let mut connected: Option<Arc<ConnectedHost>> = None;
+    let mut surveyed: Option<Instant> = None;
+    while let Some(host) = context.objects.get("", &name) {
+        let reachable = connected.as_ref().is_some_and(|it| it.snapshot().is_ok());
+        if !reachable {
+            // The Secret may have been corrected since.
+            match read_credentials(&context.api, &host).await {
+                Ok(read) if connected.is_none() || credentials != read => {
+                    let target = Target {
+                        uri: host.spec.uri.clone(),
+                        credentials: read.clone(),
+                    };
+                    let connect = || Host::new(context.hosts.connector(), target.clone());
+                    let made = Arc::new(ConnectedHost::new(&name, connect(), connect()));
+                    context.hosts.insert(made.clone());
+                    (connected, credentials) = (Some(made), read);
+                }
+                Ok(_) => {}
+                Err(why) => {
+                    report_unreachable(&context, &name, &why).await;
+                    sleep(DOMAINS_INTERVAL).await;
+                    continue;
+                }
+            }
+        }
+        let Some(host) = &connected else { continue };
+        let full = surveyed.is_none_or(|at| at.elapsed() >= SURVEY_INTERVAL) || !reachable;
+        let polled = poll(host, full).await.map_err(|error| error.to_string());
+        if polled.is_ok() && full {
+            surveyed = Some(Instant::now());
+        }
+        take_over(&context, host, polled).await;
+        tokio::select! {
+            () = sleep(DOMAINS_INTERVAL) => {}
+            () = host.wake.notified() => {}
+        }
+    }
+}
+
+/// Reports a host that cannot even be connected to.
+async fn report_unreachable(context: &PollerContext, name: &str, why: &str) {
+    if let Some(host) = context.objects.get("", name) {
+        write_status(context, &host, Err(why)).await;
+    }
+}
+
+/// Lists the domains of a host; with `full` reads everything else, too.
+async fn poll(host: &ConnectedHost, full: bool) -> Result<Arc<Snapshot>, AccessError> {
+    let before = host.snapshot().ok();
+    let polled = host.host.fast.call(POLL_LIMIT, move |host| {
+        let mut snapshot = match before {
+            Some(before) if !full => (*before).clone(),
+            _ => survey(host)?,
+        };
+        let summary = |domain: DomainState| DomainSummary {
+            metadata: domain.metadata.as_deref().and_then(DomainMetadata::parse),
+            domain,
+        };
+        snapshot.domains = host.domains()?.into_iter().map(summary).collect();
+        Ok(snapshot)
+    });
+    Ok(Arc::new(polled.await?))
+}
+
+fn survey(host: &mut dyn Connection) -> Result<Snapshot, AccessError> {
+    Ok(Snapshot {
+        info: host.info()?,
+        pools: host.pools()?,
+        networks: host.networks()?,
+        bridges: host.bridges()?,
+        domains: vec![],
+    })
+}
+
+/// Takes over the result of a poll, and triggers a pass of each Machine that it is about.
+async fn take_over(
+    context: &PollerContext,
+    connected: &Arc<ConnectedHost>,
+    polled: Result<Arc<Snapshot>, String>,
+) {
+    let before = connected.snapshot();
+    if let Err(why) = &polled
+        && before.is_ok()
+    {
+        tracing::warn!(host = connected.name, error = %why, "the host cannot be reached");
+    }
+    connected.set_snapshot(polled.clone());
+    let name = &connected.name;
+    match (&before, &polled) {
+        (Ok(before), Ok(after)) if same_offer(before, after) => {
+            context.triggers.send(changed_domains(before, after));
+        }
+        (Err(_), Err(_)) => {}
+        _ => {
+            // The Machines on the host, and those that have no host yet.
+            let concerned = |machine: &CachedMachine| {
+                let place = machine.binding.as_ref();
+                place.is_some_and(|place| place.host.as_deref().is_none_or(|host| host == name))
+            };
+            context
+                .triggers
+                .send(machines_where(&context.caches.machines, concerned));
+        }
+    }
+    let Some(host) = context.objects.get("", name) else {
+        return;
+    };
+    orphans::remove(&context.api, &context.caches.machines, connected, &host).await;
+    write_status(context, &host, polled.as_deref().map_err(String::as_str)).await;
+}
+
+/// Whether a host offers the same as before. Free space of pools does not count: it changes with every write.
+fn same_offer(a: &Snapshot, b: &Snapshot) -> bool {
+    let pools = |snapshot: &Snapshot| -> Vec<_> {
+        snapshot
+            .pools
+            .iter()
+            .map(|pool| (pool.name.clone(), pool.active))
+            .collect()
+    };
+    a.info == b.info && pools(a) == pools(b) && a.networks == b.networks && a.bridges == b.bridges
+}
+
+/// The Machines of domains whose state is another one now.
+fn changed_domains(before: &Snapshot, after: &Snapshot) -> Vec<ObjectRef<CachedMachine>> {
+    let states = |snapshot: &Snapshot| -> BTreeMap<_, _> {
+        let all = snapshot.domains.iter().filter_map(|it| {
+            let metadata = it.metadata.as_ref()?;
+            Some((
+                it.domain.uuid,
+                (
+                    it.domain.state,
+                    metadata.namespace.clone(),
+                    metadata.name.clone(),
+                ),
+            ))
+        });
+        all.collect()
+    };
+    let (before, after) = (states(before), states(after));
+    let uuids: BTreeSet<_> = before.keys().chain(after.keys()).collect();
+    let changed = uuids
+        .into_iter()
+        .filter(|uuid| before.get(uuid) != after.get(uuid));
+    let owner = changed.filter_map(|uuid| after.get(uuid).or(before.get(uuid)));
+    owner
+        .map(|(_, namespace, name)| ObjectRef::new(name).within(namespace))
+        .collect()
+}
+
+async fn write_status(
+    context: &PollerContext,
+    host: &LibvirtHost,
+    snapshot: Result<&Snapshot, &str>,
+) {
+    if !context.api.may_write() {
+        return;
+    }
+    let living = context.caches.machines.state();
+    let living: BTreeSet<_> = living
+        .iter()
+        .map(|machine| machine.uid().to_owned())
+        .collect();
+    let allocated = context.hosts.allocated(&context.caches);
+    let input = StatusInput {
+        spec: &host.spec,
+        generation: host.metadata.generation,
+        old: &host.status,
+        snapshot,
+        allocated: allocated.get(host.name()).copied().unwrap_or(NO_RESOURCES),
+        living: &living,
+    };
+    if let Some(status) = status(&input, Now(OffsetDateTime::now_utc())) {
+        put(&context.api, host, &status).await;
+    }
+}
+
+/// Writes the status of a host; a write that was refused is made up for by the next poll.
+async fn put(api: &GuardedClient, host: &LibvirtHost, status: &LibvirtHostStatus) {
+    if let Err(error) = put_status(api, host, status).await {
+        tracing::debug!(
+            host = host.name(),
+            error = error.message(),
+            "the status of a host was not written"
+        );
+    }
+}
+
+/// What connections are made with.
+fn target_of(spec: &LibvirtHostSpec) -> (String, Option<(String, String)>) {
+    let secret = spec.credentials_secret_ref.as_ref();
+    (
+        spec.uri.clone(),
+        secret.map(|it| (it.namespace.clone(), it.name.clone())),
+    )
+}

@@ -1,0 +1,116 @@
+//! Names of volumes that are filled, by an upload or as a copy, and of the markers that they are complete.
+//!
+//! ```text
+//! base                        an image that a release before attempts fetched, or a user's own
+//! base.attempt-<hex>          one attempt; the number is never used again
+//! base[.attempt-<hex>].complete   the marker of that very volume
+//! ```
+//! libvirt renames nothing and reports the full size of a volume whose upload was interrupted. So every attempt has a
+//! name of its own, and a late job of an old leader cannot touch the volume that a guest uses.
+
+use std::fmt::Write as _;
+
+use common::api::machine::Image;
+use common::quantity::Bytes;
+use common::render::libvirt::{VolumeFormat, VolumeSpec, volume_xml};
+use sha2::{Digest as _, Sha256};
+
+/// Digits of an image's digest in the name of its volume.
+const DIGITS: usize = 24;
+/// The end of a marker's name.
+const MARKER: &str = ".complete";
+/// What stands between the name of a volume and the number of an attempt.
+const ATTEMPT: &str = ".attempt-";
+
+/// Name of the volume of an image: its own, or one that its source decides.
+pub(crate) fn image_volume(image: &Image) -> String {
+    if let Some(volume) = &image.volume {
+        return volume.clone();
+    }
+    let source = [image.url.as_deref(), image.checksum.as_deref()].map(Option::unwrap_or_default);
+    let mut digits = hex(Sha256::digest(source.join("\n")).as_slice());
+    digits.truncate(DIGITS);
+    format!("vitistack-image-{digits}")
+}
+
+/// Bytes in hexadecimal.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// Name of the marker that a volume is complete.
+pub(crate) fn marker(volume: &str) -> String {
+    format!("{volume}{MARKER}")
+}
+
+/// The volume that a marker marks; `None`: it is no marker.
+pub(crate) fn marked(marker: &str) -> Option<&str> {
+    marker.strip_suffix(MARKER)
+}
+
+/// Whether a volume is such a marker.
+pub(crate) fn is_marker(volume: &str) -> bool {
+    volume.ends_with(MARKER)
+}
+
+/// Name of an attempt to fill a volume. `number` is the time of the attempt in seconds since 1970: passes over a
+/// Machine are further apart, and libvirt refuses a name that exists.
+pub(crate) fn attempt(base: &str, number: i64) -> String {
+    format!("{base}{ATTEMPT}{number:08x}")
+}
+
+/// Whether a volume is an attempt to fill another one.
+pub(crate) fn is_attempt(volume: &str) -> bool {
+    volume.contains(ATTEMPT) && !is_marker(volume)
+}
+
+/// Whether a volume, which is no marker, was made to be this one: itself, or an attempt.
+pub(crate) fn is_attempt_of(volume: &str, base: &str) -> bool {
+    let rest = volume.strip_prefix(base);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(ATTEMPT)) && !is_marker(volume)
+}
+
+/// What a marker is made with: one byte, which the pool's smallest unit is enough for.
+pub(crate) fn marker_xml(volume: &str) -> String {
+    volume_xml(&VolumeSpec {
+        name: &marker(volume),
+        format: VolumeFormat::Raw,
+        capacity: Bytes::new(1),
+        backing: None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_attempt_and_the_volume_itself_belong_to_the_base_and_nothing_else_does() {
+        let first = attempt("web.root.qcow2", 0x66f0_c0de);
+        assert_eq!(first, "web.root.qcow2.attempt-66f0c0de");
+        assert!(is_attempt_of(&first, "web.root.qcow2"));
+        assert!(is_attempt_of("web.root.qcow2", "web.root.qcow2"));
+        assert!(!is_attempt_of(&marker(&first), "web.root.qcow2"));
+        assert!(!is_attempt_of("web.root.qcow2x", "web.root.qcow2"));
+    }
+
+    #[test]
+    fn another_source_is_another_volume() {
+        let of = |url: &str, checksum: Option<&str>| {
+            image_volume(&Image {
+                url: Some(url.into()),
+                checksum: checksum.map(Into::into),
+                ..Image::default()
+            })
+        };
+        let plain = of("https://a/b", None);
+        assert!(plain.starts_with("vitistack-image-") && plain.len() == 16 + DIGITS);
+        assert_ne!(plain, of("https://a/b", Some("sha256:1")));
+        assert_ne!(plain, of("https://a/c", None));
+        assert_eq!(plain, of("https://a/b", None));
+    }
+}

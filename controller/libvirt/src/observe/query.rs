@@ -1,0 +1,349 @@
+//! What a host is asked about one Machine: in one call, and pool by pool.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use common::api::libvirt_host::LibvirtHostSpec;
+use common::api::machine::Image;
+use common::render::libvirt::{Domain, DomainMetadata, NicSource, VolumeFormat, is_volume_of};
+use controller_core::machine::Machine;
+use controller_core::objects::Meta as _;
+use uuid::Uuid;
+
+use crate::access::{AccessError, Connection, DomainDetail, Volume};
+use crate::images::fetches::{Fetches, ImageState};
+use crate::images::names::{image_volume, is_attempt_of, marker};
+use crate::libvirt_host::LibvirtHost;
+use crate::observed::{Guest, HostView, VolumeKey};
+use crate::offers::images;
+use crate::parts::{network_fault, pool_fault, unreadable_pool};
+use crate::plan::disks::{NeededImage, copies, fetched_images, is_defined, wanted};
+
+/// A query about one Machine.
+pub(crate) struct HostQuery {
+    /// Uuid of the Machine's domain.
+    uuid: Uuid,
+    /// Uid of the Machine.
+    uid: String,
+    /// Volumes that the block needs.
+    needed: BTreeSet<VolumeKey>,
+    /// Pools that are searched for every volume of the Machine; empty unless the Machine is under deletion.
+    searched: BTreeSet<String>,
+    /// Disks that are copied from an image, by name: pool and volume without the attempt.
+    copies: BTreeMap<String, VolumeKey>,
+    /// Fetched images that disks and drives need.
+    images: Vec<NeededImage>,
+    /// Whether the Machine is under deletion.
+    deleting: bool,
+}
+
+/// What the host answered.
+#[derive(Default)]
+pub(crate) struct HostAnswer {
+    guest: Option<Guest>,
+    volumes: BTreeMap<VolumeKey, Volume>,
+    unreadable_pools: BTreeMap<String, String>,
+    addresses: BTreeMap<String, BTreeSet<String>>,
+    network_faults: Vec<String>,
+}
+
+impl HostQuery {
+    /// What has to be known of a Machine on a host of this spec.
+    pub(crate) fn new(machine: &Machine, spec: &LibvirtHostSpec, uuid: Uuid) -> Self {
+        let offers = spec.storage.iter().flatten();
+        let pools = offers.map(|offer| offer.pool.clone());
+        let pools = pools.chain(spec.image_pool.clone());
+        let block = machine.desired().into_iter();
+        Self {
+            uuid,
+            uid: machine.uid().to_owned(),
+            needed: block
+                .flat_map(|block| wanted(machine, block, spec))
+                .collect(),
+            copies: copies(machine, spec),
+            images: fetched_images(machine, spec),
+            searched: pools.filter(|_| machine.is_deleting()).collect(),
+            deleting: machine.is_deleting(),
+        }
+    }
+
+    /// Asks the host. An error is one of the whole host: nothing is known then.
+    pub(crate) fn run(self, host: &mut dyn Connection) -> Result<HostAnswer, AccessError> {
+        let mut answer = HostAnswer {
+            guest: host.domain(self.uuid)?.as_ref().map(guest),
+            ..HostAnswer::default()
+        };
+        let metadata = answer
+            .guest
+            .as_ref()
+            .and_then(|guest| guest.metadata.as_ref());
+        let recorded: BTreeSet<VolumeKey> = metadata
+            .into_iter()
+            .flat_map(|metadata| &metadata.volumes)
+            .map(|kept| (kept.pool.clone(), kept.volume.clone()))
+            .collect();
+        let seed = metadata.and_then(|metadata| metadata.seed.as_ref());
+        let seed = seed.map(|seed| (seed.pool.clone(), seed.volume.clone()));
+        let deletes = self.deleting || !recorded.is_subset(&self.needed);
+        if deletes {
+            // A volume in any pool may be an overlay of one that is deleted.
+            let pools = host.pools()?;
+            let faults = pools.iter().filter_map(|pool| {
+                let fault = pool_fault(&pools, &pool.name)?;
+                Some((pool.name.clone(), fault))
+            });
+            answer.unreadable_pools.extend(faults);
+        }
+        let disks: BTreeMap<String, VolumeKey> = metadata
+            .into_iter()
+            .flat_map(|metadata| &metadata.volumes)
+            .map(|kept| (kept.disk.clone(), (kept.pool.clone(), kept.volume.clone())))
+            .collect();
+        for (pool, name) in self.needed.into_iter().chain(recorded).chain(seed) {
+            answer.look_up(host, pool, name)?;
+        }
+        for pool in self.searched {
+            answer.search(host, &pool, |name| is_volume_of(name, &self.uid))?;
+        }
+        // Attempts have to be searched for only until the domain's metadata names the one that succeeded.
+        for (disk, (pool, base)) in self.copies {
+            let is_recorded = disks
+                .get(&disk)
+                .is_some_and(|key| answer.volumes.contains_key(key));
+            if !is_recorded && !answer.has_complete(&pool, &base) {
+                answer.search(host, &pool, |name| name.starts_with(&base))?;
+            }
+        }
+        for NeededImage {
+            key: (pool, base),
+            disk,
+        } in self.images
+        {
+            if let Some((disk, plain)) = disk {
+                // A disk that exists needs its image no more.
+                let mut made = disks.get(&disk).into_iter().chain([&plain]);
+                if made.any(|key| answer.volumes.contains_key(key)) {
+                    continue;
+                }
+            }
+            for name in answer.defined_attempts(&base) {
+                answer.look_up(host, pool.clone(), marker(&name))?;
+                answer.look_up(host, pool.clone(), name)?;
+            }
+            if !answer.has_complete(&pool, &base) {
+                answer.search(host, &pool, |name| name.starts_with(&base))?;
+            }
+        }
+        answer.read_leases(host)?;
+        Ok(answer)
+    }
+}
+
+impl HostAnswer {
+    fn look_up(
+        &mut self,
+        host: &mut dyn Connection,
+        pool: String,
+        name: String,
+    ) -> Result<(), AccessError> {
+        if self.unreadable_pools.contains_key(&pool) {
+            return Ok(());
+        }
+        match host.volume(&pool, &name) {
+            Ok(found) => {
+                self.volumes
+                    .extend(found.map(|volume| ((pool, name), volume)));
+                Ok(())
+            }
+            Err(error) => self.pool_failed(host, &pool, error),
+        }
+    }
+
+    fn search(
+        &mut self,
+        host: &mut dyn Connection,
+        pool: &str,
+        is_searched: impl Fn(&str) -> bool,
+    ) -> Result<(), AccessError> {
+        if self.unreadable_pools.contains_key(pool) {
+            return Ok(());
+        }
+        match host.volumes(pool) {
+            Ok(volumes) => {
+                let found = volumes
+                    .into_iter()
+                    .filter(|volume| is_searched(&volume.name));
+                self.volumes
+                    .extend(found.map(|volume| ((pool.to_owned(), volume.name.clone()), volume)));
+                Ok(())
+            }
+            Err(error) => self.pool_failed(host, pool, error),
+        }
+    }
+
+    /// Whether a volume of this base, or an attempt, was found with its marker.
+    fn has_complete(&self, pool: &str, base: &str) -> bool {
+        let has = |name: String| self.volumes.contains_key(&(pool.to_owned(), name));
+        let mut names = self.volumes.keys().filter(|(of, _)| of == pool);
+        names.any(|(_, name)| is_attempt_of(name, base) && has(marker(name)))
+    }
+
+    /// Volumes of this base that the domain is defined with.
+    fn defined_attempts(&self, base: &str) -> Vec<String> {
+        let defined = self.guest.as_ref().and_then(|guest| guest.defined.as_ref());
+        let disks = defined.into_iter().flat_map(|domain| &domain.disks);
+        disks
+            .filter_map(|disk| Some(disk.volume.as_ref()?.volume.clone()))
+            .filter(|name| is_attempt_of(name, base))
+            .collect()
+    }
+
+    /// Records that a pool cannot be read, unless the error is one of the whole host.
+    fn pool_failed(
+        &mut self,
+        host: &mut dyn Connection,
+        pool: &str,
+        error: AccessError,
+    ) -> Result<(), AccessError> {
+        if error.is_of_host() {
+            return Err(error);
+        }
+        let why = unreadable_pool(&host.pools()?, pool, &error);
+        self.volumes.retain(|(of, _), _| of != pool);
+        self.unreadable_pools.insert(pool.to_owned(), why);
+        Ok(())
+    }
+
+    /// The addresses that the networks gave to the cards of the running guest.
+    fn read_leases(&mut self, host: &mut dyn Connection) -> Result<(), AccessError> {
+        let running = self.guest.as_ref().and_then(|guest| guest.running.as_ref());
+        let Some(running) = running else {
+            return Ok(());
+        };
+        let networks = running
+            .nics
+            .iter()
+            .filter_map(|nic| match &nic.attachment.source {
+                NicSource::Network(name) => Some(name.as_str()),
+                NicSource::Bridge(_) | NicSource::Ovs(_) => None,
+            });
+        let networks: BTreeSet<_> = networks.collect();
+        let cards: BTreeSet<_> = running.nics.iter().map(|nic| nic.mac.to_string()).collect();
+        for network in networks {
+            let leases = match host.leases(network) {
+                Ok(leases) => leases,
+                // Some drivers have no leases.
+                Err(AccessError::Unsupported(_)) => continue,
+                Err(error) if error.is_of_host() => return Err(error),
+                Err(error) => {
+                    let fault = network_fault(&host.networks()?, network).unwrap_or_else(|| {
+                        format!("the leases of network '{network}' cannot be read ({error})")
+                    });
+                    self.network_faults.push(fault);
+                    continue;
+                }
+            };
+            for lease in leases {
+                let mac = lease.mac.to_lowercase();
+                if cards.contains(&mac) {
+                    let known = self.addresses.entry(mac).or_default();
+                    known.insert(lease.ip.to_string());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What was observed on the host, with the fetches of its images.
+    pub(crate) fn view(self, machine: &Machine, host: &LibvirtHost, fetches: &Fetches) -> HostView {
+        let mut view = HostView {
+            host: host.name().to_owned(),
+            spec: host.spec.clone(),
+            guest: self.guest,
+            images: BTreeMap::new(),
+            seed_is_behind: false,
+            volumes: self.volumes,
+            unreadable_pools: self.unreadable_pools,
+            network_faults: self.network_faults,
+            addresses: self.addresses,
+        };
+        view.images = images_of(machine, &view, fetches);
+        view
+    }
+}
+
+/// How far the images are that a Machine needs.
+fn images_of(
+    machine: &Machine,
+    view: &HostView,
+    fetches: &Fetches,
+) -> BTreeMap<String, ImageState> {
+    let pool = view.spec.image_pool.clone().unwrap_or_default();
+    let find = |name: &str| view.volumes.get(&(pool.clone(), name.to_owned()));
+    let state = |image: &Image| {
+        let base = image_volume(image);
+        let complete = |name: &str| Some(found_image(name, find(name)?));
+        let state = if image.volume.is_some() {
+            complete(&base)
+        } else {
+            let in_pool = view.volumes.keys().filter(|(of, _)| *of == pool);
+            let attempts = in_pool
+                .map(|(_, name)| name)
+                .filter(|name| is_attempt_of(name, &base) && find(&marker(name)).is_some());
+            // The attempt that the domain has stays, whichever else came to its end.
+            let used = attempts.clone().find(|name| is_defined(view, name));
+            used.or_else(|| attempts.clone().next())
+                .and_then(|name| complete(name))
+        };
+        let state = state.or_else(|| fetches.state(&base));
+        (base, state.unwrap_or(ImageState::Absent))
+    };
+    let block = machine.desired().into_iter();
+    block.flat_map(images).map(state).collect()
+}
+
+fn found_image(name: &str, volume: &Volume) -> ImageState {
+    ImageState::Complete {
+        volume: name.to_owned(),
+        format: format_of(volume),
+    }
+}
+
+fn guest(found: &DomainDetail) -> Guest {
+    let read = |xml: &str| match Domain::parse(xml) {
+        Ok(domain) => Some(domain),
+        Err(error) => {
+            tracing::warn!(%error, "the definition of a domain cannot be parsed");
+            None
+        }
+    };
+    let live = found.live.as_deref();
+    Guest {
+        state: found.state.state,
+        reason: found.state.reason,
+        metadata: found
+            .state
+            .metadata
+            .as_deref()
+            .and_then(DomainMetadata::parse),
+        defined: read(&found.inactive),
+        running: live.and_then(read),
+        has_agent: live.is_some_and(agent_is_connected),
+    }
+}
+
+/// Whether the agent's channel is open from inside the guest.
+fn agent_is_connected(xml: &str) -> bool {
+    let targets = xml
+        .split("<target ")
+        .filter(|target| target.contains("org.qemu.guest_agent.0"));
+    let mut heads = targets.filter_map(|target| target.split_once('>').map(|(head, _)| head));
+    heads.any(|head| head.contains("state='connected'") || head.contains("state=\"connected\""))
+}
+
+fn format_of(volume: &Volume) -> VolumeFormat {
+    if volume.format == "qcow2" {
+        VolumeFormat::Qcow2
+    } else {
+        VolumeFormat::Raw
+    }
+}

@@ -1,0 +1,100 @@
+//! What a plan is made of.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use common::api::libvirt_host::LibvirtHostSpec;
+use common::render::libvirt::{Domain, DomainMetadata};
+use common::render::{SecretKey, SecretValue};
+use controller_core::machine::Machine;
+use controller_core::objects::{Meta as _, Network, Template};
+
+use crate::access::{State, Volume};
+use crate::images::fetches::ImageState;
+use crate::placement::Candidate;
+
+/// Everything that matters to one Machine.
+#[derive(Clone, Debug)]
+pub(crate) struct Observed {
+    /// Uid of the cluster, which is part of the MAC addresses of network cards.
+    pub(crate) cluster: Arc<str>,
+    /// The host that the Machine is bound to, and what was observed there.
+    pub(crate) binding: Binding,
+    /// NetworkConfigurations that the Machine names, by name.
+    pub(crate) networks: BTreeMap<String, Arc<Network>>,
+    /// Other Machines that have an address of this one on the same network.
+    pub(crate) conflicts: Vec<Arc<Machine>>,
+    /// The MachineTemplate that the block was expanded from, as it is now.
+    pub(crate) template: Option<Arc<Template>>,
+    /// Contents of the user's Secrets, read only if a seed has to be made; `None`: the Secret or its key does not
+    /// exist. The error says why they could not be read.
+    pub(crate) contents: Result<BTreeMap<SecretKey, Option<SecretValue>>, String>,
+}
+
+/// The host of a Machine.
+#[derive(Clone, Debug)]
+pub(crate) enum Binding {
+    /// The Machine has no host yet; these can be chosen from.
+    Unbound(Vec<Candidate>),
+    /// Nothing could be observed on the host.
+    Unreachable {
+        /// Name of the LibvirtHost.
+        host: String,
+        /// Why.
+        why: String,
+    },
+    /// The host was observed.
+    Bound(Box<HostView>),
+}
+
+/// Pool and name of a volume.
+pub(crate) type VolumeKey = (String, String);
+
+/// What was observed on the Machine's host.
+#[derive(Clone, Debug)]
+pub(crate) struct HostView {
+    /// Name of the LibvirtHost.
+    pub(crate) host: String,
+    /// Spec of the LibvirtHost.
+    pub(crate) spec: LibvirtHostSpec,
+    /// The domain of the Machine's uuid, whoever made it.
+    pub(crate) guest: Option<Guest>,
+    /// The volumes that were looked for and exist.
+    pub(crate) volumes: BTreeMap<VolumeKey, Volume>,
+    /// Pools that could not be read, each with the reason and the command that repairs it. Nothing is known of
+    /// the volumes in them: none of them counts as absent.
+    pub(crate) unreadable_pools: BTreeMap<String, String>,
+    /// Networks of the running guest that could not be read, each with the reason and the command that repairs it.
+    pub(crate) network_faults: Vec<String>,
+    /// Images that the Machine needs, by the name of their volume.
+    pub(crate) images: BTreeMap<String, ImageState>,
+    /// Whether a Secret of the user was written after the seed was made.
+    pub(crate) seed_is_behind: bool,
+    /// IP addresses by MAC address, as the networks' leases and the guest's agent report them.
+    pub(crate) addresses: BTreeMap<String, BTreeSet<String>>,
+}
+
+/// A domain.
+#[derive(Clone, Debug)]
+pub(crate) struct Guest {
+    /// What the domain does.
+    pub(crate) state: State,
+    /// Why it is in that state, in libvirt's numbers.
+    pub(crate) reason: i32,
+    /// Our metadata; `None`: the domain is not one of ours.
+    pub(crate) metadata: Option<DomainMetadata>,
+    /// The definition, which the next start uses. `None`: it cannot be parsed, and the domain is left alone.
+    pub(crate) defined: Option<Domain>,
+    /// What runs now; `None`: shut off.
+    pub(crate) running: Option<Domain>,
+    /// Whether the guest's agent answers.
+    pub(crate) has_agent: bool,
+}
+
+impl Guest {
+    /// Whether the domain was made for this Machine. A foreign domain may have the same uuid.
+    pub(crate) fn belongs_to(&self, machine: &Machine) -> bool {
+        let metadata = self.metadata.as_ref();
+        metadata.is_some_and(|metadata| metadata.uid == machine.uid())
+    }
+}

@@ -1,0 +1,202 @@
+//! The actions of a plan.
+
+use std::fmt;
+
+use common::render::libvirt::{Domain, DomainMetadata, LiveUpdate};
+use controller_core::backend::Act;
+use controller_core::plan::Subject;
+use controller_core::preconditions::Effect;
+
+use crate::volume_effects::Doomed;
+
+/// What to do about a Machine now.
+pub(crate) type Plan = controller_core::plan::Plan<Action>;
+
+/// One thing to do.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Action {
+    /// Records the host in the Machine's status, before anything is sent to it.
+    Bind {
+        /// Name of the LibvirtHost.
+        host: String,
+    },
+    /// Fetches an image in the background, unless that is under way or failed a short while ago.
+    FetchImage {
+        /// Name of the image's volume without the attempt.
+        volume: String,
+        /// Where the image is.
+        url: String,
+        /// `sha256:` and the digest that the content must have.
+        checksum: Option<String>,
+    },
+    /// Makes an empty volume, or an overlay. libvirt refuses a name that exists.
+    CreateVolume {
+        /// Pool of the volume.
+        pool: String,
+        /// Name of the volume.
+        name: String,
+        /// libvirt's description of it.
+        xml: String,
+    },
+    /// Copies an image to a volume of a name that was never used, and then makes the marker that it is complete.
+    CopyVolume {
+        /// Pool of the volume.
+        pool: String,
+        /// Name of the volume.
+        name: String,
+        /// libvirt's description of it.
+        xml: String,
+        /// Pool and name of the image's volume.
+        image: (String, String),
+    },
+    /// Grows the disk of a running guest.
+    GrowDisk {
+        /// Target device of the disk, such as `vda`.
+        target: String,
+        /// Size it gets, in bytes.
+        bytes: u64,
+    },
+    /// Grows a volume that no running guest uses.
+    GrowVolume {
+        /// Pool of the volume.
+        pool: String,
+        /// Name of the volume.
+        name: String,
+        /// Size it gets, in bytes.
+        bytes: u64,
+    },
+    /// Writes a cloud-init seed to a volume of a name that was never used, and removes earlier seeds of the Machine
+    /// that no domain has.
+    CreateSeed {
+        /// Pool of the volume.
+        pool: String,
+        /// Name of the volume.
+        name: String,
+        /// Name of the seed that the domain's metadata records; it is not removed.
+        current: Option<String>,
+        /// The ISO image.
+        content: SeedContent,
+    },
+    /// Defines the domain, or defines it anew.
+    Define(Box<Domain>),
+    /// Writes our metadata of the domain.
+    SetMetadata(Box<DomainMetadata>),
+    /// Changes a device, the vCPUs or the memory of the running guest.
+    HotPlug(Box<LiveUpdate>),
+    /// Starts the guest.
+    Start {
+        /// Whether its firmware settings are made anew.
+        reset_nvram: bool,
+    },
+    /// Asks the guest to shut down.
+    AskToStop {
+        /// Whether by its agent; otherwise, and if the agent does not answer, by ACPI.
+        agent: bool,
+    },
+    /// Ends the guest at once.
+    Destroy,
+    /// Removes the definition of the domain.
+    Undefine,
+    /// Deletes a volume, and its completion marker.
+    DeleteVolume(Doomed),
+    /// Records in the status of a host that something of the Machine may be left there.
+    RecordOrphan {
+        /// Name of the LibvirtHost.
+        host: String,
+    },
+}
+
+/// The content of a seed. No log shows it: it may have passwords.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct SeedContent(pub(crate) Vec<u8>);
+
+impl fmt::Debug for SeedContent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.0.len())
+    }
+}
+
+impl Act for Action {
+    fn effect(&self) -> Option<Effect> {
+        match self {
+            Self::DeleteVolume(_) => Some(Effect::DeleteVolume),
+            Self::FetchImage { .. } | Self::CopyVolume { .. } | Self::CreateSeed { .. } => {
+                Some(Effect::FillVolume)
+            }
+            Self::Define(_) | Self::SetMetadata(_) | Self::HotPlug(_) => Some(Effect::Define),
+            Self::Start { .. } => Some(Effect::Start),
+            Self::AskToStop { .. } | Self::Destroy => Some(Effect::Stop),
+            Self::Undefine => Some(Effect::Undefine),
+            Self::Bind { .. }
+            | Self::CreateVolume { .. }
+            | Self::GrowDisk { .. }
+            | Self::GrowVolume { .. }
+            | Self::RecordOrphan { .. } => None,
+        }
+    }
+
+    fn subject(&self) -> Subject {
+        match self {
+            Self::Bind { .. } | Self::RecordOrphan { .. } => Subject::Machine,
+            Self::FetchImage { .. }
+            | Self::CreateVolume { .. }
+            | Self::CopyVolume { .. }
+            | Self::GrowDisk { .. }
+            | Self::GrowVolume { .. }
+            | Self::DeleteVolume(_) => Subject::Storage,
+            Self::CreateSeed { .. }
+            | Self::Define(_)
+            | Self::SetMetadata(_)
+            | Self::HotPlug(_)
+            | Self::Start { .. }
+            | Self::AskToStop { .. }
+            | Self::Destroy
+            | Self::Undefine => Subject::Guest,
+        }
+    }
+
+    fn is_switch(&self) -> bool {
+        matches!(
+            self,
+            Self::SetMetadata(_) | Self::AskToStop { .. } | Self::Destroy
+        )
+    }
+}
+
+/// A line of the log.
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bind { host } => write!(f, "bound the Machine to LibvirtHost {host}"),
+            Self::FetchImage { volume, .. } => write!(f, "image {volume} is being fetched"),
+            Self::CreateVolume { pool, name, .. } => write!(f, "made volume {pool}/{name}"),
+            Self::CopyVolume {
+                pool, name, image, ..
+            } => {
+                write!(f, "made volume {pool}/{name} of image {}", image.1)
+            }
+            Self::GrowDisk { target, bytes } => write!(f, "grew disk {target} to {bytes} bytes"),
+            Self::GrowVolume { pool, name, bytes } => {
+                write!(f, "grew volume {pool}/{name} to {bytes} bytes")
+            }
+            Self::CreateSeed { pool, name, .. } => write!(f, "made the seed {pool}/{name}"),
+            Self::Define(domain) => write!(f, "defined domain {}", domain.name),
+            Self::SetMetadata(metadata) => match &metadata.intent {
+                Some(intent) => write!(f, "recorded the intent {:?}", intent.kind),
+                None => f.write_str("recorded that no intent is pending"),
+            },
+            Self::HotPlug(live) => write!(f, "changed the running guest: {live:?}"),
+            Self::Start { .. } => f.write_str("started the guest"),
+            Self::AskToStop { agent: true } => f.write_str("asked the guest's agent to shut down"),
+            Self::AskToStop { agent: false } => f.write_str("asked the guest to shut down"),
+            Self::Destroy => f.write_str("switched the guest off, because it did not shut down"),
+            Self::Undefine => f.write_str("removed the definition of the domain"),
+            Self::DeleteVolume(Doomed { pool, name, .. }) => {
+                write!(f, "deleted volume {pool}/{name}")
+            }
+            Self::RecordOrphan { host } => {
+                write!(f, "recorded a tombstone on LibvirtHost {host}")
+            }
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! Which volumes a Machine has, and which go with it.
+
+use std::collections::BTreeMap;
+
+use common::api::choice::{Choice as _, Provisioning};
+use common::api::libvirt_host::{HostStorage, LibvirtHostSpec};
+use common::api::machine::Image;
+use common::api::normalized::{Normalized, NormalizedDisk};
+use common::render::libvirt::{
+    Disk, Domain, VolumeFormat, VolumeRecord, is_seed, is_volume_of, volume_name,
+};
+use controller_core::deletion::deletes;
+use controller_core::machine::Machine;
+use controller_core::objects::Meta as _;
+
+use crate::access::Volume;
+use crate::images::names::{image_volume, is_attempt, is_attempt_of, is_marker, marked, marker};
+use crate::observed::{Guest, HostView, VolumeKey};
+use crate::offers::{images, storage};
+use crate::volume_effects::Doomed;
+
+/// The volumes that a block's disks would have, and what becomes of each. A copied one has an attempt beside its name.
+fn disks(machine: &Machine, block: &Normalized, spec: &LibvirtHostSpec) -> Vec<VolumeRecord> {
+    let kept = |disk: &NormalizedDisk| {
+        let offer = storage(spec, &disk.storage_class)?;
+        Some(VolumeRecord {
+            disk: disk.name.clone(),
+            pool: offer.pool.clone(),
+            volume: name_of(machine, disk, offer),
+            reclaim_policy: disk.reclaim_policy,
+        })
+    };
+    block.disks.iter().filter_map(kept).collect()
+}
+
+/// The volumes that are deleted with a Machine: disks by the reclaim policy that the domain's metadata records,
+/// without a domain by that of the block; copies that were never used; seeds. Without domain and block no disk is
+/// deleted.
+pub(super) fn doomed(machine: &Machine, view: &HostView, guest: Option<&Guest>) -> Vec<Doomed> {
+    let metadata = guest.and_then(|guest| guest.metadata.as_ref());
+    let kept = match metadata {
+        Some(metadata) => metadata.volumes.clone(),
+        None => machine
+            .desired()
+            .map(|block| disks(machine, block, &view.spec))
+            .unwrap_or_default(),
+    };
+    let is_unused_copy = |pool: &str, name: &str| {
+        let marker = (pool.to_owned(), marker(name));
+        is_attempt(name) && !view.volumes.contains_key(&marker)
+    };
+    let is_doomed = |pool: &str, name: &str| {
+        let mut of_disk = kept.iter().filter(|kept| kept.pool == pool);
+        match of_disk.find(|kept| is_attempt_of(name, &kept.volume)) {
+            Some(kept) => is_to_go(kept),
+            None => is_seed(name) || is_unused_copy(pool, name),
+        }
+    };
+    // A marker goes with its volume, or alone if only that was deleted before.
+    let is_lonely_marker = |pool: &str, name: &str| {
+        marked(name).is_some_and(|volume| {
+            let volume = (pool.to_owned(), volume.to_owned());
+            !view.volumes.contains_key(&volume)
+        })
+    };
+    let ours = view
+        .volumes
+        .iter()
+        .filter(|((_, name), _)| is_volume_of(name, machine.uid()));
+    ours.filter(|((pool, name), _)| {
+        if is_marker(name) {
+            is_lonely_marker(pool, name)
+        } else {
+            is_doomed(pool, name)
+        }
+    })
+    .map(|((pool, _), volume)| delete(pool, volume))
+    .collect()
+}
+
+/// The deletion of a volume of the Machine, as it was observed.
+pub(super) fn delete(pool: &str, volume: &Volume) -> Doomed {
+    Doomed {
+        pool: pool.to_owned(),
+        name: volume.name.clone(),
+        key: Some(volume.key.clone()),
+        is_owned: true,
+        is_deletable: true,
+    }
+}
+
+/// Whether a volume is deleted with its Machine.
+pub(super) fn is_to_go(kept: &VolumeRecord) -> bool {
+    deletes(Some(kept.reclaim_policy.as_str()))
+}
+
+/// The disks that are copied from an image, by name: pool and volume without the attempt.
+pub(crate) fn copies(machine: &Machine, spec: &LibvirtHostSpec) -> BTreeMap<String, VolumeKey> {
+    let block = machine.desired().into_iter();
+    let copied = block.flat_map(|block| &block.disks).filter_map(|disk| {
+        let offer = storage(spec, &disk.storage_class)?;
+        let is_copied = disk.image.is_some() && is_copy(offer);
+        let key = (offer.pool.clone(), name_of(machine, disk, offer));
+        is_copied.then(|| (disk.name.clone(), key))
+    });
+    copied.collect()
+}
+
+/// An image that is fetched, and what needs it.
+pub(crate) struct NeededImage {
+    /// Pool and volume without the attempt.
+    pub(crate) key: VolumeKey,
+    /// The disk that is made of the image, with its volume without the attempt; `None`: a drive has the image itself.
+    pub(crate) disk: Option<(String, VolumeKey)>,
+}
+
+/// The fetched images that disks and drives need.
+pub(crate) fn fetched_images(machine: &Machine, spec: &LibvirtHostSpec) -> Vec<NeededImage> {
+    let (Some(block), Some(pool)) = (machine.desired(), &spec.image_pool) else {
+        return vec![];
+    };
+    let key = |image: &Image| (pool.clone(), image_volume(image));
+    let disks = block.disks.iter().filter_map(|disk| {
+        let image = disk.image.as_ref().filter(|image| image.volume.is_none())?;
+        let offer = storage(spec, &disk.storage_class)?;
+        let volume = (offer.pool.clone(), name_of(machine, disk, offer));
+        Some(NeededImage {
+            key: key(image),
+            disk: Some((disk.name.clone(), volume)),
+        })
+    });
+    let drives = block.cdroms.iter().filter_map(|cdrom| {
+        let image = cdrom
+            .image
+            .as_ref()
+            .filter(|image| image.volume.is_none())?;
+        Some(NeededImage {
+            key: key(image),
+            disk: None,
+        })
+    });
+    disks.chain(drives).collect()
+}
+
+/// Pool and name of every volume that has to be looked up.
+pub(crate) fn wanted(
+    machine: &Machine,
+    block: &Normalized,
+    spec: &LibvirtHostSpec,
+) -> Vec<(String, String)> {
+    let mut all = Vec::new();
+    for disk in &block.disks {
+        if let Some(offer) = storage(spec, &disk.storage_class) {
+            let name = name_of(machine, disk, offer);
+            if disk.image.is_some() && is_copy(offer) {
+                all.push((offer.pool.clone(), marker(&name)));
+            }
+            all.push((offer.pool.clone(), name));
+        }
+    }
+    if let Some(pool) = &spec.image_pool {
+        let names = images(block).map(image_volume);
+        let names = names.flat_map(|name| [marker(&name), name]);
+        all.extend(names.map(|name| (pool.clone(), name)));
+    }
+    all
+}
+
+/// Name of a disk's volume, without an attempt.
+pub(super) fn name_of(machine: &Machine, disk: &NormalizedDisk, offer: &HostStorage) -> String {
+    volume_name(
+        machine.namespace(),
+        machine.name(),
+        machine.uid(),
+        &disk.name,
+        format(offer),
+    )
+}
+
+/// Format of the volumes of a storage class.
+pub(super) fn format(offer: &HostStorage) -> VolumeFormat {
+    offer.format.unwrap_or(VolumeFormat::Qcow2)
+}
+
+/// Whether a disk of an image is a copy of it, and no overlay.
+pub(super) fn is_copy(offer: &HostStorage) -> bool {
+    // A raw volume cannot stand on another one.
+    offer.provisioning == Some(Provisioning::Copy) || offer.format == Some(VolumeFormat::Raw)
+}
+
+/// The volume that a disk has; `None`: it has none yet. The one that the domain's metadata records comes first, then
+/// one of the plain name, then an attempt that is complete. A copy without its marker was never used.
+pub(super) fn existing<'a>(
+    machine: &Machine,
+    disk: &NormalizedDisk,
+    offer: &HostStorage,
+    view: &'a HostView,
+) -> Option<&'a Volume> {
+    let base = name_of(machine, disk, offer);
+    let in_pool = |name: &str| view.volumes.get(&(offer.pool.clone(), name.to_owned()));
+    let guest = view.guest.as_ref();
+    let metadata = guest.and_then(|guest| guest.metadata.as_ref());
+    let recorded = metadata
+        .into_iter()
+        .flat_map(|metadata| &metadata.volumes)
+        .filter(|kept| kept.disk == disk.name && kept.pool == offer.pool);
+    let mut recorded = recorded.filter_map(|kept| in_pool(&kept.volume));
+    if disk.image.is_none() || !is_copy(offer) {
+        return recorded.next().or_else(|| in_pool(&base));
+    }
+    recorded.next().or_else(|| {
+        let all = view.volumes.iter();
+        let mut attempts = all.filter(|((pool, name), _)| {
+            *pool == offer.pool
+                && is_attempt_of(name, &base)
+                && (in_pool(&marker(name)).is_some() || is_defined(view, name))
+        });
+        attempts.next().map(|(_, volume)| volume)
+    })
+}
+
+/// Whether the domain is defined with this volume: then it was complete once.
+pub(crate) fn is_defined(view: &HostView, volume: &str) -> bool {
+    let defined = view.guest.as_ref().and_then(|guest| guest.defined.as_ref());
+    defined.is_some_and(|domain| uses(domain, volume))
+}
+
+/// Whether a domain refers to this volume.
+pub(super) fn uses(domain: &Domain, volume: &str) -> bool {
+    domain.disks.iter().any(|disk| is_on(disk, volume))
+}
+
+/// Whether a disk of a domain is this volume.
+pub(super) fn is_on(disk: &Disk, volume: &str) -> bool {
+    disk.volume
+        .as_ref()
+        .is_some_and(|placed| placed.volume == volume)
+}

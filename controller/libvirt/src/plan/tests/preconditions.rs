@@ -1,0 +1,181 @@
+//! Preconditions, checked right before the effect: what happened since the plan was made counts.
+
+use super::*;
+use crate::access::fake::{FakePool, FakeVolume, HostState};
+use crate::apply::{Job, act};
+use crate::guard::Guard;
+use crate::plan::action::Action;
+
+fn job(guard: Guard) -> Job {
+    Job {
+        uuid: domain_uuid(UID),
+        owner: UID.into(),
+        guard,
+    }
+}
+
+/// The deletions that the plan of a deleted Machine has now.
+fn deletions(env: &mut Environment) -> Vec<Action> {
+    env.delete();
+    loop {
+        let plan = env.plan().unwrap();
+        let deletes = |action: &&Action| matches!(action, Action::DeleteVolume(_));
+        if plan.finalizer.is_some() {
+            return plan.actions.iter().filter(deletes).cloned().collect();
+        }
+        env.pass();
+    }
+}
+
+#[test]
+fn a_volume_with_an_overlay_in_another_pool_is_not_deleted() {
+    let mut env = Environment::new(block());
+    env.settle();
+    let root = volumes(&env)
+        .into_iter()
+        .find(|it| it.contains(".root."))
+        .unwrap();
+    let overlay = FakeVolume {
+        backing: Some(HostState::path(POOL, &root)),
+        ..FakeVolume::default()
+    };
+    let mut other = FakePool::of(1 << 30);
+    other.volumes.insert("clone.qcow2".into(), overlay);
+    env.host.state().pools.insert("other".into(), other);
+    env.delete();
+    for _ in 0..10 {
+        env.pass();
+    }
+    assert!(env.machine.is_some(), "deletion waits");
+    assert!(volumes(&env).contains(&root));
+    env.host.state().pools.remove("other");
+    env.settle();
+    assert!(env.machine.is_none());
+    assert!(!volumes(&env).contains(&root));
+}
+
+#[test]
+fn a_volume_that_was_made_anew_since_it_was_observed_is_not_deleted() {
+    let mut env = Environment::new(block());
+    env.settle();
+    let mut actions = deletions(&mut env);
+    let Some(Action::DeleteVolume(doomed)) = actions.first_mut() else {
+        panic!("the disk is to be deleted: {actions:?}");
+    };
+    doomed.key = Some("another".into());
+    let (before, action) = (volumes(&env), actions[0].clone());
+    env.connection()
+        .unwrap()
+        .undefine(domain_uuid(UID))
+        .unwrap();
+    let mut host = env.connection().unwrap();
+    let error = act(&mut *host, &job(env.guard()), action).unwrap_err();
+    assert_eq!(error.kind(), "Changed");
+    assert_eq!(volumes(&env), before);
+}
+
+#[test]
+fn a_guest_is_neither_defined_nor_started_nor_stopped_while_its_machine_is_bound_elsewhere() {
+    let mut env = Environment::new(block());
+    env.settle();
+    let calls = env.host.calls();
+    let elsewhere = || Guard::new(|| Ok(()), || Some("beta".into()));
+    let mut host = env.connection().unwrap();
+    for action in [
+        Action::Start { reset_nvram: false },
+        Action::AskToStop { agent: false },
+        Action::Destroy,
+        Action::Undefine,
+    ] {
+        let error = act(&mut *host, &job(elsewhere()), action.clone()).unwrap_err();
+        assert_eq!(error.kind(), "Cancelled", "{action}");
+    }
+    assert_eq!(env.host.calls(), calls);
+}
+
+/// The late job of a leader that lost the Lease cannot touch the disk of the guest that the next leader started.
+#[test]
+fn a_late_copy_touches_no_disk_that_is_there() {
+    let mut env = rich();
+    let copy = loop {
+        let plan = env.plan().unwrap();
+        let mut actions = plan.actions.iter();
+        if let Some(copy) = actions.find(|it| matches!(it, Action::CopyVolume { .. })) {
+            break copy.clone();
+        }
+        env.pass();
+    };
+    // The next leader copies and starts the guest.
+    env.settle();
+    assert_eq!(state(&env), Some(State::Running));
+    let before = volumes(&env);
+    let calls = env.host.calls();
+    env.has_lease = false;
+    let mut host = env.connection().unwrap();
+    let error = act(&mut *host, &job(env.guard()), copy.clone()).unwrap_err();
+    assert_eq!(error.kind(), "Cancelled");
+    assert_eq!(env.host.calls(), calls);
+    // A Lease is no fence: even if it still looks held, no volume that exists is replaced.
+    env.has_lease = true;
+    let _ = act(&mut *host, &job(env.guard()), copy);
+    let after = volumes(&env);
+    assert!(before.iter().all(|name| after.contains(name)), "{after:?}");
+    assert_eq!(asked(&env, "delete_volume"), 0);
+    env.settle();
+    assert_eq!(reported(&env, "Ready"), ("True", "Running"));
+    assert_eq!(asked(&env, "start"), 1, "the guest goes on with its disk");
+}
+
+/// A release before attempts copied to the plain name and wrote the seed to the plain name.
+#[test]
+fn volumes_of_the_release_before_are_adopted_without_a_write() {
+    let mut env = rich();
+    env.settle();
+    rename_as_before(&env);
+    let calls = env.host.calls().len();
+    env.settle();
+    assert_eq!(env.host.calls()[calls..], [""; 0]);
+    assert_eq!(reported(&env, "Ready"), ("True", "Running"));
+    env.delete();
+    env.settle();
+    assert!(env.machine.is_none());
+    let left = volumes(&env);
+    assert_eq!(left.len(), 3, "the retained disk and the image: {left:?}");
+}
+
+/// Gives volumes and definitions the names that the release before gave them.
+fn rename_as_before(env: &Environment) {
+    let mut state = env.host.state();
+    let pool = state.pools.get_mut(POOL).unwrap();
+    let plain = |name: &str| match (name.split_once(".attempt-"), name.split_once(".seed-")) {
+        (Some((base, rest)), _) if rest.ends_with(".complete") => format!("{base}.complete"),
+        (Some((base, _)), _) => base.to_owned(),
+        (None, Some((stem, rest))) => {
+            format!("{stem}.seed-{}.iso", rest.split_once('-').unwrap().0)
+        }
+        (None, None) => name.to_owned(),
+    };
+    let names: Vec<(String, String)> = pool
+        .volumes
+        .keys()
+        .map(|name| (name.clone(), plain(name)))
+        .filter(|(now, before)| now != before)
+        .collect();
+    assert!(names.len() >= 5, "{names:?}");
+    for (now, before) in &names {
+        let volume = pool.volumes.remove(now).unwrap();
+        pool.volumes.insert(before.clone(), volume);
+    }
+    let rename = |text: &mut String| {
+        for (now, before) in &names {
+            *text = text.replace(now, before);
+        }
+    };
+    for volume in pool.volumes.values_mut() {
+        volume.backing.iter_mut().for_each(rename);
+    }
+    for domain in state.domains.values_mut() {
+        rename(&mut domain.inactive);
+        domain.live.iter_mut().for_each(rename);
+    }
+}

@@ -1,0 +1,44 @@
+//! What the last poll of a host observed.
+
+use common::render::libvirt::DomainMetadata;
+use uuid::Uuid;
+
+use crate::access::{DomainState, HostInfo, Network, Pool};
+
+/// What the last poll of a host observed.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Snapshot {
+    /// Versions, capacity and firmware of the host.
+    pub(crate) info: HostInfo,
+    /// Storage pools, inactive ones included.
+    pub(crate) pools: Vec<Pool>,
+    /// Virtual networks, inactive ones included.
+    pub(crate) networks: Vec<Network>,
+    /// Names of the host's network interfaces; empty where libvirt cannot list them.
+    pub(crate) bridges: Vec<String>,
+    /// Every domain, whoever made it.
+    pub(crate) domains: Vec<DomainSummary>,
+}
+
+/// A domain on a host.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct DomainSummary {
+    /// State and size, as libvirt lists them.
+    pub(crate) domain: DomainState,
+    /// Our metadata; `None`: the domain is not one of ours.
+    pub(crate) metadata: Option<DomainMetadata>,
+}
+
+impl Snapshot {
+    /// Whether the host has an active pool of this name.
+    pub(crate) fn has_pool(&self, name: &str) -> bool {
+        self.pools
+            .iter()
+            .any(|pool| pool.name == name && pool.active)
+    }
+
+    /// The domain of this uuid.
+    pub(crate) fn domain(&self, uuid: Uuid) -> Option<&DomainSummary> {
+        self.domains.iter().find(|it| it.domain.uuid == uuid)
+    }
+}

@@ -1,0 +1,156 @@
+//! Deleting and filling volumes, under the preconditions of these effects.
+//!
+//! libvirt deletes the disk of a running guest, and a base image under its overlays, without a check. It sees an
+//! overlay that somebody made with qemu-img only after a refresh of that pool. So every pool is refreshed right
+//! before a deletion, and one that cannot be read keeps the volume: it may hold an overlay of it.
+
+use controller_core::preconditions::{Effect, Precondition};
+use uuid::Uuid;
+
+use crate::access::{AccessError, Connection, Result, Volume};
+use crate::guard::Guard;
+use crate::images::names::marker;
+use crate::parts::{pool_fault, unreadable_pool};
+
+/// A volume that is to be deleted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Doomed {
+    /// Pool of the volume.
+    pub(crate) pool: String,
+    /// Name of the volume.
+    pub(crate) name: String,
+    /// Key that libvirt reported when it was observed; `None`: it was not observed before the job.
+    pub(crate) key: Option<String>,
+    /// Whether it was made for the Machine of the job: its name has the digits of the Machine's uid.
+    pub(crate) is_owned: bool,
+    /// Whether it is deleted with its Machine: by its reclaim policy, or because it holds no data of a guest.
+    pub(crate) is_deletable: bool,
+}
+
+/// Makes sure that a volume may be created under this name and filled: the name was never used.
+pub(crate) fn check_new(
+    host: &mut dyn Connection,
+    guard: &Guard,
+    pool: &str,
+    name: &str,
+) -> Result<()> {
+    Effect::FillVolume.check(|precondition| match precondition {
+        Precondition::LeaseHeld => guard.check(),
+        Precondition::Incomplete => absent(host, pool, &marker(name)),
+        // What does not exist is used by nobody.
+        _ => absent(host, pool, name),
+    })
+}
+
+fn absent(host: &mut dyn Connection, pool: &str, name: &str) -> Result<()> {
+    match host.volume(pool, name)? {
+        None => Ok(()),
+        Some(_) => Err(AccessError::Changed(format!(
+            "volume {pool}/{name} exists already; it is not written over"
+        ))),
+    }
+}
+
+/// Deletes a volume and then its completion marker, if every precondition of the effect holds. A volume that is gone
+/// already is fine.
+pub(crate) fn remove_volume(
+    host: &mut dyn Connection,
+    guard: &Guard,
+    effect: Effect,
+    doomed: &Doomed,
+) -> Result<()> {
+    guard.check()?;
+    let (pool, name) = (doomed.pool.as_str(), doomed.name.as_str());
+    if let Some(volume) = host.volume(pool, name)? {
+        effect.check(|precondition| holds(host, guard, doomed, &volume, precondition))?;
+        host.delete_volume(pool, name)?;
+    }
+    guard.check()?;
+    if host.volume(pool, &marker(name))?.is_some() {
+        host.delete_volume(pool, &marker(name))?;
+    }
+    Ok(())
+}
+
+fn holds(
+    host: &mut dyn Connection,
+    guard: &Guard,
+    doomed: &Doomed,
+    volume: &Volume,
+    precondition: Precondition,
+) -> Result<()> {
+    let (pool, name) = (&doomed.pool, &doomed.name);
+    let keeps = |why: &str| {
+        Err(AccessError::Refused(format!(
+            "volume {pool}/{name} is not deleted, because {why}"
+        )))
+    };
+    match precondition {
+        Precondition::LeaseHeld => guard.check(),
+        Precondition::Owned if !doomed.is_owned => keeps("it was not made for this Machine"),
+        Precondition::Deletable if !doomed.is_deletable => keeps("its reclaim policy is Retain"),
+        Precondition::Owned | Precondition::Deletable => Ok(()),
+        Precondition::Unchanged => match &doomed.key {
+            Some(key) if *key != volume.key => Err(AccessError::Changed(format!(
+                "volume {pool}/{name} is another one than was observed"
+            ))),
+            _ => Ok(()),
+        },
+        Precondition::Unused => match user_of(host, &volume.path)? {
+            None => Ok(()),
+            Some(uuid) => keeps(&format!(
+                "a domain refers to it: remove the disk from domain {uuid}, or undefine that"
+            )),
+        },
+        Precondition::NotABackingFile => {
+            let mut all = read_all_pools(host)
+                .map_err(|error| match error {
+                    AccessError::Refused(why) => AccessError::Refused(format!(
+                        "volume {pool}/{name} is not deleted, because an overlay of it may be in another pool: {why}"
+                    )),
+                    other => other,
+                })?
+                .into_iter();
+            match all.find(|(_, other)| other.backing.as_ref() == Some(&volume.path)) {
+                None => Ok(()),
+                Some((of, other)) => keeps(&format!(
+                    "volume {of}/{} is an overlay of it: remove that first",
+                    other.name
+                )),
+            }
+        }
+        Precondition::Incomplete => match host.volume(pool, &marker(name))? {
+            None => Ok(()),
+            Some(_) => keeps("it is complete"),
+        },
+        Precondition::NotBoundElsewhere => guard.check_binding(),
+    }
+}
+
+/// A domain that refers to this path, in its definition or as it runs.
+fn user_of(host: &mut dyn Connection, path: &str) -> Result<Option<Uuid>> {
+    let domains = host.disks_of_all()?.into_iter();
+    let mut users = domains.filter(|(_, paths)| paths.iter().any(|it| it == path));
+    Ok(users.next().map(|(uuid, _)| uuid))
+}
+
+/// Every volume of every pool of the host, with its pool, read after a refresh. Refused if a pool cannot be read.
+pub(crate) fn read_all_pools(host: &mut dyn Connection) -> Result<Vec<(String, Volume)>> {
+    let pools = host.pools()?;
+    let mut all = Vec::new();
+    for pool in &pools {
+        let name = &pool.name;
+        if let Some(why) = pool_fault(&pools, name) {
+            return Err(AccessError::Refused(why));
+        }
+        let read = host.refresh(name).and_then(|()| host.volumes(name));
+        match read {
+            Ok(volumes) => all.extend(volumes.into_iter().map(|volume| (name.clone(), volume))),
+            Err(error) if error.is_of_host() => return Err(error),
+            Err(error) => {
+                return Err(AccessError::Refused(unreadable_pool(&pools, name, &error)));
+            }
+        }
+    }
+    Ok(all)
+}
