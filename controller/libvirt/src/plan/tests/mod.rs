@@ -1,5 +1,6 @@
 //! Lives of Machines on a host in memory: what is done, in which order, and what is reported.
 
+mod adoption;
 mod faults;
 mod laws;
 mod partial;
