@@ -145,14 +145,14 @@ fn refusal(stderr: &str) -> String {
         .collect()
 }
 
-/// What kubectl prints of an object that is accepted. What a Machine became is told in a line of its
-/// own; a table need not have it.
+/// What kubectl prints of an object that is accepted. Notes, such as what a Machine was normalized to, are warnings
+/// without a code; a table need not have them.
 fn is_warned(case: &Case, stderr: &str) -> bool {
     let lines: Vec<&str> = stderr.lines().collect();
-    let became = |line: &&str| line.starts_with("Warning: normalized to ");
+    let is_note = |line: &&str| !line.ends_with(']');
     let told: Vec<&str> = match &case.notes {
         Some(_) => lines,
-        None => lines.into_iter().filter(|line| !became(line)).collect(),
+        None => lines.into_iter().filter(|line| !is_note(line)).collect(),
     };
     let wanted = case.warns.iter().chain(case.notes.iter().flatten());
     told.into_iter()

@@ -111,8 +111,8 @@ async fn each_swap_is_seen_and_a_pair_that_is_none_is_reported() {
     ];
     let mut webhook = lab.start_webhook(&settings).await.unwrap();
     unready(&mut webhook, |told| {
-        told == "caBundle: a caBundle does not vouch for the certificate of the files; whoever \
-                 writes the files has to write it, such as cert-manager's cainjector\n"
+        told == "caBundle: a caBundle does not trust the certificate of the files; write it with \
+                 the files, or let cert-manager's cainjector write it\n"
     })
     .await;
     inject(&lab, &ca).await;
