@@ -228,7 +228,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn every_dependency_has_a_licence_that_is_allowed() {
+    async fn every_dependency_has_an_allowed_licence() {
         let refused = refused().await.unwrap();
         assert!(refused.is_empty(), "{refused:#?}");
     }

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_address_changes() {
+    fn called_at_changes_only_the_address() {
         let configuration = json!({"webhooks": [{
             "name": "a",
             "failurePolicy": "Fail",

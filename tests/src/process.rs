@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_process_that_ends_says_why() {
+    async fn the_error_for_an_ended_process_contains_the_end_of_its_log() {
         let folder = tempfile::tempdir().unwrap();
         let mut process = Program::new(Path::new("/bin/sh"), &folder.path().join("log"))
             .args(["-c", "echo the reason; exit 3"])

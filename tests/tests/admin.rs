@@ -34,7 +34,7 @@ fn has(program: &ProgramUnderTest, level: &str) -> bool {
 }
 
 #[tokio::test]
-async fn both_programs_tell_their_version_and_take_another_log_level() {
+async fn both_programs_report_their_version_and_accept_a_log_level() {
     let mut env = Environment::new().await;
     let addresses = [
         (

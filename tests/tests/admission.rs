@@ -38,7 +38,7 @@ fn examples() -> String {
 }
 
 #[tokio::test]
-async fn the_examples_become_what_they_say() {
+async fn the_examples_get_the_documented_blocks() {
     let (lab, _webhook) = lab().await;
     let kubectl = lab.kubectl();
     let output = kubectl.run(&["apply", "-f", &examples()]).await.unwrap();
@@ -71,7 +71,7 @@ async fn the_examples_become_what_they_say() {
 }
 
 #[tokio::test]
-async fn the_fields_of_the_user_are_never_changed() {
+async fn the_webhook_never_changes_fields_of_the_user() {
     let (lab, _webhook) = lab().await;
     let kubectl = lab.kubectl();
     // Spellings that a normalizer might be tempted to make alike.
@@ -196,7 +196,7 @@ async fn a_network_applied_together_with_its_machine_is_found() {
 }
 
 #[tokio::test]
-async fn a_machine_that_was_never_reviewed_is_healed_by_any_write() {
+async fn any_write_adds_the_block_to_a_machine_stored_without_one() {
     let (lab, _webhook) = lab().await;
     let kubectl = lab.kubectl();
     lab.unregister_webhooks().await.unwrap();
@@ -299,7 +299,7 @@ async fn templates_and_networks_are_reviewed_too() {
 }
 
 #[tokio::test]
-async fn fields_explain_themselves() {
+async fn kubectl_explain_describes_the_fields() {
     let lab = Lab::with(Options {
         operator: true,
         ..Options::bare()

@@ -195,7 +195,7 @@ async fn failure(kubectl: &Kubectl, case: &Case) -> Option<String> {
 }
 
 #[tokio::test]
-async fn kubectl_says_what_the_tables_say() {
+async fn kubectl_prints_the_lines_of_the_tables() {
     let (lab, _webhook) = cluster().await;
     let kubectl = lab.kubectl();
     let (mut refused, mut warned, mut failures) = (0, 0, vec![]);

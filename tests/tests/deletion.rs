@@ -103,7 +103,7 @@ async fn deleting_a_running_machine_follows_the_order_and_keeps_retained_disks()
 }
 
 #[tokio::test]
-async fn a_claim_of_somebody_else_is_left_alone() {
+async fn a_claim_of_another_owner_is_not_changed() {
     let env = Environment::new().await;
     let (machines, claims) = (env.machines(), env.objects(CLAIM));
     // Made after the review of the Machine, which would have refused it.
@@ -231,7 +231,7 @@ async fn crash_until(env: &mut Environment, fits: impl Fn(&Value) -> bool) {
 
 /// `kubectl delete namespace` with a running Machine in it.
 #[tokio::test]
-async fn a_namespace_takes_its_machines_with_it() {
+async fn deleting_a_namespace_deletes_its_machines() {
     let env = Environment::new().await;
     let kubectl = env.lab.kubectl();
     let create = ["create", "namespace", "team"];

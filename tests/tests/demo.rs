@@ -33,7 +33,7 @@ fn the_demo_accepts_refuses_and_boots_machines() {
 }
 
 #[test]
-fn the_readme_shows_the_answer_as_it_is() {
+fn the_readme_quotes_the_answer_to_the_faulty_example() {
     let read = |file: &str| fs::read_to_string(paths::repository().join(file)).unwrap();
     let answer = read("manifests/examples/faulty/machine.expected.txt");
     assert!(read("README.md").contains(&answer));

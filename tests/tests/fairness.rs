@@ -15,7 +15,7 @@ const FLEET: usize = 400;
 const FLEET_LIMIT: Duration = Duration::from_mins(4);
 
 #[tokio::test]
-async fn one_machine_is_made_before_most_of_a_fleet_in_another_namespace() {
+async fn one_machine_is_created_before_most_of_a_fleet_in_another_namespace() {
     let mut env = Environment::with(Options::default(), &[]).await;
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "alone"}});
     env.apply(&namespace).await;

@@ -35,7 +35,7 @@ fn filled(name: &str, image: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn an_image_is_imported_and_the_guest_made_when_it_is_there() {
+async fn a_guest_is_created_after_the_import_of_its_image() {
     let env = Environment::new().await;
     let (machines, claims) = (env.machines(), env.objects(CLAIM));
     let start = env.lab.log_position().await.unwrap();
@@ -83,7 +83,7 @@ async fn an_image_is_imported_and_the_guest_made_when_it_is_there() {
 }
 
 #[tokio::test]
-async fn a_whole_disk_is_kept_and_half_an_image_is_not() {
+async fn a_retained_disk_is_kept_unless_its_import_is_incomplete() {
     let env = Environment::new().await;
     let (machines, claims) = (env.machines(), env.objects(CLAIM));
     let spec = json!({"template": "small", "disks": [
@@ -140,7 +140,7 @@ async fn a_whole_disk_is_kept_and_half_an_image_is_not() {
 }
 
 #[tokio::test]
-async fn cdi_is_waited_for_and_asked_for_what_it_can_do() {
+async fn an_import_waits_until_cdi_is_installed_and_can_verify_its_checksum() {
     let options = Options {
         cdi: Cdi::Absent,
         ..Options::default()
@@ -205,7 +205,7 @@ async fn a_disk_is_cloned_once_its_source_claim_exists() {
 /// Storage that is only provided where the guest is to run, so that no image can be imported before
 /// the VirtualMachine is there.
 #[tokio::test]
-async fn storage_that_waits_for_its_first_consumer_gets_one() {
+async fn an_import_on_wait_for_first_consumer_storage_completes() {
     let env = Environment::new().await;
     env.simulator.set_all(Scenario::FirstConsumer);
     env.apply(&filled("web", &json!({"url": URL}))).await;
@@ -219,7 +219,7 @@ async fn storage_that_waits_for_its_first_consumer_gets_one() {
 }
 
 #[tokio::test]
-async fn another_medium_is_in_the_drive_after_a_restart() {
+async fn a_changed_medium_is_in_the_drive_after_a_restart() {
     let env = Environment::new().await;
     let (machines, claims) = (env.machines(), env.objects(CLAIM));
     let with = |medium: &str, size: &str, power: &str| {

@@ -59,7 +59,7 @@ fn common(entry: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn both_webhooks_are_registered_alike() {
+async fn both_webhooks_are_registered_for_the_same_requests() {
     let lab = lab().await;
     lab.register_webhooks().await.unwrap();
     let mutating: Api<MutatingWebhookConfiguration> = Api::all(lab.client().clone());
@@ -121,7 +121,7 @@ async fn may(client: &Client, verb: &str, group: &str, resource: &str, name: &st
 }
 
 #[tokio::test]
-async fn each_program_may_do_its_own_work_only() {
+async fn each_program_has_only_the_permissions_of_its_role() {
     let lab = lab().await;
     let account = async |binary: Binary| {
         lab.account_client(OPERATOR_NAMESPACE, binary.account())

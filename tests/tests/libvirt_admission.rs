@@ -67,7 +67,7 @@ async fn the_examples_are_accepted_in_one_go() {
 }
 
 #[tokio::test]
-async fn what_no_host_has_is_refused_until_one_has_it() {
+async fn a_requirement_that_no_host_satisfies_is_refused_until_one_does() {
     let (lab, _webhook) = machines::lab(&[("DEFAULT_BACKEND", "libvirt")]).await;
     let kubectl = lab.kubectl();
     // The backend comes from the setting; the Machine names none.
@@ -126,7 +126,7 @@ async fn what_no_host_has_is_refused_until_one_has_it() {
 }
 
 #[tokio::test]
-async fn a_machine_outlives_its_host_and_stays_editable() {
+async fn a_machine_whose_host_was_deleted_can_still_be_edited() {
     let (lab, _webhook) = machines::lab(&[]).await;
     let kubectl = lab.kubectl();
     apply(&kubectl, host("hv1", "local", &json!({})))
@@ -204,7 +204,7 @@ async fn an_invalid_host_is_refused_before_it_is_stored() {
 /// An API server answers a fault against the schema with 422, and `--force` takes that for a reason to
 /// delete the object and create it anew: so the webhook is there first.
 #[tokio::test]
-async fn a_typo_deletes_no_host() {
+async fn apply_with_force_deletes_no_host_for_a_schema_fault() {
     let (lab, _webhook) = machines::lab(&[]).await;
     let kubectl = lab.kubectl();
     let good = host("hv1", "local", &json!({}));

@@ -4,9 +4,8 @@
 mod environment;
 
 use lab::{
-    Scenario,
     audit::Event,
-    objects::{CLAIM, EVENT, QUOTA, SECRET, VM, condition},
+    objects::{CLAIM, EVENT, SECRET, VM, condition},
     paths, wait,
 };
 use serde_json::{Value, json};
@@ -249,49 +248,6 @@ fn assert_writes(writes: &[Event], name: &str) {
     assert_eq!(claims.len(), all, "one write per claim: {claims:?}");
 }
 
-/// Failures of others are told in words a person can act on, and end with their cause.
-#[tokio::test]
-async fn a_machine_recovers_by_itself() {
-    let env = Environment::new().await;
-    let machines = env.machines();
-    for (name, scenario) in [
-        ("crashes", Scenario::Crash),
-        ("no-room", Scenario::Unschedulable),
-        ("no-disk", Scenario::PvcPending),
-    ] {
-        env.simulator.set("default", name, scenario);
-        let spec = json!({"template": "small"});
-        env.apply(&machine(name, &spec)).await;
-    }
-    let ready = async |name: &str, kind: &str, reason: &str| {
-        machines
-            .until_condition(name, kind, "False", reason)
-            .await
-            .unwrap()
-    };
-    let failed = ready("crashes", "VirtualMachineReady", "VMFailed").await;
-    assert_eq!(failed["status"]["phase"], "Failed");
-    let message = condition(&failed, "Ready")["message"].as_str().unwrap();
-    assert!(message.contains("CrashLoopBackOff"), "{message}");
-    // What the scheduler says stands in the instance, which may be seen a moment later.
-    let waits = machines.until("no-room", "to tell what the scheduler says", |machine| {
-        let ready = condition(machine, "Ready");
-        let message = ready["message"].as_str().unwrap_or_default();
-        ready["reason"] == "InsufficientResources" && message.ends_with("3 Insufficient memory.")
-    });
-    assert_eq!(waits.await.unwrap()["status"]["phase"], "Creating");
-    let waits = ready("no-disk", "StorageReady", "PVCPending").await;
-    assert_eq!(waits["status"]["phase"], "Creating");
-
-    env.simulator.set_all(Scenario::Happy);
-    for name in ["crashes", "no-room", "no-disk"] {
-        machines
-            .until_condition(name, "Ready", "True", "Running")
-            .await
-            .unwrap();
-    }
-}
-
 #[tokio::test]
 async fn power_and_disks_follow_the_spec() {
     let env = Environment::new().await;
@@ -375,7 +331,7 @@ async fn power_and_disks_follow_the_spec() {
 
 /// Cloud-init data too long for a VirtualMachine goes into a Secret of ours.
 #[tokio::test]
-async fn long_user_data_goes_into_a_secret() {
+async fn long_user_data_is_stored_in_a_secret() {
     let env = Environment::new().await;
     let text = format!("#cloud-config\n# {}\n", "long ".repeat(1000));
     let spec = json!({"template": "small", "cloudInit": {"userData": text}});
@@ -412,139 +368,4 @@ async fn long_user_data_goes_into_a_secret() {
     }))
     .await;
     machines.until_phase("waits", "Running").await.unwrap();
-}
-
-/// Without the webhook there is no block: nothing is done, and the condition says why and how to fix it.
-#[tokio::test]
-async fn nothing_is_done_without_a_block_that_belongs() {
-    let env = Environment::new().await;
-    let machines = env.machines();
-    env.apply(&machine("stale", &json!({"template": "small"})))
-        .await;
-    machines.until_phase("stale", "Running").await.unwrap();
-
-    env.lab.unregister_webhooks().await.unwrap();
-    // The API server takes a moment to notice.
-    let spec = json!({"template": "small"});
-    let missing = "missing";
-    wait::until("the webhook not to be asked", async || {
-        // The one that writes the block may be forgotten before the one that demands it.
-        if let Err(error) = env.lab.apply(&machine(missing, &spec)).await {
-            return Ok(Err(format!("{error:#}")));
-        }
-        let made = machines.get(missing).await?;
-        if made["spec"]["normalized"].is_null() {
-            return Ok(Ok(()));
-        }
-        machines.delete(missing).await?;
-        machines.until_gone(missing).await?;
-        Ok(Err("reviewed".to_owned()))
-    })
-    .await
-    .unwrap();
-    machines
-        .merge(
-            "stale",
-            &json!({"spec": {"resources": {"cpu": {"cores": 4}}}}),
-        )
-        .await
-        .unwrap();
-
-    let told = machines
-        .until_condition(missing, "Normalized", "False", "NotNormalized")
-        .await
-        .unwrap();
-    let message = condition(&told, "Normalized")["message"].as_str().unwrap();
-    assert!(
-        message.contains("machine.vitistack.io/refresh-template"),
-        "{message}"
-    );
-    assert_eq!(told["status"]["phase"], "Pending");
-    assert_eq!(told["metadata"]["finalizers"], Value::Null);
-    machines
-        .until_condition("stale", "Normalized", "False", "Stale")
-        .await
-        .unwrap();
-    assert!(env.objects(VM).find(missing).await.unwrap().is_none());
-    assert!(
-        env.objects(CLAIM)
-            .find("missing-root")
-            .await
-            .unwrap()
-            .is_none()
-    );
-    let vm = env.objects(VM).get("stale").await.unwrap();
-    assert_eq!(cores(&vm), 1);
-
-    env.lab.register_webhooks().await.unwrap();
-    env.until_renormalized(missing).await;
-    machines.until_phase(missing, "Running").await.unwrap();
-    env.until_renormalized("stale").await;
-    machines
-        .until_condition("stale", "Normalized", "True", "Normalized")
-        .await
-        .unwrap();
-    env.objects(VM)
-        .until("stale", "to have four cores", |vm| cores(vm) == 4)
-        .await
-        .unwrap();
-}
-
-fn cores(vm: &Value) -> u64 {
-    let cpu = &vm["spec"]["template"]["spec"]["domain"]["cpu"];
-    cpu["cores"].as_u64().unwrap()
-}
-
-/// What the API server refuses is told in its own words, and tried again.
-#[tokio::test]
-async fn a_refusal_by_the_api_server_is_reported_in_a_condition() {
-    let env = Environment::new().await;
-    let quota = json!({
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": {"name": "tight", "namespace": "default"},
-        "spec": {"hard": {"persistentvolumeclaims": "0"}},
-    });
-    let quotas = env.objects(QUOTA);
-    quotas.create(&quota).await.unwrap();
-    let probe = json!({
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": "probe", "namespace": "default"},
-        "spec": {
-            "accessModes": ["ReadWriteOnce"],
-            "resources": {"requests": {"storage": "1Gi"}},
-        },
-    });
-    let kubectl = env.lab.kubectl();
-    // No controller computes quotas here: a quota is enforced once its status is set.
-    let none = json!({"persistentvolumeclaims": "0"});
-    let counted = json!({"status": {"hard": none, "used": none}}).to_string();
-    let count = "patch resourcequota tight --subresource=status --type=merge -p";
-    let mut count: Vec<_> = count.split(' ').collect();
-    count.push(&counted);
-    kubectl.run(&count).await.unwrap().ok().unwrap();
-    wait::until("the quota to be in force", async || {
-        let create = ["create", "--dry-run=server", "-f", "-"];
-        let output = kubectl.run_with(&create, probe.to_string()).await?;
-        Ok(if output.stderr.contains("quota") {
-            Ok(())
-        } else {
-            Err(output)
-        })
-    })
-    .await
-    .unwrap();
-    env.apply(&machine("web", &json!({"template": "small"})))
-        .await;
-    let machines = env.machines();
-    let told = machines.until("web", "to tell of the quota", |web| {
-        let message = condition(web, "StorageReady")["message"].as_str();
-        message.is_some_and(|message| message.contains("quota"))
-    });
-    let told = told.await.unwrap();
-    assert_eq!(told["status"]["phase"], "Failed");
-    assert_eq!(condition(&told, "Ready")["status"], "False");
-    quotas.delete("tight").await.unwrap();
-    machines.until_phase("web", "Running").await.unwrap();
 }

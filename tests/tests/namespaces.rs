@@ -101,7 +101,7 @@ async fn the_namespace_label_overrides_the_setting() {
 }
 
 #[tokio::test]
-async fn a_label_on_the_namespace_opts_it_in() {
+async fn a_namespace_label_makes_missing_networks_an_error() {
     let (lab, _webhook) = lab(&[]).await;
     let kubectl = lab.kubectl();
     let label = format!("{LABEL}=deny");
@@ -130,7 +130,7 @@ async fn a_label_on_the_namespace_opts_it_in() {
 }
 
 #[tokio::test]
-async fn one_webhook_answers_for_each_object() {
+async fn each_object_is_reviewed_by_exactly_one_webhook() {
     let (lab, mut webhook) = lab(&[]).await;
     let kind =
         |kind| ApiResource::from_gvk(&GroupVersionKind::gvk("vitistack.io", "v1alpha1", kind));

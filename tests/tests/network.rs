@@ -72,7 +72,7 @@ async fn a_machine_waits_for_its_network() {
 }
 
 #[tokio::test]
-async fn an_attachment_of_somebody_else_is_used_only_when_it_is_named() {
+async fn an_attachment_of_another_owner_is_used_only_if_a_network_names_it() {
     let env = Environment::new().await;
     let machines = env.machines();
     let foreign = json!({

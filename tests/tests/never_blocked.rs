@@ -105,7 +105,7 @@ async fn passes(kubectl: &Kubectl, kind: &str, name: &str) {
 }
 
 #[tokio::test]
-async fn nothing_keeps_an_object_from_its_end() {
+async fn deletion_finalizers_status_and_labels_are_never_refused() {
     let (lab, mut webhook) = lab(&[("MISSING_NETWORKS", "deny")]).await;
     let kubectl = lab.kubectl();
     for name in ["up", "bereft", "down", "bereft-and-down"] {

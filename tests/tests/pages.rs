@@ -259,7 +259,7 @@ fn reviewed(object: &Value, old: Option<&Value>) -> (String, Option<String>) {
 }
 
 #[test]
-fn the_page_on_machines_quotes_what_the_core_says() {
+fn the_page_on_machines_quotes_answers_of_the_core() {
     let mut quotes = Quotes::of(&page("machines").unwrap());
     let command = "$ kubectl apply -f manifests/examples/custom-vm.yaml\n\
                    machine.vitistack.io/custom-vm created\n";

@@ -81,7 +81,7 @@ async fn not_ready(controller: &mut ProgramUnderTest, why: &str) {
 
 /// Starts the controller first, then the API server, then our CRDs, then the webhook, then KubeVirt.
 #[tokio::test]
-async fn programs_may_start_before_what_they_need() {
+async fn programs_may_start_before_their_dependencies() {
     let options = Options {
         kubevirt: KubevirtCrds::Absent,
         ..Options::default()
@@ -189,7 +189,7 @@ async fn a_second_replica_takes_over_from_a_killed_and_from_a_stopped_leader() {
 
 /// The leader is disconnected from the API server, another replica is not.
 #[tokio::test]
-async fn a_leader_that_is_cut_off_writes_no_more() {
+async fn a_leader_disconnected_from_the_api_server_stops_writing() {
     let mut lab = Lab::start().await.unwrap();
     let _webhook = lab.webhook(&[]).await.unwrap();
     let _simulator = lab.simulator(Scenario::Happy).await.unwrap();

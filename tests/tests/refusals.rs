@@ -203,7 +203,7 @@ async fn a_creation_is_refused_with_every_fault_whichever_way_it_comes() {
 }
 
 #[tokio::test]
-async fn an_update_is_forbidden_and_never_costs_the_machine() {
+async fn a_refused_update_is_forbidden_and_leaves_the_machine_unchanged() {
     let (lab, _webhook) = lab(&[]).await;
     let kubectl = lab.kubectl();
     let apply = ["apply", "-f", "-"];
@@ -290,7 +290,7 @@ async fn the_api_server_itself_refuses_what_it_cannot_merge() {
 }
 
 #[tokio::test]
-async fn what_does_not_exist_is_named_with_what_does() {
+async fn a_missing_reference_is_answered_with_the_names_that_exist() {
     let (mut lab, webhook) = lab(&[]).await;
     let kubectl = lab.kubectl();
     let create = ["create", "-f", "-"];
@@ -344,7 +344,7 @@ async fn what_does_not_exist_is_named_with_what_does() {
 }
 
 #[tokio::test]
-async fn the_block_is_not_edited_by_hand() {
+async fn a_block_edited_by_hand_is_refused() {
     let (lab, _webhook) = lab(&[]).await;
     let kubectl = lab.kubectl();
     let apply = ["apply", "-f", "-"];

@@ -28,7 +28,7 @@ fn volume(name: &str, class: &str, size: &str, content: &str) -> Value {
 }
 
 #[tokio::test]
-async fn volumes_that_exist_are_bound_by_name_and_by_label() {
+async fn existing_volumes_are_bound_by_name_and_by_label() {
     let env = Environment::new().await;
     let (machines, claims) = (env.machines(), env.objects(CLAIM));
     for volume in [
@@ -71,7 +71,7 @@ async fn volumes_that_exist_are_bound_by_name_and_by_label() {
 
 /// What is imported is a disk like all others; an import beside a running guest leaves it alone.
 #[tokio::test]
-async fn an_imported_disk_grows_and_another_comes_to_a_running_guest() {
+async fn an_imported_disk_grows_and_another_is_imported_beside_a_running_guest() {
     let env = Environment::new().await;
     let (machines, claims) = (env.machines(), env.objects(CLAIM));
     let image = json!({"url": URL});
@@ -158,7 +158,7 @@ fn kept(object: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_machine_and_its_claims_come_back_from_a_backup() {
+async fn a_machine_and_its_claims_are_restored_from_a_backup() {
     let mut env = Environment::new().await;
     let (machines, claims) = (env.machines(), env.objects(CLAIM));
     let spec = json!({

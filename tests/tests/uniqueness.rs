@@ -178,7 +178,7 @@ async fn accepted(lab: &Lab, machine: &Value) -> Value {
 
 /// Two replicas may each accept one of two Machines: neither has the other Machine in its cache.
 #[tokio::test]
-async fn of_two_machines_that_admission_let_through_together_the_older_one_goes_on() {
+async fn of_two_conflicting_machines_that_were_both_admitted_the_older_one_continues() {
     let never = [("RECONCILE_INTERVAL", "1h")];
     let env = Environment::with(Options::default(), &never).await;
     let machines = env.machines();

@@ -34,7 +34,7 @@ async fn spec(lab: &Lab, name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn what_an_existing_machine_cannot_have_is_forbidden_with_the_way_out() {
+async fn a_forbidden_update_states_what_to_do_instead() {
     let (lab, _webhook) = lab(&[]).await;
     let kubectl = lab.kubectl();
     apply(&kubectl, &machine("web", "template: medium")).await;
@@ -80,7 +80,7 @@ domain: {firmware: {bootloader: {efi: true}}}";
 
 /// The objects that a Machine refers to may be deleted; the Machine can still be edited and deleted.
 #[tokio::test]
-async fn a_machine_that_lost_everything_it_refers_to_stays_editable() {
+async fn a_machine_whose_referenced_objects_were_deleted_can_still_be_edited() {
     let (lab, _webhook) = lab(&[("MISSING_NETWORKS", "deny")]).await;
     let kubectl = lab.kubectl();
     let templates = "\

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_are_values_that_were_measured() {
+    fn quantiles_are_measured_values() {
         let sorted: Vec<_> = (1..=1_000).map(Duration::from_micros).collect();
         assert_eq!(quantile(&sorted, 500), Duration::from_micros(500));
         assert_eq!(quantile(&sorted, 990), Duration::from_micros(990));

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_of_figures() {
+    fn a_report_is_shown_as_a_table() {
         let shown = report(1).to_string();
         let expected = "          machines templates clients        p50        p99    answers  of echo  processor\n\
                         echo            10         5       8   0.200 ms   0.500 ms     1000/s     1.00      10 µs\n\

@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn the_graph_leaves_out_what_follows_from_other_dependencies() {
+    fn the_graph_omits_dependencies_that_others_imply() {
         let crates = [
             planted("common", &[]),
             planted("common/runtime", &["common"]),

@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_told_with_the_command_that_brings_it() {
+    fn missing_packages_are_reported_with_their_install_command() {
         assert_eq!(
             instead("libvirt's headers are missing", &HEADERS),
             "libvirt's headers are missing: apt-get install libvirt-dev pkg-config"
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_of_the_administration_are_found() {
+    fn programs_in_sbin_are_found() {
         assert!(program("sh").is_some());
         assert_eq!(program("no-such-program"), None);
     }

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sockets_and_memory_are_plugged_in_up_to_their_maximum() {
+    fn sockets_and_memory_are_hot_plugged_up_to_their_maximum() {
         let with = |sockets: u32, guest: &str| {
             json!({"domain": {
                 "cpu": {"sockets": sockets, "cores": 1, "threads": 1, "maxSockets": 4},

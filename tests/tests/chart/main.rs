@@ -5,6 +5,7 @@ mod lifecycle;
 mod pages;
 mod release;
 mod rendering;
+mod values;
 
 use lab::{Helm, Kubectl, Lab, OPERATOR_NAMESPACE, Options, install, pages::blocks, paths};
 use serde_json::Value;

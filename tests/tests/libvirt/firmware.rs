@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::environment::Environment;
 
 #[tokio::test]
-async fn efi_and_secure_boot_are_what_the_guest_sees() {
+async fn the_guest_reports_the_requested_firmware() {
     let Some(env) = Environment::new().await else {
         return;
     };

@@ -66,7 +66,7 @@ fn root(size: &str, url: &str, checksum: &str) -> Value {
 }
 
 #[tokio::test]
-async fn an_image_is_fetched_once_and_checked() {
+async fn an_image_is_downloaded_once_and_its_checksum_is_verified() {
     let Some(env) = Environment::new().await else {
         return;
     };

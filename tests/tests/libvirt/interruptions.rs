@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::environment::Environment;
 
 #[tokio::test]
-async fn interruptions_cost_no_guest_and_no_volume() {
+async fn interruptions_lose_no_guest_and_no_volume() {
     let Some(mut env) = Environment::new().await else {
         return;
     };

@@ -10,7 +10,7 @@ mod threats;
 
 /// Both in one test, because the lifecycle takes long.
 #[tokio::test]
-async fn a_whole_life_uses_every_permission_and_tells_no_secret() {
+async fn the_lifecycle_of_machines_uses_every_permission_and_discloses_no_secret() {
     let (mut env, start) = lifecycle::env().await;
     lifecycle::run(&env).await;
     permissions::are_used(&env, start).await;

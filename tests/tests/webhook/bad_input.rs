@@ -25,7 +25,7 @@ fn disks(count: usize) -> String {
 }
 
 #[tokio::test]
-async fn what_is_no_review_is_refused_and_told_why() {
+async fn a_body_that_is_no_review_is_refused_with_the_reason() {
     let mut lab = lab().await;
     let mut webhook = lab.webhook(&[]).await.unwrap();
     let without_uid = changed(|review| {
@@ -101,7 +101,7 @@ async fn what_is_no_review_is_refused_and_told_why() {
 }
 
 #[tokio::test]
-async fn what_has_a_uid_is_answered_with_it() {
+async fn a_review_with_a_uid_is_answered_with_that_uid() {
     let mut lab = lab().await;
     let mut webhook = lab.webhook(&[]).await.unwrap();
     let accepts = "but this webhook accepts AdmissionReview of admission.k8s.io/v1";
@@ -229,7 +229,7 @@ fn refusal(faults: &[&str]) -> String {
 }
 
 #[tokio::test]
-async fn faults_of_an_object_are_refusals_directly_and_through_the_api_server() {
+async fn faults_of_an_object_are_refused_directly_and_through_the_api_server() {
     let mut lab = lab().await;
     let mut webhook = lab.webhook(&[]).await.unwrap();
     for (spec, faults) in specs() {

@@ -64,7 +64,7 @@ async fn trusted(lab: &Lab, ca: &str) {
 }
 
 #[tokio::test]
-async fn the_trust_is_made_and_mended() {
+async fn an_emptied_ca_bundle_is_written_again() {
     let mut lab = lab().await;
     let mut webhook = lab.webhook(&[]).await.unwrap();
     let ca = stored(&lab, "ca.crt").await;
@@ -215,7 +215,7 @@ async fn a_lost_or_damaged_secret_is_recovered() {
 
 /// A CA that is put into the Secret by hand is published before it signs.
 #[tokio::test]
-async fn another_ca_takes_over_in_good_order() {
+async fn a_ca_put_into_the_secret_is_published_before_it_signs() {
     let mut lab = lab().await;
     let webhook = lab.webhook(&[("CA_PROPAGATION", "2s")]).await.unwrap();
     let before = stored(&lab, "ca.crt").await;

@@ -43,7 +43,7 @@ fn refusals(webhook: &ProgramUnderTest) -> Vec<(String, u64)> {
 }
 
 #[tokio::test]
-async fn only_the_api_server_may_ask() {
+async fn only_clients_with_a_configured_ca_and_name_are_served() {
     let mut lab = lab().await;
     let file = lab.path("callers.crt");
     put(&file, lab.callers().pem());
@@ -126,7 +126,7 @@ async fn only_the_api_server_may_ask() {
 }
 
 #[tokio::test]
-async fn the_ca_of_clients_is_read_again_when_it_changes() {
+async fn a_changed_file_of_client_cas_is_read_again() {
     let mut lab = lab().await;
     let file = lab.path("callers.crt");
     put(&file, lab.callers().pem());

@@ -98,7 +98,7 @@ async fn faults(webhook: &mut ProgramUnderTest) -> String {
 }
 
 #[tokio::test]
-async fn each_swap_is_seen_and_a_pair_that_is_none_is_reported() {
+async fn swapped_certificate_files_are_served_and_a_mismatched_pair_is_reported() {
     let mut lab = lab().await;
     let mut mount = Mount::new(lab.path("tls"));
     let (ca, certificate, key) = issued();

@@ -52,7 +52,7 @@ fn peak(webhook: &mut ProgramUnderTest) -> u64 {
 }
 
 #[tokio::test]
-async fn large_bodies_are_served_or_shed_within_the_memory_there_is() {
+async fn large_bodies_are_answered_or_refused_within_the_memory_limit() {
     let mut lab = lab().await;
     let mut webhook = lab.webhook(&[]).await.unwrap();
     let mut whole = review().to_string().into_bytes();
@@ -91,7 +91,7 @@ async fn large_bodies_are_served_or_shed_within_the_memory_there_is() {
 }
 
 #[tokio::test]
-async fn connections_that_misbehave_end_and_others_are_served() {
+async fn silent_slow_and_malformed_connections_are_closed_while_others_are_served() {
     let mut lab = lab().await;
     let mut webhook = lab.webhook(&[]).await.unwrap();
     let (address, ca) = (lab.webhook_address(), lab.ca_bundle().await.unwrap());
@@ -147,7 +147,7 @@ async fn connections_that_misbehave_end_and_others_are_served() {
 
 /// Ten times as many connections as there may be, every fifth of them with TLS, and nothing is asked.
 #[tokio::test]
-async fn idle_connections_in_masses_lock_nobody_out() {
+async fn ten_thousand_idle_connections_do_not_block_other_clients() {
     const SILENT: usize = 8_000;
     const SHOOK_HANDS: usize = 2_000;
     // These connections have an end here, too.
@@ -192,7 +192,7 @@ async fn idle_connections_in_masses_lock_nobody_out() {
 
 /// Heads that grow by a byte now and then never end; the time for a head does.
 #[tokio::test]
-async fn heads_that_drip_end_in_their_time() {
+async fn headers_sent_byte_by_byte_are_closed_at_their_deadline() {
     let mut lab = lab().await;
     let mut webhook = lab.webhook(&[]).await.unwrap();
     let (address, ca) = (lab.webhook_address(), lab.ca_bundle().await.unwrap());
@@ -212,7 +212,7 @@ async fn heads_that_drip_end_in_their_time() {
 }
 
 #[tokio::test]
-async fn compressed_bodies_are_refused_unread() {
+async fn compressed_bodies_are_refused_without_being_read() {
     let mut lab = lab().await;
     let mut webhook = lab.webhook(&[]).await.unwrap();
     let (address, ca) = (lab.webhook_address(), lab.ca_bundle().await.unwrap());
@@ -246,7 +246,7 @@ fn pipelined(uid: &str) -> String {
 }
 
 #[tokio::test]
-async fn pipelined_requests_are_answered_in_order_and_not_faster_than_they_are_read() {
+async fn pipelined_requests_are_answered_in_order_and_only_as_fast_as_answers_are_read() {
     let mut lab = lab().await;
     let mut webhook = lab.webhook(&[]).await.unwrap();
     let before = peak(&mut webhook);
@@ -294,7 +294,7 @@ async fn pipelined_requests_are_answered_in_order_and_not_faster_than_they_are_r
 
 /// The webhook has one certificate; a client that expects another name rejects it.
 #[tokio::test]
-async fn a_wrong_server_name_gets_the_certificate_there_is() {
+async fn a_client_that_expects_another_server_name_rejects_the_certificate() {
     let mut lab = lab().await;
     let mut webhook = lab.webhook(&[]).await.unwrap();
     let (address, ca) = (lab.webhook_address(), lab.ca_bundle().await.unwrap());

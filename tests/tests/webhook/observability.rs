@@ -48,7 +48,7 @@ fn refusals(webhook: &ProgramUnderTest) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn a_refusal_is_one_line_of_names_and_codes() {
+async fn a_refusal_is_logged_as_one_line_with_names_and_codes() {
     let mut lab = lab().await;
     let webhook = lab.webhook(&[]).await.unwrap();
     let refused = create(&lab, &faulty(), false).await.refused().unwrap();
@@ -89,7 +89,7 @@ async fn a_refusal_is_one_line_of_names_and_codes() {
 
 /// What the quieter levels tell is part of what these do.
 #[tokio::test]
-async fn no_level_tells_what_users_wrote() {
+async fn no_log_level_discloses_user_input() {
     for level in ["info", "debug", "trace"] {
         let mut lab = lab().await;
         let webhook = lab.webhook(&[("LOG_LEVEL", level)]).await.unwrap();
@@ -110,7 +110,7 @@ async fn no_level_tells_what_users_wrote() {
 }
 
 #[tokio::test]
-async fn the_audit_log_has_the_codes() {
+async fn the_audit_log_contains_the_codes_of_a_review() {
     let mut lab = lab().await;
     let _webhook = lab.webhook(&[]).await.unwrap();
     let mark = lab.log_position().await.unwrap();
@@ -147,7 +147,7 @@ fn series<'a>(metrics: &'a str, name: &str) -> Vec<&'a str> {
 }
 
 #[tokio::test]
-async fn reviews_are_counted_by_what_was_asked_and_answered_and_timed() {
+async fn reviews_are_counted_by_request_and_answer_and_timed() {
     let mut lab = lab().await;
     let mut webhook = lab.webhook(&[]).await.unwrap();
     create(&lab, &faulty(), false).await.refused().unwrap();

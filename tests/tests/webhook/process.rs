@@ -9,7 +9,7 @@ use tokio::process::Command;
 use crate::{asked, lab, review, reviewed, unready};
 
 #[tokio::test]
-async fn the_end_answers_what_is_under_way() {
+async fn pending_requests_are_answered_before_the_process_ends() {
     let mut lab = lab().await;
     let mut webhook = lab.webhook(&[("DRAIN_DELAY", "0s")]).await.unwrap();
     let (address, ca) = (lab.webhook_address(), lab.ca_bundle().await.unwrap());
@@ -57,7 +57,7 @@ async fn the_end_answers_what_is_under_way() {
 }
 
 #[tokio::test]
-async fn while_endpoints_propagate_it_serves_but_is_not_ready_and_a_second_signal_ends_it() {
+async fn during_the_drain_delay_the_webhook_serves_unready_and_a_second_signal_ends_it() {
     let mut lab = lab().await;
     let mut webhook = lab.webhook(&[("DRAIN_DELAY", "10m")]).await.unwrap();
     webhook.process().terminate().unwrap();
@@ -75,7 +75,7 @@ async fn while_endpoints_propagate_it_serves_but_is_not_ready_and_a_second_signa
 }
 
 #[tokio::test]
-async fn wrong_settings_stop_the_start_with_one_line() {
+async fn an_invalid_setting_ends_the_start_with_one_line() {
     for (setting, line) in [
         (
             "WEBHOOK_BIND_ADDRESS=9443",

@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::{lab, review, unready};
 
 #[tokio::test]
-async fn unready_says_what_is_missing() {
+async fn the_readiness_probe_reports_what_is_missing() {
     let mut lab = lab().await;
     let mut webhook = lab.start_webhook(&[]).await.unwrap();
     unready(&mut webhook, |told| {

@@ -255,7 +255,7 @@ async fn rotations_and_a_rolling_restart_fail_no_call() {
 /// A node that fails gives its replica no time to finish. Once the replica is unready and has closed its connections,
 /// killing it fails no call.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_replica_that_was_taken_out_may_be_killed() {
+async fn killing_an_unready_replica_without_connections_fails_no_call() {
     let mut lab = lab().await;
     let (balancer, mut replicas) = two_replicas(&mut lab).await;
     let (mut load, start) = (Load::of(&lab).await, Instant::now());

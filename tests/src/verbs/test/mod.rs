@@ -37,7 +37,7 @@ const LONGEST_FIRST: [&str; 8] = [
     "webhook",
     "libvirt",
     "corpus",
-    "quiet",
+    "idle",
     "rules",
     "fairness",
 ];

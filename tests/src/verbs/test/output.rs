@@ -219,7 +219,7 @@ test result: FAILED. 2 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; 
     }
 
     #[test]
-    fn a_test_that_says_skipped_is_counted_as_skipped_and_not_as_passed() {
+    fn a_test_that_prints_skipped_is_counted_as_skipped_and_not_as_passed() {
         let mut totals = Totals::default();
         totals.add(&finished(MIXED, false));
         assert_eq!(

@@ -68,7 +68,7 @@ async fn refusal(lab: &Lab, case: &Case) -> Option<String> {
 }
 
 #[tokio::test]
-async fn a_bypassed_webhook_leaves_what_the_reference_says() {
+async fn without_the_webhook_the_api_server_refuses_what_the_reference_states() {
     let lab = Lab::with(Options {
         controller_manager: false,
         ..Options::default()
