@@ -60,12 +60,12 @@ async fn both_programs_report_their_version_and_accept_a_log_level() {
                 .unwrap()
                 .starts_with("rustc 1.")
         );
-        // Only a build that is told its commit knows it.
+        // Only a build that is reported its commit knows it.
         let commit = option_env!("GIT_COMMIT").filter(|commit| !commit.is_empty());
         assert_eq!(version["gitCommit"], json!(commit));
 
         assert_eq!(shown(address).await, "info\n");
-        for (filter, told) in [
+        for (filter, reported) in [
             (
                 "loud",
                 "\"loud\" is neither a level (error, warn, info, debug, trace) nor a target with one, \
@@ -77,7 +77,7 @@ async fn both_programs_report_their_version_and_accept_a_log_level() {
             ),
         ] {
             let refused = put(address, filter).await;
-            assert_eq!((refused.status, refused.text().as_str()), (400, told));
+            assert_eq!((refused.status, refused.text().as_str()), (400, reported));
         }
         assert_eq!(put(address, &"x".repeat(2_000)).await.status, 413);
         assert_eq!(shown(address).await, "info\n");
@@ -105,12 +105,12 @@ async fn both_programs_report_their_version_and_accept_a_log_level() {
         assert_eq!(put(address, "error").await.status, 200);
         // Told although nothing else of its level is.
         let lines = program.log_lines();
-        let told: Vec<&Value> = lines
+        let reported: Vec<&Value> = lines
             .iter()
             .filter(|line| line["target"] == "log_level")
             .collect();
-        assert_eq!(told.len(), 2, "{told:?}");
-        for (line, (before, now)) in told
+        assert_eq!(reported.len(), 2, "{reported:?}");
+        for (line, (before, now)) in reported
             .into_iter()
             .zip([("info", "trace"), ("trace", "error")])
         {

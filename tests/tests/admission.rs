@@ -245,9 +245,14 @@ async fn templates_and_networks_are_reviewed_too() {
     };
     let create = ["create", "-f", "-"];
     let output = kubectl.run_with(&create, template("small", "3GB")).await;
-    let told = output.unwrap().refused().unwrap();
+    let reported = output.unwrap().refused().unwrap();
     assert_eq!(
-        told.lines().skip(1).collect::<Vec<_>>().join("\n").trim(),
+        reported
+            .lines()
+            .skip(1)
+            .collect::<Vec<_>>()
+            .join("\n")
+            .trim(),
         "* metadata.name: Forbidden: small, medium and large are built in; choose another name [TemplateNameReserved]\n* spec.resources.memory.size: Invalid value: \"3GB\": has the unknown unit \"GB\"; use a number and a unit such as '3G' [InvalidQuantity]"
     );
     let output = kubectl.run_with(&create, template("web", "3Gi")).await;
@@ -287,10 +292,13 @@ async fn templates_and_networks_are_reviewed_too() {
     );
     apply(&kubectl, &network(100)).await;
     let output = kubectl.run_with(&["apply", "-f", "-"], network(200)).await;
-    let told = output.unwrap().refused().unwrap();
-    assert!(told.starts_with("Error from server (Forbidden)"), "{told}");
-    assert!(told.contains("* spec.vlan: Forbidden: "), "{told}");
-    assert!(told.contains("[SegmentChanged]"), "{told}");
+    let reported = output.unwrap().refused().unwrap();
+    assert!(
+        reported.starts_with("Error from server (Forbidden)"),
+        "{reported}"
+    );
+    assert!(reported.contains("* spec.vlan: Forbidden: "), "{reported}");
+    assert!(reported.contains("[SegmentChanged]"), "{reported}");
     let networks = api(lab.client(), "NetworkConfiguration");
     networks
         .delete("prod", &DeleteParams::default())
@@ -309,7 +317,7 @@ async fn kubectl_explain_describes_the_fields() {
     let kubectl = lab.kubectl();
     let explain = ["explain", "machine.spec.disks.storageClass"];
     // The API server tells of new kinds a moment after it serves them.
-    let text = wait::until("the kind to be told of", async || {
+    let text = wait::until("the kind to be reported of", async || {
         let output = kubectl.run(&explain).await?;
         Ok(if output.code == 0 {
             Ok(output.stdout)

@@ -1,4 +1,4 @@
-//! Changes of a Machine that runs: what takes effect at once, what waits, and what is told of it.
+//! Changes of a Machine that runs: what takes effect at once, what waits, and what is reported of it.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod environment;
@@ -15,12 +15,12 @@ use environment::{Environment, machine, summaries};
 fn pending(machine: &Value) -> Vec<[&str; 4]> {
     let changes = machine["status"]["pendingChanges"].as_array();
     let changes = changes.map_or(&[][..], Vec::as_slice);
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for change in changes {
         let keys = ["field", "current", "desired", "action"];
-        told.push(keys.map(|key| change[key].as_str().unwrap()));
+        reported.push(keys.map(|key| change[key].as_str().unwrap()));
     }
-    told
+    reported
 }
 
 fn says<'a>(machine: &'a Value, kind: &str) -> &'a str {
@@ -28,7 +28,7 @@ fn says<'a>(machine: &'a Value, kind: &str) -> &'a str {
 }
 
 /// Whether the status is about the spec as it is.
-fn is_told(machine: &Value) -> bool {
+fn is_reported(machine: &Value) -> bool {
     machine["status"]["observedGeneration"] == machine["metadata"]["generation"]
 }
 
@@ -81,18 +81,18 @@ async fn a_secret_that_changes_is_pending_until_the_guest_is_restarted() {
 
     let new = write("#cloud-config\nhostname: second\n", "b").await;
     for (name, _) in both {
-        let told = machines.until_condition(name, "RestartRequired", "True", "RestartRequired");
-        let told = told.await.unwrap();
-        let changes = pending(&told);
+        let reported = machines.until_condition(name, "RestartRequired", "True", "RestartRequired");
+        let reported = reported.await.unwrap();
+        let changes = pending(&reported);
         assert_eq!(changes.len(), 1, "{changes:?}");
         let [field, current, desired, action] = changes[0];
         assert_eq!((field, action), ("cloudInit.secretRef", "Restart"));
         assert!(current.starts_with("resourceVersion "), "{current}");
         assert_eq!(desired, format!("resourceVersion {new}"));
-        let message = says(&told, "RestartRequired");
+        let message = says(&reported, "RestartRequired");
         assert!(message.contains("on a new instance only"), "{message}");
-        assert!(!told["status"].to_string().contains("second"));
-        assert_eq!(condition(&told, "Ready")["reason"], "Running");
+        assert!(!reported["status"].to_string().contains("second"));
+        assert_eq!(condition(&reported, "Ready")["reason"], "Running");
     }
     let copy = env.objects(SECRET).get("copies-cloudinit").await.unwrap();
     let original = env.objects(SECRET).get("mine").await.unwrap();
@@ -139,11 +139,11 @@ async fn a_volume_expansion_is_reported_until_it_is_done() {
     env.simulator.set("default", "web", Scenario::Resizing);
     env.apply(&machine("web", &sized("12Gi"))).await;
     let grows = "PersistentVolumeClaim web-data grows from 10Gi to 12Gi";
-    let told = machines.until_condition("web", "StorageReady", "True", "PVCResizing");
-    let told = told.await.unwrap();
-    assert_eq!(says(&told, "StorageReady"), grows);
-    assert_eq!(told["status"]["volumes"][1]["capacity"], "10Gi");
-    assert_eq!(condition(&told, "Ready")["reason"], "Running");
+    let reported = machines.until_condition("web", "StorageReady", "True", "PVCResizing");
+    let reported = reported.await.unwrap();
+    assert_eq!(says(&reported, "StorageReady"), grows);
+    assert_eq!(reported["status"]["volumes"][1]["capacity"], "10Gi");
+    assert_eq!(condition(&reported, "Ready")["reason"], "Running");
 
     env.simulator.set("default", "web", Scenario::ResizePending);
     let waits = |web: &Value| says(web, "StorageReady") != grows;
@@ -251,7 +251,7 @@ async fn sockets_and_memory_grow_in_a_running_guest() {
     let instance = instance.await.unwrap();
     assert_eq!(instance["metadata"]["uid"], before["metadata"]["uid"]);
     let web = machines
-        .until("grows", "to be told of", is_told)
+        .until("grows", "to be reported of", is_reported)
         .await
         .unwrap();
     assert_eq!(pending(&web), [[""; 4]; 0]);
@@ -264,22 +264,25 @@ async fn sockets_and_memory_grow_in_a_running_guest() {
     env.apply(&machine("grows", &of(&shared, cpu, memory)))
         .await;
     let restart = async |name: &str| {
-        let told = machines.until_condition(name, "RestartRequired", "True", "RestartRequired");
-        told.await.unwrap()
+        let reported = machines.until_condition(name, "RestartRequired", "True", "RestartRequired");
+        reported.await.unwrap()
     };
-    let told = restart("grows").await;
-    assert_eq!(pending(&told), [["cpu.maxSockets", "4", "8", "Restart"]]);
+    let reported = restart("grows").await;
+    assert_eq!(
+        pending(&reported),
+        [["cpu.maxSockets", "4", "8", "Restart"]]
+    );
 
     // Without a maximum there is no room.
     let cpu = json!({"sockets": 2});
     let plain = json!({"template": "small", "disks": [shared], "resources": {"cpu": cpu}});
     env.apply(&machine("plain", &plain)).await;
-    let told = restart("plain").await;
+    let reported = restart("plain").await;
     let expected = [
         ["cpu.sockets", "1", "2", "Restart"],
         ["cpu.maxSockets", "1", "2", "Restart"],
     ];
-    assert_eq!(pending(&told), expected);
+    assert_eq!(pending(&reported), expected);
 
     let (cpu, memory) = room(2, "2Gi");
     env.apply(&machine("stays", &of(&alone, cpu, memory))).await;
@@ -288,9 +291,9 @@ async fn sockets_and_memory_grow_in_a_running_guest() {
     let (cpu, memory) = room(2, "4Gi");
     env.apply(&machine("stays", &of(&alone, cpu, memory))).await;
     let both = [["memory.size", "2Gi", "4Gi", "Restart"], sockets];
-    let told = |stays: &Value| pending(stays) == both;
+    let reported = |stays: &Value| pending(stays) == both;
     machines
-        .until("stays", "to wait for both", told)
+        .until("stays", "to wait for both", reported)
         .await
         .unwrap();
 }

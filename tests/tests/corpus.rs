@@ -44,7 +44,7 @@ fn of_ours(kind: &str, name: &str, spec: &Value) -> Value {
 
 /// The cluster that the catalog `default` describes. Its templates are older than the webhook, and
 /// one is older than the CRDs: it is stored with a content that they have nothing against, and only
-/// its name is told.
+/// its name is reported.
 async fn cluster() -> (Lab, ProgramUnderTest) {
     let mut lab = Lab::with(Options {
         controller_manager: false,
@@ -101,7 +101,7 @@ fn sample() -> Vec<Case> {
     let cases = common::rules::FAMILIES
         .into_iter()
         .flat_map(|family| tables::table(family).unwrap());
-    let is_told = |case: &Case, code: &Code| {
+    let is_reported = |case: &Case, code: &Code| {
         let mut lines = case.refuses.iter().chain(&case.warns);
         lines.any(|line| line.ends_with(&format!("[{code}]")))
     };
@@ -109,7 +109,7 @@ fn sample() -> Vec<Case> {
         .filter(|case| case.is_plain() && case.catalog == "default")
         .filter(|case| !REJECTED_BEFORE_REVIEW.contains(&case.name.as_str()))
         .filter(|case| case.spec["template"] != MISLABELLED)
-        .filter(|case| !OF_OTHERS.iter().any(|code| is_told(case, code)))
+        .filter(|case| !OF_OTHERS.iter().any(|code| is_reported(case, code)))
         .collect()
 }
 
@@ -145,17 +145,18 @@ fn refusal(stderr: &str) -> String {
         .collect()
 }
 
-/// What kubectl prints of an object that is accepted. What a Machine became is told in a line of its
+/// What kubectl prints of an object that is accepted. What a Machine became is reported in a line of its
 /// own; a table need not have it.
 fn is_warned(case: &Case, stderr: &str) -> bool {
     let lines: Vec<&str> = stderr.lines().collect();
     let became = |line: &&str| line.starts_with("Warning: normalized to ");
-    let told: Vec<&str> = match &case.notes {
+    let reported: Vec<&str> = match &case.notes {
         Some(_) => lines,
         None => lines.into_iter().filter(|line| !became(line)).collect(),
     };
     let wanted = case.warns.iter().chain(case.notes.iter().flatten());
-    told.into_iter()
+    reported
+        .into_iter()
         .eq(wanted.map(|line| format!("Warning: {line}")))
 }
 

@@ -85,9 +85,9 @@ async fn without_the_webhook_the_api_server_refuses_what_the_reference_states() 
             }
             let answer = refusal(&lab, &case).await;
             for code in &codes {
-                let is_told = |line: &&String| line.ends_with(&format!("[{code}]"));
-                let told = case.refuses.iter().filter(is_told).count();
-                if told > 0 && case.refuses.len() == told {
+                let is_reported = |line: &&String| line.ends_with(&format!("[{code}]"));
+                let reported = case.refuses.iter().filter(is_reported).count();
+                if reported > 0 && case.refuses.len() == reported {
                     refused.entry(*code).or_default()[usize::from(answer.is_some())] += 1;
                 }
             }

@@ -125,11 +125,11 @@ async fn a_claim_of_another_owner_is_not_changed() {
     env.lab.register_webhooks().await.unwrap();
     env.until_renormalized("web").await;
 
-    let told = machines
+    let reported = machines
         .until_condition("web", "StorageReady", "False", "NameConflict")
         .await
         .unwrap();
-    let message = condition(&told, "StorageReady")["message"]
+    let message = condition(&reported, "StorageReady")["message"]
         .as_str()
         .unwrap();
     assert!(
@@ -259,9 +259,10 @@ async fn a_machine_is_deleted_in_a_cluster_without_kubevirt() {
     let machines = env.machines();
     env.apply(&machine("web", &json!({"template": "small"})))
         .await;
-    let told = machines.until_condition("web", "VirtualMachineReady", "False", "KubeVirtApiError");
-    let told = told.await.unwrap();
-    let message = condition(&told, "VirtualMachineReady")["message"]
+    let reported =
+        machines.until_condition("web", "VirtualMachineReady", "False", "KubeVirtApiError");
+    let reported = reported.await.unwrap();
+    let message = condition(&reported, "VirtualMachineReady")["message"]
         .as_str()
         .unwrap();
     assert!(

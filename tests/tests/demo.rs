@@ -1,4 +1,4 @@
-//! The story that newcomers are told.
+//! The story that newcomers are reported.
 
 use std::{fs, process::Command};
 
@@ -29,7 +29,10 @@ fn the_demo_accepts_refuses_and_boots_machines() {
     if let Some(reason) = reason {
         lab::skip(reason);
     }
-    assert!(stdout.ends_with("\nAll as told.\n"), "{stdout}");
+    assert!(
+        stdout.ends_with("\nEvery step had the expected result.\n"),
+        "{stdout}"
+    );
 }
 
 #[test]

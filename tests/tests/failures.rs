@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use environment::{Environment, machine};
 
-/// Failures of others are told in words a person can act on, and end with their cause.
+/// Failures of others are reported in words a person can act on, and end with their cause.
 #[tokio::test]
 async fn a_machine_that_failed_runs_once_the_cause_is_gone() {
     let env = Environment::new().await;
@@ -91,17 +91,19 @@ async fn the_controller_does_nothing_unless_the_block_matches_the_spec() {
         .await
         .unwrap();
 
-    let told = machines
+    let reported = machines
         .until_condition(missing, "Normalized", "False", "NotNormalized")
         .await
         .unwrap();
-    let message = condition(&told, "Normalized")["message"].as_str().unwrap();
+    let message = condition(&reported, "Normalized")["message"]
+        .as_str()
+        .unwrap();
     assert!(
         message.contains("machine.vitistack.io/refresh-template"),
         "{message}"
     );
-    assert_eq!(told["status"]["phase"], "Pending");
-    assert_eq!(told["metadata"]["finalizers"], Value::Null);
+    assert_eq!(reported["status"]["phase"], "Pending");
+    assert_eq!(reported["metadata"]["finalizers"], Value::Null);
     machines
         .until_condition("stale", "Normalized", "False", "Stale")
         .await
@@ -136,7 +138,7 @@ fn cores(vm: &Value) -> u64 {
     cpu["cores"].as_u64().unwrap()
 }
 
-/// What the API server refuses is told in its own words, and tried again.
+/// What the API server refuses is reported in its own words, and tried again.
 #[tokio::test]
 async fn a_refusal_by_the_api_server_is_reported_in_a_condition() {
     let env = Environment::new().await;
@@ -179,13 +181,13 @@ async fn a_refusal_by_the_api_server_is_reported_in_a_condition() {
     env.apply(&machine("web", &json!({"template": "small"})))
         .await;
     let machines = env.machines();
-    let told = machines.until("web", "to tell of the quota", |web| {
+    let reported = machines.until("web", "to tell of the quota", |web| {
         let message = condition(web, "StorageReady")["message"].as_str();
         message.is_some_and(|message| message.contains("quota"))
     });
-    let told = told.await.unwrap();
-    assert_eq!(told["status"]["phase"], "Failed");
-    assert_eq!(condition(&told, "Ready")["status"], "False");
+    let reported = reported.await.unwrap();
+    assert_eq!(reported["status"]["phase"], "Failed");
+    assert_eq!(condition(&reported, "Ready")["status"], "False");
     quotas.delete("tight").await.unwrap();
     machines.until_phase("web", "Running").await.unwrap();
 }

@@ -28,7 +28,7 @@ async fn events(env: &Environment, name: &str) -> Vec<(Value, Value, String)> {
 }
 
 /// Waits for an event; gives its note.
-async fn told(env: &Environment, name: &str, kind: &str, reason: &str) -> String {
+async fn reported(env: &Environment, name: &str, kind: &str, reason: &str) -> String {
     wait::until(&format!("the event {reason} about {name}"), async || {
         let all = events(env, name).await;
         let found = all.iter().find(|(k, r, _)| (k == kind) && (r == reason));
@@ -70,7 +70,7 @@ async fn every_printable_status_of_kubevirt_is_mapped() {
             .await
             .unwrap();
         assert_eq!(web["status"]["phase"], phase, "{word}");
-        told(&env, "web", kind, reason).await;
+        reported(&env, "web", kind, reason).await;
         if phase == "Failed" {
             machines
                 .until("web", "to tell the word", |web| {
@@ -86,12 +86,12 @@ async fn every_printable_status_of_kubevirt_is_mapped() {
             .await
             .unwrap();
     }
-    // What is said again is counted, and each failure is told in its own words.
+    // What is said again is counted, and each failure is reported in its own words.
     wait::until("an event for each failure", async || {
         let all = events(&env, "web").await;
         let notes = |wanted: &str| {
-            let told = all.iter().filter(|(_, reason, _)| reason == wanted);
-            let mut notes: Vec<_> = told.map(|(_, _, note)| note.clone()).collect();
+            let reported = all.iter().filter(|(_, reason, _)| reason == wanted);
+            let mut notes: Vec<_> = reported.map(|(_, _, note)| note.clone()).collect();
             notes.sort();
             notes
         };
@@ -156,7 +156,7 @@ async fn a_requested_restart_happens_once() {
         assert_eq!(instance["spec"]["domain"]["cpu"]["cores"], 4);
         let vm = env.objects(VM).get(name).await.unwrap();
         assert_eq!(vm["spec"]["runStrategy"], strategy);
-        let note = told(&env, name, "Normal", "Restarted").await;
+        let note = reported(&env, name, "Normal", "Restarted").await;
         assert_eq!(note, "the guest was restarted, as was asked: kernel-update");
     }
 
@@ -194,14 +194,18 @@ async fn a_requested_restart_happens_once() {
         .collect();
     assert_eq!(deleted.len(), 1, "{:?}", summaries(&deleted));
 
-    wait::until("both restarts of web to be told", async || {
+    wait::until("both restarts of web to be reported", async || {
         let all = events(&env, "web").await;
-        let told = all.iter().filter(|(_, reason, _)| reason == "Restarted");
-        let mut told: Vec<_> = told.map(|(_, _, note)| note.clone()).collect();
-        told.sort();
+        let reported = all.iter().filter(|(_, reason, _)| reason == "Restarted");
+        let mut reported: Vec<_> = reported.map(|(_, _, note)| note.clone()).collect();
+        reported.sort();
         let note = |text: &str| format!("the guest was restarted, as was asked: {text}");
         let expected = [note("kernel-update"), note("second")];
-        Ok(if told == expected { Ok(()) } else { Err(told) })
+        Ok(if reported == expected {
+            Ok(())
+        } else {
+            Err(reported)
+        })
     })
     .await
     .unwrap();

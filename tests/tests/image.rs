@@ -81,8 +81,8 @@ fn the_copied_files_are_a_complete_workspace() {
         .current_dir(folder.path())
         .output()
         .unwrap();
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert!(output.status.success(), "{told}");
+    let reported = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{reported}");
     let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let packages = metadata["packages"].as_array().unwrap();
     for name in ["webhook", "controller"] {

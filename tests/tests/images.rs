@@ -1,4 +1,4 @@
-//! Disks and media that are filled with an image: imported, cloned, kept, and told when they fail.
+//! Disks and media that are filled with an image: imported, cloned, kept, and reported when they fail.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod environment;
@@ -151,11 +151,11 @@ async fn an_import_waits_until_cdi_is_installed_and_can_verify_its_checksum() {
     env.apply(&filled("safe", &image)).await;
     env.apply(&filled("web", &json!({"url": URL}))).await;
     for name in ["safe", "web"] {
-        let told =
+        let reported =
             machines.until_condition(name, "StorageReady", "False", "ImageImportUnavailable");
-        let told = told.await.unwrap();
-        assert!(says(&told, "StorageReady").contains("install CDI"));
-        assert_eq!(told["status"]["phase"], "Failed");
+        let reported = reported.await.unwrap();
+        assert!(says(&reported, "StorageReady").contains("install CDI"));
+        assert_eq!(reported["status"]["phase"], "Failed");
     }
 
     env.lab.install_cdi(Cdi::WithoutChecksums).await.unwrap();
@@ -165,7 +165,10 @@ async fn an_import_waits_until_cdi_is_installed_and_can_verify_its_checksum() {
         let says = condition(safe, "StorageReady")["message"].as_str();
         says.is_some_and(|says| says.contains("install CDI v1.65 or newer"))
     };
-    machines.until("safe", "to be told", unable).await.unwrap();
+    machines
+        .until("safe", "to be reported", unable)
+        .await
+        .unwrap();
     let imports = env.objects(DATA_VOLUME);
     assert!(imports.find("safe-root").await.unwrap().is_none());
 

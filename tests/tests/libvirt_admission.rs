@@ -112,7 +112,7 @@ async fn a_requirement_that_no_host_satisfies_is_refused_until_one_does() {
     ]});
     let extended = host("hv1", "fast", &both);
     apply(&kubectl, &extended).await.ok().unwrap();
-    // At once: what the watch has not told yet is looked up.
+    // At once: what the watch has not reported yet is looked up.
     let output = apply(&kubectl, machine("web", split)).await;
     assert_eq!(output.code, 0, "{output}");
     assert_eq!(
@@ -190,9 +190,9 @@ async fn an_invalid_host_is_refused_before_it_is_stored() {
     );
     // What the schema alone would tell later, and without the rest.
     let more = json!({"virtType": "xen", "storage": [{"storageClass": "local"}]});
-    let told = apply(&kubectl, host("hv1", "local", &more)).await;
+    let reported = apply(&kubectl, host("hv1", "local", &more)).await;
     assert_eq!(
-        told.refused().unwrap(),
+        reported.refused().unwrap(),
         "The LibvirtHost \"hv1\" is invalid: \n\
          * spec.virtType: Unsupported value: \"xen\": supported values: \"kvm\", \"qemu\" \
          [UnsupportedHostValue]\n\
@@ -217,7 +217,7 @@ async fn apply_with_force_deletes_no_host_for_a_schema_fault() {
     let twin = json!({"name": "default", "type": "network", "source": "default"});
     let class =
         |number: usize| json!({"storageClass": format!("class-{number}"), "pool": "default"});
-    for (typo, told) in [
+    for (typo, reported) in [
         (
             json!({"uri": 7, "virtType": "xen"}),
             "2 faults:\n\
@@ -254,7 +254,7 @@ async fn apply_with_force_deletes_no_host_for_a_schema_fault() {
             stderr.starts_with("Error from server (Forbidden): "),
             "{stderr}"
         );
-        assert!(stderr.contains(told), "{stderr}");
+        assert!(stderr.contains(reported), "{stderr}");
         assert_eq!(uid().await, before);
     }
 }

@@ -88,9 +88,9 @@ async fn an_attachment_of_another_owner_is_used_only_if_a_network_names_it() {
     env.apply(&network("theirs", &json!({"bridge": "br0"})))
         .await;
     env.apply(&machine("blocked", &on("theirs"))).await;
-    let told = machines.until_condition("blocked", "NetworkReady", "False", "NetworkFailed");
-    let told = told.await.unwrap();
-    let message = condition(&told, "NetworkReady")["message"]
+    let reported = machines.until_condition("blocked", "NetworkReady", "False", "NetworkFailed");
+    let reported = reported.await.unwrap();
+    let message = condition(&reported, "NetworkReady")["message"]
         .as_str()
         .unwrap();
     assert!(

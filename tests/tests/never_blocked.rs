@@ -129,8 +129,8 @@ async fn deletion_finalizers_status_and_labels_are_never_refused() {
     wait::until("the webhook forgets what is gone", async || {
         let create = ["create", "--dry-run=server", "-f", "-"];
         let output = kubectl.run_with(&create, machine("new", wanted)).await?;
-        let told = output.stderr.matches("Not found: ").count();
-        Ok(if told == 3 {
+        let reported = output.stderr.matches("Not found: ").count();
+        Ok(if reported == 3 {
             Ok(())
         } else {
             Err(output.to_string())

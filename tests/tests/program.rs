@@ -37,7 +37,7 @@ async fn run(setting: (&str, &str)) -> (Option<i32>, String) {
 
 #[tokio::test]
 async fn an_invalid_setting_ends_the_program_with_one_line_that_names_it() {
-    for (name, value, told) in [
+    for (name, value, reported) in [
         ("RECONCILE_INTERVAL", "30", "--reconcile-interval"),
         ("RECONCILE_INTERVAL", "10ms", "at least 1s"),
         (
@@ -59,7 +59,7 @@ async fn an_invalid_setting_ends_the_program_with_one_line_that_names_it() {
         let (code, text) = run((name, value)).await;
         assert_eq!(code, Some(2), "{name}={value}: {text}");
         assert_eq!(text.trim_end().lines().count(), 1, "{name}={value}: {text}");
-        assert!(text.contains(told), "{name}={value}: {text}");
+        assert!(text.contains(reported), "{name}={value}: {text}");
     }
 }
 
@@ -183,8 +183,8 @@ async fn a_second_replica_takes_over_from_a_killed_and_from_a_stopped_leader() {
 
     let status = env.controller.stop().await.unwrap();
     assert_eq!(status.code(), Some(0));
-    let told = machines.get("third").await.unwrap();
-    assert_eq!(condition(&told, "Ready")["reason"], "Running");
+    let reported = machines.get("third").await.unwrap();
+    assert_eq!(condition(&reported, "Ready")["reason"], "Running");
 }
 
 /// The leader is disconnected from the API server, another replica is not.

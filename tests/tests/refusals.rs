@@ -92,7 +92,7 @@ fn at<'v>(object: &'v Value, field: &str) -> &'v Value {
 }
 
 /// The lines of an error from the first one with a bullet on.
-fn told(stderr: &str) -> Vec<&str> {
+fn reported(stderr: &str) -> Vec<&str> {
     let lines = stderr.lines().skip_while(|line| !line.starts_with("* "));
     lines.filter(|line| !line.is_empty()).collect()
 }
@@ -103,7 +103,7 @@ fn assert_created_nothing(output: Output) {
         stderr.lines().next(),
         Some("The Machine \"web\" is invalid: ")
     );
-    assert_eq!(told(&stderr), bullets());
+    assert_eq!(reported(&stderr), bullets());
 }
 
 fn assert_forbidden(output: Output) {
@@ -114,7 +114,7 @@ fn assert_forbidden(output: Output) {
     );
     let faults = "admission webhook \"mutate.machines.vitistack.io\" denied the request: 7 faults:";
     assert!(stderr.contains(faults), "{stderr}");
-    assert_eq!(told(&stderr), bullets());
+    assert_eq!(reported(&stderr), bullets());
 }
 
 /// The API server's no.
@@ -294,7 +294,7 @@ async fn a_missing_reference_is_answered_with_the_names_that_exist() {
     let (mut lab, webhook) = lab(&[]).await;
     let kubectl = lab.kubectl();
     let create = ["create", "-f", "-"];
-    for (spec, told) in [
+    for (spec, reported) in [
         (
             "template: smal",
             "spec.template: Not found: \"smal\": did you mean 'small'? known templates: large, medium, small [TemplateNotFound]",
@@ -312,8 +312,8 @@ async fn a_missing_reference_is_answered_with_the_names_that_exist() {
             .run_with(&create, machine("web", spec))
             .await
             .unwrap();
-        let told = format!("The Machine \"web\" is invalid: {told}");
-        assert_eq!(output.refused().unwrap().trim(), told);
+        let reported = format!("The Machine \"web\" is invalid: {reported}");
+        assert_eq!(output.refused().unwrap().trim(), reported);
     }
 
     lab.apply(&json!({
@@ -350,7 +350,7 @@ async fn a_block_edited_by_hand_is_refused() {
     let apply = ["apply", "-f", "-"];
     let good = kubectl.run_with(&apply, machine("web", GOOD)).await;
     good.unwrap().ok().unwrap();
-    for (patch, told) in [
+    for (patch, reported) in [
         (
             json!({"cpu": {"cores": 7}}),
             "spec.normalized.cpu.cores: Forbidden: is written by the webhook; delete spec.normalized from your file and edit spec.resources.cpu.cores [NormalizedEdited]",
@@ -364,7 +364,7 @@ async fn a_block_edited_by_hand_is_refused() {
         let status = merge(lab.client(), "web", &patch, false).await;
         assert_eq!(status.code, 403);
         let (_, message) = status.message.split_once("\n* ").unwrap();
-        assert_eq!(message, told);
+        assert_eq!(message, reported);
     }
     // A changed spec with an old block gets a new block, and a warning.
     let file = lab.path("with-block.yaml");

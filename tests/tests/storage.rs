@@ -118,9 +118,9 @@ async fn an_imported_disk_grows_and_another_is_imported_beside_a_running_guest()
     );
 
     env.simulator.set("default", "web", Scenario::Happy);
-    let told = machines.until_condition("web", "RestartRequired", "True", "RestartRequired");
-    let told = told.await.unwrap();
-    let changes = told["status"]["pendingChanges"].as_array().unwrap();
+    let reported = machines.until_condition("web", "RestartRequired", "True", "RestartRequired");
+    let reported = reported.await.unwrap();
+    let changes = reported["status"]["pendingChanges"].as_array().unwrap();
     let fields: Vec<_> = changes.iter().map(|change| &change["field"]).collect();
     // The card is asked after one disk more.
     assert_eq!(fields, ["disks[tools]", "networks[default].bootOrder"]);

@@ -53,12 +53,15 @@ fn invalid(machine: &str, fault: &str) -> String {
 }
 
 /// A change that is refused, and nothing else is wrong with it.
-fn assert_forbidden(told: &str, fault: &str) {
+fn assert_forbidden(reported: &str, fault: &str) {
     let end = format!(
         "admission webhook \"mutate.machines.vitistack.io\" denied the request: 1 fault:\n* {fault}\n"
     );
-    assert!(told.contains("Error from server (Forbidden): "), "{told}");
-    assert!(told.ends_with(&end), "{told}");
+    assert!(
+        reported.contains("Error from server (Forbidden): "),
+        "{reported}"
+    );
+    assert!(reported.ends_with(&end), "{reported}");
 }
 
 /// Waits until the webhook counts so many objects of a kind, which it knows to be all.
@@ -71,7 +74,7 @@ async fn counts(webhook: &mut ProgramUnderTest, kind: &str, objects: usize) {
         let metrics = webhook.metrics().await?;
         let all = lines
             .iter()
-            .all(|line| metrics.lines().any(|told| told == line));
+            .all(|line| metrics.lines().any(|reported| reported == line));
         Ok(if all { Ok(()) } else { Err(metrics) })
     })
     .await
@@ -112,10 +115,10 @@ async fn an_address_in_use_is_refused_in_its_own_namespace_and_network() {
     let namespaces: Api<Namespace> = Api::all(env.lab.client().clone());
     let cluster = namespaces.get("kube-system").await.unwrap().metadata.uid;
     let mac = Mac::derived(&cluster.unwrap(), "default", "derived", "eth0");
-    let told = refused(&env.lab, &machine("copy", &on_prod(&mac.to_string()))).await;
+    let reported = refused(&env.lab, &machine("copy", &on_prod(&mac.to_string()))).await;
     assert!(
-        told.contains("Machine 'derived' has this address on 'prod'"),
-        "{told}"
+        reported.contains("Machine 'derived' has this address on 'prod'"),
+        "{reported}"
     );
 
     env.machines().delete("db").await.unwrap();

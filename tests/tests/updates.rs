@@ -175,9 +175,9 @@ async fn faults_stored_without_the_webhook_are_repaired_one_by_one() {
         &machine("web", &format!("{faulty}\npowerState: Stopped")),
     )
     .await;
-    let told: Vec<&str> = stderr.lines().collect();
+    let reported: Vec<&str> = stderr.lines().collect();
     assert_eq!(
-        told,
+        reported,
         [
             "Warning: not new, so accepted: spec.template: Not found: \"smal\": did you mean 'small'? known templates: large, medium, small [TemplateNotFound]",
             "Warning: not new, so accepted: spec.disks[0].storageClass: Not found: \"fast-sdd\": did you mean 'fast-ssd'? known storage classes: fast-ssd, replicated, standard [StorageClassNotFound]",

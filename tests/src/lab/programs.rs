@@ -1,4 +1,4 @@
-//! The product's programs in a lab, each with the rights of its own account.
+//! The product's programs in a lab, each with the permissions of its own ServiceAccount.
 
 use std::{path::Path, sync::PoisonError};
 
@@ -56,7 +56,7 @@ impl Lab {
         self.program(binary, &path, &text, vec![own, metrics, san], &[])
     }
 
-    /// Starts the controller on a way of its own to the API server, without waiting for it.
+    /// Starts the controller with another kubeconfig, such as that of a proxy, without waiting for it.
     pub async fn start_controller_at(
         &self,
         kubeconfig: &str,
@@ -99,7 +99,7 @@ impl Lab {
         settings: &[(&str, &str)],
     ) -> Result<ProgramUnderTest> {
         let name = {
-            // A second replica has files of its own.
+            // Numbered, so that a second replica has files of its own.
             let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
             let run = runs.entry(binary.name()).or_default();
             *run += 1;

@@ -130,8 +130,8 @@ mod tests {
             (with(2, "9Gi"), true, "higher than what's available"),
             (with(2, "4Gi"), false, "only available for migratable VMs"),
         ] {
-            let told = restart(desired.clone(), migratable);
-            assert!(told.contains(why), "{desired}: {told}");
+            let reported = restart(desired.clone(), migratable);
+            assert!(reported.contains(why), "{desired}: {reported}");
         }
         let mut other = with(4, "2Gi");
         other["domain"]["cpu"]["maxSockets"] = json!(8);

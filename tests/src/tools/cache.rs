@@ -10,17 +10,17 @@ use std::{
 use anyhow::{Context as _, Result};
 use tokio::time::sleep;
 
-/// One build at a time on this machine: the tools share most of their packages.
+/// Waits for a lock that allows one build at a time on this machine: the tools share most of their packages.
 pub(crate) async fn lock(path: &Path, what: &str) -> Result<File> {
     let file = File::create(path)?;
-    let mut said = false;
+    let mut announced = false;
     loop {
         match file.try_lock() {
             Ok(()) => return Ok(file),
             Err(TryLockError::WouldBlock) => {
-                if !said {
+                if !announced {
                     eprintln!("lab: {what} is being built by another process");
-                    said = true;
+                    announced = true;
                 }
                 sleep(Duration::from_millis(200)).await;
             }
@@ -38,5 +38,5 @@ pub fn cache_home() -> Result<PathBuf> {
     };
     absolute("XDG_CACHE_HOME")
         .or_else(|| absolute("HOME").map(|home| home.join(".cache")))
-        .context("neither XDG_CACHE_HOME nor HOME is set: no place to keep built tools")
+        .context("neither XDG_CACHE_HOME nor HOME is set: there is no folder for built tools")
 }

@@ -21,10 +21,10 @@ pub use cache::cache_home;
 pub(crate) use cache::lock;
 use source::Source;
 
-/// Where the modules of the control plane are pinned.
+/// Folder of the go.mod that pins the modules of the control plane.
 const CONTROL_PLANE: &str = "tests/tools";
 
-/// Helm depends on other versions of Kubernetes' modules.
+/// Folder of Helm's go.mod: Helm depends on other versions of Kubernetes' modules.
 const HELM: &str = "tests/tools/helm";
 
 /// A third-party program.
@@ -34,7 +34,7 @@ pub enum Tool {
     Etcd,
     /// The API server.
     ApiServer,
-    /// Garbage collection, namespaces, protection of claims.
+    /// kube-controller-manager: garbage collection, namespaces, protection of claims.
     ControllerManager,
     /// kubectl.
     Kubectl,
@@ -51,7 +51,7 @@ impl Tool {
         Self::ControllerManager,
     ];
 
-    /// The file's name.
+    /// The file name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Etcd => "etcd",
@@ -152,7 +152,7 @@ pub(crate) async fn helm() -> Result<&'static Path> {
     Ok(found.await?)
 }
 
-/// Helm without a cluster.
+/// Helm without a cluster, with its files in the folder `home`.
 pub async fn helm_alone(home: &Path) -> Result<Helm> {
     Ok(Helm::new(
         helm().await?,

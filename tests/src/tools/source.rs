@@ -22,7 +22,7 @@ use crate::paths;
 /// Interval of progress messages during a build.
 const PROGRESS: Duration = Duration::from_secs(20);
 
-/// Part of the cache key. To be changed with the build flags.
+/// Part of the cache key. Change it whenever the build flags change.
 const RECIPE: &str = "1: CGO_ENABLED=0 -trimpath -s -w, version stamped";
 
 /// Pinned modules, and the folder in which their binaries are kept.
@@ -45,7 +45,7 @@ impl Source {
             hash.update(part);
             hash.update([0]);
         }
-        // Eight bytes tell versions apart, and a path stays readable.
+        // Eight bytes are enough to distinguish versions, and the path stays readable.
         let key = hash
             .finalize()
             .iter()
@@ -171,7 +171,7 @@ impl Source {
             File::open(&log_path)?.read_to_string(&mut text)?;
             bail!("go build {} failed:\n{text}", tool.package());
         }
-        // A rename is atomic: no process ever starts an incomplete file.
+        // A rename is atomic, so that no process ever starts an incomplete file.
         fs::rename(&partial, &target)?;
         eprintln!(
             "lab: built {} in {} s, kept in {}",
@@ -183,7 +183,7 @@ impl Source {
     }
 }
 
-/// Without the version in the binary the server calls itself v0.0.0, and Helm v4.3.
+/// Sets the version in the binary: without it the API server reports v0.0.0, and Helm v4.3.
 fn linker_flags(tool: Tool, version: &str) -> String {
     if tool == Tool::Helm {
         return format!("-s -w -X helm.sh/helm/v4/internal/version.version={version}");

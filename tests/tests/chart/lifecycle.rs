@@ -127,12 +127,12 @@ async fn a_release_is_upgraded_uninstalled_and_installed_again() {
     let crds = it.lab.crds_served();
     crds.await.unwrap();
     let mut webhook = it.start(Binary::Webhook).await;
-    let told = unready(&mut webhook).await;
+    let reported = unready(&mut webhook).await;
     assert!(
-        told.ends_with(&format!("it lacks spec.normalized.{FIELD}\n")),
-        "{told}"
+        reported.ends_with(&format!("it lacks spec.normalized.{FIELD}\n")),
+        "{reported}"
     );
-    assert!(page("upgrade").contains(&told), "{told}");
+    assert!(page("upgrade").contains(&reported), "{reported}");
     let (ca, before) = (it.ca().await, it.entries().await);
     assert_eq!(before.len(), 6);
 
@@ -187,10 +187,10 @@ async fn a_release_is_upgraded_uninstalled_and_installed_again() {
     let test = it.helm(&["test", RELEASE]).await;
     assert_eq!(test.code, 0, "{test}");
     webhook.stop().await.unwrap();
-    let told = it.helm(&["test", RELEASE]).await.refused().unwrap();
+    let reported = it.helm(&["test", RELEASE]).await.refused().unwrap();
     assert!(
-        told.contains("failed calling webhook \"mutate.machines.vitistack.io\""),
-        "{told}"
+        reported.contains("failed calling webhook \"mutate.machines.vitistack.io\""),
+        "{reported}"
     );
 
     it.helm(&["uninstall", RELEASE]).await.ok().unwrap();

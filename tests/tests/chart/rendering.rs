@@ -198,11 +198,11 @@ async fn pods_satisfy_the_restricted_pod_security_standard() {
             let mut privileged = pod.clone();
             privileged["spec"]["containers"][0]["securityContext"] = json!({"privileged": true});
             let output = kubectl.run_with(&create, privileged.to_string()).await;
-            let told = output.unwrap().refused().unwrap();
+            let reported = output.unwrap().refused().unwrap();
             let expected = format!(
                 "pods \"{name}\" is forbidden: violates PodSecurity \"restricted:latest\": privileged"
             );
-            assert!(told.contains(&expected), "{told}");
+            assert!(reported.contains(&expected), "{reported}");
         }
     }
 }

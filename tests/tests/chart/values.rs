@@ -118,7 +118,7 @@ async fn the_chart_passes_helm_lint_and_has_this_version() {
 async fn an_invalid_chart_value_is_refused_with_its_path() {
     let home = tempfile::tempdir().unwrap();
     let helm = tools::helm_alone(home.path()).await.unwrap();
-    for (value, told) in [
+    for (value, reported) in [
         (
             "webhook.failurPolicy=Fail",
             "at '/webhook': additional properties 'failurPolicy' not allowed",
@@ -157,11 +157,14 @@ async fn an_invalid_chart_value_is_refused_with_its_path() {
         let said = output.unwrap().refused().unwrap();
         let expected = format!(
             "Error: values don't meet the specifications of the schema(s) in the following chart(s):\n\
-             kubevirt-operator:\n- {told}\n\n"
+             kubevirt-operator:\n- {reported}\n\n"
         );
         assert_eq!(said, expected, "{value}");
         if value.starts_with("webhook.failurPolicy") {
-            assert_eq!(blocks(&page("install"), "text"), [format!("- {told}\n")]);
+            assert_eq!(
+                blocks(&page("install"), "text"),
+                [format!("- {reported}\n")]
+            );
         }
     }
 }

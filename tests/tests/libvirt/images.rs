@@ -94,12 +94,12 @@ async fn an_image_is_downloaded_once_and_its_checksum_is_verified() {
     // What is not what the user said is not booted, and the Machine says so.
     let wrong = format!("sha256:{}", "0".repeat(64));
     env.apply("wrong", &root("1Gi", &url, &wrong)).await;
-    let told = env
+    let reported = env
         .machines()
         .until_condition("wrong", "StorageReady", "False", "ImageImportFailed")
         .await
         .unwrap();
-    let message = told["status"]["conditions"].to_string();
+    let message = reported["status"]["conditions"].to_string();
     assert!(message.contains("correct image.checksum"), "{message}");
     let only = [env.domain("first").await, env.domain("second").await];
     assert_eq!(env.domains().await, only.into());

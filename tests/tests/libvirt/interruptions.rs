@@ -35,8 +35,8 @@ async fn a_controller_that_dies_between_placement_and_define(env: &mut Environme
         Duration::from_mins(1),
         "the domain to be defined",
         async || {
-            let told = all().await?.stdout;
-            Ok(told.contains(&only).then_some(()).ok_or(told))
+            let reported = all().await?.stdout;
+            Ok(reported.contains(&only).then_some(()).ok_or(reported))
         },
     )
     .await
@@ -105,11 +105,11 @@ async fn a_controller_that_dies_while_it_deletes(env: &mut Environment) {
     env.machines().delete("killed").await.unwrap();
     let domain = env.domain("killed").await;
     wait::until_within(Duration::from_mins(2), "the guest to be off", async || {
-        let told = env.libvirt.virsh(&["domstate", &domain]).await?;
+        let reported = env.libvirt.virsh(&["domstate", &domain]).await?;
         // Undefined already: then what is left are its volumes.
-        Ok((told.code != 0 || told.stdout.trim() == "shut off")
+        Ok((reported.code != 0 || reported.stdout.trim() == "shut off")
             .then_some(())
-            .ok_or(told.stdout))
+            .ok_or(reported.stdout))
     })
     .await
     .unwrap();

@@ -98,7 +98,7 @@ async fn a_machine_is_created_changed_and_deleted_on_a_libvirt_host() {
         })
         .await;
     assert_eq!(grown.boot, first.boot, "the guest was restarted");
-    let told = env
+    let reported = env
         .until("life", "to report both cards", |machine| {
             machine["status"]["ipAddresses"]
                 .as_array()
@@ -106,7 +106,7 @@ async fn a_machine_is_created_changed_and_deleted_on_a_libvirt_host() {
         })
         .await;
     // All of it is there; only their places in the boot order shift at the next start.
-    let pending = told["status"]["pendingChanges"].as_array().unwrap();
+    let pending = reported["status"]["pendingChanges"].as_array().unwrap();
     let fields: Vec<_> = pending
         .iter()
         .map(|it| it["field"].as_str().unwrap())
@@ -115,7 +115,7 @@ async fn a_machine_is_created_changed_and_deleted_on_a_libvirt_host() {
         fields,
         ["disks[more].bootOrder", "networks[eth0].bootOrder"]
     );
-    let cards: BTreeSet<String> = told["status"]["networkInterfaces"]
+    let cards: BTreeSet<String> = reported["status"]["networkInterfaces"]
         .as_array()
         .unwrap()
         .iter()

@@ -68,11 +68,11 @@ async fn a_machine_is_placed_on_a_host_that_satisfies_its_requirements() {
             .await
             .unwrap();
         let hosts = env.lab.objects(HOST, "");
-        let told = hosts
+        let reported = hosts
             .until_condition(name, "Ready", "True", "Ready")
             .await
             .unwrap();
-        assert_eq!(told["status"]["capacity"]["cpu"], cpus);
+        assert_eq!(reported["status"]["capacity"]["cpu"], cpus);
     }
     let away = host(
         "away",

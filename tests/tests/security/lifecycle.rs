@@ -14,7 +14,7 @@ use crate::environment::{Environment, machine};
 /// Confidential input of users.
 pub(crate) const CANARY: &str = "canary-7f3a";
 
-/// Each form it may be told in.
+/// Each form it may be reported in.
 pub(crate) fn words() -> Vec<String> {
     // However the bytes before it fall into groups of three, one of these is what base64 makes of it.
     let encoded = (0..3).map(|before| {
@@ -116,8 +116,8 @@ pub(crate) async fn run(env: &Environment) {
         .until("lan", "to have its MTU", jumbo)
         .await
         .unwrap();
-    let told = machines.until_condition("copies", "RestartRequired", "True", "RestartRequired");
-    told.await.unwrap();
+    let reported = machines.until_condition("copies", "RestartRequired", "True", "RestartRequired");
+    reported.await.unwrap();
     let asked = json!({"machine.vitistack.io/restart-requested": "now"});
     let asked = json!({"metadata": {"annotations": asked}});
     machines.merge("copies", &asked).await.unwrap();

@@ -160,7 +160,7 @@ async fn a_review_with_a_uid_is_answered_with_that_uid() {
     is_sound(&lab, &mut webhook).await;
 }
 
-/// Specs as text, and the faults that are told.
+/// Specs as text, and the faults that are reported.
 fn specs() -> Vec<(String, &'static [&'static str])> {
     vec![
         (
@@ -242,14 +242,14 @@ async fn faults_of_an_object_are_refused_directly_and_through_the_api_server() {
         );
         assert_eq!(status["message"], refusal(faults));
         let causes = status["details"]["causes"].as_array().unwrap();
-        let told = |cause: &Value| {
+        let reported = |cause: &Value| {
             format!(
                 "{}: {}",
                 cause["field"].as_str().unwrap(),
                 cause["message"].as_str().unwrap()
             )
         };
-        assert_eq!(causes.iter().map(told).collect::<Vec<_>>(), faults);
+        assert_eq!(causes.iter().map(reported).collect::<Vec<_>>(), faults);
 
         let (code, message) = create(&lab, &spec).await;
         let denied = "admission webhook \"mutate.machines.vitistack.io\" denied the request: ";

@@ -114,7 +114,7 @@ async fn events(lab: &Lab) -> Vec<String> {
     reasons.collect()
 }
 
-async fn told(lab: &Lab, reasons: &[&str]) {
+async fn reported(lab: &Lab, reasons: &[&str]) {
     wait::until("the events of the CA Secret", async || {
         let events = events(lab).await;
         Ok(if events == reasons {
@@ -150,7 +150,7 @@ async fn a_lost_or_damaged_secret_is_recovered() {
     let mut webhook = lab.webhook(&[]).await.unwrap();
     let ca = stored(&lab, "ca.crt").await;
     let key = stored(&lab, "ca.key").await;
-    told(&lab, &["CaCreated"]).await;
+    reported(&lab, &["CaCreated"]).await;
 
     let lost = secrets(&lab).get(SECRET).await.unwrap();
     let delete = DeleteParams::default();
@@ -182,7 +182,7 @@ async fn a_lost_or_damaged_secret_is_recovered() {
     .unwrap();
     let mut expected = vec!["CaCreated"];
     expected.extend(["CaRestored"; 5]);
-    told(&lab, &expected).await;
+    reported(&lab, &expected).await;
     assert_eq!(bundles(&lab).await, vec![ca.clone(); WEBHOOKS]);
     reviewed(&lab).await.unwrap();
 
@@ -197,7 +197,7 @@ async fn a_lost_or_damaged_secret_is_recovered() {
     trusted(&lab, &format!("{other}{ca}")).await;
     reviewed(&lab).await.unwrap();
     expected.push("CaReplaced");
-    told(&lab, &expected).await;
+    reported(&lab, &expected).await;
 
     // A Secret of a version without rotation, found at a start.
     webhook.kill();
@@ -210,7 +210,7 @@ async fn a_lost_or_damaged_secret_is_recovered() {
     webhook.ready().await.unwrap();
     assert_eq!(stored(&lab, "ca.crt").await, other);
     reviewed(&lab).await.unwrap();
-    told(&lab, &expected).await;
+    reported(&lab, &expected).await;
 }
 
 /// A CA that is put into the Secret by hand is published before it signs.
@@ -247,7 +247,7 @@ async fn a_ca_put_into_the_secret_is_published_before_it_signs() {
         format!("{refused:#}").contains("invalid peer certificate"),
         "{refused:#}"
     );
-    told(&lab, &["CaCreated", "CaReclaimed", "CaSwitched"]).await;
+    reported(&lab, &["CaCreated", "CaReclaimed", "CaSwitched"]).await;
     drop(webhook);
 }
 
@@ -272,7 +272,7 @@ async fn replicas_share_a_ca_and_do_not_fight() {
     assert_eq!(&asked(first, &ca).await.unwrap(), uid);
     assert_eq!(&asked(second, &ca).await.unwrap(), uid);
 
-    // One Secret was made; each replica told each configuration at most once.
+    // One Secret was made; each replica reported each configuration at most once.
     let events = lab.requests_since(mark).await.unwrap();
     let wrote = |resource: &str| {
         let by = |event: &&lab::audit::Event| {

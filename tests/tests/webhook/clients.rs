@@ -29,7 +29,7 @@ async fn asked_as(lab: &Lab, caller: &Caller) -> anyhow::Result<()> {
 fn refusals(webhook: &ProgramUnderTest) -> Vec<(String, u64)> {
     let mut lines = webhook.log_lines();
     lines.retain(|line| line["message"] == "refused clients by their certificate");
-    let told = |line: &Value| {
+    let reported = |line: &Value| {
         assert_eq!(
             (&line["level"], &line["peer"]),
             (&"warn".into(), &"127.0.0.1".into())
@@ -39,7 +39,7 @@ fn refusals(webhook: &ProgramUnderTest) -> Vec<(String, u64)> {
             line["refused"].as_u64().unwrap(),
         )
     };
-    lines.iter().map(told).collect()
+    lines.iter().map(reported).collect()
 }
 
 #[tokio::test]
@@ -63,7 +63,7 @@ async fn only_clients_with_a_configured_ca_and_name_are_served() {
         .await
         .unwrap();
     let ca = String::from_utf8(lab.ca_bundle().await.unwrap()).unwrap();
-    for (told, outcome) in [
+    for (reported, outcome) in [
         (
             "received fatal alert: CertificateRequired",
             asked(lab.webhook_address(), &ca).await.map(drop),
@@ -82,7 +82,7 @@ async fn only_clients_with_a_configured_ca_and_name_are_served() {
         ),
     ] {
         let error = format!("{:#}", outcome.unwrap_err());
-        assert!(error.contains(told), "{error}");
+        assert!(error.contains(reported), "{error}");
     }
     let metrics = webhook.metrics().await.unwrap();
     let refused = "machine_webhook_connections_refused_total{reason=\"client\"} 4";
@@ -120,9 +120,9 @@ async fn only_clients_with_a_configured_ca_and_name_are_served() {
     })
     .await
     .unwrap();
-    let told = refusals(&webhook);
+    let reported = refusals(&webhook);
     let expected = format!("the client is \"{CALLER}\", but only \"other.example\" may connect");
-    assert_eq!(told[0].0, expected);
+    assert_eq!(reported[0].0, expected);
 }
 
 #[tokio::test]
@@ -163,10 +163,10 @@ async fn a_changed_file_of_client_cas_is_read_again() {
     served(&old_caller, false).await;
     asked_as(&lab, &new_caller).await.unwrap();
 
-    // What is no bundle changes nothing, and is told once.
+    // What is no bundle changes nothing, and is reported once.
     put(&file, "none");
     let fault = "machine_webhook_certificate_last_error_timestamp_seconds{fault=\"client-ca\"} 0";
-    wait::until("the fault to be told", async || {
+    wait::until("the fault to be reported", async || {
         let metrics = webhook.metrics().await?;
         Ok(if metrics.lines().any(|line| line == fault) {
             Err(())
@@ -178,10 +178,10 @@ async fn a_changed_file_of_client_cas_is_read_again() {
     .unwrap();
     asked_as(&lab, &new_caller).await.unwrap();
     let lines = webhook.log_lines();
-    let mut told = lines.iter().filter(|line| {
+    let mut reported = lines.iter().filter(|line| {
         line["target"] == "webhook::certificates::status" && line["level"] == "warn"
     });
     let error = format!("{file_name} is not a bundle of CA certificates: there is no certificate");
-    assert_eq!(told.next().unwrap()["error"], error.as_str());
-    assert!(told.next().is_none());
+    assert_eq!(reported.next().unwrap()["error"], error.as_str());
+    assert!(reported.next().is_none());
 }

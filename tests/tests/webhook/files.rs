@@ -110,8 +110,9 @@ async fn swapped_certificate_files_are_served_and_a_mismatched_pair_is_reported(
         ("CERTIFICATE_POLL", "200ms"),
     ];
     let mut webhook = lab.start_webhook(&settings).await.unwrap();
-    unready(&mut webhook, |told| {
-        told == "caBundle: a caBundle does not vouch for the certificate of the files; whoever \
+    unready(&mut webhook, |warnings| {
+        warnings
+            == "caBundle: a caBundle does not vouch for the certificate of the files; whoever \
                  writes the files has to write it, such as cert-manager's cainjector\n"
     })
     .await;
@@ -145,14 +146,14 @@ async fn swapped_certificate_files_are_served_and_a_mismatched_pair_is_reported(
     reviewed(&lab).await.unwrap();
     webhook.ready().await.unwrap();
     let lines = webhook.log_lines();
-    let told = lines.iter().filter(|line| line["level"] == "warn");
-    let told: Vec<_> = told
+    let warnings = lines.iter().filter(|line| line["level"] == "warn");
+    let warnings: Vec<_> = warnings
         .map(|line| line["error"].as_str().unwrap_or_default())
         .collect();
     let expected = format!(
         "tls.crt and tls.key in {folder} cannot be served: the key does not belong to the certificate"
     );
-    assert_eq!(told, [expected]);
+    assert_eq!(warnings, [expected]);
 
     // It makes no CA of its own.
     let secrets: Api<Secret> = Api::namespaced(lab.client().clone(), OPERATOR_NAMESPACE);

@@ -229,8 +229,8 @@ async fn compressed_bodies_are_refused_without_being_read() {
             answer.starts_with("HTTP/1.1 415 Unsupported Media Type\r\n"),
             "{answer}"
         );
-        let told = "\r\n\r\nsend the AdmissionReview without Content-Encoding\n";
-        assert!(answer.ends_with(told), "{answer}");
+        let reported = "\r\n\r\nsend the AdmissionReview without Content-Encoding\n";
+        assert!(answer.ends_with(reported), "{answer}");
     }
     is_sound(&lab, &mut webhook).await;
 }

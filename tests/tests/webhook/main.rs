@@ -35,8 +35,8 @@ pub(crate) async fn unready(webhook: &mut ProgramUnderTest, expected: impl Fn(&s
     let address = webhook.health_address().await.unwrap();
     wait::until("the reason for being unready", async || {
         let answer = http::get(address, "/readyz").await?;
-        let told = answer.status == 500 && expected(&answer.text());
-        Ok(if told {
+        let reported = answer.status == 500 && expected(&answer.text());
+        Ok(if reported {
             Ok(())
         } else {
             Err((answer.status, answer.text()))

@@ -61,7 +61,10 @@ async fn during_the_drain_delay_the_webhook_serves_unready_and_a_second_signal_e
     let mut lab = lab().await;
     let mut webhook = lab.webhook(&[("DRAIN_DELAY", "10m")]).await.unwrap();
     webhook.process().terminate().unwrap();
-    unready(&mut webhook, |told| told == "server: shutting down\n").await;
+    unready(&mut webhook, |reported| {
+        reported == "server: shutting down\n"
+    })
+    .await;
     reviewed(&lab).await.unwrap();
 
     webhook.process().terminate().unwrap();

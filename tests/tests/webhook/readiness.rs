@@ -8,8 +8,9 @@ use crate::{lab, review, unready};
 async fn the_readiness_probe_reports_what_is_missing() {
     let mut lab = lab().await;
     let mut webhook = lab.start_webhook(&[]).await.unwrap();
-    unready(&mut webhook, |told| {
-        told == "caBundle: the MutatingWebhookConfiguration \"machine-webhook\" does not exist\n"
+    unready(&mut webhook, |reported| {
+        reported
+            == "caBundle: the MutatingWebhookConfiguration \"machine-webhook\" does not exist\n"
     })
     .await;
     lab.register_webhooks().await.unwrap();
@@ -23,8 +24,9 @@ async fn the_readiness_probe_reports_what_is_missing() {
     let fields = older.pointer_mut(block).unwrap().as_object_mut().unwrap();
     assert!(fields.remove("powerState").is_some());
     lab.apply(&older).await.unwrap();
-    unready(&mut webhook, |told| {
-        told == "schema: the installed machines.vitistack.io is older than this program, \
+    unready(&mut webhook, |reported| {
+        reported
+            == "schema: the installed machines.vitistack.io is older than this program, \
                  it lacks spec.normalized.powerState\n"
     })
     .await;
@@ -40,19 +42,22 @@ async fn the_readiness_probe_reports_what_is_missing() {
         "machinetemplates.vitistack.io",
     ];
     kubectl.run(&delete).await.unwrap().ok().unwrap();
-    unready(&mut webhook, |told| {
-        told == "schema: machines.vitistack.io is not installed\n"
+    unready(&mut webhook, |reported| {
+        reported == "schema: machines.vitistack.io is not installed\n"
     })
     .await;
     webhook.kill();
     webhook.start_again().unwrap();
-    unready(&mut webhook, |told| {
-        let lists: Vec<_> = told.lines().filter(|line| line.contains("404")).collect();
-        told.lines().count() == 3
+    unready(&mut webhook, |reported| {
+        let lists: Vec<_> = reported
+            .lines()
+            .filter(|line| line.contains("404"))
+            .collect();
+        reported.lines().count() == 3
             && lists.len() == 2
             && lists[0].starts_with("machines: ")
             && lists[1].starts_with("machinetemplates: ")
-            && told.ends_with("\nschema: machines.vitistack.io is not installed\n")
+            && reported.ends_with("\nschema: machines.vitistack.io is not installed\n")
     })
     .await;
     // It answers reviews even so, and reports no fault that depends on data it has not read.

@@ -142,7 +142,7 @@ async fn ready(balancer: &Balancer, replicas: usize) {
     .unwrap();
 }
 
-/// Writers and guests, until they are told to end.
+/// Writers and guests, until they are reported to end.
 struct Load {
     calls: Arc<Calls>,
     running: JoinSet<()>,
@@ -246,7 +246,7 @@ async fn rotations_and_a_rolling_restart_fail_no_call() {
     println!(
         "{:.0} s for a restart of both replicas; {leaves} leaves, connections of each {:?}",
         restarted.as_secs_f64(),
-        balancer.taken(),
+        balancer.accepted(),
     );
     println!("{}", load.failed_nowhere(took));
     assert!(leaves > 6, "{leaves}");
