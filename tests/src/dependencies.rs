@@ -254,7 +254,7 @@ mod tests {
         for name in ["webhook", "controller", "rustls", "kube", "tokio", "ring"] {
             assert!(components.iter().any(|it| it["name"] == name), "{name}");
         }
-        // What only tests use is no part of the programs.
+        // Crates that only tests use are no part of the programs.
         assert!(
             !components
                 .iter()

@@ -58,6 +58,6 @@ pub const OPERATOR_NAMESPACE: &str = "kubevirt-operator-system";
 /// it as skipped with this reason, and does not count it as passed. Tests of crates below the lab print the same
 /// line themselves.
 pub fn skip(reason: impl std::fmt::Display) {
-    // The test runner keeps what a test prints; `lab test` asks for it and reads it.
+    // The test runner hides the output of tests that pass; `lab test` requests and reads it.
     eprintln!("skipped: {reason}");
 }

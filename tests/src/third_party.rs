@@ -23,7 +23,7 @@ pub enum KubevirtCrds {
 
 impl KubevirtCrds {
     /// [`KubevirtCrds::Real`] if a checkout of them is beside the repository. If there is none, the calling test
-    /// goes on with thin ones, and is listed as skipped: nothing of it checks fields against KubeVirt's schemas.
+    /// continues with thin ones and is listed as skipped, because it checks no field against KubeVirt's schemas.
     pub fn best() -> Self {
         if paths::real_kubevirt_crds().is_some() {
             return Self::Real;

@@ -1,4 +1,4 @@
-//! What an administrator asks a running program: the same of both.
+//! The administration endpoints of both programs: version and log level.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod environment;
@@ -60,7 +60,7 @@ async fn both_programs_report_their_version_and_accept_a_log_level() {
                 .unwrap()
                 .starts_with("rustc 1.")
         );
-        // Only a build that is reported its commit knows it.
+        // The commit is known only if the build sets GIT_COMMIT.
         let commit = option_env!("GIT_COMMIT").filter(|commit| !commit.is_empty());
         assert_eq!(version["gitCommit"], json!(commit));
 
@@ -90,7 +90,7 @@ async fn both_programs_report_their_version_and_accept_a_log_level() {
         assert_eq!(shown(address).await, "trace\n");
     }
     env.barrier("web").await;
-    lab::wait::until("both to tell more", async || {
+    lab::wait::until("both programs to log at level trace", async || {
         let more = [&env.controller, &env.webhook].map(|it| has(it, "trace"));
         Ok(if more == [true, true] {
             Ok(())
@@ -103,7 +103,7 @@ async fn both_programs_report_their_version_and_accept_a_log_level() {
 
     for (program, (_, address)) in [&env.controller, &env.webhook].into_iter().zip(addresses) {
         assert_eq!(put(address, "error").await.status, 200);
-        // Told although nothing else of its level is.
+        // Changes of the log level are logged at every level.
         let lines = program.log_lines();
         let reported: Vec<&Value> = lines
             .iter()

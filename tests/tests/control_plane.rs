@@ -1,4 +1,4 @@
-//! The lab itself: what it starts works, counts and ends.
+//! The lab itself: its control plane works, its audit log is complete, and its processes end.
 
 use std::{path::Path, thread};
 

@@ -9,18 +9,18 @@ use lab::{
 };
 use serde_json::{Value, json};
 
-/// Fewer are no sample.
+/// Minimum numbers of cases in the sample.
 const REFUSED_MIN: usize = 50;
 const WARNED_MIN: usize = 10;
 
-/// What other Machines and claims of the catalog make of a case, and what is not theirs alone: an
-/// address that is derived from the cluster.
+/// Codes that depend on other Machines and claims of the catalog, or on an address that is derived from the cluster's
+/// uid. Their cases are not in the sample.
 const OF_OTHERS: [Code; 2] = [Code::MacInUse, Code::NameInUse];
 
-/// The claims of the catalog that disks are copies of.
+/// The claims of the catalog that disks are cloned from.
 const SOURCES: [&str; 3] = ["golden", "golden.v1-2", "iso"];
 
-/// A template that the CRDs do not take any more; no case of the sample is made from it.
+/// A template that the CRDs refuse today; no case of the sample uses it.
 const MISLABELLED: &str = "mislabelled";
 
 /// Cases that never reach the webhook: kubectl or the API server rejects the values.
@@ -42,9 +42,8 @@ fn of_ours(kind: &str, name: &str, spec: &Value) -> Value {
     object
 }
 
-/// The cluster that the catalog `default` describes. Its templates are older than the webhook, and
-/// one is older than the CRDs: it is stored with a content that they have nothing against, and only
-/// its name is reported.
+/// The cluster that the catalog `default` describes. Its templates are created before the
+/// webhook starts. One would be refused by the CRDs: a valid template of the same name is stored instead.
 async fn cluster() -> (Lab, ProgramUnderTest) {
     let mut lab = Lab::with(Options {
         controller_manager: false,
@@ -113,7 +112,7 @@ fn sample() -> Vec<Case> {
         .collect()
 }
 
-/// What kubectl prints of a creation that is refused.
+/// The output of kubectl for a refused creation.
 fn invalid(case: &Case) -> String {
     let (kind, name) = (&case.kind, case.object()["metadata"]["name"].clone());
     match &case.refuses[..] {
@@ -122,7 +121,7 @@ fn invalid(case: &Case) -> String {
     }
 }
 
-/// What kubectl prints of a server-side apply that is forbidden.
+/// The output of kubectl for a forbidden server-side apply.
 fn forbidden(case: &Case) -> String {
     let denied = "Error from server (Forbidden): admission webhook \"mutate.machines.vitistack.io\" denied the request: ";
     let faults = match case.refuses.len() {
@@ -137,7 +136,7 @@ fn bullets(lines: &[String]) -> String {
     lines.concat()
 }
 
-/// What kubectl prints less the warnings, which tables have for accepted objects only.
+/// The output of kubectl without warnings, which the tables list for accepted objects only.
 fn refusal(stderr: &str) -> String {
     let lines = stderr.split_inclusive('\n');
     lines
@@ -145,8 +144,8 @@ fn refusal(stderr: &str) -> String {
         .collect()
 }
 
-/// What kubectl prints of an object that is accepted. What a Machine became is reported in a line of its
-/// own; a table need not have it.
+/// Whether kubectl prints the warnings of an accepted object. The line with the result of normalization is compared only
+/// if the case has one.
 fn is_warned(case: &Case, stderr: &str) -> bool {
     let lines: Vec<&str> = stderr.lines().collect();
     let became = |line: &&str| line.starts_with("Warning: normalized to ");
@@ -168,7 +167,7 @@ async fn send(kubectl: &Kubectl, way: &[&str], object: &Value) -> Output {
     kubectl.run_with(way, object.to_string()).await.unwrap()
 }
 
-/// What is wrong with what is said to a case, if anything.
+/// The difference between the output of kubectl for a case and the expected one, if any.
 async fn failure(kubectl: &Kubectl, case: &Case) -> Option<String> {
     let (output, expected) = match case.old_object() {
         None => {
@@ -187,12 +186,12 @@ async fn failure(kubectl: &Kubectl, case: &Case) -> Option<String> {
             (output, forbidden as fn(&Case) -> String)
         }
     };
-    let as_told = if case.refuses.is_empty() {
+    let as_expected = if case.refuses.is_empty() {
         output.code == 0 && is_warned(case, &output.stderr)
     } else {
         output.code == 1 && refusal(&output.stderr) == expected(case)
     };
-    (!as_told).then(|| format!("{}\n{output}\n{case:?}", case.name))
+    (!as_expected).then(|| format!("{}\n{output}\n{case:?}", case.name))
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! The story that newcomers are reported.
+//! The verb `demo`, and the answer that the README quotes.
 
 use std::{fs, process::Command};
 
@@ -22,7 +22,7 @@ fn the_demo_accepts_refuses_and_boots_machines() {
         assert!(stdout.contains(said), "{said}: {stdout}");
     }
     let boots = stdout.contains("marker: hello from the Machine's own cloudInit\n");
-    // Where no guest can boot, the verb says why.
+    // If no guest can boot on this machine, the verb prints the reason.
     let why_not = "going on without a guest on libvirt";
     let reason = stderr.lines().find(|line| line.contains(why_not));
     assert!(boots == reason.is_none(), "{stdout}{stderr}");

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use environment::{Environment, machine};
 
-/// Failures of others are reported in words a person can act on, and end with their cause.
+/// A failure of KubeVirt, the scheduler or the storage is reported in a condition until its cause is gone.
 #[tokio::test]
 async fn a_machine_that_failed_runs_once_the_cause_is_gone() {
     let env = Environment::new().await;
@@ -36,8 +36,8 @@ async fn a_machine_that_failed_runs_once_the_cause_is_gone() {
     assert_eq!(failed["status"]["phase"], "Failed");
     let message = condition(&failed, "Ready")["message"].as_str().unwrap();
     assert!(message.contains("CrashLoopBackOff"), "{message}");
-    // What the scheduler says stands in the instance, which may be seen a moment later.
-    let waits = machines.until("no-room", "to tell what the scheduler says", |machine| {
+    // The scheduler's message is in the instance, which may be observed a moment later.
+    let waits = machines.until("no-room", "to report the scheduler's message", |machine| {
         let ready = condition(machine, "Ready");
         let message = ready["message"].as_str().unwrap_or_default();
         ready["reason"] == "InsufficientResources" && message.ends_with("3 Insufficient memory.")
@@ -55,7 +55,8 @@ async fn a_machine_that_failed_runs_once_the_cause_is_gone() {
     }
 }
 
-/// Without the webhook there is no block: nothing is done, and the condition says why and how to fix it.
+/// Without the webhook there is no block: the controller creates nothing, and the condition states the reason and the
+/// fix.
 #[tokio::test]
 async fn the_controller_does_nothing_unless_the_block_matches_the_spec() {
     let env = Environment::new().await;
@@ -65,11 +66,10 @@ async fn the_controller_does_nothing_unless_the_block_matches_the_spec() {
     machines.until_phase("stale", "Running").await.unwrap();
 
     env.lab.unregister_webhooks().await.unwrap();
-    // The API server takes a moment to notice.
     let spec = json!({"template": "small"});
     let missing = "missing";
-    wait::until("the webhook not to be asked", async || {
-        // The one that writes the block may be forgotten before the one that demands it.
+    wait::until("the webhook not to be called any more", async || {
+        // The API server may forget the mutating webhook before the validating one, which demands the block.
         if let Err(error) = env.lab.apply(&machine(missing, &spec)).await {
             return Ok(Err(format!("{error:#}")));
         }
@@ -138,7 +138,7 @@ fn cores(vm: &Value) -> u64 {
     cpu["cores"].as_u64().unwrap()
 }
 
-/// What the API server refuses is reported in its own words, and tried again.
+/// The condition quotes the API server's refusal, and the controller tries again.
 #[tokio::test]
 async fn a_refusal_by_the_api_server_is_reported_in_a_condition() {
     let env = Environment::new().await;
@@ -181,7 +181,7 @@ async fn a_refusal_by_the_api_server_is_reported_in_a_condition() {
     env.apply(&machine("web", &json!({"template": "small"})))
         .await;
     let machines = env.machines();
-    let reported = machines.until("web", "to tell of the quota", |web| {
+    let reported = machines.until("web", "to report the quota", |web| {
         let message = condition(web, "StorageReady")["message"].as_str();
         message.is_some_and(|message| message.contains("quota"))
     });

@@ -1,4 +1,4 @@
-//! A fleet at rest costs nothing: no write, no read.
+//! A fleet that does not change causes no reads and no writes.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod environment;
@@ -11,12 +11,12 @@ use serde_json::json;
 use environment::{Environment, summaries};
 
 const MACHINES: usize = 200;
-/// On two busy cores.
+/// Limit of the time until all Machines run, on two busy cores.
 const ALL_RUN: Duration = Duration::from_mins(4);
 
 #[tokio::test]
 async fn a_restart_with_two_hundred_machines_writes_nothing() {
-    // Every Machine is looked at again each second: whatever would be written, is.
+    // Every Machine is reconciled each second, so that a needless write would occur.
     let settings = [("RECONCILE_INTERVAL", "1s")];
     let mut env = Environment::with(Options::default(), &settings).await;
     let spec = json!({"template": "small", "guestShutdownStops": true});
@@ -43,7 +43,7 @@ async fn a_restart_with_two_hundred_machines_writes_nothing() {
     let before = env.lab.log_position().await.unwrap();
     env.controller.start_again().unwrap();
     env.controller.ready().await.unwrap();
-    looked_at(&mut env.controller, 3 * MACHINES).await;
+    reconciled(&mut env.controller, 3 * MACHINES).await;
     let events = env.lab.requests_since(before).await.unwrap();
     let controller = Binary::Controller.user();
     let by_controller: Vec<_> = events
@@ -56,12 +56,12 @@ async fn a_restart_with_two_hundred_machines_writes_nothing() {
     // Machine.
     assert!(by_controller.len() < 40, "{:#?}", summaries(&by_controller));
 
-    // It is awake all the same.
+    // The controller reconciled nevertheless.
     env.barrier("after").await;
 }
 
-/// Waits until there were so many passes since the start.
-async fn looked_at(controller: &mut ProgramUnderTest, passes: usize) {
+/// Waits until the controller has made this number of reconciliations since its start.
+async fn reconciled(controller: &mut ProgramUnderTest, passes: usize) {
     const COUNT: &str =
         r#"kubevirt_operator_reconciliation_duration_seconds_count{controller="Machine"} "#;
     wait::until(&format!("{passes} passes"), async || {

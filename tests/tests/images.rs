@@ -1,4 +1,4 @@
-//! Disks and media that are filled with an image: imported, cloned, kept, and reported when they fail.
+//! Disks and media with an image: imported, cloned, retained, and reported if the import fails.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod environment;
@@ -15,12 +15,12 @@ use environment::{Environment, machine, summaries};
 const URL: &str = "https://images.example.com/debian.qcow2";
 const CHECKSUM: &str = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
-/// What a condition of a Machine says.
+/// The message of a condition of a Machine.
 fn says<'a>(machine: &'a Value, kind: &str) -> &'a str {
     condition(machine, kind)["message"].as_str().unwrap()
 }
 
-/// How often the controller did this to a DataVolume.
+/// The number of the controller's requests with this verb for DataVolumes.
 fn count(events: &[Event], verb: &str) -> usize {
     let imports = events.iter().filter(|it| it.resource == "datavolumes");
     imports.filter(|event| event.verb == verb).count()
@@ -43,7 +43,7 @@ async fn a_guest_is_created_after_the_import_of_its_image() {
     let image = json!({"url": URL, "checksum": CHECKSUM});
     env.apply(&filled("web", &image)).await;
 
-    // CDI tries again for ever, and so nothing has failed for good.
+    // CDI retries for ever, so that the failure is not final.
     let fails = machines.until_condition("web", "StorageReady", "False", "ImageImportFailed");
     let fails = fails.await.unwrap();
     assert!(
@@ -57,8 +57,8 @@ async fn a_guest_is_created_after_the_import_of_its_image() {
     assert_eq!(*source, json!({"http": image}));
 
     env.simulator.set("default", "web", Scenario::ImportHangs);
-    let goes_on = |web: &Value| web["status"]["volumes"][0]["progress"] == "40%";
-    let web = machines.until("web", "to be imported", goes_on).await;
+    let importing = |web: &Value| web["status"]["volumes"][0]["progress"] == "40%";
+    let web = machines.until("web", "to be imported", importing).await;
     let web = web.unwrap();
     assert_eq!(condition(&web, "StorageReady")["reason"], "ImageImporting");
     assert_eq!(web["status"]["volumes"][0]["phase"], "Bound");
@@ -93,12 +93,12 @@ async fn a_retained_disk_is_kept_unless_its_import_is_incomplete() {
     env.apply(&machine("web", &spec)).await;
     machines.until_phase("web", "Running").await.unwrap();
     let kept = claims.get("web-data").await.unwrap();
-    // In the middle of its import a Machine is deleted, too.
+    // Another Machine is deleted while its disk is being imported.
     env.simulator.set("default", "half", Scenario::ImportHangs);
     env.apply(&machine("half", &spec)).await;
-    let goes_on = |half: &Value| half["status"]["volumes"][1]["progress"] == "40%";
+    let importing = |half: &Value| half["status"]["volumes"][1]["progress"] == "40%";
     machines
-        .until("half", "to be imported", goes_on)
+        .until("half", "to be imported", importing)
         .await
         .unwrap();
 
@@ -115,7 +115,7 @@ async fn a_retained_disk_is_kept_unless_its_import_is_incomplete() {
     }
     claims.until_gone("half-data").await.unwrap();
 
-    // What was kept is found by its label, and comes back without another import.
+    // The retained disk is found by its label, and is adopted without another import.
     let found = env.lab.kubectl();
     let found = found
         .run(&["get", "pvc", "-l", "vitistack.io/machine=web", "-o", "name"])
@@ -160,13 +160,13 @@ async fn an_import_waits_until_cdi_is_installed_and_can_verify_its_checksum() {
 
     env.lab.install_cdi(Cdi::WithoutChecksums).await.unwrap();
     machines.until_phase("web", "Running").await.unwrap();
-    // It would take the image and drop the checksum.
+    // This CDI would accept the image and ignore the checksum.
     let unable = |safe: &Value| {
         let says = condition(safe, "StorageReady")["message"].as_str();
         says.is_some_and(|says| says.contains("install CDI v1.65 or newer"))
     };
     machines
-        .until("safe", "to be reported", unable)
+        .until("safe", "to report that CDI is too old", unable)
         .await
         .unwrap();
     let imports = env.objects(DATA_VOLUME);
@@ -205,8 +205,7 @@ async fn a_disk_is_cloned_once_its_source_claim_exists() {
     machines.until_phase("web", "Running").await.unwrap();
 }
 
-/// Storage that is only provided where the guest is to run, so that no image can be imported before
-/// the VirtualMachine is there.
+/// With the binding mode WaitForFirstConsumer no image can be imported before the VirtualMachine exists.
 #[tokio::test]
 async fn an_import_on_wait_for_first_consumer_storage_completes() {
     let env = Environment::new().await;
@@ -252,7 +251,7 @@ async fn a_changed_medium_is_in_the_drive_after_a_restart() {
     let second = medium(&changed);
     assert!(
         claims.find(&first).await.unwrap().is_some(),
-        "the guest has it"
+        "the volume that the guest uses was deleted"
     );
 
     env.apply(&with("drivers", "1Gi", "Stopped")).await;
@@ -268,7 +267,7 @@ async fn a_changed_medium_is_in_the_drive_after_a_restart() {
     };
     assert!(has(&second) && !has(&first), "{volumes:?}");
 
-    // The same in a larger volume, which takes one of its own: this one does not have to grow.
+    // A larger size of the same medium gets a new claim, because a volume of a medium is never expanded.
     env.apply(&with("drivers", "2Gi", "Running")).await;
     let larger = |web: &Value| {
         web["status"]["volumes"][1]["capacity"] == "2Gi"

@@ -14,7 +14,7 @@ use environment::{Environment, machine, summaries};
 
 const EXAMPLES: [&str; 4] = ["basic-vm", "cloud-init-vm", "custom-vm", "networked-vm"];
 
-/// The whole way, and everything on it by the name the reference gives it.
+/// The examples run; their status, objects and metrics have the documented names.
 #[tokio::test]
 async fn the_examples_run() {
     let mut env = Environment::with_best_crds().await;
@@ -27,7 +27,7 @@ async fn the_examples_run() {
         env.machines().until_phase(name, "Running").await.unwrap();
     }
 
-    machines_tell_everything(&env).await;
+    status_is_complete(&env).await;
     objects_have_their_names(&env).await;
     metrics_have_their_names(&mut env).await;
 
@@ -36,7 +36,7 @@ async fn the_examples_run() {
         assert_writes(&writes, name);
     }
 
-    // A second apply is no news to anyone.
+    // A second apply changes nothing and causes no write.
     let before = env.lab.log_position().await.unwrap();
     let again = kubectl.run(&apply).await.unwrap().ok().unwrap();
     assert!(
@@ -47,11 +47,11 @@ async fn the_examples_run() {
     let writes = summaries(&env.writes_since(before).await);
     let of_others: Vec<_> = writes.iter().filter(|w| !w.contains("later")).collect();
     assert!(of_others.is_empty(), "{of_others:?}");
-    a_typo_costs_nothing(&env).await;
+    a_forced_typo_changes_nothing(&env).await;
 }
 
-/// `kubectl apply --force` deletes and makes anew what is refused in some ways, not in ours.
-async fn a_typo_costs_nothing(env: &Environment) {
+/// `kubectl apply --force` deletes and creates an object again if it is refused with 422, but not with our 403.
+async fn a_forced_typo_changes_nothing(env: &Environment) {
     let uids = async || {
         let machine = env.machines().get("basic-vm").await.unwrap();
         let vm = env.objects(VM).get("basic-vm").await.unwrap();
@@ -68,7 +68,7 @@ async fn a_typo_costs_nothing(env: &Environment) {
     assert_eq!(uids().await, before);
 }
 
-async fn machines_tell_everything(env: &Environment) {
+async fn status_is_complete(env: &Environment) {
     let machine = env.machines().get("networked-vm").await.unwrap();
     assert_eq!(
         machine["metadata"]["finalizers"],
@@ -103,7 +103,7 @@ async fn machines_tell_everything(env: &Environment) {
         }])
     );
 
-    // What a person sees first. Events are sent beside the passes, so they may come later.
+    // Events are sent concurrently with reconciliations, so they may arrive later.
     let events = env.objects(EVENT);
     wait::until("an event per transition", async || {
         let events = events.list().await?;
@@ -183,7 +183,7 @@ async fn objects_have_their_names(env: &Environment) {
 }
 
 async fn metrics_have_their_names(env: &mut Environment) {
-    // A network that is not there counts as an error.
+    // A missing network counts as an error.
     let lost = json!({"template": "small", "networks": [{"name": "eth0", "networkName": "lost"}]});
     env.apply(&machine("lost", &lost)).await;
     env.machines()
@@ -205,7 +205,7 @@ async fn metrics_have_their_names(env: &mut Environment) {
         r#"kubevirt_operator_network_configuration_errors_total{network_name="other"} "#,
     ];
     let controller = &mut env.controller;
-    wait::until("the six metrics", async || {
+    wait::until("the metrics", async || {
         let text = controller.metrics().await?;
         let missing: Vec<_> = samples
             .iter()
@@ -221,7 +221,7 @@ async fn metrics_have_their_names(env: &mut Environment) {
     .unwrap();
     assert!(
         !controller.metrics().await.unwrap().contains("basic-vm"),
-        "a Machine's name is no label"
+        "the name of a Machine is in a label"
     );
 }
 
@@ -259,7 +259,7 @@ async fn power_and_disks_follow_the_spec() {
     env.apply(&machine("web", &spec)).await;
     machines.until_phase("web", "Running").await.unwrap();
 
-    // A shutdown from inside: off, and the spec stays as it is.
+    // A shutdown inside the guest: the Machine is off, and the spec is unchanged.
     env.simulator
         .guest_shutdown("default", "web")
         .await
@@ -307,7 +307,7 @@ async fn power_and_disks_follow_the_spec() {
         .await
         .unwrap();
 
-    // What the running guest cannot get is named until it is restarted.
+    // A change that the running guest cannot get is pending until the guest is restarted.
     let cores = json!({"resources": {"cpu": {"cores": 4}}});
     machines.merge("web", &patch(cores)).await.unwrap();
     let restart = machines.until_condition("web", "RestartRequired", "True", "RestartRequired");
@@ -329,7 +329,7 @@ async fn power_and_disks_follow_the_spec() {
     assert_eq!(condition(&web, "RestartRequired"), &Value::Null);
 }
 
-/// Cloud-init data too long for a VirtualMachine goes into a Secret of ours.
+/// Cloud-init data that is too long for a VirtualMachine is stored in a Secret of the operator.
 #[tokio::test]
 async fn long_user_data_is_stored_in_a_secret() {
     let env = Environment::new().await;
@@ -352,7 +352,7 @@ async fn long_user_data_is_stored_in_a_secret() {
     ]);
     assert_eq!(read.await.unwrap().ok().unwrap(), text);
 
-    // A Secret of the user is waited for.
+    // The Machine waits for a Secret of the user.
     let cloud_init = json!({"secretRef": {"name": "mine", "key": "data"}});
     let spec = json!({"template": "small", "cloudInit": cloud_init});
     env.apply(&machine("waits", &spec)).await;

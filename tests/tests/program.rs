@@ -1,4 +1,4 @@
-//! machine-controller as a program: its settings, its start in any order, its end, its replicas.
+//! The process of machine-controller: settings, start in any order, stop, replicas, log.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod environment;
@@ -17,7 +17,7 @@ use tokio::process::Command;
 
 use environment::{Environment, machine};
 
-/// The longest time until a second replica acts: the Lease lasts 15 s at most.
+/// Limit of the time until a second replica acts: a Lease expires after 15 s.
 const TAKEOVER: Duration = Duration::from_secs(15);
 
 /// Runs the controller with one setting until it exits: its exit code and output.
@@ -97,7 +97,7 @@ async fn programs_may_start_before_their_dependencies() {
     lab.stop_api_server();
     controller.start_again().unwrap();
     not_ready(&mut controller, "API server").await;
-    // It can be stopped while it waits, too.
+    // It can also be stopped while it waits.
     let status = controller.stop().await.unwrap();
     assert_eq!(status.code(), Some(0));
     assert!(!controller.log().contains("did not end in time"));
@@ -124,7 +124,7 @@ async fn the_controller_resumes_after_an_outage_of_the_api_server() {
     let mut env = Environment::new().await;
     env.barrier("before").await;
     env.lab.stop_api_server();
-    // Long enough to lose the Lease, although no other replica can take it.
+    // Until the Lease is lost, although no other replica can acquire it.
     wait::until("the controller to stop acting", async || {
         env.controller.process().check_alive()?;
         let log = env.controller.log();
@@ -235,7 +235,7 @@ async fn a_leader_disconnected_from_the_api_server_stops_writing() {
     machines.until_gone("first").await.unwrap();
     assert_eq!(proxy.writes(), written);
 
-    // It still runs, and acts once it holds the Lease.
+    // The process still runs, and acts again after it acquires the Lease.
     other.stop().await.unwrap();
     machines.delete("second").await.unwrap();
     machines.until_gone("second").await.unwrap();

@@ -1,5 +1,5 @@
-//! What a Machine waits for, and that it goes on when that comes: because it is reported, not because a
-//! while has passed.
+//! A Machine that waits for an object continues because a watch reports the object, not because the reconcile interval
+//! has passed.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod environment;
@@ -13,10 +13,10 @@ use serde_json::{Value, json};
 
 use environment::{Environment, machine, named};
 
-/// No test waits this long.
+/// Settings with a reconcile interval that no test reaches.
 const NEVER: [(&str, &str); 1] = [("RECONCILE_INTERVAL", "1h")];
 
-/// Waits until a Machine is reported to have failed for this reason.
+/// Waits until a condition of a Machine is False with this reason.
 async fn failed(machines: &Objects, name: &str, kind: &str, reason: &str) {
     let failed = machines
         .until_condition(name, kind, "False", reason)
@@ -61,7 +61,7 @@ async fn a_machine_continues_once_the_objects_it_names_exist() {
     machines.until_phase("network", "Running").await.unwrap();
     assert!(env.objects(NETWORK).find("prod").await.unwrap().is_some());
 
-    // The Secret, and then the key in it.
+    // First the Secret is missing, then its key.
     let reference = json!({"secretRef": {"name": "mine", "key": "data"}});
     let spec = json!({"template": "small", "cloudInit": reference});
     env.apply(&machine("secret", &spec)).await;
@@ -158,7 +158,7 @@ async fn a_paused_machine_is_only_observed() {
     env.barrier("later").await;
     let vm = env.objects(VM).get("web").await.unwrap();
     assert_eq!(vm["spec"], before["spec"]);
-    // What KubeVirt does is reported all the same.
+    // Status changes of KubeVirt are reported while the Machine is paused, too.
     env.simulator
         .set("default", "web", Scenario::Shows("Paused"));
     let reported = machines.until_condition("web", "Ready", "False", "GuestPaused");

@@ -1,4 +1,4 @@
-//! Machines that must not pass: what the prompt says, whichever way they come.
+//! Refused Machines: the answer of each command and API call that can create or change them.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::fs;
@@ -16,7 +16,7 @@ use machines::{api, lab, machine};
 
 const GOOD: &str = "template: small";
 
-/// Faults that have nothing to do with each other, in values and in references.
+/// A spec with independent faults in values and in references.
 const FAULTY: &str = "\
 template: small
 powerState: 'On'
@@ -35,7 +35,7 @@ networks:
   macAddress: 01:00:5e:00:00:01
 bootOrder: [disk, floppy]";
 
-/// What is said about [`FAULTY`]: reason, field and text of each cause.
+/// Reason, field and text of each cause in the answer to [`FAULTY`].
 const CAUSES: [(&str, &str, &str); 7] = [
     (
         "FieldValueNotSupported",
@@ -117,7 +117,7 @@ fn assert_forbidden(output: Output) {
     assert_eq!(reported(&stderr), bullets());
 }
 
-/// The API server's no.
+/// The status of a refused request.
 #[expect(clippy::panic, reason = "a test that is not refused has failed")]
 fn refusal(answer: kube::Result<DynamicObject>) -> Box<Status> {
     match answer {
@@ -126,7 +126,7 @@ fn refusal(answer: kube::Result<DynamicObject>) -> Box<Status> {
     }
 }
 
-/// What the API server answers, causes and all.
+/// The status with which the API server refuses a creation.
 async fn create(client: &Client, machine: &str, dry_run: bool) -> Box<Status> {
     let object: DynamicObject =
         serde_json::from_value(install::parse(machine).unwrap().remove(0)).unwrap();
@@ -193,7 +193,7 @@ async fn a_creation_is_refused_with_every_fault_whichever_way_it_comes() {
         assert_eq!(status.details.as_ref().unwrap().name, "web");
         assert_eq!(causes(&status), expected());
     }
-    // Each path leads to what it is about.
+    // Each field path exists in the object and has the reported value.
     let object: Value = install::parse(&faulty).unwrap().remove(0);
     for (_, field, _) in CAUSES {
         assert!(!at(&object, field).is_null(), "{field}");
@@ -216,7 +216,7 @@ async fn a_refused_update_is_forbidden_and_leaves_the_machine_unchanged() {
     for way in [
         &["apply", "-f", "-"][..],
         &["apply", "--dry-run=server", "-f", "-"],
-        // These delete and create anew what is refused with 422.
+        // These commands delete the object and create it again if they are answered 422.
         &["apply", "--force", "-f", "-"],
         &["replace", "-f", "-"],
         &["apply", "--server-side", "--force-conflicts", "-f", "-"],
@@ -240,11 +240,11 @@ async fn a_refused_update_is_forbidden_and_leaves_the_machine_unchanged() {
         let status = merge(lab.client(), "web", &patch, dry_run).await;
         assert_eq!((status.code, status.reason.as_str()), (403, "Forbidden"));
         assert_eq!(causes(&status), expected());
-        // Flux takes these words as leave to make the object anew.
+        // Flux recreates the object if the message contains these words.
         assert!(!status.message.contains("immutable"));
     }
 
-    // The editor opens on what is stored and comes back with a fault in it.
+    // kubectl edit: the editor adds a fault to the stored object.
     let editor = "sed -i 's/^  template: small$/  template: smal/'".to_owned();
     let edited = kubectl.clone().edited_by(editor);
     let output = edited.run(&["edit", "machine", "web"]).await.unwrap();
@@ -253,11 +253,11 @@ async fn a_refused_update_is_forbidden_and_leaves_the_machine_unchanged() {
     assert!(stderr.contains(fault), "{stderr}");
 
     let after = machines.get("web").await.unwrap();
-    assert_eq!(before, after, "nothing that was refused left a trace");
+    assert_eq!(before, after, "a refused write changed the Machine");
 }
 
-/// Under server-side apply these fail before any webhook is asked; elsewhere the webhook tells them
-/// together with all others.
+/// Server-side apply fails for these before a webhook is called. For other requests the webhook reports them together
+/// with all other faults.
 #[tokio::test]
 async fn the_api_server_itself_refuses_what_it_cannot_merge() {
     let (lab, _webhook) = lab(&[]).await;

@@ -138,7 +138,7 @@ async fn shows(
     .await
 }
 
-/// What the controller wrote, and how long Machines waited for their VirtualMachine.
+/// The controller's writes, and the times from the creation of a Machine to that of its VirtualMachine.
 async fn counted(lab: &Lab, since: LogPosition) -> Result<(Writes, [Duration; 2])> {
     let user = Binary::Controller.user();
     let mut writes = Writes::default();

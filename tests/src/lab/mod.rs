@@ -48,7 +48,7 @@ pub const CALLER: &str = "kube-apiserver-webhook-client";
 /// Longer than any lab runs: no token expires.
 const TOKEN_SECONDS: i64 = 24 * 60 * 60;
 
-/// What is installed in a lab.
+/// The components that are installed in a lab.
 #[derive(Debug, Clone, Copy)]
 #[expect(
     clippy::struct_excessive_bools,

@@ -44,7 +44,7 @@ impl Lab {
     }
 
     /// Starts a program of the next release, as [`Self::start_webhook`] and
-    /// [`Self::start_controller`] start one of this; a webhook at a port of its own.
+    /// [`Self::start_controller`] start one of this release. A webhook gets another port.
     pub async fn start_next(&mut self, binary: Binary) -> Result<ProgramUnderTest> {
         let path = program_under_test::next_release()
             .await?

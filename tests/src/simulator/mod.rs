@@ -221,7 +221,7 @@ async fn merge(api: &Api<DynamicObject>, name: &str, patch: &Value) -> Result<()
         .map(drop)
 }
 
-/// Whole seconds since an object was made, or since its deletion was asked for.
+/// Whole seconds since an object was created, or since its deletion was requested.
 fn age(time: Option<&k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>) -> Duration {
     let now = k8s_openapi::jiff::Timestamp::now();
     time.and_then(|time| Duration::try_from(now.duration_since(time.0)).ok())

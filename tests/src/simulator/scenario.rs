@@ -38,7 +38,7 @@ pub enum Scenario {
     ImportFails,
     /// As `Happy`, but a claim is bound only after the start of a machine that uses it.
     FirstConsumer,
-    /// The guest stays as it is, and KubeVirt reports this `printableStatus`.
+    /// The guest does not change, and KubeVirt reports this `printableStatus`.
     Shows(&'static str),
 }
 

@@ -67,7 +67,7 @@ pub(super) fn manifest(lab: &Lab, virt_type: VirtType) -> Result<String> {
     Ok(other.display().to_string())
 }
 
-/// Waits until the guest's console shows what its user data says.
+/// Waits until the guest's console shows a text of its user data.
 pub(super) async fn console(lab: &Lab, libvirt: &Libvirt) -> Result<Report> {
     let machine = lab.objects(MACHINE, "default").get("tiny").await?;
     let owner = machine["metadata"]["uid"].as_str().unwrap_or_default();

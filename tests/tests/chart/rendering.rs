@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::{bare, blocks, kustomized, object, page, rendered, template, values::everything};
 
-/// Each component of kustomize, and the values that do the same.
+/// Each component of kustomize, and the values with the same effect.
 const COMPONENTS: [(&str, &[&str]); 3] = [
     ("cert-manager", &["--set=certManager.enabled=true"]),
     ("ignore-failures", &["--set=webhook.failurePolicy=Ignore"]),
@@ -45,7 +45,7 @@ fn overlay(lab: &Lab, component: &str) -> String {
     beside_a_checkout(lab, component, &text)
 }
 
-/// What the page shows: all components, and an image of one's own.
+/// The overlay that the page shows: all components, and another image.
 fn overlay_of_the_page(lab: &Lab) -> String {
     let text = blocks(&page("install"), "yaml").remove(0);
     for (component, _) in COMPONENTS {
@@ -57,7 +57,7 @@ fn overlay_of_the_page(lab: &Lab) -> String {
     beside_a_checkout(lab, "of-the-page", &text)
 }
 
-/// By kind and name, without what only Helm has.
+/// The objects by kind and name, without the labels that only Helm sets.
 fn comparable(objects: Vec<Value>) -> BTreeMap<(String, String), Value> {
     let keep = json!({"helm.sh/resource-policy": "keep"});
     let mut comparable = BTreeMap::new();
@@ -85,7 +85,7 @@ async fn chart_and_kustomize_render_the_same_objects() {
     let same = async |values: &[&str], folder: &str| {
         let chart = comparable(rendered(&helm, values).await);
         let mut install = comparable(kustomized(&kubectl, folder).await);
-        // Helm makes it with --create-namespace.
+        // Helm creates the namespace with --create-namespace.
         let namespace = ("Namespace".to_owned(), OPERATOR_NAMESPACE.to_owned());
         assert!(install.remove(&namespace).is_some());
         let names = |objects: &BTreeMap<_, _>| objects.keys().cloned().collect::<Vec<_>>();
@@ -107,7 +107,7 @@ async fn everything_rendered_is_accepted_by_the_api_server() {
     let (helm, kubectl) = (lab.helm().await.unwrap(), lab.kubectl());
     let labels = json!({
         "pod-security.kubernetes.io/enforce": "restricted",
-        // A Deployment whose pods would be refused is a warning of its own.
+        // The API server warns of a Deployment whose pods it would refuse.
         "pod-security.kubernetes.io/warn": "restricted",
     });
     let namespace = json!({
@@ -144,7 +144,7 @@ async fn everything_rendered_is_accepted_by_the_api_server() {
     for values in [
         &[][..],
         &[everything.as_str()],
-        // Of one's own, and none at all.
+        // An existing Secret, cert-manager, and no leader election.
         &["--set=webhook.certificates.secretName=own"],
         &["--set=certManager.enabled=true"],
         &["--set=controller.leaderElection=false"],
@@ -160,7 +160,7 @@ async fn everything_rendered_is_accepted_by_the_api_server() {
     }
 }
 
-/// A Pod as a Deployment would make it.
+/// A Pod as a Deployment would create it.
 fn pod(deployment: &Value) -> Value {
     let template = &deployment["spec"]["template"];
     let mut metadata = template["metadata"].clone();
@@ -171,7 +171,7 @@ fn pod(deployment: &Value) -> Value {
 
 #[tokio::test]
 async fn pods_satisfy_the_restricted_pod_security_standard() {
-    // Its namespace enforces it, and has the ServiceAccounts of both.
+    // The installed namespace enforces the standard, and has the ServiceAccounts of both programs.
     let options = Options {
         operator: true,
         ..Options::bare()

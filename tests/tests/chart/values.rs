@@ -8,13 +8,13 @@ use serde_json::Value;
 
 use crate::{RELEASE, blocks, chart, object, page, rendered};
 
-/// Where every value is given.
+/// The path of a file that sets every value.
 pub(crate) fn everything() -> String {
     let file = paths::repository().join("tests/tests/chart/everything.yaml");
     file.display().to_string()
 }
 
-/// Every path to a value that is no object, or an empty one.
+/// Collects the path of every value that is no object, or an empty one.
 fn leaves(value: &Value, path: &str, found: &mut BTreeMap<String, Value>) {
     match value {
         Value::Object(fields) if !fields.is_empty() => {
@@ -28,7 +28,7 @@ fn leaves(value: &Value, path: &str, found: &mut BTreeMap<String, Value>) {
     }
 }
 
-/// What [`everything_rendered_is_accepted_by_the_api_server`] tries is everything.
+/// The file [`everything`], which other tests use, sets every value of the chart.
 #[test]
 fn every_chart_value_is_covered_by_a_test() {
     let read = |path: &str| {
@@ -49,13 +49,13 @@ fn every_chart_value_is_covered_by_a_test() {
     assert_eq!(untried, [""; 0]);
 }
 
-/// What nothing can show for, because another value wins over it.
+/// Values without an effect in that file, because another value has precedence.
 const OVERRULED: [&str; 2] = [
     ".image.tag",                       // by the digest
     ".webhook.certificates.secretName", // by cert-manager
 ];
 
-/// Each value does something: without it, something else is rendered, or nothing at all.
+/// Without the value, the output differs or rendering fails.
 #[tokio::test]
 async fn every_chart_value_changes_the_rendered_objects() {
     let home = tempfile::tempdir().unwrap();
@@ -78,7 +78,7 @@ async fn every_chart_value_changes_the_rendered_objects() {
     let with_all = helm.run(&rendering).await.unwrap().ok().unwrap();
     let mut without_effect = Vec::new();
     for path in given.keys() {
-        // Names with dots in them are of maps that the chart takes as they are.
+        // Keys with dots are in maps that the chart copies unchanged.
         let Some(map) = path.split('.').find(|part| part.contains('/')) else {
             let removed = format!("--set={}=null", path.trim_start_matches('.'));
             let output = helm
@@ -154,12 +154,12 @@ async fn an_invalid_chart_value_is_refused_with_its_path() {
     ] {
         let chart = chart();
         let output = helm.run(&["template", &chart, "--set", value]).await;
-        let said = output.unwrap().refused().unwrap();
+        let answer = output.unwrap().refused().unwrap();
         let expected = format!(
             "Error: values don't meet the specifications of the schema(s) in the following chart(s):\n\
              kubevirt-operator:\n- {reported}\n\n"
         );
-        assert_eq!(said, expected, "{value}");
+        assert_eq!(answer, expected, "{value}");
         if value.starts_with("webhook.failurPolicy") {
             assert_eq!(
                 blocks(&page("install"), "text"),
@@ -169,7 +169,7 @@ async fn an_invalid_chart_value_is_refused_with_its_path() {
     }
 }
 
-/// The settings that a program knows, with their defaults, as `--help` tells them.
+/// The environment variables that `--help` of a program lists, with their defaults.
 async fn known(binary: Binary) -> BTreeMap<String, Option<String>> {
     let path = binary.path().await.unwrap();
     let help = Command::new(path).arg("--help").output().unwrap();
@@ -217,7 +217,7 @@ async fn variables_of_the_deployments_are_settings_of_the_programs() {
         }
         for variable in variables(&changed) {
             let name = variable["name"].as_str().unwrap();
-            // The one in extraEnv.
+            // RUST_BACKTRACE is set by extraEnv.
             assert!(
                 known.contains_key(name) || name == "RUST_BACKTRACE",
                 "{name}"

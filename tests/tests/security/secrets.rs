@@ -11,9 +11,9 @@ use crate::environment::Environment;
 use crate::lifecycle::{CANARY, words};
 
 /// No part of a secret is in logs (at level trace), metrics, events or status.
-pub(crate) async fn are_told_nowhere(env: &mut Environment, start: LogPosition) {
+pub(crate) async fn assert_not_disclosed(env: &mut Environment, start: LogPosition) {
     let mut secrets = words();
-    // Who the programs are, and what the webhook signs with.
+    // The tokens of the programs, and the private keys of the webhook.
     for binary in [Binary::Controller, Binary::Webhook] {
         let file = env.lab.path(&format!("{}-1.kubeconfig", binary.name()));
         let kubeconfig: serde_json::Value =
@@ -43,14 +43,14 @@ pub(crate) async fn are_told_nowhere(env: &mut Environment, start: LogPosition) 
         let events = env.lab.objects(EVENT, namespace).list().await.unwrap();
         reported.push(serde_json::to_string(&events).unwrap());
     }
-    // Each status there ever was.
+    // Every status that the controller has written.
     let (controller, mut statuses) = (Binary::Controller.user(), 0);
     for event in env.lab.requests_since(start).await.unwrap() {
         if event.user == controller && event.subresource == "status" {
             statuses += 1;
             reported.push(event.content.to_string());
         }
-        // And what the API server was reported about reviews.
+        // The audit annotations of reviews.
         reported.push(event.annotations.to_string());
     }
     assert!(statuses > 10, "{statuses}");
@@ -62,7 +62,7 @@ pub(crate) async fn are_told_nowhere(env: &mut Environment, start: LogPosition) 
     }
 }
 
-/// Whether libraries log at the lowest level, too.
+/// Whether libraries log at level trace, too.
 fn is_loud(program: &ProgramUnderTest) -> bool {
     let lines = program.log_lines();
     let loud = lines.iter().filter(|line| line["level"] == "trace");

@@ -3,7 +3,7 @@
 use lab::{Lab, reviews};
 use serde_json::{Value, json};
 
-use crate::{JSON, is_sound, lab, response, review, send, with_spec};
+use crate::{JSON, assert_healthy, lab, response, review, send, with_spec};
 
 const NOT_A_REVIEW: &str = "not an AdmissionReview of admission.k8s.io/v1: ";
 
@@ -97,7 +97,7 @@ async fn a_body_that_is_no_review_is_refused_with_the_reason() {
             "{method} {path}"
         );
     }
-    is_sound(&lab, &mut webhook).await;
+    assert_healthy(&lab, &mut webhook).await;
 }
 
 #[tokio::test]
@@ -157,10 +157,10 @@ async fn a_review_with_a_uid_is_answered_with_that_uid() {
             assert_eq!(spoken, format!("admission.k8s.io/{version}"));
         }
     }
-    is_sound(&lab, &mut webhook).await;
+    assert_healthy(&lab, &mut webhook).await;
 }
 
-/// Specs as text, and the faults that are reported.
+/// Specs as JSON text, each with its faults.
 fn specs() -> Vec<(String, &'static [&'static str])> {
     vec![
         (
@@ -257,7 +257,7 @@ async fn faults_of_an_object_are_refused_directly_and_through_the_api_server() {
         assert_eq!(code, 422);
     }
 
-    // Unknown fields are the API server's to refuse. Asked directly, they are no fault.
+    // The API server refuses unknown fields. In a review that is sent directly they are no fault.
     let unknown = r#"{"template": "small", "colour": "red"}"#;
     let (code, message) = create(&lab, unknown).await;
     assert_eq!(code, 400);
@@ -268,7 +268,7 @@ async fn faults_of_an_object_are_refused_directly_and_through_the_api_server() {
     );
     let response = response(&send(&lab, "/mutate", JSON, with_spec(unknown)).await);
     assert_eq!(response["allowed"], true);
-    is_sound(&lab, &mut webhook).await;
+    assert_healthy(&lab, &mut webhook).await;
 }
 
 /// Code and message of the API server's refusal to create a Machine.

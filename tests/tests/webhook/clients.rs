@@ -1,4 +1,4 @@
-//! Only the API server may ask, where an administrator says so.
+//! Client certificates: with the setting, the webhook serves only the API server.
 
 use std::fs;
 use std::path::Path;
@@ -9,14 +9,14 @@ use serde_json::Value;
 
 use crate::{asked, lab, response, review, reviewed};
 
-/// Writes a file as a whole: the webhook reads it at any moment.
+/// Replaces a file atomically, because the webhook may read it at any moment.
 fn put(path: &Path, text: &str) {
     let draft = path.with_extension("draft");
     fs::write(&draft, text).unwrap();
     fs::rename(draft, path).unwrap();
 }
 
-/// Asks on a new connection, showing a certificate.
+/// Sends a review on a new connection with a client certificate.
 async fn asked_as(lab: &Lab, caller: &Caller) -> anyhow::Result<()> {
     let ca = lab.ca_bundle().await?;
     let mut connection = Connection::tls_as(lab.webhook_address(), &ca, caller).await?;
@@ -25,7 +25,7 @@ async fn asked_as(lab: &Lab, caller: &Caller) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the log says about clients that were refused, why and how many.
+/// The reasons and numbers of refused clients in the log.
 fn refusals(webhook: &ProgramUnderTest) -> Vec<(String, u64)> {
     let mut lines = webhook.log_lines();
     lines.retain(|line| line["message"] == "refused clients by their certificate");
@@ -53,7 +53,7 @@ async fn only_clients_with_a_configured_ca_and_name_are_served() {
         ("CLIENT_CA", file_name.as_str()),
         ("CLIENT_CN", names.as_str()),
     ];
-    // Health and metrics ask for no certificate: it gets ready, and they are read below.
+    // Health and metrics need no client certificate.
     let mut webhook = lab.webhook(&settings).await.unwrap();
     reviewed(&lab).await.unwrap();
 
@@ -105,14 +105,14 @@ async fn only_clients_with_a_configured_ca_and_name_are_served() {
     reviewed(&lab).await.unwrap();
     webhook.stop().await.unwrap();
 
-    // An API server with another name: its users see the reason, and so does the log.
+    // An API server with another name: its error and the webhook's log contain the reason.
     let settings = [
         ("CLIENT_CA", file_name.as_str()),
         ("CLIENT_CN", "other.example"),
     ];
     let webhook = lab.webhook(&settings).await.unwrap();
     // Go's client reads the alert before its own write fails, nearly always.
-    wait::until("the API server to say why", async || {
+    wait::until("the API server to report the reason", async || {
         let error = format!("{:#}", reviewed(&lab).await.unwrap_err());
         assert!(error.contains("failed calling webhook"), "{error}");
         let says_why = error.contains("remote error: tls: ");
@@ -163,7 +163,7 @@ async fn a_changed_file_of_client_cas_is_read_again() {
     served(&old_caller, false).await;
     asked_as(&lab, &new_caller).await.unwrap();
 
-    // What is no bundle changes nothing, and is reported once.
+    // A file that is no bundle changes nothing, and is logged once.
     put(&file, "none");
     let fault = "machine_webhook_certificate_last_error_timestamp_seconds{fault=\"client-ca\"} 0";
     wait::until("the fault to be reported", async || {

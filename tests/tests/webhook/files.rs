@@ -1,4 +1,4 @@
-//! Certificates that another program writes: files of a mounted Secret.
+//! Certificates in files of a mounted Secret, which another program writes.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -14,7 +14,7 @@ use time::OffsetDateTime;
 
 use crate::{asked, lab, reviewed, unready};
 
-/// The folder as kubelet keeps it.
+/// A mounted Secret: kubelet replaces all files at once by changing a symbolic link.
 struct Mount {
     folder: PathBuf,
     swaps: u32,
@@ -29,7 +29,7 @@ impl Mount {
         Self { folder, swaps: 0 }
     }
 
-    /// A new folder; one link is swapped; the former folder goes.
+    /// Writes a new folder, replaces the link, and removes the former folder.
     fn swap(&mut self, certificate: &str, key: &str) {
         let was = self.folder.join(format!("..{}", self.swaps));
         self.swaps += 1;
@@ -46,7 +46,7 @@ impl Mount {
     }
 }
 
-/// A CA, and certificate and key that it vouches for.
+/// A CA certificate, and a leaf certificate of it with its key.
 fn issued() -> (String, String, String) {
     let now = OffsetDateTime::now_utc();
     let ca = Ca::generate("Somebody's CA", now, CA_LIFETIME).unwrap();
@@ -110,8 +110,8 @@ async fn swapped_certificate_files_are_served_and_a_mismatched_pair_is_reported(
         ("CERTIFICATE_POLL", "200ms"),
     ];
     let mut webhook = lab.start_webhook(&settings).await.unwrap();
-    unready(&mut webhook, |warnings| {
-        warnings
+    unready(&mut webhook, |reason| {
+        reason
             == "caBundle: a caBundle does not vouch for the certificate of the files; whoever \
                  writes the files has to write it, such as cert-manager's cainjector\n"
     })
@@ -124,7 +124,7 @@ async fn swapped_certificate_files_are_served_and_a_mismatched_pair_is_reported(
     let mut last = ca;
     for _ in 0..3 {
         let (ca, certificate, key) = issued();
-        // As it is done in good order: first the trust, then the certificate.
+        // In the right order: first the bundle, then the certificate.
         inject(&lab, &format!("{last}{ca}")).await;
         mount.swap(&certificate, &key);
         served(&lab, &ca).await;
@@ -132,7 +132,7 @@ async fn swapped_certificate_files_are_served_and_a_mismatched_pair_is_reported(
         last = ca;
     }
 
-    // A certificate with the key of another.
+    // A certificate with the key of another one.
     assert_eq!(faults(&mut webhook).await, "0");
     let (_, other, _) = issued();
     mount.swap(&other, &key);
@@ -155,7 +155,7 @@ async fn swapped_certificate_files_are_served_and_a_mismatched_pair_is_reported(
     );
     assert_eq!(warnings, [expected]);
 
-    // It makes no CA of its own.
+    // It creates no CA.
     let secrets: Api<Secret> = Api::namespaced(lab.client().clone(), OPERATOR_NAMESPACE);
     assert!(
         secrets

@@ -1,4 +1,4 @@
-//! The process: how it ends, and how it does not start.
+//! The process: its end on a signal, and settings with which it does not start.
 
 use lab::{Binary, http, wait};
 use serde_json::Value;
@@ -23,16 +23,16 @@ async fn pending_requests_are_answered_before_the_process_ends() {
     );
     stream.write_all(head.as_bytes()).await.unwrap();
     stream.flush().await.unwrap();
-    // An answer on another connection: the first request has been taken up by now.
+    // An answer on another connection shows that the webhook has received the first request.
     asked(address, &String::from_utf8(ca).unwrap())
         .await
         .unwrap();
 
     webhook.process().terminate().unwrap();
-    wait::until("the door to be closed", async || {
+    wait::until("new connections to be refused", async || {
         webhook.process().check_alive()?;
         Ok(match TcpStream::connect(address).await {
-            Ok(_) => Err("somebody is let in"),
+            Ok(_) => Err("connected"),
             Err(_) => Ok(()),
         })
     })
@@ -52,8 +52,8 @@ async fn pending_requests_are_answered_before_the_process_ends() {
     assert_eq!(status.code(), Some(0));
     let lines = webhook.log_lines();
     let own = lines.iter().filter(|line| line["target"] == "webhook::run");
-    let said: Vec<_> = own.map(|line| &line["message"]).collect();
-    assert_eq!(&said[said.len() - 2..], ["shutting down", "ended"]);
+    let messages: Vec<_> = own.map(|line| &line["message"]).collect();
+    assert_eq!(&messages[messages.len() - 2..], ["shutting down", "ended"]);
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Readiness says what is missing, and comes back.
+//! The readiness probe reports what is missing, and recovers.
 
 use serde_json::Value;
 
@@ -16,7 +16,7 @@ async fn the_readiness_probe_reports_what_is_missing() {
     lab.register_webhooks().await.unwrap();
     webhook.ready().await.unwrap();
 
-    // The served CRD is older than the program: it would drop what the webhook writes.
+    // The served CRD is older than the program, so that the API server would drop fields that the webhook writes.
     let crd = read_crd("machines");
     let mut older = crd.clone();
     let block =
@@ -33,7 +33,7 @@ async fn the_readiness_probe_reports_what_is_missing() {
     lab.apply(&crd).await.unwrap();
     webhook.ready().await.unwrap();
 
-    // A CRD is gone: known at once where the schema is watched, and at the next start elsewhere.
+    // Deleted CRDs: reported at once for the kind whose schema is watched, and after the next start for the others.
     let kubectl = lab.kubectl();
     let delete = [
         "delete",
@@ -60,7 +60,7 @@ async fn the_readiness_probe_reports_what_is_missing() {
             && reported.ends_with("\nschema: machines.vitistack.io is not installed\n")
     })
     .await;
-    // It answers reviews even so, and reports no fault that depends on data it has not read.
+    // It still answers reviews, and reports no fault that depends on data that it has not read.
     let mut connection = lab.connect_webhook().await.unwrap();
     let answer = connection
         .post("/mutate", review().to_string())
@@ -78,7 +78,7 @@ async fn the_readiness_probe_reports_what_is_missing() {
     webhook.ready().await.unwrap();
 }
 
-/// A CRD as the manifests have it.
+/// A CRD of the manifests.
 fn read_crd(name: &str) -> Value {
     let file = lab::paths::repository().join(format!("manifests/crds/{name}.yaml"));
     let text = std::fs::read_to_string(file).unwrap();

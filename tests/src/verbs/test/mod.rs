@@ -24,7 +24,7 @@ pub(crate) use suite::record;
 use super::{cargo, say, step, succeed};
 use output::Totals;
 
-/// Threads of one suite. Each test that has a control plane of its own takes half a gigabyte.
+/// Threads of one suite. Each test that has a control plane of its own needs 0.5 GiB of memory.
 const THREADS: usize = 4;
 
 /// Suites that run concurrently: with [`THREADS`] tests of each, control planes take some 10 GiB at most.
