@@ -19,17 +19,17 @@ pub struct Event {
     pub verb: String,
     /// The API group; empty for the core one.
     pub group: String,
-    /// The plural, such as `machines`.
+    /// The plural name of the resource, such as `machines`.
     pub resource: String,
-    /// Such as `status`; empty without one.
+    /// The subresource, such as `status`; empty for the object itself.
     pub subresource: String,
-    /// Empty for what has none.
+    /// Empty for cluster-scoped objects.
     pub namespace: String,
     /// Empty for lists and watches.
     pub name: String,
-    /// The HTTP status of the answer.
+    /// The HTTP status of the response.
     pub code: u64,
-    /// When it was answered.
+    /// Time of the response.
     pub answered: Option<Timestamp>,
     /// Whether it was a dry run.
     pub dry_run: bool,
@@ -46,12 +46,12 @@ impl Event {
         writes.contains(&self.verb.as_str()) && self.code < 400 && !self.dry_run
     }
 
-    /// Whether it is about a Lease: the heartbeat of leader election.
+    /// Whether the object is a Lease, which leader election renews periodically.
     pub fn is_lease(&self) -> bool {
         self.resource == "leases"
     }
 
-    /// `patch machines/status default/web`
+    /// Verb, resource and object, such as `patch machines/status default/web`.
     pub fn summary(&self) -> String {
         let sub = if self.subresource.is_empty() {
             String::new()
@@ -117,7 +117,8 @@ pub(crate) fn parse(text: &str) -> Vec<Event> {
     text.lines().filter_map(Event::parse).collect()
 }
 
-/// Calls `look` with each request after a position, line by line: the log of a long run does not fit in memory.
+/// Calls `look` with each request after a position. Reads line by line, because the log of a long run does not fit in
+/// memory.
 pub(crate) fn each_since(log: &Path, mark: LogPosition, mut look: impl FnMut(Event)) -> Result<()> {
     let mut file = File::open(log)?;
     file.seek(SeekFrom::Start(mark.0))?;

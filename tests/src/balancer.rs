@@ -1,7 +1,7 @@
 //! Distributes connections among replicas, as a Service does.
 //!
 //! ```text
-//! kube-apiserver ──TCP──► Balancer ──in turn──► replicas whose /readyz is green
+//! kube-apiserver ──TCP──► Balancer ──round robin──► replicas whose /readyz answers 200
 //! ```
 //! A new connection goes to a replica that was ready at the last check. An open connection stays with its replica
 //! even if that becomes unready. Nothing is retried.
@@ -23,7 +23,7 @@ use tokio::{
 use crate::http;
 
 /// Interval of readiness checks: endpoints of a Service take a second or two to change.
-const LOOK: Duration = Duration::from_millis(200);
+const READINESS_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Distributes connections until it is dropped.
 #[derive(Debug)]
@@ -42,18 +42,19 @@ struct Member {
     serves: SocketAddr,
     health: SocketAddr,
     ready: bool,
-    taken: u64,
+    /// Connections given to this replica so far.
+    accepted: u64,
     open: u64,
 }
 
 impl Balancer {
-    /// Listens.
+    /// Binds the address and starts to accept connections.
     pub async fn start(address: SocketAddr) -> Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let state = Arc::new(State::default());
         let tasks = [
             tokio::spawn(accept(listener, state.clone())).abort_handle(),
-            tokio::spawn(look(state.clone())).abort_handle(),
+            tokio::spawn(check_readiness(state.clone())).abort_handle(),
         ];
         Ok(Self { state, tasks })
     }
@@ -64,7 +65,7 @@ impl Balancer {
             serves,
             health,
             ready: false,
-            taken: 0,
+            accepted: 0,
             open: 0,
         });
     }
@@ -75,8 +76,8 @@ impl Balancer {
     }
 
     /// The number of connections given to each replica so far, in the order the replicas were added.
-    pub fn taken(&self) -> Vec<u64> {
-        self.state.members().iter().map(|it| it.taken).collect()
+    pub fn accepted(&self) -> Vec<u64> {
+        self.state.members().iter().map(|it| it.accepted).collect()
     }
 
     /// The number of open connections of each replica, in the order the replicas were added.
@@ -103,8 +104,8 @@ impl State {
         let mut members = self.members();
         let ready = members.iter_mut().enumerate();
         let ready = ready.filter(|(_, it)| it.ready);
-        let (index, member) = ready.min_by_key(|(_, it)| it.taken)?;
-        member.taken += 1;
+        let (index, member) = ready.min_by_key(|(_, it)| it.accepted)?;
+        member.accepted += 1;
         member.open += 1;
         Some(Open {
             state: self.clone(),
@@ -148,7 +149,7 @@ async fn accept(listener: TcpListener, state: Arc<State>) {
     }
 }
 
-async fn look(state: Arc<State>) {
+async fn check_readiness(state: Arc<State>) {
     loop {
         let addresses: Vec<_> = state.members().iter().map(|it| it.health).collect();
         for (index, health) in addresses.into_iter().enumerate() {
@@ -158,6 +159,6 @@ async fn look(state: Arc<State>) {
                 member.ready = ready;
             }
         }
-        sleep(LOOK).await;
+        sleep(READINESS_INTERVAL).await;
     }
 }

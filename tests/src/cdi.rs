@@ -1,11 +1,11 @@
 //! A CRD of CDI's `DataVolume` with the fields that the operator uses.
 //!
-//! Written for the lab after CDI's API. Unknown fields are pruned, or rejected with strict field validation, as by
+//! Written for the lab from CDI's API. Unknown fields are pruned, or rejected with strict field validation, as by
 //! CDI's own CRD.
 
 use serde_json::{Value, json};
 
-/// Which CDI a lab has.
+/// The CDI that is installed in a lab.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cdi {
     /// None.

@@ -4,7 +4,7 @@
 //! kube-controller-manager ──► kube-apiserver ──► etcd      all on 127.0.0.1
 //!        ended first             second           last
 //! ```
-//! etcd ends slowly while an API server is connected, so the order matters.
+//! etcd ends slowly while an API server is connected, so it is ended last.
 
 use std::{
     fmt,
@@ -25,13 +25,13 @@ use crate::{
     wait,
 };
 
-/// A start on two idle cores takes 2.5 s; this is for two very busy ones.
+/// Limit of a start: it takes 2.5 s on two idle cores, and much longer on two busy ones.
 const START: Duration = Duration::from_mins(2);
 
 /// Timeout of one request to `/readyz` while the server starts.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// A program outside of the lab may take a port between its choice and its use.
+/// Attempts to start: a program outside of the lab may take a port between its choice and its use.
 const ATTEMPTS: usize = 3;
 
 /// Writes to our kinds and KubeVirt's are logged with their body, all other requests with metadata only.
@@ -50,7 +50,7 @@ rules:
 - level: Metadata
 "#;
 
-/// The enabled controllers. Without the binder of claims, which the simulator replaces.
+/// The enabled controllers. The binder of claims is not one of them: the simulator replaces it.
 const CONTROLLERS: &str = "garbage-collector-controller,namespace-controller,\
     persistentvolumeclaim-protection-controller,serviceaccount-controller";
 
@@ -156,7 +156,7 @@ impl ControlPlane {
             format!("--kubeconfig={}", kubeconfig.display()),
             format!("--controllers={CONTROLLERS}"),
             "--leader-elect=false".into(),
-            // No client uses its API.
+            // It serves no API, because no client uses it.
             "--secure-port=0".into(),
         ]);
         self.controller_manager = Some(program.start()?);
@@ -198,7 +198,7 @@ pub(crate) fn get(path: &str) -> Result<hyper::Request<Vec<u8>>> {
 }
 
 fn etcd(tools: &Tools, folder: &Folder, url: &str, peer_port: u16) -> Result<Program> {
-    // A new folder per attempt: what a failed one left must not be read.
+    // A new folder per attempt: data of a failed attempt must not be read.
     let data = tempfile::Builder::new()
         .prefix("etcd-")
         .tempdir_in(folder.path())?
@@ -211,7 +211,7 @@ fn etcd(tools: &Tools, folder: &Folder, url: &str, peer_port: u16) -> Result<Pro
         format!("--listen-peer-urls={peer}"),
         format!("--initial-advertise-peer-urls={peer}"),
         format!("--initial-cluster=default={peer}"),
-        // The data is thrown away: it need not survive the power going off.
+        // The data is deleted with the lab, so that it need not survive a power failure.
         "--unsafe-no-fsync".into(),
         "--log-level=warn".into(),
     ]))
@@ -235,7 +235,8 @@ fn api_server(
             format!("--tls-cert-file={}", file(&credentials.certificate)),
             format!("--tls-private-key-file={}", file(&credentials.key)),
             "--authorization-mode=RBAC".into(),
-            // Who writes an owner reference that blocks a deletion must be granted to; clusters may have it.
+            // Clusters may enable this plugin: a client needs a permission to write an owner reference that blocks a
+            // deletion.
             "--enable-admission-plugins=OwnerReferencesPermissionEnforcement".into(),
             format!("--token-auth-file={}", file(&credentials.tokens)),
             "--service-account-issuer=https://kubernetes.default.svc".into(),
@@ -247,17 +248,17 @@ fn api_server(
                 "--service-account-signing-key-file={}",
                 file(&credentials.account_key)
             ),
-            // There are no nodes: a program that stands for the pods of a Service listens at its address,
-            // which is one of this machine.
+            // There are no nodes: a program that replaces the pods of a Service listens at the Service's address,
+            // which has to be one of this machine.
             "--service-cluster-ip-range=127.96.0.0/16".into(),
             "--endpoint-reconciler-type=none".into(),
             "--allow-privileged=true".into(),
             "--profiling=false".into(),
             format!("--audit-policy-file={}", file(&policy)),
             format!("--audit-log-path={}", file(audit_log)),
-            // One file, however long a test runs (megabytes; the default is 100).
+            // In MB, instead of 100: the log of a long test must stay in one file.
             "--audit-log-maxsize=4000".into(),
-            // Written before the next request of the same client is served.
+            // Blocking: a request is in the log before the next request of the same client is served.
             "--audit-log-mode=blocking".into(),
         ]),
     )

@@ -43,7 +43,7 @@ impl User {
         }
     }
 
-    /// The token. It may be guessable: the API server listens on loopback only, for some minutes.
+    /// The token. It may be guessable, because the API server listens on loopback only, and for some minutes.
     fn token(self) -> String {
         format!("token-of-{}", self.name())
     }
@@ -66,14 +66,14 @@ pub struct CallerCa {
 /// A client's certificate and its key, as PEM.
 #[derive(Debug, Clone)]
 pub struct Caller {
-    /// The certificate.
+    /// The certificate, as PEM.
     pub certificate: String,
-    /// The key.
+    /// The private key, as PEM.
     pub key: String,
 }
 
 impl CallerCa {
-    /// A new one of this name.
+    /// Generates a CA with this common name.
     pub fn new(name: &str) -> Result<Self> {
         let key = KeyPair::generate()?;
         let mut ca = CertificateParams::default();
@@ -86,7 +86,7 @@ impl CallerCa {
         })
     }
 
-    /// Its certificate.
+    /// The CA certificate, as PEM.
     pub fn pem(&self) -> &str {
         &self.pem
     }
@@ -190,7 +190,7 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    /// The text of a kubeconfig (JSON, which every reader of YAML reads).
+    /// The text of a kubeconfig, in JSON, which is valid YAML.
     pub(crate) fn kubeconfig(&self, user: &str, token: &str) -> String {
         use base64::{Engine as _, engine::general_purpose::STANDARD};
         let value = json!({

@@ -1,4 +1,4 @@
-//! What the two programs are built of: crates with their versions and licences.
+//! The dependencies of the two programs: crates with their versions and licences.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,11 +19,9 @@ const PROGRAMS: [&str; 2] = ["webhook", "controller"];
 #[derive(Debug, Clone, Deserialize)]
 pub struct Dependency {
     id: String,
-    /// Its name.
     pub name: String,
-    /// Its version.
     pub version: String,
-    /// An expression of SPDX.
+    /// An SPDX expression.
     pub license: Option<String>,
     /// The registry; `None` for crates of this repository.
     pub source: Option<String>,
@@ -59,7 +57,7 @@ struct Kind {
     kind: Option<String>,
 }
 
-/// `deny.toml`, as far as it is about licences.
+/// The part of `deny.toml` about licences.
 #[derive(Deserialize)]
 struct Policy {
     licenses: Licenses,
@@ -71,7 +69,7 @@ struct Licenses {
     exceptions: Vec<Exception>,
 }
 
-/// A crate that may have other licences, too.
+/// A crate that may also have other licences.
 #[derive(Deserialize)]
 struct Exception {
     #[serde(rename = "crate")]
@@ -84,7 +82,7 @@ struct Exception {
 pub async fn of_the_programs() -> Result<BTreeMap<String, (Dependency, Vec<String>)>> {
     let mut cargo = paths::cargo();
     cargo.args(["metadata", "--format-version=1", "--locked"]);
-    // As in the image, whether or not this machine can build it.
+    // With the features of the image, whether or not this machine can build them.
     cargo.args(["--features", "controller/libvirt"]);
     let output = cargo.kill_on_drop(true).output().await?;
     ensure!(
@@ -112,7 +110,7 @@ pub async fn of_the_programs() -> Result<BTreeMap<String, (Dependency, Vec<Strin
             continue;
         }
         let package = packages.get(&id).context("a package that is resolved")?;
-        // What only tests need is in no program.
+        // Development dependencies are in no program.
         let node = nodes.get(&id).context("a node for each package")?;
         let needed = node.deps.iter().filter(|edge| {
             edge.dep_kinds
@@ -126,7 +124,7 @@ pub async fn of_the_programs() -> Result<BTreeMap<String, (Dependency, Vec<Strin
     Ok(found)
 }
 
-/// Those whose licence is not allowed by `deny.toml`, and why.
+/// The dependencies whose licence `deny.toml` does not allow, each with the reason.
 pub async fn refused() -> Result<Vec<String>> {
     let policy = fs::read_to_string(paths::repository().join("deny.toml"))?;
     let policy: Policy = basic_toml::from_str(&policy)?;
@@ -138,7 +136,7 @@ pub async fn refused() -> Result<Vec<String>> {
             refused.push(format!("{name} {version} names no licence"));
             continue;
         };
-        // Some write "MIT/Apache-2.0", which meant OR.
+        // The slash in "MIT/Apache-2.0" is an obsolete spelling of OR.
         let expression = Expression::parse_mode(license, ParseMode::LAX)
             .with_context(|| format!("the licence of {name} {version}: {license}"))?;
         let licenses = &policy.licenses;
@@ -163,7 +161,7 @@ pub async fn refused() -> Result<Vec<String>> {
         .iter()
         .filter(|it| !used.contains(*it))
     {
-        refused.push(format!("deny.toml allows {idle}, which nothing has"));
+        refused.push(format!("deny.toml allows {idle}, which no dependency has"));
     }
     Ok(refused)
 }
@@ -183,7 +181,7 @@ pub async fn bill() -> Result<Value> {
             component["purl"] = reference(it).into();
         }
         if let Some(license) = &it.license {
-            // An expression has no other way to say "or".
+            // A valid SPDX expression has OR instead of a slash.
             let expression = license.replace(" / ", " OR ").replace('/', " OR ");
             component["licenses"] = json!([{"expression": expression}]);
         }
@@ -228,7 +226,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn every_dependency_has_a_licence_that_is_allowed() {
+    async fn every_dependency_has_an_allowed_licence() {
         let refused = refused().await.unwrap();
         assert!(refused.is_empty(), "{refused:#?}");
     }
@@ -256,7 +254,7 @@ mod tests {
         for name in ["webhook", "controller", "rustls", "kube", "tokio", "ring"] {
             assert!(components.iter().any(|it| it["name"] == name), "{name}");
         }
-        // What only tests use is no part of the programs.
+        // Crates that only tests use are no part of the programs.
         assert!(
             !components
                 .iter()

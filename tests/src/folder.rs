@@ -25,7 +25,7 @@ pub(crate) struct Folder {
 }
 
 impl Folder {
-    /// Makes a new folder under the system's temporary one.
+    /// Creates a folder in the system's temporary folder.
     pub(crate) fn new() -> Result<Self> {
         let parent = env::temp_dir();
         remove_abandoned(&parent);
@@ -33,7 +33,7 @@ impl Folder {
             .prefix(PREFIX)
             .tempdir_in(&parent)
             .with_context(|| format!("creating a folder in {}", parent.display()))?;
-        // Renamed once it is locked: other processes never see an unlocked lock file.
+        // Renamed after it is locked, so that other processes never see an unlocked lock file.
         let draft = folder.path().join("draft");
         let lock = File::create(&draft)?;
         lock.try_lock()?;

@@ -16,15 +16,13 @@ use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use crate::Caller;
 
-/// Timeout of a response: a server on this machine that takes longer is stuck.
+/// Timeout of a response: a server on this machine that takes longer does not answer at all.
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// A response.
 #[derive(Debug, Clone)]
 pub struct Response {
-    /// The HTTP status.
     pub status: u16,
-    /// The body.
     pub body: Bytes,
 }
 

@@ -21,14 +21,14 @@ pub fn parse(text: &str) -> Result<Vec<Value>> {
 /// The objects of `manifests/install`, grouped by how the lab uses them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Manifests {
-    /// Namespace, CRDs, accounts, roles: applied as they are.
+    /// Namespace, CRDs, ServiceAccounts and roles, which are applied unchanged.
     pub(crate) platform: Vec<Value>,
-    /// Webhook configurations, as they are in a cluster.
+    /// Webhook configurations with the address that they have in a cluster.
     pub(crate) webhooks: Vec<Value>,
 }
 
 impl Manifests {
-    /// Renders `manifests/install` with kubectl, as an admin does.
+    /// Renders `manifests/install` with kubectl, as an administrator does.
     pub(crate) async fn render(kubectl: &Kubectl) -> Result<Self> {
         let folder = paths::repository().join("manifests/install");
         let text = kubectl
@@ -42,7 +42,7 @@ impl Manifests {
                 "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration" => {
                     manifests.webhooks.push(object);
                 }
-                // There are no nodes here: the lab runs the programs itself.
+                // The lab has no nodes: it starts the programs itself.
                 "Deployment" | "Service" | "PodDisruptionBudget" | "NetworkPolicy" => {}
                 _ => manifests.platform.push(object),
             }
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_address_changes() {
+    fn called_at_changes_only_the_address() {
         let configuration = json!({"webhooks": [{
             "name": "a",
             "failurePolicy": "Fail",

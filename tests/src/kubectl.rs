@@ -16,19 +16,18 @@ use crate::paths;
 /// Timeout of a command: longer than any command of a test takes.
 const LIMIT: Duration = Duration::from_mins(2);
 
-/// How a command ended and what it printed.
+/// The exit code and the output of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Output {
     /// The exit code; -1 when a signal ended it.
     pub code: i32,
-    /// Its standard output.
     pub stdout: String,
-    /// Its standard error: errors and warnings.
+    /// Errors and warnings.
     pub stderr: String,
 }
 
 impl Output {
-    /// The standard output of a command that succeeded, an error otherwise.
+    /// The standard output of a command that succeeded; an error if it failed.
     pub fn ok(self) -> Result<String> {
         if self.code != 0 {
             bail!("{self}");
@@ -36,7 +35,7 @@ impl Output {
         Ok(self.stdout)
     }
 
-    /// The standard error of a command that failed, an error otherwise.
+    /// The standard error of a command that failed; an error if it succeeded.
     pub fn refused(self) -> Result<String> {
         if self.code == 0 {
             bail!("expected a refusal, got {self}");
@@ -77,7 +76,7 @@ impl Kubectl {
         self
     }
 
-    /// Runs it.
+    /// Runs it with these arguments.
     pub async fn run(&self, arguments: &[&str]) -> Result<Output> {
         self.run_with(arguments, "").await
     }
@@ -96,7 +95,7 @@ impl Kubectl {
         self.output(shell, command, "").await
     }
 
-    /// Runs it with a text on its standard input.
+    /// Runs it with these arguments and a text on its standard input.
     pub async fn run_with(&self, arguments: &[&str], input: impl AsRef<[u8]>) -> Result<Output> {
         let mut command = Command::new(&self.path);
         command.args(arguments);
@@ -144,7 +143,7 @@ impl Helm {
         Self(Kubectl::new(path, home, kubeconfig))
     }
 
-    /// Runs it.
+    /// Runs it with these arguments.
     pub async fn run(&self, arguments: &[&str]) -> Result<Output> {
         self.0.run(arguments).await
     }

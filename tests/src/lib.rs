@@ -1,7 +1,7 @@
 //! A real control plane on this machine, and the programs that run in it.
 //!
 //! ```text
-//!            kubectl, tests                        lab (verbs for people)
+//!            kubectl, tests                        lab (commands)        
 //!                  │                                   │
 //!                  ▼                                   ▼
 //! etcd ◄── kube-apiserver ──────────────────────────► Lab
@@ -9,11 +9,11 @@
 //!            │   │   └── kube-controller-manager
 //!   watches  │   └──────► machine-webhook      with the roles and tokens
 //!            └─────────── machine-controller   of manifests/install
-//!            └─────────── Simulator            stands in for KubeVirt and storage
+//!            └─────────── Simulator            replaces KubeVirt and storage
 //!                         Libvirt              runs guests on QEMU
 //! ```
-//! Errors are [`anyhow::Error`]s whose text says what was waited for and what was last seen: they are read in the
-//! output of a failed test.
+//! Errors are [`anyhow::Error`]s: their text, which is printed by a failed test, names the condition that was waited for
+//! and the last observed state.
 
 pub mod audit;
 pub mod balancer;
@@ -58,6 +58,6 @@ pub const OPERATOR_NAMESPACE: &str = "kubevirt-operator-system";
 /// it as skipped with this reason, and does not count it as passed. Tests of crates below the lab print the same
 /// line themselves.
 pub fn skip(reason: impl std::fmt::Display) {
-    // The test runner keeps what a test prints; `lab test` asks for it and reads it.
+    // The test runner hides the output of tests that pass; `lab test` requests and reads it.
     eprintln!("skipped: {reason}");
 }

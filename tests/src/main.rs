@@ -1,4 +1,4 @@
-//! The verbs of the repository: `cargo lab <verb>`, or `just <verb>`.
+//! The commands of the repository: `cargo lab <verb>`, or `just <verb>`.
 
 mod bench;
 mod verbs;
@@ -11,7 +11,7 @@ use tokio::signal;
 
 use crate::verbs::guest::VirtType;
 
-/// Everything there is to do in this repository.
+/// The commands of this repository.
 #[derive(Debug, Parser)]
 #[command(name = "cargo lab", version)]
 struct Arguments {
@@ -23,72 +23,73 @@ struct Arguments {
 enum Verb {
     /// Start a control plane with everything running and the examples applied, until Ctrl-C.
     Up {
-        /// What runs the guest on libvirt.
+        /// How QEMU runs the guest on libvirt.
         #[arg(long, value_enum, default_value_t)]
         virt_type: VirtType,
     },
-    /// Demonstrate the product: good Machines run, a bad one is refused with every fault named, a guest boots.
+    /// Demonstrate the product: valid Machines run, an invalid one is refused with every fault, a guest boots.
     Demo {
-        /// What runs the guest on libvirt.
+        /// How QEMU runs the guest on libvirt.
         #[arg(long, value_enum, default_value_t)]
         virt_type: VirtType,
     },
     /// Run every test, against a real control plane.
     Test {
-        /// Passed to `cargo test`, such as a test's name, or `-- --nocapture`.
+        /// Arguments for `cargo test`, such as the name of a test, or `-- --nocapture`.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Format, layers, lints, and that the core stays pure.
+    /// Check format, layers, lints, and that the core has no Kubernetes dependencies.
     Lint,
-    /// Whether the licence of everything in the programs is one of deny.toml.
+    /// Check that deny.toml allows the licence of every dependency of the programs.
     Licenses,
-    /// Write target/sbom.cdx.json: what the programs are built of.
+    /// Write target/sbom.cdx.json, the bill of materials of the programs.
     Sbom,
-    /// Measure the webhook over TLS beside a bare echo server, in one run.
+    /// Measure the webhook over TLS, compared with an echo server, in one run.
     Bench {
-        /// A few seconds only: for the answers rather than the figures.
+        /// Run for a few seconds, to check the responses rather than to measure.
         #[arg(long)]
         quick: bool,
-        /// Keep the figures in this file.
+        /// Save the figures in this file.
         #[arg(long, value_name = "FILE")]
         save: Option<PathBuf>,
         /// Show the ratios to the figures in this file.
         #[arg(long, value_name = "FILE")]
         compare: Option<PathBuf>,
     },
-    /// Measure what fleets of Machines cost the controller: writes, waits, memory, a restart, rest.
+    /// Measure the cost of fleets of Machines for the controller: writes, latency, memory, a restart, idle time.
     BenchController {
-        /// How many Machines; each number in a control plane of its own.
+        /// Numbers of Machines; each is measured in a control plane of its own.
         #[arg(default_values_t = [1_000, 10_000])]
         machines: Vec<usize>,
     },
-    /// Look for inputs that break a law, with libFuzzer and a nightly compiler.
+    /// Search for inputs that violate a property, with libFuzzer and a nightly compiler.
     Fuzz {
-        /// How long, for each target.
+        /// Duration for each target, in seconds.
         #[arg(long, default_value_t = 60)]
         seconds: u64,
-        /// One target instead of all.
+        /// Run this target only.
         target: Option<String>,
     },
-    /// The bare echo server of the benchmark.
+    /// The echo server of the benchmark.
     #[command(hide = true)]
     Echo {
-        /// Where it finds what to answer and says where it listens.
+        /// Folder with the response to send; the server writes its address into it.
         folder: PathBuf,
     },
-    /// What cargo runs in place of each suite when `test` selects them.
+    /// Recorder that cargo runs instead of each suite when `test` selects them.
     #[command(hide = true)]
     RecordSuite {
-        /// Where it writes how the suite was to be run.
+        /// File to which the command of the suite is appended.
         file: PathBuf,
         /// The suite with its arguments.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         command: Vec<String>,
     },
-    /// Write what follows from the code: CRDs, references of fields and rules, parts of the chart, the graph of crates.
+    /// Write the files that are generated from the code: CRDs, references of fields and rules, parts of the chart, the
+    /// graph of crates.
     Generate {
-        /// Write nothing; fail if a file is not what the code says.
+        /// Write nothing; fail if a file differs from the generated one.
         #[arg(long)]
         check: bool,
     },
@@ -102,8 +103,8 @@ async fn main() -> ExitCode {
     let outcome = tokio::select! {
         outcome = run(verb) => outcome,
         () = interrupted() => {
-            eprintln!("lab: ended, nothing is left behind");
-            // As shells report an interrupt, unless the verb only ends this way.
+            eprintln!("lab: interrupted; all processes and files are removed");
+            // The exit code with which shells report SIGINT, unless the verb runs until it is interrupted.
             return ExitCode::from(if ends_by_itself { 130 } else { 0 });
         }
     };
@@ -139,7 +140,7 @@ async fn run(verb: Verb) -> Result<ExitCode> {
     }
 }
 
-/// Ends at Ctrl-C or SIGTERM; never when signals cannot be had.
+/// Completes on Ctrl-C or SIGTERM; never if no signal handler can be installed.
 async fn interrupted() {
     let terminate = async {
         match signal::unix::signal(signal::unix::SignalKind::terminate()) {

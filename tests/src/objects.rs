@@ -132,24 +132,24 @@ impl Objects {
             .transpose()?)
     }
 
-    /// The object.
+    /// The object; an error if it does not exist.
     pub async fn get(&self, name: &str) -> Result<Value> {
         let found = self.find(name).await?;
         found.with_context(|| format!("there is no {} {name}", self.kind))
     }
 
-    /// All of them.
+    /// All objects of the kind.
     pub async fn list(&self) -> Result<Vec<Value>> {
         let list = self.api.list(&ListParams::default()).await?;
         let values = list.items.iter().map(serde_json::to_value);
         Ok(values.collect::<Result<_, _>>()?)
     }
 
-    /// Makes an object.
+    /// Creates an object.
     pub async fn create(&self, object: &Value) -> Result<()> {
         let object = serde_json::from_value(object.clone())?;
         let made = self.api.create(&PostParams::default(), &object).await;
-        made.with_context(|| format!("making a {}", self.kind))?;
+        made.with_context(|| format!("creating a {}", self.kind))?;
         Ok(())
     }
 
@@ -163,7 +163,7 @@ impl Objects {
         Ok(())
     }
 
-    /// Asks for an object's deletion and does not wait for it.
+    /// Requests the deletion of an object and does not wait for it.
     pub async fn delete(&self, name: &str) -> Result<()> {
         self.api
             .delete(name, &DeleteParams::default())

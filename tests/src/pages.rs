@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 
 use crate::paths;
 
-/// In a quote: any text, also none.
+/// In a quote: any text, possibly empty.
 const ELLIPSIS: char = '…';
 
 /// The text of `docs/<name>.md`.
@@ -53,7 +53,7 @@ pub fn code_spans(text: &str) -> impl Iterator<Item = &str> {
 
 /// The quotes of a text: its blocks in the language `text`. A test produces each of them.
 ///
-/// `…` at the beginning or end of a quote stands for text that the quote leaves out.
+/// `…` at the beginning or end of a quote means any omitted text.
 #[derive(Debug)]
 pub struct Quotes {
     missing: Vec<String>,
@@ -67,7 +67,7 @@ impl Quotes {
         }
     }
 
-    /// Whether a quote that was not produced yet is this output.
+    /// Whether this output equals a quote that was not produced yet.
     pub fn contain(&self, output: &str) -> bool {
         self.missing.iter().any(|quote| is_quoted(quote, output))
     }

@@ -13,10 +13,10 @@ pub fn repository() -> &'static Path {
     tests.parent().unwrap_or(tests)
 }
 
-/// The cargo that runs this program, in the root of the repository.
+/// A command for the cargo that runs this program, in the root of the repository.
 ///
-/// Cargo sets variables about the package (`CARGO_PKG_…`) for a program that it runs. They are removed here: to
-/// another cargo they would look like a change of what build scripts read, and it would rebuild half of the
+/// Cargo sets variables about the package (`CARGO_PKG_…`) for a program that it runs. They are removed here,
+/// because another cargo would take them for a change of the input of build scripts and rebuild half of the
 /// dependencies.
 pub fn cargo() -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
@@ -30,8 +30,8 @@ pub fn cargo() -> Command {
     command
 }
 
-/// The folder of KubeVirt's own CRDs, if it is beside the repository. They are not part of it: every caller needs
-/// another way.
+/// The folder of KubeVirt's own CRDs, if it is beside the repository. They are not part of it, so every
+/// caller has to work without them.
 pub fn real_kubevirt_crds() -> Option<PathBuf> {
     let folder = repository().join("../shared/kubevirt-crds");
     folder.is_dir().then_some(folder)

@@ -37,7 +37,7 @@ use crate::wait::Deadline;
 /// async wait and a drop.
 const POLL: Duration = Duration::from_millis(10);
 
-/// What to start.
+/// A program with its arguments, environment and log file.
 #[derive(Debug)]
 pub struct Program {
     name: String,
@@ -86,7 +86,7 @@ impl Program {
         self
     }
 
-    /// Starts it.
+    /// Starts the program.
     pub fn start(&self) -> Result<Process> {
         let log = File::options()
             .create(true)
@@ -162,7 +162,7 @@ impl Process {
         let pid = i32::try_from(self.child.id())
             .ok()
             .and_then(Pid::from_raw)
-            .context("a process id that no system hands out")?;
+            .context("an invalid process id")?;
         kill_process(pid, Signal::TERM).with_context(|| format!("ending {self:?}"))
     }
 
@@ -185,7 +185,7 @@ impl Process {
 
     /// Kills it (SIGKILL) and waits until it is gone.
     pub fn kill(&mut self) {
-        // Both fail only when the process has already been waited for.
+        // Both fail only if the exit status of the process has already been collected.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -260,7 +260,7 @@ mod tests {
     use super::*;
 
     fn gone(id: u32) -> bool {
-        // A waited-for process has no entry; a zombie would still have one.
+        // A process whose exit status was collected has no entry; a zombie still has one.
         !Path::new(&format!("/proc/{id}")).exists()
     }
 
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_process_that_ends_says_why() {
+    async fn the_error_for_an_ended_process_contains_the_end_of_its_log() {
         let folder = tempfile::tempdir().unwrap();
         let mut process = Program::new(Path::new("/bin/sh"), &folder.path().join("log"))
             .args(["-c", "echo the reason; exit 3"])

@@ -21,7 +21,7 @@ use crate::{
     wait,
 };
 
-/// How long a program may take to stop: it drains its connections first.
+/// Limit of the time that a program takes to stop, in which it drains its connections.
 const STOP_LIMIT: Duration = Duration::from_secs(30);
 
 /// A program of the product.
@@ -34,7 +34,7 @@ pub enum Binary {
 }
 
 impl Binary {
-    /// The name of its file.
+    /// The file name of the program.
     pub fn name(self) -> &'static str {
         match self {
             Self::Webhook => "machine-webhook",
@@ -59,12 +59,12 @@ impl Binary {
         )
     }
 
-    /// Whether the controller is built with libvirt here.
+    /// Whether the controller is built with libvirt on this machine.
     pub async fn has_libvirt() -> Result<bool> {
         Ok(packages::headers().await?.is_ok())
     }
 
-    /// The path of its file. Built first, once per process: a test never runs an outdated program.
+    /// The path of its file. It is built first, once per process, so that a test never runs an outdated program.
     pub async fn path(self) -> Result<PathBuf> {
         static FOLDER: OnceCell<PathBuf> = OnceCell::const_new();
         let folder = FOLDER.get_or_try_init(build).await?;
@@ -72,10 +72,10 @@ impl Binary {
     }
 }
 
-/// The same for the programs of the next release.
+/// The environment variable with the folder of the programs of the next release.
 const NEXT_BUILT: &str = "LAB_NEXT_BINARIES";
 
-/// Builds both programs with the feature `next-version`. Returns the variable that tells tests where they are.
+/// Builds both programs with the feature `next-version`. Returns the variable that passes their folder to tests, and the folder.
 pub async fn next_release_built() -> Result<(&'static str, PathBuf)> {
     Ok((NEXT_BUILT, next_release().await?))
 }
@@ -107,8 +107,8 @@ async fn build_next() -> Result<PathBuf> {
 /// The environment variable with the folder of programs that have just been built.
 const BUILT: &str = "LAB_BINARIES";
 
-/// The variable that tells tests where the programs are; for a caller that has just built them in the profile of
-/// this program.
+/// The variable that passes the folder of the programs to tests, and the folder; for a caller that has just built them
+/// in the profile of this program.
 pub fn built_here() -> Result<(&'static str, PathBuf)> {
     Ok((BUILT, profile_folder()?))
 }
@@ -161,7 +161,7 @@ async fn cargo_build(profile: &Path, more_features: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// `target/debug` or `target/release`: the one that this program was started from.
+/// The folder that this program was started from: `target/debug` or `target/release`.
 fn profile_folder() -> Result<PathBuf> {
     let executable = env::current_exe()?;
     let folder = executable.parent().context("a folder of this program")?;
@@ -205,7 +205,7 @@ impl ProgramUnderTest {
         &mut self.process
     }
 
-    /// What this run has logged.
+    /// The log of this run.
     pub fn log(&self) -> String {
         let log = self.process.log();
         log.get(self.start..).unwrap_or_default().to_owned()
@@ -232,7 +232,7 @@ impl ProgramUnderTest {
             };
             let address = serving[what]
                 .as_str()
-                .with_context(|| format!("{name} did not say its {what} address: {serving}"))?;
+                .with_context(|| format!("{name} did not log its {what} address: {serving}"))?;
             Ok(Ok(address.parse()?))
         })
         .await
@@ -295,7 +295,7 @@ impl Drop for ProgramUnderTest {
         self.process.kill();
         if thread::panicking() {
             eprintln!(
-                "--- the end of the log of {} ---\n{}",
+                "--- end of the log of {} ---\n{}",
                 self.binary.name(),
                 self.process.log_tail(60)
             );
@@ -303,12 +303,12 @@ impl Drop for ProgramUnderTest {
     }
 }
 
-/// How each program is started in the lab.
+/// The command that starts a program in the lab.
 pub(crate) fn program(path: &Path, log: &Path, kubeconfig: &Path) -> Program {
     Program::new(path, log)
         .env("KUBECONFIG", kubeconfig.display())
         .env("NAMESPACE", crate::OPERATOR_NAMESPACE)
         .env("HEALTH_PROBE_BIND_ADDRESS", "127.0.0.1:0")
-        // Overrides a value in the environment of the tests.
+        // Overrides the value from the environment of the tests.
         .env("LOG_FORMAT", "json")
 }

@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 
 use crate::{install, paths};
 
-/// Which definitions of KubeVirt's kinds a lab has.
+/// The definitions of KubeVirt's kinds in a lab.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KubevirtCrds {
     /// None: KubeVirt is not installed.
     Absent,
-    /// Thin ones.
+    /// Thin ones, which accept any field.
     Thin,
     /// KubeVirt's own, from beside the repository.
     Real,
@@ -23,7 +23,7 @@ pub enum KubevirtCrds {
 
 impl KubevirtCrds {
     /// [`KubevirtCrds::Real`] if a checkout of them is beside the repository. If there is none, the calling test
-    /// goes on with thin ones, and is listed as skipped: nothing of it checks fields against KubeVirt's schemas.
+    /// continues with thin ones and is listed as skipped, because it checks no field against KubeVirt's schemas.
     pub fn best() -> Self {
         if paths::real_kubevirt_crds().is_some() {
             return Self::Real;
@@ -73,7 +73,7 @@ pub(crate) fn network_attachment_definitions() -> Value {
         &["net-attach-def"],
         false,
     );
-    // The one plural of all that English would not make.
+    // Not the kind with an `s`, as all others are.
     let plural = "network-attachment-definitions";
     crd["metadata"]["name"] = json!(format!("{plural}.k8s.cni.cncf.io"));
     crd["spec"]["names"]["plural"] = json!(plural);
@@ -119,7 +119,7 @@ pub fn thin_crd(group: &str, version: &str, kind: &str, short: &[&str], status: 
     })
 }
 
-/// The provisioner that the simulator stands in for.
+/// The provisioner that the simulator replaces.
 pub(crate) const PROVISIONER: &str = "simulator.vitistack.io";
 
 /// `standard` is the default and cannot grow; `fast-ssd` can; so can `replicated`.

@@ -10,7 +10,7 @@ const TICK: Duration = Duration::from_millis(10);
 /// Resident memory of a process, in MiB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Memory {
-    /// Now (`VmRSS`).
+    /// Current value (`VmRSS`).
     pub now: u64,
     /// The maximum since the process started (`VmHWM`).
     pub peak: u64,

@@ -8,11 +8,11 @@ use std::{
 use anyhow::{Result, bail};
 use tokio::time::sleep;
 
-/// How long a condition may take. Measured waits take at most some seconds; suites run side by side on two cores,
-/// and a limit that a busy machine can reach would let the load decide a test.
+/// Limit of the time until a condition is met. Measured waits take at most some seconds. The limit is much larger,
+/// because suites run side by side on two cores, and load must not fail a test.
 pub const LIMIT: Duration = Duration::from_mins(2);
 
-/// Interval between two checks: short against what is waited for, long against a request.
+/// Interval between two checks: shorter than the waits, longer than a request.
 const POLL: Duration = Duration::from_millis(50);
 
 /// A point in time at which a wait fails.
@@ -20,12 +20,12 @@ const POLL: Duration = Duration::from_millis(50);
 pub struct Deadline(Instant);
 
 impl Deadline {
-    /// This long from now.
+    /// The deadline after this time from now.
     pub fn after(limit: Duration) -> Self {
         Self(Instant::now() + limit)
     }
 
-    /// Whether it has been reached.
+    /// Whether the deadline has passed.
     pub fn passed(self) -> bool {
         Instant::now() >= self.0
     }

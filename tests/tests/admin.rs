@@ -1,4 +1,4 @@
-//! What an administrator asks a running program: the same of both.
+//! The administration endpoints of both programs: version and log level.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod environment;
@@ -34,7 +34,7 @@ fn has(program: &ProgramUnderTest, level: &str) -> bool {
 }
 
 #[tokio::test]
-async fn both_programs_tell_their_version_and_take_another_log_level() {
+async fn both_programs_report_their_version_and_accept_a_log_level() {
     let mut env = Environment::new().await;
     let addresses = [
         (
@@ -60,12 +60,12 @@ async fn both_programs_tell_their_version_and_take_another_log_level() {
                 .unwrap()
                 .starts_with("rustc 1.")
         );
-        // Only a build that is told its commit knows it.
+        // The commit is known only if the build sets GIT_COMMIT.
         let commit = option_env!("GIT_COMMIT").filter(|commit| !commit.is_empty());
         assert_eq!(version["gitCommit"], json!(commit));
 
         assert_eq!(shown(address).await, "info\n");
-        for (filter, told) in [
+        for (filter, reported) in [
             (
                 "loud",
                 "\"loud\" is neither a level (error, warn, info, debug, trace) nor a target with one, \
@@ -77,7 +77,7 @@ async fn both_programs_tell_their_version_and_take_another_log_level() {
             ),
         ] {
             let refused = put(address, filter).await;
-            assert_eq!((refused.status, refused.text().as_str()), (400, told));
+            assert_eq!((refused.status, refused.text().as_str()), (400, reported));
         }
         assert_eq!(put(address, &"x".repeat(2_000)).await.status, 413);
         assert_eq!(shown(address).await, "info\n");
@@ -90,7 +90,7 @@ async fn both_programs_tell_their_version_and_take_another_log_level() {
         assert_eq!(shown(address).await, "trace\n");
     }
     env.barrier("web").await;
-    lab::wait::until("both to tell more", async || {
+    lab::wait::until("both programs to log at level trace", async || {
         let more = [&env.controller, &env.webhook].map(|it| has(it, "trace"));
         Ok(if more == [true, true] {
             Ok(())
@@ -103,14 +103,14 @@ async fn both_programs_tell_their_version_and_take_another_log_level() {
 
     for (program, (_, address)) in [&env.controller, &env.webhook].into_iter().zip(addresses) {
         assert_eq!(put(address, "error").await.status, 200);
-        // Told although nothing else of its level is.
+        // Changes of the log level are logged at every level.
         let lines = program.log_lines();
-        let told: Vec<&Value> = lines
+        let reported: Vec<&Value> = lines
             .iter()
             .filter(|line| line["target"] == "log_level")
             .collect();
-        assert_eq!(told.len(), 2, "{told:?}");
-        for (line, (before, now)) in told
+        assert_eq!(reported.len(), 2, "{reported:?}");
+        for (line, (before, now)) in reported
             .into_iter()
             .zip([("info", "trace"), ("trace", "error")])
         {

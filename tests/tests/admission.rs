@@ -1,4 +1,4 @@
-//! Machines that pass: what they become, and that nothing else about them changes.
+//! Accepted Machines: the block that they get, and that nothing else in them changes.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use kube::api::{DeleteParams, Patch, PatchParams};
@@ -38,7 +38,7 @@ fn examples() -> String {
 }
 
 #[tokio::test]
-async fn the_examples_become_what_they_say() {
+async fn the_examples_get_the_documented_blocks() {
     let (lab, _webhook) = lab().await;
     let kubectl = lab.kubectl();
     let output = kubectl.run(&["apply", "-f", &examples()]).await.unwrap();
@@ -71,10 +71,10 @@ async fn the_examples_become_what_they_say() {
 }
 
 #[tokio::test]
-async fn the_fields_of_the_user_are_never_changed() {
+async fn the_webhook_never_changes_fields_of_the_user() {
     let (lab, _webhook) = lab().await;
     let kubectl = lab.kubectl();
-    // Spellings that a normalizer might be tempted to make alike.
+    // Different spellings of values, which normalization must not replace.
     let text = machine(
         "web",
         "\
@@ -104,7 +104,7 @@ nodeSelector: {}",
     );
     assert_eq!(stored, install::parse(&text).unwrap()[0]["spec"]);
 
-    // Applied again, nothing happens, and nothing differs.
+    // Applying it again changes nothing, and shows no difference.
     assert_eq!(
         apply(&kubectl, &text).await,
         "machine.vitistack.io/web unchanged\n"
@@ -153,12 +153,12 @@ async fn other_field_managers_keep_the_block() {
     assert_eq!(spec["normalized"]["nodeSelector"], json!({"zone": "a"}));
     assert_eq!(spec["normalized"]["disks"], block["disks"]);
 
-    // The first one applies what it always did: nothing of it or of the block goes away.
+    // The first manager applies the same spec again: none of its fields and no part of the block is removed.
     let third = sent("flux", json!({"template": "small"})).await;
     assert_eq!(&third.data["spec"], spec);
     assert_eq!(third.metadata.generation, second.metadata.generation);
 
-    // The update is a patch of the one field; the rest of the Machine is not in it.
+    // The update is a patch of one field, without the rest of the Machine.
     let label = json!({"metadata": {"labels": {"team": "a"}}});
     let labelled = machines
         .patch("web", &PatchParams::default(), &Patch::Merge(&label))
@@ -170,7 +170,7 @@ async fn other_field_managers_keep_the_block() {
 
 #[tokio::test]
 async fn a_network_applied_together_with_its_machine_is_found() {
-    // Denying makes the difference plain: what is not found is refused.
+    // With `deny` a missing network is an error, so that the test fails if it is not found.
     let (lab, _webhook) = machines::lab(&[("MISSING_NETWORKS", "deny")]).await;
     let folder = lab.path("set");
     std::fs::create_dir(&folder).unwrap();
@@ -196,7 +196,7 @@ async fn a_network_applied_together_with_its_machine_is_found() {
 }
 
 #[tokio::test]
-async fn a_machine_that_was_never_reviewed_is_healed_by_any_write() {
+async fn any_write_adds_the_block_to_a_machine_stored_without_one() {
     let (lab, _webhook) = lab().await;
     let kubectl = lab.kubectl();
     lab.unregister_webhooks().await.unwrap();
@@ -205,8 +205,8 @@ async fn a_machine_that_was_never_reviewed_is_healed_by_any_write() {
         assert_eq!(spec(&lab, name).await, json!({"template": "small"}));
     }
     lab.register_webhooks().await.unwrap();
-    // The program writes its CA into the new configurations by itself.
-    wait::until("the webhook to be asked again", async || {
+    // The webhook writes its CA into the new configurations.
+    wait::until("the webhook to be called again", async || {
         let probe = machine("probe", "template: smal");
         let output = kubectl.run_with(&["create", "-f", "-"], probe).await?;
         Ok(if output.stderr.contains("[TemplateNotFound]") {
@@ -245,14 +245,19 @@ async fn templates_and_networks_are_reviewed_too() {
     };
     let create = ["create", "-f", "-"];
     let output = kubectl.run_with(&create, template("small", "3GB")).await;
-    let told = output.unwrap().refused().unwrap();
+    let reported = output.unwrap().refused().unwrap();
     assert_eq!(
-        told.lines().skip(1).collect::<Vec<_>>().join("\n").trim(),
+        reported
+            .lines()
+            .skip(1)
+            .collect::<Vec<_>>()
+            .join("\n")
+            .trim(),
         "* metadata.name: Forbidden: small, medium and large are built in; choose another name [TemplateNameReserved]\n* spec.resources.memory.size: Invalid value: \"3GB\": has the unknown unit \"GB\"; use a number and a unit such as '3G' [InvalidQuantity]"
     );
     let output = kubectl.run_with(&create, template("web", "3Gi")).await;
     output.unwrap().ok().unwrap();
-    // Made a moment ago, and known: what the watch has not brought yet is read.
+    // Created a moment ago: the webhook reads what its watch has not delivered yet.
     apply(&kubectl, &machine("web", "template: web")).await;
     let stored = spec(&lab, "web").await;
     assert_eq!(
@@ -261,7 +266,7 @@ async fn templates_and_networks_are_reviewed_too() {
     );
     assert_eq!(stored["normalized"]["cpu"]["cores"], 3);
 
-    // A change of the template changes no Machine.
+    // A changed template changes no existing Machine.
     let output = kubectl
         .run_with(&["apply", "-f", "-"], template("web", "4Gi"))
         .await;
@@ -287,10 +292,13 @@ async fn templates_and_networks_are_reviewed_too() {
     );
     apply(&kubectl, &network(100)).await;
     let output = kubectl.run_with(&["apply", "-f", "-"], network(200)).await;
-    let told = output.unwrap().refused().unwrap();
-    assert!(told.starts_with("Error from server (Forbidden)"), "{told}");
-    assert!(told.contains("* spec.vlan: Forbidden: "), "{told}");
-    assert!(told.contains("[SegmentChanged]"), "{told}");
+    let reported = output.unwrap().refused().unwrap();
+    assert!(
+        reported.starts_with("Error from server (Forbidden)"),
+        "{reported}"
+    );
+    assert!(reported.contains("* spec.vlan: Forbidden: "), "{reported}");
+    assert!(reported.contains("[SegmentChanged]"), "{reported}");
     let networks = api(lab.client(), "NetworkConfiguration");
     networks
         .delete("prod", &DeleteParams::default())
@@ -299,7 +307,7 @@ async fn templates_and_networks_are_reviewed_too() {
 }
 
 #[tokio::test]
-async fn fields_explain_themselves() {
+async fn kubectl_explain_describes_the_fields() {
     let lab = Lab::with(Options {
         operator: true,
         ..Options::bare()
@@ -308,8 +316,8 @@ async fn fields_explain_themselves() {
     .unwrap();
     let kubectl = lab.kubectl();
     let explain = ["explain", "machine.spec.disks.storageClass"];
-    // The API server tells of new kinds a moment after it serves them.
-    let text = wait::until("the kind to be told of", async || {
+    // The API server publishes the schema of new kinds a moment after it serves them.
+    let text = wait::until("the schema of the kind", async || {
         let output = kubectl.run(&explain).await?;
         Ok(if output.code == 0 {
             Ok(output.stdout)

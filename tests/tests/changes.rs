@@ -1,4 +1,4 @@
-//! Changes of a Machine that runs: what takes effect at once, what waits, and what is told of it.
+//! Changes of a running Machine: which take effect at once, which are pending, and how the status reports them.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod environment;
@@ -15,20 +15,20 @@ use environment::{Environment, machine, summaries};
 fn pending(machine: &Value) -> Vec<[&str; 4]> {
     let changes = machine["status"]["pendingChanges"].as_array();
     let changes = changes.map_or(&[][..], Vec::as_slice);
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for change in changes {
         let keys = ["field", "current", "desired", "action"];
-        told.push(keys.map(|key| change[key].as_str().unwrap()));
+        reported.push(keys.map(|key| change[key].as_str().unwrap()));
     }
-    told
+    reported
 }
 
 fn says<'a>(machine: &'a Value, kind: &str) -> &'a str {
     condition(machine, kind)["message"].as_str().unwrap()
 }
 
-/// Whether the status is about the spec as it is.
-fn is_told(machine: &Value) -> bool {
+/// Whether the status was observed for the current spec.
+fn is_reported(machine: &Value) -> bool {
     machine["status"]["observedGeneration"] == machine["metadata"]["generation"]
 }
 
@@ -49,7 +49,7 @@ async fn a_secret_that_changes_is_pending_until_the_guest_is_restarted() {
     };
     let text = "#cloud-config\nhostname: first\n";
     write(text, "a").await;
-    // One that KubeVirt reads itself, and one that is copied.
+    // KubeVirt reads the Secret of one Machine itself; that of the other is copied.
     let both = [("refers", "userdata"), ("copies", "mine")];
     for (name, key) in both {
         let cloud_init = json!({"secretRef": {"name": "mine", "key": key}});
@@ -60,7 +60,7 @@ async fn a_secret_that_changes_is_pending_until_the_guest_is_restarted() {
         machines.until_phase(name, "Running").await.unwrap();
     }
 
-    // A write that leaves the content unchanged.
+    // A write that does not change the content is no pending change.
     let old = write(text, "b").await;
     for (name, _) in both {
         let knows = |vm: &Value| {
@@ -81,24 +81,24 @@ async fn a_secret_that_changes_is_pending_until_the_guest_is_restarted() {
 
     let new = write("#cloud-config\nhostname: second\n", "b").await;
     for (name, _) in both {
-        let told = machines.until_condition(name, "RestartRequired", "True", "RestartRequired");
-        let told = told.await.unwrap();
-        let changes = pending(&told);
+        let reported = machines.until_condition(name, "RestartRequired", "True", "RestartRequired");
+        let reported = reported.await.unwrap();
+        let changes = pending(&reported);
         assert_eq!(changes.len(), 1, "{changes:?}");
         let [field, current, desired, action] = changes[0];
         assert_eq!((field, action), ("cloudInit.secretRef", "Restart"));
         assert!(current.starts_with("resourceVersion "), "{current}");
         assert_eq!(desired, format!("resourceVersion {new}"));
-        let message = says(&told, "RestartRequired");
+        let message = says(&reported, "RestartRequired");
         assert!(message.contains("on a new instance only"), "{message}");
-        assert!(!told["status"].to_string().contains("second"));
-        assert_eq!(condition(&told, "Ready")["reason"], "Running");
+        assert!(!reported["status"].to_string().contains("second"));
+        assert_eq!(condition(&reported, "Ready")["reason"], "Running");
     }
     let copy = env.objects(SECRET).get("copies-cloudinit").await.unwrap();
     let original = env.objects(SECRET).get("mine").await.unwrap();
     assert_eq!(copy["data"]["userdata"], original["data"]["userdata"]);
 
-    // Another controller finds nothing to do, and tells the same.
+    // A restarted controller writes nothing.
     let start = env.lab.log_position().await.unwrap();
     env.controller.stop().await.unwrap();
     env.controller.start_again().unwrap();
@@ -139,11 +139,11 @@ async fn a_volume_expansion_is_reported_until_it_is_done() {
     env.simulator.set("default", "web", Scenario::Resizing);
     env.apply(&machine("web", &sized("12Gi"))).await;
     let grows = "PersistentVolumeClaim web-data grows from 10Gi to 12Gi";
-    let told = machines.until_condition("web", "StorageReady", "True", "PVCResizing");
-    let told = told.await.unwrap();
-    assert_eq!(says(&told, "StorageReady"), grows);
-    assert_eq!(told["status"]["volumes"][1]["capacity"], "10Gi");
-    assert_eq!(condition(&told, "Ready")["reason"], "Running");
+    let reported = machines.until_condition("web", "StorageReady", "True", "PVCResizing");
+    let reported = reported.await.unwrap();
+    assert_eq!(says(&reported, "StorageReady"), grows);
+    assert_eq!(reported["status"]["volumes"][1]["capacity"], "10Gi");
+    assert_eq!(condition(&reported, "Ready")["reason"], "Running");
 
     env.simulator.set("default", "web", Scenario::ResizePending);
     let waits = |web: &Value| says(web, "StorageReady") != grows;
@@ -157,7 +157,7 @@ async fn a_volume_expansion_is_reported_until_it_is_done() {
     let done = done.await.unwrap();
     assert_eq!(done["status"]["volumes"][1]["capacity"], "12Gi");
 
-    // The class stops to allow it when admission has been asked already.
+    // The class forbids expansion after admission has accepted the larger size.
     let pause = async |paused: Value| {
         let annotations = json!({"machine.vitistack.io/paused": paused});
         let patch = json!({"metadata": {"annotations": annotations}});
@@ -198,7 +198,7 @@ async fn a_volume_expansion_is_reported_until_it_is_done() {
         .any(|write| write.contains("persistentvolumeclaims"));
     assert!(
         !asked,
-        "what the API server refuses is not asked for: {writes:?}"
+        "the controller requests what the API server refuses: {writes:?}"
     );
 
     allow(true).await;
@@ -231,7 +231,7 @@ async fn sockets_and_memory_grow_in_a_running_guest() {
     let (cpu, memory) = room(1, "2Gi");
     let small = of(&shared, cpu.clone(), memory.clone());
     env.apply(&machine("grows", &small)).await;
-    // Its disk keeps it on its node, and KubeVirt plugs in by migrating.
+    // Its disk is ReadWriteOnce, so it cannot migrate, which KubeVirt's hot-plug needs.
     env.apply(&machine("stays", &of(&alone, cpu, memory))).await;
     let without = json!({"template": "small", "disks": [shared]});
     env.apply(&machine("plain", &without)).await;
@@ -251,35 +251,38 @@ async fn sockets_and_memory_grow_in_a_running_guest() {
     let instance = instance.await.unwrap();
     assert_eq!(instance["metadata"]["uid"], before["metadata"]["uid"]);
     let web = machines
-        .until("grows", "to be told of", is_told)
+        .until("grows", "to have a current status", is_reported)
         .await
         .unwrap();
     assert_eq!(pending(&web), [[""; 4]; 0]);
     assert_eq!(condition(&web, "RestartRequired"), &Value::Null);
     assert_eq!(condition(&web, "Ready")["reason"], "Running");
 
-    // Another maximum is no growth within it.
+    // A changed maximum needs a restart.
     let (_, memory) = room(4, "8Gi");
     let cpu = json!({"sockets": 4, "maxSockets": 8});
     env.apply(&machine("grows", &of(&shared, cpu, memory)))
         .await;
     let restart = async |name: &str| {
-        let told = machines.until_condition(name, "RestartRequired", "True", "RestartRequired");
-        told.await.unwrap()
+        let reported = machines.until_condition(name, "RestartRequired", "True", "RestartRequired");
+        reported.await.unwrap()
     };
-    let told = restart("grows").await;
-    assert_eq!(pending(&told), [["cpu.maxSockets", "4", "8", "Restart"]]);
+    let reported = restart("grows").await;
+    assert_eq!(
+        pending(&reported),
+        [["cpu.maxSockets", "4", "8", "Restart"]]
+    );
 
-    // Without a maximum there is no room.
+    // Without a maximum nothing can be hot-plugged.
     let cpu = json!({"sockets": 2});
     let plain = json!({"template": "small", "disks": [shared], "resources": {"cpu": cpu}});
     env.apply(&machine("plain", &plain)).await;
-    let told = restart("plain").await;
+    let reported = restart("plain").await;
     let expected = [
         ["cpu.sockets", "1", "2", "Restart"],
         ["cpu.maxSockets", "1", "2", "Restart"],
     ];
-    assert_eq!(pending(&told), expected);
+    assert_eq!(pending(&reported), expected);
 
     let (cpu, memory) = room(2, "2Gi");
     env.apply(&machine("stays", &of(&alone, cpu, memory))).await;
@@ -288,9 +291,9 @@ async fn sockets_and_memory_grow_in_a_running_guest() {
     let (cpu, memory) = room(2, "4Gi");
     env.apply(&machine("stays", &of(&alone, cpu, memory))).await;
     let both = [["memory.size", "2Gi", "4Gi", "Restart"], sockets];
-    let told = |stays: &Value| pending(stays) == both;
+    let reported = |stays: &Value| pending(stays) == both;
     machines
-        .until("stays", "to wait for both", told)
+        .until("stays", "to wait for both", reported)
         .await
         .unwrap();
 }

@@ -1,4 +1,4 @@
-//! The lab itself: what it starts works, counts and ends.
+//! The lab itself: its control plane works, its audit log is complete, and its processes end.
 
 use std::{path::Path, thread};
 
@@ -119,7 +119,7 @@ async fn roles_are_enforced() {
 }
 
 #[tokio::test]
-async fn the_api_server_comes_back_with_its_data() {
+async fn a_restarted_api_server_has_its_data() {
     let mut lab = Lab::with(Options::bare()).await.unwrap();
     let maps: Api<ConfigMap> = Api::default_namespaced(lab.client().clone());
     let create = PostParams::default();

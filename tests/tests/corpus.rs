@@ -9,18 +9,18 @@ use lab::{
 };
 use serde_json::{Value, json};
 
-/// Fewer are no sample.
+/// Minimum numbers of cases in the sample.
 const REFUSED_MIN: usize = 50;
 const WARNED_MIN: usize = 10;
 
-/// What other Machines and claims of the catalog make of a case, and what is not theirs alone: an
-/// address that is derived from the cluster.
+/// Codes that depend on other Machines and claims of the catalog, or on an address that is derived from the cluster's
+/// uid. Their cases are not in the sample.
 const OF_OTHERS: [Code; 2] = [Code::MacInUse, Code::NameInUse];
 
-/// The claims of the catalog that disks are copies of.
+/// The claims of the catalog that disks are cloned from.
 const SOURCES: [&str; 3] = ["golden", "golden.v1-2", "iso"];
 
-/// A template that the CRDs do not take any more; no case of the sample is made from it.
+/// A template that the CRDs refuse today; no case of the sample uses it.
 const MISLABELLED: &str = "mislabelled";
 
 /// Cases that never reach the webhook: kubectl or the API server rejects the values.
@@ -42,9 +42,8 @@ fn of_ours(kind: &str, name: &str, spec: &Value) -> Value {
     object
 }
 
-/// The cluster that the catalog `default` describes. Its templates are older than the webhook, and
-/// one is older than the CRDs: it is stored with a content that they have nothing against, and only
-/// its name is told.
+/// The cluster that the catalog `default` describes. Its templates are created before the
+/// webhook starts. One would be refused by the CRDs: a valid template of the same name is stored instead.
 async fn cluster() -> (Lab, ProgramUnderTest) {
     let mut lab = Lab::with(Options {
         controller_manager: false,
@@ -101,7 +100,7 @@ fn sample() -> Vec<Case> {
     let cases = common::rules::FAMILIES
         .into_iter()
         .flat_map(|family| tables::table(family).unwrap());
-    let is_told = |case: &Case, code: &Code| {
+    let is_reported = |case: &Case, code: &Code| {
         let mut lines = case.refuses.iter().chain(&case.warns);
         lines.any(|line| line.ends_with(&format!("[{code}]")))
     };
@@ -109,11 +108,11 @@ fn sample() -> Vec<Case> {
         .filter(|case| case.is_plain() && case.catalog == "default")
         .filter(|case| !REJECTED_BEFORE_REVIEW.contains(&case.name.as_str()))
         .filter(|case| case.spec["template"] != MISLABELLED)
-        .filter(|case| !OF_OTHERS.iter().any(|code| is_told(case, code)))
+        .filter(|case| !OF_OTHERS.iter().any(|code| is_reported(case, code)))
         .collect()
 }
 
-/// What kubectl prints of a creation that is refused.
+/// The output of kubectl for a refused creation.
 fn invalid(case: &Case) -> String {
     let (kind, name) = (&case.kind, case.object()["metadata"]["name"].clone());
     match &case.refuses[..] {
@@ -122,7 +121,7 @@ fn invalid(case: &Case) -> String {
     }
 }
 
-/// What kubectl prints of a server-side apply that is forbidden.
+/// The output of kubectl for a forbidden server-side apply.
 fn forbidden(case: &Case) -> String {
     let denied = "Error from server (Forbidden): admission webhook \"mutate.machines.vitistack.io\" denied the request: ";
     let faults = match case.refuses.len() {
@@ -137,7 +136,7 @@ fn bullets(lines: &[String]) -> String {
     lines.concat()
 }
 
-/// What kubectl prints less the warnings, which tables have for accepted objects only.
+/// The output of kubectl without warnings, which the tables list for accepted objects only.
 fn refusal(stderr: &str) -> String {
     let lines = stderr.split_inclusive('\n');
     lines
@@ -150,12 +149,13 @@ fn refusal(stderr: &str) -> String {
 fn is_warned(case: &Case, stderr: &str) -> bool {
     let lines: Vec<&str> = stderr.lines().collect();
     let is_note = |line: &&str| !line.ends_with(']');
-    let told: Vec<&str> = match &case.notes {
+    let reported: Vec<&str> = match &case.notes {
         Some(_) => lines,
         None => lines.into_iter().filter(|line| !is_note(line)).collect(),
     };
     let wanted = case.warns.iter().chain(case.notes.iter().flatten());
-    told.into_iter()
+    reported
+        .into_iter()
         .eq(wanted.map(|line| format!("Warning: {line}")))
 }
 
@@ -167,7 +167,7 @@ async fn send(kubectl: &Kubectl, way: &[&str], object: &Value) -> Output {
     kubectl.run_with(way, object.to_string()).await.unwrap()
 }
 
-/// What is wrong with what is said to a case, if anything.
+/// The difference between the output of kubectl for a case and the expected one, if any.
 async fn failure(kubectl: &Kubectl, case: &Case) -> Option<String> {
     let (output, expected) = match case.old_object() {
         None => {
@@ -186,16 +186,16 @@ async fn failure(kubectl: &Kubectl, case: &Case) -> Option<String> {
             (output, forbidden as fn(&Case) -> String)
         }
     };
-    let as_told = if case.refuses.is_empty() {
+    let as_expected = if case.refuses.is_empty() {
         output.code == 0 && is_warned(case, &output.stderr)
     } else {
         output.code == 1 && refusal(&output.stderr) == expected(case)
     };
-    (!as_told).then(|| format!("{}\n{output}\n{case:?}", case.name))
+    (!as_expected).then(|| format!("{}\n{output}\n{case:?}", case.name))
 }
 
 #[tokio::test]
-async fn kubectl_says_what_the_tables_say() {
+async fn kubectl_prints_the_lines_of_the_tables() {
     let (lab, _webhook) = cluster().await;
     let kubectl = lab.kubectl();
     let (mut refused, mut warned, mut failures) = (0, 0, vec![]);

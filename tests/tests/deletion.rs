@@ -1,4 +1,4 @@
-//! The end of a Machine: in order, whatever happens in between, and only of what is its own.
+//! The deletion of a Machine: in order, resumed after interruptions, and only of objects that belong to it.
 #![expect(
     clippy::panic,
     clippy::unwrap_used,
@@ -21,7 +21,7 @@ fn deleting(object: &Value) -> bool {
     !object["metadata"]["deletionTimestamp"].is_null()
 }
 
-/// Where in a list of requests the last one is that does this to that.
+/// The position of the last request with this verb for this object.
 fn position(events: &[Event], verb: &str, resource: &str, name: &str) -> usize {
     let found = events.iter().rposition(|event| {
         event.wrote()
@@ -46,7 +46,7 @@ async fn deleting_a_running_machine_follows_the_order_and_keeps_retained_disks()
     let web = machines.until_phase("web", "Running").await.unwrap();
     let kept = claims.get("web-data").await.unwrap();
 
-    // The guest ignores its shutdown: nothing is taken from it.
+    // While the guest ignores its shutdown, none of its objects is deleted.
     env.simulator.set("default", "web", Scenario::Stuck);
     let start = env.lab.log_position().await.unwrap();
     machines.delete("web").await.unwrap();
@@ -76,7 +76,7 @@ async fn deleting_a_running_machine_follows_the_order_and_keeps_retained_disks()
     let at = |verb, resource, name| position(&events, verb, resource, name);
     let order = [
         at("delete", "virtualmachines", "web"),
-        // KubeVirt takes its finalizers away: the guest has ended, its VirtualMachine is gone.
+        // KubeVirt removes its finalizers: the guest has ended, its VirtualMachine is gone.
         at("patch", "virtualmachineinstances", "web"),
         at("patch", "virtualmachines", "web"),
         at("delete", "persistentvolumeclaims", "web-root"),
@@ -84,7 +84,7 @@ async fn deleting_a_running_machine_follows_the_order_and_keeps_retained_disks()
     ];
     assert!(order.is_sorted(), "{order:?}: {:#?}", summaries(&events));
 
-    // Kept, with what is on it, for a Machine of the name that wants it.
+    // The retained claim stays, and a new Machine of the same name adopts it.
     let left = claims.get("web-data").await.unwrap();
     assert_eq!(left["metadata"]["uid"], kept["metadata"]["uid"]);
     let annotations = &left["metadata"]["annotations"];
@@ -103,10 +103,10 @@ async fn deleting_a_running_machine_follows_the_order_and_keeps_retained_disks()
 }
 
 #[tokio::test]
-async fn a_claim_of_somebody_else_is_left_alone() {
+async fn a_claim_of_another_owner_is_not_changed() {
     let env = Environment::new().await;
     let (machines, claims) = (env.machines(), env.objects(CLAIM));
-    // Made after the review of the Machine, which would have refused it.
+    // Created after the review of the Machine, which would have refused it.
     env.simulator.set_all(Scenario::PvcPending);
     let claim = json!({
         "apiVersion": "v1",
@@ -125,11 +125,11 @@ async fn a_claim_of_somebody_else_is_left_alone() {
     env.lab.register_webhooks().await.unwrap();
     env.until_renormalized("web").await;
 
-    let told = machines
+    let reported = machines
         .until_condition("web", "StorageReady", "False", "NameConflict")
         .await
         .unwrap();
-    let message = condition(&told, "StorageReady")["message"]
+    let message = condition(&reported, "StorageReady")["message"]
         .as_str()
         .unwrap();
     assert!(
@@ -157,7 +157,7 @@ async fn a_controller_killed_during_a_deletion_resumes_it() {
         .await
         .unwrap();
     env.controller.kill();
-    // All that it waited for happens while it is away.
+    // All conditions that it waited for are met while it is stopped.
     env.simulator.set("default", "web", Scenario::Happy);
     env.objects(VM).until_gone("web").await.unwrap();
     assert!(deleting(&machines.get("web").await.unwrap()));
@@ -168,8 +168,8 @@ async fn a_controller_killed_during_a_deletion_resumes_it() {
     claims.until_gone("web-root").await.unwrap();
 }
 
-/// Killed after each of its first writes, one after the other, the controller still brings a
-/// Machine up, and down again, with one of everything and nothing left.
+/// The controller is killed after each of its first writes, one after the other. It still creates each object once, and
+/// deletes all of them.
 #[tokio::test]
 async fn a_crash_after_any_write_is_repaired_by_the_next_start() {
     let mut env = Environment::with(Options::default(), &[("LEADER_ELECTION", "false")]).await;
@@ -180,7 +180,7 @@ async fn a_crash_after_any_write_is_repaired_by_the_next_start() {
     env.apply(&machine("web", &spec)).await;
     crash_until(&mut env, |web| web["status"]["phase"] == "Running").await;
     machines.until_phase("web", "Running").await.unwrap();
-    // One of everything, each made once.
+    // Each object was created once.
     let writes = env.writes_since(start).await;
     assert!(
         writes.iter().all(|event| event.verb != "delete"),
@@ -208,7 +208,7 @@ async fn crash_until(env: &mut Environment, fits: impl Fn(&Value) -> bool) {
     loop {
         let start = env.lab.log_position().await.unwrap();
         env.controller.start_again().unwrap();
-        let there = wait::until("a write, or the end", async || {
+        let there = wait::until("a write, or the state that ends the loop", async || {
             let web = env.machines().find("web").await?.unwrap_or_default();
             if fits(&web) {
                 return Ok(Ok(true));
@@ -226,12 +226,15 @@ async fn crash_until(env: &mut Environment, fits: impl Fn(&Value) -> bool) {
         env.controller.kill();
         crashes += 1;
     }
-    assert!(crashes > 0, "it was too fast to be killed on its way");
+    assert!(
+        crashes > 0,
+        "the controller was never killed between its writes"
+    );
 }
 
 /// `kubectl delete namespace` with a running Machine in it.
 #[tokio::test]
-async fn a_namespace_takes_its_machines_with_it() {
+async fn deleting_a_namespace_deletes_its_machines() {
     let env = Environment::new().await;
     let kubectl = env.lab.kubectl();
     let create = ["create", "namespace", "team"];
@@ -246,7 +249,7 @@ async fn a_namespace_takes_its_machines_with_it() {
     assert!(machines.find("web").await.unwrap().is_none());
 }
 
-/// What is not installed keeps nothing alive.
+/// Kinds that are not installed do not block a deletion.
 #[tokio::test]
 async fn a_machine_is_deleted_in_a_cluster_without_kubevirt() {
     let options = Options {
@@ -259,9 +262,10 @@ async fn a_machine_is_deleted_in_a_cluster_without_kubevirt() {
     let machines = env.machines();
     env.apply(&machine("web", &json!({"template": "small"})))
         .await;
-    let told = machines.until_condition("web", "VirtualMachineReady", "False", "KubeVirtApiError");
-    let told = told.await.unwrap();
-    let message = condition(&told, "VirtualMachineReady")["message"]
+    let reported =
+        machines.until_condition("web", "VirtualMachineReady", "False", "KubeVirtApiError");
+    let reported = reported.await.unwrap();
+    let message = condition(&reported, "VirtualMachineReady")["message"]
         .as_str()
         .unwrap();
     assert!(

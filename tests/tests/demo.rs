@@ -1,4 +1,4 @@
-//! The story that newcomers are told.
+//! The verb `demo`, and the answer that the README quotes.
 
 use std::{fs, process::Command};
 
@@ -22,18 +22,21 @@ fn the_demo_accepts_refuses_and_boots_machines() {
         assert!(stdout.contains(said), "{said}: {stdout}");
     }
     let boots = stdout.contains("marker: hello from the Machine's own cloudInit\n");
-    // Where no guest can boot, the verb says why.
+    // If no guest can boot on this machine, the verb prints the reason.
     let why_not = "going on without a guest on libvirt";
     let reason = stderr.lines().find(|line| line.contains(why_not));
     assert!(boots == reason.is_none(), "{stdout}{stderr}");
     if let Some(reason) = reason {
         lab::skip(reason);
     }
-    assert!(stdout.ends_with("\nAll as told.\n"), "{stdout}");
+    assert!(
+        stdout.ends_with("\nEvery step had the expected result.\n"),
+        "{stdout}"
+    );
 }
 
 #[test]
-fn the_readme_shows_the_answer_as_it_is() {
+fn the_readme_quotes_the_answer_to_the_faulty_example() {
     let read = |file: &str| fs::read_to_string(paths::repository().join(file)).unwrap();
     let answer = read("manifests/examples/faulty/machine.expected.txt");
     assert!(read("README.md").contains(&answer));

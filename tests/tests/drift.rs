@@ -14,7 +14,7 @@ mod machines;
 use environment::Environment;
 use machines::machine;
 
-/// A dozen Machines in the forms that people write.
+/// Twelve Machines in forms that users write.
 const DOZEN: [(&str, &str); 12] = [
     ("built-in", "template: small"),
     ("team-web", "template: team-web"),
@@ -101,7 +101,7 @@ async fn machines(lab: &Lab) -> Machines {
         .collect()
 }
 
-/// Which version of each Machine is stored.
+/// The resource version of each Machine.
 fn versions(machines: &Machines) -> BTreeMap<&str, &Value> {
     let versions = machines.iter();
     versions
@@ -109,7 +109,7 @@ fn versions(machines: &Machines) -> BTreeMap<&str, &Value> {
         .collect()
 }
 
-/// What each Machine shall be, and how often that has changed.
+/// The spec and the generation of each Machine.
 fn intents(machines: &Machines) -> BTreeMap<&str, [&Value; 2]> {
     let intents = machines.iter();
     intents
@@ -127,7 +127,7 @@ fn blocks(machines: &Machines) -> BTreeMap<&str, &Value> {
         .collect()
 }
 
-/// Asks until the webhook expands the template to this much memory.
+/// Waits until the webhook expands the template to this amount of memory.
 async fn expands_to(kubectl: &Kubectl, memory: &str) {
     wait::until("the webhook reads the template", async || {
         let create = ["create", "--dry-run=server", "-o", "json", "-f", "-"];
@@ -145,7 +145,7 @@ async fn expands_to(kubectl: &Kubectl, memory: &str) {
 /// A folder or file, and the field manager that applies it server-side; `None` for client-side apply.
 type Applied<'a> = (Option<&'a str>, &'a str);
 
-/// Sends and compares everything in every way; nothing changes.
+/// Applies and compares everything with every command and field manager: nothing changes.
 async fn stays(lab: &Lab, all: &[Applied<'_>]) {
     let kubectl = lab.kubectl();
     let before = machines(lab).await;
@@ -183,7 +183,7 @@ async fn stays(lab: &Lab, all: &[Applied<'_>]) {
     replace(&before).await;
     let after = machines(lab).await;
     assert_eq!(versions(&after), versions(&before));
-    // As its author has it: who wrote the block is another one then, and nothing else.
+    // The object as its author wrote it, without the block: only the field manager of the block changes.
     let mut bare = before.clone();
     for machine in bare.values_mut() {
         machine["spec"]
@@ -211,7 +211,7 @@ async fn applying_a_folder_again_changes_nothing() {
         .ok()
         .unwrap();
 
-    // What its author wrote is there as it was written.
+    // The fields that the author wrote are stored unchanged.
     let stored = machines(&lab).await;
     assert!(stored.len() > DOZEN.len());
     for file in fs::read_dir(&path).unwrap() {
@@ -231,7 +231,7 @@ async fn applying_a_folder_again_changes_nothing() {
     expands_to(&kubectl, "6Gi").await;
     stays(&lab, &[(None, folder)]).await;
 
-    // Another one owns something of each Machine.
+    // Another field manager owns a label of each Machine.
     let theirs = lab.path("theirs.yaml");
     let parts = stored.keys().map(|name| {
         let labels = "metadata:\n  labels: {example.com/team: a}";
@@ -284,7 +284,7 @@ async fn applying_a_folder_again_changes_nothing() {
     stays(&lab, &managers[1..]).await;
 }
 
-/// The controller says what admission leaves alone.
+/// Admission keeps the block of the old template, and the controller reports the difference.
 #[tokio::test]
 async fn a_machine_reports_that_its_template_has_changed() {
     let env = Environment::new().await;

@@ -9,17 +9,17 @@ use serde_json::json;
 
 use environment::{Environment, machine};
 
-/// Many more than the controller takes at a time, which is a hundred.
+/// Several times the number of Machines that the controller reconciles concurrently, which is 100.
 const FLEET: usize = 400;
-/// For the whole fleet, on two busy cores: who comes first is not a matter of time.
+/// Limit for the whole fleet on two busy cores. The test compares the order of creations, not their times.
 const FLEET_LIMIT: Duration = Duration::from_mins(4);
 
 #[tokio::test]
-async fn one_machine_is_made_before_most_of_a_fleet_in_another_namespace() {
+async fn one_machine_is_created_before_most_of_a_fleet_in_another_namespace() {
     let mut env = Environment::with(Options::default(), &[]).await;
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "alone"}});
     env.apply(&namespace).await;
-    // The whole fleet waits when the controller comes.
+    // The whole fleet is queued when the controller starts.
     assert!(env.controller.stop().await.unwrap().success());
     let spec = json!({"template": "small"});
     env.fleet(FLEET, &spec).await;
@@ -31,7 +31,7 @@ async fn one_machine_is_made_before_most_of_a_fleet_in_another_namespace() {
         Ok(if made > 0 {
             Ok(())
         } else {
-            Err("none is made")
+            Err("none is created")
         })
     })
     .await
@@ -42,7 +42,11 @@ async fn one_machine_is_made_before_most_of_a_fleet_in_another_namespace() {
     env.apply(&alone).await;
     let vms = env.lab.objects(VM, "alone");
     wait::until_within(FLEET_LIMIT, "the one of the other namespace", async || {
-        Ok(vms.find("alone").await?.map(drop).ok_or("it is not made"))
+        Ok(vms
+            .find("alone")
+            .await?
+            .map(drop)
+            .ok_or("it is not created"))
     })
     .await
     .unwrap();

@@ -1,5 +1,4 @@
-//! `docs/gitops.md`: its recipes are applied as they are, and its quotes are compared with the answers
-//! of the API server.
+//! `docs/gitops.md`: its recipes are applied unchanged, and its quotes are compared with the answers of the API server.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,

@@ -1,4 +1,4 @@
-//! The guest of a Machine: what KubeVirt says of it, and what is asked of it.
+//! The guest of a Machine: the status that KubeVirt reports, requested restarts, and the guest agent.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod environment;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use environment::{Environment, machine, summaries};
 
-/// Type, reason and how often, of the events about an object.
+/// Type, reason and note of the events about an object.
 async fn events(env: &Environment, name: &str) -> Vec<(Value, Value, String)> {
     let events = env.objects(EVENT).list().await.unwrap();
     let about = events
@@ -27,8 +27,8 @@ async fn events(env: &Environment, name: &str) -> Vec<(Value, Value, String)> {
         .collect()
 }
 
-/// Waits for an event; gives its note.
-async fn told(env: &Environment, name: &str, kind: &str, reason: &str) -> String {
+/// Waits for an event and returns its note.
+async fn reported(env: &Environment, name: &str, kind: &str, reason: &str) -> String {
     wait::until(&format!("the event {reason} about {name}"), async || {
         let all = events(env, name).await;
         let found = all.iter().find(|(k, r, _)| (k == kind) && (r == reason));
@@ -39,7 +39,7 @@ async fn told(env: &Environment, name: &str, kind: &str, reason: &str) -> String
     .unwrap()
 }
 
-/// A guest that KubeVirt shows as each of its words, and one it may have some day.
+/// Each `printableStatus` of KubeVirt, and one that no version has.
 #[tokio::test]
 async fn every_printable_status_of_kubevirt_is_mapped() {
     let env = Environment::new().await;
@@ -70,10 +70,10 @@ async fn every_printable_status_of_kubevirt_is_mapped() {
             .await
             .unwrap();
         assert_eq!(web["status"]["phase"], phase, "{word}");
-        told(&env, "web", kind, reason).await;
+        reported(&env, "web", kind, reason).await;
         if phase == "Failed" {
             machines
-                .until("web", "to tell the word", |web| {
+                .until("web", "to report the printableStatus", |web| {
                     condition(web, "VirtualMachineReady")["message"]
                         == format!("KubeVirt says {word}")
                 })
@@ -86,12 +86,12 @@ async fn every_printable_status_of_kubevirt_is_mapped() {
             .await
             .unwrap();
     }
-    // What is said again is counted, and each failure is told in its own words.
+    // A repeated event is counted, and each failure has an event of its own.
     wait::until("an event for each failure", async || {
         let all = events(&env, "web").await;
         let notes = |wanted: &str| {
-            let told = all.iter().filter(|(_, reason, _)| reason == wanted);
-            let mut notes: Vec<_> = told.map(|(_, _, note)| note.clone()).collect();
+            let reported = all.iter().filter(|(_, reason, _)| reason == wanted);
+            let mut notes: Vec<_> = reported.map(|(_, _, note)| note.clone()).collect();
             notes.sort();
             notes
         };
@@ -108,12 +108,12 @@ async fn every_printable_status_of_kubevirt_is_mapped() {
     })
     .await
     .unwrap();
-    // It was the same guest all the time.
+    // The guest was never replaced.
     let web = machines.get("web").await.unwrap();
     assert_eq!(web["status"]["lastRestart"], Value::Null);
 }
 
-async fn ask(env: &Environment, name: &str, text: &str) {
+async fn request_restart(env: &Environment, name: &str, text: &str) {
     let text = format!("machine.vitistack.io/restart-requested={text}");
     let annotate = ["annotate", "--overwrite", "machine", name, &text];
     env.lab
@@ -133,7 +133,7 @@ fn done(machine: &Value, request: &str) -> bool {
 async fn a_requested_restart_happens_once() {
     let mut env = Environment::new().await;
     let (machines, instances) = (env.machines(), env.objects(INSTANCE));
-    // One that KubeVirt starts again by itself, and one that it leaves down.
+    // KubeVirt restarts one of the guests by itself, and not the other one.
     for (name, stops, strategy) in [("web", false, "Always"), ("db", true, "RerunOnFailure")] {
         let spec = json!({"template": "small", "guestShutdownStops": stops});
         env.apply(&machine(name, &spec)).await;
@@ -144,7 +144,7 @@ async fn a_requested_restart_happens_once() {
         let required = machines.until_condition(name, "RestartRequired", "True", "RestartRequired");
         required.await.unwrap();
 
-        ask(&env, name, "kernel-update").await;
+        request_restart(&env, name, "kernel-update").await;
         let again = machines.until(name, "to run again", |machine| {
             done(machine, "kernel-update") && condition(machine, "Ready")["reason"] == "Running"
         });
@@ -156,7 +156,7 @@ async fn a_requested_restart_happens_once() {
         assert_eq!(instance["spec"]["domain"]["cpu"]["cores"], 4);
         let vm = env.objects(VM).get(name).await.unwrap();
         assert_eq!(vm["spec"]["runStrategy"], strategy);
-        let note = told(&env, name, "Normal", "Restarted").await;
+        let note = reported(&env, name, "Normal", "Restarted").await;
         assert_eq!(note, "the guest was restarted, as was asked: kernel-update");
     }
 
@@ -165,7 +165,7 @@ async fn a_requested_restart_happens_once() {
     let before = uid().await;
     let mark = env.lab.log_position().await.unwrap();
     env.simulator.set("default", "web", Scenario::Stuck);
-    ask(&env, "web", "second").await;
+    request_restart(&env, "web", "second").await;
     let going = |object: &Value| !object["metadata"]["deletionTimestamp"].is_null();
     instances.until("web", "to shut down", going).await.unwrap();
     env.controller.kill();
@@ -194,28 +194,34 @@ async fn a_requested_restart_happens_once() {
         .collect();
     assert_eq!(deleted.len(), 1, "{:?}", summaries(&deleted));
 
-    wait::until("both restarts of web to be told", async || {
+    wait::until("both restarts of web to be reported", async || {
         let all = events(&env, "web").await;
-        let told = all.iter().filter(|(_, reason, _)| reason == "Restarted");
-        let mut told: Vec<_> = told.map(|(_, _, note)| note.clone()).collect();
-        told.sort();
+        let reported = all.iter().filter(|(_, reason, _)| reason == "Restarted");
+        let mut reported: Vec<_> = reported.map(|(_, _, note)| note.clone()).collect();
+        reported.sort();
         let note = |text: &str| format!("the guest was restarted, as was asked: {text}");
         let expected = [note("kernel-update"), note("second")];
-        Ok(if told == expected { Ok(()) } else { Err(told) })
+        Ok(if reported == expected {
+            Ok(())
+        } else {
+            Err(reported)
+        })
     })
     .await
     .unwrap();
 
-    // Off: nothing to do, and nothing is left to do when it is switched on.
+    // A request while the Machine is off is recorded as done, and causes no restart when it is switched on.
     let power = |state: &str| json!({"spec": {"powerState": state}});
     machines.merge("db", &power("Stopped")).await.unwrap();
     machines
         .until_condition("db", "Ready", "True", "Stopped")
         .await
         .unwrap();
-    ask(&env, "db", "second").await;
-    let noted = machines.until("db", "to have noted it", |db| done(db, "second"));
-    noted.await.unwrap();
+    request_restart(&env, "db", "second").await;
+    let done_while_off = machines.until("db", "to have recorded the request", |db| {
+        done(db, "second")
+    });
+    done_while_off.await.unwrap();
     machines.merge("db", &power("Running")).await.unwrap();
     machines
         .until_condition("db", "Ready", "True", "Running")

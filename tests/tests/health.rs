@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use environment::{Environment, machine};
 
-/// What Flux makes of any object: the rules of kstatus for kinds it does not know.
+/// The status of an object by the rules of kstatus for unknown kinds, which Flux uses.
 fn kstatus(object: &Value) -> &'static str {
     let (metadata, status) = (&object["metadata"], &object["status"]);
     if !metadata["deletionTimestamp"].is_null() {
@@ -23,7 +23,7 @@ fn kstatus(object: &Value) -> &'static str {
     match condition(object, "Ready")["status"].as_str() {
         _ if condition(object, "Reconciling")["status"] == "True" => "InProgress",
         Some("False" | "Unknown") => "InProgress",
-        // Without any condition kstatus takes an object for current: scenarios wait for Ready.
+        // kstatus takes an object without conditions for current; the rest of the test waits for Ready first.
         _ => "Current",
     }
 }
@@ -44,7 +44,7 @@ async fn kubectl_wait_and_gitops_tools_can_wait_for_a_machine() {
     assert_eq!(met.trim(), "machine.vitistack.io/web condition met");
     assert_eq!(kstatus(&machines.get("web").await.unwrap()), "Current");
 
-    // The status of an earlier generation is not taken for the current one.
+    // A status of an earlier generation does not count as current.
     env.controller.stop().await.unwrap();
     let off = json!({"spec": {"powerState": "Stopped"}});
     machines.merge("web", &off).await.unwrap();
@@ -57,7 +57,7 @@ async fn kubectl_wait_and_gitops_tools_can_wait_for_a_machine() {
         .await;
     assert_eq!(kstatus(&stopped.unwrap()), "Current");
 
-    // What has failed is never taken for done.
+    // A failed Machine never counts as current.
     env.simulator.set("default", "broken", Scenario::Crash);
     env.apply(&machine("broken", &json!({"template": "small"})))
         .await;

@@ -1,12 +1,12 @@
-//! The Dockerfile, as far as it can be judged without a container engine: what it copies is there and is
-//! enough, what the Deployments start is in the image, and what that is linked with, too.
+//! The Dockerfile, as far as it can be checked without a container engine: the copied files exist and are a complete
+//! workspace, and the image contains the started programs and their libraries.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::{collections::BTreeSet, fs, path::Path, process::Command};
 
 use lab::{Binary, Lab, Options, install, paths};
 
-/// Libraries of the base image, which are libc6 and libgcc-s1 of Debian 12, and the one that is brought along.
+/// Libraries of the base image, which are libc6 and libgcc-s1 of Debian 12, and the one that the Dockerfile copies.
 const LIBRARIES: [&str; 6] = [
     "libvirt.so.0",
     "libc.so.6",
@@ -20,7 +20,7 @@ fn read(name: &str) -> String {
     fs::read_to_string(paths::repository().join(name)).unwrap()
 }
 
-/// The instructions of a kind: their words.
+/// The words of each instruction of a kind.
 fn instructions(kind: &str) -> Vec<Vec<String>> {
     let lines = read("Dockerfile").replace("\\\n", " ");
     let lines = lines.lines().filter_map(|line| line.strip_prefix(kind));
@@ -28,7 +28,7 @@ fn instructions(kind: &str) -> Vec<Vec<String>> {
     lines.map(words).collect()
 }
 
-/// What the first stage takes from the repository.
+/// The paths of the repository that the first stage copies.
 fn sources() -> BTreeSet<String> {
     let mut sources = BTreeSet::new();
     for mut words in instructions("COPY ") {
@@ -66,7 +66,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Cargo finds every member, every target and every version, and would change no lock file.
+/// Cargo finds every member and every target, and would not change the lock file.
 #[test]
 fn the_copied_files_are_a_complete_workspace() {
     let folder = tempfile::tempdir().unwrap();
@@ -81,8 +81,8 @@ fn the_copied_files_are_a_complete_workspace() {
         .current_dir(folder.path())
         .output()
         .unwrap();
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert!(output.status.success(), "{told}");
+    let reported = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{reported}");
     let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let packages = metadata["packages"].as_array().unwrap();
     for name in ["webhook", "controller"] {

@@ -1,4 +1,4 @@
-//! Disks and media that are filled with an image: imported, cloned, kept, and told when they fail.
+//! Disks and media with an image: imported, cloned, retained, and reported if the import fails.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod environment;
@@ -15,12 +15,12 @@ use environment::{Environment, machine, summaries};
 const URL: &str = "https://images.example.com/debian.qcow2";
 const CHECKSUM: &str = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
-/// What a condition of a Machine says.
+/// The message of a condition of a Machine.
 fn says<'a>(machine: &'a Value, kind: &str) -> &'a str {
     condition(machine, kind)["message"].as_str().unwrap()
 }
 
-/// How often the controller did this to a DataVolume.
+/// The number of the controller's requests with this verb for DataVolumes.
 fn count(events: &[Event], verb: &str) -> usize {
     let imports = events.iter().filter(|it| it.resource == "datavolumes");
     imports.filter(|event| event.verb == verb).count()
@@ -35,7 +35,7 @@ fn filled(name: &str, image: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn an_image_is_imported_and_the_guest_made_when_it_is_there() {
+async fn a_guest_is_created_after_the_import_of_its_image() {
     let env = Environment::new().await;
     let (machines, claims) = (env.machines(), env.objects(CLAIM));
     let start = env.lab.log_position().await.unwrap();
@@ -43,7 +43,7 @@ async fn an_image_is_imported_and_the_guest_made_when_it_is_there() {
     let image = json!({"url": URL, "checksum": CHECKSUM});
     env.apply(&filled("web", &image)).await;
 
-    // CDI tries again for ever, and so nothing has failed for good.
+    // CDI retries for ever, so that the failure is not final.
     let fails = machines.until_condition("web", "StorageReady", "False", "ImageImportFailed");
     let fails = fails.await.unwrap();
     assert!(
@@ -57,8 +57,8 @@ async fn an_image_is_imported_and_the_guest_made_when_it_is_there() {
     assert_eq!(*source, json!({"http": image}));
 
     env.simulator.set("default", "web", Scenario::ImportHangs);
-    let goes_on = |web: &Value| web["status"]["volumes"][0]["progress"] == "40%";
-    let web = machines.until("web", "to be imported", goes_on).await;
+    let importing = |web: &Value| web["status"]["volumes"][0]["progress"] == "40%";
+    let web = machines.until("web", "to be imported", importing).await;
     let web = web.unwrap();
     assert_eq!(condition(&web, "StorageReady")["reason"], "ImageImporting");
     assert_eq!(web["status"]["volumes"][0]["phase"], "Bound");
@@ -83,7 +83,7 @@ async fn an_image_is_imported_and_the_guest_made_when_it_is_there() {
 }
 
 #[tokio::test]
-async fn a_whole_disk_is_kept_and_half_an_image_is_not() {
+async fn a_retained_disk_is_kept_unless_its_import_is_incomplete() {
     let env = Environment::new().await;
     let (machines, claims) = (env.machines(), env.objects(CLAIM));
     let spec = json!({"template": "small", "disks": [
@@ -93,12 +93,12 @@ async fn a_whole_disk_is_kept_and_half_an_image_is_not() {
     env.apply(&machine("web", &spec)).await;
     machines.until_phase("web", "Running").await.unwrap();
     let kept = claims.get("web-data").await.unwrap();
-    // In the middle of its import a Machine is deleted, too.
+    // Another Machine is deleted while its disk is being imported.
     env.simulator.set("default", "half", Scenario::ImportHangs);
     env.apply(&machine("half", &spec)).await;
-    let goes_on = |half: &Value| half["status"]["volumes"][1]["progress"] == "40%";
+    let importing = |half: &Value| half["status"]["volumes"][1]["progress"] == "40%";
     machines
-        .until("half", "to be imported", goes_on)
+        .until("half", "to be imported", importing)
         .await
         .unwrap();
 
@@ -115,7 +115,7 @@ async fn a_whole_disk_is_kept_and_half_an_image_is_not() {
     }
     claims.until_gone("half-data").await.unwrap();
 
-    // What was kept is found by its label, and comes back without another import.
+    // The retained disk is found by its label, and is adopted without another import.
     let found = env.lab.kubectl();
     let found = found
         .run(&["get", "pvc", "-l", "vitistack.io/machine=web", "-o", "name"])
@@ -140,7 +140,7 @@ async fn a_whole_disk_is_kept_and_half_an_image_is_not() {
 }
 
 #[tokio::test]
-async fn cdi_is_waited_for_and_asked_for_what_it_can_do() {
+async fn an_import_waits_until_cdi_is_installed_and_can_verify_its_checksum() {
     let options = Options {
         cdi: Cdi::Absent,
         ..Options::default()
@@ -151,21 +151,24 @@ async fn cdi_is_waited_for_and_asked_for_what_it_can_do() {
     env.apply(&filled("safe", &image)).await;
     env.apply(&filled("web", &json!({"url": URL}))).await;
     for name in ["safe", "web"] {
-        let told =
+        let reported =
             machines.until_condition(name, "StorageReady", "False", "ImageImportUnavailable");
-        let told = told.await.unwrap();
-        assert!(says(&told, "StorageReady").contains("install CDI"));
-        assert_eq!(told["status"]["phase"], "Failed");
+        let reported = reported.await.unwrap();
+        assert!(says(&reported, "StorageReady").contains("install CDI"));
+        assert_eq!(reported["status"]["phase"], "Failed");
     }
 
     env.lab.install_cdi(Cdi::WithoutChecksums).await.unwrap();
     machines.until_phase("web", "Running").await.unwrap();
-    // It would take the image and drop the checksum.
+    // This CDI would accept the image and ignore the checksum.
     let unable = |safe: &Value| {
         let says = condition(safe, "StorageReady")["message"].as_str();
         says.is_some_and(|says| says.contains("install CDI v1.65 or newer"))
     };
-    machines.until("safe", "to be told", unable).await.unwrap();
+    machines
+        .until("safe", "to report that CDI is too old", unable)
+        .await
+        .unwrap();
     let imports = env.objects(DATA_VOLUME);
     assert!(imports.find("safe-root").await.unwrap().is_none());
 
@@ -202,10 +205,9 @@ async fn a_disk_is_cloned_once_its_source_claim_exists() {
     machines.until_phase("web", "Running").await.unwrap();
 }
 
-/// Storage that is only provided where the guest is to run, so that no image can be imported before
-/// the VirtualMachine is there.
+/// With the binding mode WaitForFirstConsumer no image can be imported before the VirtualMachine exists.
 #[tokio::test]
-async fn storage_that_waits_for_its_first_consumer_gets_one() {
+async fn an_import_on_wait_for_first_consumer_storage_completes() {
     let env = Environment::new().await;
     env.simulator.set_all(Scenario::FirstConsumer);
     env.apply(&filled("web", &json!({"url": URL}))).await;
@@ -219,7 +221,7 @@ async fn storage_that_waits_for_its_first_consumer_gets_one() {
 }
 
 #[tokio::test]
-async fn another_medium_is_in_the_drive_after_a_restart() {
+async fn a_changed_medium_is_in_the_drive_after_a_restart() {
     let env = Environment::new().await;
     let (machines, claims) = (env.machines(), env.objects(CLAIM));
     let with = |medium: &str, size: &str, power: &str| {
@@ -249,7 +251,7 @@ async fn another_medium_is_in_the_drive_after_a_restart() {
     let second = medium(&changed);
     assert!(
         claims.find(&first).await.unwrap().is_some(),
-        "the guest has it"
+        "the volume that the guest uses was deleted"
     );
 
     env.apply(&with("drivers", "1Gi", "Stopped")).await;
@@ -265,7 +267,7 @@ async fn another_medium_is_in_the_drive_after_a_restart() {
     };
     assert!(has(&second) && !has(&first), "{volumes:?}");
 
-    // The same in a larger volume, which takes one of its own: this one does not have to grow.
+    // A larger size of the same medium gets a new claim, because a volume of a medium is never expanded.
     env.apply(&with("drivers", "2Gi", "Running")).await;
     let larger = |web: &Value| {
         web["status"]["volumes"][1]["capacity"] == "2Gi"

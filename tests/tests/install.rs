@@ -1,4 +1,4 @@
-//! What the manifests install, as the API server takes it.
+//! The installed manifests in a real API server: dry run, webhook configurations, permissions.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use k8s_openapi::api::{
@@ -22,7 +22,7 @@ async fn everything_is_accepted_by_the_api_server() {
     let lab = Lab::with(Options::bare()).await.unwrap();
     let folder = paths::repository().join("manifests/install");
     let kubectl = lab.kubectl();
-    // The namespace first: without it a dry run of what goes into it is refused.
+    // The namespace first: without it, the dry run of the objects in it is refused.
     let namespace = folder.join("namespace.yaml").display().to_string();
     let create = ["create", "-f", namespace.as_str()];
     kubectl.run(&create).await.unwrap().ok().unwrap();
@@ -42,7 +42,7 @@ async fn everything_is_accepted_by_the_api_server() {
     assert!(lines.contains(&"deployment.apps/machine-webhook serverside-applied (server dry run)"));
 }
 
-/// What the entries of both kinds of configurations have in common.
+/// The fields that both kinds of configurations have.
 fn common(entry: &Value) -> Value {
     let fields = [
         "namespaceSelector",
@@ -59,7 +59,7 @@ fn common(entry: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn both_webhooks_are_registered_alike() {
+async fn both_webhooks_are_registered_for_the_same_requests() {
     let lab = lab().await;
     lab.register_webhooks().await.unwrap();
     let mutating: Api<MutatingWebhookConfiguration> = Api::all(lab.client().clone());
@@ -121,7 +121,7 @@ async fn may(client: &Client, verb: &str, group: &str, resource: &str, name: &st
 }
 
 #[tokio::test]
-async fn each_program_may_do_its_own_work_only() {
+async fn each_program_has_only_the_permissions_of_its_role() {
     let lab = lab().await;
     let account = async |binary: Binary| {
         lab.account_client(OPERATOR_NAMESPACE, binary.account())

@@ -1,5 +1,5 @@
-//! Machines on hosts of libvirt, at the prompt: what no host has is refused, and what was there before
-//! its host was gone stays editable.
+//! Admission of Machines on libvirt hosts: a requirement that no host satisfies is refused, and a Machine whose host was
+//! deleted can still be edited.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use lab::{
@@ -47,7 +47,7 @@ async fn the_examples_are_accepted_in_one_go() {
     let kubectl = lab.kubectl();
     let folder = paths::repository().join("manifests/examples/libvirt");
     let apply = ["apply", "-f", folder.to_str().unwrap()];
-    // The host may not have reached the webhook's watch when the Machine comes.
+    // The webhook's watch may not have delivered the host yet when the Machine is reviewed.
     let output = kubectl.run(&apply).await.unwrap();
     assert_eq!(output.code, 0, "{output}");
     assert_eq!(
@@ -67,10 +67,10 @@ async fn the_examples_are_accepted_in_one_go() {
 }
 
 #[tokio::test]
-async fn what_no_host_has_is_refused_until_one_has_it() {
+async fn a_requirement_that_no_host_satisfies_is_refused_until_one_does() {
     let (lab, _webhook) = machines::lab(&[("DEFAULT_BACKEND", "libvirt")]).await;
     let kubectl = lab.kubectl();
-    // The backend comes from the setting; the Machine names none.
+    // The setting selects the backend; the Machine names none.
     let web = machine(
         "web",
         "template: small\ndisks: [{name: data, size: 1Gi, storageClass: fats}]",
@@ -95,7 +95,7 @@ async fn what_no_host_has_is_refused_until_one_has_it() {
          * spec.disks[0].storageClass: Not found: \"fats\": did you mean 'fast'? storage classes of \
          LibvirtHosts: big, fast [StorageClassNotFound]\n"
     );
-    // A StorageClass of the cluster is none of a host's.
+    // A StorageClass of the cluster is not one of a host.
     let split = "template: small\ndisks: [{name: root, storageClass: fast}, {name: data, size: 1Gi, storageClass: big}]";
     assert_eq!(
         apply(&kubectl, machine("web", split))
@@ -112,7 +112,7 @@ async fn what_no_host_has_is_refused_until_one_has_it() {
     ]});
     let extended = host("hv1", "fast", &both);
     apply(&kubectl, &extended).await.ok().unwrap();
-    // At once: what the watch has not told yet is looked up.
+    // Accepted at once: the webhook reads what its watch has not delivered yet.
     let output = apply(&kubectl, machine("web", split)).await;
     assert_eq!(output.code, 0, "{output}");
     assert_eq!(
@@ -126,7 +126,7 @@ async fn what_no_host_has_is_refused_until_one_has_it() {
 }
 
 #[tokio::test]
-async fn a_machine_outlives_its_host_and_stays_editable() {
+async fn a_machine_whose_host_was_deleted_can_still_be_edited() {
     let (lab, _webhook) = machines::lab(&[]).await;
     let kubectl = lab.kubectl();
     apply(&kubectl, host("hv1", "local", &json!({})))
@@ -136,17 +136,20 @@ async fn a_machine_outlives_its_host_and_stays_editable() {
     let spec = "backend: libvirt\ntemplate: small";
     apply(&kubectl, machine("web", spec)).await.ok().unwrap();
     lab.objects(HOST, "").delete("hv1").await.unwrap();
-    // Until the webhook's cache has it.
+    // Wait until the webhook's cache has the deletion.
     let other = machine("other", spec);
     let dry = ["apply", "--dry-run=server", "-f", "-"];
-    let forgotten = wait::until("the host to be forgotten", async || {
-        let output = kubectl.run_with(&dry, &other).await?;
-        Ok(if output.code == 1 {
-            Ok(output)
-        } else {
-            Err(output)
-        })
-    });
+    let forgotten = wait::until(
+        "the webhook to have seen the deletion of the host",
+        async || {
+            let output = kubectl.run_with(&dry, &other).await?;
+            Ok(if output.code == 1 {
+                Ok(output)
+            } else {
+                Err(output)
+            })
+        },
+    );
     assert_eq!(
         forgotten.await.unwrap().stderr,
         "The Machine \"other\" is invalid: spec.backend: Invalid value: \"libvirt\": there is no \
@@ -188,11 +191,11 @@ async fn an_invalid_host_is_refused_before_it_is_stored() {
          * spec.networks[0].vlans: Forbidden: a plain bridge is in one VLAN at most, and these are 2; \
          use a bridge for each, or type: ovs [ManyVlansOnBridge]\n"
     );
-    // What the schema alone would tell later, and without the rest.
+    // Faults that the schema would report later, and without the other faults.
     let more = json!({"virtType": "xen", "storage": [{"storageClass": "local"}]});
-    let told = apply(&kubectl, host("hv1", "local", &more)).await;
+    let reported = apply(&kubectl, host("hv1", "local", &more)).await;
     assert_eq!(
-        told.refused().unwrap(),
+        reported.refused().unwrap(),
         "The LibvirtHost \"hv1\" is invalid: \n\
          * spec.virtType: Unsupported value: \"xen\": supported values: \"kvm\", \"qemu\" \
          [UnsupportedHostValue]\n\
@@ -201,10 +204,10 @@ async fn an_invalid_host_is_refused_before_it_is_stored() {
     );
 }
 
-/// An API server answers a fault against the schema with 422, and `--force` takes that for a reason to
-/// delete the object and create it anew: so the webhook is there first.
+/// The API server answers a schema fault with 422, after which `kubectl apply --force` deletes the object and creates it
+/// again. The webhook refuses the fault before with 403.
 #[tokio::test]
-async fn a_typo_deletes_no_host() {
+async fn apply_with_force_deletes_no_host_for_a_schema_fault() {
     let (lab, _webhook) = machines::lab(&[]).await;
     let kubectl = lab.kubectl();
     let good = host("hv1", "local", &json!({}));
@@ -217,7 +220,7 @@ async fn a_typo_deletes_no_host() {
     let twin = json!({"name": "default", "type": "network", "source": "default"});
     let class =
         |number: usize| json!({"storageClass": format!("class-{number}"), "pool": "default"});
-    for (typo, told) in [
+    for (typo, reported) in [
         (
             json!({"uri": 7, "virtType": "xen"}),
             "2 faults:\n\
@@ -254,7 +257,7 @@ async fn a_typo_deletes_no_host() {
             stderr.starts_with("Error from server (Forbidden): "),
             "{stderr}"
         );
-        assert!(stderr.contains(told), "{stderr}");
+        assert!(stderr.contains(reported), "{stderr}");
         assert_eq!(uid().await, before);
     }
 }

@@ -4,9 +4,8 @@
 mod environment;
 
 use lab::{
-    Scenario,
     audit::Event,
-    objects::{CLAIM, EVENT, QUOTA, SECRET, VM, condition},
+    objects::{CLAIM, EVENT, SECRET, VM, condition},
     paths, wait,
 };
 use serde_json::{Value, json};
@@ -15,7 +14,7 @@ use environment::{Environment, machine, summaries};
 
 const EXAMPLES: [&str; 4] = ["basic-vm", "cloud-init-vm", "custom-vm", "networked-vm"];
 
-/// The whole way, and everything on it by the name the reference gives it.
+/// The examples run; their status, objects and metrics have the documented names.
 #[tokio::test]
 async fn the_examples_run() {
     let mut env = Environment::with_best_crds().await;
@@ -28,7 +27,7 @@ async fn the_examples_run() {
         env.machines().until_phase(name, "Running").await.unwrap();
     }
 
-    machines_tell_everything(&env).await;
+    status_is_complete(&env).await;
     objects_have_their_names(&env).await;
     metrics_have_their_names(&mut env).await;
 
@@ -37,7 +36,7 @@ async fn the_examples_run() {
         assert_writes(&writes, name);
     }
 
-    // A second apply is no news to anyone.
+    // A second apply changes nothing and causes no write.
     let before = env.lab.log_position().await.unwrap();
     let again = kubectl.run(&apply).await.unwrap().ok().unwrap();
     assert!(
@@ -48,11 +47,11 @@ async fn the_examples_run() {
     let writes = summaries(&env.writes_since(before).await);
     let of_others: Vec<_> = writes.iter().filter(|w| !w.contains("later")).collect();
     assert!(of_others.is_empty(), "{of_others:?}");
-    a_typo_costs_nothing(&env).await;
+    a_forced_typo_changes_nothing(&env).await;
 }
 
-/// `kubectl apply --force` deletes and makes anew what is refused in some ways, not in ours.
-async fn a_typo_costs_nothing(env: &Environment) {
+/// `kubectl apply --force` deletes and creates an object again if it is refused with 422, but not with our 403.
+async fn a_forced_typo_changes_nothing(env: &Environment) {
     let uids = async || {
         let machine = env.machines().get("basic-vm").await.unwrap();
         let vm = env.objects(VM).get("basic-vm").await.unwrap();
@@ -69,7 +68,7 @@ async fn a_typo_costs_nothing(env: &Environment) {
     assert_eq!(uids().await, before);
 }
 
-async fn machines_tell_everything(env: &Environment) {
+async fn status_is_complete(env: &Environment) {
     let machine = env.machines().get("networked-vm").await.unwrap();
     assert_eq!(
         machine["metadata"]["finalizers"],
@@ -104,7 +103,7 @@ async fn machines_tell_everything(env: &Environment) {
         }])
     );
 
-    // What a person sees first. Events are sent beside the passes, so they may come later.
+    // Events are sent concurrently with reconciliations, so they may arrive later.
     let events = env.objects(EVENT);
     wait::until("an event per transition", async || {
         let events = events.list().await?;
@@ -184,7 +183,7 @@ async fn objects_have_their_names(env: &Environment) {
 }
 
 async fn metrics_have_their_names(env: &mut Environment) {
-    // A network that is not there counts as an error.
+    // A missing network counts as an error.
     let lost = json!({"template": "small", "networks": [{"name": "eth0", "networkName": "lost"}]});
     env.apply(&machine("lost", &lost)).await;
     env.machines()
@@ -206,7 +205,7 @@ async fn metrics_have_their_names(env: &mut Environment) {
         r#"kubevirt_operator_network_configuration_errors_total{network_name="other"} "#,
     ];
     let controller = &mut env.controller;
-    wait::until("the six metrics", async || {
+    wait::until("the metrics", async || {
         let text = controller.metrics().await?;
         let missing: Vec<_> = samples
             .iter()
@@ -222,7 +221,7 @@ async fn metrics_have_their_names(env: &mut Environment) {
     .unwrap();
     assert!(
         !controller.metrics().await.unwrap().contains("basic-vm"),
-        "a Machine's name is no label"
+        "the name of a Machine is in a label"
     );
 }
 
@@ -249,49 +248,6 @@ fn assert_writes(writes: &[Event], name: &str) {
     assert_eq!(claims.len(), all, "one write per claim: {claims:?}");
 }
 
-/// Failures of others are told in words a person can act on, and end with their cause.
-#[tokio::test]
-async fn a_machine_recovers_by_itself() {
-    let env = Environment::new().await;
-    let machines = env.machines();
-    for (name, scenario) in [
-        ("crashes", Scenario::Crash),
-        ("no-room", Scenario::Unschedulable),
-        ("no-disk", Scenario::PvcPending),
-    ] {
-        env.simulator.set("default", name, scenario);
-        let spec = json!({"template": "small"});
-        env.apply(&machine(name, &spec)).await;
-    }
-    let ready = async |name: &str, kind: &str, reason: &str| {
-        machines
-            .until_condition(name, kind, "False", reason)
-            .await
-            .unwrap()
-    };
-    let failed = ready("crashes", "VirtualMachineReady", "VMFailed").await;
-    assert_eq!(failed["status"]["phase"], "Failed");
-    let message = condition(&failed, "Ready")["message"].as_str().unwrap();
-    assert!(message.contains("CrashLoopBackOff"), "{message}");
-    // What the scheduler says stands in the instance, which may be seen a moment later.
-    let waits = machines.until("no-room", "to tell what the scheduler says", |machine| {
-        let ready = condition(machine, "Ready");
-        let message = ready["message"].as_str().unwrap_or_default();
-        ready["reason"] == "InsufficientResources" && message.ends_with("3 Insufficient memory.")
-    });
-    assert_eq!(waits.await.unwrap()["status"]["phase"], "Creating");
-    let waits = ready("no-disk", "StorageReady", "PVCPending").await;
-    assert_eq!(waits["status"]["phase"], "Creating");
-
-    env.simulator.set_all(Scenario::Happy);
-    for name in ["crashes", "no-room", "no-disk"] {
-        machines
-            .until_condition(name, "Ready", "True", "Running")
-            .await
-            .unwrap();
-    }
-}
-
 #[tokio::test]
 async fn power_and_disks_follow_the_spec() {
     let env = Environment::new().await;
@@ -303,7 +259,7 @@ async fn power_and_disks_follow_the_spec() {
     env.apply(&machine("web", &spec)).await;
     machines.until_phase("web", "Running").await.unwrap();
 
-    // A shutdown from inside: off, and the spec stays as it is.
+    // A shutdown inside the guest: the Machine is off, and the spec is unchanged.
     env.simulator
         .guest_shutdown("default", "web")
         .await
@@ -351,7 +307,7 @@ async fn power_and_disks_follow_the_spec() {
         .await
         .unwrap();
 
-    // What the running guest cannot get is named until it is restarted.
+    // A change that the running guest cannot get is pending until the guest is restarted.
     let cores = json!({"resources": {"cpu": {"cores": 4}}});
     machines.merge("web", &patch(cores)).await.unwrap();
     let restart = machines.until_condition("web", "RestartRequired", "True", "RestartRequired");
@@ -373,9 +329,9 @@ async fn power_and_disks_follow_the_spec() {
     assert_eq!(condition(&web, "RestartRequired"), &Value::Null);
 }
 
-/// Cloud-init data too long for a VirtualMachine goes into a Secret of ours.
+/// Cloud-init data that is too long for a VirtualMachine is stored in a Secret of the operator.
 #[tokio::test]
-async fn long_user_data_goes_into_a_secret() {
+async fn long_user_data_is_stored_in_a_secret() {
     let env = Environment::new().await;
     let text = format!("#cloud-config\n# {}\n", "long ".repeat(1000));
     let spec = json!({"template": "small", "cloudInit": {"userData": text}});
@@ -396,7 +352,7 @@ async fn long_user_data_goes_into_a_secret() {
     ]);
     assert_eq!(read.await.unwrap().ok().unwrap(), text);
 
-    // A Secret of the user is waited for.
+    // The Machine waits for a Secret of the user.
     let cloud_init = json!({"secretRef": {"name": "mine", "key": "data"}});
     let spec = json!({"template": "small", "cloudInit": cloud_init});
     env.apply(&machine("waits", &spec)).await;
@@ -412,139 +368,4 @@ async fn long_user_data_goes_into_a_secret() {
     }))
     .await;
     machines.until_phase("waits", "Running").await.unwrap();
-}
-
-/// Without the webhook there is no block: nothing is done, and the condition says why and how to fix it.
-#[tokio::test]
-async fn nothing_is_done_without_a_block_that_belongs() {
-    let env = Environment::new().await;
-    let machines = env.machines();
-    env.apply(&machine("stale", &json!({"template": "small"})))
-        .await;
-    machines.until_phase("stale", "Running").await.unwrap();
-
-    env.lab.unregister_webhooks().await.unwrap();
-    // The API server takes a moment to notice.
-    let spec = json!({"template": "small"});
-    let missing = "missing";
-    wait::until("the webhook not to be asked", async || {
-        // The one that writes the block may be forgotten before the one that demands it.
-        if let Err(error) = env.lab.apply(&machine(missing, &spec)).await {
-            return Ok(Err(format!("{error:#}")));
-        }
-        let made = machines.get(missing).await?;
-        if made["spec"]["normalized"].is_null() {
-            return Ok(Ok(()));
-        }
-        machines.delete(missing).await?;
-        machines.until_gone(missing).await?;
-        Ok(Err("reviewed".to_owned()))
-    })
-    .await
-    .unwrap();
-    machines
-        .merge(
-            "stale",
-            &json!({"spec": {"resources": {"cpu": {"cores": 4}}}}),
-        )
-        .await
-        .unwrap();
-
-    let told = machines
-        .until_condition(missing, "Normalized", "False", "NotNormalized")
-        .await
-        .unwrap();
-    let message = condition(&told, "Normalized")["message"].as_str().unwrap();
-    assert!(
-        message.contains("machine.vitistack.io/refresh-template"),
-        "{message}"
-    );
-    assert_eq!(told["status"]["phase"], "Pending");
-    assert_eq!(told["metadata"]["finalizers"], Value::Null);
-    machines
-        .until_condition("stale", "Normalized", "False", "Stale")
-        .await
-        .unwrap();
-    assert!(env.objects(VM).find(missing).await.unwrap().is_none());
-    assert!(
-        env.objects(CLAIM)
-            .find("missing-root")
-            .await
-            .unwrap()
-            .is_none()
-    );
-    let vm = env.objects(VM).get("stale").await.unwrap();
-    assert_eq!(cores(&vm), 1);
-
-    env.lab.register_webhooks().await.unwrap();
-    env.until_renormalized(missing).await;
-    machines.until_phase(missing, "Running").await.unwrap();
-    env.until_renormalized("stale").await;
-    machines
-        .until_condition("stale", "Normalized", "True", "Normalized")
-        .await
-        .unwrap();
-    env.objects(VM)
-        .until("stale", "to have four cores", |vm| cores(vm) == 4)
-        .await
-        .unwrap();
-}
-
-fn cores(vm: &Value) -> u64 {
-    let cpu = &vm["spec"]["template"]["spec"]["domain"]["cpu"];
-    cpu["cores"].as_u64().unwrap()
-}
-
-/// What the API server refuses is told in its own words, and tried again.
-#[tokio::test]
-async fn a_refusal_by_the_api_server_is_reported_in_a_condition() {
-    let env = Environment::new().await;
-    let quota = json!({
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": {"name": "tight", "namespace": "default"},
-        "spec": {"hard": {"persistentvolumeclaims": "0"}},
-    });
-    let quotas = env.objects(QUOTA);
-    quotas.create(&quota).await.unwrap();
-    let probe = json!({
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": "probe", "namespace": "default"},
-        "spec": {
-            "accessModes": ["ReadWriteOnce"],
-            "resources": {"requests": {"storage": "1Gi"}},
-        },
-    });
-    let kubectl = env.lab.kubectl();
-    // No controller computes quotas here: a quota is enforced once its status is set.
-    let none = json!({"persistentvolumeclaims": "0"});
-    let counted = json!({"status": {"hard": none, "used": none}}).to_string();
-    let count = "patch resourcequota tight --subresource=status --type=merge -p";
-    let mut count: Vec<_> = count.split(' ').collect();
-    count.push(&counted);
-    kubectl.run(&count).await.unwrap().ok().unwrap();
-    wait::until("the quota to be in force", async || {
-        let create = ["create", "--dry-run=server", "-f", "-"];
-        let output = kubectl.run_with(&create, probe.to_string()).await?;
-        Ok(if output.stderr.contains("quota") {
-            Ok(())
-        } else {
-            Err(output)
-        })
-    })
-    .await
-    .unwrap();
-    env.apply(&machine("web", &json!({"template": "small"})))
-        .await;
-    let machines = env.machines();
-    let told = machines.until("web", "to tell of the quota", |web| {
-        let message = condition(web, "StorageReady")["message"].as_str();
-        message.is_some_and(|message| message.contains("quota"))
-    });
-    let told = told.await.unwrap();
-    assert_eq!(told["status"]["phase"], "Failed");
-    assert_eq!(condition(&told, "Ready")["status"], "False");
-    quotas.delete("tight").await.unwrap();
-    machines.until_phase("web", "Running").await.unwrap();
 }

@@ -123,7 +123,7 @@ fn every_alert_is_documented_and_every_documented_alert_exists() {
 /// Causes every event that the programs count, and returns the metrics that they export then.
 async fn everything_happens() -> Exported {
     let mut env = Environment::new().await;
-    // A refusal, a warning, a live read, a request that is no review.
+    // A refusal, a warning, a live read, and a request that is no review.
     let kubectl = env.lab.kubectl();
     let wrong = machine("wrong", &json!({"template": "none"})).to_string();
     let refused = kubectl

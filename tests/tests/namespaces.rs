@@ -1,4 +1,4 @@
-//! What a namespace decides for itself: its label picks the webhook that answers for it.
+//! The label of a namespace that decides how missing networks are treated, and the webhook entry that it selects.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use kube::{
@@ -13,7 +13,7 @@ mod machines;
 
 const LABEL: &str = "vitistack.io/missing-networks";
 
-/// A namespace, and what becomes there of a Machine whose network does not exist.
+/// Namespaces with the value of their label.
 const NAMESPACES: [(&str, Option<&str>); 4] = [
     ("denying", Some("deny")),
     ("warning", Some("warn")),
@@ -36,7 +36,7 @@ async fn lab(settings: &[(&str, &str)]) -> (Lab, ProgramUnderTest) {
     (lab, webhook)
 }
 
-/// A Machine with a network that does not exist, beside one of nearly that name.
+/// Creates a Machine with a network that does not exist, and a network of a similar name.
 async fn create(kubectl: &Kubectl, namespace: &str) -> Output {
     let network = json!({
         "apiVersion": "vitistack.io/v1alpha1",
@@ -74,7 +74,7 @@ fn assert_warned(output: &Output) {
     );
 }
 
-/// How many reviews the webhook has answered, by stage.
+/// The number of reviews of a stage that the webhook has answered.
 async fn answered(webhook: &mut ProgramUnderTest, stage: &str) -> u64 {
     let metrics = webhook.metrics().await.unwrap();
     let reviews = metrics.lines().filter(|line| {
@@ -101,7 +101,7 @@ async fn the_namespace_label_overrides_the_setting() {
 }
 
 #[tokio::test]
-async fn a_label_on_the_namespace_opts_it_in() {
+async fn a_namespace_label_makes_missing_networks_an_error() {
     let (lab, _webhook) = lab(&[]).await;
     let kubectl = lab.kubectl();
     let label = format!("{LABEL}=deny");
@@ -109,8 +109,8 @@ async fn a_label_on_the_namespace_opts_it_in() {
         .run(&["label", "namespace", "unlabelled", &label])
         .await;
     labelled.unwrap().ok().unwrap();
-    // The API server picks webhooks by what its own watch of namespaces tells it.
-    wait::until("the label to count", async || {
+    // The API server selects webhook entries by its own watch of namespaces, which may be late.
+    wait::until("the label to take effect", async || {
         let dry = ["create", "--dry-run=server", "-f", "-"];
         let probe = machines::machine(
             "probe",
@@ -130,7 +130,7 @@ async fn a_label_on_the_namespace_opts_it_in() {
 }
 
 #[tokio::test]
-async fn one_webhook_answers_for_each_object() {
+async fn each_object_is_reviewed_by_exactly_one_webhook() {
     let (lab, mut webhook) = lab(&[]).await;
     let kind =
         |kind| ApiResource::from_gvk(&GroupVersionKind::gvk("vitistack.io", "v1alpha1", kind));

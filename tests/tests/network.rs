@@ -1,4 +1,4 @@
-//! Networks of Machines: waited for, made, never taken over, held while they are in use.
+//! Networks of Machines: waited for, created, never adopted from another owner, and kept while they are in use.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod environment;
@@ -59,7 +59,7 @@ async fn a_machine_waits_for_its_network() {
     let networks = &vm["spec"]["template"]["spec"]["networks"];
     assert_eq!(networks[0]["multus"]["networkName"], "default/prod");
 
-    // What can change of a network reaches its attachment.
+    // A changed network changes its attachment.
     let changed = network("prod", &json!({"bridge": "br0", "vlan": 100, "mtu": 9000}));
     env.apply(&changed).await;
     env.objects(ATTACHMENT)
@@ -72,7 +72,7 @@ async fn a_machine_waits_for_its_network() {
 }
 
 #[tokio::test]
-async fn an_attachment_of_somebody_else_is_used_only_when_it_is_named() {
+async fn an_attachment_of_another_owner_is_used_only_if_a_network_names_it() {
     let env = Environment::new().await;
     let machines = env.machines();
     let foreign = json!({
@@ -88,9 +88,9 @@ async fn an_attachment_of_somebody_else_is_used_only_when_it_is_named() {
     env.apply(&network("theirs", &json!({"bridge": "br0"})))
         .await;
     env.apply(&machine("blocked", &on("theirs"))).await;
-    let told = machines.until_condition("blocked", "NetworkReady", "False", "NetworkFailed");
-    let told = told.await.unwrap();
-    let message = condition(&told, "NetworkReady")["message"]
+    let reported = machines.until_condition("blocked", "NetworkReady", "False", "NetworkFailed");
+    let reported = reported.await.unwrap();
+    let message = condition(&reported, "NetworkReady")["message"]
         .as_str()
         .unwrap();
     assert!(
@@ -107,7 +107,7 @@ async fn an_attachment_of_somebody_else_is_used_only_when_it_is_named() {
 
 const IN_USE: &str = "machine.vitistack.io/in-use";
 
-fn is_held(network: &Value) -> bool {
+fn is_in_use(network: &Value) -> bool {
     network["metadata"]["finalizers"] == json!([IN_USE])
 }
 
@@ -150,17 +150,20 @@ async fn a_network_is_deleted_once_no_machine_uses_it() {
         env.apply(&machine(name, &on("prod"))).await;
         machines.until_phase(name, "Running").await.unwrap();
     }
-    networks.until("prod", "to be held", is_held).await.unwrap();
+    networks
+        .until("prod", "to be in use", is_in_use)
+        .await
+        .unwrap();
     let idle = networks.get("idle").await.unwrap();
     assert_eq!(idle["metadata"]["finalizers"], Value::Null);
 
     delete(&env, "prod").await;
     waits_for(&env, "prod", "db, web").await;
-    // What is not in use goes at once.
+    // A network that is not in use is deleted at once.
     delete(&env, "idle").await;
     networks.until_gone("idle").await.unwrap();
 
-    // A Machine that is gone does not hold it, nor a controller that is not there.
+    // A deleted Machine no longer uses the network, and a restart of the controller changes nothing.
     machines.delete("db").await.unwrap();
     machines.until_gone("db").await.unwrap();
     waits_for(&env, "prod", "web").await;
@@ -174,7 +177,7 @@ async fn a_network_is_deleted_once_no_machine_uses_it() {
         .filter(|event| event.resource == "networkconfigurations")
         .collect();
     assert!(written.is_empty(), "{:?}", summaries(&written));
-    assert!(is_held(&networks.get("prod").await.unwrap()));
+    assert!(is_in_use(&networks.get("prod").await.unwrap()));
     assert!(
         env.objects(ATTACHMENT)
             .find("prod")
@@ -187,11 +190,14 @@ async fn a_network_is_deleted_once_no_machine_uses_it() {
     machines.until_gone("web").await.unwrap();
     networks.until_gone("prod").await.unwrap();
 
-    // The same again, from a file: both come back, and hold each other as before.
+    // Both are applied again, and the network is in use as before.
     env.apply(&machine("web", &on("prod"))).await;
     env.apply(&prod).await;
     machines.until_phase("web", "Running").await.unwrap();
-    networks.until("prod", "to be held", is_held).await.unwrap();
+    networks
+        .until("prod", "to be in use", is_in_use)
+        .await
+        .unwrap();
 
     // A Machine is deleted while no controller runs; the next one releases the network.
     delete(&env, "prod").await;
@@ -202,7 +208,7 @@ async fn a_network_is_deleted_once_no_machine_uses_it() {
     networks.until_gone("prod").await.unwrap();
 }
 
-/// The spec lets go of a network at once, the guest when it is restarted.
+/// A network that is removed from the spec is in use until the guest is restarted.
 #[tokio::test]
 async fn a_network_that_a_guest_uses_is_not_deleted() {
     let env = Environment::new().await;
@@ -212,14 +218,20 @@ async fn a_network_that_a_guest_uses_is_not_deleted() {
     }
     env.apply(&machine("web", &on("prod"))).await;
     machines.until_phase("web", "Running").await.unwrap();
-    networks.until("prod", "to be held", is_held).await.unwrap();
+    networks
+        .until("prod", "to be in use", is_in_use)
+        .await
+        .unwrap();
     env.apply(&machine("web", &on("test"))).await;
-    networks.until("test", "to be held", is_held).await.unwrap();
+    networks
+        .until("test", "to be in use", is_in_use)
+        .await
+        .unwrap();
     let pending = machines.until_condition("web", "RestartRequired", "True", "RestartRequired");
     pending.await.unwrap();
     delete(&env, "prod").await;
     waits_for(&env, "prod", "web").await;
-    assert!(is_held(&networks.get("prod").await.unwrap()));
+    assert!(is_in_use(&networks.get("prod").await.unwrap()));
 
     let restart = json!({"machine.vitistack.io/restart-requested": "other network"});
     let restart = json!({"metadata": {"annotations": restart}});
@@ -229,7 +241,7 @@ async fn a_network_that_a_guest_uses_is_not_deleted() {
         .until_condition("web", "Ready", "True", "Running")
         .await
         .unwrap();
-    assert!(is_held(&networks.get("test").await.unwrap()));
+    assert!(is_in_use(&networks.get("test").await.unwrap()));
 
     // Once the guest's network is removed from the spec, too, no user is left.
     let none = json!({"spec": {"networks": [{"name": "eth0"}]}});
@@ -238,5 +250,8 @@ async fn a_network_that_a_guest_uses_is_not_deleted() {
     let restart = json!({"metadata": {"annotations": restart}});
     machines.merge("web", &restart).await.unwrap();
     let free = |network: &Value| network["metadata"]["finalizers"].is_null();
-    networks.until("test", "to be let go", free).await.unwrap();
+    networks
+        .until("test", "to be released", free)
+        .await
+        .unwrap();
 }

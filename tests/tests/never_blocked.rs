@@ -1,5 +1,5 @@
-//! What admission never stands in the way of: the end of an object, finalizers, status, and labels
-//! and annotations of others, whether the webhook is up or down, and whatever is gone by then.
+//! Writes that admission never refuses: deletion, finalizers, status, and labels and annotations of others, whether or
+//! not the webhook runs and the referenced objects exist.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use lab::{Kubectl, wait};
@@ -16,7 +16,7 @@ const KINDS: [&str; 4] = [
     "libvirthost",
 ];
 
-/// A Machine and everything it refers to, and a host whose Secret is not there, all of this name.
+/// Creates a Machine, every object that it refers to, and a host without its Secret, all of this name.
 async fn make(kubectl: &Kubectl, name: &str) {
     let uses = format!(
         "template: {name}\n\
@@ -92,7 +92,7 @@ async fn passes(kubectl: &Kubectl, kind: &str, name: &str) {
     let keep = ["example.com/keep", "example.com/keep-too"];
     patch(kubectl, kind, name, &finalizers(&keep), &[]).await;
     run(kubectl, &["delete", kind, name, "--wait=false"]).await;
-    // While it goes, too.
+    // Also while the object is being deleted.
     run(kubectl, &["label", kind, name, "team-"]).await;
     patch(kubectl, kind, name, &finalizers(&keep[..1]), &[]).await;
     report(kubectl, kind, name).await;
@@ -105,7 +105,7 @@ async fn passes(kubectl: &Kubectl, kind: &str, name: &str) {
 }
 
 #[tokio::test]
-async fn nothing_keeps_an_object_from_its_end() {
+async fn deletion_finalizers_status_and_labels_are_never_refused() {
     let (lab, mut webhook) = lab(&[("MISSING_NETWORKS", "deny")]).await;
     let kubectl = lab.kubectl();
     for name in ["up", "bereft", "down", "bereft-and-down"] {
@@ -122,15 +122,15 @@ async fn nothing_keeps_an_object_from_its_end() {
         }
     }
     run(&kubectl, &["delete", "storageclass", "fast-ssd"]).await;
-    // Until the webhook's cache has it: a new Machine with the same references is refused.
+    // Wait until the webhook's cache has the deletions: a new Machine with the same references is refused then.
     let wanted = "template: bereft\n\
                   disks: [{name: root, size: 1Gi, storageClass: fast-ssd}]\n\
                   networks: [{name: eth0, networkName: bereft}]";
-    wait::until("the webhook forgets what is gone", async || {
+    wait::until("the webhook to have seen the deletions", async || {
         let create = ["create", "--dry-run=server", "-f", "-"];
         let output = kubectl.run_with(&create, machine("new", wanted)).await?;
-        let told = output.stderr.matches("Not found: ").count();
-        Ok(if told == 3 {
+        let reported = output.stderr.matches("Not found: ").count();
+        Ok(if reported == 3 {
             Ok(())
         } else {
             Err(output.to_string())
@@ -141,7 +141,7 @@ async fn nothing_keeps_an_object_from_its_end() {
     passes(&kubectl, "machine", "bereft").await;
 
     webhook.kill();
-    // It is asked, and nothing passes without its answer, where there is something to judge.
+    // A write that changes the desired state calls the webhook, and fails without its answer.
     let stopped = json!({"spec": {"powerState": "Stopped"}}).to_string();
     let change = ["patch", "machine", "down", "--type=merge", "-p", &stopped];
     let refused = kubectl.run(&change).await.unwrap().refused().unwrap();

@@ -1,5 +1,5 @@
-//! What the pages name exists: files, headings, verbs, settings, conditions, codes; and the quotes that
-//! need no API server are what the core says.
+//! Everything that the pages name exists: files, headings, verbs, settings, conditions, codes. Quotes that need no API
+//! server are compared with the answers of the core.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::{
@@ -99,7 +99,7 @@ fn the_verbs_of_the_pages_are_the_verbs_of_the_lab() {
     let help = String::from_utf8(help.stdout).unwrap();
     let (_, commands) = help.split_once("Commands:\n").unwrap();
     let names = commands.lines().take_while(|line| !line.is_empty());
-    // The description of a command may go on in the next line, which is indented further.
+    // The description of a command may continue in the next line, which is indented further.
     let names = names.filter(|line| !line.starts_with("   "));
     let mut verbs: BTreeSet<_> = names
         .filter_map(|line| line.split_whitespace().next())
@@ -259,7 +259,7 @@ fn reviewed(object: &Value, old: Option<&Value>) -> (String, Option<String>) {
 }
 
 #[test]
-fn the_page_on_machines_quotes_what_the_core_says() {
+fn the_page_on_machines_quotes_answers_of_the_core() {
     let mut quotes = Quotes::of(&page("machines").unwrap());
     let command = "$ kubectl apply -f manifests/examples/custom-vm.yaml\n\
                    machine.vitistack.io/custom-vm created\n";

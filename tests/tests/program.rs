@@ -1,4 +1,4 @@
-//! machine-controller as a program: its settings, its start in any order, its end, its replicas.
+//! The process of machine-controller: settings, start in any order, stop, replicas, log.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod environment;
@@ -17,7 +17,7 @@ use tokio::process::Command;
 
 use environment::{Environment, machine};
 
-/// The longest time until a second replica acts: the Lease lasts 15 s at most.
+/// Limit of the time until a second replica acts: a Lease expires after 15 s.
 const TAKEOVER: Duration = Duration::from_secs(15);
 
 /// Runs the controller with one setting until it exits: its exit code and output.
@@ -37,7 +37,7 @@ async fn run(setting: (&str, &str)) -> (Option<i32>, String) {
 
 #[tokio::test]
 async fn an_invalid_setting_ends_the_program_with_one_line_that_names_it() {
-    for (name, value, told) in [
+    for (name, value, reported) in [
         ("RECONCILE_INTERVAL", "30", "--reconcile-interval"),
         ("RECONCILE_INTERVAL", "10ms", "at least 1s"),
         (
@@ -59,7 +59,7 @@ async fn an_invalid_setting_ends_the_program_with_one_line_that_names_it() {
         let (code, text) = run((name, value)).await;
         assert_eq!(code, Some(2), "{name}={value}: {text}");
         assert_eq!(text.trim_end().lines().count(), 1, "{name}={value}: {text}");
-        assert!(text.contains(told), "{name}={value}: {text}");
+        assert!(text.contains(reported), "{name}={value}: {text}");
     }
 }
 
@@ -81,7 +81,7 @@ async fn not_ready(controller: &mut ProgramUnderTest, why: &str) {
 
 /// Starts the controller first, then the API server, then our CRDs, then the webhook, then KubeVirt.
 #[tokio::test]
-async fn programs_may_start_before_what_they_need() {
+async fn programs_may_start_before_their_dependencies() {
     let options = Options {
         kubevirt: KubevirtCrds::Absent,
         ..Options::default()
@@ -97,7 +97,7 @@ async fn programs_may_start_before_what_they_need() {
     lab.stop_api_server();
     controller.start_again().unwrap();
     not_ready(&mut controller, "API server").await;
-    // It can be stopped while it waits, too.
+    // It can also be stopped while it waits.
     let status = controller.stop().await.unwrap();
     assert_eq!(status.code(), Some(0));
     assert!(!controller.log().contains("did not end in time"));
@@ -124,7 +124,7 @@ async fn the_controller_resumes_after_an_outage_of_the_api_server() {
     let mut env = Environment::new().await;
     env.barrier("before").await;
     env.lab.stop_api_server();
-    // Long enough to lose the Lease, although no other replica can take it.
+    // Until the Lease is lost, although no other replica can acquire it.
     wait::until("the controller to stop acting", async || {
         env.controller.process().check_alive()?;
         let log = env.controller.log();
@@ -183,13 +183,13 @@ async fn a_second_replica_takes_over_from_a_killed_and_from_a_stopped_leader() {
 
     let status = env.controller.stop().await.unwrap();
     assert_eq!(status.code(), Some(0));
-    let told = machines.get("third").await.unwrap();
-    assert_eq!(condition(&told, "Ready")["reason"], "Running");
+    let reported = machines.get("third").await.unwrap();
+    assert_eq!(condition(&reported, "Ready")["reason"], "Running");
 }
 
 /// The leader is disconnected from the API server, another replica is not.
 #[tokio::test]
-async fn a_leader_that_is_cut_off_writes_no_more() {
+async fn a_leader_disconnected_from_the_api_server_stops_writing() {
     let mut lab = Lab::start().await.unwrap();
     let _webhook = lab.webhook(&[]).await.unwrap();
     let _simulator = lab.simulator(Scenario::Happy).await.unwrap();
@@ -235,7 +235,7 @@ async fn a_leader_that_is_cut_off_writes_no_more() {
     machines.until_gone("first").await.unwrap();
     assert_eq!(proxy.writes(), written);
 
-    // It still runs, and acts once it holds the Lease.
+    // The process still runs, and acts again after it acquires the Lease.
     other.stop().await.unwrap();
     machines.delete("second").await.unwrap();
     machines.until_gone("second").await.unwrap();

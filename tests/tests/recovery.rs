@@ -1,5 +1,5 @@
-//! What a Machine waits for, and that it goes on when that comes: because it is told, not because a
-//! while has passed.
+//! A Machine that waits for an object continues because a watch reports the object, not because the reconcile interval
+//! has passed.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod environment;
@@ -13,10 +13,10 @@ use serde_json::{Value, json};
 
 use environment::{Environment, machine, named};
 
-/// No test waits this long.
+/// Settings with a reconcile interval that no test reaches.
 const NEVER: [(&str, &str); 1] = [("RECONCILE_INTERVAL", "1h")];
 
-/// Waits until a Machine is told to have failed for this reason.
+/// Waits until a condition of a Machine is False with this reason.
 async fn failed(machines: &Objects, name: &str, kind: &str, reason: &str) {
     let failed = machines
         .until_condition(name, kind, "False", reason)
@@ -61,7 +61,7 @@ async fn a_machine_continues_once_the_objects_it_names_exist() {
     machines.until_phase("network", "Running").await.unwrap();
     assert!(env.objects(NETWORK).find("prod").await.unwrap().is_some());
 
-    // The Secret, and then the key in it.
+    // First the Secret is missing, then its key.
     let reference = json!({"secretRef": {"name": "mine", "key": "data"}});
     let spec = json!({"template": "small", "cloudInit": reference});
     env.apply(&machine("secret", &spec)).await;
@@ -118,12 +118,13 @@ async fn a_machine_continues_once_kubevirt_and_multus_are_installed() {
     let spec = json!({"template": "small", "networks": [eth0]});
     env.apply(&machine("web", &spec)).await;
     failed(&machines, "web", "NetworkReady", "NetworkFailed").await;
-    let told = machines.until_condition("web", "VirtualMachineReady", "False", "KubeVirtApiError");
-    told.await.unwrap();
+    let reported =
+        machines.until_condition("web", "VirtualMachineReady", "False", "KubeVirtApiError");
+    reported.await.unwrap();
 
     env.lab.install_multus().await.unwrap();
-    let told = machines.until_condition("web", "NetworkReady", "True", "NetworkConfigured");
-    told.await.unwrap();
+    let reported = machines.until_condition("web", "NetworkReady", "True", "NetworkConfigured");
+    reported.await.unwrap();
     failed(&machines, "web", "VirtualMachineReady", "KubeVirtApiError").await;
     env.lab.install_kubevirt(KubevirtCrds::Thin).await.unwrap();
     env.simulator = env.lab.simulator(Scenario::Happy).await.unwrap();
@@ -157,11 +158,11 @@ async fn a_paused_machine_is_only_observed() {
     env.barrier("later").await;
     let vm = env.objects(VM).get("web").await.unwrap();
     assert_eq!(vm["spec"], before["spec"]);
-    // What KubeVirt does is told all the same.
+    // Status changes of KubeVirt are reported while the Machine is paused, too.
     env.simulator
         .set("default", "web", Scenario::Shows("Paused"));
-    let told = machines.until_condition("web", "Ready", "False", "GuestPaused");
-    told.await.unwrap();
+    let reported = machines.until_condition("web", "Ready", "False", "GuestPaused");
+    reported.await.unwrap();
     env.simulator.set("default", "web", Scenario::Happy);
 
     machines.merge("web", &paused(Value::Null)).await.unwrap();

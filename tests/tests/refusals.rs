@@ -1,4 +1,4 @@
-//! Machines that must not pass: what the prompt says, whichever way they come.
+//! Refused Machines: the answer of each command and API call that can create or change them.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::fs;
@@ -16,7 +16,7 @@ use machines::{api, lab, machine};
 
 const GOOD: &str = "template: small";
 
-/// Faults that have nothing to do with each other, in values and in references.
+/// A spec with independent faults in values and in references.
 const FAULTY: &str = "\
 template: small
 powerState: 'On'
@@ -35,7 +35,7 @@ networks:
   macAddress: 01:00:5e:00:00:01
 bootOrder: [disk, floppy]";
 
-/// What is said about [`FAULTY`]: reason, field and text of each cause.
+/// Reason, field and text of each cause in the answer to [`FAULTY`].
 const CAUSES: [(&str, &str, &str); 7] = [
     (
         "FieldValueNotSupported",
@@ -92,7 +92,7 @@ fn at<'v>(object: &'v Value, field: &str) -> &'v Value {
 }
 
 /// The lines of an error from the first one with a bullet on.
-fn told(stderr: &str) -> Vec<&str> {
+fn reported(stderr: &str) -> Vec<&str> {
     let lines = stderr.lines().skip_while(|line| !line.starts_with("* "));
     lines.filter(|line| !line.is_empty()).collect()
 }
@@ -103,7 +103,7 @@ fn assert_created_nothing(output: Output) {
         stderr.lines().next(),
         Some("The Machine \"web\" is invalid: ")
     );
-    assert_eq!(told(&stderr), bullets());
+    assert_eq!(reported(&stderr), bullets());
 }
 
 fn assert_forbidden(output: Output) {
@@ -114,10 +114,10 @@ fn assert_forbidden(output: Output) {
     );
     let faults = "admission webhook \"mutate.machines.vitistack.io\" denied the request: 7 faults:";
     assert!(stderr.contains(faults), "{stderr}");
-    assert_eq!(told(&stderr), bullets());
+    assert_eq!(reported(&stderr), bullets());
 }
 
-/// The API server's no.
+/// The status of a refused request.
 #[expect(clippy::panic, reason = "a test that is not refused has failed")]
 fn refusal(answer: kube::Result<DynamicObject>) -> Box<Status> {
     match answer {
@@ -126,7 +126,7 @@ fn refusal(answer: kube::Result<DynamicObject>) -> Box<Status> {
     }
 }
 
-/// What the API server answers, causes and all.
+/// The status with which the API server refuses a creation.
 async fn create(client: &Client, machine: &str, dry_run: bool) -> Box<Status> {
     let object: DynamicObject =
         serde_json::from_value(install::parse(machine).unwrap().remove(0)).unwrap();
@@ -193,7 +193,7 @@ async fn a_creation_is_refused_with_every_fault_whichever_way_it_comes() {
         assert_eq!(status.details.as_ref().unwrap().name, "web");
         assert_eq!(causes(&status), expected());
     }
-    // Each path leads to what it is about.
+    // Each field path exists in the object and has the reported value.
     let object: Value = install::parse(&faulty).unwrap().remove(0);
     for (_, field, _) in CAUSES {
         assert!(!at(&object, field).is_null(), "{field}");
@@ -203,7 +203,7 @@ async fn a_creation_is_refused_with_every_fault_whichever_way_it_comes() {
 }
 
 #[tokio::test]
-async fn an_update_is_forbidden_and_never_costs_the_machine() {
+async fn a_refused_update_is_forbidden_and_leaves_the_machine_unchanged() {
     let (lab, _webhook) = lab(&[]).await;
     let kubectl = lab.kubectl();
     let apply = ["apply", "-f", "-"];
@@ -216,7 +216,7 @@ async fn an_update_is_forbidden_and_never_costs_the_machine() {
     for way in [
         &["apply", "-f", "-"][..],
         &["apply", "--dry-run=server", "-f", "-"],
-        // These delete and create anew what is refused with 422.
+        // These commands delete the object and create it again if they are answered 422.
         &["apply", "--force", "-f", "-"],
         &["replace", "-f", "-"],
         &["apply", "--server-side", "--force-conflicts", "-f", "-"],
@@ -240,11 +240,11 @@ async fn an_update_is_forbidden_and_never_costs_the_machine() {
         let status = merge(lab.client(), "web", &patch, dry_run).await;
         assert_eq!((status.code, status.reason.as_str()), (403, "Forbidden"));
         assert_eq!(causes(&status), expected());
-        // Flux takes these words as leave to make the object anew.
+        // Flux recreates the object if the message contains these words.
         assert!(!status.message.contains("immutable"));
     }
 
-    // The editor opens on what is stored and comes back with a fault in it.
+    // kubectl edit: the editor adds a fault to the stored object.
     let editor = "sed -i 's/^  template: small$/  template: smal/'".to_owned();
     let edited = kubectl.clone().edited_by(editor);
     let output = edited.run(&["edit", "machine", "web"]).await.unwrap();
@@ -253,11 +253,11 @@ async fn an_update_is_forbidden_and_never_costs_the_machine() {
     assert!(stderr.contains(fault), "{stderr}");
 
     let after = machines.get("web").await.unwrap();
-    assert_eq!(before, after, "nothing that was refused left a trace");
+    assert_eq!(before, after, "a refused write changed the Machine");
 }
 
-/// Under server-side apply these fail before any webhook is asked; elsewhere the webhook tells them
-/// together with all others.
+/// Server-side apply fails for these before a webhook is called. For other requests the webhook reports them together
+/// with all other faults.
 #[tokio::test]
 async fn the_api_server_itself_refuses_what_it_cannot_merge() {
     let (lab, _webhook) = lab(&[]).await;
@@ -290,11 +290,11 @@ async fn the_api_server_itself_refuses_what_it_cannot_merge() {
 }
 
 #[tokio::test]
-async fn what_does_not_exist_is_named_with_what_does() {
+async fn a_missing_reference_is_answered_with_the_names_that_exist() {
     let (mut lab, webhook) = lab(&[]).await;
     let kubectl = lab.kubectl();
     let create = ["create", "-f", "-"];
-    for (spec, told) in [
+    for (spec, reported) in [
         (
             "template: smal",
             "spec.template: Not found: \"smal\": did you mean 'small'? known templates: large, medium, small [TemplateNotFound]",
@@ -312,8 +312,8 @@ async fn what_does_not_exist_is_named_with_what_does() {
             .run_with(&create, machine("web", spec))
             .await
             .unwrap();
-        let told = format!("The Machine \"web\" is invalid: {told}");
-        assert_eq!(output.refused().unwrap().trim(), told);
+        let reported = format!("The Machine \"web\" is invalid: {reported}");
+        assert_eq!(output.refused().unwrap().trim(), reported);
     }
 
     lab.apply(&json!({
@@ -344,13 +344,13 @@ async fn what_does_not_exist_is_named_with_what_does() {
 }
 
 #[tokio::test]
-async fn the_block_is_not_edited_by_hand() {
+async fn a_block_edited_by_hand_is_refused() {
     let (lab, _webhook) = lab(&[]).await;
     let kubectl = lab.kubectl();
     let apply = ["apply", "-f", "-"];
     let good = kubectl.run_with(&apply, machine("web", GOOD)).await;
     good.unwrap().ok().unwrap();
-    for (patch, told) in [
+    for (patch, reported) in [
         (
             json!({"cpu": {"cores": 7}}),
             "spec.normalized.cpu.cores: Forbidden: is written by the webhook; delete spec.normalized from your file and edit spec.resources.cpu.cores [NormalizedEdited]",
@@ -364,7 +364,7 @@ async fn the_block_is_not_edited_by_hand() {
         let status = merge(lab.client(), "web", &patch, false).await;
         assert_eq!(status.code, 403);
         let (_, message) = status.message.split_once("\n* ").unwrap();
-        assert_eq!(message, told);
+        assert_eq!(message, reported);
     }
     // A changed spec with an old block gets a new block, and a warning.
     let file = lab.path("with-block.yaml");

@@ -1,4 +1,4 @@
-//! The simulator, with VirtualMachines made by hand: what it shows is what KubeVirt would.
+//! The simulator, with VirtualMachines that the test creates: it reports what KubeVirt would.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::collections::BTreeMap;
@@ -65,7 +65,7 @@ fn claim(name: &str, class: &str) -> Value {
     })
 }
 
-/// Waits until KubeVirt would show the machine so.
+/// Waits until the machine has this `printableStatus`.
 async fn shows(lab: &Lab, name: &str, wanted: &str) -> Value {
     let machines = api(lab.client(), "VirtualMachine");
     wait::until(&format!("{name} to be {wanted}"), async || {

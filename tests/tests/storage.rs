@@ -1,4 +1,4 @@
-//! Volumes that are there before their Machine, and disks that change while it runs.
+//! Volumes that exist before their Machine, disks that change while it runs, and a restore from a backup.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod environment;
@@ -28,7 +28,7 @@ fn volume(name: &str, class: &str, size: &str, content: &str) -> Value {
 }
 
 #[tokio::test]
-async fn volumes_that_exist_are_bound_by_name_and_by_label() {
+async fn existing_volumes_are_bound_by_name_and_by_label() {
     let env = Environment::new().await;
     let (machines, claims) = (env.machines(), env.objects(CLAIM));
     for volume in [
@@ -69,9 +69,9 @@ async fn volumes_that_exist_are_bound_by_name_and_by_label() {
     assert_eq!(condition(&web, "StorageReady")["reason"], "PVCBound");
 }
 
-/// What is imported is a disk like all others; an import beside a running guest leaves it alone.
+/// An imported disk can be expanded like any other, and an import does not affect a running guest.
 #[tokio::test]
-async fn an_imported_disk_grows_and_another_comes_to_a_running_guest() {
+async fn an_imported_disk_grows_and_another_is_imported_beside_a_running_guest() {
     let env = Environment::new().await;
     let (machines, claims) = (env.machines(), env.objects(CLAIM));
     let image = json!({"url": URL});
@@ -99,8 +99,8 @@ async fn an_imported_disk_grows_and_another_comes_to_a_running_guest() {
     let tools = json!({"name": "tools", "size": "5Gi", "image": {"url": URL}});
     let both = with(&[root("25Gi"), tools]);
     env.apply(&both).await;
-    let goes_on = |web: &Value| web["status"]["volumes"][1]["progress"] == "40%";
-    let imports = machines.until("web", "to import", goes_on).await.unwrap();
+    let importing = |web: &Value| web["status"]["volumes"][1]["progress"] == "40%";
+    let imports = machines.until("web", "to import", importing).await.unwrap();
     assert_eq!(
         condition(&imports, "StorageReady")["reason"],
         "ImageImporting"
@@ -114,15 +114,15 @@ async fn an_imported_disk_grows_and_another_comes_to_a_running_guest() {
     assert_eq!(
         disks(&vm["spec"]["template"]["spec"]),
         1,
-        "it is half a disk"
+        "the guest has a disk whose import is incomplete"
     );
 
     env.simulator.set("default", "web", Scenario::Happy);
-    let told = machines.until_condition("web", "RestartRequired", "True", "RestartRequired");
-    let told = told.await.unwrap();
-    let changes = told["status"]["pendingChanges"].as_array().unwrap();
+    let reported = machines.until_condition("web", "RestartRequired", "True", "RestartRequired");
+    let reported = reported.await.unwrap();
+    let changes = reported["status"]["pendingChanges"].as_array().unwrap();
     let fields: Vec<_> = changes.iter().map(|change| &change["field"]).collect();
-    // The card is asked after one disk more.
+    // The boot order of the network card changes, because it follows one more disk.
     assert_eq!(fields, ["disks[tools]", "networks[default].bootOrder"]);
     let runs = env.objects(INSTANCE).get("web").await.unwrap();
     assert_eq!(runs["metadata"]["uid"], guest["metadata"]["uid"]);
@@ -142,8 +142,7 @@ async fn an_imported_disk_grows_and_another_comes_to_a_running_guest() {
     assert_eq!(disks(&runs.await.unwrap()["spec"]), 2);
 }
 
-/// As a backup holds it, and as it comes back: with its name, labels and annotations, and as another
-/// object.
+/// The object as a backup restores it: with its name, labels, annotations and finalizers, and with another uid.
 fn kept(object: &Value) -> Value {
     let old = &object["metadata"];
     let mut kept = object.clone();
@@ -158,7 +157,7 @@ fn kept(object: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_machine_and_its_claims_come_back_from_a_backup() {
+async fn a_machine_and_its_claims_are_restored_from_a_backup() {
     let mut env = Environment::new().await;
     let (machines, claims) = (env.machines(), env.objects(CLAIM));
     let spec = json!({
@@ -181,13 +180,13 @@ async fn a_machine_and_its_claims_come_back_from_a_backup() {
     let mut backup = Vec::new();
     for name in names {
         let mut claim = kept(&claims.get(name).await.unwrap());
-        // What is restored from files is put into a volume of its own.
+        // A backup restores the data into a new volume.
         claim["spec"]["volumeName"].take();
         backup.push(claim);
     }
     backup.push(kept(&machines.get("web").await.unwrap()));
 
-    disaster(&mut env).await;
+    delete_all_objects(&mut env).await;
     let start = env.lab.log_position().await.unwrap();
     env.controller.start_again().unwrap();
     env.controller.ready().await.unwrap();
@@ -210,7 +209,7 @@ async fn a_machine_and_its_claims_come_back_from_a_backup() {
     assert_eq!(
         found,
         restored.iter().collect::<Vec<_>>(),
-        "these, and no others"
+        "other claims than the restored ones"
     );
     for claim in &all {
         let annotations = &claim["metadata"]["annotations"];
@@ -226,7 +225,7 @@ async fn a_machine_and_its_claims_come_back_from_a_backup() {
         assert_eq!(annotations["machine.vitistack.io/machine-uid"], *uid);
     }
 
-    // What was to be kept is kept still.
+    // The retained disk is still kept on deletion.
     machines.delete("web").await.unwrap();
     machines.until_gone("web").await.unwrap();
     claims.until_gone("web-root").await.unwrap();
@@ -235,7 +234,7 @@ async fn a_machine_and_its_claims_come_back_from_a_backup() {
 }
 
 /// Deletes everything of the Machine `web` while the controller is stopped.
-async fn disaster(env: &mut Environment) {
+async fn delete_all_objects(env: &mut Environment) {
     env.controller.stop().await.unwrap();
     let free = json!({"metadata": {"finalizers": null}});
     let lose = async |kind: Kind, name: &str| {
@@ -251,7 +250,7 @@ async fn disaster(env: &mut Environment) {
         (MACHINE, "web"),
         (CLAIM, "web-data"),
         (CLAIM, "web-root"),
-        // Garbage collection follows.
+        // Garbage collection deletes the dependents.
         (VM, "web"),
         (SECRET, "web-cloudinit"),
         (INSTANCE, "web"),

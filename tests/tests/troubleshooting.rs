@@ -32,7 +32,7 @@ async fn reports(quotes: &mut Quotes, env: &Environment, name: &str, kind: &str,
 }
 
 #[tokio::test]
-async fn every_situation_reports_the_message_of_the_page() {
+async fn every_situation_of_the_page_reports_the_quoted_message() {
     let mut quotes = Quotes::of(&page("troubleshooting").unwrap());
     let options = Options {
         kubevirt: KubevirtCrds::Absent,

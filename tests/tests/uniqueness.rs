@@ -1,4 +1,4 @@
-//! What only one Machine of a namespace can have: an address on a network, a claim.
+//! Addresses on a network and names of claims, which only one Machine of a namespace can have.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use common::mac::Mac;
@@ -37,11 +37,14 @@ fn with_disk(name: &str) -> Value {
 /// The error of kubectl for a Machine that is refused, once the webhook's cache has the conflicting object.
 async fn refused(lab: &Lab, object: &Value) -> String {
     let kubectl = lab.kubectl();
-    wait::until("the webhook to have heard of it", async || {
-        let dry = ["apply", "--dry-run=server", "-f", "-"];
-        let output = kubectl.run_with(&dry, object.to_string()).await?;
-        Ok(if output.code == 0 { Err(()) } else { Ok(()) })
-    })
+    wait::until(
+        "the webhook to have the conflicting object in its cache",
+        async || {
+            let dry = ["apply", "--dry-run=server", "-f", "-"];
+            let output = kubectl.run_with(&dry, object.to_string()).await?;
+            Ok(if output.code == 0 { Err(()) } else { Ok(()) })
+        },
+    )
     .await
     .unwrap();
     let apply = kubectl.run_with(&["apply", "-f", "-"], object.to_string());
@@ -52,16 +55,19 @@ fn invalid(machine: &str, fault: &str) -> String {
     format!("The Machine \"{machine}\" is invalid: {fault}\n")
 }
 
-/// A change that is refused, and nothing else is wrong with it.
-fn assert_forbidden(told: &str, fault: &str) {
+/// Checks that a change is forbidden with exactly this fault.
+fn assert_forbidden(reported: &str, fault: &str) {
     let end = format!(
         "admission webhook \"mutate.machines.vitistack.io\" denied the request: 1 fault:\n* {fault}\n"
     );
-    assert!(told.contains("Error from server (Forbidden): "), "{told}");
-    assert!(told.ends_with(&end), "{told}");
+    assert!(
+        reported.contains("Error from server (Forbidden): "),
+        "{reported}"
+    );
+    assert!(reported.ends_with(&end), "{reported}");
 }
 
-/// Waits until the webhook counts so many objects of a kind, which it knows to be all.
+/// Waits until the webhook's catalog is complete and has this number of objects of a kind.
 async fn counts(webhook: &mut ProgramUnderTest, kind: &str, objects: usize) {
     let lines = [
         format!("machine_webhook_catalog_objects{{kind=\"{kind}\"}} {objects}"),
@@ -71,7 +77,7 @@ async fn counts(webhook: &mut ProgramUnderTest, kind: &str, objects: usize) {
         let metrics = webhook.metrics().await?;
         let all = lines
             .iter()
-            .all(|line| metrics.lines().any(|told| told == line));
+            .all(|line| metrics.lines().any(|reported| reported == line));
         Ok(if all { Ok(()) } else { Err(metrics) })
     })
     .await
@@ -101,7 +107,7 @@ async fn an_address_in_use_is_refused_in_its_own_namespace_and_network() {
         .await;
     assert_forbidden(&refused(&env.lab, &twin).await, &fault);
 
-    // One that has no address written has one all the same, and keeps what it has.
+    // A Machine without an address in its spec has a derived one, which also conflicts.
     let mut own = on_prod(TAKEN);
     own["networks"][0]
         .as_object_mut()
@@ -112,10 +118,10 @@ async fn an_address_in_use_is_refused_in_its_own_namespace_and_network() {
     let namespaces: Api<Namespace> = Api::all(env.lab.client().clone());
     let cluster = namespaces.get("kube-system").await.unwrap().metadata.uid;
     let mac = Mac::derived(&cluster.unwrap(), "default", "derived", "eth0");
-    let told = refused(&env.lab, &machine("copy", &on_prod(&mac.to_string()))).await;
+    let reported = refused(&env.lab, &machine("copy", &on_prod(&mac.to_string()))).await;
     assert!(
-        told.contains("Machine 'derived' has this address on 'prod'"),
-        "{told}"
+        reported.contains("Machine 'derived' has this address on 'prod'"),
+        "{reported}"
     );
 
     env.machines().delete("db").await.unwrap();
@@ -136,7 +142,7 @@ async fn a_foreign_claim_is_refused_and_a_retained_one_is_adopted() {
     let fault = "spec.disks[0].name: Duplicate value: \"b-c\": its claim 'a-b-c' would be that of disk 'c' of Machine 'a-b'; choose another name for the disk or for the Machine [NameInUse]";
     assert_eq!(refused(&env.lab, &other).await, invalid("a", fault));
 
-    // Its Machine is gone, its data are not.
+    // The Machine was deleted, and its claim was retained.
     machines.delete("a-b").await.unwrap();
     machines.until_gone("a-b").await.unwrap();
     let fault = "spec.disks[0].name: Duplicate value: \"b-c\": its claim 'a-b-c' was kept from Machine 'a-b'; choose another name for the disk or for the Machine, or delete that claim [NameInUse]";
@@ -178,7 +184,7 @@ async fn accepted(lab: &Lab, machine: &Value) -> Value {
 
 /// Two replicas may each accept one of two Machines: neither has the other Machine in its cache.
 #[tokio::test]
-async fn of_two_machines_that_admission_let_through_together_the_older_one_goes_on() {
+async fn of_two_conflicting_machines_that_were_both_admitted_the_older_one_continues() {
     let never = [("RECONCILE_INTERVAL", "1h")];
     let env = Environment::with(Options::default(), &never).await;
     let machines = env.machines();
@@ -219,7 +225,7 @@ async fn of_two_machines_that_admission_let_through_together_the_older_one_goes_
         "Running"
     );
 
-    // Both go on by themselves, and not because a while has passed.
+    // Both continue because of a watch event: the reconcile interval is an hour.
     machines.delete("first").await.unwrap();
     machines.until_phase("second", "Running").await.unwrap();
     machines.delete("a-b").await.unwrap();

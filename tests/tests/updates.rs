@@ -1,5 +1,5 @@
-//! What may become of a Machine that exists, as kubectl shows it; and that what got past the webhook,
-//! or lost what it refers to, can still be changed and deleted.
+//! Updates of existing Machines through kubectl: forbidden changes, and Machines with stored faults or missing
+//! references, which can still be changed and deleted.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod machines;
@@ -34,7 +34,7 @@ async fn spec(lab: &Lab, name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn what_an_existing_machine_cannot_have_is_forbidden_with_the_way_out() {
+async fn a_forbidden_update_states_what_to_do_instead() {
     let (lab, _webhook) = lab(&[]).await;
     let kubectl = lab.kubectl();
     apply(&kubectl, &machine("web", "template: medium")).await;
@@ -60,7 +60,7 @@ domain: {firmware: {bootloader: {efi: true}}}";
     );
     assert_eq!(before, spec(&lab, "web").await);
 
-    // The ways out that were named.
+    // Do what the refusals suggested.
     let smaller = machine("web", "template: small\ndisks: [{name: root, size: 40Gi}]");
     assert_eq!(
         apply(&kubectl, &smaller).await,
@@ -80,7 +80,7 @@ domain: {firmware: {bootloader: {efi: true}}}";
 
 /// The objects that a Machine refers to may be deleted; the Machine can still be edited and deleted.
 #[tokio::test]
-async fn a_machine_that_lost_everything_it_refers_to_stays_editable() {
+async fn a_machine_whose_referenced_objects_were_deleted_can_still_be_edited() {
     let (lab, _webhook) = lab(&[("MISSING_NETWORKS", "deny")]).await;
     let kubectl = lab.kubectl();
     let templates = "\
@@ -108,8 +108,8 @@ networks: [{name: eth0, networkName: prod-network}]";
         let output = kubectl.run(&["delete", kind, name]).await.unwrap();
         output.ok().unwrap();
     }
-    // The webhook has seen it: a new Machine of the kind is refused for all three.
-    wait::until("the webhook forgets what is gone", async || {
+    // Wait until the webhook has seen the deletions: a new Machine is refused for all three references.
+    wait::until("the webhook to have seen the deletions", async || {
         let create = ["create", "--dry-run=server", "-f", "-"];
         let output = kubectl.run_with(&create, &machine("new", uses)).await?;
         let missing = [
@@ -129,7 +129,7 @@ networks: [{name: eth0, networkName: prod-network}]";
     assert_eq!(block["cpu"]["cores"], 3);
     assert_eq!(block["memory"]["size"], "1Gi");
     assert_eq!(block["disks"][0]["storageClass"], "fast-ssd");
-    // What goes from here on is looked up.
+    // The webhook checks later changes against the deleted storage class.
     let grown = edited.replace("size: 1Gi", "size: 2Gi");
     assert_eq!(
         refused(&kubectl, &machine("web", &grown)).await,
@@ -148,7 +148,7 @@ networks: [{name: eth0, networkName: prod-network}]";
     assert_eq!(left, None);
 }
 
-/// What was stored while no webhook stood in the way is mended step by step.
+/// Faults that were stored without the webhook can be repaired one by one.
 #[tokio::test]
 async fn faults_stored_without_the_webhook_are_repaired_one_by_one() {
     let (mut lab, webhook) = lab(&[]).await;
@@ -156,8 +156,7 @@ async fn faults_stored_without_the_webhook_are_repaired_one_by_one() {
     drop(webhook);
     lab.unregister_webhooks().await.unwrap();
     let faulty = "template: smal\ndisks: [{name: root, size: 1Gi, storageClass: fast-sdd}]";
-    // The API server takes a moment to notice.
-    wait::until("the webhook not to be asked", async || {
+    wait::until("the webhook not to be called any more", async || {
         let output = kubectl.run_with(&APPLY, machine("web", faulty)).await?;
         Ok(if output.code == 0 {
             Ok(())
@@ -175,9 +174,9 @@ async fn faults_stored_without_the_webhook_are_repaired_one_by_one() {
         &machine("web", &format!("{faulty}\npowerState: Stopped")),
     )
     .await;
-    let told: Vec<&str> = stderr.lines().collect();
+    let reported: Vec<&str> = stderr.lines().collect();
     assert_eq!(
-        told,
+        reported,
         [
             "Warning: not new, so accepted: spec.template: Not found: \"smal\": did you mean 'small'? known templates: large, medium, small [TemplateNotFound]",
             "Warning: not new, so accepted: spec.disks[0].storageClass: Not found: \"fast-sdd\": did you mean 'fast-ssd'? known storage classes: fast-ssd, replicated, standard [StorageClassNotFound]",
@@ -185,7 +184,7 @@ async fn faults_stored_without_the_webhook_are_repaired_one_by_one() {
         ]
     );
     assert_eq!(spec(&lab, "web").await["normalized"], Value::Null);
-    // One is mended, another one made.
+    // One fault is repaired, and a new one added.
     let worse = "template: small\npowerState: Stopped\ndisks: [{name: root, size: 1Gi, storageClass: fast-sdd, bus: ide}]";
     assert_eq!(
         refused(&kubectl, &machine("web", worse)).await,

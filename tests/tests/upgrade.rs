@@ -30,7 +30,7 @@ async fn two_releases_serve_side_by_side_without_refusals_or_rewrites() {
     lab.apply(&machine("before", &spec)).await.unwrap();
     let before = machines.get("before").await.unwrap();
 
-    // The controller of the next release comes first: it reads what both write.
+    // The controller is upgraded first: that of the next release reads the blocks of both.
     let mut controller = lab.start_next(Binary::Controller).await.unwrap();
     controller.ready().await.unwrap();
     let _simulator = lab.simulator(Scenario::Happy).await.unwrap();
@@ -51,7 +51,7 @@ async fn two_releases_serve_side_by_side_without_refusals_or_rewrites() {
             (1, "virtio")
         };
         let name = format!("web-{round}");
-        // The API server takes a moment to ask at the new address.
+        // The API server applies the new address after a moment.
         wait::until("the release that was registered to answer", async || {
             let probe = machine(&name, &spec);
             lab.apply(&probe).await?;
@@ -75,7 +75,7 @@ async fn two_releases_serve_side_by_side_without_refusals_or_rewrites() {
                 json!({"metadata": {"labels": {"vitistack.io/round": round.to_string()}}});
             let again = merged(&machines, name, labelled).await;
             assert_eq!(block(&again), block(old), "{mutating} {validating}");
-            // Sent with its block, and to be judged: an annotation that asks for nothing.
+            // The object with its block and an annotation without a meaning to the webhook.
             let refresh = json!({"machine.vitistack.io/refresh-template": ""});
             let asked = json!({"metadata": {"annotations": refresh}, "spec": again["spec"]});
             assert_eq!(block(&merged(&machines, name, asked).await), block(old));
@@ -104,7 +104,7 @@ async fn two_releases_serve_side_by_side_without_refusals_or_rewrites() {
         }
     }
 
-    // To the controller all of them belong to their intents.
+    // The controller accepts the blocks of both releases.
     for stored in machines.list().await.unwrap() {
         let name = stored["metadata"]["name"].as_str().unwrap();
         let running = machines.until_phase(name, "Running").await.unwrap();

@@ -1,4 +1,5 @@
-//! The bare server: the webhook's own accept loop and TLS around a router that reads and answers.
+//! The echo server: the webhook's own accept loop and TLS around a router that reads the request and sends a fixed
+//! response.
 
 use std::{fs, path::Path, process::ExitCode, sync::Arc};
 
@@ -42,7 +43,7 @@ pub(crate) async fn run(folder: &Path) -> Result<ExitCode> {
         }),
     );
     let listener = TcpListener::bind("127.0.0.1:0").await?;
-    // In one step: a reader finds all of it or nothing.
+    // Written to a draft and renamed, so that a reader never sees an incomplete address.
     let draft = folder.join("address.draft");
     fs::write(&draft, listener.local_addr()?.to_string())?;
     fs::rename(&draft, folder.join(ADDRESS))?;

@@ -1,7 +1,7 @@
 //! The cost of a fleet of Machines for the controller, counted in the audit log of the API server.
 //!
 //! ```text
-//! create all ──▶ all run ──▶ the controller starts anew ──▶ a minute at rest
+//! create all ──▶ all run ──▶ the controller restarts ──▶ a minute at rest
 //!     └ writes, time to the VirtualMachine, processor    └ first pass   └ reads and writes: none
 //! ```
 
@@ -25,11 +25,11 @@ use lab::{
 use serde_json::json;
 use tokio::time::sleep;
 
-/// Machines created at a time, as by a pipeline that applies a folder.
+/// Machines created concurrently, as by a pipeline that applies a folder.
 const CONCURRENCY: usize = 16;
-/// How long it may take until all run; most of it is spent in the simulator of KubeVirt.
+/// Limit of the time until all Machines run; the simulator of KubeVirt takes most of it.
 const FLEET_LIMIT: Duration = Duration::from_hours(1);
-/// How long requests are counted while nothing changes.
+/// Duration for which requests are counted while nothing changes.
 const REST: Duration = Duration::from_mins(1);
 
 /// The figures of one fleet.
@@ -39,13 +39,13 @@ pub(crate) struct Fleet {
     /// Writes of the controller, by object.
     writes: Writes,
     /// From the creation of a Machine to that of its VirtualMachine: the median and the 99th percentile.
-    made: [Duration; 2],
+    vm_created: [Duration; 2],
     /// From the first creation until all ran.
     all_run: Duration,
     processor: Duration,
     memory_mib: u64,
     restart: Restart,
-    /// Requests of the controller in [`REST`], its Lease apart.
+    /// Requests of the controller in [`REST`], except those for its Lease.
     at_rest: usize,
 }
 
@@ -58,14 +58,14 @@ struct Writes {
 
 #[derive(Debug)]
 struct Restart {
-    /// From the start of the process until every Machine was looked at.
+    /// From the start of the process until every Machine was reconciled.
     first_pass: Duration,
     writes: usize,
     memory_mib: u64,
 }
 
 impl Fleet {
-    /// Creates so many Machines and measures.
+    /// Creates this number of Machines and measures.
     pub(crate) async fn measure(machines: usize) -> Result<Self> {
         Binary::Controller.path().await?;
         let mut lab = Lab::with(Options::default()).await?;
@@ -87,16 +87,16 @@ impl Fleet {
         let id = controller.process().id();
         let processor = processor_time(id)?.saturating_sub(before);
         let memory_mib = memory(id)?.now;
-        let (writes, made) = counted(&lab, begin).await?;
+        let (writes, vm_created) = counted(&lab, begin).await?;
 
         let restart = restart(&lab, &mut controller, machines).await?;
         let rest = lab.log_position().await?;
         sleep(REST).await;
-        let at_rest = asked(&lab, rest, |event| !event.is_lease()).await?;
+        let at_rest = count_requests(&lab, rest, |event| !event.is_lease()).await?;
         Ok(Self {
             machines,
             writes,
-            made,
+            vm_created,
             all_run,
             processor,
             memory_mib,
@@ -120,7 +120,7 @@ async fn create(lab: &Lab, machines: usize) -> Result<()> {
         .await
 }
 
-/// Waits until the controller's metrics have a line like this.
+/// Waits until the controller's metrics have a line that satisfies `fits`.
 async fn shows(
     controller: &mut ProgramUnderTest,
     what: &str,
@@ -138,7 +138,7 @@ async fn shows(
     .await
 }
 
-/// What the controller wrote, and how long Machines waited for their VirtualMachine.
+/// The controller's writes, and the times from the creation of a Machine to that of its VirtualMachine.
 async fn counted(lab: &Lab, since: LogPosition) -> Result<(Writes, [Duration; 2])> {
     let user = Binary::Controller.user();
     let mut writes = Writes::default();
@@ -174,7 +174,7 @@ async fn counted(lab: &Lab, since: LogPosition) -> Result<(Writes, [Duration; 2]
         waited
             .get(at)
             .copied()
-            .context("no VirtualMachine was made")
+            .context("no VirtualMachine was created")
     };
     Ok((writes, [quantile(50)?, quantile(99)?]))
 }
@@ -191,16 +191,20 @@ async fn restart(lab: &Lab, controller: &mut ProgramUnderTest, machines: usize) 
             .and_then(|count| count.parse().ok());
         passes.is_some_and(|passes: usize| passes >= machines)
     };
-    shows(controller, "a look at every Machine", all).await?;
+    shows(controller, "every Machine to be reconciled", all).await?;
     Ok(Restart {
         first_pass: start.elapsed(),
-        writes: asked(lab, before, |event| event.wrote() && !event.is_lease()).await?,
+        writes: count_requests(lab, before, |event| event.wrote() && !event.is_lease()).await?,
         memory_mib: memory(controller.process().id())?.now,
     })
 }
 
-/// How many requests of the controller are like this.
-async fn asked(lab: &Lab, since: LogPosition, like: impl Fn(&Event) -> bool) -> Result<usize> {
+/// The number of the controller's requests that satisfy `like`.
+async fn count_requests(
+    lab: &Lab,
+    since: LogPosition,
+    like: impl Fn(&Event) -> bool,
+) -> Result<usize> {
     let user = Binary::Controller.user();
     let mut count = 0;
     let look = |event: Event| count += usize::from(event.user == user && like(&event));
@@ -233,9 +237,9 @@ impl fmt::Display for Fleet {
         )?;
         writeln!(
             f,
-            "until its VM is made {:.0} ms half of them, {:.0} ms all but 1 in 100",
-            self.made[0].as_secs_f64() * 1e3,
-            self.made[1].as_secs_f64() * 1e3
+            "VM created after     {:.0} ms median, {:.0} ms 99th percentile",
+            self.vm_created[0].as_secs_f64() * 1e3,
+            self.vm_created[1].as_secs_f64() * 1e3
         )?;
         writeln!(
             f,
@@ -246,12 +250,12 @@ impl fmt::Display for Fleet {
         )?;
         writeln!(
             f,
-            "after a restart      {:.1} s until all were looked at, {writes} writes, memory {memory_mib} MiB",
+            "after a restart      {:.1} s until all were reconciled, {writes} writes, memory {memory_mib} MiB",
             first_pass.as_secs_f64()
         )?;
         write!(
             f,
-            "at rest              {} requests in {} s, the Lease apart",
+            "at rest              {} requests in {} s, without those for the Lease",
             self.at_rest,
             REST.as_secs()
         )

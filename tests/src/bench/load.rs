@@ -40,7 +40,7 @@ impl Request {
         Ok(())
     }
 
-    /// Runs so many clients at once, each with a connection of its own and one request at a time.
+    /// Runs this number of clients, each with a connection of its own and one request at a time.
     async fn load(&self, clients: usize, span: Duration) -> Result<Load> {
         let mut connections = Vec::with_capacity(clients);
         for _ in 0..clients {
@@ -73,7 +73,7 @@ impl Request {
     }
 }
 
-/// What some clients measured.
+/// Measurements of some clients.
 #[derive(Debug, Default, Clone)]
 struct Load {
     latencies: Vec<Duration>,
@@ -83,7 +83,7 @@ struct Load {
 }
 
 impl Load {
-    /// Answers per second.
+    /// Responses per second.
     fn rate(&self) -> f64 {
         let answers = u32::try_from(self.latencies.len()).unwrap_or(u32::MAX);
         f64::from(answers) / self.took.as_secs_f64()
@@ -96,7 +96,7 @@ impl Load {
     }
 }
 
-/// How long to measure.
+/// Number, duration and concurrency of the measurements.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Effort {
     /// How often each request is measured.
@@ -113,10 +113,10 @@ pub(crate) struct Figures {
     pub(crate) request: &'static str,
     pub(crate) clients: usize,
     /// The median latency.
-    pub(crate) half: Duration,
+    pub(crate) median: Duration,
     /// The latency of the 99th percentile.
-    pub(crate) nearly_all: Duration,
-    /// Answers per second.
+    pub(crate) p99: Duration,
+    /// Responses per second.
     pub(crate) rate: f64,
     /// The rate relative to that of the first request: the median of all rounds, so that other work of the machine
     /// does not distort it.
@@ -129,7 +129,7 @@ pub(crate) struct Figures {
 /// the others are compared with that of the first one.
 pub(crate) async fn measure(requests: &[Request], effort: Effort) -> Result<Vec<Figures>> {
     for request in requests {
-        // The first answers of a process are slower than any later ones.
+        // Warm up: the first responses of a process are slower than all later ones.
         request.load(1, effort.span / 4).await?;
     }
     let cells = || {
@@ -156,8 +156,8 @@ pub(crate) async fn measure(requests: &[Request], effort: Effort) -> Result<Vec<
         Figures {
             request: request.name,
             clients,
-            half: quantile(&load.latencies, 500),
-            nearly_all: quantile(&load.latencies, 990),
+            median: quantile(&load.latencies, 500),
+            p99: quantile(&load.latencies, 990),
             rate: load.rate(),
             share: median(shares),
             work: load.work.checked_div(answers).unwrap_or_default(),
@@ -166,13 +166,13 @@ pub(crate) async fn measure(requests: &[Request], effort: Effort) -> Result<Vec<
     Ok(figures.collect())
 }
 
-/// The value in the middle; of an even number the higher of both.
+/// The median; of an even number of values the higher one of the two in the middle.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// The latency that `permille` of a thousand answers did not exceed.
+/// The latency that `permille` of 1,000 responses did not exceed.
 fn quantile(sorted: &[Duration], permille: usize) -> Duration {
     let last = sorted.len().saturating_sub(1);
     sorted
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_are_values_that_were_measured() {
+    fn quantiles_are_measured_values() {
         let sorted: Vec<_> = (1..=1_000).map(Duration::from_micros).collect();
         assert_eq!(quantile(&sorted, 500), Duration::from_micros(500));
         assert_eq!(quantile(&sorted, 990), Duration::from_micros(990));

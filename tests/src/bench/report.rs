@@ -1,4 +1,4 @@
-//! A run of the benchmark: shown as a table, kept in a file, set against an earlier one.
+//! The report of a benchmark run: shown as a table, saved in a file, compared with an earlier run.
 
 use std::{fmt, fs, path::Path};
 
@@ -7,17 +7,17 @@ use serde::{Deserialize, Serialize};
 
 use super::{load::Figures, setup::Size};
 
-/// What a run has measured.
+/// The measurements of one run.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Report {
     rows: Vec<Row>,
     /// From the start of the process to its readiness.
     pub(crate) ready_ms: f64,
-    /// Memory before the first request, with the small catalog.
+    /// Memory before the first request, with the small catalog, in MiB.
     pub(crate) idle_mib: u64,
-    /// The same with the large one.
+    /// Memory with the large catalog, in MiB.
     pub(crate) idle_large_mib: u64,
-    /// The most it ever was.
+    /// Peak memory of the process, in MiB.
     pub(crate) peak_mib: u64,
 }
 
@@ -36,7 +36,7 @@ struct Row {
 }
 
 impl Row {
-    /// What makes two rows of different runs the same.
+    /// Identifies the same measurement in different runs.
     fn key(&self) -> (usize, usize, &str, usize) {
         let Self {
             machines,
@@ -50,15 +50,15 @@ impl Row {
 }
 
 impl Report {
-    /// Adds what was measured with a catalog of this size.
+    /// Adds the figures measured with a catalog of this size.
     pub(crate) fn add(&mut self, size: Size, figures: &[Figures]) {
         self.rows.extend(figures.iter().map(|figures| Row {
             machines: size.machines,
             templates: size.templates,
             request: figures.request.to_owned(),
             clients: figures.clients,
-            p50_us: figures.half.as_secs_f64() * 1e6,
-            p99_us: figures.nearly_all.as_secs_f64() * 1e6,
+            p50_us: figures.median.as_secs_f64() * 1e6,
+            p99_us: figures.p99.as_secs_f64() * 1e6,
             rate: figures.rate,
             of_echo: figures.share,
             processor_us: figures.work.as_secs_f64() * 1e6,
@@ -66,9 +66,9 @@ impl Report {
     }
 
     pub(crate) fn read(file: &Path) -> Result<Self> {
-        let told = || format!("reading {}", file.display());
-        let text = fs::read_to_string(file).with_context(told)?;
-        serde_json::from_str(&text).with_context(told)
+        let context = || format!("reading {}", file.display());
+        let text = fs::read_to_string(file).with_context(context)?;
+        serde_json::from_str(&text).with_context(context)
     }
 
     pub(crate) fn write(&self, file: &Path) -> Result<()> {
@@ -76,7 +76,7 @@ impl Report {
         fs::write(file, text).with_context(|| format!("writing {}", file.display()))
     }
 
-    /// How this run stands to an earlier one: a table of ratios, of what both have measured.
+    /// Compares this run with an earlier one: a table of ratios for the rows that both have.
     pub(crate) fn against<'a>(&'a self, before: &'a Self) -> impl fmt::Display {
         Against { now: self, before }
     }
@@ -166,8 +166,8 @@ mod tests {
         let figures = |request, work: u16| Figures {
             request,
             clients: 8,
-            half: Duration::from_micros(200) * factor,
-            nearly_all: Duration::from_micros(500) * factor,
+            median: Duration::from_micros(200) * factor,
+            p99: Duration::from_micros(500) * factor,
             rate: 10_000.0 / f64::from(work),
             share: 10.0 / f64::from(work),
             work: Duration::from_micros(work.into()),
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_of_figures() {
+    fn a_report_is_shown_as_a_table() {
         let shown = report(1).to_string();
         let expected = "          machines templates clients        p50        p99    answers  of echo  processor\n\
                         echo            10         5       8   0.200 ms   0.500 ms     1000/s     1.00      10 µs\n\

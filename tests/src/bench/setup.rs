@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use super::load::Request;
 
-/// Objects made at a time.
+/// Objects created concurrently.
 const CONCURRENCY: usize = 16;
 
 /// The template and the network of the reviewed Machine; both exist in every catalog.
@@ -29,7 +29,7 @@ const TEMPLATE: &str = "bench-0";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Size {
     pub(crate) machines: usize,
-    /// Also the number of networks.
+    /// The number of templates, and of networks.
     pub(crate) templates: usize,
 }
 
@@ -107,8 +107,8 @@ impl Setup {
         .map(|(kind, count)| format!("machine_webhook_catalog_objects{{kind=\"{kind}\"}} {count}"));
         wait::until("the catalog to be complete", async || {
             let metrics = self.webhook.metrics().await?;
-            let told = |line: &String| metrics.lines().any(|it| it == line);
-            let missing: Vec<_> = known.iter().filter(|line| !told(line)).collect();
+            let reported = |line: &String| metrics.lines().any(|it| it == line);
+            let missing: Vec<_> = known.iter().filter(|line| !reported(line)).collect();
             Ok(if missing.is_empty() {
                 Ok(())
             } else {
@@ -194,13 +194,10 @@ fn existing_machine(number: usize, network: usize) -> Value {
     reviews::machine(&format!("bench-{number}"), &spec)
 }
 
-/// Calls `something` with each number, [`CONCURRENCY`] at a time.
-async fn for_each(
-    numbers: Range<usize>,
-    something: impl AsyncFn(usize) -> Result<()>,
-) -> Result<()> {
+/// Calls `create` with each number, [`CONCURRENCY`] at a time.
+async fn for_each(numbers: Range<usize>, create: impl AsyncFn(usize) -> Result<()>) -> Result<()> {
     stream::iter(numbers)
-        .map(|number| something(number))
+        .map(|number| create(number))
         .buffer_unordered(CONCURRENCY)
         .try_collect()
         .await

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde_json::Value;
 
-/// What happens at the chosen write.
+/// The fault that is injected at the chosen write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// The controller is killed before the write is forwarded.

@@ -151,7 +151,7 @@ impl FaultProxy {
         })
     }
 
-    /// A kubeconfig for clients that are to go through the proxy.
+    /// A kubeconfig for clients that connect through the proxy.
     pub fn kubeconfig(&self) -> String {
         json!({
             "apiVersion": "v1",
@@ -214,7 +214,7 @@ async fn accept(listener: TcpListener, state: Arc<State>) {
 async fn serve(stream: TcpStream, state: Arc<State>) {
     let service = service_fn(|request| {
         let state = state.clone();
-        async move { state.pass(request).await }
+        async move { state.forward_request(request).await }
     });
     let mut disconnected = state.disconnected.subscribe();
     let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
@@ -232,7 +232,7 @@ impl State {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn pass(self: Arc<Self>, request: Request<Incoming>) -> Result<Answer> {
+    async fn forward_request(self: Arc<Self>, request: Request<Incoming>) -> Result<Answer> {
         let (parts, body) = request.into_parts();
         let body = body.collect().await?.to_bytes();
         let path = scoped(parts.uri.path(), self.namespace.as_deref());
@@ -287,7 +287,7 @@ impl State {
         let answer = whole(self.client.send(upstream).await?).await;
         match fault {
             Some(Fault::KilledAfter) => return self.kill(),
-            // Until the client's own timeout.
+            // Pending until the client's own timeout.
             Some(Fault::ResponseLost) => return std::future::pending().await,
             Some(Fault::WatchesDelayed) => {
                 let watches_delayed = self.watches_delayed.clone();

@@ -16,7 +16,7 @@ impl Lab {
         Ok(LogPosition(self.settled(LogPosition(here)).await?.1))
     }
 
-    /// The requests since a position, except those of the API server itself: it goes on initializing for some
+    /// The requests since a position, except those of the API server itself, which still initializes for some
     /// seconds after it is ready.
     pub async fn requests_since(&self, mark: LogPosition) -> Result<Vec<Event>> {
         let (text, _) = self.settled(mark).await?;
@@ -34,8 +34,8 @@ impl Lab {
         audit::each_since(self.plane.audit_log(), mark, look)
     }
 
-    /// The log since a position, and its end. Sends a request and waits until the log has it: everything answered
-    /// before this call is in the log then.
+    /// The log since a position, and its end. Sends a request and waits until the log has it, because then all requests
+    /// that were answered before this call are in the log.
     async fn settled(&self, mark: LogPosition) -> Result<(String, u64)> {
         let name = format!("{PROBE}{}", next_probe());
         let path = format!("/api/v1/namespaces/default/configmaps/{name}");
@@ -55,10 +55,10 @@ impl Lab {
     }
 }
 
-/// What the probes of the audit log ask for; no such object exists.
+/// Prefix of the object names that the probes of the audit log request; no such object exists.
 const PROBE: &str = "audit-log-probe-";
 
-/// A name that no earlier probe of this process had.
+/// A number that no earlier probe of this process had.
 fn next_probe() -> u64 {
     use std::sync::atomic::{AtomicU64, Ordering};
     static NEXT: AtomicU64 = AtomicU64::new(1);

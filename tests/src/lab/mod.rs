@@ -48,7 +48,7 @@ pub const CALLER: &str = "kube-apiserver-webhook-client";
 /// Longer than any lab runs: no token expires.
 const TOKEN_SECONDS: i64 = 24 * 60 * 60;
 
-/// What is installed in a lab.
+/// The components that are installed in a lab.
 #[derive(Debug, Clone, Copy)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -70,7 +70,7 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// Everything, with thin CRDs for KubeVirt.
+    /// Everything, with thin CRDs of KubeVirt.
     fn default() -> Self {
         Self {
             operator: true,
@@ -128,12 +128,12 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// Starts one with everything in it.
+    /// Starts a lab with the default options.
     pub async fn start() -> Result<Self> {
         Self::with(Options::default()).await
     }
 
-    /// Starts one. Ready in some three seconds, once the tools are built.
+    /// Starts a lab. It is ready after about three seconds if the tools are built already.
     pub async fn with(options: Options) -> Result<Self> {
         static TOOLS: OnceCell<Tools> = OnceCell::const_new();
         let tools = TOOLS.get_or_try_init(Tools::ensure).await?.clone();
@@ -176,8 +176,8 @@ impl Lab {
         }
         install::served(self.client()).await?;
         if options.controller_manager {
-            // After the CRDs: garbage collection looks for new kinds only
-            // every half minute.
+            // After the CRDs: garbage collection discovers new kinds only
+            // every 30 s.
             self.plane
                 .start_controller_manager(&self.tools, &self.folder)?;
         }
@@ -239,7 +239,7 @@ impl Lab {
         Ok(self.kubectl_with(self.folder.write(&name, &text)?))
     }
 
-    /// Helm as the admin; built first where there is none.
+    /// Helm as the admin; built first if it is missing.
     pub async fn helm(&self) -> Result<Helm> {
         let path = tools::helm().await?;
         Ok(Helm::new(path, self.folder.join("home"), self.kubeconfig()))
@@ -249,17 +249,17 @@ impl Lab {
         Kubectl::new(self.tools.kubectl(), self.folder.join("home"), kubeconfig)
     }
 
-    /// Where kubectl is.
+    /// The path of kubectl.
     pub fn kubectl_path(&self) -> &Path {
         self.tools.kubectl()
     }
 
-    /// Applies an object, whatever it is (its namespace has to be in it).
+    /// Applies an object of any kind; its namespace is read from its metadata.
     pub async fn apply(&self, object: &Value) -> Result<()> {
         install::apply(self.client(), object).await
     }
 
-    /// Waits until every CRD that is there is served.
+    /// Waits until every installed CRD is served.
     pub async fn crds_served(&self) -> Result<()> {
         install::served(self.client()).await
     }
@@ -300,7 +300,7 @@ impl Lab {
         credentials::client(&self.account_kubeconfig(namespace, account).await?).await
     }
 
-    /// Ends the API server. Its port stays its own.
+    /// Ends the API server. Its port stays reserved.
     pub fn stop_api_server(&mut self) {
         self.plane.stop_api_server();
     }
@@ -360,7 +360,7 @@ impl Lab {
         &self.callers
     }
 
-    /// Where the webhook listens.
+    /// The address of the webhook.
     pub fn webhook_address(&self) -> std::net::SocketAddr {
         ([127, 0, 0, 1], self.webhook_port).into()
     }

@@ -1,4 +1,4 @@
-//! The product's programs in a lab, each with the rights of its own account.
+//! The product's programs in a lab, each with the permissions of its own ServiceAccount.
 
 use std::{path::Path, sync::PoisonError};
 
@@ -44,7 +44,7 @@ impl Lab {
     }
 
     /// Starts a program of the next release, as [`Self::start_webhook`] and
-    /// [`Self::start_controller`] start one of this; a webhook at a port of its own.
+    /// [`Self::start_controller`] start one of this release. A webhook gets another port.
     pub async fn start_next(&mut self, binary: Binary) -> Result<ProgramUnderTest> {
         let path = program_under_test::next_release()
             .await?
@@ -56,7 +56,7 @@ impl Lab {
         self.program(binary, &path, &text, vec![own, metrics, san], &[])
     }
 
-    /// Starts the controller on a way of its own to the API server, without waiting for it.
+    /// Starts the controller with another kubeconfig, such as that of a proxy, without waiting for it.
     pub async fn start_controller_at(
         &self,
         kubeconfig: &str,
@@ -99,7 +99,7 @@ impl Lab {
         settings: &[(&str, &str)],
     ) -> Result<ProgramUnderTest> {
         let name = {
-            // A second replica has files of its own.
+            // Numbered, so that a second replica has files of its own.
             let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
             let run = runs.entry(binary.name()).or_default();
             *run += 1;

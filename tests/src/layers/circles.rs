@@ -14,13 +14,12 @@ use super::{
 };
 use crate::paths;
 
-/// Files of one folder may know each other, in groups that a reader can hold in mind at once.
+/// Files of one folder may import each other, in groups small enough to be read together.
 const MAX_FILES: usize = 3;
 
-/// Files that import each other, and the names that tie them.
+/// Files that import each other, and the imported names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Circle {
-    /// The files.
     pub files: BTreeSet<PathBuf>,
     /// The imports among them: from, to, names.
     pub ties: Vec<(PathBuf, PathBuf, BTreeSet<String>)>,
@@ -111,7 +110,7 @@ mod tests {
 
     use super::*;
 
-    /// The circles of a crate with these files, without the folder it was planted in.
+    /// The circles of a crate that consists of these files, with paths relative to its folder.
     fn planted(files: &[(&str, &str)]) -> Vec<String> {
         let folder = tempfile::tempdir().unwrap();
         for (name, text) in files {

@@ -1,4 +1,4 @@
-//! What the files of a crate take from each other.
+//! The imports between the files of a crate.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,10 +13,10 @@ use syn::{
 
 use super::modules::{self, Modules, is_test};
 
-/// The names that each file takes from each other file of its crate.
+/// The names that each file imports from each other file of its crate.
 pub(super) type Imports = BTreeMap<PathBuf, BTreeMap<PathBuf, BTreeSet<String>>>;
 
-/// The imports of a crate: its `use` items and paths that begin with `crate`, `super` or `self`, tests apart.
+/// The imports of a crate: its `use` items and paths that begin with `crate`, `super` or `self`, outside of tests.
 pub(super) fn imports_of(modules: &Modules) -> Imports {
     let mut imports = Imports::new();
     for (path, module) in &modules.0 {
@@ -53,7 +53,7 @@ impl Paths {
         }
     }
 
-    /// The arguments of a macro have a syntax of their own: every `crate::…` in them is taken for a path.
+    /// The arguments of a macro have a syntax of their own: every `crate::…` in them is counted as a path.
     fn add_tokens(&mut self, tokens: TokenStream) {
         let mut path: Vec<String> = Vec::new();
         let mut colons = 0;
@@ -101,7 +101,7 @@ impl<'ast> Visit<'ast> for Paths {
         self.add_tokens(call.tokens.clone());
     }
 
-    /// `pub(in crate::a)` takes nothing from `a`.
+    /// `pub(in crate::a)` imports nothing from `a`.
     fn visit_visibility(&mut self, _: &'ast Visibility) {}
 
     fn visit_item_fn(&mut self, item: &'ast ItemFn) {

@@ -20,11 +20,11 @@ pub(super) struct Modules(pub(super) BTreeMap<ModulePath, Module>);
 pub(super) struct Module {
     /// The file it is written in.
     pub(super) file: PathBuf,
-    /// Its items, those of tests and of modules within the file apart.
+    /// Its items, except those of tests and of modules within the file.
     pub(super) items: Vec<Item>,
     /// The names that it declares itself.
     declared: BTreeSet<String>,
-    /// The names that its `use` items bring into it, with the paths they stand for.
+    /// The names that its `use` items bring into it, with their paths.
     imported: BTreeMap<String, Vec<String>>,
     /// The paths of its `use` items that end in `*`.
     globs: Vec<Vec<String>>,
@@ -80,8 +80,8 @@ impl Modules {
         Ok(())
     }
 
-    /// The module that declares what a path names, or the last module on the way there; `None` if the path
-    /// leaves the crate. `pub use` is followed: a module that gathers its children is none of them.
+    /// The module that declares the item at a path, or the last module found on the path; `None` if the path
+    /// leaves the crate. `pub use` is followed, so that a re-export counts for the module that declares the item.
     pub(super) fn resolve(&self, from: &ModulePath, path: &[String]) -> Option<ModulePath> {
         self.resolve_within(from, path, MAX_REEXPORTS)
     }
@@ -107,7 +107,7 @@ impl Modules {
                     at.pop()?;
                 }
             }
-            // Begins with a child, an import, or a crate.
+            // The path begins with a child, an import, or a crate.
             first if !self.knows(&at, first) => return None,
             _ => {}
         }
@@ -122,7 +122,7 @@ impl Modules {
                 return Some(at);
             }
             if let Some(import) = module.imported.get(name) {
-                // A name of another crate is imported where it is written.
+                // An import of another crate counts for the module in which it is written.
                 match self.resolve_within(&at, import, depth - 1) {
                     Some(found) => at = found,
                     None => return Some(at),
@@ -137,7 +137,7 @@ impl Modules {
             });
             match found {
                 Some(found) => at = found,
-                // What a macro declares.
+                // A name that a macro declares.
                 None => return Some(at),
             }
         }
@@ -152,7 +152,7 @@ impl Modules {
     }
 }
 
-/// Names that come through more re-exports than this belong to the module that this many lead to.
+/// Limit of followed re-exports: after this many, the name counts for the module reached by then.
 const MAX_REEXPORTS: usize = 8;
 
 fn joined(path: &ModulePath, name: &str) -> ModulePath {
@@ -191,7 +191,7 @@ impl Module {
 
 /// One path of a `use` item.
 pub(super) struct Import {
-    /// Without the `*` of a glob.
+    /// The path, without the `*` of a glob.
     pub(super) path: Vec<String>,
     /// The name it has where it is imported; `None` for a glob.
     name: Option<String>,

@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use crate::paths;
 
-/// Which crates of the workspace a crate may depend on, by folder: the drawing of the layers as a table.
+/// The crates of the workspace that a crate may depend on, by folder.
 /// A folder that is missing here may depend on no crate of the workspace.
 const ALLOWED: [(&str, &[&str]); 8] = [
     ("common", &[]),
@@ -39,7 +39,7 @@ const ALLOWED: [(&str, &[&str]); 8] = [
     ),
 ];
 
-/// What needs more than one crate: everything below this folder may depend on everything.
+/// Crates in this folder may depend on every crate.
 const TESTS: &str = "tests";
 
 /// A crate of the workspace.
@@ -161,7 +161,7 @@ fn is_test(folder: &str) -> bool {
     Path::new(folder).starts_with(TESTS)
 }
 
-/// The graph of the crates, in Mermaid: dependencies of tests and those that follow from others are left out.
+/// The graph of the crates, in Mermaid: without dependencies of tests and those that other dependencies imply.
 pub fn graph(crates: &[Crate]) -> String {
     let edges: BTreeMap<&str, BTreeSet<&str>> = crates
         .iter()
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn the_graph_leaves_out_what_follows_from_other_dependencies() {
+    fn the_graph_omits_dependencies_that_others_imply() {
         let crates = [
             planted("common", &[]),
             planted("common/runtime", &["common"]),

@@ -19,13 +19,14 @@ use crate::{
     tools, wait,
 };
 
-/// The first start on a machine queries the capabilities of QEMU, which takes 8 s on idle cores; they are cached.
+/// Limit of a start. The first one on a machine queries the capabilities of QEMU, which takes 8 s on idle cores; later
+/// ones read them from a cache.
 const START: Duration = Duration::from_mins(2);
 
-/// A frozen QEMU takes 12 s to be ended.
+/// Limit of a virsh command: ending a frozen QEMU takes 12 s.
 const COMMAND: Duration = Duration::from_mins(1);
 
-/// The networks that are there, each with DHCP and a bridge of its own.
+/// The defined networks, each with DHCP and a bridge of its own.
 pub const NETWORKS: [&str; 2] = ["default", "second"];
 
 /// Sets up the namespaces for libvirtd and keeps them open. QEMUs whose libvirtd ended become its children; SIGCHLD
@@ -51,7 +52,7 @@ touch "$1/held"
 exec env --ignore-signal=CHLD sleep infinity
 "#;
 
-/// QEMU as root: it may read what the lab's folder holds, and opens a `/dev/kvm` that others may not.
+/// QEMU runs as root, so that it can read the lab's folder and open `/dev/kvm`.
 const QEMU: &str = r#"user = "root"
 group = "root"
 security_driver = "none"
@@ -65,7 +66,7 @@ const LIBVIRTD: &str = r#"auth_unix_ro = "none"
 auth_unix_rw = "none"
 "#;
 
-/// A running libvirtd. Dropped, it is ended with every guest.
+/// A running libvirtd. Dropping it ends it and every guest.
 #[derive(Debug)]
 pub struct Libvirt {
     // Dropped in this order.
@@ -102,10 +103,10 @@ impl Libvirt {
         .await?;
         let program = Program::new(Path::new("nsenter"), &folder.join("libvirtd.log"))
             .args(entered(holder.id()))
-            // Its own view of its own processes.
+            // With a /proc of its own PID namespace.
             .args(["unshare", "--mount-proc"])
             .args(["setpriv", "--pdeathsig", "KILL", "--"])
-            // The usual one is outside of what is mounted.
+            // The default path is not in a mounted folder.
             .args(["libvirtd", "--pid-file", "/run/libvirt/libvirtd.pid"]);
         let mut libvirt = Self {
             daemon: program.start()?,
@@ -120,7 +121,7 @@ impl Libvirt {
         Ok(Ok(libvirt))
     }
 
-    /// Waits until it answers.
+    /// Waits until it answers virsh.
     pub async fn wait_until_served(&mut self) -> Result<()> {
         let mounts = self.mount_namespace_command();
         let mut alive = async || -> Result<Result<(), String>> {
@@ -136,7 +137,7 @@ impl Libvirt {
         run(virsh(self.mount_namespace_command(), arguments)).await
     }
 
-    /// A process in the mount namespace where its sockets have their usual paths.
+    /// A process whose mount namespace has its sockets at their default paths.
     pub(crate) fn mounts(&self) -> u32 {
         self.holder.id()
     }
@@ -147,7 +148,7 @@ impl Libvirt {
         ["nsenter".to_owned(), format!("--mount={mounts}")]
     }
 
-    /// A folder that libvirtd sees, too.
+    /// A path in a folder that libvirtd can read.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
@@ -177,7 +178,7 @@ impl Libvirt {
 
     /// Kills the daemon, as the kernel does when memory runs out; guests keep running.
     pub fn kill(&mut self) {
-        // Its parent, which waits for it, dies with it.
+        // Killing its parent, nsenter, kills it, too.
         self.daemon.kill();
     }
 
@@ -196,7 +197,7 @@ impl Libvirt {
     /// Thaws it with SIGCONT.
     pub fn thaw(&self) -> Result<()> {
         self.signal(Signal::CONT)?;
-        // nsenter stops with its child and has to go on, too.
+        // nsenter stops when its child stops, and has to be continued, too.
         signal(self.daemon.id(), Signal::CONT)
     }
 
@@ -228,7 +229,7 @@ impl Libvirt {
     }
 }
 
-/// What is in `/etc/libvirt` and its like.
+/// Writes the configuration files that are mounted at `/etc/libvirt` and similar paths.
 fn lay_out(folder: &Folder) -> Result<()> {
     for place in ["etc/qemu/networks", "lib", "log", "run", "pools"] {
         fs::create_dir_all(folder.join(place))?;
@@ -247,7 +248,7 @@ fn lay_out(folder: &Folder) -> Result<()> {
     Ok(())
 }
 
-/// A namespace of the process `unshare`, which is in all of them but for the processes: there its children are.
+/// A namespace of the process `unshare`. Of the PID namespace only its children are members.
 fn namespace(unshare: u32, which: &str) -> String {
     format!("/proc/{unshare}/ns/{which}")
 }
@@ -297,6 +298,6 @@ fn child_of(id: u32) -> Result<u32> {
 
 fn signal(id: u32, which: Signal) -> Result<()> {
     let id = i32::try_from(id).ok().and_then(Pid::from_raw);
-    let id = id.context("a process id that no system hands out")?;
+    let id = id.context("an invalid process id")?;
     kill_process(id, which).context("a signal to libvirtd")
 }

@@ -19,10 +19,10 @@ use tokio::process::Command;
 use super::Libvirt;
 use crate::{paths, tools, wait};
 
-/// What the disk is made from.
+/// The files that the disk is built from.
 const SOURCES: [&str; 4] = ["build", "init", "lease", "modules"];
 
-/// A boot takes 5 to 20 s on idle cores, EFI included; two on two busy ones take longer.
+/// Limit of a boot: it takes 5 to 20 s on idle cores, with EFI, and longer on two busy ones.
 const BOOT: Duration = Duration::from_mins(3);
 
 /// The prefix of a console line with a report.
@@ -34,11 +34,11 @@ const LINE: &str = "lab-guest";
 pub struct Report {
     /// The boot id: differs after each boot.
     pub boot: String,
-    /// How often its disk was booted.
+    /// Number of boots from this disk.
     pub boots: u32,
     /// `bios` or `efi`.
     pub firmware: String,
-    /// 1 where it is on.
+    /// 1 if Secure Boot is enabled.
     pub secure_boot: u8,
     /// The labels of the CDs in its drives.
     pub cdroms: Vec<String>,
@@ -60,11 +60,10 @@ pub struct Report {
 /// A network card as the guest sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Nic {
-    /// Its address on the wire.
+    /// The MAC address.
     pub mac: String,
-    /// Its MTU.
     pub mtu: u32,
-    /// What DHCP gave it; empty before.
+    /// The address from DHCP; empty until it is assigned.
     pub address: String,
 }
 
@@ -76,7 +75,7 @@ fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> 
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The disk, raw; made once and kept in the cache.
+/// The path of the disk image, in raw format; built once and kept in the cache.
 pub async fn image() -> Result<PathBuf> {
     let folder = paths::repository().join("tests/guest");
     let mut hash = Sha256::new();
@@ -127,7 +126,7 @@ impl Libvirt {
     ) -> Result<Report> {
         let mut console = Console::default();
         let what = format!("the guest {domain} to report {what}");
-        let told = wait::until_within(BOOT, &what, async || {
+        let reported = wait::until_within(BOOT, &what, async || {
             if console.file.is_none() {
                 let terminal = self.virsh(&["ttyconsole", domain]).await?;
                 if terminal.code != 0 {
@@ -150,11 +149,11 @@ impl Libvirt {
             }
             Ok(Err(console.last.clone()))
         });
-        told.await.with_context(|| self.guest_log(domain))
+        reported.await.with_context(|| self.guest_log(domain))
     }
 }
 
-/// The other end of a serial port that QEMU has as a pseudoterminal.
+/// The client side of a serial port that QEMU provides as a pseudoterminal.
 #[derive(Default)]
 struct Console {
     file: Option<File>,
@@ -166,7 +165,7 @@ struct Console {
 impl Console {
     fn open(&mut self, terminal: &str) {
         let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        // If it does not exist any more, virsh is asked for it again.
+        // If the terminal does not exist any more, the caller asks virsh for it again.
         self.file = rustix::fs::open(terminal, flags, Mode::empty())
             .ok()
             .map(File::from);
@@ -179,7 +178,7 @@ impl Console {
             match file.read(&mut buffer) {
                 Ok(count) if count > 0 => self.text.extend(buffer.iter().take(count)),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                // The guest has been ended, and its terminal with it.
+                // The guest has ended, so its terminal is closed.
                 _ => self.file = None,
             }
         }
@@ -200,11 +199,11 @@ impl Console {
 mod tests {
     use super::*;
 
-    /// As a guest wrote it.
+    /// A line that a guest has written.
     const REPORT: &str = r#"{"boot":"8bc7","boots":2,"firmware":"efi","secureBoot":1,"cdroms":["cidata"],"userData":"I2Nsb3VkLWNvbmZpZwo=","metaData":"","networkConfig":"","disks":{"vda":51380224},"nics":{"eth0":{"mac":"52:54:00:12:34:56","mtu":1500,"address":""}}}"#;
 
     #[test]
-    fn a_report_is_read() {
+    fn a_report_of_the_guest_is_parsed() {
         let report: Report = serde_json::from_str(REPORT).unwrap();
         assert_eq!(report.user_data, "#cloud-config\n");
         assert_eq!(report.disks["vda"], 51_380_224);

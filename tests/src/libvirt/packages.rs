@@ -1,14 +1,14 @@
-//! What the libvirt backend needs of this machine: headers to build it with, programs to run it on.
+//! The packages that the libvirt backend needs on this machine: headers to build it, and programs to run guests.
 //!
-//! Both are installed with apt-get where they are missing and that is possible. Where it is not, the answer is the
-//! reason: everything else of the repository works without.
+//! Missing ones are installed with apt-get if that is possible. If it is not, the result is the reason: the rest of the
+//! repository works without them.
 
 use std::{env, fmt, path::PathBuf, process::Stdio};
 
 use anyhow::{Context as _, Result};
 use tokio::{process::Command, sync::OnceCell};
 
-/// What has to be there, and the package of Debian and Ubuntu that brings it.
+/// Required programs, each with the package of Debian and Ubuntu that contains it.
 const PROGRAMS: [(&str, &str); 11] = [
     ("libvirtd", "libvirt-daemon-system"),
     ("virsh", "libvirt-clients"),
@@ -23,13 +23,13 @@ const PROGRAMS: [(&str, &str); 11] = [
     ("nsenter", "util-linux"),
 ];
 
-/// What has no program: the firmware.
+/// The firmware, which is a file and no program, with its package.
 const FIRMWARE: (&str, &str) = ("/usr/share/OVMF/OVMF_CODE_4M.ms.fd", "ovmf");
 
-/// What the controller is built with.
+/// The packages that are needed to build the controller with libvirt.
 const HEADERS: [&str; 2] = ["libvirt-dev", "pkg-config"];
 
-/// Why something of libvirt is left out here.
+/// The reason why libvirt cannot be used on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Missing(String);
 
@@ -39,13 +39,13 @@ impl fmt::Display for Missing {
     }
 }
 
-/// Whether the controller can be built with libvirt here; looked at once per process.
+/// Whether the controller can be built with libvirt here; checked once per process.
 pub async fn headers() -> Result<Result<(), Missing>> {
     static FOUND: OnceCell<Result<(), Missing>> = OnceCell::const_new();
-    Ok(FOUND.get_or_try_init(look_at_headers).await?.clone())
+    Ok(FOUND.get_or_try_init(check_headers).await?.clone())
 }
 
-async fn look_at_headers() -> Result<Result<(), Missing>> {
+async fn check_headers() -> Result<Result<(), Missing>> {
     if !has_headers().await {
         install("the headers of libvirt", &HEADERS).await?;
     }
@@ -56,15 +56,15 @@ async fn look_at_headers() -> Result<Result<(), Missing>> {
     })
 }
 
-/// Whether guests can run here; looked at once per process.
+/// Whether guests can run here; checked once per process.
 pub async fn host() -> Result<Result<(), Missing>> {
     static FOUND: OnceCell<Result<(), Missing>> = OnceCell::const_new();
-    Ok(FOUND.get_or_try_init(look_at_host).await?.clone())
+    Ok(FOUND.get_or_try_init(check_host).await?.clone())
 }
 
-async fn look_at_host() -> Result<Result<(), Missing>> {
+async fn check_host() -> Result<Result<(), Missing>> {
     if !rustix::process::geteuid().is_root() {
-        // Namespaces, bridges and taps.
+        // Creating namespaces, bridges and taps needs root.
         return Ok(Err(Missing("only root can start libvirtd".to_owned())));
     }
     let missing = missing_packages();
@@ -81,7 +81,7 @@ async fn look_at_host() -> Result<Result<(), Missing>> {
     Ok(namespaces().await)
 }
 
-/// A container may be root and still not be allowed this.
+/// Checks that namespaces can be created: root in a container may lack the permission.
 async fn namespaces() -> Result<(), Missing> {
     let tried = Command::new("unshare")
         .args(["--mount", "--net", "--pid", "--fork", "ip"])
@@ -92,7 +92,7 @@ async fn namespaces() -> Result<(), Missing> {
     match tried {
         Ok(output) if output.status.success() => Ok(()),
         Ok(output) => Err(Missing(format!(
-            "no namespaces or bridges of one's own here: {}",
+            "this machine allows no new namespaces or bridges: {}",
             String::from_utf8_lossy(&output.stderr).trim()
         ))),
         Err(error) => Err(Missing(format!("starting unshare: {error}"))),
@@ -120,7 +120,7 @@ fn missing_packages() -> Vec<&'static str> {
     missing
 }
 
-/// Where a program is; those of the system's administration are not on everyone's `PATH`.
+/// The path of a program. The `sbin` folders are searched, too, because they are not on every user's `PATH`.
 fn program(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     env::split_paths(&path)
@@ -133,7 +133,7 @@ fn instead(what: &str, packages: &[&str]) -> String {
     format!("{what}: apt-get install {}", packages.join(" "))
 }
 
-/// Installs packages where that is possible; whether it helped is seen by looking again.
+/// Installs packages if that is possible. The caller checks again whether they are installed.
 async fn install(what: &str, packages: &[&str]) -> Result<()> {
     if program("apt-get").is_none() {
         return Ok(());
@@ -162,7 +162,7 @@ async fn install(what: &str, packages: &[&str]) -> Result<()> {
         if step.contains(&"install") {
             command.args(packages);
         }
-        // What apt-get says is for people; what came of it is seen after.
+        // The result is not an error here: the caller checks whether the packages are installed.
         let output = command.output().await.context("starting apt-get")?;
         if !output.status.success() {
             eprintln!("{}", String::from_utf8_lossy(&output.stderr).trim_end());
@@ -172,7 +172,7 @@ async fn install(what: &str, packages: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// The words before a command that root runs; nothing where there is no way to be root without being asked.
+/// The command prefix that runs a command as root; `None` if that would need a password.
 async fn as_root() -> Option<&'static [&'static str]> {
     if rustix::process::geteuid().is_root() {
         return Some(&[]);
@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_told_with_the_command_that_brings_it() {
+    fn missing_packages_are_reported_with_their_install_command() {
         assert_eq!(
             instead("libvirt's headers are missing", &HEADERS),
             "libvirt's headers are missing: apt-get install libvirt-dev pkg-config"
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_of_the_administration_are_found() {
+    fn programs_in_sbin_are_found() {
         assert!(program("sh").is_some());
         assert_eq!(program("no-such-program"), None);
     }

@@ -48,7 +48,7 @@ const INSTANCE_FINALIZER: &str = "foregroundDeleteVirtualMachine";
 pub(super) enum SimulatorError {
     #[error("the API server: {0}")]
     Api(#[from] kube::Error),
-    #[error("an object that is no JSON: {0}")]
+    #[error("invalid JSON of an object: {0}")]
     Json(#[from] serde_json::Error),
 }
 
@@ -108,12 +108,12 @@ async fn reconcile(
         }
         return Ok(Action::await_change());
     }
-    // In a merge patch, null removes a field; an absent field reads as null, too.
-    let news = |(field, value): (&String, &Value)| machine["status"][field] != *value;
+    // Null removes a field in a merge patch, and an absent field is read as null: both compare as equal.
+    let changed = |(field, value): (&String, &Value)| machine["status"][field] != *value;
     if next
         .status
         .as_object()
-        .is_some_and(|status| status.iter().any(news))
+        .is_some_and(|status| status.iter().any(changed))
     {
         let patch = Patch::Merge(json!({"status": next.status}));
         machines

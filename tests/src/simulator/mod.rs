@@ -5,18 +5,17 @@
 //!                                          └──► hot-plugged resources       `rollout`
 //! PersistentVolumeClaim, DataVolume ──► bound, grown, imported              `storage`
 //! ```
-//! What it is: a replacement for virt-controller, virt-handler, the provisioner and
-//! CDI's importer, that writes what those write to the objects our controller
-//! reads: `printableStatus`, conditions, phases, finalizers, order of deletion.
+//! It replaces virt-controller, virt-handler, the provisioner and CDI's importer:
+//! it writes the fields that those write to the objects our controller reads: `printableStatus`, conditions, phases, finalizers, order of deletion.
 //! It follows the spec (`runStrategy`, template, volumes, Secrets, networks)
 //! and a [`Scenario`].
 //!
-//! What it does not show: that KubeVirt accepts an object (its schemas and rules
-//! have tests of their own), that a guest boots, or how long anything takes. It makes
-//! no PersistentVolume, though it binds those that are there, and no pod. Of
-//! what KubeVirt changes in a running guest it knows sockets and memory;
-//! anything else needs a restart. It reads the scenario of a claim from the
-//! machine that our label names, which no storage would do.
+//! It does not show that KubeVirt accepts an object (its schemas and rules
+//! have tests of their own), that a guest boots, or how long anything takes. It
+//! creates no pod and no PersistentVolume, but binds existing ones. In a running
+//! guest it changes sockets and memory only; any other change needs a restart.
+//! Unlike real storage, it selects the scenario of a claim by our label with the
+//! name of the machine.
 
 mod machine;
 mod rollout;
@@ -45,13 +44,13 @@ pub use scenario::{ANNOTATION, Scenario};
 
 use scenario::Scenarios;
 
-/// After a failed write (a conflict, an API server that is away).
+/// Interval between attempts after a failed write, such as a conflict or an unreachable API server.
 const RETRY: Duration = Duration::from_millis(200);
 
 /// Interval between checks for CDI, which a test may install at any time.
 const CDI_POLL: Duration = Duration::from_millis(500);
 
-/// What all parts of the simulator share.
+/// State that all parts of the simulator share.
 struct Context {
     client: Client,
     scenarios: Scenarios,
@@ -222,7 +221,7 @@ async fn merge(api: &Api<DynamicObject>, name: &str, patch: &Value) -> Result<()
         .map(drop)
 }
 
-/// Whole seconds since an object was made, or since its deletion was asked for.
+/// Whole seconds since an object was created, or since its deletion was requested.
 fn age(time: Option<&k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>) -> Duration {
     let now = k8s_openapi::jiff::Timestamp::now();
     time.and_then(|time| Duration::try_from(now.duration_since(time.0)).ok())

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sockets_and_memory_are_plugged_in_up_to_their_maximum() {
+    fn sockets_and_memory_are_hot_plugged_up_to_their_maximum() {
         let with = |sockets: u32, guest: &str| {
             json!({"domain": {
                 "cpu": {"sockets": sockets, "cores": 1, "threads": 1, "maxSockets": 4},
@@ -130,8 +130,8 @@ mod tests {
             (with(2, "9Gi"), true, "higher than what's available"),
             (with(2, "4Gi"), false, "only available for migratable VMs"),
         ] {
-            let told = restart(desired.clone(), migratable);
-            assert!(told.contains(why), "{desired}: {told}");
+            let reported = restart(desired.clone(), migratable);
+            assert!(reported.contains(why), "{desired}: {reported}");
         }
         let mut other = with(4, "2Gi");
         other["domain"]["cpu"]["maxSockets"] = json!(8);

@@ -1,4 +1,4 @@
-//! What the simulator does, for all machines or for one.
+//! The behaviour of the simulator, for all machines or for one.
 
 use std::{
     collections::BTreeMap,
@@ -15,7 +15,7 @@ pub const ANNOTATION: &str = "simulator/script";
 /// How KubeVirt and the storage behave for a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Scenario {
-    /// Claims are bound, the guest runs and shuts down when asked, all at once.
+    /// Claims are bound, and the guest runs and shuts down on request, without delay.
     #[default]
     Happy,
     /// No node has room: the instance stays in `Scheduling`.
@@ -24,21 +24,21 @@ pub enum Scenario {
     PvcPending,
     /// The guest ends as soon as it has started.
     Crash,
-    /// As happy, with seconds between the steps.
+    /// As `Happy`, with two seconds between the steps.
     Slow,
-    /// As happy, but the guest ignores its shutdown.
+    /// As `Happy`, but the guest ignores the shutdown request.
     Stuck,
-    /// As happy, but no volume comes to the end of its growth.
+    /// As `Happy`, but no volume expansion finishes.
     Resizing,
-    /// As happy, but a volume that grew waits for its file system.
+    /// As `Happy`, but an expanded volume waits for the resize of its file system.
     ResizePending,
-    /// As happy, but no image comes to its end.
+    /// As `Happy`, but no import finishes.
     ImportHangs,
-    /// As happy, but no image can be had.
+    /// As `Happy`, but every import fails.
     ImportFails,
-    /// As happy, but claims are bound only when a machine that has them is started.
+    /// As `Happy`, but a claim is bound only after the start of a machine that uses it.
     FirstConsumer,
-    /// The guest stays as it is, and KubeVirt reports this `printableStatus`.
+    /// The guest does not change, and KubeVirt reports this `printableStatus`.
     Shows(&'static str),
 }
 

@@ -37,7 +37,7 @@ pub(super) const DATA_VOLUME: Kind = Kind {
 /// The label of a claim with the name of the machine whose scenario applies.
 const MACHINE_LABEL: &str = "vitistack.io/machine";
 
-/// How long [`Scenario::Slow`] takes to provide a volume.
+/// Time that [`Scenario::Slow`] takes to provision a volume.
 const SLOW: Duration = Duration::from_secs(2);
 
 /// Requeue interval while a storage class or volume is missing.
@@ -146,7 +146,7 @@ fn size(volume: &PersistentVolume) -> Option<&Quantity> {
     volume.spec.as_ref()?.capacity.as_ref()?.get("storage")
 }
 
-/// Whether a claim asks for an existing volume instead of one that is provisioned for it, named `made`.
+/// Whether a claim requests an existing volume instead of the provisioned one, which is named `made`.
 fn asks_for_one_that_exists(claim: &PersistentVolumeClaim, made: &str) -> bool {
     let spec = claim.spec.as_ref();
     let named = spec.and_then(|spec| spec.volume_name.as_deref());
@@ -154,8 +154,8 @@ fn asks_for_one_that_exists(claim: &PersistentVolumeClaim, made: &str) -> bool {
     named.map_or(selects, |named| named != made)
 }
 
-/// Binds an existing volume as the binder of kube-controller-manager does: it has the name or labels that the claim
-/// asks for and its class, is large enough, and is not bound to another claim.
+/// Binds an existing volume as the binder of kube-controller-manager does: one with the name or labels and the class
+/// that the claim requests, which is large enough and not bound to another claim.
 async fn take(
     context: &Context,
     claim: &PersistentVolumeClaim,
@@ -212,7 +212,7 @@ async fn provisionable(
     Ok(classes.get_opt(class).await?.is_some())
 }
 
-/// Whether the machine of the claim is to run: KubeVirt schedules it then.
+/// Whether the machine of the claim is to run, so that KubeVirt schedules its pod.
 async fn is_consumed(
     context: &Context,
     claim: &PersistentVolumeClaim,

@@ -13,13 +13,13 @@ use super::{
     scenario::Scenario,
 };
 
-/// How long [`Scenario::Slow`] stays in each phase.
+/// Time that [`Scenario::Slow`] stays in each phase.
 const SLOW: Duration = Duration::from_secs(2);
 
 /// Requeue interval for changes that no watch reports.
 const SOON: Duration = Duration::from_millis(200);
 
-/// The state of a VirtualMachine's claims: the worst of all.
+/// The state of a VirtualMachine's claims, which is that of the least ready one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Claims {
     Missing(String),

@@ -19,7 +19,7 @@ use crate::bench::{
     setup::{Setup, Size},
 };
 
-/// One client for the latency that a user sees, and more than the API servers of a cluster use.
+/// Numbers of clients: one, for the latency of a single user, up to more than the API servers of a cluster open.
 const CLIENTS: [usize; 3] = [1, 8, 64];
 
 const FULL: Effort = Effort {
@@ -63,7 +63,7 @@ pub(crate) async fn run(
         let mut arguments: Vec<_> = quick.then(|| "--quick".to_owned()).into_iter().collect();
         for (flag, file) in [("--save", &save), ("--compare", &compare)] {
             if let Some(file) = file {
-                // It runs in another folder.
+                // The release build is started in another folder.
                 let file = absolute(file)?.to_string_lossy().into_owned();
                 arguments.extend([flag.to_owned(), file]);
             }
@@ -107,7 +107,7 @@ pub(crate) async fn run(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Each number of Machines in a control plane of its own.
+/// Measures each number of Machines in a control plane of its own.
 pub(crate) async fn controller(fleets: &[usize]) -> Result<ExitCode> {
     if cfg!(debug_assertions) {
         let fleets = fleets.iter().map(ToString::to_string);
@@ -121,7 +121,7 @@ pub(crate) async fn controller(fleets: &[usize]) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs the verb again in a release build: figures of a debug build mean nothing.
+/// Runs the verb again in a release build, because a debug build is many times slower.
 async fn optimized(verb: &str, arguments: impl IntoIterator<Item = String>) -> Result<ExitCode> {
     step("building everything, optimized");
     let (variable, here) = built_here()?;

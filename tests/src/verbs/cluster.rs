@@ -1,4 +1,4 @@
-//! A lab with everything running, for the verbs that show the product.
+//! A lab in which all programs run, for the verbs that demonstrate the product.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use lab::{Binary, Lab, ProgramUnderTest, Scenario, Simulator, libvirt::Libvirt, 
 
 use super::{guest::host, step};
 
-/// Everything that runs. Dropped from top to bottom, the control plane last.
+/// The running programs. The fields are dropped from top to bottom, the control plane last.
 pub(super) struct Cluster {
     pub(super) webhook: ProgramUnderTest,
     pub(super) controller: ProgramUnderTest,
@@ -41,13 +41,13 @@ impl Cluster {
     }
 }
 
-/// Machines that are accepted as they are.
+/// Folder of valid Machines.
 pub(super) const EXAMPLES: &str = "manifests/examples";
 
 /// A Machine with many faults; the expected output of kubectl is beside it.
 pub(super) const REFUSED: &str = "manifests/examples/faulty/machine.yaml";
 
-/// A path as a user in the repository types it, where kubectl finds it from anywhere.
+/// The absolute form of a path in the repository, which kubectl finds from any folder.
 pub(super) fn absolute(path: &str) -> PathBuf {
     paths::repository().join(path)
 }

@@ -11,7 +11,7 @@ use super::{
     say,
 };
 
-/// The least number of faults that the answer to the faulty example has to name.
+/// The minimum number of faults in the answer to the faulty example.
 const FAULTS: usize = 10;
 
 pub(crate) async fn run(virt_type: VirtType) -> Result<ExitCode> {
@@ -24,7 +24,7 @@ pub(crate) async fn run(virt_type: VirtType) -> Result<ExitCode> {
     if let Some(libvirt) = &cluster.libvirt {
         demo.boots(&cluster.lab, libvirt, virt_type).await?;
     }
-    say("\nAll as told.");
+    say("\nEvery step had the expected result.");
     Ok(ExitCode::SUCCESS)
 }
 
@@ -34,10 +34,10 @@ struct Demo {
 
 impl Demo {
     async fn accepted(&self) -> Result<()> {
-        say("\n# Machines as users write them. The warnings say what each became.");
+        say("\n# Machines as users write them. The warnings show the result of normalization.");
         self.run_successfully(&["apply", "-f", EXAMPLES]).await?;
 
-        say("\n# The controller makes claims, networks and VirtualMachines of them.");
+        say("\n# The controller creates claims, networks and VirtualMachines for them.");
         let running = "--for=jsonpath={.status.phase}=Running";
         self.run_successfully(&["wait", "machines", "--all", running, "--timeout=90s"])
             .await?;
@@ -45,7 +45,7 @@ impl Demo {
         self.run_successfully(&["get", "virtualmachines,persistentvolumeclaims"])
             .await?;
 
-        say("\n# Applied again, nothing changes: no new generation, nothing for GitOps to fight.");
+        say("\n# Applied again, nothing changes: no new generation, no drift for GitOps tools.");
         let again = self.run_successfully(&["apply", "-f", EXAMPLES]).await?;
         let lines: Vec<&str> = again.stdout.lines().collect();
         let unchanged = |line: &&str| line.ends_with(" unchanged");
@@ -57,7 +57,7 @@ impl Demo {
     }
 
     async fn refused(&self) -> Result<()> {
-        say("\n# A Machine with many faults: one answer names them all, with the way to fix each.");
+        say("\n# A Machine with many faults: one answer lists them all, and how to fix each.");
         let output = self.run(&["apply", "-f", REFUSED]).await?;
         ensure!(output.code == 1, "exit code {}, not 1", output.code);
         let faults = output
@@ -75,7 +75,7 @@ impl Demo {
             beside.display()
         );
 
-        say("\n# Nothing of it was stored.");
+        say("\n# Nothing was stored.");
         let absent = self.run(&["get", "-f", REFUSED]).await?;
         ensure!(
             absent.code == 1 && absent.stderr.contains("NotFound"),
@@ -85,7 +85,7 @@ impl Demo {
     }
 
     async fn boots(&self, lab: &Lab, libvirt: &Libvirt, virt_type: VirtType) -> Result<()> {
-        say("\n# A host with libvirt, and a Machine on it: this one really boots.");
+        say("\n# A host with libvirt, and a Machine on it: its guest boots in QEMU.");
         let host = manifest(lab, virt_type)?;
         self.run_successfully(&["apply", "-f", &host]).await?;
         let ready = [
@@ -103,7 +103,7 @@ impl Demo {
         self.run_successfully(&["get", "machine", "tiny", "-o", "wide"])
             .await?;
         let report = console(lab, libvirt).await?;
-        say("\n# Its console shows what its cloudInit says:");
+        say("\n# Its console shows the user data of its cloudInit:");
         say(marker(&report));
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! The targets of `tests/fuzz`, each for a while under libFuzzer.
+//! Runs each target of `tests/fuzz` under libFuzzer for a given time.
 //!
 //! ```text
 //! cargo-fuzz (cached) + nightly ──build──▶ programs ──▶ corpus ◀── seeds
@@ -16,13 +16,13 @@ use tokio::process::Command;
 
 use super::{command, say, status, step, succeed};
 
-/// The release that the targets were last built with.
+/// The version of cargo-fuzz.
 const CARGO_FUZZ: &str = "0.13.2";
-/// What libFuzzer's hooks in the compiler need.
+/// The toolchain: libFuzzer needs compiler options that only nightly has.
 const TOOLCHAIN: &str = "nightly";
-/// Longest that one input may take: thousands of times the usual.
+/// Limit of the time for one input, thousands of times the usual time.
 const INPUT_LIMIT: Duration = Duration::from_secs(10);
-/// Most bytes of an input. What is longer is a matter of limits, which have tests of their own.
+/// Maximum size of an input in bytes. Longer inputs are refused by limits, which have tests of their own.
 const INPUT_MAX: usize = 16 * 1024;
 
 pub(crate) async fn run(each: Duration, target: Option<&str>) -> Result<ExitCode> {
@@ -41,7 +41,7 @@ pub(crate) async fn run(each: Duration, target: Option<&str>) -> Result<ExitCode
     let mut broken = Vec::new();
     for target in targets {
         step(&format!("{} for {} s", target.name, each.as_secs()));
-        if !holds(&cargo_fuzz, target, each).await? {
+        if !run_target(&cargo_fuzz, target, each).await? {
             broken.push(target);
         }
     }
@@ -58,14 +58,14 @@ pub(crate) async fn run(each: Duration, target: Option<&str>) -> Result<ExitCode
     })
 }
 
-async fn holds(cargo_fuzz: &Path, target: &Target, each: Duration) -> Result<bool> {
+async fn run_target(cargo_fuzz: &Path, target: &Target, each: Duration) -> Result<bool> {
     let corpus = built().join("corpus").join(target.name);
     std::fs::create_dir_all(&corpus).with_context(|| format!("creating {}", corpus.display()))?;
     let mut fuzzer = fuzzer(cargo_fuzz, "run");
     fuzzer
         .args(options())
         .arg(target.name)
-        // What is found goes to the first, the seeds stay as they are.
+        // libFuzzer adds inputs to the first folder only, so the seeds do not change.
         .args([corpus, folder().join("../seeds").join(target.form)])
         .arg("--")
         .arg(format!("-max_total_time={}", each.as_secs()))
@@ -80,12 +80,12 @@ pub(super) fn folder() -> PathBuf {
     repository().join("tests/fuzz/libfuzzer")
 }
 
-/// Where it is built, apart from everything that another compiler builds.
+/// The target folder, separate from those of other compilers.
 fn built() -> PathBuf {
     repository().join("target/fuzz")
 }
 
-/// Nothing here is `unsafe`, so the sanitizer of memory would only cost time.
+/// Options of cargo-fuzz. The code has no `unsafe`, so that the address sanitizer would only cost time.
 fn options() -> [String; 6] {
     let path = |path: PathBuf| path.to_string_lossy().into_owned();
     [
@@ -100,7 +100,7 @@ fn options() -> [String; 6] {
 
 fn fuzzer(cargo_fuzz: &Path, verb: &str) -> Command {
     let mut fuzzer = command("rustup");
-    // The compiler that builds the lab is not the one that is wanted here.
+    // Rustup must not select the compiler that builds the lab.
     fuzzer.env_remove("CARGO").env_remove("RUSTC");
     fuzzer
         .args(["run", TOOLCHAIN])
@@ -136,7 +136,7 @@ async fn toolchain() -> Result<()> {
     Ok(())
 }
 
-/// cargo-fuzz of the pinned release, installed where the lab keeps its tools.
+/// The path of cargo-fuzz in the pinned version, installed in the cache folder of the lab's tools.
 async fn cargo_fuzz() -> Result<PathBuf> {
     let root = cache_home()?
         .join("kubevirt-operator-lab")

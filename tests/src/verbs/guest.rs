@@ -1,4 +1,4 @@
-//! A guest that really boots, on a libvirtd of the lab: for the verbs that show the product.
+//! A guest that boots on a libvirtd of the lab, for the verbs that demonstrate the product.
 
 use std::fs;
 
@@ -13,26 +13,26 @@ use lab::{
 
 use super::{cluster::absolute, step};
 
-/// The host, for `kubectl apply`.
+/// The manifest of the LibvirtHost.
 pub(super) const HOST: &str = "tests/guest/demo/host.yaml";
 
-/// The Machine.
+/// The manifest of the Machine on it.
 pub(super) const GUEST: &str = "tests/guest/demo/machine.yaml";
 
-/// The text of its user data that its console has to show.
+/// A text in its user data, which its console has to show.
 const MARKER: &str = "hello from the Machine's own cloudInit";
 
-/// What runs the guest's instructions.
+/// How QEMU runs the guest's instructions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum VirtType {
-    /// QEMU's emulation: anywhere.
+    /// Emulation by QEMU, which runs on any machine.
     #[default]
     Qemu,
-    /// The processor: where /dev/kvm works.
+    /// The processor, which needs /dev/kvm.
     Kvm,
 }
 
-/// A libvirtd with the tiny guest's image; `None`, after a message with the reason, where none can run.
+/// A libvirtd with the tiny guest's image; `None`, after a message with the reason, if none can run.
 pub(super) async fn host() -> Result<Option<Libvirt>> {
     let missing = if Binary::has_libvirt().await? {
         step("starting libvirtd, and making a disk for a tiny guest");
@@ -54,7 +54,7 @@ pub(super) async fn host() -> Result<Option<Libvirt>> {
     Ok(None)
 }
 
-/// The file of the host, as `kubectl apply` is to be given it.
+/// The path of the host's manifest, with this virtualization type.
 pub(super) fn manifest(lab: &Lab, virt_type: VirtType) -> Result<String> {
     let path = absolute(HOST);
     if virt_type == VirtType::Qemu {
@@ -67,7 +67,7 @@ pub(super) fn manifest(lab: &Lab, virt_type: VirtType) -> Result<String> {
     Ok(other.display().to_string())
 }
 
-/// Waits until the guest's console shows what its user data says.
+/// Waits until the guest's console shows a text of its user data.
 pub(super) async fn console(lab: &Lab, libvirt: &Libvirt) -> Result<Report> {
     let machine = lab.objects(MACHINE, "default").get("tiny").await?;
     let owner = machine["metadata"]["uid"].as_str().unwrap_or_default();
@@ -75,7 +75,7 @@ pub(super) async fn console(lab: &Lab, libvirt: &Libvirt) -> Result<Report> {
     let report = libvirt
         .wait_for_report(&domain, "its user data", |it| it.user_data.contains(MARKER))
         .await?;
-    ensure!(report.boots > 0, "a guest that was never booted");
+    ensure!(report.boots > 0, "the guest reports no boot");
     Ok(report)
 }
 

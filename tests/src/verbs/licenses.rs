@@ -1,4 +1,4 @@
-//! Whether the licences of what the programs are built of are allowed.
+//! Checks that the licences of all dependencies of the programs are allowed.
 
 use std::process::ExitCode;
 
@@ -12,7 +12,9 @@ pub(crate) async fn run() -> Result<ExitCode> {
     if refused.is_empty() {
         let count = dependencies::of_the_programs().await?.len();
         say(format!("{count} crates, all with a licence of deny.toml"));
-        say("known faults need the advisory database: cargo deny check advisories");
+        say(
+            "to check for known vulnerabilities, which needs the advisory database: cargo deny check advisories",
+        );
         return Ok(ExitCode::SUCCESS);
     }
     for line in refused {

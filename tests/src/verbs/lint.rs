@@ -1,4 +1,4 @@
-//! Format, layers, lints, and that the core stays pure.
+//! Checks format, layers, lints, and that the core has no Kubernetes dependencies.
 
 use std::{process::ExitCode, time::Duration};
 
@@ -8,12 +8,12 @@ use tokio::time::timeout;
 
 use super::{cargo, command, fuzz, say, status, step, succeed};
 
-/// What `common` without features must not depend on.
+/// Crates that `common` without features must not depend on.
 const IMPURE: [&str; 5] = ["kube", "k8s-openapi", "tokio", "hyper", "rustls"];
 
 const WASM: &str = "wasm32-unknown-unknown";
 
-/// How long the download of the target (20 MB) may take before its check is skipped.
+/// Limit of the download of the target (20 MB); the check is skipped if it takes longer.
 const DOWNLOAD: Duration = Duration::from_mins(2);
 
 pub(crate) async fn run() -> Result<ExitCode> {
@@ -71,7 +71,7 @@ async fn pure() -> Result<()> {
     let tree = String::from_utf8(tree.stdout)?;
     for line in tree.lines() {
         if IMPURE.iter().any(|name| name.replace('-', "_") == line) {
-            bail!("the core depends on {line}: it is to be pure");
+            bail!("the core depends on {line}, which it must not");
         }
     }
     Ok(())

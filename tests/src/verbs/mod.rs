@@ -1,4 +1,4 @@
-//! What each verb does.
+//! The implementation of each verb.
 
 pub(crate) mod bench;
 mod cluster;
@@ -27,7 +27,7 @@ use tokio::process::Command;
 
 /// Writes a line to standard output.
 fn say(line: impl Display) {
-    // The verb goes on if the reader of a pipe has ended.
+    // The verb continues if the reader of the pipe has ended.
     let _ = writeln!(stdout(), "{line}");
 }
 
@@ -67,7 +67,7 @@ async fn succeed(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// A command as one would type it in the root of the repository.
+/// A command as a user types it in the root of the repository.
 fn shown(command: &Command) -> String {
     let command = command.as_std();
     let program = Path::new(command.get_program());

@@ -7,7 +7,7 @@ use lab::{dependencies, paths};
 
 use super::say;
 
-/// Where it is written, below the root of the repository.
+/// The path of the output file, relative to the root of the repository.
 const FILE: &str = "target/sbom.cdx.json";
 
 pub(crate) async fn run() -> Result<ExitCode> {

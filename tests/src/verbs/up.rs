@@ -1,4 +1,4 @@
-//! A control plane to try things out in.
+//! A control plane for manual tests.
 
 use std::{process::ExitCode, time::Duration};
 
@@ -41,12 +41,12 @@ pub(crate) async fn run(virt_type: VirtType) -> Result<ExitCode> {
             ),
             ("the Machine", vec!["apply", "-f", guest.as_str()]),
         ] {
-            let told = cluster.lab.kubectl().run(&arguments).await?;
-            say(told.stdout.trim_end());
-            ensure!(told.code == 0, "{what}: {}", told.stderr);
+            let reported = cluster.lab.kubectl().run(&arguments).await?;
+            say(reported.stdout.trim_end());
+            ensure!(reported.code == 0, "{what}: {}", reported.stderr);
         }
         let report = console(&cluster.lab, libvirt).await?;
-        say(format!("its console says: {}", marker(&report)));
+        say(format!("its console shows: {}", marker(&report)));
     }
     say(invitation(&cluster.lab, cluster.libvirt.as_ref()));
     loop {
@@ -59,7 +59,7 @@ pub(crate) async fn run(virt_type: VirtType) -> Result<ExitCode> {
 fn invitation(lab: &Lab, libvirt: Option<&Libvirt>) -> String {
     let guests = libvirt.map_or_else(String::new, |libvirt| {
         let virsh = libvirt.mount_namespace_command().join(" ");
-        format!("\n  sudo {virsh} virsh list --all        # the guest that really runs\n")
+        format!("\n  sudo {virsh} virsh list --all        # the guest in QEMU\n")
     });
     let bin = lab.kubectl_path().parent().unwrap_or(lab.kubectl_path());
     format!(

@@ -1,4 +1,4 @@
-//! What becomes of a release: installed over older CRDs, upgraded, asked, uninstalled, installed again.
+//! The lifecycle of a Helm release: installed with older CRDs, upgraded, tested, uninstalled, installed again.
 
 use std::{fs, path::Path};
 
@@ -69,8 +69,8 @@ async fn unready(webhook: &mut ProgramUnderTest) -> String {
     .unwrap()
 }
 
-/// Without operator: Machines, guests and definitions stay, and nothing asks for a webhook that is gone.
-async fn the_cluster_is_usable(it: &Release) {
+/// Without the operator, Machines, guests and CRDs stay, and the API server calls no webhook.
+async fn assert_usable_without_operator(it: &Release) {
     let machines = it.lab.objects(MACHINE, "default");
     for kind in [
         "mutatingwebhookconfigurations",
@@ -91,7 +91,7 @@ async fn the_cluster_is_usable(it: &Release) {
     let guest = it.lab.objects(VM, "default").get("basic-vm").await.unwrap();
     let change = r#"{"spec":{"resources":{"cpu":{"cores":3}}}}"#;
     let patch = ["patch", "machine", "basic-vm", "--type=merge", "-p", change];
-    // The API server takes a moment to forget a configuration.
+    // The API server may call a webhook for a moment after its configuration was deleted.
     wait::until("the Machine to be changed", async || {
         let output = it.kubectl(&patch).await;
         Ok(if output.code == 0 {
@@ -107,7 +107,7 @@ async fn the_cluster_is_usable(it: &Release) {
         again["metadata"]["resourceVersion"],
         guest["metadata"]["resourceVersion"]
     );
-    // A deletion now waits for the controller.
+    // The finalizer blocks the deletion until a controller runs again.
     let delete = ["delete", "machine", "basic-vm", "--wait=false"];
     it.kubectl(&delete).await.ok().unwrap();
     let finalizers = machines.get("basic-vm").await.unwrap()["metadata"]["finalizers"].take();
@@ -127,16 +127,16 @@ async fn a_release_is_upgraded_uninstalled_and_installed_again() {
     let crds = it.lab.crds_served();
     crds.await.unwrap();
     let mut webhook = it.start(Binary::Webhook).await;
-    let told = unready(&mut webhook).await;
+    let reported = unready(&mut webhook).await;
     assert!(
-        told.ends_with(&format!("it lacks spec.normalized.{FIELD}\n")),
-        "{told}"
+        reported.ends_with(&format!("it lacks spec.normalized.{FIELD}\n")),
+        "{reported}"
     );
-    assert!(page("upgrade").contains(&told), "{told}");
+    assert!(page("upgrade").contains(&reported), "{reported}");
     let (ca, before) = (it.ca().await, it.entries().await);
     assert_eq!(before.len(), 6);
 
-    // Upgraded: the CRD is the new one, the CA is the one that was.
+    // Upgraded: the CRD is the new one, the CA is unchanged.
     let timeout = "--set=webhook.timeoutSeconds=5";
     let upgrade = [
         "upgrade",
@@ -153,7 +153,7 @@ async fn a_release_is_upgraded_uninstalled_and_installed_again() {
         assert_eq!(entry["timeoutSeconds"], 5);
     }
 
-    // Back to the older programs without the older definitions, and forth again.
+    // Roll back to the older programs with the newer CRDs, and upgrade again.
     for (chart, crds) in [(&older, "false"), (&chart, "true")] {
         let crds = format!("--set=crds.install={crds}");
         let upgrade = [
@@ -187,17 +187,17 @@ async fn a_release_is_upgraded_uninstalled_and_installed_again() {
     let test = it.helm(&["test", RELEASE]).await;
     assert_eq!(test.code, 0, "{test}");
     webhook.stop().await.unwrap();
-    let told = it.helm(&["test", RELEASE]).await.refused().unwrap();
+    let reported = it.helm(&["test", RELEASE]).await.refused().unwrap();
     assert!(
-        told.contains("failed calling webhook \"mutate.machines.vitistack.io\""),
-        "{told}"
+        reported.contains("failed calling webhook \"mutate.machines.vitistack.io\""),
+        "{reported}"
     );
 
     it.helm(&["uninstall", RELEASE]).await.ok().unwrap();
     controller.stop().await.unwrap();
-    the_cluster_is_usable(&it).await;
+    assert_usable_without_operator(&it).await;
 
-    // Installed again, with the CA that is there still.
+    // Installed again, with the CA of the first installation.
     let install = ["install", RELEASE, &chart, &port];
     it.helm(&install).await.ok().unwrap();
     let mut webhook = it.start(Binary::Webhook).await;

@@ -1,10 +1,11 @@
-//! The Helm chart, with Helm itself.
+//! The Helm chart, rendered and installed with Helm.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod lifecycle;
 mod pages;
 mod release;
 mod rendering;
+mod values;
 
 use lab::{Helm, Kubectl, Lab, OPERATOR_NAMESPACE, Options, install, pages::blocks, paths};
 use serde_json::Value;
@@ -12,7 +13,7 @@ use serde_json::Value;
 /// The release's name in all tests.
 const RELEASE: &str = "kubevirt-operator";
 
-/// Where the chart is.
+/// The folder of the chart.
 fn chart() -> String {
     let folder = paths::repository().join("manifests/charts/kubevirt-operator");
     folder.display().to_string()
@@ -27,7 +28,7 @@ async fn bare() -> Lab {
     Lab::with(Options::bare()).await.unwrap()
 }
 
-/// `helm template`, the objects of `helm test` apart.
+/// The output of `helm template`, without the objects of `helm test`.
 async fn template(helm: &Helm, more: &[&str]) -> String {
     let chart = chart();
     let mut all = vec!["template", RELEASE, &chart, "--skip-tests"];
@@ -36,12 +37,12 @@ async fn template(helm: &Helm, more: &[&str]) -> String {
     helm.run(&all).await.unwrap().ok().unwrap()
 }
 
-/// What the chart renders to, with values set on the command line.
+/// The objects that the chart renders, with values set on the command line.
 async fn rendered(helm: &Helm, more: &[&str]) -> Vec<Value> {
     install::parse(&template(helm, more).await).unwrap()
 }
 
-/// What a folder of kustomize renders to.
+/// The objects that a folder of kustomize renders.
 async fn kustomized(kubectl: &Kubectl, folder: &str) -> Vec<Value> {
     let output = kubectl.run(&["kustomize", folder]).await.unwrap();
     install::parse(&output.ok().unwrap()).unwrap()

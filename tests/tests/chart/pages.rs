@@ -1,4 +1,5 @@
-//! Runs every command of `docs/install.md` and `docs/upgrade.md`, unchanged and in a sensible order.
+//! Runs every command of `docs/install.md` and `docs/upgrade.md` unchanged, in the order in which an administrator needs
+//! them.
 
 use std::fs;
 
@@ -61,7 +62,7 @@ impl Session {
         self.release.kubectl(&get).await.ok().unwrap()
     }
 
-    /// Installs, removes all but the definitions, and installs again.
+    /// Installs, removes everything except the CRDs, and installs again.
     async fn with_kustomize(&mut self) {
         self.run("kubectl apply -k manifests/crds", "").await;
         self.run("kubectl wait", "").await;
@@ -133,7 +134,7 @@ async fn every_command_of_the_pages_succeeds_and_has_its_effect() {
 
     session.with_kustomize().await;
 
-    // Helm takes the objects over, removes them, and installs them without kustomize.
+    // Helm adopts the objects, removes them, and installs them without kustomize.
     session.run("helm install", "--take-ownership").await;
     session.run("helm uninstall", "").await;
     assert_eq!(session.names(WEBHOOKS).await, "");

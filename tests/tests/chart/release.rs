@@ -26,13 +26,13 @@ impl Release {
         Self { lab, helm }
     }
 
-    /// The value that has the Service at a port which every user may listen at.
+    /// The value that sets the Service's port to one that needs no privileges to listen on.
     pub(crate) fn port(&self) -> String {
         let port = self.lab.webhook_address().port();
         format!("--set=webhook.servicePort={port}")
     }
 
-    /// Runs a command as one types it in a checkout.
+    /// Runs a command as a user types it in a checkout.
     pub(crate) async fn shell(&self, command: &str) -> Output {
         let kubectl = self.lab.kubectl();
         kubectl.shell(command, &[self.helm.path()]).await.unwrap()
@@ -48,7 +48,7 @@ impl Release {
         self.lab.kubectl().run(arguments).await.unwrap()
     }
 
-    /// An object of the cluster as it is.
+    /// An object of the cluster.
     pub(crate) async fn get(&self, kind: &str, name: &str) -> Value {
         let namespace = ["--namespace", OPERATOR_NAMESPACE].join("=");
         let get = ["get", kind, name, "--output=json", &namespace];
@@ -56,7 +56,7 @@ impl Release {
         serde_json::from_str(&output.ok().unwrap()).unwrap()
     }
 
-    /// The variables of a Deployment that is installed, where they are texts.
+    /// The environment variables of an installed Deployment that have a literal value.
     async fn settings(&self, deployment: &str) -> Vec<(String, String)> {
         let deployment = self.get("deployment", deployment).await;
         let container = &deployment["spec"]["template"]["spec"]["containers"][0];
@@ -78,8 +78,8 @@ impl Release {
         // There are no other clients: stop at once.
         all.push(("DRAIN_DELAY", "0s"));
         match binary {
-            // There are no nodes that would lead from a Service to its pods: the webhook listens at
-            // the Service's own address, which is one of this machine.
+            // There are no nodes that forward a Service to its pods: the webhook listens at the Service's own
+            // address, which is one of this machine.
             Binary::Webhook => {
                 let service = self.get("service", "machine-webhook").await;
                 let address = service["spec"]["clusterIP"].as_str().unwrap();

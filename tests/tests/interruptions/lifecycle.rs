@@ -154,7 +154,7 @@ impl<'a> Lifecycle<'a> {
             &json!({
                 "template": "small",
                 "disks": disks("10Gi"),
-                // More than fits into a VirtualMachine: a Secret is made.
+                // Longer than a VirtualMachine may contain, so that a Secret is created.
                 "cloudInit": {"userData": format!("#cloud-config\n# {}\n", "long ".repeat(600))},
             }),
         );
@@ -178,9 +178,9 @@ impl<'a> Lifecycle<'a> {
                     && condition(web, "RestartRequired")["status"] == "True"
             })
             .await?;
-        // The network follows a moment later, in a proxy of its own.
+        // The network is updated a moment later, by a reconciler of its own.
         let networks = self.lab.objects(NETWORK, self.namespace);
-        networks.until("lan", "to be held", is_held).await?;
+        networks.until("lan", "to be in use", is_in_use).await?;
         checkpoints.push(
             self.checkpoint("with a larger disk and another NIC", &mut uids)
                 .await?,
@@ -212,8 +212,8 @@ impl<'a> Lifecycle<'a> {
             .objects(CLAIM, self.namespace)
             .until_gone("web-root")
             .await?;
-        let is_free = |network: &Value| !is_held(network);
-        networks.until("lan", "to be let go", is_free).await?;
+        let is_free = |network: &Value| !is_in_use(network);
+        networks.until("lan", "to be released", is_free).await?;
         checkpoints.push(self.checkpoint("deleted", &mut uids).await?);
         Ok(checkpoints)
     }
@@ -258,7 +258,7 @@ fn settled(machine: &Value) -> bool {
     machine["status"]["observedGeneration"] == machine["metadata"]["generation"]
 }
 
-fn is_held(network: &Value) -> bool {
+fn is_in_use(network: &Value) -> bool {
     let finalizers = network["metadata"]["finalizers"].as_array();
     finalizers.is_some_and(|all| all.iter().any(|it| it == "machine.vitistack.io/in-use"))
 }

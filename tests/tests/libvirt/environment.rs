@@ -1,8 +1,8 @@
-//! A lab whose controller reaches a libvirt of its own, which is registered as the host `here`.
+//! A lab with a libvirtd of its own, which is registered as the LibvirtHost `here`.
 //!
 //! ```text
-//! pool images    guest.raw                    what every root disk stands on
-//! pool volumes   <namespace>-<name>-<id>-…    what the controller makes
+//! pool images    guest.raw                    the backing file of every root disk
+//! pool volumes   <namespace>-<name>-<id>-…    the volumes that the controller creates
 //! ```
 
 use std::{collections::BTreeSet, fs, path::PathBuf, time::Duration};
@@ -28,7 +28,7 @@ pub(crate) struct Environment {
     pub(crate) volumes: PathBuf,
 }
 
-/// A libvirtd, or `None` after [`lab::skip`] where none can run.
+/// A libvirtd, or `None` after [`lab::skip`] if none can run.
 pub(crate) async fn libvirt() -> Option<Libvirt> {
     match Libvirt::start().await.unwrap() {
         Ok(libvirt) => Some(libvirt),
@@ -74,7 +74,7 @@ impl Environment {
         self.lab.objects(MACHINE, "default")
     }
 
-    /// Makes or changes a Machine of the tiny guest.
+    /// Creates or changes a Machine of the tiny guest.
     pub(crate) async fn apply(&self, name: &str, more: &Value) {
         let machine = machine(name, more);
         // The webhook's cache of the host may be a moment old.
@@ -154,7 +154,7 @@ impl Environment {
         names.map(str::to_owned).collect()
     }
 
-    /// The files in the pool that the controller makes volumes in.
+    /// The files in the pool in which the controller creates volumes.
     pub(crate) fn files(&self) -> BTreeSet<String> {
         let entries = fs::read_dir(&self.volumes).unwrap();
         let names = entries.map(|entry| entry.unwrap().file_name());
@@ -181,7 +181,7 @@ impl Environment {
     }
 }
 
-/// What a host of the tests offers.
+/// The LibvirtHost of the tests.
 pub(crate) fn host() -> Value {
     json!({
         "apiVersion": "vitistack.io/v1alpha1",
@@ -201,7 +201,7 @@ pub(crate) fn host() -> Value {
     })
 }
 
-/// A Machine of the tiny guest on one vCPU; what is given wins.
+/// A Machine of the tiny guest with one vCPU; fields of `more` have precedence.
 pub(crate) fn machine(name: &str, more: &Value) -> Value {
     let mut spec = json!({
         "backend": "libvirt",

@@ -1,11 +1,11 @@
-//! Firmware, as the guest finds it. EFI needs more memory than a BIOS to unpack a kernel.
+//! The firmware that the guest reports. EFI needs more memory than a BIOS to unpack a kernel.
 
 use serde_json::json;
 
 use crate::environment::Environment;
 
 #[tokio::test]
-async fn efi_and_secure_boot_are_what_the_guest_sees() {
+async fn the_guest_reports_the_requested_firmware() {
     let Some(env) = Environment::new().await else {
         return;
     };
@@ -24,7 +24,7 @@ async fn efi_and_secure_boot_are_what_the_guest_sees() {
         assert_eq!(report.firmware, "efi", "{name}");
         assert_eq!(report.secure_boot, u8::from(secure), "{name}");
     }
-    // Nothing of the firmware's memory is left for another Machine of that name.
+    // Deleting a Machine deletes its NVRAM file, so that another Machine of that name does not get it.
     let nvram = env.libvirt.path("lib/qemu/nvram");
     assert_eq!(std::fs::read_dir(&nvram).unwrap().count(), 2);
     for (name, _) in firmware {

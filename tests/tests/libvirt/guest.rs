@@ -1,11 +1,11 @@
-//! The lab's own libvirt and its guest: what the other tests stand on.
+//! The lab's own libvirt and its guest, which the other tests use.
 
 use anyhow::{Context as _, Result};
 use lab::{libvirt::image, wait};
 
 use crate::environment;
 
-/// As plain as a domain gets, on TCG.
+/// A minimal domain, emulated by QEMU (TCG).
 fn domain(name: &str, disk: &str) -> String {
     format!(
         "<domain type='qemu'><name>{name}</name><memory unit='MiB'>256</memory><vcpu>1</vcpu>
@@ -55,7 +55,7 @@ async fn the_tiny_guest_boots_and_reacts_to_the_power_button() -> Result<()> {
         .virsh(&["shutdown", "tiny", "--mode", "acpi"])
         .await?
         .ok()?;
-    wait::until("the guest to obey the button", async || {
+    wait::until("the guest to shut down", async || {
         let state = libvirt.virsh(&["domstate", "tiny"]).await?.ok()?;
         Ok((state.trim() == "shut off").then_some(()).ok_or(state))
     })

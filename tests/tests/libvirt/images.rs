@@ -1,4 +1,4 @@
-//! An image that a server has: fetched once, checked, and what two disks stand on.
+//! An image from a server: downloaded once, verified, and the backing file of two disks.
 
 use std::{
     fmt::Write as _,
@@ -20,7 +20,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::environment::Environment;
 
-/// A server of one file, and how often it was asked for.
+/// A server of one file: its URL, and the number of requests for the file.
 fn served(content: Vec<u8>) -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/guest.qcow2", listener.local_addr().unwrap());
@@ -45,7 +45,7 @@ fn served(content: Vec<u8>) -> (String, Arc<AtomicUsize>) {
     (url, asked)
 }
 
-/// The tiny guest's disk in the format in which images come.
+/// The tiny guest's disk in the format qcow2, in which most images are distributed.
 fn qcow2(raw: &Path, to: &Path) -> Vec<u8> {
     let done = Command::new("qemu-img")
         .args(["convert", "-O", "qcow2"])
@@ -66,7 +66,7 @@ fn root(size: &str, url: &str, checksum: &str) -> Value {
 }
 
 #[tokio::test]
-async fn an_image_is_fetched_once_and_checked() {
+async fn an_image_is_downloaded_once_and_its_checksum_is_verified() {
     let Some(env) = Environment::new().await else {
         return;
     };
@@ -83,7 +83,7 @@ async fn an_image_is_fetched_once_and_checked() {
     for name in ["first", "second"] {
         env.until_reachable(name).await;
         let report = env.until_report(name, "its boot", |it| it.boots == 1).await;
-        // The disk has its own size, whatever the image has.
+        // The disk has the size of the spec, not that of the image.
         assert_eq!(
             report.disks.values().copied().collect::<Vec<_>>(),
             [1 << 30]
@@ -91,15 +91,15 @@ async fn an_image_is_fetched_once_and_checked() {
     }
     assert_eq!(asked.load(Ordering::SeqCst), 1, "one host, one fetch");
 
-    // What is not what the user said is not booted, and the Machine says so.
+    // An image with another checksum than the spec's is not booted, and the condition reports it.
     let wrong = format!("sha256:{}", "0".repeat(64));
     env.apply("wrong", &root("1Gi", &url, &wrong)).await;
-    let told = env
+    let reported = env
         .machines()
         .until_condition("wrong", "StorageReady", "False", "ImageImportFailed")
         .await
         .unwrap();
-    let message = told["status"]["conditions"].to_string();
+    let message = reported["status"]["conditions"].to_string();
     assert!(message.contains("correct image.checksum"), "{message}");
     let only = [env.domain("first").await, env.domain("second").await];
     assert_eq!(env.domains().await, only.into());

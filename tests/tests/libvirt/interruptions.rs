@@ -8,19 +8,19 @@ use serde_json::json;
 use crate::environment::Environment;
 
 #[tokio::test]
-async fn interruptions_cost_no_guest_and_no_volume() {
+async fn interruptions_lose_no_guest_and_no_volume() {
     let Some(mut env) = Environment::new().await else {
         return;
     };
-    a_controller_that_dies_between_placement_and_define(&mut env).await;
+    a_controller_that_is_killed_between_placement_and_define(&mut env).await;
     a_daemon_that_is_killed(&mut env).await;
-    a_daemon_that_hangs(&mut env).await;
+    a_daemon_that_does_not_answer(&mut env).await;
     a_guest_that_is_killed(&env).await;
-    a_controller_that_dies_while_it_deletes(&mut env).await;
+    a_controller_that_is_killed_during_a_deletion(&mut env).await;
 }
 
-/// While libvirt hangs the controller gets as far as the placement and no further.
-async fn a_controller_that_dies_between_placement_and_define(env: &mut Environment) {
+/// While libvirt does not answer, the controller stores the placement and cannot define the domain.
+async fn a_controller_that_is_killed_between_placement_and_define(env: &mut Environment) {
     env.libvirt.freeze().unwrap();
     env.apply("vm", &json!({})).await;
     env.until("vm", "to be placed", |it| it["status"]["host"] == "here")
@@ -28,15 +28,15 @@ async fn a_controller_that_dies_between_placement_and_define(env: &mut Environme
     env.controller.kill();
     env.libvirt.thaw().unwrap();
     env.controller.start_again().unwrap();
-    // And once more as soon as there is a domain, whether it runs by then or not.
+    // Killed again as soon as the domain is defined, whether or not it runs.
     let only = env.domain("vm").await;
     let all = || env.libvirt.virsh(&["list", "--all", "--name"]);
     wait::until_within(
         Duration::from_mins(1),
         "the domain to be defined",
         async || {
-            let told = all().await?.stdout;
-            Ok(told.contains(&only).then_some(()).ok_or(told))
+            let reported = all().await?.stdout;
+            Ok(reported.contains(&only).then_some(()).ok_or(reported))
         },
     )
     .await
@@ -49,7 +49,7 @@ async fn a_controller_that_dies_between_placement_and_define(env: &mut Environme
     assert_eq!(first.boots, 1, "it was started once");
 }
 
-/// Guests go on without their daemon, and are found by the next.
+/// Guests continue to run without their daemon, and the next daemon finds them.
 async fn a_daemon_that_is_killed(env: &mut Environment) {
     let before = env.until_report("vm", "anything", |_| true).await;
     env.libvirt.kill();
@@ -60,11 +60,11 @@ async fn a_daemon_that_is_killed(env: &mut Environment) {
     assert_eq!(after.boot, before.boot);
 }
 
-async fn a_daemon_that_hangs(env: &mut Environment) {
+async fn a_daemon_that_does_not_answer(env: &mut Environment) {
     let before = env.until_report("vm", "anything", |_| true).await;
     env.libvirt.freeze().unwrap();
     unknown(env).await;
-    // A deletion waits for it, and does not forget what is there.
+    // The deletion waits for the daemon, and the finalizer stays.
     env.machines().delete("vm").await.unwrap();
     let finalizers = env.machines().get("vm").await.unwrap();
     let finalizers = &finalizers["metadata"]["finalizers"];
@@ -84,7 +84,7 @@ async fn a_daemon_that_hangs(env: &mut Environment) {
     assert_eq!(before.boots, 1);
 }
 
-/// QEMU alone is gone: the guest was to run, so it is started again, with the disk it had.
+/// Only QEMU is killed: the desired state is Running, so the guest is started again with the same disk.
 async fn a_guest_that_is_killed(env: &Environment) {
     env.apply("killed", &json!({})).await;
     env.until_reachable("killed").await;
@@ -100,16 +100,16 @@ async fn a_guest_that_is_killed(env: &Environment) {
     assert_eq!(env.domains().await, [domain].into());
 }
 
-/// Whenever it dies on the way from a running guest to nothing, the next one finishes it.
-async fn a_controller_that_dies_while_it_deletes(env: &mut Environment) {
+/// At whatever point of a deletion the controller is killed, the next one completes the deletion.
+async fn a_controller_that_is_killed_during_a_deletion(env: &mut Environment) {
     env.machines().delete("killed").await.unwrap();
     let domain = env.domain("killed").await;
     wait::until_within(Duration::from_mins(2), "the guest to be off", async || {
-        let told = env.libvirt.virsh(&["domstate", &domain]).await?;
-        // Undefined already: then what is left are its volumes.
-        Ok((told.code != 0 || told.stdout.trim() == "shut off")
+        let reported = env.libvirt.virsh(&["domstate", &domain]).await?;
+        // If the domain is undefined already, only its volumes are left.
+        Ok((reported.code != 0 || reported.stdout.trim() == "shut off")
             .then_some(())
-            .ok_or(told.stdout))
+            .ok_or(reported.stdout))
     })
     .await
     .unwrap();
@@ -135,7 +135,7 @@ async fn a_controller_that_dies_while_it_deletes(env: &mut Environment) {
 /// Waits until Ready is Unknown, while the rest of the status keeps the last observed values.
 async fn unknown(env: &Environment) {
     let machine = env
-        .until("vm", "to say Unknown", |it| {
+        .until("vm", "to report Unknown", |it| {
             condition(it, "Ready")["status"] == "Unknown"
         })
         .await;

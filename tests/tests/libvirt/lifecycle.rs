@@ -88,7 +88,7 @@ async fn a_machine_is_created_changed_and_deleted_on_a_libvirt_host() {
     assert_eq!((first.boots, first.firmware.as_str()), (1, "bios"));
     let alike = look_alikes(&env, &uid).await;
 
-    // A disk, a card and a larger disk, while it runs.
+    // A disk and a network card are added and a disk is expanded while the guest runs.
     desired.more = true;
     desired.data = "2Gi";
     env.apply("life", &desired.spec()).await;
@@ -98,15 +98,15 @@ async fn a_machine_is_created_changed_and_deleted_on_a_libvirt_host() {
         })
         .await;
     assert_eq!(grown.boot, first.boot, "the guest was restarted");
-    let told = env
+    let reported = env
         .until("life", "to report both cards", |machine| {
             machine["status"]["ipAddresses"]
                 .as_array()
                 .is_some_and(|it| it.len() == 2)
         })
         .await;
-    // All of it is there; only their places in the boot order shift at the next start.
-    let pending = told["status"]["pendingChanges"].as_array().unwrap();
+    // All of it is hot-plugged; only the boot order changes at the next start.
+    let pending = reported["status"]["pendingChanges"].as_array().unwrap();
     let fields: Vec<_> = pending
         .iter()
         .map(|it| it["field"].as_str().unwrap())
@@ -115,7 +115,7 @@ async fn a_machine_is_created_changed_and_deleted_on_a_libvirt_host() {
         fields,
         ["disks[more].bootOrder", "networks[eth0].bootOrder"]
     );
-    let cards: BTreeSet<String> = told["status"]["networkInterfaces"]
+    let cards: BTreeSet<String> = reported["status"]["networkInterfaces"]
         .as_array()
         .unwrap()
         .iter()
@@ -144,7 +144,7 @@ async fn a_machine_is_created_changed_and_deleted_on_a_libvirt_host() {
     untouched(&env, &alike).await;
 }
 
-/// Stopped and started it is the same guest: its disks, and the names it has for its cards.
+/// After a stop and a start the guest has the same disks, and the same names for its network cards.
 async fn off_and_on(env: &Environment, desired: &mut Desired, before: &Report) {
     desired.power = "Stopped";
     env.apply("life", &desired.spec()).await;
@@ -172,19 +172,19 @@ async fn off_and_on(env: &Environment, desired: &mut Desired, before: &Report) {
     );
 }
 
-/// Domains and volumes that look like those of the Machine, and are not: their names.
+/// Creates domains and volumes whose names resemble those of the Machine, and returns the names.
 async fn look_alikes(env: &Environment, uid: &str) -> BTreeSet<String> {
     let id = short_id(uid);
     let domain = env.domain("life").await;
-    let mark = ["metadata", &domain, "https://vitistack.io/machine/v1"];
-    let mark = env.virsh(&mark).await;
+    let metadata = ["metadata", &domain, "https://vitistack.io/machine/v1"];
+    let metadata = env.virsh(&metadata).await;
     let mut names = BTreeSet::new();
-    // One with its name and more, one with the very mark of the Machine and another uuid.
+    // One with a longer name, and one with the metadata of the Machine and another uuid.
     for (name, metadata) in [
         (format!("{domain}-old"), String::new()),
         (
             format!("copy-of-{domain}"),
-            format!("<metadata>{mark}</metadata>"),
+            format!("<metadata>{metadata}</metadata>"),
         ),
     ] {
         let xml = format!(
@@ -221,7 +221,7 @@ async fn untouched(env: &Environment, alike: &BTreeSet<String>) {
         let content = fs::read_to_string(env.volumes.join(volume)).unwrap();
         assert_eq!(content, *volume);
     }
-    wait::until("the host to tell what is foreign on it", async || {
+    wait::until("the host to report the foreign domains", async || {
         let host = env.lab.objects(HOST, "").get("here").await?;
         let domains = host["status"]["domains"].clone();
         let right = domains["ours"] == 0 && domains["foreign"] == 2 && domains["orphaned"] == 0;

@@ -1,5 +1,5 @@
-//! Machines on hosts of libvirt, with everything real: API server, webhook, controller, libvirtd, QEMU and a guest
-//! that tells what it sees. Where libvirt cannot run, each test says so and is over.
+//! Machines on libvirt hosts, with a real API server, webhook, controller, libvirtd, QEMU, and a guest that reports its
+//! state. If libvirt cannot run on this machine, each test is skipped with the reason.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod environment;

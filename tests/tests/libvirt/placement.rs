@@ -1,4 +1,4 @@
-//! Several hosts: libvirt's own mock of them, of the sizes that its file says, and one that never answers.
+//! Several hosts: libvirt's test driver with sizes from a file, and one that never answers.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::environment::Environment;
 
-/// The mock's description of a host with its pools and networks.
+/// The test driver's description of a host with its pools and networks.
 fn node(cpus: u32, gigabytes: u32, pools: &[&str]) -> String {
     let pool = |name: &&str| {
         format!("<pool type='dir'><name>{name}</name><target><path>/{name}</path></target></pool>")
@@ -42,7 +42,7 @@ fn host(name: &str, uri: &str, class: &str, labels: &Value) -> Value {
     })
 }
 
-/// A Machine of so many cores and so much memory, and where it has to be.
+/// A Machine with these resources, storage class and node selector.
 fn requirements(cores: u32, memory: &str, class: &str, selector: &Value) -> Value {
     json!({
         "resources": {"cpu": {"cores": cores}, "memory": {"size": memory}},
@@ -68,11 +68,11 @@ async fn a_machine_is_placed_on_a_host_that_satisfies_its_requirements() {
             .await
             .unwrap();
         let hosts = env.lab.objects(HOST, "");
-        let told = hosts
+        let reported = hosts
             .until_condition(name, "Ready", "True", "Ready")
             .await
             .unwrap();
-        assert_eq!(told["status"]["capacity"]["cpu"], cpus);
+        assert_eq!(reported["status"]["capacity"]["cpu"], cpus);
     }
     let away = host(
         "away",
@@ -132,14 +132,14 @@ async fn a_machine_is_placed_on_a_host_that_satisfies_its_requirements() {
         assert_eq!(machine["status"]["host"], on, "{name}");
     }
 
-    // Nowhere: it waits, with what each host lacks.
+    // No host fits: the Machine waits, and the condition lists what each host lacks.
     env.apply(
         "nowhere",
         &requirements(64, "1Gi", "everywhere", &everywhere),
     )
     .await;
     let waiting = env
-        .until("nowhere", "to say why it waits", |it| {
+        .until("nowhere", "to report why it waits", |it| {
             condition(it, "Ready")["status"] == "False"
         })
         .await;

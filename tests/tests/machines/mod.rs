@@ -8,7 +8,7 @@ use kube::{
 };
 use lab::{Lab, Options, ProgramUnderTest};
 
-/// Everything that has to do with admission, and nothing that acts on Machines.
+/// A lab with everything that admission needs, without a controller.
 pub(crate) async fn lab(settings: &[(&str, &str)]) -> (Lab, ProgramUnderTest) {
     let mut lab = Lab::with(Options {
         controller_manager: false,

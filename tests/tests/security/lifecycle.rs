@@ -1,5 +1,4 @@
-//! A scenario that leads the programs along every path that asks the API server for something, full of
-//! secrets.
+//! A lifecycle of Machines with confidential data, in which the programs send every kind of request to the API server.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use lab::{
@@ -14,9 +13,9 @@ use crate::environment::{Environment, machine};
 /// Confidential input of users.
 pub(crate) const CANARY: &str = "canary-7f3a";
 
-/// Each form it may be told in.
+/// The forms in which it may be disclosed: plain and base64.
 pub(crate) fn words() -> Vec<String> {
-    // However the bytes before it fall into groups of three, one of these is what base64 makes of it.
+    // Base64 encodes groups of three bytes: one of these is the encoding, whatever the number of bytes before.
     let encoded = (0..3).map(|before| {
         let text = format!("{}{CANARY}", " ".repeat(before));
         let encoded = STANDARD.encode(text);
@@ -25,7 +24,7 @@ pub(crate) fn words() -> Vec<String> {
     encoded.chain([CANARY.to_owned()]).collect()
 }
 
-/// What fits into no VirtualMachine: it goes into a Secret.
+/// User data that is too long for a VirtualMachine, so that a Secret is created.
 fn long(word: &str) -> String {
     format!(
         "#cloud-config\npassword: {CANARY}-{word}\nchpasswd:\n  expire: false\n# {}\n",
@@ -66,7 +65,7 @@ fn web(word: &str, size: &str) -> Value {
 pub(crate) async fn env() -> (Environment, LogPosition) {
     let all = [("LOG_LEVEL", "trace")];
     // The CA is replaced while the test runs.
-    let hurry = [
+    let fast_rotation = [
         ("LOG_LEVEL", "trace"),
         ("CA_LIFE", "27s"),
         ("LEAF_LIFE", "6s"),
@@ -75,7 +74,7 @@ pub(crate) async fn env() -> (Environment, LogPosition) {
     ];
     let mut lab = Lab::with(Options::default()).await.unwrap();
     let start = lab.log_position().await.unwrap();
-    let webhook = lab.webhook(&hurry).await.unwrap();
+    let webhook = lab.webhook(&fast_rotation).await.unwrap();
     let controller = lab.controller(&all).await.unwrap();
     let simulator = lab.simulator(Scenario::Happy).await.unwrap();
     let env = Environment {
@@ -87,8 +86,8 @@ pub(crate) async fn env() -> (Environment, LogPosition) {
     (env, start)
 }
 
-/// A network, a Machine with a disk of each kind and a Secret of ours, another one with a Secret of its
-/// user; both change, are restarted, and end.
+/// Creates, changes, restarts and deletes a network, a Machine with each kind of disk and a Secret of the operator, and
+/// a Machine with a Secret of its user.
 pub(crate) async fn run(env: &Environment) {
     let machines = env.machines();
     env.apply(&network(1_500)).await;
@@ -96,7 +95,7 @@ pub(crate) async fn run(env: &Environment) {
     let copies =
         json!({"template": "small", "cloudInit": {"secretRef": {"name": "mine", "key": "data"}}});
     env.apply(&machine("copies", &copies)).await;
-    // An import that fails for a while, and fails anew.
+    // An import that fails at first.
     env.simulator.set("default", "web", Scenario::ImportFails);
     env.apply(&web("first", "10Gi")).await;
     let fails = machines.until_condition("web", "StorageReady", "False", "ImageImportFailed");
@@ -106,7 +105,7 @@ pub(crate) async fn run(env: &Environment) {
         machines.until_phase(name, "Running").await.unwrap();
     }
 
-    // Everything that can change does.
+    // Every field that can change is changed.
     env.apply(&network(9_000)).await;
     env.apply(&secret("second")).await;
     env.apply(&web("second", "12Gi")).await;
@@ -116,8 +115,8 @@ pub(crate) async fn run(env: &Environment) {
         .until("lan", "to have its MTU", jumbo)
         .await
         .unwrap();
-    let told = machines.until_condition("copies", "RestartRequired", "True", "RestartRequired");
-    told.await.unwrap();
+    let reported = machines.until_condition("copies", "RestartRequired", "True", "RestartRequired");
+    reported.await.unwrap();
     let asked = json!({"machine.vitistack.io/restart-requested": "now"});
     let asked = json!({"metadata": {"annotations": asked}});
     machines.merge("copies", &asked).await.unwrap();
@@ -132,14 +131,14 @@ pub(crate) async fn run(env: &Environment) {
     repeated(env).await;
     refused(env).await;
 
-    // An end in the middle of an import, and of all.
+    // Deletion during an import, and of everything else.
     env.simulator.set("default", "half", Scenario::ImportHangs);
     let disk = json!({"name": "root", "image": {"url": "https://images.example.com/debian.qcow2"}});
     let half = json!({"template": "small", "disks": [disk]});
     env.apply(&machine("half", &half)).await;
-    let goes_on = |half: &Value| half["status"]["volumes"][0]["progress"] == "40%";
+    let importing = |half: &Value| half["status"]["volumes"][0]["progress"] == "40%";
     machines
-        .until("half", "to be imported", goes_on)
+        .until("half", "to be imported", importing)
         .await
         .unwrap();
     for name in ["web", "copies", "half"] {
@@ -159,7 +158,7 @@ pub(crate) async fn run(env: &Environment) {
         .unwrap();
 }
 
-/// A Machine that comes and goes when KubeVirt was removed.
+/// Creates and deletes a Machine after KubeVirt was removed.
 async fn without_kubevirt(env: &Environment) {
     let (machines, kubectl) = (env.machines(), env.lab.kubectl());
     for kind in ["virtualmachines", "virtualmachineinstances"] {
@@ -176,7 +175,7 @@ async fn without_kubevirt(env: &Environment) {
     machines.until_gone("late").await.unwrap();
 }
 
-/// The same happens to a Machine twice: an event is counted.
+/// The same transition occurs twice, so that an event is patched with a count.
 async fn repeated(env: &Environment) {
     let machines = env.machines();
     for power in ["Stopped", "Running", "Stopped", "Running"] {
@@ -189,7 +188,7 @@ async fn repeated(env: &Environment) {
     }
 }
 
-/// What is refused, and what is no object at all.
+/// Sends refused objects, and bodies that are no review.
 async fn refused(env: &Environment) {
     let faulty = json!({
         "template": CANARY,

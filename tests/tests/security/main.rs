@@ -1,4 +1,4 @@
-//! What docs/security.md promises.
+//! The claims of `docs/security.md` about permissions, secrets and tests.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 #[path = "../environment/mod.rs"]
@@ -8,11 +8,11 @@ mod permissions;
 mod secrets;
 mod threats;
 
-/// Both in one test, because the lifecycle takes long.
+/// One test for both, because the lifecycle takes long.
 #[tokio::test]
-async fn a_whole_life_uses_every_permission_and_tells_no_secret() {
+async fn the_lifecycle_of_machines_uses_every_permission_and_discloses_no_secret() {
     let (mut env, start) = lifecycle::env().await;
     lifecycle::run(&env).await;
-    permissions::are_used(&env, start).await;
-    secrets::are_told_nowhere(&mut env, start).await;
+    permissions::assert_used(&env, start).await;
+    secrets::assert_not_disclosed(&mut env, start).await;
 }

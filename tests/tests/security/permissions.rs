@@ -1,4 +1,4 @@
-//! The roles of `manifests/install`, against what was asked of the API server under them.
+//! The roles of `manifests/install`, compared with the requests of the programs.
 
 use std::fs;
 
@@ -11,14 +11,14 @@ use serde_json::Value;
 
 use crate::environment::Environment;
 
-/// What no request of a program asks for: the API server's own admission does, about requests that write
-/// an owner reference (`OwnerReferencesPermissionEnforcement`, which is on in all tests).
+/// Permissions that no request uses: an admission plugin of the API server checks them for requests that write an owner
+/// reference (`OwnerReferencesPermissionEnforcement`, which is enabled in all tests).
 const OF_ADMISSION: [&str; 2] = [
     "update vitistack.io/machines/finalizers",
     "update vitistack.io/networkconfigurations/finalizers",
 ];
 
-/// What is asked for where a host of libvirt is, which this test has none of.
+/// Permissions that are used only with a LibvirtHost, which this test does not have.
 const OF_LIBVIRT: [&str; 2] = [
     "get vitistack.io/libvirthosts",
     "patch vitistack.io/libvirthosts/status",
@@ -38,7 +38,7 @@ impl Grant {
             "" => event.resource.clone(),
             sub => format!("{}/{sub}", event.resource),
         };
-        // A server-side apply that makes an object needs both verbs.
+        // A server-side apply that creates an object needs both verbs.
         let made = event.verb == "patch" && event.code == 201 && self.verb == "create";
         (event.verb == self.verb || made)
             && event.group == self.group
@@ -56,7 +56,7 @@ fn texts(value: &Value) -> Vec<String> {
     texts.map(|it| it.as_str().unwrap().to_owned()).collect()
 }
 
-/// Everything that a file of roles grants.
+/// The permissions that a file of roles grants.
 fn granted(file: &str) -> Vec<Grant> {
     let path = paths::repository().join("manifests/install").join(file);
     let objects = install::parse(&fs::read_to_string(path).unwrap()).unwrap();
@@ -79,8 +79,8 @@ fn granted(file: &str) -> Vec<Grant> {
     grants
 }
 
-/// Every verb was used, and none was missing.
-pub(crate) async fn are_used(env: &Environment, start: LogPosition) {
+/// Every granted verb was used, and no request was forbidden.
+pub(crate) async fn assert_used(env: &Environment, start: LogPosition) {
     let events = env.lab.requests_since(start).await.unwrap();
     let mut idle = Vec::new();
     for (file, binary) in [
@@ -102,5 +102,5 @@ pub(crate) async fn are_used(env: &Environment, start: LogPosition) {
     }
     let expected = OF_ADMISSION.iter().chain(&OF_LIBVIRT);
     idle.retain(|it| !expected.clone().any(|asked| it.ends_with(asked)));
-    assert!(idle.is_empty(), "granted, and used by no path: {idle:#?}");
+    assert!(idle.is_empty(), "granted and never used: {idle:#?}");
 }

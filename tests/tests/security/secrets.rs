@@ -11,9 +11,9 @@ use crate::environment::Environment;
 use crate::lifecycle::{CANARY, words};
 
 /// No part of a secret is in logs (at level trace), metrics, events or status.
-pub(crate) async fn are_told_nowhere(env: &mut Environment, start: LogPosition) {
+pub(crate) async fn assert_not_disclosed(env: &mut Environment, start: LogPosition) {
     let mut secrets = words();
-    // Who the programs are, and what the webhook signs with.
+    // The tokens of the programs, and the private keys of the webhook.
     for binary in [Binary::Controller, Binary::Webhook] {
         let file = env.lab.path(&format!("{}-1.kubeconfig", binary.name()));
         let kubeconfig: serde_json::Value =
@@ -33,36 +33,36 @@ pub(crate) async fn are_told_nowhere(env: &mut Environment, start: LogPosition) 
     }
     assert!(secrets.len() > 7, "{}", secrets.len());
 
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for program in [&mut env.controller, &mut env.webhook] {
         assert!(is_loud(program));
-        told.push(program.log());
-        told.push(program.metrics().await.unwrap());
+        reported.push(program.log());
+        reported.push(program.metrics().await.unwrap());
     }
     for namespace in ["default", OPERATOR_NAMESPACE] {
         let events = env.lab.objects(EVENT, namespace).list().await.unwrap();
-        told.push(serde_json::to_string(&events).unwrap());
+        reported.push(serde_json::to_string(&events).unwrap());
     }
-    // Each status there ever was.
+    // Every status that the controller has written.
     let (controller, mut statuses) = (Binary::Controller.user(), 0);
     for event in env.lab.requests_since(start).await.unwrap() {
         if event.user == controller && event.subresource == "status" {
             statuses += 1;
-            told.push(event.content.to_string());
+            reported.push(event.content.to_string());
         }
-        // And what the API server was told about reviews.
-        told.push(event.annotations.to_string());
+        // The audit annotations of reviews.
+        reported.push(event.annotations.to_string());
     }
     assert!(statuses > 10, "{statuses}");
     for secret in &secrets {
-        for text in &told {
+        for text in &reported {
             let line = text.lines().find(|line| line.contains(secret.as_str()));
             assert_eq!(line, None, "{CANARY}: {secret}");
         }
     }
 }
 
-/// Whether libraries log at the lowest level, too.
+/// Whether libraries log at level trace, too.
 fn is_loud(program: &ProgramUnderTest) -> bool {
     let lines = program.log_lines();
     let loud = lines.iter().filter(|line| line["level"] == "trace");

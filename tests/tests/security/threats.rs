@@ -1,4 +1,4 @@
-//! Every threat of `docs/security.md` has an answer, and tests that exist.
+//! Every threat in `docs/security.md` has an answer and existing tests.
 
 use std::{collections::BTreeSet, fs, path::Path};
 

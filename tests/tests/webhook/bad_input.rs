@@ -3,7 +3,7 @@
 use lab::{Lab, reviews};
 use serde_json::{Value, json};
 
-use crate::{JSON, is_sound, lab, response, review, send, with_spec};
+use crate::{JSON, assert_healthy, lab, response, review, send, with_spec};
 
 const NOT_A_REVIEW: &str = "not an AdmissionReview of admission.k8s.io/v1: ";
 
@@ -25,7 +25,7 @@ fn disks(count: usize) -> String {
 }
 
 #[tokio::test]
-async fn what_is_no_review_is_refused_and_told_why() {
+async fn a_body_that_is_no_review_is_refused_with_the_reason() {
     let mut lab = lab().await;
     let mut webhook = lab.webhook(&[]).await.unwrap();
     let without_uid = changed(|review| {
@@ -97,11 +97,11 @@ async fn what_is_no_review_is_refused_and_told_why() {
             "{method} {path}"
         );
     }
-    is_sound(&lab, &mut webhook).await;
+    assert_healthy(&lab, &mut webhook).await;
 }
 
 #[tokio::test]
-async fn what_has_a_uid_is_answered_with_it() {
+async fn a_review_with_a_uid_is_answered_with_that_uid() {
     let mut lab = lab().await;
     let mut webhook = lab.webhook(&[]).await.unwrap();
     let accepts = "but this webhook accepts AdmissionReview of admission.k8s.io/v1";
@@ -157,10 +157,10 @@ async fn what_has_a_uid_is_answered_with_it() {
             assert_eq!(spoken, format!("admission.k8s.io/{version}"));
         }
     }
-    is_sound(&lab, &mut webhook).await;
+    assert_healthy(&lab, &mut webhook).await;
 }
 
-/// Specs as text, and the faults that are told.
+/// Specs as JSON text, each with its faults.
 fn specs() -> Vec<(String, &'static [&'static str])> {
     vec![
         (
@@ -229,7 +229,7 @@ fn refusal(faults: &[&str]) -> String {
 }
 
 #[tokio::test]
-async fn faults_of_an_object_are_refusals_directly_and_through_the_api_server() {
+async fn faults_of_an_object_are_refused_directly_and_through_the_api_server() {
     let mut lab = lab().await;
     let mut webhook = lab.webhook(&[]).await.unwrap();
     for (spec, faults) in specs() {
@@ -242,14 +242,14 @@ async fn faults_of_an_object_are_refusals_directly_and_through_the_api_server() 
         );
         assert_eq!(status["message"], refusal(faults));
         let causes = status["details"]["causes"].as_array().unwrap();
-        let told = |cause: &Value| {
+        let reported = |cause: &Value| {
             format!(
                 "{}: {}",
                 cause["field"].as_str().unwrap(),
                 cause["message"].as_str().unwrap()
             )
         };
-        assert_eq!(causes.iter().map(told).collect::<Vec<_>>(), faults);
+        assert_eq!(causes.iter().map(reported).collect::<Vec<_>>(), faults);
 
         let (code, message) = create(&lab, &spec).await;
         let denied = "admission webhook \"mutate.machines.vitistack.io\" denied the request: ";
@@ -257,7 +257,7 @@ async fn faults_of_an_object_are_refusals_directly_and_through_the_api_server() 
         assert_eq!(code, 422);
     }
 
-    // Unknown fields are the API server's to refuse. Asked directly, they are no fault.
+    // The API server refuses unknown fields. In a review that is sent directly they are no fault.
     let unknown = r#"{"template": "small", "colour": "red"}"#;
     let (code, message) = create(&lab, unknown).await;
     assert_eq!(code, 400);
@@ -268,7 +268,7 @@ async fn faults_of_an_object_are_refusals_directly_and_through_the_api_server() 
     );
     let response = response(&send(&lab, "/mutate", JSON, with_spec(unknown)).await);
     assert_eq!(response["allowed"], true);
-    is_sound(&lab, &mut webhook).await;
+    assert_healthy(&lab, &mut webhook).await;
 }
 
 /// Code and message of the API server's refusal to create a Machine.

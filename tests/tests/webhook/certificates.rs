@@ -1,4 +1,4 @@
-//! The webhook makes a CA and keeps the API server's trust in it.
+//! The CA of the webhook: created, published in `caBundle`, restored and replaced.
 
 use certs::{CA_LIFETIME, Ca};
 use k8s_openapi::api::admissionregistration::v1::{
@@ -28,7 +28,7 @@ fn validating(lab: &Lab) -> Api<ValidatingWebhookConfiguration> {
     Api::all(lab.client().clone())
 }
 
-/// What is stored under a key of the CA Secret.
+/// The value of a key of the CA Secret.
 async fn stored(lab: &Lab, key: &str) -> String {
     let secret = secrets(lab).get(SECRET).await.unwrap();
     String::from_utf8(secret.data.unwrap()[key].0.clone()).unwrap()
@@ -52,7 +52,7 @@ async fn bundles(lab: &Lab) -> Vec<String> {
 /// The webhooks of both configurations.
 const WEBHOOKS: usize = 6;
 
-/// Waits until every bundle is this one.
+/// Waits until every bundle equals this one.
 async fn trusted(lab: &Lab, ca: &str) {
     wait::until("the caBundle of both configurations", async || {
         let bundles = bundles(lab).await;
@@ -64,14 +64,14 @@ async fn trusted(lab: &Lab, ca: &str) {
 }
 
 #[tokio::test]
-async fn the_trust_is_made_and_mended() {
+async fn an_emptied_ca_bundle_is_written_again() {
     let mut lab = lab().await;
     let mut webhook = lab.webhook(&[]).await.unwrap();
     let ca = stored(&lab, "ca.crt").await;
     assert_eq!(bundles(&lab).await, vec![ca.clone(); WEBHOOKS]);
     reviewed(&lab).await.unwrap();
 
-    // The bundles are emptied, as by applying the manifests again, which have none.
+    // The bundles are emptied, as when the manifests, which have none, are applied again.
     let empty = json!([{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}]);
     let empty = Patch::<()>::Json(serde_json::from_value(empty).unwrap());
     let parameters = PatchParams::default();
@@ -89,7 +89,7 @@ async fn the_trust_is_made_and_mended() {
     lab.register_webhooks().await.unwrap();
     assert_eq!(bundles(&lab).await, vec![ca.clone(); WEBHOOKS]);
 
-    // The configurations are made anew, as an upgrade by deletion does.
+    // The configurations are deleted and created again, as by an upgrade that deletes first.
     lab.unregister_webhooks().await.unwrap();
     lab.register_webhooks().await.unwrap();
     trusted(&lab, &ca).await;
@@ -114,7 +114,7 @@ async fn events(lab: &Lab) -> Vec<String> {
     reasons.collect()
 }
 
-async fn told(lab: &Lab, reasons: &[&str]) {
+async fn reported(lab: &Lab, reasons: &[&str]) {
     wait::until("the events of the CA Secret", async || {
         let events = events(lab).await;
         Ok(if events == reasons {
@@ -127,7 +127,7 @@ async fn told(lab: &Lab, reasons: &[&str]) {
     .unwrap();
 }
 
-/// Waits until the Secret has these again.
+/// Waits until the Secret has this CA and key again.
 async fn restored(lab: &Lab, ca: &str, key: &str) {
     wait::until("the CA Secret to be as it was", async || {
         let found = secrets(lab).get_opt(SECRET).await?;
@@ -143,14 +143,14 @@ async fn restored(lab: &Lab, ca: &str, key: &str) {
     .unwrap();
 }
 
-/// The CA that is trusted comes back, with its key, as long as a replica knows it.
+/// The trusted CA and its key are restored as long as a replica has them in memory.
 #[tokio::test]
 async fn a_lost_or_damaged_secret_is_recovered() {
     let mut lab = lab().await;
     let mut webhook = lab.webhook(&[]).await.unwrap();
     let ca = stored(&lab, "ca.crt").await;
     let key = stored(&lab, "ca.key").await;
-    told(&lab, &["CaCreated"]).await;
+    reported(&lab, &["CaCreated"]).await;
 
     let lost = secrets(&lab).get(SECRET).await.unwrap();
     let delete = DeleteParams::default();
@@ -158,7 +158,7 @@ async fn a_lost_or_damaged_secret_is_recovered() {
     restored(&lab, &ca, &key).await;
     assert_ne!(secrets(&lab).get(SECRET).await.unwrap().uid(), lost.uid());
 
-    // Corrupted, half-written, emptied; what others have put there stays.
+    // The Secret is corrupted, incomplete or emptied; keys of others in it stay.
     let parameters = PatchParams::default();
     for damage in [
         json!({"stringData": {"ca.key": "not a key", "note": "of somebody else"}}),
@@ -172,7 +172,7 @@ async fn a_lost_or_damaged_secret_is_recovered() {
             .unwrap();
         restored(&lab, &ca, &key).await;
     }
-    wait::until("what was half of a next CA to go", async || {
+    wait::until("the incomplete next CA to be removed", async || {
         let data = secrets(&lab).get(SECRET).await?.data.unwrap_or_default();
         let keys: Vec<_> = data.into_keys().collect();
         let right = keys == ["ca.crt", "ca.key", "note", "phase"];
@@ -182,7 +182,7 @@ async fn a_lost_or_damaged_secret_is_recovered() {
     .unwrap();
     let mut expected = vec!["CaCreated"];
     expected.extend(["CaRestored"; 5]);
-    told(&lab, &expected).await;
+    reported(&lab, &expected).await;
     assert_eq!(bundles(&lab).await, vec![ca.clone(); WEBHOOKS]);
     reviewed(&lab).await.unwrap();
 
@@ -197,7 +197,7 @@ async fn a_lost_or_damaged_secret_is_recovered() {
     trusted(&lab, &format!("{other}{ca}")).await;
     reviewed(&lab).await.unwrap();
     expected.push("CaReplaced");
-    told(&lab, &expected).await;
+    reported(&lab, &expected).await;
 
     // A Secret of a version without rotation, found at a start.
     webhook.kill();
@@ -210,12 +210,12 @@ async fn a_lost_or_damaged_secret_is_recovered() {
     webhook.ready().await.unwrap();
     assert_eq!(stored(&lab, "ca.crt").await, other);
     reviewed(&lab).await.unwrap();
-    told(&lab, &expected).await;
+    reported(&lab, &expected).await;
 }
 
 /// A CA that is put into the Secret by hand is published before it signs.
 #[tokio::test]
-async fn another_ca_takes_over_in_good_order() {
+async fn a_ca_put_into_the_secret_is_published_before_it_signs() {
     let mut lab = lab().await;
     let webhook = lab.webhook(&[("CA_PROPAGATION", "2s")]).await.unwrap();
     let before = stored(&lab, "ca.crt").await;
@@ -231,7 +231,7 @@ async fn another_ca_takes_over_in_good_order() {
         .unwrap();
     let address = lab.webhook_address();
     wait::until("a leaf of the other CA", async || {
-        // At every moment a client that trusts what is published is served.
+        // At every moment, clients that trust the published bundle are served.
         asked(address, &bundles(&lab).await.concat()).await?;
         Ok(asked(address, own.certificate_pem())
             .await
@@ -240,14 +240,14 @@ async fn another_ca_takes_over_in_good_order() {
     .await
     .unwrap();
     assert_eq!(stored(&lab, "ca.crt").await, own.certificate_pem());
-    // The former one stays trusted for a while, and signs nothing more.
+    // The former CA stays trusted for a while, but signs no more leaves.
     trusted(&lab, &format!("{}{before}", own.certificate_pem())).await;
     let refused = asked(address, &before).await.unwrap_err();
     assert!(
         format!("{refused:#}").contains("invalid peer certificate"),
         "{refused:#}"
     );
-    told(&lab, &["CaCreated", "CaReclaimed", "CaSwitched"]).await;
+    reported(&lab, &["CaCreated", "CaReclaimed", "CaSwitched"]).await;
     drop(webhook);
 }
 
@@ -256,7 +256,7 @@ async fn replicas_share_a_ca_and_do_not_fight() {
     let mut lab = lab().await;
     lab.register_webhooks().await.unwrap();
     let mark = lab.log_position().await.unwrap();
-    // Both begin at once, with nothing there.
+    // Both replicas start at the same time, without a Secret.
     let mut one = lab.start_webhook(&[]).await.unwrap();
     let elsewhere = [("WEBHOOK_BIND_ADDRESS", "127.0.0.1:0")];
     let mut two = lab.start_webhook(&elsewhere).await.unwrap();
@@ -272,7 +272,7 @@ async fn replicas_share_a_ca_and_do_not_fight() {
     assert_eq!(&asked(first, &ca).await.unwrap(), uid);
     assert_eq!(&asked(second, &ca).await.unwrap(), uid);
 
-    // One Secret was made; each replica told each configuration at most once.
+    // One Secret was created; each replica wrote each configuration at most once.
     let events = lab.requests_since(mark).await.unwrap();
     let wrote = |resource: &str| {
         let by = |event: &&lab::audit::Event| {
@@ -288,7 +288,7 @@ async fn replicas_share_a_ca_and_do_not_fight() {
         assert!((1..=2).contains(&wrote(resource)), "{resource}");
     }
 
-    // When one goes, the other serves on, and the CA stays.
+    // After the end of one replica the other still serves, and the CA is unchanged.
     assert_eq!(one.stop().await.unwrap().code(), Some(0));
     assert_eq!(&asked(second, &ca).await.unwrap(), uid);
     assert_eq!(bundles(&lab).await, vec![ca; WEBHOOKS]);

@@ -1,4 +1,4 @@
-//! Only the API server may ask, where an administrator says so.
+//! Client certificates: with the setting, the webhook serves only the API server.
 
 use std::fs;
 use std::path::Path;
@@ -9,14 +9,14 @@ use serde_json::Value;
 
 use crate::{asked, lab, response, review, reviewed};
 
-/// Writes a file as a whole: the webhook reads it at any moment.
+/// Replaces a file atomically, because the webhook may read it at any moment.
 fn put(path: &Path, text: &str) {
     let draft = path.with_extension("draft");
     fs::write(&draft, text).unwrap();
     fs::rename(draft, path).unwrap();
 }
 
-/// Asks on a new connection, showing a certificate.
+/// Sends a review on a new connection with a client certificate.
 async fn asked_as(lab: &Lab, caller: &Caller) -> anyhow::Result<()> {
     let ca = lab.ca_bundle().await?;
     let mut connection = Connection::tls_as(lab.webhook_address(), &ca, caller).await?;
@@ -25,11 +25,11 @@ async fn asked_as(lab: &Lab, caller: &Caller) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the log says about clients that were refused, why and how many.
+/// The reasons and numbers of refused clients in the log.
 fn refusals(webhook: &ProgramUnderTest) -> Vec<(String, u64)> {
     let mut lines = webhook.log_lines();
     lines.retain(|line| line["message"] == "refused clients by their certificate");
-    let told = |line: &Value| {
+    let reported = |line: &Value| {
         assert_eq!(
             (&line["level"], &line["peer"]),
             (&"warn".into(), &"127.0.0.1".into())
@@ -39,11 +39,11 @@ fn refusals(webhook: &ProgramUnderTest) -> Vec<(String, u64)> {
             line["refused"].as_u64().unwrap(),
         )
     };
-    lines.iter().map(told).collect()
+    lines.iter().map(reported).collect()
 }
 
 #[tokio::test]
-async fn only_the_api_server_may_ask() {
+async fn only_clients_with_a_configured_ca_and_name_are_served() {
     let mut lab = lab().await;
     let file = lab.path("callers.crt");
     put(&file, lab.callers().pem());
@@ -53,7 +53,7 @@ async fn only_the_api_server_may_ask() {
         ("CLIENT_CA", file_name.as_str()),
         ("CLIENT_CN", names.as_str()),
     ];
-    // Health and metrics ask for no certificate: it gets ready, and they are read below.
+    // Health and metrics need no client certificate.
     let mut webhook = lab.webhook(&settings).await.unwrap();
     reviewed(&lab).await.unwrap();
 
@@ -63,7 +63,7 @@ async fn only_the_api_server_may_ask() {
         .await
         .unwrap();
     let ca = String::from_utf8(lab.ca_bundle().await.unwrap()).unwrap();
-    for (told, outcome) in [
+    for (reported, outcome) in [
         (
             "received fatal alert: CertificateRequired",
             asked(lab.webhook_address(), &ca).await.map(drop),
@@ -82,7 +82,7 @@ async fn only_the_api_server_may_ask() {
         ),
     ] {
         let error = format!("{:#}", outcome.unwrap_err());
-        assert!(error.contains(told), "{error}");
+        assert!(error.contains(reported), "{error}");
     }
     let metrics = webhook.metrics().await.unwrap();
     let refused = "machine_webhook_connections_refused_total{reason=\"client\"} 4";
@@ -105,14 +105,14 @@ async fn only_the_api_server_may_ask() {
     reviewed(&lab).await.unwrap();
     webhook.stop().await.unwrap();
 
-    // An API server with another name: its users see the reason, and so does the log.
+    // An API server with another name: its error and the webhook's log contain the reason.
     let settings = [
         ("CLIENT_CA", file_name.as_str()),
         ("CLIENT_CN", "other.example"),
     ];
     let webhook = lab.webhook(&settings).await.unwrap();
     // Go's client reads the alert before its own write fails, nearly always.
-    wait::until("the API server to say why", async || {
+    wait::until("the API server to report the reason", async || {
         let error = format!("{:#}", reviewed(&lab).await.unwrap_err());
         assert!(error.contains("failed calling webhook"), "{error}");
         let says_why = error.contains("remote error: tls: ");
@@ -120,13 +120,13 @@ async fn only_the_api_server_may_ask() {
     })
     .await
     .unwrap();
-    let told = refusals(&webhook);
+    let reported = refusals(&webhook);
     let expected = format!("the client is \"{CALLER}\", but only \"other.example\" may connect");
-    assert_eq!(told[0].0, expected);
+    assert_eq!(reported[0].0, expected);
 }
 
 #[tokio::test]
-async fn the_ca_of_clients_is_read_again_when_it_changes() {
+async fn a_changed_file_of_client_cas_is_read_again() {
     let mut lab = lab().await;
     let file = lab.path("callers.crt");
     put(&file, lab.callers().pem());
@@ -163,10 +163,10 @@ async fn the_ca_of_clients_is_read_again_when_it_changes() {
     served(&old_caller, false).await;
     asked_as(&lab, &new_caller).await.unwrap();
 
-    // What is no bundle changes nothing, and is told once.
+    // A file that is no bundle changes nothing, and is logged once.
     put(&file, "none");
     let fault = "machine_webhook_certificate_last_error_timestamp_seconds{fault=\"client-ca\"} 0";
-    wait::until("the fault to be told", async || {
+    wait::until("the fault to be reported", async || {
         let metrics = webhook.metrics().await?;
         Ok(if metrics.lines().any(|line| line == fault) {
             Err(())
@@ -178,10 +178,10 @@ async fn the_ca_of_clients_is_read_again_when_it_changes() {
     .unwrap();
     asked_as(&lab, &new_caller).await.unwrap();
     let lines = webhook.log_lines();
-    let mut told = lines.iter().filter(|line| {
+    let mut reported = lines.iter().filter(|line| {
         line["target"] == "webhook::certificates::status" && line["level"] == "warn"
     });
     let error = format!("{file_name} is not a bundle of CA certificates: there is no certificate");
-    assert_eq!(told.next().unwrap()["error"], error.as_str());
-    assert!(told.next().is_none());
+    assert_eq!(reported.next().unwrap()["error"], error.as_str());
+    assert!(reported.next().is_none());
 }

@@ -1,4 +1,4 @@
-//! Certificates that another program writes: files of a mounted Secret.
+//! Certificates in files of a mounted Secret, which another program writes.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -14,7 +14,7 @@ use time::OffsetDateTime;
 
 use crate::{asked, lab, reviewed, unready};
 
-/// The folder as kubelet keeps it.
+/// A mounted Secret: kubelet replaces all files at once by changing a symbolic link.
 struct Mount {
     folder: PathBuf,
     swaps: u32,
@@ -29,7 +29,7 @@ impl Mount {
         Self { folder, swaps: 0 }
     }
 
-    /// A new folder; one link is swapped; the former folder goes.
+    /// Writes a new folder, replaces the link, and removes the former folder.
     fn swap(&mut self, certificate: &str, key: &str) {
         let was = self.folder.join(format!("..{}", self.swaps));
         self.swaps += 1;
@@ -46,7 +46,7 @@ impl Mount {
     }
 }
 
-/// A CA, and certificate and key that it vouches for.
+/// A CA certificate, and a leaf certificate of it with its key.
 fn issued() -> (String, String, String) {
     let now = OffsetDateTime::now_utc();
     let ca = Ca::generate("Somebody's CA", now, CA_LIFETIME).unwrap();
@@ -98,7 +98,7 @@ async fn faults(webhook: &mut ProgramUnderTest) -> String {
 }
 
 #[tokio::test]
-async fn each_swap_is_seen_and_a_pair_that_is_none_is_reported() {
+async fn swapped_certificate_files_are_served_and_a_mismatched_pair_is_reported() {
     let mut lab = lab().await;
     let mut mount = Mount::new(lab.path("tls"));
     let (ca, certificate, key) = issued();
@@ -110,8 +110,9 @@ async fn each_swap_is_seen_and_a_pair_that_is_none_is_reported() {
         ("CERTIFICATE_POLL", "200ms"),
     ];
     let mut webhook = lab.start_webhook(&settings).await.unwrap();
-    unready(&mut webhook, |told| {
-        told == "caBundle: a caBundle does not trust the certificate of the files; write it with \
+    unready(&mut webhook, |reason| {
+        reason
+            == "caBundle: a caBundle does not trust the certificate of the files; write it with \
                  the files, or let cert-manager's cainjector write it\n"
     })
     .await;
@@ -123,7 +124,7 @@ async fn each_swap_is_seen_and_a_pair_that_is_none_is_reported() {
     let mut last = ca;
     for _ in 0..3 {
         let (ca, certificate, key) = issued();
-        // As it is done in good order: first the trust, then the certificate.
+        // In the right order: first the bundle, then the certificate.
         inject(&lab, &format!("{last}{ca}")).await;
         mount.swap(&certificate, &key);
         served(&lab, &ca).await;
@@ -131,7 +132,7 @@ async fn each_swap_is_seen_and_a_pair_that_is_none_is_reported() {
         last = ca;
     }
 
-    // A certificate with the key of another.
+    // A certificate with the key of another one.
     assert_eq!(faults(&mut webhook).await, "0");
     let (_, other, _) = issued();
     mount.swap(&other, &key);
@@ -145,16 +146,16 @@ async fn each_swap_is_seen_and_a_pair_that_is_none_is_reported() {
     reviewed(&lab).await.unwrap();
     webhook.ready().await.unwrap();
     let lines = webhook.log_lines();
-    let told = lines.iter().filter(|line| line["level"] == "warn");
-    let told: Vec<_> = told
+    let warnings = lines.iter().filter(|line| line["level"] == "warn");
+    let warnings: Vec<_> = warnings
         .map(|line| line["error"].as_str().unwrap_or_default())
         .collect();
     let expected = format!(
         "tls.crt and tls.key in {folder} cannot be served: the key does not belong to the certificate"
     );
-    assert_eq!(told, [expected]);
+    assert_eq!(warnings, [expected]);
 
-    // It makes no CA of its own.
+    // It creates no CA.
     let secrets: Api<Secret> = Api::namespaced(lab.client().clone(), OPERATOR_NAMESPACE);
     assert!(
         secrets

@@ -11,20 +11,20 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::{sleep, timeout};
 
-use crate::{JSON, asked, is_sound, lab, response, review, send, with_spec};
+use crate::{JSON, asked, assert_healthy, lab, response, review, send, with_spec};
 
 /// How long the webhook may take to close a connection that misbehaves; its own limits are 5 and 10 s.
 const CLOSED_WITHIN: Duration = Duration::from_secs(30);
-/// Most bytes of a body.
+/// The webhook's limit of a body, in bytes.
 const BODY_MAX: usize = 7 * 1024 * 1024;
 /// The webhook's limit of memory in `manifests/install`, in MiB.
 const MEMORY_MAX: u64 = 512;
-/// What connections may take, in MiB: 1,024 of them with 64 KiB of buffers each.
+/// Memory of all connections, in MiB: 1,024 of them with 64 KiB of buffers each.
 const CONNECTIONS_MAX: u64 = 64;
 
-/// Does something while a healthy client asks again and again, on a connection that it keeps and on new
-/// ones. It is always answered.
-async fn meanwhile<T>(lab: &Lab, others: impl Future<Output = T>) -> T {
+/// Awaits `others` while another client sends reviews without a pause, on an open connection and on new ones, and
+/// checks that each is answered.
+async fn while_served<T>(lab: &Lab, others: impl Future<Output = T>) -> T {
     let (address, ca) = (lab.webhook_address(), lab.ca_bundle().await.unwrap());
     let mut kept = Connection::tls(address, &ca).await.unwrap();
     let ca = String::from_utf8(ca).unwrap();
@@ -39,20 +39,20 @@ async fn meanwhile<T>(lab: &Lab, others: impl Future<Output = T>) -> T {
         }
     };
     let done = tokio::select! {
-        () = healthy => unreachable!("it asks for ever"),
+        () = healthy => unreachable!("the client never ends"),
         done = others => done,
     };
     assert!(answered > 0);
     done
 }
 
-/// Most memory of the webhook since it began, in MiB.
+/// Peak memory of the webhook since its start, in MiB.
 fn peak(webhook: &mut ProgramUnderTest) -> u64 {
     usage::memory(webhook.process().id()).unwrap().peak
 }
 
 #[tokio::test]
-async fn large_bodies_are_served_or_shed_within_the_memory_there_is() {
+async fn large_bodies_are_answered_or_refused_within_the_memory_limit() {
     let mut lab = lab().await;
     let mut webhook = lab.webhook(&[]).await.unwrap();
     let mut whole = review().to_string().into_bytes();
@@ -66,7 +66,7 @@ async fn large_bodies_are_served_or_shed_within_the_memory_there_is() {
         (413, "the body is larger than 7 MiB\n")
     );
 
-    // What takes the most memory for its size: a list of numbers.
+    // A list of numbers needs the most memory for its size.
     let mut hostile = with_spec(&format!(
         "{{\"disks\":[{}0]}}",
         "0,".repeat(BODY_MAX / 2 - 1_000)
@@ -75,7 +75,7 @@ async fn large_bodies_are_served_or_shed_within_the_memory_there_is() {
     hostile.extend(std::iter::repeat_n(' ', BODY_MAX - hostile.len()));
     let hostile = Bytes::from(hostile);
     let answers = (0..50).map(|_| send(&lab, "/mutate", JSON, hostile.clone()));
-    for answer in meanwhile(&lab, join_all(answers)).await {
+    for answer in while_served(&lab, join_all(answers)).await {
         if answer.status == 429 {
             assert_eq!(answer.text(), "too many reviews at once, try again\n");
             continue;
@@ -87,11 +87,11 @@ async fn large_bodies_are_served_or_shed_within_the_memory_there_is() {
     let peak = peak(&mut webhook);
     println!("{peak} MiB at most");
     assert!(peak < MEMORY_MAX);
-    is_sound(&lab, &mut webhook).await;
+    assert_healthy(&lab, &mut webhook).await;
 }
 
 #[tokio::test]
-async fn connections_that_misbehave_end_and_others_are_served() {
+async fn silent_slow_and_malformed_connections_are_closed_while_others_are_served() {
     let mut lab = lab().await;
     let mut webhook = lab.webhook(&[]).await.unwrap();
     let (address, ca) = (lab.webhook_address(), lab.ca_bundle().await.unwrap());
@@ -112,7 +112,7 @@ async fn connections_that_misbehave_end_and_others_are_served() {
     slow_head.write_all(b"POST /mutate HT").await.unwrap();
     slow_head.flush().await.unwrap();
     let mut slow_body = half_sent(address, &ca).await;
-    // One that goes away in the middle of its body.
+    // A client that disconnects in the middle of its body.
     drop(half_sent(address, &ca).await);
 
     let answer = healthy
@@ -142,15 +142,15 @@ async fn connections_that_misbehave_end_and_others_are_served() {
         .await
         .unwrap();
     response(&answer);
-    is_sound(&lab, &mut webhook).await;
+    assert_healthy(&lab, &mut webhook).await;
 }
 
-/// Ten times as many connections as there may be, every fifth of them with TLS, and nothing is asked.
+/// Ten times the limit of connections, every fifth with a TLS handshake, none with a request.
 #[tokio::test]
-async fn idle_connections_in_masses_lock_nobody_out() {
+async fn ten_thousand_idle_connections_do_not_block_other_clients() {
     const SILENT: usize = 8_000;
-    const SHOOK_HANDS: usize = 2_000;
-    // These connections have an end here, too.
+    const WITH_HANDSHAKE: usize = 2_000;
+    // The client sides of these connections are file descriptors of this process.
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     let current = maximum;
     setrlimit(Resource::Nofile, Rlimit { current, maximum }).unwrap();
@@ -165,7 +165,7 @@ async fn idle_connections_in_masses_lock_nobody_out() {
             silent.push(http::tcp(address).await.unwrap());
         }
         let mut idle = Vec::new();
-        for _ in 0..SHOOK_HANDS / 100 {
+        for _ in 0..WITH_HANDSHAKE / 100 {
             idle.extend(http::tls_many(address, &ca, 100).await.unwrap());
         }
         // The oldest connections are evicted long before the handshake timeout of the newest.
@@ -173,7 +173,7 @@ async fn idle_connections_in_masses_lock_nobody_out() {
         rest(&mut idle[0]).await;
         (silent, idle)
     };
-    let (silent, idle) = meanwhile(&lab, flood).await;
+    let (silent, idle) = while_served(&lab, flood).await;
     let metrics = webhook.metrics().await.unwrap();
     let ended = |reason: &str| -> usize {
         let name = format!("machine_webhook_connections_refused_total{{reason=\"{reason}\"}} ");
@@ -181,18 +181,20 @@ async fn idle_connections_in_masses_lock_nobody_out() {
         count.unwrap().parse().unwrap()
     };
     let (displaced, late) = (ended("displaced"), ended("handshake"));
-    assert!(displaced + late > SILENT + SHOOK_HANDS - 2 * 1_024);
+    assert!(displaced + late > SILENT + WITH_HANDSHAKE - 2 * 1_024);
     assert!(displaced > 1_024, "{displaced}");
     let grown = peak(&mut webhook) - before;
-    println!("{displaced} connections had to go, {late} had no handshake in time; {grown} MiB");
+    println!(
+        "{displaced} connections were displaced, {late} had no handshake in time; {grown} MiB"
+    );
     assert!(grown < CONNECTIONS_MAX, "{grown} MiB");
     drop((silent, idle));
-    is_sound(&lab, &mut webhook).await;
+    assert_healthy(&lab, &mut webhook).await;
 }
 
-/// Heads that grow by a byte now and then never end; the time for a head does.
+/// A client that sends its header byte by byte does not extend the deadline of the header.
 #[tokio::test]
-async fn heads_that_drip_end_in_their_time() {
+async fn headers_sent_byte_by_byte_are_closed_at_their_deadline() {
     let mut lab = lab().await;
     let mut webhook = lab.webhook(&[]).await.unwrap();
     let (address, ca) = (lab.webhook_address(), lab.ca_bundle().await.unwrap());
@@ -206,13 +208,13 @@ async fn heads_that_drip_end_in_their_time() {
         }
     };
     let dripping = timeout(CLOSED_WITHIN, join_all(streams.into_iter().map(drip)));
-    let ends: Vec<std::io::Result<()>> = meanwhile(&lab, dripping).await.unwrap();
+    let ends: Vec<std::io::Result<()>> = while_served(&lab, dripping).await.unwrap();
     assert!(ends.iter().all(Result::is_err));
-    is_sound(&lab, &mut webhook).await;
+    assert_healthy(&lab, &mut webhook).await;
 }
 
 #[tokio::test]
-async fn compressed_bodies_are_refused_unread() {
+async fn compressed_bodies_are_refused_without_being_read() {
     let mut lab = lab().await;
     let mut webhook = lab.webhook(&[]).await.unwrap();
     let (address, ca) = (lab.webhook_address(), lab.ca_bundle().await.unwrap());
@@ -229,10 +231,10 @@ async fn compressed_bodies_are_refused_unread() {
             answer.starts_with("HTTP/1.1 415 Unsupported Media Type\r\n"),
             "{answer}"
         );
-        let told = "\r\n\r\nsend the AdmissionReview without Content-Encoding\n";
-        assert!(answer.ends_with(told), "{answer}");
+        let reported = "\r\n\r\nsend the AdmissionReview without Content-Encoding\n";
+        assert!(answer.ends_with(reported), "{answer}");
     }
-    is_sound(&lab, &mut webhook).await;
+    assert_healthy(&lab, &mut webhook).await;
 }
 
 fn pipelined(uid: &str) -> String {
@@ -246,7 +248,7 @@ fn pipelined(uid: &str) -> String {
 }
 
 #[tokio::test]
-async fn pipelined_requests_are_answered_in_order_and_not_faster_than_they_are_read() {
+async fn pipelined_requests_are_answered_in_order_and_only_as_fast_as_answers_are_read() {
     let mut lab = lab().await;
     let mut webhook = lab.webhook(&[]).await.unwrap();
     let before = peak(&mut webhook);
@@ -269,7 +271,7 @@ async fn pipelined_requests_are_answered_in_order_and_not_faster_than_they_are_r
     let places: Vec<_> = uids.iter().map(|uid| answers.find(uid).unwrap()).collect();
     assert!(places.is_sorted(), "{answers}");
 
-    // One that never reads: it cannot write for ever, either.
+    // A client that never reads: the webhook stops reading its requests, so that it cannot write for ever.
     let greedy = async {
         let mut stream = http::tls(address, &ca).await.unwrap();
         let requests = requests.repeat(10);
@@ -281,20 +283,20 @@ async fn pipelined_requests_are_answered_in_order_and_not_faster_than_they_are_r
             if write.await.is_err() {
                 return stream;
             }
-            assert!(written < 100, "it takes everything");
+            assert!(written < 100, "the webhook reads without limit");
         }
         stream
     };
-    let stream = meanwhile(&lab, greedy).await;
+    let stream = while_served(&lab, greedy).await;
     let grown = peak(&mut webhook) - before;
     assert!(grown < CONNECTIONS_MAX, "{grown} MiB");
     drop(stream);
-    is_sound(&lab, &mut webhook).await;
+    assert_healthy(&lab, &mut webhook).await;
 }
 
 /// The webhook has one certificate; a client that expects another name rejects it.
 #[tokio::test]
-async fn a_wrong_server_name_gets_the_certificate_there_is() {
+async fn a_client_that_expects_another_server_name_rejects_the_certificate() {
     let mut lab = lab().await;
     let mut webhook = lab.webhook(&[]).await.unwrap();
     let (address, ca) = (lab.webhook_address(), lab.ca_bundle().await.unwrap());
@@ -309,7 +311,7 @@ async fn a_wrong_server_name_gets_the_certificate_there_is() {
         "{error}"
     );
     assert!(error.contains(service), "{error}");
-    is_sound(&lab, &mut webhook).await;
+    assert_healthy(&lab, &mut webhook).await;
 }
 
 /// A request whose body does not come.
@@ -322,7 +324,7 @@ async fn half_sent(address: SocketAddr, ca: &[u8]) -> impl AsyncRead + Unpin + u
     stream
 }
 
-/// What is still said until the other side closes, which it does.
+/// Reads until the other side closes the connection.
 async fn rest(stream: &mut (impl AsyncRead + Unpin)) -> Vec<u8> {
     let mut bytes = Vec::new();
     let read = timeout(CLOSED_WITHIN, stream.read_to_end(&mut bytes));

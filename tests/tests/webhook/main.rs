@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 const JSON: &str = "application/json";
 
-/// The product, storage classes for the rules, and nothing else.
+/// A lab with the manifests and storage classes, which the rules need.
 pub(crate) async fn lab() -> Lab {
     let options = Options {
         operator: true,
@@ -30,13 +30,13 @@ pub(crate) async fn lab() -> Lab {
     Lab::with(options).await.unwrap()
 }
 
-/// Waits until `/readyz` answers 500 with this.
+/// Waits until `/readyz` answers 500 with an expected text.
 pub(crate) async fn unready(webhook: &mut ProgramUnderTest, expected: impl Fn(&str) -> bool) {
     let address = webhook.health_address().await.unwrap();
     wait::until("the reason for being unready", async || {
         let answer = http::get(address, "/readyz").await?;
-        let told = answer.status == 500 && expected(&answer.text());
-        Ok(if told {
+        let reported = answer.status == 500 && expected(&answer.text());
+        Ok(if reported {
             Ok(())
         } else {
             Err((answer.status, answer.text()))
@@ -51,7 +51,7 @@ pub(crate) fn review() -> Value {
     reviews::creation("6f2d8a4e-1111-4222-8333-444455556666", &machine)
 }
 
-/// Asks the webhook at `address` as an API server that trusts `ca`.
+/// Sends a review to the webhook at `address`, as an API server that trusts `ca`.
 pub(crate) async fn asked(address: SocketAddr, ca: &str) -> anyhow::Result<Value> {
     let mut connection = Connection::tls(address, ca.as_bytes()).await?;
     let answer = connection
@@ -61,7 +61,7 @@ pub(crate) async fn asked(address: SocketAddr, ca: &str) -> anyhow::Result<Value
     Ok(answer.json()?["response"]["uid"].clone())
 }
 
-/// The API server has the webhook write the block of a Machine, without keeping it.
+/// Creates a Machine as a dry run, and checks that the webhook wrote its block.
 pub(crate) async fn reviewed(lab: &Lab) -> anyhow::Result<()> {
     let machine = reviews::machine("web", &json!({"template": "small"}));
     let file = lab.path("web.json");
@@ -94,7 +94,7 @@ pub(crate) async fn send(
     answer.await.unwrap()
 }
 
-/// The answer's response; its uid is that of the good review.
+/// The `response` of the answer; checks that it has the uid of the review.
 pub(crate) fn response(answer: &Response) -> Value {
     assert_eq!(answer.status, 200, "{}", answer.text());
     let response = answer.json().unwrap()["response"].take();
@@ -102,12 +102,12 @@ pub(crate) fn response(answer: &Response) -> Value {
     response
 }
 
-/// The webhook runs, serves, and has logged no error.
-pub(crate) async fn is_sound(lab: &Lab, webhook: &mut ProgramUnderTest) {
+/// Checks that the webhook runs, serves, and has logged no error.
+pub(crate) async fn assert_healthy(lab: &Lab, webhook: &mut ProgramUnderTest) {
     let ca = String::from_utf8(lab.ca_bundle().await.unwrap()).unwrap();
     asked(lab.webhook_address(), &ca).await.unwrap();
     webhook.process().check_alive().unwrap();
-    // Every line is one of ours, and none tells of an error or a panic.
+    // Every line is JSON, and none is an error or a panic.
     let log = webhook.log();
     assert_eq!(webhook.log_lines().len(), log.lines().count(), "{log}");
     let wrong = |line: &Value| line["level"] == "error";

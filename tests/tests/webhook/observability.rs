@@ -1,4 +1,4 @@
-//! What operators see of the reviews: numbers, log lines, the API server's audit log.
+//! Reviews in the metrics, in the log, and in the API server's audit log.
 
 use lab::{Lab, ProgramUnderTest, reviews};
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use crate::lab;
 /// Confidential input of users.
 const CANARY: &str = "canary-7f3a";
 
-/// A Machine that is full of it, with faults at and beside it.
+/// A Machine with confidential values in many fields, valid and faulty ones.
 fn faulty() -> Value {
     let spec = json!({
         "template": CANARY,
@@ -48,7 +48,7 @@ fn refusals(webhook: &ProgramUnderTest) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn a_refusal_is_one_line_of_names_and_codes() {
+async fn a_refusal_is_logged_as_one_line_with_names_and_codes() {
     let mut lab = lab().await;
     let webhook = lab.webhook(&[]).await.unwrap();
     let refused = create(&lab, &faulty(), false).await.refused().unwrap();
@@ -87,14 +87,14 @@ async fn a_refusal_is_one_line_of_names_and_codes() {
     }
 }
 
-/// What the quieter levels tell is part of what these do.
+/// The lines of all other levels are part of those of these levels.
 #[tokio::test]
-async fn no_level_tells_what_users_wrote() {
+async fn no_log_level_discloses_user_input() {
     for level in ["info", "debug", "trace"] {
         let mut lab = lab().await;
         let webhook = lab.webhook(&[("LOG_LEVEL", level)]).await.unwrap();
         create(&lab, &faulty(), false).await.refused().unwrap();
-        // And what goes wrong before there is an object.
+        // Also errors that occur before the object is parsed.
         for broken in [
             format!("{{\"{CANARY}"),
             json!({"request": CANARY}).to_string(),
@@ -110,7 +110,7 @@ async fn no_level_tells_what_users_wrote() {
 }
 
 #[tokio::test]
-async fn the_audit_log_has_the_codes() {
+async fn the_audit_log_contains_the_codes_of_a_review() {
     let mut lab = lab().await;
     let _webhook = lab.webhook(&[]).await.unwrap();
     let mark = lab.log_position().await.unwrap();
@@ -147,7 +147,7 @@ fn series<'a>(metrics: &'a str, name: &str) -> Vec<&'a str> {
 }
 
 #[tokio::test]
-async fn reviews_are_counted_by_what_was_asked_and_answered_and_timed() {
+async fn reviews_are_counted_by_request_and_answer_and_timed() {
     let mut lab = lab().await;
     let mut webhook = lab.webhook(&[]).await.unwrap();
     create(&lab, &faulty(), false).await.refused().unwrap();

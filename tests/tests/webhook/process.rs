@@ -1,4 +1,4 @@
-//! The process: how it ends, and how it does not start.
+//! The process: its end on a signal, and settings with which it does not start.
 
 use lab::{Binary, http, wait};
 use serde_json::Value;
@@ -9,7 +9,7 @@ use tokio::process::Command;
 use crate::{asked, lab, review, reviewed, unready};
 
 #[tokio::test]
-async fn the_end_answers_what_is_under_way() {
+async fn pending_requests_are_answered_before_the_process_ends() {
     let mut lab = lab().await;
     let mut webhook = lab.webhook(&[("DRAIN_DELAY", "0s")]).await.unwrap();
     let (address, ca) = (lab.webhook_address(), lab.ca_bundle().await.unwrap());
@@ -23,16 +23,16 @@ async fn the_end_answers_what_is_under_way() {
     );
     stream.write_all(head.as_bytes()).await.unwrap();
     stream.flush().await.unwrap();
-    // An answer on another connection: the first request has been taken up by now.
+    // An answer on another connection shows that the webhook has received the first request.
     asked(address, &String::from_utf8(ca).unwrap())
         .await
         .unwrap();
 
     webhook.process().terminate().unwrap();
-    wait::until("the door to be closed", async || {
+    wait::until("new connections to be refused", async || {
         webhook.process().check_alive()?;
         Ok(match TcpStream::connect(address).await {
-            Ok(_) => Err("somebody is let in"),
+            Ok(_) => Err("connected"),
             Err(_) => Ok(()),
         })
     })
@@ -52,16 +52,19 @@ async fn the_end_answers_what_is_under_way() {
     assert_eq!(status.code(), Some(0));
     let lines = webhook.log_lines();
     let own = lines.iter().filter(|line| line["target"] == "webhook::run");
-    let said: Vec<_> = own.map(|line| &line["message"]).collect();
-    assert_eq!(&said[said.len() - 2..], ["shutting down", "ended"]);
+    let messages: Vec<_> = own.map(|line| &line["message"]).collect();
+    assert_eq!(&messages[messages.len() - 2..], ["shutting down", "ended"]);
 }
 
 #[tokio::test]
-async fn while_endpoints_propagate_it_serves_but_is_not_ready_and_a_second_signal_ends_it() {
+async fn during_the_drain_delay_the_webhook_serves_unready_and_a_second_signal_ends_it() {
     let mut lab = lab().await;
     let mut webhook = lab.webhook(&[("DRAIN_DELAY", "10m")]).await.unwrap();
     webhook.process().terminate().unwrap();
-    unready(&mut webhook, |told| told == "server: shutting down\n").await;
+    unready(&mut webhook, |reported| {
+        reported == "server: shutting down\n"
+    })
+    .await;
     reviewed(&lab).await.unwrap();
 
     webhook.process().terminate().unwrap();
@@ -75,7 +78,7 @@ async fn while_endpoints_propagate_it_serves_but_is_not_ready_and_a_second_signa
 }
 
 #[tokio::test]
-async fn wrong_settings_stop_the_start_with_one_line() {
+async fn an_invalid_setting_ends_the_start_with_one_line() {
     for (setting, line) in [
         (
             "WEBHOOK_BIND_ADDRESS=9443",

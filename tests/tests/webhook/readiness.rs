@@ -1,21 +1,22 @@
-//! Readiness says what is missing, and comes back.
+//! The readiness probe reports what is missing, and recovers.
 
 use serde_json::Value;
 
 use crate::{lab, review, unready};
 
 #[tokio::test]
-async fn unready_says_what_is_missing() {
+async fn the_readiness_probe_reports_what_is_missing() {
     let mut lab = lab().await;
     let mut webhook = lab.start_webhook(&[]).await.unwrap();
-    unready(&mut webhook, |told| {
-        told == "caBundle: the MutatingWebhookConfiguration \"machine-webhook\" does not exist\n"
+    unready(&mut webhook, |reported| {
+        reported
+            == "caBundle: the MutatingWebhookConfiguration \"machine-webhook\" does not exist\n"
     })
     .await;
     lab.register_webhooks().await.unwrap();
     webhook.ready().await.unwrap();
 
-    // The served CRD is older than the program: it would drop what the webhook writes.
+    // The served CRD is older than the program, so that the API server would drop fields that the webhook writes.
     let crd = read_crd("machines");
     let mut older = crd.clone();
     let block =
@@ -23,15 +24,16 @@ async fn unready_says_what_is_missing() {
     let fields = older.pointer_mut(block).unwrap().as_object_mut().unwrap();
     assert!(fields.remove("powerState").is_some());
     lab.apply(&older).await.unwrap();
-    unready(&mut webhook, |told| {
-        told == "schema: the installed machines.vitistack.io is older than this program, \
+    unready(&mut webhook, |reported| {
+        reported
+            == "schema: the installed machines.vitistack.io is older than this program, \
                  it lacks spec.normalized.powerState\n"
     })
     .await;
     lab.apply(&crd).await.unwrap();
     webhook.ready().await.unwrap();
 
-    // A CRD is gone: known at once where the schema is watched, and at the next start elsewhere.
+    // Deleted CRDs: reported at once for the kind whose schema is watched, and after the next start for the others.
     let kubectl = lab.kubectl();
     let delete = [
         "delete",
@@ -40,22 +42,25 @@ async fn unready_says_what_is_missing() {
         "machinetemplates.vitistack.io",
     ];
     kubectl.run(&delete).await.unwrap().ok().unwrap();
-    unready(&mut webhook, |told| {
-        told == "schema: machines.vitistack.io is not installed\n"
+    unready(&mut webhook, |reported| {
+        reported == "schema: machines.vitistack.io is not installed\n"
     })
     .await;
     webhook.kill();
     webhook.start_again().unwrap();
-    unready(&mut webhook, |told| {
-        let lists: Vec<_> = told.lines().filter(|line| line.contains("404")).collect();
-        told.lines().count() == 3
+    unready(&mut webhook, |reported| {
+        let lists: Vec<_> = reported
+            .lines()
+            .filter(|line| line.contains("404"))
+            .collect();
+        reported.lines().count() == 3
             && lists.len() == 2
             && lists[0].starts_with("machines: ")
             && lists[1].starts_with("machinetemplates: ")
-            && told.ends_with("\nschema: machines.vitistack.io is not installed\n")
+            && reported.ends_with("\nschema: machines.vitistack.io is not installed\n")
     })
     .await;
-    // It answers reviews even so, and reports no fault that depends on data it has not read.
+    // It still answers reviews, and reports no fault that depends on data that it has not read.
     let mut connection = lab.connect_webhook().await.unwrap();
     let answer = connection
         .post("/mutate", review().to_string())
@@ -73,7 +78,7 @@ async fn unready_says_what_is_missing() {
     webhook.ready().await.unwrap();
 }
 
-/// A CRD as the manifests have it.
+/// A CRD of the manifests.
 fn read_crd(name: &str) -> Value {
     let file = lab::paths::repository().join(format!("manifests/crds/{name}.yaml"));
     let text = std::fs::read_to_string(file).unwrap();

@@ -1,10 +1,10 @@
-//! Rotation and restarts under load: not one call fails.
+//! Rotation and restarts under load: no call fails.
 //!
 //! ```text
 //! writers ──kept connections──► kube-apiserver ──TLS──┐
-//! guests  ──a new connection each time, TLS───────────┴─► Balancer ──► two replicas
+//! clients ──a new connection each time, TLS───────────┴─► Balancer ──► two replicas
 //! ```
-//! A guest stands for an API server whose watch is late: it trusts the bundle of a moment ago.
+//! A client simulates an API server whose watch is late: it trusts the bundle of two seconds ago.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -25,7 +25,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 use crate::{asked, lab};
 
 /// A whole rotation in less than a minute; a leaf for each replica every eight seconds.
-const HURRY: [(&str, &str); 6] = [
+const FAST_ROTATION: [(&str, &str); 6] = [
     ("WEBHOOK_BIND_ADDRESS", "127.0.0.1:0"),
     ("CA_LIFE", "54s"),
     ("LEAF_LIFE", "12s"),
@@ -33,14 +33,14 @@ const HURRY: [(&str, &str); 6] = [
     ("CERTIFICATE_POLL", "500ms"),
     ("DRAIN_DELAY", "2s"),
 ];
-/// How long a guest goes on with the bundle it has read: less than the propagation.
-const SLOW: Duration = Duration::from_secs(2);
+/// How long a client uses the bundle that it has read: shorter than the propagation time.
+const BUNDLE_AGE: Duration = Duration::from_secs(2);
 const WRITERS: u32 = 5;
-/// Each makes two reviews: one to change the Machine, one to judge it.
-const PAUSE: Duration = Duration::from_millis(40);
-const GUESTS: u32 = 2;
+/// Interval between calls. Each write causes two reviews: a mutating and a validating one.
+const CALL_INTERVAL: Duration = Duration::from_millis(40);
+const STALE_CLIENTS: u32 = 2;
 
-/// What became of the calls.
+/// The results of the calls.
 #[derive(Debug, Default)]
 struct Calls {
     over: AtomicBool,
@@ -63,7 +63,7 @@ impl Calls {
     }
 }
 
-/// Writes Machines through the API server, without keeping them.
+/// Creates Machines through the API server, as dry runs.
 async fn write(client: kube::Client, calls: Arc<Calls>) {
     let kind = GroupVersionKind::gvk("vitistack.io", "v1alpha1", "Machine");
     let resource = ApiResource::from_gvk(&kind);
@@ -74,7 +74,7 @@ async fn write(client: kube::Client, calls: Arc<Calls>) {
         dry_run: true,
         ..PostParams::default()
     };
-    let mut ticks = interval(PAUSE);
+    let mut ticks = interval(CALL_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while !calls.is_over() {
         ticks.tick().await;
@@ -84,14 +84,14 @@ async fn write(client: kube::Client, calls: Arc<Calls>) {
     }
 }
 
-/// Asks with a new connection each time, trusting what was published a moment ago.
-async fn ask(client: kube::Client, address: SocketAddr, calls: Arc<Calls>) {
-    let mut ticks = interval(PAUSE);
+/// Sends reviews, each on a new connection, and trusts a bundle that was published up to [`BUNDLE_AGE`] ago.
+async fn send_stale(client: kube::Client, address: SocketAddr, calls: Arc<Calls>) {
+    let mut ticks = interval(CALL_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut bundle, mut read) = (String::new(), None::<Instant>);
     while !calls.is_over() {
         ticks.tick().await;
-        if read.is_none_or(|read| read.elapsed() > SLOW) {
+        if read.is_none_or(|read| read.elapsed() > BUNDLE_AGE) {
             let configurations: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
             let configuration = configurations.get(WEBHOOK_CONFIGURATION).await.unwrap();
             let mut webhooks = configuration.webhooks.unwrap().into_iter();
@@ -104,12 +104,12 @@ async fn ask(client: kube::Client, address: SocketAddr, calls: Arc<Calls>) {
         let answer = asked(address, &bundle).await;
         let answer = answer
             .map(drop)
-            .map_err(|error| format!("a guest: {error:#}"));
+            .map_err(|error| format!("a stale client: {error:#}"));
         calls.count(&calls.asked, answer);
     }
 }
 
-/// CA and phase that are stored.
+/// CA and phase in the Secret.
 async fn stored_ca(lab: &Lab) -> (String, String) {
     let secrets: Api<Secret> = Api::namespaced(lab.client().clone(), OPERATOR_NAMESPACE);
     let data = secrets
@@ -123,14 +123,14 @@ async fn stored_ca(lab: &Lab) -> (String, String) {
 }
 
 async fn replica(lab: &mut Lab, balancer: &Balancer) -> ProgramUnderTest {
-    let mut replica = lab.start_webhook(&HURRY).await.unwrap();
+    let mut replica = lab.start_webhook(&FAST_ROTATION).await.unwrap();
     let serves = replica.address("listen").await.unwrap();
     balancer.add(serves, replica.health_address().await.unwrap());
     replica
 }
 
 async fn ready(balancer: &Balancer, replicas: usize) {
-    wait::until("the replicas to get connections", async || {
+    wait::until("the replicas to be ready", async || {
         let ready = balancer.ready();
         Ok(if ready == replicas {
             Ok(())
@@ -142,7 +142,7 @@ async fn ready(balancer: &Balancer, replicas: usize) {
     .unwrap();
 }
 
-/// Writers and guests, until they are told to end.
+/// Writers and stale clients, which run until [`Load::end`].
 struct Load {
     calls: Arc<Calls>,
     running: JoinSet<()>,
@@ -155,9 +155,9 @@ impl Load {
             let client = lab.client_as(lab::User::Admin).await.unwrap();
             running.spawn(write(client, calls.clone()));
         }
-        for _ in 0..GUESTS {
+        for _ in 0..STALE_CLIENTS {
             let client = lab.client().clone();
-            running.spawn(ask(client, lab.webhook_address(), calls.clone()));
+            running.spawn(send_stale(client, lab.webhook_address(), calls.clone()));
         }
         Self { calls, running }
     }
@@ -169,7 +169,7 @@ impl Load {
         }
     }
 
-    /// Nothing of it failed; how much was asked.
+    /// Checks that no call failed, and describes the number of calls.
     fn failed_nowhere(&self, took: Duration) -> String {
         let written = self.calls.written.load(Ordering::Relaxed);
         let asked = self.calls.asked.load(Ordering::Relaxed);
@@ -213,7 +213,7 @@ async fn rotations_and_a_rolling_restart_fail_no_call() {
     let (balancer, mut replicas) = two_replicas(&mut lab).await;
     let (mut load, start) = (Load::of(&lab).await, Instant::now());
 
-    // A rolling restart: a new one serves before an old one goes.
+    // A rolling restart: a new replica serves before an old one is stopped.
     let mut leaves = 0;
     for _ in 0..2 {
         replicas.push(replica(&mut lab, &balancer).await);
@@ -235,8 +235,8 @@ async fn rotations_and_a_rolling_restart_fail_no_call() {
         .await
         .unwrap();
     }
-    // And a while with the bundle that has one CA less.
-    sleep(2 * SLOW).await;
+    // Some more calls with the bundle without the former CA.
+    sleep(2 * BUNDLE_AGE).await;
     load.end().await;
     let took = start.elapsed();
     let (after, _) = stored_ca(&lab).await;
@@ -246,7 +246,7 @@ async fn rotations_and_a_rolling_restart_fail_no_call() {
     println!(
         "{:.0} s for a restart of both replicas; {leaves} leaves, connections of each {:?}",
         restarted.as_secs_f64(),
-        balancer.taken(),
+        balancer.accepted(),
     );
     println!("{}", load.failed_nowhere(took));
     assert!(leaves > 6, "{leaves}");
@@ -255,7 +255,7 @@ async fn rotations_and_a_rolling_restart_fail_no_call() {
 /// A node that fails gives its replica no time to finish. Once the replica is unready and has closed its connections,
 /// killing it fails no call.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_replica_that_was_taken_out_may_be_killed() {
+async fn killing_an_unready_replica_without_connections_fails_no_call() {
     let mut lab = lab().await;
     let (balancer, mut replicas) = two_replicas(&mut lab).await;
     let (mut load, start) = (Load::of(&lab).await, Instant::now());
@@ -273,7 +273,7 @@ async fn a_replica_that_was_taken_out_may_be_killed() {
         // It waits for a body for five seconds, and drains after three.
         held.write_all(waiting.as_bytes()).await.unwrap();
         held.flush().await.unwrap();
-        wait::until("everybody to go elsewhere", async || {
+        wait::until("the replica to have no connections", async || {
             let open = balancer.open()[round];
             Ok(if open == 0 { Ok(()) } else { Err(open) })
         })
@@ -284,13 +284,13 @@ async fn a_replica_that_was_taken_out_may_be_killed() {
         replicas.push(replica(&mut lab, &balancer).await);
         ready(&balancer, 2).await;
     }
-    // Also the last calls of clients that trust the former bundle.
-    sleep(SLOW).await;
+    // Includes the last calls of clients that trust the former bundle.
+    sleep(BUNDLE_AGE).await;
     load.end().await;
     println!("{}", load.failed_nowhere(start.elapsed()));
 }
 
-/// How many leaves a replica has signed.
+/// The number of leaves that a replica has signed.
 fn signed(replica: &ProgramUnderTest) -> usize {
     let lines = replica.log_lines();
     let signed = lines

@@ -1,4 +1,4 @@
-//! Every test, with everything it needs built first, on all processors.
+//! Builds the programs and the tests, and runs the suites concurrently.
 //!
 //! ```text
 //! cargo build ──► cargo test, with `lab record-suite` as its runner ──► the suites that the arguments select
@@ -7,7 +7,7 @@
 //!                                             each suite's output in one piece ──► totals, skipped tests
 //! ```
 //! `cargo test` runs one suite (one test binary) after the other. Most tests wait most of the time, for leases,
-//! guests and certificates, so that processors would stand still.
+//! guests and certificates, so that processors would be idle.
 
 mod output;
 mod suite;
@@ -24,20 +24,20 @@ pub(crate) use suite::record;
 use super::{cargo, say, step, succeed};
 use output::Totals;
 
-/// Threads of one suite. Each test that has a control plane of its own takes half a gigabyte.
+/// Threads of one suite. Each test that has a control plane of its own needs 0.5 GiB of memory.
 const THREADS: usize = 4;
 
-/// Suites at a time: with [`THREADS`] tests of each, control planes take some 10 GiB at most.
+/// Suites that run concurrently: with [`THREADS`] tests of each, control planes take some 10 GiB at most.
 const AT_ONCE: usize = 4;
 
-/// The suites that take the most time, the longest first: one that began last would run alone at the end.
+/// The suites that take the most time, the longest first: if one of them started last, it would run alone at the end.
 const LONGEST_FIRST: [&str; 8] = [
     "interruptions",
     "chart",
     "webhook",
     "libvirt",
     "corpus",
-    "quiet",
+    "idle",
     "rules",
     "fairness",
 ];
@@ -53,7 +53,7 @@ pub(crate) async fn run(arguments: &[String]) -> Result<ExitCode> {
     step("looking for etcd, kube-apiserver, kube-controller-manager and kubectl");
     Tools::ensure().await?;
     step("building the programs and the tests");
-    // In one go, so that both are built with the same features and only once.
+    // With one command, so that both are built with the same features and only once.
     let features = features(&[]).await?;
     let build = ["build", "--workspace", "--all-targets"];
     succeed(cargo().args(build).args(&features)).await?;
@@ -69,21 +69,21 @@ pub(crate) async fn run(arguments: &[String]) -> Result<ExitCode> {
     let mut environment = vec![built_here()?];
     if suites.iter().any(|suite| suite.name() == UPGRADE) {
         step("building the programs of the next release");
-        // Before any test runs: for a moment they lie where tests look for those of this release.
+        // Before any test runs, because the build temporarily replaces the programs of this release.
         environment.push(next_release_built().await?);
     }
     step("starting libvirtd");
-    // For the tests that look for one where all programs do. Those that end it start their own.
+    // For tests that use `qemu:///system`. Tests that end libvirtd start their own.
     let libvirt = Libvirt::start().await?;
     let reaching = match &libvirt {
         Ok(libvirt) => libvirt.mount_namespace_command().to_vec(),
         Err(missing) => {
-            step(&format!("what needs libvirt is skipped: {missing}"));
+            step(&format!("tests that need libvirt are skipped: {missing}"));
             Vec::new()
         }
     };
     step(&format!("running the tests: {} suites", suites.len()));
-    // What cargo test would be given wins.
+    // The thread number that the user passed to cargo test has precedence.
     if env::var_os("RUST_TEST_THREADS").is_none() {
         environment.push(("RUST_TEST_THREADS", THREADS.to_string().into()));
     }

@@ -1,19 +1,19 @@
-//! What a suite reported, and all of them together.
+//! The results of one suite, and the totals of all suites.
 
 use std::{fmt, time::Duration};
 
-/// How a test says that it could not do its work here; the reason follows.
+/// Prefix of the line with which a test reports that it could not do its work; the reason follows.
 const SKIPPED: &str = "skipped: ";
 
-/// The argument of a suite that has it print the output of tests that passed, too.
+/// The argument with which a suite also prints the output of tests that passed.
 pub(super) const SHOW_OUTPUT: &str = "--show-output";
 
-/// Whether the output of tests that passed is hidden: it is read for skipped tests, and shown only if asked for.
+/// Whether the output of tests that passed is hidden: it is read to find skipped tests, and shown only on request.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum PassedOutput {
-    /// The user asked for it.
+    /// The user requested it.
     Shown,
-    /// It is hidden; whether the last line was within it.
+    /// It is hidden; `within` is true while lines of it are read.
     Hidden { within: bool },
 }
 
@@ -78,7 +78,7 @@ impl Counts {
                 let name = name.strip_prefix("test ").unwrap_or(name);
                 counts.failed.push(name.to_owned());
             } else if let Some((before, reason)) = line.split_once(SKIPPED) {
-                // With --nocapture and one thread, the name stands in the same line.
+                // With --nocapture and one thread, the name is in the same line.
                 let name = before
                     .strip_prefix("test ")
                     .and_then(|it| it.strip_suffix(" ... "));
@@ -103,7 +103,7 @@ fn number_before(text: &str, word: &str) -> usize {
 }
 
 impl Finished {
-    /// What is printed when it has ended: nothing of a suite of which no test was selected.
+    /// The text that is printed after its end; empty if no test of the suite was selected.
     pub(super) fn shown(&self) -> String {
         if self.live || (self.succeeded && self.output.contains("\nrunning 0 tests\n")) {
             return String::new();
@@ -219,7 +219,7 @@ test result: FAILED. 2 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; 
     }
 
     #[test]
-    fn a_test_that_says_skipped_is_counted_as_skipped_and_not_as_passed() {
+    fn a_test_that_prints_skipped_is_counted_as_skipped_and_not_as_passed() {
         let mut totals = Totals::default();
         totals.add(&finished(MIXED, false));
         assert_eq!(

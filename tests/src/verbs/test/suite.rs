@@ -26,10 +26,10 @@ use super::{
     output::{Finished, PassedOutput, SHOW_OUTPUT},
 };
 
-/// The hidden verb that stands in for the suites while cargo selects them.
+/// The hidden verb that cargo runs instead of the suites, to find out which ones it selects.
 const RECORD: &str = "record-suite";
 
-/// How long output is waited for after a suite has ended: a process that it left behind may hold the pipe open.
+/// Limit of waiting for output after a suite has ended: a process that it started may keep the pipe open.
 const LAST_OUTPUT: Duration = Duration::from_secs(2);
 
 /// How cargo would run one test binary.
@@ -42,8 +42,8 @@ pub(super) struct Suite {
     environment: BTreeMap<String, String>,
 }
 
-/// What `cargo test` would run with these arguments, and the tests in documentation, which it has run;
-/// `None` if something of it failed, which is shown.
+/// The suites that `cargo test` selects with these arguments, and the result of the documentation tests, which it runs;
+/// `None` after the output of a failure.
 ///
 /// Cargo itself reads the arguments: it runs a recorder in place of every test binary.
 pub(super) async fn selected(
@@ -51,7 +51,7 @@ pub(super) async fn selected(
     arguments: &[String],
 ) -> Result<Option<(Vec<Suite>, Finished)>> {
     let record = tempfile::NamedTempFile::new()?;
-    // Not the file of this process: the build before may have replaced it.
+    // Not the executable of this process, because the build may have replaced it.
     let (_, programs) = built_here()?;
     let words = json!([programs.join("lab"), RECORD, record.path()]);
     let runner = format!("target.\"cfg(all())\".runner={words}");
@@ -79,8 +79,8 @@ pub(super) async fn selected(
     Ok(Some((suites.collect::<Result<_, _>>()?, documentation)))
 }
 
-/// Writes down how a suite was to be run, as one line of a file. Tests in documentation are run: their
-/// programs are removed as soon as this ends.
+/// Appends the command of a suite as one line to a file. Documentation tests are run at once, because rustdoc removes
+/// their programs when this ends.
 pub(crate) fn record(file: &Path, command: Vec<String>) -> Result<ExitCode> {
     let mut words = command.into_iter();
     let program = PathBuf::from(words.next().context("no program to record")?);
@@ -105,14 +105,14 @@ pub(crate) fn record(file: &Path, command: Vec<String>) -> Result<ExitCode> {
 }
 
 impl Suite {
-    /// The name of the test file or crate: the binary's without the hash that cargo appends.
+    /// The name of the test file or crate: the binary's name without the hash that cargo appends.
     pub(super) fn name(&self) -> &str {
         let stem = self.program.file_stem().and_then(|stem| stem.to_str());
         let stem = stem.unwrap_or_default();
         stem.rsplit_once('-').map_or(stem, |(name, _)| name)
     }
 
-    /// Runs it, preceded by the words of another command that starts it. Its output is collected, and shown at once if it is `live`.
+    /// Runs it with the command `behind` as a prefix. Its output is collected, and also shown at once if `live` is true.
     pub(super) async fn run(
         &self,
         behind: &[String],
@@ -131,7 +131,7 @@ impl Suite {
         let child = command
             .spawn()
             .with_context(|| format!("starting {}", self.name()))?;
-        // It holds the writing end, which has to be closed for the output to end.
+        // The command holds the writing end of the pipe; the output ends when that is closed.
         drop(command);
         let hidden = PassedOutput::new(&self.arguments);
         let (succeeded, output) = collected(child, reader, live.then_some(hidden)).await?;
@@ -151,7 +151,7 @@ impl Suite {
         let mut words = behind.iter();
         let mut command = if let Some(first) = words.next() {
             let mut command = Command::new(first);
-            // nsenter changes to the root folder otherwise.
+            // Without it, nsenter changes to the root folder.
             let here = format!("--wdns={}", self.folder.display());
             command.args(words).arg(here).arg(&self.program);
             command
@@ -160,7 +160,7 @@ impl Suite {
         };
         command.args(&self.arguments);
         if !self.arguments.iter().any(|it| it == SHOW_OUTPUT) {
-            // For the reasons of tests that passed without doing their work.
+            // The output contains the reasons of skipped tests.
             command.arg(SHOW_OUTPUT);
         }
         command.current_dir(&self.folder).envs(&self.environment);
@@ -168,7 +168,7 @@ impl Suite {
     }
 }
 
-/// Whether it succeeded, and all that it has written. Lines are shown at once if `live` is given.
+/// Whether it succeeded, and its whole output. Lines are shown at once if `live` is given.
 async fn collected(
     mut child: Child,
     output: PipeReader,
@@ -181,7 +181,7 @@ async fn collected(
         let read = lines.read_until(b'\n', &mut bytes);
         let more = if ended.is_none() {
             tokio::select! {
-                // What was read so far stays in `bytes`.
+                // The part of a line that was read so far stays in `bytes`.
                 status = child.wait() => {
                     ended = Some(status?);
                     continue;

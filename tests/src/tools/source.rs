@@ -1,183 +1,39 @@
-//! Finds the programs of the control plane and Helm, or builds them.
-//!
-//! ```text
-//! $KUBEBUILDER_ASSETS ──► cache ──► PATH, same version ──► go build ──► cache
-//! ```
-//! No package registry ships these binaries, so they are built from Go modules
-//! that `tests/tools/go.mod` pins, and `tests/tools/helm/go.mod` for Helm. The
-//! cache is keyed by the content of that file and its sums: after an update, the
-//! binaries are built again.
+//! Pinned Go modules, and the programs that are found or built from them.
 
 use std::{
     env,
-    fs::{self, File, TryLockError},
+    fs::{self, File},
     io::Read as _,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::Stdio,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
 use sha2::{Digest as _, Sha256};
-use tokio::{process::Command, sync::OnceCell, time::sleep};
+use tokio::process::Command;
 
-use crate::{kubectl::Helm, paths};
+use super::{
+    Tool,
+    cache::{cache_home, lock},
+};
+use crate::paths;
 
 /// Interval of progress messages during a build.
 const PROGRESS: Duration = Duration::from_secs(20);
 
-/// Where the modules of the control plane are pinned.
-const CONTROL_PLANE: &str = "tests/tools";
-
-/// Helm depends on other versions of Kubernetes' modules.
-const HELM: &str = "tests/tools/helm";
-
-/// Part of the cache key. To be changed with the build flags.
+/// Part of the cache key. Change it whenever the build flags change.
 const RECIPE: &str = "1: CGO_ENABLED=0 -trimpath -s -w, version stamped";
 
-/// A third-party program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tool {
-    /// The store behind the API server.
-    Etcd,
-    /// The API server.
-    ApiServer,
-    /// Garbage collection, namespaces, protection of claims.
-    ControllerManager,
-    /// kubectl.
-    Kubectl,
-    /// Helm; built when it is first needed.
-    Helm,
-}
-
-impl Tool {
-    /// The programs that every lab needs, in the order of their builds.
-    pub const ALL: [Self; 4] = [
-        Self::Etcd,
-        Self::ApiServer,
-        Self::Kubectl,
-        Self::ControllerManager,
-    ];
-
-    /// The file's name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Etcd => "etcd",
-            Self::ApiServer => "kube-apiserver",
-            Self::ControllerManager => "kube-controller-manager",
-            Self::Kubectl => "kubectl",
-            Self::Helm => "helm",
-        }
-    }
-
-    fn package(self) -> &'static str {
-        match self {
-            Self::Etcd => "go.etcd.io/etcd/server/v3",
-            Self::ApiServer => "k8s.io/kubernetes/cmd/kube-apiserver",
-            Self::ControllerManager => "k8s.io/kubernetes/cmd/kube-controller-manager",
-            Self::Kubectl => "k8s.io/kubernetes/cmd/kubectl",
-            Self::Helm => "helm.sh/helm/v4/cmd/helm",
-        }
-    }
-
-    fn module(self) -> &'static str {
-        match self {
-            Self::Etcd => "go.etcd.io/etcd/server/v3",
-            Self::Helm => "helm.sh/helm/v4",
-            _ => "k8s.io/kubernetes",
-        }
-    }
-
-    fn modules(self) -> &'static str {
-        match self {
-            Self::Helm => HELM,
-            _ => CONTROL_PLANE,
-        }
-    }
-
-    /// The duration of a build on two idle cores, after those before it in [`Tool::ALL`].
-    fn usual(self) -> &'static str {
-        match self {
-            Self::ApiServer => "3 minutes",
-            Self::Helm => "1 and a half minutes",
-            Self::Etcd | Self::ControllerManager => "1 minute",
-            Self::Kubectl => "half a minute",
-        }
-    }
-
-    fn version_arguments(self) -> &'static [&'static str] {
-        match self {
-            Self::Kubectl => &["version", "--client"],
-            Self::Helm => &["version", "--template={{.Version}}"],
-            _ => &["--version"],
-        }
-    }
-}
-
-/// The paths of the programs of the control plane.
-#[derive(Debug, Clone)]
-pub struct Tools {
-    etcd: PathBuf,
-    api_server: PathBuf,
-    controller_manager: PathBuf,
-    kubectl: PathBuf,
-}
-
-impl Tools {
-    /// Finds every program, and builds those that are not found.
-    pub async fn ensure() -> Result<Self> {
-        let source = Source::read(CONTROL_PLANE)?;
-        let [etcd, api_server, kubectl, controller_manager] = Tool::ALL;
-        Ok(Self {
-            etcd: source.ensure(etcd).await?,
-            api_server: source.ensure(api_server).await?,
-            kubectl: source.ensure(kubectl).await?,
-            controller_manager: source.ensure(controller_manager).await?,
-        })
-    }
-
-    pub(crate) fn etcd(&self) -> &Path {
-        &self.etcd
-    }
-
-    pub(crate) fn api_server(&self) -> &Path {
-        &self.api_server
-    }
-
-    pub(crate) fn controller_manager(&self) -> &Path {
-        &self.controller_manager
-    }
-
-    pub(crate) fn kubectl(&self) -> &Path {
-        &self.kubectl
-    }
-}
-
-/// The path of Helm; found or built once per process.
-pub(crate) async fn helm() -> Result<&'static Path> {
-    static HELM_PATH: OnceCell<PathBuf> = OnceCell::const_new();
-    let found = HELM_PATH.get_or_try_init(async || Source::read(HELM)?.ensure(Tool::Helm).await);
-    Ok(found.await?)
-}
-
-/// Helm without a cluster.
-pub async fn helm_alone(home: &Path) -> Result<Helm> {
-    Ok(Helm::new(
-        helm().await?,
-        home.to_owned(),
-        home.join("nowhere"),
-    ))
-}
-
 /// Pinned modules, and the folder in which their binaries are kept.
-struct Source {
+pub(super) struct Source {
     folder: PathBuf,
     go_mod: String,
     cache: PathBuf,
 }
 
 impl Source {
-    fn read(modules: &str) -> Result<Self> {
+    pub(super) fn read(modules: &str) -> Result<Self> {
         let folder = paths::repository().join(modules);
         let read = |name: &str| {
             let path = folder.join(name);
@@ -189,7 +45,7 @@ impl Source {
             hash.update(part);
             hash.update([0]);
         }
-        // Eight bytes tell versions apart, and a path stays readable.
+        // Eight bytes are enough to distinguish versions, and the path stays readable.
         let key = hash
             .finalize()
             .iter()
@@ -206,7 +62,7 @@ impl Source {
         })
     }
 
-    async fn ensure(&self, tool: Tool) -> Result<PathBuf> {
+    pub(super) async fn ensure(&self, tool: Tool) -> Result<PathBuf> {
         if let Some(path) = self.found(tool) {
             return Ok(path);
         }
@@ -315,7 +171,7 @@ impl Source {
             File::open(&log_path)?.read_to_string(&mut text)?;
             bail!("go build {} failed:\n{text}", tool.package());
         }
-        // A rename is atomic: no process ever starts an incomplete file.
+        // A rename is atomic, so that no process ever starts an incomplete file.
         fs::rename(&partial, &target)?;
         eprintln!(
             "lab: built {} in {} s, kept in {}",
@@ -327,7 +183,7 @@ impl Source {
     }
 }
 
-/// Without the version in the binary the server calls itself v0.0.0, and Helm v4.3.
+/// Sets the version in the binary: without it the API server reports v0.0.0, and Helm v4.3.
 fn linker_flags(tool: Tool, version: &str) -> String {
     if tool == Tool::Helm {
         return format!("-s -w -X helm.sh/helm/v4/internal/version.version={version}");
@@ -351,37 +207,6 @@ async fn require_go() -> Result<()> {
          install Go 1.24 or newer (https://go.dev/dl, or `apt-get install golang`)"
     );
     Ok(())
-}
-
-/// One build at a time on this machine: the tools share most of their packages.
-pub(crate) async fn lock(path: &Path, what: &str) -> Result<File> {
-    let file = File::create(path)?;
-    let mut said = false;
-    loop {
-        match file.try_lock() {
-            Ok(()) => return Ok(file),
-            Err(TryLockError::WouldBlock) => {
-                if !said {
-                    eprintln!("lab: {what} is being built by another process");
-                    said = true;
-                }
-                sleep(Duration::from_millis(200)).await;
-            }
-            Err(TryLockError::Error(error)) => return Err(error).context("locking the cache"),
-        }
-    }
-}
-
-/// The user's cache folder.
-pub fn cache_home() -> Result<PathBuf> {
-    let absolute = |name: &str| {
-        env::var_os(name)
-            .map(PathBuf::from)
-            .filter(|path| path.is_absolute())
-    };
-    absolute("XDG_CACHE_HOME")
-        .or_else(|| absolute("HOME").map(|home| home.join(".cache")))
-        .context("neither XDG_CACHE_HOME nor HOME is set: no place to keep built tools")
 }
 
 #[cfg(test)]
@@ -412,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_is_stamped_in_parts() {
+    fn the_linker_flags_contain_major_and_minor_version() {
         let flags = linker_flags(Tool::ApiServer, "v1.36.3");
         assert!(flags.ends_with("version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36"));
     }

@@ -1,4 +1,4 @@
-//! A fleet at rest costs nothing: no write, no read.
+//! A fleet that does not change causes no reads and no writes.
 
 mod environment;
 
@@ -11,12 +11,12 @@ use serde_json::json;
 use environment::{Environment, summaries};
 
 const MACHINES: usize = 200;
-/// On two busy cores.
+/// Limit of the time until all Machines run, on two busy cores.
 const ALL_RUN: Duration = Duration::from_mins(4);
 
 #[tokio::test]
 async fn a_restart_with_two_hundred_machines_writes_nothing() {
-    // The time for another pass comes each second.
+    // Each Machine would be reconciled each second if that were still done for Machines that are ready.
     let settings = [("RECONCILE_INTERVAL", "1s")];
     let mut env = Environment::with(Options::default(), &settings).await;
     let spec = json!({"template": "small", "guestShutdownStops": true});

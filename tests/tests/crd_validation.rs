@@ -1,5 +1,5 @@
-//! What the API server refuses by itself, when no webhook stands before it: every case of the tables of
-//! rules is sent to one that has the CRDs alone.
+//! Faults that the API server refuses by the CRDs alone: every case of the rule tables is sent to one without a
+//! webhook.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -20,10 +20,10 @@ use lab::{
 };
 use serde_json::{Value, json};
 
-/// No object at all, and what is between the two stages of a review.
+/// Codes without a case that can be sent: an unreadable object, and a difference between the two stages of a review.
 const CANNOT_BE_SENT: [Code; 2] = [Code::Unreadable, Code::NormalizedMismatch];
 
-/// Whether the API server refuses the case, and with what.
+/// The message with which the API server refuses the case, if it does.
 async fn refusal(lab: &Lab, case: &Case) -> Option<String> {
     let gvk = GroupVersionKind::gvk("vitistack.io", "v1alpha1", &case.kind);
     let resource = ApiResource::from_gvk(&gvk);
@@ -46,7 +46,7 @@ async fn refusal(lab: &Lab, case: &Case) -> Option<String> {
         },
         Some(old) => {
             let old = parse(old).unwrap();
-            // What cannot be stored cannot be changed.
+            // If the old object cannot be stored, the update cannot be sent.
             let stored = match api.create(&PostParams::default(), &old).await {
                 Ok(stored) => stored,
                 Err(Error::Api(status)) => return Some(status.message),
@@ -68,7 +68,7 @@ async fn refusal(lab: &Lab, case: &Case) -> Option<String> {
 }
 
 #[tokio::test]
-async fn a_bypassed_webhook_leaves_what_the_reference_says() {
+async fn without_the_webhook_the_api_server_refuses_what_the_reference_states() {
     let lab = Lab::with(Options {
         controller_manager: false,
         ..Options::default()
@@ -85,9 +85,9 @@ async fn a_bypassed_webhook_leaves_what_the_reference_says() {
             }
             let answer = refusal(&lab, &case).await;
             for code in &codes {
-                let is_told = |line: &&String| line.ends_with(&format!("[{code}]"));
-                let told = case.refuses.iter().filter(is_told).count();
-                if told > 0 && case.refuses.len() == told {
+                let is_reported = |line: &&String| line.ends_with(&format!("[{code}]"));
+                let reported = case.refuses.iter().filter(is_reported).count();
+                if reported > 0 && case.refuses.len() == reported {
                     refused.entry(*code).or_default()[usize::from(answer.is_some())] += 1;
                 }
             }

@@ -1,0 +1,42 @@
+//! The cache folder of built tools, and the lock of its builds.
+
+use std::{
+    env,
+    fs::{File, TryLockError},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result};
+use tokio::time::sleep;
+
+/// Waits for a lock that allows one build at a time on this machine: the tools share most of their packages.
+pub(crate) async fn lock(path: &Path, what: &str) -> Result<File> {
+    let file = File::create(path)?;
+    let mut announced = false;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::WouldBlock) => {
+                if !announced {
+                    eprintln!("lab: {what} is being built by another process");
+                    announced = true;
+                }
+                sleep(Duration::from_millis(200)).await;
+            }
+            Err(TryLockError::Error(error)) => return Err(error).context("locking the cache"),
+        }
+    }
+}
+
+/// The user's cache folder.
+pub fn cache_home() -> Result<PathBuf> {
+    let absolute = |name: &str| {
+        env::var_os(name)
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute())
+    };
+    absolute("XDG_CACHE_HOME")
+        .or_else(|| absolute("HOME").map(|home| home.join(".cache")))
+        .context("neither XDG_CACHE_HOME nor HOME is set: there is no folder for built tools")
+}

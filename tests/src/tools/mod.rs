@@ -1,0 +1,162 @@
+//! Finds the programs of the control plane and Helm, or builds them.
+//!
+//! ```text
+//! $KUBEBUILDER_ASSETS ──► cache ──► PATH, same version ──► go build ──► cache
+//! ```
+//! No package registry ships these binaries, so they are built from Go modules
+//! that `tests/tools/go.mod` pins, and `tests/tools/helm/go.mod` for Helm. The
+//! cache is keyed by the content of that file and its sums: after an update, the
+//! binaries are built again.
+
+mod cache;
+mod source;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use tokio::sync::OnceCell;
+
+use crate::kubectl::Helm;
+pub use cache::cache_home;
+pub(crate) use cache::lock;
+use source::Source;
+
+/// Folder of the go.mod that pins the modules of the control plane.
+const CONTROL_PLANE: &str = "tests/tools";
+
+/// Folder of Helm's go.mod: Helm depends on other versions of Kubernetes' modules.
+const HELM: &str = "tests/tools/helm";
+
+/// A third-party program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tool {
+    /// The store behind the API server.
+    Etcd,
+    /// The API server.
+    ApiServer,
+    /// kube-controller-manager: garbage collection, namespaces, protection of claims.
+    ControllerManager,
+    /// kubectl.
+    Kubectl,
+    /// Helm; built when it is first needed.
+    Helm,
+}
+
+impl Tool {
+    /// The programs that every lab needs, in the order of their builds.
+    pub const ALL: [Self; 4] = [
+        Self::Etcd,
+        Self::ApiServer,
+        Self::Kubectl,
+        Self::ControllerManager,
+    ];
+
+    /// The file name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Etcd => "etcd",
+            Self::ApiServer => "kube-apiserver",
+            Self::ControllerManager => "kube-controller-manager",
+            Self::Kubectl => "kubectl",
+            Self::Helm => "helm",
+        }
+    }
+
+    fn package(self) -> &'static str {
+        match self {
+            Self::Etcd => "go.etcd.io/etcd/server/v3",
+            Self::ApiServer => "k8s.io/kubernetes/cmd/kube-apiserver",
+            Self::ControllerManager => "k8s.io/kubernetes/cmd/kube-controller-manager",
+            Self::Kubectl => "k8s.io/kubernetes/cmd/kubectl",
+            Self::Helm => "helm.sh/helm/v4/cmd/helm",
+        }
+    }
+
+    fn module(self) -> &'static str {
+        match self {
+            Self::Etcd => "go.etcd.io/etcd/server/v3",
+            Self::Helm => "helm.sh/helm/v4",
+            _ => "k8s.io/kubernetes",
+        }
+    }
+
+    fn modules(self) -> &'static str {
+        match self {
+            Self::Helm => HELM,
+            _ => CONTROL_PLANE,
+        }
+    }
+
+    /// The duration of a build on two idle cores, after those before it in [`Tool::ALL`].
+    fn usual(self) -> &'static str {
+        match self {
+            Self::ApiServer => "3 minutes",
+            Self::Helm => "1 and a half minutes",
+            Self::Etcd | Self::ControllerManager => "1 minute",
+            Self::Kubectl => "half a minute",
+        }
+    }
+
+    fn version_arguments(self) -> &'static [&'static str] {
+        match self {
+            Self::Kubectl => &["version", "--client"],
+            Self::Helm => &["version", "--template={{.Version}}"],
+            _ => &["--version"],
+        }
+    }
+}
+
+/// The paths of the programs of the control plane.
+#[derive(Debug, Clone)]
+pub struct Tools {
+    etcd: PathBuf,
+    api_server: PathBuf,
+    controller_manager: PathBuf,
+    kubectl: PathBuf,
+}
+
+impl Tools {
+    /// Finds every program, and builds those that are not found.
+    pub async fn ensure() -> Result<Self> {
+        let source = Source::read(CONTROL_PLANE)?;
+        let [etcd, api_server, kubectl, controller_manager] = Tool::ALL;
+        Ok(Self {
+            etcd: source.ensure(etcd).await?,
+            api_server: source.ensure(api_server).await?,
+            kubectl: source.ensure(kubectl).await?,
+            controller_manager: source.ensure(controller_manager).await?,
+        })
+    }
+
+    pub(crate) fn etcd(&self) -> &Path {
+        &self.etcd
+    }
+
+    pub(crate) fn api_server(&self) -> &Path {
+        &self.api_server
+    }
+
+    pub(crate) fn controller_manager(&self) -> &Path {
+        &self.controller_manager
+    }
+
+    pub(crate) fn kubectl(&self) -> &Path {
+        &self.kubectl
+    }
+}
+
+/// The path of Helm; found or built once per process.
+pub(crate) async fn helm() -> Result<&'static Path> {
+    static HELM_PATH: OnceCell<PathBuf> = OnceCell::const_new();
+    let found = HELM_PATH.get_or_try_init(async || Source::read(HELM)?.ensure(Tool::Helm).await);
+    Ok(found.await?)
+}
+
+/// Helm without a cluster, with its files in the folder `home`.
+pub async fn helm_alone(home: &Path) -> Result<Helm> {
+    Ok(Helm::new(
+        helm().await?,
+        home.to_owned(),
+        home.join("nowhere"),
+    ))
+}
