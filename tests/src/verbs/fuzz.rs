@@ -45,9 +45,9 @@ pub(crate) async fn run(each: Duration, target: Option<&str>) -> Result<ExitCode
             broken.push(target);
         }
     }
-    for Target { name, form, .. } in &broken {
+    for Target { name, format, .. } in &broken {
         say(format!(
-            "{name} found something: copy what it names above to tests/fuzz/seeds/{form}/, \
+            "{name} found something: copy what it names above to tests/fuzz/seeds/{format}/, \
              and `cargo test -p fuzz {name}` is its test"
         ));
     }
@@ -66,7 +66,7 @@ async fn holds(cargo_fuzz: &Path, target: &Target, each: Duration) -> Result<boo
         .args(options())
         .arg(target.name)
         // What is found goes to the first, the seeds stay as they are.
-        .args([corpus, folder().join("../seeds").join(target.form)])
+        .args([corpus, folder().join("../seeds").join(target.format)])
         .arg("--")
         .arg(format!("-max_total_time={}", each.as_secs()))
         .arg(format!("-timeout={}", INPUT_LIMIT.as_secs()))
