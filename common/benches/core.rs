@@ -1,10 +1,10 @@
-//! What the core of a review costs, part by part: `cargo bench -p common`.
+//! The cost of a review and of its parts: `cargo bench -p common`.
 //!
 //! ```text
-//! text ──parse──▶ intent ──normalize──▶ block        review: all of it, with every rule
+//! text ──parse──▶ intent ──normalize──▶ block        review: all steps, with every rule
 //! ```
-//! `rules` is reviews, too: of a Machine that gives one family of rules all the work it can give, beside
-//! `bare`, the smallest Machine there is.
+//! `rules` reviews Machines that each give one family of rules as much work as possible; `bare` is the
+//! smallest valid Machine, for comparison.
 #![expect(
     clippy::unwrap_used,
     reason = "a benchmark that cannot go on has failed"
@@ -35,7 +35,7 @@ fn object(spec: &Value) -> Value {
     })
 }
 
-/// A Machine as somebody writes it who needs a little more than a template.
+/// A typical Machine: a template and a few values of its own.
 fn machine(cores: u32) -> Value {
     object(&json!({
         "template": "web",
@@ -45,7 +45,7 @@ fn machine(cores: u32) -> Value {
     }))
 }
 
-/// One in which nearly every value is wrong.
+/// A Machine with a fault in nearly every value.
 fn faulty() -> Value {
     object(&json!({
         "template": "wbe",
@@ -175,7 +175,7 @@ fn reviews(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// The most of what a family judges.
+/// Machines with the most values that a family of rules checks.
 fn rules(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("rules");
     let mut catalog = catalog();

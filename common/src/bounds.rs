@@ -11,8 +11,7 @@ const TIB: u128 = 1 << 40;
 pub const NAME_MAX: usize = 63;
 /// Longest name of a Kubernetes object in bytes (DNS subdomain, RFC 1123).
 pub const OBJECT_NAME_MAX: usize = 253;
-/// Longest quantity in characters. The longest exact amount has 39 digits, and no amount that a host
-/// has comes near it.
+/// Longest quantity in characters. `u128` holds 39 digits; an amount of a real host needs far fewer.
 pub const QUANTITY_MAX: usize = 32;
 /// Longest user data or network data in characters. etcd stores objects up to 1.5 MiB, and a Machine
 /// can hold both.
@@ -51,7 +50,7 @@ pub const VCPUS_MAX: u32 = 255;
 pub const MEMORY_MIN: u128 = 32 * MIB;
 /// Most memory: the largest hosts have no more.
 pub const MEMORY_MAX: u128 = 12 * TIB;
-/// Block in which memory is plugged into a running guest. KubeVirt requires size and maximum to be
+/// Unit in which memory is added to a running guest. KubeVirt requires size and maximum to be
 /// whole blocks.
 pub const MEMORY_BLOCK: u128 = 2 * MIB;
 /// Smallest volume: storage provides no less.

@@ -1,5 +1,5 @@
-//! The stable codes of the rules. The same word stands in the message, the metric label, the audit
-//! annotation and the documentation.
+//! The stable codes of the rules. Messages, metric labels, audit annotations and the documentation use
+//! the same code.
 //!
 //! A code is declared in the file of the rule that reports it, as a constant of [`Code`];
 //! [`rules::codes`](crate::rules::codes) lists all of them.
@@ -19,20 +19,20 @@ pub enum Severity {
     Setting,
 }
 
-/// How much of what the webhook refuses under a code the CRDs refuse as well. It is what remains when
-/// the webhook is bypassed.
+/// How much of what the webhook refuses under a code is also refused by the CRDs, and so also when the
+/// webhook is bypassed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CrdCoverage {
     /// All of it.
     All,
-    /// What can be seen without a template or a setting, in the usual spelling.
+    /// The part that does not depend on a template or a setting, in the usual spelling.
     Some,
     /// Nothing: the rule depends on other objects, on metadata, on what a spec resolves to or on the
     /// content of a text.
     Nothing,
 }
 
-/// What is documented of a code.
+/// The documentation of a code.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) name: &'static str,
@@ -68,7 +68,7 @@ impl Code {
         self.0.severity
     }
 
-    /// How much of it the CRDs refuse as well.
+    /// How much of what the code refuses is also refused by the CRDs.
     pub fn crd_coverage(self) -> CrdCoverage {
         self.0.crd
     }
@@ -93,8 +93,7 @@ impl Code {
         self.family() == "update"
     }
 
-    /// Whether nothing can be said about the fields below one with this violation, because they
-    /// cannot be read.
+    /// Whether violations of the fields below are left out, because those fields cannot be read.
     pub(crate) fn hides_fields_below(self) -> bool {
         [Self::Unreadable, Self::WrongType, Self::SpecRequired].contains(&self)
     }

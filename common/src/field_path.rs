@@ -1,4 +1,4 @@
-//! Paths of fields in messages: where a value stands, and where its author changes it.
+//! Paths of fields in messages: the field of a value, and the field at which its author changes it.
 //!
 //! A value of a template is reported at the field that names the template, because that is what the
 //! author of a Machine can edit; the path within the template is added to the message.
@@ -7,7 +7,7 @@ use std::fmt;
 
 use crate::names::LABEL_TEMPLATE;
 
-/// Who wrote a value.
+/// The author of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Author {
     /// The user, in the spec.
@@ -97,7 +97,7 @@ impl FieldPath {
         Self { segment, ..self }
     }
 
-    /// Whether the value belongs into the user's spec, and not into a template.
+    /// Whether the value is in the user's spec and not in a template.
     pub fn is_from_user(self) -> bool {
         self.author == Author::User
     }

@@ -1,11 +1,11 @@
-//! URIs of libvirt hosts: the few that reach a hypervisor and run nothing on the way.
+//! URIs of libvirt hosts: only those that connect to a hypervisor and execute nothing on the controller.
 //!
 //! ```text
 //! qemu+ssh://admin@hv1.example.com:22/system
 //! └driver └transport └user └host    └port └path
 //! ```
-//! Libvirt's own URIs take parameters, and some of them (`command`, `netcat`, `socket`) name what is
-//! executed or opened where the controller runs. None is read here.
+//! libvirt also accepts parameters in a URI. Some of them (`command`, `netcat`, `socket`) name a program
+//! or a file that would be executed or opened on the controller, so a URI with parameters is refused.
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -13,27 +13,27 @@ use std::str::FromStr;
 
 use crate::bounds::HOST_URI_MAX;
 
-/// What runs the guests.
+/// The driver that runs the guests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Driver {
     /// QEMU, with or without KVM.
     Qemu,
-    /// Libvirt's mock, in memory.
+    /// libvirt's test driver, which keeps its guests in memory.
     Test,
 }
 
-/// How a host is reached.
+/// The transport of the connection to a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Transport {
-    /// The controller's own host.
+    /// A socket on the controller's own host.
     Local,
-    /// TLS, each side with its certificate.
+    /// TLS with a certificate on each side.
     Tls,
-    /// A tunnel of ssh.
+    /// An SSH tunnel.
     Ssh,
 }
 
-/// The URI of a libvirt host. `Display` gives what was read.
+/// The URI of a libvirt host. `Display` gives the text that was parsed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HostUri {
     driver: Driver,
@@ -45,12 +45,12 @@ pub struct HostUri {
 }
 
 impl HostUri {
-    /// What runs the guests.
+    /// The driver that runs the guests.
     pub fn driver(&self) -> Driver {
         self.driver
     }
 
-    /// How the host is reached.
+    /// The transport of the connection.
     pub fn transport(&self) -> Transport {
         self.transport
     }
@@ -60,50 +60,50 @@ impl HostUri {
         self.user.as_deref()
     }
 
-    /// Name or address of the host, an address of IPv6 without its brackets; none if it is the
-    /// controller's own.
+    /// DNS name or address of the host, an IPv6 address without brackets; `None` for the controller's own
+    /// host.
     pub fn host(&self) -> Option<&str> {
         self.host.as_deref()
     }
 
-    /// The port, if it is not the transport's usual one.
+    /// The port, if the URI has one; else the transport's default applies.
     pub fn port(&self) -> Option<u16> {
         self.port
     }
 
-    /// What is connected to: `/system`, `/session`, `/default`, or the file that the mock reads.
+    /// What to connect to: `/system`, `/session`, `/default`, or the file that the test driver reads.
     pub fn path(&self) -> &str {
         &self.path
     }
 }
 
-/// Why a text is no URI of a libvirt host.
+/// Why a text is not the URI of a libvirt host.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HostUriError {
-    /// Something after a question mark or a number sign.
+    /// There is a question mark or a number sign.
     #[error("has parameters, which could name what is executed; remove all from the '{0}' on")]
     Parameters(char),
-    /// None of the schemes.
+    /// The scheme is not one of those that are read.
     #[error("must begin with qemu:///, qemu+tls://, qemu+ssh://, test:/// or test+tls://")]
     Scheme,
-    /// A user that cannot be one, or is not asked for.
-    #[error("has a user that ssh cannot take, or without ssh")]
+    /// The user is not valid for ssh, or the transport is not ssh.
+    #[error("has a user that is not valid for ssh, or that only qemu+ssh:// allows")]
     User,
-    /// No host where one is needed, or one that cannot be.
+    /// The host is missing or not valid.
     #[error(
         "must name a host between // and the next /, by its name or address (IPv6 in brackets)"
     )]
     Host,
-    /// A host where there is none.
-    #[error("names a host, and goes no way there; use qemu+tls:// or qemu+ssh://")]
+    /// There is a host, but the transport is local.
+    #[error("names a host without a transport to it; use qemu+tls:// or qemu+ssh://")]
     HostWithoutTransport,
-    /// A port that cannot be.
+    /// The port is not valid.
     #[error("has a port that is not from 1 to 65535")]
     Port,
-    /// Not what the driver connects to.
+    /// The driver cannot connect to the path.
     #[error("must end with {0}")]
     Path(&'static str),
-    /// Longer than any.
+    /// The text is too long.
     #[error("is longer than {HOST_URI_MAX} characters")]
     TooLong,
 }
@@ -118,8 +118,8 @@ impl FromStr for HostUri {
         if text.len() > HOST_URI_MAX {
             return Err(HostUriError::TooLong);
         }
-        if let Some(mark) = text.chars().find(|c| matches!(c, '?' | '#')) {
-            return Err(HostUriError::Parameters(mark));
+        if let Some(sign) = text.chars().find(|c| matches!(c, '?' | '#')) {
+            return Err(HostUriError::Parameters(sign));
         }
         let (scheme, rest) = text.split_once("://").ok_or(HostUriError::Scheme)?;
         let (driver, transport) = match scheme {
@@ -200,7 +200,8 @@ fn host_and_port(address: &str) -> Result<(&str, Option<u16>), HostUriError> {
     Ok((host, port))
 }
 
-/// A name of DNS or an address of IPv4. What begins with a dash, ssh would take for an option.
+/// Whether a text is a DNS name or an IPv4 address. It cannot begin with a dash, because ssh would read it
+/// as an option.
 fn is_host(text: &str) -> bool {
     let is_end = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
     text.bytes()
@@ -209,14 +210,14 @@ fn is_host(text: &str) -> bool {
         && is_end(text.as_bytes().last())
 }
 
-/// A user's name, which begins with no dash either.
+/// Whether a text is the name of a user. It cannot begin with a dash, for the same reason.
 fn is_user(text: &str) -> bool {
     text.bytes()
         .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
         && text.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
 }
 
-/// An absolute path, `/default` among them.
+/// Whether a text is an absolute path, including `/default`.
 fn is_file(path: &str) -> bool {
     path.len() > 1
         && path
@@ -258,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_the_uris_of_hosts() {
+    fn uris_of_each_driver_and_transport_are_read_into_their_parts() {
         use Driver::{Qemu, Test};
         use Transport::{Local, Ssh, Tls};
         for (text, parts) in [
@@ -315,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_runs_something_or_reaches_nothing() {
+    fn uris_that_could_execute_something_or_name_no_host_are_refused() {
         use HostUriError::{Host, HostWithoutTransport, Parameters, Path, Port, Scheme, User};
         for (text, error) in [
             ("qemu+ssh://hv1/system?command=/bin/sh", Parameters('?')),
@@ -357,14 +358,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn display_round_trips(text in "(qemu|test)(\\+tls|\\+ssh)?://([a-z_]{1,3}@)?([a-z0-9.-]{0,4}|\\[[0-9a-f:]{2,5}\\])(:[0-9]{1,6})?/(system|default|session)") {
+        fn a_displayed_uri_is_the_parsed_text(text in "(qemu|test)(\\+tls|\\+ssh)?://([a-z_]{1,3}@)?([a-z0-9.-]{0,4}|\\[[0-9a-f:]{2,5}\\])(:[0-9]{1,6})?/(system|default|session)") {
             if let Ok(uri) = text.parse::<HostUri>() {
                 prop_assert_eq!(uri.to_string(), text);
             }
         }
 
         #[test]
-        fn never_panics(text in "\\PC{0,40}") {
+        fn parsing_any_text_never_panics(text in "\\PC{0,40}") {
             let _ = text.parse::<HostUri>();
         }
     }

@@ -115,7 +115,7 @@ impl<'a> From<&'a Value> for Json<'a> {
     }
 }
 
-/// A text that borrows if it has no escapes. `Cow<str>` itself never borrows when deserialized.
+/// A text that borrows from the input if it has no escapes. serde always copies into a `Cow<str>`.
 pub(crate) struct Text<'a>(pub(crate) Cow<'a, str>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_decoded_value_equals_that_of_serde_json() {
+    fn a_text_is_decoded_to_the_same_value_as_by_serde_json() {
         for text in [
             r#"{"b": [1, -2, 2.5, 18446744073709551615], "a": {"x\n": "é", "y": null}, "c": true}"#,
             r#"{"a": 1, "b": 2, "a": 3}"#,

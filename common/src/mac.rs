@@ -1,4 +1,4 @@
-//! MAC addresses of Ethernet.
+//! Ethernet MAC addresses.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest as _, Sha256};
 
-/// A MAC address of six bytes. `Display` gives lower-case bytes with colons.
+/// A MAC address of six bytes. `Display` gives lower-case hexadecimal bytes separated by colons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Mac([u8; 6]);
 
@@ -19,7 +19,7 @@ impl Mac {
     /// The address of a network card that has none in the spec: stable, locally administered,
     /// unicast.
     pub fn derived(cluster: &str, namespace: &str, machine: &str, nic: &str) -> Self {
-        // No name holds a zero byte, so no two cards share the text that is hashed.
+        // Names contain no zero byte, so the hashed text differs for each card.
         let digest = Sha256::digest([cluster, namespace, machine, nic].join("\0"));
         let [first, second, third, fourth, fifth, sixth] = [
             digest[0], digest[1], digest[2], digest[3], digest[4], digest[5],
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_the_three_forms() {
+    fn addresses_with_colons_dashes_and_dots_are_read() {
         let mac = Mac::new([0x52, 0x54, 0, 0xab, 0xcd, 0xef]);
         for text in ["52:54:00:ab:cd:ef", "52-54-00-AB-CD-EF", "5254.00ab.cdef"] {
             assert_eq!(text.parse(), Ok(mac), "{text}");
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_everything_else() {
+    fn other_texts_are_refused() {
         for text in [
             "",
             "52:54:00:ab:cd",
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn derived_ones_are_stable_and_differ_by_each_part_of_their_identity() {
+    fn a_derived_address_is_stable_and_depends_on_each_part_of_its_input() {
         let mac = Mac::derived("c", "ns", "m", "eth0");
         assert_eq!(mac, Mac::derived("c", "ns", "m", "eth0"));
         assert_eq!(mac.bytes()[0] & 3, 2, "locally administered, unicast");
@@ -162,12 +162,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn display_round_trips(bytes: [u8; 6]) {
+        fn a_displayed_address_is_parsed_to_the_same_address(bytes: [u8; 6]) {
             prop_assert_eq!(Mac::new(bytes).to_string().parse(), Ok(Mac::new(bytes)));
         }
 
         #[test]
-        fn never_panics(text in ".{0,20}") {
+        fn parsing_any_text_never_panics(text in ".{0,20}") {
             let _ = text.parse::<Mac>();
         }
     }

@@ -1,16 +1,15 @@
 //! Kubernetes quantities as exact amounts of bytes.
 //!
-//! Neither floating point nor rounding before the last step: `0.1Gi` is what Kubernetes makes of
-//! it, one byte above 107374182, because a fraction of a byte counts as a whole one (as
-//! `resource.Quantity.Value()` does). CPUs are counted in thousandths in the same way.
+//! No floating point, and no rounding before the last step. A fraction of a byte is rounded up, as in
+//! Kubernetes' `resource.Quantity.Value()`: `0.1Gi` is 107374183 bytes. CPUs are read in the same way, in
+//! thousandths.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Most digits of a quantity, leading zeros included: those of the largest amount that the exact
-/// arithmetic holds, so that every amount is read as it is written.
+/// Most digits of a quantity, including leading zeros: `u128::MAX` has 39.
 const DIGITS_MAX: usize = 39;
 
 const KI: u128 = 1 << 10;
@@ -64,22 +63,22 @@ impl Bytes {
     }
 }
 
-/// Why a text is no amount of bytes.
+/// Why a text is not a quantity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
-    /// Nothing there.
+    /// The text is empty.
     #[error("is empty")]
     Empty,
-    /// Below zero.
+    /// The amount is negative.
     #[error("is negative")]
     Negative,
-    /// Not a number in front of the unit.
+    /// There is no number before the unit.
     #[error("does not start with a number")]
     NotANumber,
-    /// A unit Kubernetes does not know.
+    /// Kubernetes does not know the unit.
     #[error("has the unknown unit {0:?}")]
     UnknownUnit(String),
-    /// More digits or a larger exponent than the exact arithmetic holds.
+    /// The amount has more digits or a larger exponent than `u128` holds.
     #[error("is too large to be an amount of bytes")]
     TooLarge,
 }
@@ -126,7 +125,7 @@ impl fmt::Display for Milli {
     }
 }
 
-/// The amount that a quantity is, times this power of ten.
+/// The amount of a quantity, multiplied by this power of ten and rounded up.
 fn scaled(text: &str, power: i32) -> Result<u128, QuantityError> {
     if text.is_empty() {
         return Err(QuantityError::Empty);
@@ -242,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_kubernetes_reads() {
+    fn quantities_that_kubernetes_reads_give_the_same_amount() {
         for (text, bytes) in [
             ("0", 0),
             ("1", 1),
@@ -270,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_kubernetes_refuses() {
+    fn texts_that_are_no_exact_amount_are_refused_with_the_reason() {
         use QuantityError::{Empty, Negative, NotANumber, TooLarge, UnknownUnit};
         for (text, error) in [
             ("", Empty),
@@ -296,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn shows_the_shortest_exact_text() {
+    fn an_amount_is_displayed_as_its_shortest_exact_text() {
         for (text, shown) in [
             ("2048Mi", "2Gi"),
             ("1.5Gi", "1536Mi"),
@@ -316,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_thousandths() {
+    fn cpus_are_read_and_displayed_in_thousandths() {
         for (text, milli, shown) in [
             ("4", 4000, "4"),
             ("1.5", 1500, "1500m"),
@@ -333,13 +332,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn display_round_trips(n in any::<u128>(), shift in 0u32..128) {
+        fn a_displayed_amount_is_parsed_to_the_same_amount(n in any::<u128>(), shift in 0u32..128) {
             let bytes = Bytes::new(n >> shift << (shift / 2));
             prop_assert_eq!(bytes.to_string().parse::<Bytes>(), Ok(bytes));
         }
 
         #[test]
-        fn display_is_the_shortest(number in 0u128..128, power in 0u32..7, thousands in 0u32..7) {
+        fn no_suffix_gives_a_shorter_text_than_display(number in 0u128..128, power in 0u32..7, thousands in 0u32..7) {
             let bytes = Bytes::new(number * 1024u128.pow(power) * 1000u128.pow(thousands));
             let shown = bytes.to_string();
             for suffix in BINARY.into_iter().chain(DECIMAL) {
@@ -351,7 +350,7 @@ mod tests {
         }
 
         #[test]
-        fn never_panics(text in "[-+0-9.eEKMGTPikmnu ]{0,40}|.{0,20}") {
+        fn parsing_any_text_never_panics(text in "[-+0-9.eEKMGTPikmnu ]{0,40}|.{0,20}") {
             let _ = text.parse::<Bytes>();
         }
     }

@@ -1,8 +1,8 @@
-//! Findings about an object: field path, stable code, Kubernetes' kind of fault, and what would be right.
+//! Findings about an object: field path, stable code, Kubernetes' kind of fault, and what is allowed.
 //!
 //! ```text
 //! spec.template: Not found: "smal": did you mean 'small'? known templates: large, medium, small [TemplateNotFound]
-//! └ field        └ kind     └ value └ detail: what would be right                                └ code
+//! └ field        └ kind     └ value └ detail: what is allowed                                    └ code
 //! ```
 
 use std::borrow::Cow;
@@ -15,8 +15,9 @@ use crate::field_path::FieldPath;
 use crate::words::{cut, quoted, shortened};
 
 /// Longest warning in characters. The API server cuts warnings to 256 when they are many. Kubernetes
-/// recommends 120; a warning with long names is longer rather than lose the fix at its end.
+/// recommends 120; a warning with long names may be longer, because its end says how to fix the fault.
 pub const WARNING_MAX: usize = 256;
+
 /// Kubernetes' kinds of field faults (`metav1.CauseType`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
@@ -134,7 +135,7 @@ pub struct Violation {
     pub code: Code,
     /// Kubernetes' kind of fault.
     pub kind: Kind,
-    /// What is wrong and what would be right, without field, value and code.
+    /// What is wrong and what is allowed, without field, value and code.
     pub detail: String,
     /// The rejected value as messages show it; absent for kinds that show none.
     pub value: Option<String>,
@@ -169,8 +170,8 @@ impl Violation {
         }
     }
 
-    /// The same fault, told only if the field at `place` is not at fault itself. What a template
-    /// says is no cause: it was judged when the template was stored.
+    /// The same violation, reported only if the field at `path` has none of its own. A path in a template
+    /// is ignored: its value was checked when the template was stored.
     #[must_use]
     pub fn given(mut self, path: FieldPath) -> Self {
         if path.in_template().is_none() {
@@ -201,7 +202,7 @@ impl Violation {
         self
     }
 
-    /// Identity at its field, whatever the line number.
+    /// Identity of the violation at its field, without the line number.
     pub(crate) fn identity(&self) -> String {
         self.identity.clone().unwrap_or_else(|| self.message())
     }
@@ -256,8 +257,8 @@ pub struct Findings {
     pub violations: Vec<Violation>,
     /// Warnings, if it is accepted.
     pub warnings: Vec<Warning>,
-    /// Objects that the catalog did not have. A cache may be behind, so the caller looks again before it
-    /// refuses.
+    /// References that were not found in the catalog. Its caches may be older than the object, so the
+    /// caller reads these objects from the API server before it refuses.
     pub misses: Vec<Reference>,
 }
 
@@ -342,7 +343,7 @@ impl Findings {
     }
 }
 
-/// The API server drops a warning that has control characters.
+/// A text without control characters: the API server drops a warning that contains them.
 fn one_line(text: &str) -> Cow<'_, str> {
     let is_plain = |byte: u8| byte.is_ascii_graphic() || byte == b' ';
     if text.bytes().all(is_plain) {
@@ -356,7 +357,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_violation_is_displayed_like_one_of_kubernetes() {
+    fn a_violation_is_displayed_in_the_format_of_kubernetes() {
         let violation = Violation::new(
             "spec.template",
             Code::TemplateNotFound,

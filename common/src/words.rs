@@ -1,13 +1,13 @@
-//! The words of messages: what is shown of values and names, and which name was meant.
+//! Parts of messages: shortened values, lists of names, suggestions for misspelled names.
 
-/// Most characters of a user's value that a message repeats.
+/// Longest part of a user's value in a message, in characters.
 const VALUE_SHOWN_MAX: usize = 64;
-/// Most names a message lists; a catalog may hold thousands.
+/// Most names in a message; a catalog can contain thousands.
 const NAMES_SHOWN_MAX: usize = 10;
 
 /// `text` in at most `max` characters.
 pub(crate) fn cut(text: &str, max: usize) -> String {
-    // No text has fewer bytes than characters.
+    // A text has at least as many bytes as characters, so a short one need not be counted.
     if text.len() <= max || text.chars().count() <= max {
         return text.to_owned();
     }
@@ -15,7 +15,7 @@ pub(crate) fn cut(text: &str, max: usize) -> String {
     shown.chain(['…']).collect()
 }
 
-/// A value as messages show it, however long it is.
+/// A value as messages show it: at most 64 characters.
 pub(crate) fn shortened(value: &str) -> String {
     cut(value, VALUE_SHOWN_MAX)
 }
@@ -48,14 +48,14 @@ pub fn name_list(mut names: Vec<String>) -> String {
     }
 }
 
-/// The name the user most likely meant: at most a third of its letters apart, the first of the
-/// nearest ones.
+/// The name that the user most likely meant: the one with the smallest edit distance, which must be at most
+/// a third of its length. Of equally near names, the first in alphabetical order.
 pub(crate) fn nearest<'a>(
     wrong: &str,
     names: impl IntoIterator<Item = &'a str>,
 ) -> Option<&'a str> {
     let length = wrong.chars().count();
-    // Texts are at least as far apart as their lengths: a hostile one is not even compared.
+    // The distance is at least the difference of the lengths, so a very long text is not compared.
     let near = |name: &&str, distance: usize| distance * 3 <= name.chars().count().max(3);
     names
         .into_iter()
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_the_nearest_name() {
+    fn a_misspelled_name_suggests_the_nearest_one_or_none() {
         for (wrong, nearest_name) in [
             ("smal", Some("small")),
             ("Large", Some("large")),
@@ -96,13 +96,13 @@ mod tests {
     }
 
     #[test]
-    fn long_texts_are_cut_at_characters() {
+    fn a_long_text_is_cut_between_characters() {
         assert_eq!(cut("äöü", 3), "äöü");
         assert_eq!(cut("äöüß", 3), "äö…");
     }
 
     #[test]
-    fn long_lists_are_counted() {
+    fn a_long_list_of_names_ends_with_the_number_of_the_others() {
         let names = (0..13).map(|n| format!("n{n:02}")).collect();
         assert_eq!(
             name_list(names),

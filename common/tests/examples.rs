@@ -1,4 +1,4 @@
-//! The examples of the repository, judged by the core as the webhook would.
+//! The examples in `manifests/examples`, reviewed as the webhook does it.
 #![expect(clippy::unwrap_used, reason = "a failed test panics")]
 
 use std::path::Path;
@@ -37,7 +37,7 @@ fn judge(file: &str) -> Verdict {
 }
 
 #[test]
-fn the_four_machines_are_accepted() {
+fn the_four_example_machines_are_accepted_with_the_documented_values() {
     for (file, cores, memory, disks) in [
         (
             "basic-vm.yaml",
@@ -75,19 +75,19 @@ fn the_four_machines_are_accepted() {
             .iter()
             .map(|disk| ["name", "size", "storageClass"].map(|key| disk[key].as_str().unwrap()))
             .collect();
-        let wanted: Vec<_> = disks.iter().map(|(a, b, c)| [*a, *b, *c]).collect();
-        assert_eq!(got, wanted, "{file}");
+        let expected: Vec<_> = disks.iter().map(|(a, b, c)| [*a, *b, *c]).collect();
+        assert_eq!(got, expected, "{file}");
     }
 }
 
 #[test]
-fn every_fault_of_the_faulty_machine_is_told() {
+fn every_fault_of_the_faulty_example_is_reported_with_the_documented_text() {
     let verdict = judge("faulty/machine.yaml");
     let violations = verdict.findings.violations.iter();
-    let told: Vec<_> = violations.map(|fault| format!("* {fault}")).collect();
-    // What kubectl says: a heading, then a bullet for each.
+    let messages: Vec<_> = violations.map(|fault| format!("* {fault}")).collect();
+    // kubectl prints a heading, then a bullet for each violation.
     let answer = include_str!("../../manifests/examples/faulty/machine.expected.txt");
     let (heading, bullets) = answer.split_once('\n').unwrap();
     assert_eq!(heading.trim_end(), "The Machine \"faulty-vm\" is invalid:");
-    assert_eq!(told, bullets.lines().collect::<Vec<_>>());
+    assert_eq!(messages, bullets.lines().collect::<Vec<_>>());
 }

@@ -1,4 +1,4 @@
-//! The tables of the rules' cases (`common/tests/cases`), as an API server sees them.
+//! The tables of cases of the rules (`common/tests/cases`), as objects for an API server.
 
 use std::collections::BTreeMap;
 
@@ -17,11 +17,11 @@ mod long_texts;
 
 use long_texts::spell_out;
 
-/// A line of a table, as far as it can be sent to an API server.
+/// A case of a table, as far as it can be sent to an API server.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Case {
-    /// What it is about.
+    /// Name of the case.
     pub name: String,
     /// The object's kind.
     #[serde(default = "machine")]
@@ -29,20 +29,20 @@ pub struct Case {
     /// The object's spec.
     #[serde(default)]
     pub spec: Value,
-    /// The object's metadata, over those of every object.
+    /// Metadata of the object, merged over the defaults.
     #[serde(default)]
     pub metadata: Value,
-    /// What is stored.
+    /// The stored object of an update.
     pub old: Option<Old>,
-    /// Why the object is refused, every line of it.
+    /// All violations for which the object is refused.
     #[serde(default)]
     pub refuses: Vec<String>,
-    /// The rules' warnings of an object that is accepted.
+    /// All warnings of rules about an accepted object.
     #[serde(default)]
     pub warns: Vec<String>,
-    /// What else an accepted object's user is told, if it matters.
+    /// All warnings without a rule; not compared if absent.
     pub notes: Option<Vec<String>>,
-    /// The cluster's catalog.
+    /// Name of the catalog.
     #[serde(default = "default")]
     pub catalog: String,
     text: Option<String>,
@@ -54,10 +54,10 @@ pub struct Case {
     earlier_settings: Option<Value>,
 }
 
-/// What is stored when an update comes.
+/// The stored object of an update.
 #[derive(Debug, Deserialize)]
 pub struct Old {
-    /// Whether it got past the webhook.
+    /// Whether it was stored without a review.
     #[serde(default)]
     pub bypassed: bool,
     #[serde(default)]
@@ -68,7 +68,7 @@ pub struct Old {
     block: Option<Value>,
 }
 
-/// A null that is written is a value: it takes the block away.
+/// A null in the table is a value: it removes the block.
 fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
     Value::deserialize(deserializer).map(Some)
 }
@@ -82,15 +82,14 @@ fn default() -> String {
 }
 
 impl Case {
-    /// Whether it can be sent at all: it is an object, and what it says is about more than one stage
-    /// of a review. What got past a webhook got past older CRDs.
+    /// Whether the case can be sent to an API server: it has an object and is about both stages of a review.
+    /// The CRDs may refuse an object that was stored without a review, so such cases are left out.
     pub fn can_be_sent(&self) -> bool {
         let bypassed = self.old.as_ref().is_some_and(|old| old.bypassed);
         self.text.is_none() && self.only.is_none() && !bypassed
     }
 
-    /// Whether it is about a cluster as it is, with the default settings, and about no block that
-    /// somebody wrote.
+    /// Whether the case needs no earlier catalog, no special settings and no edited block.
     pub fn is_plain(&self) -> bool {
         let old_block = self.old.as_ref().and_then(|old| old.block.as_ref());
         let special = [&self.block, &self.settings, &self.earlier_settings];
@@ -105,13 +104,13 @@ impl Case {
         object(&self.kind, &self.metadata, &self.spec)
     }
 
-    /// The object that is stored.
+    /// The stored object without a block.
     pub fn old_object(&self) -> Option<Value> {
         let old = self.old.as_ref()?;
         Some(object(&self.kind, &old.metadata, &old.spec))
     }
 
-    /// The stored object with the block that a webhook had written.
+    /// The stored object with the block that the webhook wrote.
     pub fn old_with_block(&self) -> Result<Option<Value>> {
         let (Some(old), Some(mut object)) = (&self.old, self.old_object()) else {
             return Ok(None);
@@ -121,8 +120,8 @@ impl Case {
         Ok(Some(object))
     }
 
-    /// The object under review with the block that it comes with: the stored one, as an edit or a patch
-    /// leaves it, or the one of a backup.
+    /// The object under review with its block: the stored one, as after an edit or a patch, or that of a
+    /// backup.
     pub fn object_with_block(&self, old: Option<&Value>) -> Result<Value> {
         let mut object = self.object();
         if let Some(block) = old.and_then(|old| old["spec"].get("normalized")) {
@@ -134,7 +133,7 @@ impl Case {
         Ok(object)
     }
 
-    /// Does what a webhook did under the earlier catalog and settings.
+    /// Writes the block that the webhook wrote with the earlier catalog and settings.
     fn write_block(&self, object: &mut Value) -> Result<()> {
         if self.kind != machine() {
             return Ok(());
@@ -165,14 +164,14 @@ impl Case {
     }
 }
 
-/// Changes what a case changes of a block; null takes it away.
+/// Applies the changes of a case to the block; null removes it.
 fn change_block(object: &mut Value, changes: Option<&Value>) {
     let Some(changes) = changes else { return };
     json_patch::merge(&mut object["spec"], &json!({ "normalized": changes }));
 }
 
 /// Whether objects of the kind have no namespace.
-pub fn is_of_the_cluster(kind: &str) -> bool {
+pub fn is_cluster_scoped(kind: &str) -> bool {
     ["MachineTemplate", "LibvirtHost"].contains(&kind)
 }
 
@@ -181,15 +180,15 @@ pub fn table(family: &str) -> Result<Vec<Case>> {
     read(family)
 }
 
-/// What a cluster of the cases has, as far as an API server can be given it.
+/// The objects of a catalog that can be created in an API server.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Catalog {
     /// Templates by name.
     pub templates: BTreeMap<String, CatalogTemplate>,
-    /// Storage classes.
+    /// Names of storage classes.
     pub storage_classes: Vec<String>,
-    /// The default one.
+    /// Name of the default storage class.
     pub default_storage_class: Option<String>,
     /// NetworkConfigurations of the namespace, on the bridge `br0`.
     pub networks: Vec<String>,
@@ -201,23 +200,23 @@ pub struct Catalog {
 /// A LibvirtHost of a catalog.
 #[derive(Debug, Deserialize)]
 pub struct CatalogHost {
-    /// Its labels.
+    /// `metadata.labels`.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// Its spec.
+    /// `spec`.
     pub spec: Value,
 }
 
 /// A template of a catalog.
 #[derive(Debug, Deserialize)]
 pub struct CatalogTemplate {
-    /// Why it should not be used any more.
+    /// Why not to use it any more.
     pub deprecated: Option<String>,
-    /// What it brings.
+    /// The fields that it sets.
     pub content: Value,
 }
 
-/// A catalog of the cases.
+/// The catalog of this name.
 pub fn catalog(name: &str) -> Result<Catalog> {
     let mut catalogs: BTreeMap<String, Catalog> = read("catalogs")?;
     catalogs

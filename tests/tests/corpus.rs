@@ -36,7 +36,7 @@ fn of_ours(kind: &str, name: &str, spec: &Value) -> Value {
         "metadata": {"name": name},
         "spec": spec,
     });
-    if !tables::is_of_the_cluster(kind) {
+    if !tables::is_cluster_scoped(kind) {
         object["metadata"]["namespace"] = json!("default");
     }
     object

@@ -27,7 +27,7 @@ const CANNOT_BE_SENT: [Code; 2] = [Code::Unreadable, Code::NormalizedMismatch];
 async fn refusal(lab: &Lab, case: &Case) -> Option<String> {
     let gvk = GroupVersionKind::gvk("vitistack.io", "v1alpha1", &case.kind);
     let resource = ApiResource::from_gvk(&gvk);
-    let api: Api<DynamicObject> = if tables::is_of_the_cluster(&case.kind) {
+    let api: Api<DynamicObject> = if tables::is_cluster_scoped(&case.kind) {
         Api::all_with(lab.client().clone(), &resource)
     } else {
         Api::namespaced_with(lab.client().clone(), "default", &resource)

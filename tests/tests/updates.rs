@@ -180,7 +180,7 @@ async fn faults_stored_without_the_webhook_are_repaired_one_by_one() {
         [
             "Warning: not new, so accepted: spec.template: Not found: \"smal\": did you mean 'small'? known templates: large, medium, small [TemplateNotFound]",
             "Warning: not new, so accepted: spec.disks[0].storageClass: Not found: \"fast-sdd\": did you mean 'fast-ssd'? known storage classes: fast-ssd, replicated, standard [StorageClassNotFound]",
-            "Warning: until that is mended, the Machine stays as it is",
+            "Warning: until these faults are fixed, the Machine stays as it is",
         ]
     );
     assert_eq!(spec(&lab, "web").await["normalized"], Value::Null);

@@ -1,4 +1,4 @@
-//! Blocks as JSON: what differs between two, where it comes from, what one says.
+//! Blocks as JSON text: comparison, first difference, source field of a block's field, summary.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,44 +10,44 @@ use crate::api::normalized::Normalized;
 use crate::json::Json;
 use crate::words::cut;
 
-/// Where the block stands.
+/// Path of the block.
 pub(super) const BLOCK: &str = "spec.normalized";
-/// Most characters of the line that says what an intent became: with its frame 120, the length that
-/// Kubernetes recommends for a warning.
+/// Longest summary in characters. With the text around it the warning has 120, the length that
+/// Kubernetes recommends.
 const SUMMARY_MAX: usize = 108;
 
-/// The text of a block as it was sent or stored, whatever it is.
+/// The text of a block as it was sent or stored. It may be any JSON.
 pub(super) struct Block<'a>(pub(super) Cow<'a, str>);
 
-/// What is looked at in a block of any release; what cannot be read is as absent.
+/// The fields that are read from a block of any release. If the block cannot be read, all are absent.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Peek {
+pub(super) struct BlockHeader {
     pub(super) version: Option<u32>,
     pub(super) intent_hash: Option<String>,
     pub(super) backend: Option<String>,
-    pub(super) template: Option<PeekTemplate>,
+    pub(super) template: Option<TemplateHeader>,
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct PeekTemplate {
+pub(super) struct TemplateHeader {
     pub(super) refresh: Option<String>,
 }
 
 impl Block<'_> {
     /// The block, if this release can read it.
-    pub(super) fn read(&self) -> Option<Normalized> {
+    pub(super) fn parse(&self) -> Option<Normalized> {
         serde_json::from_str(&self.0).ok()
     }
 
-    pub(super) fn peek(&self) -> Peek {
+    pub(super) fn header(&self) -> BlockHeader {
         serde_json::from_str(&self.0).unwrap_or_default()
     }
 
-    /// Whether this is the same JSON, whatever the order of its keys.
-    pub(super) fn is(&self, other: &str) -> bool {
-        let read = |text| serde_json::from_str::<Json<'_>>(text).ok();
-        self.0 == other || read(&self.0).is_some_and(|own| Some(own) == read(other))
+    /// Whether both are the same JSON, ignoring the order of keys.
+    pub(super) fn is_same_json(&self, other: &str) -> bool {
+        let parse = |text| serde_json::from_str::<Json<'_>>(text).ok();
+        self.0 == other || parse(&self.0).is_some_and(|own| Some(own) == parse(other))
     }
 }
 
@@ -56,10 +56,10 @@ pub(super) fn text(block: &Normalized) -> Option<String> {
     serde_json::to_string(block).ok()
 }
 
-/// The path of the first value that differs between two blocks, as deep as both have it.
+/// The path of the first value that differs between two blocks, as long as both have it.
 pub(super) fn first_difference(left: &str, right: &str) -> String {
-    let read = |text| serde_json::from_str::<Value>(text).unwrap_or_default();
-    difference(BLOCK, &read(left), &read(right))
+    let parse = |text| serde_json::from_str::<Value>(text).unwrap_or_default();
+    difference(BLOCK, &parse(left), &parse(right))
 }
 
 fn difference(path: &str, left: &Value, right: &Value) -> String {
@@ -92,7 +92,7 @@ fn difference(path: &str, left: &Value, right: &Value) -> String {
     }
 }
 
-/// The field of the intent that a field of the block comes from.
+/// The field of the spec that a field of the block is computed from.
 pub(super) fn source_of(block_path: &str) -> String {
     let rest = block_path
         .strip_prefix(BLOCK)
@@ -114,7 +114,7 @@ pub(super) fn source_of(block_path: &str) -> String {
     format!("spec.{field}")
 }
 
-/// What a block says, in a line.
+/// A summary of a block in one line.
 pub(super) fn summary(block: &Normalized) -> String {
     cut(&Summary(block).to_string(), SUMMARY_MAX)
 }

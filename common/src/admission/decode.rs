@@ -1,4 +1,4 @@
-//! Raw JSON to typed intent, with every value of a wrong type told by its path.
+//! Raw JSON to typed intent; reports every value of a wrong type with its path.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,7 +13,7 @@ use crate::json::{Json, Text};
 use crate::rules::limits::Cut;
 use crate::violation::{Findings, Kind, Violation};
 
-/// What is read of an object's metadata.
+/// The fields that a review reads from an object's metadata.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Metadata {
     name: Option<String>,
@@ -34,37 +34,37 @@ struct Annotations {
 }
 
 impl Metadata {
-    /// The name; empty while the API server has yet to make one of `generateName`.
+    /// The name; empty until the API server has generated one from `generateName`.
     pub(super) fn name(&self) -> &str {
         self.name.as_deref().unwrap_or_default()
     }
 
-    /// The label that names the template. Without a value it is as absent.
+    /// The value of the label that names the template; an empty one counts as absent.
     pub(super) fn template_label(&self) -> Option<&str> {
         let label = self.labels.as_ref()?.template.as_deref();
         label.filter(|name| !name.is_empty())
     }
 
-    /// The text of the refresh annotation. Without a text it is as absent.
+    /// The value of the refresh annotation; an empty one counts as absent.
     pub(super) fn refresh(&self) -> Option<&str> {
         let text = self.annotations.as_ref()?.refresh_template.as_deref();
         text.filter(|text| !text.is_empty())
     }
 }
 
-/// An object as sent, its spec still raw; of its status only the libvirt host that it is bound to.
+/// An object as sent, with an undecoded spec. Of its status only the libvirt host that it is bound to.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Wire<'a> {
+pub(super) struct RawObject<'a> {
     #[serde(default)]
     pub(super) metadata: Metadata,
     #[serde(borrow, default)]
     pub(super) spec: Spec<'a>,
-    #[serde(default, rename = "status", deserialize_with = "bound")]
+    #[serde(default, rename = "status", deserialize_with = "bound_host")]
     pub(super) host: Option<String>,
 }
 
 /// The libvirt host that a status names, if the status can be read.
-fn bound<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+fn bound_host<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     let status = Option::<&RawValue>::deserialize(deserializer)?;
     let status = status.and_then(|status| serde_json::from_str::<Status>(status.get()).ok());
     Ok(status.and_then(|status| status.host))
@@ -75,11 +75,11 @@ struct Status {
     host: Option<String>,
 }
 
-/// A spec as sent, with the text of the block apart: it is no part of the intent.
+/// A spec as sent. The block is separate, because it is not part of the intent.
 #[derive(Debug)]
 pub(super) struct Spec<'a> {
     pub(super) intent: Json<'a>,
-    /// Absent when it is null, as any field.
+    /// The block's text; absent if it is null, like any field.
     pub(super) block: Option<Cow<'a, str>>,
 }
 
@@ -123,17 +123,17 @@ fn block_text(text: &str) -> Option<Cow<'_, str>> {
     (text != "null").then_some(Cow::Borrowed(text))
 }
 
-/// Decodes an object. Faults of its metadata and a spec that is none are told, and leave an empty
-/// one in its place.
-pub(super) fn object<'a>(text: &'a str, findings: &mut Findings) -> Wire<'a> {
-    let mut wire: Wire<'a> = match serde_json::from_str(text) {
-        Ok(wire) => wire,
-        Err(_) => piecemeal(text, findings),
+/// Decodes an object. Reports faults of its metadata and a spec that is missing or not an object; the
+/// result then has empty ones in their place.
+pub(super) fn object<'a>(text: &'a str, findings: &mut Findings) -> RawObject<'a> {
+    let mut raw: RawObject<'a> = match serde_json::from_str(text) {
+        Ok(raw) => raw,
+        Err(_) => object_by_parts(text, findings),
     };
-    match &wire.spec.intent {
-        Json::Object(_) => return wire,
+    match &raw.spec.intent {
+        Json::Object(_) => return raw,
         Json::Null => {
-            let detail = "give a spec: without one, nothing is wished for";
+            let detail = "give a spec: it describes the desired state";
             findings.deny(Violation::new(
                 "spec",
                 Code::SpecRequired,
@@ -145,16 +145,16 @@ pub(super) fn object<'a>(text: &'a str, findings: &mut Findings) -> Wire<'a> {
             lenient::read::<AnyObject>(other, "spec", findings);
         }
     }
-    wire.spec.intent = Json::EMPTY;
-    wire
+    raw.spec.intent = Json::EMPTY;
+    raw
 }
 
-/// An object, whatever its fields are.
+/// An object with any fields.
 #[derive(Default, Deserialize)]
 struct AnyObject {}
 
-/// An object that is not what it should be, taken apart.
-fn piecemeal<'a>(text: &'a str, findings: &mut Findings) -> Wire<'a> {
+/// Decodes metadata and spec separately, for an object that cannot be decoded as a whole.
+fn object_by_parts<'a>(text: &'a str, findings: &mut Findings) -> RawObject<'a> {
     let mut value: Json<'a> = match serde_json::from_str(text) {
         Ok(value) => value,
         Err(error) => {
@@ -165,7 +165,7 @@ fn piecemeal<'a>(text: &'a str, findings: &mut Findings) -> Wire<'a> {
                 Kind::Invalid,
                 detail,
             ));
-            return Wire {
+            return RawObject {
                 metadata: Metadata::default(),
                 spec: Spec {
                     intent: Json::EMPTY,
@@ -178,7 +178,7 @@ fn piecemeal<'a>(text: &'a str, findings: &mut Findings) -> Wire<'a> {
     let metadata = value.take("metadata").unwrap_or(Json::Null);
     let mut intent = value.take("spec").unwrap_or(Json::Null);
     let block = intent.take("normalized").filter(|block| !block.is_null());
-    Wire {
+    RawObject {
         metadata: if metadata.is_null() {
             Metadata::default()
         } else {
@@ -192,8 +192,8 @@ fn piecemeal<'a>(text: &'a str, findings: &mut Findings) -> Wire<'a> {
     }
 }
 
-/// Decodes a spec. What is longer than its bound `cut` tells and cuts, what is of the wrong type is told
-/// and taken as empty.
+/// Decodes a spec. `cut` reports and shortens what is longer than its bound. A value of a wrong type is
+/// reported and read as an empty one.
 pub(super) fn spec<T>(mut value: Json<'_>, cut: Cut, findings: &mut Findings) -> T
 where
     T: Default + for<'v> Deserialize<'v>,

@@ -10,10 +10,10 @@ pub(super) fn review(request: &Request<'_>) -> Verdict {
     let mut findings = Findings::default();
     let spec = spec(request.object, &mut findings);
     let stored = request.old.map(|old| {
-        let mut known = Findings::default();
-        (self::spec(old, &mut known), known)
+        let mut old_findings = Findings::default();
+        (self::spec(old, &mut old_findings), old_findings)
     });
-    ratchet::judge(&spec, stored, rules::check_host, &mut findings);
+    ratchet::check_against_stored(&spec, stored, rules::check_host, &mut findings);
     Verdict {
         findings,
         block: None,
@@ -21,6 +21,6 @@ pub(super) fn review(request: &Request<'_>) -> Verdict {
 }
 
 fn spec(text: &str, findings: &mut Findings) -> HostIntent {
-    let wire = decode::object(text, findings);
-    decode::spec(wire.spec.intent, limits::cut_host, findings)
+    let raw = decode::object(text, findings);
+    decode::spec(raw.spec.intent, limits::cut_host, findings)
 }

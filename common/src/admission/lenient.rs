@@ -1,8 +1,8 @@
-//! A deserializer that does not stop at a value of the wrong type: it notes where the value stands
-//! and goes on with an empty one. One pass, however many faults there are.
+//! A deserializer that does not stop at a value of the wrong type: it reports the value's path and
+//! continues with an empty value. It finds all such faults in one pass.
 //!
-//! Made for the types of an intent, whose fields are all optional: texts, whole numbers, truth
-//! values, lists, maps and structs of them. A null is as absent everywhere but as an item of a list.
+//! It supports the types of an intent, whose fields are all optional: texts, whole numbers, booleans,
+//! and lists, maps and structs of them. A null counts as absent, except as an item of a list.
 
 use std::cell::RefCell;
 
@@ -13,10 +13,10 @@ use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
 type Error = serde_json::Error;
 
-/// Everything below this field may be a secret; a message never repeats a value of it.
+/// Values below this field may be secrets, so messages never repeat them.
 const SECRET: &str = "spec.cloudInit";
 
-/// The way to a value. A list through the stack, so that it costs nothing until a fault is told.
+/// The path of a value, as a linked list on the stack: no text is built unless a fault is reported.
 #[derive(Clone, Copy)]
 enum Path<'p> {
     Root(&'p str),
@@ -36,12 +36,12 @@ impl Path<'_> {
     }
 }
 
-/// Whether a key stands in a path without brackets.
+/// Whether a key is written in a path without brackets.
 fn is_plain(key: &str) -> bool {
     key.bytes().all(|b| b.is_ascii_alphanumeric())
 }
 
-/// Reads a value that stands at `root`.
+/// Reads a value whose path is `root`.
 pub(super) fn read<'v, T: serde::Deserialize<'v> + Default>(
     value: &'v Json<'v>,
     root: &str,
@@ -53,11 +53,11 @@ pub(super) fn read<'v, T: serde::Deserialize<'v> + Default>(
         path: Path::Root(root),
         findings: &sink,
     };
-    // The types read have no rule of their own beyond the types of their values.
+    // Only a type with checks of its own could return an error, and the types of an intent have none.
     T::deserialize(reader).unwrap_or_default()
 }
 
-/// How a path goes on from an object to what stands under a key of it.
+/// Extends the path of an object by one of its keys.
 type Step = for<'p> fn(&'p Path<'p>, &'p str) -> Path<'p>;
 
 #[derive(Clone, Copy)]
@@ -74,7 +74,7 @@ impl<'v> Reader<'v, '_, '_> {
             _ => None,
         };
         if fields.is_none() {
-            self.expected("an object");
+            self.deny_type("an object");
         }
         visitor.visit_map(Fields {
             rest: fields.into_iter().flatten(),
@@ -84,7 +84,7 @@ impl<'v> Reader<'v, '_, '_> {
         })
     }
 
-    fn expected(&self, expected: &str) {
+    fn deny_type(&self, expected: &str) {
         let violation = Violation::new(
             self.path.location(),
             Code::WrongType,
@@ -119,7 +119,7 @@ impl<'v> Deserializer<'v> for Reader<'v, '_, '_> {
             Json::Text(text) => visitor.visit_borrowed_str(text),
             other => {
                 let is_scalar = matches!(other, Json::Bool(_) | Json::Number(_));
-                self.expected(if is_scalar {
+                self.deny_type(if is_scalar {
                     "a text; put it in quotes"
                 } else {
                     "a text"
@@ -137,7 +137,7 @@ impl<'v> Deserializer<'v> for Reader<'v, '_, '_> {
         if let Json::Bool(value) = self.value {
             return visitor.visit_bool(*value);
         }
-        self.expected("true or false, without quotes");
+        self.deny_type("true or false, without quotes");
         visitor.visit_bool(false)
     }
 
@@ -147,7 +147,7 @@ impl<'v> Deserializer<'v> for Reader<'v, '_, '_> {
         {
             return visitor.visit_i64(value);
         }
-        self.expected("a whole number, without quotes");
+        self.deny_type("a whole number, without quotes");
         visitor.visit_i64(1)
     }
 
@@ -155,7 +155,7 @@ impl<'v> Deserializer<'v> for Reader<'v, '_, '_> {
         let items = if let Json::List(items) = self.value {
             items.as_slice()
         } else {
-            self.expected("a list");
+            self.deny_type("a list");
             &[]
         };
         visitor.visit_seq(Items {
@@ -243,8 +243,8 @@ impl<'v, I: Iterator<Item = (&'v str, &'v Json<'v>)>> MapAccess<'v> for Fields<'
         &mut self,
         seed: S,
     ) -> Result<Option<S::Value>, Error> {
-        let there = self.rest.find(|(_, value)| !value.is_null());
-        let Some((key, value)) = there else {
+        let next = self.rest.find(|(_, value)| !value.is_null());
+        let Some((key, value)) = next else {
             return Ok(None);
         };
         self.next = Some((key, value));

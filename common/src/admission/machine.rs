@@ -1,9 +1,9 @@
-//! The review of a Machine, top to bottom.
+//! The review of a Machine. Read [`review`] from top to bottom.
 
 use std::collections::BTreeMap;
 
-use super::block::{self, Block, Peek, first_difference, source_of, summary};
-use super::decode::{self, Metadata, Wire};
+use super::block::{self, Block, BlockHeader, first_difference, source_of, summary};
+use super::decode::{self, Metadata, RawObject};
 use super::{Request, Stage, Verdict, ratchet};
 use crate::api::choice::{Backend, Choice as _};
 use crate::api::machine::MachineSpec;
@@ -19,7 +19,7 @@ struct Object<'a> {
     metadata: Metadata,
     spec: MachineSpec,
     hash: String,
-    /// The block as it stands there, whatever it is.
+    /// The block of the spec, which may be any JSON.
     block: Option<Block<'a>>,
     /// The libvirt host it is bound to.
     host: Option<String>,
@@ -27,7 +27,7 @@ struct Object<'a> {
 
 impl<'a> Object<'a> {
     fn decode(text: &'a str, findings: &mut Findings) -> Self {
-        let Wire {
+        let RawObject {
             metadata,
             spec,
             host,
@@ -36,7 +36,7 @@ impl<'a> Object<'a> {
             hash: hash(&spec.intent, metadata.template_label()),
             spec: decode::spec(spec.intent, limits::cut_machine, findings),
             metadata,
-            // Whatever was sent in its place is no fault of the intent.
+            // Any JSON is accepted here: a wrong block is not a fault of the intent.
             block: spec.block.map(Block),
             host,
         }
@@ -50,30 +50,30 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// The block, if it belongs to the intent it stands beside and this release can read it.
-    fn own_block(&self) -> Option<Normalized> {
-        let block = self.block.as_ref()?.read()?;
+    /// The block, if it matches the intent of the same object and this release can read it.
+    fn matching_block(&self) -> Option<Normalized> {
+        let block = self.block.as_ref()?.parse()?;
         (block.intent_hash == self.hash).then_some(block)
     }
 
-    /// Whether there is a block that belongs to the intent by the word of another release.
+    /// Whether another release wrote the block, and its digest matches the intent.
     fn has_block_of_another_release(&self) -> bool {
         self.block.as_ref().is_some_and(|block| {
-            let Peek {
+            let BlockHeader {
                 version,
                 intent_hash,
                 ..
-            } = block.peek();
+            } = block.header();
             intent_hash.as_deref() == Some(&self.hash) && version != Some(BLOCK_VERSION)
         })
     }
 }
 
-/// The stored object and the block that belongs to it.
+/// The stored object and its block, if the block matches the intent.
 struct Old<'a> {
     object: Object<'a>,
     block: Option<Normalized>,
-    /// What of it cannot be read.
+    /// Faults found while decoding it.
     faults: Findings,
 }
 
@@ -82,28 +82,28 @@ impl<'a> Old<'a> {
         let mut faults = Findings::default();
         let object = Object::decode(text, &mut faults);
         Self {
-            block: object.own_block(),
+            block: object.matching_block(),
             object,
             faults,
         }
     }
 
-    /// The backend that the block names, whether it belongs to the intent or not.
+    /// The backend that the stored block names, even if the block does not match the intent.
     fn backend(&self) -> Option<Backend> {
         let own = self.block.as_ref().map(|block| block.backend);
-        own.or_else(|| Backend::parse(self.object.block.as_ref()?.peek().backend.as_deref()?))
+        own.or_else(|| Backend::parse(self.object.block.as_ref()?.header().backend.as_deref()?))
     }
 
-    /// Everything that is wrong with it today.
-    fn findings(&self, surroundings: &Surroundings<'_>) -> Findings {
+    /// All faults of the stored object under the current catalog and settings.
+    fn findings(&self, environment: &Environment<'_>) -> Findings {
         let mut findings = self.faults.clone();
-        expand(&self.object, Some(self), None, surroundings, &mut findings);
+        resolve(&self.object, Some(self), None, environment, &mut findings);
         findings
     }
 }
 
-/// What an object is judged by.
-struct Surroundings<'a> {
+/// What a review depends on, apart from the objects.
+struct Environment<'a> {
     namespace: &'a str,
     catalog: &'a dyn Catalog,
     settings: &'a Settings,
@@ -120,15 +120,15 @@ pub(super) fn review(request: &Request<'_>, catalog: &dyn Catalog, settings: &Se
         return Verdict { findings, block };
     }
 
-    request.judge_name(&object.metadata, &mut findings);
-    let surroundings = Surroundings {
+    request.check_name(&object.metadata, &mut findings);
+    let environment = Environment {
         namespace: request.namespace,
         catalog,
         settings,
     };
     if stage == Stage::Validate
         && old.is_none()
-        && let Some(findings) = as_looked_up(&object, &surroundings, &findings)
+        && let Some(findings) = findings_if_block_is_current(&object, &environment, &findings)
     {
         return Verdict {
             findings,
@@ -136,25 +136,26 @@ pub(super) fn review(request: &Request<'_>, catalog: &dyn Catalog, settings: &Se
         };
     }
     let restored = if old.is_none() {
-        object.own_block()
+        object.matching_block()
     } else {
         None
     };
-    let Expansion { block, kept, notes } = expand(
+    let Resolution { block, kept, notes } = resolve(
         &object,
         old.as_ref(),
         restored.as_ref(),
-        &surroundings,
+        &environment,
         &mut findings,
     );
     findings.dedupe();
 
-    let mut fit = findings.accepted();
-    if let Some(old) = old.as_ref().filter(|_| !fit) {
-        let known = old.findings(&surroundings);
-        ratchet::ratchet(&mut findings, &object.spec, &known, &old.object.spec);
-        // What was normalized once is so again. What never was has yet to be mended.
-        fit = old.block.is_some();
+    let mut is_writable = findings.accepted();
+    if let Some(old) = old.as_ref().filter(|_| !is_writable) {
+        let old_findings = old.findings(&environment);
+        ratchet::ratchet(&mut findings, &object.spec, &old_findings, &old.object.spec);
+        // A Machine that already has a block gets a new one; a Machine that never had one stays
+        // without until its faults are fixed.
+        is_writable = old.block.is_some();
     }
     if !findings.accepted() {
         return Verdict {
@@ -162,22 +163,25 @@ pub(super) fn review(request: &Request<'_>, catalog: &dyn Catalog, settings: &Se
             block: None,
         };
     }
-    let block = match (block.filter(|_| fit), &old, stage) {
+    let block = match (block.filter(|_| is_writable), &old, stage) {
         (Some(block), _, Stage::Mutate) => {
             findings.warnings.extend(notes);
             let written = block::text(&block).unwrap_or_default();
-            let is_there = object.block.as_ref().is_some_and(|sent| sent.is(&written));
-            (!is_there).then(|| {
-                told(&object, old.as_ref(), &block, &written, &mut findings);
+            let is_sent = object
+                .block
+                .as_ref()
+                .is_some_and(|sent| sent.is_same_json(&written));
+            (!is_sent).then(|| {
+                add_notes(&object, old.as_ref(), &block, &written, &mut findings);
                 written
             })
         }
         (Some(block), _, Stage::Validate) => {
-            verify(&object, &block, kept, &mut findings);
+            verify_block(&object, &block, kept, &mut findings);
             None
         }
         (None, Some(old), _) => {
-            findings.note("until that is mended, the Machine stays as it is");
+            findings.note("until these faults are fixed, the Machine stays as it is");
             carry_over(&object, old.object.block.as_ref(), stage, &mut findings)
         }
         (None, None, _) => None,
@@ -185,29 +189,30 @@ pub(super) fn review(request: &Request<'_>, catalog: &dyn Catalog, settings: &Se
     Verdict { findings, block }
 }
 
-/// The findings of a new object whose block is what a lookup gives, as it nearly always is a moment
-/// after the mutating stage: then nothing has to be known of the block but its text.
-fn as_looked_up(
+/// The findings about a new object whose block is the one that the catalog gives now. This is nearly
+/// always the case in the validating stage, which follows the mutating one at once; the sent block then
+/// need not be decoded.
+fn findings_if_block_is_current(
     object: &Object<'_>,
-    surroundings: &Surroundings<'_>,
+    environment: &Environment<'_>,
     findings: &Findings,
 ) -> Option<Findings> {
     let sent = object.block.as_ref().filter(|_| findings.accepted())?;
     let mut findings = findings.clone();
-    let block = expand(object, None, None, surroundings, &mut findings).block?;
+    let block = resolve(object, None, None, environment, &mut findings).block?;
     let written = block::text(&block)?;
     (findings.accepted() && sent.0 == written).then_some(findings)
 }
 
-/// The stored block, if it stays whatever the catalog says today: the intent did not change.
+/// The stored block, if the intent did not change: it is then kept, whatever the catalog contains now.
 fn unchanged<'o>(object: &Object<'_>, old: &'o Old<'_>) -> Option<&'o Block<'o>> {
     let stored = old.object.block.as_ref()?;
-    let belongs = || old.block.is_some() || old.object.has_block_of_another_release();
+    let matches = || old.block.is_some() || old.object.has_block_of_another_release();
     let same = object.hash == old.object.hash;
-    (same && belongs() && !expands_again(object, stored)).then_some(stored)
+    (same && matches() && !is_refresh_requested(object, stored)).then_some(stored)
 }
 
-/// Holds to what is stored in the block's place. Returns what must be written.
+/// Keeps the stored block: refuses another one, and returns the block to write if none was sent.
 fn carry_over(
     object: &Object<'_>,
     stored: Option<&Block<'_>>,
@@ -218,7 +223,7 @@ fn carry_over(
         (None, None) => {}
         (None, Some(stored)) if stage == Stage::Mutate => return Some(stored.0.to_string()),
         (None, _) => findings.deny(rules::block_missing()),
-        (Some(sent), Some(stored)) if sent.is(&stored.0) => {}
+        (Some(sent), Some(stored)) if sent.is_same_json(&stored.0) => {}
         (Some(sent), _) => {
             let edited = first_difference(&sent.0, stored.map_or("null", |stored| &stored.0));
             findings.deny(rules::block_edited(&edited, &source_of(&edited)));
@@ -227,25 +232,25 @@ fn carry_over(
     None
 }
 
-/// Whether a new refresh text asks for the template's current content.
-fn expands_again(object: &Object<'_>, stored: &Block<'_>) -> bool {
+/// Whether the refresh annotation has a new value, which requests the template's current content.
+fn is_refresh_requested(object: &Object<'_>, stored: &Block<'_>) -> bool {
     let Some(refresh) = object.metadata.refresh() else {
         return false;
     };
-    let template = stored.peek().template;
+    let template = stored.header().template;
     template.is_some_and(|pin| pin.refresh.as_deref() != Some(refresh))
 }
 
 /// What an intent resolves to.
-struct Expansion {
-    /// Not fit to be written if there are faults.
+struct Resolution {
+    /// The block; not to be written if there are faults.
     block: Option<Normalized>,
     kept: KeptPins,
-    /// What its user should know of what the update changes.
+    /// Notes on the effects of the update.
     notes: Vec<Warning>,
 }
 
-/// Pins that come from the old object: nothing that is sent in their place counts.
+/// Pins from the stored object. Values of the sent block are ignored in their place.
 struct KeptPins {
     template: Option<TemplatePin>,
     backend: Option<Backend>,
@@ -264,20 +269,20 @@ impl KeptPins {
     }
 }
 
-/// References → pins → block, with everything the rules have to say. `restored` is the block that
-/// came with a new object, and belongs to its intent.
-fn expand(
+/// Resolves an intent: references → pins → block, with the findings of all rules. `restored` is the block
+/// that was sent with a new object and matches its intent, as in a restored backup.
+fn resolve(
     object: &Object<'_>,
     old: Option<&Old<'_>>,
     restored: Option<&Normalized>,
-    surroundings: &Surroundings<'_>,
+    environment: &Environment<'_>,
     findings: &mut Findings,
-) -> Expansion {
-    let Surroundings {
+) -> Resolution {
+    let Environment {
         namespace,
         catalog,
         settings,
-    } = *surroundings;
+    } = *environment;
     let intent = object.intent();
     let old_block = old.and_then(|old| old.block.as_ref());
     let old_pin = old_block.and_then(|block| block.template.as_ref());
@@ -295,11 +300,11 @@ fn expand(
     let template = rules::choose_template(&request, findings);
     let merged = merge(&intent, &template);
 
-    // A machine stays on its backend, even if its block does not belong to its spec any more.
+    // A machine stays on its backend, even if its block no longer matches its spec.
     let stored_backend = old.and_then(Old::backend);
     let pinned = stored_backend.unwrap_or(settings.default_backend);
-    let written = object.spec.backend.as_deref().and_then(Backend::parse);
-    let backend = written.unwrap_or(pinned);
+    let chosen = object.spec.backend.as_deref().and_then(Backend::parse);
+    let backend = chosen.unwrap_or(pinned);
 
     let kept_classes = old.zip(old_block).map(|(old, block)| {
         let template = pins_of(block).template;
@@ -350,15 +355,15 @@ fn expand(
             rules::announce_effects(&update, block, &mut notes);
         }
     }
-    Expansion {
+    Resolution {
         block,
         kept,
         notes: notes.warnings,
     }
 }
 
-/// Notes for the user of an accepted object, whose block has to be `written`.
-fn told(
+/// Tells the author of an accepted object that its block is replaced by `written`, and why.
+fn add_notes(
     object: &Object<'_>,
     old: Option<&Old<'_>>,
     block: &Normalized,
@@ -372,14 +377,14 @@ fn told(
         return;
     };
     let stored = old.and_then(|old| old.object.block.as_ref());
-    if stored.is_some_and(|stored| sent.is(&stored.0)) {
+    if stored.is_some_and(|stored| sent.is_same_json(&stored.0)) {
         return;
     }
     if old.is_some() {
         findings.note(
             "the spec.normalized that was sent is ignored: it follows from the rest of the spec",
         );
-    } else if object.own_block().is_none() {
+    } else if object.matching_block().is_none() {
         findings.note(
             "the spec.normalized that was sent belongs to another spec; it was computed anew",
         );
@@ -391,20 +396,27 @@ fn told(
     }
 }
 
-/// Accepts nothing but the block that the intent resolves to.
-fn verify(object: &Object<'_>, expected: &Normalized, kept: KeptPins, findings: &mut Findings) {
+/// Refuses any block except the one that the intent resolves to.
+fn verify_block(
+    object: &Object<'_>,
+    expected: &Normalized,
+    kept: KeptPins,
+    findings: &mut Findings,
+) {
     let Some(sent) = &object.block else {
         findings.deny(rules::block_missing());
         return;
     };
-    let is_sent = |block: &Normalized| block::text(block).is_some_and(|text| sent.is(&text));
-    // A replica of another release may have written it: then its digest and the rules must do.
+    let is_sent =
+        |block: &Normalized| block::text(block).is_some_and(|text| sent.is_same_json(&text));
+    // If a replica of another release wrote the block, this release cannot recompute it: the digest and
+    // the rules have to suffice.
     if is_sent(expected) || object.has_block_of_another_release() {
         return;
     }
-    // The catalog may have changed between the two stages: what was looked up is the block's own
-    // word.
-    let recomputed = object.own_block().and_then(|own| {
+    // The catalog may have changed since the mutating stage, so the values that were looked up are taken
+    // from the sent block.
+    let recomputed = object.matching_block().and_then(|own| {
         let pins = kept.over(pins_of(&own));
         rules::normalize(&object.intent(), &pins, &mut Findings::default())
     });

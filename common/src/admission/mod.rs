@@ -1,12 +1,12 @@
-//! A review: the object as sent, the old object, the catalog → a verdict.
+//! The review of one object: object as sent, stored object and catalog → verdict.
 //!
 //! ```text
-//! raw JSON ──decode──▶ intent (+ faults of type) ──references──▶ pins ──normalize──▶ block
-//!                                    └────────── faults of every rule, in field order ─┘
+//! raw JSON ──decode──▶ intent (+ type faults) ──references──▶ pins ──normalize──▶ block
+//!                                    └──────── faults of all rules, in field order ─┘
 //! ```
 //!
-//! The mutating and the validating stage compute the same thing. The first writes the block, the
-//! second accepts nothing but it.
+//! Both stages compute the same block. The mutating stage writes it; the validating stage refuses an
+//! object with any other block.
 
 mod block;
 mod decode;
@@ -24,23 +24,23 @@ use crate::rules;
 pub use crate::rules::Settings;
 use crate::violation::Findings;
 
-/// Which of the two webhooks asks.
+/// The webhook that sent the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stage {
-    /// The block may still be written.
+    /// The mutating webhook: the answer may write the block.
     Mutate,
-    /// The object is final.
+    /// The validating webhook: the object is final.
     Validate,
 }
 
-/// One review. An update has an old object, a creation has none.
+/// One request for review. An update has an old object, a creation has none.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     /// Kind of the object.
     pub kind: ObjectKind,
-    /// Which of the two webhooks asks.
+    /// The webhook that sent the request.
     pub stage: Stage,
-    /// Namespace of the object; empty for kinds of the cluster.
+    /// Namespace of the object; empty for cluster-scoped kinds.
     pub namespace: &'a str,
     /// The object as sent, in JSON.
     pub object: &'a str,
@@ -49,29 +49,29 @@ pub struct Request<'a> {
 }
 
 impl Request<'_> {
-    /// The rule about names, for an object that has its name now.
-    fn judge_name(&self, metadata: &Metadata, findings: &mut Findings) {
-        let still_unnamed = metadata.name().is_empty() && self.stage == Stage::Mutate;
-        if self.old.is_none() && !still_unnamed {
+    /// Applies the rule about names, unless the API server will still generate the name.
+    fn check_name(&self, metadata: &Metadata, findings: &mut Findings) {
+        let is_name_pending = metadata.name().is_empty() && self.stage == Stage::Mutate;
+        if self.old.is_none() && !is_name_pending {
             rules::check_name(self.kind, metadata.name(), findings);
         }
     }
 }
 
-/// What is to be answered.
+/// The answer to a request.
 #[derive(Clone, Debug, Default)]
 pub struct Verdict {
-    /// Faults in field order, warnings, and what the catalog did not have. The object is refused
-    /// exactly when there are violations.
+    /// Violations in field order, warnings, and references that the catalog did not have. The object is
+    /// refused exactly if there are violations.
     pub findings: Findings,
-    /// What must be written to `spec.normalized`, in JSON; absent when it is there already.
+    /// JSON to write to `spec.normalized`; `None` if the object already has it.
     pub block: Option<String>,
 }
 
-/// Judges one object.
+/// Reviews one object.
 ///
-/// Pure, and total: any JSON text gets a verdict. Every fault is told, none twice. Every path
-/// resolves in the object or in the schema.
+/// Guarantees: the function is pure, and any text gets a verdict. Every fault is reported exactly once.
+/// Every path exists in the object or in the schema.
 pub fn review(request: &Request<'_>, catalog: &dyn Catalog, settings: &Settings) -> Verdict {
     let mut verdict = match request.kind {
         ObjectKind::Machine => machine::review(request, catalog, settings),
@@ -80,7 +80,7 @@ pub fn review(request: &Request<'_>, catalog: &dyn Catalog, settings: &Settings)
         ObjectKind::LibvirtHost => host::review(request),
     };
     if request.stage == Stage::Validate {
-        // The mutating stage has said them already.
+        // The mutating stage has already returned them.
         verdict.findings.warnings.clear();
     }
     if !verdict.findings.accepted() {
@@ -90,7 +90,7 @@ pub fn review(request: &Request<'_>, catalog: &dyn Catalog, settings: &Settings)
     verdict
 }
 
-/// Fields in the order of the API's reference; others, such as the name, come first.
+/// Fields in the order of the API reference. Violations of other fields, such as the name, come first.
 const FIELD_ORDER: [&str; 29] = [
     "description",
     "deprecated",

@@ -1,6 +1,6 @@
 //! The review of a NetworkConfiguration.
 
-use super::decode::{self, Wire};
+use super::decode::{self, RawObject};
 use super::{Request, Verdict, ratchet};
 use crate::api::network::NetworkConfigurationSpec;
 use crate::rules::{self, limits};
@@ -8,22 +8,22 @@ use crate::violation::Findings;
 
 pub(super) fn review(request: &Request<'_>) -> Verdict {
     let mut findings = Findings::default();
-    let wire = decode::object(request.object, &mut findings);
-    // Machines refer to it by a field that holds a DNS label.
-    request.judge_name(&wire.metadata, &mut findings);
-    let new = spec(wire, &mut findings);
+    let raw = decode::object(request.object, &mut findings);
+    // A Machine refers to it by a field that must be a DNS label.
+    request.check_name(&raw.metadata, &mut findings);
+    let new = spec(raw, &mut findings);
     let stored = request.old.map(|old| {
-        let mut known = Findings::default();
-        let wire = decode::object(old, &mut known);
-        (spec(wire, &mut known), known)
+        let mut old_findings = Findings::default();
+        let raw = decode::object(old, &mut old_findings);
+        (spec(raw, &mut old_findings), old_findings)
     });
-    ratchet::judge(&new, stored, rules::check_network, &mut findings);
+    ratchet::check_against_stored(&new, stored, rules::check_network, &mut findings);
     Verdict {
         findings,
         block: None,
     }
 }
 
-fn spec(wire: Wire<'_>, findings: &mut Findings) -> NetworkConfigurationSpec {
-    decode::spec(wire.spec.intent, limits::cut_nothing, findings)
+fn spec(raw: RawObject<'_>, findings: &mut Findings) -> NetworkConfigurationSpec {
+    decode::spec(raw.spec.intent, limits::cut_nothing, findings)
 }

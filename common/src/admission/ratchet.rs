@@ -1,5 +1,4 @@
-//! An update is refused for what it makes worse: a fault that the stored object has as well is told
-//! as a warning.
+//! An update is refused only for new faults: a fault that the stored object also has becomes a warning.
 
 use std::collections::HashMap;
 
@@ -10,26 +9,26 @@ use crate::normalize::Named;
 use crate::rules::libvirthosts::intent::HostIntent;
 use crate::violation::{Findings, Violation};
 
-/// A spec whose lists have items with names.
-pub(super) trait Items {
+/// A spec whose lists have named items.
+pub(super) trait NamedItems {
     /// The name of an item of a list, if it has one.
     fn item_name(&self, list: &str, index: usize) -> Option<&str>;
 }
 
-/// Turns faults of `new` into warnings that `old` has at the same item of the same list, as many of
-/// a kind as `old` has.
-pub(super) fn ratchet<S: Items>(
+/// Turns a fault of `new` into a warning if `old` has the same fault at the list item of the same name.
+/// Of several identical faults, at most as many become warnings as `old` has.
+pub(super) fn ratchet<S: NamedItems>(
     findings: &mut Findings,
     new: &S,
     old_findings: &Findings,
     old: &S,
 ) {
-    let mut known: HashMap<_, usize> = HashMap::new();
+    let mut remaining: HashMap<_, usize> = HashMap::new();
     for fault in &old_findings.violations {
-        *known.entry(identity(fault, old)).or_default() += 1;
+        *remaining.entry(identity(fault, old)).or_default() += 1;
     }
     findings.ratchet(|fault| {
-        let left = known.get_mut(&identity(fault, new));
+        let left = remaining.get_mut(&identity(fault, new));
         let Some(left) = left.filter(|left| **left > 0) else {
             return false;
         };
@@ -38,8 +37,9 @@ pub(super) fn ratchet<S: Items>(
     });
 }
 
-/// Judges a spec against what is stored, which is judged against itself: neither depends on more.
-pub(super) fn judge<S: Items>(
+/// Checks a spec, as an update of the stored one if there is one, and turns faults that the stored spec
+/// also has into warnings. The stored spec is checked as an update of itself.
+pub(super) fn check_against_stored<S: NamedItems>(
     new: &S,
     stored: Option<(S, Findings)>,
     check: fn(&S, Option<&S>, &mut Findings),
@@ -47,20 +47,24 @@ pub(super) fn judge<S: Items>(
 ) {
     check(new, stored.as_ref().map(|(old, _)| old), findings);
     findings.dedupe();
-    if let Some((old, mut known)) = stored.filter(|_| !findings.accepted()) {
-        check(&old, Some(&old), &mut known);
-        ratchet(findings, new, &known, &old);
+    if let Some((old, mut old_findings)) = stored.filter(|_| !findings.accepted()) {
+        check(&old, Some(&old), &mut old_findings);
+        ratchet(findings, new, &old_findings, &old);
     }
 }
 
-/// What a fault is about, wherever the item of a list stands, or the line of a document.
-fn identity(fault: &Violation, spec: &impl Items) -> (String, Code, String) {
-    (by_name(&fault.field, spec), fault.code, fault.identity())
+/// Identity of a fault that does not change when a list item or a line of a document moves.
+fn identity(fault: &Violation, spec: &impl NamedItems) -> (String, Code, String) {
+    (
+        path_by_name(&fault.field, spec),
+        fault.code,
+        fault.identity(),
+    )
 }
 
-/// A path with the name of the item in the place of its index. Elements of other lists are told
-/// apart by what is said of them.
-fn by_name(field: &str, spec: &impl Items) -> String {
+/// A path with the item's name in place of its index. Elements of lists without names differ by their
+/// messages.
+fn path_by_name(field: &str, spec: &impl NamedItems) -> String {
     let indexed = field.strip_prefix("spec.").and_then(|rest| {
         let (list, rest) = rest.split_once('[')?;
         let (index, rest) = rest.split_once(']')?;
@@ -75,7 +79,7 @@ fn by_name(field: &str, spec: &impl Items) -> String {
     }
 }
 
-impl Items for MachineSpec {
+impl NamedItems for MachineSpec {
     fn item_name(&self, list: &str, index: usize) -> Option<&str> {
         match list {
             "disks" => self.disks.as_ref()?.get(index)?.name(),
@@ -86,7 +90,7 @@ impl Items for MachineSpec {
     }
 }
 
-impl Items for HostIntent {
+impl NamedItems for HostIntent {
     fn item_name(&self, list: &str, index: usize) -> Option<&str> {
         match list {
             "storage" => self.storage.as_ref()?.get(index)?.storage_class.as_deref(),
@@ -96,7 +100,7 @@ impl Items for HostIntent {
     }
 }
 
-impl Items for NetworkConfigurationSpec {
+impl NamedItems for NetworkConfigurationSpec {
     fn item_name(&self, _: &str, _: usize) -> Option<&str> {
         None
     }

@@ -1,4 +1,5 @@
-//! The review of a MachineTemplate: the rules of a Machine's fields, without what a Machine brings.
+//! The review of a MachineTemplate: the rules of a Machine's fields, without those about values that
+//! only a Machine has.
 
 use std::collections::BTreeMap;
 
@@ -16,15 +17,15 @@ use crate::violation::Findings;
 
 pub(super) fn review(request: &Request<'_>, catalog: &dyn Catalog) -> Verdict {
     let mut findings = Findings::default();
-    let wire = decode::object(request.object, &mut findings);
-    request.judge_name(&wire.metadata, &mut findings);
-    let fields = judge(wire.spec.intent, catalog, &mut findings);
+    let raw = decode::object(request.object, &mut findings);
+    request.check_name(&raw.metadata, &mut findings);
+    let fields = check(raw.spec.intent, catalog, &mut findings);
     findings.dedupe();
     if let Some(old) = request.old.filter(|_| !findings.accepted()) {
-        let mut known = Findings::default();
-        let old = decode::object(old, &mut known);
-        let old = judge(old.spec.intent, catalog, &mut known);
-        ratchet::ratchet(&mut findings, &fields, &known, &old);
+        let mut old_findings = Findings::default();
+        let old = decode::object(old, &mut old_findings);
+        let old = check(old.spec.intent, catalog, &mut old_findings);
+        ratchet::ratchet(&mut findings, &fields, &old_findings, &old);
     }
     Verdict {
         findings,
@@ -32,8 +33,8 @@ pub(super) fn review(request: &Request<'_>, catalog: &dyn Catalog) -> Verdict {
     }
 }
 
-/// Judges the spec of a template. Returns the fields of a Machine in it.
-fn judge(spec: Json<'_>, catalog: &dyn Catalog, findings: &mut Findings) -> MachineSpec {
+/// Checks the spec of a template. Returns its fields as those of a Machine.
+fn check(spec: Json<'_>, catalog: &dyn Catalog, findings: &mut Findings) -> MachineSpec {
     let MachineTemplateSpec {
         description,
         deprecated,
@@ -65,8 +66,8 @@ fn judge(spec: Json<'_>, catalog: &dyn Catalog, findings: &mut Findings) -> Mach
     let merged = Merged::new(&fields, Base::IsTemplate);
     let pins = Pins {
         template: TemplateChoice::None,
-        // A template says nothing about the backend: what only one of them can do is judged on the
-        // Machine. libvirt is the one that can do more.
+        // A template names no backend. What only one backend supports is checked on the Machine, so
+        // the template is checked for libvirt, which supports more.
         backend: Backend::Libvirt,
         storage_classes: BTreeMap::new(),
     };

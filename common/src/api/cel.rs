@@ -1,6 +1,6 @@
-//! Rules in CEL, which stand in the CRDs beside the schemas: with them the API server alone refuses a
-//! part of what the webhook does. None refuses what the webhook accepts, so nothing is said here of what
-//! a template or a setting may still bring.
+//! CEL rules of the CRDs: the API server evaluates them even when the webhook is bypassed. They refuse a
+//! part of what the webhook refuses, and nothing that the webhook accepts. They therefore do not check a
+//! value that a template or a setting of the webhook can still supply.
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,8 @@ use crate::quantity::Bytes;
 /// The rules about a Machine's spec as a whole.
 pub(crate) fn machine() -> [Value; 12] {
     [
-        // What the stored object has already is no change: status and finalizers can be written still.
+        // A value that the stored object already has is accepted, so that status and finalizers can
+        // still be written.
         rule(
             "!has(self.backend) || !has(oldSelf.normalized) || self.backend == oldSelf.normalized.backend || (has(oldSelf.backend) && self.backend == oldSelf.backend)",
             "backend cannot change: a machine stays where it was made; create another Machine to move",
@@ -72,7 +73,7 @@ pub(crate) fn machine() -> [Value; 12] {
     ]
 }
 
-/// The rule that a host is reached with credentials, unless it is the controller's own.
+/// The rule that a host needs credentials unless it is the controller's own.
 pub(crate) fn credentials() -> Value {
     rule(
         "has(self.credentialsSecretRef) || !self.uri.matches('^(qemu|test)[+](tls|ssh)://')",
@@ -80,15 +81,15 @@ pub(crate) fn credentials() -> Value {
     )
 }
 
-/// The rule that no word stands twice in a list.
+/// The rule that no value occurs twice in a list.
 pub(crate) fn named_once() -> Value {
     rule(
         "self.all(word, self.exists_one(other, other == word))",
-        "each is named once",
+        "each value may occur only once",
     )
 }
 
-/// The rule that an amount stays within the bounds that the webhook demands, too.
+/// The rule that an amount is within the bounds that the webhook enforces.
 pub(crate) fn bounded(field: &str, min: u128, max: u128) -> Value {
     let [min, max] = [min, max].map(Bytes::new);
     rule(
@@ -99,11 +100,12 @@ pub(crate) fn bounded(field: &str, min: u128, max: u128) -> Value {
     )
 }
 
-/// The rules about memory, and what it may grow to.
+/// The rules about memory and its maximum.
 pub(crate) fn memory() -> [Value; 4] {
     let unless_both = "!has(self.size) || !has(self.maxSize) || !isQuantity(self.size) || !isQuantity(self.maxSize)";
     let growth = "quantity(self.maxSize).compareTo(quantity(self.size))";
-    // 1.5Gi is no integer to Kubernetes, whole as it is: such are left to the webhook.
+    // CEL's `isInteger` is false for 1.5Gi although it is a whole number of bytes: the webhook checks
+    // such values.
     let aligned = |field| {
         format!(
             "(!quantity(self.{field}).isInteger() || quantity(self.{field}).asInteger() % {MEMORY_BLOCK} == 0)"
@@ -125,7 +127,7 @@ pub(crate) fn memory() -> [Value; 4] {
     ]
 }
 
-/// The rule that no disk has the name of a volume that a guest has beside its disks.
+/// The rule that no disk has the name of another volume in the guest's pod.
 pub(crate) fn not_reserved() -> Value {
     let names = POD_VOLUMES.map(|name| format!("'{name}'")).join(", ");
     rule(
@@ -134,19 +136,20 @@ pub(crate) fn not_reserved() -> Value {
     )
 }
 
-/// A rule for Machines that name this backend: what the others run on, a setting says.
-fn on(backend: Backend, demand: &str, message: &str) -> Value {
-    let named = format!("!has(self.backend) || self.backend != '{backend}' || ({demand})");
+/// A rule for Machines that name this backend. The backend of the others depends on a setting of the
+/// webhook, so the rule does not apply to them.
+fn on(backend: Backend, condition: &str, message: &str) -> Value {
+    let named = format!("!has(self.backend) || self.backend != '{backend}' || ({condition})");
     rule(&named, message)
 }
 
-/// What every image of a disk or a CD-ROM has to be.
-fn every_image(demand: &str) -> String {
+/// The condition for the images of all disks and CD-ROM drives.
+fn every_image(condition: &str) -> String {
     let of =
-        |list| format!("(!has(self.{list}) || self.{list}.all(it, !has(it.image) || {demand}))");
+        |list| format!("(!has(self.{list}) || self.{list}.all(it, !has(it.image) || {condition}))");
     [of("disks"), of("cdroms")].join(" && ")
 }
 
-fn rule(demand: &str, message: &str) -> Value {
-    json!({ "rule": demand, "message": message })
+fn rule(condition: &str, message: &str) -> Value {
+    json!({ "rule": condition, "message": message })
 }

@@ -1,12 +1,12 @@
-//! Closed sets of words. Each is one enum that knows its spelling, so that the parser, the schema,
-//! the error message and the rendering cannot disagree about what is allowed.
+//! Fields with a closed set of values: one enum each, with the spelling of its values. Parser, schema,
+//! messages and rendering use the same enum, so they allow the same values.
 
 use std::borrow::Cow;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-/// A closed set of words with one spelling each.
+/// A closed set of values with one spelling each.
 pub trait Choice: Sized + Copy + PartialEq + 'static {
     /// Every value, in the order messages list them.
     const ALL: &'static [Self];
@@ -41,7 +41,7 @@ macro_rules! choices {
             }
         }
 
-        // By hand, because a derived schema brings the type's description, and the field's says more.
+        // Not derived: the derived schema would replace the field's description by the type's.
         impl JsonSchema for $name {
             fn schema_name() -> Cow<'static, str> {
                 stringify!($name).into()
@@ -60,27 +60,27 @@ macro_rules! choices {
 }
 
 choices! {
-    /// What runs the machine.
+    /// Backend that runs a machine.
     Backend {
         /// A KubeVirt `VirtualMachine` in the cluster.
         Kubevirt = "kubevirt",
-        /// A libvirt domain on a plain host.
+        /// A libvirt domain on a `LibvirtHost`.
         Libvirt = "libvirt",
     }
-    /// Whether the machine is wished to run.
+    /// Desired power state of a machine.
     PowerState {
         /// Powered on.
         Running = "Running",
         /// Powered off.
         Stopped = "Stopped",
     }
-    /// What brings a pending change into effect.
+    /// What makes a pending change effective.
     PendingAction {
         /// The next restart of the guest.
         Restart = "Restart",
-        /// A live migration, by which KubeVirt plugs the change in.
+        /// A live migration, by which KubeVirt applies the change.
         LiveMigration = "LiveMigration",
-        /// The controller, which plugs the change into the running guest on its libvirt host.
+        /// A hot-plug into the running guest, by the controller on the libvirt host.
         HotPlug = "HotPlug",
     }
     /// How many nodes may mount a volume, and how.
@@ -92,7 +92,7 @@ choices! {
         /// Many nodes, read only.
         ReadOnlyMany = "ReadOnlyMany",
     }
-    /// What a volume is to the node.
+    /// How a volume is presented to the node.
     VolumeMode {
         /// A file system that holds a disk image.
         Filesystem = "Filesystem",
@@ -108,11 +108,11 @@ choices! {
         /// A virtio SCSI controller.
         Scsi = "scsi",
     }
-    /// What becomes of a disk's volume when its disk or machine is deleted.
+    /// What the controller does with a volume after its disk or machine is deleted.
     ReclaimPolicy {
-        /// Deleted with it.
+        /// Delete the volume.
         Delete = "Delete",
-        /// Kept, findable by its labels.
+        /// Keep the volume, with labels by which it can be found.
         Retain = "Retain",
     }
     /// Model of an emulated network card.
@@ -135,18 +135,18 @@ choices! {
         /// The network cards, in their order.
         Network = "network",
     }
-    /// Machine type as users write it; every spelling means one [`MachineType`].
+    /// Spelling of a machine type in specs; each stands for one [`MachineType`].
     MachineTypeName {
-        /// Means `q35`.
+        /// Stands for `q35`.
         PcQ35 = "pc-q35",
-        /// Means `pc`.
+        /// Stands for `pc`.
         PcI440fx = "pc-i440fx",
-        /// The backends' own name.
+        /// QEMU's name.
         Q35 = "q35",
-        /// The backends' own name for i440fx.
+        /// QEMU's name for i440fx.
         Pc = "pc",
     }
-    /// Machine type as the backends know it.
+    /// Machine type under its QEMU name.
     MachineType {
         /// PCI Express chipset.
         Q35 = "q35",
@@ -160,7 +160,7 @@ choices! {
         /// UEFI.
         Efi = "efi",
     }
-    /// Where a template's content came from.
+    /// Source of a template's content.
     TemplateSource {
         /// Compiled in: `small`, `medium`, `large`.
         BuiltIn = "BuiltIn",
@@ -169,54 +169,54 @@ choices! {
     }
     /// How a libvirt host runs its guests.
     VirtType {
-        /// With the processor's help.
+        /// With hardware virtualization.
         Kvm = "kvm",
-        /// Emulated, instruction by instruction.
+        /// With emulation of each instruction.
         Qemu = "qemu",
     }
-    /// Which CPU a libvirt host shows its guests.
+    /// CPU model of the guests of a libvirt host.
     CpuMode {
-        /// The host's own.
+        /// The CPU of the host.
         HostPassthrough = "host-passthrough",
-        /// The named model that is nearest to the host's own.
+        /// The named model that is nearest to the CPU of the host.
         HostModel = "host-model",
-        /// Everything the hypervisor can show.
+        /// All features that the hypervisor supports.
         Maximum = "maximum",
     }
     /// Format of a volume in a pool of a libvirt host.
     VolumeFormat {
-        /// Grows as it is written; can stand on another volume.
+        /// Grows with its content; can have a backing file.
         Qcow2 = "qcow2",
-        /// Byte for byte.
+        /// Has its full size from the start; cannot have a backing file.
         Raw = "raw",
     }
-    /// How a volume on a libvirt host comes to the content of an image.
+    /// How a volume on a libvirt host gets the content of an image.
     Provisioning {
-        /// It stands on the image, and holds what differs.
+        /// The image is its backing file; the volume holds the differences.
         Overlay = "overlay",
-        /// It is filled with a copy.
+        /// The image is copied into it.
         Copy = "copy",
     }
-    /// What a network of a libvirt host is there.
+    /// Type of a network that a libvirt host offers.
     HostNetworkType {
-        /// A network of libvirt's.
+        /// A libvirt network.
         Network = "network",
         /// A Linux bridge.
         Bridge = "bridge",
-        /// A bridge of Open vSwitch.
+        /// An Open vSwitch bridge.
         Ovs = "ovs",
     }
-    /// Where a machine is in its life.
+    /// Summary of a machine's state.
     Phase {
-        /// Seen; nothing made yet.
+        /// The controller has read the Machine and created nothing yet.
         Pending = "Pending",
-        /// Its resources are being made.
+        /// The controller is creating the machine's objects.
         Creating = "Creating",
         /// The guest runs.
         Running = "Running",
         /// The guest is powered off.
         Stopped = "Stopped",
-        /// Something must change before it can go on; recovers by itself when it does.
+        /// The controller cannot continue until something changes; it then continues without a request.
         Failed = "Failed",
     }
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{LibvirtHost, Machine, MachineTemplate, NetworkConfiguration};
 
-/// A CustomResourceDefinition and the name of the file it is kept in.
+/// A CustomResourceDefinition and the name of its file.
 #[derive(Clone, Debug)]
 pub struct CrdFile {
     /// File name below `manifests/crds`.
@@ -14,13 +14,13 @@ pub struct CrdFile {
     pub definition: Value,
 }
 
-/// The definitions of every kind of the API, as the manifests hold them.
+/// The definitions of all kinds of the API, as they are in the manifests.
 ///
 /// Guarantees: no `nullable` (a null in a manifest is dropped by the API server, as for built-in
 /// kinds) and no `default` (the API server would write it into what the user wrote).
 ///
 /// # Errors
-/// When a definition cannot be represented as JSON, which no input can bring about.
+/// If a definition cannot be represented as JSON; it has no input, so this would be a bug.
 pub fn crd_files() -> Result<[CrdFile; 4], serde_json::Error> {
     let file = |file, definition: Result<Value, serde_json::Error>| {
         let mut definition = definition?;
@@ -47,10 +47,11 @@ pub fn crd_files() -> Result<[CrdFile; 4], serde_json::Error> {
     ])
 }
 
-/// The schema of the block in a definition.
+/// JSON pointer of the block's schema in a definition.
 const BLOCK: &str = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/normalized";
 
-/// Takes the CEL rules out of a schema: the block holds a template as it was, whatever that was.
+/// Removes the CEL rules of a schema: the block holds the content of a template that may be older than
+/// the rules.
 fn without_rules(schema: &mut Value) {
     if let Value::Object(fields) = schema {
         fields.remove("x-kubernetes-validations");
@@ -58,24 +59,25 @@ fn without_rules(schema: &mut Value) {
     }
 }
 
-/// Removes what Rust's `Option` and `u32` bring into a schema and Kubernetes has no use for.
+/// Removes the parts of a schema that Rust's `Option` and unsigned integers add and Kubernetes does not
+/// know.
 fn tidy(value: &mut Value) {
     match value {
         Value::Object(map) => {
             map.retain(|key, value| match key.as_str() {
                 "nullable" => !value.is_boolean(),
-                // A property of that name has an object as its value, a default of ours has none.
+                // A property with the name `default` is an object; a default value of ours never is.
                 "default" => value.is_object(),
                 _ => true,
             });
             if map.get("format").is_some_and(is_unsigned) {
                 map.insert("format".into(), "int32".into());
             }
-            // A doc comment's line breaks mean nothing to who reads `kubectl explain`.
+            // `kubectl explain` would print the line breaks of the doc comment.
             if let Some(Value::String(text)) = map.get_mut("description") {
                 *text = text.replace('\n', " ");
             }
-            // An `Option` of a choice allows null among its words.
+            // The enum of an `Option` of a choice contains null.
             if let Some(Value::Array(words)) = map.get_mut("enum") {
                 words.retain(|word| !word.is_null());
             }
@@ -91,12 +93,12 @@ fn tidy(value: &mut Value) {
     }
 }
 
-/// Whether a format is one of Rust's that Kubernetes does not know.
+/// Whether a format is a Rust type that Kubernetes does not know.
 fn is_unsigned(format: &Value) -> bool {
     format == "uint16" || format == "uint32"
 }
 
-/// The integer that a bound is; every bound of the API is one, but its Kubernetes type is a float.
+/// A bound as an integer. schemars writes bounds as floats, but all bounds of the API are integers.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "checked to be whole and small"
@@ -127,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_writes_into_a_spec_or_escapes_the_schema() {
+    fn no_schema_has_defaults_nullable_fields_or_unknown_fields() {
         for CrdFile { file, definition } in crd_files().unwrap() {
             visit(file, &definition, &mut |path, key, value| {
                 assert_ne!(key, "x-kubernetes-preserve-unknown-fields", "{path}");
@@ -141,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn every_field_is_described() {
+    fn every_field_has_a_description() {
         for CrdFile { file, definition } in crd_files().unwrap() {
             visit(file, &definition, &mut |path, key, value| {
                 if path.ends_with(".properties") && !path.ends_with("openAPIV3Schema.properties") {

@@ -1,11 +1,11 @@
-//! Reading a status field by field: a value that this release does not know loses its field, and no
-//! other.
+//! Reads a status field by field: a value that this release does not know is read as absent, and the
+//! other fields are kept.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize as _, Deserializer};
 use serde_json::Value;
 
-/// A value that this release cannot read is absent.
+/// Reads a value; one that this release cannot read is absent.
 pub(super) fn or_absent<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -15,7 +15,7 @@ where
     Ok(serde_json::from_value(value).unwrap_or_default())
 }
 
-/// The items of a list that this release can read.
+/// Reads a list and leaves out the items that this release cannot read.
 pub(super) fn readable_items<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
 where
     D: Deserializer<'de>,

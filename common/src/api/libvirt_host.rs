@@ -1,10 +1,11 @@
 //! `LibvirtHost`: a host whose libvirt runs Machines.
 //!
 //! ```text
-//! spec ── what its administrator offers: how to get there, classes ──▶ pools, networks ──▶ bridges
-//! status ── what the controller found there
+//! spec ── from the administrator: URI, storage classes ──▶ pools, networks ──▶ bridges
+//! status ── from the controller: what it observed on the host
 //! ```
-//! Pools and networks are the administrator's: they are looked up and reported, never made.
+//! The administrator creates pools and networks. The controller looks them up and reports their state;
+//! it never creates one.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -17,7 +18,7 @@ use super::status::Condition;
 use crate::bounds;
 use crate::quantity::Bytes;
 
-/// A host whose libvirt runs Machines.
+/// A host whose libvirt runs Machines. Written by the administrator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[cfg_attr(feature = "kube", derive(kube::CustomResource))]
 #[cfg_attr(
@@ -46,43 +47,44 @@ use crate::quantity::Bytes;
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [cel::credentials()]))]
 pub struct LibvirtHostSpec {
-    /// Where its libvirt is: qemu:///system on the controller's own host, qemu+tls://host/system or
-    /// qemu+ssh://user@host/system elsewhere; test:///default is libvirt's own mock. No parameters.
+    /// URI of the host's libvirt, at most 512 characters and without parameters: qemu:///system for the
+    /// controller's own host, qemu+tls://host/system or qemu+ssh://user@host/system for others,
+    /// test:///default for libvirt's test driver.
     #[schemars(with = "schema::HostUriText")]
     pub uri: String,
-    /// Secret with what the controller shows the host: tls.crt, tls.key and ca.crt for tls,
-    /// ssh-privatekey and known_hosts for ssh.
+    /// Secret with the credentials for the host: tls.crt, tls.key and ca.crt for tls, ssh-privatekey and
+    /// known_hosts for ssh. Required for both. Not used for qemu:/// and test:///.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub credentials_secret_ref: Option<CredentialsSecretRef>,
-    /// How its guests are run: kvm, or qemu where the processor does not help. Said here, never
-    /// guessed: a host may have /dev/kvm and not be able to use it.
+    /// How the host runs its guests: kvm (hardware virtualization) or qemu (emulation). The controller
+    /// does not detect it, because a host can have /dev/kvm and still be unable to use it.
     pub virt_type: VirtType,
-    /// Which CPU guests see: host-passthrough, host-model or maximum. Default: host-passthrough with
+    /// CPU model of the guests: host-passthrough, host-model or maximum. Default: host-passthrough with
     /// kvm, maximum with qemu.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_mode: Option<CpuMode>,
-    /// Whether new Machines are placed here. Default true.
+    /// Whether the controller may bind new Machines to the host. Default true.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schedulable: Option<bool>,
-    /// Whether the controller only observes what is here, and changes nothing. Default false.
+    /// Whether the controller only observes the host and changes nothing on it. Default false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub maintenance: Option<bool>,
-    /// How many times what the host has its Machines may have together.
+    /// Factors between the host's CPUs and memory and those of all its Machines together. Default: 1 each.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub overcommit: Option<Overcommit>,
-    /// What is kept for the host itself.
+    /// CPUs and memory for the host's own processes, which Machines cannot get. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reserved: Option<Reserved>,
-    /// The storage classes that disks may name here, and the pools they stand for.
+    /// Storage classes that the host offers to disks, at most 64, each with its pool. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = bounds::HOST_CLASSES_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["storageClass"]))]
     pub storage: Option<Vec<HostStorage>>,
-    /// Pool that images are downloaded to, and that image.volume names volumes of. Absent: Machines
-    /// with images do not fit here.
+    /// Storage pool for images: the controller downloads images into it, and image.volume names a volume
+    /// in it. Default: none, and the host runs no Machines with images.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schema::LibvirtName>")]
     pub image_pool: Option<String>,
-    /// The networks that Machines may be on here.
+    /// Networks that the host offers to network cards, at most 256. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = bounds::HOST_NETWORKS_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub networks: Option<Vec<HostNetwork>>,
@@ -100,60 +102,60 @@ pub struct CredentialsSecretRef {
     pub name: String,
 }
 
-/// How many times what a host has its Machines may have together.
+/// Factors between a host's CPUs and memory and those of all its Machines together.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Overcommit {
-    /// vCPUs for each CPU of the host, such as "4" or "1.5". Default 1.
+    /// vCPUs per CPU of the host: a decimal number such as "4" or "1.5", up to 999.999. Default 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schema::Factor>")]
     pub cpu: Option<String>,
-    /// Memory of guests for the memory of the host, such as "1.2". Default 1.
+    /// Memory of guests per memory of the host: a decimal number such as "1.2", up to 999.999. Default 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schema::Factor>")]
     pub memory: Option<String>,
 }
 
-/// What is kept for a host itself.
+/// CPUs and memory for the host's own processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Reserved {
-    /// CPUs, such as 1 or 500m. Default none.
+    /// CPUs: a quantity such as 1 or 500m. Default 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schema::QuantityText>")]
     pub cpu: Option<String>,
-    /// Memory, such as 2Gi. Default none.
+    /// Memory: a quantity in bytes such as 2Gi. Default 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schema::QuantityText>")]
     pub memory: Option<String>,
 }
 
-/// A storage class, and what it stands for on a host.
+/// A storage class that a host offers, and the pool of its volumes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [
     {
         "rule": "!has(self.format) || self.format != 'raw' || (has(self.provisioning) && self.provisioning == 'copy')",
-        "message": "format raw needs provisioning: copy, because a raw volume cannot stand on another one"
+        "message": "format raw needs provisioning: copy, because a raw volume cannot have a backing file"
     }
 ]))]
 pub struct HostStorage {
-    /// Name that disks name in storageClass. No StorageClass of Kubernetes has to have it.
+    /// Name that disks give in storageClass. A StorageClass of this name need not exist in Kubernetes.
     #[schemars(with = "schema::HostClassName")]
     pub storage_class: String,
-    /// Pool of libvirt's that the volumes are made in.
+    /// Name of the libvirt storage pool that the volumes are created in.
     #[schemars(with = "schema::LibvirtName")]
     pub pool: String,
     /// Format of the volumes: qcow2 (default) or raw.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub format: Option<VolumeFormat>,
-    /// How a volume comes to the content of an image: overlay (default), which stands on the image
-    /// and is made at once, or copy.
+    /// How a volume gets the content of an image: overlay (default) creates it at once with the image
+    /// as its backing file, copy copies the image. Format raw needs copy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provisioning: Option<Provisioning>,
 }
 
-/// A network, and what it is on a host.
+/// A network that a host offers, and the network or bridge behind it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [
@@ -167,24 +169,26 @@ pub struct HostStorage {
     }
 ]))]
 pub struct HostNetwork {
-    /// The bridge that a NetworkConfiguration names, or default for network cards that name none.
+    /// Bridge of the NetworkConfigurations that this network serves, at most 15 characters; default for
+    /// network cards without a NetworkConfiguration.
     #[schemars(with = "schema::BridgeName")]
     pub name: String,
-    /// What it is: network (of libvirt's), bridge or ovs.
+    /// Type of source: network (a libvirt network), bridge (a Linux bridge) or ovs (an Open vSwitch
+    /// bridge).
     #[serde(rename = "type")]
     pub kind: HostNetworkType,
-    /// Its name on the host.
+    /// Name of the libvirt network or of the bridge on the host.
     #[schemars(with = "schema::LibvirtName")]
     pub source: String,
-    /// VLANs that are offered. Absent: any with ovs, untagged only with the others. A plain bridge is
-    /// in one VLAN at most.
+    /// VLAN tags that are offered, 1 to 4094, at most 512; at most one with type bridge. Default: all
+    /// with type ovs, untagged frames only with the other types.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = bounds::HOST_VLANS_MAX), inner(range(min = bounds::VLAN_MIN, max = bounds::VLAN_MAX)), extend("x-kubernetes-list-type" = "set"))]
     pub vlans: Option<Vec<u16>>,
 }
 
 impl HostNetwork {
-    /// Whether it carries this VLAN, or frames without a tag.
+    /// Whether the network carries the VLAN; `None` stands for untagged frames.
     pub fn carries(&self, vlan: Option<i64>) -> bool {
         match (&self.vlans, vlan) {
             (None, None) => true,
@@ -195,7 +199,7 @@ impl HostNetwork {
     }
 }
 
-/// State of a host as the controller last observed it.
+/// State of a host as the controller last observed it. Written by the controller.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LibvirtHostStatus {
@@ -208,7 +212,7 @@ pub struct LibvirtHostStatus {
     )]
     #[schemars(length(max = bounds::CONDITIONS_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
-    /// Generation of the LibvirtHost this status is about.
+    /// metadata.generation of the LibvirtHost that this status describes.
     #[serde(
         default,
         deserialize_with = "or_absent",
@@ -231,7 +235,7 @@ pub struct LibvirtHostStatus {
     )]
     #[schemars(length(max = bounds::NAME_MAX))]
     pub hypervisor_version: Option<String>,
-    /// Machine types that the host can run, as QEMU names them.
+    /// Machine types that the host can run, with their QEMU names, at most 512.
     #[serde(
         default,
         deserialize_with = "readable_items",
@@ -239,7 +243,7 @@ pub struct LibvirtHostStatus {
     )]
     #[schemars(length(max = bounds::MACHINE_TYPES_MAX), inner(length(max = bounds::NAME_MAX)), extend("x-kubernetes-list-type" = "set"))]
     pub machine_types: Vec<String>,
-    /// Firmware in addition to BIOS that the host can boot guests with.
+    /// Firmware other than BIOS that the host can boot guests with.
     #[serde(
         default,
         deserialize_with = "or_absent",
@@ -253,28 +257,28 @@ pub struct LibvirtHostStatus {
         skip_serializing_if = "Option::is_none"
     )]
     pub capacity: Option<HostResources>,
-    /// CPUs and memory for all Machines together: capacity less reserved, times overcommit.
+    /// CPUs and memory for all Machines together: (capacity − reserved) × overcommit.
     #[serde(
         default,
         deserialize_with = "or_absent",
         skip_serializing_if = "Option::is_none"
     )]
     pub allocatable: Option<HostResources>,
-    /// CPUs and memory of the Machines bound to the host and of foreign domains.
+    /// CPUs and memory of the Machines bound to the host and of the foreign domains on it.
     #[serde(
         default,
         deserialize_with = "or_absent",
         skip_serializing_if = "Option::is_none"
     )]
     pub allocated: Option<HostResources>,
-    /// Number of domains on the host.
+    /// Numbers of domains on the host.
     #[serde(
         default,
         deserialize_with = "or_absent",
         skip_serializing_if = "Option::is_none"
     )]
     pub domains: Option<HostDomains>,
-    /// When the host last answered the controller.
+    /// Time of the host's last answer to the controller.
     #[serde(
         default,
         deserialize_with = "or_absent",
@@ -282,8 +286,8 @@ pub struct LibvirtHostStatus {
     )]
     #[schemars(with = "Option<schema::Timestamp>")]
     pub last_seen_time: Option<String>,
-    /// Machines that were deleted while the host did not answer. Their domains and volumes are removed
-    /// once it answers.
+    /// Machines that were deleted while the host did not answer, at most 1024. The controller removes
+    /// their domains and volumes when the host answers again.
     #[serde(
         default,
         deserialize_with = "readable_items",
@@ -293,36 +297,37 @@ pub struct LibvirtHostStatus {
     pub tombstones: Vec<Tombstone>,
 }
 
-/// Firmware a host can boot guests with.
+/// Firmware that a host can boot guests with, in addition to BIOS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HostFirmware {
-    /// UEFI.
+    /// Whether the host can boot guests with UEFI.
     pub efi: bool,
-    /// UEFI with Secure Boot.
+    /// Whether the host can boot guests with UEFI and Secure Boot.
     pub secure_boot: bool,
 }
 
-/// CPUs and memory.
+/// Amounts of CPUs and memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HostResources {
-    /// CPUs.
+    /// Number of CPUs.
     pub cpu: u32,
-    /// Memory.
+    /// Memory: a quantity in bytes.
     #[schemars(with = "schema::QuantityText")]
     pub memory: Bytes,
 }
 
-/// Domains on a host.
+/// Numbers of domains on a host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HostDomains {
-    /// Those of Machines.
+    /// Domains of Machines that are bound to the host.
     pub ours: u32,
-    /// Those that somebody else made. They are never touched.
+    /// Domains that the controller did not create. It never changes them.
     pub foreign: u32,
-    /// Those whose Machine is gone or is bound to another host.
+    /// Domains that the controller created for a Machine that no longer exists or is bound to another
+    /// host.
     pub orphaned: u32,
 }
 
@@ -330,13 +335,13 @@ pub struct HostDomains {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Tombstone {
-    /// Its namespace and name, with a slash between.
+    /// Namespace and name of the Machine, separated by a slash.
     #[schemars(length(max = 2 * bounds::NAME_MAX + 1))]
     pub machine: String,
-    /// Its uid.
+    /// metadata.uid of the Machine.
     #[schemars(length(min = 1, max = bounds::NAME_MAX))]
     pub uid: String,
-    /// When it was deleted.
+    /// Time of the deletion.
     #[schemars(with = "schema::Timestamp")]
     pub since: String,
 }

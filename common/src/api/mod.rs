@@ -2,17 +2,17 @@
 //!
 //! ```text
 //! Machine ── spec ──── the user's intent: text as written, nothing parsed, nothing defaulted
-//!    │        └─ normalized: the block, typed; the only part of a spec a controller reads
-//!    └────── status
-//! MachineTemplate ──── what a template may bring: the same types as the intent
+//!    │        └─ normalized: the block, typed; the controller reads only it and cloudInit
+//!    └────── status: what the controller observed
+//! MachineTemplate ──── values for fields that a Machine does not set: the same types as the intent
 //! NetworkConfiguration ── a network segment
-//! LibvirtHost ── a host of libvirt's: what it offers, and what is known of it
+//! LibvirtHost ── a libvirt host: what its administrator offers, and what the controller observed
 //! ```
 //!
-//! Fields of the intent are all optional and textual, because a wrong one must be reported with its
-//! path and its fix next to every other fault, and not by the first error of a decoder. The typed
-//! forms appear in [`normalized`], which only [`crate::normalize`] produces. A LibvirtHost is typed as far
-//! as its schema is: what does not fit, the API server tells.
+//! All fields of the intent are optional and hold text, so that each fault is reported with its path and
+//! its fix, together with all other faults: a decoder would stop at the first one. The typed forms are in
+//! [`normalized`], which only [`crate::normalize`] produces. A LibvirtHost is typed as far as its schema
+//! is: the API server reports what does not match the schema.
 
 pub mod choice;
 pub mod kind;

@@ -1,4 +1,4 @@
-//! `NetworkConfiguration`: a network segment Machines attach to.
+//! `NetworkConfiguration`: a network segment that network cards of Machines are attached to.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use super::schema;
 use crate::bounds;
 
-/// A network segment. Its bridge and VLAN never change: another segment is another network.
+/// A network segment, written by the administrator. Bridge and VLAN cannot change: another segment
+/// needs another NetworkConfiguration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[cfg_attr(feature = "kube", derive(kube::CustomResource))]
 #[cfg_attr(
@@ -19,7 +20,7 @@ use crate::bounds;
         shortname = "nc",
         category = "vitistack",
         namespaced,
-        doc = "A network segment Machines attach to.",
+        doc = "A network segment that network cards of Machines are attached to.",
         printcolumn = r#"{"name":"VLAN","type":"integer","jsonPath":".spec.vlan"}"#,
         printcolumn = r#"{"name":"Bridge","type":"string","jsonPath":".spec.bridge"}"#,
         printcolumn = r#"{"name":"MTU","type":"integer","jsonPath":".spec.mtu"}"#,
@@ -42,20 +43,22 @@ use crate::bounds;
     }
 ]))]
 pub struct NetworkConfigurationSpec {
-    /// VLAN tag, 1 to 4094. Absent: untagged. Cannot change.
+    /// VLAN tag, 1 to 4094. Default: untagged frames. Cannot change.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = bounds::VLAN_MIN, max = bounds::VLAN_MAX))]
     pub vlan: Option<i64>,
-    /// Bridge on the nodes, at most 15 characters. Cannot change.
+    /// Name of the Linux bridge on the nodes, at most 15 characters. Required unless
+    /// networkAttachmentDefinition is set. A LibvirtHost offers the network under this name. Cannot
+    /// change.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schema::BridgeName>")]
     pub bridge: Option<String>,
-    /// Largest packet of the segment in bytes, 68 to 65535. Absent: what the bridge has.
+    /// MTU of the segment in bytes, 68 to 65535. Default: the MTU of the bridge.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = bounds::MTU_MIN, max = bounds::MTU_MAX))]
     pub mtu: Option<i64>,
-    /// Name of an existing NetworkAttachmentDefinition of this namespace. Absent: one of the same
-    /// name as this object is made and owned by it.
+    /// Name of an existing NetworkAttachmentDefinition in this namespace. Default: the controller
+    /// creates one with the name of this object, which owns it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schema::ObjectName>")]
     pub network_attachment_definition: Option<String>,

@@ -1,10 +1,11 @@
-//! The block `spec.normalized`: what an intent resolved to. Think of `Cargo.lock`.
+//! The block `spec.normalized`: the values that an intent resolves to, as `Cargo.lock` holds what
+//! `Cargo.toml` resolves to.
 //!
-//! Written by the webhook only, a pure function of the intent and the pins it holds itself
-//! (template content, storage classes, backend). Typed throughout: a value that decodes is right.
+//! Only the webhook writes it. It is a pure function of the intent and of the pins that the block itself
+//! holds (template content, storage classes, backend). All fields are typed: a block that decodes is valid.
 //!
-//! Fields stand in the order of their keys, here and in what is pinned of a template: so the text of a
-//! block is the one in which an API server sends it back, and can be compared as such.
+//! Fields are declared in the order of their keys, here and in the pinned template content. The block
+//! is therefore written with the same text that an API server sends back, and texts can be compared.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,64 +27,66 @@ use crate::quantity::Bytes;
 /// Version of the block's layout and semantics that this release writes. It reads all earlier ones.
 pub const BLOCK_VERSION: u32 = if cfg!(feature = "next-version") { 2 } else { 1 };
 
-/// What the intent resolved to. Written by the admission webhook; the controller reads nothing else
-/// of a spec but cloudInit.
+/// Values that the intent resolves to. Written by the webhook. Of a spec, the controller reads only this
+/// block and cloudInit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Normalized {
-    /// What runs the machine.
+    /// Backend that runs the machine: kubevirt or libvirt.
     pub backend: Backend,
-    /// CD-ROM drives.
+    /// CD-ROM drives of the machine.
     #[schemars(length(max = bounds::CDROMS_MAX))]
     pub cdroms: Vec<NormalizedCdrom>,
     /// CPU topology.
     pub cpu: NormalizedCpu,
-    /// Disks in the order the guest sees them.
+    /// Disks in the order in which the guest sees them.
     #[schemars(length(max = bounds::DISKS_MAX))]
     pub disks: Vec<NormalizedDisk>,
     /// Features of the virtual hardware.
     pub features: NormalizedFeatures,
-    /// Firmware.
+    /// Firmware that starts the guest.
     pub firmware: Firmware,
-    /// Whether a shutdown from inside the guest leaves the machine stopped.
+    /// Whether the machine stays off after a shutdown from inside the guest.
     pub guest_shutdown_stops: bool,
-    /// Digest of the intent this block belongs to.
+    /// SHA-256 digest of the intent that this block was computed from: the spec without this block, and
+    /// the label vitistack.io/machine-template.
     #[schemars(length(max = bounds::DIGEST_MAX))]
     pub intent_hash: String,
-    /// Machine type.
+    /// Machine type: q35 or pc.
     pub machine_type: MachineType,
     /// Guest memory.
     pub memory: NormalizedMemory,
-    /// Network cards in the order the guest sees them.
+    /// Network cards in the order in which the guest sees them.
     #[schemars(length(max = bounds::NETWORKS_MAX))]
     pub networks: Vec<NormalizedNetwork>,
-    /// Labels of the nodes or hosts the machine may run on.
+    /// Labels that a node or host must have to run the machine.
     #[schemars(with = "BTreeMap<String, schema::LabelValue>", extend("maxProperties" = bounds::LABELS_MAX))]
     pub node_selector: BTreeMap<String, String>,
-    /// Whether the machine is powered on.
+    /// Desired power state: Running or Stopped.
     pub power_state: PowerState,
-    /// The template as it was when it was expanded.
+    /// Template that was merged into the spec, with its content at that time. Absent without a template.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub template: Option<TemplatePin>,
-    /// Version of this block's layout and semantics.
+    /// Version of the block's layout and semantics.
     #[schemars(range(min = 1))]
     pub version: u32,
 }
 
-/// The template a machine was expanded from, as it was then.
+/// The template that was merged into a spec, with its content at that time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TemplatePin {
-    /// The template's content then.
+    /// Content of the template when it was merged.
     pub content: Arc<TemplateContent>,
     /// Name of the template.
     #[schemars(length(max = bounds::NAME_MAX))]
     pub name: String,
-    /// Text of the refresh annotation when the template was last expanded.
+    /// Value of the annotation machine.vitistack.io/refresh-template when the template was last merged,
+    /// at most 1024 characters. Absent without the annotation.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = bounds::TEXT_MAX))]
     pub refresh: Option<String>,
-    /// Where the content came from.
+    /// Source of the content: BuiltIn or MachineTemplate.
     pub source: TemplateSource,
 }
 
@@ -94,10 +97,10 @@ pub struct NormalizedCpu {
     /// Cores per socket.
     #[schemars(range(min = 1, max = bounds::VCPUS_MAX))]
     pub cores: u32,
-    /// Sockets the machine can grow to without a restart.
+    /// Largest number of sockets that the running machine can get without a restart.
     #[schemars(range(min = 1, max = bounds::VCPUS_MAX))]
     pub max_sockets: u32,
-    /// Sockets.
+    /// Number of sockets.
     #[schemars(range(min = 1, max = bounds::VCPUS_MAX))]
     pub sockets: u32,
     /// Threads per core.
@@ -106,7 +109,7 @@ pub struct NormalizedCpu {
 }
 
 impl NormalizedCpu {
-    /// vCPUs of the machine: the product of the topology.
+    /// Number of vCPUs: sockets × cores × threads.
     pub fn vcpus(&self) -> u32 {
         self.sockets
             .saturating_mul(self.cores)
@@ -118,10 +121,10 @@ impl NormalizedCpu {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NormalizedMemory {
-    /// Memory the machine can grow to without a restart.
+    /// Largest memory that the running machine can get without a restart: a quantity in bytes.
     #[schemars(with = "schema::QuantityText")]
     pub max_size: Bytes,
-    /// Memory the guest sees.
+    /// Memory of the guest: a quantity in bytes.
     #[schemars(with = "schema::QuantityText")]
     pub size: Bytes,
 }
@@ -130,10 +133,10 @@ pub struct NormalizedMemory {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Firmware {
-    /// Whether only signed code boots. Present exactly with efi.
+    /// Whether the firmware starts signed code only. Present exactly if type is efi.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secure_boot: Option<bool>,
-    /// BIOS or UEFI.
+    /// Type of firmware: bios or efi (UEFI).
     #[serde(rename = "type")]
     pub kind: FirmwareType,
 }
@@ -142,39 +145,39 @@ pub struct Firmware {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NormalizedFeatures {
-    /// ACPI.
+    /// Whether the guest has ACPI.
     pub acpi: bool,
-    /// APIC.
+    /// Whether the guest has an APIC.
     pub apic: bool,
-    /// Enlightenments for Windows guests.
+    /// Whether the guest has the Hyper-V enlightenments for Windows.
     pub hyperv: bool,
 }
 
-/// A disk.
+/// A disk of a machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NormalizedDisk {
     /// Access mode of the volume.
     pub access_mode: AccessMode,
-    /// Place in the boot order, from 1. Absent: not booted from.
+    /// Position in the boot order, from 1. Absent: the guest does not boot from it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub boot_order: Option<u32>,
-    /// Bus the guest sees the disk on.
+    /// Bus that the disk is attached to in the guest.
     pub bus: DiskBus,
-    /// What the disk is filled with at first.
+    /// Image that the new volume is filled with. Absent: an empty disk.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<Image>,
     /// Name of the disk.
     #[schemars(with = "schema::Label")]
     pub name: String,
-    /// What becomes of the volume when the disk or the machine is deleted.
+    /// What the controller does with the volume after the disk or the machine is deleted.
     pub reclaim_policy: ReclaimPolicy,
-    /// Labels of an existing PersistentVolume to bind.
+    /// Labels of an existing PersistentVolume to use as the disk.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<BTreeMap<String, schema::LabelValue>>", extend("maxProperties" = bounds::LABELS_MAX))]
     pub selector: Option<BTreeMap<String, String>>,
-    /// Capacity.
+    /// Capacity of the disk: a quantity in bytes.
     #[schemars(with = "schema::QuantityText")]
     pub size: Bytes,
     /// Name of the StorageClass; empty for no class.
@@ -182,45 +185,46 @@ pub struct NormalizedDisk {
     pub storage_class: String,
     /// Mode of the volume.
     pub volume_mode: VolumeMode,
-    /// Name of an existing PersistentVolume to bind.
+    /// Name of an existing PersistentVolume to use as the disk.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = bounds::OBJECT_NAME_MAX))]
     pub volume_name: Option<String>,
 }
 
-/// A CD-ROM drive.
+/// A CD-ROM drive of a machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NormalizedCdrom {
-    /// Place in the boot order, from 1. Absent: not booted from.
+    /// Position in the boot order, from 1. Absent: the guest does not boot from it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub boot_order: Option<u32>,
-    /// What is in the drive.
+    /// Image in the drive. Absent: an empty drive.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<Image>,
     /// Name of the drive.
     #[schemars(with = "schema::Label")]
     pub name: String,
-    /// Capacity of the volume the image is imported into.
+    /// Capacity of the volume that the image is imported into: a quantity in bytes. Absent without such
+    /// a volume.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schema::QuantityText>")]
     pub size: Option<Bytes>,
-    /// Name of the StorageClass of that volume.
+    /// Name of the StorageClass of that volume. Absent without such a volume.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schema::StorageClassName>")]
     pub storage_class: Option<String>,
 }
 
-/// A network card.
+/// A network card of a machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NormalizedNetwork {
-    /// Place in the boot order, from 1. Absent: not booted from.
+    /// Position in the boot order, from 1. Absent: the guest does not boot from it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub boot_order: Option<u32>,
-    /// MAC address as the user gave it. Absent: the controller derives one.
+    /// MAC address from the spec. Absent: the controller derives one.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schema::MacText>")]
     pub mac_address: Option<Mac>,
@@ -229,7 +233,8 @@ pub struct NormalizedNetwork {
     /// Name of the card.
     #[schemars(with = "schema::NicName")]
     pub name: String,
-    /// NetworkConfiguration the card is attached to. Absent: the pod or default network.
+    /// Name of the NetworkConfiguration that the card is attached to. Absent: the pod network (KubeVirt)
+    /// or the host's default network (libvirt).
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schema::Label>")]
     pub network_name: Option<String>,

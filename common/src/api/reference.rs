@@ -79,7 +79,7 @@ fn fields(out: &mut String, path: &str, schema: &Value) {
     }
 }
 
-/// The type of a field with its bounds, in a few words.
+/// The type of a field with its bounds.
 fn kind(field: &Value) -> String {
     if let Some(choices) = field["enum"].as_array() {
         return choices
@@ -115,7 +115,7 @@ mod tests {
     use super::reference;
 
     #[test]
-    fn names_every_kind_and_a_leaf_of_each() {
+    fn the_reference_lists_kinds_and_fields_with_type_and_bounds() {
         let text = reference(&crd_files().unwrap());
         for row in [
             "| `spec.disks[].storageClass` | string ≤ 253 | Name of the StorageClass",

@@ -1,4 +1,4 @@
-//! Schemas of textual fields: marker types for a field's `#[schemars(with = ..)]`.
+//! Schemas of text fields: marker types for a field's `#[schemars(with = ..)]`.
 
 use std::borrow::Cow;
 
@@ -17,7 +17,7 @@ pub const OBJECT_NAME_PATTERN: &str =
 /// A non-negative Kubernetes quantity.
 pub const QUANTITY_PATTERN: &str = "^\\+?([0-9]+(\\.[0-9]*)?|\\.[0-9]+)(Ki|Mi|Gi|Ti|Pi|Ei|n|u|m|k|M|G|T|P|E|[eE][+-]?[0-9]{1,2})?$";
 
-/// What [`HostUri`](crate::host_uri::HostUri) reads.
+/// The URIs that [`HostUri`](crate::host_uri::HostUri) reads.
 pub const HOST_URI_PATTERN: &str = "^(qemu:///(system|session)|qemu\\+tls://([A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?|\\[[0-9A-Fa-f:.]+\\])(:[1-9][0-9]{0,4})?/system|qemu\\+ssh://([A-Za-z0-9_][-A-Za-z0-9_.]*@)?([A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?|\\[[0-9A-Fa-f:.]+\\])(:[1-9][0-9]{0,4})?/system|test:///[-A-Za-z0-9._/]+|test\\+tls://([A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?|\\[[0-9A-Fa-f:.]+\\])(:[1-9][0-9]{0,4})?/default)$";
 
 macro_rules! text_schemas {
@@ -42,13 +42,14 @@ text_schemas! {
     Label = { "minLength": 1, "maxLength": NAME_MAX, "pattern": LABEL_PATTERN }
     /// The name of a Kubernetes object.
     ObjectName = { "minLength": 1, "maxLength": OBJECT_NAME_MAX, "pattern": OBJECT_NAME_PATTERN }
-    /// The name of a storage class; empty is Kubernetes' "no class".
+    /// The name of a storage class; empty stands for no class, as in Kubernetes.
     StorageClassName = { "maxLength": OBJECT_NAME_MAX }
-    /// The name of the storage class of a CD-ROM, which binds no volume that has none.
+    /// The name of the storage class of a CD-ROM. Not empty: only a disk can use an existing volume without
+    /// a class.
     CdromClassName = { "minLength": 1, "maxLength": OBJECT_NAME_MAX }
     /// The name of a network card inside a machine.
     NicName = { "minLength": 1, "maxLength": NAME_MAX, "pattern": "^[A-Za-z0-9_-]+$" }
-    /// An amount of bytes.
+    /// A Kubernetes quantity.
     QuantityText = { "minLength": 1, "maxLength": QUANTITY_MAX, "pattern": QUANTITY_PATTERN }
     /// A MAC address of six bytes, with colons, dashes or dots.
     MacText = { "minLength": 14, "maxLength": 17, "pattern": "^([0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}|[0-9A-Fa-f]{2}(-[0-9A-Fa-f]{2}){5}|[0-9A-Fa-f]{4}(\\.[0-9A-Fa-f]{4}){2})$" }
@@ -60,7 +61,7 @@ text_schemas! {
     UserData = { "maxLength": USER_DATA_MAX }
     /// Free text.
     FreeText = { "maxLength": TEXT_MAX }
-    /// Where an image is fetched from.
+    /// The URL of an image.
     ImageUrl = { "minLength": 1, "maxLength": TEXT_MAX, "pattern": "^(https|http|docker)://.+$" }
     /// The checksum of an image.
     Checksum = { "maxLength": DIGEST_MAX, "pattern": "^sha256:[0-9a-f]{64}$" }
@@ -70,10 +71,10 @@ text_schemas! {
     HostUriText = { "minLength": 1, "maxLength": HOST_URI_MAX, "pattern": HOST_URI_PATTERN }
     /// The name of a storage class that a libvirt host offers.
     HostClassName = { "minLength": 1, "maxLength": OBJECT_NAME_MAX, "pattern": OBJECT_NAME_PATTERN }
-    /// The name of a pool or a network of libvirt's.
+    /// The name of a libvirt storage pool or network.
     LibvirtName = { "minLength": 1, "maxLength": OBJECT_NAME_MAX, "pattern": "^[^/\\s]+$" }
-    /// How many times what a host has it may give away.
+    /// An overcommit factor: a decimal number with at most three digits before and after the point.
     Factor = { "minLength": 1, "maxLength": 7, "pattern": "^[0-9]{1,3}(\\.[0-9]{1,3})?$" }
-    /// A moment, RFC 3339.
+    /// A time, RFC 3339.
     Timestamp = { "format": "date-time" }
 }

@@ -11,18 +11,18 @@ use super::lenient::{or_absent, readable_items};
 use super::schema;
 use crate::bounds;
 
-/// State of a machine as the controller last observed it.
+/// State of a machine as the controller last observed it. Written by the controller.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineStatus {
-    /// Stage of the machine's life: Pending, Creating, Running, Stopped or Failed.
+    /// Summary of the machine's state: Pending, Creating, Running, Stopped or Failed.
     #[serde(
         default,
         deserialize_with = "or_absent",
         skip_serializing_if = "Option::is_none"
     )]
     pub phase: Option<Phase>,
-    /// Aspects of the machine's state. The message of each says what to do.
+    /// Aspects of the machine's state, at most 16. The message of each says what to do.
     #[serde(
         default,
         deserialize_with = "readable_items",
@@ -30,7 +30,7 @@ pub struct MachineStatus {
     )]
     #[schemars(length(max = bounds::CONDITIONS_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
-    /// Generation of the Machine this status is about.
+    /// metadata.generation of the Machine that this status describes.
     #[serde(
         default,
         deserialize_with = "or_absent",
@@ -44,36 +44,37 @@ pub struct MachineStatus {
         skip_serializing_if = "Option::is_none"
     )]
     pub vm_name: Option<String>,
-    /// Name of the running KubeVirt VirtualMachineInstance.
+    /// Name of the running KubeVirt VirtualMachineInstance. Absent on libvirt and while none runs.
     #[serde(
         default,
         deserialize_with = "or_absent",
         skip_serializing_if = "Option::is_none"
     )]
     pub vmi_name: Option<String>,
-    /// IP addresses of the guest, card by card, IPv4 first. Addresses without meaning outside the
-    /// guest, such as 127.0.0.1 and fe80::1, are listed only where there is no other.
+    /// IP addresses of the guest in the order of its network cards, IPv4 first. Addresses that are not
+    /// reachable from outside the guest, such as 127.0.0.1 and fe80::1, are listed only if there are no
+    /// others.
     #[serde(
         default,
         deserialize_with = "readable_items",
         skip_serializing_if = "Vec::is_empty"
     )]
     pub ip_addresses: Vec<String>,
-    /// Node or host the guest runs on.
+    /// Name of the node or host that the guest runs on. Absent while it does not run.
     #[serde(
         default,
         deserialize_with = "or_absent",
         skip_serializing_if = "Option::is_none"
     )]
     pub node_name: Option<String>,
-    /// LibvirtHost the machine is bound to.
+    /// Name of the LibvirtHost that the machine is bound to. Absent on KubeVirt.
     #[serde(
         default,
         deserialize_with = "or_absent",
         skip_serializing_if = "Option::is_none"
     )]
     pub host: Option<String>,
-    /// When this status last changed.
+    /// Time of the last change of this status.
     #[serde(
         default,
         deserialize_with = "or_absent",
@@ -81,7 +82,7 @@ pub struct MachineStatus {
     )]
     #[schemars(with = "Option<schema::Timestamp>")]
     pub last_updated: Option<String>,
-    /// resourceVersion of the Machine as it was read when this status last changed.
+    /// metadata.resourceVersion of the Machine from which this status was computed.
     #[serde(
         default,
         deserialize_with = "or_absent",
@@ -95,7 +96,7 @@ pub struct MachineStatus {
         skip_serializing_if = "Vec::is_empty"
     )]
     pub network_interfaces: Vec<InterfaceStatus>,
-    /// Operating system of the guest, as its agent reports it. Absent without an agent.
+    /// Operating system of the guest, as the guest agent reports it. Absent without an agent.
     #[serde(
         default,
         deserialize_with = "or_absent",
@@ -103,21 +104,21 @@ pub struct MachineStatus {
         skip_serializing_if = "Option::is_none"
     )]
     pub guest_os: Option<GuestOs>,
-    /// The last restart that was requested by annotation.
+    /// Last restart that a user requested by annotation. Absent if none was requested.
     #[serde(
         default,
         deserialize_with = "or_absent",
         skip_serializing_if = "Option::is_none"
     )]
     pub last_restart: Option<LastRestart>,
-    /// Volumes of the disks, in the order of the spec.
+    /// Volumes of the disks, in the order of spec.normalized.disks.
     #[serde(
         default,
         deserialize_with = "readable_items",
         skip_serializing_if = "Vec::is_empty"
     )]
     pub volumes: Vec<VolumeStatus>,
-    /// Changes of the spec that the running guest does not have yet.
+    /// Changes of the spec that are not yet effective in the running guest.
     #[serde(
         default,
         deserialize_with = "readable_items",
@@ -130,11 +131,11 @@ pub struct MachineStatus {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
-    /// Aspect that the condition describes, such as Ready.
+    /// Aspect that the condition describes, such as Ready: one CamelCase word.
     #[serde(rename = "type")]
     #[schemars(length(min = 1, max = bounds::CONDITION_TYPE_MAX))]
     pub kind: String,
-    /// True, False or Unknown.
+    /// Whether the aspect holds: True, False or Unknown.
     #[schemars(extend("enum" = ["True", "False", "Unknown"]))]
     pub status: String,
     /// Reason for the status, as one CamelCase word.
@@ -143,10 +144,10 @@ pub struct Condition {
     /// Explanation for people, with what to do.
     #[schemars(length(max = bounds::CONDITION_MESSAGE_MAX))]
     pub message: String,
-    /// When the status last changed.
+    /// Time of the last change of status.
     #[schemars(with = "schema::Timestamp")]
     pub last_transition_time: String,
-    /// Generation of the object the condition is about.
+    /// metadata.generation of the object that the condition describes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 }
@@ -157,7 +158,7 @@ pub struct Condition {
 pub struct InterfaceStatus {
     /// Name of the card in the spec.
     pub name: String,
-    /// MAC address, six bytes with colons.
+    /// MAC address of the card: six bytes in hexadecimal, separated by colons.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mac_address: Option<String>,
     /// IP addresses of the card, IPv4 first.
@@ -165,7 +166,7 @@ pub struct InterfaceStatus {
     pub ip_addresses: Vec<String>,
 }
 
-/// The operating system of a guest, as its agent reports it.
+/// The operating system of a guest, as the guest agent reports it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GuestOs {
@@ -184,12 +185,12 @@ pub struct GuestOs {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LastRestart {
-    /// Text of the annotation machine.vitistack.io/restart-requested. The same text does not restart
-    /// the machine again.
+    /// Value of the annotation machine.vitistack.io/restart-requested, at most 1024 characters. Only
+    /// another value restarts the machine again.
     #[schemars(length(max = bounds::TEXT_MAX))]
     pub request: String,
-    /// Uid of the VirtualMachineInstance that is being replaced. Absent once another one runs, or if
-    /// there was none.
+    /// metadata.uid of the VirtualMachineInstance that the restart replaces. Absent if none was running,
+    /// and after the next one has started.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replaces: Option<String>,
 }
@@ -202,30 +203,30 @@ pub struct VolumeStatus {
     pub name: String,
     /// Name of the PersistentVolumeClaim, or of the libvirt volume.
     pub claim_name: String,
-    /// Phase of the claim: Pending, Bound or Lost.
+    /// Phase of the PersistentVolumeClaim: Pending, Bound or Lost. Absent if it is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<String>,
-    /// Capacity that the volume has, as a quantity.
+    /// Current capacity of the volume: a quantity in bytes. Absent before the volume exists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub capacity: Option<String>,
-    /// Progress of the import of its image, such as 40%. Absent when no import is running.
+    /// Progress of the image import in percent, such as 40%. Absent when no import is running.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<String>,
 }
 
-/// A change of the spec that the running guest does not have yet.
+/// A change of the spec that is not yet effective in the running guest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PendingChange {
-    /// Path of the field in the block.
+    /// Path of the field below spec.normalized.
     pub field: String,
-    /// Value that the running guest has.
+    /// Value in the running guest.
     pub current: String,
-    /// Value that the spec asks for.
+    /// Value in spec.normalized.
     pub desired: String,
-    /// What brings it into effect: Restart (the next restart of the guest), LiveMigration (KubeVirt
-    /// plugs it in by migrating the guest) or HotPlug (it is being plugged into the running guest on
-    /// its libvirt host).
+    /// What makes the change effective: Restart (the next restart of the guest), LiveMigration
+    /// (KubeVirt migrates the guest to apply it) or HotPlug (the controller is plugging it into the
+    /// running guest on its libvirt host).
     pub action: String,
 }
 
@@ -261,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_value_loses_its_field_and_no_other() {
+    fn a_field_with_an_unknown_value_is_read_as_absent_and_the_others_are_kept() {
         let written = status();
         let read: MachineStatus = serde_json::from_value(written.clone()).unwrap();
         assert_eq!(
@@ -277,7 +278,7 @@ mod tests {
                 let mut expected = written.clone();
                 expected.as_object_mut().unwrap().remove(field);
                 let mut read = serde_json::to_value(read).unwrap();
-                // An object without a known key is a guest of which nothing is known.
+                // An object without a known key is read as a guest without known values.
                 if field == "guestOS" {
                     read.as_object_mut().unwrap().remove(field);
                 }
@@ -287,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unreadable_item_loses_itself_and_no_other() {
+    fn an_unreadable_list_item_is_left_out_and_the_others_are_kept() {
         let mut written = status();
         let items = written["conditions"].as_array_mut().unwrap();
         items.push(json!({"type": "Novel"}));
@@ -296,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_phase_keeps_the_restart_that_was_done() {
+    fn an_unknown_phase_does_not_lose_the_recorded_restart() {
         let written = json!({"phase": "Hibernating", "lastRestart": {"request": "now"}});
         let read: MachineStatus = serde_json::from_value(written).unwrap();
         assert_eq!(read.phase, None);

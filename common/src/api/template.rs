@@ -1,4 +1,4 @@
-//! `MachineTemplate`: a named set of fields Machines start from.
+//! `MachineTemplate`: values for the fields that a Machine does not set.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,8 @@ use super::machine::{Disk, Domain, Network, Resources};
 use super::schema;
 use crate::bounds;
 
-/// What Machines of this template start from. Changing it changes no existing Machine.
+/// Values for the fields that a Machine does not set. Written by the administrator. A change affects
+/// new Machines only: existing ones keep the content that the webhook recorded in their block.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[cfg_attr(feature = "kube", derive(kube::CustomResource))]
 #[cfg_attr(
@@ -20,7 +21,7 @@ use crate::bounds;
         kind = "MachineTemplate",
         plural = "machinetemplates",
         category = "vitistack",
-        doc = "A named set of fields Machines start from.",
+        doc = "Values for the fields that a Machine does not set.",
         validation = kube::core::Rule::new("self.metadata.name.size() <= 63 && self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')")
             .message("the name of a MachineTemplate must be a DNS label of at most 63 characters (lower-case letters, digits and '-')"),
         validation = kube::core::Rule::new("!(self.metadata.name in ['small', 'medium', 'large'])")
@@ -34,55 +35,56 @@ use crate::bounds;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct MachineTemplateSpec {
-    /// What the template is for.
+    /// Purpose of the template, for people: at most 1024 characters.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schema::FreeText>")]
     pub description: Option<String>,
-    /// Why the template should no longer be used, and what to use instead. Machines that use it
-    /// draw a warning with this text.
+    /// Why not to use the template any more and what to use instead: at most 1024 characters. The
+    /// webhook warns the authors of Machines that use the template with this text. Default: not
+    /// deprecated.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schema::FreeText>")]
     pub deprecated: Option<String>,
-    /// CPU and memory, as in a Machine.
+    /// CPU and memory, with the fields of a Machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
-    /// Disks, as in a Machine.
+    /// Disks, with the fields of a Machine, at most 64.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = bounds::DISKS_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub disks: Option<Vec<Disk>>,
-    /// Network cards, as in a Machine.
+    /// Network cards, with the fields of a Machine, at most 32.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = bounds::NETWORKS_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub networks: Option<Vec<Network>>,
-    /// Boot order, as in a Machine.
+    /// Classes of devices to boot from, in this order: disk, cdrom and network, each at most once.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Vec<BootDevice>>", length(max = bounds::BOOT_ORDER_MAX), extend("x-kubernetes-list-type" = "atomic", "x-kubernetes-validations" = [cel::named_once()]))]
     pub boot_order: Option<Vec<String>>,
-    /// Virtual hardware, as in a Machine.
+    /// Virtual hardware, with the fields of a Machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub domain: Option<Domain>,
 }
 
-/// The part of a template that Machines take over, as it was when they did.
+/// The content of a template at the time when the webhook merged it into a Machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TemplateContent {
-    /// Boot order.
+    /// Classes of devices to boot from, in this order.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Vec<BootDevice>>", length(max = bounds::BOOT_ORDER_MAX))]
     pub boot_order: Option<Vec<String>>,
-    /// Disks.
+    /// Disks of the template.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = bounds::DISKS_MAX))]
     pub disks: Option<Vec<Disk>>,
-    /// Virtual hardware.
+    /// Virtual hardware of the template.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub domain: Option<Domain>,
-    /// Network cards.
+    /// Network cards of the template.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = bounds::NETWORKS_MAX))]
     pub networks: Option<Vec<Network>>,
-    /// CPU and memory.
+    /// CPU and memory of the template.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
 }

@@ -1,31 +1,31 @@
-//! Whose each claim is.
+//! PersistentVolumeClaims and the Machines that they were created for.
 
 use std::collections::HashMap;
 use std::num::NonZeroU8;
 
 use crate::names;
 
-/// Claims by name. A row is the claim's name and a byte.
+/// Claims by namespace and name. A row is the claim's name and one byte.
 #[derive(Clone, Debug, Default)]
 pub struct Claims {
-    namespaces: HashMap<Box<str>, HashMap<Box<str>, Maker>>,
+    namespaces: HashMap<Box<str>, HashMap<Box<str>, MachineNameLength>>,
 }
 
-/// Who a claim was made for: the name of a Machine is the beginning of the claim's own, so its length
-/// tells it. `None`: nobody of ours.
-type Maker = Option<NonZeroU8>;
+/// Length of the name of the Machine that a claim was created for. That name is the beginning of the
+/// claim's name, so the length identifies it. `None`: the claim was created for no Machine.
+type MachineNameLength = Option<NonZeroU8>;
 
-/// Who a claim was made for.
+/// The object that a claim was created for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClaimOwner<'a> {
-    /// A disk of a Machine of this name, which takes the claim over when it is made anew.
+    /// A disk of a Machine of this name. A new Machine of the name takes the claim over.
     Machine(&'a str),
-    /// Nobody of ours.
-    Stranger,
+    /// No Machine.
+    Foreign,
 }
 
 impl Claims {
-    /// A claim is there, with these labels.
+    /// Adds or replaces a claim with these labels.
     pub fn insert<'l>(
         &mut self,
         namespace: &str,
@@ -36,10 +36,10 @@ impl Claims {
             Some(claims) => claims,
             None => self.namespaces.entry(namespace.into()).or_default(),
         };
-        claims.insert(name.into(), maker(name, label));
+        claims.insert(name.into(), machine_name_length(name, label));
     }
 
-    /// A claim is gone.
+    /// Removes a claim.
     pub fn remove(&mut self, namespace: &str, name: &str) {
         if let Some(claims) = self.namespaces.get_mut(namespace) {
             claims.remove(name);
@@ -49,26 +49,29 @@ impl Claims {
         }
     }
 
-    /// Whose the claim of this name is, if there is one.
+    /// The owner of the claim of this name; `None` if there is no such claim.
     pub fn owner<'a>(&self, namespace: &str, claim: &'a str) -> Option<ClaimOwner<'a>> {
-        let maker = self.namespaces.get(namespace)?.get(claim)?;
-        let machine = maker.and_then(|length| claim.get(..length.get().into()));
-        Some(machine.map_or(ClaimOwner::Stranger, ClaimOwner::Machine))
+        let length = self.namespaces.get(namespace)?.get(claim)?;
+        let machine = length.and_then(|length| claim.get(..length.get().into()));
+        Some(machine.map_or(ClaimOwner::Foreign, ClaimOwner::Machine))
     }
 
-    /// How many there are.
+    /// Number of claims.
     pub fn len(&self) -> usize {
         self.namespaces.values().map(HashMap::len).sum()
     }
 
-    /// Whether there are none.
+    /// Whether there are no claims.
     pub fn is_empty(&self) -> bool {
         self.namespaces.is_empty()
     }
 }
 
 /// Reads the labels as the controller does when it looks for a claim to take over.
-fn maker<'l>(name: &str, label: impl Fn(&str) -> Option<&'l str>) -> Maker {
+fn machine_name_length<'l>(
+    name: &str,
+    label: impl Fn(&str) -> Option<&'l str>,
+) -> MachineNameLength {
     let machine = label(names::LABEL_MACHINE)?;
     let is_ours = label(names::LABEL_MANAGED_BY) == Some(names::MANAGED_BY)
         && name == names::claim(machine, label(names::LABEL_DISK)?);
@@ -91,7 +94,7 @@ mod tests {
     const OURS: (&str, &str) = (names::LABEL_MANAGED_BY, names::MANAGED_BY);
 
     #[test]
-    fn labels_tell_whose_a_claim_is() {
+    fn a_claim_belongs_to_the_machine_of_its_labels_if_its_name_matches_them() {
         let of = |machine, disk| {
             [
                 OURS,
@@ -102,7 +105,7 @@ mod tests {
         let mut claims = Claims::default();
         insert(&mut claims, "a-b-c", &of("a-b", "c"));
         insert(&mut claims, "a-b-d", &of("a", "b-d"));
-        // Labels that somebody wrote who did not make the claim.
+        // Labels that do not match the name of the claim, or are incomplete.
         insert(&mut claims, "web-data", &of("db", "data"));
         insert(&mut claims, "web-root", &of("web", "root")[1..]);
         insert(&mut claims, "web-log", &of("web", "log")[..2]);
@@ -111,11 +114,11 @@ mod tests {
         for (name, owner) in [
             ("a-b-c", Some(ClaimOwner::Machine("a-b"))),
             ("a-b-d", Some(ClaimOwner::Machine("a"))),
-            ("web-data", Some(ClaimOwner::Stranger)),
-            ("web-root", Some(ClaimOwner::Stranger)),
-            ("web-log", Some(ClaimOwner::Stranger)),
-            ("-data", Some(ClaimOwner::Stranger)),
-            ("plain", Some(ClaimOwner::Stranger)),
+            ("web-data", Some(ClaimOwner::Foreign)),
+            ("web-root", Some(ClaimOwner::Foreign)),
+            ("web-log", Some(ClaimOwner::Foreign)),
+            ("-data", Some(ClaimOwner::Foreign)),
+            ("plain", Some(ClaimOwner::Foreign)),
             ("other", None),
         ] {
             assert_eq!(claims.owner("prod", name), owner, "{name}");
@@ -124,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_word_about_a_claim_counts() {
+    fn a_repeated_insert_replaces_the_claim_and_a_removal_deletes_only_it() {
         let mut claims = Claims::default();
         insert(&mut claims, "web-data", &[]);
         let labels = [

@@ -1,4 +1,4 @@
-//! Hosts of libvirt: what each offers, and what of it a Machine needs.
+//! Libvirt hosts: what each offers, and what a Machine needs of its host.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,34 +8,34 @@ use crate::api::choice::VirtType;
 use crate::api::libvirt_host::{HostNetwork, LibvirtHostSpec};
 use crate::names;
 
-/// What is known of a network segment.
+/// The parts of a `NetworkConfiguration` that rules read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NetworkRow {
-    /// The bridge it is on.
+    /// Its bridge.
     pub bridge: Option<String>,
-    /// Its VLAN; none if it is untagged.
+    /// Its VLAN tag; `None` if it is untagged.
     pub vlan: Option<i64>,
 }
 
-/// What is known of a libvirt host.
+/// The parts of a `LibvirtHost` that rules read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostRow {
-    /// Its name.
+    /// `metadata.name`.
     pub name: String,
-    /// Its labels.
+    /// `metadata.labels`.
     pub labels: BTreeMap<String, String>,
     /// How it runs its guests.
     pub virt_type: VirtType,
-    /// The storage classes it offers.
+    /// Names of the storage classes that it offers.
     pub classes: BTreeSet<String>,
-    /// The networks it offers.
+    /// Networks that it offers.
     pub networks: Vec<HostNetwork>,
     /// Whether it has a pool for images.
     pub image_pool: bool,
 }
 
 impl HostRow {
-    /// A host of this name and these labels.
+    /// The row of a `LibvirtHost`.
     pub fn new(name: String, labels: BTreeMap<String, String>, spec: LibvirtHostSpec) -> Self {
         let classes = spec.storage.unwrap_or_default().into_iter();
         Self {
@@ -48,13 +48,13 @@ impl HostRow {
         }
     }
 
-    /// Whether it has all of these labels.
+    /// Whether the host has all labels of the selector.
     pub fn matches(&self, selector: &BTreeMap<String, String>) -> bool {
-        let mut wanted = selector.iter();
-        wanted.all(|(key, value)| self.labels.get(key) == Some(value))
+        let mut required = selector.iter();
+        required.all(|(key, value)| self.labels.get(key) == Some(value))
     }
 
-    /// Whether it offers this.
+    /// Whether the host offers what a Machine needs.
     pub fn offers(&self, need: &Need<'_>) -> bool {
         match need {
             Need::Class(class) => self.classes.contains(&**class),
@@ -67,16 +67,16 @@ impl HostRow {
     }
 }
 
-/// Something that a Machine needs of its host. `Display` is how a message calls it.
+/// Something that a Machine needs of its host. `Display` gives its name in messages.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Need<'a> {
     /// A storage class.
     Class(Cow<'a, str>),
     /// A network.
     Network {
-        /// What it is called: the bridge of a `NetworkConfiguration`, or `default`.
+        /// Bridge of a `NetworkConfiguration`, or `default`.
         bridge: Cow<'a, str>,
-        /// Its VLAN; none if it is untagged.
+        /// VLAN tag; `None` if it is untagged.
         vlan: Option<i64>,
     },
     /// A pool for images.
@@ -84,7 +84,7 @@ pub enum Need<'a> {
 }
 
 impl<'a> Need<'a> {
-    /// The network of cards that name none.
+    /// The network of cards without a `NetworkConfiguration`.
     pub const DEFAULT_NETWORK: Need<'static> = Need::Network {
         bridge: Cow::Borrowed(names::DEFAULT_NETWORK),
         vlan: None,
@@ -95,7 +95,7 @@ impl<'a> Need<'a> {
         Self::Class(name.into())
     }
 
-    /// The network that a segment is; none if it has no bridge.
+    /// The network of a `NetworkConfiguration`; `None` if it has no bridge.
     pub fn network(row: NetworkRow) -> Option<Self> {
         Some(Self::Network {
             bridge: row.bridge?.into(),

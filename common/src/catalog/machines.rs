@@ -1,11 +1,11 @@
-//! What each Machine has that no other of its namespace may have, and who has it.
+//! Index of the values that must be unique in a namespace: MAC addresses on networks, names of claims.
 //!
 //! ```text
 //! namespace ─┬─ name ──▶ row: (network, MAC) of each card on a network, names of disks with a claim
-//!            └─ (MAC, name), in order: who has an address
+//!            └─ (MAC, name), sorted: the Machines with an address
 //! ```
-//! Who has a claim needs no index: its name can only be taken apart in as many ways as it has dashes.
-//! Every question is a handful of look-ups, however many Machines there are.
+//! Claims need no index of their own: a claim's name can be split into Machine and disk at each of its
+//! dashes only. Every query takes a few lookups, however many Machines there are.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -15,25 +15,25 @@ use crate::api::normalized::Normalized;
 use crate::mac::Mac;
 use crate::names;
 
-/// A Machine by its name.
+/// Namespace and name of a Machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MachineName<'a> {
-    /// Its namespace.
+    /// `metadata.namespace`.
     pub namespace: &'a str,
-    /// Its name there; empty while it has none.
+    /// `metadata.name`; empty until the API server has generated it.
     pub name: &'a str,
 }
 
-/// What a Machine has that no other of its namespace may have.
+/// The values of a Machine that no other Machine of its namespace may have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MachineRow {
     cards: Box<[(Box<str>, Mac)]>,
-    /// Names with blanks between them, of which no label has one: a row is small.
+    /// Names separated by blanks, which no name contains. One text instead of a list keeps the row small.
     disks: Box<str>,
 }
 
 impl MachineRow {
-    /// A Machine with these addresses on networks and claims for these disks.
+    /// The row of a Machine with these addresses on networks and with claims for these disks.
     pub fn new<'a>(
         cards: impl IntoIterator<Item = (&'a str, Mac)>,
         disks: impl IntoIterator<Item = &'a str>,
@@ -45,10 +45,10 @@ impl MachineRow {
         }
     }
 
-    /// What a Machine with this block has. `derived` is the address of a card that is given none.
+    /// The row of a Machine with this block. `derived` gives the address of a card whose spec has none.
     pub fn of(block: &Normalized, derived: impl Fn(&str) -> Mac) -> Self {
         let cards = block.networks.iter().filter_map(|nic| {
-            // The pod network is each Machine's own.
+            // On the pod network each Machine is alone, so its address cannot conflict.
             let network = nic.network_name.as_deref()?;
             Some((
                 network,
@@ -56,8 +56,8 @@ impl MachineRow {
             ))
         });
         let disks = block.disks.iter().map(|disk| disk.name.as_str());
-        // Volumes on a libvirt host carry the Machine's uid in their name, and claims of CD-ROMs a
-        // digest: nobody else has either.
+        // Names of volumes on a libvirt host contain the Machine's uid, and names of CD-ROM claims a
+        // digest, so they cannot conflict.
         let has_claims = block.backend == Backend::Kubevirt;
         Self::new(cards, disks.filter(|_| has_claims))
     }
@@ -72,7 +72,7 @@ impl MachineRow {
     }
 }
 
-/// Machines by name and by what they have.
+/// Machines by name and by MAC address.
 #[derive(Clone, Debug, Default)]
 pub struct Machines {
     namespaces: HashMap<Box<str>, Namespace>,
@@ -81,8 +81,8 @@ pub struct Machines {
 #[derive(Clone, Debug, Default)]
 struct Namespace {
     rows: HashMap<Arc<str>, MachineRow>,
-    /// Several Machines may have one address: on different networks, or because nobody saw both
-    /// coming.
+    /// Several Machines can have the same address: on different networks, or because they were created
+    /// at the same time and neither review could see the other.
     macs: BTreeSet<(Mac, Arc<str>)>,
 }
 
@@ -97,7 +97,7 @@ impl Namespace {
 }
 
 impl Machines {
-    /// A Machine has this; gives what it had before.
+    /// Adds or replaces the row of a Machine. Returns its previous row.
     pub fn insert(&mut self, machine: MachineName<'_>, row: MachineRow) -> Option<MachineRow> {
         let namespace = match self.namespaces.get_mut(machine.namespace) {
             Some(namespace) => namespace,
@@ -111,7 +111,7 @@ impl Machines {
         before
     }
 
-    /// A Machine is gone; gives what it had.
+    /// Removes a Machine. Returns its row.
     pub fn remove(&mut self, machine: MachineName<'_>) -> Option<MachineRow> {
         let namespace = self.namespaces.get_mut(machine.namespace)?;
         let row = namespace.remove(machine.name);
@@ -121,7 +121,7 @@ impl Machines {
         row
     }
 
-    /// What a Machine has.
+    /// The row of a Machine.
     pub fn get(&self, machine: MachineName<'_>) -> Option<&MachineRow> {
         self.namespaces
             .get(machine.namespace)?
@@ -129,7 +129,7 @@ impl Machines {
             .get(machine.name)
     }
 
-    /// What every Machine has.
+    /// The rows of all Machines.
     pub fn iter(&self) -> impl Iterator<Item = (MachineName<'_>, &MachineRow)> {
         self.namespaces.iter().flat_map(|(namespace, content)| {
             let rows = content.rows.iter();
@@ -155,8 +155,8 @@ impl Machines {
             .map(|(name, _)| &**name)
     }
 
-    /// Names of the other Machines that have an address of this one on the same network.
-    pub fn rivals<'a>(
+    /// Names of the other Machines that have one of the row's addresses on the same network.
+    pub fn conflicts<'a>(
         &'a self,
         machine: MachineName<'a>,
         row: &'a MachineRow,
@@ -181,13 +181,13 @@ impl Machines {
         })
     }
 
-    /// How many there are.
+    /// Number of Machines.
     pub fn len(&self) -> usize {
         let namespaces = self.namespaces.values();
         namespaces.map(|namespace| namespace.rows.len()).sum()
     }
 
-    /// Whether there are none.
+    /// Whether there are no Machines.
     pub fn is_empty(&self) -> bool {
         self.namespaces.is_empty()
     }
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_free_when_the_last_who_has_it_is_gone() {
+    fn an_address_is_free_after_the_last_machine_with_it_is_removed() {
         let mut machines = Machines::default();
         let row = || MachineRow::new([("lan", A)], []);
         machines.insert(machine("prod", "db"), row());
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn rivals_are_told_by_any_card() {
+    fn conflicts_are_other_machines_with_the_same_address_on_the_same_network() {
         let mut machines = Machines::default();
         machines.insert(
             machine("prod", "both"),
@@ -249,14 +249,14 @@ mod tests {
         );
         machines.insert(machine("prod", "lan"), MachineRow::new([("lan", A)], []));
         let row = MachineRow::new([("lan", A), ("wan", B)], []);
-        let rivals = machines.rivals(machine("prod", "web"), &row);
-        assert_eq!(rivals.collect::<Vec<_>>(), ["both", "lan"]);
+        let conflicts = machines.conflicts(machine("prod", "web"), &row);
+        assert_eq!(conflicts.collect::<Vec<_>>(), ["both", "lan"]);
     }
 
     const NAMES: &[&str] = &["a", "a-b", "a-b-c", "b"];
     const DISKS: &[&str] = &["a", "b", "c", "b-c", "b-c-c"];
 
-    /// A Machine is there with this, or gone.
+    /// A Machine is inserted with these cards and disks, or removed.
     type Step = (
         &'static str,
         Option<(Vec<(&'static str, u8)>, Vec<&'static str>)>,
@@ -269,9 +269,8 @@ mod tests {
     }
 
     proptest! {
-        /// As one would find it by looking at every Machine.
         #[test]
-        fn answers_are_those_of_a_scan(steps in vec(step(), 0..20)) {
+        fn queries_return_what_a_scan_of_all_machines_finds(steps in vec(step(), 0..20)) {
             let mac = |last| Mac::new([2, 0, 0, 0, 0, last]);
             let mut machines = Machines::default();
             let mut all = std::collections::BTreeMap::new();

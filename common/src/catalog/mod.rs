@@ -1,11 +1,11 @@
-//! What rules may ask about the cluster. The webhook answers from watches, tests and the command
-//! line from plain maps.
+//! What rules can look up about the cluster. The webhook implements it with watches, tests and the
+//! command line with maps.
 //!
 //! ```text
 //! templates, classes, networks   by name
-//! machines   what each Machine has that no other may, and who has it
-//! claims     whose each claim is
-//! hosts      what each host of libvirt offers
+//! machines   values that must be unique in a namespace, and the Machines that have them
+//! claims     PersistentVolumeClaims and the Machines that they were created for
+//! hosts      what each libvirt host offers
 //! ```
 
 mod claims;
@@ -25,75 +25,76 @@ use crate::api::template::TemplateContent;
 use crate::mac::Mac;
 use crate::names;
 
-/// What is known of a template.
+/// The parts of a template that rules read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TemplateRow {
-    /// Where it came from.
+    /// Whether it is built in or a `MachineTemplate`.
     pub source: TemplateSource,
-    /// What Machines take over from it.
+    /// Values for the fields that a Machine does not set.
     pub content: Arc<TemplateContent>,
-    /// Why it should no longer be used.
+    /// Why not to use it any more, from `spec.deprecated`.
     pub deprecated: Option<String>,
 }
 
-/// What is known of a storage class.
+/// The parts of a storage class that rules read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StorageClassRow {
-    /// Whether its claims can grow.
+    /// Whether its claims can grow, from `allowVolumeExpansion`.
     pub allows_expansion: bool,
 }
 
-/// What rules may ask. Answers are immediate: whoever implements this looks nothing up.
+/// What rules can look up. Implementations answer from memory: no method sends a request.
 pub trait Catalog {
-    /// The `MachineTemplate` of this name. Built-in templates are not asked for.
+    /// The `MachineTemplate` of this name. Not called for built-in templates.
     fn template(&self, name: &str) -> Option<Arc<TemplateRow>>;
-    /// Names of all `MachineTemplate`s, in any order. Asked only when one is missing.
+    /// Names of all `MachineTemplate`s, in any order. Called only if a name is not found.
     fn template_names(&self) -> Vec<String>;
     /// The storage class of this name.
     fn storage_class(&self, name: &str) -> Option<StorageClassRow>;
-    /// Names of all storage classes, in any order. Asked only when one is missing.
+    /// Names of all storage classes, in any order. Called only if a name is not found.
     fn storage_class_names(&self) -> Vec<String>;
     /// The cluster's default storage class; the newest if several are marked, as Kubernetes does.
     fn default_storage_class(&self) -> Option<String>;
     /// The `NetworkConfiguration` of this name in the namespace.
     fn network(&self, namespace: &str, name: &str) -> Option<NetworkRow>;
-    /// Names of the namespace's `NetworkConfiguration`s, in any order. Asked only when one is
-    /// missing.
+    /// Names of the namespace's `NetworkConfiguration`s, in any order. Called only if a name
+    /// is not found.
     fn network_names(&self, namespace: &str) -> Vec<String>;
-    /// Every `LibvirtHost`, by name. Asked only about Machines on libvirt, and when a template names an
-    /// unknown storage class.
+    /// All `LibvirtHost`s, sorted by name. Called only for Machines on libvirt, and if a template names
+    /// an unknown storage class.
     fn hosts(&self) -> Vec<Arc<HostRow>>;
-    /// The address of a network card that is given none.
+    /// The derived MAC address of a network card whose spec has none.
     fn derived_mac(&self, machine: MachineName<'_>, nic: &str) -> Mac;
     /// Another Machine of the namespace that has this address on this network.
     fn other_with_mac(&self, machine: MachineName<'_>, network: &str, mac: Mac) -> Option<String>;
-    /// Who has the claim that this disk of the Machine would have, if it is not the Machine.
+    /// The holder of the claim that this disk of the Machine would get; `None` if it is free or the
+    /// Machine's own.
     fn claim_holder(&self, machine: MachineName<'_>, disk: &str) -> Option<ClaimHolder>;
-    /// Whether the namespace has a claim of this name, or a Machine that will have it made.
+    /// Whether the namespace has a claim of this name, or a Machine for which the controller will create
+    /// it.
     fn has_claim(&self, namespace: &str, claim: &str) -> bool;
 }
 
-/// Who has a claim that another Machine's disk would have.
+/// The holder of a claim that another Machine's disk would get.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClaimHolder {
-    /// A disk of another Machine, whether the claim is made yet or not.
+    /// A disk of another Machine, whether or not the claim has been created.
     Disk {
-        /// Name of that Machine.
+        /// Name of the Machine.
         machine: String,
-        /// Name of its disk.
+        /// Name of the disk.
         disk: String,
     },
-    /// A Machine that once had such a disk: the claim was kept.
+    /// A Machine that no longer has such a disk; the claim was retained.
     Former {
-        /// Name of that Machine.
+        /// Name of the Machine.
         machine: String,
     },
-    /// Somebody who knows nothing of Machines.
-    Stranger,
+    /// No Machine: the claim was created for something else.
+    Foreign,
 }
 
-/// Who has the claim that this disk of a Machine would have, if it is not that Machine: the answer to
-/// [`Catalog::claim_holder`] of whoever keeps these rows.
+/// [`Catalog::claim_holder`] for implementations with these rows.
 pub fn claim_holder(
     machines: &Machines,
     claims: &Claims,
@@ -113,12 +114,11 @@ pub fn claim_holder(
         ClaimOwner::Machine(owner) => Some(ClaimHolder::Former {
             machine: owner.to_owned(),
         }),
-        ClaimOwner::Stranger => Some(ClaimHolder::Stranger),
+        ClaimOwner::Foreign => Some(ClaimHolder::Foreign),
     }
 }
 
-/// Whether there is a claim of this name, or a Machine that will have it made: the answer to
-/// [`Catalog::has_claim`] of whoever keeps these rows.
+/// [`Catalog::has_claim`] for implementations with these rows.
 pub fn has_claim(machines: &Machines, claims: &Claims, namespace: &str, claim: &str) -> bool {
     let mut disks = machines.disks_with_claim(namespace, claim);
     claims.owner(namespace, claim).is_some() || disks.next().is_some()
@@ -131,17 +131,17 @@ pub struct StaticCatalog {
     pub templates: BTreeMap<String, Arc<TemplateRow>>,
     /// Storage classes by name.
     pub storage_classes: BTreeMap<String, StorageClassRow>,
-    /// The default storage class.
+    /// Name of the default storage class.
     pub default_storage_class: Option<String>,
     /// `NetworkConfiguration`s by namespace and name.
     pub networks: BTreeMap<String, BTreeMap<String, NetworkRow>>,
     /// `LibvirtHost`s, by name.
     pub hosts: Vec<Arc<HostRow>>,
-    /// Uid of the cluster.
+    /// Uid of the cluster, from which MAC addresses are derived.
     pub cluster: String,
-    /// Machines.
+    /// Machines of all namespaces.
     pub machines: Machines,
-    /// Claims.
+    /// PersistentVolumeClaims of all namespaces.
     pub claims: Claims,
 }
 
@@ -200,8 +200,8 @@ impl Catalog for StaticCatalog {
     }
 }
 
-/// The templates that exist without any object: name, cores, memory, size of the root disk.
-/// Numbers of the product's reference.
+/// The built-in templates: name, cores, memory, size of the root disk. The product's documentation
+/// states these numbers.
 const BUILT_IN: [(&str, i64, &str, &str); 3] = [
     ("small", 1, "2Gi", "20Gi"),
     ("medium", 2, "4Gi", "40Gi"),

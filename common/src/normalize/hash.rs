@@ -1,4 +1,4 @@
-//! The digest that ties a block to its intent.
+//! The digest by which a block is matched to its intent.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -6,15 +6,15 @@ use sha2::{Digest as _, Sha256};
 
 use crate::json::Json;
 
-/// Digest of an intent: of the spec as sent, without its block, and of the template label.
+/// Digest of an intent: the spec as sent, without its block, and the template label.
 ///
-/// The spec is taken as raw JSON, so that a reader who knows fewer fields than the writer gets the
-/// same digest. Keys are sorted; a null is as an absent field, an empty label as none.
+/// The spec is raw JSON, so that a release that knows fewer fields than the writer computes the same
+/// digest. Keys are sorted. A field that is null counts as absent, and so does an empty label.
 pub fn intent_hash(spec: &Value, template_label: Option<&str>) -> String {
     hash(&Json::from(spec), template_label)
 }
 
-/// [`intent_hash`] of a spec as it was read.
+/// [`intent_hash`] of a decoded spec.
 pub(crate) fn hash(spec: &Json<'_>, template_label: Option<&str>) -> String {
     let mut canonical = Vec::with_capacity(512);
     match spec {
@@ -50,7 +50,7 @@ fn write(out: &mut Vec<u8>, value: &Json<'_>) {
             }
             out.push(b']');
         }
-        // Scalars have one form in JSON text as serde_json writes it.
+        // serde_json writes each scalar in one form only.
         Json::Text(text) => scalar(out, text),
         Json::Number(number) => scalar(out, number),
         Json::Bool(value) => scalar(out, value),
@@ -59,7 +59,7 @@ fn write(out: &mut Vec<u8>, value: &Json<'_>) {
 }
 
 fn scalar<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
-    // Neither a scalar nor a vector has a way to fail.
+    // Serializing a scalar into a vector cannot fail.
     let _ = serde_json::to_writer(out, value);
 }
 
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn depends_on_the_intent_alone() {
+    fn the_digest_depends_on_the_intent_alone() {
         let base = intent_hash(
             &json!({"template": "small", "disks": [{"name": "a"}]}),
             None,
@@ -112,8 +112,8 @@ mod tests {
     }
 
     #[test]
-    fn is_stable_across_releases() {
-        // Stored in every Machine: a change of this value makes a whole fleet stale.
+    fn the_digest_is_the_same_in_every_release() {
+        // Every stored block contains a digest: if this value changed, all of them would be outdated.
         assert_eq!(
             intent_hash(
                 &json!({"template": "small", "resources": {"cpu": {"cores": 4}}, "networks": [{"name": "é\n"}]}),

@@ -1,8 +1,8 @@
-//! A spec merged with its template: which value applies, and which author wrote it.
+//! A spec merged with its template: the value that applies, and the author who wrote it.
 //!
-//! A field the user set wins over the template's, field by field. Lists with identity merge by
-//! name: the template's items first, in their order, then the user's new ones. No value is parsed.
-//! Each keeps the path at which its author wrote it, so that violations are reported there.
+//! A value of the user replaces the template's, field by field. Lists of named items are merged by
+//! name: the template's items first, in their order, then the user's additional ones. No value is
+//! parsed. Each value keeps the path at which its author wrote it, and violations are reported there.
 
 use crate::api::machine::{Cdrom, Disk, MachineSpec, Network};
 use crate::api::template::TemplateContent;
@@ -14,7 +14,7 @@ use crate::field_path::{FieldPath, Segment};
 pub struct Leaf<V> {
     /// The value.
     pub value: Option<V>,
-    /// Where its author wrote it, or where the user would write it.
+    /// Path at which its author wrote it, or at which the user would write it.
     pub path: FieldPath,
 }
 
@@ -25,9 +25,9 @@ pub enum Base<'a> {
     Nothing,
     /// A template with this content, and the path that names it.
     Template(&'a TemplateContent, FieldPath),
-    /// A template that does not exist, so absent values cannot be judged.
+    /// A template that does not exist, so absent values cannot be checked.
     Unknown,
-    /// The object is itself a template; a Machine sets what it lacks.
+    /// The object is itself a template; a Machine can set what it lacks.
     IsTemplate,
 }
 
@@ -67,12 +67,12 @@ impl Named for Cdrom {
 pub struct Item<'a, T> {
     list: &'static str,
     user: Option<(usize, &'a T)>,
-    /// The template's item, its index there, and where the template is named.
+    /// The template's item, its index in the template, and the path that names the template.
     template: Option<(usize, &'a T, FieldPath)>,
 }
 
 impl<'a, T: Named> Item<'a, T> {
-    /// The item's name, which its authors agree on.
+    /// The item's name. User and template have the same one, because items are merged by name.
     pub fn name(&self) -> Leaf<&'a str> {
         self.pick("name", |item: &'a T| item.name())
     }
@@ -100,8 +100,8 @@ impl<'a, T: Named> Item<'a, T> {
         }
     }
 
-    /// The place of a part of the item that belongs to a value of it: with the user's value if the
-    /// user gave one, else the template's.
+    /// The path of a field of the item: in the user's spec if the user set a value that `given_by`
+    /// selects, else in the template if the template did.
     pub fn path(&self, part: &'static str, given_by: impl Fn(&'a T) -> bool) -> FieldPath {
         self.pick(part, |item| given_by(item).then_some(())).path
     }
@@ -118,7 +118,7 @@ pub struct Merged<'a> {
     pub networks: Vec<Item<'a, Network>>,
     /// CD-ROM drives.
     pub cdroms: Vec<Item<'a, Cdrom>>,
-    /// Lists that were longer than their bound, and were cut to it: name, length, bound.
+    /// Lists that were cut because they were longer than their bound: name, length, bound.
     overlong: Vec<(&'static str, usize, usize)>,
 }
 
@@ -235,19 +235,19 @@ fn merge_list<'a, T: Named>(
     template: Option<(&'a [T], FieldPath)>,
 ) -> Vec<Item<'a, T>> {
     let (theirs, named) = template.unwrap_or((&[], FieldPath::TEMPLATE));
-    // The first of several items of one name merges; the later ones are duplicates and told as such.
+    // Of several items with one name, the first is merged; the others are reported as duplicates.
     let find = |name: Option<&str>| {
         name.and_then(|name| user.iter().position(|item| item.name() == Some(name)))
     };
     let mut merged = Vec::with_capacity(theirs.len() + user.len());
-    let mut taken = vec![false; user.len()];
-    let brought = theirs
+    let mut merged_items = vec![false; user.len()];
+    let kept = theirs
         .iter()
         .enumerate()
         .filter(|(_, item)| !item.removes());
-    for (index, item) in brought {
+    for (index, item) in kept {
         let user = find(item.name()).map(|at| {
-            taken[at] = true;
+            merged_items[at] = true;
             (at, &user[at])
         });
         if !user.is_some_and(|(_, item)| item.removes()) {
@@ -261,7 +261,7 @@ fn merge_list<'a, T: Named>(
     merged.extend(
         user.iter()
             .enumerate()
-            .filter(|(index, item)| !taken[*index] && !item.removes())
+            .filter(|(index, item)| !merged_items[*index] && !item.removes())
             .map(|entry| Item {
                 list,
                 user: Some(entry),

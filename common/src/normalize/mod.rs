@@ -1,11 +1,11 @@
-//! What an intent says before any rule reads it: digest, pins, and the merge with its template.
+//! The steps before rules read an intent: digest, pins, and the merge with its template.
 //!
 //! ```text
 //! intent + pins ──merge──▶ Merged ──rules::resolve──▶ parts of the block, or violations
 //! ```
 //!
-//! Pure functions of the intent and the pins: no clock, no random number, no lookup, not even the
-//! Machine's name.
+//! All functions depend on the intent and the pins alone: on no clock, random number or lookup, and not on
+//! the Machine's name.
 
 mod hash;
 mod merge;
@@ -25,7 +25,7 @@ use crate::names;
 /// The spec of a Machine as it was sent.
 #[derive(Clone, Copy, Debug)]
 pub struct Intent<'a> {
-    /// The spec. Its block is not read.
+    /// The spec without its block.
     pub spec: &'a MachineSpec,
     /// The label that names the template when the spec does not.
     pub template_label: Option<&'a str>,
@@ -58,18 +58,18 @@ pub enum TemplateChoice {
     Unknown,
 }
 
-/// Values that an intent leaves open, from the catalog or from the stored block.
+/// Values that an intent does not contain, from the catalog or from the stored block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pins {
     /// Name and content of the template.
     pub template: TemplateChoice,
     /// Backend, if the intent names none.
     pub backend: Backend,
-    /// Storage classes by name of disk or CD-ROM, where the intent leaves the choice to the cluster.
+    /// Storage classes by name of disk or CD-ROM, if the intent does not name one.
     pub storage_classes: BTreeMap<String, String>,
 }
 
-/// The pins a block holds.
+/// The pins in a block.
 pub fn pins_of(block: &Normalized) -> Pins {
     let disks = block
         .disks
@@ -102,23 +102,22 @@ pub fn merge<'a>(intent: &Intent<'a>, template: &'a TemplateChoice) -> Merged<'a
     Merged::new(intent.spec, base)
 }
 
-/// How a spec asks for a storage class.
+/// The storage class that a spec requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClassRequest<'a> {
-    /// By name.
+    /// The class of this name.
     Named(&'a str),
-    /// Explicitly none.
+    /// No class, written as an empty text.
     NoClass,
-    /// Whatever the cluster has as its default; `prefer_named` when a class that is itself called
-    /// `default` comes first.
+    /// The cluster's default class; with `prefer_named`, a class with the name `default` if there is one.
     ClusterDefault {
-        /// Whether the word `default` was written.
+        /// Whether the spec contains the name `default`.
         prefer_named: bool,
     },
 }
 
 impl<'a> ClassRequest<'a> {
-    /// Reads the field.
+    /// The request of the field `storageClass`.
     pub fn of(field: Option<&'a str>) -> Self {
         match field {
             None => Self::ClusterDefault {
@@ -130,7 +129,7 @@ impl<'a> ClassRequest<'a> {
         }
     }
 
-    /// The class of the disk or CD-ROM of this name; none when its pin is missing.
+    /// The class for the disk or CD-ROM of this name; `None` if its pin is missing.
     pub fn resolved(self, name: &str, pins: &Pins) -> Option<String> {
         match self {
             Self::Named(class) => Some(class.to_owned()),

@@ -142,7 +142,7 @@ fn claim(
         ClaimHolder::Former { machine } => format!(
             "its claim '{claim}' was kept from Machine '{machine}'; choose another name for the disk or for the Machine, or delete that claim"
         ),
-        ClaimHolder::Stranger => format!(
+        ClaimHolder::Foreign => format!(
             "its claim '{claim}' exists and was not made for a Machine; choose another name for the disk or for the Machine, or delete that claim"
         ),
     };

@@ -1,4 +1,4 @@
-//! What a catalog beside this file is to the rules. Whoever reads the catalogs takes this file in.
+//! Reads `catalogs.yaml` into catalogs of the rules. Test crates include this file with `#[path]`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,13 +27,13 @@ pub(crate) fn catalogs(text: &str) -> Result<BTreeMap<String, StaticCatalog>, se
         .collect())
 }
 
-/// What a cluster has, as the file of the catalogs says it.
+/// A cluster of `catalogs.yaml`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct Cluster {
     templates: BTreeMap<String, Template>,
     storage_classes: Vec<String>,
-    /// Those of them whose claims cannot grow.
+    /// The storage classes whose claims cannot grow.
     #[serde(default)]
     rigid_storage_classes: Vec<String>,
     default_storage_class: Option<String>,
@@ -45,16 +45,16 @@ struct Cluster {
     #[serde(default)]
     hosts: BTreeMap<String, Host>,
     #[serde(default)]
-    machines: BTreeMap<String, Neighbour>,
+    machines: BTreeMap<String, StoredMachine>,
     /// Labels of claims by name.
     #[serde(default)]
     claims: BTreeMap<String, BTreeMap<String, String>>,
 }
 
-/// What a Machine has that no other may have.
+/// The values of a stored Machine that must be unique.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Neighbour {
+struct StoredMachine {
     /// Networks and addresses of its cards.
     macs: Vec<(String, Mac)>,
     disks: Vec<String>,
@@ -126,13 +126,13 @@ fn networks(
     plain.chain(segments).map(row).collect()
 }
 
-fn machines(neighbours: BTreeMap<String, Neighbour>) -> Machines {
+fn machines(stored: BTreeMap<String, StoredMachine>) -> Machines {
     let mut machines = Machines::default();
-    for (name, neighbour) in neighbours {
-        let macs = neighbour.macs.iter();
+    for (name, machine) in stored {
+        let macs = machine.macs.iter();
         let row = MachineRow::new(
             macs.map(|(network, mac)| (network.as_str(), *mac)),
-            neighbour.disks.iter().map(String::as_str),
+            machine.disks.iter().map(String::as_str),
         );
         let machine = MachineName {
             namespace: NAMESPACE,

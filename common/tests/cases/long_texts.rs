@@ -1,4 +1,4 @@
-//! How the tables beside this file write long texts. Whoever reads them takes this file in.
+//! Long texts in the tables beside this file. Test crates include this file with `#[path]`.
 
 use serde_json::Value;
 

@@ -1,5 +1,5 @@
-//! What the rules accept, the schemas of the CRDs accept: nobody passes the webhook to be stopped by
-//! the API server, and every block that is written can be stored as it is.
+//! The schemas of the CRDs accept what the rules accept: the API server does not refuse an object that the
+//! webhook accepted, and every written block can be stored.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::anything::{any_json, replace};
 use crate::cases;
 use crate::corpus::{self, KINDS};
-use crate::harness::{Question, kind_name, machine, object};
+use crate::harness::{ReviewContext, kind_name, machine, object};
 use crate::hosts::host_specs;
 use crate::machines::{machine_specs, network_specs, template_specs};
 use crate::paths::schema;
@@ -29,15 +29,15 @@ static VALIDATORS: LazyLock<BTreeMap<&str, Validator>> = LazyLock::new(|| {
         .into()
 });
 
-/// What the schema has against an object.
-fn objections(kind: ObjectKind, object: &Value) -> Vec<String> {
+/// The errors of the schema about an object.
+fn schema_errors(kind: ObjectKind, object: &Value) -> Vec<String> {
     VALIDATORS[kind_name(kind)]
         .iter_errors(object)
         .map(|error| format!("{}: {error}", error.instance_path()))
         .collect()
 }
 
-/// A null is dropped by the API server before the schema is asked.
+/// Removes nulls, as the API server does before it applies the schema.
 fn without_nulls(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -53,18 +53,18 @@ fn without_nulls(value: &mut Value) {
 fn every_accepted_case_fits_its_schema() {
     for mut case in cases::accepted() {
         without_nulls(&mut case.stored);
-        let objections = objections(case.kind, &case.stored);
-        assert_eq!(objections, [""; 0], "{}", case.name);
+        let schema_errors = schema_errors(case.kind, &case.stored);
+        assert_eq!(schema_errors, [""; 0], "{}", case.name);
     }
 }
 
 #[test]
-fn the_schema_objects_to_what_is_no_machine() {
+fn the_schema_reports_each_faulty_value_of_a_machine() {
     let faulty = json!({"spec": {"powerState": "On", "disks": [{"size": "20"}], "resources": {"cpu": {"cores": 0}}}});
-    assert_eq!(objections(ObjectKind::Machine, &faulty).len(), 3);
+    assert_eq!(schema_errors(ObjectKind::Machine, &faulty).len(), 3);
 }
 
-/// Fields that take a text, and what looks like one of theirs.
+/// Fields with a text that is nearly valid.
 fn texts() -> impl Strategy<Value = Value> {
     let quantity = "[+]?[0-9]{0,4}[.]?[0-9]{0,2}(|[KMGT]i?|k|[mnu]|[eE][+-]?[0-9]{1,3})";
     let name = "[a-zA-Z0-9]?[a-z0-9._/-]{0,8}[a-z0-9_.-]?";
@@ -86,11 +86,11 @@ fn texts() -> impl Strategy<Value = Value> {
 }
 
 fn fits(kind: ObjectKind, spec: &Value) -> Result<(), TestCaseError> {
-    let question = Question::of(kind, None);
-    let accepted = question.admit(&object(kind, &json!({}), spec));
+    let context = ReviewContext::of(kind, None);
+    let accepted = context.admit(&object(kind, &json!({}), spec));
     prop_assume!(accepted.is_ok());
     let stored = accepted.map(|accepted| accepted.stored).unwrap_or_default();
-    prop_assert_eq!(objections(kind, &stored), vec![""; 0], "{:#}", stored);
+    prop_assert_eq!(schema_errors(kind, &stored), vec![""; 0], "{:#}", stored);
     Ok(())
 }
 
@@ -98,9 +98,9 @@ proptest! {
     #[test]
     fn every_accepted_text_fits_its_schema(mut spec in texts()) {
         spec["template"] = "small".into();
-        let question = Question::of(ObjectKind::Machine, None);
-        if let Ok(accepted) = question.admit(&machine(&spec)) {
-            prop_assert_eq!(objections(ObjectKind::Machine, &accepted.stored), vec![""; 0], "{}", spec);
+        let context = ReviewContext::of(ObjectKind::Machine, None);
+        if let Ok(accepted) = context.admit(&machine(&spec)) {
+            prop_assert_eq!(schema_errors(ObjectKind::Machine, &accepted.stored), vec![""; 0], "{}", spec);
         }
     }
 
@@ -119,7 +119,6 @@ proptest! {
         fits(ObjectKind::LibvirtHost, &spec)?;
     }
 
-    /// Whatever stands in the place of any value.
     #[test]
     fn every_accepted_value_fits_its_schema(
         kind in select(&KINDS),
@@ -128,11 +127,11 @@ proptest! {
     ) {
         let mut spec = corpus::base(kind).clone();
         replace(&mut spec, place, value);
-        let question = Question::of(kind, None);
-        if let Ok(accepted) = question.admit(&object(kind, &json!({}), &spec)) {
+        let context = ReviewContext::of(kind, None);
+        if let Ok(accepted) = context.admit(&object(kind, &json!({}), &spec)) {
             let mut stored = accepted.stored;
             without_nulls(&mut stored);
-            prop_assert_eq!(objections(kind, &stored), vec![""; 0], "{:#}", stored);
+            prop_assert_eq!(schema_errors(kind, &stored), vec![""; 0], "{:#}", stored);
         }
     }
 

@@ -1,4 +1,4 @@
-//! Anything at all, and anything in the place of something.
+//! Arbitrary JSON, and objects with arbitrary JSON in place of one value.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -27,7 +27,7 @@ pub(crate) fn any_json() -> BoxedStrategy<Value> {
         .boxed()
 }
 
-/// Keys that the rules look for.
+/// Keys that the rules read.
 const KEYS: &[&str] = &[
     "metadata",
     "labels",
@@ -76,7 +76,7 @@ const KEYS: &[&str] = &[
     "vlans",
 ];
 
-/// Puts `value` in the place of some value inside `object`.
+/// Replaces one value inside `object` by `value`.
 pub(crate) fn replace(object: &mut Value, place: Index, value: Value) {
     fn pointers(value: &Value, at: &str, all: &mut Vec<String>) {
         let mut below = |key: &str, value: &Value| {

@@ -1,6 +1,5 @@
-//! What accepted Machines become, field by field: `cases/blocks` holds the block of every accepted
-//! case of each table, and of every variation of the sound Machine. `INSTA_UPDATE=always` writes the
-//! files anew.
+//! Blocks of accepted Machines: `cases/blocks` contains the block of every accepted case of each table and
+//! of every variation of the valid Machine. `INSTA_UPDATE=always` writes the files again.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -12,9 +11,9 @@ use serde_json::Value;
 
 use crate::cases;
 use crate::corpus::{self, KINDS, in_parallel, varied};
-use crate::harness::{Question, path};
+use crate::harness::{ReviewContext, path};
 
-/// A block, a line for each of its fields.
+/// A block with one line for each of its fields.
 fn written(name: &str, block: &Value) -> String {
     let mut text = format!("{name}\n");
     for (field, value) in block.as_object().into_iter().flatten() {
@@ -36,7 +35,7 @@ fn assert_blocks(file: &str, blocks: &[(String, Value)]) {
 }
 
 #[test]
-fn every_accepted_case_becomes_what_it_became() {
+fn every_accepted_case_has_the_block_of_its_snapshot() {
     let mut written = BTreeSet::new();
     let mut count = 0;
     for family in FAMILIES {
@@ -57,23 +56,23 @@ fn every_accepted_case_becomes_what_it_became() {
     let files: BTreeSet<_> = files
         .map(|file| file.unwrap().file_name().into_string().unwrap())
         .collect();
-    assert_eq!(files, written, "files that no family writes any more");
+    assert_eq!(files, written, "files without a family");
     println!("{count} blocks of tables");
 }
 
-/// The sound Machine and every variation of it, with the block each gets.
+/// The valid Machine and every variation of it, each with its block.
 fn varied_machines() -> Vec<(String, Value)> {
     let sound = corpus::sound(ObjectKind::Machine);
-    let question = Question::of(ObjectKind::Machine, None);
+    let context = ReviewContext::of(ObjectKind::Machine, None);
     let block =
-        |object: &Value| question.admit(object).unwrap().stored["spec"]["normalized"].clone();
+        |object: &Value| context.admit(object).unwrap().stored["spec"]["normalized"].clone();
     let variations = corpus::variations(ObjectKind::Machine).iter();
     let varied = variations.map(|it| (it.name(), block(&varied(&sound, &[it]))));
     let base = ("as it is".to_owned(), block(&sound));
     [base].into_iter().chain(varied).collect()
 }
 
-/// Variations add up, too: each is accepted with every other one, with the warnings of both.
+/// Two variations together get the warnings of both.
 #[test]
 fn every_variation_is_accepted_alone_and_with_others() {
     let mut count = 0;
@@ -83,15 +82,15 @@ fn every_variation_is_accepted_alone_and_with_others() {
         let mut chosen: Vec<_> = variations.iter().map(|one| vec![one]).collect();
         for (index, first) in variations.iter().enumerate() {
             let later = variations[index + 1..].iter();
-            let later = later.filter(|second| second.goes_with(first));
+            let later = later.filter(|second| second.is_independent_of(first));
             chosen.extend(later.map(|second| vec![first, second]));
         }
-        let question = Question::of(kind, None);
-        let own = codes(&question.admit(&sound).unwrap().warnings);
+        let context = ReviewContext::of(kind, None);
+        let own = codes(&context.admit(&sound).unwrap().warnings);
         let failures = in_parallel(&chosen, |chosen| {
             let expected = chosen.iter().flat_map(|one| one.warns.iter().cloned());
             let expected: BTreeSet<_> = expected.chain(own.iter().cloned()).collect();
-            let found = match question.admit(&varied(&sound, chosen)) {
+            let found = match context.admit(&varied(&sound, chosen)) {
                 Ok(admitted) => codes(&admitted.warnings),
                 Err(verdict) => return Some(format!("{chosen:?}\n  {:?}", verdict.findings)),
             };

@@ -1,7 +1,7 @@
-//! The tables of cases: each is one object, and what its user is told.
+//! The tables of cases: each is one object and the expected answer.
 //!
-//! A family's table stands in the file of its name. Together they cover every code: for each there
-//! is a case that is told of it, and one that comes close and is not.
+//! Each family of rules has a table in the file of its name. The tables cover every code: each has a case
+//! that is reported under it, and a similar one that is not.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,11 +12,11 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::harness::{
-    Admitted, Differing, Question, catalog, merge_patch, object, path, told, yaml,
+    Admitted, ReviewContext, SettingsOverrides, catalog, merge_patch, messages, object, path, yaml,
 };
 use crate::paths;
 
-/// Words that make Flux delete an object and create it anew.
+/// Texts in a refusal that make Flux delete an object and create it again.
 const DANGEROUS: [&str; 2] = ["is immutable", "immutable field"];
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
@@ -48,12 +48,12 @@ struct Written {
     /// Merged over the metadata of every object.
     #[serde(default = "nothing")]
     metadata: Value,
-    /// Changes to the block the object comes with; null takes it away.
+    /// Changes to the block of the object; null removes it.
     #[serde(default, deserialize_with = "present")]
     block: Option<Value>,
-    /// The libvirt host that it is bound to.
+    /// LibvirtHost that the object is bound to.
     host: Option<String>,
-    /// Whether it was stored without being asked about.
+    /// Whether it was stored without a review.
     #[serde(default)]
     bypassed: bool,
 }
@@ -73,36 +73,36 @@ pub(crate) struct Case {
     spec: Value,
     #[serde(default = "nothing")]
     metadata: Value,
-    /// Changes to the block that the object comes with: the stored one on an update, on a creation
-    /// the one that the object had when it was backed up. Null takes it away.
+    /// Changes to the block of the object: on an update of the stored block, on a creation of the block
+    /// of a backup of the object. Null removes it.
     #[serde(default, deserialize_with = "present")]
     block: Option<Value>,
-    /// What is sent in the object's place.
+    /// Text that is sent in place of an object.
     text: Option<String>,
-    /// What is stored.
+    /// The stored object.
     old: Option<Written>,
-    /// The catalog when the stored or backed up object was admitted; default: today's.
+    /// The catalog when the stored or backed up object was admitted; default: `catalog`.
     earlier: Option<String>,
     #[serde(default = "default_catalog")]
     catalog: String,
     #[serde(default)]
-    settings: Differing,
-    /// The settings when the stored object was admitted; default: today's.
-    earlier_settings: Option<Differing>,
-    /// Asks this stage only; default: both, which say the same.
+    settings: SettingsOverrides,
+    /// The settings when the stored object was admitted; default: `settings`.
+    earlier_settings: Option<SettingsOverrides>,
+    /// The only stage that is tested; default: both, which must give the same answer.
     only: Option<Only>,
-    /// Why the object is refused, every line of it.
+    /// All violations for which the object is refused.
     #[serde(default)]
     refuses: Vec<String>,
-    /// Warnings of rules about an object that is accepted, all of them.
+    /// All warnings of rules about an accepted object.
     #[serde(default)]
     warns: Vec<String>,
-    /// The lines that no rule stands behind, if they matter.
+    /// All warnings without a rule; not compared if absent.
     notes: Option<Vec<String>>,
-    /// Codes of the rules that this object comes close to and passes.
+    /// Codes of rules that this object almost violates.
     #[serde(default)]
     passes: Vec<String>,
-    /// A part of the block that is written.
+    /// A part of the resulting block.
     becomes: Option<Value>,
 }
 
@@ -139,16 +139,20 @@ impl Case {
     fn admitted_before(&self, spec: &Value, metadata: &Value) -> Value {
         let earlier = self.earlier_settings.as_ref();
         let settings = earlier.unwrap_or(&self.settings).settings();
-        let question = Question {
+        let context = ReviewContext {
             kind: self.kind(),
             old: None,
             catalog: catalog(self.earlier.as_ref().unwrap_or(&self.catalog)),
             settings: &settings,
         };
         let object = object(self.kind(), metadata, spec);
-        match question.admit(&object) {
+        match context.admit(&object) {
             Ok(admitted) => admitted.stored,
-            Err(verdict) => panic!("{}: the earlier object: {:?}", self.name, told(&verdict)),
+            Err(verdict) => panic!(
+                "{}: the earlier object: {:?}",
+                self.name,
+                messages(&verdict)
+            ),
         }
     }
 
@@ -194,18 +198,18 @@ impl Case {
         object
     }
 
-    /// What is wrong with the answer to this case, if anything.
+    /// The difference between the answer and the expected one, if there is any.
     fn failure(&self) -> Option<String> {
         let (settings, old) = (self.settings.settings(), self.old());
-        let question = Question {
+        let context = ReviewContext {
             kind: self.kind(),
             old: old.as_ref(),
             catalog: catalog(&self.catalog),
             settings: &settings,
         };
         if let Some(text) = &self.text {
-            let verdict = question.ask_text(Stage::Mutate, text);
-            return differs("is refused with", &self.refuses, &told(&verdict));
+            let verdict = context.review_text(Stage::Mutate, text);
+            return differs("is refused with", &self.refuses, &messages(&verdict));
         }
         let object = self.object(old.as_ref());
         let stages: &[Stage] = match self.only {
@@ -214,17 +218,17 @@ impl Case {
             Some(Only::Validate) => &[Stage::Validate],
         };
         if self.refuses.is_empty() {
-            return match question.admit(&object) {
-                Ok(admitted) => self.misjudged(&admitted),
-                Err(verdict) => differs("is refused with", &[], &told(&verdict)),
+            return match context.admit(&object) {
+                Ok(admitted) => self.difference(&admitted),
+                Err(verdict) => differs("is refused with", &[], &messages(&verdict)),
             };
         }
         stages.iter().find_map(|stage| {
-            let verdict = question.ask(*stage, &object);
+            let verdict = context.review(*stage, &object);
             for violation in &verdict.findings.violations {
                 assert!(
                     paths::resolves(self.kind(), &object, &violation.field),
-                    "{}: {} is nowhere",
+                    "{}: there is no field {}",
                     self.name,
                     violation.field
                 );
@@ -232,12 +236,12 @@ impl Case {
             differs(
                 &format!("{stage:?} refuses with"),
                 &self.refuses,
-                &told(&verdict),
+                &messages(&verdict),
             )
         })
     }
 
-    fn misjudged(&self, admitted: &Admitted) -> Option<String> {
+    fn difference(&self, admitted: &Admitted) -> Option<String> {
         let cut = admitted.warnings.iter().find(|text| text.contains('…'));
         assert_eq!(cut, None, "{}: a warning is cut", self.name);
         let became = || {
@@ -250,8 +254,8 @@ impl Case {
             .or_else(became)
     }
 
-    /// The codes that the case is told of.
-    fn told_codes(&self) -> BTreeSet<&str> {
+    /// The codes of all expected violations and warnings.
+    fn reported_codes(&self) -> BTreeSet<&str> {
         self.refuses
             .iter()
             .chain(&self.warns)
@@ -314,7 +318,7 @@ fn every_case_is_judged_as_its_table_says() {
 }
 
 #[test]
-fn every_code_is_told_in_its_family_and_passed() {
+fn every_code_has_a_reported_and_a_passing_case_in_its_family() {
     let mut lacking = vec![];
     for code in rules::codes() {
         let cases = table(code.family());
@@ -323,13 +327,13 @@ fn every_code_is_told_in_its_family_and_passed() {
             cases.iter().any(|case| is_in(&case.refuses)),
             cases.iter().any(|case| is_in(&case.warns)),
         );
-        // What is refused is a warning, too, when the stored object has it already.
-        let as_it_should = match code.severity() {
+        // A fault that the stored object also has is a warning, even if the code refuses.
+        let is_covered = match code.severity() {
             Severity::Refuse => refused,
             Severity::Warn => warned && !refused,
             Severity::Setting => refused && warned,
         };
-        if !as_it_should {
+        if !is_covered {
             lacking.push(format!("{code}: refused {refused}, warned of {warned}"));
         }
         if !cases
@@ -343,19 +347,22 @@ fn every_code_is_told_in_its_family_and_passed() {
 }
 
 #[test]
-fn the_tables_are_sound() {
+fn the_tables_are_consistent_and_contain_no_text_that_makes_flux_recreate_objects() {
     let known: BTreeSet<&str> = rules::codes().into_iter().map(Code::as_str).collect();
     let mut names = BTreeMap::new();
     for family in FAMILIES {
         for case in table(family) {
             let at = format!("{family}: {}", case.name);
-            let told = case.told_codes();
-            assert!(told.is_subset(&known), "{at}: unknown code among {told:?}");
+            let reported = case.reported_codes();
+            assert!(
+                reported.is_subset(&known),
+                "{at}: unknown code among {reported:?}"
+            );
             for code in &case.passes {
                 assert!(known.contains(code.as_str()), "{at}: unknown code {code}");
                 assert!(
-                    !told.contains(code.as_str()),
-                    "{at}: {code} both told and passed"
+                    !reported.contains(code.as_str()),
+                    "{at}: {code} both reported and passed"
                 );
             }
             let is_refused = !case.refuses.is_empty();
@@ -366,7 +373,7 @@ fn the_tables_are_sound() {
             );
             assert!(
                 is_refused || is_accepted || !case.passes.is_empty() || case.notes.is_some(),
-                "{at}: says nothing"
+                "{at}: expects nothing"
             );
             for text in case.refuses.iter().chain(&case.warns) {
                 assert!(
@@ -388,9 +395,9 @@ fn the_tables_are_sound() {
 #[test]
 fn every_code_is_reported_where_the_list_of_rules_says() {
     for case in FAMILIES.into_iter().flat_map(table) {
-        // What cannot be read has no kind and no stored object.
+        // A text that is no object has no kind and no stored object.
         for name in case
-            .told_codes()
+            .reported_codes()
             .into_iter()
             .filter(|_| case.text.is_none())
         {
@@ -424,7 +431,8 @@ pub(crate) fn accepted() -> impl Iterator<Item = Accepted> {
     FAMILIES.into_iter().flat_map(accepted_of)
 }
 
-/// The accepted cases of a table. What got past the webhook once may go on being wrong.
+/// The accepted cases of a table, without those whose stored object was never reviewed: they may keep
+/// their faults.
 pub(crate) fn accepted_of(family: &str) -> Vec<Accepted> {
     let is_sound = |case: &Case| {
         let bypassed = case.old.as_ref().is_some_and(|old| old.bypassed);
@@ -433,19 +441,19 @@ pub(crate) fn accepted_of(family: &str) -> Vec<Accepted> {
     let cases = table(family).into_iter().filter(is_sound);
     let stored = cases.map(|case| {
         let (settings, old) = (case.settings.settings(), case.old());
-        let question = Question {
+        let context = ReviewContext {
             kind: case.kind(),
             old: old.as_ref(),
             catalog: catalog(&case.catalog),
             settings: &settings,
         };
-        match question.admit(&case.object(old.as_ref())) {
+        match context.admit(&case.object(old.as_ref())) {
             Ok(admitted) => Accepted {
                 kind: case.kind(),
                 name: case.name,
                 stored: admitted.stored,
             },
-            Err(verdict) => panic!("{} is refused: {:?}", case.name, told(&verdict)),
+            Err(verdict) => panic!("{} is refused: {:?}", case.name, messages(&verdict)),
         }
     });
     stored.collect()

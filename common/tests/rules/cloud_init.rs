@@ -1,5 +1,5 @@
-//! What holds for any user data and network data: a verdict in bounded time, a list of bounded
-//! length, and not a word of the content.
+//! Properties of the review of any user data and network data: it takes bounded time, its answer has a
+//! bounded length, and the answer repeats no value of the data.
 
 use std::time::{Duration, Instant};
 
@@ -10,20 +10,20 @@ use proptest::sample::{Index, select};
 use serde_json::{Value, json};
 
 use crate::cases;
-use crate::harness::{Question, machine, places};
+use crate::harness::{ReviewContext, fields_and_codes, machine};
 
-/// Far beyond what any document takes, even unoptimised on a busy machine, and far below what one
-/// takes whose cost grows with the square of its length.
+/// Longest time for a document. Far more than any document takes without optimization on a busy computer;
+/// far less than the longest one would take if the cost grew with the square of the length.
 const TIME_MAX: Duration = Duration::from_secs(10);
-/// Lines about one document: sixteen, and how many there are beyond.
+/// Most lines about one document: sixteen, and one with the number of the others.
 const LINES_MAX: usize = 17;
-/// Looks like no word of the vocabulary, and like a secret.
+/// A value in place of a secret. It resembles no key that the rules suggest.
 const CANARY: &str = "Xq7Zk9-Vw3";
 
 fn ask(cloud_init: &Value) -> Verdict {
     let spec = json!({"template": "small", "cloudInit": cloud_init});
-    let question = Question::of(ObjectKind::Machine, None);
-    question.ask(Stage::Mutate, &machine(&spec))
+    let context = ReviewContext::of(ObjectKind::Machine, None);
+    context.review(Stage::Mutate, &machine(&spec))
 }
 
 /// The documents of the tables, by the field they stand in.
@@ -31,7 +31,7 @@ fn documents() -> Vec<(&'static str, String)> {
     let specs = cases::specs("cloud-init");
     let documents = specs.iter().flat_map(|spec| {
         ["userData", "networkData"].map(|field| {
-            // `(x 5 times)` is the tables' way to write a long text, and no document.
+            // `(x 5 times)` stands for a long text in the tables; it is not a document.
             let text = spec["cloudInit"][field].as_str();
             let text = text.filter(|text| !text.starts_with('('));
             text.map(|text| (field, text.to_owned()))
@@ -40,8 +40,8 @@ fn documents() -> Vec<(&'static str, String)> {
     documents.flatten().collect()
 }
 
-/// Every text that is said about a document.
-fn said(verdict: &Verdict) -> Vec<String> {
+/// Every message about a document.
+fn messages(verdict: &Verdict) -> Vec<String> {
     let violations = verdict.findings.violations.iter().map(ToString::to_string);
     let warnings = verdict.findings.warnings.iter();
     violations
@@ -49,7 +49,7 @@ fn said(verdict: &Verdict) -> Vec<String> {
         .collect()
 }
 
-/// Puts the canary in the place of each value in turn, and of each part of one.
+/// Replaces each value, and each part of a value, by the canary.
 #[test]
 fn no_value_of_a_document_is_repeated() {
     let plants = [
@@ -59,27 +59,27 @@ fn no_value_of_a_document_is_repeated() {
         format!("[{CANARY}]"),
         format!("!{CANARY} x"),
     ];
-    let mut told = 0;
+    let mut reported = 0;
     for (field, text) in documents() {
         let is_edge = |c: char| c.is_whitespace() || ",[]{}'\"".contains(c);
         let mut offset = 0;
         for (word, planted) in text.split_inclusive(is_edge).zip(plants.iter().cycle()) {
             let start = offset;
             offset += word.len();
-            // A key is not a value, and the first line decides whether there are any.
+            // A key is not a value, and the first line decides the format of the document.
             let kept = word.trim_end_matches(is_edge);
             if start == 0 || kept.len() < 3 || kept.contains(':') {
                 continue;
             }
             let changed = format!("{}{planted}{}", &text[..start], &text[start + kept.len()..]);
-            let said = said(&ask(&json!({ field: changed })));
-            told += said.len();
-            for line in said {
+            let lines = messages(&ask(&json!({ field: changed })));
+            reported += lines.len();
+            for line in lines {
                 assert!(!line.contains(&CANARY[..4]), "{line}\nof\n{changed}");
             }
         }
     }
-    assert!(told > 500, "only {told} lines were told");
+    assert!(reported > 500, "only {reported} lines were reported");
 }
 
 fn judged(field: &str, text: &str) -> Result<Verdict, TestCaseError> {
@@ -92,7 +92,7 @@ fn judged(field: &str, text: &str) -> Result<Verdict, TestCaseError> {
     Ok(verdict)
 }
 
-/// What YAML is made of.
+/// Parts of YAML documents.
 const TOKENS: &[&str] = &[
     "a",
     "- ",
@@ -149,9 +149,9 @@ proptest! {
         }
     }
 
-    /// So does any document of the tables with a piece of it lost or repeated.
+    /// A piece of a document of the tables is removed or repeated.
     #[test]
-    fn any_torn_document_gets_a_verdict(
+    fn any_damaged_document_gets_a_verdict(
         which in any::<Index>(),
         from in any::<Index>(),
         to in any::<Index>(),
@@ -169,18 +169,17 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// The time a text takes does not grow with the square of its length.
+    /// The time does not grow with the square of the length.
     #[test]
-    fn a_long_text_takes_no_longer_than_it_may(tokens in vec(select(TOKENS), 1..4)) {
+    fn a_long_text_is_judged_in_bounded_time(tokens in vec(select(TOKENS), 1..4)) {
         let unit = tokens.concat();
         let text = unit.repeat(200_000 / unit.len());
         judged("userData", &format!("#cloud-config\n{text}"))?;
     }
 }
 
-/// Faults of different values of one document, each told once however many there are.
 #[test]
-fn faults_of_one_document_add_up() {
+fn each_of_several_faults_of_one_document_is_reported_once() {
     let faults = [
         ("runcmd: ls", "runcmd must be"),
         ("hostname: [a]", "hostname must be"),
@@ -196,7 +195,7 @@ fn faults_of_one_document_add_up() {
             .collect();
         let lines: Vec<_> = faults.iter().map(|(_, (line, _))| *line).collect();
         let verdict = ask(&json!({"userData": format!("#cloud-config\n{}\n", lines.join("\n"))}));
-        let told: Vec<_> = verdict
+        let reported: Vec<_> = verdict
             .findings
             .violations
             .iter()
@@ -206,15 +205,15 @@ fn faults_of_one_document_add_up() {
             .zip(&faults)
             .map(|(line, (_, (_, what)))| (line, what))
             .collect();
-        assert_eq!(told.len(), expected.len(), "{told:?}");
-        for (told, (line, what)) in told.iter().zip(expected) {
+        assert_eq!(reported.len(), expected.len(), "{reported:?}");
+        for (reported, (line, what)) in reported.iter().zip(expected) {
             assert!(
-                told.starts_with(&format!("line {line}, ")) && told.contains(what),
-                "{told}"
+                reported.starts_with(&format!("line {line}, ")) && reported.contains(what),
+                "{reported}"
             );
         }
         assert!(
-            places(&verdict)
+            fields_and_codes(&verdict)
                 .iter()
                 .all(|(field, _)| field == "spec.cloudInit.userData")
         );

@@ -1,8 +1,8 @@
-//! Sound objects, and what can become of them, as data: `cases/corpus`.
+//! Valid objects, and their faults and variations, as data in `cases/corpus`.
 //!
-//! A fault is a patch of a sound object and what is told of it. Any faults come together unless one
-//! touches what another one touches or needs; so what is told of them is known without a rule being
-//! asked. A variation is a patch that leaves the object sound.
+//! A fault is a patch of a valid object, with the expected violations. Faults are independent unless one
+//! changes a field that another one changes or needs, so the violations of any combination are known
+//! without evaluating a rule. A variation is a patch after which the object is still valid.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{kind_name, merge_patch, object, path, spell_out, yaml};
 
-/// Every kind.
+/// All kinds.
 pub(crate) const KINDS: [ObjectKind; 4] = [
     ObjectKind::Machine,
     ObjectKind::MachineTemplate,
@@ -25,30 +25,30 @@ pub(crate) const KINDS: [ObjectKind; 4] = [
 /// Lists whose order is the user's choice.
 pub(crate) const LISTS: [&str; 3] = ["disks", "networks", "cdroms"];
 
-/// What is told: fields and codes.
-pub(crate) type Told = BTreeSet<(String, Code)>;
+/// Fields and codes of violations.
+pub(crate) type Violations = BTreeSet<(String, Code)>;
 
-/// Fields, and the code that each is told with.
-type ToldAt = BTreeMap<String, String>;
+/// The code for each field.
+type Codes = BTreeMap<String, String>;
 
-/// One thing that can be wrong with a sound object, whatever else is.
+/// A fault of a valid object, independent of most others.
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct Fault {
     #[serde(default)]
     at: String,
     patch: Value,
     #[serde(default)]
-    told: ToldAt,
+    refused: Codes,
     #[serde(default)]
-    created: ToldAt,
+    on_create: Codes,
     #[serde(default)]
-    changed: ToldAt,
+    on_update: Codes,
     #[serde(default)]
     needs: Vec<String>,
 }
 
-/// One thing that can be otherwise, whatever else is.
+/// A change of a valid object, independent of most others.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Variation {
@@ -71,7 +71,7 @@ fn file<T: serde::de::DeserializeOwned>(name: &str) -> T {
     yaml(&path(&format!("tests/cases/corpus/{name}.yaml")))
 }
 
-/// The sound spec of a kind.
+/// The valid spec of a kind.
 pub(crate) fn base(kind: ObjectKind) -> &'static Value {
     &BASES[kind_name(kind)]
 }
@@ -86,19 +86,19 @@ pub(crate) fn variations(kind: ObjectKind) -> &'static [Variation] {
     &VARIATIONS[kind_name(kind)]
 }
 
-/// The sound object of a kind.
+/// The valid object of a kind.
 pub(crate) fn sound(kind: ObjectKind) -> Value {
     object(kind, &json!({}), base(kind))
 }
 
-/// Where a patch goes in an object whose items are still called as they were.
+/// The part of an object that a patch applies to.
 #[derive(Debug)]
-enum Place {
+enum Target {
     Whole(&'static str),
     Item { list: String, index: usize },
 }
 
-impl Place {
+impl Target {
     fn of(at: &str, sound: &Value, changed: &Value) -> Self {
         match at {
             "" => Self::Whole("spec"),
@@ -132,7 +132,7 @@ impl Place {
         }
     }
 
-    /// The path of a field below; an absolute one starts with a slash.
+    /// The path of a field below the part; one with a leading slash is a path of its own.
     fn field(&self, field: &str) -> String {
         if let Some(absolute) = field.strip_prefix('/') {
             return absolute.to_owned();
@@ -144,7 +144,7 @@ impl Place {
     }
 }
 
-/// The pointers of what a patch sets; items of lists by their names.
+/// The JSON pointers of the values that a patch sets, with names for indexes of items.
 fn touched(at: &str, patch: &Value) -> Vec<String> {
     let root = match at {
         "" => "/spec".to_owned(),
@@ -167,7 +167,7 @@ fn collect_leaves(value: &Value, at: String, leaves: &mut Vec<String>) {
     }
 }
 
-/// Whether one pointer leads to the other's value, into it or around it.
+/// Whether one pointer is equal to the other or a prefix of it.
 fn overlap(left: &str, right: &str) -> bool {
     let is_at_or_below = |long: &str, short: &str| {
         long.strip_prefix(short)
@@ -185,14 +185,14 @@ fn name(at: &str, patch: &Value) -> String {
     format!("{at} {patch}").trim().to_owned()
 }
 
-/// What a patch touches and needs.
-struct Reach<'p> {
+/// The fields that a patch changes and needs.
+struct Dependencies<'p> {
     touched: Vec<String>,
     needs: &'p [String],
 }
 
-impl Reach<'_> {
-    fn apart_from(&self, other: &Self) -> bool {
+impl Dependencies<'_> {
+    fn is_disjoint_from(&self, other: &Self) -> bool {
         !any_overlap(&self.touched, &other.touched)
             && !any_overlap(&self.touched, other.needs)
             && !any_overlap(self.needs, &other.touched)
@@ -200,79 +200,80 @@ impl Reach<'_> {
 }
 
 impl Fault {
-    /// What it is called: where it is and what it sets.
+    /// A name for messages: part and patch.
     pub(crate) fn name(&self) -> String {
         name(&self.at, &self.patch)
     }
 
-    fn reach(&self) -> Reach<'_> {
-        Reach {
+    fn dependencies(&self) -> Dependencies<'_> {
+        Dependencies {
             touched: touched(&self.at, &self.patch),
             needs: &self.needs,
         }
     }
 
-    /// Whether both can be there and each is told as if it were alone.
-    pub(crate) fn goes_with(&self, other: &Self) -> bool {
-        self.reach().apart_from(&other.reach())
+    /// Whether both together are reported as each alone.
+    pub(crate) fn is_independent_of(&self, other: &Self) -> bool {
+        self.dependencies().is_disjoint_from(&other.dependencies())
     }
 }
 
 impl Variation {
-    /// What it is called: where it is and what it sets.
+    /// A name for messages: part and patch.
     pub(crate) fn name(&self) -> String {
         name(&self.at, &self.patch)
     }
 
-    fn reach(&self) -> Reach<'_> {
-        Reach {
+    fn dependencies(&self) -> Dependencies<'_> {
+        Dependencies {
             touched: touched(&self.at, &self.patch),
             needs: &self.needs,
         }
     }
 
-    /// Whether both can be there and each is warned of as if it were alone.
-    pub(crate) fn goes_with(&self, other: &Self) -> bool {
-        self.reach().apart_from(&other.reach())
+    /// Whether both together are warned of as each alone.
+    pub(crate) fn is_independent_of(&self, other: &Self) -> bool {
+        self.dependencies().is_disjoint_from(&other.dependencies())
     }
 }
 
-/// A sound object with faults, and what is told of it on a creation and on an update.
+/// An object with faults, and its violations on a creation and on an update.
 #[derive(Debug)]
 pub(crate) struct Faulty {
     pub(crate) object: Value,
-    pub(crate) created: Told,
-    pub(crate) changed: Told,
+    pub(crate) on_create: Violations,
+    pub(crate) on_update: Violations,
 }
 
-/// Brings faults into a sound object.
+/// Applies faults to a valid object.
 pub(crate) fn with_faults(sound: &Value, all: &[&Fault]) -> Faulty {
     let mut faulty = Faulty {
         object: sound.clone(),
-        created: Told::new(),
-        changed: Told::new(),
+        on_create: Violations::new(),
+        on_update: Violations::new(),
     };
     for fault in all {
-        let place = Place::of(&fault.at, sound, &faulty.object);
-        place.patch(&mut faulty.object, &fault.patch);
-        let told = |codes: &ToldAt| -> Told {
-            let told = fault.told.iter().chain(codes);
-            told.map(|(field, name)| (place.field(field), code(name)))
+        let target = Target::of(&fault.at, sound, &faulty.object);
+        target.patch(&mut faulty.object, &fault.patch);
+        let refused = |codes: &Codes| -> Violations {
+            let refused = fault.refused.iter().chain(codes);
+            refused
+                .map(|(field, name)| (target.field(field), code(name)))
                 .collect()
         };
-        faulty.created.extend(told(&fault.created));
-        faulty.changed.extend(told(&fault.changed));
+        faulty.on_create.extend(refused(&fault.on_create));
+        faulty.on_update.extend(refused(&fault.on_update));
     }
     spell_out(&mut faulty.object);
     faulty
 }
 
-/// Varies a sound object.
+/// Applies variations to a valid object.
 pub(crate) fn varied(sound: &Value, variations: &[&Variation]) -> Value {
     let mut varied = sound.clone();
     for variation in variations {
-        let place = Place::of(&variation.at, sound, &varied);
-        place.patch(&mut varied, &variation.patch);
+        let target = Target::of(&variation.at, sound, &varied);
+        target.patch(&mut varied, &variation.patch);
     }
     spell_out(&mut varied);
     varied
@@ -286,8 +287,7 @@ pub(crate) fn code(name: &str) -> Code {
     found.unwrap_or_else(|| panic!("no code is called {name}"))
 }
 
-/// Gives each of the jobs to one of as many threads as there are processors, and collects what they
-/// give back in the order of the jobs.
+/// Runs the jobs on one thread per processor. Returns the results in the order of the jobs.
 pub(crate) fn in_parallel<J: Sync, R: Send>(jobs: &[J], work: impl Fn(&J) -> R + Sync) -> Vec<R> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let share = jobs.len().div_ceil(threads).max(1);

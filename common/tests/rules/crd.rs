@@ -1,5 +1,5 @@
-//! The CEL rules in the CRDs and the list of rules name each other: the API types know no rule, so this
-//! table ties the two.
+//! Which codes each CEL rule of the CRDs corresponds to. The API types cannot refer to rules, which are in
+//! a floor above, so this table connects the two.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::corpus::KINDS;
 use crate::harness::kind_name;
 use crate::paths::schema;
 
-/// How the message of each CEL rule begins, and the codes under which the webhook refuses the same.
+/// The beginning of each CEL rule's message, and the codes under which the webhook refuses the same.
 const CEL: [(&str, &[Code]); 42] = [
     ("the name of a ", &[Code::InvalidName]),
     (
@@ -64,7 +64,10 @@ const CEL: [(&str, &[Code]); 42] = [
         "a host that is reached by tls or ssh",
         &[Code::CredentialsRequired],
     ),
-    ("each is named once", &[Code::DuplicateBootDevice]),
+    (
+        "each value may occur only once",
+        &[Code::DuplicateBootDevice],
+    ),
     (
         "size must be from 32Mi",
         &[
@@ -106,13 +109,13 @@ const CEL: [(&str, &[Code]); 42] = [
     ),
     ("matchLabels must have a label", &[Code::EmptySelector]),
     ("an image has exactly one of", &[Code::ImageSource]),
-    ("a checksum belongs to a url", &[Code::InvalidImageChecksum]),
+    ("checksum needs url", &[Code::InvalidImageChecksum]),
     (
-        "no network card has the address zero",
+        "a network card cannot have the address zero",
         &[Code::MacNotUnicast],
     ),
     (
-        "a multicast address is no network card's",
+        "a network card cannot have a multicast address",
         &[Code::MacNotUnicast],
     ),
     (

@@ -1,47 +1,47 @@
-//! Faults add up: however many there are, in lists of whatever order, each is told once, at its
-//! place, and nothing else is.
+//! Of several faults, each is reported exactly once at its field, whatever the order of lists, and nothing
+//! else is reported.
 
 use common::admission::{ObjectKind, Stage};
 use proptest::prelude::*;
 use serde_json::Value;
 
-use crate::corpus::{self, Fault, Faulty, KINDS, LISTS, Told, in_parallel, with_faults};
-use crate::harness::{Question, places};
+use crate::corpus::{self, Fault, Faulty, KINDS, LISTS, Violations, in_parallel, with_faults};
+use crate::harness::{ReviewContext, fields_and_codes};
 
-/// Fewer combinations than this are no corpus.
+/// Fewest combinations: with fewer, the corpus was not read completely.
 const CASES_MIN: usize = 1_000;
-/// Of all combinations of three faults, every so manieth is judged; a prime, so that none is judged
-/// with the same others only.
+/// Of all combinations of three faults, one in this many is tested. A prime, so that each fault is tested
+/// with different others.
 const TRIPLES_STEP: usize = 211;
 
 const BOTH: &[Stage] = &[Stage::Mutate, Stage::Validate];
 
-/// What is wrong with what these stages tell, if anything.
-fn misjudged(
-    question: &Question<'_>,
+/// The difference between the violations of these stages and the expected ones, if there is any.
+fn difference(
+    context: &ReviewContext<'_>,
     stages: &[Stage],
     object: &Value,
-    expected: &Told,
+    expected: &Violations,
 ) -> Option<String> {
     for stage in stages.iter().copied() {
         // An object that is accepted has no block until the mutating stage has written it.
         if expected.is_empty() {
-            return match question.admit(object) {
+            return match context.admit(object) {
                 Ok(_) => None,
-                Err(verdict) => Some(format!("refused with {:?}", places(&verdict))),
+                Err(verdict) => Some(format!("refused with {:?}", fields_and_codes(&verdict))),
             };
         }
-        let told = places(&question.ask(stage, object));
-        let set: Told = told.iter().cloned().collect();
-        if set != *expected || told.len() != expected.len() {
-            return Some(format!("{stage:?} tells {told:?}, not {expected:?}"));
+        let reported = fields_and_codes(&context.review(stage, object));
+        let set: Violations = reported.iter().cloned().collect();
+        if set != *expected || reported.len() != expected.len() {
+            return Some(format!("{stage:?} reports {reported:?}, not {expected:?}"));
         }
     }
     None
 }
 
-/// What is wrong with the answers to a faulty object, as a creation and as an update of what is
-/// stored, each from its stages.
+/// The differences between answers and expectations for a faulty object: as a creation and as an update of
+/// the stored object, each in its stages.
 fn failures(
     kind: ObjectKind,
     stored: &Value,
@@ -50,35 +50,40 @@ fn failures(
 ) -> Vec<String> {
     let Faulty {
         object,
-        created,
-        changed,
+        on_create,
+        on_update,
     } = faulty;
-    let creation = misjudged(&Question::of(kind, None), creation, object, created);
+    let creation = difference(&ReviewContext::of(kind, None), creation, object, on_create);
     let mut sent = object.clone();
-    // The name of what is stored stays.
+    // An update cannot change the name.
     sent["metadata"]["name"] = stored["metadata"]["name"].clone();
     if let Some(block) = stored["spec"].get("normalized") {
         sent["spec"]["normalized"] = block.clone();
     }
-    let update = misjudged(&Question::of(kind, Some(stored)), update, &sent, changed);
+    let update = difference(
+        &ReviewContext::of(kind, Some(stored)),
+        update,
+        &sent,
+        on_update,
+    );
     let creation = creation.map(|failure| format!("on creation: {failure}"));
     let update = update.map(|failure| format!("on update: {failure}"));
     creation.into_iter().chain(update).collect()
 }
 
-/// Every fault, every two that go together, and some three.
+/// Every fault, every pair of independent faults, and some triples.
 fn combinations(faults: &[Fault]) -> [Vec<Vec<&Fault>>; 3] {
     let mut pairs = vec![];
     let mut triples = vec![];
     for (index, first) in faults.iter().enumerate() {
         let later: Vec<_> = faults[index + 1..]
             .iter()
-            .filter(|second| second.goes_with(first))
+            .filter(|second| second.is_independent_of(first))
             .collect();
         for (index, second) in later.iter().copied().enumerate() {
             pairs.push(vec![first, second]);
             let third = later[index + 1..].iter().copied();
-            let third = third.filter(|third| third.goes_with(second));
+            let third = third.filter(|third| third.is_independent_of(second));
             triples.extend(third.map(|third| vec![first, second, third]));
         }
     }
@@ -91,13 +96,13 @@ fn combinations(faults: &[Fault]) -> [Vec<Vec<&Fault>>; 3] {
 }
 
 #[test]
-fn every_fault_is_told_alone_and_with_others() {
+fn every_fault_is_reported_alone_and_with_independent_others() {
     let mut cases = 0;
     for kind in KINDS {
         let sound = corpus::sound(kind);
-        let stored = Question::of(kind, None).admit(&sound).unwrap().stored;
+        let stored = ReviewContext::of(kind, None).admit(&sound).unwrap().stored;
         for (size, combinations) in (1..).zip(combinations(corpus::faults(kind))) {
-            // The many pairs are asked of one stage each; what both have in common is most of them.
+            // There are many pairs: a creation is tested in one stage and an update in the other.
             let stages = match size {
                 2 => [&BOTH[..1], &BOTH[1..]],
                 _ => [BOTH, BOTH],
@@ -142,18 +147,18 @@ fn reordered() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn faults_add_up(
+    fn any_independent_faults_are_all_reported_in_any_order_of_lists(
         sound in reordered(),
         order in Just(Vec::from_iter(corpus::faults(ObjectKind::Machine))).prop_shuffle(),
         count in 1_usize..40,
     ) {
         let mut faults: Vec<&Fault> = vec![];
         for fault in order {
-            if faults.len() < count && faults.iter().all(|other| other.goes_with(fault)) {
+            if faults.len() < count && faults.iter().all(|other| other.is_independent_of(fault)) {
                 faults.push(fault);
             }
         }
-        let stored = Question::of(ObjectKind::Machine, None).admit(&sound).unwrap().stored;
+        let stored = ReviewContext::of(ObjectKind::Machine, None).admit(&sound).unwrap().stored;
         let failures = failures(ObjectKind::Machine, &stored, &with_faults(&sound, &faults), [BOTH, BOTH]);
         prop_assert!(failures.is_empty(), "{}", failures.join("\n"));
     }

@@ -1,5 +1,5 @@
-//! A review as the API server would ask for it: objects as users write them, a catalog by name, the
-//! mutating stage and then the validating one.
+//! Reviews as the API server requests them: objects as users write them, a catalog by name, the mutating
+//! stage and then the validating one.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,12 +22,12 @@ pub(crate) use crate::long_texts::spell_out;
 /// The namespace of every object.
 pub(crate) const NAMESPACE: &str = "default";
 
-/// Where a file of this crate's repository is.
+/// Path of a file of this crate.
 pub(crate) fn path(relative: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(relative)
 }
 
-/// A YAML document, typed.
+/// Reads a YAML file.
 pub(crate) fn yaml<T: DeserializeOwned>(path: &Path) -> T {
     let text = fs::read_to_string(path).unwrap();
     serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
@@ -48,14 +48,14 @@ pub(crate) fn catalog(name: &str) -> &'static StaticCatalog {
 /// The settings of the webhook that differ from their defaults.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
-pub(crate) struct Differing {
+pub(crate) struct SettingsOverrides {
     deny_missing_networks: bool,
     default_backend: Option<Backend>,
     max_vcpus: Option<u32>,
     cloud_init_schema: Option<Value>,
 }
 
-impl Differing {
+impl SettingsOverrides {
     pub(crate) fn settings(&self) -> Settings {
         let default = Settings::default();
         Settings {
@@ -120,9 +120,9 @@ pub(crate) fn merge_patch(target: &mut Value, patch: &Value) {
     }
 }
 
-/// One question, less its stage.
+/// Everything that a review depends on, except the object and the stage.
 #[derive(Clone, Copy)]
-pub(crate) struct Question<'a> {
+pub(crate) struct ReviewContext<'a> {
     pub(crate) kind: ObjectKind,
     pub(crate) old: Option<&'a Value>,
     pub(crate) catalog: &'a StaticCatalog,
@@ -131,8 +131,8 @@ pub(crate) struct Question<'a> {
 
 static DEFAULTS: LazyLock<Settings> = LazyLock::new(Settings::default);
 
-impl<'a> Question<'a> {
-    /// A question with the default settings and catalog.
+impl<'a> ReviewContext<'a> {
+    /// A review with the default settings and catalog.
     pub(crate) fn of(kind: ObjectKind, old: Option<&'a Value>) -> Self {
         Self {
             kind,
@@ -143,12 +143,12 @@ impl<'a> Question<'a> {
     }
 
     /// The verdict of one stage about an object.
-    pub(crate) fn ask(&self, stage: Stage, object: &Value) -> Verdict {
-        self.ask_text(stage, &object.to_string())
+    pub(crate) fn review(&self, stage: Stage, object: &Value) -> Verdict {
+        self.review_text(stage, &object.to_string())
     }
 
-    /// The verdict of one stage about whatever stands in an object's place.
-    pub(crate) fn ask_text(&self, stage: Stage, object: &str) -> Verdict {
+    /// The verdict of one stage about any text in place of an object.
+    pub(crate) fn review_text(&self, stage: Stage, object: &str) -> Verdict {
         let old = self.old.map(Value::to_string);
         let request = Request {
             kind: self.kind,
@@ -160,10 +160,10 @@ impl<'a> Question<'a> {
         review(&request, self.catalog, self.settings)
     }
 
-    /// Has an object admitted and gives it as it is stored, having checked that the validating stage
-    /// accepts it, that nothing but the block was written, and that another round writes nothing.
+    /// Reviews an object in both stages and returns it as it is stored. Checks that the validating stage
+    /// accepts it, that only the block was written, and that a second review writes nothing.
     pub(crate) fn admit(&self, object: &Value) -> Result<Admitted, Verdict> {
-        let verdict = self.ask(Stage::Mutate, object);
+        let verdict = self.review(Stage::Mutate, object);
         if !verdict.findings.accepted() {
             return Err(verdict);
         }
@@ -174,24 +174,24 @@ impl<'a> Question<'a> {
             assert_eq!(block, written(&value, false), "a block is canonical");
             stored["spec"]["normalized"] = value;
         }
-        let validated = self.ask(Stage::Validate, &stored);
+        let validated = self.review(Stage::Validate, &stored);
         assert_eq!(
             validated.findings.violations,
             [],
             "the validating stage refuses what the mutating one made of {object}"
         );
-        let reordered = self.ask_text(Stage::Validate, &written(&stored, true));
+        let reordered = self.review_text(Stage::Validate, &written(&stored, true));
         assert_eq!(
             reordered.findings, validated.findings,
-            "the order of keys decides at the validating stage of {object}"
+            "the order of keys changes the validating stage's answer about {object}"
         );
-        let again = self.ask(Stage::Mutate, &stored);
+        let again = self.review(Stage::Mutate, &stored);
         assert_eq!(again.findings.violations, [], "again: {stored}");
         for stage in [validated, again] {
             assert_eq!(stage.block, None, "a later stage writes to {stored}");
         }
-        let told = verdict.findings.warnings.into_iter();
-        let (warnings, notes): (Vec<_>, Vec<_>) = told.partition(|told| told.code.is_some());
+        let all = verdict.findings.warnings.into_iter();
+        let (warnings, notes): (Vec<_>, Vec<_>) = all.partition(|warning| warning.code.is_some());
         Ok(Admitted {
             stored,
             warnings: warnings.into_iter().map(|warning| warning.text).collect(),
@@ -205,20 +205,20 @@ impl<'a> Question<'a> {
 pub(crate) struct Admitted {
     /// As it is stored.
     pub(crate) stored: Value,
-    /// What rules had to say.
+    /// Warnings of rules.
     pub(crate) warnings: Vec<String>,
-    /// What no rule stands behind.
+    /// Warnings without a rule.
     pub(crate) notes: Vec<String>,
 }
 
-/// The violations of a verdict as they are told.
-pub(crate) fn told(verdict: &Verdict) -> Vec<String> {
+/// The violations of a verdict as messages.
+pub(crate) fn messages(verdict: &Verdict) -> Vec<String> {
     let violations = verdict.findings.violations.iter();
     violations.map(ToString::to_string).collect()
 }
 
-/// Where the violations of a verdict are told, and their codes.
-pub(crate) fn places(verdict: &Verdict) -> Vec<(String, Code)> {
+/// Fields and codes of the violations of a verdict.
+pub(crate) fn fields_and_codes(verdict: &Verdict) -> Vec<(String, Code)> {
     let violations = verdict.findings.violations.iter();
     violations
         .map(|violation| (violation.field.clone(), violation.code))

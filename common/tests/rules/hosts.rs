@@ -1,4 +1,4 @@
-//! LibvirtHosts as their administrators might write them: mostly right, now and then beyond it.
+//! Generated LibvirtHosts: most values are valid, a few are not.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! `cases/late.yaml`: what others find late or never is found at the prompt.
+//! `cases/late.yaml`: faults that other components find late or never are reported by a review.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,16 +8,18 @@ use serde_json::{Value, json};
 
 use crate::cases::{Kind, code_of};
 use crate::corpus::code;
-use crate::harness::{Differing, Question, catalog, object, path, places, told, yaml};
+use crate::harness::{
+    ReviewContext, SettingsOverrides, catalog, fields_and_codes, messages, object, path, yaml,
+};
 
-/// "About a hundred".
+/// Fewest faults in the table.
 const FAULTS_MIN: usize = 100;
 
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct Late {
     fault: String,
-    otherwise: String,
+    found_by: String,
     #[serde(default)]
     kind: Kind,
     spec: Value,
@@ -27,9 +29,9 @@ struct Late {
     #[serde(default = "default_catalog")]
     catalog: String,
     #[serde(default)]
-    settings: Differing,
+    settings: SettingsOverrides,
     #[serde(default)]
-    told: BTreeMap<String, String>,
+    refused: BTreeMap<String, String>,
     #[serde(default)]
     warned: BTreeSet<String>,
 }
@@ -45,11 +47,11 @@ fn default_catalog() -> String {
 }
 
 impl Late {
-    /// What is wrong with the answers, if anything.
+    /// The difference between answers and expectations, if there is any.
     fn failure(&self) -> Option<String> {
         let kind = self.kind.into();
         let settings = self.settings.settings();
-        let creation = Question {
+        let creation = ReviewContext {
             kind,
             old: None,
             catalog: catalog(&self.catalog),
@@ -64,37 +66,38 @@ impl Late {
             let admitted = creation.admit(&object(kind, metadata, &old.spec));
             admitted.unwrap().stored
         });
-        let question = Question {
+        let context = ReviewContext {
             old: old.as_ref(),
             ..creation
         };
         let object = object(kind, metadata, &self.spec);
-        if self.told.is_empty() {
-            return match question.admit(&object) {
+        if self.refused.is_empty() {
+            return match context.admit(&object) {
                 Ok(admitted) => {
                     let codes = admitted.warnings.iter().map(|line| code_of(line));
                     let warned: BTreeSet<_> = codes.map(str::to_owned).collect();
                     (warned != self.warned).then(|| format!("is warned of with {warned:?}"))
                 }
-                Err(verdict) => Some(format!("is refused: {:?}", told(&verdict))),
+                Err(verdict) => Some(format!("is refused: {:?}", messages(&verdict))),
             };
         }
-        let expected = self.told.iter();
+        let expected = self.refused.iter();
         let expected: BTreeSet<_> = expected
             .map(|(field, name)| (field.clone(), code(name)))
             .collect();
         [Stage::Mutate, Stage::Validate]
             .into_iter()
             .find_map(|stage| {
-                let places: BTreeSet<_> =
-                    places(&question.ask(stage, &object)).into_iter().collect();
-                (places != expected).then(|| format!("{stage:?} tells {places:?}"))
+                let violations: BTreeSet<_> = fields_and_codes(&context.review(stage, &object))
+                    .into_iter()
+                    .collect();
+                (violations != expected).then(|| format!("{stage:?} reports {violations:?}"))
             })
     }
 }
 
 #[test]
-fn what_others_find_late_is_found_at_the_prompt() {
+fn faults_that_other_components_find_late_are_reported_by_the_review() {
     let faults: Vec<Late> = yaml(&path("tests/cases/late.yaml"));
     let failures: Vec<_> = faults
         .iter()
@@ -104,9 +107,9 @@ fn what_others_find_late_is_found_at_the_prompt() {
     let names: BTreeSet<_> = faults.iter().map(|late| &late.fault).collect();
     assert_eq!(names.len(), faults.len(), "a fault is there twice");
     for late in &faults {
-        assert!(!late.otherwise.is_empty(), "{}", late.fault);
+        assert!(!late.found_by.is_empty(), "{}", late.fault);
         assert!(
-            late.told.is_empty() != late.warned.is_empty(),
+            late.refused.is_empty() != late.warned.is_empty(),
             "{}",
             late.fault
         );

@@ -1,4 +1,4 @@
-//! What holds of the way from an intent to its block.
+//! The inputs that a block depends on, and those that it does not depend on.
 
 use std::collections::BTreeMap;
 
@@ -10,25 +10,25 @@ use proptest::sample::select;
 use serde_json::{Value, json};
 
 use crate::corpus::LISTS;
-use crate::harness::{NAMESPACE, Question, catalog, machine, merge_patch, written};
+use crate::harness::{NAMESPACE, ReviewContext, catalog, machine, merge_patch, written};
 use crate::machines::machine_specs;
 use crate::paths;
 
-/// Enough to meet every field in every form, few enough for every commit.
+/// Cases of each property: enough to reach every field in every form, few enough to run at each commit.
 const CASES: u32 = 128;
 
-/// The block of what is stored.
+/// The block of a stored Machine.
 fn block(stored: &Value) -> &Value {
     &stored["spec"]["normalized"]
 }
 
 /// A Machine of this spec as it is stored, if it is admitted.
 fn stored(spec: &Value, old: Option<&Value>) -> Option<Value> {
-    let question = Question::of(ObjectKind::Machine, old);
-    Some(question.admit(&machine(spec)).ok()?.stored)
+    let context = ReviewContext::of(ObjectKind::Machine, old);
+    Some(context.admit(&machine(spec)).ok()?.stored)
 }
 
-/// Edits that no other field of a Machine has anything to do with, and that an update may bring.
+/// Edits that an update may contain and that affect no other field.
 fn edits() -> impl Strategy<Value = Value> {
     select(vec![
         json!({"powerState": "Stopped"}),
@@ -40,7 +40,7 @@ fn edits() -> impl Strategy<Value = Value> {
     ])
 }
 
-/// A block whose lists are maps by name, without the places in the boot order: those are the order.
+/// A block with its lists as maps by name and without boot positions, which depend on the order.
 fn unordered(block: &Value) -> Value {
     let mut block = block.clone();
     for list in LISTS {
@@ -77,9 +77,8 @@ fn reordered_specs() -> impl Strategy<Value = (Value, Value)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(CASES))]
 
-    /// An edit and then the block is what the block, the edit and then the block again is.
     #[test]
-    fn the_block_commutes_with_edits(spec in machine_specs(), edit in edits()) {
+    fn an_edit_of_a_stored_machine_gives_the_block_of_a_new_machine_with_that_edit(spec in machine_specs(), edit in edits()) {
         let mut edited = spec.clone();
         merge_patch(&mut edited, &edit);
         let (Some(first), Some(at_once)) = (stored(&spec, None), stored(&edited, None)) else {
@@ -87,17 +86,16 @@ proptest! {
         };
         let mut later = first.clone();
         merge_patch(&mut later["spec"], &edit);
-        let question = Question::of(ObjectKind::Machine, Some(&first));
-        let later = question.admit(&later);
+        let context = ReviewContext::of(ObjectKind::Machine, Some(&first));
+        let later = context.admit(&later);
         prop_assert!(later.is_ok(), "{edit}: {later:?}");
         prop_assert_eq!(later.unwrap().stored, at_once);
     }
 
-    /// Nobody is told of a field that he did not write, but of one that he has to.
     #[test]
-    fn what_is_told_was_written(spec in machine_specs()) {
+    fn violations_name_fields_of_the_object_or_required_ones(spec in machine_specs()) {
         let object = machine(&spec);
-        let verdict = Question::of(ObjectKind::Machine, None).ask(Stage::Mutate, &object);
+        let verdict = ReviewContext::of(ObjectKind::Machine, None).review(Stage::Mutate, &object);
         for violation in &verdict.findings.violations {
             let field = &violation.field;
             let must_be = violation.kind == Kind::Required
@@ -107,20 +105,18 @@ proptest! {
         }
     }
 
-    /// The order of the keys changes nothing at all.
     #[test]
-    fn the_block_ignores_the_order_of_keys(spec in machine_specs()) {
+    fn the_order_of_keys_does_not_change_the_verdict(spec in machine_specs()) {
         let object = machine(&spec);
-        let question = Question::of(ObjectKind::Machine, None);
+        let context = ReviewContext::of(ObjectKind::Machine, None);
         let [there, back] = [false, true].map(|descending| {
-            question.ask_text(Stage::Mutate, &written(&object, descending))
+            context.review_text(Stage::Mutate, &written(&object, descending))
         });
         prop_assert_eq!(format!("{there:?}"), format!("{back:?}"));
     }
 
-    /// The order of a list's items changes the order of the block's, and nothing else.
     #[test]
-    fn the_order_of_items_is_theirs_alone((spec, reordered) in reordered_specs()) {
+    fn the_order_of_list_items_changes_only_the_order_in_the_block((spec, reordered) in reordered_specs()) {
         let (there, back) = (stored(&spec, None), stored(&reordered, None));
         prop_assert_eq!(there.is_some(), back.is_some());
         let (Some(there), Some(back)) = (there, back) else {
@@ -129,10 +125,10 @@ proptest! {
         prop_assert_eq!(unordered(block(&there)), unordered(block(&back)));
     }
 
-    /// Who has the Machine, what stands beside it and what an administrator bounds is no part of
-    /// what it is.
+    /// Name, namespace, labels, other objects of the cluster and limits of the administrator are none of
+    /// its inputs.
     #[test]
-    fn the_block_is_made_of_intent_and_pins(
+    fn the_block_depends_on_intent_and_pins_alone(
         spec in machine_specs(),
         name in "[a-z]{1,12}",
         namespace in "[a-z]{1,12}",
@@ -176,9 +172,9 @@ proptest! {
         prop_assert_eq!(&there, block(&here));
     }
 
-    /// There and back again: a Machine whose disks are its own is what it was.
+    /// The disks are the Machine's own, because disks of a template could not be removed again.
     #[test]
-    fn another_template_and_back_leaves_nothing_behind(mut spec in machine_specs()) {
+    fn a_change_of_the_template_and_back_restores_the_block(mut spec in machine_specs()) {
         let root = json!({"name": "root", "size": "90Gi", "storageClass": "standard"});
         let disks = spec["disks"].as_array().into_iter().flatten();
         let others = disks.filter(|disk| disk["name"] != "root" && disk["remove"] != true);

@@ -1,5 +1,4 @@
-//! Objects as users might write them: mostly right, with every form of a value that is at the edge
-//! of being right, and now and then one beyond it.
+//! Generated objects: most values are valid, including all limits, and a few are just outside a limit.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -8,14 +7,14 @@ use serde_json::{Map, Value, json};
 
 pub(crate) type Values = BoxedStrategy<Value>;
 
-/// One of the good ones, rarely one of the bad ones.
+/// Mostly one of the good texts, rarely one of the bad ones.
 pub(crate) fn texts(good: &'static [&'static str], bad: &'static [&'static str]) -> Values {
     prop_oneof![40 => select(good), 1 => select(bad)]
         .prop_map(Value::from)
         .boxed()
 }
 
-/// Any selection of these fields.
+/// Objects with any subset of these fields.
 pub(crate) fn object(fields: Vec<(&'static str, Values)>) -> Values {
     let fields: Vec<_> = fields
         .into_iter()
@@ -33,7 +32,7 @@ pub(crate) fn object(fields: Vec<(&'static str, Values)>) -> Values {
         .boxed()
 }
 
-/// Objects that have this field, too.
+/// The same objects with this field added.
 pub(crate) fn with(objects: Values, field: &'static str, values: Values) -> Values {
     (objects, values)
         .prop_map(move |(mut object, value)| {
@@ -43,7 +42,7 @@ pub(crate) fn with(objects: Values, field: &'static str, values: Values) -> Valu
         .boxed()
 }
 
-/// Some of these items, each of another name.
+/// Lists of items with different names.
 pub(crate) fn named(names: &'static [&'static str], item: Values) -> Values {
     let items = vec(proptest::option::weighted(0.4, item), names.len());
     items
@@ -361,7 +360,7 @@ fn cloud_inits() -> Values {
     ])
 }
 
-/// Specs of Machines. About half of them pass.
+/// Specs of Machines; about half of them are accepted.
 pub(crate) fn machine_specs() -> Values {
     let flag = any::<bool>().prop_map(Value::from).boxed();
     let rest = object(vec![

@@ -1,20 +1,20 @@
-//! The rules as their users meet them: objects in, verdicts out.
+//! The rules through the interface of the webhook: objects in, verdicts out.
 //!
 //! ```text
-//! cases/*.yaml ──▶ cases   each says what is refused, what is warned of, or what it becomes
-//!            ├───▶ blocks  cases/blocks: what each accepted one becomes, field by field
-//!            └───▶ cloud_init  any document gets a verdict, and none is repeated in it
-//! cases/late.yaml ─▶ late  what others find late or never
-//! cases/corpus ──▶ corpus  sound objects, faults and variations of them
-//!                  faults  they add up: alone, with each other, all together
-//! machines ──┬──▶ properties  stages agree, anything gets a verdict, what is stored stays
-//!            ├──▶ laws        what a block depends on, and what not
-//!            ├──▶ agreement   what the rules accept, the CRDs accept
-//!            └──▶ policies    what an update may change
-//! crd        the CEL rules of the CRDs belong to codes
-//!                stages      what lies between them is not always ours
-//!                bounds      however long an object is, what is told of it is not
-//! harness    objects, catalogs, both stages of a review       paths    where a fault is told
+//! cases/*.yaml ──▶ cases   each object is refused, warned of or accepted as its table says
+//!            ├───▶ blocks  cases/blocks: the block of each accepted object, field by field
+//!            └───▶ cloud_init  any document gets a verdict that repeats none of its values
+//! cases/late.yaml ─▶ late  faults that other components find late or never
+//! cases/corpus ──▶ corpus  valid objects, faults and variations of them
+//!                  faults  faults are reported alone, in pairs and all together
+//! machines ──┬──▶ properties  both stages agree, any JSON gets a verdict, a stored object is kept
+//!            ├──▶ laws        the inputs that a block depends on
+//!            └──▶ agreement   the CRDs accept what the rules accept
+//! updates    changes of each field have the effect of the table of update effects
+//! crd        CEL rules of the CRDs and the codes of the same rules
+//! stages     catalog and object may change between the two stages
+//! bounds     the answer about a very large object has a bounded size
+//! harness    objects, catalogs, both stages of a review       paths    fields of violations exist
 //! ```
 #![expect(
     clippy::unwrap_used,
@@ -41,7 +41,6 @@ mod laws;
 mod long_texts;
 mod machines;
 mod paths;
-
 mod properties;
 mod stages;
 mod updates;

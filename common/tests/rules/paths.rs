@@ -1,4 +1,4 @@
-//! Where a fault is told: in the object, or where the schema says the missing value belongs.
+//! Checks that the path of a violation exists in the object or in the schema of its kind.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -29,11 +29,11 @@ pub(crate) fn schema(kind: ObjectKind) -> &'static Value {
     &SCHEMAS[kind_name(kind)]
 }
 
-/// A step of a path.
+/// A part of a path.
 #[derive(Debug, PartialEq, Eq)]
 enum Step<'p> {
     Member(&'p str),
-    /// What stands in brackets: an index of a list, or a key of a map.
+    /// A text in brackets: an index of a list or a key of a map.
     Bracketed(&'p str),
 }
 
@@ -65,7 +65,7 @@ pub(crate) fn resolves(kind: ObjectKind, object: &Value, path: &str) -> bool {
                 schema.and_then(|schema| schema["properties"].get(field)),
             ),
             Step::Bracketed(key) => match value {
-                // No fault is told of an item that is not there.
+                // A violation cannot refer to an item that does not exist.
                 Some(Value::Array(items)) => (
                     Some(items.get(key.parse::<usize>().ok()?)?),
                     schema.and_then(|schema| schema.get("items")),
@@ -91,7 +91,7 @@ pub(crate) fn is_written(object: &Value, path: &str) -> bool {
     found.is_some()
 }
 
-/// What a CRD's schema leaves to the API server.
+/// Whether a path is in the metadata, which a CRD's schema does not describe.
 fn in_metadata(steps: &[Step<'_>]) -> bool {
     matches!(
         steps,
@@ -105,7 +105,7 @@ fn in_metadata(steps: &[Step<'_>]) -> bool {
 }
 
 #[test]
-fn a_path_that_leads_nowhere_is_found() {
+fn a_path_resolves_exactly_if_object_or_schema_has_the_field() {
     let object =
         serde_json::json!({"spec": {"disks": [{"name": "a"}], "nodeSelector": {"a.b/c": "d"}}});
     for (path, leads) in [

@@ -1,4 +1,4 @@
-//! What holds for any object.
+//! Properties of the review of any object.
 
 use common::admission::{ObjectKind, Stage};
 use common::normalize::intent_hash;
@@ -8,36 +8,35 @@ use serde_json::{Value, json};
 
 use crate::anything::{any_json, replace};
 use crate::corpus::KINDS;
-use crate::harness::{Question, machine, object, written};
+use crate::harness::{ReviewContext, machine, object, written};
 use crate::machines::machine_specs;
 use crate::paths;
 
 proptest! {
-    /// What was admitted is written as it was when it is sent again, with its block or without.
+    /// The object is sent with its block and without.
     #[test]
-    fn what_is_stored_stays(spec in machine_specs()) {
-        let stored = Question::of(ObjectKind::Machine, None).admit(&machine(&spec));
+    fn a_stored_object_that_is_sent_again_is_not_changed(spec in machine_specs()) {
+        let stored = ReviewContext::of(ObjectKind::Machine, None).admit(&machine(&spec));
         prop_assume!(stored.is_ok());
         let stored = stored.unwrap().stored;
-        let question = Question::of(ObjectKind::Machine, Some(&stored));
+        let context = ReviewContext::of(ObjectKind::Machine, Some(&stored));
         for sent in [&stored, &machine(&spec)] {
-            let again = question.admit(sent).unwrap();
+            let again = context.admit(sent).unwrap();
             prop_assert_eq!(&again.stored, &stored);
             prop_assert_eq!(again.warnings.len() + again.notes.len(), 0);
         }
     }
 
-    /// While the catalog is the same, an update becomes what a creation of that spec becomes, unless
-    /// it asks for what an existing Machine cannot have: but for the backend, nothing depends on
-    /// the way a Machine took.
+    /// The catalog is the same, and the update requests nothing that the update policy refuses. Only the
+    /// backend depends on the history of a Machine.
     #[test]
-    fn the_way_does_not_matter(spec in machine_specs(), mut other in machine_specs()) {
-        let creation = Question::of(ObjectKind::Machine, None);
+    fn an_update_gives_the_block_of_a_creation_with_the_same_spec(spec in machine_specs(), mut other in machine_specs()) {
+        let creation = ReviewContext::of(ObjectKind::Machine, None);
         let stored = creation.admit(&machine(&spec));
         prop_assume!(stored.is_ok());
         let stored = stored.unwrap().stored;
         other["backend"] = stored["spec"]["normalized"]["backend"].clone();
-        let update = Question::of(ObjectKind::Machine, Some(&stored));
+        let update = ReviewContext::of(ObjectKind::Machine, Some(&stored));
         match (creation.admit(&machine(&other)), update.admit(&machine(&other))) {
             (Ok(created), Ok(updated)) => prop_assert_eq!(created.stored, updated.stored),
             (created, Err(updated)) => {
@@ -54,15 +53,14 @@ proptest! {
         }
     }
 
-    /// Whatever is sent gets a verdict, the same from both stages, and each fault has a place.
+    /// Both stages agree, and the field of each violation exists.
     #[test]
     fn any_json_gets_a_verdict(object in any_json(), old in proptest::option::of(any_json()), kind in select(&KINDS)) {
         judged(kind, &object, old.as_ref())?;
     }
 
-    /// So does a Machine with anything in the place of any of its values.
     #[test]
-    fn any_value_anywhere_gets_a_verdict(
+    fn a_valid_object_with_any_value_replaced_gets_a_verdict(
         spec in machine_specs(),
         place in any::<Index>(),
         value in any_json(),
@@ -75,33 +73,30 @@ proptest! {
         judged(kind, &changed, is_update.then_some(&whole))?;
     }
 
-    /// What is no JSON at all is refused.
     #[test]
-    fn any_text_gets_a_verdict(text in any::<String>(), kind in select(&KINDS)) {
-        let verdict = Question::of(kind, None).ask_text(Stage::Mutate, &text);
+    fn a_text_that_is_no_object_is_refused(text in any::<String>(), kind in select(&KINDS)) {
+        let verdict = ReviewContext::of(kind, None).review_text(Stage::Mutate, &text);
         prop_assert!(!verdict.findings.accepted());
     }
 
-    /// The digest of an intent does not depend on the order in which its author writes the fields.
     #[test]
-    fn the_digest_ignores_the_order_of_keys(spec in machine_specs()) {
+    fn the_digest_does_not_depend_on_the_order_of_keys(spec in machine_specs()) {
         let there: Value = serde_json::from_str(&written(&spec, false)).unwrap();
         let back: Value = serde_json::from_str(&written(&spec, true)).unwrap();
         prop_assert_eq!(intent_hash(&there, None), intent_hash(&back, None));
     }
 
-    /// It depends on everything else.
     #[test]
-    fn the_digest_tells_intents_apart(spec in machine_specs(), other in machine_specs()) {
+    fn different_intents_have_different_digests(spec in machine_specs(), other in machine_specs()) {
         prop_assert_eq!(spec == other, intent_hash(&spec, None) == intent_hash(&other, None));
     }
 }
 
-/// A verdict that both stages agree on, at places that are there.
+/// Checks that both stages give the same verdict and that the fields of its violations exist.
 fn judged(kind: ObjectKind, object: &Value, old: Option<&Value>) -> Result<(), TestCaseError> {
-    let question = Question::of(kind, old);
-    let mutating = question.ask(Stage::Mutate, object);
-    let validating = question.ask(Stage::Validate, object);
+    let context = ReviewContext::of(kind, old);
+    let mutating = context.review(Stage::Mutate, object);
+    let validating = context.review(Stage::Validate, object);
     for violation in &mutating.findings.violations {
         prop_assert!(
             paths::resolves(kind, object, &violation.field),
@@ -111,13 +106,13 @@ fn judged(kind: ObjectKind, object: &Value, old: Option<&Value>) -> Result<(), T
         );
     }
     prop_assert_eq!(validating.block, None);
-    // A name that is yet to be made is judged once it is there.
+    // The mutating stage does not check a name that the API server will still generate.
     let has_name = object["metadata"]["name"]
         .as_str()
         .is_some_and(|name| !name.is_empty());
     match (mutating.findings.accepted(), has_name) {
         (true, true) => {
-            prop_assert!(question.admit(object).is_ok());
+            prop_assert!(context.admit(object).is_ok());
         }
         (false, true) => {
             prop_assert_eq!(

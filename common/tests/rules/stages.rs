@@ -1,39 +1,38 @@
-//! The two stages of one review may see different catalogs, and different objects: what lies between
-//! them is not always ours.
+//! The two stages of one review may see different catalogs and different objects: other webhooks run
+//! between them.
 
 use common::admission::{ObjectKind, Settings, Stage};
 use common::code::Code;
 use serde_json::{Value, json};
 
-use crate::harness::{Question, catalog, machine, places};
+use crate::harness::{ReviewContext, catalog, fields_and_codes, machine};
 
 fn stored(spec: &Value, old: Option<&Value>) -> Value {
-    let question = Question::of(ObjectKind::Machine, old);
-    question.admit(&machine(spec)).unwrap().stored
+    let context = ReviewContext::of(ObjectKind::Machine, old);
+    context.admit(&machine(spec)).unwrap().stored
 }
 
-/// The validating stage refuses nothing because a lookup gives something else now.
 #[test]
-fn a_catalog_that_changes_between_the_stages_refuses_nobody() {
+fn a_catalog_that_changes_between_the_stages_causes_no_refusal() {
     let admitted = stored(&json!({"template": "web"}), None);
-    let question = Question {
+    let context = ReviewContext {
         catalog: catalog("tidied"),
         settings: &Settings::default(),
-        ..Question::of(ObjectKind::Machine, None)
+        ..ReviewContext::of(ObjectKind::Machine, None)
     };
-    let verdict = question.ask(Stage::Validate, &admitted);
+    let verdict = context.review(Stage::Validate, &admitted);
     assert_eq!(verdict.findings.violations, []);
 }
 
-/// What an update keeps comes from the stored object, whatever the sent block says.
+/// Values that an update keeps are taken from the stored object, not from the sent block.
 #[test]
-fn what_is_kept_cannot_be_forged() {
+fn a_sent_block_cannot_change_the_values_that_an_update_keeps() {
     let old = stored(&json!({"template": "web"}), None);
     let update = stored(
         &json!({"template": "web", "powerState": "Stopped"}),
         Some(&old),
     );
-    let question = Question::of(ObjectKind::Machine, Some(&old));
+    let context = ReviewContext::of(ObjectKind::Machine, Some(&old));
     for (field, forged) in [
         (
             "spec.normalized.memory.size",
@@ -53,7 +52,7 @@ fn what_is_kept_cannot_be_forged() {
             let block = &mut sent["spec"]["normalized"];
             *block.pointer_mut(pointer).unwrap() = Value::from(*value);
         }
-        let told = places(&question.ask(Stage::Validate, &sent));
-        assert_eq!(told, [(field.to_owned(), Code::NormalizedMismatch)]);
+        let violations = fields_and_codes(&context.review(Stage::Validate, &sent));
+        assert_eq!(violations, [(field.to_owned(), Code::NormalizedMismatch)]);
     }
 }

@@ -1,5 +1,5 @@
-//! Every field of a Machine that exists changes as the table of update effects says, and as the backend
-//! then applies it.
+//! A change of each field of a stored Machine has the effect that the table of update effects states, and
+//! the backend applies it in that way.
 
 use common::admission::{ObjectKind, Verdict};
 use common::api::choice::{Backend, PendingAction};
@@ -12,9 +12,9 @@ use common::render::libvirt::{
 use common::rules::update::{Effect, Field, pending_action};
 use serde_json::{Value, json};
 
-use crate::harness::{Admitted, Question, machine, merge_patch};
+use crate::harness::{Admitted, ReviewContext, machine, merge_patch};
 
-/// Something of everything, so that every field can change.
+/// A spec in which every field can be changed.
 fn before() -> Value {
     json!({
         "template": "small",
@@ -44,7 +44,7 @@ fn changed(field: Field) -> Value {
     let cloud_init = |patch: Value| json!({ "cloudInit": patch });
     let bootloader = |patch: Value| json!({"domain": {"firmware": {"bootloader": patch}}});
     let patch = match field {
-        // The same numbers by another way.
+        // The same values without the template.
         Field::Template => {
             json!({"template": null, "disks": with_root(), "resources": {"cpu": {"threads": 1}}})
         }
@@ -142,13 +142,13 @@ fn exists(field: Field, backend: Backend) -> bool {
         || backend == Backend::Libvirt && !is_bound
 }
 
-/// A change of one field of a Machine that exists, and the answer to it.
+/// The answer to a change of one field of a stored Machine.
 struct Changed {
     old: Value,
     answer: Result<Admitted, Verdict>,
 }
 
-/// Changes a field of a Machine in a power state that stays.
+/// Changes a field of a Machine without changing its power state.
 fn change(field: Field, backend: Backend, power_state: &str) -> Changed {
     let (mut old, mut new) = (before(), changed(field));
     if field == Field::SecureBoot {
@@ -169,11 +169,11 @@ fn change(field: Field, backend: Backend, power_state: &str) -> Changed {
             spec["powerState"] = json!(power_state);
         }
     }
-    let stored = Question::of(ObjectKind::Machine, None).admit(&machine(&old));
+    let stored = ReviewContext::of(ObjectKind::Machine, None).admit(&machine(&old));
     let old = stored
         .unwrap_or_else(|verdict| panic!("{field:?}: {verdict:?}"))
         .stored;
-    let answer = Question::of(ObjectKind::Machine, Some(&old)).admit(&machine(&new));
+    let answer = ReviewContext::of(ObjectKind::Machine, Some(&old)).admit(&machine(&new));
     Changed { old, answer }
 }
 
@@ -251,7 +251,7 @@ fn every_field_has_the_effect_that_the_table_names_on_each_backend() {
 /// The libvirt domain of a stored Machine.
 fn domain_of(stored: &Value) -> Domain {
     let block: Normalized = serde_json::from_value(stored["spec"]["normalized"].clone()).unwrap();
-    let placed = |volume: String| PoolVolume {
+    let pool_volume = |volume: String| PoolVolume {
         pool: "pool".into(),
         volume,
         format: VolumeFormat::Qcow2,
@@ -266,7 +266,7 @@ fn domain_of(stored: &Value) -> Domain {
     });
     let volumes = disks
         .chain(media)
-        .map(|(name, volume)| (name, placed(volume)));
+        .map(|(name, volume)| (name, pool_volume(volume)));
     let networks = block.networks.iter().map(|nic| {
         let attached = NicAttachment {
             source: NicSource::Bridge(nic.network_name.clone().unwrap_or_default()),
@@ -276,7 +276,7 @@ fn domain_of(stored: &Value) -> Domain {
         (nic.name.clone(), attached)
     });
     // The name of the seed's volume is a digest of its content.
-    let seed = placed(stored["spec"]["cloudInit"].to_string());
+    let seed = pool_volume(stored["spec"]["cloudInit"].to_string());
     domain(&DomainInput {
         machine: Identity {
             cluster: "cluster",

@@ -99,7 +99,7 @@ impl AddressIndex {
     pub fn conflicts(&self, machine: &Machine, cluster: &str) -> Vec<String> {
         let inner = self.read();
         let row = row(machine, cluster);
-        let conflicts = inner.machines.rivals(key(machine), &row);
+        let conflicts = inner.machines.conflicts(key(machine), &row);
         conflicts.map(str::to_owned).collect()
     }
 
@@ -119,7 +119,7 @@ fn concerned<'a>(
     name: MachineName<'a>,
     row: &'a MachineRow,
 ) -> impl Iterator<Item = ObjectRef<CachedMachine>> {
-    let conflicts = machines.rivals(name, row);
+    let conflicts = machines.conflicts(name, row);
     conflicts.map(move |conflict| ObjectRef::new(conflict).within(name.namespace))
 }
 

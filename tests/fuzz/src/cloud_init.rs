@@ -1,14 +1,14 @@
-//! Documents of cloud-init: a verdict for each, and no value of them in it.
+//! cloud-init documents: each gets a verdict, which repeats no value of the document.
 
 use common::admission::{ObjectKind, Stage};
 use serde_json::json;
 
-use crate::reviews::Question;
+use crate::reviews::ReviewContext;
 
-/// Stands in seeds where passwords and keys would. It is no word of cloud-init, nor like one.
+/// A value in the seeds in place of passwords and keys. It resembles no key of cloud-init.
 const CANARY: &str = "Xq7Zk9";
 
-/// A document, judged as user data and as network data.
+/// Reviews a document as user data and as network data.
 pub fn documents(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     for field in ["userData", "networkData"] {
@@ -16,11 +16,11 @@ pub fn documents(data: &[u8]) {
             "metadata": {"name": "web"},
             "spec": {"template": "small", "cloudInit": {field: text}},
         });
-        let question = Question::creation(ObjectKind::Machine);
-        let verdict = question.ask(Stage::Mutate, &machine);
-        let said = format!("{:?}", verdict.findings);
-        assert!(!said.contains(CANARY), "{said}\nof {field}\n{text}");
-        let validated = question.ask(Stage::Validate, &machine);
+        let context = ReviewContext::creation(ObjectKind::Machine);
+        let verdict = context.review(Stage::Mutate, &machine);
+        let answer = format!("{:?}", verdict.findings);
+        assert!(!answer.contains(CANARY), "{answer}\nof {field}\n{text}");
+        let validated = context.review(Stage::Validate, &machine);
         if !verdict.findings.accepted() {
             assert_eq!(verdict.findings.violations, validated.findings.violations);
         }

@@ -1,19 +1,19 @@
-//! Edits of JSON as JSON: what bytes would rarely hit is still a review afterwards, made of words that
-//! the rules know.
+//! Edits JSON as JSON, with keys and values that the rules know. The result is still a review, which a
+//! change of single bytes would rarely give.
 
 use std::sync::LazyLock;
 
 use fastrand::Rng;
 use serde_json::{Map, Value};
 
-/// Most edits at once.
+/// Most edits of one mutation.
 const EDITS_MAX: usize = 4;
 
-/// Fields, and values that are at the edge of being right there.
+/// Fields, each with values near the limit between valid and invalid.
 static VOCABULARY: LazyLock<Map<String, Value>> =
     LazyLock::new(|| serde_json::from_str(include_str!("vocabulary.json")).unwrap());
 
-/// A mutator for libFuzzer: edits what is JSON, and leaves the rest, and now and then JSON too, to
+/// A mutator for libFuzzer: edits JSON as JSON. Other input, and one in eight JSON documents, is passed to
 /// `bytes`. Returns the new size.
 pub fn json(
     data: &mut [u8],
@@ -33,7 +33,7 @@ pub fn json(
     }
 }
 
-/// A document with some of its values changed; nothing if it is not JSON.
+/// A document with some of its values changed; `None` if it is not JSON.
 pub fn edited(text: &[u8], rng: &mut Rng) -> Option<Vec<u8>> {
     let mut document: Value = serde_json::from_slice(text).ok()?;
     for _ in 0..rng.usize(1..=EDITS_MAX) {
@@ -43,41 +43,41 @@ pub fn edited(text: &[u8], rng: &mut Rng) -> Option<Vec<u8>> {
 }
 
 fn edit(document: &mut Value, rng: &mut Rng) {
-    let mut places = Vec::new();
-    pointers(document, "", &mut places);
-    let Some(place) = rng.choice(&places).cloned() else {
+    let mut paths = Vec::new();
+    pointers(document, "", &mut paths);
+    let Some(path) = rng.choice(&paths).cloned() else {
         return;
     };
-    let key = place.rsplit('/').next().unwrap_or_default().to_owned();
-    let copied = rng.choice(&places).and_then(|from| document.pointer(from));
+    let key = path.rsplit('/').next().unwrap_or_default().to_owned();
+    let copied = rng.choice(&paths).and_then(|from| document.pointer(from));
     let copied = copied.cloned().unwrap_or_default();
-    let Some(value) = document.pointer_mut(&place) else {
+    let Some(value) = document.pointer_mut(&path) else {
         return;
     };
     match rng.u8(..8) {
         0 => *value = copied,
-        1 => remove(document, &place),
-        2 | 3 => *value = word(&key, rng),
-        4 => twist(value, rng),
+        1 => remove(document, &path),
+        2 | 3 => *value = vocabulary_value(&key, rng),
+        4 => vary(value, rng),
         _ => match value {
             Value::Object(fields) => {
                 let keys: Vec<_> = VOCABULARY.keys().collect();
                 if let Some(key) = rng.choice(keys) {
-                    fields.insert(key.clone(), word(key, rng));
+                    fields.insert(key.clone(), vocabulary_value(key, rng));
                 }
             }
             Value::Array(items) => {
                 let item = rng.choice(&*items).cloned();
-                let item = item.unwrap_or_else(|| word(&key, rng));
+                let item = item.unwrap_or_else(|| vocabulary_value(&key, rng));
                 items.insert(rng.usize(..=items.len()), item);
             }
-            _ => *value = word(&key, rng),
+            _ => *value = vocabulary_value(&key, rng),
         },
     }
 }
 
-/// A value for a field, mostly one of its own.
-fn word(key: &str, rng: &mut Rng) -> Value {
+/// A value of the vocabulary, mostly one of the field's own.
+fn vocabulary_value(key: &str, rng: &mut Rng) -> Value {
     let own = VOCABULARY.get(key).filter(|_| rng.u8(..8) > 0);
     let any = || rng.choice(VOCABULARY.values());
     let values = own.or_else(any).and_then(Value::as_array);
@@ -85,8 +85,8 @@ fn word(key: &str, rng: &mut Rng) -> Value {
     chosen.cloned().unwrap_or_default()
 }
 
-/// A value that is nearly the same.
-fn twist(value: &mut Value, rng: &mut Rng) {
+/// Replaces a value by a similar one.
+fn vary(value: &mut Value, rng: &mut Rng) {
     match value {
         Value::Null => *value = Value::Object(Map::new()),
         Value::Bool(is) => *is = !*is,
@@ -125,8 +125,8 @@ fn twist(value: &mut Value, rng: &mut Rng) {
     }
 }
 
-fn remove(document: &mut Value, place: &str) {
-    let Some((parent, key)) = place.rsplit_once('/') else {
+fn remove(document: &mut Value, path: &str) {
+    let Some((parent, key)) = path.rsplit_once('/') else {
         return;
     };
     match document.pointer_mut(parent) {
@@ -141,7 +141,7 @@ fn remove(document: &mut Value, place: &str) {
     }
 }
 
-/// Every place below `at`.
+/// The JSON pointers of all values below `at`.
 fn pointers(value: &Value, at: &str, all: &mut Vec<String>) {
     let mut below = |key: &str, value: &Value| {
         let at = format!("{at}/{key}");

@@ -1,4 +1,4 @@
-//! Quantities against rational numbers of any size.
+//! Quantities, compared with rational numbers of any size.
 
 use std::cmp::Ordering;
 
@@ -6,54 +6,55 @@ use common::quantity::{Bytes, QuantityError};
 use num_bigint::{BigInt, BigUint};
 use num_rational::BigRational;
 
-/// Most digits that are read, as the product promises.
+/// Most digits that the product reads.
 const DIGITS_MAX: usize = 39;
 /// Most digits of an exponent.
 const EXPONENT_MAX: usize = 2;
 
-/// Two texts, a line each: both are what they are by the other way of reading them, and the order of
-/// what they say is the order of what was read.
+/// Two texts, one per line: both are parsed to the amount that a second parser finds, and their amounts
+/// have the same order as their exact values.
 pub fn pair(data: &[u8]) {
     let Ok(text) = str::from_utf8(data) else {
         return;
     };
     let text = text.strip_suffix('\n').unwrap_or(text);
     let (one, other) = text.split_once('\n').unwrap_or((text, "1Gi"));
-    let (Some(one), Some(other)) = (read(one), read(other)) else {
+    let (Some(one), Some(other)) = (checked(one), checked(other)) else {
         return;
     };
-    match one.said.cmp(&other.said) {
-        // What differs by less than a byte may be the same amount.
-        Ordering::Less => assert!(one.read <= other.read, "{text:?}"),
-        Ordering::Equal => assert_eq!(one.read, other.read, "{text:?}"),
-        Ordering::Greater => assert!(one.read >= other.read, "{text:?}"),
+    match one.exact.cmp(&other.exact) {
+        // Values that differ by less than a byte may give the same amount.
+        Ordering::Less => assert!(one.parsed <= other.parsed, "{text:?}"),
+        Ordering::Equal => assert_eq!(one.parsed, other.parsed, "{text:?}"),
+        Ordering::Greater => assert!(one.parsed >= other.parsed, "{text:?}"),
     }
 }
 
-/// An amount, and what its text says exactly.
+/// A parsed amount and the exact value of its text.
 struct Amount {
-    read: Bytes,
-    said: BigRational,
+    parsed: Bytes,
+    exact: BigRational,
 }
 
-fn read(text: &str) -> Option<Amount> {
-    let said = exactly(text);
-    let read = text.parse::<Bytes>();
-    match (read, said) {
-        (Ok(read), Some(said)) => {
-            let bytes = BigRational::from(BigInt::from(read.get()));
-            assert_eq!(said.ceil(), bytes, "{text:?}");
-            let written = read.to_string();
+/// Parses a text and compares the result with its exact value.
+fn checked(text: &str) -> Option<Amount> {
+    let exact = exact_value(text);
+    let parsed = text.parse::<Bytes>();
+    match (parsed, exact) {
+        (Ok(parsed), Some(exact)) => {
+            let bytes = BigRational::from(BigInt::from(parsed.get()));
+            assert_eq!(exact.ceil(), bytes, "{text:?}");
+            let written = parsed.to_string();
             assert_eq!(
                 written.parse(),
-                Ok(read),
+                Ok(parsed),
                 "{text:?} was written as {written}"
             );
             assert!(!written.contains(['.', 'e', '+']), "{text:?}: {written}");
-            Some(Amount { read, said })
+            Some(Amount { parsed, exact })
         }
-        (Err(QuantityError::TooLarge), Some(said)) => {
-            assert!(is_beyond(text, &said), "{text:?}");
+        (Err(QuantityError::TooLarge), Some(exact)) => {
+            assert!(is_too_large(text, &exact), "{text:?}");
             None
         }
         (Err(QuantityError::Negative), _) => {
@@ -61,13 +62,13 @@ fn read(text: &str) -> Option<Amount> {
             None
         }
         (Err(_), None) => None,
-        (read, said) => panic!("{text:?} was read as {read:?} and is {said:?}"),
+        (parsed, exact) => panic!("{text:?} was read as {parsed:?} and is {exact:?}"),
     }
 }
 
-/// Whether refusing it as too large is right: too many digits, or an amount that 128 bits do not hold
-/// before its fraction is taken off.
-fn is_beyond(text: &str, said: &BigRational) -> bool {
+/// Whether a text may be refused as too large: it has too many digits, or without its point the amount
+/// exceeds 128 bits.
+fn is_too_large(text: &str, exact: &BigRational) -> bool {
     let number = text.trim_start_matches('+');
     let number_end = number.find(|c: char| c.is_ascii_alphabetic());
     let (number, unit) = number.split_at(number_end.unwrap_or(number.len()));
@@ -75,13 +76,13 @@ fn is_beyond(text: &str, said: &BigRational) -> bool {
     let exponent = unit.bytes().filter(u8::is_ascii_digit).count();
     let fraction = number.split_once('.').map_or(0, |(_, digits)| digits.len());
     let fraction = BigInt::from(BigUint::from(10_u8).pow(u32::try_from(fraction).unwrap()));
-    let unscaled = said * BigRational::from(fraction);
-    let held = BigRational::from(BigInt::from(u128::MAX));
-    digits > DIGITS_MAX || exponent > EXPONENT_MAX || unscaled > held
+    let unscaled = exact * BigRational::from(fraction);
+    let largest = BigRational::from(BigInt::from(u128::MAX));
+    digits > DIGITS_MAX || exponent > EXPONENT_MAX || unscaled > largest
 }
 
-/// What a text says by Kubernetes' grammar: `[+-] digits [. digits] [suffix or exponent]`.
-fn exactly(text: &str) -> Option<BigRational> {
+/// The exact value of a text by Kubernetes' grammar: `[+-] digits [. digits] [suffix or exponent]`.
+fn exact_value(text: &str) -> Option<BigRational> {
     let unsigned = text.strip_prefix('+').unwrap_or(text);
     let whole: String = unsigned.chars().take_while(char::is_ascii_digit).collect();
     let rest = &unsigned[whole.len()..];
@@ -94,7 +95,7 @@ fn exactly(text: &str) -> Option<BigRational> {
         None => (String::new(), rest),
     };
     let digits = [whole, fraction.clone()].concat();
-    // More digits than any seed has would only cost time.
+    // Texts with more digits than any seed would only take time.
     if digits.is_empty() || digits.len() > 4 * DIGITS_MAX {
         return None;
     }
@@ -116,7 +117,7 @@ fn exactly(text: &str) -> Option<BigRational> {
             let exponent = unit.strip_prefix(['e', 'E'])?;
             let bare = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
             let is_number = !bare.is_empty() && bare.bytes().all(|b| b.is_ascii_digit());
-            // One that is longer than the product reads is beyond it, however large.
+            // A longer exponent than the product reads is too large, whatever its value.
             let bounded = is_number.then(|| &exponent[..exponent.len().min(EXPONENT_MAX + 2)])?;
             BigRational::from(number) * ten_to(fraction + bounded.parse::<i32>().ok()?)
         }

@@ -1,4 +1,4 @@
-//! Reviews as API servers send them: what comes in is answered, what is written stays.
+//! Reviews as API servers send them: every request is answered, and a written block is not changed again.
 
 use axum::http::StatusCode;
 use base64::Engine as _;
@@ -11,12 +11,12 @@ use serde_json::value::RawValue;
 use webhook::catalog::Cache;
 use webhook::review::{Operation, Request};
 
-use crate::scene::{CACHE, post};
+use crate::environment::{CACHE, post};
 
-/// Codes of an answer that says the webhook failed, and not the object.
+/// Status codes of a failure of the webhook, as opposed to a refusal of the object.
 const FAILURES: [u64; 3] = [500, 503, 504];
 
-/// Whatever has a uid in the right place is answered with that uid.
+/// A body with a request uid is answered with that uid.
 pub fn body(data: &[u8]) {
     for path in ["/mutate", "/validate"] {
         let (status, answer) = post(path, data);
@@ -25,9 +25,9 @@ pub fn body(data: &[u8]) {
         let uid = sent.as_ref().and_then(|sent| sent.pointer("/request/uid"));
         let uid = uid.and_then(Value::as_str).filter(|uid| !uid.is_empty());
         match status {
-            StatusCode::OK => answered(&answer, uid, &text),
+            StatusCode::OK => check_answer(&answer, uid, &text),
             StatusCode::BAD_REQUEST => {
-                // A key that comes twice makes a body unreadable. Without it, it is not.
+                // A duplicate key makes a body unreadable; without the duplicate it can be read.
                 if let (Some(_), Some(sent)) = (uid, &sent) {
                     let (status, _) = post(path, sent.to_string().as_bytes());
                     assert_eq!(status, StatusCode::OK, "{answer} to {text}");
@@ -38,11 +38,11 @@ pub fn body(data: &[u8]) {
     }
 }
 
-fn answered(answer: &Value, uid: Option<&str>, text: &str) {
+fn check_answer(answer: &Value, uid: Option<&str>, text: &str) {
     let response = &answer["response"];
-    let told = response["uid"].as_str().unwrap_or_default();
-    assert!(!told.is_empty(), "{answer} to {text}");
-    assert!(uid.is_none_or(|uid| uid == told), "{answer} to {text}");
+    let returned = response["uid"].as_str().unwrap_or_default();
+    assert!(!returned.is_empty(), "{answer} to {text}");
+    assert!(uid.is_none_or(|uid| uid == returned), "{answer} to {text}");
     let code = response.pointer("/status/code").and_then(Value::as_u64);
     assert!(
         code.is_none_or(|code| !FAILURES.contains(&code)),
@@ -63,21 +63,21 @@ fn decoded_patch(answer: &Value) -> Option<Value> {
     Some(serde_json::from_slice(&STANDARD.decode(patch).unwrap()).unwrap())
 }
 
-/// What the mutating stage wrote it leaves as it is, and the validating one accepts it; what it refused
-/// the other refuses for the same reasons.
+/// The mutating stage does not change an object that it wrote, and the validating stage accepts it. Both
+/// stages refuse an object for the same reasons.
 pub fn twice(data: &[u8]) {
     let Some(review) = Review::read(data) else {
         return;
     };
-    // A name that is yet to be made is judged once it is there.
+    // The mutating stage does not check a name that the API server will still generate.
     if !review.has_name() {
         return;
     }
-    let question = review.question();
-    let Some(stored) = question.admit(&review.object) else {
+    let context = review.context();
+    let Some(stored) = context.admit(&review.object) else {
         return;
     };
-    let again = question.ask(Stage::Mutate, &stored);
+    let again = context.review(Stage::Mutate, &stored);
     assert!(
         again.findings.accepted(),
         "{:?} of {stored}",
@@ -85,13 +85,13 @@ pub fn twice(data: &[u8]) {
     );
     assert_eq!(again.block, None, "{stored}");
 
-    // As any tool that writes an object sends it: with the block it has read, or without.
-    let update = Question {
+    // Tools send an object back with the block that they read, or without it.
+    let update = ReviewContext {
         old: Some(&stored),
-        ..question
+        ..context
     };
     let mut bare = stored.clone();
-    // Only a Machine has a block, and what was stored long ago may have no spec.
+    // Only a Machine has a block, and an object stored by an old release may have no spec.
     if let Some(spec) = bare.get_mut("spec").and_then(Value::as_object_mut)
         && update.kind == ObjectKind::Machine
     {
@@ -103,7 +103,8 @@ pub fn twice(data: &[u8]) {
     }
 }
 
-/// The patch of the answer, applied by somebody else, makes of the object what the core says it becomes.
+/// The patch of the answer, applied by another library, gives the object with the block that the core
+/// computed.
 pub fn patch(data: &[u8]) {
     let Some(review) = Review::read(data) else {
         return;
@@ -116,7 +117,7 @@ pub fn patch(data: &[u8]) {
     let patch: Patch = serde_json::from_value(patch).unwrap();
     let mut patched = review.object.clone();
     json_patch::patch(&mut patched, &patch).unwrap();
-    let verdict = review.question().ask(Stage::Mutate, &review.object);
+    let verdict = review.context().review(Stage::Mutate, &review.object);
     let expected = with_block(&review.object, verdict.block.as_deref());
     assert_eq!(patched, expected);
 
@@ -133,37 +134,37 @@ pub fn patch(data: &[u8]) {
     }
 }
 
-/// An update that changes nothing is never refused, whatever is stored; any other is judged alike by
-/// both stages.
+/// An update that changes nothing is never refused, whatever is stored. Both stages give the same verdict
+/// about any update.
 pub fn update(data: &[u8]) {
     let Some(review) = Review::read(data) else {
         return;
     };
     let stored = review.old.as_ref().unwrap_or(&review.object);
-    // Whatever came to be stored, and what the webhook would have made of it.
-    let admitted = Question::creation(review.kind).admit(stored);
+    // The object as it is stored, and as the webhook would have stored it.
+    let admitted = ReviewContext::creation(review.kind).admit(stored);
     for stored in [Some(stored), admitted.as_ref()].into_iter().flatten() {
-        let question = Question {
+        let context = ReviewContext {
             old: Some(stored),
-            ..review.question()
+            ..review.context()
         };
-        let same = question.admit(stored);
+        let same = context.admit(stored);
         assert!(same.is_some(), "refused though nothing changed: {stored}");
-        question.admit(&review.object);
+        context.admit(&review.object);
     }
 }
 
-/// What is asked of the core.
+/// Everything that a review depends on, except the object and the stage.
 #[derive(Clone, Copy)]
-pub(crate) struct Question<'a> {
+pub(crate) struct ReviewContext<'a> {
     pub(crate) kind: ObjectKind,
     pub(crate) namespace: &'a str,
     pub(crate) old: Option<&'a Value>,
     pub(crate) cache: &'a Cache,
 }
 
-impl Question<'_> {
-    /// About a new object.
+impl ReviewContext<'_> {
+    /// The review of a new object.
     pub(crate) fn creation(kind: ObjectKind) -> Self {
         Self {
             kind,
@@ -173,7 +174,7 @@ impl Question<'_> {
         }
     }
 
-    pub(crate) fn ask(&self, stage: Stage, object: &Value) -> Verdict {
+    pub(crate) fn review(&self, stage: Stage, object: &Value) -> Verdict {
         let old = self.old.map(Value::to_string);
         let request = admission::Request {
             kind: self.kind,
@@ -185,20 +186,21 @@ impl Question<'_> {
         admission::review(&request, self.cache, &Settings::default())
     }
 
-    /// What is stored of an object in the end, unless it is refused. Both stages agree on it.
+    /// Reviews an object in both stages, which must agree. Returns it as it is stored; `None` if it is
+    /// refused.
     fn admit(&self, object: &Value) -> Option<Value> {
-        let mutating = self.ask(Stage::Mutate, object);
+        let mutating = self.review(Stage::Mutate, object);
         let refused = &mutating.findings.violations;
         if !refused.is_empty() {
             assert_eq!(mutating.block, None, "{object}");
-            let validating = self.ask(Stage::Validate, object);
+            let validating = self.review(Stage::Validate, object);
             if has_name(object) {
                 assert_eq!(*refused, validating.findings.violations, "{object}");
             }
             return None;
         }
         let stored = with_block(object, mutating.block.as_deref());
-        let validating = self.ask(Stage::Validate, &stored);
+        let validating = self.review(Stage::Validate, &stored);
         assert_eq!(validating.block, None, "{stored}");
         if has_name(object) {
             let refused = validating.findings.violations;
@@ -226,12 +228,12 @@ fn has_name(object: &Value) -> bool {
     name.is_some_and(|name| !name.is_empty())
 }
 
-/// A body that asks about an object of ours.
+/// A body about an object of one of our kinds.
 struct Review {
     kind: ObjectKind,
     namespace: String,
     object: Value,
-    /// Of an update.
+    /// The stored object of an update.
     old: Option<Value>,
 }
 
@@ -258,11 +260,11 @@ impl Review {
         })
     }
 
-    fn question(&self) -> Question<'_> {
-        Question {
+    fn context(&self) -> ReviewContext<'_> {
+        ReviewContext {
             namespace: &self.namespace,
             old: self.old.as_ref(),
-            ..Question::creation(self.kind)
+            ..ReviewContext::creation(self.kind)
         }
     }
 

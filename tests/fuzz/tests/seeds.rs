@@ -1,4 +1,4 @@
-//! Every seed, and some mutations of each, through every target that takes its form.
+//! Calls each target with every seed of its format and with some mutations of each.
 #![expect(clippy::unwrap_used, reason = "a failed test panics")]
 
 use std::collections::BTreeSet;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use fastrand::Rng;
 use fuzz::{TARGETS, mutate};
 
-/// Mutations of each seed: what a test run can afford.
+/// Mutations of each seed: few enough for every test run.
 const MUTATIONS: u64 = 8;
 
 fn folder(relative: &str) -> PathBuf {
@@ -21,9 +21,9 @@ fn names(folder: &Path) -> BTreeSet<OsString> {
     entries.map(|entry| entry.unwrap().file_name()).collect()
 }
 
-/// The law, with the name of what broke it.
-fn hold(target: &fuzz::Target, data: &[u8], what: &str) {
-    let outcome = std::panic::catch_unwind(|| (target.law)(data));
+/// Checks a property; a failure names the input.
+fn check(target: &fuzz::Target, data: &[u8], what: &str) {
+    let outcome = std::panic::catch_unwind(|| (target.check)(data));
     let text = String::from_utf8_lossy(data);
     assert!(
         outcome.is_ok(),
@@ -34,17 +34,17 @@ fn hold(target: &fuzz::Target, data: &[u8], what: &str) {
 
 fn run(name: &str) {
     let target = TARGETS.iter().find(|target| target.name == name).unwrap();
-    let folder = folder("seeds").join(target.form);
+    let folder = folder("seeds").join(target.format);
     let names = names(&folder);
-    assert!(!names.is_empty(), "{} has no seeds", target.form);
+    assert!(!names.is_empty(), "{} has no seeds", target.format);
     for (seed, name) in (0..).zip(names) {
         let name = name.to_str().unwrap();
         let data = fs::read(folder.join(name)).unwrap();
-        hold(target, &data, name);
+        check(target, &data, name);
         let mut rng = Rng::with_seed(seed);
         for round in 0..MUTATIONS {
             if let Some(edited) = mutate::edited(&data, &mut rng) {
-                hold(target, &edited, &format!("mutation {round} of {name}"));
+                check(target, &edited, &format!("mutation {round} of {name}"));
             }
         }
     }
@@ -86,16 +86,16 @@ fn mac() {
 }
 
 #[test]
-fn every_target_has_a_program_and_every_form_a_target() {
+fn every_target_has_a_program_and_every_seed_format_a_target() {
     let programs = TARGETS.map(|target| format!("{}.rs", target.name).into());
     assert_eq!(names(&folder("libfuzzer/fuzz_targets")), programs.into());
-    let forms = TARGETS.map(|target| target.form.into());
-    assert_eq!(names(&folder("seeds")), forms.into());
+    let formats = TARGETS.map(|target| target.format.into());
+    assert_eq!(names(&folder("seeds")), formats.into());
 }
 
-/// What is not JSON is left to libFuzzer, and what does not fit is not written.
+/// Input that is not JSON is left to libFuzzer, and a result that is too long is not written.
 #[test]
-fn a_mutator_keeps_within_its_buffer() {
+fn a_mutation_stays_within_its_buffer_and_is_still_json() {
     let text = br#"{"spec": {"template": "small", "disks": []}}"#;
     let mut edits = 0;
     for seed in 0..200 {

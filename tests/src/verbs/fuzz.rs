@@ -66,7 +66,7 @@ async fn run_target(cargo_fuzz: &Path, target: &Target, each: Duration) -> Resul
         .args(options())
         .arg(target.name)
         // libFuzzer adds inputs to the first folder only, so the seeds do not change.
-        .args([corpus, folder().join("../seeds").join(target.form)])
+        .args([corpus, folder().join("../seeds").join(target.format)])
         .arg("--")
         .arg(format!("-max_total_time={}", each.as_secs()))
         .arg(format!("-timeout={}", INPUT_LIMIT.as_secs()))

@@ -171,9 +171,7 @@ fn specs() -> Vec<(String, &'static [&'static str])> {
         ),
         (
             "null".into(),
-            &[
-                "spec: Required value: give a spec: without one, nothing is wished for [SpecRequired]",
-            ],
+            &["spec: Required value: give a spec: it describes the desired state [SpecRequired]"],
         ),
         (
             "\"small\"".into(),

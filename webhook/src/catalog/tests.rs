@@ -257,7 +257,7 @@ fn a_claim_belongs_to_the_machine_of_its_labels_until_it_is_deleted() {
     );
     assert_eq!(cache.claim_holder(machine_name("web-old"), "data"), None);
     cache.claims.apply(foreign);
-    let unmanaged = Some(ClaimHolder::Stranger);
+    let unmanaged = Some(ClaimHolder::Foreign);
     assert_eq!(
         cache.claim_holder(machine_name("web-old"), "data"),
         unmanaged

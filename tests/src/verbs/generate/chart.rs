@@ -1,10 +1,10 @@
-//! What of the Helm chart follows from the other manifests.
+//! The parts of the Helm chart that are generated from the other manifests.
 //!
 //! ```text
-//! CRDs ──────────────────────────────► templates/crds/*.yaml       kept by an uninstall
-//! install/{controller,webhook}-rbac ─► templates/*-rbac.yaml       ┐ the namespace and what
-//! install/webhook-configurations ────► templates/webhook-…yaml     ┘ values decide, put in
-//! monitoring/{rules,dashboard} ──────► files/                      what is no template
+//! CRDs ──────────────────────────────► templates/crds/*.yaml       not removed by an uninstall
+//! install/{controller,webhook}-rbac ─► templates/*-rbac.yaml       ┐ with the namespace and
+//! install/webhook-configurations ────► templates/webhook-…yaml     ┘ the chart's values inserted
+//! monitoring/{rules,dashboard} ──────► files/                      copied, not templates
 //! ```
 //! The rest of the chart is written by hand; a test compares what it renders with `manifests/install`.
 
@@ -20,13 +20,13 @@ use lab::{OPERATOR_NAMESPACE, paths};
 use serde_json::json;
 
 const CHART: &str = "manifests/charts/kubevirt-operator";
-/// Nothing else is in this folder.
+/// All files of this folder are generated.
 pub(super) const CRDS: &str = "manifests/charts/kubevirt-operator/templates/crds";
 
-/// A text of the installation, and what stands for it in the chart.
-type Change = (&'static str, &'static str);
+/// A text of the installation and its replacement in the chart.
+type Replacement = (&'static str, &'static str);
 
-const CONTROLLER_RBAC: [Change; 1] = [(
+const CONTROLLER_RBAC: [Replacement; 1] = [(
     "ServiceAccount
 metadata:
   name: kubevirt-operator-controller-manager
@@ -41,7 +41,7 @@ metadata:
 ",
 )];
 
-const WEBHOOK_RBAC: [Change; 1] = [(
+const WEBHOOK_RBAC: [Replacement; 1] = [(
     "ServiceAccount
 metadata:
   name: machine-webhook
@@ -56,7 +56,7 @@ metadata:
 ",
 )];
 
-const CONFIGURATIONS: [Change; 4] = [
+const CONFIGURATIONS: [Replacement; 4] = [
     (
         "metadata:
   name: machine-webhook
@@ -80,7 +80,7 @@ const CONFIGURATIONS: [Change; 4] = [
     ("port: 443", "port: {{ .Values.webhook.servicePort }}"),
 ];
 
-/// Every file with its content.
+/// All generated files with their content.
 pub(super) fn files() -> Result<BTreeMap<PathBuf, String>> {
     let chart = paths::repository().join(CHART);
     let mut files = BTreeMap::new();
@@ -88,20 +88,20 @@ pub(super) fn files() -> Result<BTreeMap<PathBuf, String>> {
         let mut definition = crd.definition;
         definition["metadata"]["annotations"] = json!({"helm.sh/resource-policy": "keep"});
         let yaml = serde_saphyr::to_string(&definition)?;
-        no_template(&yaml)?;
+        ensure_no_braces(&yaml)?;
         let text = format!("{{{{- if .Values.crds.install }}}}\n{yaml}{{{{- end }}}}\n");
         files.insert(
             chart.join("templates/crds").join(crd.file),
             header("the Rust types", &text),
         );
     }
-    for (name, changes) in [
+    for (name, replacements) in [
         ("controller-rbac.yaml", CONTROLLER_RBAC.as_slice()),
         ("webhook-rbac.yaml", WEBHOOK_RBAC.as_slice()),
         ("webhook-configurations.yaml", CONFIGURATIONS.as_slice()),
     ] {
         let source = Path::new("manifests/install").join(name);
-        let text = changed(&read(&source)?, changes)
+        let text = with_replacements(&read(&source)?, replacements)
             .with_context(|| format!("a template of {}", source.display()))?;
         let text = header(&source.display().to_string(), &text);
         files.insert(chart.join("templates").join(name), text);
@@ -126,22 +126,22 @@ fn read(path: &Path) -> Result<String> {
         .with_context(|| format!("reading {}", path.display()))
 }
 
-/// Braces would be taken for a template's.
-fn no_template(text: &str) -> Result<()> {
+/// Helm would read double braces as a template.
+fn ensure_no_braces(text: &str) -> Result<()> {
     ensure!(!text.contains("{{"), "a manifest with double braces");
     Ok(())
 }
 
-/// The text with every change made; each must have a place, or the chart would lack what it is for.
-fn changed(text: &str, changes: &[Change]) -> Result<String> {
-    no_template(text)?;
+/// The text with all replacements. Each replaced text must occur, or the chart would lack a value.
+fn with_replacements(text: &str, replacements: &[Replacement]) -> Result<String> {
+    ensure_no_braces(text)?;
     let namespace = format!("namespace: {OPERATOR_NAMESPACE}");
     let mut text = text.replace(&namespace, "namespace: {{ .Release.Namespace }}");
     ensure!(
         !text.contains(OPERATOR_NAMESPACE),
-        "the namespace stands where a release's cannot be put"
+        "the namespace occurs in a text that is not replaced"
     );
-    for (from, to) in changes {
+    for (from, to) in replacements {
         ensure!(text.contains(from), "it has no {from:?}");
         text = text.replace(from, to);
     }
@@ -153,12 +153,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_without_a_place_is_told() {
-        let told = |text, changes: &[Change]| changed(text, changes).unwrap_err().to_string();
-        assert_eq!(told("a: 1", &[("b: 1", "b: 2")]), "it has no \"b: 1\"");
-        assert_eq!(told("a: '{{'", &[]), "a manifest with double braces");
+    fn a_text_that_cannot_be_replaced_is_an_error() {
+        let error = |text, changes: &[Replacement]| {
+            with_replacements(text, changes).unwrap_err().to_string()
+        };
+        assert_eq!(error("a: 1", &[("b: 1", "b: 2")]), "it has no \"b: 1\"");
+        assert_eq!(error("a: '{{'", &[]), "a manifest with double braces");
         let host = "host: a.kubevirt-operator-system.svc";
-        let expected = "the namespace stands where a release's cannot be put";
-        assert_eq!(told(host, &[]), expected);
+        let expected = "the namespace occurs in a text that is not replaced";
+        assert_eq!(error(host, &[]), expected);
     }
 }

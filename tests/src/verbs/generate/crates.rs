@@ -1,4 +1,4 @@
-//! The graph of the crates in the page on development.
+//! The graph of the crates in `docs/development.md`.
 
 use std::fs;
 

@@ -1,6 +1,6 @@
-//! What follows from the code and is committed: `manifests/crds`, one file per kind, the list of them
-//! and the reference of their fields; `docs/rules.md`; parts of the Helm chart; the graph of the crates in
-//! `docs/development.md`.
+//! Generates the committed files that follow from the code: `manifests/crds` with one file per kind, their
+//! list and the reference of their fields; `docs/rules.md`; parts of the Helm chart; the graph of the crates
+//! in `docs/development.md`.
 
 mod chart;
 mod crates;
@@ -21,13 +21,13 @@ use serde_json::json;
 use super::say;
 
 const HEADER: &str = "# Generated from the Rust types by `cargo lab generate`.\n";
-/// Nothing else is in this folder.
+/// All files of this folder are generated.
 const CRDS: &str = "manifests/crds";
 
 pub(crate) async fn run(check: bool) -> Result<ExitCode> {
-    let wanted = files().await?;
+    let generated = files().await?;
     let mut stale = Vec::new();
-    for (path, content) in &wanted {
+    for (path, content) in &generated {
         if fs::read_to_string(path).is_ok_and(|found| found == *content) {
             continue;
         }
@@ -41,7 +41,7 @@ pub(crate) async fn run(check: bool) -> Result<ExitCode> {
     for folder in [CRDS, chart::CRDS] {
         for entry in fs::read_dir(paths::repository().join(folder))? {
             let path = entry?.path();
-            if wanted.contains_key(&path) {
+            if generated.contains_key(&path) {
                 continue;
             }
             if !check {
@@ -58,11 +58,14 @@ pub(crate) async fn run(check: bool) -> Result<ExitCode> {
         say("run `cargo lab generate` and commit the result");
         return Ok(ExitCode::FAILURE);
     }
-    say(format!("{} files are what the code says", wanted.len()));
+    say(format!(
+        "{} generated files are up to date",
+        generated.len()
+    ));
     Ok(ExitCode::SUCCESS)
 }
 
-/// Every file with its content.
+/// All generated files with their content.
 async fn files() -> Result<BTreeMap<PathBuf, String>> {
     let repository = paths::repository();
     let mut files = definitions(&repository.join(CRDS))?;

@@ -1,4 +1,4 @@
-//! `docs/rules.md`: every rule with its code, and an example that the tests of the rules hold true.
+//! `docs/rules.md`: every rule with its code and an example, which is a case of the rules' tests.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -35,17 +35,17 @@ Generated from the code and from the tables of its tests by `just generate`.
 
 Every rule has a code, which is the same in kubectl's message, in the metric
 `machine_webhook_rejections_total`, in the audit annotation and here. A rule *refuses* or *warns*. On an
-update, a fault that the stored object has already is a warning: nobody has to mend what is old in order to
-change something else. Objects that are being deleted are never refused.
+update, a fault that the stored object also has is a warning, so that other fields can be changed before it
+is fixed. Objects that are being deleted are never refused.
 ";
 
-/// The table of update effects, rows with the same effects together.
+/// The table of update effects, with one row for all fields with the same effects.
 fn updates(page: &mut String) {
     page.push_str(
-        "\n## What an update may change\n\nJudged on what old and new spec resolve to: a switch to a \
-         template with the same numbers is no change. A warning announces what a running machine has at \
-         its next restart or not before it is made anew; until then the change is in \
-         `status.pendingChanges`.\n\n| a change of | on KubeVirt | on libvirt |\n|---|---|---|\n",
+        "\n## What an update may change\n\nThe webhook compares the values that the old and the new \
+         spec resolve to: a switch to a template with the same values is no change. A warning announces a \
+         change that becomes effective at the next restart of a running machine, or only in a new instance; \
+         until then the change is in `status.pendingChanges`.\n\n| changed field | on KubeVirt | on libvirt |\n|---|---|---|\n",
     );
     let effects = |field: Field| [Backend::Kubevirt, Backend::Libvirt].map(|it| field.effect(it));
     let mut rows: Vec<([Effect; 2], Vec<String>)> = Vec::new();
@@ -62,23 +62,24 @@ fn updates(page: &mut String) {
     }
 }
 
-/// What the CRDs refuse without the webhook.
+/// The table of the rules that the CRDs enforce without the webhook.
 fn crd_coverage(page: &mut String) {
     page.push_str(
-        "\n## Where a rule lives\n\nAll of them live in the webhook, which answers first and with every \
-         fault at once. What a schema or CEL can express is in the CRDs as well, so that little gets past \
-         when the webhook is bypassed; the controller acts on no Machine without a block of its own. A test \
-         sends every case to an API server that has the CRDs alone.\n\n| the CRD refuses | rules |\n|---|---|\n",
+        "\n## Where a rule is enforced\n\nThe webhook enforces all rules. It answers before the API server \
+         applies the schema, and reports all faults at once. Rules that a schema or CEL can express are in \
+         the CRDs as well, and apply when the webhook is bypassed. The controller does not act on a Machine \
+         without a block that matches its spec. A test sends every case to an API server that has only the \
+         CRDs.\n\n| the CRD refuses | rules |\n|---|---|\n",
     );
     for (coverage, name) in [
-        (CrdCoverage::All, "it, too"),
+        (CrdCoverage::All, "all of what the webhook refuses"),
         (
             CrdCoverage::Some,
-            "what can be seen without a template or a setting, in the usual way of writing",
+            "the part that does not depend on a template or a setting, in the usual spelling",
         ),
         (
             CrdCoverage::Nothing,
-            "nothing: it rests on other objects, on metadata, on what a spec resolves to or on the content of a text",
+            "nothing: the rule depends on other objects, on metadata, on the resolved values or on the content of a text",
         ),
     ] {
         let codes = codes()
@@ -91,7 +92,7 @@ fn crd_coverage(page: &mut String) {
     }
 }
 
-/// A case of a table, as far as an example needs it.
+/// The fields of a case that an example needs.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Case {
@@ -107,7 +108,7 @@ struct Case {
     refuses: Vec<String>,
     #[serde(default)]
     warns: Vec<String>,
-    /// What else is unlike a plain question: another catalog, other settings, a block.
+    /// Other fields, such as another catalog, settings or a block.
     #[serde(flatten)]
     rest: Map<String, Value>,
 }
@@ -125,7 +126,7 @@ fn table(family: &str) -> Result<Vec<Case>> {
 }
 
 impl Case {
-    /// What is said of it, the refusals first.
+    /// The expected messages, refusals first.
     fn lines(&self) -> impl Iterator<Item = &str> {
         self.refuses.iter().chain(&self.warns).map(String::as_str)
     }
@@ -135,8 +136,9 @@ impl Case {
         self.lines().find(|line| line.ends_with(&end))
     }
 
-    /// How much there is to read before one sees the point.
-    fn weight(&self) -> (usize, usize, usize) {
+    /// Sort key for examples: the case with the fewest special conditions, messages and bytes is the
+    /// easiest to read.
+    fn reading_effort(&self) -> (usize, usize, usize) {
         let unusual = ["catalog", "earlier", "settings", "earlierSettings", "block"];
         let unusual = unusual
             .into_iter()
@@ -146,7 +148,7 @@ impl Case {
         (unusual.count(), self.lines().count(), spec)
     }
 
-    /// The object as its user would write it.
+    /// The object as a user would write it.
     fn shown(&self) -> Result<String> {
         if let Some(text) = &self.text {
             return Ok(format!("{}\n", text.trim_end()));
@@ -174,22 +176,22 @@ fn yaml(key: &str, value: &Value) -> Result<String> {
 }
 
 fn rule(page: &mut String, code: Code, cases: &[Case]) -> Result<()> {
-    let told = cases
+    let reported = cases
         .iter()
         .filter_map(|case| Some((case, case.line(code)?)));
-    let (example, line) = told
-        .min_by_key(|(case, _)| case.weight())
-        .with_context(|| format!("no case is told of {code}"))?;
+    let (example, line) = reported
+        .min_by_key(|(case, _)| case.reading_effort())
+        .with_context(|| format!("no case is reported under {code}"))?;
     let verdict = match code.severity() {
         Severity::Refuse => "refuses",
         Severity::Warn => "warns",
-        Severity::Setting => "refuses or warns, as a setting says",
+        Severity::Setting => "refuses or warns, depending on a setting",
     };
     let crd = match code.crd_coverage() {
         _ if code.severity() == Severity::Warn => "",
-        CrdCoverage::All => " The CRD refuses it, too.",
-        CrdCoverage::Some => " The CRD refuses some of it, too.",
-        CrdCoverage::Nothing => " Only the webhook can tell.",
+        CrdCoverage::All => " The CRD also refuses it.",
+        CrdCoverage::Some => " The CRD also refuses a part of it.",
+        CrdCoverage::Nothing => " Only the webhook enforces it.",
     };
     let (what, why, fix) = (code.what(), code.why(), code.fix());
     let object = example.shown()?;

@@ -1,4 +1,4 @@
-//! The cluster that every review is judged in, and the webhook that serves it.
+//! The cluster of all reviews, and the webhook that answers them.
 
 use std::sync::{Arc, LazyLock};
 
@@ -19,30 +19,30 @@ use webhook::handler::Handler;
 use webhook::router::router;
 use webhook::watch::WatchSink;
 
-use crate::reviews::{Question, with_block};
+use crate::reviews::{ReviewContext, with_block};
 
-/// The uid of the cluster.
+/// Uid of the cluster.
 const CLUSTER: &str = "cluster";
 
-/// What the cluster has, by kind, as its API server would list it.
-static CLUSTER_OBJECTS: &str = include_str!("cluster.json");
+/// The objects of the cluster by kind, as its API server lists them.
+static OBJECTS: &str = include_str!("cluster.json");
 
-/// What rules may ask.
+/// The catalog.
 pub(crate) static CACHE: LazyLock<Arc<Cache>> = LazyLock::new(|| {
     let cache = Arc::new(rows());
-    let neighbours = objects::<Value>("machines");
-    let neighbours = neighbours.iter().map(|machine| {
-        let question = Question {
+    let machines = objects::<Value>("machines");
+    let machines = machines.iter().map(|machine| {
+        let context = ReviewContext {
             kind: ObjectKind::Machine,
             namespace: "default",
             old: None,
             cache: &cache,
         };
-        let verdict = question.ask(Stage::Mutate, machine);
+        let verdict = context.review(Stage::Mutate, machine);
         let stored = with_block(machine, verdict.block.as_deref());
         MachineEntry::parse(&serde_json::from_value(stored).unwrap(), CLUSTER)
     });
-    list(&cache.machines, neighbours.collect());
+    list(&cache.machines, machines.collect());
     cache
 });
 
@@ -58,11 +58,11 @@ fn rows() -> Cache {
 }
 
 fn objects<T: DeserializeOwned>(kind: &str) -> Vec<T> {
-    let mut all: Value = serde_json::from_str(CLUSTER_OBJECTS).unwrap();
+    let mut all: Value = serde_json::from_str(OBJECTS).unwrap();
     serde_json::from_value(all[kind].take()).unwrap()
 }
 
-/// What a complete list makes of these rows.
+/// Fills rows with a complete list of objects.
 fn list<K, R: WatchSink<K>>(rows: &Arc<R>, objects: Vec<K>) {
     let mut listing = R::Listing::default();
     for object in objects {
@@ -71,10 +71,10 @@ fn list<K, R: WatchSink<K>>(rows: &Arc<R>, objects: Vec<K>) {
     rows.reset(listing);
 }
 
-/// Nothing came into being since the watches told of it.
-struct NothingNew;
+/// A live read finds no object that the watches have not reported.
+struct NoLiveObjects;
 
-impl Lookup for NothingNew {
+impl Lookup for NoLiveObjects {
     fn find<'a>(&'a self, _: &'a str, _: &'a Reference) -> BoxFuture<'a, Option<LiveRow>> {
         Box::pin(ready(None))
     }
@@ -83,7 +83,7 @@ impl Lookup for NothingNew {
 static WEBHOOK: LazyLock<(Runtime, Router)> = LazyLock::new(|| {
     let reviewer = Handler {
         cache: CACHE.clone(),
-        lookup: Box::new(NothingNew),
+        lookup: Box::new(NoLiveObjects),
         settings: Settings::default(),
         budget: BodyBudget::default(),
     };

@@ -1,0 +1,70 @@
+//! CPU and memory of a Machine.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::api::{cel, schema};
+use crate::bounds;
+
+/// CPU and memory of a machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Resources {
+    /// CPU topology. The machine has cores × threads × sockets vCPUs, at most 255.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<Cpu>,
+    /// Guest memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Memory>,
+}
+
+/// CPU topology.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    {
+        "rule": "!has(self.maxSockets) || !has(self.sockets) || self.maxSockets >= self.sockets",
+        "message": "maxSockets must be at least sockets"
+    },
+    {
+        "rule": "(has(self.cores) ? self.cores : 1) * (has(self.threads) ? self.threads : 1) * (has(self.sockets) ? self.sockets : 1) <= 255 && (has(self.cores) ? self.cores : 1) * (has(self.threads) ? self.threads : 1) * (has(self.maxSockets) ? self.maxSockets : 1) <= 255",
+        "message": "cores × threads × sockets must be at most 255"
+    }
+]))]
+pub struct Cpu {
+    /// Cores per socket, from 1. Default: the template's value, else 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = bounds::VCPUS_MAX))]
+    pub cores: Option<i64>,
+    /// Largest number of sockets that the running machine can get without a restart, if the backend
+    /// supports it; at least sockets. Default: sockets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = bounds::VCPUS_MAX))]
+    pub max_sockets: Option<i64>,
+    /// Number of sockets, from 1. Default: the template's value, else 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = bounds::VCPUS_MAX))]
+    pub sockets: Option<i64>,
+    /// Threads per core, from 1. Default: the template's value, else 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = bounds::VCPUS_MAX))]
+    pub threads: Option<i64>,
+}
+
+/// Guest memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = cel::memory()))]
+pub struct Memory {
+    /// Largest memory that the running machine can get without a restart, if the backend supports it:
+    /// a quantity in bytes, from size to 12Ti. If it is more than size, both must be multiples of 2Mi.
+    /// Default: size.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<schema::QuantityText>")]
+    pub max_size: Option<String>,
+    /// Memory of the guest: a quantity in bytes such as 2Gi, from 32Mi to 12Ti. Required here or in
+    /// the template.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<schema::QuantityText>")]
+    pub size: Option<String>,
+}
