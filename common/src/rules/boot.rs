@@ -15,7 +15,7 @@ use crate::quantity::Bytes;
 use crate::violation::{Findings, Kind, Violation};
 
 use super::rule::{Check, Parts, Subject, rules};
-use super::{disks, form, images};
+use super::{disks, form, images, quantities};
 
 rules! {
     "boot" Check::Part(cdroms), on MACHINES, Always, and [InvalidObjectName, EmptyStorageClass] {
@@ -130,7 +130,7 @@ pub(crate) fn cdrom_size(
         let fault = Violation::new(leaf.path, Code::CdromSizeRequired, Kind::Required, detail);
         findings.deny(fault.given(FieldPath::field("backend")));
     }
-    form::bytes(leaf, &disks::CAPACITY, findings)
+    quantities::bytes(leaf, &disks::CAPACITY, findings)
 }
 
 /// How a CD-ROM asks for the class of its volume; rule [`Code::EmptyStorageClass`].

@@ -29,6 +29,7 @@ mod machine;
 mod names;
 mod networkconfigurations;
 mod networks;
+mod quantities;
 mod references;
 pub(crate) mod rule;
 mod sizing;
@@ -57,6 +58,7 @@ use rule::{Check, Lookup, ObjectName, Parts, Subject, TemplateRequest, Update};
 /// Every rule, file by file, in the order in which they run.
 pub const ALL: &[&[Rule]] = &[
     form::RULES,
+    quantities::RULES,
     limits::RULES,
     names::RULES,
     references::RULES,

@@ -10,7 +10,7 @@ use crate::normalize::{Leaf, Merged};
 use crate::quantity::Bytes;
 use crate::violation::{Findings, Kind, Violation};
 
-use super::form::{self, Range};
+use super::quantities::{self, Range};
 use super::rule::{Check, Parts, Subject, rules};
 
 rules! {
@@ -230,10 +230,10 @@ fn guest_memory(merged: &Merged<'_>, findings: &mut Findings) -> Option<Normaliz
         let fault = Violation::new(size_at.path, Code::MemoryRequired, Kind::Required, detail);
         findings.deny(fault.given(FieldPath::TEMPLATE_LABEL));
     }
-    let size = form::bytes(size_at, &MEMORY, findings);
+    let size = quantities::bytes(size_at, &MEMORY, findings);
     let max_size = match max_at.value {
         None => size,
-        Some(_) => form::bytes(max_at, &MEMORY, findings),
+        Some(_) => quantities::bytes(max_at, &MEMORY, findings),
     };
     let memory = NormalizedMemory {
         size: size?,

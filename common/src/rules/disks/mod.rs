@@ -11,8 +11,9 @@ use crate::normalize::{Base, ClassRequest, Item, Leaf, Merged, Named, Pins};
 use crate::quantity::Bytes;
 use crate::violation::{Findings, Kind, Violation};
 
-use crate::rules::form::{self, Range};
+use crate::rules::form;
 use crate::rules::images;
+use crate::rules::quantities::{self, Range};
 use crate::rules::rule::{Check, Parts, Subject, rules};
 
 pub(super) mod lists;
@@ -265,7 +266,7 @@ pub(crate) fn size(
         let removed = item.pick("remove", |disk| disk.remove).path;
         findings.deny(fault.given(removed).given(FieldPath::TEMPLATE_LABEL));
     }
-    form::bytes(leaf, &CAPACITY, findings)
+    quantities::bytes(leaf, &CAPACITY, findings)
 }
 
 /// Where the disk chooses an existing volume to bind, if it does: rules [`Code::VolumeChosenTwice`],

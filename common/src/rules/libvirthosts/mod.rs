@@ -15,6 +15,7 @@ use crate::violation::{Findings, Kind, Location, Violation};
 
 use super::form;
 use super::networkconfigurations::VLANS;
+use super::quantities;
 use super::rule::{Check, rules};
 
 pub(crate) use intent::HostIntent;
@@ -100,9 +101,9 @@ fn amounts(spec: &HostIntent, _: Option<&HostIntent>, findings: &mut Findings) {
     );
     let Amounts { cpu, memory } = spec.reserved.as_ref().unwrap_or(&none);
     let cpu = leaf(FieldPath::field("reserved.cpu"), cpu.as_deref());
-    form::quantity::<Milli>(cpu, "500m", |_| None, findings);
+    quantities::quantity::<Milli>(cpu, "500m", |_| None, findings);
     let memory = leaf(FieldPath::field("reserved.memory"), memory.as_deref());
-    form::quantity::<Bytes>(memory, "2Gi", form::corrected, findings);
+    quantities::quantity::<Bytes>(memory, "2Gi", quantities::corrected, findings);
 }
 
 /// Rule [`Code::InvalidObjectName`] for the image pool.
