@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use super::lenient;
 use crate::code::Code;
 use crate::json::{Json, Text};
-use crate::rules::limits::Cut;
+use crate::rules::limits::Truncate;
 use crate::violation::{Findings, Kind, Violation};
 
 /// What is read of an object's metadata.
@@ -194,7 +194,7 @@ fn piecemeal<'a>(text: &'a str, findings: &mut Findings) -> Wire<'a> {
 
 /// Decodes a spec. What is longer than its bound `cut` tells and cuts, what is of the wrong type is told
 /// and taken as empty.
-pub(super) fn spec<T>(mut value: Json<'_>, cut: Cut, findings: &mut Findings) -> T
+pub(super) fn spec<T>(mut value: Json<'_>, cut: Truncate, findings: &mut Findings) -> T
 where
     T: Default + for<'v> Deserialize<'v>,
 {

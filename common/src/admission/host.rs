@@ -22,5 +22,5 @@ pub(super) fn review(request: &Request<'_>) -> Verdict {
 
 fn spec(text: &str, findings: &mut Findings) -> HostIntent {
     let wire = decode::object(text, findings);
-    decode::spec(wire.spec.intent, limits::cut_host, findings)
+    decode::spec(wire.spec.intent, limits::truncate_host, findings)
 }

@@ -25,5 +25,5 @@ pub(super) fn review(request: &Request<'_>) -> Verdict {
 }
 
 fn spec(wire: Wire<'_>, findings: &mut Findings) -> NetworkConfigurationSpec {
-    decode::spec(wire.spec.intent, limits::cut_nothing, findings)
+    decode::spec(wire.spec.intent, limits::truncate_nothing, findings)
 }

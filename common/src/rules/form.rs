@@ -36,7 +36,7 @@ rules! {
     }
 }
 
-/// The value of a closed choice, or its default. `code` tells the family's own name for a fault.
+/// The value of a closed choice, or its default. Violations have `code`.
 pub(crate) fn choice<C: Choice>(
     leaf: Leaf<&str>,
     default: C,
@@ -53,7 +53,7 @@ pub(crate) fn choice<C: Choice>(
     parsed
 }
 
-/// A text that is none of a closed choice.
+/// Violation for a text that is not in a closed choice.
 pub(crate) fn unsupported<C: Choice>(path: FieldPath, text: &str, code: Code) -> Violation {
     let names = C::names();
     let supported = quoted_list(names.iter().copied());
@@ -86,7 +86,7 @@ pub(crate) fn is_object_name(text: &str) -> bool {
     text.len() <= OBJECT_NAME_MAX && text.split('.').all(part)
 }
 
-/// The nearest DNS label to a text that is none, if one can be made of it.
+/// The nearest DNS label to a text, if the text has any usable characters.
 pub(crate) fn as_label(text: &str) -> Option<String> {
     let mapped: String = text
         .chars()
@@ -103,8 +103,8 @@ pub(crate) fn as_label(text: &str) -> Option<String> {
     is_label(&label).then_some(label)
 }
 
-/// What a name that must be a DNS label should be instead: the nearest one, if nothing else has it or
-/// would get it.
+/// How to correct a name that must be a DNS label. Proposes the nearest label if `is_free` says that
+/// no other item has it.
 pub(crate) fn label_fix(text: &str, is_free: impl Fn(&str) -> bool) -> String {
     let rule = format!(
         "must be lower-case letters, digits and '-', at most {NAME_MAX}, with a letter or digit at both ends"
@@ -124,7 +124,7 @@ pub(crate) fn object_name(leaf: Leaf<&str>, findings: &mut Findings) {
     }
 }
 
-/// A text that no object can have as its name.
+/// Violation for a text that cannot be the name of an object.
 pub(crate) fn invalid_object_name(location: impl Into<Location>, text: &str) -> Violation {
     let detail = format!(
         "must be lower-case letters, digits, '-' and '.', at most {OBJECT_NAME_MAX}, with a letter or digit at both ends of each part"
@@ -132,7 +132,7 @@ pub(crate) fn invalid_object_name(location: impl Into<Location>, text: &str) -> 
     Violation::new(location, Code::InvalidObjectName, Kind::Invalid, detail).text(text)
 }
 
-/// A text that no object can have as its name, whose name must be a label, too.
+/// Violation for the name of an object of a kind whose names must be labels.
 pub(crate) fn invalid_object_label(path: FieldPath, text: &str) -> Violation {
     let detail = label_fix(text, |_| true);
     Violation::new(path, Code::InvalidObjectName, Kind::Invalid, detail).text(text)
@@ -150,7 +150,7 @@ pub(crate) fn secret_name(location: Location, name: Option<&str>, findings: &mut
     }
 }
 
-/// Whether `text` can be the name of a pool or a network of libvirt's.
+/// Whether `text` can be the name of a libvirt pool or network.
 pub(crate) fn is_libvirt_name(text: &str) -> bool {
     let is_outside = |c: char| c.is_whitespace() || c == '/';
     !text.is_empty()
@@ -158,7 +158,7 @@ pub(crate) fn is_libvirt_name(text: &str) -> bool {
         && !text.chars().any(is_outside)
 }
 
-/// A text that no pool or network of libvirt's can have as its name.
+/// Violation for a text that cannot be the name of a libvirt pool or network.
 pub(crate) fn invalid_libvirt_name(path: FieldPath, text: &str) -> Violation {
     let detail = format!(
         "must be a name that libvirt can have: at most {OBJECT_NAME_MAX} characters without blanks and '/'"
@@ -167,7 +167,7 @@ pub(crate) fn invalid_libvirt_name(path: FieldPath, text: &str) -> Violation {
 }
 
 /// Whether `text` can be the name of a label, or a value that is not empty.
-fn is_label_word(text: &str) -> bool {
+fn is_label_name(text: &str) -> bool {
     let inner = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
     let outer = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
     text.len() <= NAME_MAX
@@ -197,20 +197,20 @@ fn is_label_key(key: &str) -> bool {
     let (prefix, name) = key
         .split_once('/')
         .map_or((None, key), |(prefix, name)| (Some(prefix), name));
-    is_label_word(name) && prefix.is_none_or(is_object_name)
+    is_label_name(name) && prefix.is_none_or(is_object_name)
 }
 
 fn is_label_value(value: &str) -> bool {
-    value.is_empty() || is_label_word(value)
+    value.is_empty() || is_label_name(value)
 }
 
-/// Whether an object can carry these.
+/// Whether an object can have these labels.
 pub(crate) fn are_labels<'a>(labels: impl IntoIterator<Item = (&'a String, &'a String)>) -> bool {
     let mut labels = labels.into_iter();
     labels.all(|(key, value)| is_label_key(key) && is_label_value(value))
 }
 
-/// Rule [`Code::InvalidLabel`]: a key or value of a selector that no object can carry.
+/// Rule [`Code::InvalidLabel`]: a key or value of a selector that no object can have.
 pub(crate) fn labels<'a>(
     path: FieldPath,
     labels: impl IntoIterator<Item = (&'a String, &'a String)>,
@@ -237,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_agree_with_their_schemas() {
+    fn labels_and_object_names_are_checked_as_in_kubernetes() {
         for (text, label, object) in [
             ("a", true, true),
             ("a-b", true, true),
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn makes_labels_of_what_users_write() {
+    fn an_invalid_name_is_corrected_to_the_nearest_label() {
         for (text, label) in [
             ("Web_1", Some("web-1")),
             ("my.host", Some("my-host")),

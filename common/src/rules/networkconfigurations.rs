@@ -48,7 +48,7 @@ pub(super) const VLANS: RangeInclusive<i64> = VLAN_MIN..=VLAN_MAX;
 const DEFINITION: FieldPath = FieldPath::field("networkAttachmentDefinition");
 
 /// Rules [`Code::InvalidVlan`], [`Code::BridgeRequired`] and [`Code::InvalidBridge`]: bridge and VLAN of
-/// a new object. Those of a stored one cannot change, so they are not judged again.
+/// a new object. Those of a stored object cannot change, so they are not checked again.
 fn segment(
     spec: &NetworkConfigurationSpec,
     _: Option<&NetworkConfigurationSpec>,

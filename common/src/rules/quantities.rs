@@ -22,7 +22,7 @@ rules! {
     }
 }
 
-/// The bounds of an amount of bytes.
+/// Bounds of a size in bytes, with the codes of their violations.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Range {
     pub(crate) min: Bytes,
@@ -30,12 +30,12 @@ pub(crate) struct Range {
     pub(crate) too_small: Code,
     pub(crate) too_large: Code,
     pub(crate) example: &'static str,
-    /// The largest amount that a number without a unit is taken for.
+    /// Largest size in bytes that is proposed for a number without a unit.
     pub(crate) likely_max: Bytes,
 }
 
-/// A quantity: rule [`Code::InvalidQuantity`]. `corrected` gives what a misspelled one most likely
-/// means.
+/// A quantity: rule [`Code::InvalidQuantity`]. `corrected` returns the probable intended
+/// spelling.
 pub(crate) fn quantity<Q: FromStr<Err = QuantityError>>(
     leaf: Leaf<&str>,
     example: &str,
@@ -74,7 +74,7 @@ pub(crate) fn bytes(leaf: Leaf<&str>, range: &Range, findings: &mut Findings) ->
         ..
     } = *range;
     if bytes < min {
-        let fault = match with_unit(text, range) {
+        let fault = match with_likely_unit(text, range) {
             Some((Unit::Missing, meant)) => invalid(
                 Code::UnitMissing,
                 format!(
@@ -100,14 +100,14 @@ pub(crate) fn bytes(leaf: Leaf<&str>, range: &Range, findings: &mut Findings) ->
     Some(bytes)
 }
 
-/// What is wrong with the unit of an amount that is far too small.
+/// What is wrong with the unit of a size that is far too small.
 enum Unit {
     Missing,
     Milli,
 }
 
-/// The amount that is meant by a number without a unit, or with the wrong one.
-fn with_unit(text: &str, range: &Range) -> Option<(Unit, String)> {
+/// The size that was probably meant by a number without a unit, or with the suffix `m`.
+fn with_likely_unit(text: &str, range: &Range) -> Option<(Unit, String)> {
     let (fault, number) = match text.strip_suffix('m') {
         Some(number) => (Unit::Milli, number),
         None => (Unit::Missing, text),
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn corrects_misspelled_quantities() {
+    fn a_misspelled_quantity_is_corrected() {
         for (text, fix) in [
             ("2GB", Some("2G")),
             ("2GiB", Some("2Gi")),

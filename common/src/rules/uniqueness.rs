@@ -1,7 +1,7 @@
-//! What a Machine would have that another one of its namespace has: addresses on a network, claims.
+//! Conflicts with other Machines of the namespace: MAC addresses on a network, names of claims.
 //!
-//! Only what is new is judged: whatever the old object has is its own already. What the catalog does
-//! not know yet is the controller's to tell.
+//! Only values that the stored object does not have are checked. The catalog may lag behind, so the
+//! controller detects and reports conflicts as well.
 
 use std::collections::BTreeMap;
 
@@ -34,8 +34,8 @@ rules! {
     }
 }
 
-/// Whether it can be told what is new: a stored Machine without a readable block may have had all of
-/// it before.
+/// Whether new values can be told from stored ones. A stored Machine without a readable block may already
+/// have all of them.
 fn is_comparable(lookup: &Lookup<'_>) -> bool {
     lookup.is_new || lookup.stored.is_some()
 }
@@ -55,7 +55,7 @@ fn macs(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Fi
 }
 
 /// Rule [`Code::NameInUse`] for every disk. Volumes on a libvirt host carry the Machine's uid in their
-/// name, and the claim of a CD-ROM carries a digest. Nothing is judged while the Machine has no name.
+/// name, and the claim of a CD-ROM carries a digest. Nothing is checked while the Machine has no name.
 fn claims(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Findings) {
     let Lookup {
         machine,
@@ -70,7 +70,7 @@ fn claims(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut 
     }
 }
 
-/// Rule [`Code::MacInUse`]. The pod network is each Machine's own.
+/// Rule [`Code::MacInUse`]. Every Machine has a pod network of its own, so cards on it are skipped.
 fn mac(
     card: &Item<'_, Network>,
     machine: MachineName<'_>,

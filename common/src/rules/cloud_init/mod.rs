@@ -3,8 +3,8 @@
 //! ```text
 //! userData ──first line──▶ passes unread | ignored by cloud-init: refused | cloud-config ─┐
 //! networkData ──version 1 or 2────────────────────────────────────────────────────────────┤
-//!                    document: YAML 1.1, value and marks ◀────────────────────────────────┘
-//!                        └──schema: ours, and the administrator's──▶ remarks ──▶ findings
+//!                    document: YAML 1.1, value and positions ◀────────────────────────────────┘
+//!                        └──schema: ours, and the administrator's──▶ diagnostics ──▶ findings
 //! ```
 //!
 //! | file | |
@@ -13,19 +13,19 @@
 //! | `document`, `compose`, `scalar` | YAML as PyYAML's safe loader reads it |
 //! | `schema`, `words`, `*.json` | JSON Schemas, and what they have against a document |
 //! | `addresses` | what is an address in network data |
-//! | `remarks` | what is told of it: a bounded list, with lines and columns, without its content |
+//! | `diagnostics` | what is told of it: a bounded list, with lines and columns, without its content |
 //!
 //! A refusal is for what certainly does not work; what cloud-init copes with is a warning.
 
 mod addresses;
 mod compose;
+mod diagnostics;
 mod document;
+mod messages;
 mod network;
-mod remarks;
 mod scalar;
 pub(super) mod schema;
 mod user_data;
-mod words;
 
 use std::collections::BTreeMap;
 
@@ -102,8 +102,8 @@ const PORTABLE_MAX: usize = 16 * 1024;
     clippy::expect_used,
     reason = "every schema of this folder is compiled by a test"
 )]
-fn ours(text: &str) -> Schema {
-    Schema::ours(text).expect("a schema of this folder")
+fn built_in(text: &str) -> Schema {
+    Schema::built_in(text).expect("a schema of this folder")
 }
 
 /// Rule [`Code::TooLong`] for the texts of cloud-init.
@@ -121,12 +121,12 @@ fn documents(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &m
     let fits = |text: &&str| text.chars().count() <= USER_DATA_MAX;
     if let Some(text) = given.user_data.as_deref().filter(fits) {
         let schema = lookup.settings.cloud_init_schema.as_deref();
-        let remarks = user_data::judge(text, schema);
-        remarks::tell("spec.cloudInit.userData", remarks, findings);
+        let diagnostics = user_data::check(text, schema);
+        diagnostics::report("spec.cloudInit.userData", diagnostics, findings);
     }
     if let Some(text) = given.network_data.as_deref().filter(fits) {
-        let remarks = network::judge(text);
-        remarks::tell("spec.cloudInit.networkData", remarks, findings);
+        let diagnostics = network::check(text);
+        diagnostics::report("spec.cloudInit.networkData", diagnostics, findings);
     }
 }
 

@@ -1,5 +1,5 @@
-//! LibvirtHosts. The schema and CEL refuse most of this, too, but on an update with an answer that some
-//! tools take for a wish to delete the object: so all that they refuse is refused here first.
+//! LibvirtHosts. The schema and CEL of the CRD refuse most of this as well, but with HTTP 422, on which some
+//! tools delete and recreate the object. So the webhook refuses the same values first.
 
 pub(crate) mod intent;
 
@@ -36,7 +36,7 @@ rules! {
             fix "Remove `credentialsSecretRef`, or correct the URI."
             crd Nothing,
     }
-    "libvirthosts" Check::Host(moved), on HOSTS, Update {
+    "libvirthosts" Check::Host(host_changed), on HOSTS, Update {
         Warn HostMoved = "The URI of an existing LibvirtHost names another host."
             because "Machines that are bound to the LibvirtHost have their disks on the old one; on another host they would not be found."
             fix "Nothing, if it is the same host by another name; else register the other host under a name of its own."
@@ -84,9 +84,9 @@ rules! {
 fn hypervisor(spec: &HostIntent, _: Option<&HostIntent>, findings: &mut Findings) {
     let virt_type = "set kvm, or qemu where the processor does not help";
     let virt_type = required("virtType", spec.virt_type.as_deref(), virt_type, findings);
-    word(virt_type, VirtType::Kvm, findings);
+    choice(virt_type, VirtType::Kvm, findings);
     let cpu_mode = leaf(FieldPath::field("cpuMode"), spec.cpu_mode.as_deref());
-    word(cpu_mode, CpuMode::HostPassthrough, findings);
+    choice(cpu_mode, CpuMode::HostPassthrough, findings);
 }
 
 /// Rules [`Code::InvalidFactor`] and [`Code::InvalidQuantity`]: overcommit and reservations.
@@ -117,7 +117,7 @@ fn storage(spec: &HostIntent, _: Option<&HostIntent>, findings: &mut Findings) {
     let mut classes = HashSet::new();
     for (index, item) in spec.storage.iter().flatten().enumerate() {
         let class = storage_class(item, index, findings);
-        offered_once(class, &mut classes, findings);
+        unique_in_list(class, &mut classes, findings);
     }
 }
 
@@ -126,7 +126,7 @@ fn networks(spec: &HostIntent, _: Option<&HostIntent>, findings: &mut Findings) 
     let mut networks = HashSet::new();
     for (index, item) in spec.networks.iter().flatten().enumerate() {
         let name = network(item, index, findings);
-        offered_once(name, &mut networks, findings);
+        unique_in_list(name, &mut networks, findings);
     }
 }
 
@@ -154,7 +154,7 @@ fn required_at<'t>(leaf: Leaf<&'t str>, fix: &str, findings: &mut Findings) -> L
 }
 
 /// Rule [`Code::UnsupportedHostValue`].
-fn word<C: Choice>(leaf: Leaf<&str>, default: C, findings: &mut Findings) -> Option<C> {
+fn choice<C: Choice>(leaf: Leaf<&str>, default: C, findings: &mut Findings) -> Option<C> {
     form::choice(leaf, default, Code::UnsupportedHostValue, findings)
 }
 
@@ -195,7 +195,7 @@ fn uri(spec: &HostIntent, _: Option<&HostIntent>, findings: &mut Findings) {
 }
 
 /// Rule [`Code::HostMoved`]. A URI that cannot be read has its own code.
-fn moved(spec: &HostIntent, old: Option<&HostIntent>, findings: &mut Findings) {
+fn host_changed(spec: &HostIntent, old: Option<&HostIntent>, findings: &mut Findings) {
     let path = FieldPath::field("uri");
     let uri = spec.uri.as_deref().map(str::parse::<HostUri>);
     let Some(Ok(uri)) = uri else { return };
@@ -245,7 +245,7 @@ fn factor(path: FieldPath, text: Option<&str>, findings: &mut Findings) {
     }
 }
 
-/// Rule [`Code::InvalidObjectName`] for a pool or a network of libvirt's.
+/// Rule [`Code::InvalidObjectName`] for a libvirt pool or network.
 fn libvirt_name(leaf: Leaf<&str>, findings: &mut Findings) {
     if let Some(text) = leaf.value
         && !form::is_libvirt_name(text)
@@ -255,7 +255,7 @@ fn libvirt_name(leaf: Leaf<&str>, findings: &mut Findings) {
 }
 
 /// Rule [`Code::DuplicateOffer`] for the items of a list.
-fn offered_once<'t>(leaf: Leaf<&'t str>, seen: &mut HashSet<&'t str>, findings: &mut Findings) {
+fn unique_in_list<'t>(leaf: Leaf<&'t str>, seen: &mut HashSet<&'t str>, findings: &mut Findings) {
     if let Some(text) = leaf.value
         && !seen.insert(text)
     {
@@ -265,7 +265,7 @@ fn offered_once<'t>(leaf: Leaf<&'t str>, seen: &mut HashSet<&'t str>, findings: 
     }
 }
 
-/// The rules about a storage class, and [`Code::OverlayNeedsQcow2`]. Gives its name.
+/// The rules about a storage class, and [`Code::OverlayNeedsQcow2`]. Returns its name.
 fn storage_class<'t>(
     item: &'t StorageIntent,
     index: usize,
@@ -281,8 +281,8 @@ fn storage_class<'t>(
     libvirt_name(pool, findings);
     let format = at("format", item.format.as_deref());
     let provisioning = at("provisioning", item.provisioning.as_deref());
-    let is_raw = word(format, VolumeFormat::Qcow2, findings) == Some(VolumeFormat::Raw);
-    let provisioning = word(provisioning, Provisioning::Overlay, findings);
+    let is_raw = choice(format, VolumeFormat::Qcow2, findings) == Some(VolumeFormat::Raw);
+    let provisioning = choice(provisioning, Provisioning::Overlay, findings);
     if is_raw && provisioning == Some(Provisioning::Overlay) {
         let detail = "raw volumes cannot stand on an image: set provisioning: copy, or drop format";
         let code = Code::OverlayNeedsQcow2;
@@ -292,7 +292,7 @@ fn storage_class<'t>(
     class
 }
 
-/// The rules about a network, and [`Code::ManyVlansOnBridge`] and [`Code::InvalidBridge`]. Gives its
+/// The rules about a network, and [`Code::ManyVlansOnBridge`] and [`Code::InvalidBridge`]. Returns its
 /// name.
 fn network<'t>(item: &'t NetworkIntent, index: usize, findings: &mut Findings) -> Leaf<&'t str> {
     let at = |field, text| leaf(FieldPath::item("networks", index, field), text);
@@ -301,8 +301,8 @@ fn network<'t>(item: &'t NetworkIntent, index: usize, findings: &mut Findings) -
     bridge(name, findings);
     let fix = "set network, bridge or ovs";
     let kind = required_at(at("type", item.kind.as_deref()), fix, findings);
-    // What is no bridge, or not said to be one, may have any name that libvirt can have.
-    let kind = word(kind, HostNetworkType::Network, findings);
+    // A source that is not a bridge may have any name that libvirt allows.
+    let kind = choice(kind, HostNetworkType::Network, findings);
     let fix = "name it as it is called on the host";
     let source = required_at(at("source", item.source.as_deref()), fix, findings);
     match kind {
@@ -319,7 +319,7 @@ fn network<'t>(item: &'t NetworkIntent, index: usize, findings: &mut Findings) -
         let code = Code::ManyVlansOnBridge;
         findings.deny(Violation::new(path, code, Kind::Forbidden, detail));
     }
-    numbers(vlans, index, findings);
+    vlan_ids(vlans, index, findings);
     name
 }
 
@@ -332,10 +332,10 @@ fn bridge(leaf: Leaf<&str>, findings: &mut Findings) {
     }
 }
 
-/// Rules [`Code::InvalidVlan`] and [`Code::DuplicateOffer`] for the VLANs of a network. Each is told
-/// once, at the first one: a host may have more VLANs than anybody wants to read faults.
-fn numbers(vlans: &[i64], index: usize, findings: &mut Findings) {
-    let mut tell = |code, kind, detail: &str, faulty: Vec<(usize, i64)>| {
+/// Rules [`Code::InvalidVlan`] and [`Code::DuplicateOffer`] for the VLANs of a network. Each is
+/// reported once, at the first such VLAN: a host may have hundreds of VLANs.
+fn vlan_ids(vlans: &[i64], index: usize, findings: &mut Findings) {
+    let mut report = |code, kind, detail: &str, faulty: Vec<(usize, i64)>| {
         if let [(item, vlan), others @ ..] = &faulty[..] {
             let more = match others.len() {
                 0 => String::new(),
@@ -350,9 +350,9 @@ fn numbers(vlans: &[i64], index: usize, findings: &mut Findings) {
     let all = || vlans.iter().copied().enumerate();
     let outside = all().filter(|(_, vlan)| !VLANS.contains(vlan)).collect();
     let detail = format!("must be from {} to {}", VLANS.start(), VLANS.end());
-    tell(Code::InvalidVlan, Kind::Invalid, &detail, outside);
+    report(Code::InvalidVlan, Kind::Invalid, &detail, outside);
     let mut seen = HashSet::new();
     let twice = all().filter(|(_, vlan)| !seen.insert(*vlan)).collect();
     let detail = "stands earlier in the list already; each VLAN is offered once";
-    tell(Code::DuplicateOffer, Kind::Duplicate, detail, twice);
+    report(Code::DuplicateOffer, Kind::Duplicate, detail, twice);
 }
