@@ -15,7 +15,7 @@ pub(crate) fn machine() -> [Value; 12] {
         // What the stored object has already is no change: status and finalizers can be written still.
         rule(
             "!has(self.backend) || !has(oldSelf.normalized) || self.backend == oldSelf.normalized.backend || (has(oldSelf.backend) && self.backend == oldSelf.backend)",
-            "backend cannot change: a machine stays where it was made; create another Machine to move",
+            "backend cannot change: a machine cannot move between backends; create another Machine",
         ),
         rule(
             "!has(oldSelf.normalized) || !has(self.normalized) || self.normalized.backend == oldSelf.normalized.backend",

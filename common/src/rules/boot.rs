@@ -183,7 +183,7 @@ fn devices(
             continue;
         };
         if !seen.insert(device) {
-            let detail = "stands earlier in the order already; each class of devices is named once";
+            let detail = "is already in the order; each class of devices is named once";
             findings.deny(
                 Violation::new(path, Code::DuplicateBootDevice, Kind::Duplicate, detail).text(word),
             );

@@ -20,7 +20,7 @@ rules! {
             crd All,
     }
     "firmware" Check::Part(machine_type), on MACHINES_AND_TEMPLATES, Always {
-        Refuse UnsupportedMachineType = "The machine type is none that exists."
+        Refuse UnsupportedMachineType = "The machine type does not exist."
             because "The backends refuse it when the machine starts."
             fix "Take one of the values that the message lists."
             crd All,

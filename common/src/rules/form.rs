@@ -12,7 +12,7 @@ use crate::words::{nearest, quoted_list};
 rules! {
     "form" Check::Decode, on EVERY_KIND, Always {
         Refuse Unreadable = "The object is not JSON, or is nested deeper than any object can be."
-            because "Nothing in it can be judged, and no machine can be made from it."
+            because "Nothing in it can be checked, and no machine can be made from it."
             fix "Send valid JSON or YAML."
             crd Nothing,
         Refuse WrongType = "A value has the wrong JSON type."
@@ -20,7 +20,7 @@ rules! {
             fix "Write the value in the type that the message names; numbers that are names or sizes need quotes."
             crd All,
         Refuse SpecRequired = "The object has no spec."
-            because "An object without a spec wishes for nothing."
+            because "An object without a spec asks for nothing."
             fix "Add a spec, if only `template: small`."
             crd All,
     }

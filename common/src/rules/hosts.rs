@@ -188,7 +188,7 @@ fn check_hosts(guest: &Guest<'_>, catalog: &dyn Catalog, findings: &mut Findings
     } else if hyperv && fitting.iter().all(|host| host.virt_type == VirtType::Qemu) {
         let path = firmware::hyperv(guest.merged).path;
         let text = format!(
-            "{path}: every host that fits emulates (virtType qemu); only relaxed, vapic and spinlocks are left of the enlightenments"
+            "{path}: every matching host uses emulation (virtType qemu), where only the enlightenments relaxed, vapic and spinlocks work"
         );
         findings.warn(Code::HypervEmulated, &text);
     }
@@ -244,7 +244,7 @@ fn requirements<'a>(
                 value: leaf.value,
             }),
             None if !guest.old.is_some_and(|old| is_on(old, name)) => {
-                let detail = "names no bridge, by which hosts offer networks; give the NetworkConfiguration of another one that does";
+                let detail = "names no bridge, and hosts offer networks by the name of a bridge; use a NetworkConfiguration that names one";
                 let code = Code::NetworkNotOffered;
                 let fault = Violation::new(leaf.path, code, Kind::Invalid, detail);
                 findings.deny(fault.text(name));
@@ -299,7 +299,7 @@ fn no_host(merged: &Merged<'_>) -> Violation {
         let detail = "there is no LibvirtHost to run it; register one, or use backend: kubevirt";
         Violation::new(leaf.path, code, Kind::Invalid, detail).text(backend)
     } else {
-        let detail = "libvirt is the default here, and there is no LibvirtHost; register one, or set backend: kubevirt";
+        let detail = "libvirt is the default backend, and there is no LibvirtHost; register one, or set backend: kubevirt";
         Violation::new(leaf.path, code, Kind::Required, detail)
     }
 }
@@ -395,7 +395,7 @@ fn no_host_fits(
     let listed = listed.collect::<Vec<_>>().join("; ");
     let more = match missing.len().saturating_sub(HOSTS_SHOWN_MAX) {
         0 => String::new(),
-        more => format!("; {more} more lack something, too"),
+        more => format!("; {more} more hosts lack something"),
     };
     let selected = match &guest.merged.user().node_selector {
         Some(selector) if !selector.is_empty() => " that nodeSelector selects",

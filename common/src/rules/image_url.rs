@@ -29,10 +29,10 @@ pub(crate) enum ImageUrlError {
     )]
     Form,
     /// A user that Go does not accept.
-    #[error("has a user that no URL has; write its special characters as '%' and two digits")]
+    #[error("has an invalid user; write its special characters as '%' and two digits")]
     User,
     /// A host that Go does not accept.
-    #[error("has a host that no URL has; give a name or an address (IPv6 in brackets)")]
+    #[error("has an invalid host; give a name or an address (IPv6 in brackets)")]
     Host,
     /// A port that is not from 1 to 65535.
     #[error("has a port that is not from 1 to 65535")]
@@ -50,12 +50,12 @@ pub(crate) enum ImageUrlError {
     Container,
     /// A tag that no container image has.
     #[error(
-        "has a tag that no container image has; use letters, digits, '_', '.' and '-', at most {TAG_MAX}, and none of '.' and '-' first"
+        "has an invalid tag; use letters, digits, '_', '.' and '-', at most {TAG_MAX}, and none of '.' and '-' first"
     )]
     Tag,
     /// A digest that no container image has.
     #[error(
-        "has a digest that no container image has; write 'sha256:' and 64 lower-case hexadecimal digits after the '@'"
+        "has an invalid digest; write 'sha256:' and 64 lower-case hexadecimal digits after the '@'"
     )]
     Digest,
     /// Both a tag and a digest; CDI accepts one of them.

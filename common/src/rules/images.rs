@@ -18,7 +18,7 @@ rules! {
             because "A disk is filled from one place."
             fix "Give exactly one of `url`, `persistentVolumeClaim` and `volume`."
             crd Some,
-        Refuse UnsupportedImageUrl = "The address of an image is none that can be fetched."
+        Refuse UnsupportedImageUrl = "Nothing can be fetched from the address of an image."
             because "The importer knows three schemes only, and CDI refuses what is no URL or no reference to a container image."
             fix "Use an address that begins with `https://`, `http://` or `docker://`, in the form that the message names."
             crd Some,

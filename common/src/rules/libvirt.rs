@@ -40,7 +40,7 @@ fn bound_volumes(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings
         let selector = item.pick("selector", |disk| disk.selector.as_ref().map(|_| ()));
         let name = item.pick("volumeName", |disk| disk.volume_name.as_ref().map(|_| ()));
         for leaf in [selector, name].iter().filter(|leaf| leaf.value.is_some()) {
-            let detail = "PersistentVolumes are the cluster's, and no disk of a libvirt host; remove it, or use backend: kubevirt";
+            let detail = "a libvirt host cannot use PersistentVolumes of the cluster; remove it, or use backend: kubevirt";
             let code = Code::VolumeNeedsKubevirt;
             let violation = Violation::new(leaf.path, code, Kind::Forbidden, detail);
             findings.deny(violation.given(FieldPath::field("backend")));

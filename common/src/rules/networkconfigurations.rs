@@ -162,7 +162,7 @@ fn change(
     let has_nothing = new.bridge.is_none() && new.network_attachment_definition.is_none();
     if old.bridge.is_none() && has_nothing {
         let detail =
-            "is all that this NetworkConfiguration stands on: keep it, or name another definition";
+            "is the only definition of this NetworkConfiguration: keep it, or name another one";
         findings.deny(Violation::new(
             DEFINITION,
             Code::BridgeRequired,

@@ -49,7 +49,7 @@ rules! {
             because "KubeVirt refuses other characters."
             fix "Use letters, digits, `-` and `_`."
             crd All,
-        Refuse UnsupportedNicModel = "The model of a network card is none that every backend has."
+        Refuse UnsupportedNicModel = "The model of a network card is not one that every backend has."
             because "The backends refuse it when the machine starts."
             fix "Take one of the values that the message lists."
             crd All,
@@ -199,14 +199,14 @@ fn mac_address(
             let fix = if may_be_reserved || !is_free(merged, fixed) {
                 "leave it out for a stable one".to_owned()
             } else {
-                format!("the nearest one that can is '{fixed}'")
+                format!("the nearest unicast address is '{fixed}'")
             };
-            let detail = format!("goes to many receivers, no network card can have it; {fix}");
+            let detail = format!("is a multicast address, which no network card can have; {fix}");
             (Code::MacNotUnicast, detail)
         }
         Ok(mac) if on_pod_network && mac == POD_NETWORK_MAC => (
             Code::ReservedMac,
-            "is the address of the pod network's own side; choose another, or leave it out"
+            "is an address that the pod network uses itself; choose another, or leave it out"
                 .to_owned(),
         ),
         Ok(mac) => return Ok(Some(mac)),

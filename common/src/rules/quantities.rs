@@ -12,7 +12,7 @@ use crate::violation::{Findings, Kind, Violation};
 rules! {
     "sizing" Check::Value, on EVERY_KIND, Always {
         Refuse InvalidQuantity = "A size is not a Kubernetes quantity."
-            because "The backends would refuse it, each with words of its own."
+            because "The backends would refuse it later, each with another message."
             fix "Write a number and a unit, such as `2Gi`."
             crd All,
         Refuse UnitMissing = "A size is a bare number of bytes, too small to be meant."

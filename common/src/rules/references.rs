@@ -38,7 +38,7 @@ rules! {
     }
     "references" Check::Template(template_label), on MACHINES, Always {
         Refuse TemplateLabelConflict = "The template label and spec.template name different templates."
-            because "Two answers to one question: whichever wins, somebody is surprised."
+            because "The Machine has one template; which of the two is meant cannot be known."
             fix "Make label and field the same, or remove one of them."
             crd Nothing,
     }
@@ -156,11 +156,15 @@ fn restored(pin: &TemplatePin, catalog: &dyn Catalog, findings: &mut Findings) {
         Some(row) if row.content == pin.content => {}
         Some(_) => findings.warn(
             Code::RestoredTemplate,
-            &format!("template '{name}' has changed since; the restored Machine keeps what it had"),
+            &format!(
+                "template '{name}' has changed since; the restored Machine keeps its old content"
+            ),
         ),
         None => findings.warn(
             Code::RestoredTemplate,
-            &format!("template '{name}' is gone; the restored Machine keeps what it had"),
+            &format!(
+                "template '{name}' does not exist any more; the restored Machine keeps its content"
+            ),
         ),
     }
 }

@@ -156,13 +156,16 @@ impl<'t> Composer<'t> {
                     }
                 }
                 Event::Anchor(_, name) if !self.anchor_names.insert(name.clone()) => {
-                    return Err(invalid_yaml(position, "an anchor of a name that is taken"));
+                    return Err(invalid_yaml(
+                        position,
+                        "an anchor whose name is already used",
+                    ));
                 }
                 Event::Alias(anchor) => {
                     let Some(node) = self.anchored.get(&anchor).cloned() else {
                         return Err(invalid_yaml(
                             position,
-                            "an alias inside of what it stands for",
+                            "an alias inside the value that it refers to",
                         ));
                     };
                     self.reserve(node.bytes, position)?;
@@ -178,7 +181,10 @@ impl<'t> Composer<'t> {
     fn reserve(&mut self, bytes: usize, position: Position) -> Result<(), Diagnostic> {
         self.bytes += bytes;
         if self.bytes > MEMORY_MAX {
-            return Err(invalid_yaml(position, "more values than any machine needs"));
+            return Err(invalid_yaml(
+                position,
+                "too large once its aliases are expanded",
+            ));
         }
         Ok(())
     }
@@ -250,7 +256,7 @@ impl<'t> Composer<'t> {
                         value: node.positions,
                     });
                     if fields.0.insert(name, node.value).is_some() {
-                        let text = "this key stands here a second time; the last one counts";
+                        let text = "this key is here twice; the last value is used";
                         let code = Code::DuplicateYamlKey;
                         self.diagnostics.push(Diagnostic::new(key, code, text));
                     }

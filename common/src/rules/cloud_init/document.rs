@@ -237,4 +237,4 @@ fn unchecked(position: Position, why: &str) -> Diagnostic {
 }
 
 /// Why nesting ends.
-pub(super) const TOO_DEEP: &str = "nested deeper than any setting";
+pub(super) const TOO_DEEP: &str = "nested too deeply";

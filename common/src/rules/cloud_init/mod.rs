@@ -47,7 +47,7 @@ use super::{form, limits};
 rules! {
     "cloud-init" Check::Lookup(lengths), on MACHINES, Always, and [TooLong] {}
     "cloud-init" Check::Lookup(documents), on MACHINES, Always {
-        Refuse UnknownUserData = "The first line of the user data is none that cloud-init acts on."
+        Refuse UnknownUserData = "The first line of the user data has no format that cloud-init knows."
             because "cloud-init ignores such a text, and the machine comes up as if there were none."
             fix "Add `#cloud-config` as the first line, or `#!/bin/sh` for a script. What is meant for another program than cloud-init goes into a Secret, which is handed on unread."
             crd Nothing,
@@ -55,8 +55,8 @@ rules! {
             because "cloud-init drops the whole document, and says so in a log inside the guest that nobody can reach."
             fix "Correct the line and column that the message names; they count within the text."
             crd Nothing,
-        Warn DuplicateYamlKey = "A key stands twice in a mapping of user data or network data; the last one counts."
-            because "What the first one says is lost without a word."
+        Warn DuplicateYamlKey = "A mapping of user data or network data has a key twice; the last value is used."
+            because "The first value is dropped without a message."
             fix "Put both into one, or remove one of them."
             crd Nothing,
         Refuse InvalidCloudConfig = "A value of the user data is not what cloud-init takes there."
@@ -67,7 +67,7 @@ rules! {
             because "cloud-init gives up on the whole document, and the machine comes up without its network."
             fix "Write the value in the form that the message names; `version` is the number 1 or 2."
             crd Nothing,
-        Warn UnknownCloudInitKey = "A key of user data or network data is none that cloud-init knows."
+        Warn UnknownCloudInitKey = "cloud-init does not know a key of user data or network data."
             because "cloud-init ignores what it does not know; a misspelled key does nothing."
             fix "Correct the key; ignore the warning if the image has a module of its own."
             crd Nothing,
@@ -142,7 +142,7 @@ fn large(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut F
         let bytes = text.map_or(0, str::len);
         if bytes > PORTABLE_MAX {
             let text = format!(
-                "{location} has {bytes} bytes; more than {PORTABLE_MAX} arrive on libvirt, but on few clouds"
+                "{location} has {bytes} bytes; more than {PORTABLE_MAX} work on libvirt, but on few clouds"
             );
             findings.warn(Code::LargeCloudInit, &text);
         }
@@ -182,11 +182,11 @@ fn secrets(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut
         secret(field, reference, findings);
         if inline.as_ref().is_some_and(|text| !text.is_empty()) {
             let text = format!(
-                "spec.{field} is not used: cloudInit.{inline_name} is given inline and wins"
+                "spec.{field} is not used: cloudInit.{inline_name} is given inline and is used instead"
             );
             findings.warn(Code::SecretIgnored, &text);
         } else if let (Some(name), true) = (own, own == reference.name.as_deref()) {
-            let detail = "the data would be kept in a Secret of this name, made for the Machine; give your Secret another name";
+            let detail = "the controller makes a Secret of this name for the Machine; give your Secret another name";
             let location = Location::from(FieldPath::field(field)).member("name");
             let fault = Violation::new(location, Code::NameInUse, Kind::Duplicate, detail);
             findings.deny(fault.text(name));

@@ -113,7 +113,7 @@ fn nameservers_of_unknown_interfaces(
             .item(index)?
             .field("interface")?;
         let text =
-            "interface is none of the document's; name one of its devices, or leave it out for all";
+            "interface is not in the document; name one of its devices, or leave it out for all";
         let diagnostic = Diagnostic::new(position.value.at, Code::InvalidNetworkData, text);
         Some(diagnostic.with_identity(format!("interface of a nameserver: {interface}")))
     });

@@ -10,10 +10,10 @@ use serde_json::{Number, Value};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ScalarError {
     /// `0x_`, or `!!int` or `!!float` on something else.
-    #[error("what looks like a number and is none; put it in quotes")]
+    #[error("a text that looks like a number but is not one; put it in quotes")]
     Number,
     /// `!!bool` on something else.
-    #[error("what is tagged as true or false and is neither")]
+    #[error("a value tagged !!bool that is neither true nor false")]
     Bool,
     /// `2024-02-30`, or `!!timestamp` on something else.
     #[error("a date that does not exist; put it in quotes")]

@@ -124,7 +124,7 @@ impl Schema {
 
     /// A schema of the administrator's.
     pub(super) fn given(text: &str) -> Result<Self, SchemaError> {
-        let suffix = " (says the schema of --cloud-init-schema)";
+        let suffix = " (from the schema of --cloud-init-schema)";
         Self::parse(text, suffix, &jsonschema::options())
     }
 

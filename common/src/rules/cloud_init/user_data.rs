@@ -111,7 +111,7 @@ pub(super) fn check(text: &str, given: Option<&CloudInitSchema>) -> Vec<Diagnost
     match Format::of(text) {
         Format::Blank | Format::Unchecked => return vec![],
         Format::Unknown => {
-            let text = "is of no format that cloud-init acts on; \
+            let text = "has no format that cloud-init knows; \
                         add '#cloud-config' as the first line";
             return vec![Diagnostic::new(
                 Position::START,

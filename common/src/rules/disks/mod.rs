@@ -44,19 +44,19 @@ rules! {
             because "Image formats and file systems end there."
             fix "Give a smaller size, or several disks."
             crd All,
-        Refuse UnsupportedAccessMode = "The access mode of a disk is none that exists."
+        Refuse UnsupportedAccessMode = "The access mode of a disk does not exist."
             because "Kubernetes would refuse the claim."
             fix "Take one of the values that the message lists."
             crd All,
-        Refuse UnsupportedVolumeMode = "The volume mode of a disk is none that exists."
+        Refuse UnsupportedVolumeMode = "The volume mode of a disk does not exist."
             because "Kubernetes would refuse the claim."
             fix "Take one of the values that the message lists."
             crd All,
-        Refuse UnsupportedBus = "The bus of a disk is none that every backend has."
+        Refuse UnsupportedBus = "The bus of a disk is not one that every backend has."
             because "The backends refuse it, or the guest does not find the disk."
             fix "Take one of the values that the message lists."
             crd All,
-        Refuse UnsupportedReclaimPolicy = "The reclaim policy of a disk is none that exists."
+        Refuse UnsupportedReclaimPolicy = "The reclaim policy of a disk does not exist."
             because "What happens to data must not be a guess."
             fix "Take one of the values that the message lists."
             crd All,

@@ -1,5 +1,5 @@
-//! LibvirtHosts. The schema and CEL of the CRD refuse most of this as well, but with HTTP 422, on which some
-//! tools delete and recreate the object. So the webhook refuses the same values first.
+//! LibvirtHosts. The schema and CEL of the CRD refuse most of this as well, but on an update some tools answer
+//! that refusal by deleting and recreating the object. So the webhook refuses the same values first.
 
 pub(crate) mod intent;
 
@@ -23,7 +23,7 @@ use intent::{Amounts, NetworkIntent, StorageIntent};
 
 rules! {
     "libvirthosts" Check::Host(uri), on HOSTS, Always, and [HostFieldRequired] {
-        Refuse InvalidHostUri = "The URI of a LibvirtHost is none that reaches a host and does nothing else."
+        Refuse InvalidHostUri = "The URI of a LibvirtHost is not of an allowed form."
             because "Parameters of libvirt's URIs name programs that are run where the controller is; other transports are not encrypted, or open any socket."
             fix "Write one of `qemu:///system`, `qemu+tls://host/system`, `qemu+ssh://user@host/system`."
             crd All,
@@ -32,7 +32,7 @@ rules! {
             fix "Name a Secret in `credentialsSecretRef`."
             crd All,
         Warn CredentialsUnused = "A LibvirtHost is reached without a network, and a Secret with credentials is named."
-            because "Nobody asks for credentials on a local socket; the URI may be another one than was meant."
+            because "A local socket needs no credentials; the URI may be wrong."
             fix "Remove `credentialsSecretRef`, or correct the URI."
             crd Nothing,
     }
@@ -44,21 +44,21 @@ rules! {
     }
     "libvirthosts" Check::Host(credentials), on HOSTS, Always, and [SecretNameRequired, InvalidObjectName] {}
     "libvirthosts" Check::Host(hypervisor), on HOSTS, Always, and [HostFieldRequired] {
-        Refuse UnsupportedHostValue = "A value of a LibvirtHost is none of those there are."
+        Refuse UnsupportedHostValue = "A value of a LibvirtHost is not supported."
             because "The controller would not know how to run guests or make volumes there."
             fix "Take one of the values that the message lists."
             crd All,
     }
     "libvirthosts" Check::Host(amounts), on HOSTS, Always, and [InvalidQuantity] {
         Refuse InvalidFactor = "A factor of overcommit is not a positive decimal number."
-            because "Of nothing, or of what is no number, no machine could have anything."
+            because "With a factor of zero, or without a number, the host would have no capacity."
             fix "Write a number such as `\"1.5\"`, or leave it out for 1."
             crd Some,
     }
     "libvirthosts" Check::Host(image_pool), on HOSTS, Always, and [InvalidObjectName] {}
     "libvirthosts" Check::Host(storage), on HOSTS, Always, and [HostFieldRequired, UnsupportedHostValue, InvalidObjectName] {
-        Refuse OverlayNeedsQcow2 = "Volumes of a class are raw, and are to stand on an image."
-            because "A raw file has no room for the name of what it stands on."
+        Refuse OverlayNeedsQcow2 = "Volumes of a class are raw, and are provisioned as overlays of an image."
+            because "A raw file cannot store the name of its backing image."
             fix "Set `provisioning: copy`, or `format: qcow2`."
             crd All,
         Refuse DuplicateOffer = "A LibvirtHost offers a storage class, a network or a VLAN twice."
@@ -187,7 +187,7 @@ fn uri(spec: &HostIntent, _: Option<&HostIntent>, findings: &mut Findings) {
             findings.deny(Violation::new(credentials, code, Kind::Required, detail));
         }
         Some(_) if local => {
-            let text = format!("{credentials}: nobody asks for credentials at {uri}");
+            let text = format!("{credentials}: credentials are not used for {uri}");
             findings.warn(Code::CredentialsUnused, &text);
         }
         None | Some(_) => {}
@@ -339,7 +339,7 @@ fn vlan_ids(vlans: &[i64], index: usize, findings: &mut Findings) {
         if let [(item, vlan), others @ ..] = &faulty[..] {
             let more = match others.len() {
                 0 => String::new(),
-                more => format!("; {more} more of the list are at fault, too"),
+                more => format!("; {more} more of the list have the same fault"),
             };
             let location = Location::from(FieldPath::item("networks", index, "vlans"));
             let location = location.key(&item.to_string());
@@ -353,6 +353,6 @@ fn vlan_ids(vlans: &[i64], index: usize, findings: &mut Findings) {
     report(Code::InvalidVlan, Kind::Invalid, &detail, outside);
     let mut seen = HashSet::new();
     let twice = all().filter(|(_, vlan)| !seen.insert(*vlan)).collect();
-    let detail = "stands earlier in the list already; each VLAN is offered once";
+    let detail = "is already in the list; each VLAN is offered once";
     report(Code::DuplicateOffer, Kind::Duplicate, detail, twice);
 }

@@ -68,7 +68,7 @@ fn backend(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut
         .own("backend", |spec| Backend::parse(spec.backend.as_deref()?));
     if let Some(new) = leaf.value.filter(|new| *new != old) {
         let detail = format!(
-            "cannot change from {old} to {new}: a machine stays where it was made; create another Machine to move"
+            "cannot change from {old} to {new}: a machine cannot move between backends; create another Machine"
         );
         let fault = Violation::new(leaf.path, Code::BackendChanged, Kind::Invalid, detail);
         findings.deny(fault.text(new.as_str()));
@@ -343,7 +343,7 @@ fn expansion_blocker(
         None => {
             findings.miss(Reference::StorageClass(class.to_owned()));
             Some(format!(
-                "storage class {} is gone, and nothing else can grow its volumes",
+                "storage class {} does not exist any more, so its volumes cannot be expanded",
                 quoted(class)
             ))
         }
