@@ -65,7 +65,7 @@ const CAUSES: [(&str, &str, &str); 7] = [
     (
         "FieldValueInvalid",
         "spec.networks[0].macAddress",
-        r#"Invalid value: "01:00:5e:00:00:01": goes to many receivers, no network card can have it; the nearest one that can is '02:00:5e:00:00:01' [MacNotUnicast]"#,
+        r#"Invalid value: "01:00:5e:00:00:01": is a multicast address, which no network card can have; the nearest unicast address is '02:00:5e:00:00:01' [MacNotUnicast]"#,
     ),
     (
         "FieldValueNotSupported",

@@ -134,7 +134,7 @@ networks: [{name: eth0, networkName: prod-network}]";
     assert_eq!(
         refused(&kubectl, &machine("web", &grown)).await,
         [
-            "* spec.disks[0].size: Forbidden: disk 'root' cannot grow from 1Gi to 2Gi: storage class \"fast-ssd\" is gone, and nothing else can grow its volumes; set it to 1Gi, and add another disk for more space [DiskCannotGrow]"
+            "* spec.disks[0].size: Forbidden: disk 'root' cannot grow from 1Gi to 2Gi: storage class \"fast-ssd\" does not exist any more, so its volumes cannot be expanded; set it to 1Gi, and add another disk for more space [DiskCannotGrow]"
         ]
     );
     for change in [

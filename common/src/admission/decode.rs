@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use super::lenient;
 use crate::code::Code;
 use crate::json::{Json, Text};
-use crate::rules::limits::Cut;
+use crate::rules::limits::Truncate;
 use crate::violation::{Findings, Kind, Violation};
 
 /// The fields that a review reads from an object's metadata.
@@ -192,12 +192,12 @@ fn object_by_parts<'a>(text: &'a str, findings: &mut Findings) -> RawObject<'a> 
     }
 }
 
-/// Decodes a spec. `cut` reports and shortens what is longer than its bound. A value of a wrong type is
+/// Decodes a spec. `truncate` reports and shortens what is longer than its bound. A value of a wrong type is
 /// reported and read as an empty one.
-pub(super) fn spec<T>(mut value: Json<'_>, cut: Cut, findings: &mut Findings) -> T
+pub(super) fn spec<T>(mut value: Json<'_>, truncate: Truncate, findings: &mut Findings) -> T
 where
     T: Default + for<'v> Deserialize<'v>,
 {
-    cut(&mut value, findings);
+    truncate(&mut value, findings);
     lenient::read(&value, "spec", findings)
 }

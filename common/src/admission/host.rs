@@ -22,5 +22,5 @@ pub(super) fn review(request: &Request<'_>) -> Verdict {
 
 fn spec(text: &str, findings: &mut Findings) -> HostIntent {
     let raw = decode::object(text, findings);
-    decode::spec(raw.spec.intent, limits::cut_host, findings)
+    decode::spec(raw.spec.intent, limits::truncate_host, findings)
 }

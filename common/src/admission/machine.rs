@@ -34,7 +34,7 @@ impl<'a> Object<'a> {
         } = decode::object(text, findings);
         Self {
             hash: hash(&spec.intent, metadata.template_label()),
-            spec: decode::spec(spec.intent, limits::cut_machine, findings),
+            spec: decode::spec(spec.intent, limits::truncate_machine, findings),
             metadata,
             // Any JSON is accepted here: a wrong block is not a fault of the intent.
             block: spec.block.map(Block),
@@ -352,7 +352,7 @@ fn resolve(
         };
         rules::check_update(&update, catalog, findings);
         if let Some(block) = &block {
-            rules::announce_effects(&update, block, &mut notes);
+            rules::warn_of_effects(&update, block, &mut notes);
         }
     }
     Resolution {

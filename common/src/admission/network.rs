@@ -25,5 +25,5 @@ pub(super) fn review(request: &Request<'_>) -> Verdict {
 }
 
 fn spec(raw: RawObject<'_>, findings: &mut Findings) -> NetworkConfigurationSpec {
-    decode::spec(raw.spec.intent, limits::cut_nothing, findings)
+    decode::spec(raw.spec.intent, limits::truncate_nothing, findings)
 }

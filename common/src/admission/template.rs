@@ -43,7 +43,7 @@ fn check(spec: Json<'_>, catalog: &dyn Catalog, findings: &mut Findings) -> Mach
         networks,
         boot_order,
         domain,
-    } = decode::spec(spec, limits::cut_machine, findings);
+    } = decode::spec(spec, limits::truncate_machine, findings);
     for (field, text) in [
         ("spec.description", description),
         ("spec.deprecated", deprecated),

@@ -16,7 +16,7 @@ pub(crate) fn machine() -> [Value; 12] {
         // still be written.
         rule(
             "!has(self.backend) || !has(oldSelf.normalized) || self.backend == oldSelf.normalized.backend || (has(oldSelf.backend) && self.backend == oldSelf.backend)",
-            "backend cannot change: a machine stays where it was made; create another Machine to move",
+            "backend cannot change: a machine cannot move between backends; create another Machine",
         ),
         rule(
             "!has(oldSelf.normalized) || !has(self.normalized) || self.normalized.backend == oldSelf.normalized.backend",

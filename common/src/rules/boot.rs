@@ -1,7 +1,7 @@
 //! Boot order and CD-ROMs.
 //!
-//! A machine always has a network card, so `network` in the order always stands for one, and an
-//! order that passes these rules always names something to boot from.
+//! A machine always has a network card, so `network` in the order always names one, and an
+//! order that passes these rules always names a device to boot from.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use crate::quantity::Bytes;
 use crate::violation::{Findings, Kind, Violation};
 
 use super::rule::{Check, Parts, Subject, rules};
-use super::{disks, form, images};
+use super::{disks, form, images, quantities};
 
 rules! {
     "boot" Check::Part(cdroms), on MACHINES, Always, and [InvalidObjectName, EmptyStorageClass] {
@@ -81,8 +81,8 @@ fn cdrom(
     let image = item.pick("image", |cdrom| cdrom.image.as_ref());
     if let Some(image) = image.value {
         let at = |part| item.path(part, |_| true);
-        let by_cdi = backend == Backend::Kubevirt;
-        images::source(image, backend, by_cdi, &at, findings);
+        let fetched_by_cdi = backend == Backend::Kubevirt;
+        images::source(image, backend, fetched_by_cdi, &at, findings);
     } else if backend == Backend::Kubevirt {
         let detail = "KubeVirt has no empty drives; give an image, or remove the drive";
         let fault = Violation::new(image.path, Code::EmptyCdrom, Kind::Required, detail);
@@ -130,10 +130,10 @@ pub(crate) fn cdrom_size(
         let fault = Violation::new(leaf.path, Code::CdromSizeRequired, Kind::Required, detail);
         findings.deny(fault.given(FieldPath::field("backend")));
     }
-    form::bytes(leaf, &disks::CAPACITY, findings)
+    quantities::bytes(leaf, &disks::CAPACITY, findings)
 }
 
-/// How a CD-ROM asks for the class of its volume; rule [`Code::EmptyStorageClass`].
+/// The class that a CD-ROM requests for its volume; rule [`Code::EmptyStorageClass`].
 fn storage_class_request<'a>(leaf: Leaf<&'a str>, findings: &mut Findings) -> ClassRequest<'a> {
     let request = ClassRequest::of(leaf.value);
     if request == ClassRequest::NoClass {
@@ -183,7 +183,7 @@ fn devices(
             continue;
         };
         if !seen.insert(device) {
-            let detail = "stands earlier in the order already; each class of devices is named once";
+            let detail = "is already in the order; each class of devices is named once";
             findings.deny(
                 Violation::new(path, Code::DuplicateBootDevice, Kind::Duplicate, detail).text(word),
             );
@@ -233,7 +233,7 @@ fn device_exists(
     }
 }
 
-/// Whether an empty drive is a fault of its own: rule [`Code::EmptyCdrom`].
+/// Whether an empty drive is reported by another rule: [`Code::EmptyCdrom`].
 fn has_empty_drive(merged: &Merged<'_>, backend: Backend) -> bool {
     backend == Backend::Kubevirt && !merged.cdroms.is_empty()
 }
@@ -274,8 +274,8 @@ fn blank_boot_disk(
     }
 }
 
-/// Numbers the devices from 1 in the order of their classes, within a class in their own.
-pub(crate) fn number(
+/// Sets the boot order of each device, from 1: by class in `order`, within a class in the order of the list.
+pub(crate) fn assign_order(
     order: &[BootDevice],
     disks: &mut [NormalizedDisk],
     cdroms: &mut [NormalizedCdrom],

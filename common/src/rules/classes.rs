@@ -1,11 +1,11 @@
-//! Storage classes against who has them: what an intent leaves open, resolved to pins.
+//! Storage classes: checks named classes, and resolves to pins what the intent leaves open.
 //!
 //! ```text
 //! kubevirt ── StorageClasses of the cluster; its default one
-//! libvirt ─── what hosts offer; 'default', else the only one, else the cluster's default if offered
+//! libvirt ─── what hosts source; 'default', else the only one, else the cluster's default if offered
 //! ```
-//! A class that did not change since the old object keeps its pin without a look at either: what was
-//! deleted since stays editable.
+//! A class that has not changed since the stored object keeps its pin without a lookup, so that a Machine
+//! can be edited after its class was deleted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -48,8 +48,8 @@ rules! {
     }
 }
 
-/// The classes of disks and CD-ROMs that ask for one as the old object did, or for the one they have,
-/// by name: what its block resolved them to.
+/// Classes by name of disk or CD-ROM, from the stored block: of those that request a class as the stored
+/// spec did, or that name the class they already have.
 pub(crate) fn kept(
     merged: &Merged<'_>,
     backend: Backend,
@@ -79,7 +79,7 @@ pub(crate) fn kept(
     asks(merged, backend).filter_map(keeps).collect()
 }
 
-/// Who needs a storage class: its name, and how it asks.
+/// Disks and imported CD-ROMs, which need a storage class: name, and class as written.
 fn requests<'a>(merged: &Merged<'a>, backend: Backend) -> Vec<(Leaf<&'a str>, Leaf<&'a str>)> {
     let of_disk = |item: &Item<'a, Disk>| {
         (
@@ -100,11 +100,11 @@ fn requests<'a>(merged: &Merged<'a>, backend: Backend) -> Vec<(Leaf<&'a str>, Le
         .collect()
 }
 
-/// Who has storage classes.
-enum Offer<'a> {
+/// Where the storage classes of a backend come from.
+enum ClassSource<'a> {
     /// The cluster.
     Cluster(&'a dyn Catalog),
-    /// Its hosts of libvirt.
+    /// The LibvirtHosts.
     Hosts {
         /// All of them.
         all: Vec<Arc<HostRow>>,
@@ -118,8 +118,8 @@ fn classes_of(hosts: &[Arc<HostRow>]) -> BTreeSet<&String> {
     hosts.iter().flat_map(|host| &host.classes).collect()
 }
 
-impl<'a> Offer<'a> {
-    fn to(merged: &Merged<'_>, backend: Backend, catalog: &'a dyn Catalog) -> Self {
+impl<'a> ClassSource<'a> {
+    fn of(merged: &Merged<'_>, backend: Backend, catalog: &'a dyn Catalog) -> Self {
         if backend == Backend::Kubevirt {
             return Self::Cluster(catalog);
         }
@@ -151,7 +151,7 @@ impl<'a> Offer<'a> {
         }
     }
 
-    /// What a disk that leaves it open is given.
+    /// The class of a disk that names none.
     fn default(&self, prefer_named: bool) -> Option<String> {
         let named = names::DEFAULT_STORAGE_CLASS;
         match self {
@@ -174,7 +174,7 @@ impl<'a> Offer<'a> {
         }
     }
 
-    /// What is looked up when a class is missing.
+    /// The reference to report when the class was not found.
     fn reference(&self, class: &str) -> Reference {
         match self {
             Self::Cluster(_) => Reference::StorageClass(class.to_owned()),
@@ -182,8 +182,8 @@ impl<'a> Offer<'a> {
         }
     }
 
-    /// Whether nobody is there who could have any: a fault of its own.
-    fn is_nobody(&self) -> bool {
+    /// Whether there is no LibvirtHost at all, which [`Code::NoLibvirtHost`] reports.
+    fn has_no_host(&self) -> bool {
         matches!(self, Self::Hosts { all, .. } if all.is_empty())
     }
 
@@ -227,8 +227,8 @@ fn resolve(lookup: &Lookup<'_>, classes: &mut BTreeMap<String, String>, findings
         ..
     } = *lookup;
     let kept = classes.clone();
-    let offer = Offer::to(merged, backend, catalog);
-    if offer.is_nobody() {
+    let source = ClassSource::of(merged, backend, catalog);
+    if source.has_no_host() {
         return;
     }
     for (name, leaf) in requests(merged, backend) {
@@ -238,17 +238,17 @@ fn resolve(lookup: &Lookup<'_>, classes: &mut BTreeMap<String, String>, findings
         let class = match ClassRequest::of(leaf.value) {
             ClassRequest::NoClass => None,
             ClassRequest::Named(class) => {
-                if !offer.has(class) {
-                    findings.deny(offer.not_found(leaf, class));
-                    findings.miss(offer.reference(class));
+                if !source.has(class) {
+                    findings.deny(source.not_found(leaf, class));
+                    findings.miss(source.reference(class));
                 }
                 None
             }
             ClassRequest::ClusterDefault { prefer_named } => {
-                let class = offer.default(prefer_named);
-                // A template that does not exist may have named one.
+                let class = source.default(prefer_named);
+                // A template that was not found may name one.
                 if class.is_none() && (prefer_named || merged.is_complete()) {
-                    findings.deny(offer.no_default(leaf));
+                    findings.deny(source.no_default(leaf));
                 }
                 class
             }
@@ -260,7 +260,8 @@ fn resolve(lookup: &Lookup<'_>, classes: &mut BTreeMap<String, String>, findings
 }
 
 /// Rule [`Code::TemplateStorageClassNotFound`]: in a template a warning, because its user may
-/// override the class. A class of hosts will do: a template says nothing about the backend. A name that no class can have is refused.
+/// override the class. A class that a LibvirtHost offers is accepted too, because a template has no
+/// backend. A name that no class can have is refused.
 fn of_template(merged: &Merged<'_>, catalog: &dyn Catalog, findings: &mut Findings) {
     for item in &merged.disks {
         let leaf = item.pick("storageClass", |disk| disk.storage_class.as_deref());

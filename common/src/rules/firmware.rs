@@ -20,7 +20,7 @@ rules! {
             crd All,
     }
     "firmware" Check::Part(machine_type), on MACHINES_AND_TEMPLATES, Always {
-        Refuse UnsupportedMachineType = "The machine type is none that exists."
+        Refuse UnsupportedMachineType = "The machine type does not exist."
             because "The backends refuse it when the machine starts."
             fix "Take one of the values that the message lists."
             crd All,
@@ -115,7 +115,7 @@ fn features(subject: &Subject<'_>, parts: &mut Parts, findings: &mut Findings) {
     if is(hyperv, true) && is(acpi, false) {
         let detail = "the enlightenments need ACPI: drop domain.features.acpi: false, or hyperv";
         let code = Code::HypervNeedsAcpi;
-        findings.deny(contradiction(hyperv, acpi.path, "false", code, detail));
+        findings.deny(conflict(hyperv, acpi.path, "false", code, detail));
     }
     parts.features = Some(NormalizedFeatures {
         acpi: acpi.value.unwrap_or(true),
@@ -128,16 +128,20 @@ fn is(leaf: Leaf<bool>, value: bool) -> bool {
     leaf.value == Some(value)
 }
 
-/// A wish that another value, shown as `shown`, contradicts: told at the one the user can change.
-fn contradiction(
-    wish: Leaf<bool>,
+/// A requested that another value, shown as `shown`, contradicts: told at the one the user can change.
+fn conflict(
+    requested: Leaf<bool>,
     against: FieldPath,
     shown: &str,
     code: Code,
     detail: &str,
 ) -> Violation {
-    let path = wish.path.or_user_path(against);
-    let shown = if path == wish.path { "true" } else { shown };
+    let path = requested.path.or_user_path(against);
+    let shown = if path == requested.path {
+        "true"
+    } else {
+        shown
+    };
     Violation::new(path, code, Kind::Invalid, detail)
         .value(shown)
         .given(against)
@@ -191,7 +195,7 @@ fn boot_firmware(
 ) -> Firmware {
     let (efi, secure_boot, acpi) = (efi(merged), secure_boot(merged), acpi(merged));
     let is_secure = is(secure_boot, true);
-    // An unknown template may have brought it.
+    // A template that was not found may set it.
     let lacks_efi = is(efi, false) || efi.value.is_none() && merged.is_complete();
     if is_secure && lacks_efi {
         let detail =
@@ -202,7 +206,7 @@ fn boot_firmware(
         } else {
             secure_boot.path
         };
-        let fault = contradiction(secure_boot, against, "false", code, detail);
+        let fault = conflict(secure_boot, against, "false", code, detail);
         findings.deny(fault.given(efi.path));
     }
     if is_secure && machine_type == Some(MachineType::Pc) {
@@ -210,17 +214,11 @@ fn boot_firmware(
         let code = Code::SecureBootNeedsQ35;
         let against = machine_type_name(merged);
         let shown = quoted(against.value.unwrap_or_default());
-        findings.deny(contradiction(
-            secure_boot,
-            against.path,
-            &shown,
-            code,
-            detail,
-        ));
+        findings.deny(conflict(secure_boot, against.path, &shown, code, detail));
     }
     if is(efi, true) && is(acpi, false) {
         let detail = "UEFI needs ACPI: drop domain.features.acpi: false, or efi";
-        findings.deny(contradiction(
+        findings.deny(conflict(
             efi,
             acpi.path,
             "false",

@@ -1,21 +1,18 @@
 //! Rules about the form of a single value, used by every family.
 
-use std::str::FromStr;
-
 use super::rule::{Check, rules};
 use crate::api::choice::Choice;
-use crate::bounds::{INTERFACE_NAME_MAX, NAME_MAX, OBJECT_NAME_MAX, QUANTITY_MAX};
+use crate::bounds::{INTERFACE_NAME_MAX, NAME_MAX, OBJECT_NAME_MAX};
 use crate::code::Code;
 use crate::field_path::FieldPath;
 use crate::normalize::Leaf;
-use crate::quantity::{Bytes, QuantityError};
 use crate::violation::{Findings, Kind, Location, Violation};
 use crate::words::{nearest, quoted_list};
 
 rules! {
     "form" Check::Decode, on EVERY_KIND, Always {
         Refuse Unreadable = "The object is not JSON, or is nested deeper than any object can be."
-            because "Nothing in it can be judged, and no machine can be made from it."
+            because "Nothing in it can be checked, and no machine can be made from it."
             fix "Send valid JSON or YAML."
             crd Nothing,
         Refuse WrongType = "A value has the wrong JSON type."
@@ -23,7 +20,7 @@ rules! {
             fix "Write the value in the type that the message names; numbers that are names or sizes need quotes."
             crd All,
         Refuse SpecRequired = "The object has no spec."
-            because "An object without a spec wishes for nothing."
+            because "An object without a spec asks for nothing."
             fix "Add a spec, if only `template: small`."
             crd All,
     }
@@ -37,19 +34,9 @@ rules! {
             fix "Use a key and a value that `kubectl label` accepts."
             crd Some,
     }
-    "sizing" Check::Value, on EVERY_KIND, Always {
-        Refuse InvalidQuantity = "A size is not a Kubernetes quantity."
-            because "The backends would refuse it, each with words of its own."
-            fix "Write a number and a unit, such as `2Gi`."
-            crd All,
-        Refuse UnitMissing = "A size is a bare number of bytes, too small to be meant."
-            because "`4` is four bytes. Nobody means that, and the machine would not start."
-            fix "Add the unit: `4Gi`."
-            crd All,
-    }
 }
 
-/// The value of a closed choice, or its default. `code` tells the family's own name for a fault.
+/// The value of a closed choice, or its default. Violations have `code`.
 pub(crate) fn choice<C: Choice>(
     leaf: Leaf<&str>,
     default: C,
@@ -66,7 +53,7 @@ pub(crate) fn choice<C: Choice>(
     parsed
 }
 
-/// A text that is none of a closed choice.
+/// Violation for a text that is not in a closed choice.
 pub(crate) fn unsupported<C: Choice>(path: FieldPath, text: &str, code: Code) -> Violation {
     let names = C::names();
     let supported = quoted_list(names.iter().copied());
@@ -99,7 +86,7 @@ pub(crate) fn is_object_name(text: &str) -> bool {
     text.len() <= OBJECT_NAME_MAX && text.split('.').all(part)
 }
 
-/// The nearest DNS label to a text that is none, if one can be made of it.
+/// The nearest DNS label to a text, if the text has any usable characters.
 pub(crate) fn as_label(text: &str) -> Option<String> {
     let mapped: String = text
         .chars()
@@ -116,8 +103,8 @@ pub(crate) fn as_label(text: &str) -> Option<String> {
     is_label(&label).then_some(label)
 }
 
-/// What a name that must be a DNS label should be instead: the nearest one, if nothing else has it or
-/// would get it.
+/// How to correct a name that must be a DNS label. Proposes the nearest label if `is_free` says that
+/// no other item has it.
 pub(crate) fn label_fix(text: &str, is_free: impl Fn(&str) -> bool) -> String {
     let rule = format!(
         "must be lower-case letters, digits and '-', at most {NAME_MAX}, with a letter or digit at both ends"
@@ -137,7 +124,7 @@ pub(crate) fn object_name(leaf: Leaf<&str>, findings: &mut Findings) {
     }
 }
 
-/// A text that no object can have as its name.
+/// Violation for a text that cannot be the name of an object.
 pub(crate) fn invalid_object_name(location: impl Into<Location>, text: &str) -> Violation {
     let detail = format!(
         "must be lower-case letters, digits, '-' and '.', at most {OBJECT_NAME_MAX}, with a letter or digit at both ends of each part"
@@ -145,7 +132,7 @@ pub(crate) fn invalid_object_name(location: impl Into<Location>, text: &str) -> 
     Violation::new(location, Code::InvalidObjectName, Kind::Invalid, detail).text(text)
 }
 
-/// A text that no object can have as its name, whose name must be a label, too.
+/// Violation for the name of an object of a kind whose names must be labels.
 pub(crate) fn invalid_object_label(path: FieldPath, text: &str) -> Violation {
     let detail = label_fix(text, |_| true);
     Violation::new(path, Code::InvalidObjectName, Kind::Invalid, detail).text(text)
@@ -163,7 +150,7 @@ pub(crate) fn secret_name(location: Location, name: Option<&str>, findings: &mut
     }
 }
 
-/// Whether `text` can be the name of a pool or a network of libvirt's.
+/// Whether `text` can be the name of a libvirt pool or network.
 pub(crate) fn is_libvirt_name(text: &str) -> bool {
     let is_outside = |c: char| c.is_whitespace() || c == '/';
     !text.is_empty()
@@ -171,7 +158,7 @@ pub(crate) fn is_libvirt_name(text: &str) -> bool {
         && !text.chars().any(is_outside)
 }
 
-/// A text that no pool or network of libvirt's can have as its name.
+/// Violation for a text that cannot be the name of a libvirt pool or network.
 pub(crate) fn invalid_libvirt_name(path: FieldPath, text: &str) -> Violation {
     let detail = format!(
         "must be a name that libvirt can have: at most {OBJECT_NAME_MAX} characters without blanks and '/'"
@@ -180,7 +167,7 @@ pub(crate) fn invalid_libvirt_name(path: FieldPath, text: &str) -> Violation {
 }
 
 /// Whether `text` can be the name of a label, or a value that is not empty.
-fn is_label_word(text: &str) -> bool {
+fn is_label_name(text: &str) -> bool {
     let inner = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
     let outer = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
     text.len() <= NAME_MAX
@@ -210,20 +197,20 @@ fn is_label_key(key: &str) -> bool {
     let (prefix, name) = key
         .split_once('/')
         .map_or((None, key), |(prefix, name)| (Some(prefix), name));
-    is_label_word(name) && prefix.is_none_or(is_object_name)
+    is_label_name(name) && prefix.is_none_or(is_object_name)
 }
 
 fn is_label_value(value: &str) -> bool {
-    value.is_empty() || is_label_word(value)
+    value.is_empty() || is_label_name(value)
 }
 
-/// Whether an object can carry these.
+/// Whether an object can have these labels.
 pub(crate) fn are_labels<'a>(labels: impl IntoIterator<Item = (&'a String, &'a String)>) -> bool {
     let mut labels = labels.into_iter();
     labels.all(|(key, value)| is_label_key(key) && is_label_value(value))
 }
 
-/// Rule [`Code::InvalidLabel`]: a key or value of a selector that no object can carry.
+/// Rule [`Code::InvalidLabel`]: a key or value of a selector that no object can have.
 pub(crate) fn labels<'a>(
     path: FieldPath,
     labels: impl IntoIterator<Item = (&'a String, &'a String)>,
@@ -245,139 +232,12 @@ pub(crate) fn labels<'a>(
     }
 }
 
-/// The bounds of an amount of bytes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Range {
-    pub(crate) min: Bytes,
-    pub(crate) max: Bytes,
-    pub(crate) too_small: Code,
-    pub(crate) too_large: Code,
-    pub(crate) example: &'static str,
-    /// The largest amount that a number without a unit is taken for.
-    pub(crate) likely_max: Bytes,
-}
-
-/// A quantity: rule [`Code::InvalidQuantity`]. `corrected` gives what a misspelled one most likely
-/// means.
-pub(crate) fn quantity<Q: FromStr<Err = QuantityError>>(
-    leaf: Leaf<&str>,
-    example: &str,
-    corrected: impl FnOnce(&str) -> Option<String>,
-    findings: &mut Findings,
-) -> Option<Q> {
-    let text = leaf.value?;
-    let detail = if text.len() > QUANTITY_MAX {
-        format!("must be at most {QUANTITY_MAX} characters, such as '{example}'")
-    } else {
-        match text.parse() {
-            Ok(quantity) => return Some(quantity),
-            Err(error) => {
-                let fix = corrected(text).unwrap_or_else(|| example.to_owned());
-                format!("{error}; use a number and a unit such as '{fix}'")
-            }
-        }
-    };
-    let code = Code::InvalidQuantity;
-    findings.deny(Violation::new(leaf.path, code, Kind::Invalid, detail).text(text));
-    None
-}
-
-/// A quantity within bounds: rules [`Code::InvalidQuantity`], [`Code::UnitMissing`] and the two
-/// codes of `range`.
-pub(crate) fn bytes(leaf: Leaf<&str>, range: &Range, findings: &mut Findings) -> Option<Bytes> {
-    let text = leaf.value?;
-    let invalid =
-        |code, detail: String| Violation::new(leaf.path, code, Kind::Invalid, detail).text(text);
-    let bytes: Bytes = quantity(leaf, range.example, corrected, findings)?;
-    let Range {
-        min,
-        max,
-        too_small,
-        too_large,
-        ..
-    } = *range;
-    if bytes < min {
-        let fault = match with_unit(text, range) {
-            Some((Unit::Missing, meant)) => invalid(
-                Code::UnitMissing,
-                format!(
-                    "is {} bytes, because it has no unit; did you mean '{meant}'?",
-                    bytes.get()
-                ),
-            ),
-            Some((Unit::Milli, meant)) => invalid(
-                too_small,
-                format!(
-                    "must be at least {min}; 'm' stands for thousandths, did you mean '{meant}'?"
-                ),
-            ),
-            None => invalid(too_small, format!("must be at least {min}")),
-        };
-        findings.deny(fault);
-        return None;
-    }
-    if bytes > max {
-        findings.deny(invalid(too_large, format!("must be at most {max}")));
-        return None;
-    }
-    Some(bytes)
-}
-
-/// What is wrong with the unit of an amount that is far too small.
-enum Unit {
-    Missing,
-    Milli,
-}
-
-/// The amount that is meant by a number without a unit, or with the wrong one.
-fn with_unit(text: &str, range: &Range) -> Option<(Unit, String)> {
-    let (fault, number) = match text.strip_suffix('m') {
-        Some(number) => (Unit::Milli, number),
-        None => (Unit::Missing, text),
-    };
-    if !number.bytes().all(|b| b.is_ascii_digit() || b == b'.') {
-        return None;
-    }
-    let units = match fault {
-        Unit::Missing => ["Gi", "Mi"].as_slice(),
-        Unit::Milli => ["M"].as_slice(),
-    };
-    let meant = units
-        .iter()
-        .map(|unit| format!("{number}{unit}"))
-        .find(|meant| {
-            let meant: Option<Bytes> = meant.parse().ok();
-            meant.is_some_and(|meant| (range.min..=range.likely_max).contains(&meant))
-        })?;
-    Some((fault, meant))
-}
-
-/// The quantity that a misspelled one most likely means.
-pub(crate) fn corrected(text: &str) -> Option<String> {
-    let bare = text.trim().replace(' ', "").replace(',', ".");
-    let split = bare.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-    let (number, unit) = bare.split_at(split);
-    let unit = match unit.to_ascii_lowercase().trim_end_matches(['b', 's']) {
-        "k" => "k",
-        "ki" => "Ki",
-        "m" => "M",
-        "mi" => "Mi",
-        "g" => "G",
-        "gi" => "Gi",
-        "t" => "T",
-        "ti" => "Ti",
-        _ => return None,
-    };
-    let fixed = format!("{number}{unit}");
-    fixed.parse::<Bytes>().is_ok().then_some(fixed)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn names_agree_with_their_schemas() {
+    fn labels_and_object_names_are_checked_as_in_kubernetes() {
         for (text, label, object) in [
             ("a", true, true),
             ("a-b", true, true),
@@ -400,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn makes_labels_of_what_users_write() {
+    fn an_invalid_name_is_corrected_to_the_nearest_label() {
         for (text, label) in [
             ("Web_1", Some("web-1")),
             ("my.host", Some("my-host")),
@@ -410,21 +270,5 @@ mod tests {
             assert_eq!(as_label(text).as_deref(), label, "{text}");
         }
         assert_eq!(as_label(&"a".repeat(70)).map(|label| label.len()), Some(63));
-    }
-
-    #[test]
-    fn corrects_misspelled_quantities() {
-        for (text, fix) in [
-            ("2GB", Some("2G")),
-            ("2GiB", Some("2Gi")),
-            ("2gi", Some("2Gi")),
-            ("2 Gi", Some("2Gi")),
-            ("1,5Gi", Some("1.5Gi")),
-            ("512mb", Some("512M")),
-            ("two", None),
-            ("2Q", None),
-        ] {
-            assert_eq!(corrected(text).as_deref(), fix, "{text}");
-        }
     }
 }

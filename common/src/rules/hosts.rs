@@ -1,11 +1,10 @@
-//! Whether a host of libvirt has what a Machine needs: each thing some host, and all of it one and the
-//! same.
+//! Whether the LibvirtHosts offer what a Machine needs: each need on some host, and all needs on one host.
 //!
 //! ```text
 //! Machine ──▶ needs: classes, networks, images ──▶ some host has each ──▶ one host has all
 //! ```
-//! Only a change of what is needed is judged, so a Machine stays editable when a host is gone. A Machine
-//! that is bound to a host is judged by that one. Whether there is room, the controller tells.
+//! Only changed needs are checked, so that a Machine can be edited after a host was deleted. A Machine that
+//! is bound to a host is checked against that host. The controller checks free capacity.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -53,7 +52,7 @@ rules! {
     }
 }
 
-/// Most hosts whose lacks a message lists.
+/// Most hosts that a message lists with what they do not offer.
 const HOSTS_SHOWN_MAX: usize = 3;
 
 /// A Machine on libvirt.
@@ -70,7 +69,7 @@ struct Guest<'a> {
 }
 
 impl Guest<'_> {
-    /// Whether a disk leaves its class open, and none was found for it.
+    /// Whether a disk names no class and no default was found for it.
     fn lacks_class(&self) -> bool {
         self.merged.disks.iter().any(|item| {
             let leaf = item.pick("storageClass", |disk| disk.storage_class.as_deref());
@@ -84,16 +83,16 @@ impl Guest<'_> {
     }
 }
 
-/// Something that is needed, and where it is asked for.
-struct Wish<'a> {
+/// A need, with the field that requests it.
+struct Requirement<'a> {
     need: Need<'a>,
     path: FieldPath,
-    /// What is written there.
+    /// Value of the field; `None` if the need follows from an absent field.
     value: Option<&'a str>,
 }
 
-impl Wish<'_> {
-    /// A fault of it. What nobody has written is asked for.
+impl Requirement<'_> {
+    /// A violation at its field; an absent field is reported as required.
     fn fault(&self, code: Code, kind: Kind, detail: String) -> Violation {
         match self.value {
             Some(value) => Violation::new(self.path, code, kind, detail).text(value),
@@ -113,14 +112,18 @@ fn hosts(lookup: &Lookup<'_>, classes: &mut BTreeMap<String, String>, findings: 
             old: lookup.stored,
             bound: lookup.bound_host,
         };
-        offers(&guest, lookup.catalog, findings);
+        check_hosts(&guest, lookup.catalog, findings);
     }
 }
 
-fn offers(guest: &Guest<'_>, catalog: &dyn Catalog, findings: &mut Findings) {
-    let wishes = wishes(guest, catalog, findings);
-    let had = guest.old.map(|old| needs_of(old, guest.namespace, catalog));
-    let is_new = |wish: &Wish<'_>| had.as_ref().is_none_or(|had| !had.contains(&wish.need));
+fn check_hosts(guest: &Guest<'_>, catalog: &dyn Catalog, findings: &mut Findings) {
+    let requirements = requirements(guest, catalog, findings);
+    let stored_needs = guest.old.map(|old| needs_of(old, guest.namespace, catalog));
+    let is_new = |requirement: &Requirement<'_>| {
+        stored_needs
+            .as_ref()
+            .is_none_or(|stored_needs| !stored_needs.contains(&requirement.need))
+    };
     let selector = guest
         .merged
         .user()
@@ -131,9 +134,9 @@ fn offers(guest: &Guest<'_>, catalog: &dyn Catalog, findings: &mut Findings) {
     let hyperv = firmware::hyperv(guest.merged).value == Some(true);
     let same_hyperv = guest.old.is_some_and(|old| old.features.hyperv == hyperv);
     let hosts = catalog.hosts();
-    // Where nobody has a class, none could be chosen for a disk that is new.
+    // Without hosts no default class can be found, so a new disk has no class.
     let lacks_class = hosts.is_empty() && guest.lacks_class();
-    if same_selector && same_hyperv && !lacks_class && !wishes.iter().any(is_new) {
+    if same_selector && same_hyperv && !lacks_class && !requirements.iter().any(is_new) {
         return;
     }
 
@@ -143,9 +146,13 @@ fn offers(guest: &Guest<'_>, catalog: &dyn Catalog, findings: &mut Findings) {
         return;
     }
     let before = findings.violations.len();
-    let offered = |wish: &Wish<'_>| hosts.iter().any(|host| host.offers(&wish.need));
-    for wish in wishes.iter().filter(|wish| is_new(wish) && !offered(wish)) {
-        nowhere(wish, &hosts, findings);
+    let offered =
+        |requirement: &Requirement<'_>| hosts.iter().any(|host| host.offers(&requirement.need));
+    for requirement in requirements
+        .iter()
+        .filter(|requirement| is_new(requirement) && !offered(requirement))
+    {
+        not_offered(requirement, &hosts, findings);
     }
     let selected: Vec<_> = match guest.bound {
         Some(bound) => hosts.iter().filter(|host| host.name == bound).collect(),
@@ -162,31 +169,39 @@ fn offers(guest: &Guest<'_>, catalog: &dyn Catalog, findings: &mut Findings) {
         return;
     }
 
-    // What was there before and no host has any more was not asked for now.
-    let wishes: Vec<_> = wishes
+    // Ignore needs of the stored block that no host offers any more: this update does not add them.
+    let requirements: Vec<_> = requirements
         .iter()
-        .filter(|wish| is_new(wish) || offered(wish))
+        .filter(|requirement| is_new(requirement) || offered(requirement))
         .collect();
-    let has_all = |host: &&&Arc<HostRow>| wishes.iter().all(|wish| host.offers(&wish.need));
+    let has_all = |host: &&&Arc<HostRow>| {
+        requirements
+            .iter()
+            .all(|requirement| host.offers(&requirement.need))
+    };
     let fitting: Vec<_> = selected.iter().filter(has_all).collect();
     if fitting.is_empty() {
-        if wishes.iter().all(|wish| offered(wish)) {
-            no_host_fits(guest, &wishes, &selected, findings);
+        if requirements.iter().all(|requirement| offered(requirement)) {
+            no_host_fits(guest, &requirements, &selected, findings);
         }
         findings.miss(Reference::Hosts);
     } else if hyperv && fitting.iter().all(|host| host.virt_type == VirtType::Qemu) {
         let path = firmware::hyperv(guest.merged).path;
         let text = format!(
-            "{path}: every host that fits emulates (virtType qemu); only relaxed, vapic and spinlocks are left of the enlightenments"
+            "{path}: every matching host uses emulation (virtType qemu), where only the enlightenments relaxed, vapic and spinlocks work"
         );
         findings.warn(Code::HypervEmulated, &text);
     }
 }
 
-/// What is needed, and rule [`Code::NetworkNotOffered`] for a network without a bridge.
-fn wishes<'a>(guest: &Guest<'a>, catalog: &dyn Catalog, findings: &mut Findings) -> Vec<Wish<'a>> {
+/// The needs of the Machine, and rule [`Code::NetworkNotOffered`] for a network without a bridge.
+fn requirements<'a>(
+    guest: &Guest<'a>,
+    catalog: &dyn Catalog,
+    findings: &mut Findings,
+) -> Vec<Requirement<'a>> {
     let merged = guest.merged;
-    let mut wishes = Vec::new();
+    let mut requirements = Vec::new();
     for item in &merged.disks {
         let leaf = item.pick("storageClass", |disk| disk.storage_class.as_deref());
         let class = match ClassRequest::of(leaf.value) {
@@ -197,25 +212,25 @@ fn wishes<'a>(guest: &Guest<'a>, catalog: &dyn Catalog, findings: &mut Findings)
                 name.and_then(|name| guest.classes.get(name).map(String::as_str))
             }
         };
-        wishes.extend(class.map(|class| Wish {
+        requirements.extend(class.map(|class| Requirement {
             need: Need::class(class),
             path: leaf.path,
             value: leaf.value,
         }));
     }
-    let on_default = |path| Wish {
+    let on_default = |path| Requirement {
         need: Need::DEFAULT_NETWORK,
         path,
         value: None,
     };
     if merged.networks.is_empty() && merged.is_complete() {
-        wishes.push(on_default(FieldPath::field("networks")));
+        requirements.push(on_default(FieldPath::field("networks")));
     }
     for item in &merged.networks {
         let leaf = network_name(item);
         let Some(name) = leaf.value else {
             if merged.is_complete() {
-                wishes.push(on_default(leaf.path));
+                requirements.push(on_default(leaf.path));
             }
             continue;
         };
@@ -223,13 +238,13 @@ fn wishes<'a>(guest: &Guest<'a>, catalog: &dyn Catalog, findings: &mut Findings)
             continue;
         };
         match Need::network(row) {
-            Some(need) => wishes.push(Wish {
+            Some(need) => requirements.push(Requirement {
                 need,
                 path: leaf.path,
                 value: leaf.value,
             }),
             None if !guest.old.is_some_and(|old| is_on(old, name)) => {
-                let detail = "names no bridge, by which hosts offer networks; give the NetworkConfiguration of another one that does";
+                let detail = "names no bridge, and hosts offer networks by the name of a bridge; use a NetworkConfiguration that names one";
                 let code = Code::NetworkNotOffered;
                 let fault = Violation::new(leaf.path, code, Kind::Invalid, detail);
                 findings.deny(fault.text(name));
@@ -245,12 +260,12 @@ fn wishes<'a>(guest: &Guest<'a>, catalog: &dyn Catalog, findings: &mut Findings)
         let leaf = item.pick("image", |cdrom| cdrom.image.as_ref());
         leaf.value.map(|_| leaf.path)
     });
-    wishes.extend(of_disks.chain(of_cdroms).map(|path| Wish {
+    requirements.extend(of_disks.chain(of_cdroms).map(|path| Requirement {
         need: Need::Images,
         path,
         value: None,
     }));
-    wishes
+    requirements
 }
 
 fn is_on(block: &Normalized, network: &str) -> bool {
@@ -258,7 +273,7 @@ fn is_on(block: &Normalized, network: &str) -> bool {
     networks.any(|nic| nic.network_name.as_deref() == Some(network))
 }
 
-/// What a Machine with this block needs of its host, as far as the catalog knows its networks.
+/// The needs of a Machine with this block; networks that the catalog does not have are left out.
 fn needs_of<'a>(block: &'a Normalized, namespace: &str, catalog: &dyn Catalog) -> Vec<Need<'a>> {
     let classes = block
         .disks
@@ -284,15 +299,15 @@ fn no_host(merged: &Merged<'_>) -> Violation {
         let detail = "there is no LibvirtHost to run it; register one, or use backend: kubevirt";
         Violation::new(leaf.path, code, Kind::Invalid, detail).text(backend)
     } else {
-        let detail = "libvirt is the default here, and there is no LibvirtHost; register one, or set backend: kubevirt";
+        let detail = "libvirt is the default backend, and there is no LibvirtHost; register one, or set backend: kubevirt";
         Violation::new(leaf.path, code, Kind::Required, detail)
     }
 }
 
-/// Rules [`Code::NetworkNotOffered`] and [`Code::NoImagePool`]. A storage class that no host offers was
-/// told when it was looked up.
-fn nowhere(wish: &Wish<'_>, hosts: &[Arc<HostRow>], findings: &mut Findings) {
-    match &wish.need {
+/// Rules [`Code::NetworkNotOffered`] and [`Code::NoImagePool`]. A storage class that no host offers is
+/// reported where classes are resolved.
+fn not_offered(requirement: &Requirement<'_>, hosts: &[Arc<HostRow>], findings: &mut Findings) {
+    match &requirement.need {
         Need::Class(_) => {}
         need @ Need::Network { bridge, vlan } => {
             let networks = hosts.iter().flat_map(|host| &host.networks);
@@ -318,11 +333,12 @@ fn nowhere(wish: &Wish<'_>, hosts: &[Arc<HostRow>], findings: &mut Findings) {
                 )
             };
             let detail = format!("no LibvirtHost offers {need}; {fix}");
-            findings.deny(wish.fault(Code::NetworkNotOffered, Kind::Invalid, detail));
+            findings.deny(requirement.fault(Code::NetworkNotOffered, Kind::Invalid, detail));
         }
         Need::Images => {
             let detail = "no LibvirtHost has an imagePool, where images are kept; add one to a LibvirtHost, or drop the image";
-            let fault = Violation::new(wish.path, Code::NoImagePool, Kind::Forbidden, detail);
+            let fault =
+                Violation::new(requirement.path, Code::NoImagePool, Kind::Forbidden, detail);
             findings.deny(fault);
         }
     }
@@ -350,47 +366,51 @@ fn none_selected(selector: &BTreeMap<String, String>, hosts: &[Arc<HostRow>]) ->
     fault.value(quoted(&labels(&mut selector.iter())))
 }
 
-/// Rule [`Code::NoHostFits`], at the first thing that the host which has most of them lacks.
+/// Rule [`Code::NoHostFits`], at the first thing that the host which has most of them missing.
 fn no_host_fits(
     guest: &Guest<'_>,
-    wishes: &[&Wish<'_>],
+    requirements: &[&Requirement<'_>],
     hosts: &[&Arc<HostRow>],
     findings: &mut Findings,
 ) {
-    let mut lacks: Vec<(&str, Vec<&Wish<'_>>)> = hosts
+    let mut missing: Vec<(&str, Vec<&Requirement<'_>>)> = hosts
         .iter()
         .map(|host| {
-            let lacking = wishes.iter().filter(|wish| !host.offers(&wish.need));
-            (host.name.as_str(), lacking.copied().collect())
+            let lacked = requirements
+                .iter()
+                .filter(|requirement| !host.offers(&requirement.need));
+            (host.name.as_str(), lacked.copied().collect())
         })
         .collect();
-    lacks.sort_by_key(|(name, lacking)| (lacking.len(), *name));
-    let Some(wish) = lacks.first().and_then(|(_, lacking)| lacking.first()) else {
+    missing.sort_by_key(|(name, lacked)| (lacked.len(), *name));
+    let Some(requirement) = missing.first().and_then(|(_, lacked)| lacked.first()) else {
         return;
     };
-    let said = lacks.iter().take(HOSTS_SHOWN_MAX).map(|(name, lacking)| {
-        let lacking = lacking.iter().map(|wish| wish.need.to_string());
-        format!("'{name}' lacks {}", name_list(lacking.collect()))
+    let listed = missing.iter().take(HOSTS_SHOWN_MAX).map(|(name, lacked)| {
+        let lacked = lacked
+            .iter()
+            .map(|requirement| requirement.need.to_string());
+        format!("'{name}' lacks {}", name_list(lacked.collect()))
     });
-    let said = said.collect::<Vec<_>>().join("; ");
-    let more = match lacks.len().saturating_sub(HOSTS_SHOWN_MAX) {
+    let listed = listed.collect::<Vec<_>>().join("; ");
+    let more = match missing.len().saturating_sub(HOSTS_SHOWN_MAX) {
         0 => String::new(),
-        more => format!("; {more} more lack something, too"),
+        more => format!("; {more} more hosts lack something"),
     };
     let selected = match &guest.merged.user().node_selector {
         Some(selector) if !selector.is_empty() => " that nodeSelector selects",
         _ => "",
     };
     let detail = match guest.bound {
-        Some(_) => format!("its host {said}; take what it has, or extend the LibvirtHost"),
+        Some(_) => format!("its host {listed}; take what it has, or extend the LibvirtHost"),
         None => format!(
-            "no single LibvirtHost{selected} has all that this Machine needs: {said}{more}; take what one has, or extend a LibvirtHost"
+            "no single LibvirtHost{selected} has all that this Machine needs: {listed}{more}; take what one has, or extend a LibvirtHost"
         ),
     };
-    let fault = match wish.need {
-        Need::Images => Violation::new(wish.path, Code::NoHostFits, Kind::Forbidden, detail),
+    let fault = match requirement.need {
+        Need::Images => Violation::new(requirement.path, Code::NoHostFits, Kind::Forbidden, detail),
         Need::Class(_) | Need::Network { .. } => {
-            wish.fault(Code::NoHostFits, Kind::Invalid, detail)
+            requirement.fault(Code::NoHostFits, Kind::Invalid, detail)
         }
     };
     findings.deny(fault);

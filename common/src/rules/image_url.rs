@@ -1,4 +1,4 @@
-//! Addresses of images, read as those read them who fetch them.
+//! Addresses of images, parsed as the programs that fetch them parse them.
 //!
 //! ```text
 //! https://user:word@[2001:db8::1]:8443/a.qcow2?b=c   as Go's net/url, and so CDI
@@ -6,8 +6,8 @@
 //! docker://registry.example.com:5000/os/debian:12    as distribution/reference, and so CDI
 //!          └host                └port└path   └tag, or '@' and a digest
 //! ```
-//! Crates for URLs follow RFC 3986 or browsers, and refuse some of what Go takes, or take what it
-//! refuses.
+//! Crates for URLs follow RFC 3986 or browsers: they reject some addresses that Go accepts, and accept
+//! some that Go rejects.
 
 use std::net::Ipv6Addr;
 
@@ -20,7 +20,7 @@ const TAG_MAX: usize = 128;
 /// Digests of container images, and how many digits they have (opencontainers/go-digest).
 const DIGESTS: [(&str, usize); 3] = [("sha256", 64), ("sha384", 96), ("sha512", 128)];
 
-/// Why nothing can be fetched from an address.
+/// Why an image cannot be fetched from an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ImageUrlError {
     /// Not one of the schemes, without a host, with blanks, or too long.
@@ -28,13 +28,13 @@ pub(crate) enum ImageUrlError {
         "must be https://, http:// or docker:// and a host, at most {TEXT_MAX} characters without blanks"
     )]
     Form,
-    /// A user that Go does not read.
-    #[error("has a user that no URL has; write its special characters as '%' and two digits")]
+    /// A user that Go does not accept.
+    #[error("has an invalid user; write its special characters as '%' and two digits")]
     User,
-    /// A host that Go does not read.
-    #[error("has a host that no URL has; give a name or an address (IPv6 in brackets)")]
+    /// A host that Go does not accept.
+    #[error("has an invalid host; give a name or an address (IPv6 in brackets)")]
     Host,
-    /// A port that is none.
+    /// A port that is not from 1 to 65535.
     #[error("has a port that is not from 1 to 65535")]
     Port,
     /// A percent sign that escapes nothing.
@@ -50,20 +50,20 @@ pub(crate) enum ImageUrlError {
     Container,
     /// A tag that no container image has.
     #[error(
-        "has a tag that no container image has; use letters, digits, '_', '.' and '-', at most {TAG_MAX}, and none of '.' and '-' first"
+        "has an invalid tag; use letters, digits, '_', '.' and '-', at most {TAG_MAX}, and none of '.' and '-' first"
     )]
     Tag,
     /// A digest that no container image has.
     #[error(
-        "has a digest that no container image has; write 'sha256:' and 64 lower-case hexadecimal digits after the '@'"
+        "has an invalid digest; write 'sha256:' and 64 lower-case hexadecimal digits after the '@'"
     )]
     Digest,
-    /// More than CDI fetches by.
+    /// Both a tag and a digest; CDI accepts one of them.
     #[error("has both a tag and a digest, which CDI does not take; keep the one you mean")]
     TagAndDigest,
 }
 
-/// Whether something can be fetched from an address, by its form.
+/// Checks the form of an address; nothing is fetched.
 pub(crate) fn check(url: &str) -> Result<(), ImageUrlError> {
     let is_blank = |c: char| c.is_whitespace() || c.is_control();
     if url.chars().count() > TEXT_MAX || url.chars().any(is_blank) {
@@ -78,7 +78,7 @@ pub(crate) fn check(url: &str) -> Result<(), ImageUrlError> {
 
 /// What comes after `https://` or `http://`.
 fn web(address: &str) -> Result<(), ImageUrlError> {
-    // Nobody looks into a query before the server does.
+    // Neither Go nor CDI parses the query; the server does.
     let address = address.split_once('?').map_or(address, |(it, _)| it);
     let (authority, path) = address.split_at(address.find('/').unwrap_or(address.len()));
     let (user, host) = match authority.rsplit_once('@') {
@@ -157,7 +157,7 @@ fn is_host_char(c: char) -> bool {
     c.is_ascii_alphanumeric() || "-_.~!$&'()*+,;=:[]<>\"".contains(c)
 }
 
-/// The bytes that a text escapes; nothing in the place of one that is not written out.
+/// The percent-encoded bytes of a text; `None` for an escape that is incomplete.
 fn escapes(text: &str) -> impl Iterator<Item = Option<u8>> {
     text.split('%').skip(1).map(|rest| {
         let digits = rest.get(..2)?;
@@ -279,7 +279,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn takes_what_go_takes() {
+    fn addresses_that_go_accepts_are_accepted() {
         let longest = format!("docker://registry/debian:{}", "x".repeat(TAG_MAX));
         let sha512 = format!("docker://debian@sha512:{}", "a".repeat(128));
         for url in [
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_go_refuses() {
+    fn addresses_that_go_rejects_are_rejected() {
         use ImageUrlError::{
             Container, Digest, Escape, Form, Host, Port, Tag, TagAndDigest, UpperCase, User,
         };
@@ -397,7 +397,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_panics(url in "(https|docker)://[%\\[\\]:@/.a0é-]{0,20}") {
+        fn no_text_causes_a_panic(url in "(https|docker)://[%\\[\\]:@/.a0é-]{0,20}") {
             let _ = check(&url);
         }
     }

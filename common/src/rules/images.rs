@@ -1,4 +1,4 @@
-//! Images that disks and CD-ROMs are filled with.
+//! Images whose content is written to disks and CD-ROMs.
 
 use crate::api::choice::Backend;
 use crate::api::machine::Image;
@@ -18,7 +18,7 @@ rules! {
             because "A disk is filled from one place."
             fix "Give exactly one of `url`, `persistentVolumeClaim` and `volume`."
             crd Some,
-        Refuse UnsupportedImageUrl = "The address of an image is none that can be fetched."
+        Refuse UnsupportedImageUrl = "Nothing can be fetched from the address of an image."
             because "The importer knows three schemes only, and CDI refuses what is no URL or no reference to a container image."
             fix "Use an address that begins with `https://`, `http://` or `docker://`, in the form that the message names."
             crd Some,
@@ -34,12 +34,12 @@ rules! {
 }
 
 /// The source of an image: rules [`Code::ImageSource`], [`Code::UnsupportedImageUrl`],
-/// [`Code::InvalidImageChecksum`], [`Code::ImageVolumeNeedsLibvirt`]. `by_cdi`: whether CDI is to
-/// fetch it, as far as is known. `at` gives the place of a part of the image.
+/// [`Code::InvalidImageChecksum`], [`Code::ImageVolumeNeedsLibvirt`]. `fetched_by_cdi`: whether CDI will
+/// fetch the image, as far as is known. `at` returns the path of a field of the image.
 pub(crate) fn source(
     image: &Image,
     backend: Backend,
-    by_cdi: bool,
+    fetched_by_cdi: bool,
     at: &dyn Fn(&'static str) -> FieldPath,
     findings: &mut Findings,
 ) {
@@ -66,10 +66,10 @@ pub(crate) fn source(
         url_form(url, at("image.url"), findings);
     }
     if let Some(checksum) = checksum {
-        // Without any source, the url is what is missing.
+        // Without any source, the missing url is reported, not the checksum.
         let has_url = url.is_some() || sources == 0;
         let path = at("image.checksum");
-        if by_cdi && is_unverifiable(image) {
+        if fetched_by_cdi && is_unverifiable(image) {
             let detail = "CDI verifies no checksum of a container image; remove it, and put the digest into the url: docker://registry/image@sha256:<digest>";
             let code = Code::InvalidImageChecksum;
             let fault = Violation::new(path, code, Kind::Forbidden, detail);

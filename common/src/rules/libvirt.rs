@@ -1,4 +1,5 @@
-//! What only KubeVirt can do, asked of libvirt. A template is not asked: it says nothing about the backend.
+//! Fields that only KubeVirt supports, on a Machine whose backend is libvirt. Templates are not checked:
+//! they have no backend.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +40,7 @@ fn bound_volumes(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings
         let selector = item.pick("selector", |disk| disk.selector.as_ref().map(|_| ()));
         let name = item.pick("volumeName", |disk| disk.volume_name.as_ref().map(|_| ()));
         for leaf in [selector, name].iter().filter(|leaf| leaf.value.is_some()) {
-            let detail = "PersistentVolumes are the cluster's, and no disk of a libvirt host; remove it, or use backend: kubevirt";
+            let detail = "a libvirt host cannot use PersistentVolumes of the cluster; remove it, or use backend: kubevirt";
             let code = Code::VolumeNeedsKubevirt;
             let violation = Violation::new(leaf.path, code, Kind::Forbidden, detail);
             findings.deny(violation.given(FieldPath::field("backend")));
@@ -96,10 +97,10 @@ fn ignored_fields(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, finding
     }
 }
 
-/// Rule [`Code::VolumeFieldIgnored`]: no fault, so that a template for KubeVirt serves for both.
+/// Rule [`Code::VolumeFieldIgnored`]: a warning, so that a template for KubeVirt can be used on both backends.
 fn ignored(item: &Item<'_, Disk>, findings: &mut Findings) {
-    let quiet = &mut Findings::default();
-    if disks::access_mode(item, quiet) == Some(AccessMode::ReadWriteMany) {
+    let discarded = &mut Findings::default();
+    if disks::access_mode(item, discarded) == Some(AccessMode::ReadWriteMany) {
         let path = item
             .pick("accessMode", |disk| disk.access_mode.as_ref())
             .path;
@@ -108,7 +109,7 @@ fn ignored(item: &Item<'_, Disk>, findings: &mut Findings) {
         );
         findings.warn(Code::VolumeFieldIgnored, &text);
     }
-    if disks::volume_mode(item, quiet) == Some(VolumeMode::Block) {
+    if disks::volume_mode(item, discarded) == Some(VolumeMode::Block) {
         let path = item
             .pick("volumeMode", |disk| disk.volume_mode.as_ref())
             .path;

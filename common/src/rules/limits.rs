@@ -1,4 +1,5 @@
-//! Lengths of lists and texts. Runs first: what is longer is told once and not walked.
+//! Lengths of lists and texts. Runs first: a list or text that is too long gives one violation, and no
+//! other rule reads the rest of it.
 
 use super::rule::{Check, Parts, Subject, rules};
 use crate::api::machine::CloudInit;
@@ -27,21 +28,21 @@ rules! {
     "form" Check::Part(merged_lists), on MACHINES_AND_TEMPLATES, Always, and [TooMany] {}
 }
 
-/// Most words of a boot order that are judged. There are three, so a longer order has a fault among
-/// its first four, and no rule of its own.
-const BOOT_ORDER_JUDGED_MAX: usize = 16;
+/// Most entries of a boot order that are checked. There are three classes of devices, so an order of more
+/// than three entries has a violation among its first four.
+const BOOT_ORDER_CHECKED_MAX: usize = 16;
 
-/// How the lists of a kind are cut to their bounds.
-pub(crate) type Cut = fn(&mut Json<'_>, &mut Findings);
+/// Truncates the lists of a kind to their bounds.
+pub(crate) type Truncate = fn(&mut Json<'_>, &mut Findings);
 
-/// Rule [`Code::TooMany`] for the lists of a Machine or a template as sent. What is too long is cut to its bound, so
-/// that the other rules judge the items a machine could have, and no more.
-pub(crate) fn cut_machine(spec: &mut Json<'_>, findings: &mut Findings) {
+/// Rule [`Code::TooMany`] for the lists of a Machine or a template as sent. A list that is too long is
+/// truncated, so that the other rules check no more items than a machine can have.
+pub(crate) fn truncate_machine(spec: &mut Json<'_>, findings: &mut Findings) {
     items(spec, "disks", DISKS_MAX, findings);
     items(spec, "networks", NETWORKS_MAX, findings);
     items(spec, "cdroms", CDROMS_MAX, findings);
     if let Some(Json::List(order)) = spec.get_mut("bootOrder") {
-        order.truncate(BOOT_ORDER_JUDGED_MAX);
+        order.truncate(BOOT_ORDER_CHECKED_MAX);
     }
     keys(spec, Location::from("spec"), "nodeSelector", findings);
     if let Some(cloud_init) = spec.get_mut("cloudInit") {
@@ -62,10 +63,10 @@ pub(crate) fn cut_machine(spec: &mut Json<'_>, findings: &mut Findings) {
     }
 }
 
-/// Rule [`Code::TooMany`] for the lists of a LibvirtHost as sent, which are cut as a Machine's are.
-/// VLANs are read up to the first that is no number: who quotes one quotes all, and there may be more
-/// of them than anybody wants to read faults.
-pub(crate) fn cut_host(spec: &mut Json<'_>, findings: &mut Findings) {
+/// Rule [`Code::TooMany`] for the lists of a LibvirtHost as sent, which are truncated as a Machine's
+/// are. VLANs are read up to the first that is not a number: an author who quotes one quotes all, and the
+/// list may have up to [`HOST_VLANS_MAX`] entries, each with the same violation.
+pub(crate) fn truncate_host(spec: &mut Json<'_>, findings: &mut Findings) {
     items(spec, "storage", HOST_CLASSES_MAX, findings);
     items(spec, "networks", HOST_NETWORKS_MAX, findings);
     let Some(Json::List(networks)) = spec.get_mut("networks") else {
@@ -74,7 +75,7 @@ pub(crate) fn cut_host(spec: &mut Json<'_>, findings: &mut Findings) {
     for (index, network) in networks.iter_mut().enumerate() {
         if let Some(Json::List(vlans)) = network.get_mut("vlans") {
             let path = FieldPath::item("networks", index, "vlans");
-            cut(vlans, path, HOST_VLANS_MAX, findings);
+            truncate(vlans, path, HOST_VLANS_MAX, findings);
             let is_read =
                 |vlan: &Json<'_>| matches!(vlan, Json::Number(it) if it.as_i64().is_some());
             if let Some(first) = vlans.iter().position(|vlan| !is_read(vlan)) {
@@ -85,15 +86,15 @@ pub(crate) fn cut_host(spec: &mut Json<'_>, findings: &mut Findings) {
 }
 
 /// For a spec without lists.
-pub(crate) fn cut_nothing(_: &mut Json<'_>, _: &mut Findings) {}
+pub(crate) fn truncate_nothing(_: &mut Json<'_>, _: &mut Findings) {}
 
 fn items(spec: &mut Json<'_>, field: &'static str, max: usize, findings: &mut Findings) {
     if let Some(Json::List(list)) = spec.get_mut(field) {
-        cut(list, FieldPath::field(field), max, findings);
+        truncate(list, FieldPath::field(field), max, findings);
     }
 }
 
-fn cut(list: &mut Vec<Json<'_>>, path: FieldPath, max: usize, findings: &mut Findings) {
+fn truncate(list: &mut Vec<Json<'_>>, path: FieldPath, max: usize, findings: &mut Findings) {
     if list.len() > max {
         findings.deny(too_many(path, list.len(), max));
     }
@@ -102,7 +103,7 @@ fn cut(list: &mut Vec<Json<'_>>, path: FieldPath, max: usize, findings: &mut Fin
 
 fn keys(parent: &mut Json<'_>, location: Location, field: &str, findings: &mut Findings) {
     if let Some(Json::Object(map)) = parent.get_mut(field) {
-        // A null is as absent.
+        // A null means the same as an absent key.
         map.retain(|value| !value.is_null());
         if map.len() > LABELS_MAX {
             findings.deny(too_many(location.member(field), map.len(), LABELS_MAX));
@@ -127,7 +128,7 @@ fn merged_lists(subject: &Subject<'_>, _: &mut Parts, findings: &mut Findings) {
     }
 }
 
-/// What cloud-init is given inline, and where it stands.
+/// The inline documents of cloud-init, each with its field path.
 pub(crate) fn documents(cloud_init: &CloudInit) -> [(&'static str, Option<&str>); 2] {
     let CloudInit {
         user_data,

@@ -11,14 +11,14 @@ use super::rule::{Check, Parts, Subject, rules};
 
 rules! {
     "machine" Check::Part(backend), on MACHINES, Always {
-        Refuse UnsupportedBackend = "The backend is none that exists."
-            because "There are two."
+        Refuse UnsupportedBackend = "The backend does not exist."
+            because "Only the values that the message lists exist."
             fix "Take one of the values that the message lists."
             crd All,
     }
     "machine" Check::Part(power_state), on MACHINES, Always {
-        Refuse UnsupportedPowerState = "The power state is none that exists."
-            because "There are two."
+        Refuse UnsupportedPowerState = "The power state does not exist."
+            because "Only the values that the message lists exist."
             fix "Take one of the values that the message lists."
             crd All,
     }

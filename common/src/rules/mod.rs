@@ -29,6 +29,7 @@ mod machine;
 mod names;
 mod networkconfigurations;
 mod networks;
+mod quantities;
 mod references;
 pub(crate) mod rule;
 mod sizing;
@@ -57,6 +58,7 @@ use rule::{Check, Lookup, ObjectName, Parts, Subject, TemplateRequest, Update};
 /// Every rule, file by file, in the order in which they run.
 pub const ALL: &[&[Rule]] = &[
     form::RULES,
+    quantities::RULES,
     limits::RULES,
     names::RULES,
     references::RULES,
@@ -74,7 +76,7 @@ pub const ALL: &[&[Rule]] = &[
     boot::RULES,
     firmware::RULES,
     update::refused::RULES,
-    update::announced::RULES,
+    update::warnings::RULES,
     networkconfigurations::RULES,
     libvirthosts::RULES,
     block::RULES,
@@ -187,13 +189,13 @@ pub(crate) fn resolve(
         Base::IsTemplate => ObjectKind::MachineTemplate,
         Base::Nothing | Base::Template(..) | Base::Unknown => ObjectKind::Machine,
     };
-    let written = merged.user().backend.as_deref().and_then(Backend::parse);
+    let named = merged.user().backend.as_deref().and_then(Backend::parse);
     let subject = Subject {
         merged,
         pins,
-        // An unknown backend is one violation; what depends on the backend is judged for the pinned
-        // one, and dropped as a consequence.
-        backend: written.unwrap_or(pins.backend),
+        // An unknown backend is one violation. Rules that depend on the backend then check against the
+        // pinned one; their violations are dropped as consequences.
+        backend: named.unwrap_or(pins.backend),
         max_vcpus,
     };
     let mut parts = Parts::default();
@@ -208,7 +210,7 @@ pub(crate) fn resolve(
         &mut parts.networks,
         &mut parts.cdroms,
     ) {
-        boot::number(order, disks, cdroms, networks);
+        boot::assign_order(order, disks, cdroms, networks);
     }
     Some(Normalized {
         version: BLOCK_VERSION,
@@ -239,7 +241,7 @@ pub(crate) fn keeps_running(stored: &Normalized, merged: &Merged<'_>) -> bool {
     stored.power_state == Running && desired == Some(Running)
 }
 
-/// Refuses changes of a Machine. Needs no more of the new spec than can be read.
+/// Refuses changes of a Machine. Works on a new spec that could be read only in part.
 pub(crate) fn check_update(update: &Update<'_>, catalog: &dyn Catalog, findings: &mut Findings) {
     for check in checks(ObjectKind::Machine, true) {
         if let Check::Update(check) = check {
@@ -249,7 +251,7 @@ pub(crate) fn check_update(update: &Update<'_>, catalog: &dyn Catalog, findings:
 }
 
 /// Warns of changes to the block `new` that do not take effect at once.
-pub(crate) fn announce_effects(update: &Update<'_>, new: &Normalized, findings: &mut Findings) {
+pub(crate) fn warn_of_effects(update: &Update<'_>, new: &Normalized, findings: &mut Findings) {
     for check in checks(ObjectKind::Machine, true) {
         if let Check::Effect(check) = check {
             check(update, new, findings);

@@ -48,7 +48,7 @@ pub(super) const VLANS: RangeInclusive<i64> = VLAN_MIN..=VLAN_MAX;
 const DEFINITION: FieldPath = FieldPath::field("networkAttachmentDefinition");
 
 /// Rules [`Code::InvalidVlan`], [`Code::BridgeRequired`] and [`Code::InvalidBridge`]: bridge and VLAN of
-/// a new object. Those of a stored one cannot change, so they are not judged again.
+/// a new object. Those of a stored object cannot change, so they are not checked again.
 fn segment(
     spec: &NetworkConfigurationSpec,
     _: Option<&NetworkConfigurationSpec>,
@@ -162,7 +162,7 @@ fn change(
     let has_nothing = new.bridge.is_none() && new.network_attachment_definition.is_none();
     if old.bridge.is_none() && has_nothing {
         let detail =
-            "is all that this NetworkConfiguration stands on: keep it, or name another definition";
+            "is the only definition of this NetworkConfiguration: keep it, or name another one";
         findings.deny(Violation::new(
             DEFINITION,
             Code::BridgeRequired,

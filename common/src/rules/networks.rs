@@ -49,7 +49,7 @@ rules! {
             because "KubeVirt refuses other characters."
             fix "Use letters, digits, `-` and `_`."
             crd All,
-        Refuse UnsupportedNicModel = "The model of a network card is none that every backend has."
+        Refuse UnsupportedNicModel = "The model of a network card is not one that every backend has."
             because "The backends refuse it when the machine starts."
             fix "Take one of the values that the message lists."
             crd All,
@@ -112,7 +112,7 @@ fn nic(
         Code::UnsupportedNicModel,
         findings,
     );
-    // A template that does not exist may have named its network.
+    // A template that was not found may name the network.
     let on_pod_network = network_name.value.is_none() && merged.is_complete();
     let mac_address = mac_address(merged, item, on_pod_network, findings);
     Some(NormalizedNetwork {
@@ -194,19 +194,19 @@ fn mac_address(
         ),
         Ok(mac) if mac.is_multicast() => {
             let fixed = unicast(mac);
-            // Nobody is told to write what is refused next, or may be on a network that is not known yet.
+            // Do not propose an address that would be refused next: the pod network's own, or one of another card.
             let may_be_reserved = network_name(item).value.is_none() && fixed == POD_NETWORK_MAC;
             let fix = if may_be_reserved || !is_free(merged, fixed) {
                 "leave it out for a stable one".to_owned()
             } else {
-                format!("the nearest one that can is '{fixed}'")
+                format!("the nearest unicast address is '{fixed}'")
             };
-            let detail = format!("goes to many receivers, no network card can have it; {fix}");
+            let detail = format!("is a multicast address, which no network card can have; {fix}");
             (Code::MacNotUnicast, detail)
         }
         Ok(mac) if on_pod_network && mac == POD_NETWORK_MAC => (
             Code::ReservedMac,
-            "is the address of the pod network's own side; choose another, or leave it out"
+            "is an address that the pod network uses itself; choose another, or leave it out"
                 .to_owned(),
         ),
         Ok(mac) => return Ok(Some(mac)),
@@ -216,7 +216,7 @@ fn mac_address(
     Err(())
 }
 
-/// The nearest address that a card can have: without the group bit, and locally administered if it had it.
+/// The nearest unicast address: the group bit cleared and, if it was set, the locally administered bit set.
 fn unicast(mac: Mac) -> Mac {
     let mut bytes = mac.bytes();
     if mac.is_multicast() {
@@ -225,7 +225,7 @@ fn unicast(mac: Mac) -> Mac {
     Mac::new(bytes)
 }
 
-/// Whether a card whose address is corrected to `mac` is the only one with it, the others corrected, too.
+/// Whether only one card has the address `mac` once all addresses are corrected.
 fn is_free(merged: &Merged<'_>, mac: Mac) -> bool {
     let written = |item| address(item).value?.parse().ok();
     let corrected = merged.networks.iter().filter_map(written).map(unicast);

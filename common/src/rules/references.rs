@@ -1,7 +1,7 @@
-//! Templates and networks against the catalog: what an intent refers to.
+//! Templates, networks and source claims that a Machine refers to, checked against the catalog.
 //!
-//! A reference that did not change since the old object keeps its pin without a look at the
-//! catalog: what was deleted since stays editable.
+//! A reference that has not changed since the stored object is not looked up, so that a Machine can be
+//! edited after what it refers to was deleted.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ rules! {
     }
     "references" Check::Template(template_label), on MACHINES, Always {
         Refuse TemplateLabelConflict = "The template label and spec.template name different templates."
-            because "Two answers to one question: whichever wins, somebody is surprised."
+            because "The Machine has one template; which of the two is meant cannot be known."
             fix "Make label and field the same, or remove one of them."
             crd Nothing,
     }
@@ -62,11 +62,11 @@ rules! {
     }
 }
 
-/// Where the text of the refresh annotation stands.
+/// Path of the refresh annotation.
 const REFRESH: &str = "metadata.annotations[machine.vitistack.io/refresh-template]";
 
-/// Rule [`Code::TemplateLabelConflict`], if the field names a template that exists: an unknown one
-/// is a fault of its own, and what the label says may well be the fix.
+/// Rule [`Code::TemplateLabelConflict`], if the field names a template that exists. An unknown
+/// template is a violation of its own, and the label may name the right one.
 fn template_label(
     request: &TemplateRequest<'_>,
     template: &mut TemplateChoice,
@@ -114,7 +114,7 @@ fn choose(request: &TemplateRequest<'_>, findings: &mut Findings) -> TemplateCho
         }
         KnownTemplate::Nothing | KnownTemplate::Stored(_) | KnownTemplate::Restored(_) => {}
     }
-    // The text is kept in the block.
+    // The text is stored in the block, so it is bounded.
     limits::length(REFRESH, refresh, TEXT_MAX, findings);
     let Some(row) = find_template(catalog, name) else {
         findings.deny(template_not_found(name, path, catalog));
@@ -156,11 +156,15 @@ fn restored(pin: &TemplatePin, catalog: &dyn Catalog, findings: &mut Findings) {
         Some(row) if row.content == pin.content => {}
         Some(_) => findings.warn(
             Code::RestoredTemplate,
-            &format!("template '{name}' has changed since; the restored Machine keeps what it had"),
+            &format!(
+                "template '{name}' has changed since; the restored Machine keeps its old content"
+            ),
         ),
         None => findings.warn(
             Code::RestoredTemplate,
-            &format!("template '{name}' is gone; the restored Machine keeps what it had"),
+            &format!(
+                "template '{name}' does not exist any more; the restored Machine keeps its content"
+            ),
         ),
     }
 }
@@ -240,7 +244,8 @@ fn source_of(image: Option<&Image>) -> Option<&str> {
     image?.persistent_volume_claim.as_deref()
 }
 
-/// Rule [`Code::CopyOfItself`]; whether it is one. The Machine may have no name yet.
+/// Rule [`Code::CopyOfItself`]. Returns whether the source is the claim of the disk itself. The Machine
+/// may have no name yet.
 fn own_copy(
     disk: Leaf<&str>,
     source: Leaf<&str>,

@@ -30,7 +30,7 @@ use crate::code::Code;
 use crate::normalize::{Intent, Merged, Pins, TemplateChoice};
 use crate::violation::Findings;
 
-/// Kinds whose objects are read by every rule of decoding.
+/// All kinds.
 pub(super) const EVERY_KIND: &[ObjectKind] = &[
     ObjectKind::Machine,
     ObjectKind::MachineTemplate,
@@ -151,7 +151,7 @@ pub(crate) struct ObjectName<'a> {
     pub(crate) name: &'a str,
 }
 
-/// Which template a Machine names, and which content it has had so far.
+/// The template that a Machine names, and the content that it has so far.
 #[derive(Clone, Copy)]
 pub(crate) struct TemplateRequest<'a> {
     pub(crate) intent: &'a Intent<'a>,

@@ -10,7 +10,7 @@ use crate::normalize::{Leaf, Merged};
 use crate::quantity::Bytes;
 use crate::violation::{Findings, Kind, Violation};
 
-use super::form::{self, Range};
+use super::quantities::{self, Range};
 use super::rule::{Check, Parts, Subject, rules};
 
 rules! {
@@ -60,11 +60,11 @@ const MEMORY: Range = Range {
     too_small: Code::MemoryTooSmall,
     too_large: Code::MemoryTooLarge,
     example: "2Gi",
-    // 256 without a unit is 256Mi rather than 256Gi.
+    // A bare 256 most likely means 256Mi, not 256Gi.
     likely_max: Bytes::mib(128 * 1024),
 };
 
-/// What is asked for as cores, threads, sockets and most sockets.
+/// The requested cores, threads, sockets and `maxSockets`.
 pub(crate) fn cpu_leaves(merged: &Merged<'_>) -> [Leaf<i64>; 4] {
     let pick = |field, get: fn(&Cpu) -> Option<i64>| {
         merged.pick(
@@ -160,7 +160,8 @@ fn max_sockets_too_small(
     }
 }
 
-/// Rule [`Code::TooManyVcpus`], at the largest factor, the user's own before the template's.
+/// Rule [`Code::TooManyVcpus`], at the largest factor; a factor that the user wrote goes before one of the
+/// template.
 fn vcpus(
     cpu: &NormalizedCpu,
     factors: [(u32, FieldPath); 3],
@@ -175,7 +176,7 @@ fn vcpus(
     let largest = factors
         .into_iter()
         .max_by_key(|(count, path)| (path.is_from_user() && *count > 1, *count));
-    let (told, value, path) = match largest {
+    let (counted, value, path) = match largest {
         Some((count, path)) if cpu.vcpus() > max => (cpu, count, path),
         _ if grown.vcpus() > max => (&grown, grown.sockets, max_at),
         _ => return,
@@ -185,15 +186,15 @@ fn vcpus(
         cores,
         threads,
         ..
-    } = told;
+    } = counted;
     let detail = format!(
         "{sockets} sockets × {cores} cores × {threads} threads are {} vCPUs; at most {max} are allowed",
-        told.vcpus()
+        counted.vcpus()
     );
     findings.deny(Violation::new(path, Code::TooManyVcpus, Kind::Invalid, detail).value(value));
 }
 
-/// What is asked for as memory and most memory.
+/// The requested memory `size` and `maxSize`.
 pub(crate) fn memory_leaves<'a>(merged: &Merged<'a>) -> [Leaf<&'a str>; 2] {
     [
         memory_leaf(merged, "resources.memory.size", |memory| {
@@ -230,10 +231,10 @@ fn guest_memory(merged: &Merged<'_>, findings: &mut Findings) -> Option<Normaliz
         let fault = Violation::new(size_at.path, Code::MemoryRequired, Kind::Required, detail);
         findings.deny(fault.given(FieldPath::TEMPLATE_LABEL));
     }
-    let size = form::bytes(size_at, &MEMORY, findings);
+    let size = quantities::bytes(size_at, &MEMORY, findings);
     let max_size = match max_at.value {
         None => size,
-        Some(_) => form::bytes(max_at, &MEMORY, findings),
+        Some(_) => quantities::bytes(max_at, &MEMORY, findings),
     };
     let memory = NormalizedMemory {
         size: size?,

@@ -1,7 +1,7 @@
-//! What a Machine would have that another one of its namespace has: addresses on a network, claims.
+//! Conflicts with other Machines of the namespace: MAC addresses on a network, names of claims.
 //!
-//! Only what is new is judged: whatever the old object has is its own already. What the catalog does
-//! not know yet is the controller's to tell.
+//! Only values that the stored object does not have are checked. The catalog may lag behind, so the
+//! controller detects and reports conflicts as well.
 
 use std::collections::BTreeMap;
 
@@ -22,20 +22,20 @@ use super::rule::{Check, Lookup, rules};
 rules! {
     "networks" Check::Lookup(macs), on MACHINES, Always {
         Refuse MacInUse = "Another Machine has the MAC address on the same network."
-            because "Two cards with one address on a network take each other's frames: both guests lose their connections now and then, and nothing tells why."
+            because "Two cards with one address on a network receive each other's frames: both guests lose connections from time to time, without an error message."
             fix "Choose another address, or leave `macAddress` out: the one that is derived then is the Machine's own."
             crd Nothing,
     }
     "names" Check::Lookup(claims), on MACHINES, Always {
-        Refuse NameInUse = "The claim that a disk would have is another Machine's, or a stranger's; or the Secret that is referred to has the name of the Machine's own."
+        Refuse NameInUse = "The claim that a disk would have is another Machine's, or was not made for a Machine; or the Secret that is referred to has the name of the Machine's own."
             because "A claim is called as Machine and disk together: disk `b-c` of `a` and disk `c` of `a-b` would be one volume. Data for cloud-init that KubeVirt cannot take from where it is, the controller keeps in a Secret called as the Machine with `-cloudinit`. It never takes over what was made for somebody else, so the machine would not start."
             fix "Choose another name for the disk, for the Secret or for the Machine, or delete the claim if nobody needs what is on it."
             crd Nothing,
     }
 }
 
-/// Whether it can be told what is new: a stored Machine without a readable block may have had all of
-/// it before.
+/// Whether new values can be told from stored ones. A stored Machine without a readable block may already
+/// have all of them.
 fn is_comparable(lookup: &Lookup<'_>) -> bool {
     lookup.is_new || lookup.stored.is_some()
 }
@@ -55,7 +55,7 @@ fn macs(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Fi
 }
 
 /// Rule [`Code::NameInUse`] for every disk. Volumes on a libvirt host carry the Machine's uid in their
-/// name, and the claim of a CD-ROM carries a digest. Nothing is judged while the Machine has no name.
+/// name, and the claim of a CD-ROM carries a digest. Nothing is checked while the Machine has no name.
 fn claims(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Findings) {
     let Lookup {
         machine,
@@ -70,7 +70,7 @@ fn claims(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut 
     }
 }
 
-/// Rule [`Code::MacInUse`]. The pod network is each Machine's own.
+/// Rule [`Code::MacInUse`]. Every Machine has a pod network of its own, so cards on it are skipped.
 fn mac(
     card: &Item<'_, Network>,
     machine: MachineName<'_>,
@@ -99,7 +99,7 @@ fn mac(
             "Machine '{other}' has this address on '{network}'; choose another, or leave it out for a stable one"
         ),
         None => format!(
-            "is what this network card is given, and Machine '{other}' has it on '{network}'; write another one here"
+            "is derived for this network card, and Machine '{other}' has it on '{network}'; set another address here"
         ),
     };
     let shown = leaf.value.map_or_else(|| mac.to_string(), str::to_owned);

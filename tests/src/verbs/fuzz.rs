@@ -45,9 +45,9 @@ pub(crate) async fn run(each: Duration, target: Option<&str>) -> Result<ExitCode
             broken.push(target);
         }
     }
-    for Target { name, form, .. } in &broken {
+    for Target { name, format, .. } in &broken {
         say(format!(
-            "{name} found something: copy what it names above to tests/fuzz/seeds/{form}/, \
+            "{name} found something: copy what it names above to tests/fuzz/seeds/{format}/, \
              and `cargo test -p fuzz {name}` is its test"
         ));
     }

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cloud_init_takes_is_an_address() {
+    fn addresses_that_cloud_init_accepts_are_accepted() {
         for text in [
             "192.0.2.10",
             "192.0.2.10/24",

@@ -1,4 +1,4 @@
-//! From the parser's events to a value and its marks, with every alias and every `<<` resolved.
+//! From the parser's events to a value and its positions, with every alias and every `<<` resolved.
 //!
 //! Size and depth are bounded with each copy by an alias counted, so that a few lines cannot become
 //! more than a document of the allowed length could be.
@@ -10,8 +10,8 @@ use std::ops::Range;
 use granit_parser::{Event, Parser, ScalarStyle, Span, Tag};
 use serde_json::{Map, Value};
 
-use super::document::{Below, Field, Mark, Marks, TOO_DEEP, broken, syntax};
-use super::remarks::Remark;
+use super::diagnostics::Diagnostic;
+use super::document::{Children, Field, Position, PositionTree, TOO_DEEP, invalid_yaml, syntax};
 use super::scalar::{self, ScalarError};
 use crate::code::Code;
 
@@ -20,11 +20,11 @@ use crate::code::Code;
 const DEPTH_MAX: usize = 64;
 /// Most bytes a document may take in memory, about, copies included. One of 256 KiB that somebody
 /// has written takes about a quarter of it.
-const WEIGHT_MAX: usize = 16 * 1024 * 1024;
-/// What a value and its mark take beside the text.
-const NODE_WEIGHT: usize = 96;
+const MEMORY_MAX: usize = 16 * 1024 * 1024;
+/// What a value and its position take beside the text.
+const NODE_BYTES: usize = 96;
 /// What a mapping takes that is almost empty.
-const MAPPING_WEIGHT: usize = 640;
+const MAPPING_BYTES: usize = 640;
 
 /// Where the names of YAML's own types begin.
 const CORE: &str = "tag:yaml.org,2002:";
@@ -34,12 +34,12 @@ const MAPPING_TAGS: [&str; 2] = ["map", "set"];
 const COLLECTION_AS_KEY: &str =
     "a list or mapping as a key; put text that begins with '{' or '[' in quotes";
 
-/// A value with its marks, and what it costs.
+/// A value with its positions, and what it costs.
 #[derive(Clone, Debug)]
 struct Node {
     value: Value,
-    marks: Marks,
-    weight: usize,
+    positions: PositionTree,
+    bytes: usize,
     height: usize,
     as_key: AsKey,
 }
@@ -58,16 +58,16 @@ enum AsKey {
 type Fields = (Map<String, Value>, Vec<Field>);
 
 /// A list or mapping that is not closed yet.
-struct Open {
-    at: Mark,
+struct OpenCollection {
+    at: Position,
     anchor: usize,
-    weight: usize,
+    bytes: usize,
     height: usize,
     content: Content,
 }
 
 enum Content {
-    List(Vec<Value>, Vec<Marks>),
+    List(Vec<Value>, Vec<PositionTree>),
     Mapping {
         fields: Fields,
         /// What `<<` brings; a later one counts more.
@@ -78,21 +78,21 @@ enum Content {
 
 enum Key {
     Merge,
-    Name(String, Mark),
+    Name(String, Position),
 }
 
 /// One document in the making.
 pub(super) struct Composer<'t> {
     text: &'t str,
-    open: Vec<Open>,
+    open: Vec<OpenCollection>,
     root: Option<Node>,
     anchored: HashMap<usize, Node>,
     anchor_names: HashSet<Cow<'t, str>>,
-    weight: usize,
+    bytes: usize,
     /// Where texts stand that may hold tabs, in order.
     pub(super) quoted: Vec<Range<usize>>,
     /// What its author may not have meant.
-    pub(super) remarks: Vec<Remark>,
+    pub(super) diagnostics: Vec<Diagnostic>,
 }
 
 impl<'t> Composer<'t> {
@@ -103,14 +103,14 @@ impl<'t> Composer<'t> {
             root: None,
             anchored: HashMap::new(),
             anchor_names: HashSet::new(),
-            weight: 0,
+            bytes: 0,
             quoted: vec![],
-            remarks: vec![],
+            diagnostics: vec![],
         }
     }
 
     /// The only document of the text; nothing but comments is null.
-    pub(super) fn compose(&mut self) -> Result<(Value, Marks), Remark> {
+    pub(super) fn compose(&mut self) -> Result<(Value, PositionTree), Diagnostic> {
         let options = granit_parser::options! {
             emit_anchor_events: true,
             emit_comments: false,
@@ -120,31 +120,34 @@ impl<'t> Composer<'t> {
         let mut has_begun = false;
         for next in Parser::new_from_str_with_options(self.text, options) {
             let (event, span) = next.map_err(|error| syntax(&error))?;
-            let mark = Mark::from(&span.start);
+            let position = Position::from(&span.start);
             match event {
                 Event::DocumentStart(..) if std::mem::replace(&mut has_begun, true) => {
-                    return Err(broken(mark, "a second document; there can be only one"));
+                    return Err(invalid_yaml(
+                        position,
+                        "a second document; there can be only one",
+                    ));
                 }
                 Event::Scalar(text, style, anchor, tag) => {
                     if style != ScalarStyle::Plain {
                         self.quoted.extend(span.byte_range());
                     }
                     let node = scalar_node(&text, style, tag.as_deref(), &span)?;
-                    self.grow(node.weight, mark)?;
+                    self.reserve(node.bytes, position)?;
                     self.finish(node, anchor)?;
                 }
                 Event::SequenceStart(_, anchor, tag) => {
-                    check_tag(tag.as_deref(), &LIST_TAGS, mark)?;
-                    self.begin(Content::List(vec![], vec![]), anchor, mark)?;
+                    check_tag(tag.as_deref(), &LIST_TAGS, position)?;
+                    self.begin(Content::List(vec![], vec![]), anchor, position)?;
                 }
                 Event::MappingStart(_, anchor, tag) => {
-                    check_tag(tag.as_deref(), &MAPPING_TAGS, mark)?;
+                    check_tag(tag.as_deref(), &MAPPING_TAGS, position)?;
                     let content = Content::Mapping {
                         fields: Fields::default(),
                         merged: vec![],
                         key: None,
                     };
-                    self.begin(content, anchor, mark)?;
+                    self.begin(content, anchor, position)?;
                 }
                 Event::SequenceEnd | Event::MappingEnd => {
                     if let Some(open) = self.open.pop() {
@@ -153,46 +156,60 @@ impl<'t> Composer<'t> {
                     }
                 }
                 Event::Anchor(_, name) if !self.anchor_names.insert(name.clone()) => {
-                    return Err(broken(mark, "an anchor of a name that is taken"));
+                    return Err(invalid_yaml(
+                        position,
+                        "an anchor whose name is already used",
+                    ));
                 }
                 Event::Alias(anchor) => {
                     let Some(node) = self.anchored.get(&anchor).cloned() else {
-                        return Err(broken(mark, "an alias inside of what it stands for"));
+                        return Err(invalid_yaml(
+                            position,
+                            "an alias inside the value that it refers to",
+                        ));
                     };
-                    self.grow(node.weight, mark)?;
-                    self.put(node, mark)?;
+                    self.reserve(node.bytes, position)?;
+                    self.put(node, position)?;
                 }
                 _ => {}
             }
         }
-        let root = self.root.take().map(|node| (node.value, node.marks));
-        Ok(root.unwrap_or((Value::Null, Marks::leaf(Mark::START))))
+        let root = self.root.take().map(|node| (node.value, node.positions));
+        Ok(root.unwrap_or((Value::Null, PositionTree::leaf(Position::START))))
     }
 
-    fn grow(&mut self, weight: usize, mark: Mark) -> Result<(), Remark> {
-        self.weight += weight;
-        if self.weight > WEIGHT_MAX {
-            return Err(broken(mark, "more values than any machine needs"));
+    fn reserve(&mut self, bytes: usize, position: Position) -> Result<(), Diagnostic> {
+        self.bytes += bytes;
+        if self.bytes > MEMORY_MAX {
+            return Err(invalid_yaml(
+                position,
+                "too large once its aliases are expanded",
+            ));
         }
         Ok(())
     }
 
-    fn begin(&mut self, content: Content, anchor: usize, mark: Mark) -> Result<(), Remark> {
-        if self.open.last().is_some_and(Open::expects_key) {
-            return Err(broken(mark, COLLECTION_AS_KEY));
+    fn begin(
+        &mut self,
+        content: Content,
+        anchor: usize,
+        position: Position,
+    ) -> Result<(), Diagnostic> {
+        if self.open.last().is_some_and(OpenCollection::expects_key) {
+            return Err(invalid_yaml(position, COLLECTION_AS_KEY));
         }
         if self.open.len() >= DEPTH_MAX {
-            return Err(broken(mark, TOO_DEEP));
+            return Err(invalid_yaml(position, TOO_DEEP));
         }
-        let weight = match content {
-            Content::List(..) => NODE_WEIGHT,
-            Content::Mapping { .. } => MAPPING_WEIGHT,
+        let bytes = match content {
+            Content::List(..) => NODE_BYTES,
+            Content::Mapping { .. } => MAPPING_BYTES,
         };
-        self.grow(weight, mark)?;
-        self.open.push(Open {
-            at: mark,
+        self.reserve(bytes, position)?;
+        self.open.push(OpenCollection {
+            at: position,
             anchor,
-            weight,
+            bytes,
             height: 0,
             content,
         });
@@ -200,48 +217,48 @@ impl<'t> Composer<'t> {
     }
 
     /// Puts a node where it belongs, and keeps a copy for the aliases of its anchor.
-    fn finish(&mut self, node: Node, anchor: usize) -> Result<(), Remark> {
-        let mark = node.marks.at;
+    fn finish(&mut self, node: Node, anchor: usize) -> Result<(), Diagnostic> {
+        let position = node.positions.at;
         if anchor != 0 {
-            self.grow(node.weight, mark)?;
+            self.reserve(node.bytes, position)?;
             self.anchored.insert(anchor, node.clone());
         }
-        self.put(node, mark)
+        self.put(node, position)
     }
 
     /// Puts a node where it belongs: in the list or mapping that is open, or at the root.
-    fn put(&mut self, node: Node, mark: Mark) -> Result<(), Remark> {
+    fn put(&mut self, node: Node, position: Position) -> Result<(), Diagnostic> {
         if self.open.len() + node.height > DEPTH_MAX {
-            return Err(broken(mark, TOO_DEEP));
+            return Err(invalid_yaml(position, TOO_DEEP));
         }
         let Some(open) = self.open.last_mut() else {
             self.root = Some(node);
             return Ok(());
         };
-        open.weight += node.weight;
+        open.bytes += node.bytes;
         open.height = open.height.max(node.height + 1);
         match &mut open.content {
-            Content::List(items, marks) => {
+            Content::List(items, positions) => {
                 items.push(node.value);
-                marks.push(node.marks);
+                positions.push(node.positions);
             }
             Content::Mapping {
                 fields,
                 merged,
                 key,
             } => match key.take() {
-                None => *key = Some(node.into_key(mark)?),
+                None => *key = Some(node.into_key(position)?),
                 Some(Key::Merge) => merged.extend(node.into_merged()?),
                 Some(Key::Name(name, key)) => {
                     fields.1.push(Field {
                         name: name.as_str().into(),
                         key,
-                        value: node.marks,
+                        value: node.positions,
                     });
                     if fields.0.insert(name, node.value).is_some() {
-                        let text = "this key stands here a second time; the last one counts";
+                        let text = "this key is here twice; the last value is used";
                         let code = Code::DuplicateYamlKey;
-                        self.remarks.push(Remark::new(key, code, text));
+                        self.diagnostics.push(Diagnostic::new(key, code, text));
                     }
                 }
             },
@@ -250,35 +267,38 @@ impl<'t> Composer<'t> {
     }
 }
 
-impl Open {
+impl OpenCollection {
     fn expects_key(&self) -> bool {
         matches!(self.content, Content::Mapping { key: None, .. })
     }
 
     fn close(self) -> Node {
-        let (value, below) = match self.content {
-            Content::List(items, marks) => (Value::Array(items), Below::Items(marks)),
+        let (value, children) = match self.content {
+            Content::List(items, positions) => (Value::Array(items), Children::Items(positions)),
             Content::Mapping {
-                fields: (mut values, mut marks),
+                fields: (mut values, mut positions),
                 merged,
                 ..
             } => {
                 // What is written out counts most.
-                for (more, mut marks_of_more) in merged.into_iter().rev() {
+                for (more, mut positions_of_more) in merged.into_iter().rev() {
                     for (name, value) in more {
                         values.entry(name).or_insert(value);
                     }
-                    marks_of_more.append(&mut marks);
-                    marks = marks_of_more;
+                    positions_of_more.append(&mut positions);
+                    positions = positions_of_more;
                 }
-                marks.sort_by(|one, other| one.name.cmp(&other.name));
-                (Value::Object(values), Below::Fields(marks))
+                positions.sort_by(|one, other| one.name.cmp(&other.name));
+                (Value::Object(values), Children::Fields(positions))
             }
         };
         Node {
             value,
-            marks: Marks { at: self.at, below },
-            weight: self.weight,
+            positions: PositionTree {
+                at: self.at,
+                children,
+            },
+            bytes: self.bytes,
             height: self.height,
             as_key: AsKey::Name,
         }
@@ -286,28 +306,28 @@ impl Open {
 }
 
 impl Node {
-    fn into_key(self, mark: Mark) -> Result<Key, Remark> {
+    fn into_key(self, position: Position) -> Result<Key, Diagnostic> {
         match (self.as_key, self.value) {
             (AsKey::Merge, _) => Ok(Key::Merge),
-            (AsKey::Blank, _) => Err(broken(mark, "a ':' without a key before it")),
+            (AsKey::Blank, _) => Err(invalid_yaml(position, "a ':' without a key before it")),
             (AsKey::Name, Value::Object(_) | Value::Array(_)) => {
-                Err(broken(mark, COLLECTION_AS_KEY))
+                Err(invalid_yaml(position, COLLECTION_AS_KEY))
             }
-            (AsKey::Name, Value::String(name)) => Ok(Key::Name(name, mark)),
-            (AsKey::Name, other) => Ok(Key::Name(other.to_string(), mark)),
+            (AsKey::Name, Value::String(name)) => Ok(Key::Name(name, position)),
+            (AsKey::Name, other) => Ok(Key::Name(other.to_string(), position)),
         }
     }
 
     /// What stands behind `<<`: a mapping, or a list of them of which the first counts most.
-    fn into_merged(self) -> Result<Vec<Fields>, Remark> {
-        let mark = self.marks.at;
-        let wrong = || broken(mark, "'<<' merges a mapping, or a list of them");
-        match (self.value, self.marks.below) {
-            (Value::Object(values), Below::Fields(marks)) => Ok(vec![(values, marks)]),
-            (Value::Array(values), Below::Items(marks)) => {
-                let items = values.into_iter().zip(marks).rev();
-                let fields = items.map(|(value, marks)| match (value, marks.below) {
-                    (Value::Object(values), Below::Fields(marks)) => Ok((values, marks)),
+    fn into_merged(self) -> Result<Vec<Fields>, Diagnostic> {
+        let position = self.positions.at;
+        let wrong = || invalid_yaml(position, "'<<' merges a mapping, or a list of them");
+        match (self.value, self.positions.children) {
+            (Value::Object(values), Children::Fields(positions)) => Ok(vec![(values, positions)]),
+            (Value::Array(values), Children::Items(positions)) => {
+                let items = values.into_iter().zip(positions).rev();
+                let fields = items.map(|(value, positions)| match (value, positions.children) {
+                    (Value::Object(values), Children::Fields(positions)) => Ok((values, positions)),
                     _ => Err(wrong()),
                 });
                 fields.collect()
@@ -322,8 +342,8 @@ fn scalar_node(
     style: ScalarStyle,
     tag: Option<&Tag>,
     span: &Span,
-) -> Result<Node, Remark> {
-    let mark = Mark::from(&span.start);
+) -> Result<Node, Diagnostic> {
+    let position = Position::from(&span.start);
     let is_plain = style == ScalarStyle::Plain;
     let value = match tag {
         None if !is_plain => Ok(text.into()),
@@ -334,9 +354,9 @@ fn scalar_node(
             .and_then(|name| scalar::tagged(&name, text)),
     };
     Ok(Node {
-        value: value.map_err(|error| broken(mark, error))?,
-        marks: Marks::leaf(mark),
-        weight: NODE_WEIGHT + text.len(),
+        value: value.map_err(|error| invalid_yaml(position, error))?,
+        positions: PositionTree::leaf(position),
+        bytes: NODE_BYTES + text.len(),
         height: 0,
         as_key: if text == "<<" && is_plain && tag.is_none() {
             AsKey::Merge
@@ -348,7 +368,7 @@ fn scalar_node(
     })
 }
 
-fn check_tag(tag: Option<&Tag>, allowed: &[&str], mark: Mark) -> Result<(), Remark> {
+fn check_tag(tag: Option<&Tag>, allowed: &[&str], position: Position) -> Result<(), Diagnostic> {
     let is_allowed = |tag: &Tag| {
         let name = core_name(tag);
         is_lone(tag) || name.is_some_and(|name| allowed.contains(&&*name))
@@ -356,7 +376,7 @@ fn check_tag(tag: Option<&Tag>, allowed: &[&str], mark: Mark) -> Result<(), Rema
     if tag.is_none_or(is_allowed) {
         return Ok(());
     }
-    Err(broken(mark, ScalarError::Tag))
+    Err(invalid_yaml(position, ScalarError::Tag))
 }
 
 /// A lone `!`, which takes no type away.

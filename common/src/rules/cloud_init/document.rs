@@ -1,7 +1,7 @@
 //! A YAML document as cloud-init reads it: its value, and where in the text each part of it stands.
 //!
 //! ```text
-//! text ──granit-parser──▶ events ──Composer──▶ Document { value, marks }
+//! text ──granit-parser──▶ events ──Composer──▶ Document { value, positions }
 //! ```
 //! The parser reads YAML 1.2 and most of what YAML 1.1 allows. What PyYAML refuses beyond that (tabs
 //! between values, control characters, unknown tags, keys that are collections, an anchor set twice,
@@ -14,17 +14,17 @@ use granit_parser::{ErrorKind, Marker, ScanError};
 use serde_json::Value;
 
 use super::compose::Composer;
-use super::remarks::Remark;
+use super::diagnostics::Diagnostic;
 use crate::code::Code;
 
 /// A place in the text, both counted from one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Mark {
+pub(super) struct Position {
     line: u32,
     column: u32,
 }
 
-impl Mark {
+impl Position {
     /// The first place of a text.
     pub(super) const START: Self = Self { line: 1, column: 1 };
 
@@ -46,13 +46,13 @@ impl Mark {
     }
 }
 
-impl From<&Marker> for Mark {
+impl From<&Marker> for Position {
     fn from(marker: &Marker) -> Self {
         Self::new(marker.line(), marker.col() + 1)
     }
 }
 
-impl fmt::Display for Mark {
+impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}, column {}", self.line, self.column)
     }
@@ -60,16 +60,16 @@ impl fmt::Display for Mark {
 
 /// Where a value and all that is in it stand.
 #[derive(Clone, Debug)]
-pub(super) struct Marks {
+pub(super) struct PositionTree {
     /// Where it begins.
-    pub(super) at: Mark,
-    pub(super) below: Below,
+    pub(super) at: Position,
+    pub(super) children: Children,
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Below {
+pub(super) enum Children {
     Nothing,
-    Items(Vec<Marks>),
+    Items(Vec<PositionTree>),
     /// Sorted by name; of two of one name the last one counts.
     Fields(Vec<Field>),
 }
@@ -78,33 +78,33 @@ pub(super) enum Below {
 #[derive(Clone, Debug)]
 pub(super) struct Field {
     pub(super) name: Box<str>,
-    pub(super) key: Mark,
-    pub(super) value: Marks,
+    pub(super) key: Position,
+    pub(super) value: PositionTree,
 }
 
-impl Marks {
+impl PositionTree {
     /// Those of a value with nothing in it.
-    pub(super) fn leaf(at: Mark) -> Self {
-        let below = Below::Nothing;
-        Self { at, below }
+    pub(super) fn leaf(at: Position) -> Self {
+        let children = Children::Nothing;
+        Self { at, children }
     }
 
     /// Those of an item of a list.
     pub(super) fn item(&self, index: usize) -> Option<&Self> {
-        match &self.below {
-            Below::Items(items) => items.get(index),
-            Below::Nothing | Below::Fields(_) => None,
+        match &self.children {
+            Children::Items(items) => items.get(index),
+            Children::Nothing | Children::Fields(_) => None,
         }
     }
 
     /// Those of a key of a mapping and its value.
     pub(super) fn field(&self, key: &str) -> Option<&Field> {
-        match &self.below {
-            Below::Fields(fields) => {
+        match &self.children {
+            Children::Fields(fields) => {
                 let end = fields.partition_point(|field| *field.name <= *key);
                 fields[..end].last().filter(|field| *field.name == *key)
             }
-            Below::Nothing | Below::Items(_) => None,
+            Children::Nothing | Children::Items(_) => None,
         }
     }
 }
@@ -113,17 +113,17 @@ impl Marks {
 #[derive(Debug)]
 pub(super) struct Document {
     pub(super) value: Value,
-    pub(super) marks: Marks,
+    pub(super) positions: PositionTree,
     /// What its author may not have meant.
-    pub(super) remarks: Vec<Remark>,
+    pub(super) diagnostics: Vec<Diagnostic>,
 }
 
 impl Document {
-    /// Rules [`Code::InvalidYaml`], [`Code::DuplicateYamlKey`]. What cannot be read leaves one remark.
-    pub(super) fn read(text: &str) -> Result<Self, Remark> {
+    /// Rules [`Code::InvalidYaml`], [`Code::DuplicateYamlKey`]. What cannot be read leaves one diagnostic.
+    pub(super) fn read(text: &str) -> Result<Self, Diagnostic> {
         if let Some((offset, _)) = text.char_indices().find(|(_, c)| !is_printable(*c)) {
-            let mark = Mark::of_byte(text, offset);
-            return Err(broken(mark, "a control character; YAML has none"));
+            let position = Position::of_byte(text, offset);
+            return Err(invalid_yaml(position, "a control character; YAML has none"));
         }
         let mut composer = Composer::new(text);
         let root = composer.compose();
@@ -134,21 +134,21 @@ impl Document {
             .contains('\t')
             .then(|| stray_tab(read, &composer.quoted));
         if let Some(offset) = tab.flatten() {
-            let mark = Mark::of_byte(text, offset);
-            return Err(broken(mark, "a tab between values; use spaces"));
+            let position = Position::of_byte(text, offset);
+            return Err(invalid_yaml(position, "a tab between values; use spaces"));
         }
-        let (value, marks) = root?;
+        let (value, positions) = root?;
         Ok(Self {
             value,
-            marks,
-            remarks: composer.remarks,
+            positions,
+            diagnostics: composer.diagnostics,
         })
     }
 }
 
 /// A fault of the text itself.
-pub(super) fn broken(mark: Mark, what: impl fmt::Display) -> Remark {
-    Remark::new(mark, Code::InvalidYaml, format!("is not YAML: {what}"))
+pub(super) fn invalid_yaml(position: Position, what: impl fmt::Display) -> Diagnostic {
+    Diagnostic::new(position, Code::InvalidYaml, format!("is not YAML: {what}"))
 }
 
 /// What PyYAML's reader lets pass.
@@ -176,8 +176,8 @@ fn stray_tab(text: &str, quoted: &[Range<usize>]) -> Option<usize> {
 }
 
 /// The parser's fault in words that help somebody who writes user data, without a character of it.
-pub(super) fn syntax(error: &ScanError) -> Remark {
-    let mark = Mark::from(error.marker());
+pub(super) fn syntax(error: &ScanError) -> Diagnostic {
+    let position = Position::from(error.marker());
     let what = match error.kind() {
         ErrorKind::TabNotAllowed
         | ErrorKind::TabInBlockIndentation
@@ -221,20 +221,20 @@ pub(super) fn syntax(error: &ScanError) -> Remark {
         ErrorKind::RecursionLimitExceeded => TOO_DEEP,
         // PyYAML takes these two.
         ErrorKind::PlainScalarStartsWithDashFlowIndicator => {
-            return unchecked(mark, "a '-' alone in brackets needs quotes");
+            return unchecked(position, "a '-' alone in brackets needs quotes");
         }
         ErrorKind::CommentNotSeparated => {
-            return unchecked(mark, "a comment needs a space before it");
+            return unchecked(position, "a comment needs a space before it");
         }
-        other => return broken(mark, other),
+        other => return invalid_yaml(position, other),
     };
-    broken(mark, what)
+    invalid_yaml(position, what)
 }
 
-fn unchecked(mark: Mark, why: &str) -> Remark {
+fn unchecked(position: Position, why: &str) -> Diagnostic {
     let text = format!("the document was not checked: {why}");
-    Remark::new(mark, Code::DoubtfulCloudInit, text)
+    Diagnostic::new(position, Code::DoubtfulCloudInit, text)
 }
 
 /// Why nesting ends.
-pub(super) const TOO_DEEP: &str = "nested deeper than any setting";
+pub(super) const TOO_DEEP: &str = "nested too deeply";

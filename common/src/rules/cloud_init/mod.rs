@@ -3,8 +3,8 @@
 //! ```text
 //! userData ──first line──▶ passes unread | ignored by cloud-init: refused | cloud-config ─┐
 //! networkData ──version 1 or 2────────────────────────────────────────────────────────────┤
-//!                    document: YAML 1.1, value and marks ◀────────────────────────────────┘
-//!                        └──schema: ours, and the administrator's──▶ remarks ──▶ findings
+//!                    document: YAML 1.1, value and positions ◀────────────────────────────────┘
+//!                        └──schema: ours, and the administrator's──▶ diagnostics ──▶ findings
 //! ```
 //!
 //! | file | |
@@ -13,19 +13,19 @@
 //! | `document`, `compose`, `scalar` | YAML as PyYAML's safe loader reads it |
 //! | `schema`, `words`, `*.json` | JSON Schemas, and what they have against a document |
 //! | `addresses` | what is an address in network data |
-//! | `remarks` | what is told of it: a bounded list, with lines and columns, without its content |
+//! | `diagnostics` | what is told of it: a bounded list, with lines and columns, without its content |
 //!
 //! A refusal is for what certainly does not work; what cloud-init copes with is a warning.
 
 mod addresses;
 mod compose;
+mod diagnostics;
 mod document;
+mod messages;
 mod network;
-mod remarks;
 mod scalar;
 pub(super) mod schema;
 mod user_data;
-mod words;
 
 use std::collections::BTreeMap;
 
@@ -47,7 +47,7 @@ use super::{form, limits};
 rules! {
     "cloud-init" Check::Lookup(lengths), on MACHINES, Always, and [TooLong] {}
     "cloud-init" Check::Lookup(documents), on MACHINES, Always {
-        Refuse UnknownUserData = "The first line of the user data is none that cloud-init acts on."
+        Refuse UnknownUserData = "The first line of the user data has no format that cloud-init knows."
             because "cloud-init ignores such a text, and the machine comes up as if there were none."
             fix "Add `#cloud-config` as the first line, or `#!/bin/sh` for a script. What is meant for another program than cloud-init goes into a Secret, which is handed on unread."
             crd Nothing,
@@ -55,8 +55,8 @@ rules! {
             because "cloud-init drops the whole document, and says so in a log inside the guest that nobody can reach."
             fix "Correct the line and column that the message names; they count within the text."
             crd Nothing,
-        Warn DuplicateYamlKey = "A key stands twice in a mapping of user data or network data; the last one counts."
-            because "What the first one says is lost without a word."
+        Warn DuplicateYamlKey = "A mapping of user data or network data has a key twice; the last value is used."
+            because "The first value is dropped without a message."
             fix "Put both into one, or remove one of them."
             crd Nothing,
         Refuse InvalidCloudConfig = "A value of the user data is not what cloud-init takes there."
@@ -67,7 +67,7 @@ rules! {
             because "cloud-init gives up on the whole document, and the machine comes up without its network."
             fix "Write the value in the form that the message names; `version` is the number 1 or 2."
             crd Nothing,
-        Warn UnknownCloudInitKey = "A key of user data or network data is none that cloud-init knows."
+        Warn UnknownCloudInitKey = "cloud-init does not know a key of user data or network data."
             because "cloud-init ignores what it does not know; a misspelled key does nothing."
             fix "Correct the key; ignore the warning if the image has a module of its own."
             crd Nothing,
@@ -102,8 +102,8 @@ const PORTABLE_MAX: usize = 16 * 1024;
     clippy::expect_used,
     reason = "every schema of this folder is compiled by a test"
 )]
-fn ours(text: &str) -> Schema {
-    Schema::ours(text).expect("a schema of this folder")
+fn built_in(text: &str) -> Schema {
+    Schema::built_in(text).expect("a schema of this folder")
 }
 
 /// Rule [`Code::TooLong`] for the texts of cloud-init.
@@ -121,12 +121,12 @@ fn documents(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &m
     let fits = |text: &&str| text.chars().count() <= USER_DATA_MAX;
     if let Some(text) = given.user_data.as_deref().filter(fits) {
         let schema = lookup.settings.cloud_init_schema.as_deref();
-        let remarks = user_data::judge(text, schema);
-        remarks::tell("spec.cloudInit.userData", remarks, findings);
+        let diagnostics = user_data::check(text, schema);
+        diagnostics::report("spec.cloudInit.userData", diagnostics, findings);
     }
     if let Some(text) = given.network_data.as_deref().filter(fits) {
-        let remarks = network::judge(text);
-        remarks::tell("spec.cloudInit.networkData", remarks, findings);
+        let diagnostics = network::check(text);
+        diagnostics::report("spec.cloudInit.networkData", diagnostics, findings);
     }
 }
 
@@ -142,7 +142,7 @@ fn large(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut F
         let bytes = text.map_or(0, str::len);
         if bytes > PORTABLE_MAX {
             let text = format!(
-                "{location} has {bytes} bytes; more than {PORTABLE_MAX} arrive on libvirt, but on few clouds"
+                "{location} has {bytes} bytes; more than {PORTABLE_MAX} work on libvirt, but on few clouds"
             );
             findings.warn(Code::LargeCloudInit, &text);
         }
@@ -182,11 +182,11 @@ fn secrets(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut
         secret(field, reference, findings);
         if inline.as_ref().is_some_and(|text| !text.is_empty()) {
             let text = format!(
-                "spec.{field} is not used: cloudInit.{inline_name} is given inline and wins"
+                "spec.{field} is not used: cloudInit.{inline_name} is given inline and is used instead"
             );
             findings.warn(Code::SecretIgnored, &text);
         } else if let (Some(name), true) = (own, own == reference.name.as_deref()) {
-            let detail = "the data would be kept in a Secret of this name, made for the Machine; give your Secret another name";
+            let detail = "the controller makes a Secret of this name for the Machine; give your Secret another name";
             let location = Location::from(FieldPath::field(field)).member("name");
             let fault = Violation::new(location, Code::NameInUse, Kind::Duplicate, detail);
             findings.deny(fault.text(name));

@@ -5,9 +5,9 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 
-use super::document::{Document, Mark, Marks};
-use super::ours;
-use super::remarks::Remark;
+use super::built_in;
+use super::diagnostics::Diagnostic;
+use super::document::{Document, Position, PositionTree};
 use super::schema::{Codes, Schema};
 use crate::code::Code;
 
@@ -19,66 +19,75 @@ const CODES: Codes = Codes {
     empty: Code::InvalidNetworkData,
 };
 
-static VERSION_1: LazyLock<Schema> = LazyLock::new(|| ours(include_str!("network-v1.json")));
-static VERSION_2: LazyLock<Schema> = LazyLock::new(|| ours(include_str!("network-v2.json")));
+static VERSION_1: LazyLock<Schema> = LazyLock::new(|| built_in(include_str!("network-v1.json")));
+static VERSION_2: LazyLock<Schema> = LazyLock::new(|| built_in(include_str!("network-v2.json")));
 
 /// Rules [`Code::InvalidNetworkData`], [`Code::InvalidYaml`], [`Code::DuplicateYamlKey`],
 /// [`Code::UnknownCloudInitKey`], [`Code::DoubtfulCloudInit`].
-pub(super) fn judge(text: &str) -> Vec<Remark> {
+pub(super) fn check(text: &str) -> Vec<Diagnostic> {
     let Document {
         mut value,
-        mut marks,
-        mut remarks,
+        mut positions,
+        mut diagnostics,
     } = match Document::read(text) {
         Ok(document) => document,
-        Err(remark) => return vec![remark],
+        Err(diagnostic) => return vec![diagnostic],
     };
     // Netplan's own files have everything under this key, and cloud-init takes them.
-    if let (Some(inner), Some(inner_marks)) = (value.get_mut("network"), marks.field("network")) {
-        (value, marks) = (inner.take(), inner_marks.value.clone());
+    if let (Some(inner), Some(inner_positions)) =
+        (value.get_mut("network"), positions.field("network"))
+    {
+        (value, positions) = (inner.take(), inner_positions.value.clone());
     }
-    let fault = |mark: Mark, text| Remark::new(mark, Code::InvalidNetworkData, text);
-    let version_mark = marks
+    let fault =
+        |position: Position, text| Diagnostic::new(position, Code::InvalidNetworkData, text);
+    let version_position = positions
         .field("version")
-        .map_or(marks.at, |field| field.value.at);
+        .map_or(positions.at, |field| field.value.at);
     let (schema, further) = match &value {
-        Value::Null => return remarks,
+        Value::Null => return diagnostics,
         Value::Object(fields) if fields.get("config") == Some(&Value::from("disabled")) => {
-            return remarks;
+            return diagnostics;
         }
         Value::Object(fields) => match fields.get("version").map(Value::as_f64) {
-            Some(Some(1.0)) => (&*VERSION_1, nameservers_of_nobody(fields, &marks)),
+            Some(Some(1.0)) => (
+                &*VERSION_1,
+                nameservers_of_unknown_interfaces(fields, &positions),
+            ),
             Some(Some(2.0)) => (&*VERSION_2, vec![]),
             Some(_) => {
-                remarks.push(fault(version_mark, "version must be the number 1 or 2"));
-                return remarks;
+                diagnostics.push(fault(version_position, "version must be the number 1 or 2"));
+                return diagnostics;
             }
             None => {
                 let text = "the document lacks 'version'; add 'version: 2'";
-                remarks.push(fault(version_mark, text));
-                return remarks;
+                diagnostics.push(fault(version_position, text));
+                return diagnostics;
             }
         },
         _ => {
             let text = "the document must be a mapping with 'version', 1 or 2";
-            remarks.push(fault(marks.at, text));
-            return remarks;
+            diagnostics.push(fault(positions.at, text));
+            return diagnostics;
         }
     };
     let document = Document {
         value,
-        marks,
-        remarks,
+        positions,
+        diagnostics,
     };
-    let objections = schema.judge(&document, |_, _| true);
-    let objections = objections.into_iter().map(|one| one.remark(CODES));
-    let remarks = document.remarks.into_iter().chain(objections);
-    remarks.chain(further).collect()
+    let violations = schema.check(&document, |_, _| true);
+    let violations = violations.into_iter().map(|one| one.diagnostic(CODES));
+    let diagnostics = document.diagnostics.into_iter().chain(violations);
+    diagnostics.chain(further).collect()
 }
 
 /// Name servers of version 1 that are of an interface which no device of the document has, nor joins as
 /// a member: `NetworkStateInterpreter.parse_config_v1` of `cloudinit/net/network_state.py` stops there.
-fn nameservers_of_nobody(fields: &serde_json::Map<String, Value>, marks: &Marks) -> Vec<Remark> {
+fn nameservers_of_unknown_interfaces(
+    fields: &serde_json::Map<String, Value>,
+    positions: &PositionTree,
+) -> Vec<Diagnostic> {
     let items = || {
         fields
             .get("config")
@@ -92,21 +101,21 @@ fn nameservers_of_nobody(fields: &serde_json::Map<String, Value>, marks: &Marks)
         .filter_map(|list| list?.as_array())
         .flatten();
     let interfaces: BTreeSet<&str> = named.chain(members).filter_map(Value::as_str).collect();
-    let strangers = items().enumerate().filter_map(|(index, item)| {
+    let unknown = items().enumerate().filter_map(|(index, item)| {
         let is_nameserver = item.get("type").is_some_and(|kind| kind == "nameserver");
         let interface = item.get("interface")?.as_str()?;
         if !is_nameserver || interfaces.contains(interface) {
             return None;
         }
-        let mark = marks
+        let position = positions
             .field("config")?
             .value
             .item(index)?
             .field("interface")?;
         let text =
-            "interface is none of the document's; name one of its devices, or leave it out for all";
-        let remark = Remark::new(mark.value.at, Code::InvalidNetworkData, text);
-        Some(remark.known_as(format!("interface of a nameserver: {interface}")))
+            "interface is not in the document; name one of its devices, or leave it out for all";
+        let diagnostic = Diagnostic::new(position.value.at, Code::InvalidNetworkData, text);
+        Some(diagnostic.with_identity(format!("interface of a nameserver: {interface}")))
     });
-    strangers.collect()
+    unknown.collect()
 }

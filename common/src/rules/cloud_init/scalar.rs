@@ -10,10 +10,10 @@ use serde_json::{Number, Value};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ScalarError {
     /// `0x_`, or `!!int` or `!!float` on something else.
-    #[error("what looks like a number and is none; put it in quotes")]
+    #[error("a text that looks like a number but is not one; put it in quotes")]
     Number,
     /// `!!bool` on something else.
-    #[error("what is tagged as true or false and is neither")]
+    #[error("a value tagged !!bool that is neither true nor false")]
     Bool,
     /// `2024-02-30`, or `!!timestamp` on something else.
     #[error("a date that does not exist; put it in quotes")]
@@ -36,7 +36,7 @@ pub(super) fn plain(text: &str) -> Result<Value, ScalarError> {
             if is_null(text) {
                 return Ok(Value::Null);
             }
-            Ok(truth(text).map_or_else(|| text.into(), Value::from))
+            Ok(boolean(text).map_or_else(|| text.into(), Value::from))
         }
         b'=' if text == "=" => Err(ScalarError::Value),
         b'0'..=b'9' | b'+' | b'-' | b'.' => number_or_date(text),
@@ -49,7 +49,7 @@ pub(super) fn tagged(tag: &str, text: &str) -> Result<Value, ScalarError> {
     match tag {
         "str" | "binary" => Ok(text.into()),
         "null" => Ok(Value::Null),
-        "bool" => truth(&text.to_lowercase())
+        "bool" => boolean(&text.to_lowercase())
             .map(Value::from)
             .ok_or(ScalarError::Bool),
         "int" => match integer(text) {
@@ -83,7 +83,7 @@ fn is_null(text: &str) -> bool {
     matches!(text, "~" | "null" | "Null" | "NULL")
 }
 
-fn truth(text: &str) -> Option<bool> {
+fn boolean(text: &str) -> Option<bool> {
     match text {
         "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => Some(true),
         "no" | "No" | "NO" | "false" | "False" | "FALSE" | "off" | "Off" | "OFF" => Some(false),
@@ -269,7 +269,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn plain_texts_mean_what_pyyaml_reads() {
+    fn plain_scalars_resolve_as_in_pyyaml() {
         for (text, value) in [
             ("", json!(null)),
             ("~", json!(null)),
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn some_texts_stop_pyyaml() {
+    fn scalars_that_pyyaml_rejects_are_errors() {
         for (text, error) in [
             ("0x_", ScalarError::Number),
             ("0b_", ScalarError::Number),
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_decide() {
+    fn an_explicit_tag_overrides_the_resolved_type() {
         for (tag, text, value) in [
             ("str", "5", Ok(json!("5"))),
             ("int", "5", Ok(json!(5))),

@@ -1,7 +1,7 @@
 //! A document against a JSON Schema: which values are not what their keys take.
 //!
 //! ```text
-//! value ──jsonschema──▶ errors ──marks, weight──▶ objections, in order ──words──▶ remarks
+//! value ──jsonschema──▶ errors ──positions, problem──▶ violations, in order ──words──▶ diagnostics
 //! ```
 //! Annotations and formats of ours stand in the schemas of this folder:
 //!
@@ -21,9 +21,9 @@ use jsonschema::paths::{Location, LocationSegment};
 use serde_json::Value;
 
 use super::addresses;
-use super::document::{Document, Mark, Marks};
-use super::remarks::{Remark, TOLD_MAX};
-use super::words::{self, Misfit};
+use super::diagnostics::{Diagnostic, REPORTED_MAX};
+use super::document::{Document, Position, PositionTree};
+use super::messages::{self, Mismatch};
 use crate::code::Code;
 
 /// Why a text is no schema of cloud-config.
@@ -46,9 +46,9 @@ pub(super) struct Schema {
     validator: jsonschema::Validator,
     source: Value,
     /// Every key that the schema has a word about; no other is a part of a message.
-    vocabulary: BTreeSet<String>,
-    /// What its objections end with.
-    signature: &'static str,
+    known_keys: BTreeSet<String>,
+    /// What its violations end with.
+    suffix: &'static str,
 }
 
 /// The codes of what is said about a document.
@@ -63,13 +63,13 @@ pub(super) struct Codes {
 
 /// What speaks against a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Weight {
+pub(super) enum Problem {
     /// It is of the wrong type.
     Type,
     /// It is of the right type, and wrong.
     Content,
     /// cloud-init copes with it.
-    Doubt,
+    Tolerated,
     /// Its key is not known.
     UnknownKey,
     /// It is not there: somebody may have commented out all that was below its key.
@@ -78,27 +78,27 @@ pub(super) enum Weight {
 
 /// Something a schema has against a document.
 #[derive(Clone, Debug)]
-pub(super) struct Objection {
+pub(super) struct SchemaViolation {
     /// What it is about, as a JSON pointer.
     pub(super) pointer: String,
-    pub(super) weight: Weight,
-    mark: Mark,
-    /// In words; empty beyond the first [`TOLD_MAX`] of a weight, which are counted and not told.
+    pub(super) problem: Problem,
+    position: Position,
+    /// In words; empty beyond the first [`REPORTED_MAX`] of a problem, which are counted and not reported.
     text: String,
     /// The same without the places in lists; as empty.
     identity: String,
 }
 
-impl Objection {
-    /// What is told.
-    pub(super) fn remark(self, codes: Codes) -> Remark {
-        let code = match self.weight {
-            Weight::Type | Weight::Content => codes.invalid,
-            Weight::Doubt => codes.doubtful,
-            Weight::UnknownKey => codes.unknown,
-            Weight::Empty => codes.empty,
+impl SchemaViolation {
+    /// What is reported.
+    pub(super) fn diagnostic(self, codes: Codes) -> Diagnostic {
+        let code = match self.problem {
+            Problem::Type | Problem::Content => codes.invalid,
+            Problem::Tolerated => codes.doubtful,
+            Problem::UnknownKey => codes.unknown,
+            Problem::Empty => codes.empty,
         };
-        Remark::new(self.mark, code, self.text).known_as(self.identity)
+        Diagnostic::new(self.position, code, self.text).with_identity(self.identity)
     }
 }
 
@@ -108,13 +108,13 @@ struct Found<'e> {
     /// The key that is not known, of an error about several.
     key: Option<&'e str>,
     pointer: String,
-    mark: Mark,
-    weight: Weight,
+    position: Position,
+    problem: Problem,
 }
 
 impl Schema {
     /// A schema of this folder.
-    pub(super) fn ours(text: &str) -> Result<Self, SchemaError> {
+    pub(super) fn built_in(text: &str) -> Result<Self, SchemaError> {
         let options = jsonschema::options()
             .should_validate_formats(true)
             .with_format("network", addresses::is_network)
@@ -124,13 +124,13 @@ impl Schema {
 
     /// A schema of the administrator's.
     pub(super) fn given(text: &str) -> Result<Self, SchemaError> {
-        let signature = " (says the schema of --cloud-init-schema)";
-        Self::parse(text, signature, &jsonschema::options())
+        let suffix = " (from the schema of --cloud-init-schema)";
+        Self::parse(text, suffix, &jsonschema::options())
     }
 
     fn parse(
         text: &str,
-        signature: &'static str,
+        suffix: &'static str,
         options: &jsonschema::ValidationOptions<'_>,
     ) -> Result<Self, SchemaError> {
         let source: Value = serde_json::from_str(text)?;
@@ -141,74 +141,74 @@ impl Schema {
             let path = error.instance_path();
             SchemaError::Unusable(format!("{} at '{path}'", error.masked()))
         })?;
-        let mut vocabulary = BTreeSet::new();
-        collect_keys(&source, &mut vocabulary);
+        let mut known_keys = BTreeSet::new();
+        collect_keys(&source, &mut known_keys);
         Ok(Self {
             validator,
             source,
-            vocabulary,
-            signature,
+            known_keys,
+            suffix,
         })
     }
 
     /// Whether this schema has a word about a key.
-    pub(super) fn knows(&self, key: &str) -> bool {
-        self.vocabulary.contains(key)
+    pub(super) fn has_key(&self, key: &str) -> bool {
+        self.known_keys.contains(key)
     }
 
     /// What this schema has against a document, in the order of its lines, as far as it is to be
     /// kept.
-    pub(super) fn judge(
+    pub(super) fn check(
         &self,
         document: &Document,
-        keep: impl Fn(&str, Weight) -> bool,
-    ) -> Vec<Objection> {
+        keep: impl Fn(&str, Problem) -> bool,
+    ) -> Vec<SchemaViolation> {
         let errors: Vec<_> = self.validator.iter_errors(&document.value).collect();
         let mut found: Vec<_> = errors
             .iter()
-            .flat_map(|error| self.found(error, &document.marks))
-            .filter(|found| keep(&found.pointer, found.weight))
+            .flat_map(|error| self.found(error, &document.positions))
+            .filter(|found| keep(&found.pointer, found.problem))
             .collect();
-        found.sort_by_key(|found| found.mark);
-        let mut told = HashMap::new();
-        let objections = found.into_iter().map(|found| {
-            let before: &mut usize = told.entry(found.weight).or_default();
+        found.sort_by_key(|found| found.position);
+        let mut reported = HashMap::new();
+        let violations = found.into_iter().map(|found| {
+            let before: &mut usize = reported.entry(found.problem).or_default();
             *before += 1;
             let (mut text, mut identity) = (String::new(), String::new());
-            if *before <= TOLD_MAX {
+            if *before <= REPORTED_MAX {
                 let path = found.error.instance_path();
                 let (subject, predicate) = (self.subject(path), self.predicate(&found));
-                text = format!("{subject} {predicate}{}", self.signature);
+                text = format!("{subject} {predicate}{}", self.suffix);
                 identity = format!("{} {predicate}", keys(path));
             }
-            Objection {
+            SchemaViolation {
                 pointer: found.pointer,
-                weight: found.weight,
-                mark: found.mark,
+                problem: found.problem,
+                position: found.position,
                 text,
                 identity,
             }
         });
-        objections.collect()
+        violations.collect()
     }
 
-    fn found<'e>(&self, error: &'e ValidationError<'e>, root: &Marks) -> Vec<Found<'e>> {
+    fn found<'e>(&self, error: &'e ValidationError<'e>, root: &PositionTree) -> Vec<Found<'e>> {
         let path = error.instance_path();
-        let marks = find(root, path);
+        let positions = find(root, path);
         if let Failure::AdditionalProperties { unexpected } = error.kind() {
             let keys = unexpected.iter().map(String::as_str);
-            let weight = if self.location(error)["closed"] == true {
-                Weight::Content
+            let problem = if self.location(error)["closed"] == true {
+                Problem::Content
             } else {
-                Weight::UnknownKey
+                Problem::UnknownKey
             };
             return keys
                 .map(|key| Found {
                     error,
                     key: Some(key),
                     pointer: path.join(key).as_str().to_owned(),
-                    mark: marks.field(key).map_or(marks.at, |field| field.key),
-                    weight,
+                    position: positions.field(key).map_or(positions.at, |field| field.key),
+                    problem,
                 })
                 .collect();
         }
@@ -216,14 +216,14 @@ impl Schema {
             error,
             key: None,
             pointer: path.as_str().to_owned(),
-            mark: marks.at,
-            weight: self.weight(error),
+            position: positions.at,
+            problem: self.problem(error),
         }]
     }
 
-    fn weight(&self, error: &ValidationError<'_>) -> Weight {
+    fn problem(&self, error: &ValidationError<'_>) -> Problem {
         let value = error.instance();
-        let is_type = matches!(Misfit::of(error), Misfit::Types(_));
+        let is_type = matches!(Mismatch::of(error), Mismatch::Types(_));
         let keyword = if is_type {
             "type"
         } else {
@@ -231,35 +231,35 @@ impl Schema {
         };
         let tolerated = self.location(error)["tolerates"].as_array();
         let is_tolerated =
-            |word: &Value| word == keyword || is_type && word == words::json_type(value);
+            |word: &Value| word == keyword || is_type && word == messages::json_type(value);
         if tolerated.into_iter().flatten().any(is_tolerated) {
-            Weight::Doubt
+            Problem::Tolerated
         } else if is_type && value.is_null() {
-            Weight::Empty
+            Problem::Empty
         } else if is_type {
-            Weight::Type
+            Problem::Type
         } else {
-            Weight::Content
+            Problem::Content
         }
     }
 
     fn predicate(&self, found: &Found<'_>) -> String {
         let location = self.location(found.error);
-        match (found.key, found.weight) {
+        match (found.key, found.problem) {
             (Some(key), _) => {
                 let known = location["properties"].as_object();
                 let known = known.into_iter().flat_map(|known| known.keys());
-                let key = words::unknown_key(key, known.map(String::as_str));
+                let key = messages::unknown_key(key, known.map(String::as_str));
                 format!("takes no {key}")
             }
-            (None, Weight::Empty) => "is empty; give it a value or leave it out".to_owned(),
-            (None, weight) => {
-                let verb = if weight == Weight::Doubt {
+            (None, Problem::Empty) => "is empty; give it a value or leave it out".to_owned(),
+            (None, problem) => {
+                let verb = if problem == Problem::Tolerated {
                     "should"
                 } else {
                     "must"
                 };
-                words::predicate(found.error, location["expects"].as_str(), verb)
+                messages::predicate(found.error, location["expects"].as_str(), verb)
             }
         }
     }
@@ -271,13 +271,13 @@ impl Schema {
         self.source.pointer(parent).unwrap_or(&Value::Null)
     }
 
-    /// A place of the document in keys of the vocabulary: `write_files[0].permissions`.
+    /// A place of the document in keys of the known_keys: `write_files[0].permissions`.
     fn subject(&self, path: &Location) -> String {
         let mut subject = String::new();
         for segment in path {
             let (separator, step) = match segment {
                 LocationSegment::Index(index) => ("", format!("[{index}]")),
-                LocationSegment::Property(key) if self.knows(&key) => (".", key.into_owned()),
+                LocationSegment::Property(key) if self.has_key(&key) => (".", key.into_owned()),
                 LocationSegment::Property(_) => (".", "*".to_owned()),
             };
             if !subject.is_empty() {
@@ -303,20 +303,22 @@ fn keys(path: &Location) -> String {
     keys.collect::<Vec<_>>().join("/")
 }
 
-/// The marks of a value; those of the nearest one around it if it has none of its own.
-fn find<'m>(root: &'m Marks, path: &Location) -> &'m Marks {
-    let mut marks = root;
+/// The positions of a value; those of the nearest one around it if it has none of its own.
+fn find<'m>(root: &'m PositionTree, path: &Location) -> &'m PositionTree {
+    let mut positions = root;
     for segment in path {
-        let below = match segment {
-            LocationSegment::Index(index) => marks
-                .item(index)
-                .or_else(|| marks.field(&index.to_string()).map(|field| &field.value)),
-            LocationSegment::Property(key) => marks.field(&key).map(|field| &field.value),
+        let children = match segment {
+            LocationSegment::Index(index) => positions.item(index).or_else(|| {
+                positions
+                    .field(&index.to_string())
+                    .map(|field| &field.value)
+            }),
+            LocationSegment::Property(key) => positions.field(&key).map(|field| &field.value),
         };
-        let Some(below) = below else { break };
-        marks = below;
+        let Some(children) = children else { break };
+        positions = children;
     }
-    marks
+    positions
 }
 
 fn collect_keys(schema: &Value, keys: &mut BTreeSet<String>) {

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
-use super::document::{Document, Mark};
-use super::ours;
-use super::remarks::Remark;
-use super::schema::{CloudInitSchema, Codes, Schema, Weight};
+use super::built_in;
+use super::diagnostics::Diagnostic;
+use super::document::{Document, Position};
+use super::schema::{CloudInitSchema, Codes, Problem, Schema};
 use crate::code::Code;
 
 const CODES: Codes = Codes {
@@ -16,11 +16,11 @@ const CODES: Codes = Codes {
     empty: Code::DoubtfulCloudInit,
 };
 
-static CLOUD_CONFIG: LazyLock<Schema> = LazyLock::new(|| ours(include_str!("user-data.json")));
+static CLOUD_CONFIG: LazyLock<Schema> = LazyLock::new(|| built_in(include_str!("user-data.json")));
 
 /// Formats that pass unread, by the beginning of their first line in lower case: scripts and parts
 /// of cloud-init's, then those of cloudbase-init, which does the same for Windows.
-const UNREAD: [&str; 15] = [
+const UNCHECKED: [&str; 15] = [
     "#!",
     "#include",
     "#cloud-boothook",
@@ -50,7 +50,7 @@ enum Format {
     /// Reads it as YAML.
     CloudConfig,
     /// Reads it in a way that is none of ours, or fills in a template first.
-    Unread,
+    Unchecked,
     /// Ignores it.
     Unknown,
 }
@@ -65,7 +65,7 @@ impl Format {
         };
         match Self::of_plain(template.trim_start()) {
             // What it is once it is filled in, nobody knows before; it need not be YAML now.
-            Self::CloudConfig if is_template(template) => Self::Unread,
+            Self::CloudConfig if is_template(template) => Self::Unchecked,
             format => format,
         }
     }
@@ -77,12 +77,12 @@ impl Format {
         let is_ignition = || text.starts_with('{') && text.contains("\"ignition\"");
         if text.is_empty() {
             Self::Blank
-        } else if UNREAD.iter().any(|beginning| starts(beginning)) {
-            Self::Unread
+        } else if UNCHECKED.iter().any(|beginning| starts(beginning)) {
+            Self::Unchecked
         } else if starts(CLOUD_CONFIG_LINE) {
             Self::CloudConfig
         } else if head.contains("mime-version:") || is_ignition() {
-            Self::Unread
+            Self::Unchecked
         } else {
             Self::Unknown
         }
@@ -107,55 +107,61 @@ fn is_template(text: &str) -> bool {
 
 /// Rules [`Code::UnknownUserData`], [`Code::InvalidYaml`], [`Code::DuplicateYamlKey`],
 /// [`Code::InvalidCloudConfig`], [`Code::UnknownCloudInitKey`], [`Code::DoubtfulCloudInit`].
-pub(super) fn judge(text: &str, given: Option<&CloudInitSchema>) -> Vec<Remark> {
+pub(super) fn check(text: &str, given: Option<&CloudInitSchema>) -> Vec<Diagnostic> {
     match Format::of(text) {
-        Format::Blank | Format::Unread => return vec![],
+        Format::Blank | Format::Unchecked => return vec![],
         Format::Unknown => {
-            let text = "is of no format that cloud-init acts on; \
+            let text = "has no format that cloud-init knows; \
                         add '#cloud-config' as the first line";
-            return vec![Remark::new(Mark::START, Code::UnknownUserData, text)];
+            return vec![Diagnostic::new(
+                Position::START,
+                Code::UnknownUserData,
+                text,
+            )];
         }
         Format::CloudConfig => {}
     }
     let document = match Document::read(text) {
         Ok(document) => document,
-        Err(remark) => return vec![remark],
+        Err(diagnostic) => return vec![diagnostic],
     };
     // Nothing but comments.
     if document.value.is_null() {
-        return document.remarks;
+        return document.diagnostics;
     }
     let given = given.map(|CloudInitSchema(given)| given);
     // A module that only the administrator knows of is none to wonder about.
-    let is_theirs = |pointer: &str| {
+    let is_configured_module = |pointer: &str| {
         let module = pointer.strip_prefix('/').unwrap_or_default();
-        given.is_some_and(|given| given.knows(module))
+        given.is_some_and(|given| given.has_key(module))
     };
-    let mut objections = CLOUD_CONFIG.judge(&document, |pointer, weight| {
-        weight != Weight::UnknownKey || !is_theirs(pointer)
+    let mut violations = CLOUD_CONFIG.check(&document, |pointer, problem| {
+        problem != Problem::UnknownKey || !is_configured_module(pointer)
     });
     if let Some(given) = given {
-        let told = objections.iter().map(|one| one.pointer.clone()).collect();
-        let mut further = given.judge(&document, |pointer, _| !is_near(&told, pointer));
+        let reported = violations.iter().map(|one| one.pointer.clone()).collect();
+        let mut further = given.check(&document, |pointer, _| {
+            !overlaps_reported(&reported, pointer)
+        });
         for one in &mut further {
             // It may be of another release than the guest's: only types are certain.
-            if one.weight == Weight::Content {
-                one.weight = Weight::Doubt;
+            if one.problem == Problem::Content {
+                one.problem = Problem::Tolerated;
             }
         }
-        objections.append(&mut further);
+        violations.append(&mut further);
     }
-    let objections = objections.into_iter().map(|one| one.remark(CODES));
-    document.remarks.into_iter().chain(objections).collect()
+    let violations = violations.into_iter().map(|one| one.diagnostic(CODES));
+    document.diagnostics.into_iter().chain(violations).collect()
 }
 
-/// Whether something is told already of a value, of one in it or of one around it.
-fn is_near(told: &BTreeSet<String>, pointer: &str) -> bool {
+/// Whether something is reported already of a value, of one in it or of one around it.
+fn overlaps_reported(reported: &BTreeSet<String>, pointer: &str) -> bool {
     let mut around = pointer.match_indices('/').map(|(end, _)| &pointer[..end]);
     let inside = format!("{pointer}/");
-    let mut within = told.range(inside.clone()..);
-    told.contains(pointer)
-        || around.any(|outer| told.contains(outer))
+    let mut within = reported.range(inside.clone()..);
+    reported.contains(pointer)
+        || around.any(|outer| reported.contains(outer))
         || within
             .next()
             .is_some_and(|inner| inner.starts_with(&inside))
@@ -166,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_line_decides() {
+    fn the_first_line_decides_the_format_as_in_cloud_init() {
         for (text, format) in [
             ("", Format::Blank),
             (" \n\t\n", Format::Blank),
@@ -179,11 +185,11 @@ mod tests {
             ),
             (
                 "## template: jinja\n\n#cloud-config\na: {{ v1.region }}",
-                Format::Unread,
+                Format::Unchecked,
             ),
             (
                 "## template: jinja\n#!/bin/sh\necho {{ a }}",
-                Format::Unread,
+                Format::Unchecked,
             ),
             ("## template: jinja\nusers: []", Format::Unknown),
             (
@@ -191,24 +197,27 @@ mod tests {
                 Format::Unknown,
             ),
             ("## template: jinja", Format::Blank),
-            ("#!/bin/sh", Format::Unread),
-            ("#include\nhttps://example.com", Format::Unread),
-            ("#include-once\nhttps://example.com", Format::Unread),
-            ("#cloud-config-archive\n- a", Format::Unread),
-            ("#cloud-config-jsonp\n[]", Format::Unread),
-            ("#cloud-boothook\n#!/bin/sh", Format::Unread),
-            ("#part-handler\n", Format::Unread),
+            ("#!/bin/sh", Format::Unchecked),
+            ("#include\nhttps://example.com", Format::Unchecked),
+            ("#include-once\nhttps://example.com", Format::Unchecked),
+            ("#cloud-config-archive\n- a", Format::Unchecked),
+            ("#cloud-config-jsonp\n[]", Format::Unchecked),
+            ("#cloud-boothook\n#!/bin/sh", Format::Unchecked),
+            ("#part-handler\n", Format::Unchecked),
             (
                 "Content-Type: multipart/mixed; boundary=\"x\"\nMIME-Version: 1.0",
-                Format::Unread,
+                Format::Unchecked,
             ),
-            ("MIME-Version: 1.0", Format::Unread),
-            ("From nobody\nMime-Version: 1.0", Format::Unread),
-            ("#ps1_sysnative\nWrite-Host", Format::Unread),
-            ("#PS1", Format::Unread),
-            ("rem cmd\ndir", Format::Unread),
-            ("<powershell>\ndir\n</powershell>", Format::Unread),
-            ("{\"ignition\": {\"version\": \"3.4.0\"}}", Format::Unread),
+            ("MIME-Version: 1.0", Format::Unchecked),
+            ("From nobody\nMime-Version: 1.0", Format::Unchecked),
+            ("#ps1_sysnative\nWrite-Host", Format::Unchecked),
+            ("#PS1", Format::Unchecked),
+            ("rem cmd\ndir", Format::Unchecked),
+            ("<powershell>\ndir\n</powershell>", Format::Unchecked),
+            (
+                "{\"ignition\": {\"version\": \"3.4.0\"}}",
+                Format::Unchecked,
+            ),
             ("{\"users\": []}", Format::Unknown),
             ("users: []", Format::Unknown),
             ("# cloud-config\nusers: []", Format::Unknown),

@@ -39,8 +39,8 @@ rules! {
 }
 
 /// Rule [`Code::DuplicateDiskName`]: disks and CD-ROMs share one set of names, as their volumes do.
-/// An item that removes a disk counts among the user's own, as the list's key does. A fault found
-/// both ways is told once, as every fault is.
+/// Items with `remove` count too, because the name is the key of the
+/// list in the CRD. A violation that both loops find is reported once: [`Findings::dedupe`].
 fn unique_names(subject: &Subject<'_>, _: &mut Parts, findings: &mut Findings) {
     let merged = subject.merged;
     let detail = "another disk or CD-ROM has this name; each needs its own";
@@ -66,8 +66,8 @@ fn unique_names(subject: &Subject<'_>, _: &mut Parts, findings: &mut Findings) {
     }
 }
 
-/// Rule [`Code::DuplicateVolume`]. A name that no volume can have has its own code. On libvirt no disk
-/// binds a volume; a template is judged for the backend that can.
+/// Rule [`Code::DuplicateVolume`]. An invalid name has a code of its own. On libvirt no disk
+/// binds a volume; for a template, which has no backend, the rule of KubeVirt applies.
 fn unique_volumes(subject: &Subject<'_>, _: &mut Parts, findings: &mut Findings) {
     let merged = subject.merged;
     if subject.backend != Backend::Kubevirt && !matches!(merged.base(), Base::IsTemplate) {
@@ -121,7 +121,7 @@ fn removed(subject: &Subject<'_>, _: &mut Parts, findings: &mut Findings) {
 /// Rule [`Code::RemovedDiskNotFound`].
 fn removed_is_there(merged: &Merged<'_>, name: &str, path: FieldPath, findings: &mut Findings) {
     let detail = match merged.base() {
-        // What a template that does not exist would have brought is not known.
+        // The template was not found, so its disks are unknown.
         Base::Unknown => return,
         Base::Nothing | Base::IsTemplate => {
             "there is no template whose disk could be removed".to_owned()

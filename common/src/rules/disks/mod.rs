@@ -11,8 +11,9 @@ use crate::normalize::{Base, ClassRequest, Item, Leaf, Merged, Named, Pins};
 use crate::quantity::Bytes;
 use crate::violation::{Findings, Kind, Violation};
 
-use crate::rules::form::{self, Range};
+use crate::rules::form;
 use crate::rules::images;
+use crate::rules::quantities::{self, Range};
 use crate::rules::rule::{Check, Parts, Subject, rules};
 
 pub(super) mod lists;
@@ -43,19 +44,19 @@ rules! {
             because "Image formats and file systems end there."
             fix "Give a smaller size, or several disks."
             crd All,
-        Refuse UnsupportedAccessMode = "The access mode of a disk is none that exists."
+        Refuse UnsupportedAccessMode = "The access mode of a disk does not exist."
             because "Kubernetes would refuse the claim."
             fix "Take one of the values that the message lists."
             crd All,
-        Refuse UnsupportedVolumeMode = "The volume mode of a disk is none that exists."
+        Refuse UnsupportedVolumeMode = "The volume mode of a disk does not exist."
             because "Kubernetes would refuse the claim."
             fix "Take one of the values that the message lists."
             crd All,
-        Refuse UnsupportedBus = "The bus of a disk is none that every backend has."
+        Refuse UnsupportedBus = "The bus of a disk is not one that every backend has."
             because "The backends refuse it, or the guest does not find the disk."
             fix "Take one of the values that the message lists."
             crd All,
-        Refuse UnsupportedReclaimPolicy = "The reclaim policy of a disk is none that exists."
+        Refuse UnsupportedReclaimPolicy = "The reclaim policy of a disk does not exist."
             because "What happens to data must not be a guess."
             fix "Take one of the values that the message lists."
             crd All,
@@ -67,7 +68,7 @@ rules! {
             because "Live migration needs shared access, and through a file system it is slower and depends on its locking."
             fix "Use `volumeMode: Block` if the class offers it."
             crd Nothing,
-        Refuse ImageOnBoundDisk = "A disk that binds an existing volume has an image to fill it with."
+        Refuse ImageOnBoundDisk = "A disk that bound_by an existing volume has an image to fill it with."
             because "An image would overwrite what the existing volume holds."
             fix "Remove the image, or the choice of the volume."
             crd Some,
@@ -82,7 +83,7 @@ rules! {
     }
 }
 
-/// The fastest one.
+/// Virtio is the fastest bus.
 const DEFAULT_BUS: DiskBus = if cfg!(feature = "next-version") {
     DiskBus::Scsi
 } else {
@@ -139,16 +140,17 @@ fn disk(
         Code::UnsupportedReclaimPolicy,
         findings,
     );
-    let binds = bound_volume(item, findings);
+    let bound_by = bound_volume(item, findings);
     if let Some(image) = item.pick("image", |disk| disk.image.as_ref()).value {
         let at = |part| item.path(part, |disk| disk.image.is_some());
         // No Machine can use such an image of a template: libvirt hosts fetch no container images.
-        let by_cdi = backend == Backend::Kubevirt || matches!(merged.base(), Base::IsTemplate);
-        images::source(image, backend, by_cdi, &at, findings);
-        if let Some(chooser) = binds {
+        let fetched_by_cdi =
+            backend == Backend::Kubevirt || matches!(merged.base(), Base::IsTemplate);
+        images::source(image, backend, fetched_by_cdi, &at, findings);
+        if let Some(volume_field) = bound_by {
             let detail = "the volume that selector or volumeName chooses keeps its content; remove one of the two";
             findings.deny(Violation::new(
-                at("image").or_user_path(chooser),
+                at("image").or_user_path(volume_field),
                 Code::ImageOnBoundDisk,
                 Kind::Forbidden,
                 detail,
@@ -157,9 +159,9 @@ fn disk(
     }
     if let (Some(access_mode), Some(volume_mode)) = (access_mode, volume_mode) {
         let modes = (access_mode, volume_mode);
-        shared_access(merged, item, modes, backend, binds, findings);
+        shared_access(merged, item, modes, backend, bound_by, findings);
     }
-    let storage_class = storage_class_request(merged, item, binds, findings);
+    let storage_class = storage_class_request(merged, item, bound_by, findings);
     Some(NormalizedDisk {
         storage_class: storage_class.resolved(name?, pins)?,
         name: name?.to_owned(),
@@ -238,8 +240,8 @@ pub(crate) fn disk_name<'a>(
     None
 }
 
-/// Whether a disk or CD-ROM whose name is corrected to `label` has a name then that may be and is its
-/// own. Other names are taken as they would be corrected, too.
+/// Whether `label`, the corrected name of a disk or CD-ROM, is allowed and not the name of another one. The
+/// other names are compared in their corrected form.
 fn is_free(merged: &Merged<'_>, label: &str) -> bool {
     let removed = merged.user().disks.iter().flatten();
     let names = removed
@@ -265,10 +267,10 @@ pub(crate) fn size(
         let removed = item.pick("remove", |disk| disk.remove).path;
         findings.deny(fault.given(removed).given(FieldPath::TEMPLATE_LABEL));
     }
-    form::bytes(leaf, &CAPACITY, findings)
+    quantities::bytes(leaf, &CAPACITY, findings)
 }
 
-/// Where the disk chooses an existing volume to bind, if it does: rules [`Code::VolumeChosenTwice`],
+/// Path of the field that chooses an existing volume to bind, if the disk has one: rules [`Code::VolumeChosenTwice`],
 /// [`Code::EmptySelector`] and the forms.
 fn bound_volume(item: &Item<'_, Disk>, findings: &mut Findings) -> Option<FieldPath> {
     let selector = item.pick("selector", |disk| disk.selector.as_ref());
@@ -297,20 +299,20 @@ fn bound_volume(item: &Item<'_, Disk>, findings: &mut Findings) -> Option<FieldP
         }
         form::labels(path, labels, findings);
     }
-    let chooser = selector.value.map(|_| selector.path);
-    chooser.or(volume.value.map(|_| volume.path))
+    let volume_field = selector.value.map(|_| selector.path);
+    volume_field.or(volume.value.map(|_| volume.path))
 }
 
 /// Rule [`Code::EmptyStorageClass`].
 fn storage_class_request<'a>(
     merged: &Merged<'_>,
     item: &Item<'a, Disk>,
-    binds: Option<FieldPath>,
+    bound_by: Option<FieldPath>,
     findings: &mut Findings,
 ) -> ClassRequest<'a> {
     let leaf = item.pick("storageClass", |disk| disk.storage_class.as_deref());
     let request = ClassRequest::of(leaf.value);
-    if request == ClassRequest::NoClass && binds.is_none() && merged.is_complete() {
+    if request == ClassRequest::NoClass && bound_by.is_none() && merged.is_complete() {
         let detail = "without a class nothing provisions the disk: name a class, leave the field out for the default one, or bind a volume with volumeName or selector";
         findings.deny(
             Violation::new(leaf.path, Code::EmptyStorageClass, Kind::Invalid, detail).text(""),
@@ -325,19 +327,19 @@ fn shared_access(
     item: &Item<'_, Disk>,
     (access, mode): (AccessMode, VolumeMode),
     backend: Backend,
-    binds: Option<FieldPath>,
+    bound_by: Option<FieldPath>,
     findings: &mut Findings,
 ) {
     let leaf = item.pick("accessMode", |disk| disk.access_mode.as_deref());
     match access {
-        AccessMode::ReadOnlyMany if binds.is_none() && merged.is_complete() => {
+        AccessMode::ReadOnlyMany if bound_by.is_none() && merged.is_complete() => {
             let detail = "a new disk must be written before it can be read; use ReadWriteOnce or ReadWriteMany, or bind an existing volume with volumeName or selector";
             findings.deny(
                 Violation::new(leaf.path, Code::ReadOnlyDisk, Kind::Invalid, detail)
                     .text(AccessMode::ReadOnlyMany.as_str()),
             );
         }
-        // A template says nothing about the backend, and is judged for the one that can do more.
+        // A template has no backend, so the rules of KubeVirt apply, which supports more modes.
         AccessMode::ReadWriteMany
             if mode == VolumeMode::Filesystem
                 && (backend == Backend::Kubevirt || !merged.is_complete()) =>

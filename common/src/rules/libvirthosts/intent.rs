@@ -1,5 +1,5 @@
-//! A LibvirtHost as its author wrote it: texts where the API has closed sets, and nothing required, so
-//! that all of its faults can be told at once.
+//! A LibvirtHost as its author wrote it. Every field is optional, and closed sets are texts, so that one
+//! review reports all violations.
 
 use serde::Deserialize;
 
@@ -10,7 +10,7 @@ pub(crate) struct HostIntent {
     pub(crate) credentials_secret_ref: Option<SecretIntent>,
     pub(crate) virt_type: Option<String>,
     pub(crate) cpu_mode: Option<String>,
-    // No rule asks for these two: reading them tells their type.
+    // No rule reads these two; decoding checks their type.
     #[serde(rename = "schedulable")]
     _schedulable: Option<bool>,
     #[serde(rename = "maintenance")]

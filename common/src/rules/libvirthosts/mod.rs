@@ -1,5 +1,5 @@
-//! LibvirtHosts. The schema and CEL refuse most of this, too, but on an update with an answer that some
-//! tools take for a wish to delete the object: so all that they refuse is refused here first.
+//! LibvirtHosts. The schema and CEL of the CRD refuse most of this as well, but on an update some tools answer
+//! that refusal by deleting and recreating the object. So the webhook refuses the same values first.
 
 pub(crate) mod intent;
 
@@ -15,6 +15,7 @@ use crate::violation::{Findings, Kind, Location, Violation};
 
 use super::form;
 use super::networkconfigurations::VLANS;
+use super::quantities;
 use super::rule::{Check, rules};
 
 pub(crate) use intent::HostIntent;
@@ -22,7 +23,7 @@ use intent::{Amounts, NetworkIntent, StorageIntent};
 
 rules! {
     "libvirthosts" Check::Host(uri), on HOSTS, Always, and [HostFieldRequired] {
-        Refuse InvalidHostUri = "The URI of a LibvirtHost is none that reaches a host and does nothing else."
+        Refuse InvalidHostUri = "The URI of a LibvirtHost is not of an allowed form."
             because "Parameters of libvirt's URIs name programs that are run where the controller is; other transports are not encrypted, or open any socket."
             fix "Write one of `qemu:///system`, `qemu+tls://host/system`, `qemu+ssh://user@host/system`."
             crd All,
@@ -31,11 +32,11 @@ rules! {
             fix "Name a Secret in `credentialsSecretRef`."
             crd All,
         Warn CredentialsUnused = "A LibvirtHost is reached without a network, and a Secret with credentials is named."
-            because "Nobody asks for credentials on a local socket; the URI may be another one than was meant."
+            because "A local socket needs no credentials; the URI may be wrong."
             fix "Remove `credentialsSecretRef`, or correct the URI."
             crd Nothing,
     }
-    "libvirthosts" Check::Host(moved), on HOSTS, Update {
+    "libvirthosts" Check::Host(host_changed), on HOSTS, Update {
         Warn HostMoved = "The URI of an existing LibvirtHost names another host."
             because "Machines that are bound to the LibvirtHost have their disks on the old one; on another host they would not be found."
             fix "Nothing, if it is the same host by another name; else register the other host under a name of its own."
@@ -43,21 +44,21 @@ rules! {
     }
     "libvirthosts" Check::Host(credentials), on HOSTS, Always, and [SecretNameRequired, InvalidObjectName] {}
     "libvirthosts" Check::Host(hypervisor), on HOSTS, Always, and [HostFieldRequired] {
-        Refuse UnsupportedHostValue = "A value of a LibvirtHost is none of those there are."
+        Refuse UnsupportedHostValue = "A value of a LibvirtHost is not supported."
             because "The controller would not know how to run guests or make volumes there."
             fix "Take one of the values that the message lists."
             crd All,
     }
     "libvirthosts" Check::Host(amounts), on HOSTS, Always, and [InvalidQuantity] {
         Refuse InvalidFactor = "A factor of overcommit is not a positive decimal number."
-            because "Of nothing, or of what is no number, no machine could have anything."
+            because "With a factor of zero, or without a number, the host would have no capacity."
             fix "Write a number such as `\"1.5\"`, or leave it out for 1."
             crd Some,
     }
     "libvirthosts" Check::Host(image_pool), on HOSTS, Always, and [InvalidObjectName] {}
     "libvirthosts" Check::Host(storage), on HOSTS, Always, and [HostFieldRequired, UnsupportedHostValue, InvalidObjectName] {
-        Refuse OverlayNeedsQcow2 = "Volumes of a class are raw, and are to stand on an image."
-            because "A raw file has no room for the name of what it stands on."
+        Refuse OverlayNeedsQcow2 = "Volumes of a class are raw, and are provisioned as overlays of an image."
+            because "A raw file cannot store the name of its backing image."
             fix "Set `provisioning: copy`, or `format: qcow2`."
             crd All,
         Refuse DuplicateOffer = "A LibvirtHost offers a storage class, a network or a VLAN twice."
@@ -83,9 +84,9 @@ rules! {
 fn hypervisor(spec: &HostIntent, _: Option<&HostIntent>, findings: &mut Findings) {
     let virt_type = "set kvm, or qemu where the processor does not help";
     let virt_type = required("virtType", spec.virt_type.as_deref(), virt_type, findings);
-    word(virt_type, VirtType::Kvm, findings);
+    choice(virt_type, VirtType::Kvm, findings);
     let cpu_mode = leaf(FieldPath::field("cpuMode"), spec.cpu_mode.as_deref());
-    word(cpu_mode, CpuMode::HostPassthrough, findings);
+    choice(cpu_mode, CpuMode::HostPassthrough, findings);
 }
 
 /// Rules [`Code::InvalidFactor`] and [`Code::InvalidQuantity`]: overcommit and reservations.
@@ -100,9 +101,9 @@ fn amounts(spec: &HostIntent, _: Option<&HostIntent>, findings: &mut Findings) {
     );
     let Amounts { cpu, memory } = spec.reserved.as_ref().unwrap_or(&none);
     let cpu = leaf(FieldPath::field("reserved.cpu"), cpu.as_deref());
-    form::quantity::<Milli>(cpu, "500m", |_| None, findings);
+    quantities::quantity::<Milli>(cpu, "500m", |_| None, findings);
     let memory = leaf(FieldPath::field("reserved.memory"), memory.as_deref());
-    form::quantity::<Bytes>(memory, "2Gi", form::corrected, findings);
+    quantities::quantity::<Bytes>(memory, "2Gi", quantities::corrected, findings);
 }
 
 /// Rule [`Code::InvalidObjectName`] for the image pool.
@@ -116,7 +117,7 @@ fn storage(spec: &HostIntent, _: Option<&HostIntent>, findings: &mut Findings) {
     let mut classes = HashSet::new();
     for (index, item) in spec.storage.iter().flatten().enumerate() {
         let class = storage_class(item, index, findings);
-        offered_once(class, &mut classes, findings);
+        unique_in_list(class, &mut classes, findings);
     }
 }
 
@@ -125,7 +126,7 @@ fn networks(spec: &HostIntent, _: Option<&HostIntent>, findings: &mut Findings) 
     let mut networks = HashSet::new();
     for (index, item) in spec.networks.iter().flatten().enumerate() {
         let name = network(item, index, findings);
-        offered_once(name, &mut networks, findings);
+        unique_in_list(name, &mut networks, findings);
     }
 }
 
@@ -153,7 +154,7 @@ fn required_at<'t>(leaf: Leaf<&'t str>, fix: &str, findings: &mut Findings) -> L
 }
 
 /// Rule [`Code::UnsupportedHostValue`].
-fn word<C: Choice>(leaf: Leaf<&str>, default: C, findings: &mut Findings) -> Option<C> {
+fn choice<C: Choice>(leaf: Leaf<&str>, default: C, findings: &mut Findings) -> Option<C> {
     form::choice(leaf, default, Code::UnsupportedHostValue, findings)
 }
 
@@ -186,7 +187,7 @@ fn uri(spec: &HostIntent, _: Option<&HostIntent>, findings: &mut Findings) {
             findings.deny(Violation::new(credentials, code, Kind::Required, detail));
         }
         Some(_) if local => {
-            let text = format!("{credentials}: nobody asks for credentials at {uri}");
+            let text = format!("{credentials}: credentials are not used for {uri}");
             findings.warn(Code::CredentialsUnused, &text);
         }
         None | Some(_) => {}
@@ -194,7 +195,7 @@ fn uri(spec: &HostIntent, _: Option<&HostIntent>, findings: &mut Findings) {
 }
 
 /// Rule [`Code::HostMoved`]. A URI that cannot be read has its own code.
-fn moved(spec: &HostIntent, old: Option<&HostIntent>, findings: &mut Findings) {
+fn host_changed(spec: &HostIntent, old: Option<&HostIntent>, findings: &mut Findings) {
     let path = FieldPath::field("uri");
     let uri = spec.uri.as_deref().map(str::parse::<HostUri>);
     let Some(Ok(uri)) = uri else { return };
@@ -244,7 +245,7 @@ fn factor(path: FieldPath, text: Option<&str>, findings: &mut Findings) {
     }
 }
 
-/// Rule [`Code::InvalidObjectName`] for a pool or a network of libvirt's.
+/// Rule [`Code::InvalidObjectName`] for a libvirt pool or network.
 fn libvirt_name(leaf: Leaf<&str>, findings: &mut Findings) {
     if let Some(text) = leaf.value
         && !form::is_libvirt_name(text)
@@ -254,7 +255,7 @@ fn libvirt_name(leaf: Leaf<&str>, findings: &mut Findings) {
 }
 
 /// Rule [`Code::DuplicateOffer`] for the items of a list.
-fn offered_once<'t>(leaf: Leaf<&'t str>, seen: &mut HashSet<&'t str>, findings: &mut Findings) {
+fn unique_in_list<'t>(leaf: Leaf<&'t str>, seen: &mut HashSet<&'t str>, findings: &mut Findings) {
     if let Some(text) = leaf.value
         && !seen.insert(text)
     {
@@ -264,7 +265,7 @@ fn offered_once<'t>(leaf: Leaf<&'t str>, seen: &mut HashSet<&'t str>, findings: 
     }
 }
 
-/// The rules about a storage class, and [`Code::OverlayNeedsQcow2`]. Gives its name.
+/// The rules about a storage class, and [`Code::OverlayNeedsQcow2`]. Returns its name.
 fn storage_class<'t>(
     item: &'t StorageIntent,
     index: usize,
@@ -280,8 +281,8 @@ fn storage_class<'t>(
     libvirt_name(pool, findings);
     let format = at("format", item.format.as_deref());
     let provisioning = at("provisioning", item.provisioning.as_deref());
-    let is_raw = word(format, VolumeFormat::Qcow2, findings) == Some(VolumeFormat::Raw);
-    let provisioning = word(provisioning, Provisioning::Overlay, findings);
+    let is_raw = choice(format, VolumeFormat::Qcow2, findings) == Some(VolumeFormat::Raw);
+    let provisioning = choice(provisioning, Provisioning::Overlay, findings);
     if is_raw && provisioning == Some(Provisioning::Overlay) {
         let detail = "raw volumes cannot stand on an image: set provisioning: copy, or drop format";
         let code = Code::OverlayNeedsQcow2;
@@ -291,7 +292,7 @@ fn storage_class<'t>(
     class
 }
 
-/// The rules about a network, and [`Code::ManyVlansOnBridge`] and [`Code::InvalidBridge`]. Gives its
+/// The rules about a network, and [`Code::ManyVlansOnBridge`] and [`Code::InvalidBridge`]. Returns its
 /// name.
 fn network<'t>(item: &'t NetworkIntent, index: usize, findings: &mut Findings) -> Leaf<&'t str> {
     let at = |field, text| leaf(FieldPath::item("networks", index, field), text);
@@ -300,8 +301,8 @@ fn network<'t>(item: &'t NetworkIntent, index: usize, findings: &mut Findings) -
     bridge(name, findings);
     let fix = "set network, bridge or ovs";
     let kind = required_at(at("type", item.kind.as_deref()), fix, findings);
-    // What is no bridge, or not said to be one, may have any name that libvirt can have.
-    let kind = word(kind, HostNetworkType::Network, findings);
+    // A source that is not a bridge may have any name that libvirt allows.
+    let kind = choice(kind, HostNetworkType::Network, findings);
     let fix = "name it as it is called on the host";
     let source = required_at(at("source", item.source.as_deref()), fix, findings);
     match kind {
@@ -318,7 +319,7 @@ fn network<'t>(item: &'t NetworkIntent, index: usize, findings: &mut Findings) -
         let code = Code::ManyVlansOnBridge;
         findings.deny(Violation::new(path, code, Kind::Forbidden, detail));
     }
-    numbers(vlans, index, findings);
+    vlan_ids(vlans, index, findings);
     name
 }
 
@@ -331,14 +332,14 @@ fn bridge(leaf: Leaf<&str>, findings: &mut Findings) {
     }
 }
 
-/// Rules [`Code::InvalidVlan`] and [`Code::DuplicateOffer`] for the VLANs of a network. Each is told
-/// once, at the first one: a host may have more VLANs than anybody wants to read faults.
-fn numbers(vlans: &[i64], index: usize, findings: &mut Findings) {
-    let mut tell = |code, kind, detail: &str, faulty: Vec<(usize, i64)>| {
+/// Rules [`Code::InvalidVlan`] and [`Code::DuplicateOffer`] for the VLANs of a network. Each is
+/// reported once, at the first such VLAN: a host may have hundreds of VLANs.
+fn vlan_ids(vlans: &[i64], index: usize, findings: &mut Findings) {
+    let mut report = |code, kind, detail: &str, faulty: Vec<(usize, i64)>| {
         if let [(item, vlan), others @ ..] = &faulty[..] {
             let more = match others.len() {
                 0 => String::new(),
-                more => format!("; {more} more of the list are at fault, too"),
+                more => format!("; {more} more of the list have the same fault"),
             };
             let location = Location::from(FieldPath::item("networks", index, "vlans"));
             let location = location.key(&item.to_string());
@@ -349,9 +350,9 @@ fn numbers(vlans: &[i64], index: usize, findings: &mut Findings) {
     let all = || vlans.iter().copied().enumerate();
     let outside = all().filter(|(_, vlan)| !VLANS.contains(vlan)).collect();
     let detail = format!("must be from {} to {}", VLANS.start(), VLANS.end());
-    tell(Code::InvalidVlan, Kind::Invalid, &detail, outside);
+    report(Code::InvalidVlan, Kind::Invalid, &detail, outside);
     let mut seen = HashSet::new();
     let twice = all().filter(|(_, vlan)| !seen.insert(*vlan)).collect();
-    let detail = "stands earlier in the list already; each VLAN is offered once";
-    tell(Code::DuplicateOffer, Kind::Duplicate, detail, twice);
+    let detail = "is already in the list; each VLAN is offered once";
+    report(Code::DuplicateOffer, Kind::Duplicate, detail, twice);
 }

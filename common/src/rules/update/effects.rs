@@ -14,7 +14,7 @@ pub enum Effect {
     LiveOrRestart,
     /// Accepted; a running machine has it after its next restart.
     Restart,
-    /// Accepted; the guest acts on it only as a new instance, that is after the Machine was made anew.
+    /// Accepted; cloud-init acts on it only in a new instance, after the Machine was deleted and created again.
     NewInstance,
     /// Larger: takes effect while the machine runs, if the storage can grow. Smaller: refused.
     Grow,
@@ -24,7 +24,7 @@ pub enum Effect {
     Refused,
     /// Accepted without any effect on the machine.
     Nothing,
-    /// Decided by what the field resolves to, field by field.
+    /// Depends on the fields that it resolves to; each has its own effect.
     Resolved,
 }
 
@@ -52,7 +52,7 @@ impl Effect {
 /// Declares the table: field, path below `spec`, effect on KubeVirt, effect on libvirt.
 macro_rules! effects {
     ($( $field:ident $path:literal $kubevirt:ident $libvirt:ident, )+) => {
-        /// A field of the spec, or all fields below one. An item of a list stands for its presence.
+        /// A field of the spec, or all fields below one. The name of a list item stands for adding or removing the item.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Field { $( #[doc = concat!("`", $path, "`")] $field, )+ }
 
@@ -108,7 +108,7 @@ effects! {
     BootOrder         "bootOrder"                   Restart              Restart,
     Cdrom             "cdroms[].name"               Restart              Restart,
     CdromImage        "cdroms[].image"              Restart              Live,
-    // A host reads the image where it lies: it imports nothing.
+    // A libvirt host reads the image in place, so these fields of an imported volume are unused.
     CdromSize         "cdroms[].size"               Restart              Nothing,
     CdromStorageClass "cdroms[].storageClass"       Restart              Nothing,
     // A new content is a new instance id in the seed, so cloud-init acts on it at the next start.
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn every_field_of_the_spec_stands_once_in_the_table() {
+    fn every_field_of_the_spec_has_exactly_one_row_in_the_table() {
         let schema = serde_json::to_value(schemars::schema_for!(MachineSpec)).unwrap();
         let mut fields = BTreeSet::new();
         leaves(&schema, &schema, "", &mut fields);
@@ -180,8 +180,8 @@ mod tests {
             assert_eq!(rows.count(), 1, "{path}");
         }
         for field in Field::ALL {
-            let stands = fields.iter().any(|path| covers(field, path));
-            assert!(stands, "{} is no field", field.path());
+            let exists = fields.iter().any(|path| covers(field, path));
+            assert!(exists, "{} is no field", field.path());
         }
     }
 }

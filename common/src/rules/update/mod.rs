@@ -1,5 +1,5 @@
-//! What may become of a Machine that exists, judged on what old and new spec resolve to: a switch to a
-//! template with the same numbers is no change.
+//! Updates of a Machine. Compares what the old and the new spec resolve to: a switch to a template with the
+//! same values is not a change.
 //!
 //! ```text
 //! old block ┐                    ┌ Live, Nothing ─ accepted      Restart, NewInstance ─ a warning
@@ -7,14 +7,14 @@
 //! new parts ┘                    └ RefusedWhileRunning, Refused, Grow ─ a violation
 //! ```
 //!
-//! `effects` is the table. `refused` needs no more of the new spec than can be read, so that its
-//! violations are reported together with those of form; `announced` is about an object that is
-//! accepted; `pending` gives the action of `status.pendingChanges`.
+//! `effects` is the table. `refused` also works on a spec that could be read only in part, so that its
+//! violations are reported together with those of form. `warnings` runs only for an object that is accepted.
+//! `pending` returns the action of `status.pendingChanges`.
 
-pub(super) mod announced;
 mod effects;
 mod pending;
 pub(super) mod refused;
+pub(super) mod warnings;
 
 pub use effects::{Effect, Field};
 pub use pending::pending_action;

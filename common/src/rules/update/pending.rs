@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_the_table_allows_on_a_running_guest_is_applied_to_it() {
+    fn an_action_other_than_restart_requires_a_live_effect_in_the_table() {
         use PendingAction::{HotPlug, LiveMigration, Restart};
         for (field, kubevirt, libvirt) in [
             ("cpu.sockets", LiveMigration, HotPlug),

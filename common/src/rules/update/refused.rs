@@ -48,7 +48,7 @@ rules! {
     }
 }
 
-/// The disks that stay, as they are stored and as they are to be.
+/// The disks that both the stored block and the new spec have.
 fn stored_disks<'u>(
     update: &'u Update<'_>,
 ) -> impl Iterator<Item = (&'u NormalizedDisk, &'u Item<'u, Disk>)> {
@@ -68,7 +68,7 @@ fn backend(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut
         .own("backend", |spec| Backend::parse(spec.backend.as_deref()?));
     if let Some(new) = leaf.value.filter(|new| *new != old) {
         let detail = format!(
-            "cannot change from {old} to {new}: a machine stays where it was made; create another Machine to move"
+            "cannot change from {old} to {new}: a machine cannot move between backends; create another Machine"
         );
         let fault = Violation::new(leaf.path, Code::BackendChanged, Kind::Invalid, detail);
         findings.deny(fault.text(new.as_str()));
@@ -84,7 +84,7 @@ struct Change {
 }
 
 impl Change {
-    /// The change of a field, unless its new value is the old one or cannot be known.
+    /// The change of a field; `None` if the value is the same or the new one is unknown.
     fn of<V>(
         field: Field,
         path: FieldPath,
@@ -110,8 +110,8 @@ impl Change {
         path.rsplit_once('.').map_or(path, |(_, name)| name)
     }
 
-    /// How to keep what is: where the user wrote the value, or over the template's.
-    fn keep(&self, disk: &str) -> String {
+    /// How to keep the stored value: in the field that the user wrote, or by overriding the template.
+    fn how_to_keep(&self, disk: &str) -> String {
         let (name, from) = (self.name(), &self.from);
         if *from == none() {
             "leave it out".to_owned()
@@ -128,8 +128,8 @@ impl Change {
     }
 
     /// Refuses it because the volume of a disk was made from the field.
-    fn of_a_volume(&self, disk: &str, findings: &mut Findings) {
-        let (name, from, to, keep) = (self.name(), &self.from, &self.to, self.keep(disk));
+    fn deny_for_volume(&self, disk: &str, findings: &mut Findings) {
+        let (name, from, to, keep) = (self.name(), &self.from, &self.to, self.how_to_keep(disk));
         let detail = format!(
             "the {name} of disk '{disk}' cannot change from {from} to {to}, because its volume exists; {keep}, or take another disk"
         );
@@ -137,13 +137,13 @@ impl Change {
     }
 }
 
-/// Whether the value is known that a leaf stands for: an unknown template may have brought another
-/// one than the default.
+/// Whether the value of a leaf is known. A template that was not found may set another value than the
+/// default.
 fn is_known<V>(leaf: &Leaf<V>, merged: &Merged<'_>) -> bool {
     leaf.value.is_some() || merged.is_complete()
 }
 
-fn shown<T: Display>(value: &T) -> String {
+fn show<T: Display>(value: &T) -> String {
     value.to_string()
 }
 
@@ -160,7 +160,7 @@ fn stop_first(update: &Update<'_>, _: &dyn Catalog, findings: &mut Findings) {
     };
     let flag = |field, leaf: Leaf<bool>, old: bool| {
         let new = is_known(&leaf, merged).then_some(leaf.value.unwrap_or(false));
-        Change::of(field, leaf.path, &old, new.as_ref(), shown)
+        Change::of(field, leaf.path, &old, new.as_ref(), show)
     };
     let (efi, secure_boot) = (firmware::efi(merged), firmware::secure_boot(merged));
     let changes = [
@@ -171,7 +171,7 @@ fn stop_first(update: &Update<'_>, _: &dyn Catalog, findings: &mut Findings) {
             new_type
                 .filter(|_| is_known(&machine_type, merged))
                 .as_ref(),
-            shown,
+            show,
         ),
         flag(Field::Efi, efi, old.firmware.kind == FirmwareType::Efi),
         flag(
@@ -206,7 +206,7 @@ fn disks(update: &Update<'_>, _: &dyn Catalog, findings: &mut Findings) {
 }
 
 fn disk(update: &Update<'_>, old: &NormalizedDisk, item: &Item<'_, Disk>, findings: &mut Findings) {
-    // A field that is added here has its policy in the table, and is judged or passed on purpose.
+    // The pattern lists every field, so a new field does not compile until it is compared or ignored here.
     let NormalizedDisk {
         name,
         size: _,
@@ -221,13 +221,13 @@ fn disk(update: &Update<'_>, old: &NormalizedDisk, item: &Item<'_, Disk>, findin
         volume_name,
     } = old;
     let merged = update.merged;
-    let quiet = &mut Findings::default();
+    let discarded = &mut Findings::default();
     let class = item.pick("storageClass", |disk| disk.storage_class.as_deref());
     let new_class = ClassRequest::of(class.value).resolved(name, update.pins);
     let access = item.pick("accessMode", |disk| disk.access_mode.as_deref());
-    let new_access = disks::access_mode(item, quiet).filter(|_| is_known(&access, merged));
+    let new_access = disks::access_mode(item, discarded).filter(|_| is_known(&access, merged));
     let mode = item.pick("volumeMode", |disk| disk.volume_mode.as_deref());
-    let new_mode = disks::volume_mode(item, quiet).filter(|_| is_known(&mode, merged));
+    let new_mode = disks::volume_mode(item, discarded).filter(|_| is_known(&mode, merged));
     let new_image = item.pick("image", |disk| disk.image.clone());
     let new_selector = item.pick("selector", |disk| {
         disk.selector.as_ref()?.match_labels.clone()
@@ -247,28 +247,28 @@ fn disk(update: &Update<'_>, old: &NormalizedDisk, item: &Item<'_, Disk>, findin
             access.path,
             access_mode,
             new_access.as_ref(),
-            shown,
+            show,
         ),
         Change::of(
             Field::DiskVolumeMode,
             mode.path,
             volume_mode,
             new_mode.as_ref(),
-            shown,
+            show,
         ),
         Change::of(
             Field::DiskImage,
             new_image.path,
             image,
             is_known(&new_image, merged).then_some(&new_image.value),
-            |image| image.as_ref().map_or_else(none, image_shown),
+            |image| image.as_ref().map_or_else(none, show_image),
         ),
         Change::of(
             Field::DiskSelector,
             new_selector.path,
             selector,
             is_known(&new_selector, merged).then_some(&new_selector.value),
-            |labels| labels.as_ref().map_or_else(none, labels_shown),
+            |labels| labels.as_ref().map_or_else(none, show_labels),
         ),
         Change::of(
             Field::DiskVolumeName,
@@ -280,7 +280,7 @@ fn disk(update: &Update<'_>, old: &NormalizedDisk, item: &Item<'_, Disk>, findin
     ];
     let is_refused = |change: &Change| change.field.effect(update.backend) == Effect::Refused;
     for change in changes.into_iter().flatten().filter(is_refused) {
-        change.of_a_volume(name, findings);
+        change.deny_for_volume(name, findings);
     }
 }
 
@@ -301,10 +301,10 @@ fn disk_capacity(
     let leaf = item.pick("size", |disk| disk.size.as_deref());
     let new = disks::size(update.merged, item, &mut Findings::default());
     let Some(new) = new else { return };
-    let Some(change) = Change::of(Field::DiskSize, leaf.path, &old.size, Some(&new), shown) else {
+    let Some(change) = Change::of(Field::DiskSize, leaf.path, &old.size, Some(&new), show) else {
         return;
     };
-    let (name, keep) = (&old.name, change.keep(&old.name));
+    let (name, keep) = (&old.name, change.how_to_keep(&old.name));
     let Change { from, to, .. } = &change;
     if new < old.size {
         let detail = format!(
@@ -315,7 +315,7 @@ fn disk_capacity(
     }
     // The pools of a libvirt host grow any volume.
     let Some(reason) = (update.backend == Backend::Kubevirt)
-        .then(|| why_it_cannot_grow(&old.storage_class, catalog, findings))
+        .then(|| expansion_blocker(&old.storage_class, catalog, findings))
         .flatten()
     else {
         return;
@@ -326,7 +326,7 @@ fn disk_capacity(
     change.deny(Code::DiskCannotGrow, detail, findings);
 }
 
-fn why_it_cannot_grow(
+fn expansion_blocker(
     class: &str,
     catalog: &dyn Catalog,
     findings: &mut Findings,
@@ -343,7 +343,7 @@ fn why_it_cannot_grow(
         None => {
             findings.miss(Reference::StorageClass(class.to_owned()));
             Some(format!(
-                "storage class {} is gone, and nothing else can grow its volumes",
+                "storage class {} does not exist any more, so its volumes cannot be expanded",
                 quoted(class)
             ))
         }
@@ -354,7 +354,7 @@ fn none() -> String {
     "none".to_owned()
 }
 
-fn image_shown(image: &Image) -> String {
+fn show_image(image: &Image) -> String {
     let Image {
         url,
         checksum,
@@ -373,7 +373,7 @@ fn image_shown(image: &Image) -> String {
     format!("{{{}}}", parts.collect::<Vec<_>>().join(", "))
 }
 
-fn labels_shown(labels: &BTreeMap<String, String>) -> String {
+fn show_labels(labels: &BTreeMap<String, String>) -> String {
     let labels = labels.iter().map(|(key, value)| format!("{key}: {value}"));
     let labels = labels.collect::<Vec<_>>().join(", ");
     format!("{{matchLabels: {{{}}}}}", shortened(&labels))

@@ -1,5 +1,5 @@
 //! What is said of a value that does not fit its schema: what belongs there and what stands there,
-//! by type alone. No value and no key that is not of the vocabulary.
+//! by type alone. No value and no key that is not of the known_keys.
 
 use jsonschema::ValidationError;
 use jsonschema::error::{TypeKind, ValidationErrorKind as Failure};
@@ -12,14 +12,14 @@ use crate::words::{did_you_mean, quoted_list};
 const KEY_SHOWN_MAX: usize = 40;
 
 /// Why a value does not fit.
-pub(super) enum Misfit {
+pub(super) enum Mismatch {
     /// It is of none of these types.
     Types(Vec<JsonType>),
     /// Something else.
     Other,
 }
 
-impl Misfit {
+impl Mismatch {
     /// Of a choice between schemas, all their types, if the value is of the type of none.
     pub(super) fn of(error: &ValidationError<'_>) -> Self {
         let types = match error.kind() {
@@ -50,11 +50,11 @@ impl Misfit {
 /// `must be a list, is a text`
 pub(super) fn predicate(error: &ValidationError<'_>, expects: Option<&str>, verb: &str) -> String {
     let actual = error.instance();
-    match (error.kind(), Misfit::of(error), expects) {
+    match (error.kind(), Mismatch::of(error), expects) {
         (Failure::Required { property }, ..) => {
             format!("lacks '{}'", property.as_str().unwrap_or_default())
         }
-        (_, Misfit::Types(types), _) => {
+        (_, Mismatch::Types(types), _) => {
             let expected = expects.map_or_else(|| type_list(&types), str::to_owned);
             let (is, hint) = (type_name(actual), hint(&types, actual));
             format!("{verb} be {expected}, is {is}{hint}")

@@ -1,4 +1,4 @@
-//! Changes that are accepted and do not take effect at once: what the table says, with the values.
+//! Warnings of changes that are accepted and do not take effect at once, from the table of effects.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -32,7 +32,7 @@ rules! {
     }
 }
 
-/// Rule [`Code::RestartRequired`]: what of `new` a running machine does not have at once.
+/// Rule [`Code::RestartRequired`]: changes in `new` that a running machine gets only after a restart.
 fn at_restart(update: &Update<'_>, new: &Normalized, findings: &mut Findings) {
     if !update.runs {
         return;
@@ -133,7 +133,7 @@ fn sizes(merged: &Merged<'_>, old: &Normalized, new: &Normalized, warnings: &mut
         Backend::Libvirt => hotplug::takes_vcpus(*was, *is, old.features.acpi),
     };
     warnings.field(Field::Sockets, sockets, (was.sockets, is.sockets), fits);
-    // Where none is written, the bound follows the sockets: no change of its own.
+    // Without `maxSockets` the bound equals the sockets, so its change is not reported separately.
     if was.max_sockets != was.sockets || is.max_sockets != is.sockets {
         let bounds = (was.max_sockets, is.max_sockets);
         warnings.field(Field::MaxSockets, max_sockets, bounds, false);
@@ -300,8 +300,8 @@ fn nics(merged: &Merged<'_>, old: &Normalized, new: &Normalized, warnings: &mut 
     }
 }
 
-/// The devices that both blocks have, in the order in which the first one boots from them. A drive
-/// that was filled or emptied comes and goes with its image.
+/// The devices that both blocks have, in the boot order of `block`. A CD-ROM drive counts only if it has an
+/// image in both or in neither, because an empty drive has no boot order.
 fn boot_sequence<'a>(block: &'a Normalized, other: &Normalized) -> Vec<&'a str> {
     let disks = block.disks.iter().filter_map(|disk| {
         let both = other.disks.iter().any(|it| it.name == disk.name);

@@ -1,0 +1,73 @@
+//! What is said of a document: at a place of it, in words of ours alone.
+//!
+//! The content of a document may be a secret. A diagnostic names keys of cloud-init's known_keys and
+//! what is expected of them, never a value.
+
+use super::document::Position;
+use crate::code::{Code, Severity};
+use crate::violation::{Findings, Kind, Violation};
+
+/// Most diagnostics about one document that are told; the rest is counted.
+pub(super) const REPORTED_MAX: usize = 16;
+
+/// One thing to say of a document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Diagnostic {
+    pub(super) position: Position,
+    pub(super) code: Code,
+    pub(super) text: String,
+    /// What it is known by, wherever in the document it stands. It is not told: it may hold any key.
+    identity: String,
+}
+
+impl Diagnostic {
+    pub(super) fn new(position: Position, code: Code, text: impl Into<String>) -> Self {
+        let text = text.into();
+        Self {
+            position,
+            code,
+            identity: text.clone(),
+            text,
+        }
+    }
+
+    /// The same diagnostic, of which the text tells where in a list it stands.
+    pub(super) fn with_identity(self, identity: String) -> Self {
+        Self { identity, ..self }
+    }
+
+    fn is_error(&self) -> bool {
+        self.code.severity() == Severity::Refuse
+    }
+}
+
+/// Tells the diagnostics about the document of a field, in the order of its lines.
+pub(super) fn report(field: &str, mut diagnostics: Vec<Diagnostic>, findings: &mut Findings) {
+    diagnostics.sort_by_key(|diagnostic| diagnostic.position);
+    let (errors, warnings): (Vec<_>, Vec<_>) =
+        diagnostics.into_iter().partition(Diagnostic::is_error);
+    let invalid = |code, detail: &str| Violation::new(field, code, Kind::Invalid, detail);
+    for error in errors.iter().take(REPORTED_MAX) {
+        let detail = format!("{}: {}", error.position, error.text);
+        findings.deny(invalid(error.code, &detail).known_as(&error.identity));
+    }
+    if let Some(Diagnostic { code, .. }) = errors.get(REPORTED_MAX) {
+        let more = errors.len() - REPORTED_MAX;
+        let rest = invalid(*code, &format!("and {more} more like these"));
+        // However many they were before: what is told one by one is known one by one.
+        findings.deny(rest.known_as("and more"));
+    }
+    for Diagnostic {
+        position,
+        code,
+        text,
+        ..
+    } in warnings.iter().take(REPORTED_MAX)
+    {
+        findings.warn(*code, &format!("{field}: {position}: {text}"));
+    }
+    if let Some(Diagnostic { code, .. }) = warnings.get(REPORTED_MAX) {
+        let more = warnings.len() - REPORTED_MAX;
+        findings.warn(*code, &format!("{field}: and {more} more like these"));
+    }
+}
