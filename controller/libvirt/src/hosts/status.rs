@@ -55,7 +55,7 @@ pub(super) fn status(input: &StatusInput<'_>, now: Now) -> Option<LibvirtHostSta
             for kind in ["PoolsReady", "NetworksReady"] {
                 conditions.set(
                     kind,
-                    "Uninput",
+                    "Unknown",
                     "Unreachable",
                     "the host cannot be reached".into(),
                 );
@@ -326,7 +326,7 @@ mod tests {
         let (reachable, _, message) = condition(&away, "Reachable");
         assert_eq!(reachable, "False");
         assert!(message.contains("no route to host"));
-        assert_eq!(condition(&away, "PoolsReady").0, "Uninput");
+        assert_eq!(condition(&away, "PoolsReady").0, "Unknown");
         assert_eq!(away.capacity, before.capacity);
         assert_eq!(away.last_seen_time, before.last_seen_time);
     }
