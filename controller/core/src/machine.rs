@@ -297,10 +297,15 @@ impl Machine {
         self.annotation(names::ANNOTATION_PAUSED) == Some("true")
     }
 
-    /// Text of the restart-requested annotation, cut to what the status can store; `None`: absent or empty.
-    pub fn restart_request(&self) -> Option<String> {
+    /// Text of the restart-requested annotation, cut to what the status can store, if the status does not have it
+    /// yet. Each new text asks for one restart; `None`: nothing new is asked for. How the restart is carried out,
+    /// so that it happens once whatever is interrupted, is the backend's.
+    pub fn new_restart_request(&self) -> Option<String> {
         let text = self.annotation(names::ANNOTATION_RESTART_REQUESTED)?;
-        (!text.is_empty()).then(|| text.chars().take(TEXT_MAX).collect())
+        let request: String = text.chars().take(TEXT_MAX).collect();
+        let last = self.status.last_restart.as_ref();
+        let is_new = last.is_none_or(|last| last.request != request);
+        (!request.is_empty() && is_new).then_some(request)
     }
 
     /// The desired state; `None` unless the block matches its intent.

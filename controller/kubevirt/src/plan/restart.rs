@@ -49,9 +49,7 @@ pub(super) fn restart(machine: &Machine, block: &Normalized, observed: &Observed
     }
     let instance = instance(machine, observed);
     let on = block.power_state == PowerState::Running;
-    let asked = machine.restart_request();
-    let is_new = |request: &String| last.as_ref().is_none_or(|last| last.request != *request);
-    if let Some(request) = asked.filter(is_new) {
+    if let Some(request) = machine.new_restart_request() {
         let replaces = match instance {
             Some(instance) => (on && !has_ended(instance)).then(|| instance.uid().to_owned()),
             // The instance of an earlier request may be deleted already and not yet replaced.

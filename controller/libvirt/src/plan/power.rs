@@ -54,10 +54,9 @@ pub(super) fn power(
     now: Now,
 ) -> Power {
     let last = machine.status.last_restart.clone();
-    let is_new = |text: &String| last.as_ref().is_none_or(|last| last.request != *text);
     let switch = Switch {
         on: block.power_state == PowerState::Running,
-        asked: machine.restart_request().filter(is_new),
+        asked: machine.new_restart_request(),
         guest,
         mark,
         now,
