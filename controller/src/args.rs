@@ -14,7 +14,8 @@ pub(crate) struct Args {
     #[arg(long, env = "KUBECONFIG", hide_env_values = true)]
     pub(crate) kubeconfig: Option<PathBuf>,
 
-    /// Time between two passes over a Machine that did not change.
+    /// Time between two passes over a Machine that did not change. On KubeVirt a Machine that is ready is observed
+    /// again after ten minutes at the earliest.
     #[arg(long, env = "RECONCILE_INTERVAL", default_value = "30s", value_parser = interval)]
     pub(crate) reconcile_interval: GoDuration,
 

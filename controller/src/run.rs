@@ -317,7 +317,7 @@ async fn requeue_after_reacquiring(
 /// Reconciles Machines until `stop`, then waits for the running passes.
 async fn work(context: Context, queue: FairQueue, concurrency: u16, stop: CancellationToken) {
     let machines = context.caches.machines.clone();
-    let store = machines.clone();
+    let (store, latest) = (machines.clone(), machines.clone());
     let machines_to_reconcile = stream::unfold(queue.clone(), async |queue| {
         Some((Ok::<_, Infallible>(queue.next().await), queue))
     })
@@ -329,6 +329,8 @@ async fn work(context: Context, queue: FairQueue, concurrency: u16, stop: Cancel
         |machine, context| {
             let (queue, key) = (queue.clone(), ObjectRef::from_obj(&*machine));
             let triggered = queue.started(&key);
+            // A change between the scheduler's look at the store and `started` was not queued again.
+            let machine = latest.get(&key).unwrap_or(machine);
             Box::pin(async move {
                 let next = reconcile(machine, triggered, context).await;
                 queue.finished(&key);

@@ -77,7 +77,7 @@ async fn a_requirement_that_no_host_satisfies_is_refused_until_one_does() {
     );
     assert_eq!(
         apply(&kubectl, &web).await.refused().unwrap(),
-        "The Machine \"web\" is invalid: spec.backend: Required value: libvirt is the default here, \
+        "The Machine \"web\" is invalid: spec.backend: Required value: libvirt is the default backend, \
          and there is no LibvirtHost; register one, or set backend: kubevirt [NoLibvirtHost]\n"
     );
     for made in [

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! kubevirt ── StorageClasses of the cluster; its default one
-//! libvirt ─── what hosts source; 'default', else the only one, else the cluster's default if offered
+//! libvirt ─── what hosts offer; 'default', else the only one, else the cluster's default if offered
 //! ```
 //! A class that has not changed since the stored object keeps its pin without a lookup, so that a Machine
 //! can be edited after its class was deleted.

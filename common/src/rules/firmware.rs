@@ -128,7 +128,8 @@ fn is(leaf: Leaf<bool>, value: bool) -> bool {
     leaf.value == Some(value)
 }
 
-/// A requested that another value, shown as `shown`, contradicts: told at the one the user can change.
+/// The violation for a requested value that another value, shown as `shown`, contradicts. It names the field that
+/// the user can change.
 fn conflict(
     requested: Leaf<bool>,
     against: FieldPath,

@@ -366,7 +366,7 @@ fn none_selected(selector: &BTreeMap<String, String>, hosts: &[Arc<HostRow>]) ->
     fault.value(quoted(&labels(&mut selector.iter())))
 }
 
-/// Rule [`Code::NoHostFits`], at the first thing that the host which has most of them missing.
+/// Rule [`Code::NoHostFits`], at the first requirement that is missing on the host that lacks the fewest.
 fn no_host_fits(
     guest: &Guest<'_>,
     requirements: &[&Requirement<'_>],

@@ -70,7 +70,7 @@ impl AddressIndex {
                 let changed = before
                     .iter()
                     .filter(|(name, row)| inner.machines.get(*name) != Some(*row));
-                // Machines that are new in the list get a pass because of their own event.
+                // Every Machine of the list gets a pass; these are about Machines that share something with one that changed.
                 return changed
                     .flat_map(|(name, row)| concerned(&inner.machines, name, row))
                     .collect();

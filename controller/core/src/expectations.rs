@@ -26,8 +26,8 @@ const WATCH_DELAY_MAX: Duration = Duration::from_secs(5);
 const FAILURES_REPORTED: u32 = 3;
 /// Conflicts that last this long count as failures. A cache catches up in milliseconds, so something else is wrong.
 const CONFLICTS_LIMIT: Duration = Duration::from_mins(1);
-/// A settled Machine is observed again after this time even without a trigger. No trigger is known to get lost; this
-/// bounds the delay if one does.
+/// A settled Machine is observed again after this time even without a trigger. This bounds the
+/// delay if a trigger is lost.
 const SETTLED_LIMIT: Duration = Duration::from_mins(10);
 
 /// Entries by uid of the Machine.
@@ -133,6 +133,13 @@ impl Expectations {
         });
     }
 
+    /// The next pass observes again, even without a trigger.
+    pub fn unsettle(&self, uid: &str) {
+        if let Some(entry) = self.lock().get_mut(uid) {
+            entry.settled_at = None;
+        }
+    }
+
     /// Whether the last pass was settled, less than 10 min ago.
     pub fn is_settled(&self, uid: &str) -> bool {
         let entries = self.lock();
@@ -205,7 +212,8 @@ mod tests {
     fn a_machine_is_settled_until_a_write_a_failure_or_a_pass_with_work() {
         let expectations = Expectations::default();
         assert!(!expectations.is_settled("u"));
-        let disturbances: [fn(&Expectations); 4] = [
+        let disturbances: [fn(&Expectations); 5] = [
+            |it| it.unsettle("u"),
             |it| it.wrote("u", claim()),
             |it| {
                 it.failed("u");

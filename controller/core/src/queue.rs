@@ -55,8 +55,8 @@ impl FairQueue {
         }
     }
 
-    /// The Machine's pass starts: what is enqueued from now on is for the next pass. Requeue whether the Machine
-    /// came through this queue; otherwise its requeue time has passed.
+    /// The Machine's pass starts: what is enqueued from now on is for the next pass. Returns whether the
+    /// Machine came through this queue; otherwise its requeue time has passed.
     pub fn started(&self, machine: &ObjectRef<CachedMachine>) -> bool {
         let mut queue = self.lock();
         let triggered = queue.in_flight.remove(machine).is_some();

@@ -52,7 +52,7 @@ pub struct Context {
     pub events: Events,
     /// What is remembered of each Machine between two passes.
     pub expectations: Arc<Expectations>,
-    /// Time between two passes over a Machine without a trigger.
+    /// Time between two passes over a Machine without a trigger. A pass over a settled Machine does nothing.
     pub interval: Duration,
     /// The backends that run Machines.
     pub backends: Backends,
@@ -134,7 +134,8 @@ pub async fn reconcile(cached: Arc<CachedMachine>, triggered: bool, context: Arc
     );
     async move {
         if !context.api.may_write() {
-            // Every Machine is queued again when this replica acquires the Lease.
+            // The trigger of this pass is lost: whatever it was about is observed with the next one.
+            context.expectations.unsettle(cached.uid());
             return Next::requeue(jittered(context.interval));
         }
         let start = Instant::now();

@@ -42,7 +42,7 @@ impl Backend for KubeVirt {
     const IS_EVENT_DRIVEN: bool = true;
 
     async fn observe(&self, machine: &Machine) -> Result<Observed, Failed> {
-        Ok(self.0.observe(machine).await)
+        Ok(self.0.observe(machine).await?)
     }
 
     fn plan(

@@ -14,7 +14,7 @@ use crate::caches::KubeVirtCaches;
 use crate::plan::Observed;
 use controller_core::cache::State;
 use controller_core::caches::Caches;
-use controller_core::client::{ApiError, GuardedClient};
+use controller_core::client::{ApiError, GuardedClient, Remedy};
 use controller_core::machine::Machine;
 use controller_core::machine::named_networks;
 use controller_core::objects::{Meta, Secret};
@@ -36,16 +36,22 @@ pub(crate) struct Observer {
 impl Observer {
     /// Everything that matters to a Machine. A part that cannot be observed is an error of that part: the plan does
     /// what it can without it.
-    pub(crate) async fn observe(&self, machine: &Machine) -> Observed {
+    ///
+    /// A Secret that cannot be read for a passing reason fails the pass as long as there is no VirtualMachine: nothing
+    /// could be done without it, and a retry is not worth a condition.
+    pub(crate) async fn observe(&self, machine: &Machine) -> Result<Observed, ApiError> {
         let mut observed = known(self, machine);
         if machine.metadata.deletion_timestamp.is_none()
             && machine.desired().is_some()
             && observed.kubevirt
             && let Err(error) = read_secrets(self, machine, &mut observed).await
         {
+            if error.remedy() != Remedy::UserAction && observed.vm.is_none() {
+                return Err(error);
+            }
             observed.secrets_error = Some(error.message());
         }
-        observed
+        Ok(observed)
     }
 }
 

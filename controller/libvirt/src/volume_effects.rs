@@ -21,7 +21,7 @@ pub(crate) struct Doomed {
     pub(crate) name: String,
     /// Key that libvirt reported when it was observed; `None`: it was not observed before the job.
     pub(crate) key: Option<String>,
-    /// Whether it was made for the Machine of the job: its name has the digits of the Machine's uid.
+    /// Whether it was made for the Machine of the job: its name has the digits of the Machine's uid, or it is an image.
     pub(crate) is_owned: bool,
     /// Whether it is deleted with its Machine: by its reclaim policy, or because it holds no data of a guest.
     pub(crate) is_deletable: bool,
@@ -63,6 +63,15 @@ pub(crate) fn remove_volume(
     let (pool, name) = (doomed.pool.as_str(), doomed.name.as_str());
     if let Some(volume) = host.volume(pool, name)? {
         effect.check(|precondition| holds(host, guard, doomed, &volume, precondition))?;
+        // Reading every pool may have taken minutes: what can change meanwhile is checked again.
+        guard.check()?;
+        let now = host.volume(pool, name)?;
+        if now.is_none_or(|now| now.key != volume.key) {
+            return Err(AccessError::Changed(format!(
+                "volume {pool}/{name} was replaced while the pools were read"
+            )));
+        }
+        holds(host, guard, doomed, &volume, Precondition::Unused)?;
         host.delete_volume(pool, name)?;
     }
     guard.check()?;
@@ -137,12 +146,13 @@ fn user_of(host: &mut dyn Connection, path: &str) -> Result<Option<Uuid>> {
 /// Every volume of every pool of the host, with its pool, read after a refresh. Refused if a pool cannot be read.
 pub(crate) fn read_all_pools(host: &mut dyn Connection) -> Result<Vec<(String, Volume)>> {
     let pools = host.pools()?;
+    // Before the first refresh: a pool that cannot be read makes all others futile.
+    if let Some(why) = pools.iter().find_map(|pool| pool_fault(&pools, &pool.name)) {
+        return Err(AccessError::Refused(why));
+    }
     let mut all = Vec::new();
     for pool in &pools {
         let name = &pool.name;
-        if let Some(why) = pool_fault(&pools, name) {
-            return Err(AccessError::Refused(why));
-        }
         let read = host.refresh(name).and_then(|()| host.volumes(name));
         match read {
             Ok(volumes) => all.extend(volumes.into_iter().map(|volume| (name.clone(), volume))),

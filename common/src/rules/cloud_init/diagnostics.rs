@@ -1,6 +1,6 @@
 //! What is said of a document: at a place of it, in words of ours alone.
 //!
-//! The content of a document may be a secret. A diagnostic names keys of cloud-init's known_keys and
+//! The content of a document may be a secret. A diagnostic names keys that cloud-init knows and
 //! what is expected of them, never a value.
 
 use super::document::Position;

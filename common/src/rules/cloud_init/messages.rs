@@ -1,5 +1,5 @@
 //! What is said of a value that does not fit its schema: what belongs there and what stands there,
-//! by type alone. No value and no key that is not of the known_keys.
+//! by type alone. No value and no key that the schema does not know.
 
 use jsonschema::ValidationError;
 use jsonschema::error::{TypeKind, ValidationErrorKind as Failure};

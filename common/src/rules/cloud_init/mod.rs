@@ -11,7 +11,7 @@
 //! |---|---|
 //! | `user_data`, `network` | the two documents |
 //! | `document`, `compose`, `scalar` | YAML as PyYAML's safe loader reads it |
-//! | `schema`, `words`, `*.json` | JSON Schemas, and what they have against a document |
+//! | `schema`, `messages`, `*.json` | JSON Schemas, and what they have against a document |
 //! | `addresses` | what is an address in network data |
 //! | `diagnostics` | what is told of it: a bounded list, with lines and columns, without its content |
 //!

@@ -1,7 +1,7 @@
 //! A document against a JSON Schema: which values are not what their keys take.
 //!
 //! ```text
-//! value ──jsonschema──▶ errors ──positions, problem──▶ violations, in order ──words──▶ diagnostics
+//! value ──jsonschema──▶ errors ──positions, problem──▶ violations, in order ──messages──▶ diagnostics
 //! ```
 //! Annotations and formats of ours stand in the schemas of this folder:
 //!
@@ -271,7 +271,7 @@ impl Schema {
         self.source.pointer(parent).unwrap_or(&Value::Null)
     }
 
-    /// A place of the document in keys of the known_keys: `write_files[0].permissions`.
+    /// A place of the document in keys that the schema knows: `write_files[0].permissions`.
     fn subject(&self, path: &Location) -> String {
         let mut subject = String::new();
         for segment in path {

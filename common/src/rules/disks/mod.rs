@@ -68,7 +68,7 @@ rules! {
             because "Live migration needs shared access, and through a file system it is slower and depends on its locking."
             fix "Use `volumeMode: Block` if the class offers it."
             crd Nothing,
-        Refuse ImageOnBoundDisk = "A disk that bound_by an existing volume has an image to fill it with."
+        Refuse ImageOnBoundDisk = "A disk that binds an existing volume has an image to fill it with."
             because "An image would overwrite what the existing volume holds."
             fix "Remove the image, or the choice of the volume."
             crd Some,

@@ -76,8 +76,9 @@ impl Warnings<'_> {
             }
             (Effect::LiveOrRestart | Effect::Restart, _) => "at the next restart",
             (Effect::Nothing, _) => {
-                self.findings
-                    .note(&format!("{path}: {what}, which has no effect on libvirt"));
+                self.findings.note(&format!(
+                    "{path}: {what}, which has no effect once the Machine is bound to a host"
+                ));
                 return;
             }
             _ => return,
@@ -146,7 +147,9 @@ fn sizes(merged: &Merged<'_>, old: &Normalized, new: &Normalized, warnings: &mut
         Backend::Libvirt => hotplug::takes_memory(*was, *is),
     };
     warnings.field(Field::MemorySize, size, (was.size, is.size), fits);
-    if was.max_size != was.size || is.max_size != is.size {
+    // Without `maxSize` the bound equals the size. On libvirt a smaller size is taken at once, the smaller bound is not.
+    let own_bound = new.backend == Backend::Libvirt && fits;
+    if was.max_size != was.size || is.max_size != is.size || own_bound {
         let bounds = (was.max_size, is.max_size);
         warnings.field(Field::MaxMemorySize, max_size, bounds, false);
     }

@@ -116,12 +116,13 @@ impl<'a> Watches<'a> {
                         triggers.network_namespaces.push(machine.namespace());
                         triggers.send([ObjectRef::from_obj(&machine)]);
                     }
-                    Ok(Event::InitApply(machine)) => {
-                        outage.succeeded();
-                        triggers.send([ObjectRef::from_obj(&machine)]);
-                    }
+                    // The store has the objects of a list only once it is complete: a pass before would see the old one.
+                    Ok(Event::InitApply(_)) => outage.succeeded(),
                     // Machines that are missing in the new list were deleted, and no event reports that.
-                    Ok(Event::InitDone) => triggers.network_namespaces.push_all(&caches.networks),
+                    Ok(Event::InitDone) => {
+                        triggers.send(machines_where(&caches.machines, |_| true));
+                        triggers.network_namespaces.push_all(&caches.networks);
+                    }
                     Ok(Event::Init) => {}
                     Err(error) => log_failure(&mut outage, NAME, &error),
                 }

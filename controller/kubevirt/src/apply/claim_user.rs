@@ -4,6 +4,8 @@
 //! disk, so the whole `spec` and `status` are searched, without knowing their schema: everywhere in KubeVirt and in
 //! pods a claim is named by the key `claimName`, or by the name of the DataVolume that made it.
 
+use std::fmt::Write as _;
+
 use common::names;
 use controller_core::backend::Failed;
 use controller_core::client::Remedy;
@@ -55,7 +57,13 @@ impl ClaimUser {
     ///
     /// The guest of the Machine itself and pods come to an end: then the deletion is tried again. Somebody else's
     /// VirtualMachine stays until a person decides.
-    pub(crate) fn refusal(&self, kind: UserKind, machine: &Machine, claim: &str) -> Failed {
+    pub(crate) fn refusal(
+        &self,
+        kind: UserKind,
+        machine: &Machine,
+        claim: &str,
+        is_import: bool,
+    ) -> Failed {
         let labels = self.metadata.labels.as_ref();
         let annotations = self.metadata.annotations.as_ref();
         let is_of_machine = labels
@@ -75,12 +83,24 @@ impl ClaimUser {
             kind.name(),
             self.metadata.name.as_deref().unwrap_or_default()
         );
-        let message = format!(
-            "PersistentVolumeClaim {claim} is not deleted while {user} uses it: delete that {}, or keep the claim with: kubectl annotate persistentvolumeclaim {claim} --namespace {} --overwrite {}=Retain",
-            kind.name(),
-            machine.namespace(),
-            names::ANNOTATION_RECLAIM_POLICY,
+        let what = if is_import {
+            "DataVolume"
+        } else {
+            "PersistentVolumeClaim"
+        };
+        let mut message = format!(
+            "{what} {claim} is not deleted while {user} uses it: delete that {}",
+            kind.name()
         );
+        // An unfinished import is deleted whatever the policy: there is no disk in it yet.
+        if !is_import {
+            let _ = write!(
+                message,
+                ", or keep the claim with: kubectl annotate persistentvolumeclaim {claim} --namespace {} --overwrite {}=Retain",
+                machine.namespace(),
+                names::ANNOTATION_RECLAIM_POLICY,
+            );
+        }
         let remedy = if ends {
             Remedy::Reobserve
         } else {
@@ -172,7 +192,7 @@ mod tests {
             (UserKind::Pod, &stranger, Remedy::Reobserve),
         ] {
             let user = user(json!({"metadata": metadata}));
-            let refusal = user.refusal(kind, &machine, "web-root");
+            let refusal = user.refusal(kind, &machine, "web-root", false);
             assert_eq!(refusal.remedy, remedy, "{kind:?} {metadata}");
             assert!(
                 refusal.message.contains(

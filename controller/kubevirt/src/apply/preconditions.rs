@@ -65,7 +65,8 @@ async fn unused(api: &GuardedClient, machine: &Machine, action: &Action) -> Resu
             UserKind::Pod => live::first::<Pod, _>(api, namespace, is_user).await?,
         };
         if let Some(user) = user {
-            return Err(user.refusal(*kind, machine, claim));
+            let is_import = matches!(action, Action::DeleteDataVolume(_));
+            return Err(user.refusal(*kind, machine, claim, is_import));
         }
     }
     Ok(())

@@ -162,15 +162,15 @@ impl Applier {
         url: &str,
         checksum: Option<String>,
     ) -> Result<(), Failed> {
-        let Some(progress) = host.fetches.begin(volume) else {
-            return Ok(());
-        };
         let spec = self.objects.get("", &host.name);
         let pool = spec.and_then(|host| host.spec.image_pool.clone());
         let pool = pool.ok_or_else(|| {
             let message = format!("LibvirtHost '{}' has no imagePool", host.name);
             Failed::new(Remedy::UserAction, message)
         })?;
+        let Some(progress) = host.fetches.begin(volume) else {
+            return Ok(());
+        };
         let request = FetchRequest {
             pool,
             base: volume.to_owned(),

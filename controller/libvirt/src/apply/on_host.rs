@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::access::{AccessError, Connection, Result, Shutdown};
 use crate::guard::Guard;
-use crate::images::names::marker_xml;
+use crate::images::names::{base_of, is_attempt, is_attempt_of, marker, marker_xml};
 use crate::plan::action::{Action, SeedContent};
 use crate::volume_effects::{Doomed, check_new, remove_volume};
 
@@ -44,6 +44,7 @@ pub(crate) fn act(host: &mut dyn Connection, job: &Job, action: Action) -> Resul
             xml,
             image,
         } => {
+            remove_old_attempts(host, guard, &pool, &name)?;
             check_new(host, guard, &pool, &name)?;
             host.copy_volume(&pool, &xml, (&image.0, &image.1))?;
             guard.check()?;
@@ -105,6 +106,39 @@ fn domain_holds(
             }
         },
     }
+}
+
+/// Removes earlier attempts at a copy that have no marker: an interrupted copy is never used. One that cannot be
+/// removed now is removed with the next copy, or with the Machine.
+fn remove_old_attempts(
+    host: &mut dyn Connection,
+    guard: &Guard,
+    pool: &str,
+    name: &str,
+) -> Result<()> {
+    let volumes = host.volumes(pool)?;
+    let is_complete = |name: &str| volumes.iter().any(|volume| volume.name == marker(name));
+    let old = volumes.iter().filter(|volume| {
+        is_attempt(&volume.name)
+            && is_attempt_of(&volume.name, base_of(name))
+            && volume.name != name
+            && !is_complete(&volume.name)
+    });
+    for volume in old {
+        let doomed = Doomed {
+            pool: pool.to_owned(),
+            name: volume.name.clone(),
+            key: Some(volume.key.clone()),
+            is_owned: true,
+            is_deletable: true,
+        };
+        match remove_volume(host, guard, Effect::RemoveImage, &doomed) {
+            Ok(()) => {}
+            Err(AccessError::Refused(why)) => tracing::warn!(why, "an interrupted copy stays"),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 fn create_seed(

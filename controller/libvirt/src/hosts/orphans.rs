@@ -115,7 +115,16 @@ fn remove_all(
         .and_then(|found| DomainMetadata::parse(found.state.metadata.as_deref()?))
         .filter(|metadata| metadata.uid == owner);
     let all = read_all_pools(host)?;
-    for pool in pools {
+    // A volume may be in a pool that has left the spec since.
+    let disks = metadata.iter().flat_map(|metadata| &metadata.volumes);
+    let seeds = metadata
+        .iter()
+        .filter_map(|metadata| metadata.seed.as_ref());
+    let recorded = disks
+        .map(|kept| &kept.pool)
+        .chain(seeds.map(|seed| &seed.pool));
+    let pools: BTreeSet<&String> = pools.iter().chain(recorded).collect();
+    for pool in &pools {
         // A pool of the spec that is not defined is in no list.
         host.volumes(pool)?;
     }
@@ -134,7 +143,7 @@ fn remove_all(
         .map(|kept| (kept.pool.as_str(), kept.volume.as_str()))
         .collect();
     let ours = all.iter().filter(|(pool, volume)| {
-        is_volume_of(&volume.name, owner) && !is_marker(&volume.name) && pools.contains(pool)
+        is_volume_of(&volume.name, owner) && !is_marker(&volume.name) && pools.contains(&pool)
     });
     let mut stay = Vec::new();
     for (pool, volume) in ours {

@@ -124,7 +124,7 @@ async fn poll_host(context: PollerContext, name: String) {
         if polled.is_ok() && full {
             surveyed = Some(Instant::now());
         }
-        take_over(&context, host, polled).await;
+        take_over(&context, host, polled, full).await;
         tokio::select! {
             () = sleep(DOMAINS_INTERVAL) => {}
             () = host.wake.notified() => {}
@@ -172,6 +172,7 @@ async fn take_over(
     context: &PollerContext,
     connected: &Arc<ConnectedHost>,
     polled: Result<Arc<Snapshot>, String>,
+    full: bool,
 ) {
     let before = connected.snapshot();
     if let Err(why) = &polled
@@ -200,7 +201,10 @@ async fn take_over(
     let Some(host) = context.objects.get("", name) else {
         return;
     };
-    orphans::remove(&context.api, &context.caches.machines, connected, &host).await;
+    // With the full reads only: each attempt reads every pool of the host.
+    if full {
+        orphans::remove(&context.api, &context.caches.machines, connected, &host).await;
+    }
     write_status(context, &host, polled.as_deref().map_err(String::as_str)).await;
 }
 

@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_went_away_keeps_what_was_input_of_it() {
+    fn a_host_that_went_away_keeps_what_was_known_of_it() {
         let spec = environment::host_spec();
         let snapshot = snapshot();
         let before = written(&spec, &LibvirtHostStatus::default(), Ok(&snapshot), 0).unwrap();

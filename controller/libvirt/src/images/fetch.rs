@@ -79,7 +79,9 @@ pub(crate) fn fetch(
         .and_then(|text| text.strip_prefix("sha256:"))
         && !expected.eq_ignore_ascii_case(&digest)
     {
-        remove_attempt(host, guard, pool, &volume, None).map_err(refused)?;
+        if let Err(error) = remove_attempt(host, guard, pool, &volume, None) {
+            tracing::warn!(%error, "an image with another checksum stays");
+        }
         return Err(format!(
             "its checksum is sha256:{digest} and not sha256:{expected}: correct image.checksum, or image.url if that is another file"
         ));

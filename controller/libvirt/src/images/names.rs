@@ -65,13 +65,25 @@ pub(crate) fn attempt(base: &str, number: i64) -> String {
 
 /// Whether a volume is an attempt to fill another one.
 pub(crate) fn is_attempt(volume: &str) -> bool {
-    volume.contains(ATTEMPT) && !is_marker(volume)
+    base_of(volume) != volume
+}
+
+/// The name of a volume without the number of an attempt. A disk may be called `attempt-x`, so only hexadecimal
+/// digits up to the end are a number.
+pub(crate) fn base_of(volume: &str) -> &str {
+    match volume.rsplit_once(ATTEMPT) {
+        Some((base, number)) if is_number(number) => base,
+        _ => volume,
+    }
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// Whether a volume, which is no marker, was made to be this one: itself, or an attempt.
 pub(crate) fn is_attempt_of(volume: &str, base: &str) -> bool {
-    let rest = volume.strip_prefix(base);
-    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(ATTEMPT)) && !is_marker(volume)
+    volume == base || (is_attempt(volume) && base_of(volume) == base)
 }
 
 /// What a marker is made with: one byte, which the pool's smallest unit is enough for.
@@ -96,6 +108,10 @@ mod tests {
         assert!(is_attempt_of("web.root.qcow2", "web.root.qcow2"));
         assert!(!is_attempt_of(&marker(&first), "web.root.qcow2"));
         assert!(!is_attempt_of("web.root.qcow2x", "web.root.qcow2"));
+        assert_eq!(base_of(&first), "web.root.qcow2");
+        // A disk's name may look like it.
+        assert!(!is_attempt("web.attempt-x.qcow2") && !is_attempt("web.attempt-1.qcow2"));
+        assert!(!is_attempt(&marker(&first)));
     }
 
     #[test]

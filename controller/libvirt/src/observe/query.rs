@@ -4,19 +4,21 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use common::api::libvirt_host::LibvirtHostSpec;
 use common::api::machine::Image;
-use common::render::libvirt::{Domain, DomainMetadata, NicSource, VolumeFormat, is_volume_of};
+use common::render::libvirt::{
+    Domain, DomainMetadata, NicSource, VolumeFormat, VolumeRecord, is_volume_of,
+};
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 use uuid::Uuid;
 
 use crate::access::{AccessError, Connection, DomainDetail, Volume};
 use crate::images::fetches::{Fetches, ImageState};
-use crate::images::names::{image_volume, is_attempt_of, marker};
+use crate::images::names::{base_of, image_volume, is_attempt_of, marker};
 use crate::libvirt_host::LibvirtHost;
 use crate::observed::{Guest, HostView, VolumeKey};
 use crate::offers::images;
 use crate::parts::{network_fault, pool_fault, unreadable_pool};
-use crate::plan::disks::{NeededImage, copies, fetched_images, is_defined, wanted};
+use crate::plan::disks::{NeededImage, copies, fetched_images, is_defined, is_to_go, wanted};
 
 /// A query about one Machine.
 pub(crate) struct HostQuery {
@@ -83,7 +85,12 @@ impl HostQuery {
             .collect();
         let seed = metadata.and_then(|metadata| metadata.seed.as_ref());
         let seed = seed.map(|seed| (seed.pool.clone(), seed.volume.clone()));
-        let deletes = self.deleting || !recorded.is_subset(&self.needed);
+        let is_released = |kept: &VolumeRecord| {
+            let plain = (kept.pool.clone(), base_of(&kept.volume).to_owned());
+            is_to_go(kept) && !self.needed.contains(&plain)
+        };
+        let mut kept = metadata.into_iter().flat_map(|metadata| &metadata.volumes);
+        let deletes = self.deleting || kept.any(is_released);
         if deletes {
             // A volume in any pool may be an overlay of one that is deleted.
             let pools = host.pools()?;
@@ -105,6 +112,7 @@ impl HostQuery {
             answer.search(host, &pool, |name| is_volume_of(name, &self.uid))?;
         }
         // Attempts have to be searched for only until the domain's metadata names the one that succeeded.
+        let copied: BTreeSet<String> = self.copies.keys().cloned().collect();
         for (disk, (pool, base)) in self.copies {
             let is_recorded = disks
                 .get(&disk)
@@ -120,8 +128,10 @@ impl HostQuery {
         {
             if let Some((disk, plain)) = disk {
                 // A disk that exists needs its image no more.
-                let mut made = disks.get(&disk).into_iter().chain([&plain]);
-                if made.any(|key| answer.volumes.contains_key(key)) {
+                let recorded = disks.get(&disk).filter(|(pool, _)| *pool == plain.0);
+                let is_copied = copied.contains(&disk);
+                let is_made = |key: &VolumeKey| answer.volumes.contains_key(key);
+                if recorded.is_some_and(is_made) || (!is_copied && is_made(&plain)) {
                     continue;
                 }
             }

@@ -174,7 +174,9 @@ fn on<'a>(
         }
         findings.restarts = power.restarts;
         steps.add_power(power, desired.is_some() && !is_refused);
-        steps.actions.extend(releases(guest, block, &volumes, view));
+        steps
+            .actions
+            .extend(releases(machine, guest, block, &volumes, view));
     }
     steps.actions.extend(volumes.growth);
     if volumes.import.is_some() || is_partial(observed, view) {
@@ -366,8 +368,11 @@ fn render(
     let released =
         released.filter(|old| desired_volumes.iter().all(|kept| kept.volume != old.volume));
     let released = released.filter(|old| {
-        view.volumes
-            .contains_key(&(old.pool.clone(), old.volume.clone()))
+        // A volume in a pool that cannot be read may be there.
+        view.unreadable_pools.contains_key(&old.pool)
+            || view
+                .volumes
+                .contains_key(&(old.pool.clone(), old.volume.clone()))
     });
     let kept: Vec<VolumeRecord> = desired_volumes.iter().chain(released).cloned().collect();
     // Secure boot takes effect with new firmware settings only.
@@ -392,7 +397,13 @@ fn render(
 
 /// Releases volumes whose disk is no longer in the spec, once neither the definition nor the running guest has them.
 /// Volumes of policy Retain stay. A pool that cannot be read may hold an overlay of any of them: then all stay.
-fn releases(guest: &Guest, block: &Normalized, volumes: &Volumes, view: &HostView) -> Vec<Action> {
+fn releases(
+    machine: &Machine,
+    guest: &Guest,
+    block: &Normalized,
+    volumes: &Volumes,
+    view: &HostView,
+) -> Vec<Action> {
     let Some(metadata) = guest
         .metadata
         .as_ref()
@@ -417,7 +428,7 @@ fn releases(guest: &Guest, block: &Normalized, volumes: &Volumes, view: &HostVie
         .filter_map(|old| {
             let key = (old.pool.clone(), old.volume.clone());
             let volume = view.volumes.get(&key)?;
-            Some(Action::DeleteVolume(delete(&old.pool, volume)))
+            Some(Action::DeleteVolume(delete(machine, &old.pool, volume)))
         })
         .collect()
 }

@@ -14,7 +14,9 @@ use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 
 use crate::access::Volume;
-use crate::images::names::{image_volume, is_attempt, is_attempt_of, is_marker, marked, marker};
+use crate::images::names::{
+    base_of, image_volume, is_attempt, is_attempt_of, is_marker, marked, marker,
+};
 use crate::observed::{Guest, HostView, VolumeKey};
 use crate::offers::{images, storage};
 use crate::volume_effects::Doomed;
@@ -51,8 +53,10 @@ pub(super) fn doomed(machine: &Machine, view: &HostView, guest: Option<&Guest>) 
     };
     let is_doomed = |pool: &str, name: &str| {
         let mut of_disk = kept.iter().filter(|kept| kept.pool == pool);
-        match of_disk.find(|kept| is_attempt_of(name, &kept.volume)) {
-            Some(kept) => is_to_go(kept),
+        match of_disk.find(|kept| is_attempt_of(name, base_of(&kept.volume))) {
+            Some(kept) if is_to_go(kept) => true,
+            // Another attempt at a disk that is kept may have been interrupted.
+            Some(kept) => name != kept.volume && is_unused_copy(pool, name),
             None => is_seed(name) || is_unused_copy(pool, name),
         }
     };
@@ -74,23 +78,23 @@ pub(super) fn doomed(machine: &Machine, view: &HostView, guest: Option<&Guest>) 
             is_doomed(pool, name)
         }
     })
-    .map(|((pool, _), volume)| delete(pool, volume))
+    .map(|((pool, _), volume)| delete(machine, pool, volume))
     .collect()
 }
 
 /// The deletion of a volume of the Machine, as it was observed.
-pub(super) fn delete(pool: &str, volume: &Volume) -> Doomed {
+pub(super) fn delete(machine: &Machine, pool: &str, volume: &Volume) -> Doomed {
     Doomed {
         pool: pool.to_owned(),
         name: volume.name.clone(),
         key: Some(volume.key.clone()),
-        is_owned: true,
+        is_owned: is_volume_of(&volume.name, machine.uid()),
         is_deletable: true,
     }
 }
 
 /// Whether a volume is deleted with its Machine.
-pub(super) fn is_to_go(kept: &VolumeRecord) -> bool {
+pub(crate) fn is_to_go(kept: &VolumeRecord) -> bool {
     deletes(Some(kept.reclaim_policy.as_str()))
 }
 

@@ -23,7 +23,7 @@ use controller_core::plan::Now;
 use super::action::Action;
 use super::disks::{existing, format, is_copy, is_on, name_of};
 use crate::images::fetches::ImageState;
-use crate::images::names::{attempt, image_volume};
+use crate::images::names::{attempt, base_of, image_volume};
 use crate::observed::HostView;
 use crate::offers::storage;
 
@@ -144,7 +144,8 @@ impl Volumes {
             self.actions.push(Action::CreateVolume { pool, name, xml });
             return;
         };
-        self.report(disk, &name, None);
+        // The attempt has its name only once it is made: before, each pass would report another one.
+        self.report(disk, base_of(&name), None);
         let Some(base) = self.image(image, &disk.name, view) else {
             return;
         };

@@ -55,7 +55,7 @@ struct TestHost {
     prefix: String,
 }
 
-/// Tests every contract that binds the driver, each in a on of its own.
+/// Tests every contract that binds the driver, each on a host of its own.
 fn keep(connector: &dyn Connector, target: &Target, driver: Driver, pool: &str) {
     let all = list::CONTRACTS
         .iter()
