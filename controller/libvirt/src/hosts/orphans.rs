@@ -217,4 +217,19 @@ mod tests {
         assert!(env.host.state().domains.is_empty());
         assert!(env.host.state().pools[POOL].volumes.is_empty());
     }
+
+    #[test]
+    fn volumes_of_a_pool_that_has_left_the_spec_are_removed_too() {
+        let mut env = Environment::new(block());
+        env.settle();
+        let mut host = env.connection().unwrap();
+        let stay = remove_all(
+            &mut *host,
+            &environment::guard(),
+            "uid-of-web",
+            &BTreeSet::new(),
+        );
+        assert_eq!(stay.unwrap(), [""; 0]);
+        assert!(env.host.state().pools[POOL].volumes.is_empty());
+    }
 }

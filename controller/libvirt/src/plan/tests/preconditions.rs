@@ -3,7 +3,9 @@
 use super::*;
 use crate::access::fake::{FakePool, FakeVolume, HostState};
 use crate::apply::{Job, act};
+use crate::environment;
 use crate::guard::Guard;
+use crate::images::names::{attempt, base_of, is_marker};
 use crate::plan::action::Action;
 
 fn job(guard: Guard) -> Job {
@@ -178,4 +180,38 @@ fn rename_as_before(env: &Environment) {
         rename(&mut domain.inactive);
         domain.live.iter_mut().for_each(rename);
     }
+}
+
+#[test]
+fn an_interrupted_copy_is_removed_before_the_next_attempt_and_a_complete_one_is_not() {
+    let mut env = rich();
+    env.settle();
+    let copies = |env: &Environment| -> Vec<String> {
+        let all = volumes(env).into_iter();
+        all.filter(|name| name.contains(".copy.") && !is_marker(name))
+            .collect()
+    };
+    let [complete] = &copies(&env)[..] else {
+        panic!("{:?}", volumes(&env));
+    };
+    let base = base_of(complete);
+    let mut host = env.connection().unwrap();
+    let interrupted = attempt(base, 1);
+    let xml = |name: &str| {
+        format!("<volume><name>{name}</name><capacity>21474836480</capacity></volume>")
+    };
+    host.create_volume(POOL, &xml(&interrupted)).unwrap();
+    let mut images = volumes(&env).into_iter();
+    let image = images.find(|name| name.starts_with("vitistack-image-") && !is_marker(name));
+    let name = attempt(base, 2);
+    let copy = Action::CopyVolume {
+        pool: POOL.into(),
+        xml: xml(&name),
+        name: name.clone(),
+        image: (POOL.into(), image.unwrap()),
+    };
+    act(&mut *host, &job(environment::guard()), copy).unwrap();
+    let left = copies(&env);
+    assert!(left.contains(complete) && left.contains(&name), "{left:?}");
+    assert!(!left.contains(&interrupted), "{left:?}");
 }
