@@ -27,6 +27,39 @@ pub(crate) struct Doomed {
     pub(crate) is_deletable: bool,
 }
 
+impl Doomed {
+    /// A volume that holds nothing a guest needs: an attempt that was interrupted, an earlier seed.
+    fn unneeded(pool: &str, volume: &Volume) -> Self {
+        Self {
+            pool: pool.to_owned(),
+            name: volume.name.clone(),
+            key: Some(volume.key.clone()),
+            is_owned: true,
+            is_deletable: true,
+        }
+    }
+}
+
+/// Removes volumes of a pool that hold nothing a guest needs. One that a precondition protects stays; returns the
+/// reasons.
+pub(crate) fn remove_unneeded<'v>(
+    host: &mut dyn Connection,
+    guard: &Guard,
+    effect: Effect,
+    pool: &str,
+    volumes: impl IntoIterator<Item = &'v Volume>,
+) -> Result<Vec<String>> {
+    let mut kept = Vec::new();
+    for volume in volumes {
+        match remove_volume(host, guard, effect, &Doomed::unneeded(pool, volume)) {
+            Ok(()) => {}
+            Err(AccessError::Refused(why)) => kept.push(why),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(kept)
+}
+
 /// Makes sure that a volume may be created under this name and filled: the name was never used.
 pub(crate) fn check_new(
     host: &mut dyn Connection,

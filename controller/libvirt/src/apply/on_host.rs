@@ -12,7 +12,7 @@ use crate::access::{AccessError, Connection, Result, Shutdown};
 use crate::guard::Guard;
 use crate::images::names::{base_of, is_attempt, is_attempt_of, marker, marker_xml};
 use crate::plan::action::{Action, SeedContent};
-use crate::volume_effects::{Doomed, check_new, remove_volume};
+use crate::volume_effects::{check_new, remove_unneeded, remove_volume};
 
 /// The Machine that a job is about.
 #[derive(Debug)]
@@ -124,19 +124,8 @@ fn remove_old_attempts(
             && volume.name != name
             && !is_complete(&volume.name)
     });
-    for volume in old {
-        let doomed = Doomed {
-            pool: pool.to_owned(),
-            name: volume.name.clone(),
-            key: Some(volume.key.clone()),
-            is_owned: true,
-            is_deletable: true,
-        };
-        match remove_volume(host, guard, Effect::RemoveImage, &doomed) {
-            Ok(()) => {}
-            Err(AccessError::Refused(why)) => tracing::warn!(why, "an interrupted copy stays"),
-            Err(error) => return Err(error),
-        }
+    for why in remove_unneeded(host, guard, Effect::RemoveImage, pool, old)? {
+        tracing::warn!(why, "an interrupted copy stays");
     }
     Ok(())
 }
@@ -163,25 +152,14 @@ fn remove_old_seeds(
     pool: &str,
     current: Option<&str>,
 ) -> Result<()> {
-    let volumes = host.volumes(pool)?.into_iter();
-    let old = volumes.filter(|volume| {
+    let volumes = host.volumes(pool)?;
+    let old = volumes.iter().filter(|volume| {
         is_volume_of(&volume.name, &job.owner)
             && is_seed(&volume.name)
             && Some(volume.name.as_str()) != current
     });
-    for volume in old {
-        let doomed = Doomed {
-            pool: pool.to_owned(),
-            name: volume.name,
-            key: Some(volume.key),
-            is_owned: true,
-            is_deletable: true,
-        };
-        match remove_volume(host, &job.guard, Effect::DeleteVolume, &doomed) {
-            Ok(()) => {}
-            Err(AccessError::Refused(why)) => tracing::debug!(why, "an old seed stays"),
-            Err(error) => return Err(error),
-        }
+    for why in remove_unneeded(host, &job.guard, Effect::DeleteVolume, pool, old)? {
+        tracing::debug!(why, "an old seed stays");
     }
     Ok(())
 }

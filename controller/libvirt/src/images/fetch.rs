@@ -12,9 +12,9 @@ use ureq::tls::{RootCerts, TlsConfig};
 
 use super::fetches::Progress;
 use super::names::{attempt, hex, is_attempt_of, marker, marker_xml};
-use crate::access::{AccessError, Connection};
+use crate::access::{AccessError, Connection, Volume};
 use crate::guard::Guard;
-use crate::volume_effects::{Doomed, check_new, remove_volume};
+use crate::volume_effects::{Doomed, check_new, remove_unneeded, remove_volume};
 
 /// Limit until a server sends its response headers. The content has no limit of its own.
 const RESPONSE_LIMIT: Duration = Duration::from_secs(30);
@@ -79,7 +79,7 @@ pub(crate) fn fetch(
         .and_then(|text| text.strip_prefix("sha256:"))
         && !expected.eq_ignore_ascii_case(&digest)
     {
-        if let Err(error) = remove_attempt(host, guard, pool, &volume, None) {
+        if let Err(error) = remove_attempt(host, guard, pool, &volume) {
             tracing::warn!(%error, "an image with another checksum stays");
         }
         return Err(format!(
@@ -102,35 +102,31 @@ fn remove_incomplete(
 ) -> Result<bool, AccessError> {
     let pool = request.pool.as_str();
     let volumes = host.volumes(pool)?;
+    let is_complete = |it: &&Volume| volumes.iter().any(|other| other.name == marker(&it.name));
     let attempts = volumes
         .iter()
         .filter(|volume| is_attempt_of(&volume.name, &request.base));
-    let is_complete = |name: &str| volumes.iter().any(|volume| volume.name == marker(name));
-    for volume in attempts {
-        if is_complete(&volume.name) {
-            return Ok(true);
-        }
-        match remove_attempt(host, guard, pool, &volume.name, Some(&volume.key)) {
-            Ok(()) => {}
-            // Guests stand on an image whose marker was lost, or a pool cannot be read.
-            Err(AccessError::Refused(why)) => tracing::warn!(why, "an incomplete image stays"),
-            Err(error) => return Err(error),
-        }
+    let attempts: Vec<_> = attempts.collect();
+    let complete = attempts.iter().position(is_complete);
+    let incomplete = attempts.into_iter().take(complete.unwrap_or(usize::MAX));
+    // Guests stand on an image whose marker was lost, or a pool cannot be read.
+    for why in remove_unneeded(host, guard, Effect::RemoveImage, pool, incomplete)? {
+        tracing::warn!(why, "an incomplete image stays");
     }
-    Ok(false)
+    Ok(complete.is_some())
 }
 
+/// Removes the attempt that this job has just made.
 fn remove_attempt(
     host: &mut dyn Connection,
     guard: &Guard,
     pool: &str,
     name: &str,
-    key: Option<&str>,
 ) -> Result<(), AccessError> {
     let doomed = Doomed {
         pool: pool.to_owned(),
         name: name.to_owned(),
-        key: key.map(str::to_owned),
+        key: None,
         is_owned: true,
         is_deletable: true,
     };
