@@ -1,5 +1,7 @@
 //! Machines and statuses for unit tests.
 
+use std::fmt::Debug;
+
 use common::api::choice::{
     AccessMode, Backend, DiskBus, FirmwareType, MachineType, NicModel, PowerState, ReclaimPolicy,
     VolumeMode,
@@ -14,6 +16,11 @@ use common::quantity::Bytes;
 use common::render::CloudInitPlan;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::cache::compressed::Compressed;
 use crate::machine::{Block, Machine};
 
 /// A new Machine `default/web` with this block.
@@ -121,4 +128,40 @@ pub fn ready(status: &str, reason: &str) -> MachineStatus {
         }],
         ..MachineStatus::default()
     }
+}
+
+/// A status without the messages of its conditions, and without the time of the last write: texts may differ from those
+/// of another release.
+pub fn without_texts(mut status: MachineStatus) -> MachineStatus {
+    status.last_updated = None;
+    for condition in &mut status.conditions {
+        condition.message.clear();
+    }
+    status
+}
+
+/// Decodes an object and gives it metadata with everything that the caches keep.
+///
+/// # Panics
+/// If the object does not decode.
+pub fn with_full_metadata<T: DeserializeOwned>(object: &Value) -> T {
+    let mut object = object.clone();
+    object["metadata"] = json!({
+        "name": "web", "namespace": "default", "uid": "u", "resourceVersion": "7",
+        "generation": 3, "creationTimestamp": "2026-01-01T00:00:00Z",
+        "deletionTimestamp": "2026-01-02T03:04:05Z",
+        "labels": {"vitistack.io/machine": "web"}, "annotations": {"vitistack.io/x": "\"ü\n"},
+        "finalizers": ["a"],
+        "ownerReferences": [{"apiVersion": "v1", "kind": "A", "name": "b", "uid": "c"}],
+    });
+    serde_json::from_value(object).unwrap()
+}
+
+/// Fails unless a value comes back from the compressed cache as it went in.
+///
+/// # Panics
+/// If it does not.
+pub fn assert_survives_compression<T: Serialize + DeserializeOwned + Debug>(value: &T) {
+    let back = Compressed::new(value).decompress();
+    assert_eq!(format!("{back:?}"), format!("{value:?}"));
 }

@@ -7,7 +7,7 @@
 //!                                                      │ trait Backend
 //!                                    controller-kubevirt, controller-libvirt
 //! ```
-//! [`backend`] is what a backend implements, [`reconcile`] the way of a reconcile. Nothing here depends on a backend.
+//! [`backend`] is what a backend implements, [`reconcile`] the steps of a reconcile. Nothing here depends on a backend.
 //!
 //! From the ground: `objects → cache → machine → secrets, address_index → caches → network_usage → triggers → watch`.
 
@@ -26,6 +26,10 @@ pub mod documented_reasons;
 pub mod events;
 pub mod expectations;
 #[cfg(any(test, feature = "fixtures"))]
+#[allow(
+    clippy::unwrap_used,
+    reason = "a fixture that does not decode fails its test"
+)]
 pub mod fixtures;
 #[cfg(any(test, feature = "fixtures"))]
 #[allow(

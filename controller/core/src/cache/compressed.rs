@@ -72,42 +72,23 @@ impl<T: Serialize + DeserializeOwned> Compressed<T> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
-    use crate::fixtures;
+    use crate::fixtures::{self, assert_survives_compression, with_full_metadata};
     use crate::machine::{CachedMachine, Machine};
     use crate::objects::{Network, Secret, StorageClass, Template};
 
-    fn round_trips<T: Serialize + DeserializeOwned + fmt::Debug>(value: &T) {
-        let back = Compressed::new(value).decompress();
-        assert_eq!(format!("{back:?}"), format!("{value:?}"));
-    }
-
-    fn decoded<T: DeserializeOwned>(object: &Value) -> T {
-        let metadata = json!({
-            "name": "web", "namespace": "default", "uid": "u", "resourceVersion": "7",
-            "generation": 3, "creationTimestamp": "2026-01-01T00:00:00Z",
-            "deletionTimestamp": "2026-01-02T03:04:05Z",
-            "labels": {"vitistack.io/machine": "web"}, "annotations": {"vitistack.io/x": "\"ü\n"},
-            "finalizers": ["a"],
-            "ownerReferences": [{"apiVersion": "v1", "kind": "A", "name": "b", "uid": "c"}],
-        });
-        let mut object = object.clone();
-        object["metadata"] = metadata;
-        serde_json::from_value(object).unwrap()
-    }
-
     #[test]
     fn every_kind_survives_compression_unchanged() {
-        round_trips(&decoded::<Secret>(&json!({})));
-        round_trips(&decoded::<StorageClass>(
+        assert_survives_compression(&with_full_metadata::<Secret>(&json!({})));
+        assert_survives_compression(&with_full_metadata::<StorageClass>(
             &json!({"allowVolumeExpansion": true}),
         ));
-        round_trips(&decoded::<Network>(
+        assert_survives_compression(&with_full_metadata::<Network>(
             &json!({"spec": {"vlan": 100, "bridge": "br0"}}),
         ));
-        round_trips(&decoded::<Template>(
+        assert_survives_compression(&with_full_metadata::<Template>(
             &json!({"spec": {"cpu": {"cores": 2}}}),
         ));
     }
@@ -121,7 +102,7 @@ mod tests {
             "meta": {"instance-id": "x"},
         }))
         .unwrap();
-        round_trips::<Machine>(&machine);
+        assert_survives_compression::<Machine>(&machine);
         let cached = CachedMachine::from(machine.clone());
         assert_eq!(format!("{:?}", cached.decompress()), format!("{machine:?}"));
         for block in [
@@ -130,7 +111,7 @@ mod tests {
             crate::machine::Block::Unreadable("why".into()),
         ] {
             machine.block = block;
-            round_trips::<Machine>(&machine);
+            assert_survives_compression::<Machine>(&machine);
         }
     }
 

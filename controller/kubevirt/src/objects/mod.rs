@@ -16,13 +16,9 @@ pub(crate) use self::guests::{
 
 #[cfg(test)]
 mod tests {
-    use std::fmt;
-
-    use controller_core::cache::compressed::Compressed;
+    use controller_core::fixtures::{assert_survives_compression, with_full_metadata};
     use controller_core::objects::Meta as _;
-    use serde::Serialize;
-    use serde::de::DeserializeOwned;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
@@ -44,25 +40,6 @@ mod tests {
         assert_eq!(claim.status.capacity.storage, None);
     }
 
-    fn assert_unchanged_by_compression<T: Serialize + DeserializeOwned + fmt::Debug>(value: &T) {
-        let back = Compressed::new(value).decompress();
-        assert_eq!(format!("{back:?}"), format!("{value:?}"));
-    }
-
-    fn decoded<T: DeserializeOwned>(object: &Value) -> T {
-        let metadata = json!({
-            "name": "web", "namespace": "default", "uid": "u", "resourceVersion": "7",
-            "generation": 3, "creationTimestamp": "2026-01-01T00:00:00Z",
-            "deletionTimestamp": "2026-01-02T03:04:05Z",
-            "labels": {"vitistack.io/machine": "web"}, "annotations": {"vitistack.io/x": "\"ü\n"},
-            "finalizers": ["a"],
-            "ownerReferences": [{"apiVersion": "v1", "kind": "A", "name": "b", "uid": "c"}],
-        });
-        let mut object = object.clone();
-        object["metadata"] = metadata;
-        serde_json::from_value(object).unwrap()
-    }
-
     #[test]
     fn every_kind_is_unchanged_by_compression() {
         let conditions = json!([
@@ -75,22 +52,26 @@ mod tests {
             "networks": [{"name": "a", "multus": {"networkName": "default/prod"}}],
             "volumes": [{"name": "root", "persistentVolumeClaim": {"claimName": "web-root"}}],
         });
-        assert_unchanged_by_compression(&decoded::<VirtualMachine>(&json!({
+        assert_survives_compression(&with_full_metadata::<VirtualMachine>(&json!({
             "spec": {"runStrategy": "Always", "template": {"metadata": {"annotations": {"machine.vitistack.io/user-data": "7-a"}}, "spec": guest}},
             "status": {"printableStatus": "Running", "conditions": conditions},
         })));
-        assert_unchanged_by_compression(&decoded::<Instance>(&json!({"spec": guest, "status": {
-            "phase": "Running", "nodeName": "node-1", "guestOSInfo": {"name": "Fedora", "kernelRelease": "6"},
-            "interfaces": [{"name": "a", "mac": "02:00:00:00:00:01", "ipAddresses": ["10.0.0.1"]}],
-            "conditions": conditions, "currentCPUTopology": {"sockets": 2}, "memory": {"guestCurrent": "1Gi"},
-        }})));
-        assert_unchanged_by_compression(&decoded::<Claim>(&json!({
+        assert_survives_compression(&with_full_metadata::<Instance>(
+            &json!({"spec": guest, "status": {
+                "phase": "Running", "nodeName": "node-1", "guestOSInfo": {"name": "Fedora", "kernelRelease": "6"},
+                "interfaces": [{"name": "a", "mac": "02:00:00:00:00:01", "ipAddresses": ["10.0.0.1"]}],
+                "conditions": conditions, "currentCPUTopology": {"sockets": 2}, "memory": {"guestCurrent": "1Gi"},
+            }}),
+        ));
+        assert_survives_compression(&with_full_metadata::<Claim>(&json!({
             "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "fast", "resources": {"requests": {"storage": "1500M"}}},
             "status": {"phase": "Bound", "capacity": {"storage": "2Gi"}, "conditions": [{"type": "NodeResizeError", "status": "True"}]},
         })));
-        assert_unchanged_by_compression(&decoded::<DataVolume>(&json!({"status": {
+        assert_survives_compression(&with_full_metadata::<DataVolume>(&json!({"status": {
             "phase": "ImportInProgress", "progress": "12.5%", "conditions": conditions,
         }})));
-        assert_unchanged_by_compression(&decoded::<Attachment>(&json!({"spec": {"config": "{}"}})));
+        assert_survives_compression(&with_full_metadata::<Attachment>(
+            &json!({"spec": {"config": "{}"}}),
+        ));
     }
 }

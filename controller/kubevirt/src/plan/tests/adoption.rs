@@ -1,6 +1,6 @@
 //! Objects that an earlier release made are adopted: nothing is written, and no guest restarts.
 
-use common::api::status::MachineStatus;
+use controller_core::fixtures::without_texts;
 use controller_core::machine::{CachedMachine, Machine};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -29,15 +29,6 @@ fn cluster(objects: &Value) -> FakeCluster {
     cluster.networks = read(objects, "networks");
     cluster.attachments = read(objects, "attachments");
     cluster
-}
-
-/// A status without the messages of its conditions, and without the time of the last write.
-fn without_texts(mut status: MachineStatus) -> MachineStatus {
-    status.last_updated = None;
-    for condition in &mut status.conditions {
-        condition.message.clear();
-    }
-    status
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A domain and volumes that an earlier release made are adopted: nothing is written, and no guest restarts.
 
-use common::api::status::MachineStatus;
 use common::render::libvirt::domain_uuid;
+use controller_core::fixtures::without_texts;
 use controller_core::machine::CachedMachine;
 use serde_json::Value;
 
@@ -42,15 +42,6 @@ fn environment() -> Environment {
     host.domains.insert(domain_uuid(UID), domain);
     drop(host);
     env
-}
-
-/// A status without the messages of its conditions, and without the time of the last write.
-fn without_texts(mut status: MachineStatus) -> MachineStatus {
-    status.last_updated = None;
-    for condition in &mut status.conditions {
-        condition.message.clear();
-    }
-    status
 }
 
 #[test]
