@@ -1,4 +1,4 @@
-//! The way of a review, top to bottom.
+//! Handles a review, top to bottom.
 //!
 //! ```text
 //! request ─▶ do rules apply? ─▶ validate ─ references missing? ─▶ read them live ─┐ ─▶ response

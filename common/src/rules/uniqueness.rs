@@ -34,7 +34,7 @@ rules! {
     }
 }
 
-/// Whether new values can be told from stored ones. A stored Machine without a readable block may already
+/// Whether new values can be distinguished from stored ones. A stored Machine without a readable block may already
 /// have all of them.
 fn is_comparable(lookup: &Lookup<'_>) -> bool {
     lookup.is_new || lookup.stored.is_some()

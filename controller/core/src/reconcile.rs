@@ -1,4 +1,4 @@
-//! The way of a reconcile, the same for every backend.
+//! The steps of a reconcile, the same for every backend.
 //!
 //! ```text
 //! this replica holds the Lease? ── no ──▶ nothing

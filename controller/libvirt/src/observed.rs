@@ -57,7 +57,7 @@ pub(crate) struct HostView {
     pub(crate) host: String,
     /// Spec of the LibvirtHost.
     pub(crate) spec: LibvirtHostSpec,
-    /// The domain of the Machine's uuid, whoever made it.
+    /// The domain of the Machine's uuid, of any owner.
     pub(crate) guest: Option<Guest>,
     /// The volumes that were looked for and exist.
     pub(crate) volumes: BTreeMap<VolumeKey, Volume>,

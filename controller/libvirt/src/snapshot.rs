@@ -16,7 +16,7 @@ pub(crate) struct Snapshot {
     pub(crate) networks: Vec<Network>,
     /// Names of the host's network interfaces; empty where libvirt cannot list them.
     pub(crate) bridges: Vec<String>,
-    /// Every domain, whoever made it.
+    /// Every domain, of any owner.
     pub(crate) domains: Vec<DomainSummary>,
 }
 

@@ -7,7 +7,7 @@ use super::document::Position;
 use crate::code::{Code, Severity};
 use crate::violation::{Findings, Kind, Violation};
 
-/// Most diagnostics about one document that are told; the rest is counted.
+/// How many diagnostics of one document are listed; the rest is counted.
 pub(super) const REPORTED_MAX: usize = 16;
 
 /// One thing to say of a document.
@@ -16,7 +16,7 @@ pub(super) struct Diagnostic {
     pub(super) position: Position,
     pub(super) code: Code,
     pub(super) text: String,
-    /// What it is known by, wherever in the document it stands. It is not told: it may hold any key.
+    /// Identifies the fault wherever in the document it is. It is never shown: it may contain any key.
     identity: String,
 }
 
@@ -54,7 +54,7 @@ pub(super) fn report(field: &str, mut diagnostics: Vec<Diagnostic>, findings: &m
     if let Some(Diagnostic { code, .. }) = errors.get(REPORTED_MAX) {
         let more = errors.len() - REPORTED_MAX;
         let rest = invalid(*code, &format!("and {more} more like these"));
-        // However many they were before: what is told one by one is known one by one.
+        // However many the stored document had: each fault that is listed has an identity of its own.
         findings.deny(rest.known_as("and more"));
     }
     for Diagnostic {

@@ -13,7 +13,7 @@
 //! | `document`, `compose`, `scalar` | YAML as PyYAML's safe loader reads it |
 //! | `schema`, `messages`, `*.json` | JSON Schemas, and what they have against a document |
 //! | `addresses` | what is an address in network data |
-//! | `diagnostics` | what is told of it: a bounded list, with lines and columns, without its content |
+//! | `diagnostics` | the faults of a document: a bounded list, with lines and columns, without its content |
 //!
 //! A refusal is for what certainly does not work; what cloud-init copes with is a warning.
 

@@ -1,4 +1,4 @@
-//! Who uses a claim: VirtualMachines, instances and pods of its namespace, whoever made them.
+//! Who uses a claim: VirtualMachines, instances and pods of its namespace, of any owner.
 //!
 //! The cached projections of these kinds drop fields that they cannot decode. Here a dropped field could cost a
 //! disk, so the whole `spec` and `status` are searched, without knowing their schema: everywhere in KubeVirt and in

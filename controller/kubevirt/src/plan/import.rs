@@ -4,7 +4,7 @@
 //! no claim ─▶ DataVolume ─▶ claim of CDI's ──────────────────────▶ image is in it ─▶ released
 //!                             └─ waits for a node: the VirtualMachine is made meanwhile
 //! ```
-//! CDI's claim is owned by its DataVolume and is deleted with it, whoever deletes it. So once the image is imported,
+//! CDI's claim is owned by its DataVolume and is deleted with it. So once the image is imported,
 //! the DataVolume is deleted without its claim. From then on the claim is like all others: its policy, growth and
 //! adoption apply. Before that it is no disk: an unfinished import is not kept and never adopted.
 

@@ -20,7 +20,7 @@ pub(crate) struct Observed {
     pub(crate) multus: bool,
     /// Whether CDI's kind is served.
     pub(crate) cdi: bool,
-    /// The VirtualMachine of the Machine's name, whoever made it.
+    /// The VirtualMachine of the Machine's name, of any owner.
     pub(crate) vm: Option<Arc<VirtualMachine>>,
     /// The instance of the Machine's name.
     pub(crate) instance: Option<Arc<Instance>>,
@@ -32,7 +32,7 @@ pub(crate) struct Observed {
     pub(crate) sources: BTreeSet<String>,
     /// Uids on the claims and DataVolumes that belong to Machines which exist now.
     pub(crate) living: BTreeSet<String>,
-    /// The Secret that has the name of the Machine's cloud-init Secret, whoever made it.
+    /// The Secret that has the name of the Machine's cloud-init Secret, of any owner.
     pub(crate) secret: Option<Arc<Secret>>,
     /// Values of the user's Secrets, those that had to be read; `None`: the Secret or the key does not exist.
     pub(crate) contents: BTreeMap<SecretKey, Option<SecretValue>>,

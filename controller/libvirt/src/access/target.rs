@@ -48,8 +48,8 @@ impl Target {
         let folder = written.path().to_string_lossy();
         let (uri, parameters) = match credentials {
             Credentials::Tls { .. } => (self.uri.clone(), format!("pkipath={folder}")),
-            // The program ssh could not be told of a file of known hosts, and whoever is asked whether to trust a
-            // host is nobody here: an unknown one is refused.
+            // libvirt cannot pass a file of known hosts to the program ssh, and libssh asks nobody whether to trust a
+            // host: an unknown one is refused.
             Credentials::Ssh { .. } => (
                 self.uri.replacen("+ssh://", "+libssh://", 1),
                 format!(

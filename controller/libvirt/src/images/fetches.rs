@@ -10,7 +10,7 @@ use common::render::libvirt::VolumeFormat;
 /// Pause after a fetch that failed; each further failure doubles it. A fetch with a wrong checksum costs gigabytes
 /// each time.
 const PAUSE_MIN: Duration = Duration::from_secs(30);
-/// Longest pause: whoever repairs the server waits no longer than this.
+/// Longest pause: after a server was repaired, the next attempt comes no later than this.
 const PAUSE_MAX: Duration = Duration::from_mins(15);
 
 /// How far an image is on a host.
