@@ -10,7 +10,7 @@ use crate::api::machine::MachineSpec;
 use crate::api::normalized::{BLOCK_VERSION, Normalized, TemplatePin};
 use crate::catalog::{Catalog, MachineName};
 use crate::normalize::{Intent, Pins, TemplateChoice, hash, merge, pins_of};
-use crate::rules::rule::{KnownTemplate, Lookup, TemplateRequest, Update};
+use crate::rules::rule::{Governed, KnownTemplate, Lookup, TemplateRequest, Update};
 use crate::rules::{self, Settings, limits};
 use crate::violation::{Findings, Warning};
 
@@ -333,6 +333,18 @@ fn resolve(
         settings,
     };
     let storage_classes = rules::look_up(&lookup, &kept.storage_classes, findings);
+    let governed = Governed {
+        merged: &merged,
+        template: intent
+            .template()
+            .filter(|_| template != TemplateChoice::Unknown),
+        backend,
+        machine: lookup.machine,
+        classes: &storage_classes,
+        stored: old_block,
+        catalog,
+    };
+    rules::check_policies(&governed, findings);
 
     let pins = Pins {
         template: template.clone(),

@@ -14,6 +14,7 @@ mod host;
 mod lenient;
 mod machine;
 mod network;
+mod policy;
 mod ratchet;
 mod template;
 
@@ -76,8 +77,9 @@ pub fn review(request: &Request<'_>, catalog: &dyn Catalog, settings: &Settings)
     let mut verdict = match request.kind {
         ObjectKind::Machine => machine::review(request, catalog, settings),
         ObjectKind::MachineTemplate => template::review(request, catalog),
-        ObjectKind::NetworkConfiguration => network::review(request),
+        ObjectKind::NetworkConfiguration => network::review(request, catalog),
         ObjectKind::LibvirtHost => host::review(request),
+        ObjectKind::MachinePolicy => policy::review(request),
     };
     if request.stage == Stage::Validate {
         // The mutating stage has already returned them.
@@ -91,7 +93,7 @@ pub fn review(request: &Request<'_>, catalog: &dyn Catalog, settings: &Settings)
 }
 
 /// Fields in the order of the API reference. Violations of other fields, such as the name, come first.
-const FIELD_ORDER: [&str; 29] = [
+const FIELD_ORDER: [&str; 37] = [
     "description",
     "deprecated",
     "uri",
@@ -121,6 +123,14 @@ const FIELD_ORDER: [&str; 29] = [
     "bridge",
     "mtu",
     "networkAttachmentDefinition",
+    "namespaceSelector",
+    "backends",
+    "templates",
+    "storageClasses",
+    "libvirtHosts",
+    "images",
+    "limits",
+    "quota",
 ];
 
 fn sort_by_field(findings: &mut Findings) {

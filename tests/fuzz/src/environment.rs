@@ -53,6 +53,8 @@ fn rows() -> Cache {
     list(&cache.networks, objects("networks"));
     list::<Host, _>(&cache.hosts, objects("hosts"));
     list(&cache.claims, objects("claims"));
+    list(&cache.policies, objects("policies"));
+    list(&cache.namespaces, objects("namespaces"));
     cache.cluster.get_or_init(|| CLUSTER.into());
     cache
 }

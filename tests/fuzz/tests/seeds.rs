@@ -86,6 +86,11 @@ fn mac() {
 }
 
 #[test]
+fn policy() {
+    run("policy");
+}
+
+#[test]
 fn every_target_has_a_program_and_every_seed_format_a_target() {
     let programs = TARGETS.map(|target| format!("{}.rs", target.name).into());
     assert_eq!(names(&folder("libfuzzer/fuzz_targets")), programs.into());
