@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use common::admission::{self, ObjectKind, Settings, Stage, Verdict};
-use common::catalog::{Catalog as _, MachineName};
+use common::catalog::{Catalog as _, MachineName, Policy};
 use common::violation::Reference;
 use kube::ResourceExt as _;
 use serde_json::value::RawValue;
@@ -158,10 +158,13 @@ impl Handler {
     /// Counts a Machine that the validating stage admits against the quota of its namespace, until the watch reports
     /// it.
     fn record_admitted(&self, request: &admission::Request<'_>) {
-        let is_final = request.kind == ObjectKind::Machine && request.stage == Stage::Validate;
-        let policies = is_final.then(|| self.cache.policies(request.namespace));
-        let policies = policies.flatten().unwrap_or_default();
-        if !policies.iter().any(|policy| policy.quota.is_set()) {
+        if request.kind != ObjectKind::Machine || request.stage != Stage::Validate {
+            return;
+        }
+        // In a namespace that the cache does not have yet, any policy may hold.
+        let policies = self.cache.policies(request.namespace);
+        let has_quota = |policies: Vec<Arc<Policy>>| policies.iter().any(|it| it.quota.is_set());
+        if !policies.is_none_or(has_quota) {
             return;
         }
         if let Ok(machine) = serde_json::from_str::<Machine>(request.object) {

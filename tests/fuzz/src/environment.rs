@@ -6,6 +6,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use common::admission::{ObjectKind, Settings, Stage};
+use common::catalog::Labels;
 use common::violation::Reference;
 use futures::future::{BoxFuture, ready};
 use http_body_util::BodyExt as _;
@@ -73,12 +74,15 @@ fn list<K, R: WatchSink<K>>(rows: &Arc<R>, objects: Vec<K>) {
     rows.reset(listing);
 }
 
-/// A live read finds no object that the watches have not reported.
+/// A live read finds no object that the watches have not reported, except the namespace: the API server refuses
+/// objects in a namespace that does not exist.
 struct NoLiveObjects;
 
 impl Lookup for NoLiveObjects {
-    fn find<'a>(&'a self, _: &'a str, _: &'a Reference) -> BoxFuture<'a, Option<LiveRow>> {
-        Box::pin(ready(None))
+    fn find<'a>(&'a self, _: &'a str, wanted: &'a Reference) -> BoxFuture<'a, Option<LiveRow>> {
+        let is_namespace = *wanted == Reference::Namespace;
+        let found = is_namespace.then(|| LiveRow::Namespace(Labels::default()));
+        Box::pin(ready(found))
     }
 }
 
