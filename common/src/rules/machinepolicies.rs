@@ -225,13 +225,12 @@ fn bridges(spec: &MachinePolicySpec, findings: &mut Findings) {
     let bridges = spec.networks.as_ref().and_then(|it| it.bridges.as_ref());
     for (index, bridge) in bridges.into_iter().flatten().enumerate() {
         let at = |field| Location::from(FieldPath::item("networks.bridges", index, field));
-        match &bridge.name {
-            Some(name) => Names::BRIDGES.check(at("name"), name, findings),
-            None => {
-                let detail = "name the bridge, or write * for all bridges";
-                let code = Code::BridgeNameRequired;
-                findings.deny(Violation::new(at("name"), code, Kind::Required, detail));
-            }
+        if let Some(name) = &bridge.name {
+            Names::BRIDGES.check(at("name"), name, findings);
+        } else {
+            let detail = "name the bridge, or write * for all bridges";
+            let code = Code::BridgeNameRequired;
+            findings.deny(Violation::new(at("name"), code, Kind::Required, detail));
         }
         for (index, text) in bridge.vlans.iter().flatten().enumerate() {
             if vlan_range(text).is_none() {

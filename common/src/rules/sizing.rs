@@ -194,10 +194,10 @@ fn vcpus(
     findings.deny(Violation::new(path, Code::TooManyVcpus, Kind::Invalid, detail).value(value));
 }
 
-/// The path of the largest factor of the vCPUs, where their number is best changed.
+/// The path of the largest factor of the vCPUs, where their number is best changed; of equal ones the cores.
 pub(crate) fn largest_factor(merged: &Merged<'_>) -> FieldPath {
     let [cores, threads, sockets, _] = cpu_leaves(merged);
-    let factors = [cores, threads, sockets].map(|leaf| (leaf.value.unwrap_or(1), leaf.path));
+    let factors = [sockets, threads, cores].map(|leaf| (leaf.value.unwrap_or(1), leaf.path));
     largest(factors).map_or(cores.path, |(_, path)| path)
 }
 

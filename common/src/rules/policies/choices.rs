@@ -69,8 +69,12 @@ fn template(machine: &Governed<'_>, policy: &Policy, findings: &mut Findings) {
     let allowed = |value: &str| match templates {
         Some(patterns) => {
             let built_in = built_in_names().map(str::to_owned);
-            let known = built_in.chain(machine.catalog.template_names()).collect();
-            allows(policy, value, names_of(patterns, known))
+            let known = built_in.chain(machine.catalog.template_names());
+            allows(
+                policy,
+                value,
+                names_of(patterns, &known.collect::<Vec<_>>()),
+            )
         }
         None => format!("policy '{}' allows any", policy.name),
     };
@@ -120,7 +124,7 @@ fn storage_classes(machine: &Governed<'_>, policy: &Policy, findings: &mut Findi
         // A disk for which no class was found is refused as such.
         let Some(class) = class else { continue };
         if !patterns.iter().any(|pattern| pattern.matches(class)) {
-            let allowed = allows(policy, class, names_of(patterns, known_classes(machine)));
+            let allowed = allows(policy, class, names_of(patterns, &known_classes(machine)));
             // The name `default` stands for the default class.
             let is_open = matches!(
                 ClassRequest::of(leaf.value),

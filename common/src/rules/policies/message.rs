@@ -10,7 +10,7 @@ use crate::violation::{Kind, Violation};
 use crate::words::nearest_first;
 
 /// The names that some patterns allow: the known names that a pattern matches, else the pattern.
-pub(super) fn names_of(patterns: &[Glob], known: Vec<String>) -> Vec<String> {
+pub(super) fn names_of(patterns: &[Glob], known: &[String]) -> Vec<String> {
     let mut names = BTreeSet::new();
     for pattern in patterns {
         let before = names.len();
@@ -37,11 +37,10 @@ pub(super) fn not_allowed(
     absent: impl FnOnce() -> String,
     allowed: &str,
 ) -> Violation {
-    match leaf.value {
-        Some(value) => Violation::new(leaf.path, code, Kind::Forbidden, allowed).text(value),
-        None => {
-            let detail = format!("{}; {allowed}", absent());
-            Violation::new(leaf.path, code, Kind::Required, detail)
-        }
+    if let Some(value) = leaf.value {
+        Violation::new(leaf.path, code, Kind::Forbidden, allowed).text(value)
+    } else {
+        let detail = format!("{}; {allowed}", absent());
+        Violation::new(leaf.path, code, Kind::Required, detail)
     }
 }
