@@ -169,7 +169,7 @@ fn on<'a>(
         );
         findings.restart.clone_from(&power.last);
         findings.stays_off = power.stays_off;
-        if power.died {
+        if power.failed {
             findings.guest.worsen(died(&view.host));
         }
         findings.restarts = power.restarts;

@@ -18,7 +18,7 @@ use controller_core::plan::Now;
 
 use super::action::Action;
 use super::disks::{doomed, is_to_go};
-use super::power::{ASK_AGAIN, ask};
+use super::power::{POWER_RETRY, shutdown_step};
 use crate::observed::{Binding, Guest, HostView};
 use crate::volume_effects::Doomed;
 
@@ -34,7 +34,7 @@ fn waiting(message: String, actions: Vec<Action>) -> Stage<Action> {
     Stage::Waiting {
         message,
         actions,
-        requeue_after: Some(ASK_AGAIN),
+        requeue_after: Some(POWER_RETRY),
     }
 }
 
@@ -100,7 +100,7 @@ fn shut_down(guest: &Guest, now: Now) -> Stage<Action> {
             ..metadata
         }))
     });
-    let step = ask(guest, since.as_deref(), now);
+    let step = shutdown_step(guest, since.as_deref(), now);
     waiting(
         "the guest is shutting down".to_owned(),
         record.into_iter().chain(step).collect(),
