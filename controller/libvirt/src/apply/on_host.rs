@@ -72,7 +72,7 @@ pub(crate) fn act(host: &mut dyn Connection, job: &Job, action: Action) -> Resul
         }
         Action::Destroy => host.destroy(uuid),
         Action::Undefine => host.undefine(uuid),
-        Action::DeleteVolume(doomed) => remove_volume(host, guard, Effect::DeleteVolume, &doomed),
+        Action::DeleteVolume(removal) => remove_volume(host, guard, Effect::DeleteVolume, &removal),
         Action::Bind { .. } | Action::RecordOrphan { .. } | Action::FetchImage { .. } => Ok(()),
     }
 }

@@ -23,7 +23,7 @@ use crate::access::{AccessError, Connection};
 use crate::guard::Guard;
 use crate::images::names::is_marker;
 use crate::libvirt_host::LibvirtHost;
-use crate::volume_effects::{Doomed, read_all_pools, remove_volume};
+use crate::volume_effects::{Removal, read_all_pools, remove_volume};
 
 /// Limit of one removal: a frozen QEMU took 11.7 s to be ended, and every pool is refreshed for each volume.
 const REMOVAL_LIMIT: Duration = Duration::from_mins(5);
@@ -136,7 +136,7 @@ fn remove_all(
         }
         host.undefine(uuid)?;
     }
-    let doomed: BTreeSet<_> = metadata
+    let deletable: BTreeSet<_> = metadata
         .iter()
         .flat_map(|metadata| &metadata.volumes)
         .filter(|kept| kept.reclaim_policy == ReclaimPolicy::Delete)
@@ -147,12 +147,12 @@ fn remove_all(
     });
     let mut stay = Vec::new();
     for (pool, volume) in ours {
-        let goes = doomed.contains(&(pool.as_str(), volume.name.as_str()));
+        let goes = deletable.contains(&(pool.as_str(), volume.name.as_str()));
         if !goes && !is_seed(&volume.name) {
             stay.push(format!("{pool}/{}", volume.name));
             continue;
         }
-        let volume = Doomed {
+        let volume = Removal {
             pool: pool.clone(),
             name: volume.name.clone(),
             key: Some(volume.key.clone()),

@@ -14,7 +14,7 @@ use super::fetches::Progress;
 use super::names::{attempt, hex, is_attempt_of, marker, marker_xml};
 use crate::access::{AccessError, Connection, Volume};
 use crate::guard::Guard;
-use crate::volume_effects::{Doomed, check_new, remove_unneeded, remove_volume};
+use crate::volume_effects::{Removal, check_new, remove_unneeded, remove_volume};
 
 /// Limit until a server sends its response headers. The content has no limit of its own.
 const RESPONSE_LIMIT: Duration = Duration::from_secs(30);
@@ -123,14 +123,14 @@ fn remove_attempt(
     pool: &str,
     name: &str,
 ) -> Result<(), AccessError> {
-    let doomed = Doomed {
+    let removal = Removal {
         pool: pool.to_owned(),
         name: name.to_owned(),
         key: None,
         is_owned: true,
         is_deletable: true,
     };
-    remove_volume(host, guard, Effect::RemoveImage, &doomed)
+    remove_volume(host, guard, Effect::RemoveImage, &removal)
 }
 
 fn open(url: &str) -> Result<(impl Read + use<>, u64), String> {

@@ -7,7 +7,7 @@ use controller_core::backend::Act;
 use controller_core::plan::Subject;
 use controller_core::preconditions::Effect;
 
-use crate::volume_effects::Doomed;
+use crate::volume_effects::Removal;
 
 /// What to do about a Machine now.
 pub(crate) type Plan = controller_core::plan::Plan<Action>;
@@ -98,7 +98,7 @@ pub(crate) enum Action {
     /// Removes the definition of the domain.
     Undefine,
     /// Deletes a volume, and its completion marker.
-    DeleteVolume(Doomed),
+    DeleteVolume(Removal),
     /// Records in the status of a host that something of the Machine may be left there.
     RecordOrphan {
         /// Name of the LibvirtHost.
@@ -191,7 +191,7 @@ impl fmt::Display for Action {
             Self::AskToStop { agent: false } => f.write_str("asked the guest to shut down"),
             Self::Destroy => f.write_str("switched the guest off, because it did not shut down"),
             Self::Undefine => f.write_str("removed the definition of the domain"),
-            Self::DeleteVolume(Doomed { pool, name, .. }) => {
+            Self::DeleteVolume(Removal { pool, name, .. }) => {
                 write!(f, "deleted volume {pool}/{name}")
             }
             Self::RecordOrphan { host } => {

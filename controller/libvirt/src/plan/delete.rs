@@ -17,10 +17,10 @@ use controller_core::objects::Meta as _;
 use controller_core::plan::Now;
 
 use super::action::Action;
-use super::disks::{doomed, is_to_go};
+use super::disks::{is_to_go, removals};
 use super::power::{POWER_RETRY, shutdown_step};
 use crate::observed::{Binding, Guest, HostView};
-use crate::volume_effects::Doomed;
+use crate::volume_effects::Removal;
 
 /// How far the deletion of a Machine is.
 pub(crate) fn teardown(machine: &Machine, binding: &Binding, now: Now) -> Teardown<Action> {
@@ -70,7 +70,7 @@ fn stage(machine: &Machine, binding: &Binding, now: Now) -> Stage<Action> {
     if let Some(guest) = guest.filter(|guest| guest.state.active()) {
         return shut_down(guest, now);
     }
-    let volumes = doomed(machine, view, guest);
+    let volumes = removals(machine, view, guest);
     if !view.unreadable_pools.is_empty() && may_leave_volumes(machine, view, guest, &volumes) {
         return Stage::Release(vec![Action::RecordOrphan {
             host: view.host.clone(),
@@ -113,7 +113,7 @@ fn may_leave_volumes(
     machine: &Machine,
     view: &HostView,
     guest: Option<&Guest>,
-    volumes: &[Doomed],
+    volumes: &[Removal],
 ) -> bool {
     let Some(metadata) = guest.and_then(|guest| guest.metadata.as_ref()) else {
         return !volumes.is_empty() || machine.desired().is_some();

@@ -19,7 +19,7 @@ use crate::images::names::{
 };
 use crate::observed::{Guest, HostView, VolumeKey};
 use crate::offers::{images, storage};
-use crate::volume_effects::Doomed;
+use crate::volume_effects::Removal;
 
 /// The volumes that a block's disks would have, and what becomes of each. A copied one has an attempt beside its name.
 fn disks(machine: &Machine, block: &Normalized, spec: &LibvirtHostSpec) -> Vec<VolumeRecord> {
@@ -38,7 +38,7 @@ fn disks(machine: &Machine, block: &Normalized, spec: &LibvirtHostSpec) -> Vec<V
 /// The volumes that are deleted with a Machine: disks by the reclaim policy that the domain's metadata records,
 /// without a domain by that of the block; copies that were never used; seeds. Without domain and block no disk is
 /// deleted.
-pub(super) fn doomed(machine: &Machine, view: &HostView, guest: Option<&Guest>) -> Vec<Doomed> {
+pub(super) fn removals(machine: &Machine, view: &HostView, guest: Option<&Guest>) -> Vec<Removal> {
     let metadata = guest.and_then(|guest| guest.metadata.as_ref());
     let kept = match metadata {
         Some(metadata) => metadata.volumes.clone(),
@@ -51,7 +51,7 @@ pub(super) fn doomed(machine: &Machine, view: &HostView, guest: Option<&Guest>) 
         let marker = (pool.to_owned(), marker(name));
         is_attempt(name) && !view.volumes.contains_key(&marker)
     };
-    let is_doomed = |pool: &str, name: &str| {
+    let is_to_remove = |pool: &str, name: &str| {
         let mut of_disk = kept.iter().filter(|kept| kept.pool == pool);
         match of_disk.find(|kept| is_attempt_of(name, base_of(&kept.volume))) {
             Some(kept) if is_to_go(kept) => true,
@@ -61,7 +61,7 @@ pub(super) fn doomed(machine: &Machine, view: &HostView, guest: Option<&Guest>) 
         }
     };
     // A marker goes with its volume, or alone if only that was deleted before.
-    let is_lonely_marker = |pool: &str, name: &str| {
+    let is_stale_marker = |pool: &str, name: &str| {
         marked(name).is_some_and(|volume| {
             let volume = (pool.to_owned(), volume.to_owned());
             !view.volumes.contains_key(&volume)
@@ -73,9 +73,9 @@ pub(super) fn doomed(machine: &Machine, view: &HostView, guest: Option<&Guest>) 
         .filter(|((_, name), _)| is_volume_of(name, machine.uid()));
     ours.filter(|((pool, name), _)| {
         if is_marker(name) {
-            is_lonely_marker(pool, name)
+            is_stale_marker(pool, name)
         } else {
-            is_doomed(pool, name)
+            is_to_remove(pool, name)
         }
     })
     .map(|((pool, _), volume)| delete(machine, pool, volume))
@@ -83,8 +83,8 @@ pub(super) fn doomed(machine: &Machine, view: &HostView, guest: Option<&Guest>) 
 }
 
 /// The deletion of a volume of the Machine, as it was observed.
-pub(super) fn delete(machine: &Machine, pool: &str, volume: &Volume) -> Doomed {
-    Doomed {
+pub(super) fn delete(machine: &Machine, pool: &str, volume: &Volume) -> Removal {
+    Removal {
         pool: pool.to_owned(),
         name: volume.name.clone(),
         key: Some(volume.key.clone()),

@@ -5,7 +5,7 @@ use controller_core::preconditions::Effect;
 use super::*;
 use crate::access::State;
 use crate::environment;
-use crate::volume_effects::{Doomed, remove_volume};
+use crate::volume_effects::{Removal, remove_volume};
 
 pub(super) fn volumes(on: &mut TestHost) {
     let (name, other) = (on.name("disk"), on.name("other"));
@@ -95,7 +95,7 @@ pub(super) fn overlay_from_outside(on: &mut TestHost) {
         .status()
         .unwrap();
     assert!(made.success());
-    let doomed = Doomed {
+    let removal = Removal {
         pool: pool.clone(),
         name: base.clone(),
         key: Some(found.key),
@@ -103,12 +103,12 @@ pub(super) fn overlay_from_outside(on: &mut TestHost) {
         is_deletable: true,
     };
     let guard = environment::guard();
-    let kept = remove_volume(&mut **host, &guard, Effect::DeleteVolume, &doomed).unwrap_err();
+    let kept = remove_volume(&mut **host, &guard, Effect::DeleteVolume, &removal).unwrap_err();
     assert!(kept.to_string().contains("is an overlay of it"), "{kept}");
     assert!(host.volume(pool, &base).unwrap().is_some());
     host.delete_volume(pool, &format!("{base}-overlay"))
         .unwrap();
-    remove_volume(&mut **host, &guard, Effect::DeleteVolume, &doomed).unwrap();
+    remove_volume(&mut **host, &guard, Effect::DeleteVolume, &removal).unwrap();
     assert_eq!(host.volume(pool, &base).unwrap(), None);
 }
 

@@ -61,10 +61,10 @@ fn a_volume_that_was_made_anew_since_it_was_observed_is_not_deleted() {
     let mut env = Environment::new(block());
     env.settle();
     let mut actions = deletions(&mut env);
-    let Some(Action::DeleteVolume(doomed)) = actions.first_mut() else {
+    let Some(Action::DeleteVolume(removal)) = actions.first_mut() else {
         panic!("the disk is to be deleted: {actions:?}");
     };
-    doomed.key = Some("another".into());
+    removal.key = Some("another".into());
     let (before, action) = (volumes(&env), actions[0].clone());
     env.connection()
         .unwrap()
