@@ -1,4 +1,4 @@
-//! Contracts about volumes, and about who uses them.
+//! Contracts about volumes, and about the domains that use them.
 
 use controller_core::preconditions::Effect;
 
@@ -67,14 +67,14 @@ pub(super) fn overlays(on: &mut TestHost) {
             .unwrap()
             .starts_with(b"image")
     );
-    // A copy replaces nothing: this is what names that are never used again rely on.
+    // A copy replaces no volume: the names that are used only once depend on it.
     let again = host.copy_volume(pool, &volume(&copy, 1 << 20), (pool, &base));
     assert_eq!(kind(again), "Refused");
-    // libvirt deletes a base below its overlay.
+    // libvirt deletes a base that an overlay uses.
     host.delete_volume(pool, &base).unwrap();
 }
 
-/// Ours deletes neither the base of an overlay that libvirt knows nor of one that somebody made beside it.
+/// Our deletion keeps a base whose overlay is known to libvirt, and one whose overlay was made without libvirt.
 pub(super) fn overlay_from_outside(on: &mut TestHost) {
     let (base, _) = on.disk("base", "vda");
     let (host, pool) = (&mut on.host, &on.pool);
@@ -143,13 +143,13 @@ pub(super) fn content(on: &mut TestHost) {
         short.to_string(),
         "the source ended after 1000 of 1048576 bytes"
     );
-    // It cannot be seen of the volume: this is why images have a marker beside them.
+    // The volume does not show it: this is why each image has a marker volume.
     let volume = host.volume(pool, &name).unwrap().unwrap();
     assert_eq!(
         (volume.capacity, volume.allocation),
         (length.into(), length.into())
     );
-    // The connection is as good as before.
+    // The connection can still be used.
     host.upload(pool, &name, &mut bytes.as_slice(), length.into())
         .unwrap();
     assert!(host.download(pool, &name, length.into()).unwrap() == bytes);
@@ -166,7 +166,7 @@ pub(super) fn references(on: &mut TestHost) {
     };
     assert_eq!(of(on, with), [path.as_str()]);
     assert_eq!(of(on, without), Vec::<String>::new());
-    // The definition counts, even if what it names is gone.
+    // The definition is read, even if the volume that it names is gone.
     on.host.delete_volume(&on.pool, &volume).unwrap();
     assert_eq!(of(on, with), [path.as_str()]);
 }

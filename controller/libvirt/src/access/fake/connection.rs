@@ -1,4 +1,4 @@
-//! A connection to the fake: each call as a real host was seen to answer it.
+//! A connection to the fake: each call returns what a real host was observed to return.
 
 use std::io::Read;
 
@@ -20,12 +20,12 @@ const BOOTED: i32 = 1;
 
 pub(super) struct FakeConnection {
     pub(super) host: FakeLibvirt,
-    /// The how manyth it is.
+    /// Number of the connection, counted from 1 for each host.
     pub(super) number: usize,
 }
 
 impl FakeConnection {
-    /// A look at something.
+    /// A call that reads.
     fn read<T>(
         &mut self,
         call: &'static str,
@@ -34,7 +34,7 @@ impl FakeConnection {
         self.call(call, None, |state, _| work(state))
     }
 
-    /// A change of a domain.
+    /// A call that changes a domain.
     fn change<T>(
         &mut self,
         call: &'static str,
@@ -66,17 +66,17 @@ impl FakeConnection {
         }
         state.under_way += 1;
         state.most_under_way = state.most_under_way.max(state.under_way);
-        while state.hung.contains(call) && state.dead < self.number {
+        while state.hung.contains(call) && state.closed < self.number {
             state = host.0.released.wait(state).unwrap();
         }
         state.under_way -= 1;
-        if state.dead >= self.number {
+        if state.closed >= self.number {
             let message = "internal error: client socket is closed";
             return Err(AccessError::Disconnected(message.into()));
         }
         let fault = state.fault(call, changes);
         if let Some((_, AccessError::Disconnected(_))) = fault {
-            state.dead = state.opened;
+            state.closed = state.opened;
         }
         match fault {
             Some((When::Before, error)) => Err(error),
@@ -454,7 +454,7 @@ impl Connection for FakeConnection {
             };
             let mut sent = vec![];
             let got = source.take(wanted).read_to_end(&mut sent);
-            // What was there stays, and what is missing is a hole: it has the right size.
+            // As with a real host, content that was not overwritten remains, and the size is the full one.
             let size = volume.content.len().max(usize::try_from(length).unwrap());
             volume.content.resize(size, 0);
             volume.content[..sent.len()].copy_from_slice(&sent);

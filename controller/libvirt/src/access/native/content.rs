@@ -6,7 +6,7 @@ use virt::stream::Stream;
 
 use crate::access::{AccessError, Result};
 
-/// What every daemon takes in one message of a stream (VIR_NET_MESSAGE_LEGACY_PAYLOAD_MAX).
+/// Bytes that every daemon accepts in one message of a stream (VIR_NET_MESSAGE_LEGACY_PAYLOAD_MAX).
 const CHUNK: usize = 262_120;
 
 pub(super) fn send(stream: &Stream, source: &mut dyn Read, length: u64) -> Result<()> {
