@@ -386,7 +386,7 @@ fn add_notes(
         );
     } else if object.matching_block().is_none() {
         findings.note(
-            "the spec.normalized that was sent belongs to another spec; it was computed anew",
+            "the spec.normalized that was sent was computed for another spec; it was computed anew",
         );
     } else {
         let path = first_difference(&sent.0, written);

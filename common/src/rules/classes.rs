@@ -30,7 +30,7 @@ rules! {
             fix "Take one of the classes that the message lists."
             crd Nothing,
         Refuse NoDefaultStorageClass = "No storage class is named and there is no default one."
-            because "The claim would wait for a default class that nobody has marked. On libvirt the default is the class `default` that a host offers, else the only class there is, else the cluster's default class if a host offers it."
+            because "The claim would wait for a default class, and no class is marked as one. On libvirt the default is the class `default` that a host offers, else the only class there is, else the cluster's default class if a host offers it."
             fix "Name a class at the disk, or mark one as default."
             crd Nothing,
     }
@@ -41,8 +41,8 @@ rules! {
             crd Nothing,
     }
     "references" Check::Value, on MACHINES_AND_TEMPLATES, Always {
-        Refuse EmptyStorageClass = "The storage class is empty, and nothing says which volume to bind."
-            because "An empty class asks Kubernetes to provision nothing; without a volume to bind the claim waits for ever."
+        Refuse EmptyStorageClass = "The storage class is empty, and no volume to bind is named."
+            because "With an empty class Kubernetes provisions no volume; without a volume to bind the claim waits for ever."
             fix "Leave the field out, name a class, or choose a volume with `volumeName` or `selector`."
             crd Some,
     }

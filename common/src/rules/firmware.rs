@@ -35,7 +35,7 @@ rules! {
             fix "Set `efi: true`, or drop `secureBoot`."
             crd Some,
         Refuse SecureBootNeedsQ35 = "Secure Boot is on, and the machine type is i440fx."
-            because "Secure Boot rests on system management mode, which i440fx does not have."
+            because "Secure Boot needs system management mode, which i440fx does not have."
             fix "Use `pc-q35`, or drop `secureBoot`."
             crd All,
         Refuse EfiNeedsAcpi = "The firmware is UEFI, and ACPI is off."

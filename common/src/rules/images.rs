@@ -19,10 +19,10 @@ rules! {
             fix "Give exactly one of `url`, `persistentVolumeClaim` and `volume`."
             crd Some,
         Refuse UnsupportedImageUrl = "Nothing can be fetched from the address of an image."
-            because "The importer knows three schemes only, and CDI refuses what is no URL or no reference to a container image."
+            because "The importer supports three schemes only, and CDI refuses a text that is neither a URL nor a reference to a container image."
             fix "Use an address that begins with `https://`, `http://` or `docker://`, in the form that the message names."
             crd Some,
-        Refuse InvalidImageChecksum = "The checksum of an image is not a SHA-256 of a url, or nobody verifies it."
+        Refuse InvalidImageChecksum = "The checksum of an image is not a SHA-256, the image has no url, or the checksum would not be verified."
             because "A checksum that cannot be right would refuse every image. CDI verifies none of a container image, and the controller imports nothing whose checksum stays unread."
             fix "Write `sha256:` and 64 hexadecimal digits, beside a `url` with `https://` or `http://`. Of a container image, put the digest into the `url`."
             crd Some,
@@ -125,7 +125,7 @@ fn checksum_form(checksum: &str, has_url: bool, path: FieldPath, findings: &mut 
     let digest = checksum.strip_prefix("sha256:");
     let hexadecimal = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
     if !has_url {
-        let detail = "a checksum belongs to a url; remove it";
+        let detail = "a checksum is verified only for an image with a url; remove it";
         findings.deny(Violation::new(
             path,
             Code::InvalidImageChecksum,

@@ -107,7 +107,7 @@ pub fn missing_secret(
     Some(Fault::new(
         "CloudInitSecretNotFound",
         format!(
-            "Secret '{}' with the key '{}', which spec.cloudInit names, not found in namespace {}: create it; the Machine goes on by itself when it appears",
+            "Secret '{}' with the key '{}', which spec.cloudInit names, not found in namespace {}: create it; the Machine continues automatically when it appears",
             secret.name,
             secret.key,
             machine.namespace()

@@ -57,10 +57,11 @@ pub(crate) fn choose<'a>(
     match fit.into_iter().min() {
         Some((_, name)) => Ok(name),
         None if hosts.is_empty() => Err(
-            "no LibvirtHost is registered: create one; the Machine goes on by itself then".into(),
+            "no LibvirtHost is registered: create one; the Machine continues automatically then"
+                .into(),
         ),
         None => Err(format!(
-            "no LibvirtHost can run it: {}; the Machine goes on by itself when one can",
+            "no LibvirtHost can run it: {}; the Machine continues automatically when one can",
             unfit.join("; ")
         )),
     }

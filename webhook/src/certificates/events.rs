@@ -111,7 +111,7 @@ fn reason_and_note(change: Change) -> (&'static str, &'static str) {
         ),
         Change::Reclaim => (
             "CaReclaimed",
-            "somebody stored another CA in the CA Secret; it will sign once all API servers trust \
+            "another CA was stored in the CA Secret; it will sign once all API servers trust \
              it",
         ),
         Change::Adopt => (

@@ -20,7 +20,7 @@ pub enum Failure {
     #[error("the review has no object")]
     NoObject,
     /// The validation panicked.
-    #[error("the webhook failed on this object; its log says where")]
+    #[error("the webhook failed on this object; its log has the cause")]
     Internal,
     /// The cache is not complete yet.
     #[error("the webhook has not read the cluster yet; try again")]

@@ -190,7 +190,7 @@ pub(super) fn syntax(error: &ScanError) -> Diagnostic {
         // A quote that PyYAML finds closed further down, without indentation, is refused with it:
         // the common fault is not to close it.
         ErrorKind::InvalidQuotedScalarIndent => {
-            "a quote that is not closed, or whose text goes on without indentation"
+            "a quote that is not closed, or whose text continues without indentation"
         }
         ErrorKind::UnknownQuotedScalarEscape => {
             "a backslash that escapes nothing; use single quotes"

@@ -47,12 +47,12 @@ use super::{form, limits};
 rules! {
     "cloud-init" Check::Lookup(lengths), on MACHINES, Always, and [TooLong] {}
     "cloud-init" Check::Lookup(documents), on MACHINES, Always {
-        Refuse UnknownUserData = "The first line of the user data has no format that cloud-init knows."
+        Refuse UnknownUserData = "The first line of the user data has no format that cloud-init supports."
             because "cloud-init ignores such a text, and the machine comes up as if there were none."
             fix "Add `#cloud-config` as the first line, or `#!/bin/sh` for a script. What is meant for another program than cloud-init goes into a Secret, which is handed on unread."
             crd Nothing,
         Refuse InvalidYaml = "User data or network data is not YAML as cloud-init reads it."
-            because "cloud-init drops the whole document, and says so in a log inside the guest that nobody can reach."
+            because "cloud-init drops the whole document, and reports it only in a log inside the guest, which cannot be reached."
             fix "Correct the line and column that the message names; they count within the text."
             crd Nothing,
         Warn DuplicateYamlKey = "A mapping of user data or network data has a key twice; the last value is used."
@@ -67,8 +67,8 @@ rules! {
             because "cloud-init gives up on the whole document, and the machine comes up without its network."
             fix "Write the value in the form that the message names; `version` is the number 1 or 2."
             crd Nothing,
-        Warn UnknownCloudInitKey = "cloud-init does not know a key of user data or network data."
-            because "cloud-init ignores what it does not know; a misspelled key does nothing."
+        Warn UnknownCloudInitKey = "cloud-init does not support a key of user data or network data."
+            because "cloud-init ignores keys that it does not support; a misspelled key has no effect."
             fix "Correct the key; ignore the warning if the image has a module of its own."
             crd Nothing,
         Warn DoubtfulCloudInit = "A value of user data or network data is not quite what it should be, and cloud-init copes with it."

@@ -22,7 +22,7 @@ pub(super) enum ScalarError {
     #[error("a lone '='; put it in quotes")]
     Value,
     /// A tag that the safe loader has no type for.
-    #[error("a tag that cloud-init does not know")]
+    #[error("a tag that cloud-init does not support")]
     Tag,
 }
 

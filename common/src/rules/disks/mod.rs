@@ -28,8 +28,8 @@ rules! {
             because "The name becomes part of the claim's name and of the guest's device id."
             fix "Take the corrected name from the message."
             crd All,
-        Refuse ReservedDiskName = "The name of a disk is that of a volume a guest has beside its disks."
-            because "One of them carries cloud-init's data, the others are those of the pod in which KubeVirt runs the guest; no pod has two volumes of one name."
+        Refuse ReservedDiskName = "The name of a disk is reserved for a volume that the operator or KubeVirt adds to a guest."
+            because "One of them contains cloud-init's data, the others are volumes of the pod in which KubeVirt runs the guest; no pod has two volumes of one name."
             fix "Choose another name."
             crd All,
         Refuse DiskSizeRequired = "Neither the Machine nor its template gives the size of a disk."

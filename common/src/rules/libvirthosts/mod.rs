@@ -28,7 +28,7 @@ rules! {
             fix "Write one of `qemu:///system`, `qemu+tls://host/system`, `qemu+ssh://user@host/system`."
             crd All,
         Refuse CredentialsRequired = "A LibvirtHost is reached by tls or ssh, and no Secret with credentials is named."
-            because "The controller could not prove who it is, nor know that it speaks with the right host."
+            because "The controller could neither authenticate itself nor verify the host."
             fix "Name a Secret in `credentialsSecretRef`."
             crd All,
         Warn CredentialsUnused = "A LibvirtHost is reached without a network, and a Secret with credentials is named."
@@ -45,7 +45,7 @@ rules! {
     "libvirthosts" Check::Host(credentials), on HOSTS, Always, and [SecretNameRequired, InvalidObjectName] {}
     "libvirthosts" Check::Host(hypervisor), on HOSTS, Always, and [HostFieldRequired] {
         Refuse UnsupportedHostValue = "A value of a LibvirtHost is not supported."
-            because "The controller would not know how to run guests or make volumes there."
+            because "The controller would lack what it needs to run guests or create volumes there."
             fix "Take one of the values that the message lists."
             crd All,
     }
@@ -62,13 +62,13 @@ rules! {
             fix "Set `provisioning: copy`, or `format: qcow2`."
             crd All,
         Refuse DuplicateOffer = "A LibvirtHost offers a storage class, a network or a VLAN twice."
-            because "A name stands for one pool or one network; of two, neither is what a Machine asks for."
+            because "A name identifies one pool or one network; with two of the same name a Machine's choice would be ambiguous."
             fix "Rename or remove one of them."
             crd All,
     }
     "libvirthosts" Check::Host(networks), on HOSTS, Always, and [HostFieldRequired, UnsupportedHostValue, DuplicateOffer, InvalidBridge, InvalidVlan, InvalidObjectName] {
-        Refuse ManyVlansOnBridge = "A plain bridge is to carry more than one VLAN."
-            because "libvirt puts no tags on frames of a plain bridge: all machines would be in one VLAN, whatever they ask for."
+        Refuse ManyVlansOnBridge = "A plain bridge has more than one VLAN."
+            because "libvirt puts no tags on frames of a plain bridge: all machines would be in one VLAN, whichever VLAN they name."
             fix "Use one bridge for each VLAN, or `type: ovs`."
             crd All,
     }
@@ -284,7 +284,8 @@ fn storage_class<'t>(
     let is_raw = choice(format, VolumeFormat::Qcow2, findings) == Some(VolumeFormat::Raw);
     let provisioning = choice(provisioning, Provisioning::Overlay, findings);
     if is_raw && provisioning == Some(Provisioning::Overlay) {
-        let detail = "raw volumes cannot stand on an image: set provisioning: copy, or drop format";
+        let detail =
+            "raw volumes cannot be overlays of an image: set provisioning: copy, or drop format";
         let code = Code::OverlayNeedsQcow2;
         let fault = Violation::new(format.path, code, Kind::Invalid, detail);
         findings.deny(fault.text(VolumeFormat::Raw.as_str()));

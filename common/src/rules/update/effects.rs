@@ -41,7 +41,7 @@ impl Effect {
             Self::Grow => {
                 "larger: takes effect while the machine runs, if the storage can grow; smaller: is refused"
             }
-            Self::RefusedWhileRunning => "is refused while the machine runs and goes on running",
+            Self::RefusedWhileRunning => "is refused while the machine runs and is to keep running",
             Self::Refused => "is refused",
             Self::Nothing => "has no effect",
             Self::Resolved => "has the effect of the fields that it resolves to",

@@ -20,7 +20,7 @@ use super::effects::{Effect, Field};
 rules! {
     "update" Check::Effect(at_restart), on MACHINES, Update {
         Warn RestartRequired = "A running machine has the change after its next restart."
-            because "The change is accepted; until the restart it stands in `status.pendingChanges`."
+            because "The change is accepted; until the restart it is listed in `status.pendingChanges`."
             fix "Restart the machine when it suits."
             crd Nothing,
     }

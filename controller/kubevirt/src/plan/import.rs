@@ -70,7 +70,7 @@ pub(super) fn begin(
         return Err(Fault::new(
             "ImageImportUnavailable",
             format!(
-                "'{}' has an image, and CDI, which imports it, is not installed: install CDI, the Machine goes on by itself then; or fill a volume yourself and name it in volumeName",
+                "'{}' has an image, and CDI, which imports it, is not installed: install CDI, the Machine continues automatically then; or fill a volume yourself and name it in volumeName",
                 disk.name
             ),
         ));
@@ -96,7 +96,7 @@ pub(super) fn underway(
         return Fault::new(
             "ImageImporting",
             format!(
-                "PersistentVolumeClaim '{source}', which '{}' is a clone of, not found: create it; CDI goes on by itself when it appears",
+                "PersistentVolumeClaim '{source}', which '{}' is a clone of, not found: create it; CDI continues automatically when it appears",
                 disk.name
             ),
         );
@@ -111,7 +111,7 @@ pub(super) fn underway(
             ),
         );
     }
-    let text = text.map_or_else(String::new, |text| format!("; CDI says: {text}"));
+    let text = text.map_or_else(String::new, |text| format!("; CDI reports: {text}"));
     Fault::new(
         "ImageImporting",
         format!(

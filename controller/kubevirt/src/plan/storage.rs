@@ -146,7 +146,7 @@ fn make(machine: &Machine, volume: &Volume<'_>, observed: &Observed) -> Result<F
         return Err(Fault::new(
             "StorageClassNotFound",
             format!(
-                "StorageClass '{}' of disk '{}' not found: create it; the Machine goes on by itself when it appears",
+                "StorageClass '{}' of disk '{}' not found: create it; the Machine continues automatically when it appears",
                 disk.storage_class, disk.name
             ),
         ));

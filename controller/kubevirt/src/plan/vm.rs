@@ -45,7 +45,7 @@ pub(super) fn guest(
     if !observed.kubevirt {
         plans.outcome.worsen(Fault::new(
             "KubeVirtApiError",
-            "KubeVirt is not installed: the API server does not serve VirtualMachines; install KubeVirt, the Machine goes on by itself then",
+            "KubeVirt is not installed: the API server does not serve VirtualMachines; install KubeVirt, the Machine continues automatically then",
         ));
         return plans;
     }
@@ -150,7 +150,7 @@ fn unreadable_secrets(machine: &Machine, error: &str) -> Fault {
     Fault::new(
         "KubeVirtApiError",
         format!(
-            "the Secrets for cloud-init in namespace {namespace} cannot be read: {error}; what runs goes on and can be switched on and off, everything else of the VirtualMachine waits; the controller tries again every {} s; if it is forbidden, check with: kubectl auth can-i get secrets --namespace {namespace} --as <the controller's ServiceAccount>",
+            "the Secrets for cloud-init in namespace {namespace} cannot be read: {error}; running guests keep running and can be stopped and started, everything else of the VirtualMachine waits; the controller tries again every {} s; if it is forbidden, check with: kubectl auth can-i get secrets --namespace {namespace} --as <the controller's ServiceAccount>",
             SECRETS_RETRY.as_secs(),
             namespace = machine.namespace(),
         ),

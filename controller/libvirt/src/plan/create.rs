@@ -80,7 +80,7 @@ pub(crate) fn plan(
                 away: Some(Fault::new(
                     "HostUnreachable",
                     format!(
-                        "LibvirtHost '{host}' cannot be reached, so nothing is known of the guest: {why}"
+                        "LibvirtHost '{host}' cannot be reached, so the state of the guest is unknown: {why}"
                     ),
                 )),
                 ..findings
@@ -221,7 +221,7 @@ fn network_fault(view: &HostView) -> Option<Fault> {
 
 fn died(host: &str) -> Fault {
     let message = format!(
-        "the guest's QEMU died: its log on LibvirtHost '{host}' (/var/log/libvirt/qemu) tells why; it is started again every half minute"
+        "QEMU of the guest crashed or did not start: its log on LibvirtHost '{host}' (/var/log/libvirt/qemu) has the cause; the guest is started again every half minute"
     );
     Fault::new("VMFailed", message)
 }
@@ -289,7 +289,7 @@ fn networks(
             outcome.worsen(Fault::new(
                 "NetworkConfigurationNotFound",
                 format!(
-                    "NetworkConfiguration '{name}' of network card '{}' not found: create it, or change spec.networks; the Machine goes on by itself when it appears",
+                    "NetworkConfiguration '{name}' of network card '{}' not found: create it, or change spec.networks; the Machine continues automatically when it appears",
                     nic.name
                 ),
             ));

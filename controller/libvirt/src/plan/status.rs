@@ -235,7 +235,7 @@ fn virtual_machine(findings: &Findings<'_>, guest: Option<&Guest>) -> Verdict {
             "False",
             Fault::new(
                 "VMFailed",
-                "the guest crashed: its console and the log of QEMU on the host tell why; restart it with the annotation machine.vitistack.io/restart-requested",
+                "the guest crashed: its console and the log of QEMU on the host have the cause; restart it with the annotation machine.vitistack.io/restart-requested",
             ),
         ),
         _ => ("True", Fault::new("VMCreated", "the domain is there")),
@@ -264,7 +264,7 @@ fn ready(
     if findings.restarts && on {
         return (
             "False",
-            Fault::new("Restarting", "the guest is restarted, as was asked"),
+            Fault::new("Restarting", "the guest is restarted, as requested"),
         );
     }
     let paused = guest.is_some_and(|guest| guest.state == State::Paused);

@@ -55,7 +55,7 @@ pub(super) fn volumes(machine: &Machine, block: &Normalized, view: &HostView, no
             all.outcome.worsen(Fault::new(
                 "StorageClassNotFound",
                 format!(
-                    "LibvirtHost '{}' no longer offers storage class '{}' of disk '{}': add it to spec.storage of the host; the Machine goes on by itself then",
+                    "LibvirtHost '{}' no longer offers storage class '{}' of disk '{}': add it to spec.storage of the host; the Machine continues automatically then",
                     view.host, disk.storage_class, disk.name
                 ),
             ));
@@ -184,7 +184,7 @@ impl Volumes {
             self.outcome.worsen(Fault::new(
                 "ImageImportUnavailable",
                 format!(
-                    "LibvirtHost '{}' has no imagePool for the image of '{of}': set it; the Machine goes on by itself then",
+                    "LibvirtHost '{}' has no imagePool for the image of '{of}': set it; the Machine continues automatically then",
                     view.host
                 ),
             ));
@@ -221,7 +221,7 @@ impl Volumes {
                 self.outcome.worsen(Fault::new(
                     "ImageNotFound",
                     format!(
-                        "volume '{volume}' of '{of}' is not in the image pool '{pool}' of LibvirtHost '{}': put it there; the Machine goes on by itself then",
+                        "volume '{volume}' of '{of}' is not in the image pool '{pool}' of LibvirtHost '{}': put it there; the Machine continues automatically then",
                         view.host
                     ),
                 ));
@@ -301,7 +301,7 @@ impl Volumes {
 /// The fault of something whose pool cannot be read.
 pub(super) fn pool_not_found(what: &str, host: &str, why: &str) -> Fault {
     let message = format!(
-        "{what} is on LibvirtHost '{host}', whose {why}; the Machine continues by itself then"
+        "{what} is on LibvirtHost '{host}', whose {why}; the Machine continues automatically then"
     );
     Fault::new("PoolNotFound", message)
 }

@@ -142,14 +142,14 @@ fn a_failed_import_quotes_cdi() {
     assert_eq!(
         phase(&environment),
         Some(Phase::Creating),
-        "CDI goes on by itself"
+        "CDI continues automatically"
     );
     assert!(environment.vm.is_none());
 
     set_import(&mut environment, "ImportScheduled", "Pending");
     let (_, reason, text) = storage(&environment);
     assert_eq!(reason, "ImageImporting");
-    assert!(text.ends_with("CDI says: 404 Not Found"), "{text}");
+    assert!(text.ends_with("CDI reports: 404 Not Found"), "{text}");
 
     set_import(&mut environment, "Failed", "Error");
     let (_, reason, text) = storage(&environment);

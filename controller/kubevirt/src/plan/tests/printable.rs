@@ -143,7 +143,7 @@ fn every_printable_status_has_its_phase_conditions_and_event() {
         if case.phase == Failed {
             assert_eq!(
                 message(&environment, "Ready"),
-                format!("KubeVirt says {state}")
+                format!("KubeVirt reports {state}")
             );
         }
         // The Machine recovers when the cause is gone.
