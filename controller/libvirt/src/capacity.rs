@@ -1,4 +1,4 @@
-//! CPU and memory of a host: what Machines may be given, and what is allocated already.
+//! CPU and memory of a host: what is allocatable to Machines, and what is allocated.
 
 use common::api::libvirt_host::{HostResources, LibvirtHostSpec};
 use common::quantity::{Bytes, Milli};
@@ -15,7 +15,7 @@ pub(crate) fn sum(a: HostResources, b: HostResources) -> HostResources {
     }
 }
 
-/// What domains that are not ours are given. Those that are shut off count: they are started again.
+/// CPU and memory of the domains that are not ours. Those that are shut off count: they are started again.
 pub(crate) fn foreign(snapshot: &Snapshot) -> HostResources {
     let others = snapshot.domains.iter().filter(|it| it.metadata.is_none());
     others.fold(NO_RESOURCES, |all, it| {

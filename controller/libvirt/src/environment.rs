@@ -52,7 +52,7 @@ pub(crate) struct Environment {
     pub(crate) networks: BTreeMap<String, Arc<Network>>,
     /// Other Machines with an address of this one.
     pub(crate) conflicts: Vec<Arc<Machine>>,
-    /// What the API server answers for the user's Secrets.
+    /// Answer of the API server for the user's Secrets.
     pub(crate) contents: Result<BTreeMap<SecretKey, Option<SecretValue>>, String>,
     pub(crate) now: OffsetDateTime,
     /// Whether this replica holds the Lease.
@@ -291,7 +291,7 @@ impl Environment {
                 return done;
             }
         }
-        panic!("no rest after {PASSES_MAX} passes: {done:#?}");
+        panic!("no stable state after {PASSES_MAX} passes: {done:#?}");
     }
 
     /// Carries out one step, if this replica holds the Lease.

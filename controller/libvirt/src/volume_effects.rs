@@ -1,7 +1,7 @@
 //! Deleting and filling volumes, under the preconditions of these effects.
 //!
 //! libvirt deletes the disk of a running guest, and a base image under its overlays, without a check. It sees an
-//! overlay that somebody made with qemu-img only after a refresh of that pool. So every pool is refreshed right
+//! overlay that was created with qemu-img only after a refresh of that pool. So every pool is refreshed right
 //! before a deletion, and one that cannot be read keeps the volume: it may hold an overlay of it.
 
 use controller_core::preconditions::{Effect, Precondition};
@@ -70,7 +70,7 @@ pub(crate) fn check_new(
     Effect::FillVolume.check(|precondition| match precondition {
         Precondition::LeaseHeld => guard.check(),
         Precondition::Incomplete => absent(host, pool, &marker(name)),
-        // What does not exist is used by nobody.
+        // A volume that does not exist has no users.
         _ => absent(host, pool, name),
     })
 }

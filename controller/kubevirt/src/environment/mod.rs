@@ -291,7 +291,7 @@ impl FakeCluster {
                 return done;
             }
         }
-        panic!("no rest after {PASSES_MAX} passes: {done:#?}");
+        panic!("no stable state after {PASSES_MAX} passes: {done:#?}");
     }
 
     fn uid(&mut self) -> String {

@@ -95,7 +95,7 @@ impl Applier {
             .ok_or_else(|| Failed::new(Remedy::Retry, format!("LibvirtHost '{name}' is not there")))
     }
 
-    /// What a job of this Machine on this host asks before each effect.
+    /// The guard that a job of this Machine on this host checks before each effect.
     fn guard(&self, host: &Arc<ConnectedHost>, machine: &Machine) -> Guard {
         let (api, connected) = (self.api.clone(), host.clone());
         let may_act = move || {

@@ -21,7 +21,7 @@ pub(crate) struct Job {
     pub(crate) uuid: Uuid,
     /// Uid of the Machine.
     pub(crate) owner: String,
-    /// Asked before each effect.
+    /// Checked before each effect.
     pub(crate) guard: Guard,
 }
 
@@ -66,7 +66,7 @@ pub(crate) fn act(host: &mut dyn Connection, job: &Job, action: Action) -> Resul
             if agent && host.shutdown(uuid, Shutdown::Agent).is_ok() {
                 return Ok(());
             }
-            // The agent had seconds to answer.
+            // The agent has not answered within seconds.
             guard.check()?;
             host.shutdown(uuid, Shutdown::Acpi)
         }

@@ -1,4 +1,4 @@
-//! Removes what Machines left that were deleted while their host, or a pool of it, could not be read.
+//! Removes what is left of Machines that were deleted while their host, or a pool of it, could not be read.
 //!
 //! ```text
 //! tombstone in the host's status ─ the host answers ─▶ guest off, definition and volumes gone ─▶ no tombstone
@@ -28,7 +28,7 @@ use crate::volume_effects::{Removal, read_all_pools, remove_volume};
 /// Limit of one removal: a frozen QEMU took 11.7 s to be ended, and every pool is refreshed for each volume.
 const REMOVAL_LIMIT: Duration = Duration::from_mins(5);
 
-/// Removes what is left of each Machine that has a tombstone on this host, as far as the host lets it. A tombstone
+/// Removes what is left of each Machine that has a tombstone on this host, as far as the host permits. A tombstone
 /// stays until the host was read and nothing is left to remove.
 pub(super) async fn remove(
     api: &GuardedClient,
@@ -47,7 +47,7 @@ pub(super) async fn remove(
     for tombstone in &host.status.tombstones {
         let uid = tombstone.uid.clone();
         if !machines.state_filter(|it| it.uid() == uid).is_empty() {
-            // The Machine is there, or the cache lags behind: only what the host says removes a tombstone.
+            // The Machine exists, or the cache lags behind: only an answer of the host removes a tombstone.
             left.push(tombstone.clone());
             continue;
         }
@@ -99,7 +99,7 @@ fn guard(api: &GuardedClient, connected: &Arc<ConnectedHost>) -> Guard {
     Guard::new(may_act, || None)
 }
 
-/// Ends the guest of a Machine that is gone, and removes its definition and the volumes that go with it. Before the
+/// Ends the guest of a Machine that is gone, and removes its definition and those volumes that are not kept. Before the
 /// definition is removed every pool has to be readable: its metadata is the only list of those volumes. Returns the
 /// names of the volumes that stay.
 fn remove_all(

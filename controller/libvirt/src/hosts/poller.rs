@@ -78,12 +78,12 @@ pub(crate) async fn poll_all(context: PollerContext) -> Result<(), Infallible> {
                 running.insert(name.clone(), (identity_of(host), task.abort_handle()));
             }
         }
-        // A change since the loop began is remembered, and returns at once.
+        // A change since the loop began was recorded, so this returns at once.
         context.hosts.wait_for_change().await;
     }
 }
 
-/// What a poller and its connections are made with: if it changes, they are made anew.
+/// Input of a poller and its connections: if it changes, both are replaced.
 type Identity = (String, (String, Option<(String, String)>));
 
 fn identity_of(host: &LibvirtHost) -> Identity {
@@ -132,7 +132,7 @@ async fn poll_host(context: PollerContext, name: String) {
     }
 }
 
-/// Reports a host that cannot even be connected to.
+/// Reports a host to which no connection can be opened.
 async fn report_unreachable(context: &PollerContext, name: &str, why: &str) {
     if let Some(host) = context.objects.get("", name) {
         write_status(context, &host, Err(why)).await;
@@ -274,7 +274,7 @@ async fn write_status(
     }
 }
 
-/// Writes the status of a host; a write that was refused is made up for by the next poll.
+/// Writes the status of a host; a write that was refused is repeated by the next poll.
 async fn put(api: &GuardedClient, host: &LibvirtHost, status: &LibvirtHostStatus) {
     if let Err(error) = put_status(api, host, status).await {
         tracing::debug!(
@@ -285,7 +285,7 @@ async fn put(api: &GuardedClient, host: &LibvirtHost, status: &LibvirtHostStatus
     }
 }
 
-/// What connections are made with.
+/// Destination and credentials of the connections.
 fn target_of(spec: &LibvirtHostSpec) -> (String, Option<(String, String)>) {
     let secret = spec.credentials_secret_ref.as_ref();
     (

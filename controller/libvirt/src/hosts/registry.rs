@@ -18,7 +18,7 @@ use crate::libvirt_host::LibvirtHost;
 use crate::placement::Candidate;
 use crate::snapshot::Snapshot;
 
-/// Why nothing is known of a host that was just added.
+/// Why a host that was just added has no snapshot.
 pub(crate) const NOT_POLLED: &str = "it was not polled yet";
 
 /// Held while a Machine is placed: the next placement counts it.
@@ -53,7 +53,7 @@ pub(crate) struct ConnectedHost {
     /// Fetches of images that are under way or failed.
     pub(crate) fetches: Fetches,
     snapshot: RwLock<Result<Arc<Snapshot>, String>>,
-    /// Wakes the poller before its next turn: something was changed on the host.
+    /// Wakes the poller before its next poll, after a change on the host.
     pub(crate) wake: Notify,
 }
 

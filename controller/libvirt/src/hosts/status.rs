@@ -15,7 +15,7 @@ use crate::snapshot::Snapshot;
 use controller_core::conditions::condition;
 use controller_core::plan::Now;
 
-/// What the status of a host is made of.
+/// Input of the status of a host.
 #[derive(Debug)]
 pub(super) struct StatusInput<'a> {
     /// Spec of the LibvirtHost.
@@ -26,7 +26,7 @@ pub(super) struct StatusInput<'a> {
     pub(super) old: &'a LibvirtHostStatus,
     /// The last poll, or why the host cannot be reached.
     pub(super) snapshot: Result<&'a Snapshot, &'a str>,
-    /// What the Machines bound to the host need.
+    /// CPU and memory of the Machines bound to the host.
     pub(super) allocated: HostResources,
     /// Uids of all Machines.
     pub(super) living: &'a BTreeSet<String>,
@@ -290,7 +290,7 @@ mod tests {
         assert_eq!(condition(&first, "PoolsReady").1, "PoolsActive");
         let count = first.domains.unwrap();
         assert_eq!((count.ours, count.orphaned, count.foreign), (1, 1, 1));
-        // What Machines need, and the foreign domain.
+        // CPU and memory of the Machines and of the foreign domain.
         assert_eq!(first.allocated.unwrap().cpu, 6);
         assert_eq!(first.allocated.unwrap().memory, Bytes::mib(2048));
         assert_eq!(

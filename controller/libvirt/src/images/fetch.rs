@@ -35,7 +35,7 @@ pub(crate) struct FetchRequest {
 }
 
 /// Fetches an image into a volume of a name that was never used. Blocks until it is complete. Attempts that were
-/// interrupted are removed first, unless something stands on one. The guard is asked with every chunk, and before the
+/// interrupted are removed first, unless it is a backing file. The guard is checked with every chunk, and before the
 /// image is called complete.
 pub(crate) fn fetch(
     host: &mut dyn Connection,
@@ -109,7 +109,7 @@ fn remove_incomplete(
     let attempts: Vec<_> = attempts.collect();
     let complete = attempts.iter().position(is_complete);
     let incomplete = attempts.into_iter().take(complete.unwrap_or(usize::MAX));
-    // Guests stand on an image whose marker was lost, or a pool cannot be read.
+    // Guests use the image, whose marker was lost, as a backing file; or a pool cannot be read.
     for why in remove_unneeded(host, guard, Effect::RemoveImage, pool, incomplete)? {
         tracing::warn!(why, "an incomplete image stays");
     }
@@ -194,7 +194,7 @@ mod tests {
     const POOL: &str = "vms";
     const CONTENT: &[u8] = b"QFI\xfb and what a guest boots from";
 
-    /// Answers one request: with a head, and a body that may break off.
+    /// Answers one request with a head and a body that may end early.
     fn server(head: &'static str, body: &'static [u8]) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/image.qcow2", listener.local_addr().unwrap());
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_whose_marker_was_lost_stays_below_its_overlays_and_is_fetched_beside() {
+    fn an_image_without_a_marker_is_kept_for_its_overlays_and_fetched_under_another_name() {
         for name in ["image", FIRST] {
             let host = FakeLibvirt::new();
             image_with_overlay(&host, name);
@@ -317,15 +317,15 @@ mod tests {
 
         let whole = FakeLibvirt::new();
         fetched(&whole, &request(1, server(WHOLE, CONTENT), None)).unwrap();
-        // How often the guard is asked before the Lease is lost.
-        for asked in 0..3 {
+        // Number of checks of the guard before the Lease is lost.
+        for checks in 0..3 {
             let host = FakeLibvirt::new();
             let target = Target {
                 uri: String::new(),
                 credentials: None,
             };
             let mut connection = host.open(&target).unwrap();
-            let left = AtomicUsize::new(asked);
+            let left = AtomicUsize::new(checks);
             let may_act = move || {
                 let took = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
                     left.checked_sub(1)
@@ -336,12 +336,12 @@ mod tests {
             let guard = Guard::new(may_act, || None);
             let request = request(1, server(WHOLE, CONTENT), None);
             let why = fetch(&mut *connection, &request, &Progress::default(), &guard).unwrap_err();
-            assert!(why.contains("the Lease is lost"), "{asked}: {why}");
+            assert!(why.contains("the Lease is lost"), "{checks}: {why}");
             let calls = host.calls();
-            assert!(whole.calls().starts_with(&calls), "{asked}: {calls:?}");
+            assert!(whole.calls().starts_with(&calls), "{checks}: {calls:?}");
             assert!(
                 !volumes(&host).contains(&FIRST_MARKER.to_owned()),
-                "{asked}"
+                "{checks}"
             );
         }
     }

@@ -40,7 +40,7 @@ pub(crate) struct Fetches(Arc<Mutex<HashMap<String, Fetch>>>);
 
 #[derive(Clone, Debug)]
 enum Fetch {
-    /// Under way; with the last failure if there was one, which the status reports until this attempt succeeds.
+    /// In progress; with the last failure if there was one, which the status reports until this attempt succeeds.
     Underway(Arc<Progress>, Option<Failure>),
     Failed(Failure),
 }

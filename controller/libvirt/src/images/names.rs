@@ -19,7 +19,7 @@ use sha2::{Digest as _, Sha256};
 const DIGITS: usize = 24;
 /// The end of a marker's name.
 const MARKER: &str = ".complete";
-/// What stands between the name of a volume and the number of an attempt.
+/// Separator between the name of a volume and the number of an attempt.
 const ATTEMPT: &str = ".attempt-";
 
 /// Name of the volume of an image: its own, or one that its source decides.
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_attempt_and_the_volume_itself_belong_to_the_base_and_nothing_else_does() {
+    fn the_volumes_of_a_base_are_itself_and_its_attempts() {
         let first = attempt("web.root.qcow2", 0x66f0_c0de);
         assert_eq!(first, "web.root.qcow2.attempt-66f0c0de");
         assert!(is_attempt_of(&first, "web.root.qcow2"));

@@ -1,4 +1,4 @@
-//! Observes a Machine: what the caches know of it, and what its host answers.
+//! Observes a Machine: its objects in the caches, and its host's answers.
 
 pub(crate) mod query;
 
@@ -23,9 +23,9 @@ use crate::hosts::registry::{ConnectedHost, Hosts, NOT_POLLED, PlacementLock};
 use crate::libvirt_host::LibvirtHost;
 use crate::observed::{Binding, HostView, Observed};
 
-/// Limit of a query, which takes a millisecond or two. The guest's agent is not asked under it.
+/// Limit of a query, which takes a millisecond or two. Queries of the guest's agent have another limit.
 const QUERY_LIMIT: Duration = Duration::from_secs(5);
-/// Limit of a question to a guest's agent, which has a timeout of 3 s of its own.
+/// Limit of a query to a guest's agent, which has a timeout of 3 s of its own.
 const AGENT_LIMIT: Duration = Duration::from_secs(4);
 
 /// Observes Machines and their hosts.
@@ -53,7 +53,7 @@ pub(crate) struct Observation {
 }
 
 impl Observer {
-    /// Observes everything that matters to a Machine. A part that cannot be read is an error of that part.
+    /// Observes every input of a Machine's plan. A part that cannot be read is an error of that part.
     pub(crate) async fn observe(&self, machine: &Machine) -> Result<Observation, Failed> {
         let desired = machine.desired();
         let networks = desired

@@ -1,4 +1,4 @@
-//! What a host is asked about one Machine: in one call, and pool by pool.
+//! Queries of a host about one Machine: in one call, and pool by pool.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,7 +38,7 @@ pub(crate) struct HostQuery {
     deleting: bool,
 }
 
-/// What the host answered.
+/// Answer of the host.
 #[derive(Default)]
 pub(crate) struct HostAnswer {
     guest: Option<Guest>,
@@ -49,7 +49,7 @@ pub(crate) struct HostAnswer {
 }
 
 impl HostQuery {
-    /// What has to be known of a Machine on a host of this spec.
+    /// The query about a Machine on a host of this spec.
     pub(crate) fn new(machine: &Machine, spec: &LibvirtHostSpec, uuid: Uuid) -> Self {
         let offers = spec.storage.iter().flatten();
         let pools = offers.map(|offer| offer.pool.clone());
@@ -68,7 +68,7 @@ impl HostQuery {
         }
     }
 
-    /// Asks the host. An error is one of the whole host: nothing is known then.
+    /// Queries the host. An error concerns the whole host: the state is unknown then.
     pub(crate) fn run(self, host: &mut dyn Connection) -> Result<HostAnswer, AccessError> {
         let mut answer = HostAnswer {
             guest: host.domain(self.uuid)?.as_ref().map(guest),
@@ -127,7 +127,7 @@ impl HostQuery {
         } in self.images
         {
             if let Some((disk, plain)) = disk {
-                // A disk that exists needs its image no more.
+                // A disk that exists no longer needs its image.
                 let recorded = disks.get(&disk).filter(|(pool, _)| *pool == plain.0);
                 let is_copied = copied.contains(&disk);
                 let is_made = |key: &VolumeKey| answer.volumes.contains_key(key);
@@ -223,7 +223,7 @@ impl HostAnswer {
         Ok(())
     }
 
-    /// The addresses that the networks gave to the cards of the running guest.
+    /// The DHCP leases of the cards of the running guest.
     fn read_leases(&mut self, host: &mut dyn Connection) -> Result<(), AccessError> {
         let running = self.guest.as_ref().and_then(|guest| guest.running.as_ref());
         let Some(running) = running else {
@@ -299,7 +299,7 @@ fn images_of(
             let attempts = in_pool
                 .map(|(_, name)| name)
                 .filter(|name| is_attempt_of(name, &base) && find(&marker(name)).is_some());
-            // The attempt that the domain has stays, whichever else came to its end.
+            // The attempt that the domain has is kept, whichever other attempts are complete.
             let used = attempts.clone().find(|name| is_defined(view, name));
             used.or_else(|| attempts.clone().next())
                 .and_then(|name| complete(name))

@@ -9,10 +9,10 @@ use controller_core::preconditions::Effect;
 
 use crate::volume_effects::Removal;
 
-/// What to do about a Machine now.
+/// The actions for a Machine, in order, with the status to write.
 pub(crate) type Plan = controller_core::plan::Plan<Action>;
 
-/// One thing to do.
+/// One action.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Action {
     /// Records the host in the Machine's status, before anything is sent to it.
@@ -29,7 +29,7 @@ pub(crate) enum Action {
         /// `sha256:` and the digest that the content must have.
         checksum: Option<String>,
     },
-    /// Makes an empty volume, or an overlay. libvirt refuses a name that exists.
+    /// Creates an empty volume, or an overlay. libvirt refuses a name that exists.
     CreateVolume {
         /// Pool of the volume.
         pool: String,
@@ -88,7 +88,7 @@ pub(crate) enum Action {
         /// Whether its firmware settings are made anew.
         reset_nvram: bool,
     },
-    /// Asks the guest to shut down.
+    /// Requests a shutdown of the guest.
     AskToStop {
         /// Whether by its agent; otherwise, and if the agent does not answer, by ACPI.
         agent: bool,
@@ -106,7 +106,7 @@ pub(crate) enum Action {
     },
 }
 
-/// The content of a seed. No log shows it: it may have passwords.
+/// The content of a seed. It is never logged, because it may contain passwords.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct SeedContent(pub(crate) Vec<u8>);
 

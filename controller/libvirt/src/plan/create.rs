@@ -27,7 +27,7 @@ use controller_core::machine::{Block, Machine};
 use controller_core::objects::Meta as _;
 use controller_core::plan::{Now, Refusal, Subject};
 
-/// Pause before the next pass after a change that libvirt carries out by asking the guest, while an image is fetched,
+/// Pause before the next pass after a change that needs the guest's cooperation, while an image is fetched,
 /// or while a part of the host cannot be read.
 const SOON: Duration = Duration::from_secs(10);
 
@@ -125,7 +125,7 @@ fn on<'a>(
         || volumes.outcome.fault.is_some()
         || volumes.import.is_some()
         || (seed.fault.is_some() && seed.desired.is_none());
-    // What is reported from here on holds nothing up.
+    // The faults found from here on are reported and block no action.
     if let Some(fault) = network_fault(view) {
         findings.network.worsen(fault);
     }
@@ -226,7 +226,7 @@ fn died(host: &str) -> Fault {
     Fault::new("VMFailed", message)
 }
 
-/// What is to be done, and when to look at what came of it.
+/// The actions, and when to observe their result.
 #[derive(Debug, Default)]
 struct Steps {
     actions: Vec<Action>,
@@ -234,7 +234,7 @@ struct Steps {
 }
 
 impl Steps {
-    /// The definition first: what is plugged in then sits where it will after a restart.
+    /// The definition first: a device that is plugged in then has the address that it has after a restart.
     fn define_or_hot_plug(
         &mut self,
         desired: &Domain,
@@ -247,7 +247,7 @@ impl Steps {
             return;
         }
         for live in changes.iter().filter_map(|change| change.live.as_ref()) {
-            // A balloon takes what time it takes, and a guest without one has none.
+            // A balloon reaches its size at the guest's own pace, and a guest may have none.
             if !matches!(live, LiveUpdate::SetMemory(_)) {
                 self.requeue_after = Some(SOON);
             }
@@ -255,7 +255,7 @@ impl Steps {
         }
     }
 
-    /// A guest is not started while something it needs is not there. It is always switched off.
+    /// A guest is not started while an object that it needs is absent. A stop is always carried out.
     fn add_power(&mut self, power: Power, may_start: bool) {
         let starts = power
             .actions
@@ -268,7 +268,7 @@ impl Steps {
     }
 }
 
-/// What the guest is connected to.
+/// The networks that the guest is connected to.
 struct Attachments<'a> {
     volumes: &'a Volumes,
     networks: &'a BTreeMap<String, NicAttachment>,

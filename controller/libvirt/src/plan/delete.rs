@@ -40,7 +40,7 @@ fn waiting(message: String, actions: Vec<Action>) -> Stage<Action> {
 
 fn stage(machine: &Machine, binding: &Binding, now: Now) -> Stage<Action> {
     let view = match binding {
-        // Nothing was ever made.
+        // Nothing was created on a host.
         Binding::Unbound(_) => return Stage::Release(vec![]),
         Binding::Unreachable { host, .. }
             if machine.annotation(names::ANNOTATION_FORCE_DELETE) == Some("true") =>
@@ -81,7 +81,7 @@ fn stage(machine: &Machine, binding: &Binding, now: Now) -> Stage<Action> {
     Stage::Release(undefine.into_iter().chain(volumes).collect())
 }
 
-/// Asks the guest to shut down, and ends it when it did not in time.
+/// Requests a shutdown of the guest, and destroys the domain if the guest did not shut down in time.
 fn shut_down(guest: &Guest, now: Now) -> Stage<Action> {
     let metadata = guest.metadata.clone().unwrap_or_default();
     let since = metadata
@@ -107,7 +107,7 @@ fn shut_down(guest: &Guest, now: Now) -> Stage<Action> {
     )
 }
 
-/// Whether volumes of the Machine would be left if it went now: some cannot be deleted while a pool cannot be read,
+/// Whether volumes of a Machine would be left if it were removed now: some cannot be deleted while a pool is unreadable,
 /// or may be in that pool.
 fn may_leave_volumes(
     machine: &Machine,

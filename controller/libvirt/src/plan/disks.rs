@@ -1,4 +1,4 @@
-//! Which volumes a Machine has, and which go with it.
+//! Which volumes a Machine has, and which are deleted with it.
 
 use std::collections::BTreeMap;
 
@@ -60,7 +60,7 @@ pub(super) fn removals(machine: &Machine, view: &HostView, guest: Option<&Guest>
             None => is_seed(name) || is_unused_copy(pool, name),
         }
     };
-    // A marker goes with its volume, or alone if only that was deleted before.
+    // A marker is deleted with its volume, or alone if only the volume was deleted before.
     let is_stale_marker = |pool: &str, name: &str| {
         marked(name).is_some_and(|volume| {
             let volume = (pool.to_owned(), volume.to_owned());
@@ -188,7 +188,7 @@ pub(super) fn format(offer: &HostStorage) -> VolumeFormat {
 
 /// Whether a disk of an image is a copy of it, and no overlay.
 pub(super) fn is_copy(offer: &HostStorage) -> bool {
-    // A raw volume cannot stand on another one.
+    // A raw volume cannot have a backing file.
     offer.provisioning == Some(Provisioning::Copy) || offer.format == Some(VolumeFormat::Raw)
 }
 

@@ -1,11 +1,11 @@
 //! What has to be done about the volumes of a Machine: images fetched, disks made and grown.
 //!
 //! ```text
-//! image ─ complete? ─▶ overlay on it, or a copy with a marker beside it
+//! image ─ complete? ─▶ overlay of it, or a copy with a marker volume
 //! no image ──────────▶ blank
 //! exists, too small ─▶ grown: by QEMU while the guest runs, otherwise by the pool
 //! ```
-//! A volume that exists is never made anew: it may have data of a guest. A copy without its marker was never used; the
+//! A volume that exists is never created again: it may have a guest's data. A copy without its marker was never used; the
 //! next copy gets another name.
 
 use std::collections::BTreeMap;
@@ -27,11 +27,11 @@ use crate::images::names::{attempt, base_of, image_volume};
 use crate::observed::HostView;
 use crate::offers::storage;
 
-/// What is to be done about the volumes.
+/// The actions and findings of the volumes.
 #[derive(Debug, Default)]
 pub(super) struct Volumes {
     pub(super) actions: Vec<Action>,
-    /// Sizes to grow: nothing waits for them.
+    /// Actions that grow disks: no other action waits for them.
     pub(super) growth: Vec<Action>,
     /// Whether the domain has the volumes it names.
     pub(super) outcome: Outcome,
@@ -39,7 +39,7 @@ pub(super) struct Volumes {
     pub(super) import: Option<Fault>,
     /// Volumes by disk or drive.
     pub(super) placed: BTreeMap<String, PoolVolume>,
-    /// Those of the disks, and what becomes of each.
+    /// The volumes of the disks, with their reclaim policies.
     pub(super) kept: Vec<VolumeRecord>,
     /// The volumes of the disks, for the status.
     pub(super) reported: Vec<VolumeStatus>,
@@ -47,7 +47,7 @@ pub(super) struct Volumes {
     pub(super) growing: Vec<String>,
 }
 
-/// What has to be done about the volumes of a Machine.
+/// Plans the volumes of a Machine.
 pub(super) fn volumes(machine: &Machine, block: &Normalized, view: &HostView, now: Now) -> Volumes {
     let mut all = Volumes::default();
     for disk in &block.disks {
@@ -109,7 +109,7 @@ impl Volumes {
         }
     }
 
-    /// Records where the volume of a disk is, and what becomes of it.
+    /// Records where the volume of a disk is, and its reclaim policy.
     fn place(&mut self, disk: &NormalizedDisk, offer: &HostStorage, name: &str) {
         let placed = PoolVolume {
             pool: offer.pool.clone(),
@@ -144,7 +144,7 @@ impl Volumes {
             self.actions.push(Action::CreateVolume { pool, name, xml });
             return;
         };
-        // The attempt has its name only once it is made: before, each pass would report another one.
+        // The attempt has its name only once it is created: before, each pass would report another one.
         self.report(disk, base_of(&name), None);
         let Some(base) = self.image(image, &disk.name, view) else {
             return;
@@ -177,7 +177,7 @@ impl Volumes {
         self.actions.push(action);
     }
 
-    /// Where an image is, once all of it is there.
+    /// Where an image is, once it is complete.
     fn image(&mut self, image: &Image, of: &str, view: &HostView) -> Option<PoolVolume> {
         let pool = view.spec.image_pool.clone();
         let Some(pool) = pool else {
@@ -298,7 +298,7 @@ impl Volumes {
     }
 }
 
-/// The fault of something whose pool cannot be read.
+/// The fault of an object whose pool cannot be read.
 pub(super) fn pool_not_found(what: &str, host: &str, why: &str) -> Fault {
     let message = format!(
         "{what} is on LibvirtHost '{host}', whose {why}; the Machine continues automatically then"

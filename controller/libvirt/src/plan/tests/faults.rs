@@ -7,7 +7,7 @@ use crate::access::fake::When;
 use crate::access::{AccessError, State};
 use crate::environment::Environment;
 
-/// What must hold of a Machine that came through anything.
+/// Invariants of a Machine after any fault.
 fn holds(env: &Environment, what: &str) {
     let domains: Vec<_> = env.host.state().domains.keys().copied().collect();
     assert_eq!(domains, [domain_uuid(UID)], "{what}");
@@ -27,7 +27,7 @@ fn holds(env: &Environment, what: &str) {
     }
 }
 
-/// What must hold once its Machine is gone: the disk that is kept is there.
+/// Invariant after a deletion: the retained disk exists.
 fn is_gone(env: &Environment, what: &str) {
     assert!(env.machine.is_none(), "{what}");
     assert_eq!(state(env), None, "{what}");

@@ -35,7 +35,7 @@ impl laws::Environment for Environment {
         Environment::step(self, step).map_err(|_| Refused)
     }
 
-    /// Guests shut down as soon as they are asked: the host does nothing by itself.
+    /// Guests shut down as soon as it is requested: nothing changes on the host without a call.
     fn advance(&mut self) -> bool {
         self.now += time::Duration::seconds(10);
         false

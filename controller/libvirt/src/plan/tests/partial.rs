@@ -1,4 +1,4 @@
-//! Hosts of which a part cannot be read: that part is reported, and the rest goes on.
+//! Hosts of which a part cannot be read: that part is reported, and the rest is reconciled.
 
 use super::*;
 use crate::access::fake::FakePool;
