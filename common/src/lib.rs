@@ -6,7 +6,7 @@
 //! admission   one review: object, stored object, catalog → verdict and block
 //! rules       what is refused and warned of; the block; effects of updates     rules::ALL lists them
 //! normalize   spec and template merged, pins, digest of the spec
-//! catalog     what rules may ask about other objects
+//! catalog     what rules may read of other objects
 //! api         the kinds, as the API server stores them        render  objects of a backend for a block
 //! violation   path, code, kind of fault, message    field_path, code, words    parts of messages
 //! quantity    amounts of bytes     mac     MAC addresses     host_uri     URIs of libvirt hosts

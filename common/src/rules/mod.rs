@@ -1,7 +1,7 @@
-//! The rules: what the webhook refuses and warns of.
+//! The rules: which objects the webhook refuses, and what it warns of.
 //!
 //! [`ALL`] lists them in the order in which they run. Each entry names the family, the function, the
-//! codes, the kinds and stages, and how much of it the CRDs refuse as well. It stands in the file of
+//! codes, the kinds and stages, and how much of it the CRDs refuse as well. It is in the file of
 //! the rule, beside the function and the texts of the codes. Validation, the documentation and the
 //! completeness tests read this list; a rule that is not in it does not run.
 //!
@@ -234,7 +234,7 @@ pub(crate) fn resolve(
     })
 }
 
-/// Whether a Machine runs and is to go on running.
+/// Whether a Machine runs and is to keep running.
 pub(crate) fn keeps_running(stored: &Normalized, merged: &Merged<'_>) -> bool {
     use crate::api::choice::PowerState::Running;
     let desired = machine::desired_power_state(merged, &mut Findings::default());

@@ -182,7 +182,7 @@ pub(crate) struct Lookup<'a> {
     pub(crate) backend: Backend,
     /// The backend of the stored block; `None` on a creation.
     pub(crate) stored_backend: Option<Backend>,
-    /// The stored block, if it belongs to the stored spec.
+    /// The stored block, if it was computed for the stored spec.
     pub(crate) stored: Option<&'a Normalized>,
     /// Whether the object is created.
     pub(crate) is_new: bool,
@@ -193,7 +193,7 @@ pub(crate) struct Lookup<'a> {
 }
 
 impl Lookup<'_> {
-    /// Whether the rules of libvirt apply. A move to libvirt is refused as such, and not judged further.
+    /// Whether the rules of libvirt apply. A move to libvirt is refused as such, and not checked further.
     pub(crate) fn is_on_libvirt(&self) -> bool {
         let moved = self
             .stored_backend
@@ -226,7 +226,7 @@ pub(crate) struct Update<'a> {
     pub(crate) pins: &'a Pins,
     /// The backend of both.
     pub(crate) backend: Backend,
-    /// Whether the machine runs and is to go on running.
+    /// Whether the machine runs and is to keep running.
     pub(crate) runs: bool,
 }
 

@@ -225,7 +225,7 @@ pub(crate) fn disk_name<'a>(
     let fault = if name == names::CLOUD_INIT_DISK {
         reserved("is the name of the disk that holds cloud-init's data; choose another")
     } else if names::POD_VOLUMES.contains(&name) {
-        reserved("is the name of a volume that KubeVirt gives every guest's pod; choose another")
+        reserved("is the name of a volume that KubeVirt adds to every guest's pod; choose another")
     } else if form::is_label(name) {
         return Some(name);
     } else {

@@ -29,7 +29,7 @@ pub enum Effect {
 }
 
 impl Effect {
-    /// The effect in words, after "A change of this field".
+    /// The effect as text, after "A change of this field".
     pub fn describe(self) -> &'static str {
         match self {
             Self::Live => "takes effect while the machine runs",
@@ -52,7 +52,7 @@ impl Effect {
 /// Declares the table: field, path below `spec`, effect on KubeVirt, effect on libvirt.
 macro_rules! effects {
     ($( $field:ident $path:literal $kubevirt:ident $libvirt:ident, )+) => {
-        /// A field of the spec, or all fields below one. The name of a list item stands for adding or removing the item.
+        /// A field of the spec, or all fields below one. The name of a list item means adding or removing the item.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Field { $( #[doc = concat!("`", $path, "`")] $field, )+ }
 

@@ -65,7 +65,7 @@ struct Warnings<'f> {
 }
 
 impl Warnings<'_> {
-    /// Warns of a change, unless the table says that it takes effect at once or never. `fits`: whether
+    /// Warns of a change, unless it takes effect at once or never by the table. `fits`: whether
     /// the running guest can take it.
     fn add(&mut self, field: Field, path: FieldPath, fits: bool, what: &str) {
         let when = match (field.effect(self.backend), self.backend) {

@@ -107,7 +107,7 @@ fn shut_down(guest: &Guest, now: Now) -> Stage<Action> {
     )
 }
 
-/// Whether volumes of a Machine would be left if it were removed now: some cannot be deleted while a pool is unreadable,
+/// Whether volumes of a Machine would be left after a removal now: some cannot be deleted while a pool is unreadable,
 /// or may be in that pool.
 fn may_leave_volumes(
     machine: &Machine,

@@ -5,7 +5,7 @@
 //! no image ──────────▶ blank
 //! exists, too small ─▶ grown: by QEMU while the guest runs, otherwise by the pool
 //! ```
-//! A volume that exists is never created again: it may have a guest's data. A copy without its marker was never used; the
+//! A volume that exists is not created again: it may have a guest's data. A copy without its marker was never used; the
 //! next copy gets another name.
 
 use std::collections::BTreeMap;

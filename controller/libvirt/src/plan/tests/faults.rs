@@ -2,7 +2,7 @@
 
 use common::render::libvirt::domain_uuid;
 
-use super::{UID, asked, reported, rich, state, volumes};
+use super::{UID, reported, rich, state, times, volumes};
 use crate::access::fake::When;
 use crate::access::{AccessError, State};
 use crate::environment::Environment;
@@ -86,8 +86,8 @@ fn a_controller_killed_after_any_action_continues_without_a_second_start() {
             }
             env.settle();
             holds(&env, &what);
-            assert_eq!(asked(&env, "start"), 1, "{what}");
-            assert!(asked(&env, "create_volume") <= 9, "{what}");
+            assert_eq!(times(&env, "start"), 1, "{what}");
+            assert!(times(&env, "create_volume") <= 9, "{what}");
             env.delete();
             for _ in 0..passes {
                 if env.machine.is_some() {

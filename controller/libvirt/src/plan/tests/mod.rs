@@ -69,7 +69,7 @@ fn state(env: &Environment) -> Option<State> {
 }
 
 /// Number of calls of this name.
-fn calls(env: &Environment, call: &str) -> usize {
+fn times(env: &Environment, call: &str) -> usize {
     env.host
         .calls()
         .iter()
@@ -140,7 +140,7 @@ fn a_guest_is_stopped_and_started_as_desired() {
     env.power(PowerState::Running);
     env.settle();
     assert_eq!(phase(&env), Some(Phase::Running));
-    assert_eq!((calls(&env, "start"), calls(&env, "destroy")), (2, 0));
+    assert_eq!((times(&env, "start"), times(&env, "destroy")), (2, 0));
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn a_guest_that_ignores_shutdown_requests_is_ended_after_a_minute() {
     }
     env.settle();
     assert_eq!(state(&env), Some(State::ShutOff));
-    assert_eq!(calls(&env, "destroy"), 1);
+    assert_eq!(times(&env, "destroy"), 1);
 }
 
 #[test]
@@ -209,7 +209,7 @@ fn an_edited_definition_is_restored_without_a_restart() {
     env.settle();
     assert_ne!(env.host.state().domains[&uuid].inactive, edited);
     assert_eq!(reported(&env, "Ready"), ("True", "Running"));
-    assert_eq!(calls(&env, "start"), 1, "the guest keeps running");
+    assert_eq!(times(&env, "start"), 1, "the guest keeps running");
 }
 
 #[test]
@@ -225,11 +225,11 @@ fn a_restart_happens_once_for_each_request_however_often_it_is_interrupted() {
         }
         env.settle();
         assert_eq!(state(&env), Some(State::Running), "{broken}");
-        assert_eq!(calls(&env, "start"), 2, "{broken}: {:#?}", env.host.calls());
+        assert_eq!(times(&env, "start"), 2, "{broken}: {:#?}", env.host.calls());
         let last = env.machine().status.last_restart.clone();
         assert_eq!(last.map(|last| last.request).as_deref(), Some("now"));
         env.settle();
-        assert_eq!(calls(&env, "start"), 2);
+        assert_eq!(times(&env, "start"), 2);
     }
 }
 
@@ -244,7 +244,7 @@ fn hot_pluggable_changes_are_applied_and_others_wait_for_a_restart() {
         block.cpu.cores = 4;
     });
     env.settle();
-    assert_eq!(calls(&env, "attach"), 2, "{:#?}", env.host.calls());
+    assert_eq!(times(&env, "attach"), 2, "{:#?}", env.host.calls());
     assert_eq!(
         reported(&env, "RestartRequired"),
         ("True", "RestartRequired")
@@ -262,7 +262,7 @@ fn hot_pluggable_changes_are_applied_and_others_wait_for_a_restart() {
     // The disk is removed from the guest and from the definition, and its volume is deleted.
     env.edit(|block| drop(block.disks.pop()));
     env.settle();
-    assert_eq!(calls(&env, "detach"), 1);
+    assert_eq!(times(&env, "detach"), 1);
     assert!(volumes(&env).iter().all(|name| !name.contains(".data.")));
 }
 
@@ -273,7 +273,7 @@ fn a_disk_grows_where_it_is() {
     env.edit(|block| block.disks[0].size = common::quantity::Bytes::mib(30 * 1024));
     env.settle();
     assert_eq!(
-        (calls(&env, "resize_disk"), calls(&env, "resize_volume")),
+        (times(&env, "resize_disk"), times(&env, "resize_volume")),
         (1, 0)
     );
     env.power(PowerState::Stopped);
@@ -281,7 +281,7 @@ fn a_disk_grows_where_it_is() {
     env.edit(|block| block.disks[0].size = common::quantity::Bytes::mib(40 * 1024));
     env.settle();
     assert_eq!(
-        (calls(&env, "resize_disk"), calls(&env, "resize_volume")),
+        (times(&env, "resize_disk"), times(&env, "resize_volume")),
         (1, 1)
     );
 }

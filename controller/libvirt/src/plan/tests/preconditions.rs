@@ -122,10 +122,10 @@ fn a_late_copy_touches_no_disk_that_is_there() {
     let _ = act(&mut *host, &job(env.guard()), copy);
     let after = volumes(&env);
     assert!(before.iter().all(|name| after.contains(name)), "{after:?}");
-    assert_eq!(calls(&env, "delete_volume"), 0);
+    assert_eq!(times(&env, "delete_volume"), 0);
     env.settle();
     assert_eq!(reported(&env, "Ready"), ("True", "Running"));
-    assert_eq!(calls(&env, "start"), 1, "the guest runs with its disk");
+    assert_eq!(times(&env, "start"), 1, "the guest runs with its disk");
 }
 
 /// A release before attempts copied to the plain name and wrote the seed to the plain name.
