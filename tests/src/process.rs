@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_outlives_the_thread_that_asked_for_it() {
+    fn a_process_outlives_the_thread_that_started_it() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().to_owned();
         let mut process = thread::spawn(move || sleeper(&path)).join().unwrap();

@@ -172,7 +172,7 @@ fn expected() -> Vec<(String, String, String)> {
 }
 
 #[tokio::test]
-async fn a_creation_is_refused_with_every_fault_whichever_way_it_comes() {
+async fn a_creation_is_refused_with_every_fault_by_every_command() {
     let (lab, _webhook) = lab(&[]).await;
     let kubectl = lab.kubectl();
     let faulty = machine("web", FAULTY);

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn the_backend_is_not_asked_about_a_machine_without_the_finalizer() {
+    fn the_backend_is_not_called_for_a_machine_without_the_finalizer() {
         let machine = deleted(false, false);
         let plan = plan::<&str>(&machine, None, NOW, || panic!("nothing is ours to remove"));
         assert!(plan.is_nothing());

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`a_plan_is_empty_once_it_was_carried_out`] | nothing is written twice, no two writes undo each other |
 //! | [`a_deletion_ends`] | at whatever point of a Machine's life it begins |
-//! | [`a_machine_at_rest_says_why_it_is_not_ready`] | a Machine that waits says in `Ready` what it waits for |
+//! | [`a_stable_machine_reports_why_it_is_not_ready`] | a Machine that waits says in `Ready` what it waits for |
 //! | [`no_step_takes_effect_without_the_lease`] | an action of a replica that lost the Lease changes nothing |
 //! | [`no_volume_in_use_is_deleted`] | whatever uses it, ours or not |
 
@@ -144,7 +144,7 @@ pub fn a_deletion_ends<E: Environment>(new: impl Fn() -> E) {
 ///
 /// # Panics
 /// If the law does not hold.
-pub fn a_machine_at_rest_says_why_it_is_not_ready<E: Environment>(new: impl Fn() -> E) {
+pub fn a_stable_machine_reports_why_it_is_not_ready<E: Environment>(new: impl Fn() -> E) {
     let life = settle(&mut new());
     for deleted_after in 0..=life {
         let mut environment = new();

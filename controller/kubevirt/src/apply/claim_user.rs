@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deletion_is_tried_again_if_the_user_ends_by_itself_and_reported_otherwise() {
+    fn a_deletion_is_retried_if_the_user_of_the_claim_ends_and_reported_otherwise() {
         let machine = machine(block());
         let ours = json!({"name": "web", "labels": {names::LABEL_MACHINE: "web"},
             "annotations": {names::ANNOTATION_MACHINE_UID: "uid-of-web"}});

@@ -196,7 +196,7 @@ async fn a_kind_that_is_not_served_has_no_objects_only_if_its_crd_does_not_exist
 }
 
 #[tokio::test]
-async fn nothing_is_asked_or_written_without_the_lease() {
+async fn nothing_is_read_or_written_without_the_lease() {
     let api = Api::new(|_, _| list(&[]));
     let (_deadline, guard) = watch::channel(None);
     let failed = api

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn progress_goes_up_in_steps() {
+    fn progress_rises_in_steps() {
         for (text, progress) in [
             ("42.50%", Some("40%")),
             ("0.0%", Some("0%")),

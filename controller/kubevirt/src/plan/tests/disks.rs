@@ -73,7 +73,7 @@ fn a_growing_volume_is_reported_until_it_has_its_size() {
 }
 
 #[test]
-fn a_volume_that_cannot_grow_is_reported_and_stops_nothing_else() {
+fn a_volume_that_cannot_grow_is_reported_and_blocks_no_other_action() {
     let mut environment = FakeCluster::new(machine(block()));
     environment.settle();
     environment.classes.insert("standard".into(), false);

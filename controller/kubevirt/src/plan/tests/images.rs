@@ -167,7 +167,7 @@ fn a_failed_import_quotes_cdi() {
 }
 
 #[test]
-fn a_machine_with_an_image_waits_for_cdi_and_says_so() {
+fn a_machine_with_an_image_waits_for_cdi_and_reports_it() {
     let mut environment = from_the_web(ReclaimPolicy::Delete);
     environment.cdi = false;
     environment.settle();
@@ -282,7 +282,7 @@ fn the_claim_of_an_unfinished_import_is_not_kept() {
 }
 
 #[test]
-fn an_import_of_somebody_else_is_not_changed() {
+fn an_import_of_another_owner_is_not_changed() {
     let theirs = json!({
         "metadata": {"name": "web-data", "namespace": "default", "uid": "theirs"},
         "status": {"phase": "Succeeded"},

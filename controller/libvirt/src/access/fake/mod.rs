@@ -297,7 +297,7 @@ impl FakeLibvirt {
     }
 
     /// QEMU crashes.
-    pub(crate) fn qemu_dies(&self, uuid: Uuid) {
+    pub(crate) fn qemu_crashes(&self, uuid: Uuid) {
         self.state().ends(uuid, State::ShutOff, shutoff::CRASHED);
     }
 }

@@ -189,7 +189,7 @@ fn a_guest_that_shuts_itself_down_is_started_again_unless_guest_shutdown_stops()
     env.settle();
     assert_eq!(state(&env), Some(State::Running));
     // QEMU crashed: the guest did not shut itself down.
-    env.host.qemu_dies(domain_uuid(UID));
+    env.host.qemu_crashes(domain_uuid(UID));
     env.pass();
     assert_eq!(reported(&env, "Ready"), ("False", "VMFailed"));
     assert_eq!(state(&env), Some(State::ShutOff), "backoff");

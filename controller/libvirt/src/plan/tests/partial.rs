@@ -74,7 +74,7 @@ fn nothing_in_a_pool_that_cannot_be_read_counts_as_absent() {
 }
 
 #[test]
-fn a_machine_whose_pool_is_undefined_goes_and_leaves_a_tombstone_and_every_volume() {
+fn a_machine_whose_pool_is_undefined_is_deleted_with_a_tombstone_and_keeps_every_volume() {
     let mut env = rich();
     env.settle();
     let before = volumes(&env);
