@@ -1,4 +1,4 @@
-//! A certificate and key that somebody else issues: cert-manager, or an administrator.
+//! A certificate and key that are issued elsewhere: by cert-manager, or by an administrator.
 
 use std::fmt;
 use std::sync::Arc;

@@ -5,7 +5,7 @@ pub const GROUP: &str = "vitistack.io";
 /// Version of the kinds.
 pub const VERSION: &str = "v1alpha1";
 
-/// Label, written by users: the cluster that a Machine belongs to.
+/// Label, written by users: the cluster of a Machine.
 pub const LABEL_CLUSTER_NAME: &str = "cluster.vitistack.io/cluster-name";
 /// Label, written by users: the template, if `spec.template` is absent.
 pub const LABEL_TEMPLATE: &str = "vitistack.io/machine-template";
@@ -76,7 +76,7 @@ pub const DEFAULT_NETWORK: &str = "default";
 /// Storage class of the built-in templates: a class of this name, else the cluster's default.
 pub const DEFAULT_STORAGE_CLASS: &str = "default";
 
-/// Whether a label or an annotation belongs to this product.
+/// Whether a label or an annotation is one of this product.
 pub fn is_ours(key: &str) -> bool {
     key.split_once('/')
         .is_some_and(|(domain, _)| domain == GROUP || domain.ends_with(".vitistack.io"))

@@ -190,7 +190,7 @@ impl ControlPlane {
     }
 }
 
-/// A GET of a path, for requests that are about no object.
+/// A GET of a path, for requests without an object.
 pub(crate) fn get(path: &str) -> Result<hyper::Request<Vec<u8>>> {
     hyper::Request::get(path)
         .body(Vec::new())

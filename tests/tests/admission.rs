@@ -47,7 +47,7 @@ async fn the_examples_get_the_documented_blocks() {
     let basic = spec(&lab, "basic-vm").await;
     assert_eq!(basic["normalized"]["cpu"]["cores"], 2);
     assert_eq!(basic["normalized"]["memory"]["size"], "4Gi");
-    // The template says "default"; the cluster's default class is "standard".
+    // The template names "default"; the cluster's default class is "standard".
     assert_eq!(disks(&basic["normalized"]), [["root", "40Gi", "standard"]]);
 
     let custom = spec(&lab, "custom-vm").await;

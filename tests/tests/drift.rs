@@ -1,4 +1,4 @@
-//! A folder of Machines, applied and compared in every way that kubectl has: nothing drifts, whatever other writers
+//! A folder of Machines, applied and compared with every command of kubectl: nothing drifts, whatever other writers
 //! do to the Machines and to their template, until a refresh is requested.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

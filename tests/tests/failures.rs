@@ -69,7 +69,7 @@ async fn the_controller_does_nothing_unless_the_block_matches_the_spec() {
     let spec = json!({"template": "small"});
     let missing = "missing";
     wait::until("the webhook not to be called any more", async || {
-        // The API server may forget the mutating webhook before the validating one, which demands the block.
+        // The API server may drop the mutating webhook before the validating one, which requires the block.
         if let Err(error) = env.lab.apply(&machine(missing, &spec)).await {
             return Ok(Err(format!("{error:#}")));
         }

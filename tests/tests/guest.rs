@@ -133,7 +133,7 @@ fn done(machine: &Value, request: &str) -> bool {
 async fn a_requested_restart_happens_once() {
     let mut env = Environment::new().await;
     let (machines, instances) = (env.machines(), env.objects(INSTANCE));
-    // KubeVirt restarts one of the guests by itself, and not the other one.
+    // KubeVirt restarts one of the guests without a request, and not the other one.
     for (name, stops, strategy) in [("web", false, "Always"), ("db", true, "RerunOnFailure")] {
         let spec = json!({"template": "small", "guestShutdownStops": stops});
         env.apply(&machine(name, &spec)).await;

@@ -20,7 +20,7 @@ fn read(name: &str) -> String {
     fs::read_to_string(paths::repository().join(name)).unwrap()
 }
 
-/// The words of each instruction of a kind.
+/// The arguments of each instruction of a kind.
 fn instructions(kind: &str) -> Vec<Vec<String>> {
     let lines = read("Dockerfile").replace("\\\n", " ");
     let lines = lines.lines().filter_map(|line| line.strip_prefix(kind));

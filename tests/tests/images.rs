@@ -68,7 +68,7 @@ async fn a_guest_is_created_after_the_import_of_its_image() {
     let web = machines.until_phase("web", "Running").await.unwrap();
     assert_eq!(condition(&web, "StorageReady")["reason"], "PVCBound");
     assert_eq!(web["status"]["volumes"][0].get("progress"), None);
-    // The claim no longer belongs to the DataVolume: deleting that deletes no disk.
+    // The claim is no longer owned by the DataVolume: deleting that deletes no disk.
     env.objects(DATA_VOLUME)
         .until_gone("web-root")
         .await

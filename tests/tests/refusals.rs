@@ -240,7 +240,7 @@ async fn a_refused_update_is_forbidden_and_leaves_the_machine_unchanged() {
         let status = merge(lab.client(), "web", &patch, dry_run).await;
         assert_eq!((status.code, status.reason.as_str()), (403, "Forbidden"));
         assert_eq!(causes(&status), expected());
-        // Flux recreates the object if the message contains these words.
+        // Flux recreates the object if the message contains this text.
         assert!(!status.message.contains("immutable"));
     }
 

@@ -69,7 +69,7 @@ pub struct Args {
     pub cloud_init_schema: Option<Arc<CloudInitSchema>>,
 
     /// Time for which reviews are still served after a signal to end, until every API server has been
-    /// told that this replica is not ready.
+    /// informed that this replica is not ready.
     #[arg(long, env = "DRAIN_DELAY", default_value = "10s")]
     pub drain_delay: GoDuration,
 

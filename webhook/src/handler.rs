@@ -26,7 +26,7 @@ const VALIDATIONS_MAX: usize = 3;
 
 /// What all reviews share.
 pub struct Handler {
-    /// The cached objects that rules may ask about.
+    /// The cached objects that rules may read.
     pub cache: Arc<Cache>,
     /// Reads what the cache does not have.
     pub lookup: Box<dyn Lookup>,

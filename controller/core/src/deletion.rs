@@ -7,7 +7,7 @@
 //! the guest, its definition or its host may still use a volume ─▶ waits, after the backend's actions that end that
 //! nothing can use a volume any more ─▶ release each volume by its reclaim policy ─▶ remove the finalizer
 //! ```
-//! A deletion that waits says in the condition `Ready` what it waits for.
+//! A deletion that waits reports in the condition `Ready` what it waits for.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ pub struct Teardown<A> {
 pub enum Stage<A> {
     /// Something may still use the Machine's volumes.
     Waiting {
-        /// What the deletion waits for, and what to do if that does not end by itself.
+        /// What the deletion waits for, and what to do if that does not end without intervention.
         message: String,
         /// Actions that end it; empty if they were already taken.
         actions: Vec<A>,

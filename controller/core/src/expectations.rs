@@ -1,4 +1,4 @@
-//! Expectations and backoff: what the controller remembers of a Machine between two passes.
+//! Expectations and backoff: what the controller keeps of a Machine between two passes.
 //!
 //! - objects that were written and that the caches do not show yet,
 //! - failures in a row, for the backoff,
@@ -88,7 +88,7 @@ impl Expectations {
         })
     }
 
-    /// Remembers an object that was written.
+    /// Records an object that was written.
     pub fn wrote(&self, uid: &str, written: Written) {
         self.change(uid, |entry| {
             entry.written.push(written);

@@ -157,7 +157,7 @@ pub fn with_full_metadata<T: DeserializeOwned>(object: &Value) -> T {
     serde_json::from_value(object).unwrap()
 }
 
-/// Fails unless a value comes back from the compressed cache as it went in.
+/// Fails unless a value from the compressed cache equals the one that was stored.
 ///
 /// # Panics
 /// If it does not.

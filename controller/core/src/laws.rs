@@ -3,8 +3,8 @@
 //! | law | meaning |
 //! |---|---|
 //! | [`a_plan_is_empty_once_it_was_carried_out`] | nothing is written twice, no two writes undo each other |
-//! | [`a_deletion_ends`] | at whatever point of a Machine's life it begins |
-//! | [`a_stable_machine_reports_why_it_is_not_ready`] | a Machine that waits says in `Ready` what it waits for |
+//! | [`a_deletion_ends`] | at whichever point of a Machine's lifecycle it begins |
+//! | [`a_stable_machine_reports_why_it_is_not_ready`] | a Machine that waits has the cause in `Ready` |
 //! | [`no_step_takes_effect_without_the_lease`] | an action of a replica that lost the Lease changes nothing |
 //! | [`no_volume_in_use_is_deleted`] | whatever uses it, ours or not |
 
@@ -70,7 +70,7 @@ fn plan<E: Environment>(environment: &E) -> Option<Plan<<E::Backend as Backend>:
     Some(reconcile::plan::<E::Backend>(machine, &observed, None, now))
 }
 
-/// One pass; returns whether it changed anything or asked for an earlier pass.
+/// One pass; returns whether it changed anything or requested an earlier pass.
 fn pass<E: Environment>(environment: &mut E) -> bool {
     let Some(plan) = plan(environment) else {
         return false;
@@ -159,7 +159,7 @@ pub fn a_stable_machine_reports_why_it_is_not_ready<E: Environment>(new: impl Fn
             };
             if !moved && !acted {
                 let status = &machine.status;
-                let (value, _) = ready(status).expect("a Machine at rest has the condition Ready");
+                let (value, _) = ready(status).expect("a stable Machine has the condition Ready");
                 let condition = status.conditions.iter().find(|it| it.kind == "Ready");
                 assert!(
                     value == "True" || condition.is_some_and(|it| !it.message.is_empty()),

@@ -116,7 +116,7 @@ pub enum Block {
     Matching(Box<Normalized>),
     /// There is no block: the webhook was bypassed.
     Missing,
-    /// The version of the block is unknown to this release, or the block does not decode; the text says which.
+    /// The version of the block is unknown to this release, or the block does not decode; the text has the cause.
     Unreadable(String),
     /// The spec was changed without the webhook: the block was made from another intent.
     Stale,
@@ -298,8 +298,8 @@ impl Machine {
     }
 
     /// Text of the restart-requested annotation, cut to what the status can store, if the status does not have it
-    /// yet. Each new text asks for one restart; `None`: nothing new is asked for. How the restart is carried out,
-    /// so that it happens once whatever is interrupted, is the backend's.
+    /// yet. Each new text requests one restart; `None`: no new request. The backend carries out the restart so
+    /// that it happens once, whatever is interrupted.
     pub fn new_restart_request(&self) -> Option<String> {
         let text = self.annotation(names::ANNOTATION_RESTART_REQUESTED)?;
         let request: String = text.chars().take(TEXT_MAX).collect();

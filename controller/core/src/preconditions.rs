@@ -1,6 +1,6 @@
 //! What has to be true right before an action takes effect: one table for both backends.
 //!
-//! A plan is made from caches and from the last answer of a host. Before its actions take effect somebody may restore
+//! A plan is made from caches and from the last answer of a host. Before its actions take effect a user may restore
 //! a backup, start a guest or acquire the Lease. So the code that performs an effect checks these preconditions
 //! itself, as late as it can. That shortens the window of the race but does not close it. An action that comes too
 //! late is harmless because it names the uid, the resourceVersion, the domain metadata or a volume name that is never
@@ -30,7 +30,7 @@ pub enum Effect {
 pub enum Precondition {
     /// This replica holds the Lease.
     LeaseHeld,
-    /// The object was created for this Machine, as its uid annotation or the domain metadata says.
+    /// The object was created for this Machine, by its uid annotation or the domain metadata.
     Owned,
     /// The object is still the one that was observed: same uid and resourceVersion, or same name and key.
     Unchanged,

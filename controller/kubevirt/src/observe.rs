@@ -145,7 +145,7 @@ fn known(observer: &Observer, machine: &Machine) -> Observed {
     }
 }
 
-/// The uids among these that belong to existing Machines. Almost always `uids` is empty, which saves the search.
+/// The uids among these that are of existing Machines. Almost always `uids` is empty, which saves the search.
 fn living(uids: &BTreeSet<String>, caches: &Caches) -> BTreeSet<String> {
     if uids.is_empty() {
         return BTreeSet::new();

@@ -1,7 +1,7 @@
 //! The cost of a fleet of Machines for the controller, counted in the audit log of the API server.
 //!
 //! ```text
-//! create all ──▶ all run ──▶ the controller restarts ──▶ a minute at rest
+//! create all ──▶ all run ──▶ the controller restarts ──▶ an idle minute
 //!     └ writes, time to the VirtualMachine, processor    └ first pass   └ reads and writes: none
 //! ```
 
@@ -30,7 +30,7 @@ const CONCURRENCY: usize = 16;
 /// Limit of the time until all Machines run; the simulator of KubeVirt takes most of it.
 const FLEET_LIMIT: Duration = Duration::from_hours(1);
 /// Duration for which requests are counted while nothing changes.
-const REST: Duration = Duration::from_mins(1);
+const IDLE: Duration = Duration::from_mins(1);
 
 /// The figures of one fleet.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ pub(crate) struct Fleet {
     processor: Duration,
     memory_mib: u64,
     restart: Restart,
-    /// Requests of the controller in [`REST`], except those for its Lease.
+    /// Requests of the controller in [`IDLE`], except those for its Lease.
     at_rest: usize,
 }
 
@@ -91,7 +91,7 @@ impl Fleet {
 
         let restart = restart(&lab, &mut controller, machines).await?;
         let rest = lab.log_position().await?;
-        sleep(REST).await;
+        sleep(IDLE).await;
         let at_rest = count_requests(&lab, rest, |event| !event.is_lease()).await?;
         Ok(Self {
             machines,
@@ -257,7 +257,7 @@ impl fmt::Display for Fleet {
             f,
             "at rest              {} requests in {} s, without those for the Lease",
             self.at_rest,
-            REST.as_secs()
+            IDLE.as_secs()
         )
     }
 }

@@ -285,7 +285,7 @@ fn attributes(item: &Item) -> &[Attribute] {
     }
 }
 
-/// The name that an item gives to what it declares.
+/// The name that an item declares.
 fn declared(item: &Item) -> Option<String> {
     let name = match item {
         Item::Const(it) => &it.ident,

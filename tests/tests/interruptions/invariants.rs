@@ -8,7 +8,7 @@ use lab::{
 };
 use serde_json::Value;
 
-/// The name of objects that do not belong to the Machine.
+/// The name of objects that are not the Machine's.
 pub(crate) const UNRELATED: &str = "web-old";
 
 #[derive(Clone)]

@@ -19,7 +19,7 @@ use crate::{
     state::{self, State, Uids},
 };
 
-/// The settings of a controller that is alone in its namespace and learns of changes by watches.
+/// The settings of a controller that is alone in its namespace and reads changes from watches.
 const SETTINGS: [(&str, &str); 2] = [("LEADER_ELECTION", "false"), ("RECONCILE_INTERVAL", "10s")];
 
 /// How long the namespace may take to settle after the Machine's status shows that a step is done: several watches

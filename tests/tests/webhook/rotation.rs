@@ -252,7 +252,7 @@ async fn rotations_and_a_rolling_restart_fail_no_call() {
     assert!(leaves > 6, "{leaves}");
 }
 
-/// A node that fails gives its replica no time to finish. Once the replica is unready and has closed its connections,
+/// A replica on a node that fails has no time to finish. Once the replica is unready and has closed its connections,
 /// killing it fails no call.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killing_an_unready_replica_without_connections_fails_no_call() {
@@ -261,7 +261,7 @@ async fn killing_an_unready_replica_without_connections_fails_no_call() {
     let (mut load, start) = (Load::of(&lab).await, Instant::now());
     for round in 0..2 {
         let mut old = replicas.remove(0);
-        // An unfinished request that keeps the replica from exiting by itself.
+        // An unfinished request that prevents the replica from exiting.
         let address = old.address("listen").await.unwrap();
         let mut held = http::tls(address, &lab.ca_bundle().await.unwrap())
             .await

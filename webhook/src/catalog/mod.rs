@@ -1,4 +1,4 @@
-//! What the rules may ask about the cluster, in memory.
+//! The objects of the cluster that the rules may read, in memory.
 //!
 //! ```text
 //!  watches ──▶ Cache (small parsed rows) ◀── Overlay (adds the live reads of one review) ◀── rules

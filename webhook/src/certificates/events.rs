@@ -54,7 +54,7 @@ async fn send(
 }
 
 impl EventSender {
-    /// Reports a change of the stored state; `lost` says what was wrong with the state before.
+    /// Reports a change of the stored state; `lost` is the fault of the state before.
     pub(super) fn report(
         &self,
         change: Change,

@@ -110,7 +110,7 @@ impl Operation {
 /// Why a body is not a review.
 #[derive(Debug)]
 pub enum DecodeError {
-    /// There is no uid: the response has to be an HTTP error. The text says what is wrong.
+    /// There is no uid: the response has to be an HTTP error. The text describes the fault.
     NoUid(String),
     /// There is a uid: a review can be the response.
     Invalid {

@@ -65,7 +65,7 @@ const SWITCH: Step = Step {
     fails: None,
 };
 
-/// A backend that plans the steps it was given and counts what is asked of it.
+/// A backend that plans the steps it was given and counts the calls to it.
 #[derive(Default)]
 struct Scripted {
     steps: Mutex<Vec<Step>>,
@@ -203,7 +203,7 @@ impl Harness {
         }
     }
 
-    /// One pass; returns what was asked of the backend.
+    /// One pass; returns the calls to the backend.
     async fn pass(&self, triggered: bool) -> Vec<&'static str> {
         let cached = Arc::new(CachedMachine::from(self.machine.clone()));
         reconcile(cached, triggered, self.context.clone()).await;

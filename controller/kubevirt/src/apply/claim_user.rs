@@ -55,8 +55,8 @@ impl ClaimUser {
 
     /// Why the claim is not deleted, and what to do.
     ///
-    /// The guest of the Machine itself and pods come to an end: then the deletion is tried again. Somebody else's
-    /// VirtualMachine stays until a person decides.
+    /// The guest of the Machine itself and pods end: then the deletion is tried again. Another owner's
+    /// VirtualMachine uses the claim until a person decides.
     pub(crate) fn refusal(
         &self,
         kind: UserKind,

@@ -1,4 +1,4 @@
-//! What `apply` asks and writes at a scripted API server.
+//! The reads and writes of `apply` at a scripted API server.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
@@ -24,7 +24,7 @@ const INSTANCES: &str = "GET /apis/kubevirt.io/v1/namespaces/default/virtualmach
 const PODS: &str = "GET /api/v1/namespaces/default/pods";
 const DELETE: &str = "DELETE /api/v1/namespaces/default/persistentvolumeclaims/web-root";
 
-/// An API server that answers by method and path, and what it was asked: method, path and body.
+/// An API server that answers by method and path, and its requests: method, path and body.
 struct Api {
     calls: Arc<Mutex<Vec<(String, Value)>>>,
     client: Client,

@@ -121,7 +121,7 @@ impl FakeCluster {
         self.machine.as_mut().expect("the Machine is gone")
     }
 
-    /// Somebody deletes the Machine.
+    /// A user deletes the Machine.
     pub(crate) fn delete_machine(&mut self) {
         let machine = self.machine_mut();
         if machine.has_finalizer(names::FINALIZER) {

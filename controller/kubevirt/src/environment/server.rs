@@ -148,7 +148,7 @@ impl FakeCluster {
         Ok(())
     }
 
-    /// As `apply` asks the API server.
+    /// The calls of `apply` to the API server.
     fn confirm_guest_gone(&self) -> Result<(), Refused> {
         let machine = self.machine.as_ref().ok_or(Refused)?;
         if let Some(vm) = &self.vm {

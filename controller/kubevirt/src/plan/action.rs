@@ -48,7 +48,7 @@ pub(crate) enum Action {
     DeleteInstance {
         uid: String,
     },
-    /// Ends the plan unless the API server itself says that the Machine's VirtualMachine and instance are gone. The
+    /// Ends the plan unless a live read shows that the Machine's VirtualMachine and instance are gone. The
     /// caches may be behind.
     ConfirmGuestGone,
     DeleteClaim(DeletableClaim),

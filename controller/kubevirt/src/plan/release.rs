@@ -12,7 +12,7 @@ use crate::objects::Claim;
 
 /// First the import of the volume ends, which would make the claim anew; then the claim is deleted or kept.
 ///
-/// A claim that somebody else's VirtualMachine has as a disk is kept, whatever its policy says: after a restore from
+/// A claim that another owner's VirtualMachine has as a disk is kept, whatever its policy is: after a restore from
 /// a backup it may be the disk of a running guest.
 pub(super) fn release_volume(machine: &Machine, name: &str, observed: &Observed) -> Vec<Action> {
     let (owner, uid) = (machine.name(), machine.uid());

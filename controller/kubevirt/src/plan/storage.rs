@@ -228,7 +228,7 @@ fn size(disk: &NormalizedDisk, claim: &Claim, observed: &Observed) -> Size {
     let class = &disk.storage_class;
     let lacks = claim.status.capacity.storage.filter(|has| *has < disk.size);
     if asked < disk.size && observed.classes.get(class) == Some(&false) {
-        // Storage may have given more than it was asked for.
+        // The storage may have provisioned more than was requested.
         return lacks.map_or(Size::Right, |has| {
             let message = format!(
                 "disk '{}' cannot grow from {has} to {}, because StorageClass '{class}' does not allow it: set allowVolumeExpansion: true on the class if its storage can; the volume grows by itself then",

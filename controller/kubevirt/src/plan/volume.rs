@@ -30,7 +30,7 @@ pub(super) enum Size {
     Fixed(Fault),
 }
 
-/// Whether an object was made for a Machine and a disk of these names, and no living Machine owns it.
+/// Whether an object was made for a Machine and a disk of these names, and no existing Machine owns it.
 pub(super) fn is_left_by_former_machine(
     object: &impl Meta,
     machine: &Machine,

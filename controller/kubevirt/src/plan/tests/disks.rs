@@ -206,7 +206,7 @@ fn a_kept_claim_is_adopted_only_if_it_fits_and_no_machine_owns_it() {
     ));
     assert!(!kept(|claim| claim["spec"]["volumeMode"] = "Block".into()));
     assert!(!kept(|claim| {
-        // Machine `a` with disk `b-c` and Machine `a-b` with disk `c` want the same name.
+        // Machine `a` with disk `b-c` and Machine `a-b` with disk `c` need the same name.
         claim["metadata"]["labels"][names::LABEL_DISK] = "other".into();
     }));
     assert!(!kept(|claim| {

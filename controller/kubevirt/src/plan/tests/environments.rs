@@ -20,7 +20,7 @@ use controller_core::objects::Meta as _;
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Ownership {
     Ours,
-    /// Somebody else; without our labels.
+    /// Another owner; without our labels.
     Stranger,
     /// A former Machine of the name; with our labels.
     Former,
@@ -114,7 +114,7 @@ fn an_import(disk: &'static str) -> impl Strategy<Value = (DataVolume, bool)> {
             }
             let mut import: DataVolume =
                 decode(json!({"metadata": metadata, "status": {"phase": phase}}));
-            // Deleting somebody else's would delete their claim, which is not the controller's doing.
+            // Deleting another owner's would delete their claim, which is no action of the controller.
             let deleting = deleting && matches!(ownership, Ownership::Ours | Ownership::Former);
             import.metadata.deletion_timestamp = deleting.then(some_time);
             // As the controller deletes it, without the claim.

@@ -306,7 +306,7 @@ fn a_claim_whose_data_volume_is_gone_is_no_disk() {
     environment.pass();
     environment.advance_kubevirt();
     environment.advance_kubevirt();
-    // Somebody deletes the DataVolume; the claim is bound and still there.
+    // A user deletes the DataVolume; the claim is bound and still there.
     environment.data_volumes.clear();
     assert_eq!(environment.pass(), [""; 0]);
     assert!(environment.vm.is_none());

@@ -291,7 +291,7 @@ proptest! {
         let left: Vec<_> = environment.claims.values().map(|claim| claim.uid().to_owned()).collect();
         prop_assert!(kept.iter().all(|uid| left.contains(uid)), "{:?} of {:?}", left, kept);
         let after = foreign(&environment);
-        // Somebody else's VirtualMachine may have been under deletion.
+        // Another owner's VirtualMachine may have been under deletion.
         let mut kept = before.iter().filter(|(name, _)| name != "VirtualMachine");
         prop_assert!(kept.all(|object| after.contains(object)));
         let ours = environment.claims.values().filter(|claim| {

@@ -188,7 +188,7 @@ proptest! {
         prop_assert_eq!(reported(&environment, "Ready"), ("True", "Running"));
         prop_assert!(last(&environment).is_none_or(|(_, replaces)| replaces.is_none()));
         prop_assert_eq!(strategy(&environment), if stops { "RerunOnFailure" } else { "Always" });
-        // A request at rest is carried out.
+        // A request in a stable state is carried out.
         let before = environment.restarted.len();
         ask(&mut environment, "at last");
         environment.settle();
