@@ -255,7 +255,7 @@ impl fmt::Display for Fleet {
         )?;
         write!(
             f,
-            "at rest              {} requests in {} s, without those for the Lease",
+            "idle                 {} requests in {} s, without those for the Lease",
             self.at_rest,
             IDLE.as_secs()
         )

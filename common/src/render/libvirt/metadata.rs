@@ -28,7 +28,7 @@ pub struct DomainMetadata {
     pub namespace: String,
     /// Name of the Machine.
     pub name: String,
-    /// Uid of the Machine. A domain is of the Machine if this uid and the domain's uuid match.
+    /// Uid of the Machine. A domain is the Machine's if this uid and the domain's uuid match.
     pub uid: String,
     /// The volumes of the Machine's disks with their reclaim policies. The volume of a removed disk stays
     /// in the list until it is released.
