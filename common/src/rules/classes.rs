@@ -65,18 +65,18 @@ pub(crate) fn kept(
         .iter()
         .filter_map(|cdrom| Some((cdrom.name.as_str(), cdrom.storage_class.as_deref()?)));
     let got: BTreeMap<&str, &str> = disks.chain(cdroms).collect();
-    let asks = |merged, backend| {
+    let by_name = |merged, backend| {
         requests(merged, backend)
             .into_iter()
             .filter_map(|(name, leaf)| Some((name.value?, leaf.value)))
     };
-    let asked: BTreeMap<&str, Option<&str>> = asks(old, old_block.backend).collect();
-    let keeps = |(name, request): (&str, Option<&str>)| {
+    let former: BTreeMap<&str, Option<&str>> = by_name(old, old_block.backend).collect();
+    let kept = |(name, request): (&str, Option<&str>)| {
         let class = *got.get(name)?;
-        let same = asked.get(name) == Some(&request) || request == Some(class);
+        let same = former.get(name) == Some(&request) || request == Some(class);
         same.then(|| (name.to_owned(), class.to_owned()))
     };
-    asks(merged, backend).filter_map(keeps).collect()
+    by_name(merged, backend).filter_map(kept).collect()
 }
 
 /// Disks and imported CD-ROMs, which need a storage class: name, and class as written.

@@ -124,8 +124,8 @@ pub fn a_plan_is_empty_once_it_was_carried_out<E: Environment>(mut environment: 
 /// # Panics
 /// If the law does not hold.
 pub fn a_deletion_ends<E: Environment>(new: impl Fn() -> E) {
-    let life = settle(&mut new());
-    for passes in 0..=life {
+    let last = settle(&mut new());
+    for passes in 0..=last {
         let mut environment = new();
         for _ in 0..passes {
             environment.advance();
@@ -145,8 +145,8 @@ pub fn a_deletion_ends<E: Environment>(new: impl Fn() -> E) {
 /// # Panics
 /// If the law does not hold.
 pub fn a_stable_machine_reports_why_it_is_not_ready<E: Environment>(new: impl Fn() -> E) {
-    let life = settle(&mut new());
-    for deleted_after in 0..=life {
+    let last = settle(&mut new());
+    for deleted_after in 0..=last {
         let mut environment = new();
         for number in 0..PASSES_MAX {
             if number == deleted_after {
@@ -178,8 +178,8 @@ pub fn a_stable_machine_reports_why_it_is_not_ready<E: Environment>(new: impl Fn
 /// # Panics
 /// If the law does not hold.
 pub fn no_step_takes_effect_without_the_lease<E: Environment>(new: impl Fn() -> E) {
-    let life = settle(&mut new());
-    for (passes, delete) in (0..=life).flat_map(|passes| [(passes, false), (passes, true)]) {
+    let last = settle(&mut new());
+    for (passes, delete) in (0..=last).flat_map(|passes| [(passes, false), (passes, true)]) {
         let mut environment = new();
         for _ in 0..passes {
             environment.advance();

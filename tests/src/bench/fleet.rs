@@ -142,7 +142,7 @@ async fn shows(
 async fn counted(lab: &Lab, since: LogPosition) -> Result<(Writes, [Duration; 2])> {
     let user = Binary::Controller.user();
     let mut writes = Writes::default();
-    let mut asked: HashMap<String, Timestamp> = HashMap::new();
+    let mut requested: HashMap<String, Timestamp> = HashMap::new();
     let mut waited = Vec::new();
     let look = |event: Event| {
         let Some(at) = event.answered.filter(|_| event.wrote()) else {
@@ -150,7 +150,7 @@ async fn counted(lab: &Lab, since: LogPosition) -> Result<(Writes, [Duration; 2]
         };
         if event.user != user {
             if (event.resource.as_str(), event.verb.as_str()) == ("machines", "create") {
-                asked.insert(event.name, at);
+                requested.insert(event.name, at);
             }
             return;
         }
@@ -159,7 +159,7 @@ async fn counted(lab: &Lab, since: LogPosition) -> Result<(Writes, [Duration; 2]
             "machines" => writes.machine += 1,
             "virtualmachines" => {
                 writes.vm += 1;
-                let since = asked.remove(&event.name);
+                let since = requested.remove(&event.name);
                 let since =
                     since.and_then(|since| Duration::try_from(at.duration_since(since)).ok());
                 waited.extend(since);

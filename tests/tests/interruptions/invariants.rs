@@ -108,8 +108,8 @@ impl Namespace {
             }
         }
         let root = self.claims.find("web-root").await?;
-        let stays = root.is_some_and(|claim| claim["metadata"]["deletionTimestamp"].is_null());
-        Ok(stays.then(|| "its disk is still there".to_owned()))
+        let exists = root.is_some_and(|claim| claim["metadata"]["deletionTimestamp"].is_null());
+        Ok(exists.then(|| "its disk is still there".to_owned()))
     }
 
     /// No VirtualMachine is created while the guest of an earlier one exists.

@@ -147,8 +147,8 @@ fn remove_all(
     });
     let mut stay = Vec::new();
     for (pool, volume) in ours {
-        let goes = deletable.contains(&(pool.as_str(), volume.name.as_str()));
-        if !goes && !is_seed(&volume.name) {
+        let is_deletable = deletable.contains(&(pool.as_str(), volume.name.as_str()));
+        if !is_deletable && !is_seed(&volume.name) {
             stay.push(format!("{pool}/{}", volume.name));
             continue;
         }

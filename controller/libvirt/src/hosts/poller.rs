@@ -62,15 +62,15 @@ pub(crate) async fn poll_all(context: PollerContext) -> Result<(), Infallible> {
             .map(|host| (host.name().to_owned(), host))
             .collect();
         running.retain(|name, (identity, task)| {
-            let stays = desired
+            let is_listed = desired
                 .get(name)
                 .is_some_and(|host| *identity == identity_of(host))
                 && !task.is_finished();
-            if !stays {
+            if !is_listed {
                 task.abort();
                 context.hosts.remove(name);
             }
-            stays
+            is_listed
         });
         for (name, host) in &desired {
             if !running.contains_key(name) {

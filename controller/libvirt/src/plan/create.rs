@@ -156,7 +156,7 @@ fn on<'a>(
         steps.define_or_hot_plug(desired, guest, &findings.changes);
     }
     if let Some(guest) = guest {
-        let mark = desired
+        let metadata = desired
             .as_ref()
             .and_then(|desired| desired.metadata.as_ref())
             .or(guest.metadata.as_ref());
@@ -164,7 +164,7 @@ fn on<'a>(
             machine,
             block,
             guest,
-            &mark.cloned().unwrap_or_default(),
+            &metadata.cloned().unwrap_or_default(),
             now,
         );
         findings.restart.clone_from(&power.last);
@@ -364,7 +364,7 @@ fn render(
     }
     let old = guest.and_then(|guest| guest.metadata.as_ref());
     let desired_volumes = &volumes.kept;
-    let released = old.into_iter().flat_map(|mark| &mark.volumes);
+    let released = old.into_iter().flat_map(|it| &it.volumes);
     let released =
         released.filter(|old| desired_volumes.iter().all(|kept| kept.volume != old.volume));
     let released = released.filter(|old| {

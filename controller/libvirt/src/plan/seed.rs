@@ -70,11 +70,11 @@ fn make(
     if *plan == CloudInitPlan::default() {
         return Ok((None, None));
     }
-    let mark = view
+    let metadata = view
         .guest
         .as_ref()
         .and_then(|guest| guest.metadata.as_ref());
-    let known = mark.and_then(|mark| mark.seed.as_ref());
+    let known = metadata.and_then(|it| it.seed.as_ref());
     let digest = plan.digest();
     if let Some(known) = known
         && known.digest == digest

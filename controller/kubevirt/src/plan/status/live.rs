@@ -82,10 +82,10 @@ impl<'a> LiveGuest<'a> {
 /// Addresses are sorted, because the agent's order changes now and then and each change would be a status write.
 fn interfaces(instance: &Instance) -> Vec<InterfaceStatus> {
     let cards = &instance.spec.domain.devices.interfaces;
-    let place = |nic: &&InstanceInterface| cards.iter().position(|card| card.name == nic.name);
+    let index = |nic: &&InstanceInterface| cards.iter().position(|card| card.name == nic.name);
     let named = instance.status.interfaces.iter();
     let mut named: Vec<_> = named.filter(|nic| !nic.name.is_empty()).collect();
-    named.sort_by_key(|nic| place(nic).unwrap_or(cards.len()));
+    named.sort_by_key(|nic| index(nic).unwrap_or(cards.len()));
     let reported = |nic: &InstanceInterface| {
         let all = nic.ip_addresses.iter().chain(&nic.ip_address);
         let mut all: Vec<_> = all.filter(|address| !address.is_empty()).cloned().collect();

@@ -234,13 +234,13 @@ fn a_restart() -> impl Strategy<Value = (&'static str, bool)> {
 }
 
 /// Requests a restart and records an earlier one.
-fn a_request(environment: &mut FakeCluster, asked: Option<&str>, last: Option<(&str, bool)>) {
+fn a_request(environment: &mut FakeCluster, request: Option<&str>, last: Option<(&str, bool)>) {
     let instance = environment
         .instance
         .as_ref()
         .map(|instance| instance.uid().to_owned());
     let machine = environment.machine_mut();
-    if let Some(text) = asked {
+    if let Some(text) = request {
         annotate(machine, names::ANNOTATION_RESTART_REQUESTED, text);
     }
     machine.status.last_restart = last.map(|(request, runs)| LastRestart {

@@ -180,10 +180,10 @@ fn carry_out_watched(environment: &mut FakeCluster, plan: &Plan, steps: usize) {
                 let (name, version) = (exact.name(), Some(exact.version()));
                 let live = environment.data_volumes.get(name);
                 let live = live.filter(|it| it.uid() == exact.uid());
-                let goes = live.filter(|it| it.metadata.resource_version.as_deref() == version);
-                let finished = goes.is_some_and(DataVolume::is_finished);
+                let removed = live.filter(|it| it.metadata.resource_version.as_deref() == version);
+                let finished = removed.is_some_and(DataVolume::is_finished);
                 assert!(!finished, "{name} has its image: {plan:#?}");
-                if goes.is_some() && is_used(environment, name) {
+                if removed.is_some() && is_used(environment, name) {
                     assert_eq!(
                         environment.step(&step),
                         Err(Refused),

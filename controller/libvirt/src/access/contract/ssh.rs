@@ -26,8 +26,8 @@ impl Server {
     /// A new one, or why there can be none.
     pub(super) fn start() -> Result<Self, String> {
         let path = std::env::var_os("PATH").unwrap_or_default();
-        let places = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
-        let program = places.map(|it| it.join("sshd")).find(|it| it.exists());
+        let folders = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
+        let program = folders.map(|it| it.join("sshd")).find(|it| it.exists());
         // sshd refuses to start unless it is run by its absolute path.
         let program = program.ok_or("there is no sshd")?;
         let folder = tempfile::tempdir().unwrap();

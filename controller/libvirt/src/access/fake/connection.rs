@@ -308,11 +308,11 @@ impl Connection for FakeConnection {
 
     fn detach(&mut self, uuid: Uuid, device: &str) -> Result<()> {
         self.change("detach", uuid, |domain| {
-            let keeps = domain.live.is_some() && !domain.guest.unplugs;
+            let is_kept = domain.live.is_some() && !domain.guest.unplugs;
             let current = domain.current();
             let without = edit::exchanged(current, device, "");
             let without = without.ok_or_else(|| refused("device not found"))?;
-            if !keeps {
+            if !is_kept {
                 *current = without;
             }
             Ok(())

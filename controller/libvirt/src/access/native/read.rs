@@ -40,11 +40,11 @@ pub(super) fn state(domain: &Domain) -> Result<DomainState> {
     } else {
         sys::VIR_DOMAIN_AFFECT_LIVE
     };
-    let mark = domain.metadata(ELEMENT, Some(METADATA_URI), from);
+    let text = domain.metadata(ELEMENT, Some(METADATA_URI), from);
     Ok(DomainState {
         uuid: domain.uuid()?,
         name: domain.name()?,
-        metadata: mark.map_or_else(|error| AccessError::from(error).absent(), |it| Ok(Some(it)))?,
+        metadata: text.map_or_else(|error| AccessError::from(error).absent(), |it| Ok(Some(it)))?,
         state,
         reason,
         vcpus: info.nr_virt_cpu,
