@@ -24,8 +24,8 @@ use crate::environment::Environment;
 fn served(content: Vec<u8>) -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/guest.qcow2", listener.local_addr().unwrap());
-    let asked = Arc::new(AtomicUsize::new(0));
-    let count = asked.clone();
+    let requests = Arc::new(AtomicUsize::new(0));
+    let count = requests.clone();
     thread::spawn(move || {
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
@@ -42,7 +42,7 @@ fn served(content: Vec<u8>) -> (String, Arc<AtomicUsize>) {
             .unwrap_or_default();
         }
     });
-    (url, asked)
+    (url, requests)
 }
 
 /// The tiny guest's disk in the format qcow2, in which most images are distributed.
@@ -76,7 +76,7 @@ async fn an_image_is_downloaded_once_and_its_checksum_is_verified() {
         text.write_fmt(format_args!("{byte:02x}")).unwrap();
         text
     });
-    let (url, asked) = served(content);
+    let (url, requests) = served(content);
     for name in ["first", "second"] {
         env.apply(name, &root("1Gi", &url, &checksum)).await;
     }
@@ -89,7 +89,7 @@ async fn an_image_is_downloaded_once_and_its_checksum_is_verified() {
             [1 << 30]
         );
     }
-    assert_eq!(asked.load(Ordering::SeqCst), 1, "one host, one fetch");
+    assert_eq!(requests.load(Ordering::SeqCst), 1, "one host, one fetch");
 
     // An image with another checksum than the spec's is not booted, and the condition reports it.
     let wrong = format!("sha256:{}", "0".repeat(64));

@@ -117,9 +117,9 @@ pub(crate) async fn run(env: &Environment) {
         .unwrap();
     let reported = machines.until_condition("copies", "RestartRequired", "True", "RestartRequired");
     reported.await.unwrap();
-    let asked = json!({"machine.vitistack.io/restart-requested": "now"});
-    let asked = json!({"metadata": {"annotations": asked}});
-    machines.merge("copies", &asked).await.unwrap();
+    let patch = json!({"machine.vitistack.io/restart-requested": "now"});
+    let patch = json!({"metadata": {"annotations": patch}});
+    machines.merge("copies", &patch).await.unwrap();
     let done = |machine: &Value| {
         machine["status"]["lastRestart"]["request"] == "now"
             && condition(machine, "Ready")["reason"] == "Running"

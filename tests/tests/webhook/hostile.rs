@@ -11,7 +11,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::{sleep, timeout};
 
-use crate::{JSON, asked, assert_healthy, lab, response, review, send, with_spec};
+use crate::{JSON, admit, assert_healthy, lab, response, review, send, with_spec};
 
 /// How long the webhook may take to close a connection that misbehaves; its own limits are 5 and 10 s.
 const CLOSED_WITHIN: Duration = Duration::from_secs(30);
@@ -33,7 +33,7 @@ async fn while_served<T>(lab: &Lab, others: impl Future<Output = T>) -> T {
         loop {
             let answer = kept.post("/validate", review().to_string()).await;
             response(&answer.unwrap());
-            asked(address, &ca).await.unwrap();
+            admit(address, &ca).await.unwrap();
             answered += 2;
             sleep(Duration::from_millis(10)).await;
         }

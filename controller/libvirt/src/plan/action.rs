@@ -187,8 +187,8 @@ impl fmt::Display for Action {
             },
             Self::HotPlug(live) => write!(f, "changed the running guest: {live:?}"),
             Self::Start { .. } => f.write_str("started the guest"),
-            Self::AskToStop { agent: true } => f.write_str("asked the guest's agent to shut down"),
-            Self::AskToStop { agent: false } => f.write_str("asked the guest to shut down"),
+            Self::AskToStop { agent: true } => f.write_str("requested a shutdown by the agent"),
+            Self::AskToStop { agent: false } => f.write_str("requested a shutdown by ACPI"),
             Self::Destroy => f.write_str("switched the guest off, because it did not shut down"),
             Self::Undefine => f.write_str("removed the definition of the domain"),
             Self::DeleteVolume(Removal { pool, name, .. }) => {
