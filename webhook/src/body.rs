@@ -49,7 +49,7 @@ pub enum BodyError {
     #[error("the body did not arrive in time")]
     Timeout,
     /// The client closed the connection or sent invalid HTTP.
-    #[error("the body broke off")]
+    #[error("the body was truncated")]
     Broken,
 }
 

@@ -41,7 +41,7 @@ rules! {
             because "Images are downloaded once for each host, into a pool of their own."
             fix "Set `imagePool` of a LibvirtHost, or drop the image."
             crd Nothing,
-        Refuse NoHostFits = "Each thing that the Machine needs is on some LibvirtHost, and all of it on none."
+        Refuse NoHostFits = "Each requirement of the Machine is met by some LibvirtHost, and all of them by none."
             because "A machine runs on one host, with that host's pools and bridges; it would stay Pending."
             fix "Take what one host has, as the message lists, or extend a LibvirtHost. A machine that is bound to a host stays there."
             crd Nothing,

@@ -59,7 +59,7 @@ pub(crate) enum ImageUrlError {
     )]
     Digest,
     /// Both a tag and a digest; CDI accepts one of them.
-    #[error("has both a tag and a digest, which CDI does not take; keep the one you mean")]
+    #[error("has both a tag and a digest, which CDI does not support; keep one of them")]
     TagAndDigest,
 }
 

@@ -23,7 +23,7 @@ rules! {
             fix "Use an address that begins with `https://`, `http://` or `docker://`, in the form that the message names."
             crd Some,
         Refuse InvalidImageChecksum = "The checksum of an image is not a SHA-256, the image has no url, or the checksum would not be verified."
-            because "A checksum that cannot be right would refuse every image. CDI verifies none of a container image, and the controller imports nothing whose checksum stays unread."
+            because "A checksum that cannot be right would refuse every image. CDI verifies none of a container image, and the controller imports no image whose checksum would not be verified."
             fix "Write `sha256:` and 64 hexadecimal digits, beside a `url` with `https://` or `http://`. Of a container image, put the digest into the `url`."
             crd Some,
         Refuse ImageVolumeNeedsLibvirt = "An image names a volume of a libvirt host, and the backend is KubeVirt."

@@ -155,7 +155,7 @@ pub fn condition(
 /// `Paused`, True.
 pub fn paused() -> Fault {
     let message = format!(
-        "the Machine is observed only: remove the annotation {} to go on",
+        "the Machine is observed only: remove the annotation {} to continue",
         names::ANNOTATION_PAUSED
     );
     Fault::new("Paused", message)

@@ -30,7 +30,7 @@ pub(crate) fn foreign(snapshot: &Snapshot) -> HostResources {
     })
 }
 
-/// What a host has for Machines: its capacity without what is reserved, times the overcommitment.
+/// Allocatable to Machines: a host's capacity without its reservations, times the overcommitment.
 pub(crate) fn allocatable(spec: &LibvirtHostSpec, info: &HostInfo) -> HostResources {
     let reserved = spec.reserved.clone().unwrap_or_default();
     let factor = spec.overcommit.clone().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! A Machine and its host in memory: plans are carried out on a host that behaves, and misbehaves, as real ones.
+//! A Machine and its host in memory: plans are carried out on a fake host, with faults.
 //!
 //! ```text
 //! Environment ─ question ─▶ FakeLibvirt ─▶ Observed ─▶ plan ─▶ actions ─ act ─▶ FakeLibvirt …
@@ -45,7 +45,7 @@ pub(crate) const POOL: &str = "vms";
 
 /// A Machine and its host.
 pub(crate) struct Environment {
-    /// Gone when its finalizer is, after its deletion.
+    /// `None` once it was deleted and its finalizer removed.
     pub(crate) machine: Option<Machine>,
     pub(crate) host: FakeLibvirt,
     pub(crate) object: LibvirtHost,
@@ -100,7 +100,7 @@ pub(crate) fn host_spec() -> LibvirtHostSpec {
     }
 }
 
-/// A guard that lets a job do anything.
+/// A guard that permits every effect.
 pub(crate) fn guard() -> Guard {
     Guard::new(|| Ok(()), || None)
 }
@@ -242,7 +242,7 @@ impl Environment {
         ))
     }
 
-    /// One whole pass, a while after the last one; tells what was done.
+    /// One whole pass, a while after the last one. Returns the actions.
     pub(crate) fn pass(&mut self) -> Vec<String> {
         self.pass_until(usize::MAX)
     }
@@ -265,7 +265,7 @@ impl Environment {
         done
     }
 
-    /// Passes until nothing happens any more; tells what was done.
+    /// Passes until nothing changes any more. Returns the actions.
     pub(crate) fn settle(&mut self) -> Vec<String> {
         /// A guest that ignores requests takes a minute to be switched off.
         const PASSES_MAX: usize = 40;
@@ -315,7 +315,7 @@ impl Environment {
         }
     }
 
-    /// What jobs of the Machine ask: for the Lease that this environment has or lost.
+    /// The guard of the Machine's jobs: whether this environment holds the Lease.
     pub(crate) fn guard(&self) -> Guard {
         let has_lease = self.has_lease;
         Guard::new(

@@ -95,7 +95,7 @@ impl Fleet {
     }
 }
 
-/// The backend. `cluster_uid` is part of the MAC addresses that network cards are given.
+/// The backend. `cluster_uid` is part of the MAC addresses of network cards.
 pub fn backend(
     fleet: Fleet,
     caches: Caches,

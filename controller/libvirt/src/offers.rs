@@ -21,7 +21,7 @@ pub(crate) fn storage<'a>(spec: &'a LibvirtHostSpec, class: &str) -> Option<&'a 
 }
 
 /// How a network card is attached on a host; without a NetworkConfiguration to the host's default network. The
-/// error says what the host lacks.
+/// error names what the host lacks.
 pub(crate) fn attach(
     spec: &LibvirtHostSpec,
     network: Option<&NetworkConfigurationSpec>,
@@ -54,7 +54,7 @@ pub(crate) fn attach(
         HostNetworkType::Ovs => NicSource::Ovs(source),
     };
     Ok(NicAttachment {
-        // A bridge for a VLAN takes frames without a tag.
+        // A bridge for a VLAN forwards frames without a tag.
         vlan: vlan.filter(|_| offer.kind == HostNetworkType::Ovs),
         mtu: network.and_then(|network| u32::try_from(network.mtu?).ok()),
         source: wire,

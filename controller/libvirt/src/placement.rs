@@ -36,7 +36,7 @@ pub(crate) struct Candidate {
     pub(crate) spec: LibvirtHostSpec,
     /// The last poll, or why the host cannot be reached.
     pub(crate) snapshot: Result<Arc<Snapshot>, String>,
-    /// What Machines bound to the host and foreign domains are given.
+    /// CPU and memory of the Machines bound to the host and of foreign domains.
     pub(crate) allocated: HostResources,
 }
 
@@ -266,7 +266,7 @@ mod tests {
             (
                 "has 2Gi of 16Gi memory left, 3Gi are needed",
                 |block, host| {
-                    // A guest boots with the most it may have.
+                    // A guest boots with its maximum.
                     block.memory.max_size = Bytes::mib(3 * 1024);
                     host.allocated.memory = Bytes::mib(14 * 1024);
                 },

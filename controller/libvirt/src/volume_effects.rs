@@ -60,7 +60,7 @@ pub(crate) fn remove_unneeded<'v>(
     Ok(kept)
 }
 
-/// Makes sure that a volume may be created under this name and filled: the name was never used.
+/// Checks that a volume may be created under this name and filled: the name was never used.
 pub(crate) fn check_new(
     host: &mut dyn Connection,
     guard: &Guard,

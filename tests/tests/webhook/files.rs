@@ -151,7 +151,7 @@ async fn swapped_certificate_files_are_served_and_a_mismatched_pair_is_reported(
         .map(|line| line["error"].as_str().unwrap_or_default())
         .collect();
     let expected = format!(
-        "tls.crt and tls.key in {folder} cannot be served: the key does not belong to the certificate"
+        "tls.crt and tls.key in {folder} cannot be served: the key does not match the certificate"
     );
     assert_eq!(warnings, [expected]);
 

@@ -18,7 +18,7 @@ pub enum Effect {
     NewInstance,
     /// Larger: takes effect while the machine runs, if the storage can grow. Smaller: refused.
     Grow,
-    /// Refused while the machine runs and is to go on running.
+    /// Refused while the machine runs and is to keep running.
     RefusedWhileRunning,
     /// Refused.
     Refused,

@@ -56,7 +56,7 @@ pub(crate) struct FakeCluster {
     pub(crate) secret: Option<Secret>,
     /// Secrets of the user.
     pub(crate) contents: BTreeMap<SecretKey, SecretValue>,
-    /// What the API server answers instead of a Secret.
+    /// Answer of the API server instead of a Secret.
     pub(crate) secrets_error: Option<String>,
     pub(crate) networks: BTreeMap<String, Network>,
     pub(crate) attachments: BTreeMap<String, Attachment>,
@@ -139,7 +139,7 @@ impl FakeCluster {
         self.networks.insert(name.to_owned(), network);
     }
 
-    /// What the backend observes if its caches are up to date.
+    /// The observation of a backend whose caches are up to date.
     pub(crate) fn observed(&self) -> Observed {
         let machine = self.machine();
         let desired = machine.desired();

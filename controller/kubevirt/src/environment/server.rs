@@ -1,4 +1,4 @@
-//! What the API server does with an action, and what it refuses.
+//! How the API server carries out an action, and what it refuses.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ use controller_core::plan::Step;
 use controller_core::preconditions::Precondition;
 
 impl FakeCluster {
-    /// What one step does at the API server.
+    /// Carries out one step at the API server.
     pub(crate) fn step(&mut self, step: &Step<'_, Action>) -> Result<(), Refused> {
         refuse(!self.holds_lease)?;
         match step {
@@ -43,7 +43,7 @@ impl FakeCluster {
         Ok(())
     }
 
-    /// What one action does at the API server.
+    /// Carries out one action at the API server.
     pub(crate) fn act(&mut self, action: &Action) -> Result<(), Refused> {
         self.check(action)?;
         match action {

@@ -1,4 +1,4 @@
-//! The actions of a plan. Each names by uid what it changes, so that it never touches anything else.
+//! The actions of a plan. Each names by uid what it changes, so that it never changes another object.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,7 +14,7 @@ use controller_core::preconditions::Effect;
 
 use crate::objects::{Claim, DataVolume};
 
-/// What to do about a Machine now.
+/// The actions for a Machine, in order, with the status to write.
 pub(crate) type Plan = controller_core::plan::Plan<Action>;
 
 /// One change of the cluster.

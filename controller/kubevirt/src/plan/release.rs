@@ -1,4 +1,4 @@
-//! What becomes of a volume whose disk or Machine is gone, by its reclaim policy.
+//! Releases a volume whose disk or Machine is gone, by its reclaim policy.
 
 use common::names;
 use controller_core::machine::Machine;

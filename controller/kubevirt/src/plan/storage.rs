@@ -231,7 +231,7 @@ fn size(disk: &NormalizedDisk, claim: &Claim, observed: &Observed) -> Size {
         // The storage may have provisioned more than was requested.
         return lacks.map_or(Size::Right, |has| {
             let message = format!(
-                "disk '{}' cannot grow from {has} to {}, because StorageClass '{class}' does not allow it: set allowVolumeExpansion: true on the class if its storage can; the volume grows by itself then",
+                "disk '{}' cannot grow from {has} to {}, because StorageClass '{class}' does not allow it: set allowVolumeExpansion: true on the class if its storage can; the volume grows automatically then",
                 disk.name, disk.size
             );
             Size::Fixed(Fault::new("VolumeExpansionNotAllowed", message))

@@ -125,7 +125,7 @@ fn remove_old_attempts(
             && !is_complete(&volume.name)
     });
     for why in remove_unneeded(host, guard, Effect::RemoveImage, pool, old)? {
-        tracing::warn!(why, "an interrupted copy stays");
+        tracing::warn!(why, "an interrupted copy is kept");
     }
     Ok(())
 }
@@ -159,7 +159,7 @@ fn remove_old_seeds(
             && Some(volume.name.as_str()) != current
     });
     for why in remove_unneeded(host, &job.guard, Effect::DeleteVolume, pool, old)? {
-        tracing::debug!(why, "an old seed stays");
+        tracing::debug!(why, "an old seed is kept");
     }
     Ok(())
 }

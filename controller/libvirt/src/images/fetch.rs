@@ -80,7 +80,7 @@ pub(crate) fn fetch(
         && !expected.eq_ignore_ascii_case(&digest)
     {
         if let Err(error) = remove_attempt(host, guard, pool, &volume) {
-            tracing::warn!(%error, "an image with another checksum stays");
+            tracing::warn!(%error, "an image with another checksum is kept");
         }
         return Err(format!(
             "its checksum is sha256:{digest} and not sha256:{expected}: correct image.checksum, or image.url if that is another file"
@@ -111,7 +111,7 @@ fn remove_incomplete(
     let incomplete = attempts.into_iter().take(complete.unwrap_or(usize::MAX));
     // Guests use the image, whose marker was lost, as a backing file; or a pool cannot be read.
     for why in remove_unneeded(host, guard, Effect::RemoveImage, pool, incomplete)? {
-        tracing::warn!(why, "an incomplete image stays");
+        tracing::warn!(why, "an incomplete image is kept");
     }
     Ok(complete.is_some())
 }

@@ -170,7 +170,7 @@ pub(super) fn ready(
             ("False", Fault::new("Creating", "the guest is starting"))
         }
         Phase::Pending | Phase::Creating | Phase::Failed => {
-            ("False", Fault::new("Creating", "the disks are being made"))
+            ("False", Fault::new("Creating", "the disks are being created"))
         }
     }
 }
