@@ -49,7 +49,7 @@ rules! {
     "cloud-init" Check::Lookup(documents), on MACHINES, Always {
         Refuse UnknownUserData = "The first line of the user data has no format that cloud-init supports."
             because "cloud-init ignores such a text, and the machine comes up as if there were none."
-            fix "Add `#cloud-config` as the first line, or `#!/bin/sh` for a script. What is meant for another program than cloud-init goes into a Secret, which is handed on unread."
+            fix "Add `#cloud-config` as the first line, or `#!/bin/sh` for a script. What is meant for another program than cloud-init goes into a Secret, which is passed on unread."
             crd Nothing,
         Refuse InvalidYaml = "User data or network data is not YAML as cloud-init reads it."
             because "cloud-init drops the whole document, and reports it only in a log inside the guest, which cannot be reached."

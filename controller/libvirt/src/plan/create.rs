@@ -170,7 +170,7 @@ fn on<'a>(
         findings.restart.clone_from(&power.last);
         findings.stays_off = power.stays_off;
         if power.failed {
-            findings.guest.worsen(died(&view.host));
+            findings.guest.worsen(failed(&view.host));
         }
         findings.restarts = power.restarts;
         steps.add_power(power, desired.is_some() && !is_refused);
@@ -219,7 +219,7 @@ fn network_fault(view: &HostView) -> Option<Fault> {
     })
 }
 
-fn died(host: &str) -> Fault {
+fn failed(host: &str) -> Fault {
     let message = format!(
         "QEMU of the guest crashed or did not start: its log on LibvirtHost '{host}' (/var/log/libvirt/qemu) has the cause; the guest is started again every half minute"
     );

@@ -190,7 +190,7 @@ fn a_kept_claim_is_adopted_only_if_it_fits_and_no_machine_owns_it() {
         |claim| claim["spec"]["resources"]["requests"]["storage"] = "10Gi".into()
     ));
     assert!(kept(|claim| {
-        claim["metadata"]["annotations"] = json!({names::ANNOTATION_MACHINE_UID: "uid-of-dead"});
+        claim["metadata"]["annotations"] = json!({names::ANNOTATION_MACHINE_UID: "uid-of-deleted"});
     }));
     assert!(!kept(|claim| {
         claim["metadata"]["annotations"] = json!({names::ANNOTATION_MACHINE_UID: "uid-of-living"});

@@ -88,7 +88,7 @@ impl FakeConnection {
 
 impl Connection for FakeConnection {
     fn alive(&mut self) -> bool {
-        self.host.state().dead < self.number
+        self.host.state().closed < self.number
     }
 
     fn info(&mut self) -> Result<HostInfo> {
