@@ -63,7 +63,7 @@ pub(crate) struct FakeCluster {
     pub(crate) classes: BTreeMap<String, bool>,
     pub(crate) template: Option<Template>,
     /// Uids of other Machines that live.
-    pub(crate) living: BTreeSet<String>,
+    pub(crate) existing_uids: BTreeSet<String>,
     /// Other Machines, on the same networks or not.
     pub(crate) others: Vec<Machine>,
     /// Objects of others that may have claims as volumes.
@@ -101,7 +101,7 @@ impl FakeCluster {
             attachments: BTreeMap::new(),
             classes: [("standard".to_owned(), true)].into(),
             template: None,
-            living: BTreeSet::new(),
+            existing_uids: BTreeSet::new(),
             others: Vec::new(),
             claim_users: Vec::new(),
             holds_lease: true,
@@ -200,7 +200,7 @@ impl FakeCluster {
             claims,
             data_volumes,
             sources,
-            living: self.living.clone(),
+            existing_uids: self.existing_uids.clone(),
             secret: self.secret.clone().map(Arc::new),
             contents: references
                 .into_iter()

@@ -169,8 +169,9 @@ pub(super) fn ready(
         Phase::Pending | Phase::Creating | Phase::Failed if inputs.pending.is_empty() => {
             ("False", Fault::new("Creating", "the guest is starting"))
         }
-        Phase::Pending | Phase::Creating | Phase::Failed => {
-            ("False", Fault::new("Creating", "the disks are being created"))
-        }
+        Phase::Pending | Phase::Creating | Phase::Failed => (
+            "False",
+            Fault::new("Creating", "the disks are being created"),
+        ),
     }
 }

@@ -177,7 +177,7 @@ fn a_kept_claim_is_adopted_only_if_it_fits_and_no_machine_owns_it() {
         });
         change(&mut claim);
         let mut environment = FakeCluster::new(machine(block()));
-        environment.living.insert("uid-of-living".into());
+        environment.existing_uids.insert("uid-of-living".into());
         environment.claims.insert("web-root".into(), decode(claim));
         environment.settle();
         let adopted = environment.claims["web-root"].belongs_to("web", "uid-of-web");

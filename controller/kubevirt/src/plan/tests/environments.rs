@@ -277,7 +277,7 @@ prop_compose! {
         restart in (prop::option::of(Just("now")), prop::option::of(a_restart())),
     ) -> FakeCluster {
         let mut environment = FakeCluster::new(machine);
-        environment.living.insert("uid-of-living".into());
+        environment.existing_uids.insert("uid-of-living".into());
         if let Some((ownership, block, moves, deleting)) = guest {
             a_guest(&mut environment, ownership, block, moves, deleting);
         }

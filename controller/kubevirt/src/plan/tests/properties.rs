@@ -60,7 +60,7 @@ fn ownership(environment: &FakeCluster, object: &impl Meta) -> Option<(String, &
     }
     let free = object
         .machine_uid()
-        .is_none_or(|uid| !environment.living.contains(uid));
+        .is_none_or(|uid| !environment.existing_uids.contains(uid));
     (free && object.machine() == Some("web")).then_some((uid, "adoptable"))
 }
 
