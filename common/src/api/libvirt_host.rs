@@ -188,7 +188,7 @@ pub struct HostNetwork {
 }
 
 impl HostNetwork {
-    /// Whether the network carries the VLAN; `None` stands for untagged frames.
+    /// Whether the network carries the VLAN; `None`: untagged frames.
     pub fn carries(&self, vlan: Option<i64>) -> bool {
         match (&self.vlans, vlan) {
             (None, None) => true,

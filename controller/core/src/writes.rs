@@ -82,7 +82,7 @@ pub fn finalizer_removed(object: &impl Meta, finalizer: &str) -> serde_json::Val
     finalizers_patch(object, &finalizers)
 }
 
-/// A merge patch replaces the whole list; the resourceVersion makes it fail if somebody changed the list since.
+/// A merge patch replaces the whole list; the resourceVersion makes it fail if the list was changed since.
 fn finalizers_patch(object: &impl Meta, finalizers: &[String]) -> serde_json::Value {
     json!({"metadata": {
         "uid": object.uid(),

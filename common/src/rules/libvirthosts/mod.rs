@@ -161,7 +161,7 @@ fn choice<C: Choice>(leaf: Leaf<&str>, default: C, findings: &mut Findings) -> O
 /// Rules [`Code::HostFieldRequired`], [`Code::InvalidHostUri`], [`Code::CredentialsRequired`] and
 /// [`Code::CredentialsUnused`].
 fn uri(spec: &HostIntent, _: Option<&HostIntent>, findings: &mut Findings) {
-    let fix = "say where its libvirt is, such as 'qemu+tls://hv1.example.com/system'";
+    let fix = "give the URI of its libvirt, such as 'qemu+tls://hv1.example.com/system'";
     let leaf = required("uri", spec.uri.as_deref(), fix, findings);
     let Some(text) = leaf.value else { return };
     let (path, credentials) = (leaf.path, FieldPath::field("credentialsSecretRef"));

@@ -66,7 +66,7 @@ pub(super) fn begin(
         ));
     }
     if !observed.cdi {
-        // A blank disk instead of the image would not boot, and nothing would say why.
+        // A blank disk instead of the image would not boot, and no message would have the cause.
         return Err(Fault::new(
             "ImageImportUnavailable",
             format!(

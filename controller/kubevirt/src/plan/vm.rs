@@ -63,7 +63,7 @@ pub(super) fn guest(
         block,
         cloud_init: &machine.cloud_init,
         attachments: &networks.attachments,
-        secret_revisions: &marks(machine, observed),
+        secret_revisions: &revisions(machine, observed),
     });
     if restart.is_open() && block.power_state == PowerState::Running {
         "Always".clone_into(&mut desired.spec.run_strategy);
@@ -138,7 +138,7 @@ fn covers(live: &Value, desired: &Value) -> bool {
 }
 
 /// Revisions of the user's Secrets. A Secret that was not read has not changed, so its known revision is kept.
-fn marks(machine: &Machine, observed: &Observed) -> BTreeMap<String, String> {
+fn revisions(machine: &Machine, observed: &Observed) -> BTreeMap<String, String> {
     let nothing = BTreeMap::new();
     let vm = observed.vm.as_ref();
     let known = vm.map_or(&nothing, |vm| &vm.spec.template.metadata.annotations);
@@ -186,9 +186,9 @@ fn secret(machine: &Machine, observed: &Observed) -> Result<Option<Action>, Faul
         ));
     }
     let has = |key: &str, value: &String| live.annotation(key) == Some(value);
-    let marks = marks(machine, observed);
+    let revisions = revisions(machine, observed);
     if has(names::ANNOTATION_RENDERED, &plan.digest())
-        && marks.iter().all(|(key, mark)| has(key, mark))
+        && revisions.iter().all(|(key, value)| has(key, value))
     {
         return Ok(None);
     }

@@ -140,7 +140,7 @@ fn make(
 /// The fault of Secrets that could not be read from the API server.
 fn unreadable_secret(why: &str) -> Fault {
     let message = format!(
-        "the Secrets that spec.cloudInit names cannot be read ({why}); they are read again soon. If the message says forbidden, give the controller's ServiceAccount the permission to get them"
+        "the Secrets that spec.cloudInit names cannot be read ({why}); they are read again soon. If the message contains 'forbidden', give the controller's ServiceAccount the permission to get them"
     );
     Fault::new("CloudInitSecretNotFound", message)
 }

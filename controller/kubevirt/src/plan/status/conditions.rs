@@ -17,7 +17,7 @@ pub(super) fn storage(inputs: &StatusInputs<'_>) -> Verdict {
     }
     if !inputs.pending.is_empty() {
         let message = format!(
-            "waiting for PersistentVolumeClaim {} to be bound; its events say what it waits for",
+            "waiting for PersistentVolumeClaim {} to be bound; its events have the cause",
             inputs.pending.join(", ")
         );
         return ("False", Fault::new("PVCPending", message));

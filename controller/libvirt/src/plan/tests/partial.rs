@@ -90,7 +90,7 @@ fn a_machine_whose_pool_is_undefined_is_deleted_with_a_tombstone_and_keeps_every
             "removed the finalizer"
         ]
     );
-    // The definition stays, shut off: its metadata says which volumes go.
+    // The definition is kept, shut off: its metadata lists the volumes to delete.
     assert_eq!(state(&env), Some(State::ShutOff));
     define_pool(&env, pool);
     assert_eq!(volumes(&env), before);
