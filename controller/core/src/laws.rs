@@ -45,7 +45,7 @@ pub trait Environment {
     /// Carries out one step of a plan, with the code of the program where that works in memory.
     fn step(&mut self, step: &Step<'_, <Self::Backend as Backend>::Action>) -> Result<(), Refused>;
 
-    /// Advances the time and lets the other side do one step. Returns whether it changed anything.
+    /// Advances the time, and the backend by one step. Returns whether it changed anything.
     fn advance(&mut self) -> bool;
 
     /// The simulated time.

@@ -50,7 +50,7 @@ pub struct Context {
     pub api: GuardedClient,
     /// Where transitions of a Machine are published.
     pub events: Events,
-    /// What is remembered of each Machine between two passes.
+    /// What is kept of each Machine between two passes.
     pub expectations: Arc<Expectations>,
     /// Time between two passes over a Machine without a trigger. A pass over a settled Machine does nothing.
     pub interval: Duration,

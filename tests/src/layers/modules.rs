@@ -39,7 +39,7 @@ impl Modules {
         Ok(modules)
     }
 
-    /// Reads the file of a module; the files of its children lie in `folder`.
+    /// Reads the file of a module; the files of its children are in `folder`.
     fn read_file(&mut self, path: ModulePath, file: &Path, folder: &Path) -> Result<()> {
         let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
         let syntax = syn::parse_file(&text).with_context(|| file.display().to_string())?;

@@ -18,7 +18,7 @@ const COMPONENTS: [(&str, &[&str]); 3] = [
     ),
 ];
 
-/// A folder with a kustomization.yaml that lies beside a checkout in `kubevirt-operator`.
+/// A folder with a kustomization.yaml beside a checkout in `kubevirt-operator`.
 fn beside_a_checkout(lab: &Lab, name: &str, kustomization: &str) -> String {
     let folder = lab.path(name);
     fs::create_dir_all(&folder).unwrap();

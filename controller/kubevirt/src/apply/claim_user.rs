@@ -46,7 +46,7 @@ pub(crate) struct ClaimUser {
 
 impl ClaimUser {
     /// Whether the claim is named anywhere in the object. A pod that has ended will not run again and does not
-    /// count: Kubernetes itself lets a claim go then.
+    /// count: Kubernetes itself releases a claim then.
     pub(crate) fn uses(&self, kind: UserKind, claim: &str) -> bool {
         let has_ended = matches!(self.status["phase"].as_str(), Some("Succeeded" | "Failed"));
         let counts = kind != UserKind::Pod || !has_ended;

@@ -62,7 +62,7 @@ pub(crate) struct FakeCluster {
     pub(crate) attachments: BTreeMap<String, Attachment>,
     pub(crate) classes: BTreeMap<String, bool>,
     pub(crate) template: Option<Template>,
-    /// Uids of other Machines that live.
+    /// Uids of other Machines that exist.
     pub(crate) existing_uids: BTreeSet<String>,
     /// Other Machines, on the same networks or not.
     pub(crate) others: Vec<Machine>,
