@@ -36,7 +36,7 @@ pub struct FairQueue {
 }
 
 impl FairQueue {
-    /// Queues a Machine for a pass, unless it already waits or is in flight. During its pass it is recorded, and
+    /// Queues a Machine for a pass, unless it already waits or is in flight. During its pass it is marked, and
     /// queued when the pass has finished.
     pub fn enqueue(&self, machine: ObjectRef<CachedMachine>) {
         self.lock().push(machine);
