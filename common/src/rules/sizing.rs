@@ -160,7 +160,7 @@ fn max_sockets_too_small(
     }
 }
 
-/// Rule [`Code::TooManyVcpus`], at the largest factor; a factor that the user wrote has precedence over one of the
+/// Rule [`Code::TooManyVcpus`], at the largest factor; a factor that the user wrote goes before one of the
 /// template.
 fn vcpus(
     cpu: &NormalizedCpu,

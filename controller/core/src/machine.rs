@@ -116,7 +116,7 @@ pub enum Block {
     Matching(Box<Normalized>),
     /// There is no block: the webhook was bypassed.
     Missing,
-    /// The version of the block is unknown to this release, or the block does not decode; the text has the cause.
+    /// The version of the block is unknown to this release, or the block does not decode; the text says which.
     Unreadable(String),
     /// The spec was changed without the webhook: the block was made from another intent.
     Stale,

@@ -1,4 +1,4 @@
-//! CPU and memory of a host: what is allocatable to Machines, and what is allocated.
+//! CPU and memory of a host: what Machines may be given, and what is allocated already.
 
 use common::api::libvirt_host::{HostResources, LibvirtHostSpec};
 use common::quantity::{Bytes, Milli};

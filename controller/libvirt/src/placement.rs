@@ -36,7 +36,7 @@ pub(crate) struct Candidate {
     pub(crate) spec: LibvirtHostSpec,
     /// The last poll, or why the host cannot be reached.
     pub(crate) snapshot: Result<Arc<Snapshot>, String>,
-    /// CPU and memory of the Machines bound to the host and of foreign domains.
+    /// What Machines bound to the host and foreign domains are given.
     pub(crate) allocated: HostResources,
 }
 

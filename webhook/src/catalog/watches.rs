@@ -28,7 +28,7 @@ const PAGE_SIZE: u32 = 200;
 
 /// Starts a watch for each kind that the rules may read. Returns the cache that they fill.
 pub fn start(tasks: &mut Tasks, client: &Client, ready: &Checks) -> Arc<Cache> {
-    // Only the metadata: a claim's labels identify its Machine.
+    // Only the metadata: a claim's labels say which Machine it belongs to.
     type Claim = PartialObjectMeta<PersistentVolumeClaim>;
     let cache = Arc::new(Cache::default());
     let mut watches = Watches {

@@ -1,7 +1,7 @@
 //! The deletion of a Machine, in an order that loses no disk: VirtualMachine deleted → VirtualMachine and instance
 //! observed gone → claims by reclaim policy → finalizer.
 //!
-//! The block is not read. Labels and uid identify the objects of the Machine, and an annotation of each claim has its
+//! The block is not read. Labels and uid say which objects are the Machine's, and an annotation of each claim says its
 //! reclaim policy. So a Machine can always be deleted, however broken its spec is and whatever is missing in the
 //! cluster.
 

@@ -1,4 +1,4 @@
-//! Releases a volume whose disk or Machine is gone, by its reclaim policy.
+//! What becomes of a volume whose disk or Machine is gone, by its reclaim policy.
 
 use common::names;
 use controller_core::machine::Machine;

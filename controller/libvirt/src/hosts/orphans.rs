@@ -99,7 +99,7 @@ fn guard(api: &GuardedClient, connected: &Arc<ConnectedHost>) -> Guard {
     Guard::new(may_act, || None)
 }
 
-/// Ends the guest of a Machine that is gone, and removes its definition and those volumes that are not kept. Before the
+/// Ends the guest of a Machine that is gone, and removes its definition and the volumes that go with it. Before the
 /// definition is removed every pool has to be readable: its metadata is the only list of those volumes. Returns the
 /// names of the volumes that stay.
 fn remove_all(

@@ -26,7 +26,7 @@ pub(super) struct StatusInput<'a> {
     pub(super) old: &'a LibvirtHostStatus,
     /// The last poll, or why the host cannot be reached.
     pub(super) snapshot: Result<&'a Snapshot, &'a str>,
-    /// CPU and memory of the Machines bound to the host.
+    /// What the Machines bound to the host need.
     pub(super) allocated: HostResources,
     /// Uids of all Machines.
     pub(super) living: &'a BTreeSet<String>,

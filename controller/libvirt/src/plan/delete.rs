@@ -7,7 +7,7 @@
 //! ```
 //! Reads no block where there is a domain: its metadata lists the Machine's volumes. A pool that cannot be read may
 //! hold volumes of the Machine, and overlays of volumes in other pools: then no volume is deleted. The domain stays
-//! defined, because its metadata lists the volumes to delete once the pool can be read.
+//! defined, because its metadata says which volumes to delete once the pool can be read.
 
 use common::names;
 use common::render::libvirt::{DomainMetadata, Intent, IntentKind};

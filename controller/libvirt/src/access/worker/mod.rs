@@ -111,7 +111,7 @@ impl Worker {
         }
     }
 
-    /// The present thread, or another one if its call hangs for too long.
+    /// The thread that works, or another one if it hangs for too long.
     fn thread(&self) -> Arc<WorkerThread> {
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         if thread.hangs() {

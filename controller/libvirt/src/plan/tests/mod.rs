@@ -259,7 +259,7 @@ fn hot_pluggable_changes_are_applied_and_others_wait_for_a_restart() {
     );
     env.settle();
     assert_eq!(reported(&env, "RestartRequired"), ("", ""));
-    // The disk is removed from the guest and from the definition, and its volume is deleted.
+    // The disk goes: out of the guest, out of the definition, and its volume with it.
     env.edit(|block| drop(block.disks.pop()));
     env.settle();
     assert_eq!(times(&env, "detach"), 1);
