@@ -35,7 +35,7 @@ pub(crate) struct FetchRequest {
 }
 
 /// Fetches an image into a volume of a name that was never used. Blocks until it is complete. Attempts that were
-/// interrupted are removed first, unless something stands on one. The guard is asked with every chunk, and before the
+/// interrupted are removed first, unless it is a backing file. The guard is checked with every chunk, and before the
 /// image is called complete.
 pub(crate) fn fetch(
     host: &mut dyn Connection,

@@ -1,9 +1,9 @@
 //! Power: when a domain is started, shut down and destroyed.
 //!
 //! ```text
-//! to be off, is on ─▶ record the intent ─▶ ask the agent, ACPI ─▶ ask again … ─▶ after a minute: off by force
-//! restart ──────────▶ the same, then on; the text that asked is in the status before it is forgotten
-//! off, to be on ────▶ unless the guest shut itself down and that is to stay
+//! desired Stopped, running ─▶ record the intent ─▶ shutdown by agent, then ACPI ─▶ repeat … ─▶ after a minute: destroy
+//! restart ──────────────────▶ the same, then start; the status has the request before the intent is removed
+//! desired Running, shut off ▶ start, unless the guest shut itself down and guestShutdownStops is set
 //! ```
 //! A guest that is off without a recorded intent has shut itself down. So the intent is written to the domain
 //! before the shutdown is requested, and is still there after a restart of this program or of libvirt's daemon.
