@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use futures::stream::{self, StreamExt as _};
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::runtime::applier;
+use kube::runtime::controller::{Action as Next, Config as Scheduling, Error as PassError};
 use kube::runtime::reflector::ObjectRef;
-use kube::runtime::{applier, controller::Config as Scheduling, controller::Error as PassError};
 use kube::{Client, Config};
 use runtime::admin;
 use runtime::checks::{Check, Checks};
@@ -328,13 +329,13 @@ async fn work(context: Context, queue: FairQueue, concurrency: u16, stop: Cancel
     let passes = applier(
         |machine, context| {
             let (queue, key) = (queue.clone(), ObjectRef::from_obj(&*machine));
-            let triggered = queue.started(&key);
+            queue.started(&key);
             // A change between the scheduler's look at the store and `started` was not queued again.
             let machine = latest.get(&key).unwrap_or(machine);
             Box::pin(async move {
-                let next = reconcile(machine, triggered, context).await;
+                let pause = reconcile(machine, context).await;
                 queue.finished(&key);
-                Ok::<_, Infallible>(next)
+                Ok::<_, Infallible>(Next::requeue(pause))
             })
         },
         |_, never, _| match *never {},

@@ -84,9 +84,7 @@ pub(crate) fn bytes(leaf: Leaf<&str>, range: &Range, findings: &mut Findings) ->
             ),
             Some((Unit::Milli, meant)) => invalid(
                 too_small,
-                format!(
-                    "must be at least {min}; 'm' means thousandths, did you mean '{meant}'?"
-                ),
+                format!("must be at least {min}; 'm' means thousandths, did you mean '{meant}'?"),
             ),
             None => invalid(too_small, format!("must be at least {min}")),
         };

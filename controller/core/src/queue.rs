@@ -55,14 +55,12 @@ impl FairQueue {
         }
     }
 
-    /// The Machine's pass starts: what is enqueued from now on is for the next pass. Returns whether the
-    /// Machine came through this queue; otherwise its requeue time has passed.
-    pub fn started(&self, machine: &ObjectRef<CachedMachine>) -> bool {
+    /// The Machine's pass starts: what is enqueued from now on is for the next pass.
+    pub fn started(&self, machine: &ObjectRef<CachedMachine>) {
         let mut queue = self.lock();
-        let triggered = queue.in_flight.remove(machine).is_some();
+        queue.in_flight.remove(machine);
         queue.running.insert(machine.clone(), false);
         self.changed.notify_one();
-        triggered
     }
 
     /// The Machine's pass has finished. If the Machine was enqueued meanwhile, it waits for another pass.
