@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use crate::body::BodyBudget;
 use crate::catalog::{Cache, Lookup, Overlay, look_up_all};
 use crate::metrics::{self, Outcome, ReviewLabels};
-use crate::review::{DELETION_TIMESTAMP, Failure, ObjectHead, Operation, Request, Response};
+use crate::review::{DELETION_TIMESTAMP, Failure, ObjectHead, Operation, Request, Response, Spec};
 use crate::review_log;
 
 /// Validations of one review. An object that is read live may name another one that the cache does
@@ -105,7 +105,11 @@ impl Handler {
             return Err(Failure::Timeout);
         }
         let object = review.object.ok_or(Failure::NoObject)?;
-        if is_being_deleted(object.get()) {
+        let old = review
+            .old_object
+            .filter(|_| review.operation == Operation::Update)
+            .map(RawValue::get);
+        if old.is_some_and(|old| keeps_spec_of_deleted(old, object.get())) {
             // Nothing may prevent the removal of a finalizer.
             return Ok((Response::allow(review), Outcome::Passed));
         }
@@ -118,10 +122,7 @@ impl Handler {
             stage: endpoint.stage,
             namespace: review.namespace.as_deref().unwrap_or_default(),
             object: object.get(),
-            old: review
-                .old_object
-                .filter(|_| review.operation == Operation::Update)
-                .map(RawValue::get),
+            old,
         };
         let verdict = self.validate(endpoint, &request, deadline).await;
         let verdict = verdict.ok_or(Failure::Internal)?;
@@ -188,10 +189,13 @@ fn run_rules(
     catch_unwind(rules).ok()
 }
 
-/// Whether the deletion of the object was requested. Searching for the field name first avoids
-/// decoding nearly every object.
-fn is_being_deleted(object: &str) -> bool {
-    object.contains(DELETION_TIMESTAMP) && ObjectHead::of(object).is_being_deleted()
+/// Whether the deletion of the stored object was requested and the update leaves its spec as it is: the update then
+/// changes nothing but metadata and status. What the sent object says of its deletion proves nothing, because any user
+/// can write it. Searching for the field name first avoids decoding nearly every object.
+fn keeps_spec_of_deleted(old: &str, object: &str) -> bool {
+    old.contains(DELETION_TIMESTAMP)
+        && ObjectHead::of(old).is_being_deleted()
+        && Spec::of(old).is_some_and(|spec| Some(spec) == Spec::of(object))
 }
 
 /// Rules apply when a whole object is created or updated.

@@ -218,14 +218,15 @@ async fn a_refusal_of_an_object_without_name_has_its_generate_name() {
 #[tokio::test]
 async fn deletions_connections_and_subresources_are_allowed_whatever_the_object_is() {
     let bad = machine(&json!({"template": "smal"}));
-    let mut deleting = bad.clone();
-    deleting["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    let deleting = deleting(&bad);
+    let mut released = deleting.clone();
+    released["metadata"]["finalizers"] = json!([]);
     let mut status = review("UPDATE", &bad, &bad);
     status["request"]["subResource"] = json!("status");
     for review in [
         review("DELETE", &Value::Null, &bad),
         review("CONNECT", &bad, &Value::Null),
-        review("UPDATE", &deleting, &bad),
+        review("UPDATE", &released, &deleting),
         status,
     ] {
         for path in ["/mutate", "/validate"] {
@@ -234,6 +235,33 @@ async fn deletions_connections_and_subresources_are_allowed_whatever_the_object_
                 answer["response"],
                 json!({"uid": review["request"]["uid"], "allowed": true})
             );
+        }
+    }
+}
+
+/// The object after a deletion was requested that waits for a finalizer.
+fn deleting(object: &Value) -> Value {
+    let mut object = object.clone();
+    object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    object["metadata"]["finalizers"] = json!(["example.com/keep"]);
+    object
+}
+
+#[tokio::test]
+async fn a_deletion_timestamp_exempts_no_change_of_the_spec() {
+    let (good, bad) = (
+        machine(&json!({"template": "small"})),
+        machine(&json!({"template": "smal"})),
+    );
+    for review in [
+        review("CREATE", &deleting(&bad), &Value::Null),
+        review("UPDATE", &deleting(&bad), &deleting(&good)),
+        // Only what is stored counts: a user can write the timestamp into what is sent.
+        review("UPDATE", &deleting(&bad), &good),
+    ] {
+        for path in ["/mutate", "/validate"] {
+            let answer = send_review(app(Live::default()), path, &review).await;
+            assert_eq!(denied(&answer), ["spec.template"]);
         }
     }
 }
