@@ -50,10 +50,11 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// The block, if it matches the intent of the same object and this release can read it.
+    /// The block, if it matches the intent of the same object, this release can read it, and admission can have written
+    /// it.
     fn matching_block(&self) -> Option<Normalized> {
         let block = self.block.as_ref()?.parse()?;
-        (block.intent_hash == self.hash).then_some(block)
+        (block.intent_hash == self.hash && block.check_bounds().is_ok()).then_some(block)
     }
 
     /// Whether another release wrote the block, and its digest matches the intent.
