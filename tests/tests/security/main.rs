@@ -1,6 +1,11 @@
 //! The claims of `docs/security.md` about permissions, secrets and tests.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test that cannot go on has failed"
+)]
 
+mod configurations;
 #[path = "../environment/mod.rs"]
 mod environment;
 mod lifecycle;

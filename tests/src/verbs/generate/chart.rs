@@ -3,7 +3,7 @@
 //! ```text
 //! CRDs ──────────────────────────────► templates/crds/*.yaml       not removed by an uninstall
 //! install/{controller,webhook}-rbac ─► templates/*-rbac.yaml       ┐ with the namespace and
-//! install/webhook-configurations ────► templates/webhook-…yaml     ┘ the chart's values inserted
+//! install/webhook-{configurations,policy} ─► templates/webhook-…   ┘ the chart's values inserted
 //! monitoring/{rules,dashboard} ──────► files/                      copied, not templates
 //! ```
 //! The rest of the chart is written by hand; a test compares what it renders with `manifests/install`.
@@ -41,12 +41,13 @@ metadata:
 ",
 )];
 
-const WEBHOOK_RBAC: [Replacement; 1] = [(
-    "ServiceAccount
+const WEBHOOK_RBAC: [Replacement; 2] = [
+    (
+        "ServiceAccount
 metadata:
   name: machine-webhook
 ",
-    "ServiceAccount
+        "ServiceAccount
 metadata:
   name: machine-webhook
   {{- with .Values.webhook.serviceAccount.annotations }}
@@ -54,7 +55,13 @@ metadata:
     {{- toYaml . | nindent 4 }}
   {{- end }}
 ",
-)];
+    ),
+    // With a certificate from outside, the webhook does not write caBundle.
+    (
+        "verbs: [get, list, watch, patch]",
+        "verbs: [get, list, watch{{ if not (include \"kubevirt-operator.certificate\" .) }}, patch{{ end }}]",
+    ),
+];
 
 const CONFIGURATIONS: [Replacement; 4] = [
     (
@@ -99,6 +106,7 @@ pub(super) fn files() -> Result<BTreeMap<PathBuf, String>> {
         ("controller-rbac.yaml", CONTROLLER_RBAC.as_slice()),
         ("webhook-rbac.yaml", WEBHOOK_RBAC.as_slice()),
         ("webhook-configurations.yaml", CONFIGURATIONS.as_slice()),
+        ("webhook-policy.yaml", &[]),
     ] {
         let source = Path::new("manifests/install").join(name);
         let text = with_replacements(&read(&source)?, replacements)
