@@ -303,7 +303,9 @@ fn resolve(
 
     // A machine stays on its backend, even if its block no longer matches its spec.
     let stored_backend = old.and_then(Old::backend);
-    let pinned = stored_backend.unwrap_or(settings.default_backend);
+    let pinned = stored_backend
+        .or(restored.map(|block| block.backend))
+        .unwrap_or(settings.default_backend);
     let chosen = object.spec.backend.as_deref().and_then(Backend::parse);
     let backend = chosen.unwrap_or(pinned);
 
@@ -333,7 +335,11 @@ fn resolve(
         catalog,
         settings,
     };
-    let storage_classes = rules::look_up(&lookup, &kept.storage_classes, findings);
+    let known_classes = match restored {
+        Some(block) => rules::restored_classes(&merged, backend, block, catalog, findings),
+        None => kept.storage_classes.clone(),
+    };
+    let storage_classes = rules::look_up(&lookup, &known_classes, findings);
 
     let pins = Pins {
         template: template.clone(),
