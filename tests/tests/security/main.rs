@@ -10,8 +10,10 @@ mod configurations;
 mod environment;
 mod lifecycle;
 mod permissions;
+mod roles;
 mod secrets;
 mod threats;
+mod tokens;
 
 /// One test for both, because the lifecycle takes long.
 #[tokio::test]
