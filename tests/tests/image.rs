@@ -141,6 +141,12 @@ async fn the_commands_of_the_deployments_are_in_the_image() {
 /// Runs the shell script of the Dockerfile that collects libvirt, in a folder, without installing anything.
 #[test]
 fn the_image_names_the_package_of_each_library_that_it_copies() {
+    let search = ["--search", "*/libvirt.so.0"];
+    let found = Command::new("dpkg-query").args(search).output();
+    if !found.is_ok_and(|output| output.status.success()) {
+        lab::skip("no package of Debian has installed libvirt on this machine");
+        return;
+    }
     let root = tempfile::tempdir().unwrap();
     let root = root.path().display().to_string();
     let script = instructions("RUN ").remove(0).join(" ");

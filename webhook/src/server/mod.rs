@@ -60,6 +60,8 @@ pub struct Limits {
     /// Time between two requests. The API server closes idle connections after 90 s. The client must
     /// be the side that closes first, or its next request fails on a closed connection.
     pub idle: Duration,
+    /// How long a response waits for a client that does not read.
+    pub write: Duration,
     /// Shutdown, first part: for this long responses have `Connection: close` before idle connections
     /// are closed.
     pub closing: Duration,
@@ -75,6 +77,7 @@ impl Default for Limits {
             handshake: Duration::from_secs(5),
             head: Duration::from_secs(5),
             idle: Duration::from_secs(150),
+            write: Duration::from_secs(10),
             closing: Duration::from_secs(1),
             drain: Duration::from_secs(5),
         }
@@ -226,8 +229,7 @@ impl Server {
                 return Ok(());
             }
         };
-        let Limits { head, idle, .. } = self.limits;
-        let stream = TimeoutStream::new(stream, activity.clone(), head, idle);
+        let stream = TimeoutStream::new(stream, activity.clone(), self.limits);
         let service = service_fn(|request| self.answer(request, peer, &activity));
         let mut connection =
             std::pin::pin!(self.http.serve_connection(TokioIo::new(stream), service));
