@@ -130,7 +130,9 @@ async fn both_programs_report_their_version_and_accept_a_log_level() {
 async fn crowd(address: SocketAddr) -> Vec<TcpStream> {
     const STUCK: usize = 32;
     const IDLE: usize = 1_000;
-    let requests = "GET /metrics HTTP/1.1\r\nhost: x\r\n\r\nGET /healthz HTTP/1.1\r\nhost: x\r\n\r\n".repeat(500);
+    let requests =
+        "GET /metrics HTTP/1.1\r\nhost: x\r\n\r\nGET /healthz HTTP/1.1\r\nhost: x\r\n\r\n"
+            .repeat(500);
     let mut clients = Vec::new();
     for _ in 0..STUCK {
         let mut stream = http::tcp(address).await.unwrap();

@@ -356,7 +356,13 @@ async fn a_restored_machine_keeps_the_backend_and_the_storage_class_of_its_block
     // Another class becomes the default one, and libvirt the default backend.
     for (class, is_default) in [("standard", "false"), ("fast-ssd", "true")] {
         let annotation = format!("storageclass.kubernetes.io/is-default-class={is_default}");
-        let annotate = ["annotate", "--overwrite", "storageclass", class, &annotation];
+        let annotate = [
+            "annotate",
+            "--overwrite",
+            "storageclass",
+            class,
+            &annotation,
+        ];
         kubectl.run(&annotate).await.unwrap().ok().unwrap();
     }
     webhook.stop().await.unwrap();

@@ -172,7 +172,10 @@ fn the_image_names_the_package_of_each_library_that_it_copies() {
     let packages = names(&root.join("var/lib/dpkg/status.d"));
     for package in &packages {
         let status = fs::read_to_string(root.join("var/lib/dpkg/status.d").join(package)).unwrap();
-        assert!(status.starts_with(&format!("Package: {package}\n")), "{status}");
+        assert!(
+            status.starts_with(&format!("Package: {package}\n")),
+            "{status}"
+        );
         assert!(status.contains("\nVersion: "), "{status}");
     }
     for library in &libraries {
@@ -198,7 +201,11 @@ fn the_programs_of_the_image_check_integer_overflow() {
     assert_eq!(release["overflow-checks"], true);
     // No package has a setting of its own.
     assert!(release["package"].is_null());
-    assert!(instructions("RUN ").concat().contains(&"--release".to_owned()));
+    assert!(
+        instructions("RUN ")
+            .concat()
+            .contains(&"--release".to_owned())
+    );
 }
 
 #[tokio::test]

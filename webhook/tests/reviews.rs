@@ -34,11 +34,7 @@ struct Live {
 }
 
 impl Lookup for Live {
-    fn find<'a>(
-        &'a self,
-        _namespace: &'a str,
-        reference: &'a Reference,
-    ) -> BoxFuture<'a, Found> {
+    fn find<'a>(&'a self, _namespace: &'a str, reference: &'a Reference) -> BoxFuture<'a, Found> {
         self.reads.fetch_add(1, Ordering::Relaxed);
         Box::pin(async move {
             if self.never_answers {
@@ -371,7 +367,10 @@ async fn a_live_read_without_answer_is_given_up_after_half_a_second() {
     )
     .await;
     let status = &answer["response"]["status"];
-    assert_eq!((&status["code"], &status["reason"]), (&504.into(), &"Timeout".into()));
+    assert_eq!(
+        (&status["code"], &status["reason"]),
+        (&504.into(), &"Timeout".into())
+    );
     let text = "MachineTemplate 'smal' was not read from the API server in time; try again";
     assert_eq!(status["message"], text);
     let took = began.elapsed();

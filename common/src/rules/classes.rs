@@ -93,7 +93,10 @@ pub(crate) fn restored(
     let pinned = pins_of(block).storage_classes;
     let mut classes = BTreeMap::new();
     for (name, leaf) in requests(merged, backend) {
-        let is_open = matches!(ClassRequest::of(leaf.value), ClassRequest::ClusterDefault { .. });
+        let is_open = matches!(
+            ClassRequest::of(leaf.value),
+            ClassRequest::ClusterDefault { .. }
+        );
         let pin = name.value.and_then(|name| pinned.get_key_value(name));
         let Some((name, class)) = pin.filter(|_| is_open) else {
             continue;

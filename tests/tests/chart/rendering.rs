@@ -125,7 +125,9 @@ async fn with_a_certificate_from_outside_the_webhook_may_write_no_configuration_
 fn own_writes(objects: &[Value]) -> Vec<String> {
     let kinds = ["ClusterRole", "Role"];
     let roles = kinds.map(|kind| object(objects, kind, "machine-webhook"));
-    let rules = roles.iter().flat_map(|role| role["rules"].as_array().unwrap());
+    let rules = roles
+        .iter()
+        .flat_map(|role| role["rules"].as_array().unwrap());
     let guarded = rules.filter(|rule| {
         let resources = rule["resources"].as_array().unwrap();
         resources.iter().any(|resource| {

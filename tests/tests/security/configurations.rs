@@ -16,9 +16,7 @@ const REFUSED: &str = "machine-webhook may change only caBundle";
 
 /// A change of the first entry or of the metadata that the policy refuses: its name, and its JSON Patch.
 fn refused_changes() -> Vec<(&'static str, Value)> {
-    let replace = |field: &str, value: Value| {
-        json!([{"op": "add", "path": format!("/webhooks/0/{field}"), "value": value}])
-    };
+    let replace = |field: &str, value: Value| json!([{"op": "add", "path": format!("/webhooks/0/{field}"), "value": value}]);
     let service = json!({"name": "machine-webhook", "namespace": "attacker", "path": "/mutate"});
     let rule = json!({
         "apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["secrets"],

@@ -47,7 +47,8 @@ async fn the_roles_of_kubernetes_include_machines_and_only_reading_of_networks()
     };
     let lab = Lab::with(options).await.unwrap();
     for (user, role) in USERS {
-        let subject = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user});
+        let subject =
+            json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user});
         let binding = json!({
             "apiVersion": "rbac.authorization.k8s.io/v1",
             "kind": "RoleBinding",

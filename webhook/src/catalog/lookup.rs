@@ -173,11 +173,7 @@ impl ApiLookup {
 }
 
 impl Lookup for ApiLookup {
-    fn find<'a>(
-        &'a self,
-        namespace: &'a str,
-        reference: &'a Reference,
-    ) -> BoxFuture<'a, Found> {
+    fn find<'a>(&'a self, namespace: &'a str, reference: &'a Reference) -> BoxFuture<'a, Found> {
         Box::pin(async move {
             self.read(namespace, reference).await.map_err(|error| {
                 tracing::warn!(%error, what = kind(reference), "cannot read a referenced object");

@@ -57,11 +57,7 @@ impl<L: Lookup> SingleFlight<L> {
 }
 
 impl<L: Lookup> Lookup for SingleFlight<L> {
-    fn find<'a>(
-        &'a self,
-        namespace: &'a str,
-        reference: &'a Reference,
-    ) -> BoxFuture<'a, Found> {
+    fn find<'a>(&'a self, namespace: &'a str, reference: &'a Reference) -> BoxFuture<'a, Found> {
         Box::pin(self.read(namespace, reference))
     }
 }
