@@ -50,10 +50,11 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// The block, if it matches the intent of the same object and this release can read it.
+    /// The block, if it matches the intent of the same object, this release can read it, and admission can have written
+    /// it.
     fn matching_block(&self) -> Option<Normalized> {
         let block = self.block.as_ref()?.parse()?;
-        (block.intent_hash == self.hash).then_some(block)
+        (block.intent_hash == self.hash && block.check_bounds().is_ok()).then_some(block)
     }
 
     /// Whether another release wrote the block, and its digest matches the intent.
@@ -302,7 +303,9 @@ fn resolve(
 
     // A machine stays on its backend, even if its block no longer matches its spec.
     let stored_backend = old.and_then(Old::backend);
-    let pinned = stored_backend.unwrap_or(settings.default_backend);
+    let pinned = stored_backend
+        .or(restored.map(|block| block.backend))
+        .unwrap_or(settings.default_backend);
     let chosen = object.spec.backend.as_deref().and_then(Backend::parse);
     let backend = chosen.unwrap_or(pinned);
 
@@ -332,7 +335,11 @@ fn resolve(
         catalog,
         settings,
     };
-    let storage_classes = rules::look_up(&lookup, &kept.storage_classes, findings);
+    let known_classes = match restored {
+        Some(block) => rules::restored_classes(&merged, backend, block, catalog, findings),
+        None => kept.storage_classes.clone(),
+    };
+    let storage_classes = rules::look_up(&lookup, &known_classes, findings);
 
     let pins = Pins {
         template: template.clone(),

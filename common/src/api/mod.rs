@@ -14,6 +14,7 @@
 //! [`normalized`], which only [`crate::normalize`] produces. A LibvirtHost is typed as far as its schema
 //! is: the API server reports what does not match the schema.
 
+pub mod block_bounds;
 pub mod choice;
 pub mod kind;
 pub mod libvirt_host;

@@ -16,7 +16,7 @@ use crate::api::normalized::Normalized;
 use crate::catalog::{Catalog, HostRow};
 use crate::code::Code;
 use crate::names;
-use crate::normalize::{ClassRequest, Item, Leaf, Merged};
+use crate::normalize::{ClassRequest, Item, Leaf, Merged, pins_of};
 use crate::violation::{Findings, Kind, Reference, Violation};
 use crate::words::{did_you_mean, name_list, nearest};
 
@@ -77,6 +77,37 @@ pub(crate) fn kept(
         same.then(|| (name.to_owned(), class.to_owned()))
     };
     by_name(merged, backend).filter_map(kept).collect()
+}
+
+/// Classes by name of disk or CD-ROM, from the block that was sent with a new Machine: of those that leave the choice
+/// open, and that exist. The restored Machine so gets the classes of the one that was saved, whatever class is the
+/// default now.
+pub(crate) fn restored(
+    merged: &Merged<'_>,
+    backend: Backend,
+    block: &Normalized,
+    catalog: &dyn Catalog,
+    findings: &mut Findings,
+) -> BTreeMap<String, String> {
+    let source = ClassSource::of(merged, backend, catalog);
+    let pinned = pins_of(block).storage_classes;
+    let mut classes = BTreeMap::new();
+    for (name, leaf) in requests(merged, backend) {
+        let is_open = matches!(
+            ClassRequest::of(leaf.value),
+            ClassRequest::ClusterDefault { .. }
+        );
+        let pin = name.value.and_then(|name| pinned.get_key_value(name));
+        let Some((name, class)) = pin.filter(|_| is_open) else {
+            continue;
+        };
+        if source.has(class) {
+            classes.insert(name.clone(), class.clone());
+        } else {
+            findings.miss(source.reference(class));
+        }
+    }
+    classes
 }
 
 /// Disks and imported CD-ROMs, which need a storage class: name, and class as written.

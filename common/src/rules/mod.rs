@@ -39,7 +39,7 @@ pub mod update;
 use std::collections::BTreeMap;
 
 pub(crate) use block::{block_edited, block_mismatch, block_missing};
-pub(crate) use classes::kept as kept_classes;
+pub(crate) use classes::{kept as kept_classes, restored as restored_classes};
 pub use cloud_init::{CloudInitSchema, SchemaError};
 pub use rule::{MissingNetworks, Rule, RuleStage, Settings};
 

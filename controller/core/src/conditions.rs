@@ -71,7 +71,7 @@ pub fn not_normalized(block: &Block) -> Fault {
         ),
         Block::Unreadable(why) => Fault::new(
             "NotNormalized",
-            format!("spec.normalized cannot be read ({why}), so nothing is done; {remedy}"),
+            format!("spec.normalized cannot be used ({why}), so nothing is done; {remedy}"),
         ),
         Block::Missing | Block::Matching(_) => Fault::new(
             "NotNormalized",

@@ -116,7 +116,8 @@ pub enum Block {
     Matching(Box<Normalized>),
     /// There is no block: the webhook was bypassed.
     Missing,
-    /// The version of the block is unknown to this release, or the block does not decode; the text says which.
+    /// The version of the block is unknown to this release, the block does not decode, or admission cannot have written
+    /// one of its values; the text says which.
     Unreadable(String),
     /// The spec was changed without the webhook: the block was made from another intent.
     Stale,
@@ -261,6 +262,9 @@ impl Block {
             Ok(block) => block,
             Err(error) => return Self::Unreadable(error.to_string()),
         };
+        if let Err(error) = block.check_bounds() {
+            return Self::Unreadable(error.to_string());
+        }
         if block.intent_hash == intent_hash(spec, template_label) {
             Self::Matching(Box::new(block))
         } else {
@@ -355,6 +359,23 @@ mod tests {
         assert!(matches!(decode(&broken).block, Block::Unreadable(_)));
         assert_eq!(decode(&json!({"template": "small"})).block, Block::Missing);
         assert_eq!(decode(&Value::Null).block, Block::Missing);
+    }
+
+    #[test]
+    fn a_block_with_a_value_that_admission_never_writes_is_no_desired_state_and_takes_no_room() {
+        let mut forged = spec();
+        forged["normalized"]["backend"] = "libvirt".into();
+        forged["normalized"]["memory"]["maxSize"] = "1Ei".into();
+        let cached: CachedMachine = serde_json::from_value(json!({
+            "metadata": {"name": "web"},
+            "spec": forged,
+            "status": {"host": "hv1"},
+        }))
+        .unwrap();
+        let reason = "memory.maxSize is 1Ei, and it must be from 2Gi to 12Ti";
+        let machine = cached.decompress();
+        assert_eq!(machine.block, Block::Unreadable(reason.into()));
+        assert_eq!(cached.binding.unwrap().requested, NO_RESOURCES);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::runtime::{Builder, Runtime};
 use tower::ServiceExt as _;
 use webhook::body::BodyBudget;
-use webhook::catalog::{Cache, Host, LiveRow, Lookup, MachineEntry};
+use webhook::catalog::{Cache, Found, Host, Lookup, MachineEntry};
 use webhook::handler::Handler;
 use webhook::router::router;
 use webhook::watch::WatchSink;
@@ -75,8 +75,8 @@ fn list<K, R: WatchSink<K>>(rows: &Arc<R>, objects: Vec<K>) {
 struct NoLiveObjects;
 
 impl Lookup for NoLiveObjects {
-    fn find<'a>(&'a self, _: &'a str, _: &'a Reference) -> BoxFuture<'a, Option<LiveRow>> {
-        Box::pin(ready(None))
+    fn find<'a>(&'a self, _: &'a str, _: &'a Reference) -> BoxFuture<'a, Found> {
+        Box::pin(ready(Ok(None)))
     }
 }
 

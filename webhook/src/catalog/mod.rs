@@ -18,7 +18,7 @@ mod watches;
 
 pub use self::cache::Cache;
 pub use self::host::Host;
-pub use self::lookup::{ApiLookup, Lookup, look_up_all};
+pub use self::lookup::{ApiLookup, Found, LiveReads, Lookup, ReadError, look_up_all};
 pub use self::machine::Machine;
 pub use self::overlay::{LiveRow, Overlay};
 pub use self::rows::{MachineEntry, template_row};

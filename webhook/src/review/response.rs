@@ -28,6 +28,12 @@ pub enum Failure {
     /// The deadline is over.
     #[error("no time was left for the review; try again")]
     Timeout,
+    /// This object, which the reviewed one may refer to, could not be read.
+    #[error("{0} could not be read from the API server; try again")]
+    ReadFailed(String),
+    /// This object, which the reviewed one may refer to, was not read in time.
+    #[error("{0} was not read from the API server in time; try again")]
+    ReadTimedOut(String),
 }
 
 impl Failure {
@@ -35,8 +41,8 @@ impl Failure {
         match self {
             Self::Undecodable(_) | Self::NoObject => 400,
             Self::Internal => 500,
-            Self::Starting => 503,
-            Self::Timeout => 504,
+            Self::Starting | Self::ReadFailed(_) => 503,
+            Self::Timeout | Self::ReadTimedOut(_) => 504,
         }
     }
 
@@ -45,8 +51,8 @@ impl Failure {
         match self {
             Self::Undecodable(_) | Self::NoObject => "BadRequest",
             Self::Internal => "InternalError",
-            Self::Starting => "ServiceUnavailable",
-            Self::Timeout => "Timeout",
+            Self::Starting | Self::ReadFailed(_) => "ServiceUnavailable",
+            Self::Timeout | Self::ReadTimedOut(_) => "Timeout",
         }
     }
 }
