@@ -16,6 +16,7 @@
 
 pub mod choice;
 pub mod kind;
+pub mod left_volumes;
 pub mod libvirt_host;
 pub mod machine;
 pub mod network;

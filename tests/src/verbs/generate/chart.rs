@@ -3,7 +3,8 @@
 //! ```text
 //! CRDs ──────────────────────────────► templates/crds/*.yaml       not removed by an uninstall
 //! install/{controller,webhook}-rbac ─► templates/*-rbac.yaml       ┐ with the namespace and
-//! install/webhook-configurations ────► templates/webhook-…yaml     ┘ the chart's values inserted
+//! install/webhook-configurations ────► templates/webhook-…yaml     │ the chart's values inserted
+//! install/deletion-protection ───────► templates/deletion-…yaml    ┘
 //! monitoring/{rules,dashboard} ──────► files/                      copied, not templates
 //! ```
 //! The rest of the chart is written by hand; a test compares what it renders with `manifests/install`.
@@ -99,6 +100,7 @@ pub(super) fn files() -> Result<BTreeMap<PathBuf, String>> {
         ("controller-rbac.yaml", CONTROLLER_RBAC.as_slice()),
         ("webhook-rbac.yaml", WEBHOOK_RBAC.as_slice()),
         ("webhook-configurations.yaml", CONFIGURATIONS.as_slice()),
+        ("deletion-protection.yaml", &[]),
     ] {
         let source = Path::new("manifests/install").join(name);
         let text = with_replacements(&read(&source)?, replacements)
