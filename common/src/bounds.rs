@@ -43,6 +43,9 @@ pub const HOST_VLANS_MAX: usize = 512;
 pub const MACHINE_TYPES_MAX: usize = 512;
 /// Most deleted Machines whose domain a libvirt host could not remove yet.
 pub const TOMBSTONES_MAX: usize = 1024;
+/// Most volumes of deleted Machines that the status of a libvirt host lists: 1024 entries are below half of what etcd
+/// stores of one object.
+pub const KEPT_VOLUMES_MAX: usize = 1024;
 
 /// Most vCPUs of a machine: what QEMU's q35 offers without an emulated IOMMU.
 pub const VCPUS_MAX: u32 = 255;

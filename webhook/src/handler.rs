@@ -72,6 +72,9 @@ impl Handler {
             Some(kind) if do_rules_apply(review) => {
                 self.admit(endpoint, kind, review, timing.deadline).await
             }
+            Some(ObjectKind::Machine) if review.operation == Operation::Delete => {
+                Ok((warn_of_deletion(endpoint.stage, review), Outcome::Allowed))
+            }
             Some(_) => Ok((Response::allow(review), Outcome::Passed)),
             None => {
                 let kind = &review.kind.kind;
@@ -208,6 +211,19 @@ fn run_rules(
     // Unwind safe: the rules are pure, so a panic leaves no inconsistent state.
     let rules = AssertUnwindSafe(|| admission::review(request, overlay, &endpoint.settings));
     catch_unwind(rules).map_err(|_| Failure::Internal)
+}
+
+/// Allows the deletion of a Machine, with a warning for each disk that is destroyed with it.
+fn warn_of_deletion(stage: Stage, review: &Request<'_>) -> Response {
+    let Some(old) = review.old_object else {
+        return Response::allow(review);
+    };
+    let namespace = review.namespace.as_deref().unwrap_or_default();
+    let findings = admission::warn_of_deletion(namespace, old.get());
+    let labels = ReviewLabels::new(stage, review.operation, Some(ObjectKind::Machine));
+    metrics::findings(labels, &findings);
+    // The name matters for refusals only.
+    Response::of_findings(review, "", &findings, None)
 }
 
 /// Whether the deletion of the stored object was requested and the update leaves its spec as it is: the update then

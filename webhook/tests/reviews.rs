@@ -265,6 +265,23 @@ async fn a_deletion_timestamp_exempts_no_change_of_the_spec() {
 }
 
 #[tokio::test]
+async fn the_deletion_of_a_machine_is_allowed_with_a_warning_of_each_disk_that_is_destroyed() {
+    let path = "/mutate";
+    let spec = json!({"template": "small"});
+    let made = send_review(app(Live::default()), path, &create(&spec)).await;
+    let mut stored = machine(&spec);
+    stored["spec"]["normalized"] = made["response"]["patch"][0]["value"].clone();
+    let delete = review("DELETE", &Value::Null, &stored);
+    let answer = send_review(app(Live::default()), "/validate", &delete).await;
+    assert_eq!(
+        answer["response"],
+        json!({"uid": UID, "allowed": true, "warnings": [
+            "Machine default/web: its deletion destroys disk 'root' (20Gi, PersistentVolumeClaim web-root); reclaimPolicy: Retain keeps it",
+        ]})
+    );
+}
+
+#[tokio::test]
 async fn a_kind_without_rules_is_allowed_with_a_warning() {
     let mut review = create(&json!({}));
     review["request"]["kind"] = json!({"group": "", "version": "v1", "kind": "Pod"});

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::block::{self, Block, BlockHeader, first_difference, source_of, summary};
 use super::decode::{self, Metadata, RawObject};
 use super::{Request, Stage, Verdict, ratchet};
-use crate::api::choice::{Backend, Choice as _};
+use crate::api::choice::{Backend, Choice as _, ReclaimPolicy};
 use crate::api::machine::MachineSpec;
 use crate::api::normalized::{BLOCK_VERSION, Normalized, TemplatePin};
 use crate::catalog::{Catalog, MachineName};
@@ -256,6 +256,7 @@ struct KeptPins {
     template: Option<TemplatePin>,
     backend: Option<Backend>,
     storage_classes: BTreeMap<String, String>,
+    reclaim_policies: BTreeMap<String, ReclaimPolicy>,
 }
 
 impl KeptPins {
@@ -266,6 +267,7 @@ impl KeptPins {
         }
         looked_up.backend = self.backend.unwrap_or(looked_up.backend);
         looked_up.storage_classes.extend(self.storage_classes);
+        looked_up.reclaim_policies.extend(self.reclaim_policies);
         looked_up
     }
 }
@@ -309,17 +311,22 @@ fn resolve(
     let chosen = object.spec.backend.as_deref().and_then(Backend::parse);
     let backend = chosen.unwrap_or(pinned);
 
-    let kept_classes = old.zip(old_block).map(|(old, block)| {
+    let kept = old.zip(old_block).map(|(old, block)| {
         let template = pins_of(block).template;
         let old = merge(&old.object.intent(), &template);
-        rules::kept_classes(&merged, backend, &old, block)
+        (
+            rules::kept_classes(&merged, backend, &old, block),
+            rules::kept_reclaim_policies(&merged, &old, block),
+        )
     });
+    let (storage_classes, reclaim_policies) = kept.unwrap_or_default();
     let kept = KeptPins {
         template: old_pin
             .filter(|pin| matches!(&template, TemplateChoice::Pinned(chosen) if **chosen == **pin))
             .cloned(),
         backend: stored_backend,
-        storage_classes: kept_classes.unwrap_or_default(),
+        storage_classes,
+        reclaim_policies,
     };
     let lookup = Lookup {
         merged: &merged,
@@ -345,11 +352,14 @@ fn resolve(
         template: template.clone(),
         backend: pinned,
         storage_classes,
+        reclaim_policies: kept.reclaim_policies.clone(),
+        reclaim_policy: settings.default_reclaim_policy,
     };
     let block = rules::resolve(&intent, &merged, &pins, settings.max_vcpus, findings);
     let mut notes = Findings::default();
     if let Some((old, old_block)) = old.zip(old_block) {
         let update = Update {
+            machine: lookup.machine,
             old: old_block,
             old_spec: &old.object.spec,
             merged: &merged,

@@ -10,6 +10,7 @@
 
 mod block;
 mod decode;
+mod deletion;
 mod host;
 mod lenient;
 mod machine;
@@ -18,6 +19,7 @@ mod ratchet;
 mod template;
 
 use self::decode::Metadata;
+pub use self::deletion::warn_of_deletion;
 pub use crate::api::kind::ObjectKind;
 use crate::catalog::Catalog;
 use crate::rules;
@@ -91,7 +93,7 @@ pub fn review(request: &Request<'_>, catalog: &dyn Catalog, settings: &Settings)
 }
 
 /// Fields in the order of the API reference. Violations of other fields, such as the name, come first.
-const FIELD_ORDER: [&str; 29] = [
+const FIELD_ORDER: [&str; 30] = [
     "description",
     "deprecated",
     "uri",
@@ -108,6 +110,7 @@ const FIELD_ORDER: [&str; 29] = [
     "backend",
     "powerState",
     "guestShutdownStops",
+    "deletionProtection",
     "resources",
     "disks",
     "networks",

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cel;
 use super::choice::{CpuMode, HostNetworkType, Provisioning, VirtType, VolumeFormat};
+use super::left_volumes::{KeptVolume, Tombstone};
 use super::lenient::{or_absent, readable_items};
 use super::schema;
 use super::status::Condition;
@@ -295,6 +296,15 @@ pub struct LibvirtHostStatus {
     )]
     #[schemars(length(max = bounds::TOMBSTONES_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["uid"]))]
     pub tombstones: Vec<Tombstone>,
+    /// Volumes that are kept of Machines which were deleted, at most 1024. The annotation
+    /// machine.vitistack.io/release-volume on a Machine of the same name deletes one.
+    #[serde(
+        default,
+        deserialize_with = "readable_items",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    #[schemars(length(max = bounds::KEPT_VOLUMES_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["pool", "volume"]))]
+    pub kept_volumes: Vec<KeptVolume>,
 }
 
 /// Firmware that a host can boot guests with, in addition to BIOS.
@@ -329,19 +339,4 @@ pub struct HostDomains {
     /// Domains that the controller created for a Machine that no longer exists or is bound to another
     /// host.
     pub orphaned: u32,
-}
-
-/// A Machine that was deleted while its host did not answer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Tombstone {
-    /// Namespace and name of the Machine, separated by a slash.
-    #[schemars(length(max = 2 * bounds::NAME_MAX + 1))]
-    pub machine: String,
-    /// metadata.uid of the Machine.
-    #[schemars(length(min = 1, max = bounds::NAME_MAX))]
-    pub uid: String,
-    /// Time of the deletion.
-    #[schemars(with = "schema::Timestamp")]
-    pub since: String,
 }

@@ -17,6 +17,7 @@
 pub mod block_bounds;
 pub mod choice;
 pub mod kind;
+pub mod left_volumes;
 pub mod libvirt_host;
 pub mod machine;
 pub mod network;

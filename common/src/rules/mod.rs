@@ -41,6 +41,7 @@ use std::collections::BTreeMap;
 pub(crate) use block::{block_edited, block_mismatch, block_missing};
 pub(crate) use classes::{kept as kept_classes, restored as restored_classes};
 pub use cloud_init::{CloudInitSchema, SchemaError};
+pub(crate) use disks::kept_reclaim_policies;
 pub use rule::{MissingNetworks, Rule, RuleStage, Settings};
 
 use crate::api::choice::{Backend, Choice as _};
@@ -77,6 +78,7 @@ pub const ALL: &[&[Rule]] = &[
     firmware::RULES,
     update::refused::RULES,
     update::warnings::RULES,
+    update::kept::RULES,
     networkconfigurations::RULES,
     libvirthosts::RULES,
     block::RULES,
@@ -223,6 +225,7 @@ pub(crate) fn resolve(
         power_state: parts.power_state?,
         guest_shutdown_stops: merged.user().guest_shutdown_stops.unwrap_or(false),
         cpu: parts.cpu?,
+        deletion_protection: merged.deletion_protection(),
         memory: parts.memory?,
         machine_type: parts.machine_type?,
         firmware: parts.firmware?,

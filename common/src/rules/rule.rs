@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use super::cloud_init::schema::CloudInitSchema;
 use super::libvirthosts::intent::HostIntent;
-use crate::api::choice::{Backend, BootDevice, MachineType, PowerState};
+use crate::api::choice::{Backend, BootDevice, MachineType, PowerState, ReclaimPolicy};
 use crate::api::kind::ObjectKind;
 use crate::api::machine::MachineSpec;
 use crate::api::network::NetworkConfigurationSpec;
@@ -117,6 +117,8 @@ pub struct Settings {
     pub missing_networks: MissingNetworks,
     /// Backend of Machines that name none.
     pub default_backend: Backend,
+    /// Reclaim policy of disks that name none.
+    pub default_reclaim_policy: ReclaimPolicy,
     /// Most vCPUs of a Machine, at most [`VCPUS_MAX`].
     pub max_vcpus: u32,
     /// A schema for user data in addition to the built-in one.
@@ -128,6 +130,7 @@ impl Default for Settings {
         Self {
             missing_networks: MissingNetworks::Warn,
             default_backend: Backend::Kubevirt,
+            default_reclaim_policy: ReclaimPolicy::Delete,
             max_vcpus: VCPUS_MAX,
             cloud_init_schema: None,
         }
@@ -216,6 +219,8 @@ pub(crate) struct Subject<'a> {
 /// An update of a Machine, as far as its new side can be read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Update<'a> {
+    /// Name of the Machine.
+    pub(crate) machine: MachineName<'a>,
     /// The stored block.
     pub(crate) old: &'a Normalized,
     /// The stored spec.

@@ -34,6 +34,7 @@ pub fn machine(block: Normalized) -> Machine {
             resource_version: Some("1".into()),
             ..ObjectMeta::default()
         },
+        is_protected: block.deletion_protection,
         block: Block::Matching(Box::new(block)),
         cloud_init: CloudInitPlan::default(),
         status: MachineStatus::default(),
@@ -59,6 +60,7 @@ pub fn block() -> Normalized {
         template: None,
         backend: Backend::Kubevirt,
         power_state: PowerState::Running,
+        deletion_protection: false,
         guest_shutdown_stops: false,
         cpu: NormalizedCpu {
             sockets: 1,

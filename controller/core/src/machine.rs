@@ -29,6 +29,9 @@ pub struct Machine {
     pub metadata: ObjectMeta,
     /// `spec.normalized`, the desired state that the webhook wrote.
     pub block: Block,
+    /// Whether a deletion is refused: `spec.deletionProtection`, else the value of the block. Read from both as they
+    /// are, so that a block which does not match the spec protects, too.
+    pub is_protected: bool,
     /// `spec.cloudInit`; empty if it does not decode.
     pub cloud_init: CloudInitPlan,
     /// The status as it was last written; fields that do not decode have their default.
@@ -147,7 +150,10 @@ impl From<Wire> for Machine {
             .and_then(|value| serde_json::from_value::<CloudInit>(value.clone()).ok())
             .map(|cloud_init| CloudInitPlan::from(&cloud_init))
             .unwrap_or_default();
+        let protection = |spec: &Value| spec.get("deletionProtection").and_then(Value::as_bool);
+        let of_block = || protection(wire.spec.get("normalized")?);
         Self {
+            is_protected: protection(&wire.spec).or_else(of_block).unwrap_or(false),
             block: Block::of(&wire.spec, label.map(String::as_str)),
             cloud_init,
             status: wire.status,
@@ -376,6 +382,23 @@ mod tests {
         let machine = cached.decompress();
         assert_eq!(machine.block, Block::Unreadable(reason.into()));
         assert_eq!(cached.binding.unwrap().requested, NO_RESOURCES);
+    }
+
+    #[test]
+    fn a_machine_is_protected_by_its_spec_else_by_its_block_whatever_else_is_in_them() {
+        for (own, of_block, expected) in [
+            (Value::Null, Value::Null, false),
+            (Value::Null, true.into(), true),
+            (false.into(), true.into(), false),
+            (true.into(), false.into(), true),
+            ("yes".into(), true.into(), true),
+        ] {
+            let mut spec = spec();
+            spec["deletionProtection"] = own.clone();
+            // The block is then one of another spec.
+            spec["normalized"]["deletionProtection"] = of_block.clone();
+            assert_eq!(decode(&spec).is_protected, expected, "{own} {of_block}");
+        }
     }
 
     #[test]

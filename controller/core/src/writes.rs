@@ -113,6 +113,21 @@ where
     api.write(objects.patch(name, &params, &body)).await
 }
 
+/// Removes an annotation from a Machine as it was observed: a value that was written since is kept.
+pub async fn remove_annotation(
+    api: &GuardedClient,
+    machine: &Machine,
+    annotation: &str,
+) -> Result<Written, ApiError> {
+    let body = json!({"metadata": {
+        "uid": machine.uid(),
+        "resourceVersion": machine.metadata.resource_version,
+        "annotations": {annotation: null},
+    }});
+    let patched: CachedMachine = merge(api, machine.namespace(), machine.name(), &body).await?;
+    Ok(Written::of(&patched))
+}
+
 /// Adds the controller's finalizer to a Machine.
 pub async fn add_finalizer(api: &GuardedClient, machine: &Machine) -> Result<Written, ApiError> {
     let body = finalizer_added(machine, names::FINALIZER);

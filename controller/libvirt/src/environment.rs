@@ -30,7 +30,7 @@ use crate::observe::Observation;
 use crate::observe::query::HostQuery;
 use crate::observed::{Binding, Observed};
 use crate::placement::Candidate;
-use crate::plan::action::{Action, Plan};
+use crate::plan::action::{Action, KeptOnHost, Plan};
 use crate::snapshot::Snapshot;
 use controller_core::documented_reasons;
 use controller_core::fixtures;
@@ -205,12 +205,22 @@ impl Environment {
             networks: self.networks.clone(),
             conflicts: self.conflicts.clone(),
             template: None,
+            kept_of_former: self.kept_of_former(),
             contents: self.contents.clone(),
         };
         Ok(Observation {
             observed,
             placement: None,
         })
+    }
+
+    fn kept_of_former(&self) -> Vec<KeptOnHost> {
+        let kept = self.object.status.kept_volumes.iter();
+        let on_host = kept.map(|volume| KeptOnHost {
+            host: "alpha".into(),
+            volume: volume.clone(),
+        });
+        on_host.collect()
     }
 
     fn candidate(&self) -> Candidate {
@@ -337,6 +347,22 @@ impl Environment {
                 Ok(())
             }
             Action::RecordOrphan { .. } => Ok(()),
+            Action::RecordKept { volumes, .. } => {
+                let known = &mut self.object.status.kept_volumes;
+                known.extend(volumes.iter().cloned());
+                Ok(())
+            }
+            Action::ReleaseKept(kept) => {
+                let known = &mut self.object.status.kept_volumes;
+                known.retain(|known| *known != kept.volume);
+                let (pool, name) = (&kept.volume.pool, &kept.volume.volume);
+                self.connection()?.delete_volume(pool, name)
+            }
+            Action::RemoveReleaseRequest => {
+                let annotations = self.machine_mut().metadata.annotations.as_mut();
+                annotations.and_then(|it| it.remove(names::ANNOTATION_RELEASE_VOLUME));
+                Ok(())
+            }
             Action::FetchImage { volume, .. } => {
                 let mut host = self.connection()?;
                 // As a fetch does: what an interrupted attempt left is removed first.

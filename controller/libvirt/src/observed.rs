@@ -12,6 +12,7 @@ use controller_core::objects::{Meta as _, Network, Template};
 use crate::access::{State, Volume};
 use crate::images::fetches::ImageState;
 use crate::placement::Candidate;
+use crate::plan::action::KeptOnHost;
 
 /// Everything that the plan of one Machine reads.
 #[derive(Clone, Debug)]
@@ -26,6 +27,8 @@ pub(crate) struct Observed {
     pub(crate) conflicts: Vec<Arc<Machine>>,
     /// The MachineTemplate that the block was expanded from, as it is now.
     pub(crate) template: Option<Arc<Template>>,
+    /// Volumes that are kept of former Machines of the name; read only if the annotation `release-volume` is set.
+    pub(crate) kept_of_former: Vec<KeptOnHost>,
     /// Contents of the user's Secrets, read only if a seed has to be made; `None`: the Secret or its key does not
     /// exist. The error has the cause if they could not be read.
     pub(crate) contents: Result<BTreeMap<SecretKey, Option<SecretValue>>, String>,

@@ -36,12 +36,11 @@ async fn the_readiness_probe_reports_what_is_missing() {
 
     // Deleted CRDs: reported at once for the kind whose schema is watched, and after the next start for the others.
     let kubectl = lab.kubectl();
-    let delete = [
-        "delete",
-        "crd",
-        "machines.vitistack.io",
-        "machinetemplates.vitistack.io",
-    ];
+    let crds = ["machines.vitistack.io", "machinetemplates.vitistack.io"];
+    let allow = ["vitistack.io/allow-deletion=true"];
+    let annotate = [&["annotate", "crd"], &crds[..], &allow].concat();
+    kubectl.run(&annotate).await.unwrap().ok().unwrap();
+    let delete = [&["delete", "crd"], &crds[..]].concat();
     kubectl.run(&delete).await.unwrap().ok().unwrap();
     unready(&mut webhook, |reported| {
         reported == "schema: machines.vitistack.io is not installed\n"

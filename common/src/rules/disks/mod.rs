@@ -1,8 +1,10 @@
 //! Disks.
 
+use std::collections::BTreeMap;
+
 use crate::api::choice::{AccessMode, Backend, Choice as _, DiskBus, ReclaimPolicy, VolumeMode};
 use crate::api::machine::Disk;
-use crate::api::normalized::NormalizedDisk;
+use crate::api::normalized::{Normalized, NormalizedDisk};
 use crate::bounds;
 use crate::code::Code;
 use crate::field_path::FieldPath;
@@ -117,6 +119,30 @@ fn disks(subject: &Subject<'_>, parts: &mut Parts, findings: &mut Findings) {
         .collect();
 }
 
+/// The reclaim policy of a disk as its author wrote it.
+fn written_policy<'a>(item: &Item<'a, Disk>) -> Leaf<&'a str> {
+    item.pick("reclaimPolicy", |disk| disk.reclaim_policy.as_deref())
+}
+
+/// Reclaim policies by name of disk, from the stored block: of the disks whose policy was a default and is one still.
+/// A setting that has changed since does not change what a Machine got.
+pub(crate) fn kept_reclaim_policies(
+    merged: &Merged<'_>,
+    old: &Merged<'_>,
+    old_block: &Normalized,
+) -> BTreeMap<String, ReclaimPolicy> {
+    let is_default = |merged: &Merged<'_>, name: &str| {
+        let mut disks = merged.disks.iter();
+        let disk = disks.find(|item| item.name().value == Some(name));
+        disk.is_some_and(|item| written_policy(item).value.is_none())
+    };
+    let disks = old_block.disks.iter();
+    disks
+        .filter(|disk| is_default(old, &disk.name) && is_default(merged, &disk.name))
+        .map(|disk| (disk.name.clone(), disk.reclaim_policy))
+        .collect()
+}
+
 fn disk(
     merged: &Merged<'_>,
     item: &Item<'_, Disk>,
@@ -134,9 +160,10 @@ fn disk(
         Code::UnsupportedBus,
         findings,
     );
+    let pinned = name.and_then(|name| pins.reclaim_policies.get(name));
     let reclaim_policy = form::choice(
-        item.pick("reclaimPolicy", |disk| disk.reclaim_policy.as_deref()),
-        ReclaimPolicy::Delete,
+        written_policy(item),
+        *pinned.unwrap_or(&pins.reclaim_policy),
         Code::UnsupportedReclaimPolicy,
         findings,
     );

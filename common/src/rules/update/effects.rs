@@ -84,6 +84,7 @@ effects! {
     Backend           "backend"                     Refused              Refused,
     PowerState        "powerState"                  Live                 Live,
     GuestShutdownStops "guestShutdownStops"         Live                 Live,
+    DeletionProtection "deletionProtection"         Live                 Live,
     Cores             "resources.cpu.cores"         Restart              Restart,
     Threads           "resources.cpu.threads"       Restart              Restart,
     Sockets           "resources.cpu.sockets"       LiveOrRestart        LiveOrRestart,

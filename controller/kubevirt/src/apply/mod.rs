@@ -31,7 +31,7 @@ use self::live::find;
 use self::preconditions::check;
 use crate::objects::{Attachment, Claim, DataVolume, Instance, VirtualMachine};
 use crate::plan::Action;
-use crate::plan::action::{ClaimPatch, Exact};
+use crate::plan::action::{ClaimPatch, Exact, ProtectedKind, Protection};
 use controller_core::backend::Failed;
 use controller_core::client::{ApiError, GuardedClient};
 use controller_core::machine::Machine;
@@ -98,6 +98,7 @@ async fn carry_out(
         Action::DeleteVm { uid } => apply.delete::<VirtualMachine>(machine.name(), uid).await,
         Action::DeleteInstance { uid } => apply.delete::<Instance>(machine.name(), uid).await,
         Action::DeleteClaim(claim) => apply.delete_exact::<Claim>(claim.exact()).await,
+        Action::SetProtection(protection) => apply.protect(protection).await.map(Some),
         Action::ConfirmGuestGone => apply.confirm_guest_gone().await.map(|()| None),
     }
 }
@@ -182,6 +183,23 @@ impl Apply<'_> {
             body["spec"] = json!({"resources": {"requests": {"storage": storage}}});
         }
         Ok(Written::of(&self.merge::<Claim>(&patch.name, &body).await?))
+    }
+
+    async fn protect(&self, protection: &Protection) -> Result<Written, ApiError> {
+        let Protection {
+            kind, name, uid, ..
+        } = protection;
+        let label = protection.is_protected.then_some("true");
+        let labels = json!({names::LABEL_DELETION_PROTECTION: label});
+        let body = json!({"metadata": {"uid": uid, "labels": labels}});
+        Ok(match kind {
+            ProtectedKind::VirtualMachine => {
+                Written::of(&self.merge::<VirtualMachine>(name, &body).await?)
+            }
+            ProtectedKind::Claim => Written::of(&self.merge::<Claim>(name, &body).await?),
+            ProtectedKind::DataVolume => Written::of(&self.merge::<DataVolume>(name, &body).await?),
+            ProtectedKind::Secret => Written::of(&self.merge::<Secret>(name, &body).await?),
+        })
     }
 
     async fn delete<K>(&self, name: &str, uid: &str) -> Result<Option<Written>, ApiError>

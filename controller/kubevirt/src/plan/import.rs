@@ -12,6 +12,7 @@ use common::render::kubevirt::{Volume, data_volume, is_unverifiable};
 
 use super::action::{Action, UnfinishedImport};
 use super::observed::Observed;
+use super::protection::unmark_import;
 use super::volume::{Found, in_use, is_left_by_former_machine};
 use crate::objects::{Claim, DataVolume};
 use controller_core::conditions::Fault;
@@ -152,27 +153,36 @@ pub(super) fn foreign(
             ),
         ));
     }
-    let end = end(import).filter(|_| !in_use(&volume.claim, observed));
+    let is_used = in_use(&volume.claim, observed);
     Ok(Found {
-        actions: end.into_iter().collect(),
+        actions: if is_used { vec![] } else { end(import) },
         import: Some(underway(volume, None, observed)),
         ..Found::default()
     })
 }
 
-/// Deletes a DataVolume: a finished one without its claim, an unfinished one with it.
-pub(super) fn end(import: &DataVolume) -> Option<Action> {
+/// Deletes a DataVolume: a finished one without its claim, an unfinished one with it. One that is protected loses its
+/// label first. The deletion of an unfinished one names the version that was observed, so it follows in another pass.
+pub(super) fn end(import: &DataVolume) -> Vec<Action> {
     if import.is_finished() {
         return release(import);
     }
+    if let Some(unmark) = unmark_import(import) {
+        return vec![unmark];
+    }
     let unfinished = UnfinishedImport::of(import).filter(|_| !import.is_deleting());
-    unfinished.map(Action::DeleteDataVolume)
+    let delete = unfinished.map(Action::DeleteDataVolume);
+    delete.into_iter().collect()
 }
 
 /// Deletes a DataVolume without its claim.
-pub(super) fn release(import: &DataVolume) -> Option<Action> {
-    (!import.is_deleting()).then(|| Action::ReleaseClaim {
+pub(super) fn release(import: &DataVolume) -> Vec<Action> {
+    if import.is_deleting() {
+        return vec![];
+    }
+    let delete = Action::ReleaseClaim {
         name: import.name().to_owned(),
         uid: import.uid().to_owned(),
-    })
+    };
+    unmark_import(import).into_iter().chain([delete]).collect()
 }

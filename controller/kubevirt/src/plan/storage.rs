@@ -107,7 +107,7 @@ fn provide(machine: &Machine, volume: &Volume<'_>, observed: &Observed) -> Resul
         .collect();
     match import::stage(claim, importing) {
         Stage::Over => {
-            actions.extend(importing.and_then(import::release));
+            actions.extend(importing.map(import::release).into_iter().flatten());
             Ok(Found {
                 actions,
                 size: size(disk, claim, observed),

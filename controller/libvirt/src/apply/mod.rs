@@ -8,16 +8,18 @@ mod on_host;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::names::FIELD_MANAGER;
-use common::render::libvirt::domain_uuid;
+use common::api::left_volumes::{KeptVolume, TombstoneVolume};
+use common::names::{self, FIELD_MANAGER};
+use common::render::libvirt::{domain_uuid, is_volume_of};
 use controller_core::backend::Failed;
 use controller_core::cache::Cache;
 use controller_core::client::{ApiError, GuardedClient, Remedy};
 use controller_core::machine::{CachedMachine, Machine, requested_resources};
 use controller_core::objects::Meta as _;
 use controller_core::plan::Now;
+use controller_core::preconditions::Effect;
 use controller_core::triggers::Triggers;
-use controller_core::writes::Written;
+use controller_core::writes::{Written, remove_annotation};
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use kube::runtime::reflector::{ObjectRef, Store};
@@ -33,7 +35,9 @@ use crate::hosts::registry::{ConnectedHost, Hosts};
 use crate::hosts::tombstones;
 use crate::images::fetch::{FetchRequest, fetch};
 use crate::libvirt_host::LibvirtHost;
-use crate::plan::action::Action;
+use crate::plan::action::{Action, KeptOnHost};
+use crate::plan::disks::to_delete;
+use crate::volume_effects::{Removal, remove_volume};
 
 /// Limit of calls that take 3 to 16 ms: definitions, metadata, new volumes.
 const QUICK: Duration = Duration::from_secs(5);
@@ -70,7 +74,17 @@ impl Applier {
     ) -> Result<Option<Written>, Failed> {
         match action {
             Action::Bind { host } => self.bind(machine, host).await,
-            Action::RecordOrphan { host } => self.record_orphan(machine, host).await,
+            Action::RecordOrphan { host, volumes } => {
+                self.record_orphan(machine, host, volumes.clone()).await
+            }
+            Action::RecordKept { host, volumes } => self.record_kept(host, volumes).await,
+            Action::ReleaseKept(kept) => self.release_kept(machine, kept).await,
+            Action::RemoveReleaseRequest => {
+                let annotation = names::ANNOTATION_RELEASE_VOLUME;
+                Ok(Some(
+                    remove_annotation(&self.api, machine, annotation).await?,
+                ))
+            }
             on_host => {
                 if !self.api.may_write() {
                     return Err(ApiError::NotLeading.into());
@@ -233,11 +247,62 @@ impl Applier {
         &self,
         machine: &Machine,
         host: &str,
+        volumes: Option<Vec<TombstoneVolume>>,
     ) -> Result<Option<Written>, Failed> {
         if let Some(host) = self.objects.get("", host) {
+            let volumes = volumes.or_else(|| to_delete(machine, &host.spec, None));
             let now = Now(OffsetDateTime::now_utc());
-            tombstones::record(&self.api, &host, machine, now).await?;
+            tombstones::record(&self.api, &host, machine, volumes, now).await?;
         }
+        Ok(None)
+    }
+
+    async fn record_kept(
+        &self,
+        host: &str,
+        volumes: &[KeptVolume],
+    ) -> Result<Option<Written>, Failed> {
+        if let Some(host) = self.objects.get("", host) {
+            tombstones::record_kept(&self.api, &host, volumes).await?;
+        }
+        Ok(None)
+    }
+
+    /// Deletes a kept volume of a former Machine, on whichever host it is, and then its record.
+    async fn release_kept(
+        &self,
+        machine: &Machine,
+        kept: &KeptOnHost,
+    ) -> Result<Option<Written>, Failed> {
+        let KeptOnHost { host, volume } = kept;
+        let object = self.objects.get("", host);
+        let connected = self.hosts.get(host);
+        let Some((object, connected)) = object.zip(connected) else {
+            let message = format!("LibvirtHost '{host}' is not there");
+            return Err(Failed::new(Remedy::Retry, message));
+        };
+        if object.spec.maintenance == Some(true) {
+            let message = format!(
+                "volume {}/{} is not deleted, because LibvirtHost '{host}' is in maintenance: set spec.maintenance of the host to false",
+                volume.pool, volume.volume
+            );
+            return Err(Failed::new(Remedy::UserAction, message));
+        }
+        let guard = self.guard(&connected, machine);
+        let removal = Removal {
+            pool: volume.pool.clone(),
+            name: volume.volume.clone(),
+            key: None,
+            is_owned: is_volume_of(&volume.volume, &volume.uid),
+            is_deletable: true,
+        };
+        let slow = &connected.host.slow;
+        slow.call(REFRESH, move |host| {
+            remove_volume(host, &guard, Effect::DeleteVolume, &removal)
+        })
+        .await
+        .map_err(|error| failed(&error))?;
+        tombstones::forget_kept(&self.api, &object, volume).await?;
         Ok(None)
     }
 }

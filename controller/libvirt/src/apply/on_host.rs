@@ -73,7 +73,12 @@ pub(crate) fn act(host: &mut dyn Connection, job: &Job, action: Action) -> Resul
         Action::Destroy => host.destroy(uuid),
         Action::Undefine => host.undefine(uuid),
         Action::DeleteVolume(removal) => remove_volume(host, guard, Effect::DeleteVolume, &removal),
-        Action::Bind { .. } | Action::RecordOrphan { .. } | Action::FetchImage { .. } => Ok(()),
+        Action::Bind { .. }
+        | Action::RemoveReleaseRequest
+        | Action::RecordKept { .. }
+        | Action::ReleaseKept(_)
+        | Action::RecordOrphan { .. }
+        | Action::FetchImage { .. } => Ok(()),
     }
 }
 

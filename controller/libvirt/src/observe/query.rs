@@ -4,21 +4,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use common::api::libvirt_host::LibvirtHostSpec;
 use common::api::machine::Image;
-use common::render::libvirt::{
-    Domain, DomainMetadata, NicSource, VolumeFormat, VolumeRecord, is_volume_of,
-};
+use common::render::libvirt::{Domain, DomainMetadata, NicSource, VolumeFormat, is_volume_of};
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 use uuid::Uuid;
 
 use crate::access::{AccessError, Connection, DomainDetail, Volume};
 use crate::images::fetches::{Fetches, ImageState};
-use crate::images::names::{base_of, image_volume, is_attempt_of, marker};
+use crate::images::names::{image_volume, is_attempt_of, marker};
 use crate::libvirt_host::LibvirtHost;
 use crate::observed::{Guest, HostView, VolumeKey};
 use crate::offers::images;
 use crate::parts::{network_fault, pool_fault, unreadable_pool};
-use crate::plan::disks::{NeededImage, copies, fetched_images, is_defined, is_to_go, wanted};
+use crate::plan::disks::{NeededImage, copies, fetched_images, is_defined, wanted};
 
 /// A query about one Machine.
 pub(crate) struct HostQuery {
@@ -85,13 +83,7 @@ impl HostQuery {
             .collect();
         let seed = metadata.and_then(|metadata| metadata.seed.as_ref());
         let seed = seed.map(|seed| (seed.pool.clone(), seed.volume.clone()));
-        let is_released = |kept: &VolumeRecord| {
-            let plain = (kept.pool.clone(), base_of(&kept.volume).to_owned());
-            is_to_go(kept) && !self.needed.contains(&plain)
-        };
-        let mut kept = metadata.into_iter().flat_map(|metadata| &metadata.volumes);
-        let deletes = self.deleting || kept.any(is_released);
-        if deletes {
+        if self.deleting {
             // A volume in any pool may be an overlay of one that is deleted.
             let pools = host.pools()?;
             let faults = pools.iter().filter_map(|pool| {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use common::api::left_volumes::{KeptVolume, TombstoneVolume};
 use common::render::libvirt::{Domain, DomainMetadata, LiveUpdate};
 use controller_core::backend::Act;
 use controller_core::plan::Subject;
@@ -99,11 +100,33 @@ pub(crate) enum Action {
     Undefine,
     /// Deletes a volume, and its completion marker.
     DeleteVolume(Removal),
+    /// Records in the status of a host the volumes that are kept of a Machine that goes.
+    RecordKept {
+        /// Name of the LibvirtHost.
+        host: String,
+        /// The volumes.
+        volumes: Vec<KeptVolume>,
+    },
+    /// Deletes a volume that was kept of a former Machine of the name, and its record.
+    ReleaseKept(KeptOnHost),
+    /// Removes the annotation that asks for kept volumes to be deleted.
+    RemoveReleaseRequest,
     /// Records in the status of a host that something of the Machine may be left there.
     RecordOrphan {
         /// Name of the LibvirtHost.
         host: String,
+        /// The volumes to delete there; `None`: they follow from the block and the spec of the host.
+        volumes: Option<Vec<TombstoneVolume>>,
     },
+}
+
+/// A volume that is kept of a Machine which was deleted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct KeptOnHost {
+    /// Name of the LibvirtHost.
+    pub(crate) host: String,
+    /// The record in its status.
+    pub(crate) volume: KeptVolume,
 }
 
 /// The content of a seed. It is never logged, because it may contain passwords.
@@ -119,7 +142,7 @@ impl fmt::Debug for SeedContent {
 impl Act for Action {
     fn effect(&self) -> Option<Effect> {
         match self {
-            Self::DeleteVolume(_) => Some(Effect::DeleteVolume),
+            Self::DeleteVolume(_) | Self::ReleaseKept(_) => Some(Effect::DeleteVolume),
             Self::FetchImage { .. } | Self::CopyVolume { .. } | Self::CreateSeed { .. } => {
                 Some(Effect::FillVolume)
             }
@@ -131,18 +154,24 @@ impl Act for Action {
             | Self::CreateVolume { .. }
             | Self::GrowDisk { .. }
             | Self::GrowVolume { .. }
+            | Self::RemoveReleaseRequest
+            | Self::RecordKept { .. }
             | Self::RecordOrphan { .. } => None,
         }
     }
 
     fn subject(&self) -> Subject {
         match self {
-            Self::Bind { .. } | Self::RecordOrphan { .. } => Subject::Machine,
+            Self::Bind { .. }
+            | Self::RemoveReleaseRequest
+            | Self::RecordKept { .. }
+            | Self::RecordOrphan { .. } => Subject::Machine,
             Self::FetchImage { .. }
             | Self::CreateVolume { .. }
             | Self::CopyVolume { .. }
             | Self::GrowDisk { .. }
             | Self::GrowVolume { .. }
+            | Self::ReleaseKept(_)
             | Self::DeleteVolume(_) => Subject::Storage,
             Self::CreateSeed { .. }
             | Self::Define(_)
@@ -194,7 +223,22 @@ impl fmt::Display for Action {
             Self::DeleteVolume(Removal { pool, name, .. }) => {
                 write!(f, "deleted volume {pool}/{name}")
             }
-            Self::RecordOrphan { host } => {
+            Self::RecordKept { host, volumes } => {
+                let count = volumes.len();
+                write!(f, "recorded {count} kept volumes on LibvirtHost {host}")
+            }
+            Self::ReleaseKept(KeptOnHost { host, volume }) => {
+                let KeptVolume { pool, volume, .. } = volume;
+                write!(
+                    f,
+                    "deleted the kept volume {pool}/{volume} on LibvirtHost {host}"
+                )
+            }
+            Self::RemoveReleaseRequest => {
+                let annotation = common::names::ANNOTATION_RELEASE_VOLUME;
+                write!(f, "removed the annotation {annotation}")
+            }
+            Self::RecordOrphan { host, .. } => {
                 write!(f, "recorded a tombstone on LibvirtHost {host}")
             }
         }

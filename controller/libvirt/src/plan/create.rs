@@ -9,12 +9,12 @@ use common::api::normalized::Normalized;
 use common::host_uri::{Driver, HostUri};
 use common::render::libvirt::{
     CpuMode, Difference, Domain, DomainInput as Desired, DomainMetadata, LiveUpdate, NicAttachment,
-    PoolVolume, SeedRecord, VirtType, VolumeFormat, VolumeRecord, domain,
+    PoolVolume, SeedRecord, VirtType, VolumeFormat, domain,
 };
 
 use super::action::{Action, Plan};
-use super::disks::{delete, is_to_go, uses};
 use super::power::{Power, power};
+use super::release::{kept_records, releases};
 use super::seed::seed;
 use super::status::{Findings, report};
 use super::volumes::{Volumes, volumes};
@@ -174,11 +174,10 @@ fn on<'a>(
         }
         findings.restarts = power.restarts;
         steps.add_power(power, desired.is_some() && !is_refused);
-        steps
-            .actions
-            .extend(releases(machine, guest, block, &volumes, view));
     }
     steps.actions.extend(volumes.growth);
+    let kept = &observed.kept_of_former;
+    steps.actions.extend(releases(machine, block, view, kept));
     if volumes.import.is_some() || is_partial(observed, view) {
         steps.requeue_after = steps.requeue_after.or(Some(SOON));
     }
@@ -363,18 +362,7 @@ fn render(
         desired = desired.preserving(current);
     }
     let old = guest.and_then(|guest| guest.metadata.as_ref());
-    let desired_volumes = &volumes.kept;
-    let released = old.into_iter().flat_map(|it| &it.volumes);
-    let released =
-        released.filter(|old| desired_volumes.iter().all(|kept| kept.volume != old.volume));
-    let released = released.filter(|old| {
-        // A volume in a pool that cannot be read may be there.
-        view.unreadable_pools.contains_key(&old.pool)
-            || view
-                .volumes
-                .contains_key(&(old.pool.clone(), old.volume.clone()))
-    });
-    let kept: Vec<VolumeRecord> = desired_volumes.iter().chain(released).cloned().collect();
+    let kept = kept_records(block, old, &volumes.kept, view);
     // Secure boot takes effect with new firmware settings only.
     let is_other = |domain: &Domain| domain.firmware != desired.firmware;
     let reset_nvram = if let Some(running) = guest.and_then(|guest| guest.running.as_ref()) {
@@ -393,42 +381,4 @@ fn render(
         reset_nvram,
     });
     desired
-}
-
-/// Releases volumes whose disk is no longer in the spec, once neither the definition nor the running guest has them.
-/// Volumes of policy Retain stay. A pool that cannot be read may hold an overlay of any of them: then all stay.
-fn releases(
-    machine: &Machine,
-    guest: &Guest,
-    block: &Normalized,
-    volumes: &Volumes,
-    view: &HostView,
-) -> Vec<Action> {
-    let Some(metadata) = guest
-        .metadata
-        .as_ref()
-        .filter(|_| view.unreadable_pools.is_empty())
-    else {
-        return vec![];
-    };
-    let is_used = |name: &str| {
-        [&guest.defined, &guest.running]
-            .into_iter()
-            .flatten()
-            .any(|domain| uses(domain, name))
-    };
-    // A disk of the spec whose class the host no longer offers is not released.
-    let is_desired = |old: &VolumeRecord| {
-        volumes.kept.iter().any(|kept| kept.volume == old.volume)
-            || block.disks.iter().any(|disk| disk.name == old.disk)
-    };
-    let released = metadata.volumes.iter().filter(|old| !is_desired(old));
-    released
-        .filter(|old| is_to_go(old) && !is_used(&old.volume))
-        .filter_map(|old| {
-            let key = (old.pool.clone(), old.volume.clone());
-            let volume = view.volumes.get(&key)?;
-            Some(Action::DeleteVolume(delete(machine, &old.pool, volume)))
-        })
-        .collect()
 }

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use common::api::choice::{Choice as _, Provisioning};
+use common::api::choice::{Choice as _, Provisioning, ReclaimPolicy};
+use common::api::left_volumes::{KeptVolume, TombstoneVolume};
 use common::api::libvirt_host::{HostStorage, LibvirtHostSpec};
 use common::api::machine::Image;
 use common::api::normalized::{Normalized, NormalizedDisk};
 use common::render::libvirt::{
-    Disk, Domain, VolumeFormat, VolumeRecord, is_seed, is_volume_of, volume_name,
+    Disk, Domain, DomainMetadata, VolumeFormat, VolumeRecord, is_seed, is_volume_of, volume_name,
 };
 use controller_core::deletion::deletes;
 use controller_core::machine::Machine;
@@ -35,13 +36,13 @@ fn disks(machine: &Machine, block: &Normalized, spec: &LibvirtHostSpec) -> Vec<V
     block.disks.iter().filter_map(kept).collect()
 }
 
-/// The volumes that are deleted with a Machine: disks by the reclaim policy that the domain's metadata records,
-/// without a domain by that of the block; copies that were never used; seeds. Without domain and block no disk is
+/// The volumes that are deleted with a Machine: disks of the spec by the reclaim policy that the domain's metadata
+/// records, without a domain by that of the block; copies that were never used; seeds. Without domain and block no disk is
 /// deleted.
 pub(super) fn removals(machine: &Machine, view: &HostView, guest: Option<&Guest>) -> Vec<Removal> {
     let metadata = guest.and_then(|guest| guest.metadata.as_ref());
     let kept = match metadata {
-        Some(metadata) => metadata.volumes.clone(),
+        Some(metadata) => recorded(machine, metadata),
         None => machine
             .desired()
             .map(|block| disks(machine, block, &view.spec))
@@ -80,6 +81,87 @@ pub(super) fn removals(machine: &Machine, view: &HostView, guest: Option<&Guest>
     })
     .map(|((pool, _), volume)| delete(machine, pool, volume))
     .collect()
+}
+
+/// The volumes that a domain's metadata records. One whose disk has left the spec is kept, even if the domain still has
+/// it; without a block that matches the spec nothing is known to have left it.
+pub(super) fn recorded(machine: &Machine, metadata: &DomainMetadata) -> Vec<VolumeRecord> {
+    let all = metadata.volumes.iter();
+    match machine.desired() {
+        Some(block) => all.map(|record| unless_removed(block, record)).collect(),
+        None => all.cloned().collect(),
+    }
+}
+
+/// The volumes that are kept of a Machine that goes: those of the disks that the domain's metadata records, without a
+/// domain those of the block. Copies that were never used are no volumes of a disk.
+pub(super) fn kept(
+    machine: &Machine,
+    view: &HostView,
+    metadata: Option<&DomainMetadata>,
+) -> Vec<KeptVolume> {
+    let records = match (metadata, machine.desired()) {
+        (Some(metadata), _) => recorded(machine, metadata),
+        (None, Some(block)) => disks(machine, block, &view.spec),
+        (None, None) => vec![],
+    };
+    let is_complete = |pool: &str, name: &str| {
+        let marker = (pool.to_owned(), marker(name));
+        !is_attempt(name) || view.volumes.contains_key(&marker) || is_defined(view, name)
+    };
+    let of_record = |record: &VolumeRecord| {
+        let all = view.volumes.keys().filter(|(pool, _)| *pool == record.pool);
+        let base = base_of(&record.volume);
+        let names = all.filter(|(pool, name)| is_attempt_of(name, base) && is_complete(pool, name));
+        let volume = |(pool, name): &VolumeKey| KeptVolume {
+            machine: format!("{}/{}", machine.namespace(), machine.name()),
+            uid: machine.uid().to_owned(),
+            disk: record.disk.clone(),
+            pool: pool.clone(),
+            volume: name.clone(),
+        };
+        names.map(volume).collect::<Vec<_>>()
+    };
+    let kept = records.iter().filter(|record| !is_to_go(record));
+    kept.flat_map(of_record).collect()
+}
+
+/// The volumes to delete of a Machine that goes before its host can be read: those that the domain's metadata records,
+/// without a domain those of the block. `None`: neither is known.
+pub(crate) fn to_delete(
+    machine: &Machine,
+    spec: &LibvirtHostSpec,
+    metadata: Option<&DomainMetadata>,
+) -> Option<Vec<TombstoneVolume>> {
+    let records = match metadata {
+        Some(metadata) => recorded(machine, metadata),
+        None => disks(machine, machine.desired()?, spec),
+    };
+    Some(deletable(&records))
+}
+
+/// The volumes of these records that are deleted with their Machine.
+pub(crate) fn deletable(records: &[VolumeRecord]) -> Vec<TombstoneVolume> {
+    let volume = |record: &VolumeRecord| TombstoneVolume {
+        pool: record.pool.clone(),
+        volume: base_of(&record.volume).to_owned(),
+    };
+    let deletable = records.iter().filter(|record| is_to_go(record));
+    deletable.map(volume).collect()
+}
+
+/// The record of a volume. If its disk has left the spec, the policy is Retain.
+pub(super) fn unless_removed(block: &Normalized, record: &VolumeRecord) -> VolumeRecord {
+    let mut record = record.clone();
+    if !has_disk(block, &record.disk) {
+        record.reclaim_policy = ReclaimPolicy::Retain;
+    }
+    record
+}
+
+/// Whether the spec has a disk of this name.
+pub(super) fn has_disk(block: &Normalized, name: &str) -> bool {
+    block.disks.iter().any(|disk| disk.name == name)
 }
 
 /// The deletion of a volume of the Machine, as it was observed.

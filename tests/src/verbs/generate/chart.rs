@@ -4,7 +4,8 @@
 //! CRDs ──────────────────────────────► templates/crds/*.yaml       not removed by an uninstall
 //! install/{controller,webhook}-rbac ─► templates/*-rbac.yaml       ┐ with the namespace and
 //! install/webhook-{configurations,policy} ─► templates/webhook-…   │ the chart's values inserted
-//! install/user-roles ────────────────► templates/user-roles.yaml   ┘
+//! install/user-roles ────────────────► templates/user-roles.yaml   │
+//! install/deletion-protection ───────► templates/deletion-…yaml    ┘
 //! monitoring/{rules,dashboard} ──────► files/                      copied, not templates
 //! ```
 //! The rest of the chart is written by hand; a test compares what it renders with `manifests/install`.
@@ -128,6 +129,7 @@ pub(super) fn files() -> Result<BTreeMap<PathBuf, String>> {
         ("webhook-configurations.yaml", CONFIGURATIONS.as_slice()),
         ("webhook-policy.yaml", &[]),
         ("user-roles.yaml", &[]),
+        ("deletion-protection.yaml", &[]),
     ] {
         let source = Path::new("manifests/install").join(name);
         let text = with_replacements(&read(&source)?, replacements)

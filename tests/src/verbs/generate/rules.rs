@@ -45,7 +45,9 @@ fn updates(page: &mut String) {
         "\n## What an update may change\n\nThe webhook compares the values that the old and the new \
          spec resolve to: a switch to a template with the same values is no change. A warning announces a \
          change that becomes effective at the next restart of a running machine, or only in a new instance. \
-         Until the guest was restarted the change is in `status.pendingChanges`.\n\n| changed field | on KubeVirt | on libvirt |\n|---|---|---|\n",
+         Until the guest was restarted the change is in `status.pendingChanges`.\n\nThe volume of a disk that \
+         leaves the spec is kept on both backends, whatever its `reclaimPolicy` \
+         ([DiskKept](#diskkept)).\n\n| changed field | on KubeVirt | on libvirt |\n|---|---|---|\n",
     );
     let effects = |field: Field| [Backend::Kubevirt, Backend::Libvirt].map(|it| field.effect(it));
     let mut rows: Vec<([Effect; 2], Vec<String>)> = Vec::new();

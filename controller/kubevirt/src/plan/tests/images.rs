@@ -13,7 +13,7 @@ use crate::environment::{FakeCluster, claims_of, decode};
 use controller_core::fixtures::{block, disk, machine};
 use controller_core::objects::Meta as _;
 
-fn image(url: &str) -> Image {
+pub(super) fn image(url: &str) -> Image {
     Image {
         url: Some(url.to_owned()),
         ..Image::default()

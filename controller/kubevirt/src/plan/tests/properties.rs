@@ -112,6 +112,7 @@ fn check_targets(environment: &FakeCluster, plan: &Plan) {
             Action::ReleaseClaim { uid, .. } => may(uid, true),
             Action::DeleteDataVolume(import) => may(import.exact().uid(), true),
             Action::PatchClaim(patch) => may(&patch.uid, true),
+            Action::SetProtection(protection) => may(&protection.uid, true),
             Action::UpdateVm(desired) => may(desired.metadata.uid.as_ref().unwrap(), false),
             Action::UpdateSecret(desired) => may(desired.metadata.uid.as_ref().unwrap(), false),
             Action::UpdateAttachment(desired) => may(desired.metadata.uid.as_ref().unwrap(), false),
