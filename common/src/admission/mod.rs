@@ -91,7 +91,7 @@ pub fn review(request: &Request<'_>, catalog: &dyn Catalog, settings: &Settings)
 }
 
 /// Fields in the order of the API reference. Violations of other fields, such as the name, come first.
-const FIELD_ORDER: [&str; 29] = [
+const FIELD_ORDER: [&str; 30] = [
     "description",
     "deprecated",
     "uri",
@@ -104,6 +104,7 @@ const FIELD_ORDER: [&str; 29] = [
     "reserved",
     "storage",
     "imagePool",
+    "imageSources",
     "template",
     "backend",
     "powerState",

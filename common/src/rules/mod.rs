@@ -79,6 +79,7 @@ pub const ALL: &[&[Rule]] = &[
     update::warnings::RULES,
     networkconfigurations::RULES,
     libvirthosts::RULES,
+    libvirthosts::images::RULES,
     block::RULES,
 ];
 
