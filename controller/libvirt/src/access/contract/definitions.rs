@@ -134,7 +134,7 @@ pub(super) fn absent(on: &mut TestHost) {
         kind(host.upload(pool, &nothing, &mut &b"x"[..], 1)),
         "Absent"
     );
-    assert_eq!(kind(host.download(pool, &nothing, 1)), "Absent");
+    assert_eq!(kind(host.head(pool, &nothing, 1)), "Absent");
     assert_eq!(kind(host.leases(&nothing)), "Absent");
     host.delete_volume(pool, &nothing).unwrap();
     // There may be a volume in a pool that libvirt does not know at the moment.
