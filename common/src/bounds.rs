@@ -34,6 +34,8 @@ pub const NETWORKS_MAX: usize = 32;
 pub const LABELS_MAX: usize = 64;
 /// Most storage classes that a libvirt host offers: one pool each.
 pub const HOST_CLASSES_MAX: usize = 64;
+/// Most prefixes of URLs that a libvirt host fetches images from: one server each.
+pub const HOST_SOURCES_MAX: usize = 64;
 /// Most networks that a libvirt host offers: one bridge each.
 pub const HOST_NETWORKS_MAX: usize = 256;
 /// Most VLANs of one network of a libvirt host. With all networks full, the object still fits into

@@ -10,6 +10,7 @@
 //! api         the kinds, as the API server stores them        render  objects of a backend for a block
 //! violation   path, code, kind of fault, message    field_path, code, words    parts of messages
 //! quantity    amounts of bytes     mac     MAC addresses     host_uri     URIs of libvirt hosts
+//! image_header   headers of disk images     image_source   where images may come from
 //! names       every name that the product gives or reads              json    JSON in document order
 //! bounds      every limit and its reason
 //! ```
@@ -25,6 +26,8 @@ pub mod catalog;
 pub mod code;
 pub mod field_path;
 pub mod host_uri;
+pub mod image_header;
+pub mod image_source;
 mod json;
 pub mod mac;
 pub mod names;

@@ -101,6 +101,7 @@ pub(crate) async fn run(args: Args, log: LogControl) -> Result<(), RunError> {
         api,
         events,
         expectations: Arc::new(Expectations::default()),
+        image_retention: args.image_retention.0,
     };
     parts.spawn_observers(&mut tasks);
 
@@ -148,6 +149,7 @@ struct Parts {
     api: GuardedClient,
     events: Events,
     expectations: Arc<Expectations>,
+    image_retention: Duration,
 }
 
 impl Parts {
@@ -155,7 +157,12 @@ impl Parts {
     fn spawn_observers(&self, tasks: &mut Tasks) {
         let (caches, triggers, api) = (&self.caches, &self.triggers, &self.api);
         let hosts = self.fleet.clone();
-        let hosts = hosts.poll(caches.clone(), triggers.clone(), api.clone());
+        let hosts = hosts.poll(
+            caches.clone(),
+            triggers.clone(),
+            api.clone(),
+            self.image_retention,
+        );
         tasks.spawn("libvirt hosts", hosts);
         let gauges = metrics::update_gauges(
             caches.clone(),

@@ -106,6 +106,7 @@ const FIELD_ORDER: [&str; 30] = [
     "reserved",
     "storage",
     "imagePool",
+    "imageSources",
     "template",
     "backend",
     "powerState",

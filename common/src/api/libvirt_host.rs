@@ -81,10 +81,17 @@ pub struct LibvirtHostSpec {
     #[schemars(length(max = bounds::HOST_CLASSES_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["storageClass"]))]
     pub storage: Option<Vec<HostStorage>>,
     /// Storage pool for images: the controller downloads images into it, and image.volume names a volume
-    /// in it. Default: none, and the host runs no Machines with images.
+    /// in it. No pool of storage, because no guest may write to it. Default: none, and the host runs no
+    /// Machines with images.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schema::LibvirtName>")]
     pub image_pool: Option<String>,
+    /// Prefixes of the URLs that images may be fetched from, redirects included, at most 64: scheme, host
+    /// and port exactly, the path by whole segments, such as https://images.example.com/os/. Servers
+    /// listed here may have private addresses. Default: any URL whose server has public addresses only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Vec<schema::SourcePrefix>>", length(max = bounds::HOST_SOURCES_MAX), extend("x-kubernetes-list-type" = "atomic"))]
+    pub image_sources: Option<Vec<String>>,
     /// Networks that the host offers to network cards, at most 256. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = bounds::HOST_NETWORKS_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]

@@ -63,6 +63,8 @@ text_schemas! {
     FreeText = { "maxLength": TEXT_MAX }
     /// The URL of an image.
     ImageUrl = { "minLength": 1, "maxLength": TEXT_MAX, "pattern": "^(https|http|docker)://.+$" }
+    /// A prefix of the URLs of images.
+    SourcePrefix = { "minLength": 1, "maxLength": TEXT_MAX, "pattern": "^[Hh][Tt][Tt][Pp][Ss]?://[^\\s?#]+$" }
     /// The checksum of an image.
     Checksum = { "maxLength": DIGEST_MAX, "pattern": "^sha256:[0-9a-f]{64}$" }
     /// The name of a Linux bridge.

@@ -5,8 +5,10 @@ use crate::api::machine::Image;
 use crate::bounds::TEXT_MAX;
 use crate::code::Code;
 use crate::field_path::FieldPath;
+use crate::image_source::redacted;
 use crate::normalize::Leaf;
 use crate::render::kubevirt::is_unverifiable;
+use crate::render::libvirt::is_reserved_volume;
 use crate::violation::{Findings, Kind, Violation};
 
 use super::rule::{Check, rules};
@@ -30,11 +32,15 @@ rules! {
             because "Pools of volumes exist on libvirt hosts only."
             fix "Use `url` or `persistentVolumeClaim`, or `backend: libvirt`."
             crd Some,
+        Refuse ImageVolumeReserved = "An image names a volume that the controller made."
+            because "It is the disk of a guest, which the guest writes, or an image that was fetched for those who named its URL. Whoever named it would read what belongs to others."
+            fix "Copy what you may use to a volume of another name (`virsh vol-clone`), and name that; name an image of a URL by `url`."
+            crd Nothing,
     }
 }
 
 /// The source of an image: rules [`Code::ImageSource`], [`Code::UnsupportedImageUrl`],
-/// [`Code::InvalidImageChecksum`], [`Code::ImageVolumeNeedsLibvirt`]. `fetched_by_cdi`: whether CDI will
+/// [`Code::InvalidImageChecksum`], [`Code::ImageVolumeNeedsLibvirt`], [`Code::ImageVolumeReserved`]. `fetched_by_cdi`: whether CDI will
 /// fetch the image, as far as is known. `at` returns the path of a field of the image.
 pub(crate) fn source(
     image: &Image,
@@ -110,6 +116,10 @@ fn libvirt_volume(
         let code = Code::ImageVolumeNeedsLibvirt;
         let fault = Violation::new(path, code, Kind::Invalid, detail).text(volume);
         findings.deny(fault.given(FieldPath::field("backend")));
+    } else if is_reserved_volume(volume) {
+        let detail = "has the form of the names that the controller gives to disks and fetched images, which are no images; copy it to a volume of another name (virsh vol-clone), or name the url";
+        let code = Code::ImageVolumeReserved;
+        findings.deny(Violation::new(path, code, Kind::Invalid, detail).text(volume));
     }
 }
 
@@ -117,7 +127,7 @@ fn url_form(url: &str, path: FieldPath, findings: &mut Findings) {
     if let Err(error) = image_url::check(url) {
         let code = Code::UnsupportedImageUrl;
         let fault = Violation::new(path, code, Kind::Invalid, error.to_string());
-        findings.deny(fault.text(url));
+        findings.deny(fault.text(&redacted(url)));
     }
 }
 

@@ -81,6 +81,7 @@ pub const ALL: &[&[Rule]] = &[
     update::kept::RULES,
     networkconfigurations::RULES,
     libvirthosts::RULES,
+    libvirthosts::images::RULES,
     block::RULES,
 ];
 

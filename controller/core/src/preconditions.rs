@@ -15,6 +15,8 @@ pub enum Effect {
     FillVolume,
     /// A fetched image, or the remains of a failed fetch or import, is removed.
     RemoveImage,
+    /// A complete image that nothing has used for a while is removed.
+    RemoveUnusedImage,
     /// A VirtualMachine or domain is created or changed.
     Define,
     /// A guest is switched on.
@@ -48,10 +50,11 @@ pub enum Precondition {
 
 impl Effect {
     /// Every effect.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::DeleteVolume,
         Self::FillVolume,
         Self::RemoveImage,
+        Self::RemoveUnusedImage,
         Self::Define,
         Self::Start,
         Self::Stop,
@@ -75,6 +78,7 @@ impl Effect {
             ],
             Self::FillVolume => &[LeaseHeld, Incomplete, Unused],
             Self::RemoveImage => &[LeaseHeld, Incomplete, Unused, NotABackingFile],
+            Self::RemoveUnusedImage => &[LeaseHeld, Unchanged, Unused, NotABackingFile],
             Self::Define | Self::Start | Self::Stop | Self::Undefine => {
                 &[LeaseHeld, Owned, NotBoundElsewhere]
             }

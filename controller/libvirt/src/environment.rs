@@ -96,6 +96,7 @@ pub(crate) fn host_spec() -> LibvirtHostSpec {
             offer("copied", Some(Provisioning::Copy)),
         ]),
         image_pool: Some(POOL.into()),
+        image_sources: None,
         networks: Some(vec![network]),
     }
 }

@@ -5,6 +5,7 @@ use common::api::libvirt_host::{HostStorage, LibvirtHostSpec};
 use common::api::machine::Image;
 use common::api::network::NetworkConfigurationSpec;
 use common::api::normalized::Normalized;
+use common::image_source::{SourceUrl, redacted};
 use common::names::DEFAULT_NETWORK;
 use common::render::libvirt::{NicAttachment, NicSource};
 
@@ -12,6 +13,15 @@ use common::render::libvirt::{NicAttachment, NicSource};
 pub(crate) fn images(block: &Normalized) -> impl Iterator<Item = &Image> {
     let disks = block.disks.iter().filter_map(|disk| disk.image.as_ref());
     disks.chain(block.cdroms.iter().filter_map(|cdrom| cdrom.image.as_ref()))
+}
+
+/// Why a host fetches no image from a URL; `None`: it may, as far as that is known before its name is resolved.
+pub(crate) fn source_fault(image: &Image, sources: Option<&[String]>) -> Option<String> {
+    let url = image.url.as_deref()?;
+    let source: Result<SourceUrl, _> = url.parse();
+    let checked = source.and_then(|source| source.check(sources));
+    let error = checked.err()?;
+    Some(format!("{} {error}", redacted(url)))
 }
 
 /// The pool a host offers for a storage class.

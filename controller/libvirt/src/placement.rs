@@ -19,7 +19,7 @@ use controller_core::objects::Network;
 
 use crate::access::HostInfo;
 use crate::capacity::allocatable;
-use crate::offers::{attach, images, storage};
+use crate::offers::{attach, images, source_fault, storage};
 use crate::snapshot::Snapshot;
 
 /// Hosts are compared by how full they are, in parts of a million.
@@ -105,6 +105,11 @@ fn fits(
     }
     if images(block).next().is_some() && host.spec.image_pool.is_none() {
         return Err("has no imagePool".into());
+    }
+    for image in images(block) {
+        if let Some(why) = source_fault(image, host.spec.image_sources.as_deref()) {
+            return Err(format!("fetches no such image: {why}"));
+        }
     }
     hardware(block, &snapshot.info)?;
     room(

@@ -20,6 +20,7 @@
 
 pub mod cloud_init;
 mod environment;
+pub mod images;
 pub mod macs;
 pub mod mutate;
 pub mod quantities;
@@ -37,7 +38,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 7] = [
+pub const TARGETS: [Target; 9] = [
     Target {
         name: "body",
         format: "reviews",
@@ -72,5 +73,15 @@ pub const TARGETS: [Target; 7] = [
         name: "mac",
         format: "macs",
         check: macs::text,
+    },
+    Target {
+        name: "image_header",
+        format: "image-headers",
+        check: images::header,
+    },
+    Target {
+        name: "image_source",
+        format: "urls",
+        check: images::source,
     },
 ];

@@ -1,6 +1,7 @@
 //! LibvirtHosts. The schema and CEL of the CRD refuse most of this as well, but on an update some tools answer
 //! that refusal by deleting and recreating the object. So the webhook refuses the same values first.
 
+pub(crate) mod images;
 pub(crate) mod intent;
 
 use std::collections::HashSet;
@@ -55,7 +56,6 @@ rules! {
             fix "Write a number such as `\"1.5\"`, or leave it out for 1."
             crd Some,
     }
-    "libvirthosts" Check::Host(image_pool), on HOSTS, Always, and [InvalidObjectName] {}
     "libvirthosts" Check::Host(storage), on HOSTS, Always, and [HostFieldRequired, UnsupportedHostValue, InvalidObjectName] {
         Refuse OverlayNeedsQcow2 = "Volumes of a class are raw, and are provisioned as overlays of an image."
             because "A raw file cannot store the name of its backing image."
@@ -104,12 +104,6 @@ fn amounts(spec: &HostIntent, _: Option<&HostIntent>, findings: &mut Findings) {
     quantities::quantity::<Milli>(cpu, "500m", |_| None, findings);
     let memory = leaf(FieldPath::field("reserved.memory"), memory.as_deref());
     quantities::quantity::<Bytes>(memory, "2Gi", quantities::corrected, findings);
-}
-
-/// Rule [`Code::InvalidObjectName`] for the image pool.
-fn image_pool(spec: &HostIntent, _: Option<&HostIntent>, findings: &mut Findings) {
-    let image_pool = leaf(FieldPath::field("imagePool"), spec.image_pool.as_deref());
-    libvirt_name(image_pool, findings);
 }
 
 /// The rules about storage classes.

@@ -40,7 +40,7 @@ pub(crate) use types::{
     Volume, shutoff,
 };
 use uuid::Uuid;
-pub(crate) use worker::Host;
+pub(crate) use worker::{Host, Worker};
 
 pub(crate) type Result<T, E = AccessError> = std::result::Result<T, E>;
 
@@ -126,9 +126,8 @@ pub(crate) trait Connection: Send {
     fn delete_volume(&mut self, pool: &str, name: &str) -> Result<()>;
     /// Fills a volume with `length` bytes of `source`. After an interrupted upload the volume looks complete.
     fn upload(&mut self, pool: &str, name: &str, source: &mut dyn Read, length: u64) -> Result<()>;
-    /// A volume's bytes, for small ones: more than `limit` are refused.
-    #[cfg(test)]
-    fn download(&mut self, pool: &str, name: &str, limit: u64) -> Result<Vec<u8>>;
+    /// The first bytes of a volume: `limit`, or all if it has fewer.
+    fn head(&mut self, pool: &str, name: &str, limit: u64) -> Result<Vec<u8>>;
 
     /// The DHCP leases of a virtual network.
     fn leases(&mut self, network: &str) -> Result<Vec<Lease>>;

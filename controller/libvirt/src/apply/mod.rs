@@ -3,6 +3,7 @@
 //! A call that was not answered in time may have had its effect: the next pass observes the host again and
 //! continues from there.
 
+mod fetch;
 mod on_host;
 
 use std::sync::Arc;
@@ -26,6 +27,7 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use serde_json::json;
 use time::OffsetDateTime;
 
+use fetch::WantedImage;
 pub(crate) use on_host::{Job, act};
 
 use crate::access::AccessError;
@@ -33,7 +35,6 @@ use crate::failure::failed;
 use crate::guard::Guard;
 use crate::hosts::registry::{ConnectedHost, Hosts};
 use crate::hosts::tombstones;
-use crate::images::fetch::{FetchRequest, fetch};
 use crate::libvirt_host::LibvirtHost;
 use crate::plan::action::{Action, KeptOnHost};
 use crate::plan::disks::to_delete;
@@ -47,8 +48,6 @@ const SLOW: Duration = Duration::from_secs(30);
 const REFRESH: Duration = Duration::from_mins(2);
 /// Limit of a copy of a large image.
 const COPY: Duration = Duration::from_mins(30);
-/// Limit of a fetch over a slow line.
-const FETCH: Duration = Duration::from_hours(12);
 
 /// Carries out actions.
 #[derive(Clone, Debug)]
@@ -144,12 +143,19 @@ impl Applier {
             volume,
             url,
             checksum,
+            disk_size,
         } = action
         {
-            return self.begin_fetch(host, machine, volume, url, checksum.clone());
+            let wanted = WantedImage {
+                base: volume,
+                url,
+                checksum: checksum.as_deref(),
+                disk_size: *disk_size,
+            };
+            return self.begin_fetch(host, machine, &wanted);
         }
         let (worker, limit) = match action {
-            Action::CopyVolume { .. } => (&host.images.slow, COPY),
+            Action::CopyVolume { .. } => (&host.copies, COPY),
             Action::Define(_) | Action::SetMetadata(_) | Action::CreateVolume { .. } => {
                 (&host.host.fast, QUICK)
             }
@@ -166,57 +172,6 @@ impl Applier {
             .call(limit, move |host| act(host, &job, action))
             .await
             .map_err(|error| failed(&error))
-    }
-
-    fn begin_fetch(
-        &self,
-        host: &Arc<ConnectedHost>,
-        machine: &Machine,
-        volume: &str,
-        url: &str,
-        checksum: Option<String>,
-    ) -> Result<(), Failed> {
-        let spec = self.objects.get("", &host.name);
-        let pool = spec.and_then(|host| host.spec.image_pool.clone());
-        let pool = pool.ok_or_else(|| {
-            let message = format!("LibvirtHost '{}' has no imagePool", host.name);
-            Failed::new(Remedy::UserAction, message)
-        })?;
-        let Some(progress) = host.fetches.begin(volume) else {
-            return Ok(());
-        };
-        let request = FetchRequest {
-            pool,
-            base: volume.to_owned(),
-            number: OffsetDateTime::now_utc().unix_timestamp(),
-            url: url.to_owned(),
-            checksum,
-        };
-        let guard = self.guard(host, machine);
-        let (host, triggers) = (host.clone(), self.triggers.clone());
-        let machine = ObjectRef::new(machine.name()).within(machine.namespace());
-        tokio::spawn(async move {
-            let name = request.base.clone();
-            let fetched = host.images.fast.call(FETCH, move |host| {
-                Ok(fetch(host, &request, &progress, &guard))
-            });
-            let outcome = fetched
-                .await
-                .map_err(|error| error.to_string())
-                .and_then(|outcome| outcome);
-            match &outcome {
-                Ok(()) => tracing::info!(host = host.name, image = name, "the image was fetched"),
-                Err(error) => tracing::warn!(
-                    host = host.name,
-                    image = name,
-                    error,
-                    "the image was not fetched"
-                ),
-            }
-            host.fetches.end(&name, outcome);
-            triggers.send([machine]);
-        });
-        Ok(())
     }
 
     /// Writes the host to the Machine, if the Machine is still the version that was observed, before anything is

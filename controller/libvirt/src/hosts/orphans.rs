@@ -13,12 +13,13 @@ use std::time::Duration;
 use common::api::left_volumes::{Tombstone, TombstoneVolume};
 use common::api::libvirt_host::LibvirtHostStatus;
 use common::render::libvirt::{DomainMetadata, domain_uuid, is_seed, is_volume_of};
-use controller_core::client::{ApiError, GuardedClient};
+use controller_core::client::GuardedClient;
 use controller_core::machine::CachedMachine;
 use controller_core::objects::Meta as _;
 use controller_core::preconditions::Effect;
 use kube::runtime::reflector::Store;
 
+use super::guards::of_host;
 use super::registry::ConnectedHost;
 use super::tombstones::put_status;
 use crate::access::{AccessError, Connection, DomainDetail};
@@ -58,7 +59,7 @@ pub(super) async fn remove(
             left.push(with_volumes(connected, tombstone).await);
             continue;
         };
-        let guard = guard(api, connected);
+        let guard = of_host(api, connected);
         let pools = pools.clone();
         let slow = &connected.host.slow;
         let removed = slow.call(REMOVAL_LIMIT, move |host| {
@@ -125,19 +126,6 @@ fn volumes_of_domain(
 fn metadata_of(found: &DomainDetail, owner: &str) -> Option<DomainMetadata> {
     let metadata = DomainMetadata::parse(found.state.metadata.as_deref()?)?;
     (metadata.uid == owner).then_some(metadata)
-}
-
-fn guard(api: &GuardedClient, connected: &Arc<ConnectedHost>) -> Guard {
-    let (api, connected) = (api.clone(), connected.clone());
-    let may_act = move || {
-        if api.may_write() {
-            connected.check_open()
-        } else {
-            Err(AccessError::Cancelled(ApiError::NotLeading.to_string()))
-        }
-    };
-    // The Machine is gone: it is bound nowhere.
-    Guard::new(may_act, || None)
 }
 
 /// Ends the guest of a Machine that is gone, and removes its definition, these volumes and its seeds. Every pool has to

@@ -26,6 +26,7 @@ use super::registry::{ConnectedHost, Hosts};
 use super::status::{StatusInput, status};
 use super::tombstones::put_status;
 use crate::access::{AccessError, Connection, DomainState, Host, Target};
+use crate::images::retention::{sweep_host, sweep_interval};
 use crate::libvirt_host::LibvirtHost;
 use crate::snapshot::{DomainSummary, Snapshot};
 
@@ -49,6 +50,8 @@ pub(crate) struct PollerContext {
     pub(crate) triggers: Triggers,
     /// The API server, for credentials and the hosts' status.
     pub(crate) api: GuardedClient,
+    /// Time after which a fetched image that nothing uses is removed; zero keeps it.
+    pub(crate) image_retention: Duration,
 }
 
 /// Polls every LibvirtHost, for as long as the process runs.
@@ -95,6 +98,8 @@ async fn poll_host(context: PollerContext, name: String) {
     let mut credentials = None;
     let mut connected: Option<Arc<ConnectedHost>> = None;
     let mut surveyed: Option<Instant> = None;
+    let mut swept: Option<Instant> = None;
+    let sweep_interval = sweep_interval(context.image_retention);
     while let Some(host) = context.objects.get("", &name) {
         let reachable = connected.as_ref().is_some_and(|it| it.snapshot().is_ok());
         if !reachable {
@@ -105,8 +110,8 @@ async fn poll_host(context: PollerContext, name: String) {
                         uri: host.spec.uri.clone(),
                         credentials: read.clone(),
                     };
-                    let connect = || Host::new(context.hosts.connector(), target.clone());
-                    let made = Arc::new(ConnectedHost::new(&name, connect(), connect()));
+                    let host = Host::new(context.hosts.connector(), target);
+                    let made = Arc::new(ConnectedHost::new(&name, host));
                     context.hosts.insert(made.clone());
                     (connected, credentials) = (Some(made), read);
                 }
@@ -125,6 +130,20 @@ async fn poll_host(context: PollerContext, name: String) {
             surveyed = Some(Instant::now());
         }
         take_over(&context, host, polled, full).await;
+        if let Some(interval) = sweep_interval.filter(|_| full)
+            && swept.is_none_or(|at| at.elapsed() >= interval)
+            && let Some(object) = context.objects.get("", &name)
+        {
+            swept = Some(Instant::now());
+            let machines = &context.caches.machines;
+            sweep_host(
+                &context.api,
+                machines,
+                host,
+                &object,
+                context.image_retention,
+            );
+        }
         tokio::select! {
             () = sleep(DOMAINS_INTERVAL) => {}
             () = host.wake.notified() => {}

@@ -12,15 +12,13 @@ use std::fmt::Write as _;
 
 use common::api::machine::Image;
 use common::quantity::Bytes;
-use common::render::libvirt::{VolumeFormat, VolumeSpec, volume_xml};
+use common::render::libvirt::{
+    ATTEMPT, FETCHED_IMAGE, MARKER, VolumeFormat, VolumeSpec, volume_xml,
+};
 use sha2::{Digest as _, Sha256};
 
 /// Digits of an image's digest in the name of its volume.
 const DIGITS: usize = 24;
-/// The end of a marker's name.
-const MARKER: &str = ".complete";
-/// Separator between the name of a volume and the number of an attempt.
-const ATTEMPT: &str = ".attempt-";
 
 /// Name of the volume of an image: its own, or one that its source decides.
 pub(crate) fn image_volume(image: &Image) -> String {
@@ -30,7 +28,7 @@ pub(crate) fn image_volume(image: &Image) -> String {
     let source = [image.url.as_deref(), image.checksum.as_deref()].map(Option::unwrap_or_default);
     let mut digits = hex(Sha256::digest(source.join("\n")).as_slice());
     digits.truncate(DIGITS);
-    format!("vitistack-image-{digits}")
+    format!("{FETCHED_IMAGE}{digits}")
 }
 
 /// Bytes in hexadecimal.

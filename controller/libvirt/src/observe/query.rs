@@ -296,7 +296,7 @@ fn images_of(
             used.or_else(|| attempts.clone().next())
                 .and_then(|name| complete(name))
         };
-        let state = state.or_else(|| fetches.state(&base));
+        let state = state.or_else(|| fetches.state(&base, machine.namespace(), machine.name()));
         (base, state.unwrap_or(ImageState::Absent))
     };
     let block = machine.desired().into_iter();

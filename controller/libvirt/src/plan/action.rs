@@ -3,7 +3,7 @@
 use std::fmt;
 
 use common::api::left_volumes::{KeptVolume, TombstoneVolume};
-use common::render::libvirt::{Domain, DomainMetadata, LiveUpdate};
+use common::render::libvirt::{Domain, DomainMetadata, LiveUpdate, PoolVolume};
 use controller_core::backend::Act;
 use controller_core::plan::Subject;
 use controller_core::preconditions::Effect;
@@ -29,6 +29,8 @@ pub(crate) enum Action {
         url: String,
         /// `sha256:` and the digest that the content must have.
         checksum: Option<String>,
+        /// Size of the disk that is made of the image, in bytes; `None`: it is a medium.
+        disk_size: Option<u64>,
     },
     /// Creates an empty volume, or an overlay. libvirt refuses a name that exists.
     CreateVolume {
@@ -38,6 +40,8 @@ pub(crate) enum Action {
         name: String,
         /// libvirt's description of it.
         xml: String,
+        /// The image that it is an overlay of.
+        image: Option<PoolVolume>,
     },
     /// Copies an image to a volume of a name that was never used, and then makes the marker that it is complete.
     CopyVolume {
@@ -47,8 +51,8 @@ pub(crate) enum Action {
         name: String,
         /// libvirt's description of it.
         xml: String,
-        /// Pool and name of the image's volume.
-        image: (String, String),
+        /// The image.
+        image: PoolVolume,
     },
     /// Grows the disk of a running guest.
     GrowDisk {
@@ -202,7 +206,7 @@ impl fmt::Display for Action {
             Self::CopyVolume {
                 pool, name, image, ..
             } => {
-                write!(f, "made volume {pool}/{name} of image {}", image.1)
+                write!(f, "made volume {pool}/{name} of image {}", image.volume)
             }
             Self::GrowDisk { target, bytes } => write!(f, "grew disk {target} to {bytes} bytes"),
             Self::GrowVolume { pool, name, bytes } => {

@@ -15,7 +15,9 @@ use common::api::machine::Image;
 use common::api::normalized::{Normalized, NormalizedDisk};
 use common::api::status::VolumeStatus;
 use common::quantity::Bytes;
-use common::render::libvirt::{PoolVolume, VolumeRecord, VolumeSpec, volume_xml};
+use common::render::libvirt::{
+    PoolVolume, VolumeRecord, VolumeSpec, is_reserved_volume, volume_xml,
+};
 use controller_core::conditions::{Fault, Outcome};
 use controller_core::machine::Machine;
 use controller_core::plan::Now;
@@ -74,7 +76,7 @@ pub(super) fn volumes(machine: &Machine, block: &Normalized, view: &HostView, no
     }
     for cdrom in &block.cdroms {
         let Some(image) = &cdrom.image else { continue };
-        if let Some(placed) = all.image(image, &cdrom.name, view) {
+        if let Some(placed) = all.image(image, &cdrom.name, None, view) {
             all.placed.insert(cdrom.name.clone(), placed);
         }
     }
@@ -141,12 +143,18 @@ impl Volumes {
         let Some(image) = &disk.image else {
             let xml = volume_xml(&desired(None));
             self.report(disk, &name, None);
-            self.actions.push(Action::CreateVolume { pool, name, xml });
+            self.actions.push(Action::CreateVolume {
+                pool,
+                name,
+                xml,
+                image: None,
+            });
             return;
         };
         // The attempt has its name only once it is created: before, each pass would report another one.
         self.report(disk, base_of(&name), None);
-        let Some(base) = self.image(image, &disk.name, view) else {
+        let size = u64::try_from(disk.size.get()).ok();
+        let Some(base) = self.image(image, &disk.name, size, view) else {
             return;
         };
         let key = (base.pool.clone(), base.volume.clone());
@@ -166,19 +174,30 @@ impl Volumes {
         let action = if is_copy(offer) {
             Action::CopyVolume {
                 xml: volume_xml(&desired(None)),
-                image: key,
+                image: base,
                 pool,
                 name,
             }
         } else {
             let xml = volume_xml(&desired(Some((&found.path, base.format))));
-            Action::CreateVolume { pool, name, xml }
+            Action::CreateVolume {
+                pool,
+                name,
+                xml,
+                image: Some(base),
+            }
         };
         self.actions.push(action);
     }
 
-    /// Where an image is, once it is complete.
-    fn image(&mut self, image: &Image, of: &str, view: &HostView) -> Option<PoolVolume> {
+    /// Where an image is, once it is complete. `size`: of the disk that is made of it.
+    fn image(
+        &mut self,
+        image: &Image,
+        of: &str,
+        size: Option<u64>,
+        view: &HostView,
+    ) -> Option<PoolVolume> {
         let pool = view.spec.image_pool.clone();
         let Some(pool) = pool else {
             self.outcome.worsen(Fault::new(
@@ -195,6 +214,15 @@ impl Volumes {
             self.outcome.worsen(pool_not_found(&what, &view.host, why));
             return None;
         }
+        if let Some(volume) = image.volume.as_deref().filter(|it| is_reserved_volume(it)) {
+            self.outcome.worsen(Fault::new(
+                "ImageNotAllowed",
+                format!(
+                    "volume '{volume}' of '{of}' was made by the controller and is no image: copy it to a volume of another name (virsh vol-clone), and name that"
+                ),
+            ));
+            return None;
+        }
         let volume = image_volume(image);
         match view.images.get(&volume) {
             Some(ImageState::Complete { volume, format }) => Some(PoolVolume {
@@ -207,7 +235,7 @@ impl Volumes {
                     "ImageImportFailed",
                     format!("the image of '{of}' cannot be fetched: {why}; it is tried again"),
                 ));
-                self.fetch(image, volume);
+                self.fetch(image, volume, size);
                 None
             }
             Some(ImageState::Underway { progress }) => {
@@ -217,7 +245,7 @@ impl Volumes {
                 self.progress(of, progress);
                 None
             }
-            Some(ImageState::Absent) | None if image.volume.is_some() => {
+            Some(ImageState::Absent | ImageState::Waiting) | None if image.volume.is_some() => {
                 self.outcome.worsen(Fault::new(
                     "ImageNotFound",
                     format!(
@@ -227,22 +255,31 @@ impl Volumes {
                 ));
                 None
             }
+            Some(ImageState::Waiting) => {
+                let message =
+                    format!("the image of '{of}' waits until other images have been fetched");
+                self.import
+                    .get_or_insert(Fault::new("ImageImporting", message));
+                self.fetch(image, volume, size);
+                None
+            }
             Some(ImageState::Absent) | None => {
                 let message = format!("the image of '{of}' is being fetched");
                 self.import
                     .get_or_insert(Fault::new("ImageImporting", message));
-                self.fetch(image, volume);
+                self.fetch(image, volume, size);
                 None
             }
         }
     }
 
-    fn fetch(&mut self, image: &Image, volume: String) {
+    fn fetch(&mut self, image: &Image, volume: String, disk_size: Option<u64>) {
         if let Some(url) = &image.url {
             self.actions.push(Action::FetchImage {
                 volume,
                 url: url.clone(),
                 checksum: image.checksum.clone(),
+                disk_size,
             });
         }
     }

@@ -134,7 +134,7 @@ pub(super) fn absent(on: &mut TestHost) {
         kind(host.upload(pool, &nothing, &mut &b"x"[..], 1)),
         "Absent"
     );
-    assert_eq!(kind(host.download(pool, &nothing, 1)), "Absent");
+    assert_eq!(kind(host.head(pool, &nothing, 1)), "Absent");
     assert_eq!(kind(host.leases(&nothing)), "Absent");
     host.delete_volume(pool, &nothing).unwrap();
     // The volume may be in a pool that is not defined at the moment.

@@ -305,11 +305,10 @@ impl Connection for Native {
         })
     }
 
-    #[cfg(test)]
-    fn download(&mut self, pool: &str, name: &str, limit: u64) -> Result<Vec<u8>> {
+    fn head(&mut self, pool: &str, name: &str, limit: u64) -> Result<Vec<u8>> {
         self.with(pool, name, |volume| {
             let stream = Stream::new(&self.0, 0)?;
-            volume.download(&stream, 0, 0, 0)?;
+            volume.download(&stream, 0, limit, 0)?;
             match content::receive(&stream, limit) {
                 Ok(content) => Ok((stream.finish()?, content).1),
                 Err(error) => {

@@ -57,10 +57,22 @@ impl Host {
         }
     }
 
+    /// Another connection, for what takes minutes: a fetch, or copies.
+    pub(crate) fn transfer(&self) -> Worker {
+        let Worker {
+            connector,
+            target,
+            pause,
+            ..
+        } = &self.slow;
+        let (connector, target) = (connector.clone(), target.clone());
+        Worker::new("libvirt-images", connector, target, *pause, PATIENCE)
+    }
+
     /// Cancels every call that has not begun, and every later one: the host is not to be reached this way any more.
     pub(crate) fn close(&self) {
-        self.fast.closed.store(true, Ordering::Release);
-        self.slow.closed.store(true, Ordering::Release);
+        self.fast.close();
+        self.slow.close();
     }
 
     /// Fails once [`close`](Self::close) was called. Long work checks it between its steps.
@@ -109,6 +121,11 @@ impl Worker {
             thread: Mutex::new(Arc::new(WorkerThread::new(name, session, patience))),
             closed: Arc::default(),
         }
+    }
+
+    /// Cancels every call that has not begun, and every later one.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
     }
 
     /// The thread that works, or another one if it hangs for too long.

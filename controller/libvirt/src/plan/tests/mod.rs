@@ -2,6 +2,7 @@
 
 mod adoption;
 mod faults;
+mod images;
 mod laws;
 mod partial;
 mod preconditions;

@@ -7,6 +7,7 @@ use crate::environment;
 use crate::guard::Guard;
 use crate::images::names::{attempt, base_of, is_marker};
 use crate::plan::action::Action;
+use common::render::libvirt::{PoolVolume, VolumeFormat};
 
 fn job(guard: Guard) -> Job {
     Job {
@@ -208,7 +209,11 @@ fn an_interrupted_copy_is_removed_before_the_next_attempt_and_a_complete_one_is_
         pool: POOL.into(),
         xml: xml(&name),
         name: name.clone(),
-        image: (POOL.into(), image.unwrap()),
+        image: PoolVolume {
+            pool: POOL.into(),
+            volume: image.unwrap(),
+            format: VolumeFormat::Raw,
+        },
     };
     act(&mut *host, &job(environment::guard()), copy).unwrap();
     let left = copies(&env);
