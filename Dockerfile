@@ -4,15 +4,19 @@
 # The compiler version of rust-toolchain.toml, on the same Debian release as the image below, so that the programs run
 # with the libc that they are linked with. A test compares both.
 FROM rust:1.95.0-bookworm AS build
-# Build: the headers of libvirt. Run time: the library of libvirt and ssh, with the shared libraries that they need and
-# that the image below does not have.
-RUN apt-get update && apt-get install --yes --no-install-recommends libvirt-dev openssh-client \
+# Build: the headers of libvirt. Run time: the library of libvirt, with the shared libraries that it needs and that the
+# image below does not have. Connections over SSH use libssh, which is one of them. The state of the packages that they
+# are from is copied, too, so that scanners of the image find them.
+RUN apt-get update && apt-get install --yes --no-install-recommends libvirt-dev \
     && libraries=/usr/lib/$(uname --machine)-linux-gnu \
-    && mkdir --parents /libvirt/usr/bin /libvirt$libraries \
-    && cp /usr/bin/ssh /libvirt/usr/bin/ \
-    && ldd $libraries/libvirt.so.0 /usr/bin/ssh | sed --quiet 's/.* => \([^ ]*\) .*/\1/p' | sort --unique \
-    | grep --invert-match --extended-regexp '/(libc|libm|libgcc_s|libresolv|ld-linux[^.]*)\.so' \
-    | xargs cp --dereference --target-directory=/libvirt$libraries $libraries/libvirt.so.0
+    && status=/libvirt/var/lib/dpkg/status.d \
+    && mkdir --parents /libvirt$libraries $status \
+    && ldd $libraries/libvirt.so.0 | sed --quiet 's/.* => \([^ ]*\) .*/\1/p' | sort --unique \
+    | grep --invert-match --extended-regexp '/(libc|libm|libgcc_s|libresolv|ld-linux[^.]*)\.so' > /copied \
+    && echo $libraries/libvirt.so.0 >> /copied \
+    && xargs cp --dereference --target-directory=/libvirt$libraries < /copied \
+    && sed 's,.*/,*/,' /copied | xargs dpkg-query --search | sed 's/[:,].*//' | sort --unique > /packages \
+    && while read -r package; do dpkg-query --status $package > $status/$package || exit 1; done < /packages
 WORKDIR /source
 COPY Cargo.toml Cargo.lock LICENSE ./
 COPY common common

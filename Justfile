@@ -39,7 +39,7 @@ generate *arguments:
 bench *arguments:
     tests/lab bench {{arguments}}
 
-# Fleets of Machines: writes of the controller for each, waits, memory, a restart, a minute at rest.
+# Fleets of Machines: writes of the controller for each, waits, memory, a restart, an idle minute.
 bench-controller *machines:
     tests/lab bench-controller {{machines}}
 

@@ -25,7 +25,7 @@ const SERIAL_BYTES: usize = 16;
 /// Upper bound of a common name in X.520, in characters.
 const COMMON_NAME_MAX: usize = 64;
 
-/// A CA that can sign: its certificate is that of a CA, and its key belongs to the certificate.
+/// A CA that can sign: its certificate is that of a CA, and its key matches the certificate.
 ///
 /// Whether it is valid *now* depends on [`validity`](Self::validity) and the time. Clones share the
 /// key.
@@ -63,7 +63,7 @@ impl Ca {
     }
 
     /// Reads what [`certificate_pem`](Self::certificate_pem) and [`key_pem`](Self::key_pem)
-    /// returned, or what somebody stored in their place.
+    /// returned, or another content in their place.
     pub fn parse(certificate: &str, key: &str) -> Result<Self, CaError> {
         let certificate = CaCertificate::parse(certificate)?;
         let key = KeyPair::from_pem(key).map_err(CaError::Key)?;

@@ -10,7 +10,7 @@ pub enum CaError {
     #[error("the CA key cannot be read")]
     Key(#[source] rcgen::Error),
     /// The public key of the certificate is not that of the private key.
-    #[error("the CA key does not belong to the CA certificate")]
+    #[error("the CA key does not match the CA certificate")]
     Mismatch,
     /// The certificate may not sign others: its basic constraints do not say CA.
     #[error("the certificate is not that of a CA")]

@@ -85,7 +85,7 @@ impl San {
     }
 }
 
-/// What the rotation has to know about a leaf.
+/// Properties of a leaf that the rotation uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeafInfo {
     /// Certificate of the CA that signed the leaf.

@@ -34,7 +34,7 @@
 //! - [`Rotator`] carries the plan out for one replica, through an [`Environment`].
 //! - [`plan`] decides. It is pure.
 //! - [`StoredState`] and [`State::secret_data`] are the form in a Secret.
-//! - [`ProvidedCertificate`] is a certificate that somebody else issues; [`ServerCertResolver`]
+//! - [`ProvidedCertificate`] is a certificate that is issued elsewhere; [`ServerCertResolver`]
 //!   presents either kind.
 //! - [`ClientVerifier`] is for servers that only some clients may call.
 //!

@@ -66,7 +66,7 @@ pub enum Change {
     Salvage,
     /// The state was lost and no replica has the CA's key: a new CA.
     Replace,
-    /// Somebody stored another CA in place of the one that clients trust. This replica has the key
+    /// Another CA was stored in place of the one that clients trust. This replica has the key
     /// of the trusted one: it stays the current CA, and the other one becomes the next.
     Reclaim,
     /// The same, but the key of the trusted CA is lost: its certificate becomes an old one.
@@ -163,7 +163,7 @@ impl PlanInput<'_> {
         trusted
     }
 
-    /// No client ever trusted the current CA of the state: somebody has stored it in place of the one
+    /// No client ever trusted the current CA of the state: it was stored in place of the one
     /// that signed the leaves which are served. If this replica has the key of that one, the stored CA
     /// becomes the next; else the certificates that clients trust become old ones.
     fn keep_trusted_ca(&self, state: &State) -> Option<Action> {

@@ -1,4 +1,4 @@
-//! A certificate and key that somebody else issues: cert-manager, or an administrator.
+//! A certificate and key that are issued elsewhere: by cert-manager, or by an administrator.
 
 use std::fmt;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub enum ProvidedCertificateError {
     #[error("the key cannot be read: {0}")]
     Key(String),
     /// The key is not that of the first certificate.
-    #[error("the key does not belong to the certificate")]
+    #[error("the key does not match the certificate")]
     Mismatch,
 }
 

@@ -44,7 +44,7 @@ pub trait Environment {
 
     /// The replica's wall clock, which may be wrong.
     fn wall_clock(&self) -> OffsetDateTime;
-    /// Time since the process started, by a clock that is never set. It may stand still while the
+    /// Time since the process started, by a clock that is never set. It may stop while the
     /// machine is suspended.
     fn uptime(&self) -> Duration;
     /// What the watches report, without a request. `None`: one of them has not reported yet.
@@ -73,7 +73,7 @@ pub trait Environment {
     fn generate_ca(&mut self, now: OffsetDateTime) -> Result<Ca, Self::Error>;
     /// Signs a leaf and serves it from now on.
     fn serve_new_leaf(&mut self, ca: &Ca, now: OffsetDateTime) -> Result<LeafInfo, Self::Error>;
-    /// Reports that the state was written; `lost` says what was wrong with the one before.
+    /// Reports that the state was written; `lost` is the fault of the one before.
     fn report(&mut self, change: Change, state: &State, lost: Option<&str>);
 }
 
@@ -117,7 +117,7 @@ pub enum Outcome {
     Retry,
 }
 
-/// What one replica remembers between two passes.
+/// What one replica keeps between two passes.
 #[derive(Debug)]
 pub struct Rotator {
     lifetimes: Lifetimes,
@@ -222,7 +222,7 @@ impl Rotator {
         };
         let uptime = environment.uptime();
         let age = uptime - self.read_at;
-        // The wall clock is wrong if somebody set it, the other one if the machine was suspended.
+        // The wall clock is wrong if it was set, the other one if the machine was suspended.
         let clocks = [environment.wall_clock(), read.now + age];
         age < READ_INTERVAL
             && matches!(read.stored, StoredState::Intact(_))
@@ -300,7 +300,7 @@ impl Rotator {
     }
 
     /// Reads the bundles live for the changes that depend on them. If they are not as the watches
-    /// reported, corrects what this replica remembers, so that the next plan differs.
+    /// reported, corrects what this replica keeps, so that the next plan differs.
     async fn is_confirmed<E: Environment>(
         &mut self,
         environment: &mut E,

@@ -57,7 +57,7 @@ enum Damage {
 }
 
 impl StoredState {
-    /// Parses what [`State::secret_data`] wrote, or what became of it; `None` stands for no Secret.
+    /// Parses what [`State::secret_data`] wrote, or an edited form of it; `None`: no Secret.
     pub fn parse(data: Option<&SecretData>) -> Self {
         let Some(data) = data else {
             return Self::Lost {

@@ -36,6 +36,8 @@ pub const NETWORKS_MAX: usize = 32;
 pub const LABELS_MAX: usize = 64;
 /// Most storage classes that a libvirt host offers: one pool each.
 pub const HOST_CLASSES_MAX: usize = 64;
+/// Most prefixes of URLs that a libvirt host fetches images from: one server each.
+pub const HOST_SOURCES_MAX: usize = 64;
 /// Most networks that a libvirt host offers: one bridge each.
 pub const HOST_NETWORKS_MAX: usize = 256;
 /// Most VLANs of one network of a libvirt host. With all networks full, the object still fits into
@@ -49,6 +51,9 @@ pub const VLAN_RANGE_MAX: usize = 9;
 pub const MACHINE_TYPES_MAX: usize = 512;
 /// Most deleted Machines whose domain a libvirt host could not remove yet.
 pub const TOMBSTONES_MAX: usize = 1024;
+/// Most volumes of deleted Machines that the status of a libvirt host lists: 1024 entries are below half of what etcd
+/// stores of one object.
+pub const KEPT_VOLUMES_MAX: usize = 1024;
 
 /// Most vCPUs of a machine: what QEMU's q35 offers without an emulated IOMMU.
 pub const VCPUS_MAX: u32 = 255;

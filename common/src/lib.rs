@@ -6,11 +6,12 @@
 //! admission   one review: object, stored object, catalog → verdict and block
 //! rules       what is refused and warned of; the block; effects of updates     rules::ALL lists them
 //! normalize   spec and template merged, pins, digest of the spec
-//! catalog     what rules may ask about other objects
+//! catalog     what rules may read of other objects
 //! api         the kinds, as the API server stores them        render  objects of a backend for a block
 //! violation   path, code, kind of fault, message    field_path, code, words    parts of messages
 //! quantity    amounts of bytes     mac     MAC addresses     host_uri     URIs of libvirt hosts
 //! glob        patterns for names   url_prefix  beginnings of URLs of images
+//! image_header   headers of disk images     image_source   where images may come from
 //! names       every name that the product gives or reads              json    JSON in document order
 //! bounds      every limit and its reason
 //! ```
@@ -27,6 +28,8 @@ pub mod code;
 pub mod field_path;
 pub mod glob;
 pub mod host_uri;
+pub mod image_header;
+pub mod image_source;
 mod json;
 pub mod mac;
 pub mod names;

@@ -5,7 +5,7 @@ pub const GROUP: &str = "vitistack.io";
 /// Version of the kinds.
 pub const VERSION: &str = "v1alpha1";
 
-/// Label, written by users: the cluster that a Machine belongs to.
+/// Label, written by users: the cluster of a Machine.
 pub const LABEL_CLUSTER_NAME: &str = "cluster.vitistack.io/cluster-name";
 /// Label, written by users: the template, if `spec.template` is absent.
 pub const LABEL_TEMPLATE: &str = "vitistack.io/machine-template";
@@ -18,6 +18,10 @@ pub const LABEL_MACHINE: &str = "vitistack.io/machine";
 /// Label of a claim: the name of its disk.
 pub const LABEL_DISK: &str = "vitistack.io/disk";
 
+/// Label that the controller sets on the objects of a Machine whose spec has `deletionProtection: true`, and that
+/// administrators set on namespaces: with the value `true` a ValidatingAdmissionPolicy refuses the deletion.
+pub const LABEL_DELETION_PROTECTION: &str = "vitistack.io/deletion-protection";
+
 /// Annotation, written by users: a new value merges the template's current content into the Machine.
 pub const ANNOTATION_REFRESH_TEMPLATE: &str = "machine.vitistack.io/refresh-template";
 /// Annotation, written by users: a new value restarts the machine once.
@@ -26,6 +30,9 @@ pub const ANNOTATION_RESTART_REQUESTED: &str = "machine.vitistack.io/restart-req
 pub const ANNOTATION_PAUSED: &str = "machine.vitistack.io/paused";
 /// Annotation, written by users: with `true` a deletion does not wait for a host that does not answer.
 pub const ANNOTATION_FORCE_DELETE: &str = "machine.vitistack.io/force-delete";
+/// Annotation, written by users: names of disks, separated by commas. The controller deletes the kept volumes of these
+/// disks on a libvirt host and removes the annotation.
+pub const ANNOTATION_RELEASE_VOLUME: &str = "machine.vitistack.io/release-volume";
 /// Annotation of objects that the controller creates: uid of the Machine.
 pub const ANNOTATION_MACHINE_UID: &str = "machine.vitistack.io/machine-uid";
 /// Annotation of a claim: reclaim policy of its disk, so that a deletion does not depend on the spec.
@@ -76,7 +83,7 @@ pub const DEFAULT_NETWORK: &str = "default";
 /// Storage class of the built-in templates: a class of this name, else the cluster's default.
 pub const DEFAULT_STORAGE_CLASS: &str = "default";
 
-/// Whether a label or an annotation belongs to this product.
+/// Whether a label or an annotation is one of this product.
 pub fn is_ours(key: &str) -> bool {
     key.split_once('/')
         .is_some_and(|(domain, _)| domain == GROUP || domain.ends_with(".vitistack.io"))

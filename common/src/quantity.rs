@@ -75,7 +75,7 @@ pub enum QuantityError {
     /// There is no number before the unit.
     #[error("does not start with a number")]
     NotANumber,
-    /// Kubernetes does not know the unit.
+    /// Kubernetes does not support the unit.
     #[error("has the unknown unit {0:?}")]
     UnknownUnit(String),
     /// The amount has more digits or a larger exponent than `u128` holds.

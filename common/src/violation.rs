@@ -15,7 +15,7 @@ use crate::field_path::FieldPath;
 use crate::words::{cut, quoted, shortened};
 
 /// Longest warning in characters. The API server cuts warnings to 256 when they are many. Kubernetes
-/// recommends 120; a warning with long names may be longer, because its end says how to fix the fault.
+/// recommends 120; a warning with long names may be longer, because its end has the fix of the fault.
 pub const WARNING_MAX: usize = 256;
 
 /// Kubernetes' kinds of field faults (`metav1.CauseType`).

@@ -23,6 +23,11 @@ pub(crate) struct Args {
     #[arg(long, env = "MAX_CONCURRENT_RECONCILES", default_value = "5", value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(crate) max_concurrent_reconciles: u16,
 
+    /// Time after which an image that was fetched to a libvirt host and that nothing uses is removed there; 0s keeps
+    /// images.
+    #[arg(long, env = "IMAGE_RETENTION", default_value = "168h")]
+    pub(crate) image_retention: GoDuration,
+
     /// Address of /metrics.
     #[arg(long, env = "METRICS_BIND_ADDRESS", default_value = ":8080")]
     pub(crate) metrics_bind_address: BindAddress,
@@ -92,6 +97,7 @@ mod tests {
         let args = parse(&[]).unwrap();
         assert_eq!(args.reconcile_interval.0, Duration::from_secs(30));
         assert_eq!(args.max_concurrent_reconciles, 5);
+        assert_eq!(args.image_retention.0, Duration::from_hours(7 * 24));
         assert_eq!(args.metrics_bind_address.to_string(), ":8080");
         assert_eq!(args.health_probe_bind_address.to_string(), ":8081");
         assert!(args.leader_election);

@@ -1,6 +1,6 @@
 //! `machine-controller`: reconciles normalized Machines into KubeVirt's VirtualMachines and libvirt domains.
 //!
-//! This is the composition root: it starts the watches, the Lease and the backends, and hands them to
+//! This is the composition root: it starts the watches, the Lease and the backends, and passes them to
 //! `controller_core::reconcile`.
 
 mod args;

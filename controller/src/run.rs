@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use futures::stream::{self, StreamExt as _};
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::runtime::applier;
+use kube::runtime::controller::{Action as Next, Config as Scheduling, Error as PassError};
 use kube::runtime::reflector::ObjectRef;
-use kube::runtime::{applier, controller::Config as Scheduling, controller::Error as PassError};
 use kube::{Client, Config};
 use runtime::admin;
 use runtime::checks::{Check, Checks};
@@ -100,6 +101,7 @@ pub(crate) async fn run(args: Args, log: LogControl) -> Result<(), RunError> {
         api,
         events,
         expectations: Arc::new(Expectations::default()),
+        image_retention: args.image_retention.0,
     };
     parts.spawn_observers(&mut tasks);
 
@@ -147,6 +149,7 @@ struct Parts {
     api: GuardedClient,
     events: Events,
     expectations: Arc<Expectations>,
+    image_retention: Duration,
 }
 
 impl Parts {
@@ -154,7 +157,12 @@ impl Parts {
     fn spawn_observers(&self, tasks: &mut Tasks) {
         let (caches, triggers, api) = (&self.caches, &self.triggers, &self.api);
         let hosts = self.fleet.clone();
-        let hosts = hosts.poll(caches.clone(), triggers.clone(), api.clone());
+        let hosts = hosts.poll(
+            caches.clone(),
+            triggers.clone(),
+            api.clone(),
+            self.image_retention,
+        );
         tasks.spawn("libvirt hosts", hosts);
         let gauges = metrics::update_gauges(
             caches.clone(),
@@ -328,13 +336,13 @@ async fn work(context: Context, queue: FairQueue, concurrency: u16, stop: Cancel
     let passes = applier(
         |machine, context| {
             let (queue, key) = (queue.clone(), ObjectRef::from_obj(&*machine));
-            let triggered = queue.started(&key);
+            queue.started(&key);
             // A change between the scheduler's look at the store and `started` was not queued again.
             let machine = latest.get(&key).unwrap_or(machine);
             Box::pin(async move {
-                let next = reconcile(machine, triggered, context).await;
+                let pause = reconcile(machine, context).await;
                 queue.finished(&key);
-                Ok::<_, Infallible>(next)
+                Ok::<_, Infallible>(Next::requeue(pause))
             })
         },
         |_, never, _| match *never {},

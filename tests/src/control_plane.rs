@@ -52,7 +52,8 @@ rules:
 
 /// The enabled controllers. The binder of claims is not one of them: the simulator replaces it.
 const CONTROLLERS: &str = "garbage-collector-controller,namespace-controller,\
-    persistentvolumeclaim-protection-controller,serviceaccount-controller";
+    persistentvolumeclaim-protection-controller,serviceaccount-controller,\
+    clusterrole-aggregation-controller";
 
 /// The processes, ended when this is dropped.
 pub(crate) struct ControlPlane {
@@ -190,7 +191,7 @@ impl ControlPlane {
     }
 }
 
-/// A GET of a path, for requests that are about no object.
+/// A GET of a path, for requests without an object.
 pub(crate) fn get(path: &str) -> Result<hyper::Request<Vec<u8>>> {
     hyper::Request::get(path)
         .body(Vec::new())

@@ -53,7 +53,7 @@ impl Manifests {
 }
 
 /// The configuration with `clientConfig.service` replaced by the address at
-/// which the program listens here. Nothing else changes: no `caBundle` either,
+/// which the program listens here. No other field changes: no `caBundle` either,
 /// which the program has to write.
 pub(crate) fn called_at(mut configuration: Value, port: u16) -> Result<Value> {
     let webhooks = configuration["webhooks"]

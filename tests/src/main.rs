@@ -98,14 +98,14 @@ enum Verb {
 #[tokio::main]
 async fn main() -> ExitCode {
     let verb = Arguments::parse().verb;
-    let ends_by_itself = !matches!(verb, Verb::Up { .. });
+    let runs_to_completion = !matches!(verb, Verb::Up { .. });
     // An interrupted verb is dropped, and with it every process that it started.
     let outcome = tokio::select! {
         outcome = run(verb) => outcome,
         () = interrupted() => {
             eprintln!("lab: interrupted; all processes and files are removed");
             // The exit code with which shells report SIGINT, unless the verb runs until it is interrupted.
-            return ExitCode::from(if ends_by_itself { 130 } else { 0 });
+            return ExitCode::from(if runs_to_completion { 130 } else { 0 });
         }
     };
     match outcome {

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ellipsis_stands_for_any_text() {
+    fn an_ellipsis_matches_any_text() {
         let mut quotes = Quotes::of(PAGE);
         assert!(quotes.contain("Error: denied by the webhook"));
         quotes.produced("Error: denied by the webhook").unwrap();

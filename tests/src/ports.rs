@@ -21,7 +21,7 @@ const PORTS_OF_A_BLOCK: u16 = 50;
 /// The folder of the lock files of all blocks.
 const LOCKS: &str = "kubevirt-operator-lab-ports";
 
-/// A block that belongs to this process. The kernel releases the lock when the process ends, however it ends.
+/// A block that this process owns. The kernel releases the lock when the process ends, however it ends.
 struct Block {
     ports: std::ops::Range<u16>,
     _lock: File,

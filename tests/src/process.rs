@@ -192,7 +192,7 @@ impl Process {
 
     /// Its log so far.
     pub fn log(&self) -> String {
-        // A byte that is not UTF-8 must not hide the rest of a log.
+        // A byte that is not UTF-8 must not hide the remainder of a log.
         fs::read(&self.log).map_or_else(
             |error| format!("({}: {error})", self.log.display()),
             |bytes| String::from_utf8_lossy(&bytes).into_owned(),
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_outlives_the_thread_that_asked_for_it() {
+    fn a_process_outlives_the_thread_that_started_it() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().to_owned();
         let mut process = thread::spawn(move || sleeper(&path)).join().unwrap();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result};
 use common::admission::{ObjectKind, Request, Settings, Stage, review};
-use common::api::choice::{Backend, Choice as _};
+use common::api::choice::{Backend, Choice as _, ReclaimPolicy};
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use serde_json::{Value, json};
 
@@ -144,7 +144,11 @@ impl Case {
         let catalog = catalogs.get(catalog).context("no such catalog")?;
         let settings = self.earlier_settings.as_ref().or(self.settings.as_ref());
         let backend = settings.and_then(|settings| settings["defaultBackend"].as_str());
+        let policy = settings.and_then(|settings| settings["defaultReclaimPolicy"].as_str());
         let mut settings = Settings::default();
+        if let Some(policy) = policy.and_then(ReclaimPolicy::parse) {
+            settings.default_reclaim_policy = policy;
+        }
         if let Some(backend) = backend.and_then(Backend::parse) {
             settings.default_backend = backend;
         }

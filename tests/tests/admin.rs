@@ -1,15 +1,18 @@
-//! The administration endpoints of both programs: version and log level.
+//! The administration endpoints of both programs: version, log level, and probes beside other clients.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod environment;
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use lab::{
     ProgramUnderTest,
     http::{self, Connection, Response},
 };
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value, json};
+use tokio::{io::AsyncWriteExt as _, net::TcpStream, time::timeout};
 
 use environment::Environment;
 
@@ -120,5 +123,56 @@ async fn both_programs_report_their_version_and_accept_a_log_level() {
                 (&json!(before), &json!(now))
             );
         }
+    }
+}
+
+/// Clients of a port: 32 that pipeline requests and never read, and 1,000 that send nothing.
+async fn crowd(address: SocketAddr) -> Vec<TcpStream> {
+    const STUCK: usize = 32;
+    const IDLE: usize = 1_000;
+    let requests =
+        "GET /metrics HTTP/1.1\r\nhost: x\r\n\r\nGET /healthz HTTP/1.1\r\nhost: x\r\n\r\n"
+            .repeat(500);
+    let mut clients = Vec::new();
+    for _ in 0..STUCK {
+        let mut stream = http::tcp(address).await.unwrap();
+        // The program may close the connection while it is written to.
+        let _ = stream.write_all(requests.as_bytes()).await;
+        clients.push(stream);
+    }
+    for _ in 0..IDLE {
+        clients.push(http::tcp(address).await.unwrap());
+    }
+    clients
+}
+
+#[tokio::test]
+async fn probes_are_answered_within_a_second_beside_any_number_of_other_clients() {
+    // The client sides of these connections are file descriptors of this process.
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    let current = maximum;
+    setrlimit(Resource::Nofile, Rlimit { current, maximum }).unwrap();
+    let mut env = Environment::new().await;
+    let (controller, webhook) = (
+        env.controller.health_address().await.unwrap(),
+        env.webhook.health_address().await.unwrap(),
+    );
+    let metrics = env.controller.address("metrics").await.unwrap();
+    let mut clients = Vec::new();
+    for crowded in [metrics, controller, webhook] {
+        clients.extend(crowd(crowded).await);
+        for (address, path) in [
+            (controller, "/healthz"),
+            (controller, "/readyz"),
+            (webhook, "/healthz"),
+            (webhook, "/readyz"),
+        ] {
+            let probe = timeout(Duration::from_secs(1), http::get(address, path)).await;
+            let answer = probe.unwrap().unwrap();
+            assert_eq!((answer.status, answer.text().as_str()), (200, "ok\n"));
+        }
+    }
+    for (address, path) in [(metrics, "/metrics"), (webhook, "/metrics")] {
+        assert_eq!(http::get(address, path).await.unwrap().status, 200);
     }
 }

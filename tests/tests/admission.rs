@@ -47,7 +47,7 @@ async fn the_examples_get_the_documented_blocks() {
     let basic = spec(&lab, "basic-vm").await;
     assert_eq!(basic["normalized"]["cpu"]["cores"], 2);
     assert_eq!(basic["normalized"]["memory"]["size"], "4Gi");
-    // The template says "default"; the cluster's default class is "standard".
+    // The template names "default"; the cluster's default class is "standard".
     assert_eq!(disks(&basic["normalized"]), [["root", "40Gi", "standard"]]);
 
     let custom = spec(&lab, "custom-vm").await;
@@ -332,5 +332,75 @@ async fn kubectl_explain_describes_the_fields() {
     assert!(
         text.contains("Absent: the cluster's default class."),
         "{text}"
+    );
+}
+
+/// What a backup tool does: it saves the Machine as it is stored, and creates it again.
+#[tokio::test]
+async fn a_restored_machine_keeps_the_backend_and_the_storage_class_of_its_block() {
+    let (mut lab, mut webhook) = lab().await;
+    let kubectl = lab.kubectl();
+    apply(&kubectl, &machine("web", "template: small")).await;
+    let get = ["get", "machine", "web", "-o", "json"];
+    let saved = kubectl.run(&get).await.unwrap().ok().unwrap();
+    let mut saved: Value = serde_json::from_str(&saved).unwrap();
+    assert_eq!(
+        disks(&saved["spec"]["normalized"]),
+        [["root", "20Gi", "standard"]]
+    );
+    let delete = ["delete", "machine", "web"];
+    kubectl.run(&delete).await.unwrap().ok().unwrap();
+    let metadata = saved["metadata"].as_object_mut().unwrap();
+    metadata.retain(|field, _| ["name", "namespace", "labels"].contains(&field.as_str()));
+
+    // Another class becomes the default one, and libvirt the default backend.
+    for (class, is_default) in [("standard", "false"), ("fast-ssd", "true")] {
+        let annotation = format!("storageclass.kubernetes.io/is-default-class={is_default}");
+        let annotate = [
+            "annotate",
+            "--overwrite",
+            "storageclass",
+            class,
+            &annotation,
+        ];
+        kubectl.run(&annotate).await.unwrap().ok().unwrap();
+    }
+    webhook.stop().await.unwrap();
+    drop(webhook);
+    let _webhook = lab
+        .webhook(&[("DEFAULT_BACKEND", "libvirt")])
+        .await
+        .unwrap();
+    let new = "template: small\nbackend: kubevirt";
+    apply(&kubectl, &machine("new", new)).await;
+    let new = spec(&lab, "new").await["normalized"].take();
+    assert_eq!(disks(&new), [["root", "20Gi", "fast-ssd"]]);
+
+    let create = ["create", "-f", "-"];
+    let restored = kubectl.run_with(&create, saved.to_string()).await.unwrap();
+    assert_eq!(restored.stderr, "");
+    assert_eq!(restored.code, 0, "{restored}");
+    assert_eq!(spec(&lab, "web").await, saved["spec"]);
+    kubectl.run(&delete).await.unwrap().ok().unwrap();
+
+    // A class that is gone is looked up anew, and the answer says so.
+    let delete_class = ["delete", "storageclass", "standard"];
+    kubectl.run(&delete_class).await.unwrap().ok().unwrap();
+    let changed = wait::until("the webhook to miss the class", async || {
+        let dry = ["create", "--dry-run=server", "-f", "-", "-o", "json"];
+        let output = kubectl.run_with(&dry, saved.to_string()).await?;
+        let machine: Value = serde_json::from_str(&output.stdout)?;
+        let root = disks(&machine["spec"]["normalized"])[0][2].to_owned();
+        Ok(if root == "standard" {
+            Err(root)
+        } else {
+            Ok((root, output.stderr))
+        })
+    });
+    let (root, warning) = changed.await.unwrap();
+    assert_eq!(root, "fast-ssd");
+    assert_eq!(
+        warning,
+        "Warning: spec.normalized.disks[0].storageClass differs from the block that was sent: it was looked up anew\n"
     );
 }

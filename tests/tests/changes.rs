@@ -108,9 +108,9 @@ async fn a_secret_that_changes_is_pending_until_the_guest_is_restarted() {
     writes.retain(|write| !write.contains("later"));
     assert!(writes.is_empty(), "{writes:?}");
 
-    let asked = json!({"machine.vitistack.io/restart-requested": "for the new Secret"});
+    let annotations = json!({"machine.vitistack.io/restart-requested": "for the new Secret"});
     for (name, _) in both {
-        let patch = json!({"metadata": {"annotations": asked}});
+        let patch = json!({"metadata": {"annotations": annotations}});
         machines.merge(name, &patch).await.unwrap();
     }
     for (name, _) in both {
@@ -193,11 +193,11 @@ async fn a_volume_expansion_is_reported_until_it_is_done() {
     assert!(message.contains("StorageClass 'fast-ssd'"), "{message}");
     assert_eq!(fixed["status"]["phase"], "Running");
     let writes = summaries(&env.writes_since(start).await);
-    let asked = writes
+    let written = writes
         .iter()
         .any(|write| write.contains("persistentvolumeclaims"));
     assert!(
-        !asked,
+        !written,
         "the controller requests what the API server refuses: {writes:?}"
     );
 

@@ -163,8 +163,8 @@ const CREATE: &[&str] = &["create", "--dry-run=server", "-f", "-"];
 const APPLY: &[&str] = &["apply", "--server-side", "-f", "-"];
 const UPDATE: &[&str] = &["apply", "--server-side", "--dry-run=server", "-f", "-"];
 
-async fn send(kubectl: &Kubectl, way: &[&str], object: &Value) -> Output {
-    kubectl.run_with(way, object.to_string()).await.unwrap()
+async fn send(kubectl: &Kubectl, args: &[&str], object: &Value) -> Output {
+    kubectl.run_with(args, object.to_string()).await.unwrap()
 }
 
 /// The difference between the output of kubectl for a case and the expected one, if any.

@@ -1,4 +1,4 @@
-//! The deletion of a Machine: in order, resumed after interruptions, and only of objects that belong to it.
+//! The deletion of a Machine: in order, resumed after interruptions, and only of the Machine's own objects.
 #![expect(
     clippy::panic,
     clippy::unwrap_used,
@@ -84,7 +84,7 @@ async fn deleting_a_running_machine_follows_the_order_and_keeps_retained_disks()
     ];
     assert!(order.is_sorted(), "{order:?}: {:#?}", summaries(&events));
 
-    // The retained claim stays, and a new Machine of the same name adopts it.
+    // The retained claim is kept, and a new Machine of the same name adopts it.
     let left = claims.get("web-data").await.unwrap();
     assert_eq!(left["metadata"]["uid"], kept["metadata"]["uid"]);
     let annotations = &left["metadata"]["annotations"];

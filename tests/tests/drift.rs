@@ -1,4 +1,4 @@
-//! A folder of Machines, applied and compared in every way that kubectl has: nothing drifts, whatever other writers
+//! A folder of Machines, applied and compared with every command of kubectl: nothing drifts, whatever other writers
 //! do to the Machines and to their template, until a refresh is requested.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -150,25 +150,25 @@ async fn stays(lab: &Lab, all: &[Applied<'_>]) {
     let kubectl = lab.kubectl();
     let before = machines(lab).await;
     let dry_run: &[&str] = &["apply", "--dry-run=server"];
-    let mut ways: Vec<Vec<&str>> = vec![];
+    let mut commands: Vec<Vec<&str>> = vec![];
     for (manager, folder) in all {
         for verb in [&["diff"], dry_run, dry_run, &["apply"]] {
-            let mut way = verb.to_vec();
+            let mut args = verb.to_vec();
             if let Some(manager) = manager {
-                way.extend(["--server-side", "--field-manager", manager]);
+                args.extend(["--server-side", "--field-manager", manager]);
             }
-            way.extend(["-f", folder]);
-            ways.push(way);
+            args.extend(["-f", folder]);
+            commands.push(args);
         }
     }
-    for way in ways {
-        let output = kubectl.run(&way).await.unwrap();
-        assert_eq!((output.code, output.stderr.as_str()), (0, ""), "{way:?}");
-        if way[0] == "diff" {
-            assert_eq!(output.stdout, "", "{way:?}");
+    for args in commands {
+        let output = kubectl.run(&args).await.unwrap();
+        assert_eq!((output.code, output.stderr.as_str()), (0, ""), "{args:?}");
+        if args[0] == "diff" {
+            assert_eq!(output.stdout, "", "{args:?}");
         }
         let after = machines(lab).await;
-        assert_eq!(versions(&after), versions(&before), "{way:?}");
+        assert_eq!(versions(&after), versions(&before), "{args:?}");
     }
     // The whole object as it was read.
     let replace = async |machines: &Machines| {
@@ -245,8 +245,8 @@ async fn applying_a_folder_again_changes_nothing() {
     ];
     for (manager, folder) in managers {
         let manager = ["--server-side", "--field-manager", manager.unwrap()];
-        let way = [&["apply"][..], &manager, &["-f", folder]].concat();
-        kubectl.run(&way).await.unwrap().ok().unwrap();
+        let args = [&["apply"][..], &manager, &["-f", folder]].concat();
+        kubectl.run(&args).await.unwrap().ok().unwrap();
     }
     let placed = machines(&lab).await;
     for (name, block) in blocks(&placed) {

@@ -61,15 +61,17 @@ async fn a_machine_that_failed_runs_once_the_cause_is_gone() {
 async fn the_controller_does_nothing_unless_the_block_matches_the_spec() {
     let env = Environment::new().await;
     let machines = env.machines();
-    env.apply(&machine("stale", &json!({"template": "small"})))
-        .await;
-    machines.until_phase("stale", "Running").await.unwrap();
+    for name in ["stale", "forged"] {
+        env.apply(&machine(name, &json!({"template": "small"})))
+            .await;
+        machines.until_phase(name, "Running").await.unwrap();
+    }
 
     env.lab.unregister_webhooks().await.unwrap();
     let spec = json!({"template": "small"});
     let missing = "missing";
     wait::until("the webhook not to be called any more", async || {
-        // The API server may forget the mutating webhook before the validating one, which demands the block.
+        // The API server may drop the mutating webhook before the validating one, which requires the block.
         if let Err(error) = env.lab.apply(&machine(missing, &spec)).await {
             return Ok(Err(format!("{error:#}")));
         }
@@ -90,6 +92,20 @@ async fn the_controller_does_nothing_unless_the_block_matches_the_spec() {
         )
         .await
         .unwrap();
+
+    // The digest of the spec still matches.
+    let forged = json!({"spec": {"normalized": {"memory": {"size": "1Ei", "maxSize": "1Ei"}}}});
+    machines.merge("forged", &forged).await.unwrap();
+
+    let reported = machines
+        .until_condition("forged", "Normalized", "False", "NotNormalized")
+        .await
+        .unwrap();
+    let message = condition(&reported, "Normalized")["message"]
+        .as_str()
+        .unwrap();
+    let why = "(memory.size is 1Ei, and it must be from 32Mi to 12Ti)";
+    assert!(message.contains(why), "{message}");
 
     let reported = machines
         .until_condition(missing, "Normalized", "False", "NotNormalized")
@@ -123,6 +139,7 @@ async fn the_controller_does_nothing_unless_the_block_matches_the_spec() {
     env.until_renormalized(missing).await;
     machines.until_phase(missing, "Running").await.unwrap();
     env.until_renormalized("stale").await;
+    env.until_renormalized("forged").await;
     machines
         .until_condition("stale", "Normalized", "True", "Normalized")
         .await

@@ -75,7 +75,7 @@ async fn every_printable_status_of_kubevirt_is_mapped() {
             machines
                 .until("web", "to report the printableStatus", |web| {
                     condition(web, "VirtualMachineReady")["message"]
-                        == format!("KubeVirt says {word}")
+                        == format!("KubeVirt reports {word}")
                 })
                 .await
                 .unwrap();
@@ -102,7 +102,7 @@ async fn every_printable_status_of_kubevirt_is_mapped() {
             "ErrorPvcNotFound",
             "ImagePullBackOff",
         ];
-        let failures = failures.map(|word| format!("KubeVirt says {word}"));
+        let failures = failures.map(|word| format!("KubeVirt reports {word}"));
         let expected = notes("VMFailed") == failures && notes("Running") == ["the guest runs"];
         Ok(if expected { Ok(()) } else { Err(all) })
     })
@@ -133,7 +133,7 @@ fn done(machine: &Value, request: &str) -> bool {
 async fn a_requested_restart_happens_once() {
     let mut env = Environment::new().await;
     let (machines, instances) = (env.machines(), env.objects(INSTANCE));
-    // KubeVirt restarts one of the guests by itself, and not the other one.
+    // KubeVirt restarts one of the guests without a request, and not the other one.
     for (name, stops, strategy) in [("web", false, "Always"), ("db", true, "RerunOnFailure")] {
         let spec = json!({"template": "small", "guestShutdownStops": stops});
         env.apply(&machine(name, &spec)).await;
@@ -157,7 +157,7 @@ async fn a_requested_restart_happens_once() {
         let vm = env.objects(VM).get(name).await.unwrap();
         assert_eq!(vm["spec"]["runStrategy"], strategy);
         let note = reported(&env, name, "Normal", "Restarted").await;
-        assert_eq!(note, "the guest was restarted, as was asked: kernel-update");
+        assert_eq!(note, "the guest was restarted, as requested: kernel-update");
     }
 
     // Requested while no controller runs, and with a guest that shuts down slowly: it still happens once.
@@ -199,7 +199,7 @@ async fn a_requested_restart_happens_once() {
         let reported = all.iter().filter(|(_, reason, _)| reason == "Restarted");
         let mut reported: Vec<_> = reported.map(|(_, _, note)| note.clone()).collect();
         reported.sort();
-        let note = |text: &str| format!("the guest was restarted, as was asked: {text}");
+        let note = |text: &str| format!("the guest was restarted, as requested: {text}");
         let expected = [note("kernel-update"), note("second")];
         Ok(if reported == expected {
             Ok(())

@@ -23,7 +23,7 @@ fn kstatus(object: &Value) -> &'static str {
     match condition(object, "Ready")["status"].as_str() {
         _ if condition(object, "Reconciling")["status"] == "True" => "InProgress",
         Some("False" | "Unknown") => "InProgress",
-        // kstatus takes an object without conditions for current; the rest of the test waits for Ready first.
+        // kstatus treats an object without conditions as current; the rest of the test waits for Ready first.
         _ => "Current",
     }
 }

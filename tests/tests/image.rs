@@ -20,7 +20,7 @@ fn read(name: &str) -> String {
     fs::read_to_string(paths::repository().join(name)).unwrap()
 }
 
-/// The words of each instruction of a kind.
+/// The arguments of each instruction of a kind.
 fn instructions(kind: &str) -> Vec<Vec<String>> {
     let lines = read("Dockerfile").replace("\\\n", " ");
     let lines = lines.lines().filter_map(|line| line.strip_prefix(kind));
@@ -136,6 +136,76 @@ async fn the_commands_of_the_deployments_are_in_the_image() {
     for program in &programs {
         assert!(built.contains(&format!("target/release{program}")));
     }
+}
+
+/// Runs the shell script of the Dockerfile that collects libvirt, in a folder, without installing anything.
+#[test]
+fn the_image_names_the_package_of_each_library_that_it_copies() {
+    let search = ["--search", "*/libvirt.so.0"];
+    let found = Command::new("dpkg-query").args(search).output();
+    if !found.is_ok_and(|output| output.status.success()) {
+        lab::skip("no package of Debian has installed libvirt on this machine");
+        return;
+    }
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path().display().to_string();
+    let script = instructions("RUN ").remove(0).join(" ");
+    let (_, script) = script.split_once("libvirt-dev && ").unwrap();
+    let script = script
+        .replace("/libvirt/", &format!("{root}/libvirt/"))
+        .replace("/libvirt$", &format!("{root}/libvirt$"))
+        .replace("/copied", &format!("{root}/copied"))
+        .replace("/packages", &format!("{root}/packages"));
+    let status = Command::new("sh").args(["-ec", &script]).status().unwrap();
+    assert!(status.success(), "{script}");
+
+    let names = |folder: &Path| -> BTreeSet<String> {
+        let entries = fs::read_dir(folder).unwrap().map(Result::unwrap);
+        entries
+            .map(|entry| entry.file_name().into_string().unwrap())
+            .collect()
+    };
+    let root = Path::new(&root).join("libvirt");
+    let libraries = fs::read_dir(root.join("usr/lib")).unwrap().next().unwrap();
+    let libraries = names(&libraries.unwrap().path());
+    assert!(libraries.contains("libvirt.so.0") && libraries.contains("libssh.so.4"));
+    let packages = names(&root.join("var/lib/dpkg/status.d"));
+    for package in &packages {
+        let status = fs::read_to_string(root.join("var/lib/dpkg/status.d").join(package)).unwrap();
+        assert!(
+            status.starts_with(&format!("Package: {package}\n")),
+            "{status}"
+        );
+        assert!(status.contains("\nVersion: "), "{status}");
+    }
+    for library in &libraries {
+        let search = ["--search", &format!("*/{library}")];
+        let owner = Command::new("dpkg-query").args(search).output().unwrap();
+        let owner = String::from_utf8(owner.stdout).unwrap();
+        let (owner, _) = owner.split_once(':').unwrap();
+        assert!(packages.contains(owner), "{library} of {owner}");
+    }
+    assert!(packages.len() <= libraries.len());
+    // libvirt runs no program for a connection over SSH.
+    assert!(!read("Dockerfile").contains("openssh-client"));
+}
+
+#[test]
+fn the_programs_of_the_image_check_integer_overflow() {
+    #[derive(serde::Deserialize)]
+    struct Manifest {
+        profile: std::collections::BTreeMap<String, serde_json::Value>,
+    }
+    let manifest: Manifest = basic_toml::from_str(&read("Cargo.toml")).unwrap();
+    let release = &manifest.profile["release"];
+    assert_eq!(release["overflow-checks"], true);
+    // No package has a setting of its own.
+    assert!(release["package"].is_null());
+    assert!(
+        instructions("RUN ")
+            .concat()
+            .contains(&"--release".to_owned())
+    );
 }
 
 #[tokio::test]

@@ -68,7 +68,7 @@ async fn a_guest_is_created_after_the_import_of_its_image() {
     let web = machines.until_phase("web", "Running").await.unwrap();
     assert_eq!(condition(&web, "StorageReady")["reason"], "PVCBound");
     assert_eq!(web["status"]["volumes"][0].get("progress"), None);
-    // The claim no longer belongs to the DataVolume: deleting that deletes no disk.
+    // The claim is no longer owned by the DataVolume: deleting that deletes no disk.
     env.objects(DATA_VOLUME)
         .until_gone("web-root")
         .await
@@ -276,8 +276,8 @@ async fn a_changed_medium_is_in_the_drive_after_a_restart() {
     let changed = machines.until("web", "to have a larger medium", larger);
     let third = medium(&changed.await.unwrap());
     assert!(third != second && claims.find(&second).await.unwrap().is_some());
-    let asked = json!({"machine.vitistack.io/restart-requested": "for the medium"});
-    let patch = json!({"metadata": {"annotations": asked}});
+    let annotations = json!({"machine.vitistack.io/restart-requested": "for the medium"});
+    let patch = json!({"metadata": {"annotations": annotations}});
     machines.merge("web", &patch).await.unwrap();
     claims.until_gone(&second).await.unwrap();
     let done = |web: &Value| {

@@ -40,6 +40,13 @@ async fn everything_is_accepted_by_the_api_server() {
     assert_eq!(output.stderr, "");
     let lines: Vec<_> = output.stdout.lines().collect();
     assert!(lines.contains(&"deployment.apps/machine-webhook serverside-applied (server dry run)"));
+
+    let examples = paths::repository().join("manifests/examples/network-policies");
+    let examples = examples.display().to_string();
+    let output = kubectl.run(&[&dry[..4], &["-f", &examples]].concat()).await;
+    let output = output.unwrap();
+    assert_eq!(output.stderr, "");
+    assert_eq!(output.stdout.lines().count(), 2, "{output}");
 }
 
 /// The fields that both kinds of configurations have.

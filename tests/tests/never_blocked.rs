@@ -151,3 +151,77 @@ async fn deletion_finalizers_status_and_labels_are_never_refused() {
         passes(&kubectl, kind, "down").await;
     }
 }
+
+/// Whether the webhook refused the command because of this code.
+async fn assert_refused(kubectl: &Kubectl, arguments: &[&str], input: &str, code: &str) {
+    let output = kubectl.run_with(arguments, input).await.unwrap();
+    let refused = output.refused().unwrap();
+    assert!(refused.contains(code), "{arguments:?}: {refused}");
+}
+
+#[tokio::test]
+async fn a_deletion_timestamp_hides_no_change_of_the_spec() {
+    let (lab, _webhook) = lab(&[]).await;
+    let kubectl = lab.kubectl();
+
+    // A user sends the timestamp with a new object.
+    let forged = machine("forged", "template: no-such-template").replace(
+        "  namespace: default\n",
+        "  namespace: default\n  deletionTimestamp: \"2026-01-01T00:00:00Z\"\n  finalizers: [example.com/keep]\n",
+    );
+    for apply in [
+        ["apply", "--server-side", "-f", "-"].as_slice(),
+        &["create", "-f", "-"],
+    ] {
+        assert_refused(&kubectl, apply, &forged, "[TemplateNotFound]").await;
+    }
+    assert_eq!(get(&kubectl, "machine", "forged").await, Value::Null);
+
+    // The Machine is paused, so that its controller would keep it, and its deletion waits for a finalizer.
+    let made = kubectl.run_with(
+        &["apply", "-f", "-"],
+        machine("held", "template: small\ndisks: [{name: root, size: 1Gi}]"),
+    );
+    made.await.unwrap().ok().unwrap();
+    let paused = "machine.vitistack.io/paused=true";
+    run(&kubectl, &["annotate", "machine", "held", paused]).await;
+    let keep = json!({"metadata": {"finalizers": ["example.com/keep"]}});
+    patch(&kubectl, "machine", "held", &keep, &[]).await;
+    run(&kubectl, &["delete", "machine", "held", "--wait=false"]).await;
+    let before = get(&kubectl, "machine", "held").await;
+    assert!(before["metadata"]["deletionTimestamp"].is_string());
+
+    for (path, value, code) in [
+        (
+            "/spec/normalized/memory/size",
+            json!("1Ei"),
+            "[NormalizedEdited]",
+        ),
+        (
+            "/spec/normalized/disks/0/size",
+            json!("1Ei"),
+            "[NormalizedEdited]",
+        ),
+        ("/spec/disks/0/size", json!("1Ei"), "[DiskTooLarge]"),
+    ] {
+        let edit = json!([{"op": "replace", "path": path, "value": value}]).to_string();
+        let patch = ["patch", "machine", "held", "--type=json", "-p", &edit];
+        assert_refused(&kubectl, &patch, "", code).await;
+    }
+    // The block is written again: the controller could not act on a Machine without it.
+    let remove = json!([{"op": "remove", "path": "/spec/normalized"}]).to_string();
+    let remove = ["patch", "machine", "held", "--type=json", "-p", &remove];
+    run(&kubectl, &remove).await;
+    let after = get(&kubectl, "machine", "held").await;
+    assert_eq!(after["spec"], before["spec"]);
+
+    patch(
+        &kubectl,
+        "machine",
+        "held",
+        &json!({"metadata": {"finalizers": []}}),
+        &[],
+    )
+    .await;
+    assert_eq!(get(&kubectl, "machine", "held").await, Value::Null);
+}

@@ -172,11 +172,11 @@ fn expected() -> Vec<(String, String, String)> {
 }
 
 #[tokio::test]
-async fn a_creation_is_refused_with_every_fault_whichever_way_it_comes() {
+async fn a_creation_is_refused_with_every_fault_by_every_command() {
     let (lab, _webhook) = lab(&[]).await;
     let kubectl = lab.kubectl();
     let faulty = machine("web", FAULTY);
-    for way in [
+    for args in [
         &["create", "-f", "-"][..],
         &["create", "--dry-run=server", "-f", "-"],
         &["apply", "-f", "-"],
@@ -184,7 +184,7 @@ async fn a_creation_is_refused_with_every_fault_whichever_way_it_comes() {
         &["apply", "--server-side", "-f", "-"],
         &["apply", "--server-side", "--dry-run=server", "-f", "-"],
     ] {
-        let output = kubectl.run_with(way, &faulty).await.unwrap();
+        let output = kubectl.run_with(args, &faulty).await.unwrap();
         assert_created_nothing(output);
     }
     for dry_run in [true, false] {
@@ -213,7 +213,7 @@ async fn a_refused_update_is_forbidden_and_leaves_the_machine_unchanged() {
     let before = machines.get("web").await.unwrap();
 
     let faulty = machine("web", FAULTY);
-    for way in [
+    for args in [
         &["apply", "-f", "-"][..],
         &["apply", "--dry-run=server", "-f", "-"],
         // These commands delete the object and create it again if they are answered 422.
@@ -221,7 +221,7 @@ async fn a_refused_update_is_forbidden_and_leaves_the_machine_unchanged() {
         &["replace", "-f", "-"],
         &["apply", "--server-side", "--force-conflicts", "-f", "-"],
     ] {
-        assert_forbidden(kubectl.run_with(way, &faulty).await.unwrap());
+        assert_forbidden(kubectl.run_with(args, &faulty).await.unwrap());
     }
     let spec = install::parse(&faulty).unwrap().remove(0)["spec"].take();
     let patch = json!({ "spec": spec });
@@ -240,7 +240,7 @@ async fn a_refused_update_is_forbidden_and_leaves_the_machine_unchanged() {
         let status = merge(lab.client(), "web", &patch, dry_run).await;
         assert_eq!((status.code, status.reason.as_str()), (403, "Forbidden"));
         assert_eq!(causes(&status), expected());
-        // Flux recreates the object if the message contains these words.
+        // Flux recreates the object if the message contains this text.
         assert!(!status.message.contains("immutable"));
     }
 

@@ -1,4 +1,4 @@
-//! The simulator, with VirtualMachines that the test creates: it reports what KubeVirt would.
+//! The simulator, with VirtualMachines that the test creates: it reports the same as KubeVirt.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::collections::BTreeMap;

@@ -131,8 +131,8 @@ async fn an_imported_disk_grows_and_another_is_imported_beside_a_running_guest()
         .await
         .unwrap();
 
-    let asked = json!({"machine.vitistack.io/restart-requested": "for the tools"});
-    let patch = json!({"metadata": {"annotations": asked}});
+    let annotations = json!({"machine.vitistack.io/restart-requested": "for the tools"});
+    let patch = json!({"metadata": {"annotations": annotations}});
     machines.merge("web", &patch).await.unwrap();
     let other = |runs: &Value| {
         runs["metadata"]["uid"] != guest["metadata"]["uid"] && runs["status"]["phase"] == "Running"

@@ -210,7 +210,7 @@ async fn of_two_conflicting_machines_that_were_both_admitted_the_older_one_conti
     let second = machines.until_condition("second", "NetworkReady", "False", "NetworkFailed");
     let second = second.await.unwrap();
     let fault = format!(
-        "network card 'eth0' has the address {TAKEN}, and so has the older Machine 'first' on NetworkConfiguration 'prod': change macAddress of one of them in spec.networks; the Machine goes on by itself then"
+        "network card 'eth0' has the address {TAKEN}, and so has the older Machine 'first' on NetworkConfiguration 'prod': change macAddress of one of them in spec.networks; the Machine continues automatically then"
     );
     assert_eq!(condition(&second, "NetworkReady")["message"], fault);
     assert_eq!(condition(&second, "Ready")["reason"], "NetworkFailed");

@@ -77,8 +77,8 @@ async fn two_releases_serve_side_by_side_without_refusals_or_rewrites() {
             assert_eq!(block(&again), block(old), "{mutating} {validating}");
             // The object with its block and an annotation without a meaning to the webhook.
             let refresh = json!({"machine.vitistack.io/refresh-template": ""});
-            let asked = json!({"metadata": {"annotations": refresh}, "spec": again["spec"]});
-            assert_eq!(block(&merged(&machines, name, asked).await), block(old));
+            let patch = json!({"metadata": {"annotations": refresh}, "spec": again["spec"]});
+            assert_eq!(block(&merged(&machines, name, patch).await), block(old));
         }
 
         // A changed Machine gets a block of the reviewing release, with the template that the old block has.

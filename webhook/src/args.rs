@@ -59,6 +59,10 @@ pub struct Args {
     #[arg(long, env = "DEFAULT_BACKEND", default_value = "kubevirt")]
     pub default_backend: DefaultBackend,
 
+    /// Reclaim policy of disks that do not set reclaimPolicy. A Machine keeps what it got.
+    #[arg(long, env = "DEFAULT_RECLAIM_POLICY", default_value = "Delete")]
+    pub default_reclaim_policy: DefaultReclaimPolicy,
+
     /// Largest number of vCPUs of a Machine.
     #[arg(long, env = "MAX_VCPUS", default_value_t = 255, value_parser = clap::value_parser!(u32).range(1..=255))]
     pub max_vcpus: u32,
@@ -69,7 +73,7 @@ pub struct Args {
     pub cloud_init_schema: Option<Arc<CloudInitSchema>>,
 
     /// Time for which reviews are still served after a signal to end, until every API server has been
-    /// told that this replica is not ready.
+    /// informed that this replica is not ready.
     #[arg(long, env = "DRAIN_DELAY", default_value = "10s")]
     pub drain_delay: GoDuration,
 
@@ -98,6 +102,17 @@ pub enum DefaultBackend {
     Kubevirt,
     /// libvirt on registered hosts.
     Libvirt,
+}
+
+/// Reclaim policy of disks that do not set `reclaimPolicy`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DefaultReclaimPolicy {
+    /// The volume is deleted with the Machine.
+    #[value(name = "Delete")]
+    Delete,
+    /// The volume is kept.
+    #[value(name = "Retain")]
+    Retain,
 }
 
 impl Args {
@@ -178,6 +193,7 @@ mod tests {
         assert_eq!(args.admin_listen.to_string(), ":8081");
         assert_eq!(args.drain_delay.to_string(), "10s");
         assert_eq!(args.missing_networks, MissingNetworks::Warn);
+        assert_eq!(args.default_reclaim_policy, DefaultReclaimPolicy::Delete);
         assert_eq!(
             args.certificate_names(),
             [
@@ -206,6 +222,7 @@ mod tests {
             ["--ca-secret", "a..b"],
             ["--missing-networks", "maybe"],
             ["--default-backend", "xen"],
+            ["--default-reclaim-policy", "retain"],
             ["--max-vcpus", "256"],
             ["--max-vcpus", "0"],
             ["--cloud-init-schema", "/nowhere/schema.json"],

@@ -3,6 +3,7 @@
 //! Reason: the budget keeps the process within 512 MiB under a flood of large reviews
 //! (`tests/overload.rs`, `tests/server.rs`).
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +14,8 @@ use http_body_util::BodyExt as _;
 use hyper::body::Body as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::peer_shares::{PeerShare, PeerShares};
 
 /// Most bytes of one body: object and old object of 3 MiB each (etcd stores 1.5 MiB at most, API
 /// servers read up to 3 MiB), and the rest of the review.
@@ -49,7 +52,7 @@ pub enum BodyError {
     #[error("the body did not arrive in time")]
     Timeout,
     /// The client closed the connection or sent invalid HTTP.
-    #[error("the body broke off")]
+    #[error("the body was truncated")]
     Broken,
 }
 
@@ -72,6 +75,7 @@ pub struct BodyBudget {
     free: Arc<Semaphore>,
     /// One permit: large bodies are decoded one at a time.
     large: Arc<Semaphore>,
+    peers: PeerShares,
     read_timeout: Duration,
 }
 
@@ -81,6 +85,9 @@ pub struct BufferedBody {
     /// The content.
     pub bytes: Bytes,
     _share: OwnedSemaphorePermit,
+    /// What the body uses of the share of its client's address, if it is large.
+    _of_peer: Option<OwnedSemaphorePermit>,
+    peer: Arc<PeerShare>,
 }
 
 impl BodyBudget {
@@ -89,22 +96,32 @@ impl BodyBudget {
         Self {
             free: Arc::new(Semaphore::new(bytes)),
             large: Arc::new(Semaphore::new(1)),
+            peers: PeerShares::default(),
             read_timeout,
         }
     }
 
-    /// Waits until a body of [`LARGE_BODY`] bytes may be decoded. Hold the permit while decoding.
+    /// Waits until a body of [`LARGE_BODY`] bytes may be decoded. Hold the permits while decoding.
+    /// Addresses take turns: of each, one body at a time waits for the permit that all share.
     /// `None`: the deadline is over.
-    pub async fn large_body_permit(&self, deadline: Instant) -> Option<OwnedSemaphorePermit> {
-        let permit = self.large.clone().acquire_owned();
-        timeout_at(deadline, permit).await.ok()?.ok()
+    pub async fn large_body_permits(
+        &self,
+        body: &BufferedBody,
+        deadline: Instant,
+    ) -> Option<[OwnedSemaphorePermit; 2]> {
+        let permits = async {
+            let turn = body.peer.turn.clone().acquire_owned().await.ok()?;
+            Some([turn, self.large.clone().acquire_owned().await.ok()?])
+        };
+        timeout_at(deadline, permits).await.ok()?
     }
 
-    /// Reads `body`. After an error the rest is read and discarded, within the same limits: a client
+    /// Reads `body`, which a client at the address `peer` sends. After an error the rest is read and discarded, within the same limits: a client
     /// that still sends would not read the response.
-    pub async fn read(&self, mut body: Body) -> Result<BufferedBody, BodyError> {
+    pub async fn read(&self, peer: IpAddr, mut body: Body) -> Result<BufferedBody, BodyError> {
+        let peer = self.peers.of(peer);
         let read = async {
-            let result = self.collect(&mut body).await;
+            let result = self.collect(peer, &mut body).await;
             if result.is_err() {
                 discard(&mut body).await;
             }
@@ -116,12 +133,17 @@ impl BodyBudget {
     }
 
     /// Uses the budget as bytes arrive: a declared length alone uses nothing.
-    async fn collect(&self, body: &mut Body) -> Result<BufferedBody, BodyError> {
+    async fn collect(
+        &self,
+        peer: Arc<PeerShare>,
+        body: &mut Body,
+    ) -> Result<BufferedBody, BodyError> {
         let declared = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
         if declared > BODY_MAX {
             return Err(BodyError::TooLarge);
         }
-        let mut share = self.take(0)?;
+        let mut share = take(&self.free, 0)?;
+        let mut of_peer: Option<OwnedSemaphorePermit> = None;
         let mut bytes = BytesMut::with_capacity(declared.min(INITIAL_CAPACITY));
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|_| BodyError::Broken)?;
@@ -131,26 +153,31 @@ impl BodyBudget {
             if bytes.len() + data.len() > BODY_MAX {
                 return Err(BodyError::TooLarge);
             }
-            let is_large = bytes.len() + data.len() > LARGE_BODY;
-            if is_large && self.free.available_permits() < data.len() + RESERVE {
-                return Err(BodyError::Overloaded);
+            if bytes.len() + data.len() > LARGE_BODY {
+                if self.free.available_permits() < data.len() + RESERVE {
+                    return Err(BodyError::Overloaded);
+                }
+                match &mut of_peer {
+                    Some(used) => used.merge(take(&peer.bytes, data.len())?),
+                    None => of_peer = Some(take(&peer.bytes, bytes.len() + data.len())?),
+                }
             }
-            share.merge(self.take(data.len())?);
+            share.merge(take(&self.free, data.len())?);
             bytes.extend_from_slice(&data);
         }
         Ok(BufferedBody {
             bytes: bytes.freeze(),
             _share: share,
+            _of_peer: of_peer,
+            peer,
         })
     }
+}
 
-    fn take(&self, bytes: usize) -> Result<OwnedSemaphorePermit, BodyError> {
-        let bytes = u32::try_from(bytes).map_err(|_| BodyError::TooLarge)?;
-        self.free
-            .clone()
-            .try_acquire_many_owned(bytes)
-            .map_err(|_| BodyError::Overloaded)
-    }
+fn take(free: &Arc<Semaphore>, bytes: usize) -> Result<OwnedSemaphorePermit, BodyError> {
+    let bytes = u32::try_from(bytes).map_err(|_| BodyError::TooLarge)?;
+    let taken = free.clone().try_acquire_many_owned(bytes);
+    taken.map_err(|_| BodyError::Overloaded)
 }
 
 impl Default for BodyBudget {
@@ -166,5 +193,55 @@ async fn discard(body: &mut Body) {
         && let Some(Ok(frame)) = body.frame().await
     {
         read += frame.data_ref().map_or(0, Bytes::len);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::FutureExt as _;
+
+    const ONE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
+    const OTHER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
+
+    #[tokio::test]
+    async fn one_address_cannot_use_the_memory_of_all_large_bodies() {
+        let budget = BodyBudget::default();
+        let largest = async |peer| budget.read(peer, Body::from(vec![b' '; BODY_MAX])).await;
+        let mut kept = Vec::new();
+        for _ in 0..3 {
+            kept.push(largest(ONE).await.unwrap());
+        }
+        assert_eq!(largest(ONE).await.unwrap_err(), BodyError::Overloaded);
+        // Ordinary bodies of the address, and large ones of another one.
+        let ordinary = budget.read(ONE, Body::from(vec![b' '; LARGE_BODY])).await;
+        kept.push(ordinary.unwrap());
+        for _ in 0..3 {
+            kept.push(largest(OTHER).await.unwrap());
+        }
+        kept.clear();
+        assert!(largest(ONE).await.is_ok(), "the share was released");
+    }
+
+    #[tokio::test]
+    async fn addresses_take_turns_with_large_bodies() {
+        let budget = BodyBudget::default();
+        let deadline = Instant::now() + READ_TIMEOUT;
+        let large = async |peer| {
+            let body = Body::from(vec![b' '; LARGE_BODY]);
+            budget.read(peer, body).await.unwrap()
+        };
+        let (first, second, third) = (large(ONE).await, large(ONE).await, large(OTHER).await);
+        let decoding = budget.large_body_permits(&first, deadline).await.unwrap();
+        let mut waiting = Box::pin(budget.large_body_permits(&second, deadline));
+        let mut other = Box::pin(budget.large_body_permits(&third, deadline));
+        assert!(waiting.as_mut().now_or_never().is_none());
+        assert!(other.as_mut().now_or_never().is_none());
+        drop(decoding);
+        assert!(waiting.as_mut().now_or_never().is_none());
+        let permits = other.as_mut().now_or_never().flatten();
+        assert!(permits.is_some(), "the other address is next");
+        drop(permits);
+        assert!(waiting.await.is_some());
     }
 }

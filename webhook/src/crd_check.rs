@@ -1,6 +1,6 @@
 //! Checks that the installed CRD has every field that the webhook writes.
 //!
-//! The API server prunes fields that the CRD does not know, although the write succeeds. So the webhook
+//! The API server prunes fields that the CRD does not define, although the write succeeds. So the webhook
 //! stays unready until the schema of Machines has every field of the block.
 
 use std::convert::Infallible;

@@ -17,9 +17,9 @@ use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 use crate::body::BodyBudget;
-use crate::catalog::{Cache, Lookup, Machine, Overlay, look_up_all};
+use crate::catalog::{Cache, Lookup, Machine, Overlay, ReadError, look_up_all};
 use crate::metrics::{self, Outcome, ReviewLabels};
-use crate::review::{DELETION_TIMESTAMP, Failure, ObjectHead, Operation, Request, Response};
+use crate::review::{DELETION_TIMESTAMP, Failure, ObjectHead, Operation, Request, Response, Spec};
 use crate::review_log;
 
 /// Validations of one review. An object that is read live may name another one that the cache does
@@ -28,7 +28,7 @@ const VALIDATIONS_MAX: usize = 3;
 
 /// What all reviews share.
 pub struct Handler {
-    /// The cached objects that rules may ask about.
+    /// The cached objects that rules may read.
     pub cache: Arc<Cache>,
     /// Reads what the cache does not have.
     pub lookup: Box<dyn Lookup>,
@@ -74,6 +74,9 @@ impl Handler {
             Some(kind) if do_rules_apply(review) => {
                 self.admit(endpoint, kind, review, timing.deadline).await
             }
+            Some(ObjectKind::Machine) if review.operation == Operation::Delete => {
+                Ok((warn_of_deletion(endpoint.stage, review), Outcome::Allowed))
+            }
             Some(_) => Ok((Response::allow(review), Outcome::Passed)),
             None => {
                 let kind = &review.kind.kind;
@@ -107,7 +110,11 @@ impl Handler {
             return Err(Failure::Timeout);
         }
         let object = review.object.ok_or(Failure::NoObject)?;
-        if is_being_deleted(object.get()) {
+        let old = review
+            .old_object
+            .filter(|_| review.operation == Operation::Update)
+            .map(RawValue::get);
+        if old.is_some_and(|old| keeps_spec_of_deleted(old, object.get())) {
             // Nothing may prevent the removal of a finalizer.
             return Ok((Response::allow(review), Outcome::Passed));
         }
@@ -120,13 +127,9 @@ impl Handler {
             stage: endpoint.stage,
             namespace: review.namespace.as_deref().unwrap_or_default(),
             object: object.get(),
-            old: review
-                .old_object
-                .filter(|_| review.operation == Operation::Update)
-                .map(RawValue::get),
+            old,
         };
-        let verdict = self.validate(endpoint, &request, deadline).await;
-        let verdict = verdict.ok_or(Failure::Internal)?;
+        let verdict = self.validate(endpoint, &request, deadline).await?;
         let findings = &verdict.findings;
         if findings.misses.contains(&Reference::Namespace) {
             // A policy that may hold must not be passed over.
@@ -178,51 +181,89 @@ impl Handler {
     }
 
     /// Validates with the cache. What the cache does not have is read once, and the object is
-    /// validated again. `None`: the validation panicked.
+    /// validated again. An object is not refused while something that it may refer to could not be read.
     async fn validate(
         &self,
         endpoint: &Endpoint,
         request: &admission::Request<'_>,
         deadline: Instant,
-    ) -> Option<Verdict> {
+    ) -> Result<Verdict, Failure> {
         let mut overlay = Overlay::new(&self.cache);
         let mut read: Vec<Reference> = Vec::new();
+        let mut failure = None;
         for _ in 1..VALIDATIONS_MAX {
             let verdict = run_rules(endpoint, request, &overlay)?;
             let mut misses = verdict.findings.misses.clone();
             misses.sort();
             misses.dedup();
             misses.retain(|miss| !read.contains(miss));
-            if misses.is_empty() || Instant::now() >= deadline {
-                return Some(verdict);
+            if misses.is_empty() {
+                return unless_refused(failure, verdict);
+            }
+            if Instant::now() >= deadline {
+                return unless_refused(failure.or(Some(Failure::Timeout)), verdict);
             }
             let lookup = self.lookup.as_ref();
-            let found = look_up_all(lookup, request.namespace, &misses, deadline).await;
-            if found.is_empty() {
-                return Some(verdict);
+            let reads = look_up_all(lookup, request.namespace, &misses, deadline).await;
+            failure = failure.or(reads.failure.map(Failure::from));
+            if reads.found.is_empty() {
+                return unless_refused(failure, verdict);
             }
-            overlay.extend(found);
+            overlay.extend(reads.found);
             read.append(&mut misses);
         }
-        run_rules(endpoint, request, &overlay)
+        unless_refused(failure, run_rules(endpoint, request, &overlay)?)
     }
 }
 
-/// Runs the rules. `None`: they panicked, which ends this review and no other.
+/// The verdict, or this failure in place of a refusal: the refusal may be about the object that was not read.
+fn unless_refused(failure: Option<Failure>, verdict: Verdict) -> Result<Verdict, Failure> {
+    match failure {
+        Some(failure) if !verdict.findings.accepted() => Err(failure),
+        _ => Ok(verdict),
+    }
+}
+
+impl From<(String, ReadError)> for Failure {
+    fn from((what, error): (String, ReadError)) -> Self {
+        match error {
+            ReadError::Failed => Self::ReadFailed(what),
+            ReadError::TimedOut => Self::ReadTimedOut(what),
+        }
+    }
+}
+
+/// Runs the rules. If they panic, this review ends and no other.
 fn run_rules(
     endpoint: &Endpoint,
     request: &admission::Request<'_>,
     overlay: &Overlay<'_>,
-) -> Option<Verdict> {
+) -> Result<Verdict, Failure> {
     // Unwind safe: the rules are pure, so a panic leaves no inconsistent state.
     let rules = AssertUnwindSafe(|| admission::review(request, overlay, &endpoint.settings));
-    catch_unwind(rules).ok()
+    catch_unwind(rules).map_err(|_| Failure::Internal)
 }
 
-/// Whether the deletion of the object was requested. Searching for the field name first avoids
-/// decoding nearly every object.
-fn is_being_deleted(object: &str) -> bool {
-    object.contains(DELETION_TIMESTAMP) && ObjectHead::of(object).is_being_deleted()
+/// Allows the deletion of a Machine, with a warning for each disk that is destroyed with it.
+fn warn_of_deletion(stage: Stage, review: &Request<'_>) -> Response {
+    let Some(old) = review.old_object else {
+        return Response::allow(review);
+    };
+    let namespace = review.namespace.as_deref().unwrap_or_default();
+    let findings = admission::warn_of_deletion(namespace, old.get());
+    let labels = ReviewLabels::new(stage, review.operation, Some(ObjectKind::Machine));
+    metrics::findings(labels, &findings);
+    // The name matters for refusals only.
+    Response::of_findings(review, "", &findings, None)
+}
+
+/// Whether the deletion of the stored object was requested and the update leaves its spec as it is: the update then
+/// changes nothing but metadata and status. What the sent object says of its deletion proves nothing, because any user
+/// can write it. Searching for the field name first avoids decoding nearly every object.
+fn keeps_spec_of_deleted(old: &str, object: &str) -> bool {
+    old.contains(DELETION_TIMESTAMP)
+        && ObjectHead::of(old).is_being_deleted()
+        && Spec::of(old).is_some_and(|spec| Some(spec) == Spec::of(object))
 }
 
 /// Rules apply when a whole object is created or updated.

@@ -17,6 +17,7 @@ pub mod certificates;
 mod crd_check;
 pub mod handler;
 mod metrics;
+mod peer_shares;
 pub mod review;
 mod review_log;
 pub mod router;

@@ -220,8 +220,10 @@ pub(crate) fn connection_refused(refusal: ConnectionRefusal) {
 pub(crate) enum LookupOutcome {
     /// The object exists.
     Found,
-    /// The object does not exist, or the API server refused the read.
+    /// The object does not exist.
     Absent,
+    /// The API server refused the read or was not reached.
+    Failed,
     /// The deadline is over.
     TimedOut,
 }
@@ -231,6 +233,7 @@ pub(crate) fn catalog_lookup(kind: &'static str, outcome: LookupOutcome) {
     let outcome = match outcome {
         LookupOutcome::Found => "found",
         LookupOutcome::Absent => "absent",
+        LookupOutcome::Failed => "failed",
         LookupOutcome::TimedOut => "late",
     };
     metrics::counter!(LOOKUPS, "kind" => kind, "outcome" => outcome).increment(1);

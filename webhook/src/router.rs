@@ -8,6 +8,7 @@
 //! The webhook configurations have one entry per path. The label of a namespace selects the entry, and
 //! thereby the path that the API server calls.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,6 +29,7 @@ use crate::handler::{Endpoint, Handler, Timing};
 use crate::metrics::{self, Outcome, ReviewLabels};
 use crate::review::{DecodeError, Failure, Request, Response as ReviewResponse};
 use crate::review_log;
+use crate::server::Peer;
 
 /// The API server's default timeout, used if the request names none. Longer timeouts are cut to this
 /// one: [`REVIEW_LIMIT`] is shorter anyway.
@@ -81,7 +83,9 @@ async fn serve(handler: Arc<Handler>, endpoint: Arc<Endpoint>, request: HttpRequ
         let text = "send the AdmissionReview without Content-Encoding";
         return refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, text);
     }
-    let body = match handler.budget.read(request.into_body()).await {
+    let peer = request.extensions().get::<Peer>().map(|Peer(peer)| *peer);
+    let peer = peer.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+    let body = match handler.budget.read(peer, request.into_body()).await {
         Ok(body) => body,
         Err(error) => return refuse(error.status(), &error.to_string()),
     };
@@ -99,12 +103,13 @@ async fn serve(handler: Arc<Handler>, endpoint: Arc<Endpoint>, request: HttpRequ
         yield_now().await;
         return response;
     }
-    // Without a permit the deadline is over: the handler answers without decoding the object.
-    let permit = handler.budget.large_body_permit(timing.deadline).await;
+    // Without permits the deadline is over: the handler answers without decoding the object.
+    let permits = handler.budget.large_body_permits(&body, timing.deadline);
+    let permits = permits.await;
     // Decoding a large body takes long: it must not block a thread that serves other connections.
     let runtime = Handle::current();
     let response = spawn_blocking(move || {
-        let _permit = permit;
+        let _permits = permits;
         runtime.block_on(review(&handler, &endpoint, &body, timing))
     });
     response.await.unwrap_or_else(|_| {

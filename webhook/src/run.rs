@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use common::MissingNetworks as Missing;
 use common::admission::Settings;
-use common::api::choice::Backend;
+use common::api::choice::{Backend, ReclaimPolicy};
 use kube::{Client, Config};
 use runtime::checks::Checks;
 use runtime::control::control_router;
@@ -17,7 +17,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio::time::sleep;
 
-use crate::args::{Args, DefaultBackend, MissingNetworks};
+use crate::args::{Args, DefaultBackend, DefaultReclaimPolicy, MissingNetworks};
 use crate::body::BodyBudget;
 use crate::catalog::{self, ApiLookup, CONCURRENT_READS, SingleFlight};
 use crate::handler::Handler;
@@ -148,6 +148,10 @@ fn admission_settings(args: &Args) -> Settings {
         default_backend: match args.default_backend {
             DefaultBackend::Kubevirt => Backend::Kubevirt,
             DefaultBackend::Libvirt => Backend::Libvirt,
+        },
+        default_reclaim_policy: match args.default_reclaim_policy {
+            DefaultReclaimPolicy::Delete => ReclaimPolicy::Delete,
+            DefaultReclaimPolicy::Retain => ReclaimPolicy::Retain,
         },
         max_vcpus: args.max_vcpus,
         cloud_init_schema: args.cloud_init_schema.clone(),

@@ -69,7 +69,7 @@ pub async fn follow<K: Send, S: WatchSink<K>>(
         match event {
             None => return Ok(()),
             Some(Ok(event)) => {
-                // Init only says that a list was requested: the request may still fail.
+                // Init only means that a list was requested: the request may still fail.
                 if !matches!(event, Event::Init) {
                     outage.succeeded();
                 }

@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, advance, timeout};
 use tower::ServiceExt as _;
 use webhook::body::{IN_FLIGHT_MAX, LARGE_BODY};
-use webhook::catalog::{CONCURRENT_READS, LiveRow, Lookup, SingleFlight};
+use webhook::catalog::{CONCURRENT_READS, Found, Lookup, SingleFlight};
 
 mod harness;
 use harness::{app_with, cache};
@@ -79,7 +79,7 @@ struct Stuck {
 }
 
 impl Lookup for Stuck {
-    fn find<'a>(&'a self, _: &'a str, _: &'a Reference) -> BoxFuture<'a, Option<LiveRow>> {
+    fn find<'a>(&'a self, _: &'a str, _: &'a Reference) -> BoxFuture<'a, Found> {
         struct Pending<'a>(&'a AtomicUsize);
         impl Drop for Pending<'_> {
             fn drop(&mut self) {
@@ -132,9 +132,9 @@ impl EventLog {
 }
 
 impl Lookup for EventLog {
-    fn find<'a>(&'a self, _: &'a str, _: &'a Reference) -> BoxFuture<'a, Option<LiveRow>> {
+    fn find<'a>(&'a self, _: &'a str, _: &'a Reference) -> BoxFuture<'a, Found> {
         self.add("validated");
-        Box::pin(async { None })
+        Box::pin(async { Ok(None) })
     }
 }
 
@@ -170,10 +170,10 @@ struct Blocking {
 }
 
 impl Lookup for Blocking {
-    fn find<'a>(&'a self, _: &'a str, _: &'a Reference) -> BoxFuture<'a, Option<LiveRow>> {
+    fn find<'a>(&'a self, _: &'a str, _: &'a Reference) -> BoxFuture<'a, Found> {
         self.called.send(()).unwrap();
         self.release.lock().unwrap().recv().unwrap();
-        Box::pin(async { None })
+        Box::pin(async { Ok(None) })
     }
 }
 

@@ -17,7 +17,7 @@ use futures::future::BoxFuture;
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
-use webhook::catalog::{Cache, LiveRow, Lookup, template_row};
+use webhook::catalog::{Cache, Found, LiveRow, Lookup, ReadError, template_row};
 use webhook::watch::WatchSink as _;
 
 mod harness;
@@ -31,24 +31,22 @@ struct Live {
     found: Arc<Mutex<Vec<(Reference, LiveRow)>>>,
     reads: Arc<AtomicUsize>,
     never_answers: bool,
+    fails: bool,
 }
 
 impl Lookup for Live {
-    fn find<'a>(
-        &'a self,
-        _namespace: &'a str,
-        reference: &'a Reference,
-    ) -> BoxFuture<'a, Option<LiveRow>> {
+    fn find<'a>(&'a self, _namespace: &'a str, reference: &'a Reference) -> BoxFuture<'a, Found> {
         self.reads.fetch_add(1, Ordering::Relaxed);
         Box::pin(async move {
             if self.never_answers {
                 std::future::pending::<()>().await;
             }
+            if self.fails {
+                return Err(ReadError::Failed);
+            }
             let found = self.found.lock().unwrap();
-            found
-                .iter()
-                .find(|(known, _)| known == reference)
-                .map(|(_, found)| found.clone())
+            let found = found.iter().find(|(known, _)| known == reference);
+            Ok(found.map(|(_, found)| found.clone()))
         })
     }
 }
@@ -219,14 +217,15 @@ async fn a_refusal_of_an_object_without_name_has_its_generate_name() {
 #[tokio::test]
 async fn deletions_connections_and_subresources_are_allowed_whatever_the_object_is() {
     let bad = machine(&json!({"template": "smal"}));
-    let mut deleting = bad.clone();
-    deleting["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    let deleting = deleting(&bad);
+    let mut released = deleting.clone();
+    released["metadata"]["finalizers"] = json!([]);
     let mut status = review("UPDATE", &bad, &bad);
     status["request"]["subResource"] = json!("status");
     for review in [
         review("DELETE", &Value::Null, &bad),
         review("CONNECT", &bad, &Value::Null),
-        review("UPDATE", &deleting, &bad),
+        review("UPDATE", &released, &deleting),
         status,
     ] {
         for path in ["/mutate", "/validate"] {
@@ -237,6 +236,50 @@ async fn deletions_connections_and_subresources_are_allowed_whatever_the_object_
             );
         }
     }
+}
+
+/// The object after a deletion was requested that waits for a finalizer.
+fn deleting(object: &Value) -> Value {
+    let mut object = object.clone();
+    object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    object["metadata"]["finalizers"] = json!(["example.com/keep"]);
+    object
+}
+
+#[tokio::test]
+async fn a_deletion_timestamp_exempts_no_change_of_the_spec() {
+    let (good, bad) = (
+        machine(&json!({"template": "small"})),
+        machine(&json!({"template": "smal"})),
+    );
+    for review in [
+        review("CREATE", &deleting(&bad), &Value::Null),
+        review("UPDATE", &deleting(&bad), &deleting(&good)),
+        // Only what is stored counts: a user can write the timestamp into what is sent.
+        review("UPDATE", &deleting(&bad), &good),
+    ] {
+        for path in ["/mutate", "/validate"] {
+            let answer = send_review(app(Live::default()), path, &review).await;
+            assert_eq!(denied(&answer), ["spec.template"]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_deletion_of_a_machine_is_allowed_with_a_warning_of_each_disk_that_is_destroyed() {
+    let path = "/mutate";
+    let spec = json!({"template": "small"});
+    let made = send_review(app(Live::default()), path, &create(&spec)).await;
+    let mut stored = machine(&spec);
+    stored["spec"]["normalized"] = made["response"]["patch"][0]["value"].clone();
+    let delete = review("DELETE", &Value::Null, &stored);
+    let answer = send_review(app(Live::default()), "/validate", &delete).await;
+    assert_eq!(
+        answer["response"],
+        json!({"uid": UID, "allowed": true, "warnings": [
+            "Machine default/web: its deletion destroys disk 'root' (20Gi, PersistentVolumeClaim web-root); reclaimPolicy: Retain keeps it",
+        ]})
+    );
 }
 
 #[tokio::test]
@@ -341,10 +384,39 @@ async fn a_live_read_without_answer_is_given_up_after_half_a_second() {
         &create(&json!({"template": "smal"})),
     )
     .await;
-    assert_eq!(denied(&answer), ["spec.template"]);
+    let status = &answer["response"]["status"];
+    assert_eq!(
+        (&status["code"], &status["reason"]),
+        (&504.into(), &"Timeout".into())
+    );
+    let text = "MachineTemplate 'smal' was not read from the API server in time; try again";
+    assert_eq!(status["message"], text);
     let took = began.elapsed();
     let expected = Duration::from_millis(490)..Duration::from_millis(2_500);
     assert!(expected.contains(&took), "{took:?}");
+}
+
+#[tokio::test]
+async fn a_reference_whose_live_read_fails_is_answered_503_and_never_reported_as_missing() {
+    let live = Live {
+        fails: true,
+        ..Live::default()
+    };
+    let create = create(&json!({"template": "smal"}));
+    let answer = send_review(app(live.clone()), "/mutate", &create).await;
+    let status = &answer["response"]["status"];
+    assert_eq!(
+        (&status["code"], &status["reason"]),
+        (&503.into(), &"ServiceUnavailable".into())
+    );
+    let text = "MachineTemplate 'smal' could not be read from the API server; try again";
+    assert_eq!(status["message"], text);
+
+    // What only causes a warning does not prevent a write.
+    let networks = json!([{"name": "eth0", "networkName": "prod"}]);
+    let spec = json!({"template": "small", "networks": networks});
+    let answer = send_review(app(live), "/mutate", &self::create(&spec)).await;
+    assert_eq!(answer["response"]["allowed"], true, "{answer}");
 }
 
 #[tokio::test]

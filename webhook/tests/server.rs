@@ -2,7 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a failed test panics")]
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -57,7 +57,7 @@ struct Server {
 }
 
 async fn length(State(routes): State<Routes>, body: Body) -> (StatusCode, String) {
-    match routes.budget.read(body).await {
+    match routes.budget.read(Ipv4Addr::LOCALHOST.into(), body).await {
         Ok(whole) => (StatusCode::OK, whole.bytes.len().to_string()),
         Err(error) => (error.status(), error.to_string()),
     }

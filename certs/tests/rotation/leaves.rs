@@ -1,4 +1,4 @@
-//! Leaves as the simulation sees them: described only, or signed and verified for real.
+//! Leaves of the simulation: described only, or signed and verified for real.
 
 use std::sync::Arc;
 

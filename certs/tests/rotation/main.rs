@@ -96,7 +96,7 @@ fn removing_any_safeguard_violates_the_invariant() {
             // The same seed with the safeguard has no violation.
             found.filter(|_| run::<Unsigned>(&intact).violations.is_empty())
         });
-        assert!(found.is_some(), "{mutation:?} goes unnoticed");
+        assert!(found.is_some(), "{mutation:?} is not detected");
         println!("{mutation:?}: {}", found.unwrap_or_default());
     }
 }

@@ -2,10 +2,19 @@
 //! and the endpoints of [`control`](super::control).
 //!
 //! The health endpoints answer 200, or 500 with the conditions that are not met in the body.
+//!
+//! Any client of the pod network reaches this port, and a probe must be answered whatever the others do:
+//!
+//! ```text
+//!  accept ──▶ slot ──▶ head ──▶ response ──▶ closed
+//!              │       5 s    └─ 10 s from the accept ─┘
+//!              └─ none free: connection_slots.rs closes one for it
+//! ```
+//!
+//! A connection carries one request: a client that pipelines and does not read occupies nothing but its slot.
 
 use std::convert::Infallible;
 use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::{StatusCode, header};
@@ -18,10 +27,10 @@ use hyper_util::service::TowerToHyperService;
 pub use metrics_exporter_prometheus::PrometheusHandle;
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder};
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use super::checks::Checks;
+use super::connection_slots::ConnectionSlots;
 use super::control::Origin;
 
 /// Default bounds of histograms, in seconds. They include the targets of a review (0.5, 1 and 5 ms) and
@@ -33,9 +42,12 @@ pub const LATENCY_BUCKETS: [f64; 14] = [
 /// Connections at a time: kubelet, two scrapers and an administrator need a handful.
 const MAX_CONNECTIONS: usize = 32;
 
-/// Time limit for the head of a request. It also closes idle connections: without TLS, opening another
-/// one is cheap.
-const HEADER_LIMIT: Duration = Duration::from_secs(10);
+/// Time limit for the head of a request: it fits into one packet.
+const HEAD_LIMIT: Duration = Duration::from_secs(5);
+
+/// Time limit of a connection, from the accept to the last byte of the response. It also bounds the time for reading a
+/// body and for writing the response. Prometheus gives up a scrape after ten seconds, kubelet a probe after one.
+const CONNECTION_LIMIT: Duration = Duration::from_secs(10);
 
 /// Time between two runs of the recorder's upkeep, which moves recorded samples into buckets. Without it,
 /// memory grows with every observation until the next scrape.
@@ -91,11 +103,10 @@ pub async fn upkeep(metrics: PrometheusHandle) -> Result<(), Infallible> {
 pub async fn serve(listener: TcpListener, router: Router) -> Result<(), Infallible> {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
-        .header_read_timeout(HEADER_LIMIT);
-    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    let mut connections = JoinSet::new();
+        .header_read_timeout(HEAD_LIMIT)
+        .keep_alive(false);
+    let mut slots = ConnectionSlots::new(MAX_CONNECTIONS);
     loop {
-        while connections.try_join_next().is_some() {}
         let stream = match accept(&listener).await {
             Ok(stream) => stream,
             Err(error) => {
@@ -104,21 +115,18 @@ pub async fn serve(listener: TcpListener, router: Router) -> Result<(), Infallib
                 continue;
             }
         };
-        // Beyond the limit, close the connection at once: a probe that waits fails anyway.
-        let Ok(slot) = slots.clone().try_acquire_owned() else {
-            continue;
-        };
         let (Ok(peer), Ok(local)) = (stream.peer_addr(), stream.local_addr()) else {
             continue;
         };
         let origin = Extension(Origin::of(peer, local));
         let service = TowerToHyperService::new(router.clone().layer(origin));
         let connection = http.serve_connection(TokioIo::new(stream), service);
-        connections.spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "an admin connection failed");
+        slots.spawn(peer.ip(), async move {
+            match timeout(CONNECTION_LIMIT, connection).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::debug!(%error, "an admin connection failed"),
+                Err(_) => tracing::debug!("closed an admin connection at its time limit"),
             }
-            drop(slot);
         });
     }
 }
@@ -134,6 +142,7 @@ mod tests {
     use super::*;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpStream;
+    use tokio::task::JoinSet;
 
     async fn ask(address: std::net::SocketAddr, path: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(address).await.unwrap();
@@ -209,41 +218,88 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn connections_beyond_the_limit_are_closed_until_others_end() {
+    /// A router with a response that no socket buffer holds.
+    fn endless() -> Router {
+        let large = axum::body::Bytes::from(vec![b'x'; 16 * 1024 * 1024]);
+        health_router(Checks::default(), Checks::default())
+            .route("/large", get(async move || large))
+    }
+
+    async fn serving(router: Router) -> (std::net::SocketAddr, JoinSet<Result<(), Infallible>>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let mut tasks = JoinSet::new();
-        tasks.spawn(serve(
-            listener,
-            health_router(Checks::default(), Checks::default()),
-        ));
-        let mut idle = Vec::new();
-        for _ in 0..MAX_CONNECTIONS {
-            idle.push(TcpStream::connect(address).await.unwrap());
+        tasks.spawn(serve(listener, router));
+        (address, tasks)
+    }
+
+    /// Checks that both probes are answered within a second, kubelet's default timeout.
+    async fn assert_probed(address: std::net::SocketAddr) {
+        for path in ["/healthz", "/readyz"] {
+            let probe = timeout(Duration::from_secs(1), ask(address, path)).await;
+            assert_eq!(probe.unwrap(), (200, "ok\n".to_owned()));
         }
-        let mut refused = TcpStream::connect(address).await.unwrap();
-        assert_eq!(
-            refused.read(&mut [0; 1]).await.unwrap(),
-            0,
-            "closed at once"
-        );
-        drop(idle);
-        let served_again = async {
-            loop {
-                let mut stream = TcpStream::connect(address).await.unwrap();
-                let request = b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
-                let mut answer = Vec::new();
-                if stream.write_all(request).await.is_ok()
-                    && stream.read_to_end(&mut answer).await.is_ok()
-                    && answer.starts_with(b"HTTP/1.1 200")
-                {
-                    break;
-                }
+    }
+
+    #[tokio::test]
+    async fn probes_are_answered_beside_clients_that_pipeline_and_do_not_read() {
+        let (address, _tasks) = serving(endless()).await;
+        let mut stuck = Vec::new();
+        for _ in 0..MAX_CONNECTIONS {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            let requests = "GET /large HTTP/1.1\r\nhost: x\r\n\r\n".repeat(100);
+            stream.write_all(requests.as_bytes()).await.unwrap();
+            stuck.push(stream);
+        }
+        assert_probed(address).await;
+    }
+
+    #[tokio::test]
+    async fn probes_are_answered_beside_a_thousand_idle_connections() {
+        let (address, _tasks) = serving(endless()).await;
+        let mut idle = Vec::new();
+        for _ in 0..1_000 {
+            idle.push(TcpStream::connect(address).await.unwrap());
+            if idle.len() % 100 == 0 {
+                assert_probed(address).await;
             }
-        };
-        tokio::time::timeout(Duration::from_secs(10), served_again)
-            .await
-            .unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_connection_carries_one_request() {
+        let (address, _tasks) = serving(endless()).await;
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let requests = "GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n".repeat(2);
+        stream.write_all(requests.as_bytes()).await.unwrap();
+        let mut answer = vec![0; 4096];
+        let read = stream.read(&mut answer).await.unwrap();
+        let answer = std::str::from_utf8(&answer[..read]).unwrap();
+        assert!(answer.contains("connection: close\r\n"), "{answer}");
+        assert_eq!(answer.matches("HTTP/1.1 200").count(), 1, "{answer}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_head_ends_at_its_limit_and_a_slow_body_with_its_connection() {
+        let log = crate::logging::LogControl::detached();
+        let (address, _tasks) = serving(crate::control::control_router("program", log)).await;
+        for (sent, limit) in [
+            ("GET /healthz HT", HEAD_LIMIT),
+            (
+                "PUT /loglevel HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\nd",
+                CONNECTION_LIMIT,
+            ),
+        ] {
+            let start = tokio::time::Instant::now();
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            stream.write_all(sent.as_bytes()).await.unwrap();
+            // The end of the stream, or a reset: there was unread input.
+            let _ended = stream.read_to_end(&mut Vec::new()).await;
+            let elapsed = start.elapsed();
+            assert!(
+                (limit..limit + Duration::from_secs(1)).contains(&elapsed),
+                "{sent:?}: {elapsed:?}"
+            );
+        }
     }
 }

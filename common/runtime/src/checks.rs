@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// A set of named conditions. Clones share it.
 ///
 /// A condition is not met from its registration until [`Check::met`] is called, so that a program is
-/// never ready because a check was forgotten.
+/// never ready because a check was missing.
 #[derive(Debug, Clone, Default)]
 pub struct Checks(Arc<Mutex<BTreeMap<&'static str, Option<String>>>>);
 
-/// One condition of a [`Checks`], for the code that knows whether it holds. Clones are the same
+/// One condition of a [`Checks`], for the code that determines whether it holds. Clones are the same
 /// condition.
 #[derive(Debug, Clone)]
 pub struct Check {

@@ -16,6 +16,7 @@
 pub mod admin;
 pub mod checks;
 pub mod cluster;
+mod connection_slots;
 pub mod control;
 pub mod logging;
 pub mod outage;

@@ -12,7 +12,7 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Installs handlers for both signals. From now on neither ends the process by itself.
+    /// Installs handlers for both signals. From now on neither ends the process directly.
     pub fn listen() -> io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,

@@ -107,8 +107,8 @@ pub(super) fn source_of(block_path: &str) -> String {
         "machineType" => "domain.machine.type",
         "firmware" => "domain.firmware.bootloader",
         "features" => return format!("spec.domain.{rest}"),
-        known @ ("template" | "backend" | "powerState" | "guestShutdownStops" | "disks"
-        | "cdroms" | "networks" | "nodeSelector") => known,
+        known @ ("template" | "backend" | "powerState" | "guestShutdownStops"
+        | "deletionProtection" | "disks" | "cdroms" | "networks" | "nodeSelector") => known,
         _ => return "the rest of the spec".to_owned(),
     };
     format!("spec.{field}")

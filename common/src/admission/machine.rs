@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use super::block::{self, Block, BlockHeader, first_difference, source_of, summary};
 use super::decode::{self, Metadata, RawObject};
 use super::{Request, Stage, Verdict, ratchet};
-use crate::api::choice::{Backend, Choice as _};
+use crate::api::choice::{Backend, Choice as _, ReclaimPolicy};
 use crate::api::machine::MachineSpec;
 use crate::api::normalized::{BLOCK_VERSION, Normalized, TemplatePin};
 use crate::catalog::{Catalog, MachineName};
-use crate::normalize::{Intent, Pins, TemplateChoice, hash, merge, pins_of};
+use crate::normalize::{Intent, Merged, Pins, TemplateChoice, hash, merge, pins_of};
 use crate::rules::rule::{Governed, KnownTemplate, Lookup, TemplateRequest, Update};
 use crate::rules::{self, Settings, limits};
 use crate::violation::{Findings, Warning};
@@ -50,10 +50,11 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// The block, if it matches the intent of the same object and this release can read it.
+    /// The block, if it matches the intent of the same object, this release can read it, and admission can have written
+    /// it.
     fn matching_block(&self) -> Option<Normalized> {
         let block = self.block.as_ref()?.parse()?;
-        (block.intent_hash == self.hash).then_some(block)
+        (block.intent_hash == self.hash && block.check_bounds().is_ok()).then_some(block)
     }
 
     /// Whether another release wrote the block, and its digest matches the intent.
@@ -255,6 +256,7 @@ struct KeptPins {
     template: Option<TemplatePin>,
     backend: Option<Backend>,
     storage_classes: BTreeMap<String, String>,
+    reclaim_policies: BTreeMap<String, ReclaimPolicy>,
 }
 
 impl KeptPins {
@@ -265,8 +267,25 @@ impl KeptPins {
         }
         looked_up.backend = self.backend.unwrap_or(looked_up.backend);
         looked_up.storage_classes.extend(self.storage_classes);
+        looked_up.reclaim_policies.extend(self.reclaim_policies);
         looked_up
     }
+}
+
+/// Storage classes and reclaim policies by name of disk, which the spec leaves open and the stored block has.
+fn kept_choices(
+    merged: &Merged<'_>,
+    backend: Backend,
+    old: &Old<'_>,
+    block: &Normalized,
+) -> (BTreeMap<String, String>, BTreeMap<String, ReclaimPolicy>) {
+    let template = pins_of(block).template;
+    let intent = old.object.intent();
+    let old = merge(&intent, &template);
+    (
+        rules::kept_classes(merged, backend, &old, block),
+        rules::kept_reclaim_policies(merged, &old, block),
+    )
 }
 
 /// Resolves an intent: references → pins → block, with the findings of all rules. `restored` is the block
@@ -302,21 +321,22 @@ fn resolve(
 
     // A machine stays on its backend, even if its block no longer matches its spec.
     let stored_backend = old.and_then(Old::backend);
-    let pinned = stored_backend.unwrap_or(settings.default_backend);
+    let pinned = stored_backend
+        .or(restored.map(|block| block.backend))
+        .unwrap_or(settings.default_backend);
     let chosen = object.spec.backend.as_deref().and_then(Backend::parse);
     let backend = chosen.unwrap_or(pinned);
 
-    let kept_classes = old.zip(old_block).map(|(old, block)| {
-        let template = pins_of(block).template;
-        let old = merge(&old.object.intent(), &template);
-        rules::kept_classes(&merged, backend, &old, block)
-    });
+    let kept = old.zip(old_block);
+    let kept = kept.map(|(old, block)| kept_choices(&merged, backend, old, block));
+    let (storage_classes, reclaim_policies) = kept.unwrap_or_default();
     let kept = KeptPins {
         template: old_pin
             .filter(|pin| matches!(&template, TemplateChoice::Pinned(chosen) if **chosen == **pin))
             .cloned(),
         backend: stored_backend,
-        storage_classes: kept_classes.unwrap_or_default(),
+        storage_classes,
+        reclaim_policies,
     };
     let lookup = Lookup {
         merged: &merged,
@@ -332,29 +352,35 @@ fn resolve(
         catalog,
         settings,
     };
-    let storage_classes = rules::look_up(&lookup, &kept.storage_classes, findings);
-    let governed = Governed {
-        merged: &merged,
-        template: intent
-            .template()
-            .filter(|_| template != TemplateChoice::Unknown),
-        backend,
-        machine: lookup.machine,
-        classes: &storage_classes,
-        stored: old_block,
-        catalog,
+    let known_classes = match restored {
+        Some(block) => rules::restored_classes(&merged, backend, block, catalog, findings),
+        None => kept.storage_classes.clone(),
     };
-    rules::check_policies(&governed, findings);
-
+    let storage_classes = rules::look_up(&lookup, &known_classes, findings);
+    let policies = rules::policies_of(namespace, catalog, findings);
     let pins = Pins {
         template: template.clone(),
         backend: pinned,
         storage_classes,
+        reclaim_policies: kept.reclaim_policies.clone(),
+        reclaim_policy: rules::default_reclaim_policy(&policies, settings),
     };
+    let named = intent.template();
+    let governed = Governed {
+        merged: &merged,
+        template: named.filter(|_| template != TemplateChoice::Unknown),
+        backend,
+        machine: lookup.machine,
+        pins: &pins,
+        stored: old_block,
+        catalog,
+    };
+    rules::check_policies(&governed, &policies, findings);
     let block = rules::resolve(&intent, &merged, &pins, settings.max_vcpus, findings);
     let mut notes = Findings::default();
     if let Some((old, old_block)) = old.zip(old_block) {
         let update = Update {
+            machine: lookup.machine,
             old: old_block,
             old_spec: &old.object.spec,
             merged: &merged,
@@ -398,7 +424,7 @@ fn add_notes(
         );
     } else if object.matching_block().is_none() {
         findings.note(
-            "the spec.normalized that was sent belongs to another spec; it was computed anew",
+            "the spec.normalized that was sent was computed for another spec; it was computed anew",
         );
     } else {
         let path = first_difference(&sent.0, written);

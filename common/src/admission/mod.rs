@@ -10,6 +10,7 @@
 
 mod block;
 mod decode;
+mod deletion;
 mod host;
 mod lenient;
 mod machine;
@@ -19,6 +20,7 @@ mod ratchet;
 mod template;
 
 use self::decode::Metadata;
+pub use self::deletion::warn_of_deletion;
 pub use crate::api::kind::ObjectKind;
 use crate::catalog::Catalog;
 use crate::rules;
@@ -93,7 +95,7 @@ pub fn review(request: &Request<'_>, catalog: &dyn Catalog, settings: &Settings)
 }
 
 /// Fields in the order of the API reference. Violations of other fields, such as the name, come first.
-const FIELD_ORDER: [&str; 37] = [
+const FIELD_ORDER: [&str; 40] = [
     "description",
     "deprecated",
     "uri",
@@ -106,10 +108,12 @@ const FIELD_ORDER: [&str; 37] = [
     "reserved",
     "storage",
     "imagePool",
+    "imageSources",
     "template",
     "backend",
     "powerState",
     "guestShutdownStops",
+    "deletionProtection",
     "resources",
     "disks",
     "networks",
@@ -129,6 +133,7 @@ const FIELD_ORDER: [&str; 37] = [
     "storageClasses",
     "libvirtHosts",
     "images",
+    "reclaimPolicies",
     "limits",
     "quota",
 ];

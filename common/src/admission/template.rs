@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::{Request, Verdict, decode, ratchet};
-use crate::api::choice::Backend;
+use crate::api::choice::{Backend, ReclaimPolicy};
 use crate::api::machine::MachineSpec;
 use crate::api::template::MachineTemplateSpec;
 use crate::bounds::TEXT_MAX;
@@ -38,6 +38,7 @@ fn check(spec: Json<'_>, catalog: &dyn Catalog, findings: &mut Findings) -> Mach
     let MachineTemplateSpec {
         description,
         deprecated,
+        deletion_protection,
         resources,
         disks,
         networks,
@@ -51,6 +52,7 @@ fn check(spec: Json<'_>, catalog: &dyn Catalog, findings: &mut Findings) -> Mach
         limits::length(field, text.as_deref(), TEXT_MAX, findings);
     }
     let fields = MachineSpec {
+        deletion_protection,
         resources,
         disks,
         networks,
@@ -70,6 +72,8 @@ fn check(spec: Json<'_>, catalog: &dyn Catalog, findings: &mut Findings) -> Mach
         // the template is checked for libvirt, which supports more.
         backend: Backend::Libvirt,
         storage_classes: BTreeMap::new(),
+        reclaim_policy: ReclaimPolicy::Delete,
+        reclaim_policies: BTreeMap::new(),
     };
     rules::resolve(&intent, &merged, &pins, VCPUS_MAX, findings);
     rules::check_template(&merged, catalog, findings);

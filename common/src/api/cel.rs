@@ -38,7 +38,7 @@ pub(crate) fn machine() -> [Value; 12] {
         on(
             Backend::Kubevirt,
             "!has(self.cdroms) || self.cdroms.all(c, has(c.image))",
-            "KubeVirt has no empty drives",
+            "KubeVirt does not support empty drives",
         ),
         on(
             Backend::Kubevirt,
@@ -132,7 +132,7 @@ pub(crate) fn not_reserved() -> Value {
     let names = POD_VOLUMES.map(|name| format!("'{name}'")).join(", ");
     rule(
         &format!("!(self.name in ['{CLOUD_INIT_DISK}', {names}])"),
-        "is the name of a volume that a guest has beside its disks; choose another",
+        "is reserved for a volume that the operator or KubeVirt adds to a guest; choose another",
     )
 }
 

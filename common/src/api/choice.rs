@@ -135,11 +135,11 @@ choices! {
         /// The network cards, in their order.
         Network = "network",
     }
-    /// Spelling of a machine type in specs; each stands for one [`MachineType`].
+    /// Spelling of a machine type in specs; each means one [`MachineType`].
     MachineTypeName {
-        /// Stands for `q35`.
+        /// Alias of `q35`.
         PcQ35 = "pc-q35",
-        /// Stands for `pc`.
+        /// Alias of `pc`.
         PcI440fx = "pc-i440fx",
         /// QEMU's name.
         Q35 = "q35",

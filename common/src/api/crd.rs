@@ -97,7 +97,7 @@ fn tidy(value: &mut Value) {
     }
 }
 
-/// Whether a format is a Rust type that Kubernetes does not know.
+/// Whether a format is a Rust type that Kubernetes does not define.
 fn is_unsigned(format: &Value) -> bool {
     format == "uint16" || format == "uint32"
 }

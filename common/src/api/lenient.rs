@@ -1,4 +1,4 @@
-//! Reads a status field by field: a value that this release does not know is read as absent, and the
+//! Reads a status field by field: a value that this release does not support is read as absent, and the
 //! other fields are kept.
 
 use serde::de::DeserializeOwned;

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cel;
 use super::choice::{CpuMode, HostNetworkType, Provisioning, VirtType, VolumeFormat};
+use super::left_volumes::{KeptVolume, Tombstone};
 use super::lenient::{or_absent, readable_items};
 use super::schema;
 use super::status::Condition;
@@ -80,10 +81,17 @@ pub struct LibvirtHostSpec {
     #[schemars(length(max = bounds::HOST_CLASSES_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["storageClass"]))]
     pub storage: Option<Vec<HostStorage>>,
     /// Storage pool for images: the controller downloads images into it, and image.volume names a volume
-    /// in it. Default: none, and the host runs no Machines with images.
+    /// in it. No pool of storage, because no guest may write to it. Default: none, and the host runs no
+    /// Machines with images.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schema::LibvirtName>")]
     pub image_pool: Option<String>,
+    /// Prefixes of the URLs that images may be fetched from, redirects included, at most 64: scheme, host
+    /// and port exactly, the path by whole segments, such as https://images.example.com/os/. Servers
+    /// listed here may have private addresses. Default: any URL whose server has public addresses only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Vec<schema::SourcePrefix>>", length(max = bounds::HOST_SOURCES_MAX), extend("x-kubernetes-list-type" = "atomic"))]
+    pub image_sources: Option<Vec<String>>,
     /// Networks that the host offers to network cards, at most 256. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = bounds::HOST_NETWORKS_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
@@ -188,7 +196,7 @@ pub struct HostNetwork {
 }
 
 impl HostNetwork {
-    /// Whether the network carries the VLAN; `None` stands for untagged frames.
+    /// Whether the network carries the VLAN; `None`: untagged frames.
     pub fn carries(&self, vlan: Option<i64>) -> bool {
         match (&self.vlans, vlan) {
             (None, None) => true,
@@ -295,6 +303,15 @@ pub struct LibvirtHostStatus {
     )]
     #[schemars(length(max = bounds::TOMBSTONES_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["uid"]))]
     pub tombstones: Vec<Tombstone>,
+    /// Volumes that are kept of Machines which were deleted, at most 1024. The annotation
+    /// machine.vitistack.io/release-volume on a Machine of the same name deletes one.
+    #[serde(
+        default,
+        deserialize_with = "readable_items",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    #[schemars(length(max = bounds::KEPT_VOLUMES_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["pool", "volume"]))]
+    pub kept_volumes: Vec<KeptVolume>,
 }
 
 /// Firmware that a host can boot guests with, in addition to BIOS.
@@ -329,19 +346,4 @@ pub struct HostDomains {
     /// Domains that the controller created for a Machine that no longer exists or is bound to another
     /// host.
     pub orphaned: u32,
-}
-
-/// A Machine that was deleted while its host did not answer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Tombstone {
-    /// Namespace and name of the Machine, separated by a slash.
-    #[schemars(length(max = 2 * bounds::NAME_MAX + 1))]
-    pub machine: String,
-    /// metadata.uid of the Machine.
-    #[schemars(length(min = 1, max = bounds::NAME_MAX))]
-    pub uid: String,
-    /// Time of the deletion.
-    #[schemars(with = "schema::Timestamp")]
-    pub since: String,
 }

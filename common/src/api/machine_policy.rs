@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::choice::{Backend, SelectorOperator};
+use super::choice::{Backend, ReclaimPolicy, SelectorOperator};
 use super::schema;
 use crate::bounds;
 
@@ -58,6 +58,9 @@ pub struct MachinePolicySpec {
     /// Images that disks and CD-ROM drives may be filled with. Default: all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub images: Option<ImagePolicy>,
+    /// Reclaim policies of disks. Default: all are allowed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reclaim_policies: Option<ReclaimPolicies>,
     /// Limits of a single Machine. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limits: Option<MachineLimits>,
@@ -182,6 +185,21 @@ pub struct ImagePolicy {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Vec<schema::VolumeGlob>>", length(max = bounds::POLICY_ITEMS_MAX))]
     pub volumes: Option<Vec<String>>,
+}
+
+/// Reclaim policies of disks.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ReclaimPolicies {
+    /// Reclaim policies that disks may have: Delete and Retain. Default: both.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Vec<ReclaimPolicy>>", length(max = bounds::POLICY_ITEMS_MAX))]
+    pub allow: Option<Vec<String>>,
+    /// Reclaim policy of disks that name none, in place of the webhook's setting. Of several policies the
+    /// first by name that has a default counts. A Machine keeps what it got. Default: the setting.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<ReclaimPolicy>")]
+    pub default: Option<String>,
 }
 
 /// Limits of a single Machine.

@@ -15,8 +15,10 @@
 //! [`normalized`], which only [`crate::normalize`] produces. A LibvirtHost is typed as far as its schema
 //! is: the API server reports what does not match the schema.
 
+pub mod block_bounds;
 pub mod choice;
 pub mod kind;
+pub mod left_volumes;
 pub mod libvirt_host;
 pub mod machine;
 pub mod machine_policy;

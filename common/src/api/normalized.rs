@@ -39,6 +39,9 @@ pub struct Normalized {
     pub cdroms: Vec<NormalizedCdrom>,
     /// CPU topology.
     pub cpu: NormalizedCpu,
+    /// Whether a deletion of the machine is refused. Absent: false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub deletion_protection: bool,
     /// Disks in the order in which the guest sees them.
     #[schemars(length(max = bounds::DISKS_MAX))]
     pub disks: Vec<NormalizedDisk>,
@@ -171,7 +174,7 @@ pub struct NormalizedDisk {
     /// Name of the disk.
     #[schemars(with = "schema::Label")]
     pub name: String,
-    /// What the controller does with the volume after the disk or the machine is deleted.
+    /// What the controller does with the volume after the machine is deleted.
     pub reclaim_policy: ReclaimPolicy,
     /// Labels of an existing PersistentVolume to use as the disk.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -42,7 +42,7 @@ text_schemas! {
     Label = { "minLength": 1, "maxLength": NAME_MAX, "pattern": LABEL_PATTERN }
     /// The name of a Kubernetes object.
     ObjectName = { "minLength": 1, "maxLength": OBJECT_NAME_MAX, "pattern": OBJECT_NAME_PATTERN }
-    /// The name of a storage class; empty stands for no class, as in Kubernetes.
+    /// The name of a storage class; empty means no class, as in Kubernetes.
     StorageClassName = { "maxLength": OBJECT_NAME_MAX }
     /// The name of the storage class of a CD-ROM. Not empty: only a disk can use an existing volume without
     /// a class.
@@ -63,6 +63,8 @@ text_schemas! {
     FreeText = { "maxLength": TEXT_MAX }
     /// The URL of an image.
     ImageUrl = { "minLength": 1, "maxLength": TEXT_MAX, "pattern": "^(https|http|docker)://.+$" }
+    /// A prefix of the URLs of images.
+    SourcePrefix = { "minLength": 1, "maxLength": TEXT_MAX, "pattern": "^[Hh][Tt][Tt][Pp][Ss]?://[^\\s?#]+$" }
     /// The checksum of an image.
     Checksum = { "maxLength": DIGEST_MAX, "pattern": "^sha256:[0-9a-f]{64}$" }
     /// The name of a Linux bridge.

@@ -1,6 +1,6 @@
 //! The status of a `Machine`, written by the controller.
 //!
-//! Another release may have written it. A field with a value that this release does not know is read
+//! Another release may have written it. A field with a value that this release does not support is read
 //! as absent, and an unreadable item of a list is left out; the other fields are kept.
 
 use schemars::JsonSchema;

@@ -45,6 +45,10 @@ pub struct MachineTemplateSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schema::FreeText>")]
     pub deprecated: Option<String>,
+    /// Whether a deletion of a Machine with this template is refused, unless its own spec says
+    /// otherwise. Default false.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deletion_protection: Option<bool>,
     /// CPU and memory, with the fields of a Machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
@@ -73,6 +77,9 @@ pub struct TemplateContent {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Vec<BootDevice>>", length(max = bounds::BOOT_ORDER_MAX))]
     pub boot_order: Option<Vec<String>>,
+    /// Whether a deletion of the Machine is refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deletion_protection: Option<bool>,
     /// Disks of the template.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = bounds::DISKS_MAX))]
@@ -94,6 +101,7 @@ impl From<MachineTemplateSpec> for TemplateContent {
         let MachineTemplateSpec {
             description: _,
             deprecated: _,
+            deletion_protection,
             resources,
             disks,
             networks,
@@ -102,6 +110,7 @@ impl From<MachineTemplateSpec> for TemplateContent {
         } = spec;
         Self {
             boot_order,
+            deletion_protection,
             disks,
             domain,
             networks,

@@ -94,7 +94,7 @@ mod tests {
     const OURS: (&str, &str) = (names::LABEL_MANAGED_BY, names::MANAGED_BY);
 
     #[test]
-    fn a_claim_belongs_to_the_machine_of_its_labels_if_its_name_matches_them() {
+    fn a_claim_is_of_the_machine_of_its_labels_if_its_name_matches_them() {
         let of = |machine, disk| {
             [
                 OURS,

@@ -6,6 +6,8 @@ use std::fmt;
 
 use crate::api::choice::VirtType;
 use crate::api::libvirt_host::{HostNetwork, LibvirtHostSpec};
+use crate::api::machine::Image;
+use crate::image_source::SourceUrl;
 use crate::names;
 
 /// The parts of a `NetworkConfiguration` that rules read.
@@ -32,6 +34,8 @@ pub struct HostRow {
     pub networks: Vec<HostNetwork>,
     /// Whether it has a pool for images.
     pub image_pool: bool,
+    /// Prefixes of URLs that it fetches images from; `None`: any that leads to a public address.
+    pub image_sources: Option<Vec<String>>,
 }
 
 impl HostRow {
@@ -45,6 +49,7 @@ impl HostRow {
             classes: classes.map(|storage| storage.storage_class).collect(),
             networks: spec.networks.unwrap_or_default(),
             image_pool: spec.image_pool.is_some(),
+            image_sources: spec.image_sources,
         }
     }
 
@@ -63,6 +68,9 @@ impl HostRow {
                 networks.any(|network| network.name == **bridge && network.carries(*vlan))
             }
             Need::Images => self.image_pool,
+            Need::Source(url) => {
+                self.image_pool && url.check(self.image_sources.as_deref()).is_ok()
+            }
         }
     }
 }
@@ -81,6 +89,8 @@ pub enum Need<'a> {
     },
     /// A pool for images.
     Images,
+    /// A source of images.
+    Source(SourceUrl),
 }
 
 impl<'a> Need<'a> {
@@ -93,6 +103,11 @@ impl<'a> Need<'a> {
     /// A storage class.
     pub fn class(name: &'a str) -> Self {
         Self::Class(name.into())
+    }
+
+    /// The source of an image; `None` if nothing is fetched, or not by the controller.
+    pub fn source(image: &Image) -> Option<Self> {
+        image.url.as_deref()?.parse().ok().map(Self::Source)
     }
 
     /// The network of a `NetworkConfiguration`; `None` if it has no bridge.
@@ -114,6 +129,7 @@ impl fmt::Display for Need<'_> {
                 vlan: Some(vlan),
             } => write!(f, "VLAN {vlan} on network '{bridge}'"),
             Self::Images => f.write_str("an imagePool"),
+            Self::Source(url) => write!(f, "image source '{url}'"),
         }
     }
 }

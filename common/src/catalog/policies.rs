@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use super::usage::amount;
-use crate::api::choice::{Backend, Choice as _, SelectorOperator};
+use crate::api::choice::{Backend, Choice as _, ReclaimPolicy, SelectorOperator};
 use crate::api::machine_policy::{
     BridgePolicy, LabelRequirement, MachineLimits, MachinePolicySpec, NamespaceQuota,
     NamespaceSelector,
@@ -46,6 +46,10 @@ pub struct Policy {
     pub allows_claims: bool,
     /// Patterns for the names of volumes that images may be.
     pub volumes: Option<Vec<Glob>>,
+    /// Reclaim policies that are allowed.
+    pub reclaim_policies: Option<Vec<ReclaimPolicy>>,
+    /// Reclaim policy of disks that name none.
+    pub default_reclaim_policy: Option<ReclaimPolicy>,
     /// Limits of one Machine.
     pub limits: Limits,
     /// Limits of all Machines of a namespace together.
@@ -202,11 +206,13 @@ impl Policy {
             networks,
             libvirt_hosts,
             images,
+            reclaim_policies,
             limits,
             quota,
         } = spec;
         let (templates, networks) = (templates.unwrap_or_default(), networks.unwrap_or_default());
         let images = images.unwrap_or_default();
+        let reclaim = reclaim_policies.unwrap_or_default();
         Some(Self {
             name,
             selector: Selector::of(namespace_selector?)?,
@@ -224,6 +230,8 @@ impl Policy {
             sources: list(images.sources, |text| text.parse().ok()),
             allows_claims: images.claims.unwrap_or(true),
             volumes: globs(images.volumes),
+            reclaim_policies: list(reclaim.allow, ReclaimPolicy::parse),
+            default_reclaim_policy: reclaim.default.as_deref().and_then(ReclaimPolicy::parse),
             limits: Limits::of(&limits.unwrap_or_default()),
             quota: Quota::of(&quota.unwrap_or_default()),
         })

@@ -8,7 +8,7 @@ use crate::json::Json;
 
 /// Digest of an intent: the spec as sent, without its block, and the template label.
 ///
-/// The spec is raw JSON, so that a release that knows fewer fields than the writer computes the same
+/// The spec is raw JSON, so that a release that has fewer fields than the writer computes the same
 /// digest. Keys are sorted. A field that is null counts as absent, and so does an empty label.
 pub fn intent_hash(spec: &Value, template_label: Option<&str>) -> String {
     hash(&Json::from(spec), template_label)

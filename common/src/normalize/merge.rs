@@ -212,6 +212,16 @@ impl<'a> Merged<'a> {
         }
     }
 
+    /// Whether a deletion of the Machine is refused: by its own spec, else by its template.
+    pub fn deletion_protection(&self) -> bool {
+        let leaf = self.pick(
+            "deletionProtection",
+            |spec| spec.deletion_protection,
+            |template| template.deletion_protection,
+        );
+        leaf.value.unwrap_or(false)
+    }
+
     /// The value of a field that only Machines have.
     pub fn own<V>(
         &self,

@@ -16,7 +16,7 @@ pub(crate) use hash::hash;
 pub use hash::intent_hash;
 pub use merge::{Base, Item, Leaf, Merged, Named};
 
-use crate::api::choice::Backend;
+use crate::api::choice::{Backend, ReclaimPolicy};
 use crate::api::machine::MachineSpec;
 use crate::api::normalized::{Normalized, TemplatePin};
 use crate::field_path::FieldPath;
@@ -67,6 +67,10 @@ pub struct Pins {
     pub backend: Backend,
     /// Storage classes by name of disk or CD-ROM, if the intent does not name one.
     pub storage_classes: BTreeMap<String, String>,
+    /// Reclaim policies by name of disk, if the intent names none.
+    pub reclaim_policies: BTreeMap<String, ReclaimPolicy>,
+    /// Reclaim policy of other disks, if the intent names none.
+    pub reclaim_policy: ReclaimPolicy,
 }
 
 /// The pins in a block.
@@ -79,7 +83,12 @@ pub fn pins_of(block: &Normalized) -> Pins {
         .cdroms
         .iter()
         .map(|cdrom| (&cdrom.name, cdrom.storage_class.as_ref()));
+    let policies = block.disks.iter();
     Pins {
+        reclaim_policies: policies
+            .map(|disk| (disk.name.clone(), disk.reclaim_policy))
+            .collect(),
+        reclaim_policy: ReclaimPolicy::Delete,
         template: match &block.template {
             Some(pin) => TemplateChoice::Pinned(Box::new(pin.clone())),
             None => TemplateChoice::None,

@@ -53,7 +53,7 @@ impl SecretValue {
 ///
 /// An equal `version` means that the Secret was not written since, so it need not be read again. A
 /// different `digest` means that a write changed the content. The digest covers the Secret's uid, too:
-/// everybody who can learn the uid can also read the Secret, and nobody else can test guessed contents
+/// everyone who can read the uid can also read the Secret, and no one else can test guessed contents
 /// against the digest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SecretRevision {

@@ -20,7 +20,7 @@ use super::{disks, form, images, quantities};
 rules! {
     "boot" Check::Part(cdroms), on MACHINES, Always, and [InvalidObjectName, EmptyStorageClass] {
         Refuse EmptyCdrom = "A CD-ROM drive is empty, and the backend is KubeVirt."
-            because "KubeVirt has empty drives only behind a feature gate."
+            because "KubeVirt supports empty drives only behind a feature gate."
             fix "Give an image, or remove the drive."
             crd Some,
         Refuse CdromSizeRequired = "The image of a CD-ROM is imported into a volume of unknown size."
@@ -84,7 +84,7 @@ fn cdrom(
         let fetched_by_cdi = backend == Backend::Kubevirt;
         images::source(image, backend, fetched_by_cdi, &at, findings);
     } else if backend == Backend::Kubevirt {
-        let detail = "KubeVirt has no empty drives; give an image, or remove the drive";
+        let detail = "KubeVirt does not support empty drives; give an image, or remove the drive";
         let fault = Violation::new(image.path, Code::EmptyCdrom, Kind::Required, detail);
         findings.deny(fault.given(FieldPath::field("backend")));
     }

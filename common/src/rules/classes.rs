@@ -16,7 +16,7 @@ use crate::api::normalized::Normalized;
 use crate::catalog::{Catalog, HostRow};
 use crate::code::Code;
 use crate::names;
-use crate::normalize::{ClassRequest, Item, Leaf, Merged};
+use crate::normalize::{ClassRequest, Item, Leaf, Merged, pins_of};
 use crate::violation::{Findings, Kind, Reference, Violation};
 use crate::words::{did_you_mean, name_list, nearest};
 
@@ -30,7 +30,7 @@ rules! {
             fix "Take one of the classes that the message lists."
             crd Nothing,
         Refuse NoDefaultStorageClass = "No storage class is named and there is no default one."
-            because "The claim would wait for a default class that nobody has marked. On libvirt the default is the class `default` that a host offers, else the only class there is, else the cluster's default class if a host offers it."
+            because "The claim would wait for a default class, and no class is marked as one. On libvirt the default is the class `default` that a host offers, else the only class there is, else the cluster's default class if a host offers it."
             fix "Name a class at the disk, or mark one as default."
             crd Nothing,
     }
@@ -41,8 +41,8 @@ rules! {
             crd Nothing,
     }
     "references" Check::Value, on MACHINES_AND_TEMPLATES, Always {
-        Refuse EmptyStorageClass = "The storage class is empty, and nothing says which volume to bind."
-            because "An empty class asks Kubernetes to provision nothing; without a volume to bind the claim waits for ever."
+        Refuse EmptyStorageClass = "The storage class is empty, and no volume to bind is named."
+            because "With an empty class Kubernetes provisions no volume; without a volume to bind the claim waits for ever."
             fix "Leave the field out, name a class, or choose a volume with `volumeName` or `selector`."
             crd Some,
     }
@@ -65,18 +65,49 @@ pub(crate) fn kept(
         .iter()
         .filter_map(|cdrom| Some((cdrom.name.as_str(), cdrom.storage_class.as_deref()?)));
     let got: BTreeMap<&str, &str> = disks.chain(cdroms).collect();
-    let asks = |merged, backend| {
+    let by_name = |merged, backend| {
         requests(merged, backend)
             .into_iter()
             .filter_map(|(name, leaf)| Some((name.value?, leaf.value)))
     };
-    let asked: BTreeMap<&str, Option<&str>> = asks(old, old_block.backend).collect();
-    let keeps = |(name, request): (&str, Option<&str>)| {
+    let former: BTreeMap<&str, Option<&str>> = by_name(old, old_block.backend).collect();
+    let kept = |(name, request): (&str, Option<&str>)| {
         let class = *got.get(name)?;
-        let same = asked.get(name) == Some(&request) || request == Some(class);
+        let same = former.get(name) == Some(&request) || request == Some(class);
         same.then(|| (name.to_owned(), class.to_owned()))
     };
-    asks(merged, backend).filter_map(keeps).collect()
+    by_name(merged, backend).filter_map(kept).collect()
+}
+
+/// Classes by name of disk or CD-ROM, from the block that was sent with a new Machine: of those that leave the choice
+/// open, and that exist. The restored Machine so gets the classes of the one that was saved, whatever class is the
+/// default now.
+pub(crate) fn restored(
+    merged: &Merged<'_>,
+    backend: Backend,
+    block: &Normalized,
+    catalog: &dyn Catalog,
+    findings: &mut Findings,
+) -> BTreeMap<String, String> {
+    let source = ClassSource::of(merged, backend, catalog);
+    let pinned = pins_of(block).storage_classes;
+    let mut classes = BTreeMap::new();
+    for (name, leaf) in requests(merged, backend) {
+        let is_open = matches!(
+            ClassRequest::of(leaf.value),
+            ClassRequest::ClusterDefault { .. }
+        );
+        let pin = name.value.and_then(|name| pinned.get_key_value(name));
+        let Some((name, class)) = pin.filter(|_| is_open) else {
+            continue;
+        };
+        if source.has(class) {
+            classes.insert(name.clone(), class.clone());
+        } else {
+            findings.miss(source.reference(class));
+        }
+    }
+    classes
 }
 
 /// Disks and imported CD-ROMs, which need a storage class: name, and class as written.

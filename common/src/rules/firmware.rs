@@ -35,7 +35,7 @@ rules! {
             fix "Set `efi: true`, or drop `secureBoot`."
             crd Some,
         Refuse SecureBootNeedsQ35 = "Secure Boot is on, and the machine type is i440fx."
-            because "Secure Boot rests on system management mode, which i440fx does not have."
+            because "Secure Boot needs system management mode, which i440fx does not have."
             fix "Use `pc-q35`, or drop `secureBoot`."
             crd All,
         Refuse EfiNeedsAcpi = "The firmware is UEFI, and ACPI is off."
@@ -77,14 +77,14 @@ fn bootloader(
     })
 }
 
-/// Whether UEFI is asked for.
+/// Whether UEFI is requested.
 pub(crate) fn efi(merged: &Merged<'_>) -> Leaf<bool> {
     bootloader(merged, "domain.firmware.bootloader.efi", |bootloader| {
         bootloader.efi
     })
 }
 
-/// Whether Secure Boot is asked for.
+/// Whether Secure Boot is requested.
 pub(crate) fn secure_boot(merged: &Merged<'_>) -> Leaf<bool> {
     bootloader(
         merged,
@@ -93,17 +93,17 @@ pub(crate) fn secure_boot(merged: &Merged<'_>) -> Leaf<bool> {
     )
 }
 
-/// Whether ACPI is asked for.
+/// Whether ACPI is requested.
 pub(crate) fn acpi(merged: &Merged<'_>) -> Leaf<bool> {
     feature(merged, "domain.features.acpi", |features| features.acpi)
 }
 
-/// Whether APIC is asked for.
+/// Whether APIC is requested.
 pub(crate) fn apic(merged: &Merged<'_>) -> Leaf<bool> {
     feature(merged, "domain.features.apic", |features| features.apic)
 }
 
-/// Whether enlightenments for Windows are asked for.
+/// Whether enlightenments for Windows are requested.
 pub(crate) fn hyperv(merged: &Merged<'_>) -> Leaf<bool> {
     feature(merged, "domain.features.hyperv", |features| features.hyperv)
 }
@@ -148,7 +148,7 @@ fn conflict(
         .given(against)
 }
 
-/// What is asked for as the machine type.
+/// The requested machine type.
 pub(crate) fn machine_type_name<'a>(merged: &Merged<'a>) -> Leaf<&'a str> {
     pick(merged, "domain.machine.type", |domain| {
         domain.machine.as_ref()?.kind.as_deref()

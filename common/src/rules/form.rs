@@ -20,7 +20,7 @@ rules! {
             fix "Write the value in the type that the message names; numbers that are names or sizes need quotes."
             crd All,
         Refuse SpecRequired = "The object has no spec."
-            because "An object without a spec asks for nothing."
+            because "An object without a spec has no desired state."
             fix "Add a spec, if only `template: small`."
             crd All,
     }
@@ -30,7 +30,7 @@ rules! {
             fix "Write the name as `kubectl get` shows it; pools and networks of libvirt as `virsh pool-list` and `virsh net-list` do."
             crd Some,
         Refuse InvalidLabel = "A label of a selector cannot be on any object."
-            because "No node, host or volume can carry such a label, so nothing would ever match."
+            because "No node, host or volume can have such a label, so none would ever match."
             fix "Use a key and a value that `kubectl label` accepts."
             crd Some,
     }

@@ -6,6 +6,8 @@
 //! Only changed needs are checked, so that a Machine can be edited after a host was deleted. A Machine that
 //! is bound to a host is checked against that host. The controller checks free capacity.
 
+mod images;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -41,7 +43,11 @@ rules! {
             because "Images are downloaded once for each host, into a pool of their own."
             fix "Set `imagePool` of a LibvirtHost, or drop the image."
             crd Nothing,
-        Refuse NoHostFits = "Each thing that the Machine needs is on some LibvirtHost, and all of it on none."
+        Refuse ImageSourceNotAllowed = "No LibvirtHost fetches images from the source of an image, or a MachinePolicy does not allow it."
+            because "The controller fetches images inside the operator's network. `imageSources` of a LibvirtHost say from where; without them only servers with public addresses are allowed. A policy says which images the Machines of a namespace are made from."
+            fix "Take a source that the message lists, or add the prefix of the URL to `imageSources` of a LibvirtHost or to `images.sources` of the policy."
+            crd Nothing,
+        Refuse NoHostFits = "Each requirement of the Machine is met by some LibvirtHost, and all of them by none."
             because "A machine runs on one host, with that host's pools and bridges; it would stay Pending."
             fix "Take what one host has, as the message lists, or extend a LibvirtHost. A machine that is bound to a host stays there."
             crd Nothing,
@@ -94,6 +100,10 @@ struct Requirement<'a> {
 impl Requirement<'_> {
     /// A violation at its field; an absent field is reported as required.
     fn fault(&self, code: Code, kind: Kind, detail: String) -> Violation {
+        if let Need::Source(url) = &self.need {
+            // The field may have a user and a token.
+            return Violation::new(self.path, code, kind, detail).text(&url.to_string());
+        }
         match self.value {
             Some(value) => Violation::new(self.path, code, kind, detail).text(value),
             None => Violation::new(self.path, code, Kind::Required, detail),
@@ -102,7 +112,7 @@ impl Requirement<'_> {
 }
 
 /// Rules [`Code::NoLibvirtHost`], [`Code::NoHostSelected`], [`Code::NetworkNotOffered`],
-/// [`Code::NoImagePool`], [`Code::NoHostFits`] and [`Code::HypervEmulated`].
+/// [`Code::NoImagePool`], [`Code::ImageSourceNotAllowed`], [`Code::NoHostFits`] and [`Code::HypervEmulated`].
 fn hosts(lookup: &Lookup<'_>, classes: &mut BTreeMap<String, String>, findings: &mut Findings) {
     if lookup.is_on_libvirt() {
         let guest = Guest {
@@ -252,19 +262,7 @@ fn requirements<'a>(
             None => {}
         }
     }
-    let of_disks = merged.disks.iter().filter_map(|item| {
-        let leaf = item.pick("image", |disk| disk.image.as_ref());
-        leaf.value.map(|_| leaf.path)
-    });
-    let of_cdroms = merged.cdroms.iter().filter_map(|item| {
-        let leaf = item.pick("image", |cdrom| cdrom.image.as_ref());
-        leaf.value.map(|_| leaf.path)
-    });
-    requirements.extend(of_disks.chain(of_cdroms).map(|path| Requirement {
-        need: Need::Images,
-        path,
-        value: None,
-    }));
+    requirements.extend(images::requirements(merged));
     requirements
 }
 
@@ -285,9 +283,7 @@ fn needs_of<'a>(block: &'a Normalized, namespace: &str, catalog: &dyn Catalog) -
         };
         Need::network(catalog.network(namespace, name)?)
     });
-    let has_image = block.disks.iter().any(|disk| disk.image.is_some())
-        || block.cdroms.iter().any(|cdrom| cdrom.image.is_some());
-    let images = has_image.then_some(Need::Images);
+    let images = images::needs_of(block);
     classes.chain(networks).chain(images).collect()
 }
 
@@ -304,7 +300,7 @@ fn no_host(merged: &Merged<'_>) -> Violation {
     }
 }
 
-/// Rules [`Code::NetworkNotOffered`] and [`Code::NoImagePool`]. A storage class that no host offers is
+/// Rules [`Code::NetworkNotOffered`], [`Code::NoImagePool`] and [`Code::ImageSourceNotAllowed`]. A storage class that no host offers is
 /// reported where classes are resolved.
 fn not_offered(requirement: &Requirement<'_>, hosts: &[Arc<HostRow>], findings: &mut Findings) {
     match &requirement.need {
@@ -335,12 +331,8 @@ fn not_offered(requirement: &Requirement<'_>, hosts: &[Arc<HostRow>], findings: 
             let detail = format!("no LibvirtHost offers {need}; {fix}");
             findings.deny(requirement.fault(Code::NetworkNotOffered, Kind::Invalid, detail));
         }
-        Need::Images => {
-            let detail = "no LibvirtHost has an imagePool, where images are kept; add one to a LibvirtHost, or drop the image";
-            let fault =
-                Violation::new(requirement.path, Code::NoImagePool, Kind::Forbidden, detail);
-            findings.deny(fault);
-        }
+        Need::Images => images::no_pool(requirement, findings),
+        Need::Source(_) => images::source_not_allowed(requirement, hosts, findings),
     }
 }
 
@@ -409,7 +401,7 @@ fn no_host_fits(
     };
     let fault = match requirement.need {
         Need::Images => Violation::new(requirement.path, Code::NoHostFits, Kind::Forbidden, detail),
-        Need::Class(_) | Need::Network { .. } => {
+        Need::Class(_) | Need::Network { .. } | Need::Source(_) => {
             requirement.fault(Code::NoHostFits, Kind::Invalid, detail)
         }
     };

@@ -59,7 +59,7 @@ pub(crate) enum ImageUrlError {
     )]
     Digest,
     /// Both a tag and a digest; CDI accepts one of them.
-    #[error("has both a tag and a digest, which CDI does not take; keep the one you mean")]
+    #[error("has both a tag and a digest, which CDI does not support; keep one of them")]
     TagAndDigest,
 }
 
@@ -146,7 +146,7 @@ fn is_ipv6(text: &str) -> bool {
         })
 }
 
-/// Whether a text can stand in a host, with what may be escaped there.
+/// Whether a text is valid in a host, with the characters that may be escaped there.
 fn is_in_host(text: &str, may_be_escaped: impl Fn(u8) -> bool) -> bool {
     let is_plain = |c: char| c == '%' || !c.is_ascii() || is_host_char(c);
     text.chars().all(is_plain) && escapes(text).all(|byte| byte.is_some_and(&may_be_escaped))

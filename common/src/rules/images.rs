@@ -5,8 +5,10 @@ use crate::api::machine::Image;
 use crate::bounds::TEXT_MAX;
 use crate::code::Code;
 use crate::field_path::FieldPath;
+use crate::image_source::redacted;
 use crate::normalize::Leaf;
 use crate::render::kubevirt::is_unverifiable;
+use crate::render::libvirt::is_reserved_volume;
 use crate::violation::{Findings, Kind, Violation};
 
 use super::rule::{Check, rules};
@@ -19,22 +21,26 @@ rules! {
             fix "Give exactly one of `url`, `persistentVolumeClaim` and `volume`."
             crd Some,
         Refuse UnsupportedImageUrl = "Nothing can be fetched from the address of an image."
-            because "The importer knows three schemes only, and CDI refuses what is no URL or no reference to a container image."
+            because "The importer supports three schemes only, and CDI refuses a text that is neither a URL nor a reference to a container image."
             fix "Use an address that begins with `https://`, `http://` or `docker://`, in the form that the message names."
             crd Some,
-        Refuse InvalidImageChecksum = "The checksum of an image is not a SHA-256 of a url, or nobody verifies it."
-            because "A checksum that cannot be right would refuse every image. CDI verifies none of a container image, and the controller imports nothing whose checksum stays unread."
+        Refuse InvalidImageChecksum = "The checksum of an image is not a SHA-256, the image has no url, or the checksum would not be verified."
+            because "A checksum that cannot be right would refuse every image. CDI verifies none of a container image, and the controller imports no image whose checksum would not be verified."
             fix "Write `sha256:` and 64 hexadecimal digits, beside a `url` with `https://` or `http://`. Of a container image, put the digest into the `url`."
             crd Some,
         Refuse ImageVolumeNeedsLibvirt = "An image names a volume of a libvirt host, and the backend is KubeVirt."
             because "Pools of volumes exist on libvirt hosts only."
             fix "Use `url` or `persistentVolumeClaim`, or `backend: libvirt`."
             crd Some,
+        Refuse ImageVolumeReserved = "An image names a volume that the controller made."
+            because "It is the disk of a guest, which the guest writes, or an image that was fetched for those who named its URL. Whoever named it would read what belongs to others."
+            fix "Copy what you may use to a volume of another name (`virsh vol-clone`), and name that; name an image of a URL by `url`."
+            crd Nothing,
     }
 }
 
 /// The source of an image: rules [`Code::ImageSource`], [`Code::UnsupportedImageUrl`],
-/// [`Code::InvalidImageChecksum`], [`Code::ImageVolumeNeedsLibvirt`]. `fetched_by_cdi`: whether CDI will
+/// [`Code::InvalidImageChecksum`], [`Code::ImageVolumeNeedsLibvirt`], [`Code::ImageVolumeReserved`]. `fetched_by_cdi`: whether CDI will
 /// fetch the image, as far as is known. `at` returns the path of a field of the image.
 pub(crate) fn source(
     image: &Image,
@@ -110,6 +116,10 @@ fn libvirt_volume(
         let code = Code::ImageVolumeNeedsLibvirt;
         let fault = Violation::new(path, code, Kind::Invalid, detail).text(volume);
         findings.deny(fault.given(FieldPath::field("backend")));
+    } else if is_reserved_volume(volume) {
+        let detail = "has the form of the names that the controller gives to disks and fetched images, which are no images; copy it to a volume of another name (virsh vol-clone), or name the url";
+        let code = Code::ImageVolumeReserved;
+        findings.deny(Violation::new(path, code, Kind::Invalid, detail).text(volume));
     }
 }
 
@@ -117,7 +127,7 @@ fn url_form(url: &str, path: FieldPath, findings: &mut Findings) {
     if let Err(error) = image_url::check(url) {
         let code = Code::UnsupportedImageUrl;
         let fault = Violation::new(path, code, Kind::Invalid, error.to_string());
-        findings.deny(fault.text(url));
+        findings.deny(fault.text(&redacted(url)));
     }
 }
 
@@ -125,7 +135,7 @@ fn checksum_form(checksum: &str, has_url: bool, path: FieldPath, findings: &mut 
     let digest = checksum.strip_prefix("sha256:");
     let hexadecimal = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
     if !has_url {
-        let detail = "a checksum belongs to a url; remove it";
+        let detail = "a checksum is verified only for an image with a url; remove it";
         findings.deny(Violation::new(
             path,
             Code::InvalidImageChecksum,

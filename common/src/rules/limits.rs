@@ -4,8 +4,8 @@
 use super::rule::{Check, Parts, Subject, rules};
 use crate::api::machine::CloudInit;
 use crate::bounds::{
-    CDROMS_MAX, DISKS_MAX, HOST_CLASSES_MAX, HOST_NETWORKS_MAX, HOST_VLANS_MAX, LABELS_MAX,
-    NETWORKS_MAX, POLICY_ITEMS_MAX, TEXT_MAX, USER_DATA_MAX,
+    CDROMS_MAX, DISKS_MAX, HOST_CLASSES_MAX, HOST_NETWORKS_MAX, HOST_SOURCES_MAX, HOST_VLANS_MAX,
+    LABELS_MAX, NETWORKS_MAX, POLICY_ITEMS_MAX, TEXT_MAX, USER_DATA_MAX,
 };
 use crate::code::Code;
 use crate::field_path::FieldPath;
@@ -68,6 +68,7 @@ pub(crate) fn truncate_machine(spec: &mut Json<'_>, findings: &mut Findings) {
 /// list may have up to [`HOST_VLANS_MAX`] entries, each with the same violation.
 pub(crate) fn truncate_host(spec: &mut Json<'_>, findings: &mut Findings) {
     items(spec, "storage", HOST_CLASSES_MAX, findings);
+    items(spec, "imageSources", HOST_SOURCES_MAX, findings);
     items(spec, "networks", HOST_NETWORKS_MAX, findings);
     let Some(Json::List(networks)) = spec.get_mut("networks") else {
         return;
@@ -94,6 +95,7 @@ pub(crate) fn truncate_policy(spec: &mut Json<'_>, findings: &mut Findings) {
         ("networks", "bridges", "networks.bridges"),
         ("images", "sources", "images.sources"),
         ("images", "volumes", "images.volumes"),
+        ("reclaimPolicies", "allow", "reclaimPolicies.allow"),
     ] {
         if let Some(Json::List(list)) = spec.get_mut(field).and_then(|it| it.get_mut(list)) {
             truncate(list, FieldPath::field(path), POLICY_ITEMS_MAX, findings);

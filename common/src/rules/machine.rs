@@ -43,7 +43,7 @@ fn power_state(subject: &Subject<'_>, parts: &mut Parts, findings: &mut Findings
     parts.power_state = desired_power_state(subject.merged, findings);
 }
 
-/// The power state that the spec asks for.
+/// The power state that the spec requests.
 pub(super) fn desired_power_state(
     merged: &Merged<'_>,
     findings: &mut Findings,

@@ -1,6 +1,6 @@
 //! MachinePolicies themselves. What they allow is checked by the family `policies`.
 
-use crate::api::choice::{Backend, Choice as _, SelectorOperator};
+use crate::api::choice::{Backend, Choice as _, ReclaimPolicy, SelectorOperator};
 use crate::api::machine_policy::{
     LabelRequirement, MachineLimits, MachinePolicySpec, NamespaceQuota, NamespaceSelector,
 };
@@ -8,9 +8,10 @@ use crate::bounds::{INTERFACE_NAME_MAX, NAME_MAX, OBJECT_NAME_MAX, VLAN_MAX, VLA
 use crate::catalog::vlan_range;
 use crate::code::Code;
 use crate::field_path::FieldPath;
+use crate::image_source::redacted;
 use crate::normalize::Leaf;
 use crate::quantity::Bytes;
-use crate::url_prefix::{UrlPrefix, public_part};
+use crate::url_prefix::UrlPrefix;
 use crate::violation::{Findings, Kind, Location, Violation};
 
 use super::rule::{Check, rules};
@@ -28,6 +29,12 @@ rules! {
             crd Some,
     }
     "machinepolicies" Check::MachinePolicy(backends), on POLICIES, Always, and [UnsupportedBackend] {}
+    "machinepolicies" Check::MachinePolicy(reclaim_policies), on POLICIES, Always, and [UnsupportedReclaimPolicy] {
+        Refuse DefaultNotAllowed = "The default reclaim policy is not one of the allowed ones."
+            because "Every disk that names no reclaim policy would be refused."
+            fix "Allow the default, or take another one."
+            crd Nothing,
+    }
     "machinepolicies" Check::MachinePolicy(patterns), on POLICIES, Always {
         Refuse InvalidPattern = "A pattern matches no name."
             because "It would allow nothing, and its author expects that it allows something."
@@ -154,6 +161,33 @@ fn backends(spec: &MachinePolicySpec, findings: &mut Findings) {
     }
 }
 
+/// Rules [`Code::UnsupportedReclaimPolicy`] and [`Code::DefaultNotAllowed`].
+fn reclaim_policies(spec: &MachinePolicySpec, findings: &mut Findings) {
+    let Some(policies) = &spec.reclaim_policies else {
+        return;
+    };
+    let (list, default) = (
+        FieldPath::field("reclaimPolicies.allow"),
+        FieldPath::field("reclaimPolicies.default"),
+    );
+    let allowed = policies.allow.iter().flatten().enumerate();
+    let named = allowed.map(|(index, text)| (list.element(index), text));
+    for (path, text) in named.chain(policies.default.iter().map(|text| (default, text))) {
+        if ReclaimPolicy::parse(text).is_none() {
+            let code = Code::UnsupportedReclaimPolicy;
+            findings.deny(form::unsupported::<ReclaimPolicy>(path, text, code));
+        }
+    }
+    if let (Some(allowed), Some(text)) = (&policies.allow, &policies.default)
+        && ReclaimPolicy::parse(text).is_some()
+        && !allowed.contains(text)
+    {
+        let detail = "is not in reclaimPolicies.allow; allow it, or take another one";
+        let fault = Violation::new(default, Code::DefaultNotAllowed, Kind::Invalid, detail);
+        findings.deny(fault.text(text));
+    }
+}
+
 /// Rule [`Code::InvalidPattern`] for names of templates, storage classes and volumes.
 fn patterns(spec: &MachinePolicySpec, findings: &mut Findings) {
     let templates = spec.templates.as_ref().and_then(|it| it.allow.as_ref());
@@ -261,7 +295,7 @@ fn sources(spec: &MachinePolicySpec, findings: &mut Findings) {
         if let Err(error) = text.parse::<UrlPrefix>() {
             let (code, detail) = (Code::InvalidUrlPrefix, error.to_string());
             let fault = Violation::new(path.element(index), code, Kind::Invalid, detail);
-            findings.deny(fault.text(&public_part(text)));
+            findings.deny(fault.text(&redacted(text)));
         }
     }
 }

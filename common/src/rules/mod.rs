@@ -1,7 +1,7 @@
-//! The rules: what the webhook refuses and warns of.
+//! The rules: which objects the webhook refuses, and what it warns of.
 //!
 //! [`ALL`] lists them in the order in which they run. Each entry names the family, the function, the
-//! codes, the kinds and stages, and how much of it the CRDs refuse as well. It stands in the file of
+//! codes, the kinds and stages, and how much of it the CRDs refuse as well. It is in the file of
 //! the rule, beside the function and the texts of the codes. Validation, the documentation and the
 //! completeness tests read this list; a rule that is not in it does not run.
 //!
@@ -42,11 +42,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub(crate) use block::{block_edited, block_mismatch, block_missing};
-pub(crate) use classes::kept as kept_classes;
+pub(crate) use classes::{kept as kept_classes, restored as restored_classes};
 pub use cloud_init::{CloudInitSchema, SchemaError};
+pub(crate) use disks::kept_reclaim_policies;
 pub use rule::{MissingNetworks, Rule, RuleStage, Settings};
 
-use crate::api::choice::{Backend, Choice as _};
+use crate::api::choice::{Backend, Choice as _, ReclaimPolicy};
 use crate::api::kind::ObjectKind;
 use crate::api::machine_policy::MachinePolicySpec;
 use crate::api::network::NetworkConfigurationSpec;
@@ -81,11 +82,12 @@ pub const ALL: &[&[Rule]] = &[
     firmware::RULES,
     update::refused::RULES,
     update::warnings::RULES,
+    update::kept::RULES,
     networkconfigurations::RULES,
     libvirthosts::RULES,
+    libvirthosts::images::RULES,
     machinepolicies::RULES,
     policies::choices::RULES,
-    policies::images::RULES,
     policies::limits::RULES,
     policies::networks::RULES,
     policies::quota::RULES,
@@ -183,11 +185,15 @@ pub(crate) fn look_up(
 }
 
 /// Compares a Machine with the policies of its namespace.
-pub(crate) fn check_policies(machine: &Governed<'_>, findings: &mut Findings) {
-    for policy in policies_of(machine.machine.namespace, machine.catalog, findings) {
+pub(crate) fn check_policies(
+    machine: &Governed<'_>,
+    policies: &[Arc<Policy>],
+    findings: &mut Findings,
+) {
+    for policy in policies {
         for check in checks(ObjectKind::Machine, machine.stored.is_some()) {
             if let Check::Policy(check) = check {
-                check(machine, &policy, findings);
+                check(machine, policy, findings);
             }
         }
     }
@@ -204,6 +210,16 @@ pub(crate) fn policies_of(
         findings.miss(Reference::Namespace);
         Vec::new()
     })
+}
+
+/// The reclaim policy of disks that name none: that of the first policy that has one, else the setting.
+pub(crate) fn default_reclaim_policy(
+    policies: &[Arc<Policy>],
+    settings: &Settings,
+) -> ReclaimPolicy {
+    let mut policies = policies.iter();
+    let default = policies.find_map(|policy| policy.default_reclaim_policy);
+    default.unwrap_or(settings.default_reclaim_policy)
 }
 
 /// Computes the block of an intent. Violations are added to `findings`; with any, the block must not be
@@ -259,6 +275,7 @@ pub(crate) fn resolve(
         power_state: parts.power_state?,
         guest_shutdown_stops: merged.user().guest_shutdown_stops.unwrap_or(false),
         cpu: parts.cpu?,
+        deletion_protection: merged.deletion_protection(),
         memory: parts.memory?,
         machine_type: parts.machine_type?,
         firmware: parts.firmware?,
@@ -270,7 +287,7 @@ pub(crate) fn resolve(
     })
 }
 
-/// Whether a Machine runs and is to go on running.
+/// Whether a Machine runs and is to keep running.
 pub(crate) fn keeps_running(stored: &Normalized, merged: &Merged<'_>) -> bool {
     use crate::api::choice::PowerState::Running;
     let desired = machine::desired_power_state(merged, &mut Findings::default());

@@ -16,7 +16,7 @@ use super::rule::{Check, rules};
 rules! {
     "networkconfigurations" Check::Network(segment), on NETWORKS, Create {
         Refuse BridgeRequired = "A NetworkConfiguration names neither a bridge nor an existing definition."
-            because "Nothing says where the machines are to be attached."
+            because "Without one it is undefined where the machines are attached."
             fix "Name a bridge, or an existing NetworkAttachmentDefinition."
             crd All,
         Refuse InvalidBridge = "The name of a bridge cannot be the name of a Linux interface."

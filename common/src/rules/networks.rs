@@ -58,7 +58,7 @@ rules! {
             fix "Write six bytes such as `52:54:00:12:34:56`, or leave the address out."
             crd All,
         Refuse MacNotUnicast = "A MAC address is multicast, broadcast or zero."
-            because "No card can have an address that stands for many receivers or for none."
+            because "No card can have a multicast, broadcast or zero address."
             fix "Take the address that the message names, or leave it out."
             crd All,
         Refuse ReservedMac = "A MAC address is the one the pod network uses itself."

@@ -16,7 +16,7 @@ rules! {
             fix "Write a number and a unit, such as `2Gi`."
             crd All,
         Refuse UnitMissing = "A size is a bare number of bytes, too small to be meant."
-            because "`4` is four bytes. Nobody means that, and the machine would not start."
+            because "`4` is four bytes. It is most likely a mistake, and the machine would not start."
             fix "Add the unit: `4Gi`."
             crd All,
     }
@@ -84,9 +84,7 @@ pub(crate) fn bytes(leaf: Leaf<&str>, range: &Range, findings: &mut Findings) ->
             ),
             Some((Unit::Milli, meant)) => invalid(
                 too_small,
-                format!(
-                    "must be at least {min}; 'm' stands for thousandths, did you mean '{meant}'?"
-                ),
+                format!("must be at least {min}; 'm' means thousandths, did you mean '{meant}'?"),
             ),
             None => invalid(too_small, format!("must be at least {min}")),
         };

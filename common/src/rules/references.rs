@@ -24,16 +24,16 @@ use super::{form, limits};
 rules! {
     "references" Check::Template(template), on MACHINES, Always {
         Refuse TemplateNotFound = "The template does not exist."
-            because "Nothing says what the machine should be; elsewhere this is found by a controller, minutes later."
+            because "Without it the machine has no definition; elsewhere this is found by a controller, minutes later."
             fix "Take one of the names that the message lists, or apply the MachineTemplate first."
             crd Some,
         Warn TemplateDeprecated = "The template should no longer be used."
-            because "The template's owner asks everybody to use another one; nothing is broken yet."
+            because "The template's owner recommends another one to all users; the template still works."
             fix "Follow the owner's text in the message."
             crd Nothing,
         Warn RestoredTemplate = "A restored Machine keeps a template content that the catalog no longer has."
             because "A backup holds the template as it was, and a restored machine shall be the machine that was saved."
-            fix "Nothing, or set the refresh annotation to take what the template says today."
+            fix "Nothing, or set the refresh annotation to take the template's present values."
             crd Nothing,
     }
     "references" Check::Template(template_label), on MACHINES, Always {
@@ -78,7 +78,7 @@ fn template_label(
         && *template != TemplateChoice::Unknown
     {
         let detail = format!(
-            "the label {} says {}; make both the same, or remove one",
+            "the label {} says {}; make both equal, or remove one",
             names::LABEL_TEMPLATE,
             quoted(label)
         );

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use super::cloud_init::schema::CloudInitSchema;
 use super::libvirthosts::intent::HostIntent;
-use crate::api::choice::{Backend, BootDevice, MachineType, PowerState};
+use crate::api::choice::{Backend, BootDevice, MachineType, PowerState, ReclaimPolicy};
 use crate::api::kind::ObjectKind;
 use crate::api::machine::MachineSpec;
 use crate::api::machine_policy::MachinePolicySpec;
@@ -131,6 +131,8 @@ pub struct Settings {
     pub missing_networks: MissingNetworks,
     /// Backend of Machines that name none.
     pub default_backend: Backend,
+    /// Reclaim policy of disks that name none.
+    pub default_reclaim_policy: ReclaimPolicy,
     /// Most vCPUs of a Machine, at most [`VCPUS_MAX`].
     pub max_vcpus: u32,
     /// A schema for user data in addition to the built-in one.
@@ -142,6 +144,7 @@ impl Default for Settings {
         Self {
             missing_networks: MissingNetworks::Warn,
             default_backend: Backend::Kubevirt,
+            default_reclaim_policy: ReclaimPolicy::Delete,
             max_vcpus: VCPUS_MAX,
             cloud_init_schema: None,
         }
@@ -196,7 +199,7 @@ pub(crate) struct Lookup<'a> {
     pub(crate) backend: Backend,
     /// The backend of the stored block; `None` on a creation.
     pub(crate) stored_backend: Option<Backend>,
-    /// The stored block, if it belongs to the stored spec.
+    /// The stored block, if it was computed for the stored spec.
     pub(crate) stored: Option<&'a Normalized>,
     /// Whether the object is created.
     pub(crate) is_new: bool,
@@ -207,7 +210,7 @@ pub(crate) struct Lookup<'a> {
 }
 
 impl Lookup<'_> {
-    /// Whether the rules of libvirt apply. A move to libvirt is refused as such, and not judged further.
+    /// Whether the rules of libvirt apply. A move to libvirt is refused as such, and not checked further.
     pub(crate) fn is_on_libvirt(&self) -> bool {
         let moved = self
             .stored_backend
@@ -225,8 +228,8 @@ pub(crate) struct Governed<'a> {
     /// The backend that the spec names, else the pinned one.
     pub(crate) backend: Backend,
     pub(crate) machine: MachineName<'a>,
-    /// Storage classes by name of disk or CD-ROM, where the spec leaves the choice open.
-    pub(crate) classes: &'a BTreeMap<String, String>,
+    /// What the spec resolves to beyond itself.
+    pub(crate) pins: &'a Pins,
     /// The stored block, if it belongs to the stored spec. What it has beyond a limit is not refused again.
     pub(crate) stored: Option<&'a Normalized>,
     pub(crate) catalog: &'a dyn Catalog,
@@ -246,6 +249,8 @@ pub(crate) struct Subject<'a> {
 /// An update of a Machine, as far as its new side can be read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Update<'a> {
+    /// Name of the Machine.
+    pub(crate) machine: MachineName<'a>,
     /// The stored block.
     pub(crate) old: &'a Normalized,
     /// The stored spec.
@@ -256,7 +261,7 @@ pub(crate) struct Update<'a> {
     pub(crate) pins: &'a Pins,
     /// The backend of both.
     pub(crate) backend: Backend,
-    /// Whether the machine runs and is to go on running.
+    /// Whether the machine runs and is to keep running.
     pub(crate) runs: bool,
 }
 

@@ -6,12 +6,13 @@ use std::fmt::Write as _;
 use std::fs;
 
 use common::admission::ObjectKind;
+use common::api::normalized::Normalized;
 use common::rules::FAMILIES;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::cases;
 use crate::corpus::{self, KINDS, in_parallel, varied};
-use crate::harness::{ReviewContext, path};
+use crate::harness::{ReviewContext, merge_patch, path};
 
 /// A block with one line for each of its fields.
 fn written(name: &str, block: &Value) -> String {
@@ -23,6 +24,10 @@ fn written(name: &str, block: &Value) -> String {
 }
 
 fn assert_blocks(file: &str, blocks: &[(String, Value)]) {
+    for (name, block) in blocks {
+        let block: Normalized = serde_json::from_value(block.clone()).unwrap();
+        assert_eq!(block.check_bounds(), Ok(()), "{name}");
+    }
     let text: Vec<_> = blocks
         .iter()
         .map(|(name, block)| written(name, block))
@@ -70,6 +75,65 @@ fn varied_machines() -> Vec<(String, Value)> {
     let varied = variations.map(|it| (it.name(), block(&varied(&sound, &[it]))));
     let base = ("as it is".to_owned(), block(&sound));
     [base].into_iter().chain(varied).collect()
+}
+
+/// Values that the schema of the CRD accepts in a block, and that no spec resolves to.
+#[test]
+fn a_block_with_a_value_that_admission_never_writes_is_out_of_bounds() {
+    let context = ReviewContext::of(ObjectKind::Machine, None);
+    let sound = corpus::sound(ObjectKind::Machine);
+    let block = context.admit(&sound).unwrap().stored["spec"]["normalized"].clone();
+    let disk = block["disks"][0].clone();
+    let name = disk["name"].as_str().unwrap().to_owned();
+    let card = block["networks"][0].clone();
+    for (patch, expected) in [
+        (
+            json!({"memory": {"size": "1Ei"}}),
+            "memory.size is 1Ei, and it must be from 32Mi to 12Ti".to_owned(),
+        ),
+        (
+            json!({"memory": {"size": "4Gi", "maxSize": "2Gi"}}),
+            "memory.maxSize is 2Gi, and it must be from 4Gi to 12Ti".to_owned(),
+        ),
+        (
+            json!({"cpu": {"sockets": 255, "maxSockets": 255, "cores": 255, "threads": 255}}),
+            "cpu is 16581375, and it must be from 1 to 255".to_owned(),
+        ),
+        (
+            json!({"cpu": {"sockets": 2, "maxSockets": 1}}),
+            "cpu.maxSockets is 1, and it must be from 2 to 255".to_owned(),
+        ),
+        (
+            json!({"disks": [with(&disk, "size", "1Ei")]}),
+            format!("disks[{name}].size is 1Ei, and it must be from 1Mi to 64Ti"),
+        ),
+        (
+            json!({"cdroms": [{"name": "iso", "size": "1"}]}),
+            "cdroms[iso].size is 1, and it must be from 1Mi to 64Ti".to_owned(),
+        ),
+        (
+            json!({"disks": [disk], "cdroms": [{"name": name}]}),
+            format!("cdroms[].name is {name}, and it must occur only once"),
+        ),
+        (
+            json!({"networks": [card, card]}),
+            format!(
+                "networks[].name is {}, and it must occur only once",
+                card["name"].as_str().unwrap()
+            ),
+        ),
+    ] {
+        let mut forged = block.clone();
+        merge_patch(&mut forged, &patch);
+        let forged: Normalized = serde_json::from_value(forged).unwrap();
+        assert_eq!(forged.check_bounds().unwrap_err().to_string(), expected);
+    }
+}
+
+fn with(object: &Value, field: &str, value: &str) -> Value {
+    let mut object = object.clone();
+    object[field] = value.into();
+    object
 }
 
 /// Two variations together get the warnings of both.

@@ -91,7 +91,7 @@ pub(crate) struct Case {
     settings: SettingsOverrides,
     /// The settings when the stored object was admitted; default: `settings`.
     earlier_settings: Option<SettingsOverrides>,
-    /// The only stage that is tested; default: both, which must give the same answer.
+    /// The only stage that is tested; default: both, whose answers must be equal.
     only: Option<Only>,
     /// All violations for which the object is refused.
     #[serde(default)]

@@ -26,12 +26,12 @@ fn ask(cloud_init: &Value) -> Verdict {
     context.review(Stage::Mutate, &machine(&spec))
 }
 
-/// The documents of the tables, by the field they stand in.
+/// The documents of the tables, by their field.
 fn documents() -> Vec<(&'static str, String)> {
     let specs = cases::specs("cloud-init");
     let documents = specs.iter().flat_map(|spec| {
         ["userData", "networkData"].map(|field| {
-            // `(x 5 times)` stands for a long text in the tables; it is not a document.
+            // `(x 5 times)` means a long text in the tables; it is not a document.
             let text = spec["cloudInit"][field].as_str();
             let text = text.filter(|text| !text.starts_with('('));
             text.map(|text| (field, text.to_owned()))

@@ -35,7 +35,10 @@ const CEL: [(&str, &[Code]); 42] = [
         "no CD-ROM holds an image to boot from",
         &[Code::BootWithoutCdrom],
     ),
-    ("KubeVirt has no empty drives", &[Code::EmptyCdrom]),
+    (
+        "KubeVirt does not support empty drives",
+        &[Code::EmptyCdrom],
+    ),
     (
         "KubeVirt imports the image of a CD-ROM",
         &[Code::CdromSizeRequired],

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
 use common::admission::{ObjectKind, Request, Settings, Stage, Verdict, review};
-use common::api::choice::Backend;
+use common::api::choice::{Backend, ReclaimPolicy};
 use common::catalog::StaticCatalog;
 use common::code::Code;
 use common::names::{GROUP, VERSION};
@@ -51,6 +51,7 @@ pub(crate) fn catalog(name: &str) -> &'static StaticCatalog {
 pub(crate) struct SettingsOverrides {
     deny_missing_networks: bool,
     default_backend: Option<Backend>,
+    default_reclaim_policy: Option<ReclaimPolicy>,
     max_vcpus: Option<u32>,
     cloud_init_schema: Option<Value>,
 }
@@ -65,6 +66,9 @@ impl SettingsOverrides {
                 default.missing_networks
             },
             default_backend: self.default_backend.unwrap_or(default.default_backend),
+            default_reclaim_policy: self
+                .default_reclaim_policy
+                .unwrap_or(default.default_reclaim_policy),
             max_vcpus: self.max_vcpus.unwrap_or(default.max_vcpus),
             cloud_init_schema: self
                 .cloud_init_schema

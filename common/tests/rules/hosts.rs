@@ -22,6 +22,14 @@ fn storage() -> Values {
     vec(item, 0..2).prop_map(Value::from).boxed()
 }
 
+fn sources() -> Values {
+    let item = texts(
+        &["https://images.example.com/", "http://10.0.0.5:8080"],
+        &["", "ftp://host/", "https://host/?a", "https://user@host/"],
+    );
+    vec(item, 0..2).prop_map(Value::from).boxed()
+}
+
 fn networks() -> Values {
     let vlan = prop_oneof![
         30 => select(vec![1_i64, 7, 4094]),
@@ -81,6 +89,7 @@ pub(crate) fn host_specs() -> Values {
         ("reserved", reserved),
         ("storage", storage()),
         ("imagePool", names()),
+        ("imageSources", sources()),
         ("networks", networks()),
     ]);
     let rest = with(rest, "uri", uris);

@@ -373,7 +373,8 @@ pub(crate) fn machine_specs() -> Values {
             texts(&["kubevirt", "libvirt"], &["KubeVirt", ""]),
         ),
         ("powerState", texts(&["Running", "Stopped"], &["On", ""])),
-        ("guestShutdownStops", flag),
+        ("guestShutdownStops", flag.clone()),
+        ("deletionProtection", flag),
         ("disks", disks()),
         ("networks", networks()),
         ("bootOrder", boot_orders()),
@@ -390,6 +391,10 @@ pub(crate) fn template_specs() -> Values {
     object(vec![
         ("description", texts(&["", "for the web"], &["ü"])),
         ("deprecated", texts(&["", "use web"], &["ü"])),
+        (
+            "deletionProtection",
+            any::<bool>().prop_map(Value::from).boxed(),
+        ),
         ("resources", resources()),
         ("disks", disks()),
         ("networks", networks()),

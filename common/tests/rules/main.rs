@@ -32,6 +32,7 @@ mod cloud_init;
 mod clusters;
 mod corpus;
 mod crd;
+mod deletion;
 mod faults;
 mod harness;
 mod hosts;

@@ -55,7 +55,7 @@ fn steps(path: &str) -> Vec<Step<'_>> {
     steps
 }
 
-/// Whether `path` names a value of the object, or a field that its schema knows.
+/// Whether `path` names a value of the object, or a field that its schema defines.
 pub(crate) fn resolves(kind: ObjectKind, object: &Value, path: &str) -> bool {
     let steps = steps(path);
     let start = (Some(object), Some(schema(kind)));

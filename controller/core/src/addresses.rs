@@ -39,7 +39,7 @@ pub fn address_conflict(
         Some(Fault::new(
             "NetworkFailed",
             format!(
-                "network card '{nic}' has the address {mac}, and so has the older Machine '{}' on NetworkConfiguration '{network}': change macAddress of one of them in spec.networks; the Machine goes on by itself then",
+                "network card '{nic}' has the address {mac}, and so has the older Machine '{}' on NetworkConfiguration '{network}': change macAddress of one of them in spec.networks; the Machine continues automatically then",
                 conflict.name()
             ),
         ))

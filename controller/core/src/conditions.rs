@@ -71,7 +71,7 @@ pub fn not_normalized(block: &Block) -> Fault {
         ),
         Block::Unreadable(why) => Fault::new(
             "NotNormalized",
-            format!("spec.normalized cannot be read ({why}), so nothing is done; {remedy}"),
+            format!("spec.normalized cannot be used ({why}), so nothing is done; {remedy}"),
         ),
         Block::Missing | Block::Matching(_) => Fault::new(
             "NotNormalized",
@@ -107,7 +107,7 @@ pub fn missing_secret(
     Some(Fault::new(
         "CloudInitSecretNotFound",
         format!(
-            "Secret '{}' with the key '{}', which spec.cloudInit names, not found in namespace {}: create it; the Machine goes on by itself when it appears",
+            "Secret '{}' with the key '{}', which spec.cloudInit names, not found in namespace {}: create it; the Machine continues automatically when it appears",
             secret.name,
             secret.key,
             machine.namespace()
@@ -155,7 +155,7 @@ pub fn condition(
 /// `Paused`, True.
 pub fn paused() -> Fault {
     let message = format!(
-        "the Machine is observed only: remove the annotation {} to go on",
+        "the Machine is observed only: remove the annotation {} to continue",
         names::ANNOTATION_PAUSED
     );
     Fault::new("Paused", message)

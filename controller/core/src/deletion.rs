@@ -2,12 +2,13 @@
 //!
 //! ```text
 //! no finalizer ─▶ nothing to do: the API server removes the object
+//! protected ────▶ waits: nothing is stopped or destroyed
 //! paused ───────▶ waits
 //! refused ──────▶ waits, and reports what was refused
 //! the guest, its definition or its host may still use a volume ─▶ waits, after the backend's actions that end that
 //! nothing can use a volume any more ─▶ release each volume by its reclaim policy ─▶ remove the finalizer
 //! ```
-//! A deletion that waits says in the condition `Ready` what it waits for.
+//! A deletion that waits reports in the condition `Ready` what it waits for.
 
 use std::time::Duration;
 
@@ -35,7 +36,7 @@ pub struct Teardown<A> {
 pub enum Stage<A> {
     /// Something may still use the Machine's volumes.
     Waiting {
-        /// What the deletion waits for, and what to do if that does not end by itself.
+        /// What the deletion waits for, and what to do if that does not end without intervention.
         message: String,
         /// Actions that end it; empty if they were already taken.
         actions: Vec<A>,
@@ -58,15 +59,17 @@ pub fn plan<A>(
         return Plan::default();
     }
     let Teardown { status, stage } = teardown();
-    let (message, actions, requeue_after) = match (stage, refusal) {
+    let (fault, actions, requeue_after) = match (stage, refusal) {
+        // The policy of the API server refuses such a deletion. It may not be installed, or the field was set later.
+        _ if machine.is_protected => (protected(), vec![], None),
         _ if machine.is_paused() => {
             let message = format!(
                 "deletion waits because the Machine is paused: remove the annotation {}",
                 names::ANNOTATION_PAUSED
             );
-            (message, vec![], None)
+            (Fault::new(REASON, message), vec![], None)
         }
-        (_, Some(refusal)) => (refusal.message.clone(), vec![], None),
+        (_, Some(refusal)) => (Fault::new(REASON, refusal.message.clone()), vec![], None),
         (Stage::Release(actions), None) => {
             return Plan {
                 actions,
@@ -81,13 +84,13 @@ pub fn plan<A>(
                 requeue_after,
             },
             None,
-        ) => (message, actions, requeue_after),
+        ) => (Fault::new(REASON, message), actions, requeue_after),
     };
     let mut conditions = Conditions::new(machine, now);
     for kind in TYPES.into_iter().filter(|kind| *kind != "Ready") {
         conditions.keep(kind);
     }
-    conditions.set("Ready", "False", &Fault::new("Deleting", message));
+    conditions.set("Ready", "False", &fault);
     let status = MachineStatus {
         conditions: conditions.list,
         observed_generation: machine.generation(),
@@ -98,6 +101,14 @@ pub fn plan<A>(
         requeue_after: plan.requeue_after.or(requeue_after),
         ..plan
     }
+}
+
+/// Reason of a deletion that goes on by itself.
+const REASON: &str = "Deleting";
+
+fn protected() -> Fault {
+    let message = "the Machine was deleted although its deletionProtection is true, so nothing of it is stopped or destroyed: set spec.deletionProtection to false to let the deletion go on";
+    Fault::new("DeletionProtected", message)
 }
 
 /// Whether a volume of this reclaim policy is deleted with its Machine: only `Delete` deletes. A volume whose policy is
@@ -223,7 +234,30 @@ mod tests {
     }
 
     #[test]
-    fn the_backend_is_not_asked_about_a_machine_without_the_finalizer() {
+    fn a_protected_machine_is_held_until_its_protection_is_false() {
+        for stage in [waiting(), release()] {
+            let mut machine = deleted(true, false);
+            machine.is_protected = true;
+            let plan = plan_of(&machine, None, stage.clone());
+            assert_eq!((&*plan.actions, plan.finalizer), (&[][..], None));
+            let conditions = plan.status.unwrap().conditions;
+            let ready = conditions.iter().find(|it| it.kind == "Ready").unwrap();
+            assert_eq!(
+                (&*ready.status, &*ready.reason),
+                ("False", "DeletionProtected")
+            );
+            assert!(
+                ready
+                    .message
+                    .contains("set spec.deletionProtection to false")
+            );
+            machine.is_protected = false;
+            assert!(!plan_of(&machine, None, stage).actions.is_empty());
+        }
+    }
+
+    #[test]
+    fn the_backend_is_not_called_for_a_machine_without_the_finalizer() {
         let machine = deleted(false, false);
         let plan = plan::<&str>(&machine, None, NOW, || panic!("nothing is ours to remove"));
         assert!(plan.is_nothing());

@@ -153,7 +153,7 @@ fn restarted(old: &MachineStatus, new: &MachineStatus) -> Option<Event> {
     let restart = new.last_restart.as_ref()?;
     let is_done = was_pending && restart.replaces.is_none() && new.vmi_name.is_some();
     is_done.then(|| {
-        let note = format!("the guest was restarted, as was asked: {}", restart.request);
+        let note = format!("the guest was restarted, as requested: {}", restart.request);
         new_event(EventType::Normal, "Restarted", &note)
     })
 }
@@ -204,7 +204,7 @@ mod tests {
             let notes: Vec<_> = transitions(&old, &new)
                 .filter_map(|event| event.note)
                 .collect();
-            let note = "the guest was restarted, as was asked: kernel update";
+            let note = "the guest was restarted, as requested: kernel update";
             let expected: &[&str] = if reported { &[note] } else { &[] };
             assert_eq!(notes, expected, "{old:?} {new:?}");
         }

@@ -1,8 +1,7 @@
-//! Expectations and backoff: what the controller remembers of a Machine between two passes.
+//! Expectations and backoff: what the controller keeps of a Machine between two passes.
 //!
 //! - objects that were written and that the caches do not show yet,
-//! - failures in a row, for the backoff,
-//! - whether the last pass found nothing to do.
+//! - failures in a row, for the backoff.
 //!
 //! All of it may be lost: a restart costs a repeated write that changes nothing.
 
@@ -26,9 +25,6 @@ const WATCH_DELAY_MAX: Duration = Duration::from_secs(5);
 const FAILURES_REPORTED: u32 = 3;
 /// Conflicts that last this long count as failures. A cache catches up in milliseconds, so something else is wrong.
 const CONFLICTS_LIMIT: Duration = Duration::from_mins(1);
-/// A settled Machine is observed again after this time even without a trigger. This bounds the
-/// delay if a trigger is lost.
-const SETTLED_LIMIT: Duration = Duration::from_mins(10);
 
 /// Entries by uid of the Machine.
 #[derive(Debug, Default)]
@@ -44,8 +40,6 @@ struct Entry {
     failures: u32,
     /// When the first of the conflicts in a row happened.
     conflicts_since: Option<Instant>,
-    /// When a pass last found nothing to do.
-    settled_at: Option<Instant>,
 }
 
 impl Entry {
@@ -54,7 +48,6 @@ impl Entry {
             && self.written_at.is_none()
             && self.failures == 0
             && self.conflicts_since.is_none()
-            && self.settled_at.is_none()
     }
 }
 
@@ -66,10 +59,18 @@ impl Expectations {
 
     fn change<T>(&self, uid: &str, change: impl FnOnce(&mut Entry) -> T) -> T {
         let mut entries = self.lock();
-        let entry = entries.entry(uid.into()).or_default();
-        let result = change(entry);
-        if entry.is_empty() {
-            entries.remove(uid);
+        if let Some(entry) = entries.get_mut(uid) {
+            let result = change(entry);
+            if entry.is_empty() {
+                entries.remove(uid);
+            }
+            return result;
+        }
+        // Most Machines have no entry: one is allocated only to keep something in it.
+        let mut entry = Entry::default();
+        let result = change(&mut entry);
+        if !entry.is_empty() {
+            entries.insert(uid.into(), entry);
         }
         result
     }
@@ -88,12 +89,11 @@ impl Expectations {
         })
     }
 
-    /// Remembers an object that was written.
+    /// Records an object that was written.
     pub fn wrote(&self, uid: &str, written: Written) {
         self.change(uid, |entry| {
             entry.written.push(written);
             entry.written_at = Some(Instant::now());
-            entry.settled_at = None;
         });
     }
 
@@ -101,7 +101,6 @@ impl Expectations {
     pub fn failed(&self, uid: &str) -> Duration {
         self.change(uid, |entry| {
             entry.failures = entry.failures.saturating_add(1);
-            entry.settled_at = None;
             let pause = BACKOFF_MIN.saturating_mul(1 << entry.failures.min(16).saturating_sub(1));
             jittered(pause.min(BACKOFF_MAX))
         })
@@ -118,33 +117,17 @@ impl Expectations {
     /// Counts a conflict with the caches. Returns whether conflicts have lasted so long that they count as a failure.
     pub fn conflicted(&self, uid: &str) -> bool {
         self.change(uid, |entry| {
-            entry.settled_at = None;
             let since = entry.conflicts_since.get_or_insert_with(Instant::now);
             since.elapsed() >= CONFLICTS_LIMIT
         })
     }
 
-    /// A pass succeeded. `settled`: it found nothing to do, and the next one would not either before a trigger comes.
-    pub fn succeeded(&self, uid: &str, settled: bool) {
+    /// A pass succeeded.
+    pub fn succeeded(&self, uid: &str) {
         self.change(uid, |entry| {
             entry.failures = 0;
             entry.conflicts_since = None;
-            entry.settled_at = settled.then(Instant::now);
         });
-    }
-
-    /// The next pass observes again, even without a trigger.
-    pub fn unsettle(&self, uid: &str) {
-        if let Some(entry) = self.lock().get_mut(uid) {
-            entry.settled_at = None;
-        }
-    }
-
-    /// Whether the last pass was settled, less than 10 min ago.
-    pub fn is_settled(&self, uid: &str) -> bool {
-        let entries = self.lock();
-        let settled = entries.get(uid).and_then(|entry| entry.settled_at);
-        settled.is_some_and(|at| at.elapsed() < SETTLED_LIMIT)
     }
 
     /// Drops the entries of Machines that do not exist any more.
@@ -182,7 +165,7 @@ mod tests {
         assert!(pauses[0] >= BACKOFF_MIN && pauses[0] < 2 * BACKOFF_MIN);
         assert!(pauses.iter().all(|pause| *pause <= BACKOFF_MAX * 11 / 10));
         assert!(pauses[19] >= BACKOFF_MAX);
-        expectations.succeeded("u", false);
+        expectations.succeeded("u");
         assert!(expectations.failed("u") < 2 * BACKOFF_MIN);
     }
 
@@ -208,29 +191,6 @@ mod tests {
         assert!(expectations.lock().is_empty());
     }
 
-    #[test]
-    fn a_machine_is_settled_until_a_write_a_failure_or_a_pass_with_work() {
-        let expectations = Expectations::default();
-        assert!(!expectations.is_settled("u"));
-        let disturbances: [fn(&Expectations); 5] = [
-            |it| it.unsettle("u"),
-            |it| it.wrote("u", claim()),
-            |it| {
-                it.failed("u");
-            },
-            |it| {
-                it.conflicted("u");
-            },
-            |it| it.succeeded("u", false),
-        ];
-        for disturb in disturbances {
-            expectations.succeeded("u", true);
-            assert!(expectations.is_settled("u"));
-            disturb(&expectations);
-            assert!(!expectations.is_settled("u"));
-        }
-    }
-
     #[tokio::test(start_paused = true)]
     async fn conflicts_count_as_a_failure_after_a_minute() {
         let expectations = Expectations::default();
@@ -239,7 +199,7 @@ mod tests {
         assert!(!expectations.conflicted("u"));
         advance(CONFLICTS_LIMIT / 2).await;
         assert!(expectations.conflicted("u"));
-        expectations.succeeded("u", false);
+        expectations.succeeded("u");
         assert!(!expectations.conflicted("u"));
     }
 
@@ -251,15 +211,5 @@ mod tests {
         assert_eq!(expectations.pending("u", |_| false), Some(Duration::ZERO));
         advance(Duration::from_millis(1)).await;
         assert_eq!(expectations.pending("u", |_| false), None);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_settled_machine_is_observed_again_after_ten_minutes() {
-        let expectations = Expectations::default();
-        expectations.succeeded("u", true);
-        advance(SETTLED_LIMIT / 2).await;
-        assert!(expectations.is_settled("u"));
-        advance(SETTLED_LIMIT / 2).await;
-        assert!(!expectations.is_settled("u"));
     }
 }

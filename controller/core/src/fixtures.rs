@@ -34,6 +34,7 @@ pub fn machine(block: Normalized) -> Machine {
             resource_version: Some("1".into()),
             ..ObjectMeta::default()
         },
+        is_protected: block.deletion_protection,
         block: Block::Matching(Box::new(block)),
         cloud_init: CloudInitPlan::default(),
         status: MachineStatus::default(),
@@ -59,6 +60,7 @@ pub fn block() -> Normalized {
         template: None,
         backend: Backend::Kubevirt,
         power_state: PowerState::Running,
+        deletion_protection: false,
         guest_shutdown_stops: false,
         cpu: NormalizedCpu {
             sockets: 1,
@@ -157,7 +159,7 @@ pub fn with_full_metadata<T: DeserializeOwned>(object: &Value) -> T {
     serde_json::from_value(object).unwrap()
 }
 
-/// Fails unless a value comes back from the compressed cache as it went in.
+/// Fails unless a value from the compressed cache equals the one that was stored.
 ///
 /// # Panics
 /// If it does not.

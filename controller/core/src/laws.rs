@@ -3,8 +3,8 @@
 //! | law | meaning |
 //! |---|---|
 //! | [`a_plan_is_empty_once_it_was_carried_out`] | nothing is written twice, no two writes undo each other |
-//! | [`a_deletion_ends`] | at whatever point of a Machine's life it begins |
-//! | [`a_machine_at_rest_says_why_it_is_not_ready`] | a Machine that waits says in `Ready` what it waits for |
+//! | [`a_deletion_ends`] | at whichever point of a Machine's lifecycle it begins |
+//! | [`a_stable_machine_reports_why_it_is_not_ready`] | a Machine that waits has the cause in `Ready` |
 //! | [`no_step_takes_effect_without_the_lease`] | an action of a replica that lost the Lease changes nothing |
 //! | [`no_volume_in_use_is_deleted`] | whatever uses it, ours or not |
 
@@ -45,7 +45,7 @@ pub trait Environment {
     /// Carries out one step of a plan, with the code of the program where that works in memory.
     fn step(&mut self, step: &Step<'_, <Self::Backend as Backend>::Action>) -> Result<(), Refused>;
 
-    /// Advances the time and lets the other side do one step. Returns whether it changed anything.
+    /// Advances the time, and the backend by one step. Returns whether it changed anything.
     fn advance(&mut self) -> bool;
 
     /// The simulated time.
@@ -70,7 +70,7 @@ fn plan<E: Environment>(environment: &E) -> Option<Plan<<E::Backend as Backend>:
     Some(reconcile::plan::<E::Backend>(machine, &observed, None, now))
 }
 
-/// One pass; returns whether it changed anything or asked for an earlier pass.
+/// One pass; returns whether it changed anything or requested an earlier pass.
 fn pass<E: Environment>(environment: &mut E) -> bool {
     let Some(plan) = plan(environment) else {
         return false;
@@ -124,8 +124,8 @@ pub fn a_plan_is_empty_once_it_was_carried_out<E: Environment>(mut environment: 
 /// # Panics
 /// If the law does not hold.
 pub fn a_deletion_ends<E: Environment>(new: impl Fn() -> E) {
-    let life = settle(&mut new());
-    for passes in 0..=life {
+    let last = settle(&mut new());
+    for passes in 0..=last {
         let mut environment = new();
         for _ in 0..passes {
             environment.advance();
@@ -144,9 +144,9 @@ pub fn a_deletion_ends<E: Environment>(new: impl Fn() -> E) {
 ///
 /// # Panics
 /// If the law does not hold.
-pub fn a_machine_at_rest_says_why_it_is_not_ready<E: Environment>(new: impl Fn() -> E) {
-    let life = settle(&mut new());
-    for deleted_after in 0..=life {
+pub fn a_stable_machine_reports_why_it_is_not_ready<E: Environment>(new: impl Fn() -> E) {
+    let last = settle(&mut new());
+    for deleted_after in 0..=last {
         let mut environment = new();
         for number in 0..PASSES_MAX {
             if number == deleted_after {
@@ -159,7 +159,7 @@ pub fn a_machine_at_rest_says_why_it_is_not_ready<E: Environment>(new: impl Fn()
             };
             if !moved && !acted {
                 let status = &machine.status;
-                let (value, _) = ready(status).expect("a Machine at rest has the condition Ready");
+                let (value, _) = ready(status).expect("a stable Machine has the condition Ready");
                 let condition = status.conditions.iter().find(|it| it.kind == "Ready");
                 assert!(
                     value == "True" || condition.is_some_and(|it| !it.message.is_empty()),
@@ -178,8 +178,8 @@ pub fn a_machine_at_rest_says_why_it_is_not_ready<E: Environment>(new: impl Fn()
 /// # Panics
 /// If the law does not hold.
 pub fn no_step_takes_effect_without_the_lease<E: Environment>(new: impl Fn() -> E) {
-    let life = settle(&mut new());
-    for (passes, delete) in (0..=life).flat_map(|passes| [(passes, false), (passes, true)]) {
+    let last = settle(&mut new());
+    for (passes, delete) in (0..=last).flat_map(|passes| [(passes, false), (passes, true)]) {
         let mut environment = new();
         for _ in 0..passes {
             environment.advance();

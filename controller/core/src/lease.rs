@@ -11,7 +11,7 @@
 //! is about.
 //!
 //! Why not the crate kube-lease-manager (0.13): it decides that a holder is gone by comparing that node's `renewTime`
-//! with the local clock, and it reports a bool. This module measures on one monotonic clock and hands out a deadline,
+//! with the local clock, and it reports a bool. This module measures on one monotonic clock and returns a deadline,
 //! which [`GuardedClient`](crate::client::GuardedClient) puts on every write.
 
 use std::collections::hash_map::RandomState;
@@ -40,7 +40,7 @@ const RETRY_PERIOD: Duration = Duration::from_secs(2);
 /// A call that takes longer would miss the next renewal.
 const CALL_LIMIT: Duration = Duration::from_secs(2);
 
-/// Says until when this replica may write. Clones share the deadline.
+/// Deadline until which this replica may write. Clones share it.
 #[derive(Clone, Debug)]
 pub enum LeaseGuard {
     /// Leader election is off: this replica may always write.

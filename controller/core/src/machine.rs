@@ -29,6 +29,9 @@ pub struct Machine {
     pub metadata: ObjectMeta,
     /// `spec.normalized`, the desired state that the webhook wrote.
     pub block: Block,
+    /// Whether a deletion is refused: `spec.deletionProtection`, else the value of the block. Read from both as they
+    /// are, so that a block which does not match the spec protects, too.
+    pub is_protected: bool,
     /// `spec.cloudInit`; empty if it does not decode.
     pub cloud_init: CloudInitPlan,
     /// The status as it was last written; fields that do not decode have their default.
@@ -116,7 +119,8 @@ pub enum Block {
     Matching(Box<Normalized>),
     /// There is no block: the webhook was bypassed.
     Missing,
-    /// The version of the block is unknown to this release, or the block does not decode; the text says which.
+    /// The version of the block is unknown to this release, the block does not decode, or admission cannot have written
+    /// one of its values; the text says which.
     Unreadable(String),
     /// The spec was changed without the webhook: the block was made from another intent.
     Stale,
@@ -146,7 +150,10 @@ impl From<Wire> for Machine {
             .and_then(|value| serde_json::from_value::<CloudInit>(value.clone()).ok())
             .map(|cloud_init| CloudInitPlan::from(&cloud_init))
             .unwrap_or_default();
+        let protection = |spec: &Value| spec.get("deletionProtection").and_then(Value::as_bool);
+        let of_block = || protection(wire.spec.get("normalized")?);
         Self {
+            is_protected: protection(&wire.spec).or_else(of_block).unwrap_or(false),
             block: Block::of(&wire.spec, label.map(String::as_str)),
             cloud_init,
             status: wire.status,
@@ -261,6 +268,9 @@ impl Block {
             Ok(block) => block,
             Err(error) => return Self::Unreadable(error.to_string()),
         };
+        if let Err(error) = block.check_bounds() {
+            return Self::Unreadable(error.to_string());
+        }
         if block.intent_hash == intent_hash(spec, template_label) {
             Self::Matching(Box::new(block))
         } else {
@@ -298,8 +308,8 @@ impl Machine {
     }
 
     /// Text of the restart-requested annotation, cut to what the status can store, if the status does not have it
-    /// yet. Each new text asks for one restart; `None`: nothing new is asked for. How the restart is carried out,
-    /// so that it happens once whatever is interrupted, is the backend's.
+    /// yet. Each new text requests one restart; `None`: no new request. The backend carries out the restart so
+    /// that it happens once, whatever is interrupted.
     pub fn new_restart_request(&self) -> Option<String> {
         let text = self.annotation(names::ANNOTATION_RESTART_REQUESTED)?;
         let request: String = text.chars().take(TEXT_MAX).collect();
@@ -355,6 +365,40 @@ mod tests {
         assert!(matches!(decode(&broken).block, Block::Unreadable(_)));
         assert_eq!(decode(&json!({"template": "small"})).block, Block::Missing);
         assert_eq!(decode(&Value::Null).block, Block::Missing);
+    }
+
+    #[test]
+    fn a_block_with_a_value_that_admission_never_writes_is_no_desired_state_and_takes_no_room() {
+        let mut forged = spec();
+        forged["normalized"]["backend"] = "libvirt".into();
+        forged["normalized"]["memory"]["maxSize"] = "1Ei".into();
+        let cached: CachedMachine = serde_json::from_value(json!({
+            "metadata": {"name": "web"},
+            "spec": forged,
+            "status": {"host": "hv1"},
+        }))
+        .unwrap();
+        let reason = "memory.maxSize is 1Ei, and it must be from 2Gi to 12Ti";
+        let machine = cached.decompress();
+        assert_eq!(machine.block, Block::Unreadable(reason.into()));
+        assert_eq!(cached.binding.unwrap().requested, NO_RESOURCES);
+    }
+
+    #[test]
+    fn a_machine_is_protected_by_its_spec_else_by_its_block_whatever_else_is_in_them() {
+        for (own, of_block, expected) in [
+            (Value::Null, Value::Null, false),
+            (Value::Null, true.into(), true),
+            (false.into(), true.into(), false),
+            (true.into(), false.into(), true),
+            ("yes".into(), true.into(), true),
+        ] {
+            let mut spec = spec();
+            spec["deletionProtection"] = own.clone();
+            // The block is then one of another spec.
+            spec["normalized"]["deletionProtection"] = of_block.clone();
+            assert_eq!(decode(&spec).is_protected, expected, "{own} {of_block}");
+        }
     }
 
     #[test]

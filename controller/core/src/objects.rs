@@ -85,7 +85,7 @@ pub trait Meta: kube::Resource<DynamicType = ()> {
             .map(String::as_str)
     }
 
-    /// Whether somebody deleted the object; finalizers may still keep it.
+    /// Whether the object was deleted; finalizers may still keep it.
     fn is_deleting(&self) -> bool {
         self.meta().deletion_timestamp.is_some()
     }

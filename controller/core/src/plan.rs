@@ -32,7 +32,7 @@ impl<A> Default for Plan<A> {
 }
 
 impl<A> Plan<A> {
-    /// Whether the plan changes nothing and asks for no earlier pass.
+    /// Whether the plan changes nothing and requests no earlier pass.
     pub fn is_nothing(&self) -> bool {
         self.finalizer.is_none()
             && self.actions.is_empty()

@@ -1,6 +1,6 @@
 //! What has to be true right before an action takes effect: one table for both backends.
 //!
-//! A plan is made from caches and from the last answer of a host. Before its actions take effect somebody may restore
+//! A plan is made from caches and from the last answer of a host. Before its actions take effect a user may restore
 //! a backup, start a guest or acquire the Lease. So the code that performs an effect checks these preconditions
 //! itself, as late as it can. That shortens the window of the race but does not close it. An action that comes too
 //! late is harmless because it names the uid, the resourceVersion, the domain metadata or a volume name that is never
@@ -15,6 +15,8 @@ pub enum Effect {
     FillVolume,
     /// A fetched image, or the remains of a failed fetch or import, is removed.
     RemoveImage,
+    /// A complete image that nothing has used for a while is removed.
+    RemoveUnusedImage,
     /// A VirtualMachine or domain is created or changed.
     Define,
     /// A guest is switched on.
@@ -30,7 +32,7 @@ pub enum Effect {
 pub enum Precondition {
     /// This replica holds the Lease.
     LeaseHeld,
-    /// The object was created for this Machine, as its uid annotation or the domain metadata says.
+    /// The object was created for this Machine, by its uid annotation or the domain metadata.
     Owned,
     /// The object is still the one that was observed: same uid and resourceVersion, or same name and key.
     Unchanged,
@@ -48,10 +50,11 @@ pub enum Precondition {
 
 impl Effect {
     /// Every effect.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::DeleteVolume,
         Self::FillVolume,
         Self::RemoveImage,
+        Self::RemoveUnusedImage,
         Self::Define,
         Self::Start,
         Self::Stop,
@@ -75,6 +78,7 @@ impl Effect {
             ],
             Self::FillVolume => &[LeaseHeld, Incomplete, Unused],
             Self::RemoveImage => &[LeaseHeld, Incomplete, Unused, NotABackingFile],
+            Self::RemoveUnusedImage => &[LeaseHeld, Unchanged, Unused, NotABackingFile],
             Self::Define | Self::Start | Self::Stop | Self::Undefine => {
                 &[LeaseHeld, Owned, NotBoundElsewhere]
             }

@@ -22,7 +22,7 @@ use crate::machine::CachedMachine;
 /// The scheduler delays a Machine by this, so that the events of one change lead to one pass.
 pub const DEBOUNCE: Duration = Duration::from_millis(50);
 
-/// Machines handed to the scheduler since the oldest one whose pass has not started, that one included. Each is
+/// Machines passed to the scheduler since the oldest one whose pass has not started, that one included. Each is
 /// delayed by [`DEBOUNCE`], so 100 allow 2,000 passes a second: twice what one processor does when there is nothing
 /// to change.
 const IN_FLIGHT_MAX: usize = 100;
@@ -36,7 +36,7 @@ pub struct FairQueue {
 }
 
 impl FairQueue {
-    /// Queues a Machine for a pass, unless it already waits or is in flight. During its pass it is remembered, and
+    /// Queues a Machine for a pass, unless it already waits or is in flight. During its pass it is marked, and
     /// queued when the pass has finished.
     pub fn enqueue(&self, machine: ObjectRef<CachedMachine>) {
         self.lock().push(machine);
@@ -55,14 +55,12 @@ impl FairQueue {
         }
     }
 
-    /// The Machine's pass starts: what is enqueued from now on is for the next pass. Returns whether the
-    /// Machine came through this queue; otherwise its requeue time has passed.
-    pub fn started(&self, machine: &ObjectRef<CachedMachine>) -> bool {
+    /// The Machine's pass starts: what is enqueued from now on is for the next pass.
+    pub fn started(&self, machine: &ObjectRef<CachedMachine>) {
         let mut queue = self.lock();
-        let triggered = queue.in_flight.remove(machine).is_some();
+        queue.in_flight.remove(machine);
         queue.running.insert(machine.clone(), false);
         self.changed.notify_one();
-        triggered
     }
 
     /// The Machine's pass has finished. If the Machine was enqueued meanwhile, it waits for another pass.
@@ -104,9 +102,9 @@ struct Queue {
     waiting: HashSet<ObjectRef<CachedMachine>>,
     /// Machines that the scheduler has and whose pass has not started; the value of `handed_out` at that time.
     in_flight: HashMap<ObjectRef<CachedMachine>, usize>,
-    /// Machines handed to the scheduler so far.
+    /// Machines passed to the scheduler so far.
     handed_out: usize,
-    /// Machines whose pass runs, and whether they were enqueued since it started. They are not handed out: the
+    /// Machines whose pass runs, and whether they were enqueued since it started. They are not passed on: the
     /// scheduler would hold them back until the pass ends, and they would count as in flight for that time.
     running: HashMap<ObjectRef<CachedMachine>, bool>,
 }
@@ -158,7 +156,7 @@ mod tests {
         ObjectRef::new(&format!("web-{number}")).within(namespace)
     }
 
-    /// All Machines that are handed out now, in order.
+    /// All Machines that are passed on now, in order.
     fn handed_out(queue: &FairQueue) -> Vec<ObjectRef<CachedMachine>> {
         std::iter::from_fn(|| queue.next().now_or_never()).collect()
     }

@@ -5,8 +5,6 @@
 //!     │ yes
 //! the caches show what was written last? ── no ──▶ wait for that
 //!     │ yes
-//! triggered since a pass that found nothing to do? ── no ──▶ nothing
-//!     │ yes
 //! observe ─▶ plan (pure; under deletion: `deletion`) ─▶ apply, in order ─▶ write the status, if it changed
 //!                                                         │ failed
 //!                                                         ▼
@@ -22,7 +20,6 @@ use std::time::{Duration, Instant};
 use common::api::choice::{Backend as BackendName, Choice as _};
 use common::names;
 use kube::Resource as _;
-use kube::runtime::controller::Action as Next;
 use time::OffsetDateTime;
 use tracing::Instrument as _;
 
@@ -39,6 +36,9 @@ use crate::objects::Meta as _;
 use crate::plan::{FinalizerChange, Now, Plan, Refusal, Step, Subject};
 use crate::writes::{Written, add_finalizer, remove_finalizer, write_status};
 
+/// Pause before the next pass over a settled Machine. Its changes come as triggers, so this bounds the delay only if a
+/// trigger is lost.
+const SETTLED_INTERVAL: Duration = Duration::from_mins(10);
 /// Pause after a conflict with the caches: they catch up in milliseconds.
 const REOBSERVE: Duration = Duration::from_secs(1);
 
@@ -50,9 +50,9 @@ pub struct Context {
     pub api: GuardedClient,
     /// Where transitions of a Machine are published.
     pub events: Events,
-    /// What is remembered of each Machine between two passes.
+    /// What is kept of each Machine between two passes.
     pub expectations: Arc<Expectations>,
-    /// Time between two passes over a Machine without a trigger. A pass over a settled Machine does nothing.
+    /// Time between two passes over a Machine without a trigger, unless the Machine is settled.
     pub interval: Duration,
     /// The backends that run Machines.
     pub backends: Backends,
@@ -122,9 +122,19 @@ pub struct Outcome {
     is_settled: bool,
 }
 
-/// One pass over a Machine; returns when the next is due. `triggered`: the pass was requested by a change, and not
-/// only by the time that has passed.
-pub async fn reconcile(cached: Arc<CachedMachine>, triggered: bool, context: Arc<Context>) -> Next {
+impl Outcome {
+    /// Time until the next pass without a trigger.
+    fn next(self, interval: Duration) -> Duration {
+        match self.requeue_after {
+            Some(pause) => pause,
+            None if self.is_settled => jittered(interval.max(SETTLED_INTERVAL)),
+            None => jittered(interval),
+        }
+    }
+}
+
+/// One pass over a Machine; returns the time until the next one without a trigger.
+pub async fn reconcile(cached: Arc<CachedMachine>, context: Arc<Context>) -> Duration {
     let span = tracing::info_span!(
         "reconcile",
         controller = "Machine",
@@ -134,9 +144,7 @@ pub async fn reconcile(cached: Arc<CachedMachine>, triggered: bool, context: Arc
     );
     async move {
         if !context.api.may_write() {
-            // The trigger of this pass is lost: whatever it was about is observed with the next one.
-            context.expectations.unsettle(cached.uid());
-            return Next::requeue(jittered(context.interval));
+            return jittered(context.interval);
         }
         let start = Instant::now();
         let uid = cached.uid();
@@ -149,22 +157,17 @@ pub async fn reconcile(cached: Arc<CachedMachine>, triggered: bool, context: Arc
             }
         };
         if let Some(wait) = context.expectations.pending(uid, seen) {
-            return Next::requeue(wait);
-        }
-        if !triggered && context.expectations.is_settled(uid) {
-            return Next::requeue(jittered(context.interval));
+            return wait;
         }
         let next = match backend.pass(cached.decompress(), &context).await {
             Ok(outcome) => {
-                context.expectations.succeeded(uid, outcome.is_settled);
-                outcome
-                    .requeue_after
-                    .unwrap_or_else(|| jittered(context.interval))
+                context.expectations.succeeded(uid);
+                outcome.next(context.interval)
             }
             Err(failure) => failure.wait(&context, uid),
         };
         metrics::reconciled(start.elapsed());
-        Next::requeue(next)
+        next
     }
     .instrument(span)
     .await

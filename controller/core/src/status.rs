@@ -16,7 +16,7 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
 /// A plan with these actions, and with the status if it differs from the Machine's in more than times.
 ///
 /// While the Machine is `Creating`, a status with the same `Ready` condition is held back until 2 s after the last
-/// write; the plan then asks for a pass at that time.
+/// write; the plan then requests a pass at that time.
 pub fn plan_with_status<A>(
     machine: &Machine,
     now: Now,

@@ -82,7 +82,7 @@ pub fn finalizer_removed(object: &impl Meta, finalizer: &str) -> serde_json::Val
     finalizers_patch(object, &finalizers)
 }
 
-/// A merge patch replaces the whole list; the resourceVersion makes it fail if somebody changed the list since.
+/// A merge patch replaces the whole list; the resourceVersion makes it fail if the list was changed since.
 fn finalizers_patch(object: &impl Meta, finalizers: &[String]) -> serde_json::Value {
     json!({"metadata": {
         "uid": object.uid(),
@@ -111,6 +111,21 @@ where
     let objects: Api<K> = Api::namespaced(api.client(), namespace);
     let body = Patch::Merge(body);
     api.write(objects.patch(name, &params, &body)).await
+}
+
+/// Removes an annotation from a Machine as it was observed: a value that was written since is kept.
+pub async fn remove_annotation(
+    api: &GuardedClient,
+    machine: &Machine,
+    annotation: &str,
+) -> Result<Written, ApiError> {
+    let body = json!({"metadata": {
+        "uid": machine.uid(),
+        "resourceVersion": machine.metadata.resource_version,
+        "annotations": {annotation: null},
+    }});
+    let patched: CachedMachine = merge(api, machine.namespace(), machine.name(), &body).await?;
+    Ok(Written::of(&patched))
 }
 
 /// Adds the controller's finalizer to a Machine.

@@ -129,7 +129,7 @@ fn known(observer: &Observer, machine: &Machine) -> Observed {
         cdi: cluster.data_volumes.state() == State::Listed,
         vm: cluster.vms.get(namespace, name),
         instance: cluster.instances.get(namespace, name),
-        living: living(&others, caches),
+        existing_uids: existing_uids(&others, caches),
         claims,
         data_volumes,
         sources,
@@ -145,8 +145,8 @@ fn known(observer: &Observer, machine: &Machine) -> Observed {
     }
 }
 
-/// The uids among these that belong to existing Machines. Almost always `uids` is empty, which saves the search.
-fn living(uids: &BTreeSet<String>, caches: &Caches) -> BTreeSet<String> {
+/// The uids among these that are of existing Machines. Almost always `uids` is empty, which saves the search.
+fn existing_uids(uids: &BTreeSet<String>, caches: &Caches) -> BTreeSet<String> {
     if uids.is_empty() {
         return BTreeSet::new();
     }

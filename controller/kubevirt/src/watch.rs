@@ -1,9 +1,9 @@
-//! The watches of KubeVirt's, CDI's and Multus' objects, and which Machine an event is about.
+//! The watches of KubeVirt's, CDI's and Multus' objects, and which Machine an event affects.
 //!
 //! ```text
 //! VM, VMI, claim, Secret ▶ the Machine on its label (a VM also: the Machine of its name; a claim
 //! and DataVolume           and DataVolume also: those that have a disk whose claim would be called so)
-//! attachment ────────────▶ Machines of the namespace with a network that stands for it
+//! attachment ────────────▶ Machines of the namespace with a network that names it
 //! ```
 
 use std::sync::Arc;

@@ -15,7 +15,7 @@ pub(crate) fn sum(a: HostResources, b: HostResources) -> HostResources {
     }
 }
 
-/// What domains that are not ours are given. Those that are shut off count: they are started again.
+/// CPU and memory of the domains that are not ours. Those that are shut off count: they are started again.
 pub(crate) fn foreign(snapshot: &Snapshot) -> HostResources {
     let others = snapshot.domains.iter().filter(|it| it.metadata.is_none());
     others.fold(NO_RESOURCES, |all, it| {
@@ -30,7 +30,7 @@ pub(crate) fn foreign(snapshot: &Snapshot) -> HostResources {
     })
 }
 
-/// What a host has for Machines: its capacity without what is reserved, times the overcommitment.
+/// Allocatable to Machines: a host's capacity without its reservations, times the overcommitment.
 pub(crate) fn allocatable(spec: &LibvirtHostSpec, info: &HostInfo) -> HostResources {
     let reserved = spec.reserved.clone().unwrap_or_default();
     let factor = spec.overcommit.clone().unwrap_or_default();

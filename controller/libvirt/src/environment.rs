@@ -1,4 +1,4 @@
-//! A Machine and its host in memory: plans are carried out on a host that behaves, and misbehaves, as real ones.
+//! A Machine and its host in memory: plans are carried out on a fake host, with faults.
 //!
 //! ```text
 //! Environment ─ question ─▶ FakeLibvirt ─▶ Observed ─▶ plan ─▶ actions ─ act ─▶ FakeLibvirt …
@@ -30,7 +30,7 @@ use crate::observe::Observation;
 use crate::observe::query::HostQuery;
 use crate::observed::{Binding, Observed};
 use crate::placement::Candidate;
-use crate::plan::action::{Action, Plan};
+use crate::plan::action::{Action, KeptOnHost, Plan};
 use crate::snapshot::Snapshot;
 use controller_core::documented_reasons;
 use controller_core::fixtures;
@@ -45,14 +45,14 @@ pub(crate) const POOL: &str = "vms";
 
 /// A Machine and its host.
 pub(crate) struct Environment {
-    /// Gone when its finalizer is, after its deletion.
+    /// `None` once it was deleted and its finalizer removed.
     pub(crate) machine: Option<Machine>,
     pub(crate) host: FakeLibvirt,
     pub(crate) object: LibvirtHost,
     pub(crate) networks: BTreeMap<String, Arc<Network>>,
     /// Other Machines with an address of this one.
     pub(crate) conflicts: Vec<Arc<Machine>>,
-    /// What the API server answers for the user's Secrets.
+    /// Answer of the API server for the user's Secrets.
     pub(crate) contents: Result<BTreeMap<SecretKey, Option<SecretValue>>, String>,
     pub(crate) now: OffsetDateTime,
     /// Whether this replica holds the Lease.
@@ -96,11 +96,12 @@ pub(crate) fn host_spec() -> LibvirtHostSpec {
             offer("copied", Some(Provisioning::Copy)),
         ]),
         image_pool: Some(POOL.into()),
+        image_sources: None,
         networks: Some(vec![network]),
     }
 }
 
-/// A guard that lets a job do anything.
+/// A guard that permits every effect.
 pub(crate) fn guard() -> Guard {
     Guard::new(|| Ok(()), || None)
 }
@@ -205,12 +206,22 @@ impl Environment {
             networks: self.networks.clone(),
             conflicts: self.conflicts.clone(),
             template: None,
+            kept_of_former: self.kept_of_former(),
             contents: self.contents.clone(),
         };
         Ok(Observation {
             observed,
             placement: None,
         })
+    }
+
+    fn kept_of_former(&self) -> Vec<KeptOnHost> {
+        let kept = self.object.status.kept_volumes.iter();
+        let on_host = kept.map(|volume| KeptOnHost {
+            host: "alpha".into(),
+            volume: volume.clone(),
+        });
+        on_host.collect()
     }
 
     fn candidate(&self) -> Candidate {
@@ -242,7 +253,7 @@ impl Environment {
         ))
     }
 
-    /// One whole pass, a while after the last one; tells what was done.
+    /// One whole pass, a while after the last one. Returns the actions.
     pub(crate) fn pass(&mut self) -> Vec<String> {
         self.pass_until(usize::MAX)
     }
@@ -265,7 +276,7 @@ impl Environment {
         done
     }
 
-    /// Passes until nothing happens any more; tells what was done.
+    /// Passes until nothing changes any more. Returns the actions.
     pub(crate) fn settle(&mut self) -> Vec<String> {
         /// A guest that ignores requests takes a minute to be switched off.
         const PASSES_MAX: usize = 40;
@@ -291,7 +302,7 @@ impl Environment {
                 return done;
             }
         }
-        panic!("no rest after {PASSES_MAX} passes: {done:#?}");
+        panic!("no stable state after {PASSES_MAX} passes: {done:#?}");
     }
 
     /// Carries out one step, if this replica holds the Lease.
@@ -315,7 +326,7 @@ impl Environment {
         }
     }
 
-    /// What jobs of the Machine ask: for the Lease that this environment has or lost.
+    /// The guard of the Machine's jobs: whether this environment holds the Lease.
     pub(crate) fn guard(&self) -> Guard {
         let has_lease = self.has_lease;
         Guard::new(
@@ -337,6 +348,22 @@ impl Environment {
                 Ok(())
             }
             Action::RecordOrphan { .. } => Ok(()),
+            Action::RecordKept { volumes, .. } => {
+                let known = &mut self.object.status.kept_volumes;
+                known.extend(volumes.iter().cloned());
+                Ok(())
+            }
+            Action::ReleaseKept(kept) => {
+                let known = &mut self.object.status.kept_volumes;
+                known.retain(|known| *known != kept.volume);
+                let (pool, name) = (&kept.volume.pool, &kept.volume.volume);
+                self.connection()?.delete_volume(pool, name)
+            }
+            Action::RemoveReleaseRequest => {
+                let annotations = self.machine_mut().metadata.annotations.as_mut();
+                annotations.and_then(|it| it.remove(names::ANNOTATION_RELEASE_VOLUME));
+                Ok(())
+            }
             Action::FetchImage { volume, .. } => {
                 let mut host = self.connection()?;
                 // As a fetch does: what an interrupted attempt left is removed first.

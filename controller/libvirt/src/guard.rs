@@ -1,6 +1,6 @@
-//! What a job on a host asks right before each of its effects: may it still act?
+//! The check of a job on a host right before each of its effects: may it still act?
 //!
-//! A job waits for its turn on the connection, and a copy runs for minutes. Meanwhile this replica may lose the
+//! A job waits for the calls before it, and a copy runs for minutes. Meanwhile this replica may lose the
 //! Lease, the LibvirtHost may be deleted or get another URI, and the Machine may be bound to another host.
 
 use std::fmt;
@@ -10,7 +10,7 @@ use crate::access::{AccessError, Result};
 type MayAct = dyn Fn() -> Result<()> + Send + Sync;
 type BoundElsewhere = dyn Fn() -> Option<String> + Send + Sync;
 
-/// Asked inside a job, before the first effect and between long steps.
+/// Checked inside a job, before the first effect and between long steps.
 pub(crate) struct Guard {
     may_act: Box<MayAct>,
     bound_elsewhere: Box<BoundElsewhere>,

@@ -28,6 +28,7 @@ mod watch;
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
 use controller_core::backend::{Backend, Failed};
 use controller_core::cache::Cache;
@@ -77,12 +78,14 @@ impl Fleet {
         self.objects.wait_until_listed().await;
     }
 
-    /// Polls every host and writes its status, for as long as the process runs.
+    /// Polls every host and writes its status, for as long as the process runs. Fetched images that nothing has used
+    /// for `image_retention` are removed; zero keeps them.
     pub async fn poll(
         self,
         caches: Caches,
         triggers: Triggers,
         api: GuardedClient,
+        image_retention: Duration,
     ) -> Result<(), Infallible> {
         let context = PollerContext {
             hosts: self.hosts,
@@ -90,12 +93,13 @@ impl Fleet {
             objects: self.objects,
             triggers,
             api,
+            image_retention,
         };
         poll_all(context).await
     }
 }
 
-/// The backend. `cluster_uid` is part of the MAC addresses that network cards are given.
+/// The backend. `cluster_uid` is part of the MAC addresses of network cards.
 pub fn backend(
     fleet: Fleet,
     caches: Caches,

@@ -30,7 +30,7 @@ impl Cacheable for LibvirtHost {
 
     fn summary(&self) {}
 
-    /// Its labels are its admin's, and a `nodeSelector` asks for them.
+    /// Its labels are written by its admin; a `nodeSelector` has to match them.
     fn prune(&mut self) {
         let labels = self.metadata.labels.take();
         prune(&mut self.metadata);

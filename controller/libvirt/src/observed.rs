@@ -1,4 +1,4 @@
-//! What a plan is made of.
+//! Input of a plan.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,8 +12,9 @@ use controller_core::objects::{Meta as _, Network, Template};
 use crate::access::{State, Volume};
 use crate::images::fetches::ImageState;
 use crate::placement::Candidate;
+use crate::plan::action::KeptOnHost;
 
-/// Everything that matters to one Machine.
+/// Everything that the plan of one Machine reads.
 #[derive(Clone, Debug)]
 pub(crate) struct Observed {
     /// Uid of the cluster, which is part of the MAC addresses of network cards.
@@ -26,8 +27,10 @@ pub(crate) struct Observed {
     pub(crate) conflicts: Vec<Arc<Machine>>,
     /// The MachineTemplate that the block was expanded from, as it is now.
     pub(crate) template: Option<Arc<Template>>,
+    /// Volumes that are kept of former Machines of the name; read only if the annotation `release-volume` is set.
+    pub(crate) kept_of_former: Vec<KeptOnHost>,
     /// Contents of the user's Secrets, read only if a seed has to be made; `None`: the Secret or its key does not
-    /// exist. The error says why they could not be read.
+    /// exist. The error has the cause if they could not be read.
     pub(crate) contents: Result<BTreeMap<SecretKey, Option<SecretValue>>, String>,
 }
 
@@ -36,7 +39,7 @@ pub(crate) struct Observed {
 pub(crate) enum Binding {
     /// The Machine has no host yet; these can be chosen from.
     Unbound(Vec<Candidate>),
-    /// Nothing could be observed on the host.
+    /// The host could not be observed.
     Unreachable {
         /// Name of the LibvirtHost.
         host: String,
@@ -77,15 +80,15 @@ pub(crate) struct HostView {
 /// A domain.
 #[derive(Clone, Debug)]
 pub(crate) struct Guest {
-    /// What the domain does.
+    /// State of the domain.
     pub(crate) state: State,
     /// Why it is in that state, in libvirt's numbers.
     pub(crate) reason: i32,
     /// Our metadata; `None`: the domain is not one of ours.
     pub(crate) metadata: Option<DomainMetadata>,
-    /// The definition, which the next start uses. `None`: it cannot be parsed, and the domain is left alone.
+    /// The definition, which the next start uses. `None`: it cannot be parsed, and the domain is not changed.
     pub(crate) defined: Option<Domain>,
-    /// What runs now; `None`: shut off.
+    /// The definition of the running guest; `None`: shut off.
     pub(crate) running: Option<Domain>,
     /// Whether the guest's agent answers.
     pub(crate) has_agent: bool,

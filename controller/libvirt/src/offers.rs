@@ -5,6 +5,7 @@ use common::api::libvirt_host::{HostStorage, LibvirtHostSpec};
 use common::api::machine::Image;
 use common::api::network::NetworkConfigurationSpec;
 use common::api::normalized::Normalized;
+use common::image_source::{SourceUrl, redacted};
 use common::names::DEFAULT_NETWORK;
 use common::render::libvirt::{NicAttachment, NicSource};
 
@@ -14,6 +15,15 @@ pub(crate) fn images(block: &Normalized) -> impl Iterator<Item = &Image> {
     disks.chain(block.cdroms.iter().filter_map(|cdrom| cdrom.image.as_ref()))
 }
 
+/// Why a host fetches no image from a URL; `None`: it may, as far as that is known before its name is resolved.
+pub(crate) fn source_fault(image: &Image, sources: Option<&[String]>) -> Option<String> {
+    let url = image.url.as_deref()?;
+    let source: Result<SourceUrl, _> = url.parse();
+    let checked = source.and_then(|source| source.check(sources));
+    let error = checked.err()?;
+    Some(format!("{} {error}", redacted(url)))
+}
+
 /// The pool a host offers for a storage class.
 pub(crate) fn storage<'a>(spec: &'a LibvirtHostSpec, class: &str) -> Option<&'a HostStorage> {
     let mut offers = spec.storage.iter().flatten();
@@ -21,7 +31,7 @@ pub(crate) fn storage<'a>(spec: &'a LibvirtHostSpec, class: &str) -> Option<&'a 
 }
 
 /// How a network card is attached on a host; without a NetworkConfiguration to the host's default network. The
-/// error says what the host lacks.
+/// error names what the host lacks.
 pub(crate) fn attach(
     spec: &LibvirtHostSpec,
     network: Option<&NetworkConfigurationSpec>,
@@ -54,7 +64,7 @@ pub(crate) fn attach(
         HostNetworkType::Ovs => NicSource::Ovs(source),
     };
     Ok(NicAttachment {
-        // A bridge for a VLAN takes frames without a tag.
+        // A bridge for a VLAN forwards frames without a tag.
         vlan: vlan.filter(|_| offer.kind == HostNetworkType::Ovs),
         mtu: network.and_then(|network| u32::try_from(network.mtu?).ok()),
         source: wire,

@@ -19,7 +19,7 @@ use controller_core::objects::Network;
 
 use crate::access::HostInfo;
 use crate::capacity::allocatable;
-use crate::offers::{attach, images, storage};
+use crate::offers::{attach, images, source_fault, storage};
 use crate::snapshot::Snapshot;
 
 /// Hosts are compared by how full they are, in parts of a million.
@@ -57,10 +57,11 @@ pub(crate) fn choose<'a>(
     match fit.into_iter().min() {
         Some((_, name)) => Ok(name),
         None if hosts.is_empty() => Err(
-            "no LibvirtHost is registered: create one; the Machine goes on by itself then".into(),
+            "no LibvirtHost is registered: create one; the Machine continues automatically then"
+                .into(),
         ),
         None => Err(format!(
-            "no LibvirtHost can run it: {}; the Machine goes on by itself when one can",
+            "no LibvirtHost can run it: {}; the Machine continues automatically when one can",
             unfit.join("; ")
         )),
     }
@@ -104,6 +105,11 @@ fn fits(
     }
     if images(block).next().is_some() && host.spec.image_pool.is_none() {
         return Err("has no imagePool".into());
+    }
+    for image in images(block) {
+        if let Some(why) = source_fault(image, host.spec.image_sources.as_deref()) {
+            return Err(format!("fetches no such image: {why}"));
+        }
     }
     hardware(block, &snapshot.info)?;
     room(
@@ -265,7 +271,7 @@ mod tests {
             (
                 "has 2Gi of 16Gi memory left, 3Gi are needed",
                 |block, host| {
-                    // A guest boots with the most it may have.
+                    // A guest boots with its maximum.
                     block.memory.max_size = Bytes::mib(3 * 1024);
                     host.allocated.memory = Bytes::mib(14 * 1024);
                 },

@@ -1,7 +1,7 @@
 //! Deleting and filling volumes, under the preconditions of these effects.
 //!
 //! libvirt deletes the disk of a running guest, and a base image under its overlays, without a check. It sees an
-//! overlay that somebody made with qemu-img only after a refresh of that pool. So every pool is refreshed right
+//! overlay that was created with qemu-img only after a refresh of that pool. So every pool is refreshed right
 //! before a deletion, and one that cannot be read keeps the volume: it may hold an overlay of it.
 
 use controller_core::preconditions::{Effect, Precondition};
@@ -14,7 +14,7 @@ use crate::parts::{pool_fault, unreadable_pool};
 
 /// A volume that is to be deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Doomed {
+pub(crate) struct Removal {
     /// Pool of the volume.
     pub(crate) pool: String,
     /// Name of the volume.
@@ -27,7 +27,7 @@ pub(crate) struct Doomed {
     pub(crate) is_deletable: bool,
 }
 
-impl Doomed {
+impl Removal {
     /// A volume that holds nothing a guest needs: an attempt that was interrupted, an earlier seed.
     fn unneeded(pool: &str, volume: &Volume) -> Self {
         Self {
@@ -51,7 +51,7 @@ pub(crate) fn remove_unneeded<'v>(
 ) -> Result<Vec<String>> {
     let mut kept = Vec::new();
     for volume in volumes {
-        match remove_volume(host, guard, effect, &Doomed::unneeded(pool, volume)) {
+        match remove_volume(host, guard, effect, &Removal::unneeded(pool, volume)) {
             Ok(()) => {}
             Err(AccessError::Refused(why)) => kept.push(why),
             Err(error) => return Err(error),
@@ -60,7 +60,7 @@ pub(crate) fn remove_unneeded<'v>(
     Ok(kept)
 }
 
-/// Makes sure that a volume may be created under this name and filled: the name was never used.
+/// Checks that a volume may be created under this name and filled: the name was never used.
 pub(crate) fn check_new(
     host: &mut dyn Connection,
     guard: &Guard,
@@ -70,7 +70,7 @@ pub(crate) fn check_new(
     Effect::FillVolume.check(|precondition| match precondition {
         Precondition::LeaseHeld => guard.check(),
         Precondition::Incomplete => absent(host, pool, &marker(name)),
-        // What does not exist is used by nobody.
+        // A volume that does not exist has no users.
         _ => absent(host, pool, name),
     })
 }
@@ -90,12 +90,12 @@ pub(crate) fn remove_volume(
     host: &mut dyn Connection,
     guard: &Guard,
     effect: Effect,
-    doomed: &Doomed,
+    removal: &Removal,
 ) -> Result<()> {
     guard.check()?;
-    let (pool, name) = (doomed.pool.as_str(), doomed.name.as_str());
+    let (pool, name) = (removal.pool.as_str(), removal.name.as_str());
     if let Some(volume) = host.volume(pool, name)? {
-        effect.check(|precondition| holds(host, guard, doomed, &volume, precondition))?;
+        effect.check(|precondition| holds(host, guard, removal, &volume, precondition))?;
         // Reading every pool may have taken minutes: what can change meanwhile is checked again.
         guard.check()?;
         let now = host.volume(pool, name)?;
@@ -104,7 +104,7 @@ pub(crate) fn remove_volume(
                 "volume {pool}/{name} was replaced while the pools were read"
             )));
         }
-        holds(host, guard, doomed, &volume, Precondition::Unused)?;
+        holds(host, guard, removal, &volume, Precondition::Unused)?;
         host.delete_volume(pool, name)?;
     }
     guard.check()?;
@@ -117,11 +117,11 @@ pub(crate) fn remove_volume(
 fn holds(
     host: &mut dyn Connection,
     guard: &Guard,
-    doomed: &Doomed,
+    removal: &Removal,
     volume: &Volume,
     precondition: Precondition,
 ) -> Result<()> {
-    let (pool, name) = (&doomed.pool, &doomed.name);
+    let (pool, name) = (&removal.pool, &removal.name);
     let keeps = |why: &str| {
         Err(AccessError::Refused(format!(
             "volume {pool}/{name} is not deleted, because {why}"
@@ -129,10 +129,10 @@ fn holds(
     };
     match precondition {
         Precondition::LeaseHeld => guard.check(),
-        Precondition::Owned if !doomed.is_owned => keeps("it was not made for this Machine"),
-        Precondition::Deletable if !doomed.is_deletable => keeps("its reclaim policy is Retain"),
+        Precondition::Owned if !removal.is_owned => keeps("it was not made for this Machine"),
+        Precondition::Deletable if !removal.is_deletable => keeps("its reclaim policy is Retain"),
         Precondition::Owned | Precondition::Deletable => Ok(()),
-        Precondition::Unchanged => match &doomed.key {
+        Precondition::Unchanged => match &removal.key {
             Some(key) if *key != volume.key => Err(AccessError::Changed(format!(
                 "volume {pool}/{name} is another one than was observed"
             ))),

@@ -1,4 +1,4 @@
-//! The watch of LibvirtHosts, and which Machines a change of one is about.
+//! The watch of LibvirtHosts, and which Machines a change of one affects.
 
 use std::sync::Arc;
 

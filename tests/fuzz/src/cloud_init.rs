@@ -1,4 +1,4 @@
-//! cloud-init documents: each gets a verdict, which repeats no value of the document.
+//! cloud-init documents: each gets a verdict, which quotes no value of the document.
 
 use common::admission::{ObjectKind, Stage};
 use serde_json::json;

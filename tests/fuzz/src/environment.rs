@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::runtime::{Builder, Runtime};
 use tower::ServiceExt as _;
 use webhook::body::BodyBudget;
-use webhook::catalog::{Cache, Host, LiveRow, Lookup, MachineEntry};
+use webhook::catalog::{Cache, Found, Host, Lookup, MachineEntry};
 use webhook::handler::Handler;
 use webhook::router::router;
 use webhook::watch::WatchSink;
@@ -79,10 +79,10 @@ fn list<K, R: WatchSink<K>>(rows: &Arc<R>, objects: Vec<K>) {
 struct NoLiveObjects;
 
 impl Lookup for NoLiveObjects {
-    fn find<'a>(&'a self, _: &'a str, wanted: &'a Reference) -> BoxFuture<'a, Option<LiveRow>> {
+    fn find<'a>(&'a self, _: &'a str, wanted: &'a Reference) -> BoxFuture<'a, Found> {
         let is_namespace = *wanted == Reference::Namespace;
         let found = is_namespace.then(|| LiveRow::Namespace(Labels::default()));
-        Box::pin(ready(found))
+        Box::pin(ready(Ok(found)))
     }
 }
 

@@ -20,6 +20,7 @@
 
 pub mod cloud_init;
 mod environment;
+pub mod images;
 pub mod macs;
 pub mod mutate;
 pub mod policies;
@@ -38,7 +39,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 8] = [
+pub const TARGETS: [Target; 10] = [
     Target {
         name: "body",
         format: "reviews",
@@ -78,5 +79,15 @@ pub const TARGETS: [Target; 8] = [
         name: "policy",
         format: "policies",
         check: policies::pair,
+    },
+    Target {
+        name: "image_header",
+        format: "image-headers",
+        check: images::header,
+    },
+    Target {
+        name: "image_source",
+        format: "urls",
+        check: images::source,
     },
 ];

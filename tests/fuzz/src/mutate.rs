@@ -1,4 +1,4 @@
-//! Edits JSON as JSON, with keys and values that the rules know. The result is still a review, which a
+//! Edits JSON as JSON, with keys and values that the rules read. The result is still a review, which a
 //! change of single bytes would rarely give.
 
 use std::sync::LazyLock;

@@ -91,6 +91,16 @@ fn policy() {
 }
 
 #[test]
+fn image_header() {
+    run("image_header");
+}
+
+#[test]
+fn image_source() {
+    run("image_source");
+}
+
+#[test]
 fn every_target_has_a_program_and_every_seed_format_a_target() {
     let programs = TARGETS.map(|target| format!("{}.rs", target.name).into());
     assert_eq!(names(&folder("libfuzzer/fuzz_targets")), programs.into());

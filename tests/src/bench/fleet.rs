@@ -1,7 +1,7 @@
 //! The cost of a fleet of Machines for the controller, counted in the audit log of the API server.
 //!
 //! ```text
-//! create all ──▶ all run ──▶ the controller restarts ──▶ a minute at rest
+//! create all ──▶ all run ──▶ the controller restarts ──▶ an idle minute
 //!     └ writes, time to the VirtualMachine, processor    └ first pass   └ reads and writes: none
 //! ```
 
@@ -30,7 +30,7 @@ const CONCURRENCY: usize = 16;
 /// Limit of the time until all Machines run; the simulator of KubeVirt takes most of it.
 const FLEET_LIMIT: Duration = Duration::from_hours(1);
 /// Duration for which requests are counted while nothing changes.
-const REST: Duration = Duration::from_mins(1);
+const IDLE: Duration = Duration::from_mins(1);
 
 /// The figures of one fleet.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ pub(crate) struct Fleet {
     processor: Duration,
     memory_mib: u64,
     restart: Restart,
-    /// Requests of the controller in [`REST`], except those for its Lease.
+    /// Requests of the controller in [`IDLE`], except those for its Lease.
     at_rest: usize,
 }
 
@@ -91,7 +91,7 @@ impl Fleet {
 
         let restart = restart(&lab, &mut controller, machines).await?;
         let rest = lab.log_position().await?;
-        sleep(REST).await;
+        sleep(IDLE).await;
         let at_rest = count_requests(&lab, rest, |event| !event.is_lease()).await?;
         Ok(Self {
             machines,
@@ -142,7 +142,7 @@ async fn shows(
 async fn counted(lab: &Lab, since: LogPosition) -> Result<(Writes, [Duration; 2])> {
     let user = Binary::Controller.user();
     let mut writes = Writes::default();
-    let mut asked: HashMap<String, Timestamp> = HashMap::new();
+    let mut requested: HashMap<String, Timestamp> = HashMap::new();
     let mut waited = Vec::new();
     let look = |event: Event| {
         let Some(at) = event.answered.filter(|_| event.wrote()) else {
@@ -150,7 +150,7 @@ async fn counted(lab: &Lab, since: LogPosition) -> Result<(Writes, [Duration; 2]
         };
         if event.user != user {
             if (event.resource.as_str(), event.verb.as_str()) == ("machines", "create") {
-                asked.insert(event.name, at);
+                requested.insert(event.name, at);
             }
             return;
         }
@@ -159,7 +159,7 @@ async fn counted(lab: &Lab, since: LogPosition) -> Result<(Writes, [Duration; 2]
             "machines" => writes.machine += 1,
             "virtualmachines" => {
                 writes.vm += 1;
-                let since = asked.remove(&event.name);
+                let since = requested.remove(&event.name);
                 let since =
                     since.and_then(|since| Duration::try_from(at.duration_since(since)).ok());
                 waited.extend(since);
@@ -255,9 +255,9 @@ impl fmt::Display for Fleet {
         )?;
         write!(
             f,
-            "at rest              {} requests in {} s, without those for the Lease",
+            "idle                 {} requests in {} s, without those for the Lease",
             self.at_rest,
-            REST.as_secs()
+            IDLE.as_secs()
         )
     }
 }

@@ -54,9 +54,9 @@ impl Request {
             tasks.spawn(async move {
                 let mut latencies = Vec::new();
                 while start.elapsed() < span {
-                    let asked = Instant::now();
+                    let begin = Instant::now();
                     request.send(&mut connection).await?;
-                    latencies.push(asked.elapsed());
+                    latencies.push(begin.elapsed());
                 }
                 anyhow::Ok(latencies)
             });

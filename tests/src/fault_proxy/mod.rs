@@ -219,7 +219,7 @@ async fn serve(stream: TcpStream, state: Arc<State>) {
     let mut disconnected = state.disconnected.subscribe();
     let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
     tokio::select! {
-        // An error is expected: the client goes away, or a fault drops the response.
+        // An error is expected: the client disconnects, or a fault drops the response.
         _ = connection => {}
         _ = disconnected.wait_for(|it| *it) => {}
     }

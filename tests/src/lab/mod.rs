@@ -84,7 +84,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// A control plane and nothing else.
+    /// A control plane alone.
     pub fn bare() -> Self {
         Self {
             operator: false,
@@ -300,7 +300,7 @@ impl Lab {
         credentials::client(&self.account_kubeconfig(namespace, account).await?).await
     }
 
-    /// Ends the API server. Its port stays reserved.
+    /// Ends the API server. Its port remains reserved.
     pub fn stop_api_server(&mut self) {
         self.plane.stop_api_server();
     }

@@ -21,10 +21,28 @@ impl Lab {
 
     /// Starts the webhook, without registering it and without waiting for it.
     pub async fn start_webhook(&mut self, settings: &[(&str, &str)]) -> Result<ProgramUnderTest> {
-        let port = self.webhook_port.to_string();
-        let mut all = vec![("TLS_SAN", "127.0.0.1".to_owned())];
-        all.push(("WEBHOOK_BIND_ADDRESS", format!("127.0.0.1:{port}")));
-        self.start_program(Binary::Webhook, all, settings).await
+        self.start_program(Binary::Webhook, self.webhook_settings(), settings)
+            .await
+    }
+
+    /// As [`Self::start_webhook`], with another kubeconfig, such as that of a proxy.
+    pub async fn start_webhook_at(&self, kubeconfig: &str) -> Result<ProgramUnderTest> {
+        let path = Binary::Webhook.path().await?;
+        self.program(
+            Binary::Webhook,
+            &path,
+            kubeconfig,
+            self.webhook_settings(),
+            &[],
+        )
+    }
+
+    fn webhook_settings(&self) -> Vec<(&'static str, String)> {
+        let port = self.webhook_port;
+        vec![
+            ("TLS_SAN", "127.0.0.1".to_owned()),
+            ("WEBHOOK_BIND_ADDRESS", format!("127.0.0.1:{port}")),
+        ]
     }
 
     /// Starts the controller and waits until it is ready.

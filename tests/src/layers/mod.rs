@@ -6,7 +6,7 @@
 //!                        └──► modules ──► imports ──► circles      one crate's source at a time
 //! ```
 //! The compiler refuses circles between crates only. Within a crate any file may import any other, so that
-//! `cargo lab lint` has to look at the syntax of every file.
+//! `cargo lab lint` has to parse every file.
 
 mod circles;
 mod imports;

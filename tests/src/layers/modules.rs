@@ -39,7 +39,7 @@ impl Modules {
         Ok(modules)
     }
 
-    /// Reads the file of a module; the files of its children lie in `folder`.
+    /// Reads the file of a module; the files of its children are in `folder`.
     fn read_file(&mut self, path: ModulePath, file: &Path, folder: &Path) -> Result<()> {
         let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
         let syntax = syn::parse_file(&text).with_context(|| file.display().to_string())?;
@@ -285,7 +285,7 @@ fn attributes(item: &Item) -> &[Attribute] {
     }
 }
 
-/// The name that an item gives to what it declares.
+/// The name that an item declares.
 fn declared(item: &Item) -> Option<String> {
     let name = match item {
         Item::Const(it) => &it.ident,

@@ -57,7 +57,7 @@ pub struct Report {
     pub nics: BTreeMap<String, Nic>,
 }
 
-/// A network card as the guest sees it.
+/// A network card as the guest reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Nic {
     /// The MAC address.
@@ -165,7 +165,7 @@ struct Console {
 impl Console {
     fn open(&mut self, terminal: &str) {
         let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        // If the terminal does not exist any more, the caller asks virsh for it again.
+        // If the terminal does not exist any more, the caller queries virsh for it again.
         self.file = rustix::fs::open(terminal, flags, Mode::empty())
             .ok()
             .map(File::from);

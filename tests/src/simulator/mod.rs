@@ -11,7 +11,7 @@
 //! and a [`Scenario`].
 //!
 //! It does not show that KubeVirt accepts an object (its schemas and rules
-//! have tests of their own), that a guest boots, or how long anything takes. It
+//! have tests of their own), that a guest boots, or the duration of any step. It
 //! creates no pod and no PersistentVolume, but binds existing ones. In a running
 //! guest it changes sockets and memory only; any other change needs a restart.
 //! Unlike real storage, it selects the scenario of a claim by our label with the
@@ -204,7 +204,7 @@ fn changes(receiver: watch::Receiver<()>) -> impl Stream<Item = ()> + Send + 'st
     })
 }
 
-/// Runs a controller until its stream ends; it retries failures by itself.
+/// Runs a controller until its stream ends; the controller retries failures.
 async fn drain<T>(stream: impl Stream<Item = T>) {
     let mut stream = pin!(stream);
     while stream.next().await.is_some() {}

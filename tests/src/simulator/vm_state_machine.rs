@@ -73,7 +73,7 @@ pub(super) fn next(input: &Input<'_>) -> Next {
     };
     let ending = if deleting { "Terminating" } else { "Stopping" };
     if !instance["metadata"]["deletionTimestamp"].is_null() {
-        let asked = if wanted { "Starting" } else { ending };
+        let shown = if wanted { "Starting" } else { ending };
         let ended = match input.scenario {
             Scenario::Stuck => false,
             Scenario::Slow => input.age >= SLOW,
@@ -85,7 +85,7 @@ pub(super) fn next(input: &Input<'_>) -> Next {
             } else {
                 Change::Nothing
             },
-            status: status(input, asked, None),
+            status: status(input, shown, None),
             release: false,
             again: Some(SOON),
         };
@@ -106,10 +106,10 @@ pub(super) fn next(input: &Input<'_>) -> Next {
 fn starts_anew(machine: &Value) -> bool {
     let strategy = &machine["spec"]["runStrategy"];
     let status = &machine["status"];
-    let asked = list(&status["stateChangeRequests"]);
+    let requests = list(&status["stateChangeRequests"]);
     *strategy != "RerunOnFailure"
         || status["runStrategy"] != *strategy
-        || asked.iter().any(|request| request["action"] == "Start")
+        || requests.iter().any(|request| request["action"] == "Start")
 }
 
 fn starts(machine: &Value) -> bool {
@@ -120,7 +120,7 @@ fn starts(machine: &Value) -> bool {
 }
 
 fn without_instance(input: &Input<'_>, deleting: bool, wanted: bool) -> Next {
-    let stays = |shown: &str, failure: Option<(&str, String)>, again| Next {
+    let unchanged = |shown: &str, failure: Option<(&str, String)>, again| Next {
         change: Change::Nothing,
         status: status(input, shown, failure),
         release: false,
@@ -129,22 +129,22 @@ fn without_instance(input: &Input<'_>, deleting: bool, wanted: bool) -> Next {
     if deleting {
         return Next {
             release: true,
-            ..stays("Terminating", None, None)
+            ..unchanged("Terminating", None, None)
         };
     }
     if !wanted || !starts_anew(input.machine) {
-        return stays("Stopped", None, None);
+        return unchanged("Stopped", None, None);
     }
     match &input.claims {
         Claims::Missing(name) => {
             let message = format!("failed to render launch manifest: didn't find PVC {name}");
             let failure = Some(("FailedCreate", message));
-            stays("ErrorPvcNotFound", failure, Some(SOON))
+            unchanged("ErrorPvcNotFound", failure, Some(SOON))
         }
-        Claims::Pending => stays("WaitingForVolumeBinding", None, Some(SOON)),
+        Claims::Pending => unchanged("WaitingForVolumeBinding", None, Some(SOON)),
         Claims::Bound => Next {
             change: Change::Create,
-            ..stays("Starting", None, None)
+            ..unchanged("Starting", None, None)
         },
     }
 }

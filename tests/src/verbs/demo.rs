@@ -1,4 +1,4 @@
-//! A demonstration that ends by itself: kubectl commands and their output.
+//! A demonstration that runs to completion: kubectl commands and their output.
 
 use std::{fs, process::ExitCode};
 

@@ -13,7 +13,7 @@ const IMPURE: [&str; 5] = ["kube", "k8s-openapi", "tokio", "hyper", "rustls"];
 
 const WASM: &str = "wasm32-unknown-unknown";
 
-/// Limit of the download of the target (20 MB); the check is skipped if it takes longer.
+/// Limit of the download of the target (20 MB); the check is skipped after that.
 const DOWNLOAD: Duration = Duration::from_mins(2);
 
 pub(crate) async fn run() -> Result<ExitCode> {

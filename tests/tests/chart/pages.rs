@@ -218,6 +218,7 @@ async fn every_command_of_the_pages_succeeds_and_has_its_effect() {
     session
         .run("kubectl delete networkconfigurations", "")
         .await;
+    session.run("kubectl annotate crd", "").await;
     session.run("helm uninstall", "").await;
     controller.stop().await.unwrap();
     session.run("kubectl delete crd", "").await;

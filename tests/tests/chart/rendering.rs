@@ -18,7 +18,7 @@ const COMPONENTS: [(&str, &[&str]); 3] = [
     ),
 ];
 
-/// A folder with a kustomization.yaml that lies beside a checkout in `kubevirt-operator`.
+/// A folder with a kustomization.yaml beside a checkout in `kubevirt-operator`.
 fn beside_a_checkout(lab: &Lab, name: &str, kustomization: &str) -> String {
     let folder = lab.path(name);
     fs::create_dir_all(&folder).unwrap();
@@ -99,6 +99,47 @@ async fn chart_and_kustomize_render_the_same_objects() {
     for (component, values) in COMPONENTS {
         same(values, &overlay(&lab, component)).await;
     }
+}
+
+/// With a certificate from outside, the webhook may only read webhook configurations and Secrets.
+#[tokio::test]
+async fn with_a_certificate_from_outside_the_webhook_may_write_no_configuration_and_no_secret() {
+    let lab = bare().await;
+    let (helm, kubectl) = (lab.helm().await.unwrap(), lab.kubectl());
+    let install = paths::repository().join("manifests/install");
+    let own = rendered(&helm, &[]).await;
+    assert_eq!(own_writes(&own), ["patch", "create", "update"]);
+    let own = kustomized(&kubectl, &install.display().to_string()).await;
+    assert_eq!(own_writes(&own), ["patch", "create", "update"]);
+    for values in [
+        "--set=certManager.enabled=true",
+        "--set=webhook.certificates.secretName=own",
+    ] {
+        assert_eq!(own_writes(&rendered(&helm, &[values]).await), [""; 0]);
+    }
+    let component = kustomized(&kubectl, &overlay(&lab, "cert-manager")).await;
+    assert_eq!(own_writes(&component), [""; 0]);
+}
+
+/// The verbs that change webhook configurations and Secrets, in the roles of the webhook.
+fn own_writes(objects: &[Value]) -> Vec<String> {
+    let kinds = ["ClusterRole", "Role"];
+    let roles = kinds.map(|kind| object(objects, kind, "machine-webhook"));
+    let rules = roles
+        .iter()
+        .flat_map(|role| role["rules"].as_array().unwrap());
+    let guarded = rules.filter(|rule| {
+        let resources = rule["resources"].as_array().unwrap();
+        resources.iter().any(|resource| {
+            let resource = resource.as_str().unwrap();
+            resource == "secrets" || resource.ends_with("webhookconfigurations")
+        })
+    });
+    let verbs = guarded.flat_map(|rule| rule["verbs"].as_array().unwrap());
+    let verbs = verbs.map(|verb| verb.as_str().unwrap().to_owned());
+    verbs
+        .filter(|verb| !["get", "list", "watch"].contains(&verb.as_str()))
+        .collect()
 }
 
 #[tokio::test]

@@ -82,7 +82,7 @@ impl Environment {
         self.machines().until_phase(name, "Running").await.unwrap();
     }
 
-    /// Creates a Machine whose storage class is deleted before the controller sees the Machine: the webhook accepts
+    /// Creates a Machine whose storage class is deleted before the controller reads the Machine: the webhook accepts
     /// only a class that exists.
     pub(crate) async fn machine_without_class(&mut self, name: &str) {
         assert!(self.controller.stop().await.unwrap().success());

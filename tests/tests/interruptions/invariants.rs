@@ -8,7 +8,7 @@ use lab::{
 };
 use serde_json::Value;
 
-/// The name of objects that do not belong to the Machine.
+/// The name of objects that are not the Machine's.
 pub(crate) const UNRELATED: &str = "web-old";
 
 #[derive(Clone)]
@@ -108,8 +108,8 @@ impl Namespace {
             }
         }
         let root = self.claims.find("web-root").await?;
-        let stays = root.is_some_and(|claim| claim["metadata"]["deletionTimestamp"].is_null());
-        Ok(stays.then(|| "its disk is still there".to_owned()))
+        let exists = root.is_some_and(|claim| claim["metadata"]["deletionTimestamp"].is_null());
+        Ok(exists.then(|| "its disk is still there".to_owned()))
     }
 
     /// No VirtualMachine is created while the guest of an earlier one exists.

@@ -19,7 +19,7 @@ use crate::{
     state::{self, State, Uids},
 };
 
-/// The settings of a controller that is alone in its namespace and learns of changes by watches.
+/// The settings of a controller that is alone in its namespace and reads changes from watches.
 const SETTINGS: [(&str, &str); 2] = [("LEADER_ELECTION", "false"), ("RECONCILE_INTERVAL", "10s")];
 
 /// How long the namespace may take to settle after the Machine's status shows that a step is done: several watches
@@ -123,7 +123,7 @@ impl<'a> Lifecycle<'a> {
                         "vitistack.io/managed-by": "kubevirt-operator",
                         "vitistack.io/machine": "web", "vitistack.io/disk": "old",
                     },
-                    "annotations": {"machine.vitistack.io/machine-uid": "of-another-life"},
+                    "annotations": {"machine.vitistack.io/machine-uid": "of-another-uid"},
                 },
                 "spec": {
                     "storageClassName": "standard", "accessModes": ["ReadWriteOnce"],
@@ -186,8 +186,8 @@ impl<'a> Lifecycle<'a> {
                 .await?,
         );
 
-        let asked = json!({"machine.vitistack.io/restart-requested": "for the NIC"});
-        let patch = json!({"metadata": {"annotations": asked}});
+        let annotations = json!({"machine.vitistack.io/restart-requested": "for the NIC"});
+        let patch = json!({"metadata": {"annotations": annotations}});
         machines.merge("web", &patch).await?;
         machines
             .until("web", "to be restarted", is_restarted)

@@ -12,7 +12,7 @@ use serde_json::Value;
 /// Objects by kind and name.
 pub(crate) type State = BTreeMap<String, Value>;
 
-/// The uids seen so far, with the objects they belong to.
+/// The uids seen so far, with their objects.
 pub(crate) type Uids = BTreeMap<String, String>;
 
 /// The state of the namespace now.

@@ -44,8 +44,8 @@ async fn the_tiny_guest_boots_and_reacts_to_the_power_button() -> Result<()> {
     let lease = leases.lines().find(|line| line.contains(&nic.mac));
     assert!(lease.context("a lease")?.contains(&nic.address), "{leases}");
     wait::until("the guest's agent", async || {
-        let asked = ["domifaddr", "tiny", "--source", "agent"];
-        let answer = libvirt.virsh(&asked).await?;
+        let command = ["domifaddr", "tiny", "--source", "agent"];
+        let answer = libvirt.virsh(&command).await?;
         let knows = answer.stdout.contains(&nic.address);
         Ok(knows.then_some(()).ok_or_else(|| answer.to_string()))
     })

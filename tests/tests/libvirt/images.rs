@@ -14,18 +14,21 @@ use std::{
     thread,
 };
 
-use lab::libvirt::image;
+use lab::{
+    libvirt::image,
+    objects::{HOST, condition},
+};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::environment::Environment;
+use crate::environment::{Environment, machine};
 
 /// A server of one file: its URL, and the number of requests for the file.
 fn served(content: Vec<u8>) -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/guest.qcow2", listener.local_addr().unwrap());
-    let asked = Arc::new(AtomicUsize::new(0));
-    let count = asked.clone();
+    let requests = Arc::new(AtomicUsize::new(0));
+    let count = requests.clone();
     thread::spawn(move || {
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
@@ -42,7 +45,31 @@ fn served(content: Vec<u8>) -> (String, Arc<AtomicUsize>) {
             .unwrap_or_default();
         }
     });
-    (url, asked)
+    (url, requests)
+}
+
+/// Lets the host fetch images from this server, which has a private address.
+async fn allow(env: &Environment, url: &str) {
+    let origin = &url[..=url.rfind('/').unwrap()];
+    let patch = json!({"spec": {"imageSources": [origin]}});
+    env.lab
+        .objects(HOST, "")
+        .merge("here", &patch)
+        .await
+        .unwrap();
+}
+
+fn qemu_img(arguments: &[&str]) {
+    let done = Command::new("qemu-img").args(arguments).status().unwrap();
+    assert!(done.success(), "qemu-img {arguments:?}");
+}
+
+/// Volumes of the image pool that the controller made.
+async fn fetched(env: &Environment) -> Vec<String> {
+    let all = env.virsh(&["vol-list", "images"]).await;
+    let names = all.split_whitespace();
+    let ours = names.filter(|word| word.starts_with("vitistack-image-"));
+    ours.map(str::to_owned).collect()
 }
 
 /// The tiny guest's disk in the format qcow2, in which most images are distributed.
@@ -76,7 +103,8 @@ async fn an_image_is_downloaded_once_and_its_checksum_is_verified() {
         text.write_fmt(format_args!("{byte:02x}")).unwrap();
         text
     });
-    let (url, asked) = served(content);
+    let (url, requests) = served(content);
+    allow(&env, &url).await;
     for name in ["first", "second"] {
         env.apply(name, &root("1Gi", &url, &checksum)).await;
     }
@@ -89,7 +117,7 @@ async fn an_image_is_downloaded_once_and_its_checksum_is_verified() {
             [1 << 30]
         );
     }
-    assert_eq!(asked.load(Ordering::SeqCst), 1, "one host, one fetch");
+    assert_eq!(requests.load(Ordering::SeqCst), 1, "one host, one fetch");
 
     // An image with another checksum than the spec's is not booted, and the condition reports it.
     let wrong = format!("sha256:{}", "0".repeat(64));
@@ -103,4 +131,156 @@ async fn an_image_is_downloaded_once_and_its_checksum_is_verified() {
     assert!(message.contains("correct image.checksum"), "{message}");
     let only = [env.domain("first").await, env.domain("second").await];
     assert_eq!(env.domains().await, only.into());
+}
+
+/// A qcow2 whose header names a file of the host would put that file's content on the tenant's disk.
+#[tokio::test]
+async fn an_image_that_names_a_file_of_the_host_is_refused() {
+    let Some(env) = Environment::new().await else {
+        return;
+    };
+    let secret = env.libvirt.path("shadow");
+    fs::write(&secret, "root:secret".repeat(1000)).unwrap();
+    let secret = secret.to_str().unwrap();
+    let overlay = env.libvirt.path("overlay.qcow2");
+    let file = overlay.to_str().unwrap();
+    qemu_img(&[
+        "create", "-q", "-f", "qcow2", "-b", secret, "-F", "raw", file,
+    ]);
+    // From a URL.
+    let (url, asked) = served(fs::read(&overlay).unwrap());
+    allow(&env, &url).await;
+    let image = json!({"url": url});
+    let disk = |image: &Value| json!({"disks": [{"name": "root", "size": "1Gi", "storageClass": "local", "image": image}]});
+    env.apply("fetched", &disk(&image)).await;
+    let machines = env.machines();
+    let why = machines
+        .until_condition("fetched", "StorageReady", "False", "ImageImportFailed")
+        .await
+        .unwrap();
+    let why = condition(&why, "StorageReady")["message"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    assert!(
+        why.contains(&format!("has the backing file '{secret}'")),
+        "{why}"
+    );
+    assert!(asked.load(Ordering::SeqCst) >= 1);
+    assert_eq!(fetched(&env).await, [""; 0], "nothing of it was uploaded");
+    // Put into the image pool by hand: the same, and an external data file, which libvirt does not report.
+    let data = env.libvirt.path("data.qcow2");
+    let option = format!("data_file={secret},data_file_raw=on");
+    qemu_img(&[
+        "create",
+        "-q",
+        "-f",
+        "qcow2",
+        "-o",
+        &option,
+        data.to_str().unwrap(),
+        "64K",
+    ]);
+    let pool = env.volumes.parent().unwrap().join("images");
+    for (name, file, part) in [
+        ("overlay", &overlay, "has the backing file"),
+        ("data", &data, "external data file"),
+    ] {
+        let volume = format!("{name}.qcow2");
+        env.libvirt.volume(&pool, &volume, file).await.unwrap();
+        let root = disk(&json!({"volume": volume}));
+        env.apply(name, &root).await;
+        let drive = json!({"cdroms": [{"name": "iso", "image": {"volume": volume}}]});
+        let medium = format!("{name}-medium");
+        env.apply(&medium, &drive).await;
+        for (name, kind, reason) in [
+            (name, "StorageReady", "VolumeFailed"),
+            (&medium, "VirtualMachineReady", "VMFailed"),
+        ] {
+            let why = machines.until_condition(name, kind, "False", reason);
+            let why = why.await.unwrap();
+            let why = condition(&why, kind)["message"].as_str().unwrap();
+            assert!(why.contains(part), "{why}");
+        }
+    }
+    let disks: Vec<_> = env
+        .files()
+        .into_iter()
+        .filter(|name| !name.contains("-medium-"))
+        .collect();
+    assert_eq!(disks, [""; 0], "no disk was made of any of them");
+    assert_eq!(env.domains().await, [].into(), "no guest was defined");
+}
+
+#[tokio::test]
+async fn the_disk_of_another_namespace_is_no_image() {
+    let Some(env) = Environment::new().await else {
+        return;
+    };
+    env.apply("victim", &json!({})).await;
+    env.until_reachable("victim").await;
+    let [disk] = &env.files_of("victim")[..] else {
+        panic!("{:?}", env.files());
+    };
+    // Refused at the prompt, wherever the volume is.
+    let thief = machine(
+        "thief",
+        &json!({"disks": [{"name": "root", "size": "1Gi", "storageClass": "local", "image": {"volume": disk}}]}),
+    );
+    let error = format!("{:#}", env.lab.apply(&thief).await.unwrap_err());
+    assert!(error.contains("[ImageVolumeReserved]"), "{error}");
+    assert_eq!(env.machines().find("thief").await.unwrap(), None);
+    // A LibvirtHost cannot have its images beside its disks.
+    let patch = json!({"spec": {"imagePool": "volumes"}});
+    let error = env
+        .lab
+        .objects(HOST, "")
+        .merge("here", &patch)
+        .await
+        .unwrap_err();
+    let error = format!("{error:#}");
+    assert!(error.contains("[ImagePoolShared]"), "{error}");
+}
+
+#[tokio::test]
+async fn an_image_from_a_private_address_needs_a_listed_source() {
+    let Some(env) = Environment::new().await else {
+        return;
+    };
+    let content = qcow2(&image().await.unwrap(), &env.libvirt.path("guest.qcow2"));
+    let (url, asked) = served(content);
+    let image = |url: &str| json!({"disks": [{"name": "root", "size": "1Gi", "storageClass": "local", "image": {"url": url}}]});
+    // A literal address is refused at the prompt.
+    let error = env
+        .lab
+        .apply(&machine("literal", &image(&url)))
+        .await
+        .unwrap_err();
+    let error = format!("{error:#}");
+    assert!(error.contains("[ImageSourceNotAllowed]"), "{error}");
+    assert!(
+        error.contains("any server with a public address"),
+        "{error}"
+    );
+    // What it resolves to is known only when it is fetched: this is 127.0.0.1 as one number.
+    let number = url.replace("127.0.0.1", "2130706433");
+    let secret = number.replace("http://", "http://user:word@") + "?token=1";
+    env.apply("resolved", &image(&secret)).await;
+    let machines = env.machines();
+    let why = machines
+        .until_condition("resolved", "StorageReady", "False", "ImageImportFailed")
+        .await
+        .unwrap();
+    let status = why["status"].to_string();
+    let why = condition(&why, "StorageReady")["message"].as_str().unwrap();
+    assert!(why.contains("is at 127.0.0.1"), "{why}");
+    assert!(why.contains("spec.imageSources"), "{why}");
+    assert!(
+        !status.contains("word") && !status.contains("token"),
+        "{status}"
+    );
+    assert_eq!(asked.load(Ordering::SeqCst), 0, "nothing was connected");
+    // The administrator lists it, and the Machine goes on by itself.
+    allow(&env, &number).await;
+    env.until_reachable("resolved").await;
 }

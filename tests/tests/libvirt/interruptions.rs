@@ -64,7 +64,7 @@ async fn a_daemon_that_does_not_answer(env: &mut Environment) {
     let before = env.until_report("vm", "anything", |_| true).await;
     env.libvirt.freeze().unwrap();
     unknown(env).await;
-    // The deletion waits for the daemon, and the finalizer stays.
+    // The deletion waits for the daemon, and the finalizer is kept.
     env.machines().delete("vm").await.unwrap();
     let finalizers = env.machines().get("vm").await.unwrap();
     let finalizers = &finalizers["metadata"]["finalizers"];

@@ -7,6 +7,7 @@ mod firmware;
 mod guest;
 mod images;
 mod interruptions;
+mod kept;
 mod lifecycle;
 mod placement;
 mod power;

@@ -4,7 +4,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use lab::{
     Lab, OPERATOR_NAMESPACE, Options, Scenario,
     audit::LogPosition,
-    objects::{ATTACHMENT, NETWORK, SECRET, condition},
+    objects::{ATTACHMENT, DATA_VOLUME, NETWORK, SECRET, condition},
 };
 use serde_json::{Value, json};
 
@@ -117,9 +117,9 @@ pub(crate) async fn run(env: &Environment) {
         .unwrap();
     let reported = machines.until_condition("copies", "RestartRequired", "True", "RestartRequired");
     reported.await.unwrap();
-    let asked = json!({"machine.vitistack.io/restart-requested": "now"});
-    let asked = json!({"metadata": {"annotations": asked}});
-    machines.merge("copies", &asked).await.unwrap();
+    let patch = json!({"machine.vitistack.io/restart-requested": "now"});
+    let patch = json!({"metadata": {"annotations": patch}});
+    machines.merge("copies", &patch).await.unwrap();
     let done = |machine: &Value| {
         machine["status"]["lastRestart"]["request"] == "now"
             && condition(machine, "Ready")["reason"] == "Running"
@@ -134,13 +134,23 @@ pub(crate) async fn run(env: &Environment) {
     // Deletion during an import, and of everything else.
     env.simulator.set("default", "half", Scenario::ImportHangs);
     let disk = json!({"name": "root", "image": {"url": "https://images.example.com/debian.qcow2"}});
-    let half = json!({"template": "small", "disks": [disk]});
+    let half = json!({"template": "small", "deletionProtection": true, "disks": [disk]});
     env.apply(&machine("half", &half)).await;
     let importing = |half: &Value| half["status"]["volumes"][0]["progress"] == "40%";
     machines
         .until("half", "to be imported", importing)
         .await
         .unwrap();
+    let protected = |import: &Value| {
+        !import["metadata"]["labels"]["vitistack.io/deletion-protection"].is_null()
+    };
+    let imports = env.objects(DATA_VOLUME);
+    imports
+        .until("half-root", "to be protected", protected)
+        .await
+        .unwrap();
+    let unprotected = json!({"spec": {"deletionProtection": false}});
+    machines.merge("half", &unprotected).await.unwrap();
     for name in ["web", "copies", "half"] {
         machines.delete(name).await.unwrap();
     }

@@ -1,12 +1,19 @@
 //! The claims of `docs/security.md` about permissions, secrets and tests.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test that cannot go on has failed"
+)]
 
+mod configurations;
 #[path = "../environment/mod.rs"]
 mod environment;
 mod lifecycle;
 mod permissions;
+mod roles;
 mod secrets;
 mod threats;
+mod tokens;
 
 /// One test for both, because the lifecycle takes long.
 #[tokio::test]

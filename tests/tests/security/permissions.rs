@@ -101,6 +101,6 @@ pub(crate) async fn assert_used(env: &Environment, start: LogPosition) {
         }
     }
     let expected = OF_ADMISSION.iter().chain(&OF_LIBVIRT);
-    idle.retain(|it| !expected.clone().any(|asked| it.ends_with(asked)));
+    idle.retain(|it| !expected.clone().any(|name| it.ends_with(name)));
     assert!(idle.is_empty(), "granted and never used: {idle:#?}");
 }

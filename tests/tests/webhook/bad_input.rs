@@ -7,7 +7,7 @@ use crate::{JSON, assert_healthy, lab, response, review, send, with_spec};
 
 const NOT_A_REVIEW: &str = "not an AdmissionReview of admission.k8s.io/v1: ";
 
-/// The good review with something changed.
+/// The valid review with one change.
 fn changed(change: impl FnOnce(&mut Value)) -> String {
     let mut review = review();
     change(&mut review);

@@ -12,7 +12,7 @@ use lab::{Binary, Lab, OPERATOR_NAMESPACE, WEBHOOK_CONFIGURATION, wait};
 use serde_json::json;
 use time::OffsetDateTime;
 
-use crate::{asked, lab, review, reviewed};
+use crate::{admit, lab, review, reviewed};
 
 const SECRET: &str = "machine-webhook-ca";
 
@@ -232,8 +232,8 @@ async fn a_ca_put_into_the_secret_is_published_before_it_signs() {
     let address = lab.webhook_address();
     wait::until("a leaf of the other CA", async || {
         // At every moment, clients that trust the published bundle are served.
-        asked(address, &bundles(&lab).await.concat()).await?;
-        Ok(asked(address, own.certificate_pem())
+        admit(address, &bundles(&lab).await.concat()).await?;
+        Ok(admit(address, own.certificate_pem())
             .await
             .map_err(|error| error.to_string()))
     })
@@ -242,7 +242,7 @@ async fn a_ca_put_into_the_secret_is_published_before_it_signs() {
     assert_eq!(stored(&lab, "ca.crt").await, own.certificate_pem());
     // The former CA stays trusted for a while, but signs no more leaves.
     trusted(&lab, &format!("{}{before}", own.certificate_pem())).await;
-    let refused = asked(address, &before).await.unwrap_err();
+    let refused = admit(address, &before).await.unwrap_err();
     assert!(
         format!("{refused:#}").contains("invalid peer certificate"),
         "{refused:#}"
@@ -269,8 +269,8 @@ async fn replicas_share_a_ca_and_do_not_fight() {
         two.address("listen").await.unwrap(),
     );
     let uid = &review()["request"]["uid"];
-    assert_eq!(&asked(first, &ca).await.unwrap(), uid);
-    assert_eq!(&asked(second, &ca).await.unwrap(), uid);
+    assert_eq!(&admit(first, &ca).await.unwrap(), uid);
+    assert_eq!(&admit(second, &ca).await.unwrap(), uid);
 
     // One Secret was created; each replica wrote each configuration at most once.
     let events = lab.requests_since(mark).await.unwrap();
@@ -290,6 +290,6 @@ async fn replicas_share_a_ca_and_do_not_fight() {
 
     // After the end of one replica the other still serves, and the CA is unchanged.
     assert_eq!(one.stop().await.unwrap().code(), Some(0));
-    assert_eq!(&asked(second, &ca).await.unwrap(), uid);
+    assert_eq!(&admit(second, &ca).await.unwrap(), uid);
     assert_eq!(bundles(&lab).await, vec![ca; WEBHOOKS]);
 }

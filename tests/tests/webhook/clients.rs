@@ -7,7 +7,7 @@ use lab::http::Connection;
 use lab::{CALLER, Caller, CallerCa, Lab, ProgramUnderTest, wait};
 use serde_json::Value;
 
-use crate::{asked, lab, response, review, reviewed};
+use crate::{admit, lab, response, review, reviewed};
 
 /// Replaces a file atomically, because the webhook may read it at any moment.
 fn put(path: &Path, text: &str) {
@@ -66,7 +66,7 @@ async fn only_clients_with_a_configured_ca_and_name_are_served() {
     for (reported, outcome) in [
         (
             "received fatal alert: CertificateRequired",
-            asked(lab.webhook_address(), &ca).await.map(drop),
+            admit(lab.webhook_address(), &ca).await.map(drop),
         ),
         (
             "received fatal alert: UnknownCA",

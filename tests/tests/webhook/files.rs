@@ -12,7 +12,7 @@ use lab::{Lab, OPERATOR_NAMESPACE, ProgramUnderTest, wait};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 
-use crate::{asked, lab, reviewed, unready};
+use crate::{admit, lab, reviewed, unready};
 
 /// A mounted Secret: kubelet replaces all files at once by changing a symbolic link.
 struct Mount {
@@ -82,7 +82,7 @@ async fn inject(lab: &Lab, ca: &str) {
 async fn served(lab: &Lab, ca: &str) {
     let address = lab.webhook_address();
     wait::until("the certificate of the files", async || {
-        Ok(asked(address, ca)
+        Ok(admit(address, ca)
             .await
             .map_err(|error| format!("{error:#}")))
     })
@@ -151,7 +151,7 @@ async fn swapped_certificate_files_are_served_and_a_mismatched_pair_is_reported(
         .map(|line| line["error"].as_str().unwrap_or_default())
         .collect();
     let expected = format!(
-        "tls.crt and tls.key in {folder} cannot be served: the key does not belong to the certificate"
+        "tls.crt and tls.key in {folder} cannot be served: the key does not match the certificate"
     );
     assert_eq!(warnings, [expected]);
 

@@ -11,7 +11,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::{sleep, timeout};
 
-use crate::{JSON, asked, assert_healthy, lab, response, review, send, with_spec};
+use crate::{JSON, admit, assert_healthy, lab, response, review, send, with_spec};
 
 /// How long the webhook may take to close a connection that misbehaves; its own limits are 5 and 10 s.
 const CLOSED_WITHIN: Duration = Duration::from_secs(30);
@@ -33,7 +33,7 @@ async fn while_served<T>(lab: &Lab, others: impl Future<Output = T>) -> T {
         loop {
             let answer = kept.post("/validate", review().to_string()).await;
             response(&answer.unwrap());
-            asked(address, &ca).await.unwrap();
+            admit(address, &ca).await.unwrap();
             answered += 2;
             sleep(Duration::from_millis(10)).await;
         }
@@ -44,6 +44,24 @@ async fn while_served<T>(lab: &Lab, others: impl Future<Output = T>) -> T {
     };
     assert!(answered > 0);
     done
+}
+
+/// Awaits `others` while the program is probed, and checks that each probe is answered within a second, kubelet's
+/// default timeout.
+async fn while_probed<T>(health: SocketAddr, others: impl Future<Output = T>) -> T {
+    let probes = async {
+        loop {
+            for path in ["/healthz", "/readyz"] {
+                let probe = timeout(Duration::from_secs(1), http::get(health, path)).await;
+                assert_eq!(probe.unwrap().unwrap().status, 200, "{path}");
+            }
+            sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::select! {
+        () = probes => unreachable!("the probes never end"),
+        done = others => done,
+    }
 }
 
 /// Peak memory of the webhook since its start, in MiB.
@@ -75,7 +93,9 @@ async fn large_bodies_are_answered_or_refused_within_the_memory_limit() {
     hostile.extend(std::iter::repeat_n(' ', BODY_MAX - hostile.len()));
     let hostile = Bytes::from(hostile);
     let answers = (0..50).map(|_| send(&lab, "/mutate", JSON, hostile.clone()));
-    for answer in while_served(&lab, join_all(answers)).await {
+    let health = webhook.health_address().await.unwrap();
+    let answers = while_probed(health, while_served(&lab, join_all(answers)));
+    for answer in answers.await {
         if answer.status == 429 {
             assert_eq!(answer.text(), "too many reviews at once, try again\n");
             continue;

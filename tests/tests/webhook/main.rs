@@ -52,7 +52,7 @@ pub(crate) fn review() -> Value {
 }
 
 /// Sends a review to the webhook at `address`, as an API server that trusts `ca`.
-pub(crate) async fn asked(address: SocketAddr, ca: &str) -> anyhow::Result<Value> {
+pub(crate) async fn admit(address: SocketAddr, ca: &str) -> anyhow::Result<Value> {
     let mut connection = Connection::tls(address, ca.as_bytes()).await?;
     let answer = connection
         .post("/validate?timeout=3s", review().to_string())
@@ -105,7 +105,7 @@ pub(crate) fn response(answer: &Response) -> Value {
 /// Checks that the webhook runs, serves, and has logged no error.
 pub(crate) async fn assert_healthy(lab: &Lab, webhook: &mut ProgramUnderTest) {
     let ca = String::from_utf8(lab.ca_bundle().await.unwrap()).unwrap();
-    asked(lab.webhook_address(), &ca).await.unwrap();
+    admit(lab.webhook_address(), &ca).await.unwrap();
     webhook.process().check_alive().unwrap();
     // Every line is JSON, and none is an error or a panic.
     let log = webhook.log();

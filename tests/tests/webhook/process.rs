@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::process::Command;
 
-use crate::{asked, lab, review, reviewed, unready};
+use crate::{admit, lab, review, reviewed, unready};
 
 #[tokio::test]
 async fn pending_requests_are_answered_before_the_process_ends() {
@@ -24,7 +24,7 @@ async fn pending_requests_are_answered_before_the_process_ends() {
     stream.write_all(head.as_bytes()).await.unwrap();
     stream.flush().await.unwrap();
     // An answer on another connection shows that the webhook has received the first request.
-    asked(address, &String::from_utf8(ca).unwrap())
+    admit(address, &String::from_utf8(ca).unwrap())
         .await
         .unwrap();
 

@@ -1,6 +1,7 @@
-//! The readiness probe reports what is missing, and recovers.
+//! The readiness probe reports what is missing, and recovers; and what is not known is not reported as missing.
 
-use serde_json::Value;
+use lab::{Binary, OPERATOR_NAMESPACE, fault_proxy::FaultProxy, reviews, wait};
+use serde_json::{Value, json};
 
 use crate::{lab, review, unready};
 
@@ -35,12 +36,11 @@ async fn the_readiness_probe_reports_what_is_missing() {
 
     // Deleted CRDs: reported at once for the kind whose schema is watched, and after the next start for the others.
     let kubectl = lab.kubectl();
-    let delete = [
-        "delete",
-        "crd",
-        "machines.vitistack.io",
-        "machinetemplates.vitistack.io",
-    ];
+    let crds = ["machines.vitistack.io", "machinetemplates.vitistack.io"];
+    let allow = ["vitistack.io/allow-deletion=true"];
+    let annotate = [&["annotate", "crd"], &crds[..], &allow].concat();
+    kubectl.run(&annotate).await.unwrap().ok().unwrap();
+    let delete = [&["delete", "crd"], &crds[..]].concat();
     kubectl.run(&delete).await.unwrap().ok().unwrap();
     unready(&mut webhook, |reported| {
         reported == "schema: machines.vitistack.io is not installed\n"
@@ -83,4 +83,45 @@ fn read_crd(name: &str) -> Value {
     let file = lab::paths::repository().join(format!("manifests/crds/{name}.yaml"));
     let text = std::fs::read_to_string(file).unwrap();
     lab::install::parse(&text).unwrap().remove(0)
+}
+
+/// The template is created while the webhook has lost the API server, so it is neither in the cache nor can be read.
+#[tokio::test]
+async fn a_reference_that_cannot_be_read_is_answered_with_try_again() {
+    let lab = lab().await;
+    let account = Binary::Webhook.account();
+    let client = lab.account_client(OPERATOR_NAMESPACE, account).await;
+    let proxy = FaultProxy::transparent(client.unwrap()).await.unwrap();
+    lab.register_webhooks().await.unwrap();
+    let mut webhook = lab.start_webhook_at(&proxy.kubeconfig()).await.unwrap();
+    webhook.ready().await.unwrap();
+    proxy.set_disconnected(true);
+    let template = json!({
+        "apiVersion": "vitistack.io/v1alpha1",
+        "kind": "MachineTemplate",
+        "metadata": {"name": "fresh"},
+        "spec": {"resources": {"memory": {"size": "1Gi"}}},
+    });
+    lab.apply(&template).await.unwrap();
+
+    let machine = reviews::machine("web", &json!({"template": "fresh"})).to_string();
+    let kubectl = lab.kubectl();
+    let create = ["create", "--dry-run=server", "-f", "-"];
+    let output = kubectl.run_with(&create, &machine).await.unwrap();
+    let refused = output.refused().unwrap();
+    assert!(
+        refused.starts_with("Error from server (ServiceUnavailable): ")
+            && refused.ends_with(
+                "denied the request: MachineTemplate 'fresh' could not be read from the API server; try again\n"
+            ),
+        "{refused}"
+    );
+
+    proxy.set_disconnected(false);
+    wait::until("the webhook to read the template", async || {
+        let output = kubectl.run_with(&create, &machine).await?;
+        Ok(output.ok().map_err(|error| error.to_string()))
+    })
+    .await
+    .unwrap();
 }

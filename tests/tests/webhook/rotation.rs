@@ -22,7 +22,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-use crate::{asked, lab};
+use crate::{admit, lab};
 
 /// A whole rotation in less than a minute; a leaf for each replica every eight seconds.
 const FAST_ROTATION: [(&str, &str); 6] = [
@@ -45,7 +45,7 @@ const STALE_CLIENTS: u32 = 2;
 struct Calls {
     over: AtomicBool,
     written: AtomicU32,
-    asked: AtomicU32,
+    opened: AtomicU32,
     failed: Mutex<Vec<String>>,
 }
 
@@ -101,11 +101,11 @@ async fn send_stale(client: kube::Client, address: SocketAddr, calls: Arc<Calls>
                 Some(Instant::now()),
             );
         }
-        let answer = asked(address, &bundle).await;
+        let answer = admit(address, &bundle).await;
         let answer = answer
             .map(drop)
             .map_err(|error| format!("a stale client: {error:#}"));
-        calls.count(&calls.asked, answer);
+        calls.count(&calls.opened, answer);
     }
 }
 
@@ -172,20 +172,20 @@ impl Load {
     /// Checks that no call failed, and describes the number of calls.
     fn failed_nowhere(&self, took: Duration) -> String {
         let written = self.calls.written.load(Ordering::Relaxed);
-        let asked = self.calls.asked.load(Ordering::Relaxed);
+        let opened = self.calls.opened.load(Ordering::Relaxed);
         let failed = self
             .calls
             .failed
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         assert!(failed.is_empty(), "{:#?}", &failed[..failed.len().min(5)]);
-        assert!(written > 100 && asked > 100);
+        assert!(written > 100 && opened > 100);
         format!(
-            "{:.0} s: {written} writes ({} reviews), {asked} new connections, {:.0} reviews/s; \
+            "{:.0} s: {written} writes ({} reviews), {opened} new connections, {:.0} reviews/s; \
              0 calls failed",
             took.as_secs_f64(),
             2 * written,
-            f64::from(2 * written + asked) / took.as_secs_f64(),
+            f64::from(2 * written + opened) / took.as_secs_f64(),
         )
     }
 }
@@ -252,7 +252,7 @@ async fn rotations_and_a_rolling_restart_fail_no_call() {
     assert!(leaves > 6, "{leaves}");
 }
 
-/// A node that fails gives its replica no time to finish. Once the replica is unready and has closed its connections,
+/// A replica on a node that fails has no time to finish. Once the replica is unready and has closed its connections,
 /// killing it fails no call.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killing_an_unready_replica_without_connections_fails_no_call() {
@@ -261,7 +261,7 @@ async fn killing_an_unready_replica_without_connections_fails_no_call() {
     let (mut load, start) = (Load::of(&lab).await, Instant::now());
     for round in 0..2 {
         let mut old = replicas.remove(0);
-        // An unfinished request that keeps the replica from exiting by itself.
+        // An unfinished request that prevents the replica from exiting.
         let address = old.address("listen").await.unwrap();
         let mut held = http::tls(address, &lab.ca_bundle().await.unwrap())
             .await

@@ -20,23 +20,39 @@ use super::overlay::LiveRow;
 use super::rows::{class_row, network_row, template_row};
 use crate::metrics::{self, LookupOutcome};
 
-/// Deadline of one read. The median is some milliseconds; if the API server takes this long, the review
-/// is answered from the cache.
+/// Deadline of one read. The median is some milliseconds; a review that needs an object which takes longer
+/// is answered with 504.
 const READ_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Most reads for one review. A manifest full of wrong names must not become load on the API
 /// server.
 const READS_MAX: usize = 16;
 
+/// Why a read does not tell whether an object exists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadError {
+    /// The API server refused the read, failed, or was not reached.
+    Failed,
+    /// The API server did not answer in time.
+    TimedOut,
+}
+
+/// The object; `None`: it does not exist.
+pub type Found = Result<Option<LiveRow>, ReadError>;
+
 /// Looks up one reference.
 pub trait Lookup: Send + Sync {
-    /// Returns the object, or `None` if it does not exist or cannot be read: the review is then
-    /// answered from the cache.
-    fn find<'a>(
-        &'a self,
-        namespace: &'a str,
-        reference: &'a Reference,
-    ) -> BoxFuture<'a, Option<LiveRow>>;
+    /// Reads the object.
+    fn find<'a>(&'a self, namespace: &'a str, reference: &'a Reference) -> BoxFuture<'a, Found>;
+}
+
+/// The results of several reads.
+#[derive(Debug)]
+pub struct LiveReads {
+    /// The objects that exist.
+    pub found: Vec<LiveRow>,
+    /// The first object that could not be read, as a message names it, and why.
+    pub failure: Option<(String, ReadError)>,
 }
 
 /// Looks up `references` concurrently, until `deadline` at the latest.
@@ -45,22 +61,34 @@ pub async fn look_up_all(
     namespace: &str,
     references: &[Reference],
     deadline: Instant,
-) -> Vec<LiveRow> {
+) -> LiveReads {
     let deadline = deadline.min(Instant::now() + READ_TIMEOUT);
     let readable = references
         .iter()
         .filter(|reference| name(reference).is_none_or(is_object_name));
     let reads = readable.take(READS_MAX).map(async |reference| {
         let found = timeout_at(deadline, lookup.find(namespace, reference)).await;
+        let found = found.unwrap_or(Err(ReadError::TimedOut));
         let outcome = match &found {
             Ok(Some(_)) => LookupOutcome::Found,
             Ok(None) => LookupOutcome::Absent,
-            Err(_) => LookupOutcome::TimedOut,
+            Err(ReadError::Failed) => LookupOutcome::Failed,
+            Err(ReadError::TimedOut) => LookupOutcome::TimedOut,
         };
         metrics::catalog_lookup(kind(reference), outcome);
-        found.ok().flatten()
+        found.map_err(|error| (title(reference), error))
     });
-    join_all(reads).await.into_iter().flatten().collect()
+    let mut all = LiveReads {
+        found: Vec::new(),
+        failure: None,
+    };
+    for read in join_all(reads).await {
+        match read {
+            Ok(found) => all.found.extend(found),
+            Err(failure) => all.failure = all.failure.or(Some(failure)),
+        }
+    }
+    all
 }
 
 fn name(reference: &Reference) -> Option<&str> {
@@ -87,6 +115,17 @@ fn kind(reference: &Reference) -> &'static str {
         Reference::Network(_) => "network",
         Reference::Hosts => "hosts",
         Reference::Namespace => "namespace",
+    }
+}
+
+/// The object as a message names it.
+fn title(reference: &Reference) -> String {
+    match reference {
+        Reference::Template(name) => format!("MachineTemplate '{name}'"),
+        Reference::StorageClass(name) => format!("StorageClass '{name}'"),
+        Reference::Network(name) => format!("NetworkConfiguration '{name}'"),
+        Reference::Hosts => "the list of LibvirtHosts".to_owned(),
+        Reference::Namespace => "the labels of the namespace".to_owned(),
     }
 }
 
@@ -142,19 +181,12 @@ impl ApiLookup {
 }
 
 impl Lookup for ApiLookup {
-    fn find<'a>(
-        &'a self,
-        namespace: &'a str,
-        reference: &'a Reference,
-    ) -> BoxFuture<'a, Option<LiveRow>> {
+    fn find<'a>(&'a self, namespace: &'a str, reference: &'a Reference) -> BoxFuture<'a, Found> {
         Box::pin(async move {
-            match self.read(namespace, reference).await {
-                Ok(found) => found,
-                Err(error) => {
-                    tracing::warn!(%error, what = kind(reference), "cannot read a referenced object");
-                    None
-                }
-            }
+            self.read(namespace, reference).await.map_err(|error| {
+                tracing::warn!(%error, what = kind(reference), "cannot read a referenced object");
+                ReadError::Failed
+            })
         })
     }
 }

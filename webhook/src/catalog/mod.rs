@@ -1,4 +1,4 @@
-//! What the rules may ask about the cluster, in memory.
+//! The objects of the cluster that the rules may read, in memory.
 //!
 //! ```text
 //!  watches ──▶ Cache (small parsed rows) ◀── Overlay (adds the live reads of one review) ◀── rules
@@ -19,7 +19,7 @@ mod watches;
 
 pub use self::cache::Cache;
 pub use self::host::Host;
-pub use self::lookup::{ApiLookup, Lookup, look_up_all};
+pub use self::lookup::{ApiLookup, Found, LiveReads, Lookup, ReadError, look_up_all};
 pub use self::machine::Machine;
 pub use self::overlay::{LiveRow, Overlay};
 pub use self::rows::{MachineEntry, template_row};

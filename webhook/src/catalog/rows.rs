@@ -241,7 +241,7 @@ impl RowSet<PartialObjectMeta<PersistentVolumeClaim>> for Claims {
     }
 }
 
-/// A Machine reduced to what the rules ask about other Machines.
+/// A Machine reduced to what the rules read of other Machines.
 #[derive(Debug, Clone)]
 pub struct MachineEntry {
     namespace: String,

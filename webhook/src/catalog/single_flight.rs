@@ -17,8 +17,7 @@ use common::violation::Reference;
 use futures::future::BoxFuture;
 use tokio::sync::{OnceCell, Semaphore};
 
-use super::lookup::Lookup;
-use super::overlay::LiveRow;
+use super::lookup::{Found, Lookup, ReadError};
 
 /// Concurrent reads of all reviews together. One takes an API server some milliseconds, less than the
 /// write that is under review; if it does not answer, no more than these requests are open.
@@ -33,7 +32,7 @@ pub struct SingleFlight<L> {
 }
 
 /// Reads that wait for a permit. Each review that waits for a read holds a clone of its cell.
-type Pending = HashMap<(String, Reference), Arc<OnceCell<Option<LiveRow>>>>;
+type Pending = HashMap<(String, Reference), Arc<OnceCell<Found>>>;
 
 impl<L: Lookup> SingleFlight<L> {
     /// Wraps `lookup`; `concurrent` reads run at a time.
@@ -45,10 +44,11 @@ impl<L: Lookup> SingleFlight<L> {
         }
     }
 
-    async fn read(&self, namespace: &str, reference: &Reference) -> Option<LiveRow> {
+    async fn read(&self, namespace: &str, reference: &Reference) -> Found {
         let entry = Entry::join(&self.pending, namespace, reference);
         let found = entry.cell.get_or_init(async || {
-            let _permit = self.permits.acquire().await.ok()?;
+            let permit = self.permits.acquire().await;
+            let _permit = permit.map_err(|_| ReadError::Failed)?;
             entry.close();
             self.lookup.find(namespace, reference).await
         });
@@ -57,11 +57,7 @@ impl<L: Lookup> SingleFlight<L> {
 }
 
 impl<L: Lookup> Lookup for SingleFlight<L> {
-    fn find<'a>(
-        &'a self,
-        namespace: &'a str,
-        reference: &'a Reference,
-    ) -> BoxFuture<'a, Option<LiveRow>> {
+    fn find<'a>(&'a self, namespace: &'a str, reference: &'a Reference) -> BoxFuture<'a, Found> {
         Box::pin(self.read(namespace, reference))
     }
 }
@@ -70,7 +66,7 @@ impl<L: Lookup> Lookup for SingleFlight<L> {
 struct Entry<'a> {
     pending: &'a Mutex<Pending>,
     key: (String, Reference),
-    cell: Arc<OnceCell<Option<LiveRow>>>,
+    cell: Arc<OnceCell<Found>>,
 }
 
 impl<'a> Entry<'a> {
@@ -87,7 +83,7 @@ impl<'a> Entry<'a> {
     }
 
     /// Removes the pending read if it is still this one and fulfils the condition.
-    fn remove_if(&self, condition: impl FnOnce(&Arc<OnceCell<Option<LiveRow>>>) -> bool) {
+    fn remove_if(&self, condition: impl FnOnce(&Arc<OnceCell<Found>>) -> bool) {
         let mut pending = lock(self.pending);
         let own = pending.get(&self.key);
         if own.is_some_and(|cell| Arc::ptr_eq(cell, &self.cell) && condition(cell)) {
@@ -112,6 +108,7 @@ fn lock(pending: &Mutex<Pending>) -> MutexGuard<'_, Pending> {
 mod tests {
     use common::catalog::NetworkRow;
 
+    use super::super::overlay::LiveRow;
     use super::*;
     use futures::FutureExt as _;
     use futures::future::join_all;
@@ -131,15 +128,15 @@ mod tests {
             &'a self,
             _namespace: &'a str,
             reference: &'a Reference,
-        ) -> BoxFuture<'a, Option<LiveRow>> {
+        ) -> BoxFuture<'a, Found> {
             Box::pin(async move {
                 self.started.fetch_add(1, Ordering::Relaxed);
                 let exists = self.exists.load(Ordering::Relaxed) > 0;
                 self.release.notified().await;
                 let Reference::Network(name) = reference else {
-                    return None;
+                    return Ok(None);
                 };
-                exists.then(|| LiveRow::Network(name.clone(), NetworkRow::default()))
+                Ok(exists.then(|| LiveRow::Network(name.clone(), NetworkRow::default())))
             })
         }
     }
@@ -193,8 +190,8 @@ mod tests {
         let mut after = single_flight.find("default", &prod);
         assert!(after.as_mut().now_or_never().is_none());
         slow.release.notify_waiters();
-        assert!(before.await.is_none());
-        assert!(after.await.is_some());
+        assert!(before.await.unwrap().is_none());
+        assert!(after.await.unwrap().is_some());
     }
 
     #[tokio::test]
@@ -217,7 +214,7 @@ mod tests {
         assert!(two.as_mut().now_or_never().is_none());
         assert_eq!(slow.started.load(Ordering::Relaxed), 2);
         slow.release.notify_waiters();
-        assert!(two.await.is_some());
+        assert!(two.await.unwrap().is_some());
 
         let mut three = single_flight.find("default", &prod);
         assert!(three.as_mut().now_or_never().is_none());

@@ -238,7 +238,7 @@ fn a_machine_with_an_unreadable_block_is_counted_and_occupies_nothing() {
 }
 
 #[test]
-fn a_claim_belongs_to_the_machine_of_its_labels_until_it_is_deleted() {
+fn a_claim_is_of_the_machine_of_its_labels_until_it_is_deleted() {
     let cache = Cache::default();
     let former = |machine: &str| {
         Some(ClaimHolder::Former {

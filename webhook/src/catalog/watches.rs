@@ -26,7 +26,7 @@ use crate::watch::{WatchSink, follow, map_event};
 /// pages of 200, in the same time.
 const PAGE_SIZE: u32 = 200;
 
-/// Starts a watch for each kind that the rules may ask about. Returns the cache that they fill.
+/// Starts a watch for each kind that the rules may read. Returns the cache that they fill.
 pub fn start(tasks: &mut Tasks, client: &Client, ready: &Checks) -> Arc<Cache> {
     // Only the metadata: a claim's labels say which Machine it belongs to, a namespace's which policies hold.
     type Claim = PartialObjectMeta<PersistentVolumeClaim>;

@@ -1,4 +1,4 @@
-//! The file with the CAs whose client certificates are accepted; somebody else writes it.
+//! The file with the CAs whose client certificates are accepted. It is only read.
 
 use std::convert::Infallible;
 use std::path::PathBuf;

@@ -54,7 +54,7 @@ async fn send(
 }
 
 impl EventSender {
-    /// Reports a change of the stored state; `lost` says what was wrong with the state before.
+    /// Reports a change of the stored state; `lost` is the fault of the state before.
     pub(super) fn report(
         &self,
         change: Change,
@@ -111,7 +111,7 @@ fn reason_and_note(change: Change) -> (&'static str, &'static str) {
         ),
         Change::Reclaim => (
             "CaReclaimed",
-            "somebody stored another CA in the CA Secret; it will sign once all API servers trust \
+            "another CA was stored in the CA Secret; it will sign once all API servers trust \
              it",
         ),
         Change::Adopt => (

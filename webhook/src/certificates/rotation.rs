@@ -15,7 +15,7 @@ use crate::metrics;
 
 /// Pause after a pass that failed.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
-/// Least time between the starts of two passes: somebody who keeps writing another bundle must not
+/// Least time between the starts of two passes: a writer that keeps storing another bundle must not
 /// cause an endless stream of calls to the API server.
 const PASS_INTERVAL_MIN: Duration = Duration::from_millis(100);
 
@@ -90,7 +90,7 @@ fn report(
             *trusted = Some(issuer.clone());
             readiness.bundle.met();
         }
-        // Somebody has reset a bundle that API servers already had. It is written again within this
+        // Another writer has reset a bundle that API servers already had. It is written again within this
         // pass, and an unready replica would only make the outage longer.
         Some(issuer) if trusted.as_ref() == Some(issuer) => {}
         _ => match error {

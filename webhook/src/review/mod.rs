@@ -3,7 +3,7 @@
 mod request;
 mod response;
 
-pub(crate) use self::request::{DELETION_TIMESTAMP, ObjectHead};
+pub(crate) use self::request::{DELETION_TIMESTAMP, ObjectHead, Spec};
 pub use self::request::{DecodeError, GroupKind, Operation, Request, UserInfo};
 pub(crate) use self::response::codes;
 pub use self::response::{Failure, Response};

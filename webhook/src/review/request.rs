@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 /// The supported version; API servers have it since 1.16.
@@ -110,7 +111,7 @@ impl Operation {
 /// Why a body is not a review.
 #[derive(Debug)]
 pub enum DecodeError {
-    /// There is no uid: the response has to be an HTTP error. The text says what is wrong.
+    /// There is no uid: the response has to be an HTTP error. The text describes the fault.
     NoUid(String),
     /// There is a uid: a review can be the response.
     Invalid {
@@ -214,5 +215,18 @@ impl ObjectHead {
     /// The name, or the prefix of the name that will be generated.
     pub(crate) fn name(self) -> String {
         self.name.or(self.generate_name).unwrap_or_default()
+    }
+}
+
+/// The spec of an object, for comparison; `None` inside if it has none.
+#[derive(Debug, PartialEq, Deserialize)]
+pub(crate) struct Spec {
+    spec: Option<Value>,
+}
+
+impl Spec {
+    /// The spec of this object; `None` if the object cannot be read.
+    pub(crate) fn of(object: &str) -> Option<Self> {
+        serde_json::from_str(object).ok()
     }
 }

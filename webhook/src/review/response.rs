@@ -20,7 +20,7 @@ pub enum Failure {
     #[error("the review has no object")]
     NoObject,
     /// The validation panicked.
-    #[error("the webhook failed on this object; its log says where")]
+    #[error("the webhook failed on this object; its log has the cause")]
     Internal,
     /// The cache is not complete yet.
     #[error("the webhook has not read the cluster yet; try again")]
@@ -31,6 +31,12 @@ pub enum Failure {
     /// The deadline is over.
     #[error("no time was left for the review; try again")]
     Timeout,
+    /// This object, which the reviewed one may refer to, could not be read.
+    #[error("{0} could not be read from the API server; try again")]
+    ReadFailed(String),
+    /// This object, which the reviewed one may refer to, was not read in time.
+    #[error("{0} was not read from the API server in time; try again")]
+    ReadTimedOut(String),
 }
 
 impl Failure {
@@ -38,8 +44,8 @@ impl Failure {
         match self {
             Self::Undecodable(_) | Self::NoObject => 400,
             Self::Internal => 500,
-            Self::Starting | Self::NamespaceUnknown => 503,
-            Self::Timeout => 504,
+            Self::Starting | Self::NamespaceUnknown | Self::ReadFailed(_) => 503,
+            Self::Timeout | Self::ReadTimedOut(_) => 504,
         }
     }
 
@@ -48,8 +54,8 @@ impl Failure {
         match self {
             Self::Undecodable(_) | Self::NoObject => "BadRequest",
             Self::Internal => "InternalError",
-            Self::Starting | Self::NamespaceUnknown => "ServiceUnavailable",
-            Self::Timeout => "Timeout",
+            Self::Starting | Self::NamespaceUnknown | Self::ReadFailed(_) => "ServiceUnavailable",
+            Self::Timeout | Self::ReadTimedOut(_) => "Timeout",
         }
     }
 }

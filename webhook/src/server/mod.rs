@@ -3,7 +3,7 @@
 //! ```text
 //!  accept ──▶ TLS handshake ──▶ idle ──first byte──▶ head ──complete──▶ busy ──answered──▶ idle …
 //!    │            5 s           150 s                 5 s          (the handler's own limits)
-//!    └─ beyond 1,024 connections: connection_limiter.rs chooses one to close
+//!    └─ beyond 1,024 connections, or 256 of one address: connection_limiter.rs chooses one to close
 //! ```
 //!
 //! Graceful shutdown: [`Closing`] → every response has `Connection: close`, so that clients open their
@@ -18,7 +18,7 @@ mod tls;
 
 use std::convert::Infallible;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -50,6 +50,9 @@ pub struct Limits {
     /// Connections at a time. An API server keeps a handful; this leaves room for many API servers,
     /// and limits what other clients can occupy: at most 64 KiB of buffers each.
     pub connections: usize,
+    /// Connections of one address at a time: a quarter of all, so that one client cannot make every connection busy.
+    /// All API servers may have one address, that of a proxy or load balancer in front of the pods.
+    pub connections_of_peer: usize,
     /// Duration of the TLS handshake: three round trips, and two retransmissions of a lost packet.
     pub handshake: Duration,
     /// Duration from the first byte of a request to the end of its head, which fits into one packet.
@@ -57,6 +60,8 @@ pub struct Limits {
     /// Time between two requests. The API server closes idle connections after 90 s. The client must
     /// be the side that closes first, or its next request fails on a closed connection.
     pub idle: Duration,
+    /// How long a response waits for a client that does not read.
+    pub write: Duration,
     /// Shutdown, first part: for this long responses have `Connection: close` before idle connections
     /// are closed.
     pub closing: Duration,
@@ -68,9 +73,11 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 1_024,
+            connections_of_peer: 256,
             handshake: Duration::from_secs(5),
             head: Duration::from_secs(5),
             idle: Duration::from_secs(150),
+            write: Duration::from_secs(10),
             closing: Duration::from_secs(1),
             drain: Duration::from_secs(5),
         }
@@ -83,6 +90,10 @@ const BUFFER_MAX: usize = 64 * 1024;
 
 /// Pause after a failed accept: usually the process has no file descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// The address of a request's client, an extension of the request.
+#[derive(Debug, Clone, Copy)]
+pub struct Peer(pub IpAddr);
 
 /// Starts the graceful shutdown of a server. Clones are for the same server.
 pub type Closing = CancellationToken;
@@ -141,7 +152,12 @@ pub async fn serve(
 
 /// Accepts connections for ever.
 async fn accept_all(server: &Arc<Server>, listener: &TcpListener, connections: &mut JoinSet<()>) {
-    let limiter = ConnectionLimiter::new(server.limits.connections);
+    let Limits {
+        connections: max,
+        connections_of_peer,
+        ..
+    } = server.limits;
+    let limiter = ConnectionLimiter::new(max, connections_of_peer);
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -162,7 +178,7 @@ async fn accept_all(server: &Arc<Server>, listener: &TcpListener, connections: &
         };
         let activity = Activity::default();
         // Close it at once: an API server that waited here would only lose time of its request's timeout.
-        let Some((permit, has_evicted)) = limiter.admit(&activity) else {
+        let Some((permit, has_evicted)) = limiter.admit(peer.ip(), &activity) else {
             metrics::connection_refused(ConnectionRefusal::Limit);
             continue;
         };
@@ -213,9 +229,8 @@ impl Server {
                 return Ok(());
             }
         };
-        let Limits { head, idle, .. } = self.limits;
-        let stream = TimeoutStream::new(stream, activity.clone(), head, idle);
-        let service = service_fn(|request| self.answer(request, &activity));
+        let stream = TimeoutStream::new(stream, activity.clone(), self.limits);
+        let service = service_fn(|request| self.answer(request, peer, &activity));
         let mut connection =
             std::pin::pin!(self.http.serve_connection(TokioIo::new(stream), service));
         tokio::select! {
@@ -270,10 +285,14 @@ impl Server {
 
     async fn answer(
         &self,
-        request: Request<Incoming>,
+        mut request: Request<Incoming>,
+        peer: SocketAddr,
         activity: &Activity,
     ) -> Result<Response<axum::body::Body>, Infallible> {
         activity.request_started();
+        request
+            .extensions_mut()
+            .insert(Peer(peer.ip().to_canonical()));
         let mut response = self
             .router
             .clone()

@@ -79,6 +79,11 @@ pub struct MachineSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub guest_shutdown_stops: Option<bool>,
 
+    /// Whether a deletion of the machine is refused. Default: the template's value, else false. To delete
+    /// the machine, set it to false first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deletion_protection: Option<bool>,
+
     /// CPU and memory. Default of each field: the template's value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,

@@ -47,8 +47,9 @@ pub struct Disk {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schema::Label>", required)]
     pub name: Option<String>,
-    /// What the controller does with the volume after the disk or the machine is deleted: Delete
-    /// (default) removes it, Retain keeps it with its data.
+    /// What the controller does with the volume after the machine is deleted: Delete removes it, Retain
+    /// keeps it with its data. Default: the webhook's setting --default-reclaim-policy, which is Delete
+    /// unless the administrator changes it. The volume of a disk that leaves the spec is always kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<ReclaimPolicy>")]
     pub reclaim_policy: Option<String>,

@@ -1,7 +1,7 @@
 //! The fields of KubeVirt's, CDI's, Multus' and Kubernetes' objects that the controller writes.
 //!
 //! Every field may be absent, so that objects of a newer KubeVirt still decode. Fields that are not
-//! listed here belong to other writers and are neither read nor written.
+//! listed here are owned by other writers and are neither read nor written.
 
 use std::collections::BTreeMap;
 

@@ -37,7 +37,7 @@ pub enum LiveUpdate {
     /// Insert, replace or eject the medium of a CD-ROM drive.
     ChangeMedium(Disk),
     /// Increase the number of vCPUs to this total. It is never decreased, because a guest may ignore the
-    /// request to give up a vCPU.
+    /// request to unplug a vCPU.
     SetVcpus(u32),
     /// Set the guest's memory, in KiB, to more or less than before, up to the maximum that the balloon
     /// reaches.

@@ -59,7 +59,7 @@ pub struct Domain {
     pub name: String,
     /// Uuid of the domain and of the guest's SMBIOS.
     pub uuid: Uuid,
-    /// Metadata of this operator. `None`: the domain does not belong to this operator.
+    /// Metadata of this operator. `None`: the domain is not managed by this operator.
     pub metadata: Option<DomainMetadata>,
     /// Hypervisor of the domain.
     pub virt_type: VirtType,

@@ -1,4 +1,4 @@
-//! What libvirt can change in a guest that runs. Rendering decides by these functions, and admission
+//! What libvirt can change in a running guest. Rendering decides by these functions, and admission
 //! announces by them.
 
 use crate::api::normalized::{NormalizedCpu, NormalizedMemory};

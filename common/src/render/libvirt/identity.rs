@@ -4,6 +4,8 @@
 //! domain   <namespace>-<name, cut>-<8 hex>
 //! volume   <namespace>-<name, cut>-<8 hex>.<disk>.qcow2
 //! seed     <namespace>-<name, cut>-<8 hex>.seed-<12 hex>.iso
+//! fetched  vitistack-image-<24 hex>
+//! filled   any of these, with .attempt-<hex>; its marker ends in .complete
 //! ```
 //! The 8 digits are derived from the Machine's uid. libvirt uses a domain's name in paths
 //! (`<name>_VARS.fd`), and a new domain with an old name would use the old files. So no two Machines may
@@ -24,6 +26,13 @@ const NAME_MAX: usize = 128 - 1 - 63 - ".qcow2".len();
 const ID_DIGITS: usize = 8;
 /// Bytes of a seed's digest in its name: 48 bits, enough to tell apart the seeds of one Machine.
 const SEED_BYTES: usize = 6;
+
+/// Beginning of the name of an image that was fetched from a URL.
+pub const FETCHED_IMAGE: &str = "vitistack-image-";
+/// The end of the name of a marker that a volume is complete.
+pub const MARKER: &str = ".complete";
+/// What is between the name of a volume and the number of an attempt to fill it.
+pub const ATTEMPT: &str = ".attempt-";
 
 /// Uuid of the domain and of the guest's SMBIOS, derived from the Machine's uid.
 pub fn domain_uuid(machine_uid: &str) -> Uuid {
@@ -77,4 +86,76 @@ pub fn is_volume_of(volume: &str, machine_uid: &str) -> bool {
     let domain = volume.split_once('.').map(|(domain, _)| domain);
     let digits = domain.and_then(|domain| domain.rsplit_once('-'));
     digits.is_some_and(|(_, digits)| digits == short_id(machine_uid))
+}
+
+/// Whether a volume has a name that only the controller gives: a disk or a seed of any Machine, a fetched image, or a
+/// marker of one. Nobody may take such a volume for an image: a guest writes its disk, and an image was fetched for
+/// those who named its URL.
+pub fn is_reserved_volume(volume: &str) -> bool {
+    let plain = volume.strip_suffix(MARKER).unwrap_or(volume);
+    let plain = match plain.rsplit_once(ATTEMPT) {
+        Some((base, number)) if is_hex(number) => base,
+        _ => plain,
+    };
+    volume.starts_with(FETCHED_IMAGE) || is_of_machine(plain)
+}
+
+/// Whether a name has the form of a disk's or a seed's.
+fn is_of_machine(volume: &str) -> bool {
+    let Some((domain, rest)) = volume.split_once('.') else {
+        return false;
+    };
+    // Namespace, name and digits.
+    let mut parts = domain.rsplitn(3, '-');
+    let has_digits = parts
+        .next()
+        .is_some_and(|digits| digits.len() == ID_DIGITS && is_hex(digits));
+    let is_disk = rest.rsplit_once('.').is_some_and(|(disk, format)| {
+        !disk.contains('.') && ["qcow2", "raw", "iso"].contains(&format)
+    });
+    has_digits && parts.count() == 2 && is_disk
+}
+
+fn is_hex(text: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    !text.is_empty() && text.bytes().all(fits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UID: &str = "5f0c7c1e-0b4d-4a1c-9d6e-1a2b3c4d5e6f";
+
+    #[test]
+    fn names_that_the_controller_gives_are_reserved_and_names_of_distributions_are_not() {
+        let disk = volume_name("other", "web", UID, "root", VolumeFormat::Qcow2);
+        let raw = volume_name("other", "web", UID, "data-1", VolumeFormat::Raw);
+        let seed = seed_name("other", "web", UID, b"content");
+        for name in [
+            &disk,
+            &raw,
+            &seed,
+            &format!("{disk}{ATTEMPT}66f0c0de"),
+            &format!("{disk}{ATTEMPT}66f0c0de{MARKER}"),
+            &format!("{FETCHED_IMAGE}0123456789abcdef01234567"),
+            &format!("{FETCHED_IMAGE}0123456789abcdef01234567{ATTEMPT}66f0c0de"),
+        ] {
+            assert!(is_reserved_volume(name), "{name}");
+        }
+        for name in [
+            "guest.raw",
+            "debian-12-genericcloud-amd64-20240717.qcow2",
+            "debian-12-genericcloud-amd64-20240717-1811.qcow2",
+            "fedora-20240101.qcow2",
+            "fedora-20240101.x86_64.qcow2",
+            "windows-2022-11223344.vhd.img",
+            "kept-web-root.qcow2",
+            "golden",
+            "golden.complete",
+            "",
+        ] {
+            assert!(!is_reserved_volume(name), "{name}");
+        }
+    }
 }

@@ -28,10 +28,10 @@ pub struct DomainMetadata {
     pub namespace: String,
     /// Name of the Machine.
     pub name: String,
-    /// Uid of the Machine. A domain belongs to the Machine if this uid and the domain's uuid match.
+    /// Uid of the Machine. A domain is the Machine's if this uid and the domain's uuid match.
     pub uid: String,
-    /// The volumes of the Machine's disks with their reclaim policies. The volume of a removed disk stays
-    /// in the list until it is released.
+    /// The volumes of the Machine's disks with their reclaim policies. The volume of a disk that left the
+    /// spec stays in the list with the policy Retain until it is gone.
     pub volumes: Vec<VolumeRecord>,
     /// The volume with cloud-init's seed image.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -54,7 +54,7 @@ pub struct VolumeRecord {
     pub pool: String,
     /// Name of the volume.
     pub volume: String,
-    /// Whether the volume is deleted or retained when its disk or the Machine is deleted.
+    /// Whether the volume is deleted or retained when the Machine is deleted.
     pub reclaim_policy: ReclaimPolicy,
 }
 

@@ -1,5 +1,5 @@
 //! Addresses of network data, as cloud-init and netplan read them. Between the two of them and their
-//! releases the looser one counts.
+//! releases the more permissive one decides.
 
 use std::net::Ipv6Addr;
 
@@ -15,12 +15,12 @@ pub(super) fn is_network(text: &str) -> bool {
     is_v4(address) && is_prefix(32, is_v4) || is_v6(address) && is_prefix(128, is_v6)
 }
 
-/// Where a route leads: to a network, or wherever no other one does.
+/// Destination of a route: a network, or `default`.
 pub(super) fn is_destination(text: &str) -> bool {
     text == "default" || is_network(text)
 }
 
-/// Older Pythons take leading zeros.
+/// Older releases of Python accept leading zeros.
 fn is_v4(text: &str) -> bool {
     text.split('.').count() == 4 && text.split('.').all(|part| number(part).is_some())
 }

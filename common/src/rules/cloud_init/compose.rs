@@ -15,15 +15,15 @@ use super::document::{Children, Field, Position, PositionTree, TOO_DEEP, invalid
 use super::scalar::{self, ScalarError};
 use crate::code::Code;
 
-/// Deepest nesting, aliases included. No module of cloud-init reaches ten; what walks a document
-/// recursively must not run out of stack.
+/// Deepest nesting, aliases included. No module of cloud-init reaches ten; functions that walk a
+/// document recursively must not run out of stack.
 const DEPTH_MAX: usize = 64;
-/// Most bytes a document may take in memory, about, copies included. One of 256 KiB that somebody
-/// has written takes about a quarter of it.
+/// Most bytes that a document may take in memory, about, copies included. A handwritten one of
+/// 256 KiB takes about a quarter of it.
 const MEMORY_MAX: usize = 16 * 1024 * 1024;
-/// What a value and its position take beside the text.
+/// Bytes of a value and its position without the text.
 const NODE_BYTES: usize = 96;
-/// What a mapping takes that is almost empty.
+/// Bytes of a mapping that is almost empty.
 const MAPPING_BYTES: usize = 640;
 
 /// Where the names of YAML's own types begin.
@@ -34,7 +34,7 @@ const MAPPING_TAGS: [&str; 2] = ["map", "set"];
 const COLLECTION_AS_KEY: &str =
     "a list or mapping as a key; put text that begins with '{' or '[' in quotes";
 
-/// A value with its positions, and what it costs.
+/// A value with its positions and its bytes in memory.
 #[derive(Clone, Debug)]
 struct Node {
     value: Value,
@@ -50,11 +50,11 @@ enum AsKey {
     Name,
     /// A plain `<<`.
     Merge,
-    /// Nothing at all.
+    /// An empty node.
     Blank,
 }
 
-/// A mapping in the making.
+/// A mapping that is being built.
 type Fields = (Map<String, Value>, Vec<Field>);
 
 /// A list or mapping that is not closed yet.
@@ -70,7 +70,7 @@ enum Content {
     List(Vec<Value>, Vec<PositionTree>),
     Mapping {
         fields: Fields,
-        /// What `<<` brings; a later one counts more.
+        /// Keys merged by `<<`; a later merge has precedence.
         merged: Vec<Fields>,
         key: Option<Key>,
     },
@@ -81,7 +81,7 @@ enum Key {
     Name(String, Position),
 }
 
-/// One document in the making.
+/// A document that is being built.
 pub(super) struct Composer<'t> {
     text: &'t str,
     open: Vec<OpenCollection>,
@@ -89,9 +89,9 @@ pub(super) struct Composer<'t> {
     anchored: HashMap<usize, Node>,
     anchor_names: HashSet<Cow<'t, str>>,
     bytes: usize,
-    /// Where texts stand that may hold tabs, in order.
+    /// Positions of the texts that may contain tabs, in order.
     pub(super) quoted: Vec<Range<usize>>,
-    /// What its author may not have meant.
+    /// Values that their author may not have meant.
     pub(super) diagnostics: Vec<Diagnostic>,
 }
 
@@ -216,7 +216,7 @@ impl<'t> Composer<'t> {
         Ok(())
     }
 
-    /// Puts a node where it belongs, and keeps a copy for the aliases of its anchor.
+    /// Adds a node to its parent, and keeps a copy for the aliases of its anchor.
     fn finish(&mut self, node: Node, anchor: usize) -> Result<(), Diagnostic> {
         let position = node.positions.at;
         if anchor != 0 {
@@ -226,7 +226,7 @@ impl<'t> Composer<'t> {
         self.put(node, position)
     }
 
-    /// Puts a node where it belongs: in the list or mapping that is open, or at the root.
+    /// Adds a node to the list or mapping that is open, or sets it as the root.
     fn put(&mut self, node: Node, position: Position) -> Result<(), Diagnostic> {
         if self.open.len() + node.height > DEPTH_MAX {
             return Err(invalid_yaml(position, TOO_DEEP));
@@ -280,7 +280,7 @@ impl OpenCollection {
                 merged,
                 ..
             } => {
-                // What is written out counts most.
+                // Keys of the mapping itself have precedence.
                 for (more, mut positions_of_more) in merged.into_iter().rev() {
                     for (name, value) in more {
                         values.entry(name).or_insert(value);
@@ -318,7 +318,7 @@ impl Node {
         }
     }
 
-    /// What stands behind `<<`: a mapping, or a list of them of which the first counts most.
+    /// Value of `<<`: a mapping, or a list of mappings of which the first has precedence.
     fn into_merged(self) -> Result<Vec<Fields>, Diagnostic> {
         let position = self.positions.at;
         let wrong = || invalid_yaml(position, "'<<' merges a mapping, or a list of them");
@@ -379,7 +379,7 @@ fn check_tag(tag: Option<&Tag>, allowed: &[&str], position: Position) -> Result<
     Err(invalid_yaml(position, ScalarError::Tag))
 }
 
-/// A lone `!`, which takes no type away.
+/// A lone `!`, which leaves the type as it is.
 fn is_lone(tag: &Tag) -> bool {
     format!("{}{}", tag.handle(), tag.suffix()) == "!"
 }

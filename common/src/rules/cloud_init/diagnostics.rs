@@ -1,22 +1,22 @@
-//! What is said of a document: at a place of it, in words of ours alone.
+//! Messages about a document, each with its position and without text of the document.
 //!
-//! The content of a document may be a secret. A diagnostic names keys that cloud-init knows and
-//! what is expected of them, never a value.
+//! The content of a document may be a secret. A diagnostic names keys that cloud-init supports
+//! and what is expected of them, never a value.
 
 use super::document::Position;
 use crate::code::{Code, Severity};
 use crate::violation::{Findings, Kind, Violation};
 
-/// How many diagnostics of one document are listed; the rest is counted.
+/// Diagnostics of one document that are listed; further ones are counted.
 pub(super) const REPORTED_MAX: usize = 16;
 
-/// One thing to say of a document.
+/// A message about a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Diagnostic {
     pub(super) position: Position,
     pub(super) code: Code,
     pub(super) text: String,
-    /// Identifies the fault wherever in the document it is. It is never shown: it may contain any key.
+    /// Identifies the fault regardless of its position in the document. It is never shown: it may contain any key.
     identity: String,
 }
 
@@ -31,7 +31,7 @@ impl Diagnostic {
         }
     }
 
-    /// The same diagnostic, of which the text tells where in a list it stands.
+    /// The same diagnostic with a text that contains the index in a list.
     pub(super) fn with_identity(self, identity: String) -> Self {
         Self { identity, ..self }
     }
@@ -41,7 +41,7 @@ impl Diagnostic {
     }
 }
 
-/// Tells the diagnostics about the document of a field, in the order of its lines.
+/// Reports the diagnostics of the document of a field, in the order of its lines.
 pub(super) fn report(field: &str, mut diagnostics: Vec<Diagnostic>, findings: &mut Findings) {
     diagnostics.sort_by_key(|diagnostic| diagnostic.position);
     let (errors, warnings): (Vec<_>, Vec<_>) =

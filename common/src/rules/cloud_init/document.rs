@@ -1,11 +1,11 @@
-//! A YAML document as cloud-init reads it: its value, and where in the text each part of it stands.
+//! A YAML document as cloud-init reads it: its value, and the position of each part in the text.
 //!
 //! ```text
 //! text ──granit-parser──▶ events ──Composer──▶ Document { value, positions }
 //! ```
 //! The parser reads YAML 1.2 and most of what YAML 1.1 allows. What PyYAML refuses beyond that (tabs
 //! between values, control characters, unknown tags, keys that are collections, an anchor set twice,
-//! a second document) is refused here; the little that only PyYAML takes is left unjudged.
+//! a second document) is refused here; the few forms that only PyYAML accepts are not validated.
 
 use std::ops::Range;
 use std::{fmt, iter};
@@ -17,7 +17,7 @@ use super::compose::Composer;
 use super::diagnostics::Diagnostic;
 use crate::code::Code;
 
-/// A place in the text, both counted from one.
+/// A position in the text: line and column, both counted from one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Position {
     line: u32,
@@ -25,7 +25,7 @@ pub(super) struct Position {
 }
 
 impl Position {
-    /// The first place of a text.
+    /// The first position of a text.
     pub(super) const START: Self = Self { line: 1, column: 1 };
 
     fn new(line: usize, column: usize) -> Self {
@@ -58,10 +58,10 @@ impl fmt::Display for Position {
     }
 }
 
-/// Where a value and all that is in it stand.
+/// Positions of a value and of everything in it.
 #[derive(Clone, Debug)]
 pub(super) struct PositionTree {
-    /// Where it begins.
+    /// Position of its first character.
     pub(super) at: Position,
     pub(super) children: Children,
 }
@@ -70,11 +70,11 @@ pub(super) struct PositionTree {
 pub(super) enum Children {
     Nothing,
     Items(Vec<PositionTree>),
-    /// Sorted by name; of two of one name the last one counts.
+    /// Sorted by name; of two of one name the last one is used.
     Fields(Vec<Field>),
 }
 
-/// Where a key and its value stand.
+/// Positions of a key and its value.
 #[derive(Clone, Debug)]
 pub(super) struct Field {
     pub(super) name: Box<str>,
@@ -83,13 +83,13 @@ pub(super) struct Field {
 }
 
 impl PositionTree {
-    /// Those of a value with nothing in it.
+    /// Positions of a value without items or keys.
     pub(super) fn leaf(at: Position) -> Self {
         let children = Children::Nothing;
         Self { at, children }
     }
 
-    /// Those of an item of a list.
+    /// Positions of an item of a list.
     pub(super) fn item(&self, index: usize) -> Option<&Self> {
         match &self.children {
             Children::Items(items) => items.get(index),
@@ -97,7 +97,7 @@ impl PositionTree {
         }
     }
 
-    /// Those of a key of a mapping and its value.
+    /// Positions of a key of a mapping and its value.
     pub(super) fn field(&self, key: &str) -> Option<&Field> {
         match &self.children {
             Children::Fields(fields) => {
@@ -114,12 +114,12 @@ impl PositionTree {
 pub(super) struct Document {
     pub(super) value: Value,
     pub(super) positions: PositionTree,
-    /// What its author may not have meant.
+    /// Values that their author may not have meant.
     pub(super) diagnostics: Vec<Diagnostic>,
 }
 
 impl Document {
-    /// Rules [`Code::InvalidYaml`], [`Code::DuplicateYamlKey`]. What cannot be read leaves one diagnostic.
+    /// Rules [`Code::InvalidYaml`], [`Code::DuplicateYamlKey`]. A document that cannot be read gives one diagnostic.
     pub(super) fn read(text: &str) -> Result<Self, Diagnostic> {
         if let Some((offset, _)) = text.char_indices().find(|(_, c)| !is_printable(*c)) {
             let position = Position::of_byte(text, offset);
@@ -127,7 +127,7 @@ impl Document {
         }
         let mut composer = Composer::new(text);
         let root = composer.compose();
-        // Of a text that was not read to its end, only what was read is judged.
+        // Of a text that was not read to its end, only the part that was read is validated.
         let end = composer.quoted.last().map_or(0, |range| range.end);
         let read = if root.is_ok() { text } else { &text[..end] };
         let tab = read
@@ -151,13 +151,13 @@ pub(super) fn invalid_yaml(position: Position, what: impl fmt::Display) -> Diagn
     Diagnostic::new(position, Code::InvalidYaml, format!("is not YAML: {what}"))
 }
 
-/// What PyYAML's reader lets pass.
+/// Characters that PyYAML's reader accepts.
 fn is_printable(c: char) -> bool {
     let is_break = matches!(c, '\t' | '\n' | '\r' | '\u{85}');
     is_break || !c.is_control() && !matches!(c, '\u{fffe}' | '\u{ffff}')
 }
 
-/// The first tab that stands neither in one of these texts nor in a comment; PyYAML stops there.
+/// The first tab that is neither in one of these texts nor in a comment: PyYAML fails there.
 fn stray_tab(text: &str, quoted: &[Range<usize>]) -> Option<usize> {
     let starts = iter::once(0).chain(quoted.iter().map(|range| range.end));
     let ends = quoted.iter().map(|range| range.start);
@@ -175,7 +175,7 @@ fn stray_tab(text: &str, quoted: &[Range<usize>]) -> Option<usize> {
     })
 }
 
-/// The parser's fault in words that help somebody who writes user data, without a character of it.
+/// The parser's error as a message for an author of user data, without a character of the text.
 pub(super) fn syntax(error: &ScanError) -> Diagnostic {
     let position = Position::from(error.marker());
     let what = match error.kind() {
@@ -190,7 +190,7 @@ pub(super) fn syntax(error: &ScanError) -> Diagnostic {
         // A quote that PyYAML finds closed further down, without indentation, is refused with it:
         // the common fault is not to close it.
         ErrorKind::InvalidQuotedScalarIndent => {
-            "a quote that is not closed, or whose text goes on without indentation"
+            "a quote that is not closed, or whose text continues without indentation"
         }
         ErrorKind::UnknownQuotedScalarEscape => {
             "a backslash that escapes nothing; use single quotes"
@@ -219,7 +219,7 @@ pub(super) fn syntax(error: &ScanError) -> Diagnostic {
         }
         ErrorKind::UnknownAnchor => "an alias without an anchor before it",
         ErrorKind::RecursionLimitExceeded => TOO_DEEP,
-        // PyYAML takes these two.
+        // PyYAML accepts these two.
         ErrorKind::PlainScalarStartsWithDashFlowIndicator => {
             return unchecked(position, "a '-' alone in brackets needs quotes");
         }

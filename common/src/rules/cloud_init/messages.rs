@@ -1,5 +1,5 @@
-//! What is said of a value that does not fit its schema: what belongs there and what stands there,
-//! by type alone. No value and no key that the schema does not know.
+//! Messages about a value that does not match its schema: the expected type and the type found.
+//! They contain no value, and no key that the schema does not define.
 
 use jsonschema::ValidationError;
 use jsonschema::error::{TypeKind, ValidationErrorKind as Failure};
@@ -8,14 +8,14 @@ use serde_json::Value;
 
 use crate::words::{did_you_mean, quoted_list};
 
-/// Longest unknown key that is repeated.
+/// Longest unknown key that a message quotes.
 const KEY_SHOWN_MAX: usize = 40;
 
-/// Why a value does not fit.
+/// Why a value does not match.
 pub(super) enum Mismatch {
     /// It is of none of these types.
     Types(Vec<JsonType>),
-    /// Something else.
+    /// Another fault.
     Other,
 }
 
@@ -65,8 +65,8 @@ pub(super) fn predicate(error: &ValidationError<'_>, expects: Option<&str>, verb
     }
 }
 
-/// `key 'runcmds'; did you mean 'runcmd'?` A key that is no plain word is not repeated: what was
-/// meant as a value may have become one.
+/// `key 'runcmds'; did you mean 'runcmd'?` A key that is no plain word is not quoted: it may be
+/// a value that was parsed as a key.
 pub(super) fn unknown_key<'k>(key: &str, known: impl IntoIterator<Item = &'k str>) -> String {
     let nearest = did_you_mean(key, known);
     let is_inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_-".contains(&b);
@@ -93,7 +93,7 @@ fn type_list(types: &[JsonType]) -> String {
     words.collect::<Vec<_>>().join(" or ")
 }
 
-/// The name of the type of a value, as schemas have it.
+/// The name of the type of a value, as in JSON Schema.
 pub(super) fn json_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",

@@ -1,4 +1,4 @@
-//! What cloud-init is given, judged as cloud-init will read it in the guest.
+//! The data for cloud-init, validated as cloud-init will read it in the guest.
 //!
 //! ```text
 //! userData ──first line──▶ passes unread | ignored by cloud-init: refused | cloud-config ─┐
@@ -11,11 +11,11 @@
 //! |---|---|
 //! | `user_data`, `network` | the two documents |
 //! | `document`, `compose`, `scalar` | YAML as PyYAML's safe loader reads it |
-//! | `schema`, `messages`, `*.json` | JSON Schemas, and what they have against a document |
+//! | `schema`, `messages`, `*.json` | JSON Schemas, and their violations in a document |
 //! | `addresses` | what is an address in network data |
 //! | `diagnostics` | the faults of a document: a bounded list, with lines and columns, without its content |
 //!
-//! A refusal is for what certainly does not work; what cloud-init copes with is a warning.
+//! A fault that certainly fails in the guest is refused; one that cloud-init tolerates is a warning.
 
 mod addresses;
 mod compose;
@@ -47,12 +47,12 @@ use super::{form, limits};
 rules! {
     "cloud-init" Check::Lookup(lengths), on MACHINES, Always, and [TooLong] {}
     "cloud-init" Check::Lookup(documents), on MACHINES, Always {
-        Refuse UnknownUserData = "The first line of the user data has no format that cloud-init knows."
+        Refuse UnknownUserData = "The first line of the user data has no format that cloud-init supports."
             because "cloud-init ignores such a text, and the machine comes up as if there were none."
-            fix "Add `#cloud-config` as the first line, or `#!/bin/sh` for a script. What is meant for another program than cloud-init goes into a Secret, which is handed on unread."
+            fix "Add `#cloud-config` as the first line, or `#!/bin/sh` for a script. What is meant for another program than cloud-init goes into a Secret, which is passed on unread."
             crd Nothing,
         Refuse InvalidYaml = "User data or network data is not YAML as cloud-init reads it."
-            because "cloud-init drops the whole document, and says so in a log inside the guest that nobody can reach."
+            because "cloud-init drops the whole document, and reports it only in a log inside the guest, which cannot be reached."
             fix "Correct the line and column that the message names; they count within the text."
             crd Nothing,
         Warn DuplicateYamlKey = "A mapping of user data or network data has a key twice; the last value is used."
@@ -67,8 +67,8 @@ rules! {
             because "cloud-init gives up on the whole document, and the machine comes up without its network."
             fix "Write the value in the form that the message names; `version` is the number 1 or 2."
             crd Nothing,
-        Warn UnknownCloudInitKey = "cloud-init does not know a key of user data or network data."
-            because "cloud-init ignores what it does not know; a misspelled key does nothing."
+        Warn UnknownCloudInitKey = "cloud-init does not support a key of user data or network data."
+            because "cloud-init ignores keys that it does not support; a misspelled key has no effect."
             fix "Correct the key; ignore the warning if the image has a module of its own."
             crd Nothing,
         Warn DoubtfulCloudInit = "A value of user data or network data is not quite what it should be, and cloud-init copes with it."
@@ -94,7 +94,7 @@ rules! {
     }
 }
 
-/// What most sources of user data take at most, in bytes. AWS documents it of EC2's: 16 KB.
+/// Limit of most sources of user data, in bytes. AWS documents 16 KB for EC2.
 const PORTABLE_MAX: usize = 16 * 1024;
 
 /// A schema of this folder.
@@ -130,7 +130,7 @@ fn documents(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &m
     }
 }
 
-/// Rule [`Code::LargeCloudInit`]. On KubeVirt the controller puts what is long into a Secret.
+/// Rule [`Code::LargeCloudInit`]. On KubeVirt the controller puts long data into a Secret.
 fn large(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Findings) {
     let Some(given) = &lookup.merged.user().cloud_init else {
         return;
@@ -150,8 +150,8 @@ fn large(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut F
 }
 
 /// Rules [`Code::SecretNameRequired`], [`Code::SecretIgnored`], [`Code::NameInUse`]: no Secret of the
-/// user has the name of the Secret that the controller makes for the Machine. An empty inline text is as
-/// absent. A libvirt host is handed the contents, and a Machine may have no name yet.
+/// user has the name of the Secret that the controller makes for the Machine. An empty inline text counts
+/// as absent. A libvirt host gets the contents, and a Machine may have no name yet.
 fn secrets(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Findings) {
     let Some(given) = &lookup.merged.user().cloud_init else {
         return;
@@ -199,7 +199,7 @@ fn secret(field: &'static str, reference: &SecretKeyRef, findings: &mut Findings
     let location = Location::from(FieldPath::field(field));
     let name = location.clone().member("name");
     form::secret_name(name, reference.name.as_deref(), findings);
-    // Keys become names of files, so Kubernetes has none that lead elsewhere.
+    // Keys become names of files, so Kubernetes allows none with a path in them.
     let is_key = |key: &str| {
         let inner = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
         (1..=OBJECT_NAME_MAX).contains(&key.len())

@@ -1,4 +1,4 @@
-//! Network data: which version it is of, and the document against the schema of that version.
+//! Network data: its version, and the validation of the document by the schema of that version.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -15,7 +15,7 @@ const CODES: Codes = Codes {
     invalid: Code::InvalidNetworkData,
     unknown: Code::UnknownCloudInitKey,
     doubtful: Code::DoubtfulCloudInit,
-    // cloud-init stops at most of these, and the machine is left without a network.
+    // cloud-init fails at most of these faults, and the machine has no network.
     empty: Code::InvalidNetworkData,
 };
 
@@ -33,7 +33,7 @@ pub(super) fn check(text: &str) -> Vec<Diagnostic> {
         Ok(document) => document,
         Err(diagnostic) => return vec![diagnostic],
     };
-    // Netplan's own files have everything under this key, and cloud-init takes them.
+    // Netplan's own files have everything under this key, and cloud-init accepts them.
     if let (Some(inner), Some(inner_positions)) =
         (value.get_mut("network"), positions.field("network"))
     {

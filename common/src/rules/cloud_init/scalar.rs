@@ -6,23 +6,23 @@
 
 use serde_json::{Number, Value};
 
-/// Why a text cannot be what it looks like, or what its tag says; PyYAML stops at it.
+/// Why a text is not valid for the type of its form or its tag: PyYAML fails at it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ScalarError {
-    /// `0x_`, or `!!int` or `!!float` on something else.
+    /// `0x_`, or `!!int` or `!!float` on a value of another type.
     #[error("a text that looks like a number but is not one; put it in quotes")]
     Number,
-    /// `!!bool` on something else.
+    /// `!!bool` on a value of another type.
     #[error("a value tagged !!bool that is neither true nor false")]
     Bool,
-    /// `2024-02-30`, or `!!timestamp` on something else.
+    /// `2024-02-30`, or `!!timestamp` on a value of another type.
     #[error("a date that does not exist; put it in quotes")]
     Date,
-    /// `=`, which PyYAML knows as a type and cannot build.
+    /// `=`, which PyYAML resolves to a type that it cannot construct.
     #[error("a lone '='; put it in quotes")]
     Value,
     /// A tag that the safe loader has no type for.
-    #[error("a tag that cloud-init does not know")]
+    #[error("a tag that cloud-init does not support")]
     Tag,
 }
 
@@ -122,7 +122,7 @@ fn integer(text: &str) -> Option<Result<Value, ScalarError>> {
         return None;
     };
     Some(value.ok_or(ScalarError::Number).map(|value| {
-        // Python's numbers have no end; what is beyond ours is beyond any setting.
+        // Python's integers are unbounded; a number beyond ours exceeds every setting.
         let value = if negative { -value } else { value };
         i64::try_from(value).map_or_else(
             |_| if negative { i64::MIN } else { i64::MAX },
@@ -143,7 +143,7 @@ fn in_base(base: u32, digits: &str) -> Option<i128> {
     }))
 }
 
-/// `1:30`: minutes and seconds as YAML 1.1 counts them, to the surprise of many a MAC address.
+/// `1:30`: minutes and seconds as YAML 1.1 counts them. Some MAC addresses have this form.
 #[expect(
     clippy::option_option,
     reason = "the outer one is whether the text has the form, the inner one its value"
@@ -166,7 +166,7 @@ fn is_sixtieth(part: &str) -> bool {
     matches!(part.as_bytes(), [b'0'..=b'9'] | [b'0'..=b'5', b'0'..=b'9'])
 }
 
-/// A number with a point. Its value matters to no rule beyond being one.
+/// A number with a point. The rules use only its type.
 fn float(text: &str) -> Option<Value> {
     let (_, body) = unsigned(text);
     let has_sign = body.len() < text.len();
@@ -187,7 +187,7 @@ fn float(text: &str) -> Option<Value> {
     };
     let starts_with_digit = |text: &str| text.starts_with(|c: char| c.is_ascii_digit());
     let fits = if whole.is_empty() {
-        // PyYAML takes a sign only before a digit.
+        // PyYAML accepts a sign only before a digit.
         !has_sign && starts_with_digit(fraction) && is_digits(fraction)
     } else if let Some((first, rest)) = whole.split_once(':') {
         exponent.is_none()
@@ -237,7 +237,7 @@ fn is_date(text: &str) -> Option<bool> {
     }
     let zone = rest.trim_start_matches([' ', '\t']);
     let is_zone = match zone.strip_prefix(['+', '-']) {
-        // White space at the end would belong to a zone.
+        // White space at the end would be part of a time zone.
         None => zone == "Z" || rest.is_empty(),
         Some(mut offset) => {
             digits(&mut offset, 1, 2)?;

@@ -1,15 +1,15 @@
-//! A document against a JSON Schema: which values are not what their keys take.
+//! Validates a document with a JSON Schema: which values do not match their keys.
 //!
 //! ```text
 //! value ──jsonschema──▶ errors ──positions, problem──▶ violations, in order ──messages──▶ diagnostics
 //! ```
-//! Annotations and formats of ours stand in the schemas of this folder:
+//! The schemas of this folder have annotations and formats of this project:
 //!
 //! | | |
 //! |---|---|
-//! | `expects` | what belongs there, where the keyword that fails does not say it |
-//! | `tolerates` | types and keywords that cloud-init copes with: a warning, not a refusal |
-//! | `closed` | cloud-init gives up at a key that is not known: a refusal, not a warning |
+//! | `expects` | the expected value, where the keyword that fails does not describe it |
+//! | `tolerates` | types and keywords that cloud-init tolerates: a warning, not a refusal |
+//! | `closed` | cloud-init fails at an unknown key: a refusal, not a warning |
 //! | `format: network` | an address, with or without its prefix |
 //! | `format: destination` | such an address, or `default` |
 
@@ -32,10 +32,10 @@ pub enum SchemaError {
     /// It is not JSON.
     #[error("not JSON: {0}")]
     Json(#[from] serde_json::Error),
-    /// It says nothing about the keys of a mapping, as a schema of cloud-config would.
+    /// It does not define the keys of a mapping, as a schema of cloud-config does.
     #[error("not a JSON Schema of cloud-config: it has neither 'properties' nor 'allOf'")]
     NotASchema,
-    /// A keyword has a wrong value, or something that is referred to is not in it.
+    /// A keyword has a wrong value, or a reference has no target in it.
     #[error("not a JSON Schema that can be used: {0}")]
     Unusable(String),
 }
@@ -45,13 +45,13 @@ pub enum SchemaError {
 pub(super) struct Schema {
     validator: jsonschema::Validator,
     source: Value,
-    /// Every key that the schema has a word about; no other is a part of a message.
+    /// Every key that the schema defines; messages quote no other.
     known_keys: BTreeSet<String>,
-    /// What its violations end with.
+    /// Text at the end of its violations.
     suffix: &'static str,
 }
 
-/// The codes of what is said about a document.
+/// The codes of the violations of a document.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Codes {
     pub(super) invalid: Code,
@@ -61,36 +61,36 @@ pub(super) struct Codes {
     pub(super) empty: Code,
 }
 
-/// What speaks against a value.
+/// The kind of a violation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Problem {
     /// It is of the wrong type.
     Type,
     /// It is of the right type, and wrong.
     Content,
-    /// cloud-init copes with it.
+    /// cloud-init tolerates it.
     Tolerated,
-    /// Its key is not known.
+    /// Its key is unknown.
     UnknownKey,
-    /// It is not there: somebody may have commented out all that was below its key.
+    /// It is null: everything below its key may be commented out.
     Empty,
 }
 
-/// Something a schema has against a document.
+/// A violation of a schema in a document.
 #[derive(Clone, Debug)]
 pub(super) struct SchemaViolation {
-    /// What it is about, as a JSON pointer.
+    /// JSON pointer of the value.
     pub(super) pointer: String,
     pub(super) problem: Problem,
     position: Position,
-    /// In words; empty beyond the first [`REPORTED_MAX`] of a problem, which are counted and not reported.
+    /// Message; empty beyond the first [`REPORTED_MAX`] of a problem, which are counted and not reported.
     text: String,
-    /// The same without the places in lists; as empty.
+    /// The same without indices of lists; empty if the message is.
     identity: String,
 }
 
 impl SchemaViolation {
-    /// What is reported.
+    /// The diagnostic to report.
     pub(super) fn diagnostic(self, codes: Codes) -> Diagnostic {
         let code = match self.problem {
             Problem::Type | Problem::Content => codes.invalid,
@@ -105,7 +105,7 @@ impl SchemaViolation {
 /// An error of the validator, or of one key of it, with what it means.
 struct Found<'e> {
     error: &'e ValidationError<'e>,
-    /// The key that is not known, of an error about several.
+    /// The unknown key, of an error about several.
     key: Option<&'e str>,
     pointer: String,
     position: Position,
@@ -151,12 +151,12 @@ impl Schema {
         })
     }
 
-    /// Whether this schema has a word about a key.
+    /// Whether this schema defines a key.
     pub(super) fn has_key(&self, key: &str) -> bool {
         self.known_keys.contains(key)
     }
 
-    /// What this schema has against a document, in the order of its lines, as far as it is to be
+    /// The violations of this schema in a document, in the order of its lines, as far as they are
     /// kept.
     pub(super) fn check(
         &self,
@@ -271,7 +271,7 @@ impl Schema {
         self.source.pointer(parent).unwrap_or(&Value::Null)
     }
 
-    /// A place of the document in keys that the schema knows: `write_files[0].permissions`.
+    /// A path in the document by keys that the schema defines: `write_files[0].permissions`.
     fn subject(&self, path: &Location) -> String {
         let mut subject = String::new();
         for segment in path {
@@ -293,7 +293,7 @@ impl Schema {
     }
 }
 
-/// The keys that lead to a value, without its places in lists.
+/// The keys of the path to a value, without indices of lists.
 fn keys(path: &Location) -> String {
     let segments = path.into_iter();
     let keys = segments.filter_map(|segment| match segment {
@@ -334,7 +334,7 @@ fn collect_keys(schema: &Value, keys: &mut BTreeSet<String>) {
     }
 }
 
-/// A JSON Schema of cloud-config that an administrator gives, beside the one built in.
+/// A JSON Schema of cloud-config from the administrator, in addition to the built-in one.
 #[derive(Debug)]
 pub struct CloudInitSchema(pub(super) Schema);
 

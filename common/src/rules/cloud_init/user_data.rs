@@ -1,4 +1,4 @@
-//! User data: what its first line makes of it, and a cloud-config against the schemas.
+//! User data: its format by the first line, and the validation of a cloud-config by the schemas.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -39,24 +39,24 @@ const UNCHECKED: [&str; 15] = [
 ];
 const CLOUD_CONFIG_LINE: &str = "#cloud-config";
 const TEMPLATE_LINE: &str = "## template: jinja";
-/// How far into a text cloud-init looks for the header of a MIME message.
+/// Length of text in which cloud-init searches the header of a MIME message.
 const MIME_HEADER_WITHIN: usize = 4096;
 
-/// What cloud-init does with a text.
+/// How cloud-init processes a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Format {
-    /// There is none.
+    /// The text is empty.
     Blank,
     /// Reads it as YAML.
     CloudConfig,
-    /// Reads it in a way that is none of ours, or fills in a template first.
+    /// Reads it in a format that is not validated, or renders a template first.
     Unchecked,
     /// Ignores it.
     Unknown,
 }
 
 impl Format {
-    /// As cloud-init decides: white space before the first line and the case of letters do not
+    /// Follows cloud-init: white space before the first line and the case of letters do not
     /// matter.
     fn of(text: &str) -> Self {
         let text = text.trim_start();
@@ -64,7 +64,7 @@ impl Format {
             return Self::of_plain(text);
         };
         match Self::of_plain(template.trim_start()) {
-            // What it is once it is filled in, nobody knows before; it need not be YAML now.
+            // The content is unknown until the template is rendered; it need not be YAML before.
             Self::CloudConfig if is_template(template) => Self::Unchecked,
             format => format,
         }
@@ -100,7 +100,7 @@ fn strip_line<'t>(text: &'t str, beginning: &str) -> Option<&'t str> {
     starts_with(text, beginning).then(rest)
 }
 
-/// Whether there is anything for Jinja to fill in.
+/// Whether the text has anything for Jinja to render.
 fn is_template(text: &str) -> bool {
     ["{{", "{%", "{#"].iter().any(|open| text.contains(open))
 }
@@ -130,7 +130,7 @@ pub(super) fn check(text: &str, given: Option<&CloudInitSchema>) -> Vec<Diagnost
         return document.diagnostics;
     }
     let given = given.map(|CloudInitSchema(given)| given);
-    // A module that only the administrator knows of is none to wonder about.
+    // A key that only the administrator's schema defines is not reported as unknown.
     let is_configured_module = |pointer: &str| {
         let module = pointer.strip_prefix('/').unwrap_or_default();
         given.is_some_and(|given| given.has_key(module))
@@ -144,7 +144,7 @@ pub(super) fn check(text: &str, given: Option<&CloudInitSchema>) -> Vec<Diagnost
             !overlaps_reported(&reported, pointer)
         });
         for one in &mut further {
-            // It may be of another release than the guest's: only types are certain.
+            // It may describe another release than the guest's: only types are certain.
             if one.problem == Problem::Content {
                 one.problem = Problem::Tolerated;
             }
@@ -155,7 +155,7 @@ pub(super) fn check(text: &str, given: Option<&CloudInitSchema>) -> Vec<Diagnost
     document.diagnostics.into_iter().chain(violations).collect()
 }
 
-/// Whether something is reported already of a value, of one in it or of one around it.
+/// Whether a fault of a value, of a value in it or of one around it is reported already.
 fn overlaps_reported(reported: &BTreeSet<String>, pointer: &str) -> bool {
     let mut around = pointer.match_indices('/').map(|(end, _)| &pointer[..end]);
     let inside = format!("{pointer}/");

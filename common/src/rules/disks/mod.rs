@@ -1,8 +1,10 @@
 //! Disks.
 
+use std::collections::BTreeMap;
+
 use crate::api::choice::{AccessMode, Backend, Choice as _, DiskBus, ReclaimPolicy, VolumeMode};
 use crate::api::machine::Disk;
-use crate::api::normalized::NormalizedDisk;
+use crate::api::normalized::{Normalized, NormalizedDisk};
 use crate::bounds;
 use crate::code::Code;
 use crate::field_path::FieldPath;
@@ -28,8 +30,8 @@ rules! {
             because "The name becomes part of the claim's name and of the guest's device id."
             fix "Take the corrected name from the message."
             crd All,
-        Refuse ReservedDiskName = "The name of a disk is that of a volume a guest has beside its disks."
-            because "One of them carries cloud-init's data, the others are those of the pod in which KubeVirt runs the guest; no pod has two volumes of one name."
+        Refuse ReservedDiskName = "The name of a disk is reserved for a volume that the operator or KubeVirt adds to a guest."
+            because "One of them contains cloud-init's data, the others are volumes of the pod in which KubeVirt runs the guest; no pod has two volumes of one name."
             fix "Choose another name."
             crd All,
         Refuse DiskSizeRequired = "Neither the Machine nor its template gives the size of a disk."
@@ -117,6 +119,46 @@ fn disks(subject: &Subject<'_>, parts: &mut Parts, findings: &mut Findings) {
         .collect();
 }
 
+/// The reclaim policy of a disk: rule [`Code::UnsupportedReclaimPolicy`].
+pub(crate) fn reclaim_policy(
+    item: &Item<'_, Disk>,
+    pins: &Pins,
+    findings: &mut Findings,
+) -> Option<ReclaimPolicy> {
+    let name = item.name().value;
+    let pinned = name.and_then(|name| pins.reclaim_policies.get(name));
+    form::choice(
+        written_policy(item),
+        *pinned.unwrap_or(&pins.reclaim_policy),
+        Code::UnsupportedReclaimPolicy,
+        findings,
+    )
+}
+
+/// The reclaim policy of a disk as its author wrote it.
+pub(crate) fn written_policy<'a>(item: &Item<'a, Disk>) -> Leaf<&'a str> {
+    item.pick("reclaimPolicy", |disk| disk.reclaim_policy.as_deref())
+}
+
+/// Reclaim policies by name of disk, from the stored block: of the disks whose policy was a default and is one still.
+/// A setting that has changed since does not change what a Machine got.
+pub(crate) fn kept_reclaim_policies(
+    merged: &Merged<'_>,
+    old: &Merged<'_>,
+    old_block: &Normalized,
+) -> BTreeMap<String, ReclaimPolicy> {
+    let is_default = |merged: &Merged<'_>, name: &str| {
+        let mut disks = merged.disks.iter();
+        let disk = disks.find(|item| item.name().value == Some(name));
+        disk.is_some_and(|item| written_policy(item).value.is_none())
+    };
+    let disks = old_block.disks.iter();
+    disks
+        .filter(|disk| is_default(old, &disk.name) && is_default(merged, &disk.name))
+        .map(|disk| (disk.name.clone(), disk.reclaim_policy))
+        .collect()
+}
+
 fn disk(
     merged: &Merged<'_>,
     item: &Item<'_, Disk>,
@@ -134,12 +176,7 @@ fn disk(
         Code::UnsupportedBus,
         findings,
     );
-    let reclaim_policy = form::choice(
-        item.pick("reclaimPolicy", |disk| disk.reclaim_policy.as_deref()),
-        ReclaimPolicy::Delete,
-        Code::UnsupportedReclaimPolicy,
-        findings,
-    );
+    let reclaim_policy = reclaim_policy(item, pins, findings);
     let bound_by = bound_volume(item, findings);
     if let Some(image) = item.pick("image", |disk| disk.image.as_ref()).value {
         let at = |part| item.path(part, |disk| disk.image.is_some());
@@ -225,7 +262,7 @@ pub(crate) fn disk_name<'a>(
     let fault = if name == names::CLOUD_INIT_DISK {
         reserved("is the name of the disk that holds cloud-init's data; choose another")
     } else if names::POD_VOLUMES.contains(&name) {
-        reserved("is the name of a volume that KubeVirt gives every guest's pod; choose another")
+        reserved("is the name of a volume that KubeVirt adds to every guest's pod; choose another")
     } else if form::is_label(name) {
         return Some(name);
     } else {

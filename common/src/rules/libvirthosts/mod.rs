@@ -1,6 +1,7 @@
 //! LibvirtHosts. The schema and CEL of the CRD refuse most of this as well, but on an update some tools answer
 //! that refusal by deleting and recreating the object. So the webhook refuses the same values first.
 
+pub(crate) mod images;
 pub(crate) mod intent;
 
 use std::collections::HashSet;
@@ -28,7 +29,7 @@ rules! {
             fix "Write one of `qemu:///system`, `qemu+tls://host/system`, `qemu+ssh://user@host/system`."
             crd All,
         Refuse CredentialsRequired = "A LibvirtHost is reached by tls or ssh, and no Secret with credentials is named."
-            because "The controller could not prove who it is, nor know that it speaks with the right host."
+            because "The controller could neither authenticate itself nor verify the host."
             fix "Name a Secret in `credentialsSecretRef`."
             crd All,
         Warn CredentialsUnused = "A LibvirtHost is reached without a network, and a Secret with credentials is named."
@@ -45,7 +46,7 @@ rules! {
     "libvirthosts" Check::Host(credentials), on HOSTS, Always, and [SecretNameRequired, InvalidObjectName] {}
     "libvirthosts" Check::Host(hypervisor), on HOSTS, Always, and [HostFieldRequired] {
         Refuse UnsupportedHostValue = "A value of a LibvirtHost is not supported."
-            because "The controller would not know how to run guests or make volumes there."
+            because "The controller would lack what it needs to run guests or create volumes there."
             fix "Take one of the values that the message lists."
             crd All,
     }
@@ -55,20 +56,19 @@ rules! {
             fix "Write a number such as `\"1.5\"`, or leave it out for 1."
             crd Some,
     }
-    "libvirthosts" Check::Host(image_pool), on HOSTS, Always, and [InvalidObjectName] {}
     "libvirthosts" Check::Host(storage), on HOSTS, Always, and [HostFieldRequired, UnsupportedHostValue, InvalidObjectName] {
         Refuse OverlayNeedsQcow2 = "Volumes of a class are raw, and are provisioned as overlays of an image."
             because "A raw file cannot store the name of its backing image."
             fix "Set `provisioning: copy`, or `format: qcow2`."
             crd All,
         Refuse DuplicateOffer = "A LibvirtHost offers a storage class, a network or a VLAN twice."
-            because "A name stands for one pool or one network; of two, neither is what a Machine asks for."
+            because "A name identifies one pool or one network; with two of the same name a Machine's choice would be ambiguous."
             fix "Rename or remove one of them."
             crd All,
     }
     "libvirthosts" Check::Host(networks), on HOSTS, Always, and [HostFieldRequired, UnsupportedHostValue, DuplicateOffer, InvalidBridge, InvalidVlan, InvalidObjectName] {
-        Refuse ManyVlansOnBridge = "A plain bridge is to carry more than one VLAN."
-            because "libvirt puts no tags on frames of a plain bridge: all machines would be in one VLAN, whatever they ask for."
+        Refuse ManyVlansOnBridge = "A plain bridge has more than one VLAN."
+            because "libvirt puts no tags on frames of a plain bridge: all machines would be in one VLAN, whichever VLAN they name."
             fix "Use one bridge for each VLAN, or `type: ovs`."
             crd All,
     }
@@ -104,12 +104,6 @@ fn amounts(spec: &HostIntent, _: Option<&HostIntent>, findings: &mut Findings) {
     quantities::quantity::<Milli>(cpu, "500m", |_| None, findings);
     let memory = leaf(FieldPath::field("reserved.memory"), memory.as_deref());
     quantities::quantity::<Bytes>(memory, "2Gi", quantities::corrected, findings);
-}
-
-/// Rule [`Code::InvalidObjectName`] for the image pool.
-fn image_pool(spec: &HostIntent, _: Option<&HostIntent>, findings: &mut Findings) {
-    let image_pool = leaf(FieldPath::field("imagePool"), spec.image_pool.as_deref());
-    libvirt_name(image_pool, findings);
 }
 
 /// The rules about storage classes.
@@ -161,7 +155,7 @@ fn choice<C: Choice>(leaf: Leaf<&str>, default: C, findings: &mut Findings) -> O
 /// Rules [`Code::HostFieldRequired`], [`Code::InvalidHostUri`], [`Code::CredentialsRequired`] and
 /// [`Code::CredentialsUnused`].
 fn uri(spec: &HostIntent, _: Option<&HostIntent>, findings: &mut Findings) {
-    let fix = "say where its libvirt is, such as 'qemu+tls://hv1.example.com/system'";
+    let fix = "give the URI of its libvirt, such as 'qemu+tls://hv1.example.com/system'";
     let leaf = required("uri", spec.uri.as_deref(), fix, findings);
     let Some(text) = leaf.value else { return };
     let (path, credentials) = (leaf.path, FieldPath::field("credentialsSecretRef"));
@@ -284,7 +278,8 @@ fn storage_class<'t>(
     let is_raw = choice(format, VolumeFormat::Qcow2, findings) == Some(VolumeFormat::Raw);
     let provisioning = choice(provisioning, Provisioning::Overlay, findings);
     if is_raw && provisioning == Some(Provisioning::Overlay) {
-        let detail = "raw volumes cannot stand on an image: set provisioning: copy, or drop format";
+        let detail =
+            "raw volumes cannot be overlays of an image: set provisioning: copy, or drop format";
         let code = Code::OverlayNeedsQcow2;
         let fault = Violation::new(format.path, code, Kind::Invalid, detail);
         findings.deny(fault.text(VolumeFormat::Raw.as_str()));

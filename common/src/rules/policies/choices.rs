@@ -1,4 +1,4 @@
-//! Backend, template, storage classes and hosts that the policies of a namespace allow.
+//! Backend, template, storage classes, reclaim policies and hosts that the policies of a namespace allow.
 
 use std::collections::BTreeSet;
 
@@ -7,10 +7,11 @@ use crate::catalog::{Policy, built_in_names};
 use crate::code::Code;
 use crate::field_path::FieldPath;
 use crate::normalize::{ClassRequest, Leaf};
-use crate::rules::boot;
 use crate::rules::rule::{Check, Governed, rules};
+use crate::rules::{boot, disks};
 use crate::violation::{Findings, Kind, Location, Violation};
 
+use super::images::images;
 use super::message::{allows, names_of, not_allowed};
 
 rules! {
@@ -34,6 +35,13 @@ rules! {
         Refuse StorageClassNotAllowed = "A MachinePolicy does not allow the storage class of a disk or CD-ROM drive."
             because "The administrator decides which storage the Machines of a namespace use."
             fix "Take a storage class that the message lists."
+            crd Nothing,
+    }
+    "policies" Check::Policy(images), on MACHINES, Always, and [ImageSourceNotAllowed] {}
+    "policies" Check::Policy(reclaim_policies), on MACHINES, Always {
+        Refuse ReclaimPolicyNotAllowed = "A MachinePolicy does not allow the reclaim policy of a disk."
+            because "The administrator decides whether disks of a namespace are deleted or kept with their Machines."
+            fix "Take a reclaim policy that the message lists."
             crd Nothing,
     }
     "policies" Check::Policy(hosts), on MACHINES, Always {
@@ -117,7 +125,9 @@ fn storage_classes(machine: &Governed<'_>, policy: &Policy, findings: &mut Findi
             ClassRequest::Named(class) => Some(class),
             ClassRequest::NoClass => Some(""),
             ClassRequest::ClusterDefault { .. } => {
-                let class = name.value.and_then(|name| machine.classes.get(name));
+                let class = name
+                    .value
+                    .and_then(|name| machine.pins.storage_classes.get(name));
                 class.map(String::as_str)
             }
         };
@@ -153,6 +163,25 @@ fn known_classes(machine: &Governed<'_>) -> Vec<String> {
             let hosts = machine.catalog.hosts();
             let classes: BTreeSet<_> = hosts.iter().flat_map(|host| &host.classes).collect();
             classes.into_iter().cloned().collect()
+        }
+    }
+}
+
+/// Rule [`Code::ReclaimPolicyNotAllowed`]. A name that is no reclaim policy is refused as such.
+fn reclaim_policies(machine: &Governed<'_>, policy: &Policy, findings: &mut Findings) {
+    let Some(allowed) = &policy.reclaim_policies else {
+        return;
+    };
+    for item in &machine.merged.disks {
+        let leaf = disks::written_policy(item);
+        let reclaim_policy = disks::reclaim_policy(item, machine.pins, &mut Findings::default());
+        if let Some(reclaim_policy) = reclaim_policy.filter(|it| !allowed.contains(it)) {
+            let used = reclaim_policy.as_str();
+            let names = allowed.iter().map(ToString::to_string).collect();
+            let allowed = allows(policy, used, names);
+            let absent = || format!("the default is {used}");
+            let code = Code::ReclaimPolicyNotAllowed;
+            findings.deny(not_allowed(code, leaf, absent, &allowed));
         }
     }
 }

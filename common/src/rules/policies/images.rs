@@ -4,24 +4,15 @@ use crate::api::machine::Image;
 use crate::catalog::Policy;
 use crate::code::Code;
 use crate::field_path::FieldPath;
+use crate::image_source::redacted;
 use crate::rules::image_url;
-use crate::rules::rule::{Check, Governed, rules};
-use crate::url_prefix::public_part;
+use crate::rules::rule::Governed;
 use crate::violation::{Findings, Kind, Violation};
 
 use super::message::allows;
 
-rules! {
-    "policies" Check::Policy(images), on MACHINES, Always {
-        Refuse ImageSourceNotAllowed = "A MachinePolicy does not allow the source of an image."
-            because "The administrator decides which images the Machines of a namespace are made from, and what the hosts fetch."
-            fix "Take a source that the message lists."
-            crd Nothing,
-    }
-}
-
 /// Rule [`Code::ImageSourceNotAllowed`] for the images of disks and CD-ROM drives.
-fn images(machine: &Governed<'_>, policy: &Policy, findings: &mut Findings) {
+pub(super) fn images(machine: &Governed<'_>, policy: &Policy, findings: &mut Findings) {
     for item in &machine.merged.disks {
         if let Some(image) = item.pick("image", |disk| disk.image.as_ref()).value {
             let at = |field| item.path(field, |disk| disk.image.is_some());
@@ -52,7 +43,7 @@ fn source(
         && image_url::check(url).is_ok()
         && !prefixes.iter().any(|prefix| prefix.covers(url))
     {
-        let shown = public_part(url);
+        let shown = redacted(url);
         let prefixes = prefixes.iter().map(ToString::to_string).collect();
         deny("image.url", &shown, allows(policy, &shown, prefixes));
     }

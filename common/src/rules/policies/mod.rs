@@ -10,7 +10,7 @@
 //! of an amount, only growth is refused.
 
 pub(super) mod choices;
-pub(super) mod images;
+mod images;
 pub(super) mod limits;
 mod message;
 pub(super) mod networks;

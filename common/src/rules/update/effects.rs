@@ -18,7 +18,7 @@ pub enum Effect {
     NewInstance,
     /// Larger: takes effect while the machine runs, if the storage can grow. Smaller: refused.
     Grow,
-    /// Refused while the machine runs and is to go on running.
+    /// Refused while the machine runs and is to keep running.
     RefusedWhileRunning,
     /// Refused.
     Refused,
@@ -29,7 +29,7 @@ pub enum Effect {
 }
 
 impl Effect {
-    /// The effect in words, after "A change of this field".
+    /// The effect as text, after "A change of this field".
     pub fn describe(self) -> &'static str {
         match self {
             Self::Live => "takes effect while the machine runs",
@@ -41,7 +41,7 @@ impl Effect {
             Self::Grow => {
                 "larger: takes effect while the machine runs, if the storage can grow; smaller: is refused"
             }
-            Self::RefusedWhileRunning => "is refused while the machine runs and goes on running",
+            Self::RefusedWhileRunning => "is refused while the machine runs and is to keep running",
             Self::Refused => "is refused",
             Self::Nothing => "has no effect",
             Self::Resolved => "has the effect of the fields that it resolves to",
@@ -52,7 +52,7 @@ impl Effect {
 /// Declares the table: field, path below `spec`, effect on KubeVirt, effect on libvirt.
 macro_rules! effects {
     ($( $field:ident $path:literal $kubevirt:ident $libvirt:ident, )+) => {
-        /// A field of the spec, or all fields below one. The name of a list item stands for adding or removing the item.
+        /// A field of the spec, or all fields below one. The name of a list item means adding or removing the item.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Field { $( #[doc = concat!("`", $path, "`")] $field, )+ }
 
@@ -84,6 +84,7 @@ effects! {
     Backend           "backend"                     Refused              Refused,
     PowerState        "powerState"                  Live                 Live,
     GuestShutdownStops "guestShutdownStops"         Live                 Live,
+    DeletionProtection "deletionProtection"         Live                 Live,
     Cores             "resources.cpu.cores"         Restart              Restart,
     Threads           "resources.cpu.threads"       Restart              Restart,
     Sockets           "resources.cpu.sockets"       LiveOrRestart        LiveOrRestart,

@@ -8,10 +8,11 @@
 //! ```
 //!
 //! `effects` is the table. `refused` also works on a spec that could be read only in part, so that its
-//! violations are reported together with those of form. `warnings` runs only for an object that is accepted.
+//! violations are reported together with those of form. `warnings` and `kept` run only for an object that is accepted.
 //! `pending` returns the action of `status.pendingChanges`.
 
 mod effects;
+pub(super) mod kept;
 mod pending;
 pub(super) mod refused;
 pub(super) mod warnings;

@@ -10,7 +10,7 @@ use super::effects::{Effect, Field};
 /// `in_progress`: whether the backend is applying the change to the running guest, or can.
 ///
 /// A change that the table does not allow on a running guest needs a restart whatever the backend
-/// says, so the action is never one that admission has not announced.
+/// reports, so the action is never one that admission has not announced.
 pub fn pending_action(backend: Backend, field: &str, in_progress: bool) -> PendingAction {
     let effect = changed_field(field).map(|field| field.effect(backend));
     let may_be_live = matches!(

@@ -20,7 +20,7 @@ use super::effects::{Effect, Field};
 rules! {
     "update" Check::Effect(at_restart), on MACHINES, Update {
         Warn RestartRequired = "A running machine has the change after its next restart."
-            because "The change is accepted; until the restart it stands in `status.pendingChanges`."
+            because "The change is accepted; until the restart it is listed in `status.pendingChanges`."
             fix "Restart the machine when it suits."
             crd Nothing,
     }
@@ -65,7 +65,7 @@ struct Warnings<'f> {
 }
 
 impl Warnings<'_> {
-    /// Warns of a change, unless the table says that it takes effect at once or never. `fits`: whether
+    /// Warns of a change, unless it takes effect at once or never by the table. `fits`: whether
     /// the running guest can take it.
     fn add(&mut self, field: Field, path: FieldPath, fits: bool, what: &str) {
         let when = match (field.effect(self.backend), self.backend) {

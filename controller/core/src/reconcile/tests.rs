@@ -65,7 +65,7 @@ const SWITCH: Step = Step {
     fails: None,
 };
 
-/// A backend that plans the steps it was given and counts what is asked of it.
+/// A backend that plans the steps it was given and counts the calls to it.
 #[derive(Default)]
 struct Scripted {
     steps: Mutex<Vec<Step>>,
@@ -203,10 +203,10 @@ impl Harness {
         }
     }
 
-    /// One pass; returns what was asked of the backend.
-    async fn pass(&self, triggered: bool) -> Vec<&'static str> {
+    /// One pass; returns the calls to the backend.
+    async fn pass(&self) -> Vec<&'static str> {
         let cached = Arc::new(CachedMachine::from(self.machine.clone()));
-        reconcile(cached, triggered, self.context.clone()).await;
+        reconcile(cached, self.context.clone()).await;
         std::mem::take(&mut *self.backend.calls.lock().unwrap())
     }
 
@@ -231,7 +231,7 @@ async fn a_replica_without_the_lease_calls_neither_backend_nor_api_server() {
         Scripted::with(vec![create(None)]),
         LeaseGuard::Leased(deadline),
     );
-    assert_eq!(harness.pass(true).await, [""; 0]);
+    assert_eq!(harness.pass().await, [""; 0]);
     assert_eq!(harness.sent(), []);
 }
 
@@ -246,7 +246,7 @@ async fn a_lease_lost_during_the_observation_stops_every_write() {
     let mut harness = Harness::new(backend, LeaseGuard::Leased(deadline));
     harness.machine.metadata.finalizers = None;
     // The finalizer is the first step, so the action is not attempted.
-    assert_eq!(harness.pass(true).await, ["observe"]);
+    assert_eq!(harness.pass().await, ["observe"]);
     assert_eq!(harness.sent(), []);
 }
 
@@ -259,42 +259,41 @@ async fn a_pass_waits_until_the_caches_show_what_was_written() {
     };
     let mut harness = Harness::new(Scripted::default(), LeaseGuard::Always);
     harness.context.expectations.wrote(UID, written("Machine"));
-    assert_eq!(harness.pass(true).await, [""; 0]);
+    assert_eq!(harness.pass().await, [""; 0]);
     harness.machine.metadata.resource_version = Some("2".into());
-    assert_eq!(harness.pass(true).await, ["observe"]);
+    assert_eq!(harness.pass().await, ["observe"]);
     // Other kinds are in the caches of the backend.
     let claim = written("PersistentVolumeClaim");
     harness.context.expectations.wrote(UID, claim.clone());
-    assert_eq!(harness.pass(true).await, [""; 0]);
+    assert_eq!(harness.pass().await, [""; 0]);
     let backend = Scripted {
         has_seen: true,
         ..Scripted::default()
     };
     let harness = Harness::new(backend, LeaseGuard::Always);
     harness.context.expectations.wrote(UID, claim);
-    assert_eq!(harness.pass(true).await, ["observe"]);
+    assert_eq!(harness.pass().await, ["observe"]);
 }
 
 #[tokio::test]
-async fn a_settled_machine_is_observed_only_when_triggered() {
-    let harness = Harness::new(Scripted::default(), LeaseGuard::Always);
-    assert_eq!(harness.pass(false).await, ["observe"]);
-    assert_eq!(harness.pass(false).await, [""; 0]);
-    assert_eq!(harness.pass(true).await, ["observe"]);
-}
-
-#[tokio::test]
-async fn a_machine_with_work_left_or_not_ready_is_not_settled() {
+async fn only_a_ready_machine_without_work_waits_longer_than_the_interval() {
+    let settled = Harness::new(Scripted::default(), LeaseGuard::Always);
     let acting = Harness::new(Scripted::with(vec![SWITCH]), LeaseGuard::Always);
     let mut starting = Harness::new(Scripted::default(), LeaseGuard::Always);
     starting.machine.status = fixtures::ready("False", "Creating");
+    let interval = settled.context.interval;
     for (harness, expected) in [
-        (acting, &["observe", "switch on"][..]),
-        (starting, &["observe"]),
+        (settled, SETTLED_INTERVAL),
+        (acting, interval),
+        (starting, interval),
     ] {
-        for _ in 0..2 {
-            assert_eq!(harness.pass(false).await, expected);
-        }
+        let cached = Arc::new(CachedMachine::from(harness.machine.clone()));
+        let next = reconcile(cached, harness.context.clone()).await;
+        let latest = expected + expected / 10;
+        assert!(
+            (expected..=latest).contains(&next),
+            "{expected:?}: {next:?}"
+        );
     }
 }
 
@@ -305,7 +304,7 @@ async fn the_finalizer_is_added_before_the_first_action() {
         LeaseGuard::Always,
     );
     harness.machine.metadata.finalizers = None;
-    assert_eq!(harness.pass(true).await, ["observe", "create"]);
+    assert_eq!(harness.pass().await, ["observe", "create"]);
     let sent = harness.sent();
     let [(path, body)] = &sent[..] else {
         panic!("{sent:?}");
@@ -319,7 +318,7 @@ async fn the_finalizer_is_added_before_the_first_action() {
 async fn an_action_that_needs_a_user_is_reported_and_only_switches_are_carried_out() {
     let steps = vec![create(Some(Remedy::UserAction)), create(None), SWITCH];
     let harness = Harness::new(Scripted::with(steps), LeaseGuard::Always);
-    assert_eq!(harness.pass(true).await, ["observe", "create", "switch on"]);
+    assert_eq!(harness.pass().await, ["observe", "create", "switch on"]);
     assert_eq!(messages(&harness.sent()), ["the quota is used up"]);
 }
 
@@ -328,10 +327,10 @@ async fn an_action_that_may_be_retried_is_reported_at_the_third_failure() {
     let steps = vec![create(Some(Remedy::Retry)), SWITCH];
     let harness = Harness::new(Scripted::with(steps), LeaseGuard::Always);
     for _ in 0..2 {
-        assert_eq!(harness.pass(true).await, ["observe", "create"]);
+        assert_eq!(harness.pass().await, ["observe", "create"]);
         assert_eq!(harness.sent(), []);
     }
-    assert_eq!(harness.pass(true).await, ["observe", "create", "switch on"]);
+    assert_eq!(harness.pass().await, ["observe", "create", "switch on"]);
     assert_eq!(messages(&harness.sent()), ["the quota is used up"]);
 }
 
@@ -340,12 +339,12 @@ async fn conflicts_that_last_a_minute_are_reported() {
     let steps = vec![create(Some(Remedy::Reobserve))];
     let harness = Harness::new(Scripted::with(steps), LeaseGuard::Always);
     for _ in 0..60 {
-        harness.pass(true).await;
+        harness.pass().await;
         advance(Duration::from_secs(1)).await;
     }
     assert_eq!(harness.sent(), [], "a cache may be behind for a while");
     for _ in 0..3 {
-        harness.pass(true).await;
+        harness.pass().await;
     }
     assert_eq!(messages(&harness.sent()), ["the quota is used up"]);
 }
@@ -356,7 +355,7 @@ async fn a_deleted_machine_is_torn_down_and_loses_the_finalizer() {
     let mut value = serde_json::to_value(&harness.machine.metadata).unwrap();
     value["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
     harness.machine.metadata = serde_json::from_value(value).unwrap();
-    assert_eq!(harness.pass(true).await, ["observe"]);
+    assert_eq!(harness.pass().await, ["observe"]);
     let sent = harness.sent();
     let [(path, body)] = &sent[..] else {
         panic!("{sent:?}");

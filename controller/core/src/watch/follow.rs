@@ -77,7 +77,7 @@ fn apply<K: Cacheable>(
                 availability_changed();
             }
         }
-        // A failed watch says nothing about the objects: the cache stays as it is.
+        // A failed watch is no information about the objects: the cache is kept.
         Err(_) => {}
     }
 }

@@ -46,7 +46,7 @@ pub(crate) struct ClaimUser {
 
 impl ClaimUser {
     /// Whether the claim is named anywhere in the object. A pod that has ended will not run again and does not
-    /// count: Kubernetes itself lets a claim go then.
+    /// count: Kubernetes itself releases a claim then.
     pub(crate) fn uses(&self, kind: UserKind, claim: &str) -> bool {
         let has_ended = matches!(self.status["phase"].as_str(), Some("Succeeded" | "Failed"));
         let counts = kind != UserKind::Pod || !has_ended;
@@ -55,8 +55,8 @@ impl ClaimUser {
 
     /// Why the claim is not deleted, and what to do.
     ///
-    /// The guest of the Machine itself and pods come to an end: then the deletion is tried again. Somebody else's
-    /// VirtualMachine stays until a person decides.
+    /// The guest of the Machine itself and pods end: then the deletion is tried again. Another owner's
+    /// VirtualMachine uses the claim until a person decides.
     pub(crate) fn refusal(
         &self,
         kind: UserKind,
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deletion_is_tried_again_if_the_user_ends_by_itself_and_reported_otherwise() {
+    fn a_deletion_is_retried_if_the_user_of_the_claim_ends_and_reported_otherwise() {
         let machine = machine(block());
         let ours = json!({"name": "web", "labels": {names::LABEL_MACHINE: "web"},
             "annotations": {names::ANNOTATION_MACHINE_UID: "uid-of-web"}});

@@ -1,4 +1,4 @@
-//! Reads from the API server itself, for decisions that must not rest on a cache.
+//! Reads from the API server, for decisions that must not use a cache.
 
 use controller_core::client::{ApiError, GuardedClient};
 use controller_core::objects::Meta;

@@ -3,7 +3,7 @@
 //! ```text
 //! create  POST: never takes over an existing object, and strict: a field that the API server does not
 //!         know is refused, not dropped. A VirtualMachine is created by server-side apply without force,
-//!         so that a later apply can remove fields; somebody else's VirtualMachine is a conflict
+//!         so that a later apply can remove fields; another owner's VirtualMachine is a conflict
 //! update  names the uid: an object that was deleted and created again is not touched
 //! delete  with the uid as precondition; a claim also with the version that was observed
 //! ```
@@ -31,7 +31,7 @@ use self::live::find;
 use self::preconditions::check;
 use crate::objects::{Attachment, Claim, DataVolume, Instance, VirtualMachine};
 use crate::plan::Action;
-use crate::plan::action::{ClaimPatch, Exact};
+use crate::plan::action::{ClaimPatch, Exact, ProtectedKind, Protection};
 use controller_core::backend::Failed;
 use controller_core::client::{ApiError, GuardedClient};
 use controller_core::machine::Machine;
@@ -98,6 +98,7 @@ async fn carry_out(
         Action::DeleteVm { uid } => apply.delete::<VirtualMachine>(machine.name(), uid).await,
         Action::DeleteInstance { uid } => apply.delete::<Instance>(machine.name(), uid).await,
         Action::DeleteClaim(claim) => apply.delete_exact::<Claim>(claim.exact()).await,
+        Action::SetProtection(protection) => apply.protect(protection).await.map(Some),
         Action::ConfirmGuestGone => apply.confirm_guest_gone().await.map(|()| None),
     }
 }
@@ -141,7 +142,7 @@ impl Apply<'_> {
                     .map_err(kube::Error::BuildRequest)
             })
             .and_then(|mut request| {
-                // Strict: an image whose checksum field an older CDI does not know must not be imported unverified.
+                // Strict: an image whose checksum field an older CDI does not have must not be imported unverified.
                 let strict = format!("{}&fieldValidation=Strict", request.uri());
                 *request.uri_mut() = strict
                     .parse()
@@ -182,6 +183,23 @@ impl Apply<'_> {
             body["spec"] = json!({"resources": {"requests": {"storage": storage}}});
         }
         Ok(Written::of(&self.merge::<Claim>(&patch.name, &body).await?))
+    }
+
+    async fn protect(&self, protection: &Protection) -> Result<Written, ApiError> {
+        let Protection {
+            kind, name, uid, ..
+        } = protection;
+        let label = protection.is_protected.then_some("true");
+        let labels = json!({names::LABEL_DELETION_PROTECTION: label});
+        let body = json!({"metadata": {"uid": uid, "labels": labels}});
+        Ok(match kind {
+            ProtectedKind::VirtualMachine => {
+                Written::of(&self.merge::<VirtualMachine>(name, &body).await?)
+            }
+            ProtectedKind::Claim => Written::of(&self.merge::<Claim>(name, &body).await?),
+            ProtectedKind::DataVolume => Written::of(&self.merge::<DataVolume>(name, &body).await?),
+            ProtectedKind::Secret => Written::of(&self.merge::<Secret>(name, &body).await?),
+        })
     }
 
     async fn delete<K>(&self, name: &str, uid: &str) -> Result<Option<Written>, ApiError>
@@ -230,14 +248,14 @@ impl Apply<'_> {
         }
     }
 
-    /// Asks the API server itself, because releasing disks on the word of a stale cache could lose one.
+    /// Reads from the API server, because releasing disks by a stale cache could lose one.
     async fn confirm_guest_gone(&self) -> Result<(), ApiError> {
         let (namespace, name) = (self.machine.namespace(), self.machine.name());
         if let Some(vm) = find::<VirtualMachine>(self.api, namespace, name).await? {
             if vm.belongs_to(name, self.machine.uid()) {
                 return Err(still_there("VirtualMachine", name));
             }
-            // With somebody else's VirtualMachine of the name, the instance is not ours either.
+            // With another owner's VirtualMachine of the name, the instance is not ours either.
             return Ok(());
         }
         match find::<Instance>(self.api, namespace, name).await? {
@@ -249,7 +267,7 @@ impl Apply<'_> {
     }
 }
 
-/// Explains the error of a CDI that does not know checksums.
+/// Explains the error of a CDI that does not support checksums.
 fn explained(error: ApiError) -> ApiError {
     match error {
         ApiError::Refused(kube::Error::Api(mut status))

@@ -1,4 +1,4 @@
-//! What `apply` asks and writes at a scripted API server.
+//! The reads and writes of `apply` at a scripted API server.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
@@ -24,7 +24,7 @@ const INSTANCES: &str = "GET /apis/kubevirt.io/v1/namespaces/default/virtualmach
 const PODS: &str = "GET /api/v1/namespaces/default/pods";
 const DELETE: &str = "DELETE /api/v1/namespaces/default/persistentvolumeclaims/web-root";
 
-/// An API server that answers by method and path, and what it was asked: method, path and body.
+/// An API server that answers by method and path, and its requests: method, path and body.
 struct Api {
     calls: Arc<Mutex<Vec<(String, Value)>>>,
     client: Client,
@@ -196,7 +196,7 @@ async fn a_kind_that_is_not_served_has_no_objects_only_if_its_crd_does_not_exist
 }
 
 #[tokio::test]
-async fn nothing_is_asked_or_written_without_the_lease() {
+async fn nothing_is_read_or_written_without_the_lease() {
     let api = Api::new(|_, _| list(&[]));
     let (_deadline, guard) = watch::channel(None);
     let failed = api

@@ -87,8 +87,8 @@ fn a_deletion_ends() {
 }
 
 #[test]
-fn a_machine_at_rest_says_why_it_is_not_ready() {
-    laws::a_machine_at_rest_says_why_it_is_not_ready(new);
+fn a_stable_machine_reports_why_it_is_not_ready() {
+    laws::a_stable_machine_reports_why_it_is_not_ready(new);
 }
 
 #[test]

@@ -56,14 +56,14 @@ pub(crate) struct FakeCluster {
     pub(crate) secret: Option<Secret>,
     /// Secrets of the user.
     pub(crate) contents: BTreeMap<SecretKey, SecretValue>,
-    /// What the API server answers instead of a Secret.
+    /// Answer of the API server instead of a Secret.
     pub(crate) secrets_error: Option<String>,
     pub(crate) networks: BTreeMap<String, Network>,
     pub(crate) attachments: BTreeMap<String, Attachment>,
     pub(crate) classes: BTreeMap<String, bool>,
     pub(crate) template: Option<Template>,
-    /// Uids of other Machines that live.
-    pub(crate) living: BTreeSet<String>,
+    /// Uids of other Machines that exist.
+    pub(crate) existing_uids: BTreeSet<String>,
     /// Other Machines, on the same networks or not.
     pub(crate) others: Vec<Machine>,
     /// Objects of others that may have claims as volumes.
@@ -101,7 +101,7 @@ impl FakeCluster {
             attachments: BTreeMap::new(),
             classes: [("standard".to_owned(), true)].into(),
             template: None,
-            living: BTreeSet::new(),
+            existing_uids: BTreeSet::new(),
             others: Vec::new(),
             claim_users: Vec::new(),
             holds_lease: true,
@@ -121,7 +121,7 @@ impl FakeCluster {
         self.machine.as_mut().expect("the Machine is gone")
     }
 
-    /// Somebody deletes the Machine.
+    /// A user deletes the Machine.
     pub(crate) fn delete_machine(&mut self) {
         let machine = self.machine_mut();
         if machine.has_finalizer(names::FINALIZER) {
@@ -139,7 +139,7 @@ impl FakeCluster {
         self.networks.insert(name.to_owned(), network);
     }
 
-    /// What the backend observes if its caches are up to date.
+    /// The observation of a backend whose caches are up to date.
     pub(crate) fn observed(&self) -> Observed {
         let machine = self.machine();
         let desired = machine.desired();
@@ -200,7 +200,7 @@ impl FakeCluster {
             claims,
             data_volumes,
             sources,
-            living: self.living.clone(),
+            existing_uids: self.existing_uids.clone(),
             secret: self.secret.clone().map(Arc::new),
             contents: references
                 .into_iter()
@@ -291,7 +291,7 @@ impl FakeCluster {
                 return done;
             }
         }
-        panic!("no rest after {PASSES_MAX} passes: {done:#?}");
+        panic!("no stable state after {PASSES_MAX} passes: {done:#?}");
     }
 
     fn uid(&mut self) -> String {

@@ -1,4 +1,4 @@
-//! What KubeVirt, CDI and the garbage collector do by themselves, one step at a time.
+//! Steps that KubeVirt, CDI and the garbage collector take, one at a time.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::json;

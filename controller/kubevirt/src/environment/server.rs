@@ -1,4 +1,4 @@
-//! What the API server does with an action, and what it refuses.
+//! How the API server carries out an action, and what it refuses.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::{FakeCluster, ORPHAN, decode, some_time};
 use crate::apply::claim_user::{ClaimUser, UserKind};
 use crate::apply::preconditions::claim_at_risk;
 use crate::objects::Claim;
-use crate::plan::action::{Action, ClaimPatch, Exact};
+use crate::plan::action::{Action, ClaimPatch, Exact, ProtectedKind, Protection};
 use controller_core::backend::Act as _;
 use controller_core::laws::Refused;
 use controller_core::objects::{Meta, Secret};
@@ -21,7 +21,7 @@ use controller_core::plan::Step;
 use controller_core::preconditions::Precondition;
 
 impl FakeCluster {
-    /// What one step does at the API server.
+    /// Carries out one step at the API server.
     pub(crate) fn step(&mut self, step: &Step<'_, Action>) -> Result<(), Refused> {
         refuse(!self.holds_lease)?;
         match step {
@@ -43,7 +43,7 @@ impl FakeCluster {
         Ok(())
     }
 
-    /// What one action does at the API server.
+    /// Carries out one action at the API server.
     pub(crate) fn act(&mut self, action: &Action) -> Result<(), Refused> {
         self.check(action)?;
         match action {
@@ -65,7 +65,7 @@ impl FakeCluster {
             Action::DeleteClaim(claim) => {
                 let claim = claim.exact();
                 if let Some(live) = self.claims.get(claim.name()) {
-                    refuse(!is_as_observed(live, claim))?;
+                    refuse(!is_as_observed(live, claim) || is_protected(live))?;
                     self.claims.remove(claim.name());
                 }
             }
@@ -79,6 +79,7 @@ impl FakeCluster {
             }
             Action::ReleaseClaim { name, uid } => {
                 if let Ok(live) = same(self.data_volumes.get_mut(name), Some(uid)) {
+                    refuse(is_protected(live))?;
                     live.metadata.deletion_timestamp = Some(some_time());
                     live.metadata.finalizers = Some(vec![ORPHAN.to_owned()]);
                 }
@@ -86,7 +87,7 @@ impl FakeCluster {
             Action::DeleteDataVolume(import) => {
                 let import = import.exact();
                 if let Some(live) = self.data_volumes.get_mut(import.name()) {
-                    refuse(!is_as_observed(live, import))?;
+                    refuse(!is_as_observed(live, import) || is_protected(live))?;
                     live.metadata.deletion_timestamp = Some(some_time());
                 }
             }
@@ -114,6 +115,7 @@ impl FakeCluster {
             }
             Action::DeleteVm { uid } => {
                 if let Ok(live) = same(self.vm.as_mut(), Some(uid)) {
+                    refuse(is_protected(live))?;
                     live.metadata.deletion_timestamp = Some(some_time());
                 }
             }
@@ -126,7 +128,28 @@ impl FakeCluster {
                     }
                 }
             }
+            Action::SetProtection(protection) => self.protect(protection)?,
             Action::ConfirmGuestGone => self.confirm_guest_gone()?,
+        }
+        Ok(())
+    }
+
+    fn protect(&mut self, protection: &Protection) -> Result<(), Refused> {
+        let (name, uid) = (&protection.name, Some(protection.uid.as_str()));
+        let version = Some(self.uid());
+        let metadata = match protection.kind {
+            ProtectedKind::VirtualMachine => &mut same(self.vm.as_mut(), uid)?.metadata,
+            ProtectedKind::Secret => &mut same(self.secret.as_mut(), uid)?.metadata,
+            ProtectedKind::Claim => &mut same(self.claims.get_mut(name), uid)?.metadata,
+            ProtectedKind::DataVolume => &mut same(self.data_volumes.get_mut(name), uid)?.metadata,
+        };
+        metadata.resource_version = version;
+        let labels = metadata.labels.get_or_insert_default();
+        let label = names::LABEL_DELETION_PROTECTION.to_owned();
+        if protection.is_protected {
+            labels.insert(label, "true".to_owned());
+        } else {
+            labels.remove(&label);
         }
         Ok(())
     }
@@ -148,7 +171,7 @@ impl FakeCluster {
         Ok(())
     }
 
-    /// As `apply` asks the API server.
+    /// The calls of `apply` to the API server.
     fn confirm_guest_gone(&self) -> Result<(), Refused> {
         let machine = self.machine.as_ref().ok_or(Refused)?;
         if let Some(vm) = &self.vm {
@@ -200,6 +223,11 @@ impl FakeCluster {
 
 fn refuse(when: bool) -> Result<(), Refused> {
     if when { Err(Refused) } else { Ok(()) }
+}
+
+/// Whether the policy refuses to delete an object.
+fn is_protected(live: &impl Meta) -> bool {
+    live.label(names::LABEL_DELETION_PROTECTION) == Some("true")
 }
 
 fn insert<K: Meta>(objects: &mut BTreeMap<String, K>, made: K) -> Result<(), Refused> {

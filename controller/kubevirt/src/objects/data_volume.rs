@@ -53,7 +53,7 @@ impl DataVolume {
         )
     }
 
-    /// Whether the import has failed for good. CDI retries a failed import, so this means a claim that lost its
+    /// Whether the import has failed permanently. CDI retries a failed import, so this means a claim that lost its
     /// volume.
     pub(crate) fn has_failed(&self) -> bool {
         self.status.phase == "Failed"
@@ -65,7 +65,7 @@ impl DataVolume {
             .is_some_and(|condition| condition.reason == "Error")
     }
 
-    /// What CDI waits for, or why the last attempt failed, in CDI's words.
+    /// What CDI waits for, or why the last attempt failed, as CDI's message.
     pub(crate) fn message(&self) -> Option<&str> {
         let conditions = &self.status.conditions;
         let running = find_condition(conditions, "Running", "False");
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn progress_goes_up_in_steps() {
+    fn progress_rises_in_steps() {
         for (text, progress) in [
             ("42.50%", Some("40%")),
             ("0.0%", Some("0%")),

@@ -1,4 +1,4 @@
-//! The actions of a plan. Each names by uid what it changes, so that it never touches anything else.
+//! The actions of a plan. Each names by uid what it changes, so that it never changes another object.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,7 +14,7 @@ use controller_core::preconditions::Effect;
 
 use crate::objects::{Claim, DataVolume};
 
-/// What to do about a Machine now.
+/// The actions for a Machine, in order, with the status to write.
 pub(crate) type Plan = controller_core::plan::Plan<Action>;
 
 /// One change of the cluster.
@@ -48,10 +48,42 @@ pub(crate) enum Action {
     DeleteInstance {
         uid: String,
     },
-    /// Ends the plan unless the API server itself says that the Machine's VirtualMachine and instance are gone. The
+    /// Ends the plan unless a live read shows that the Machine's VirtualMachine and instance are gone. The
     /// caches may be behind.
     ConfirmGuestGone,
     DeleteClaim(DeletableClaim),
+    /// Sets or removes the label with which an object cannot be deleted.
+    SetProtection(Protection),
+}
+
+/// The label of an object of the Machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Protection {
+    pub(crate) kind: ProtectedKind,
+    pub(crate) name: String,
+    pub(crate) uid: String,
+    /// Whether the object has the label afterwards.
+    pub(crate) is_protected: bool,
+}
+
+/// The kinds of objects that are protected with their Machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ProtectedKind {
+    VirtualMachine,
+    Claim,
+    DataVolume,
+    Secret,
+}
+
+impl fmt::Display for ProtectedKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::VirtualMachine => "VirtualMachine",
+            Self::Claim => "PersistentVolumeClaim",
+            Self::DataVolume => "DataVolume",
+            Self::Secret => "Secret",
+        })
+    }
 }
 
 /// One object in the version that was observed. Deleting it fails if it has changed since or was made anew.
@@ -85,8 +117,8 @@ impl Exact {
     }
 }
 
-/// A claim that may be deleted with its disk or Machine: it was made for this Machine, and its reclaim policy was
-/// `Delete` in the version that the deletion names.
+/// A claim that may be deleted: it was made for this Machine, its reclaim policy was `Delete` in the version that the
+/// deletion names, and it is not the claim of a disk that has left the spec.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DeletableClaim(Exact);
 
@@ -95,12 +127,23 @@ impl DeletableClaim {
         let is_ours = claim.belongs_to(machine.name(), machine.uid());
         let policy = claim.annotation(names::ANNOTATION_RECLAIM_POLICY);
         let exact = Exact::of(claim)?;
-        (is_ours && deletes(policy)).then_some(Self(exact))
+        let deletable = is_ours && deletes(policy) && !is_of_removed_disk(machine, claim);
+        deletable.then_some(Self(exact))
     }
 
     pub(crate) fn exact(&self) -> &Exact {
         &self.0
     }
+}
+
+/// Whether a claim is that of a disk which has left the spec. Without a block that matches the spec nothing is known to
+/// have left it. The claim of a medium is no disk: its name has a digest, and it can be imported again.
+fn is_of_removed_disk(machine: &Machine, claim: &Claim) -> bool {
+    let Some((block, disk)) = machine.desired().zip(claim.label(names::LABEL_DISK)) else {
+        return false;
+    };
+    let is_disk = claim.name() == names::claim(machine.name(), disk);
+    is_disk && block.disks.iter().all(|known| known.name != disk)
 }
 
 /// A DataVolume whose image was not in its claim in the version that the deletion names. If the import ends before
@@ -147,6 +190,7 @@ impl Act for Action {
             | Self::ReleaseClaim { .. }
             | Self::CreateSecret(_)
             | Self::UpdateSecret(_)
+            | Self::SetProtection(_)
             | Self::ConfirmGuestGone => None,
         }
     }
@@ -172,6 +216,10 @@ impl Act for Action {
             | Self::DeleteVm { .. }
             | Self::DeleteInstance { .. }
             | Self::ConfirmGuestGone => Subject::Guest,
+            Self::SetProtection(protection) => match protection.kind {
+                ProtectedKind::Claim | ProtectedKind::DataVolume => Subject::Storage,
+                ProtectedKind::VirtualMachine | ProtectedKind::Secret => Subject::Guest,
+            },
         }
     }
 }
@@ -220,6 +268,19 @@ impl fmt::Display for Action {
             Self::DeleteVm { .. } => f.write_str("deleted the VirtualMachine"),
             Self::DeleteInstance { .. } => {
                 f.write_str("deleted the VirtualMachineInstance; KubeVirt creates another one")
+            }
+            Self::SetProtection(Protection {
+                kind,
+                name,
+                is_protected,
+                ..
+            }) => {
+                let now = if *is_protected {
+                    "cannot be deleted now"
+                } else {
+                    "can be deleted now"
+                };
+                write!(f, "{kind} {name} {now}")
             }
             Self::ConfirmGuestGone => f.write_str("confirmed that the guest is gone"),
             Self::DeleteClaim(claim) => {

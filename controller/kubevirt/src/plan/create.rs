@@ -1,9 +1,10 @@
-//! The plan of a Machine that is not under deletion: network → storage → Secret → VirtualMachine → restart → growth →
-//! release of removed disks → status.
+//! The plan of a Machine that is not under deletion: protection → network → storage → Secret → VirtualMachine →
+//! restart → growth → release of removed disks → status.
 
 use super::action::{Action, Plan};
 use super::network::networks;
 use super::observed::Observed;
+use super::protection::protection;
 use super::restart::restart;
 use super::status::inputs::StatusInputs;
 use super::status::report;
@@ -67,9 +68,9 @@ pub(crate) fn plan(
         inputs.restart = None;
         return report(machine, observed, now, &inputs, vec![]);
     }
-    let actions = networks
-        .actions
+    let actions = protection(machine, observed)
         .into_iter()
+        .chain(networks.actions)
         .chain(storage.actions)
         .chain(guest.actions)
         .chain(restart.action)

@@ -1,14 +1,15 @@
-//! The deletion of a Machine, in an order that loses no disk: VirtualMachine deleted → VirtualMachine and instance
+//! The deletion of a Machine, in an order that loses no disk: protection off → VirtualMachine deleted → VirtualMachine and instance
 //! observed gone → claims by reclaim policy → finalizer.
 //!
-//! The block is not read. Labels and uid say which objects are the Machine's, and an annotation of each claim says its
-//! reclaim policy. So a Machine can always be deleted, however broken its spec is and whatever is missing in the
-//! cluster.
+//! Labels and uid say which objects are the Machine's, and an annotation of each claim says its reclaim policy. So a
+//! Machine can always be deleted, however broken its spec is and whatever is missing in the cluster. The block is read
+//! for one thing only: the claim of a disk that is not in it is kept, even if the guest still had that disk.
 
 use std::collections::BTreeSet;
 
 use super::action::Action;
 use super::observed::Observed;
+use super::protection::unprotect;
 use super::release::release_volume;
 use super::status;
 use controller_core::deletion::{Stage, Teardown};
@@ -26,6 +27,12 @@ pub(crate) fn teardown(machine: &Machine, observed: &Observed) -> Teardown<Actio
             requeue_after: None,
         },
     };
+    let marked = unprotect(machine, observed);
+    if !marked.is_empty() {
+        let message =
+            "the label of the Machine's deletionProtection is being removed from its objects";
+        return waiting(message.to_owned(), marked);
+    }
     let vm = observed.vm.as_ref().filter(|vm| vm.belongs_to(name, uid));
     if let Some(vm) = vm {
         let delete = (!vm.is_deleting()).then(|| Action::DeleteVm {

@@ -12,6 +12,7 @@ use common::render::kubevirt::{Volume, data_volume, is_unverifiable};
 
 use super::action::{Action, UnfinishedImport};
 use super::observed::Observed;
+use super::protection::unmark_import;
 use super::volume::{Found, in_use, is_left_by_former_machine};
 use crate::objects::{Claim, DataVolume};
 use controller_core::conditions::Fault;
@@ -66,11 +67,11 @@ pub(super) fn begin(
         ));
     }
     if !observed.cdi {
-        // A blank disk instead of the image would not boot, and nothing would say why.
+        // A blank disk instead of the image would not boot, and no message would have the cause.
         return Err(Fault::new(
             "ImageImportUnavailable",
             format!(
-                "'{}' has an image, and CDI, which imports it, is not installed: install CDI, the Machine goes on by itself then; or fill a volume yourself and name it in volumeName",
+                "'{}' has an image, and CDI, which imports it, is not installed: install CDI, the Machine continues automatically then; or fill a volume yourself and name it in volumeName",
                 disk.name
             ),
         ));
@@ -96,7 +97,7 @@ pub(super) fn underway(
         return Fault::new(
             "ImageImporting",
             format!(
-                "PersistentVolumeClaim '{source}', which '{}' is a clone of, not found: create it; CDI goes on by itself when it appears",
+                "PersistentVolumeClaim '{source}', which '{}' is a clone of, not found: create it; CDI continues automatically when it appears",
                 disk.name
             ),
         );
@@ -111,7 +112,7 @@ pub(super) fn underway(
             ),
         );
     }
-    let text = text.map_or_else(String::new, |text| format!("; CDI says: {text}"));
+    let text = text.map_or_else(String::new, |text| format!("; CDI reports: {text}"));
     Fault::new(
         "ImageImporting",
         format!(
@@ -152,27 +153,36 @@ pub(super) fn foreign(
             ),
         ));
     }
-    let end = end(import).filter(|_| !in_use(&volume.claim, observed));
+    let is_used = in_use(&volume.claim, observed);
     Ok(Found {
-        actions: end.into_iter().collect(),
+        actions: if is_used { vec![] } else { end(import) },
         import: Some(underway(volume, None, observed)),
         ..Found::default()
     })
 }
 
-/// Deletes a DataVolume: a finished one without its claim, an unfinished one with it.
-pub(super) fn end(import: &DataVolume) -> Option<Action> {
+/// Deletes a DataVolume: a finished one without its claim, an unfinished one with it. One that is protected loses its
+/// label first. The deletion of an unfinished one names the version that was observed, so it follows in another pass.
+pub(super) fn end(import: &DataVolume) -> Vec<Action> {
     if import.is_finished() {
         return release(import);
     }
+    if let Some(unmark) = unmark_import(import) {
+        return vec![unmark];
+    }
     let unfinished = UnfinishedImport::of(import).filter(|_| !import.is_deleting());
-    unfinished.map(Action::DeleteDataVolume)
+    let delete = unfinished.map(Action::DeleteDataVolume);
+    delete.into_iter().collect()
 }
 
 /// Deletes a DataVolume without its claim.
-pub(super) fn release(import: &DataVolume) -> Option<Action> {
-    (!import.is_deleting()).then(|| Action::ReleaseClaim {
+pub(super) fn release(import: &DataVolume) -> Vec<Action> {
+    if import.is_deleting() {
+        return vec![];
+    }
+    let delete = Action::ReleaseClaim {
         name: import.name().to_owned(),
         uid: import.uid().to_owned(),
-    })
+    };
+    unmark_import(import).into_iter().chain([delete]).collect()
 }

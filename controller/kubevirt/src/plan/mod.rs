@@ -1,9 +1,9 @@
 //! The plan for a Machine: a pure function of its desired and its observed state.
 //!
 //! ```text
-//!            ┌─ deleted ──────▶ delete: VM → VM and VMI gone → claims by policy → finalizer
+//!            ┌─ deleted ──────▶ delete: protection off → VM → VM and VMI gone → claims by policy → finalizer
 //! Machine ───┼─ not to act on ▶ status alone (no block, paused, another backend)
-//!            └─ else ─────────▶ create: finalizer → network → storage → Secret → VM → status
+//!            └─ else ─────────▶ create: finalizer → protection → network → storage → Secret → VM → status
 //! ```
 //! Time is a parameter and everything observed is in [`Observed`]; there is no API call and no randomness. A plan can
 //! be repeated after an interruption at any point: each action names the object by uid, or creates one that must not
@@ -16,6 +16,7 @@ mod import;
 mod network;
 pub(crate) mod observed;
 mod pending;
+mod protection;
 mod release;
 mod restart;
 mod status;

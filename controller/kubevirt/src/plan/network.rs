@@ -49,7 +49,7 @@ pub(super) fn networks(machine: &Machine, block: &Normalized, observed: &Observe
         networks.outcome.worsen(Fault::new(
             "NetworkConfigurationNotFound",
             format!(
-                "NetworkConfiguration {} not found in namespace {}: create it, or change spec.networks; the Machine goes on by itself when it appears",
+                "NetworkConfiguration {} not found in namespace {}: create it, or change spec.networks; the Machine continues automatically when it appears",
                 missing.join(", "),
                 machine.namespace()
             ),

@@ -30,8 +30,8 @@ pub(crate) struct Observed {
     pub(crate) data_volumes: BTreeMap<String, Arc<DataVolume>>,
     /// Names of the claims to clone for the Machine's volumes, those that exist.
     pub(crate) sources: BTreeSet<String>,
-    /// Uids on the claims and DataVolumes that belong to Machines which exist now.
-    pub(crate) living: BTreeSet<String>,
+    /// Uids on the claims and DataVolumes of Machines which exist now.
+    pub(crate) existing_uids: BTreeSet<String>,
     /// The Secret that has the name of the Machine's cloud-init Secret, of any owner.
     pub(crate) secret: Option<Arc<Secret>>,
     /// Values of the user's Secrets, those that had to be read; `None`: the Secret or the key does not exist.

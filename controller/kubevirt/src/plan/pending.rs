@@ -18,7 +18,7 @@ use crate::objects::{Instance, find_condition};
 use controller_core::objects::Meta as _;
 
 /// Field of the spec for each annotation that records a Secret's revision.
-const MARKS: [(&str, &str); 2] = [
+const ANNOTATIONS: [(&str, &str); 2] = [
     (names::ANNOTATION_USER_DATA, "cloudInit.secretRef"),
     (
         names::ANNOTATION_NETWORK_DATA,
@@ -46,13 +46,13 @@ pub(super) fn pending(runs: &Instance, desired: &Template, restart: bool) -> Vec
 /// Secrets whose content differs from what the guest was started with. KubeVirt does not compare them.
 fn secrets(runs: &Instance, desired: &Template) -> Vec<PendingChange> {
     let mut changes = Changes::new(false);
-    for (mark, field) in MARKS {
-        let runs = runs.annotation(mark).and_then(SecretRevision::parse);
-        let desired = desired.metadata.annotations.get(mark);
-        let both = runs.zip(desired.and_then(|mark| SecretRevision::parse(mark)));
+    for (key, field) in ANNOTATIONS {
+        let runs = runs.annotation(key).and_then(SecretRevision::parse);
+        let desired = desired.metadata.annotations.get(key);
+        let both = runs.zip(desired.and_then(|it| SecretRevision::parse(it)));
         if let Some((runs, desired)) = both.filter(|(runs, desired)| runs.digest != desired.digest)
         {
-            let version = |mark: SecretRevision| format!("resourceVersion {}", mark.version);
+            let version = |it: SecretRevision| format!("resourceVersion {}", it.version);
             changes.field(field, version(runs), version(desired));
         }
     }

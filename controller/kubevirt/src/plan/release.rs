@@ -1,4 +1,5 @@
-//! What becomes of a volume whose disk or Machine is gone, by its reclaim policy.
+//! What becomes of a volume that its Machine no longer has: the claim of a disk that left the spec is kept; with the
+//! Machine itself a claim is deleted or kept by its reclaim policy.
 
 use common::names;
 use controller_core::machine::Machine;
@@ -7,12 +8,13 @@ use controller_core::objects::Meta as _;
 use super::action::{Action, ClaimPatch, DeletableClaim};
 use super::import;
 use super::observed::Observed;
+use super::protection::unmark_claim;
 use super::volume::in_use;
 use crate::objects::Claim;
 
 /// First the import of the volume ends, which would make the claim anew; then the claim is deleted or kept.
 ///
-/// A claim that somebody else's VirtualMachine has as a disk is kept, whatever its policy says: after a restore from
+/// A claim that another owner's VirtualMachine has as a disk is kept, whatever its policy is: after a restore from
 /// a backup it may be the disk of a running guest.
 pub(super) fn release_volume(machine: &Machine, name: &str, observed: &Observed) -> Vec<Action> {
     let (owner, uid) = (machine.name(), machine.uid());
@@ -22,45 +24,46 @@ pub(super) fn release_volume(machine: &Machine, name: &str, observed: &Observed)
     let claim = claim.filter(|claim| claim.belongs_to(owner, uid));
     if in_use(name, observed) {
         let finished = import.filter(|import| import.is_finished());
-        let released = finished.and_then(|import| import::release(import));
-        return released
-            .into_iter()
-            .chain(claim.and_then(|claim| keep(claim)))
-            .collect();
+        let mut actions = finished.map_or_else(Vec::new, |import| import::release(import));
+        actions.extend(claim.into_iter().flat_map(|claim| keep(claim)));
+        return actions;
     }
-    let claim = claim.filter(|claim| {
+    let unfinished = import.filter(|import| !import.is_finished());
+    let mut actions = import.map_or_else(Vec::new, |import| import::end(import));
+    let Some(claim) = claim else { return actions };
+    if unfinished.is_some_and(|import| claim.data_volume() == Some(import.uid())) {
         // The claim of an unfinished import is no disk; it is deleted with the DataVolume.
-        let unfinished = import.filter(|import| !import.is_finished());
-        unfinished.is_none_or(|import| claim.data_volume() != Some(import.uid()))
-    });
-    let ended = import.and_then(|import| import::end(import));
-    ended
-        .into_iter()
-        .chain(claim.and_then(|claim| delete_or_keep(machine, claim)))
-        .collect()
+        actions.extend(unmark_claim(claim));
+    } else {
+        actions.extend(delete_or_keep(machine, claim));
+    }
+    actions
 }
 
-/// Deletes a claim or keeps it, by its reclaim policy.
-fn delete_or_keep(machine: &Machine, claim: &Claim) -> Option<Action> {
+/// Deletes a claim or keeps it.
+fn delete_or_keep(machine: &Machine, claim: &Claim) -> Vec<Action> {
     match DeletableClaim::of(machine, claim) {
-        Some(deletable) => (!claim.is_deleting()).then_some(Action::DeleteClaim(deletable)),
+        Some(_) if claim.is_deleting() => vec![],
+        Some(deletable) => vec![Action::DeleteClaim(deletable)],
         None => keep(claim),
     }
 }
 
-/// Keeps a claim for the next Machine of the name.
-fn keep(claim: &Claim) -> Option<Action> {
+/// Keeps a claim for the next Machine of the name. It is no longer protected: its user decides about it.
+fn keep(claim: &Claim) -> Vec<Action> {
+    if claim.is_deleting() {
+        return vec![];
+    }
     let former = claim.machine_uid().map(ToOwned::to_owned);
-    (!claim.is_deleting()).then(|| {
-        Action::PatchClaim(ClaimPatch {
-            name: claim.name().to_owned(),
-            uid: claim.uid().to_owned(),
-            annotations: [
-                (names::ANNOTATION_MACHINE_UID, None),
-                (names::ANNOTATION_RETAINED_FROM, former),
-            ]
-            .into(),
-            storage: None,
-        })
-    })
+    let release = Action::PatchClaim(ClaimPatch {
+        name: claim.name().to_owned(),
+        uid: claim.uid().to_owned(),
+        annotations: [
+            (names::ANNOTATION_MACHINE_UID, None),
+            (names::ANNOTATION_RETAINED_FROM, former),
+        ]
+        .into(),
+        storage: None,
+    });
+    unmark_claim(claim).into_iter().chain([release]).collect()
 }

@@ -70,9 +70,9 @@ pub(super) fn restart(machine: &Machine, block: &Normalized, observed: &Observed
         None => on.then_some(uid),
     };
     let going = instance.filter(|instance| !instance.is_deleting());
-    let stays = observed.vm.as_ref().is_some_and(|vm| !vm.is_deleting());
+    let exists = observed.vm.as_ref().is_some_and(|vm| !vm.is_deleting());
     let action = going
-        .filter(|_| on && stays && replaces.is_some())
+        .filter(|_| on && exists && replaces.is_some())
         .map(|instance| Action::DeleteInstance {
             uid: instance.uid().to_owned(),
         });

@@ -101,13 +101,13 @@ fn provide(machine: &Machine, volume: &Volume<'_>, observed: &Observed) -> Resul
     if !claim.belongs_to(machine.name(), machine.uid()) && !adoptable() {
         return Err(conflict(machine, &volume.claim, disk, claim));
     }
-    let mut actions: Vec<_> = mark(machine, disk, claim)
+    let mut actions: Vec<_> = annotate(machine, disk, claim)
         .map(Action::PatchClaim)
         .into_iter()
         .collect();
     match import::stage(claim, importing) {
         Stage::Over => {
-            actions.extend(importing.and_then(import::release));
+            actions.extend(importing.map(import::release).into_iter().flatten());
             Ok(Found {
                 actions,
                 size: size(disk, claim, observed),
@@ -146,7 +146,7 @@ fn make(machine: &Machine, volume: &Volume<'_>, observed: &Observed) -> Result<F
         return Err(Fault::new(
             "StorageClassNotFound",
             format!(
-                "StorageClass '{}' of disk '{}' not found: create it; the Machine goes on by itself when it appears",
+                "StorageClass '{}' of disk '{}' not found: create it; the Machine continues automatically when it appears",
                 disk.storage_class, disk.name
             ),
         ));
@@ -197,7 +197,7 @@ fn conflict(machine: &Machine, name: &str, disk: &NormalizedDisk, claim: &Claim)
 }
 
 /// The patch that sets the Machine's annotations on a claim; `None` if it has them.
-fn mark(machine: &Machine, disk: &NormalizedDisk, claim: &Claim) -> Option<ClaimPatch> {
+fn annotate(machine: &Machine, disk: &NormalizedDisk, claim: &Claim) -> Option<ClaimPatch> {
     let mut patch = patch_of(claim);
     let wanted = [
         (names::ANNOTATION_MACHINE_UID, machine.uid()),
@@ -222,22 +222,22 @@ fn mark(machine: &Machine, disk: &NormalizedDisk, claim: &Claim) -> Option<Claim
 /// Compares the size of a claim with that of its disk. Kubernetes grows only a bound claim.
 fn size(disk: &NormalizedDisk, claim: &Claim, observed: &Observed) -> Size {
     let requests = claim.spec.resources.requests;
-    let Some(asked) = requests.storage.filter(|_| claim.status.phase == "Bound") else {
+    let Some(requested) = requests.storage.filter(|_| claim.status.phase == "Bound") else {
         return Size::Right;
     };
     let class = &disk.storage_class;
     let lacks = claim.status.capacity.storage.filter(|has| *has < disk.size);
-    if asked < disk.size && observed.classes.get(class) == Some(&false) {
-        // Storage may have given more than it was asked for.
+    if requested < disk.size && observed.classes.get(class) == Some(&false) {
+        // The storage may have provisioned more than was requested.
         return lacks.map_or(Size::Right, |has| {
             let message = format!(
-                "disk '{}' cannot grow from {has} to {}, because StorageClass '{class}' does not allow it: set allowVolumeExpansion: true on the class if its storage can; the volume grows by itself then",
+                "disk '{}' cannot grow from {has} to {}, because StorageClass '{class}' does not allow it: set allowVolumeExpansion: true on the class if its storage can; the volume grows automatically then",
                 disk.name, disk.size
             );
             Size::Fixed(Fault::new("VolumeExpansionNotAllowed", message))
         });
     }
-    let patch = (asked < disk.size).then(|| ClaimPatch {
+    let patch = (requested < disk.size).then(|| ClaimPatch {
         storage: Some(disk.size.to_string()),
         ..patch_of(claim)
     });

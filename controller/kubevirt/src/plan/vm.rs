@@ -45,7 +45,7 @@ pub(super) fn guest(
     if !observed.kubevirt {
         plans.outcome.worsen(Fault::new(
             "KubeVirtApiError",
-            "KubeVirt is not installed: the API server does not serve VirtualMachines; install KubeVirt, the Machine goes on by itself then",
+            "KubeVirt is not installed: the API server does not serve VirtualMachines; install KubeVirt, the Machine continues automatically then",
         ));
         return plans;
     }
@@ -63,7 +63,7 @@ pub(super) fn guest(
         block,
         cloud_init: &machine.cloud_init,
         attachments: &networks.attachments,
-        secret_revisions: &marks(machine, observed),
+        secret_revisions: &revisions(machine, observed),
     });
     if restart.is_open() && block.power_state == PowerState::Running {
         "Always".clone_into(&mut desired.spec.run_strategy);
@@ -138,7 +138,7 @@ fn covers(live: &Value, desired: &Value) -> bool {
 }
 
 /// Revisions of the user's Secrets. A Secret that was not read has not changed, so its known revision is kept.
-fn marks(machine: &Machine, observed: &Observed) -> BTreeMap<String, String> {
+fn revisions(machine: &Machine, observed: &Observed) -> BTreeMap<String, String> {
     let nothing = BTreeMap::new();
     let vm = observed.vm.as_ref();
     let known = vm.map_or(&nothing, |vm| &vm.spec.template.metadata.annotations);
@@ -150,7 +150,7 @@ fn unreadable_secrets(machine: &Machine, error: &str) -> Fault {
     Fault::new(
         "KubeVirtApiError",
         format!(
-            "the Secrets for cloud-init in namespace {namespace} cannot be read: {error}; what runs goes on and can be switched on and off, everything else of the VirtualMachine waits; the controller tries again every {} s; if it is forbidden, check with: kubectl auth can-i get secrets --namespace {namespace} --as <the controller's ServiceAccount>",
+            "the Secrets for cloud-init in namespace {namespace} cannot be read: {error}; running guests keep running and can be stopped and started, everything else of the VirtualMachine waits; the controller tries again every {} s; if it is forbidden, check with: kubectl auth can-i get secrets --namespace {namespace} --as <the controller's ServiceAccount>",
             SECRETS_RETRY.as_secs(),
             namespace = machine.namespace(),
         ),
@@ -186,9 +186,9 @@ fn secret(machine: &Machine, observed: &Observed) -> Result<Option<Action>, Faul
         ));
     }
     let has = |key: &str, value: &String| live.annotation(key) == Some(value);
-    let marks = marks(machine, observed);
+    let revisions = revisions(machine, observed);
     if has(names::ANNOTATION_RENDERED, &plan.digest())
-        && marks.iter().all(|(key, mark)| has(key, mark))
+        && revisions.iter().all(|(key, value)| has(key, value))
     {
         return Ok(None);
     }

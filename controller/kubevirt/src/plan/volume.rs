@@ -30,7 +30,7 @@ pub(super) enum Size {
     Fixed(Fault),
 }
 
-/// Whether an object was made for a Machine and a disk of these names, and no living Machine owns it.
+/// Whether an object was made for a Machine and a disk of these names, and no existing Machine owns it.
 pub(super) fn is_left_by_former_machine(
     object: &impl Meta,
     machine: &Machine,
@@ -42,7 +42,7 @@ pub(super) fn is_left_by_former_machine(
         && object.label(names::LABEL_DISK) == Some(disk.name.as_str());
     let free = object
         .machine_uid()
-        .is_none_or(|uid| !observed.living.contains(uid));
+        .is_none_or(|uid| !observed.existing_uids.contains(uid));
     named && free
 }
 

@@ -1,7 +1,7 @@
-//! Why a call did not do what it should.
+//! Why a call failed.
 
-/// Each has libvirt's own message. Which kind decides what may follow: only of what is `Absent` may one
-/// conclude that it is not there, and after `TimedOut` and `Disconnected` one has to look again.
+/// Each has libvirt's own message. The kind decides what may follow: only `Absent` means that an object is not
+/// there, and after `TimedOut` and `Disconnected` the state has to be read again.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum AccessError {
     /// There is no such domain, network, pool, volume or element.
@@ -13,25 +13,25 @@ pub(crate) enum AccessError {
     /// No answer in time. Whether the call took effect, or still will, is not known.
     #[error("{0}")]
     TimedOut(String),
-    /// Something else is under way; this call did nothing.
+    /// Another operation is under way; this call had no effect.
     #[error("{0}")]
     Busy(String),
-    /// The guest's agent does not answer, or says no.
+    /// The guest's agent does not answer, or returns an error.
     #[error("{0}")]
     Agent(String),
     /// This host cannot do that.
     #[error("{0}")]
     Unsupported(String),
-    /// The host says no.
+    /// The host rejected the call.
     #[error("{0}")]
     Refused(String),
-    /// Nothing was done: this replica lost the Lease, or the connection was closed, before it was this call's turn.
+    /// Nothing was done: this replica lost the Lease, or the connection was closed, before this call began.
     #[error("{0}")]
     Cancelled(String),
-    /// Nothing was done: what was observed before is no longer so.
+    /// Nothing was done: the state has changed since it was observed.
     #[error("{0}")]
     Changed(String),
-    /// This program cannot talk to libvirt at all.
+    /// This program cannot use libvirt at all.
     #[error("{0}")]
     Unavailable(String),
 }
@@ -42,20 +42,20 @@ const RPC: u32 = 7;
 const REMOTE: u32 = 13;
 
 impl AccessError {
-    /// What an error of libvirt is: by its code (virErrorNumber) and the part it is from (virErrorDomain).
+    /// Kind of an error of libvirt, by its code (virErrorNumber) and the part it is from (virErrorDomain).
     pub(super) fn of(code: u32, domain: u32, message: String) -> Self {
         match (code, domain) {
-            // No domain, network, pool, volume, metadata. Nothing else says that something is not there: to
-            // take another error for it makes things twice, or deletes them.
+            // No domain, network, pool, volume, metadata. No other code means that an object is absent: to
+            // treat another error as absence would create objects twice, or delete them.
             (42 | 43 | 49 | 50 | 80, _) => Self::Absent(message),
-            // Whatever the protocol or its client says. A failed system call (38) is the connection's end if it
-            // is theirs; else it is the host's answer: a bridge or a file that it does not have.
+            // Every error of the protocol or its client. A failed system call (38) is the connection's end if it
+            // comes from them; else it is the host's answer: a bridge or a file that it does not have.
             (_, RPC | REMOTE) | (5 | 6 | 39 | 40, _) => Self::Disconnected(message),
-            // Somebody else's job on the domain did not end in time.
+            // Another client's job on the domain did not end in time.
             (68, _) => Self::Busy(message),
-            // It does not answer, answers something else, not in time, or with an error.
+            // The agent does not answer, answers another command, too late, or with an error.
             (86 | 98 | 110 | 111, _) => Self::Agent(message),
-            // Not this driver, not these arguments, not this kind of operation.
+            // The driver does not support the call, its arguments or this kind of operation.
             (3 | 74 | 84, _) => Self::Unsupported(message),
             _ => Self::Refused(message),
         }
@@ -85,7 +85,7 @@ impl AccessError {
         }
     }
 
-    /// Whether nothing can be known of the host, and not only of what the call was about.
+    /// Whether the state of the whole host is unknown, and not only that of the call's object.
     pub(crate) fn is_of_host(&self) -> bool {
         self.unknown() || matches!(self, Self::Unavailable(_) | Self::Cancelled(_))
     }
@@ -105,12 +105,12 @@ mod tests {
     }
 
     #[test]
-    fn only_five_codes_say_that_something_is_not_there() {
+    fn only_five_codes_mean_absent() {
         let absent: Vec<u32> = (0..150).filter(|it| kind(*it, 10) == "Absent").collect();
         assert_eq!(absent, [42, 43, 49, 50, 80]);
     }
 
-    /// As seen of libvirt 9.0.
+    /// As observed with libvirt 9.0.
     #[test]
     fn the_kind_of_an_error() {
         const QEMU: u32 = 10;

@@ -2,7 +2,7 @@
 
 use super::{AccessError, Connection, Connector, Result, Target};
 
-/// Opens nothing, and says why.
+/// Fails every attempt to open a connection with the reason.
 #[derive(Debug)]
 pub(crate) struct Missing;
 

@@ -11,7 +11,7 @@
 
 #![cfg_attr(
     not(feature = "native"),
-    allow(dead_code, reason = "a build without libvirt opens nothing")
+    allow(dead_code, reason = "a build without libvirt opens no connection")
 )]
 
 mod error;
@@ -40,17 +40,17 @@ pub(crate) use types::{
     Volume, shutoff,
 };
 use uuid::Uuid;
-pub(crate) use worker::Host;
+pub(crate) use worker::{Host, Worker};
 
 pub(crate) type Result<T, E = AccessError> = std::result::Result<T, E>;
 
 /// Opens connections.
 pub(crate) trait Connector: Send + Sync + Debug {
-    /// A new connection. Blocks until it is there.
+    /// A new connection. Blocks until it is open.
     fn open(&self, target: &Target) -> Result<Box<dyn Connection>>;
 }
 
-/// What this build has.
+/// The connector of this build.
 pub(crate) fn connector() -> Arc<dyn Connector> {
     #[cfg(feature = "native")]
     return Arc::new(native::Libvirt::new());
@@ -58,46 +58,46 @@ pub(crate) fn connector() -> Arc<dyn Connector> {
     return Arc::new(missing::Missing);
 }
 
-/// What a libvirt host can be asked over one connection. Calls block.
+/// The calls to a libvirt host over one connection. They block.
 pub(crate) trait Connection: Send {
-    /// Whether the connection can be used, as far as is known without asking the host.
+    /// Whether the connection can be used, as far as is known without a call to the host.
     fn alive(&mut self) -> bool;
 
-    /// What the host is and can do.
+    /// Versions, capacity and capabilities of the host.
     fn info(&mut self) -> Result<HostInfo>;
     /// Storage pools, the inactive ones too.
     fn pools(&mut self) -> Result<Vec<Pool>>;
     /// Virtual networks, the inactive ones too.
     fn networks(&mut self) -> Result<Vec<Network>>;
-    /// The host's network interfaces, bridges among them; none where libvirt cannot tell.
+    /// The host's network interfaces, bridges among them; none where libvirt does not report them.
     fn bridges(&mut self) -> Result<Vec<String>>;
 
-    /// All domains, whosever they are.
+    /// All domains, including those that are not ours.
     fn domains(&mut self) -> Result<Vec<DomainState>>;
     /// A domain with its definitions. No domain of that uuid is no error.
     fn domain(&mut self, uuid: Uuid) -> Result<Option<DomainDetail>>;
     /// The paths of the volumes that each domain refers to, in its definition or as it runs, with what is
-    /// behind them as far as libvirt tells. A volume that is in no pool any more has none.
+    /// behind them as far as libvirt reports it. A volume that is in no pool any more has none.
     fn disks_of_all(&mut self) -> Result<Vec<(Uuid, Vec<String>)>>;
     /// Defines a domain, or defines it anew. The text is checked against libvirt's schema first.
     fn define(&mut self, xml: &str) -> Result<()>;
-    /// Removes a domain's definition with all that belongs to it: managed save, the metadata of snapshots and
+    /// Removes a domain's definition with all its files: managed save, the metadata of snapshots and
     /// checkpoints, NVRAM, TPM. Refused unless it is shut off: on a running one libvirt would delete the
     /// NVRAM under the guest.
     fn undefine(&mut self, uuid: Uuid) -> Result<()>;
     /// Writes or removes our element in the domain's metadata: the definition's, and the guest's if it runs.
     fn set_metadata(&mut self, uuid: Uuid, element: Option<&str>) -> Result<()>;
-    /// Starts a domain. `reset_nvram` makes its firmware settings anew, which forgets the boot entries.
+    /// Starts a domain. `reset_nvram` resets its firmware settings, which removes the boot entries.
     fn start(&mut self, uuid: Uuid, reset_nvram: bool) -> Result<()>;
-    /// Asks the guest to shut down, and does not wait for it.
+    /// Requests a shutdown of the guest, and does not wait for it.
     fn shutdown(&mut self, uuid: Uuid, how: Shutdown) -> Result<()>;
     /// Ends the guest at once.
     fn destroy(&mut self, uuid: Uuid) -> Result<()>;
 
     /// Adds a device to the guest if it runs, else to the definition.
     fn attach(&mut self, uuid: Uuid, device: &str) -> Result<()>;
-    /// Asks the guest to let a device go, if it runs: whether it did is to be observed. Else takes it out of the
-    /// definition.
+    /// Requests the unplug of a device if the guest runs: whether it was released is to be observed. Else removes it
+    /// from the definition.
     fn detach(&mut self, uuid: Uuid, device: &str) -> Result<()>;
     /// Changes what can be changed of a device of the guest if it runs, else of the definition: the medium of
     /// a drive, the network of a card.
@@ -110,28 +110,27 @@ pub(crate) trait Connection: Send {
     /// Grows a running guest's disk, by its target device.
     fn resize_disk(&mut self, uuid: Uuid, target: &str, bytes: u64) -> Result<()>;
 
-    /// The volumes of a pool, as libvirt knows them since the last [`refresh`](Self::refresh).
+    /// The volumes of a pool, as of the last [`refresh`](Self::refresh).
     fn volumes(&mut self, pool: &str) -> Result<Vec<Volume>>;
-    /// Lets libvirt look at what is in the pool.
+    /// Makes libvirt read the content of the pool.
     fn refresh(&mut self, pool: &str) -> Result<()>;
     /// A volume. None of that name in the pool is no error; no such pool is.
     fn volume(&mut self, pool: &str, name: &str) -> Result<Option<Volume>>;
-    /// Makes a volume.
+    /// Creates a volume.
     fn create_volume(&mut self, pool: &str, xml: &str) -> Result<Volume>;
-    /// Makes a volume with the content of another: its pool and its name.
+    /// Creates a volume with the content of another: its pool and its name.
     fn copy_volume(&mut self, pool: &str, xml: &str, from: (&str, &str)) -> Result<Volume>;
     /// Grows a volume that no running guest uses.
     fn resize_volume(&mut self, pool: &str, name: &str, bytes: u64) -> Result<()>;
     /// Deletes a volume; one that is gone already is fine. libvirt does not check whether it is in use.
     fn delete_volume(&mut self, pool: &str, name: &str) -> Result<()>;
-    /// Fills a volume with `length` bytes of `source`. One that broke off looks complete.
+    /// Fills a volume with `length` bytes of `source`. After an interrupted upload the volume looks complete.
     fn upload(&mut self, pool: &str, name: &str, source: &mut dyn Read, length: u64) -> Result<()>;
-    /// A volume's bytes, for small ones: more than `limit` are refused.
-    #[cfg(test)]
-    fn download(&mut self, pool: &str, name: &str, limit: u64) -> Result<Vec<u8>>;
+    /// The first bytes of a volume: `limit`, or all if it has fewer.
+    fn head(&mut self, pool: &str, name: &str, limit: u64) -> Result<Vec<u8>>;
 
-    /// The addresses that a virtual network gave away.
+    /// The DHCP leases of a virtual network.
     fn leases(&mut self, network: &str) -> Result<Vec<Lease>>;
-    /// What the guest's agent says of its interfaces; waits a few seconds for it at most.
+    /// The interfaces that the guest's agent reports; waits a few seconds at most.
     fn agent_interfaces(&mut self, uuid: Uuid) -> Result<Vec<AgentInterface>>;
 }

@@ -1,7 +1,7 @@
 //! Which host, and with which credentials.
 //!
 //! libvirt takes credentials as files only. They are there while a connection is opened, in memory, in a folder
-//! that nobody else can enter.
+//! that only this user can enter.
 
 use std::fmt;
 use std::fs::{OpenOptions, Permissions};
@@ -13,14 +13,14 @@ use tempfile::TempDir;
 
 use super::{AccessError, Result};
 
-/// Where a connection goes.
+/// Destination of a connection.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Target {
     pub uri: String,
     pub credentials: Option<Credentials>,
 }
 
-/// What a host wants to see, as PEM or in the forms of OpenSSH.
+/// Credentials for a host, as PEM or in the formats of OpenSSH.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Credentials {
     Tls {
@@ -35,7 +35,7 @@ pub(crate) enum Credentials {
 }
 
 impl Target {
-    /// Does `open` with the whole URI, while the credentials are where it says.
+    /// Calls `open` with the whole URI, while the files that it names exist.
     pub(super) fn reachable<T>(&self, open: impl FnOnce(&str) -> Result<T>) -> Result<T> {
         let Some(credentials) = &self.credentials else {
             return open(&self.uri);
@@ -48,8 +48,8 @@ impl Target {
         let folder = written.path().to_string_lossy();
         let (uri, parameters) = match credentials {
             Credentials::Tls { .. } => (self.uri.clone(), format!("pkipath={folder}")),
-            // libvirt cannot pass a file of known hosts to the program ssh, and libssh asks nobody whether to trust a
-            // host: an unknown one is refused.
+            // libvirt cannot pass a file of known hosts to the program ssh, and libssh shows no prompt for an unknown
+            // host: it refuses it.
             Credentials::Ssh { .. } => (
                 self.uri.replacen("+ssh://", "+libssh://", 1),
                 format!(
@@ -62,7 +62,7 @@ impl Target {
     }
 }
 
-/// Where the credentials reach no disk. In a container it can be written even if nothing else can.
+/// A folder in memory. In a container it is writable even if the root file system is not.
 const MEMORY: &str = "/dev/shm";
 
 impl Credentials {
@@ -101,7 +101,7 @@ fn put(path: &Path, content: &str) -> io::Result<()> {
         .mode(0o600)
         .open(path)?;
     file.write_all(content.as_bytes())?;
-    // No key of SSH is read without an end of its last line.
+    // OpenSSH reads no key whose last line has no newline.
     if content.ends_with('\n') {
         Ok(())
     } else {

@@ -1,10 +1,10 @@
-//! What a host says of itself and of what it has.
+//! What a host reports of itself and of its objects.
 
 use std::net::IpAddr;
 
 use uuid::Uuid;
 
-/// What a host is and can do.
+/// Versions, capacity and capabilities of a host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct HostInfo {
     /// The daemon's, as "9.0.0".
@@ -39,25 +39,25 @@ pub(crate) struct Network {
     pub bridge: Option<String>,
 }
 
-/// What a domain does.
+/// State of a domain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     Running,
-    /// Waits for a resource of the host.
+    /// QEMU waits for a resource of the host.
     Blocked,
     Paused,
-    /// The guest is on its way down.
+    /// The guest is shutting down.
     ShuttingDown,
     ShutOff,
     Crashed,
-    /// The guest sleeps.
+    /// The guest is suspended by its power management.
     Suspended,
     /// Not one of these.
     Unknown,
 }
 
 impl State {
-    /// Whether there is a guest, whatever it does.
+    /// Whether there is a guest, in whichever state.
     pub(crate) fn active(self) -> bool {
         !matches!(self, Self::ShutOff | Self::Crashed)
     }
@@ -65,18 +65,18 @@ impl State {
 
 /// Reasons of [`State::ShutOff`], by libvirt's numbers (virDomainShutoffReason).
 pub(crate) mod shutoff {
-    /// The guest shut down, asked or by itself.
+    /// The guest shut down, on request or of its own accord.
     pub(crate) const SHUTDOWN: i32 = 1;
     /// It was ended from outside.
     #[cfg(test)]
     pub(crate) const DESTROYED: i32 = 2;
-    /// QEMU died.
+    /// QEMU crashed.
     pub(crate) const CRASHED: i32 = 3;
     /// QEMU did not start.
     pub(crate) const FAILED: i32 = 6;
 }
 
-/// What is known of every domain of a host.
+/// What is read of every domain of a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DomainState {
     pub uuid: Uuid,
@@ -84,7 +84,7 @@ pub(crate) struct DomainState {
     /// Our element of its metadata, as libvirt prints it: the definition's, which may be newer than the guest.
     pub metadata: Option<String>,
     pub state: State,
-    /// Of the state, by libvirt's numbers.
+    /// Reason of the state, by libvirt's numbers.
     pub reason: i32,
     pub vcpus: u32,
     /// Bytes, at most.
@@ -97,13 +97,13 @@ pub(crate) struct DomainState {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DomainDetail {
     pub state: DomainState,
-    /// What it will be at the next start.
+    /// The definition that the next start uses.
     pub inactive: String,
-    /// What runs.
+    /// The definition of the running guest.
     pub live: Option<String>,
 }
 
-/// How a guest is asked to shut down.
+/// How a shutdown is requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shutdown {
     /// By its agent.
@@ -129,7 +129,7 @@ pub(crate) struct Volume {
     pub format: String,
 }
 
-/// An address that a virtual network gave away.
+/// A DHCP lease of a virtual network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Lease {
     pub mac: String,
@@ -138,7 +138,7 @@ pub(crate) struct Lease {
     pub expiry: i64,
 }
 
-/// An interface, as the guest's agent sees it.
+/// An interface, as the guest's agent reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AgentInterface {
     pub name: String,

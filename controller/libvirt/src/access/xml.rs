@@ -1,4 +1,4 @@
-//! What is read out of libvirt's descriptions.
+//! Parses libvirt's XML descriptions.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -26,7 +26,7 @@ pub(super) fn text<'a>(document: &'a Document<'_>, path: &[&str]) -> Option<&'a 
     node.text().map(str::trim).filter(|it| !it.is_empty())
 }
 
-/// What a domain refers to.
+/// The volumes and files that a domain refers to.
 pub(super) fn sources(domain: &str) -> Result<BTreeSet<Reference>> {
     references(domain).map_err(|error| refused(&error))
 }
@@ -79,7 +79,7 @@ pub(super) fn interface(device: &str) -> Result<Option<String>> {
         .map(str::to_owned))
 }
 
-/// The path of what a volume is an overlay of.
+/// The path of a volume's backing file.
 pub(super) fn backing(volume: &Document<'_>) -> Option<String> {
     text(volume, &["backingStore", "path"]).map(str::to_owned)
 }
@@ -101,7 +101,7 @@ pub(super) fn volume(volume: &str) -> Result<Volume> {
     let format = target.and_then(|it| child(it, "format")?.attribute("type"));
     Ok(Volume {
         name: wanted(&["name"])?.to_owned(),
-        // Every driver reports one; without it the path is as good.
+        // Every driver reports a key; without it the path identifies the volume.
         key: text(&document, &["key"])
             .map_or_else(|| wanted(&["target", "path"]), Ok)?
             .to_owned(),

@@ -3,27 +3,31 @@
 //! A call that was not answered in time may have had its effect: the next pass observes the host again and
 //! continues from there.
 
+mod fetch;
 mod on_host;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::names::FIELD_MANAGER;
-use common::render::libvirt::domain_uuid;
+use common::api::left_volumes::{KeptVolume, TombstoneVolume};
+use common::names::{self, FIELD_MANAGER};
+use common::render::libvirt::{domain_uuid, is_volume_of};
 use controller_core::backend::Failed;
 use controller_core::cache::Cache;
 use controller_core::client::{ApiError, GuardedClient, Remedy};
 use controller_core::machine::{CachedMachine, Machine, requested_resources};
 use controller_core::objects::Meta as _;
 use controller_core::plan::Now;
+use controller_core::preconditions::Effect;
 use controller_core::triggers::Triggers;
-use controller_core::writes::Written;
+use controller_core::writes::{Written, remove_annotation};
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use kube::runtime::reflector::{ObjectRef, Store};
 use serde_json::json;
 use time::OffsetDateTime;
 
+use fetch::WantedImage;
 pub(crate) use on_host::{Job, act};
 
 use crate::access::AccessError;
@@ -31,9 +35,10 @@ use crate::failure::failed;
 use crate::guard::Guard;
 use crate::hosts::registry::{ConnectedHost, Hosts};
 use crate::hosts::tombstones;
-use crate::images::fetch::{FetchRequest, fetch};
 use crate::libvirt_host::LibvirtHost;
-use crate::plan::action::Action;
+use crate::plan::action::{Action, KeptOnHost};
+use crate::plan::disks::to_delete;
+use crate::volume_effects::{Removal, remove_volume};
 
 /// Limit of calls that take 3 to 16 ms: definitions, metadata, new volumes.
 const QUICK: Duration = Duration::from_secs(5);
@@ -43,8 +48,6 @@ const SLOW: Duration = Duration::from_secs(30);
 const REFRESH: Duration = Duration::from_mins(2);
 /// Limit of a copy of a large image.
 const COPY: Duration = Duration::from_mins(30);
-/// Limit of a fetch over a slow line.
-const FETCH: Duration = Duration::from_hours(12);
 
 /// Carries out actions.
 #[derive(Clone, Debug)]
@@ -70,7 +73,17 @@ impl Applier {
     ) -> Result<Option<Written>, Failed> {
         match action {
             Action::Bind { host } => self.bind(machine, host).await,
-            Action::RecordOrphan { host } => self.record_orphan(machine, host).await,
+            Action::RecordOrphan { host, volumes } => {
+                self.record_orphan(machine, host, volumes.clone()).await
+            }
+            Action::RecordKept { host, volumes } => self.record_kept(host, volumes).await,
+            Action::ReleaseKept(kept) => self.release_kept(machine, kept).await,
+            Action::RemoveReleaseRequest => {
+                let annotation = names::ANNOTATION_RELEASE_VOLUME;
+                Ok(Some(
+                    remove_annotation(&self.api, machine, annotation).await?,
+                ))
+            }
             on_host => {
                 if !self.api.may_write() {
                     return Err(ApiError::NotLeading.into());
@@ -95,7 +108,7 @@ impl Applier {
             .ok_or_else(|| Failed::new(Remedy::Retry, format!("LibvirtHost '{name}' is not there")))
     }
 
-    /// What a job of this Machine on this host asks before each effect.
+    /// The guard that a job of this Machine on this host checks before each effect.
     fn guard(&self, host: &Arc<ConnectedHost>, machine: &Machine) -> Guard {
         let (api, connected) = (self.api.clone(), host.clone());
         let may_act = move || {
@@ -130,12 +143,19 @@ impl Applier {
             volume,
             url,
             checksum,
+            disk_size,
         } = action
         {
-            return self.begin_fetch(host, machine, volume, url, checksum.clone());
+            let wanted = WantedImage {
+                base: volume,
+                url,
+                checksum: checksum.as_deref(),
+                disk_size: *disk_size,
+            };
+            return self.begin_fetch(host, machine, &wanted);
         }
         let (worker, limit) = match action {
-            Action::CopyVolume { .. } => (&host.images.slow, COPY),
+            Action::CopyVolume { .. } => (&host.copies, COPY),
             Action::Define(_) | Action::SetMetadata(_) | Action::CreateVolume { .. } => {
                 (&host.host.fast, QUICK)
             }
@@ -152,57 +172,6 @@ impl Applier {
             .call(limit, move |host| act(host, &job, action))
             .await
             .map_err(|error| failed(&error))
-    }
-
-    fn begin_fetch(
-        &self,
-        host: &Arc<ConnectedHost>,
-        machine: &Machine,
-        volume: &str,
-        url: &str,
-        checksum: Option<String>,
-    ) -> Result<(), Failed> {
-        let spec = self.objects.get("", &host.name);
-        let pool = spec.and_then(|host| host.spec.image_pool.clone());
-        let pool = pool.ok_or_else(|| {
-            let message = format!("LibvirtHost '{}' has no imagePool", host.name);
-            Failed::new(Remedy::UserAction, message)
-        })?;
-        let Some(progress) = host.fetches.begin(volume) else {
-            return Ok(());
-        };
-        let request = FetchRequest {
-            pool,
-            base: volume.to_owned(),
-            number: OffsetDateTime::now_utc().unix_timestamp(),
-            url: url.to_owned(),
-            checksum,
-        };
-        let guard = self.guard(host, machine);
-        let (host, triggers) = (host.clone(), self.triggers.clone());
-        let machine = ObjectRef::new(machine.name()).within(machine.namespace());
-        tokio::spawn(async move {
-            let name = request.base.clone();
-            let fetched = host.images.fast.call(FETCH, move |host| {
-                Ok(fetch(host, &request, &progress, &guard))
-            });
-            let outcome = fetched
-                .await
-                .map_err(|error| error.to_string())
-                .and_then(|outcome| outcome);
-            match &outcome {
-                Ok(()) => tracing::info!(host = host.name, image = name, "the image was fetched"),
-                Err(error) => tracing::warn!(
-                    host = host.name,
-                    image = name,
-                    error,
-                    "the image was not fetched"
-                ),
-            }
-            host.fetches.end(&name, outcome);
-            triggers.send([machine]);
-        });
-        Ok(())
     }
 
     /// Writes the host to the Machine, if the Machine is still the version that was observed, before anything is
@@ -233,11 +202,62 @@ impl Applier {
         &self,
         machine: &Machine,
         host: &str,
+        volumes: Option<Vec<TombstoneVolume>>,
     ) -> Result<Option<Written>, Failed> {
         if let Some(host) = self.objects.get("", host) {
+            let volumes = volumes.or_else(|| to_delete(machine, &host.spec, None));
             let now = Now(OffsetDateTime::now_utc());
-            tombstones::record(&self.api, &host, machine, now).await?;
+            tombstones::record(&self.api, &host, machine, volumes, now).await?;
         }
+        Ok(None)
+    }
+
+    async fn record_kept(
+        &self,
+        host: &str,
+        volumes: &[KeptVolume],
+    ) -> Result<Option<Written>, Failed> {
+        if let Some(host) = self.objects.get("", host) {
+            tombstones::record_kept(&self.api, &host, volumes).await?;
+        }
+        Ok(None)
+    }
+
+    /// Deletes a kept volume of a former Machine, on whichever host it is, and then its record.
+    async fn release_kept(
+        &self,
+        machine: &Machine,
+        kept: &KeptOnHost,
+    ) -> Result<Option<Written>, Failed> {
+        let KeptOnHost { host, volume } = kept;
+        let object = self.objects.get("", host);
+        let connected = self.hosts.get(host);
+        let Some((object, connected)) = object.zip(connected) else {
+            let message = format!("LibvirtHost '{host}' is not there");
+            return Err(Failed::new(Remedy::Retry, message));
+        };
+        if object.spec.maintenance == Some(true) {
+            let message = format!(
+                "volume {}/{} is not deleted, because LibvirtHost '{host}' is in maintenance: set spec.maintenance of the host to false",
+                volume.pool, volume.volume
+            );
+            return Err(Failed::new(Remedy::UserAction, message));
+        }
+        let guard = self.guard(&connected, machine);
+        let removal = Removal {
+            pool: volume.pool.clone(),
+            name: volume.volume.clone(),
+            key: None,
+            is_owned: is_volume_of(&volume.volume, &volume.uid),
+            is_deletable: true,
+        };
+        let slow = &connected.host.slow;
+        slow.call(REFRESH, move |host| {
+            remove_volume(host, &guard, Effect::DeleteVolume, &removal)
+        })
+        .await
+        .map_err(|error| failed(&error))?;
+        tombstones::forget_kept(&self.api, &object, volume).await?;
         Ok(None)
     }
 }

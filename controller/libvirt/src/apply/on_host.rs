@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use crate::access::{AccessError, Connection, Result, Shutdown};
 use crate::guard::Guard;
+use crate::images::check::{check_image, check_medium};
 use crate::images::names::{base_of, is_attempt, is_attempt_of, marker, marker_xml};
 use crate::plan::action::{Action, SeedContent};
 use crate::volume_effects::{check_new, remove_unneeded, remove_volume};
@@ -21,7 +22,7 @@ pub(crate) struct Job {
     pub(crate) uuid: Uuid,
     /// Uid of the Machine.
     pub(crate) owner: String,
-    /// Asked before each effect.
+    /// Checked before each effect.
     pub(crate) guard: Guard,
 }
 
@@ -37,7 +38,15 @@ pub(crate) fn act(host: &mut dyn Connection, job: &Job, action: Action) -> Resul
         effect.check(|precondition| domain_holds(host, job, defines, precondition))?;
     }
     match action {
-        Action::CreateVolume { pool, xml, .. } => host.create_volume(&pool, &xml).map(drop),
+        Action::CreateVolume {
+            pool, xml, image, ..
+        } => {
+            if let Some(image) = image {
+                check_image(host, &image)?;
+                guard.check()?;
+            }
+            host.create_volume(&pool, &xml).map(drop)
+        }
         Action::CopyVolume {
             pool,
             name,
@@ -45,8 +54,9 @@ pub(crate) fn act(host: &mut dyn Connection, job: &Job, action: Action) -> Resul
             image,
         } => {
             remove_old_attempts(host, guard, &pool, &name)?;
+            check_image(host, &image)?;
             check_new(host, guard, &pool, &name)?;
-            host.copy_volume(&pool, &xml, (&image.0, &image.1))?;
+            host.copy_volume(&pool, &xml, (&image.pool, &image.volume))?;
             guard.check()?;
             host.create_volume(&pool, &marker_xml(&name)).map(drop)
         }
@@ -58,7 +68,13 @@ pub(crate) fn act(host: &mut dyn Connection, job: &Job, action: Action) -> Resul
             current,
             content,
         } => create_seed(host, job, (&pool, &name), current.as_deref(), &content),
-        Action::Define(domain) => host.define(&domain.xml()),
+        Action::Define(domain) => {
+            for disk in &domain.disks {
+                check_medium(host, disk)?;
+            }
+            guard.check()?;
+            host.define(&domain.xml())
+        }
         Action::SetMetadata(metadata) => host.set_metadata(uuid, Some(&metadata.xml())),
         Action::HotPlug(change) => hot_plug(host, uuid, &change),
         Action::Start { reset_nvram } => host.start(uuid, reset_nvram),
@@ -66,14 +82,19 @@ pub(crate) fn act(host: &mut dyn Connection, job: &Job, action: Action) -> Resul
             if agent && host.shutdown(uuid, Shutdown::Agent).is_ok() {
                 return Ok(());
             }
-            // The agent had seconds to answer.
+            // The agent has not answered within seconds.
             guard.check()?;
             host.shutdown(uuid, Shutdown::Acpi)
         }
         Action::Destroy => host.destroy(uuid),
         Action::Undefine => host.undefine(uuid),
-        Action::DeleteVolume(doomed) => remove_volume(host, guard, Effect::DeleteVolume, &doomed),
-        Action::Bind { .. } | Action::RecordOrphan { .. } | Action::FetchImage { .. } => Ok(()),
+        Action::DeleteVolume(removal) => remove_volume(host, guard, Effect::DeleteVolume, &removal),
+        Action::Bind { .. }
+        | Action::RemoveReleaseRequest
+        | Action::RecordKept { .. }
+        | Action::ReleaseKept(_)
+        | Action::RecordOrphan { .. }
+        | Action::FetchImage { .. } => Ok(()),
     }
 }
 
@@ -125,7 +146,7 @@ fn remove_old_attempts(
             && !is_complete(&volume.name)
     });
     for why in remove_unneeded(host, guard, Effect::RemoveImage, pool, old)? {
-        tracing::warn!(why, "an interrupted copy stays");
+        tracing::warn!(why, "an interrupted copy is kept");
     }
     Ok(())
 }
@@ -159,7 +180,7 @@ fn remove_old_seeds(
             && Some(volume.name.as_str()) != current
     });
     for why in remove_unneeded(host, &job.guard, Effect::DeleteVolume, pool, old)? {
-        tracing::debug!(why, "an old seed stays");
+        tracing::debug!(why, "an old seed is kept");
     }
     Ok(())
 }
@@ -170,7 +191,10 @@ fn hot_plug(host: &mut dyn Connection, uuid: Uuid, change: &LiveUpdate) -> Resul
         LiveUpdate::DetachDisk(disk) => host.detach(uuid, &disk.xml()),
         LiveUpdate::AttachNic(nic) => host.attach(uuid, &nic.xml()),
         LiveUpdate::DetachNic(nic) => host.detach(uuid, &nic.xml()),
-        LiveUpdate::ChangeMedium(disk) => host.update(uuid, &disk.xml()),
+        LiveUpdate::ChangeMedium(disk) => {
+            check_medium(host, disk)?;
+            host.update(uuid, &disk.xml())
+        }
         LiveUpdate::SetVcpus(count) => host.set_vcpus(uuid, *count),
         LiveUpdate::SetMemory(kib) => host.set_memory(uuid, *kib),
     }

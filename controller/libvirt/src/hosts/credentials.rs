@@ -7,7 +7,7 @@ use kube::Api;
 use crate::access::Credentials;
 use crate::libvirt_host::LibvirtHost;
 
-/// Reads the credentials of a host; `None`: its URI needs none. The error says what is missing.
+/// Reads the credentials of a host; `None`: its URI needs none. The error names what is missing.
 pub(super) async fn read_credentials(
     api: &GuardedClient,
     host: &LibvirtHost,

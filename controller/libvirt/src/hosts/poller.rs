@@ -26,6 +26,7 @@ use super::registry::{ConnectedHost, Hosts};
 use super::status::{StatusInput, status};
 use super::tombstones::put_status;
 use crate::access::{AccessError, Connection, DomainState, Host, Target};
+use crate::images::retention::{sweep_host, sweep_interval};
 use crate::libvirt_host::LibvirtHost;
 use crate::snapshot::{DomainSummary, Snapshot};
 
@@ -49,6 +50,8 @@ pub(crate) struct PollerContext {
     pub(crate) triggers: Triggers,
     /// The API server, for credentials and the hosts' status.
     pub(crate) api: GuardedClient,
+    /// Time after which a fetched image that nothing uses is removed; zero keeps it.
+    pub(crate) image_retention: Duration,
 }
 
 /// Polls every LibvirtHost, for as long as the process runs.
@@ -62,15 +65,15 @@ pub(crate) async fn poll_all(context: PollerContext) -> Result<(), Infallible> {
             .map(|host| (host.name().to_owned(), host))
             .collect();
         running.retain(|name, (identity, task)| {
-            let stays = desired
+            let is_listed = desired
                 .get(name)
                 .is_some_and(|host| *identity == identity_of(host))
                 && !task.is_finished();
-            if !stays {
+            if !is_listed {
                 task.abort();
                 context.hosts.remove(name);
             }
-            stays
+            is_listed
         });
         for (name, host) in &desired {
             if !running.contains_key(name) {
@@ -78,12 +81,12 @@ pub(crate) async fn poll_all(context: PollerContext) -> Result<(), Infallible> {
                 running.insert(name.clone(), (identity_of(host), task.abort_handle()));
             }
         }
-        // A change since the loop began is remembered, and returns at once.
+        // A change since the loop began was recorded, so this returns at once.
         context.hosts.wait_for_change().await;
     }
 }
 
-/// What a poller and its connections are made with: if it changes, they are made anew.
+/// Input of a poller and its connections: if it changes, both are replaced.
 type Identity = (String, (String, Option<(String, String)>));
 
 fn identity_of(host: &LibvirtHost) -> Identity {
@@ -95,6 +98,8 @@ async fn poll_host(context: PollerContext, name: String) {
     let mut credentials = None;
     let mut connected: Option<Arc<ConnectedHost>> = None;
     let mut surveyed: Option<Instant> = None;
+    let mut swept: Option<Instant> = None;
+    let sweep_interval = sweep_interval(context.image_retention);
     while let Some(host) = context.objects.get("", &name) {
         let reachable = connected.as_ref().is_some_and(|it| it.snapshot().is_ok());
         if !reachable {
@@ -105,8 +110,8 @@ async fn poll_host(context: PollerContext, name: String) {
                         uri: host.spec.uri.clone(),
                         credentials: read.clone(),
                     };
-                    let connect = || Host::new(context.hosts.connector(), target.clone());
-                    let made = Arc::new(ConnectedHost::new(&name, connect(), connect()));
+                    let host = Host::new(context.hosts.connector(), target);
+                    let made = Arc::new(ConnectedHost::new(&name, host));
                     context.hosts.insert(made.clone());
                     (connected, credentials) = (Some(made), read);
                 }
@@ -125,6 +130,20 @@ async fn poll_host(context: PollerContext, name: String) {
             surveyed = Some(Instant::now());
         }
         take_over(&context, host, polled, full).await;
+        if let Some(interval) = sweep_interval.filter(|_| full)
+            && swept.is_none_or(|at| at.elapsed() >= interval)
+            && let Some(object) = context.objects.get("", &name)
+        {
+            swept = Some(Instant::now());
+            let machines = &context.caches.machines;
+            sweep_host(
+                &context.api,
+                machines,
+                host,
+                &object,
+                context.image_retention,
+            );
+        }
         tokio::select! {
             () = sleep(DOMAINS_INTERVAL) => {}
             () = host.wake.notified() => {}
@@ -132,7 +151,7 @@ async fn poll_host(context: PollerContext, name: String) {
     }
 }
 
-/// Reports a host that cannot even be connected to.
+/// Reports a host to which no connection can be opened.
 async fn report_unreachable(context: &PollerContext, name: &str, why: &str) {
     if let Some(host) = context.objects.get("", name) {
         write_status(context, &host, Err(why)).await;
@@ -274,7 +293,7 @@ async fn write_status(
     }
 }
 
-/// Writes the status of a host; a write that was refused is made up for by the next poll.
+/// Writes the status of a host; a write that was refused is repeated by the next poll.
 async fn put(api: &GuardedClient, host: &LibvirtHost, status: &LibvirtHostStatus) {
     if let Err(error) = put_status(api, host, status).await {
         tracing::debug!(
@@ -285,7 +304,7 @@ async fn put(api: &GuardedClient, host: &LibvirtHost, status: &LibvirtHostStatus
     }
 }
 
-/// What connections are made with.
+/// Destination and credentials of the connections.
 fn target_of(spec: &LibvirtHostSpec) -> (String, Option<(String, String)>) {
     let secret = spec.credentials_secret_ref.as_ref();
     (

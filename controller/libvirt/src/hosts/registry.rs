@@ -11,14 +11,14 @@ use controller_core::objects::Meta as _;
 use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedMutexGuard};
 use uuid::Uuid;
 
-use crate::access::{AccessError, Connector, Host};
+use crate::access::{AccessError, Connector, Host, Worker};
 use crate::capacity::{foreign, sum};
 use crate::images::fetches::Fetches;
 use crate::libvirt_host::LibvirtHost;
 use crate::placement::Candidate;
 use crate::snapshot::Snapshot;
 
-/// Why nothing is known of a host that was just added.
+/// Why a host that was just added has no snapshot.
 pub(crate) const NOT_POLLED: &str = "it was not polled yet";
 
 /// Held while a Machine is placed: the next placement counts it.
@@ -48,12 +48,12 @@ pub(crate) struct ConnectedHost {
     pub(crate) name: String,
     /// Connections for polls, observations and actions that take seconds at most.
     pub(crate) host: Host,
-    /// Connections for fetched and copied images, which take minutes.
-    pub(crate) images: Host,
+    /// Connection for copies of images, which take minutes.
+    pub(crate) copies: Worker,
     /// Fetches of images that are under way or failed.
     pub(crate) fetches: Fetches,
     snapshot: RwLock<Result<Arc<Snapshot>, String>>,
-    /// Wakes the poller before its next turn: something was changed on the host.
+    /// Wakes the poller before its next poll, after a change on the host.
     pub(crate) wake: Notify,
 }
 
@@ -66,11 +66,11 @@ impl std::fmt::Debug for ConnectedHost {
 }
 
 impl ConnectedHost {
-    pub(super) fn new(name: &str, host: Host, images: Host) -> Self {
+    pub(super) fn new(name: &str, host: Host) -> Self {
         Self {
             name: name.to_owned(),
+            copies: host.transfer(),
             host,
-            images,
             fetches: Fetches::default(),
             snapshot: RwLock::new(Err(NOT_POLLED.into())),
             wake: Notify::new(),
@@ -80,7 +80,7 @@ impl ConnectedHost {
     /// Cancels every job that waits for a connection of this host.
     fn close(&self) {
         self.host.close();
-        self.images.close();
+        self.copies.close();
     }
 
     /// Fails once the host was removed, or is reached over other connections.

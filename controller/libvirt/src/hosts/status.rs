@@ -15,7 +15,7 @@ use crate::snapshot::Snapshot;
 use controller_core::conditions::condition;
 use controller_core::plan::Now;
 
-/// What the status of a host is made of.
+/// Input of the status of a host.
 #[derive(Debug)]
 pub(super) struct StatusInput<'a> {
     /// Spec of the LibvirtHost.
@@ -71,11 +71,17 @@ pub(super) fn status(input: &StatusInput<'_>, now: Now) -> Option<LibvirtHostSta
             conditions.set("Reachable", "True", "Connected", "the host answers".into());
             let pools = missing_pools(input.spec, snapshot);
             let networks = missing_networks(input.spec, snapshot);
-            conditions.verdict(
-                "PoolsReady",
-                ("PoolsActive", "every pool is there and active"),
-                ("PoolMissing", &pools),
-            );
+            match shared_image_pool(input.spec) {
+                // The host goes on serving what it serves: it stays ready.
+                Some(why) if pools.is_empty() => {
+                    conditions.set("PoolsReady", "False", "ImagePoolShared", why);
+                }
+                _ => conditions.verdict(
+                    "PoolsReady",
+                    ("PoolsActive", "every pool is there and active"),
+                    ("PoolMissing", &pools),
+                ),
+            }
             conditions.verdict(
                 "NetworksReady",
                 ("NetworksActive", "every network is there and active"),
@@ -141,6 +147,17 @@ fn missing_pools(spec: &LibvirtHostSpec, snapshot: &Snapshot) -> Vec<String> {
     let named: BTreeSet<&str> = classes.chain(spec.image_pool.as_deref()).collect();
     let fault = |name: &str| pool_fault(&snapshot.pools, name);
     named.into_iter().filter_map(fault).collect()
+}
+
+/// Why the image pool is none: a release before this rule accepted such a LibvirtHost.
+fn shared_image_pool(spec: &LibvirtHostSpec) -> Option<String> {
+    let pool = spec.image_pool.as_deref()?;
+    let mut offers = spec.storage.iter().flatten();
+    let shared = offers.find(|offer| offer.pool == pool)?;
+    Some(format!(
+        "imagePool '{pool}' is also the pool of storage class '{}', which guests write to: define a pool for images alone on the host (virsh pool-define-as), copy the volumes that image.volume names to it (virsh vol-clone), and name it in spec.imagePool; fetched images are fetched again",
+        shared.storage_class
+    ))
 }
 
 fn missing_networks(spec: &LibvirtHostSpec, snapshot: &Snapshot) -> Vec<String> {
@@ -283,14 +300,15 @@ mod tests {
 
     #[test]
     fn the_status_has_what_was_polled_and_is_not_written_again_while_nothing_changes() {
-        let spec = environment::host_spec();
+        let mut spec = environment::host_spec();
+        spec.image_pool = None;
         let snapshot = snapshot();
         let first = written(&spec, &LibvirtHostStatus::default(), Ok(&snapshot), 0).unwrap();
         assert_eq!(condition(&first, "Ready").0, "True");
         assert_eq!(condition(&first, "PoolsReady").1, "PoolsActive");
         let count = first.domains.unwrap();
         assert_eq!((count.ours, count.orphaned, count.foreign), (1, 1, 1));
-        // What Machines need, and the foreign domain.
+        // CPU and memory of the Machines and of the foreign domain.
         assert_eq!(first.allocated.unwrap().cpu, 6);
         assert_eq!(first.allocated.unwrap().memory, Bytes::mib(2048));
         assert_eq!(
@@ -298,6 +316,19 @@ mod tests {
             Some("1970-01-01T00:00:00Z")
         );
         assert_eq!(written(&spec, &first, Ok(&snapshot), 60), None);
+    }
+
+    #[test]
+    fn a_host_whose_images_are_beside_its_disks_says_so_and_stays_ready() {
+        let mut spec = environment::host_spec();
+        spec.image_pool = Some(POOL.into());
+        let snapshot = snapshot();
+        let status = written(&spec, &LibvirtHostStatus::default(), Ok(&snapshot), 0).unwrap();
+        let (ready, reason, message) = condition(&status, "PoolsReady");
+        assert_eq!((ready, reason), ("False", "ImagePoolShared"));
+        assert!(message.contains("storage class 'local'"), "{message}");
+        assert!(message.contains("virsh pool-define-as"), "{message}");
+        assert_eq!(condition(&status, "Ready").0, "True");
     }
 
     #[test]

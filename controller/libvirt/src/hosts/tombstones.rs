@@ -1,6 +1,8 @@
-//! Records of Machines that are gone while something of them may be left on a host: `status.tombstones`.
+//! Records of what deleted Machines left on a host: `status.tombstones` and `status.keptVolumes`.
 
-use common::api::libvirt_host::{LibvirtHostStatus, Tombstone};
+use common::api::left_volumes::{KeptVolume, Tombstone, TombstoneVolume};
+use common::api::libvirt_host::LibvirtHostStatus;
+use common::bounds::KEPT_VOLUMES_MAX;
 use common::names;
 use controller_core::client::{ApiError, GuardedClient};
 use controller_core::machine::Machine;
@@ -17,6 +19,7 @@ pub(crate) async fn record(
     api: &GuardedClient,
     host: &LibvirtHost,
     machine: &Machine,
+    volumes: Option<Vec<TombstoneVolume>>,
     now: Now,
 ) -> Result<(), ApiError> {
     let mut status = host.status.clone();
@@ -28,8 +31,48 @@ pub(crate) async fn record(
         machine: format!("{}/{}", machine.namespace(), machine.name()),
         uid: machine.uid().to_owned(),
         since: now.text(),
+        volumes,
     });
     put_status(api, host, &status).await
+}
+
+/// Records volumes that are kept of a Machine that is about to go.
+pub(crate) async fn record_kept(
+    api: &GuardedClient,
+    host: &LibvirtHost,
+    volumes: &[KeptVolume],
+) -> Result<(), ApiError> {
+    let mut status = host.status.clone();
+    let new = volumes.iter().filter(|new| !has(&host.status, new));
+    status.kept_volumes.extend(new.cloned());
+    if status.kept_volumes.len() > KEPT_VOLUMES_MAX {
+        tracing::warn!(
+            host = host.name(),
+            ?volumes,
+            "the status of the host lists no more kept volumes: delete some of them"
+        );
+        return Ok(());
+    }
+    if status.kept_volumes == host.status.kept_volumes {
+        return Ok(());
+    }
+    put_status(api, host, &status).await
+}
+
+/// Removes the record of a kept volume that was deleted.
+pub(crate) async fn forget_kept(
+    api: &GuardedClient,
+    host: &LibvirtHost,
+    volume: &KeptVolume,
+) -> Result<(), ApiError> {
+    let mut status = host.status.clone();
+    status.kept_volumes.retain(|kept| kept != volume);
+    put_status(api, host, &status).await
+}
+
+fn has(status: &LibvirtHostStatus, volume: &KeptVolume) -> bool {
+    let mut known = status.kept_volumes.iter();
+    known.any(|known| (&known.pool, &known.volume) == (&volume.pool, &volume.volume))
 }
 
 /// Writes the status of a host. Refused if another writer changed the host since it was read, so that no
@@ -40,10 +83,13 @@ pub(super) async fn put_status(
     status: &LibvirtHostStatus,
 ) -> Result<(), ApiError> {
     let hosts: Api<LibvirtHost> = Api::all(api.client());
-    let body = json!({
+    let mut body = json!({
         "metadata": {"uid": host.uid(), "resourceVersion": host.metadata.resource_version},
         "status": status,
     });
+    // An empty list is left out of the status, and a merge patch keeps what it does not name.
+    body["status"]["tombstones"] = json!(status.tombstones);
+    body["status"]["keptVolumes"] = json!(status.kept_volumes);
     let params = PatchParams {
         field_manager: Some(names::FIELD_MANAGER.to_owned()),
         ..PatchParams::default()

@@ -1,6 +1,12 @@
-//! The fetches of one host: which are under way, and which failed and wait for their next attempt.
+//! The fetches of one host: which are under way, whose turn is next, and which failed and wait for their next attempt.
+//!
+//! ```text
+//! begin ─┬─ failed a short while ago ──────▶ waits for the end of its pause
+//!        ├─ namespace has one, or 4 run ───▶ waits for its turn: the namespace that has waited longest is next
+//!        └─ otherwise ─────────────────────▶ under way, for as long as a Machine needs it
+//! ```
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,12 +18,20 @@ use common::render::libvirt::VolumeFormat;
 const PAUSE_MIN: Duration = Duration::from_secs(30);
 /// Longest pause: after a server was repaired, the next attempt comes no later than this.
 const PAUSE_MAX: Duration = Duration::from_mins(15);
+/// Most fetches of a host at a time. Each has a connection and a thread.
+pub(crate) const FETCHES_MAX: usize = 4;
+/// Most failures that are remembered for a host. Whoever names thousands of URLs does not fill the memory.
+const FAILURES_MAX: usize = 256;
+/// After this time a namespace that no longer asks loses its turn: its Machines ask every few seconds while they wait.
+const TURN_LIMIT: Duration = Duration::from_secs(30);
 
 /// How far an image is on a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ImageState {
     /// It is not there, and is not being fetched.
     Absent,
+    /// Other images are being fetched first.
+    Waiting,
     /// It is being fetched.
     Underway {
         /// Per cent of its bytes, as `35%`.
@@ -36,13 +50,31 @@ pub(crate) enum ImageState {
 
 /// The images that are being fetched for one host, and those that could not be. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Fetches(Arc<Mutex<HashMap<String, Fetch>>>);
+pub(crate) struct Fetches(Arc<Mutex<Inner>>);
 
-#[derive(Clone, Debug)]
-enum Fetch {
-    /// Under way; with the last failure if there was one, which the status reports until this attempt succeeds.
-    Underway(Arc<Progress>, Option<Failure>),
-    Failed(Failure),
+#[derive(Debug, Default)]
+struct Inner {
+    /// By name of the image's volume without the attempt.
+    images: HashMap<String, Image>,
+    /// Namespaces that wait for their turn, with the time when they last asked.
+    turns: VecDeque<(String, Instant)>,
+}
+
+/// One image.
+#[derive(Debug, Default)]
+struct Image {
+    underway: Option<Underway>,
+    /// The last failure, which the status reports until an attempt succeeds.
+    failure: Option<Failure>,
+}
+
+#[derive(Debug)]
+struct Underway {
+    progress: Arc<Progress>,
+    namespace: String,
+    disk_size: Option<u64>,
+    /// Machines that need it: namespace and name.
+    needed_by: BTreeSet<(String, String)>,
 }
 
 #[derive(Clone, Debug)]
@@ -51,6 +83,33 @@ struct Failure {
     since: Instant,
     /// Until the next attempt.
     pause: Duration,
+    /// Size of the disk that it was fetched for. A larger disk may take an image that this one could not.
+    disk_size: Option<u64>,
+}
+
+impl Failure {
+    /// Whether the next attempt, for a disk of this size, has to wait.
+    fn holds(&self, disk_size: Option<u64>, now: Instant) -> bool {
+        let is_larger = match (disk_size, self.disk_size) {
+            (_, None) => false,
+            (None, Some(_)) => true,
+            (Some(size), Some(before)) => size > before,
+        };
+        !is_larger && now.saturating_duration_since(self.since) < self.pause
+    }
+}
+
+/// Who asks for an image.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request<'a> {
+    /// Name of the image's volume without the attempt.
+    pub(crate) image: &'a str,
+    /// Namespace of the Machine.
+    pub(crate) namespace: &'a str,
+    /// Name of the Machine.
+    pub(crate) machine: &'a str,
+    /// Size of the disk that is made of it, in bytes; `None`: it is a medium.
+    pub(crate) disk_size: Option<u64>,
 }
 
 /// Bytes so far, and of how many.
@@ -76,52 +135,128 @@ impl Progress {
 }
 
 impl Fetches {
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Fetch>> {
-        // The map is whole after each statement.
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // The maps are whole after each statement.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How far a fetch is; `None` when there is none.
-    pub(crate) fn state(&self, volume: &str) -> Option<ImageState> {
-        Some(match self.lock().get(volume)? {
-            Fetch::Underway(progress, None) => ImageState::Underway {
-                progress: progress.percent(),
-            },
-            Fetch::Underway(_, Some(failure)) | Fetch::Failed(failure) => {
-                ImageState::Failed(failure.why.clone())
-            }
-        })
+    /// How far a fetch is, for a Machine that needs the image; `None` when there is none.
+    pub(crate) fn state(&self, image: &str, namespace: &str, machine: &str) -> Option<ImageState> {
+        let mut inner = self.lock();
+        let is_waiting = inner.turns.iter().any(|(waiting, _)| waiting == namespace);
+        let Some(found) = inner.images.get_mut(image) else {
+            return is_waiting.then_some(ImageState::Waiting);
+        };
+        if let Some(underway) = &mut found.underway {
+            let machine = (namespace.to_owned(), machine.to_owned());
+            underway.needed_by.insert(machine);
+        }
+        match (&found.failure, &found.underway) {
+            (Some(failure), _) => Some(ImageState::Failed(failure.why.clone())),
+            (None, Some(underway)) => Some(ImageState::Underway {
+                progress: underway.progress.percent(),
+            }),
+            (None, None) => None,
+        }
     }
 
-    /// Begins a fetch; `None` when one is under way, or the last one failed a short while ago.
-    pub(crate) fn begin(&self, volume: &str) -> Option<Arc<Progress>> {
-        let mut fetches = self.lock();
-        let failure = match fetches.get(volume) {
-            Some(Fetch::Underway(..)) => return None,
-            Some(Fetch::Failed(failure)) if failure.since.elapsed() < failure.pause => return None,
-            Some(Fetch::Failed(failure)) => Some(failure.clone()),
-            None => None,
-        };
+    /// Begins a fetch; `None` when one is under way, the last one failed a short while ago, or it is not its turn.
+    pub(crate) fn begin(&self, request: &Request<'_>, now: Instant) -> Option<Arc<Progress>> {
+        let mut inner = self.lock();
+        let found = inner.images.get(request.image);
+        if found.is_some_and(|found| {
+            let failure = found.failure.as_ref();
+            found.underway.is_some()
+                || failure.is_some_and(|failure| failure.holds(request.disk_size, now))
+        }) {
+            return None;
+        }
+        if !inner.is_turn_of(request.namespace, now) {
+            return None;
+        }
         let progress = Arc::new(Progress::default());
-        fetches.insert(
-            volume.to_owned(),
-            Fetch::Underway(progress.clone(), failure),
-        );
+        let image = inner.images.entry(request.image.to_owned()).or_default();
+        image.underway = Some(Underway {
+            progress: progress.clone(),
+            namespace: request.namespace.to_owned(),
+            disk_size: request.disk_size,
+            needed_by: [(request.namespace.to_owned(), request.machine.to_owned())].into(),
+        });
         Some(progress)
     }
 
-    pub(crate) fn end(&self, volume: &str, outcome: Result<(), String>) {
-        let mut fetches = self.lock();
-        let before = match fetches.remove(volume) {
-            Some(Fetch::Underway(_, failure)) => failure,
-            Some(Fetch::Failed(failure)) => Some(failure),
-            None => None,
+    /// The Machines that asked for an image while it was fetched: namespace and name.
+    pub(crate) fn needed_by(&self, image: &str) -> BTreeSet<(String, String)> {
+        let inner = self.lock();
+        let underway = inner.images.get(image);
+        underway
+            .and_then(|found| found.underway.as_ref())
+            .map(|underway| underway.needed_by.clone())
+            .unwrap_or_default()
+    }
+
+    pub(crate) fn end(&self, image: &str, outcome: Result<(), String>, now: Instant) {
+        let mut inner = self.lock();
+        let Some(mut found) = inner.images.remove(image) else {
+            return;
         };
-        if let Err(why) = outcome {
-            let pause = before.map_or(PAUSE_MIN, |before| (before.pause * 2).min(PAUSE_MAX));
-            let since = Instant::now();
-            let failure = Failure { why, since, pause };
-            fetches.insert(volume.to_owned(), Fetch::Failed(failure));
+        let Err(why) = outcome else { return };
+        let before = found.failure.take();
+        let pause = before.map_or(PAUSE_MIN, |before| (before.pause * 2).min(PAUSE_MAX));
+        let failure = Failure {
+            why,
+            since: now,
+            pause,
+            disk_size: found.underway.and_then(|underway| underway.disk_size),
+        };
+        inner.forget_oldest();
+        let image = inner.images.entry(image.to_owned()).or_default();
+        image.failure = Some(failure);
+    }
+}
+
+impl Inner {
+    /// Whether a namespace may begin a fetch; otherwise it waits for its turn.
+    fn is_turn_of(&mut self, namespace: &str, now: Instant) -> bool {
+        let running: Vec<&str> = self
+            .images
+            .values()
+            .filter_map(|image| Some(image.underway.as_ref()?.namespace.as_str()))
+            .collect();
+        let is_free = |of: &str| running.len() < FETCHES_MAX && !running.contains(&of);
+        self.turns.retain(|(waiting, asked)| {
+            waiting == namespace || now.saturating_duration_since(*asked) < TURN_LIMIT
+        });
+        let first = self.turns.iter().find(|(waiting, _)| is_free(waiting));
+        let is_first = first.is_none_or(|(waiting, _)| waiting == namespace);
+        if is_free(namespace) && is_first {
+            self.turns.retain(|(waiting, _)| waiting != namespace);
+            return true;
+        }
+        match self
+            .turns
+            .iter_mut()
+            .find(|(waiting, _)| waiting == namespace)
+        {
+            Some((_, asked)) => *asked = now,
+            None => self.turns.push_back((namespace.to_owned(), now)),
+        }
+        false
+    }
+
+    /// Makes room for one more failure.
+    fn forget_oldest(&mut self) {
+        let failed = self
+            .images
+            .iter()
+            .filter(|(_, image)| image.underway.is_none());
+        if failed.clone().count() < FAILURES_MAX {
+            return;
+        }
+        let since = |image: &Image| image.failure.as_ref().map(|failure| failure.since);
+        let oldest = failed.min_by_key(|(_, image)| since(image));
+        if let Some(name) = oldest.map(|(name, _)| name.clone()) {
+            self.images.remove(&name);
         }
     }
 }
@@ -130,28 +265,125 @@ impl Fetches {
 mod tests {
     use super::*;
 
+    fn request<'a>(image: &'a str, namespace: &'a str) -> Request<'a> {
+        Request {
+            image,
+            namespace,
+            machine: "web",
+            disk_size: Some(10),
+        }
+    }
+
+    fn state(fetches: &Fetches, image: &str) -> Option<ImageState> {
+        fetches.state(image, "default", "web")
+    }
+
     #[test]
     fn a_fetch_that_failed_is_tried_again_after_a_while_and_is_reported_meanwhile() {
         let fetches = Fetches::default();
-        let pause = |fetches: &Fetches| match &fetches.lock()["image"] {
-            Fetch::Failed(failure) => failure.pause,
-            Fetch::Underway(..) => Duration::ZERO,
-        };
-        assert!(fetches.begin("image").is_some());
-        assert!(fetches.begin("image").is_none(), "one at a time");
+        let mut now = Instant::now();
+        let begin = |now| fetches.begin(&request("image", "default"), now).is_some();
+        assert!(begin(now));
+        assert!(!begin(now), "one at a time");
         let failed = ImageState::Failed("no route".into());
         for expected in [PAUSE_MIN, PAUSE_MIN * 2, PAUSE_MIN * 4] {
-            fetches.end("image", Err("no route".into()));
-            assert_eq!(pause(&fetches), expected);
-            assert_eq!(fetches.state("image"), Some(failed.clone()));
-            assert!(fetches.begin("image").is_none(), "it waits");
-            if let Some(Fetch::Failed(failure)) = fetches.lock().get_mut("image") {
-                failure.since = Instant::now().checked_sub(expected).unwrap();
-            }
-            assert!(fetches.begin("image").is_some());
-            assert_eq!(fetches.state("image"), Some(failed.clone()), "still why");
+            fetches.end("image", Err("no route".into()), now);
+            assert_eq!(state(&fetches, "image"), Some(failed.clone()));
+            assert!(!begin(now + expected - Duration::from_secs(1)), "it waits");
+            now += expected;
+            assert!(begin(now));
+            assert_eq!(state(&fetches, "image"), Some(failed.clone()), "still why");
         }
-        fetches.end("image", Ok(()));
-        assert_eq!(fetches.state("image"), None);
+        fetches.end("image", Ok(()), now);
+        assert_eq!(state(&fetches, "image"), None);
+    }
+
+    #[test]
+    fn an_image_that_was_too_large_for_a_disk_is_fetched_at_once_for_a_larger_one() {
+        let fetches = Fetches::default();
+        let now = Instant::now();
+        let of_size = |disk_size| Request {
+            disk_size,
+            ..request("image", "default")
+        };
+        assert!(fetches.begin(&of_size(Some(10)), now).is_some());
+        fetches.end("image", Err("too large".into()), now);
+        assert!(fetches.begin(&of_size(Some(10)), now).is_none());
+        assert!(fetches.begin(&of_size(Some(5)), now).is_none());
+        assert!(fetches.begin(&of_size(Some(20)), now).is_some());
+        fetches.end("image", Err("too large".into()), now);
+        assert!(fetches.begin(&of_size(None), now).is_some());
+        fetches.end("image", Err("no route".into()), now);
+        assert!(fetches.begin(&of_size(Some(20)), now).is_none());
+    }
+
+    #[test]
+    fn a_namespace_has_one_fetch_at_a_time_and_others_have_their_turn_before_its_next() {
+        let fetches = Fetches::default();
+        let now = Instant::now();
+        let begin =
+            |image: &str, namespace: &str| fetches.begin(&request(image, namespace), now).is_some();
+        assert!(begin("a1", "a"));
+        assert!(!begin("a2", "a"), "one at a time");
+        assert_eq!(fetches.state("a2", "a", "web"), Some(ImageState::Waiting));
+        for (image, namespace) in [("b1", "b"), ("c1", "c"), ("d1", "d")] {
+            assert!(begin(image, namespace), "{namespace} does not wait for a");
+        }
+        assert!(!begin("e1", "e"), "four at a time");
+        fetches.end("b1", Ok(()), now);
+        assert!(!begin("f1", "f"), "e was first");
+        assert!(begin("e1", "e"));
+        fetches.end("a1", Ok(()), now);
+        assert!(!begin("f1", "f"), "a was first");
+        assert!(begin("a2", "a"));
+        fetches.end("a2", Ok(()), now);
+        assert!(!begin("a3", "a"), "f was first");
+        assert!(begin("f1", "f"));
+    }
+
+    #[test]
+    fn a_namespace_that_no_longer_asks_loses_its_turn() {
+        let fetches = Fetches::default();
+        let now = Instant::now();
+        for namespace in ["a", "b", "c", "d"] {
+            assert!(fetches.begin(&request(namespace, namespace), now).is_some());
+        }
+        assert!(fetches.begin(&request("e", "e"), now).is_none());
+        fetches.end("a", Ok(()), now);
+        assert!(fetches.begin(&request("f", "f"), now).is_none());
+        assert!(
+            fetches
+                .begin(&request("f", "f"), now + TURN_LIMIT)
+                .is_some()
+        );
+    }
+
+    #[test]
+    fn a_fetch_knows_every_machine_that_waits_for_it() {
+        let fetches = Fetches::default();
+        let now = Instant::now();
+        assert!(fetches.begin(&request("image", "default"), now).is_some());
+        fetches.state("image", "other", "db");
+        let expected = [("default", "web"), ("other", "db")];
+        let expected = expected.map(|(namespace, name)| (namespace.into(), name.into()));
+        assert_eq!(fetches.needed_by("image"), expected.into());
+        assert_eq!(fetches.needed_by("another"), BTreeSet::new());
+    }
+
+    #[test]
+    fn only_the_latest_failures_are_remembered() {
+        let fetches = Fetches::default();
+        let now = Instant::now();
+        let name = |number: usize| format!("image-{number}");
+        for number in 0..FAILURES_MAX + 10 {
+            let at = now + Duration::from_secs(number as u64);
+            let name = name(number);
+            assert!(fetches.begin(&request(&name, "default"), at).is_some());
+            fetches.end(&name, Err("no route".into()), at);
+        }
+        assert_eq!(fetches.lock().images.len(), FAILURES_MAX);
+        assert_eq!(state(&fetches, &name(9)), None);
+        let failed = ImageState::Failed("no route".into());
+        assert_eq!(state(&fetches, &name(10)), Some(failed));
     }
 }

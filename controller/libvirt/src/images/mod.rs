@@ -1,11 +1,15 @@
 //! Images: fetched once for each host into its image pool, and shared by every disk that is based on one.
 //!
 //! ```text
-//! url ─ GET ─▶ this program ─ upload ─▶ volume ─ checksum right? ─▶ completion marker
+//! url ─ allowed? GET, redirects too ─▶ header right? ─ upload ─▶ volume ─ checksum right? ─▶ completion marker
 //! ```
 //! libvirt reports the full size of a volume whose upload was interrupted, so only the marker says that an image
-//! is complete. Complete images are kept: libvirt deletes a volume under its overlays without a check.
+//! is complete. A complete image is removed only after nothing has used it for the retention time.
 
+pub(crate) mod check;
+mod download;
 pub(crate) mod fetch;
 pub(crate) mod fetches;
 pub(crate) mod names;
+mod reader;
+pub(crate) mod retention;

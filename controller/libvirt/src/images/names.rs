@@ -12,15 +12,13 @@ use std::fmt::Write as _;
 
 use common::api::machine::Image;
 use common::quantity::Bytes;
-use common::render::libvirt::{VolumeFormat, VolumeSpec, volume_xml};
+use common::render::libvirt::{
+    ATTEMPT, FETCHED_IMAGE, MARKER, VolumeFormat, VolumeSpec, volume_xml,
+};
 use sha2::{Digest as _, Sha256};
 
 /// Digits of an image's digest in the name of its volume.
 const DIGITS: usize = 24;
-/// The end of a marker's name.
-const MARKER: &str = ".complete";
-/// What stands between the name of a volume and the number of an attempt.
-const ATTEMPT: &str = ".attempt-";
 
 /// Name of the volume of an image: its own, or one that its source decides.
 pub(crate) fn image_volume(image: &Image) -> String {
@@ -30,7 +28,7 @@ pub(crate) fn image_volume(image: &Image) -> String {
     let source = [image.url.as_deref(), image.checksum.as_deref()].map(Option::unwrap_or_default);
     let mut digits = hex(Sha256::digest(source.join("\n")).as_slice());
     digits.truncate(DIGITS);
-    format!("vitistack-image-{digits}")
+    format!("{FETCHED_IMAGE}{digits}")
 }
 
 /// Bytes in hexadecimal.
@@ -101,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_attempt_and_the_volume_itself_belong_to_the_base_and_nothing_else_does() {
+    fn the_volumes_of_a_base_are_itself_and_its_attempts() {
         let first = attempt("web.root.qcow2", 0x66f0_c0de);
         assert_eq!(first, "web.root.qcow2.attempt-66f0c0de");
         assert!(is_attempt_of(&first, "web.root.qcow2"));

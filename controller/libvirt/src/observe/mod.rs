@@ -1,4 +1,4 @@
-//! Observes a Machine: what the caches know of it, and what its host answers.
+//! Observes a Machine: its objects in the caches, and its host's answers.
 
 pub(crate) mod query;
 
@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use common::names;
 use common::render::libvirt::domain_uuid;
 use controller_core::addresses::is_reported;
 use controller_core::backend::Failed;
@@ -22,10 +23,11 @@ use crate::failure::failed;
 use crate::hosts::registry::{ConnectedHost, Hosts, NOT_POLLED, PlacementLock};
 use crate::libvirt_host::LibvirtHost;
 use crate::observed::{Binding, HostView, Observed};
+use crate::plan::action::KeptOnHost;
 
-/// Limit of a query, which takes a millisecond or two. The guest's agent is not asked under it.
+/// Limit of a query, which takes a millisecond or two. Queries of the guest's agent have another limit.
 const QUERY_LIMIT: Duration = Duration::from_secs(5);
-/// Limit of a question to a guest's agent, which has a timeout of 3 s of its own.
+/// Limit of a query to a guest's agent, which has a timeout of 3 s of its own.
 const AGENT_LIMIT: Duration = Duration::from_secs(4);
 
 /// Observes Machines and their hosts.
@@ -53,7 +55,7 @@ pub(crate) struct Observation {
 }
 
 impl Observer {
-    /// Observes everything that matters to a Machine. A part that cannot be read is an error of that part.
+    /// Observes every input of a Machine's plan. A part that cannot be read is an error of that part.
     pub(crate) async fn observe(&self, machine: &Machine) -> Result<Observation, Failed> {
         let desired = machine.desired();
         let networks = desired
@@ -72,6 +74,7 @@ impl Observer {
             networks: networks.collect(),
             conflicts: self.caches.conflicts(machine, &self.cluster_uid),
             template,
+            kept_of_former: self.kept_of_former(machine),
             contents: Ok(BTreeMap::new()),
         };
         let uuid = domain_uuid(machine.uid());
@@ -96,6 +99,26 @@ impl Observer {
             observed,
             placement: None,
         })
+    }
+
+    /// The volumes that hosts list as kept of former Machines of the name, if the annotation asks for any.
+    fn kept_of_former(&self, machine: &Machine) -> Vec<KeptOnHost> {
+        if machine
+            .annotation(names::ANNOTATION_RELEASE_VOLUME)
+            .is_none()
+        {
+            return vec![];
+        }
+        let name = format!("{}/{}", machine.namespace(), machine.name());
+        let hosts = self.objects.all().into_iter();
+        let kept = hosts.flat_map(|host| {
+            let volumes = host.status.kept_volumes.clone().into_iter();
+            volumes.map(move |volume| KeptOnHost {
+                host: host.name().to_owned(),
+                volume,
+            })
+        });
+        kept.filter(|kept| kept.volume.machine == name).collect()
     }
 
     async fn bound(&self, machine: &Machine, name: &str, uuid: Uuid) -> Result<Binding, Failed> {

@@ -1,24 +1,22 @@
-//! What a host is asked about one Machine: in one call, and pool by pool.
+//! Queries of a host about one Machine: in one call, and pool by pool.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use common::api::libvirt_host::LibvirtHostSpec;
 use common::api::machine::Image;
-use common::render::libvirt::{
-    Domain, DomainMetadata, NicSource, VolumeFormat, VolumeRecord, is_volume_of,
-};
+use common::render::libvirt::{Domain, DomainMetadata, NicSource, VolumeFormat, is_volume_of};
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 use uuid::Uuid;
 
 use crate::access::{AccessError, Connection, DomainDetail, Volume};
 use crate::images::fetches::{Fetches, ImageState};
-use crate::images::names::{base_of, image_volume, is_attempt_of, marker};
+use crate::images::names::{image_volume, is_attempt_of, marker};
 use crate::libvirt_host::LibvirtHost;
 use crate::observed::{Guest, HostView, VolumeKey};
 use crate::offers::images;
 use crate::parts::{network_fault, pool_fault, unreadable_pool};
-use crate::plan::disks::{NeededImage, copies, fetched_images, is_defined, is_to_go, wanted};
+use crate::plan::disks::{NeededImage, copies, fetched_images, is_defined, wanted};
 
 /// A query about one Machine.
 pub(crate) struct HostQuery {
@@ -38,7 +36,7 @@ pub(crate) struct HostQuery {
     deleting: bool,
 }
 
-/// What the host answered.
+/// Answer of the host.
 #[derive(Default)]
 pub(crate) struct HostAnswer {
     guest: Option<Guest>,
@@ -49,7 +47,7 @@ pub(crate) struct HostAnswer {
 }
 
 impl HostQuery {
-    /// What has to be known of a Machine on a host of this spec.
+    /// The query about a Machine on a host of this spec.
     pub(crate) fn new(machine: &Machine, spec: &LibvirtHostSpec, uuid: Uuid) -> Self {
         let offers = spec.storage.iter().flatten();
         let pools = offers.map(|offer| offer.pool.clone());
@@ -68,7 +66,7 @@ impl HostQuery {
         }
     }
 
-    /// Asks the host. An error is one of the whole host: nothing is known then.
+    /// Queries the host. An error concerns the whole host: the state is unknown then.
     pub(crate) fn run(self, host: &mut dyn Connection) -> Result<HostAnswer, AccessError> {
         let mut answer = HostAnswer {
             guest: host.domain(self.uuid)?.as_ref().map(guest),
@@ -85,13 +83,7 @@ impl HostQuery {
             .collect();
         let seed = metadata.and_then(|metadata| metadata.seed.as_ref());
         let seed = seed.map(|seed| (seed.pool.clone(), seed.volume.clone()));
-        let is_released = |kept: &VolumeRecord| {
-            let plain = (kept.pool.clone(), base_of(&kept.volume).to_owned());
-            is_to_go(kept) && !self.needed.contains(&plain)
-        };
-        let mut kept = metadata.into_iter().flat_map(|metadata| &metadata.volumes);
-        let deletes = self.deleting || kept.any(is_released);
-        if deletes {
+        if self.deleting {
             // A volume in any pool may be an overlay of one that is deleted.
             let pools = host.pools()?;
             let faults = pools.iter().filter_map(|pool| {
@@ -127,7 +119,7 @@ impl HostQuery {
         } in self.images
         {
             if let Some((disk, plain)) = disk {
-                // A disk that exists needs its image no more.
+                // A disk that exists no longer needs its image.
                 let recorded = disks.get(&disk).filter(|(pool, _)| *pool == plain.0);
                 let is_copied = copied.contains(&disk);
                 let is_made = |key: &VolumeKey| answer.volumes.contains_key(key);
@@ -223,7 +215,7 @@ impl HostAnswer {
         Ok(())
     }
 
-    /// The addresses that the networks gave to the cards of the running guest.
+    /// The DHCP leases of the cards of the running guest.
     fn read_leases(&mut self, host: &mut dyn Connection) -> Result<(), AccessError> {
         let running = self.guest.as_ref().and_then(|guest| guest.running.as_ref());
         let Some(running) = running else {
@@ -299,12 +291,12 @@ fn images_of(
             let attempts = in_pool
                 .map(|(_, name)| name)
                 .filter(|name| is_attempt_of(name, &base) && find(&marker(name)).is_some());
-            // The attempt that the domain has stays, whichever else came to its end.
+            // The attempt that the domain has is kept, whichever other attempts are complete.
             let used = attempts.clone().find(|name| is_defined(view, name));
             used.or_else(|| attempts.clone().next())
                 .and_then(|name| complete(name))
         };
-        let state = state.or_else(|| fetches.state(&base));
+        let state = state.or_else(|| fetches.state(&base, machine.namespace(), machine.name()));
         (base, state.unwrap_or(ImageState::Absent))
     };
     let block = machine.desired().into_iter();

@@ -2,17 +2,18 @@
 
 use std::fmt;
 
-use common::render::libvirt::{Domain, DomainMetadata, LiveUpdate};
+use common::api::left_volumes::{KeptVolume, TombstoneVolume};
+use common::render::libvirt::{Domain, DomainMetadata, LiveUpdate, PoolVolume};
 use controller_core::backend::Act;
 use controller_core::plan::Subject;
 use controller_core::preconditions::Effect;
 
-use crate::volume_effects::Doomed;
+use crate::volume_effects::Removal;
 
-/// What to do about a Machine now.
+/// The actions for a Machine, in order, with the status to write.
 pub(crate) type Plan = controller_core::plan::Plan<Action>;
 
-/// One thing to do.
+/// One action.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Action {
     /// Records the host in the Machine's status, before anything is sent to it.
@@ -28,8 +29,10 @@ pub(crate) enum Action {
         url: String,
         /// `sha256:` and the digest that the content must have.
         checksum: Option<String>,
+        /// Size of the disk that is made of the image, in bytes; `None`: it is a medium.
+        disk_size: Option<u64>,
     },
-    /// Makes an empty volume, or an overlay. libvirt refuses a name that exists.
+    /// Creates an empty volume, or an overlay. libvirt refuses a name that exists.
     CreateVolume {
         /// Pool of the volume.
         pool: String,
@@ -37,6 +40,8 @@ pub(crate) enum Action {
         name: String,
         /// libvirt's description of it.
         xml: String,
+        /// The image that it is an overlay of.
+        image: Option<PoolVolume>,
     },
     /// Copies an image to a volume of a name that was never used, and then makes the marker that it is complete.
     CopyVolume {
@@ -46,8 +51,8 @@ pub(crate) enum Action {
         name: String,
         /// libvirt's description of it.
         xml: String,
-        /// Pool and name of the image's volume.
-        image: (String, String),
+        /// The image.
+        image: PoolVolume,
     },
     /// Grows the disk of a running guest.
     GrowDisk {
@@ -88,7 +93,7 @@ pub(crate) enum Action {
         /// Whether its firmware settings are made anew.
         reset_nvram: bool,
     },
-    /// Asks the guest to shut down.
+    /// Requests a shutdown of the guest.
     AskToStop {
         /// Whether by its agent; otherwise, and if the agent does not answer, by ACPI.
         agent: bool,
@@ -98,15 +103,37 @@ pub(crate) enum Action {
     /// Removes the definition of the domain.
     Undefine,
     /// Deletes a volume, and its completion marker.
-    DeleteVolume(Doomed),
+    DeleteVolume(Removal),
+    /// Records in the status of a host the volumes that are kept of a Machine that goes.
+    RecordKept {
+        /// Name of the LibvirtHost.
+        host: String,
+        /// The volumes.
+        volumes: Vec<KeptVolume>,
+    },
+    /// Deletes a volume that was kept of a former Machine of the name, and its record.
+    ReleaseKept(KeptOnHost),
+    /// Removes the annotation that asks for kept volumes to be deleted.
+    RemoveReleaseRequest,
     /// Records in the status of a host that something of the Machine may be left there.
     RecordOrphan {
         /// Name of the LibvirtHost.
         host: String,
+        /// The volumes to delete there; `None`: they follow from the block and the spec of the host.
+        volumes: Option<Vec<TombstoneVolume>>,
     },
 }
 
-/// The content of a seed. No log shows it: it may have passwords.
+/// A volume that is kept of a Machine which was deleted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct KeptOnHost {
+    /// Name of the LibvirtHost.
+    pub(crate) host: String,
+    /// The record in its status.
+    pub(crate) volume: KeptVolume,
+}
+
+/// The content of a seed. It is never logged, because it may contain passwords.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct SeedContent(pub(crate) Vec<u8>);
 
@@ -119,7 +146,7 @@ impl fmt::Debug for SeedContent {
 impl Act for Action {
     fn effect(&self) -> Option<Effect> {
         match self {
-            Self::DeleteVolume(_) => Some(Effect::DeleteVolume),
+            Self::DeleteVolume(_) | Self::ReleaseKept(_) => Some(Effect::DeleteVolume),
             Self::FetchImage { .. } | Self::CopyVolume { .. } | Self::CreateSeed { .. } => {
                 Some(Effect::FillVolume)
             }
@@ -131,18 +158,24 @@ impl Act for Action {
             | Self::CreateVolume { .. }
             | Self::GrowDisk { .. }
             | Self::GrowVolume { .. }
+            | Self::RemoveReleaseRequest
+            | Self::RecordKept { .. }
             | Self::RecordOrphan { .. } => None,
         }
     }
 
     fn subject(&self) -> Subject {
         match self {
-            Self::Bind { .. } | Self::RecordOrphan { .. } => Subject::Machine,
+            Self::Bind { .. }
+            | Self::RemoveReleaseRequest
+            | Self::RecordKept { .. }
+            | Self::RecordOrphan { .. } => Subject::Machine,
             Self::FetchImage { .. }
             | Self::CreateVolume { .. }
             | Self::CopyVolume { .. }
             | Self::GrowDisk { .. }
             | Self::GrowVolume { .. }
+            | Self::ReleaseKept(_)
             | Self::DeleteVolume(_) => Subject::Storage,
             Self::CreateSeed { .. }
             | Self::Define(_)
@@ -173,7 +206,7 @@ impl fmt::Display for Action {
             Self::CopyVolume {
                 pool, name, image, ..
             } => {
-                write!(f, "made volume {pool}/{name} of image {}", image.1)
+                write!(f, "made volume {pool}/{name} of image {}", image.volume)
             }
             Self::GrowDisk { target, bytes } => write!(f, "grew disk {target} to {bytes} bytes"),
             Self::GrowVolume { pool, name, bytes } => {
@@ -187,14 +220,29 @@ impl fmt::Display for Action {
             },
             Self::HotPlug(live) => write!(f, "changed the running guest: {live:?}"),
             Self::Start { .. } => f.write_str("started the guest"),
-            Self::AskToStop { agent: true } => f.write_str("asked the guest's agent to shut down"),
-            Self::AskToStop { agent: false } => f.write_str("asked the guest to shut down"),
+            Self::AskToStop { agent: true } => f.write_str("requested a shutdown by the agent"),
+            Self::AskToStop { agent: false } => f.write_str("requested a shutdown by ACPI"),
             Self::Destroy => f.write_str("switched the guest off, because it did not shut down"),
             Self::Undefine => f.write_str("removed the definition of the domain"),
-            Self::DeleteVolume(Doomed { pool, name, .. }) => {
+            Self::DeleteVolume(Removal { pool, name, .. }) => {
                 write!(f, "deleted volume {pool}/{name}")
             }
-            Self::RecordOrphan { host } => {
+            Self::RecordKept { host, volumes } => {
+                let count = volumes.len();
+                write!(f, "recorded {count} kept volumes on LibvirtHost {host}")
+            }
+            Self::ReleaseKept(KeptOnHost { host, volume }) => {
+                let KeptVolume { pool, volume, .. } = volume;
+                write!(
+                    f,
+                    "deleted the kept volume {pool}/{volume} on LibvirtHost {host}"
+                )
+            }
+            Self::RemoveReleaseRequest => {
+                let annotation = common::names::ANNOTATION_RELEASE_VOLUME;
+                write!(f, "removed the annotation {annotation}")
+            }
+            Self::RecordOrphan { host, .. } => {
                 write!(f, "recorded a tombstone on LibvirtHost {host}")
             }
         }

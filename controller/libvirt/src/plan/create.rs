@@ -9,12 +9,12 @@ use common::api::normalized::Normalized;
 use common::host_uri::{Driver, HostUri};
 use common::render::libvirt::{
     CpuMode, Difference, Domain, DomainInput as Desired, DomainMetadata, LiveUpdate, NicAttachment,
-    PoolVolume, SeedRecord, VirtType, VolumeFormat, VolumeRecord, domain,
+    PoolVolume, SeedRecord, VirtType, VolumeFormat, domain,
 };
 
 use super::action::{Action, Plan};
-use super::disks::{delete, is_to_go, uses};
 use super::power::{Power, power};
+use super::release::{kept_records, releases};
 use super::seed::seed;
 use super::status::{Findings, report};
 use super::volumes::{Volumes, volumes};
@@ -27,7 +27,7 @@ use controller_core::machine::{Block, Machine};
 use controller_core::objects::Meta as _;
 use controller_core::plan::{Now, Refusal, Subject};
 
-/// Pause before the next pass after a change that libvirt carries out by asking the guest, while an image is fetched,
+/// Pause before the next pass after a change that needs the guest's cooperation, while an image is fetched,
 /// or while a part of the host cannot be read.
 const SOON: Duration = Duration::from_secs(10);
 
@@ -80,7 +80,7 @@ pub(crate) fn plan(
                 away: Some(Fault::new(
                     "HostUnreachable",
                     format!(
-                        "LibvirtHost '{host}' cannot be reached, so nothing is known of the guest: {why}"
+                        "LibvirtHost '{host}' cannot be reached, so the state of the guest is unknown: {why}"
                     ),
                 )),
                 ..findings
@@ -125,7 +125,7 @@ fn on<'a>(
         || volumes.outcome.fault.is_some()
         || volumes.import.is_some()
         || (seed.fault.is_some() && seed.desired.is_none());
-    // What is reported from here on holds nothing up.
+    // The faults found from here on are reported and block no action.
     if let Some(fault) = network_fault(view) {
         findings.network.worsen(fault);
     }
@@ -156,7 +156,7 @@ fn on<'a>(
         steps.define_or_hot_plug(desired, guest, &findings.changes);
     }
     if let Some(guest) = guest {
-        let mark = desired
+        let metadata = desired
             .as_ref()
             .and_then(|desired| desired.metadata.as_ref())
             .or(guest.metadata.as_ref());
@@ -164,21 +164,20 @@ fn on<'a>(
             machine,
             block,
             guest,
-            &mark.cloned().unwrap_or_default(),
+            &metadata.cloned().unwrap_or_default(),
             now,
         );
         findings.restart.clone_from(&power.last);
         findings.stays_off = power.stays_off;
-        if power.died {
-            findings.guest.worsen(died(&view.host));
+        if power.failed {
+            findings.guest.worsen(failed(&view.host));
         }
         findings.restarts = power.restarts;
         steps.add_power(power, desired.is_some() && !is_refused);
-        steps
-            .actions
-            .extend(releases(machine, guest, block, &volumes, view));
     }
     steps.actions.extend(volumes.growth);
+    let kept = &observed.kept_of_former;
+    steps.actions.extend(releases(machine, block, view, kept));
     if volumes.import.is_some() || is_partial(observed, view) {
         steps.requeue_after = steps.requeue_after.or(Some(SOON));
     }
@@ -219,14 +218,14 @@ fn network_fault(view: &HostView) -> Option<Fault> {
     })
 }
 
-fn died(host: &str) -> Fault {
+fn failed(host: &str) -> Fault {
     let message = format!(
-        "the guest's QEMU died: its log on LibvirtHost '{host}' (/var/log/libvirt/qemu) tells why; it is started again every half minute"
+        "QEMU of the guest crashed or did not start: its log on LibvirtHost '{host}' (/var/log/libvirt/qemu) has the cause; the guest is started again every half minute"
     );
     Fault::new("VMFailed", message)
 }
 
-/// What is to be done, and when to look at what came of it.
+/// The actions, and when to observe their result.
 #[derive(Debug, Default)]
 struct Steps {
     actions: Vec<Action>,
@@ -234,7 +233,7 @@ struct Steps {
 }
 
 impl Steps {
-    /// The definition first: what is plugged in then sits where it will after a restart.
+    /// The definition first: a device that is plugged in then has the address that it has after a restart.
     fn define_or_hot_plug(
         &mut self,
         desired: &Domain,
@@ -247,7 +246,7 @@ impl Steps {
             return;
         }
         for live in changes.iter().filter_map(|change| change.live.as_ref()) {
-            // A balloon takes what time it takes, and a guest without one has none.
+            // A balloon reaches its size at the guest's own pace, and a guest may have none.
             if !matches!(live, LiveUpdate::SetMemory(_)) {
                 self.requeue_after = Some(SOON);
             }
@@ -255,7 +254,7 @@ impl Steps {
         }
     }
 
-    /// A guest is not started while something it needs is not there. It is always switched off.
+    /// A guest is not started while an object that it needs is absent. A stop is always carried out.
     fn add_power(&mut self, power: Power, may_start: bool) {
         let starts = power
             .actions
@@ -268,7 +267,7 @@ impl Steps {
     }
 }
 
-/// What the guest is connected to.
+/// The networks that the guest is connected to.
 struct Attachments<'a> {
     volumes: &'a Volumes,
     networks: &'a BTreeMap<String, NicAttachment>,
@@ -289,7 +288,7 @@ fn networks(
             outcome.worsen(Fault::new(
                 "NetworkConfigurationNotFound",
                 format!(
-                    "NetworkConfiguration '{name}' of network card '{}' not found: create it, or change spec.networks; the Machine goes on by itself when it appears",
+                    "NetworkConfiguration '{name}' of network card '{}' not found: create it, or change spec.networks; the Machine continues automatically when it appears",
                     nic.name
                 ),
             ));
@@ -363,18 +362,7 @@ fn render(
         desired = desired.preserving(current);
     }
     let old = guest.and_then(|guest| guest.metadata.as_ref());
-    let desired_volumes = &volumes.kept;
-    let released = old.into_iter().flat_map(|mark| &mark.volumes);
-    let released =
-        released.filter(|old| desired_volumes.iter().all(|kept| kept.volume != old.volume));
-    let released = released.filter(|old| {
-        // A volume in a pool that cannot be read may be there.
-        view.unreadable_pools.contains_key(&old.pool)
-            || view
-                .volumes
-                .contains_key(&(old.pool.clone(), old.volume.clone()))
-    });
-    let kept: Vec<VolumeRecord> = desired_volumes.iter().chain(released).cloned().collect();
+    let kept = kept_records(block, old, &volumes.kept, view);
     // Secure boot takes effect with new firmware settings only.
     let is_other = |domain: &Domain| domain.firmware != desired.firmware;
     let reset_nvram = if let Some(running) = guest.and_then(|guest| guest.running.as_ref()) {
@@ -393,42 +381,4 @@ fn render(
         reset_nvram,
     });
     desired
-}
-
-/// Releases volumes whose disk is no longer in the spec, once neither the definition nor the running guest has them.
-/// Volumes of policy Retain stay. A pool that cannot be read may hold an overlay of any of them: then all stay.
-fn releases(
-    machine: &Machine,
-    guest: &Guest,
-    block: &Normalized,
-    volumes: &Volumes,
-    view: &HostView,
-) -> Vec<Action> {
-    let Some(metadata) = guest
-        .metadata
-        .as_ref()
-        .filter(|_| view.unreadable_pools.is_empty())
-    else {
-        return vec![];
-    };
-    let is_used = |name: &str| {
-        [&guest.defined, &guest.running]
-            .into_iter()
-            .flatten()
-            .any(|domain| uses(domain, name))
-    };
-    // A disk of the spec whose class the host no longer offers is not released.
-    let is_desired = |old: &VolumeRecord| {
-        volumes.kept.iter().any(|kept| kept.volume == old.volume)
-            || block.disks.iter().any(|disk| disk.name == old.disk)
-    };
-    let released = metadata.volumes.iter().filter(|old| !is_desired(old));
-    released
-        .filter(|old| is_to_go(old) && !is_used(&old.volume))
-        .filter_map(|old| {
-            let key = (old.pool.clone(), old.volume.clone());
-            let volume = view.volumes.get(&key)?;
-            Some(Action::DeleteVolume(delete(machine, &old.pool, volume)))
-        })
-        .collect()
 }

@@ -6,8 +6,8 @@
 //! a pool cannot be read ──▶ guest off ─▶ tombstone, the definition stays ──────────▶ finalizer
 //! ```
 //! Reads no block where there is a domain: its metadata lists the Machine's volumes. A pool that cannot be read may
-//! hold volumes of the Machine, and overlays of volumes in other pools: then no volume is deleted. The domain stays
-//! defined, because its metadata says which volumes to delete once the pool can be read.
+//! hold volumes of the Machine, and overlays of volumes in other pools: then no volume is deleted. The tombstone says
+//! which volumes to delete once the pool can be read; the domain stays defined until then.
 
 use common::names;
 use common::render::libvirt::{DomainMetadata, Intent, IntentKind};
@@ -17,10 +17,10 @@ use controller_core::objects::Meta as _;
 use controller_core::plan::Now;
 
 use super::action::Action;
-use super::disks::{doomed, is_to_go};
-use super::power::{ASK_AGAIN, ask};
+use super::disks::{is_to_go, kept, recorded, removals, to_delete};
+use super::power::{POWER_RETRY, shutdown_step};
 use crate::observed::{Binding, Guest, HostView};
-use crate::volume_effects::Doomed;
+use crate::volume_effects::Removal;
 
 /// How far the deletion of a Machine is.
 pub(crate) fn teardown(machine: &Machine, binding: &Binding, now: Now) -> Teardown<Action> {
@@ -34,18 +34,21 @@ fn waiting(message: String, actions: Vec<Action>) -> Stage<Action> {
     Stage::Waiting {
         message,
         actions,
-        requeue_after: Some(ASK_AGAIN),
+        requeue_after: Some(POWER_RETRY),
     }
 }
 
 fn stage(machine: &Machine, binding: &Binding, now: Now) -> Stage<Action> {
     let view = match binding {
-        // Nothing was ever made.
+        // Nothing was created on a host.
         Binding::Unbound(_) => return Stage::Release(vec![]),
         Binding::Unreachable { host, .. }
             if machine.annotation(names::ANNOTATION_FORCE_DELETE) == Some("true") =>
         {
-            return Stage::Release(vec![Action::RecordOrphan { host: host.clone() }]);
+            return Stage::Release(vec![Action::RecordOrphan {
+                host: host.clone(),
+                volumes: None,
+            }]);
         }
         Binding::Unreachable { host, why } => {
             let message = format!(
@@ -70,18 +73,30 @@ fn stage(machine: &Machine, binding: &Binding, now: Now) -> Stage<Action> {
     if let Some(guest) = guest.filter(|guest| guest.state.active()) {
         return shut_down(guest, now);
     }
-    let volumes = doomed(machine, view, guest);
+    let volumes = removals(machine, view, guest);
     if !view.unreadable_pools.is_empty() && may_leave_volumes(machine, view, guest, &volumes) {
+        let metadata = guest.and_then(|guest| guest.metadata.as_ref());
         return Stage::Release(vec![Action::RecordOrphan {
             host: view.host.clone(),
+            volumes: to_delete(machine, &view.spec, metadata),
         }]);
     }
+    let kept = kept(
+        machine,
+        view,
+        guest.and_then(|guest| guest.metadata.as_ref()),
+    );
+    let record = (!kept.is_empty()).then(|| Action::RecordKept {
+        host: view.host.clone(),
+        volumes: kept,
+    });
     let undefine = guest.map(|_| Action::Undefine);
     let volumes = volumes.into_iter().map(Action::DeleteVolume);
-    Stage::Release(undefine.into_iter().chain(volumes).collect())
+    let actions = record.into_iter().chain(undefine).chain(volumes);
+    Stage::Release(actions.collect())
 }
 
-/// Asks the guest to shut down, and ends it when it did not in time.
+/// Requests a shutdown of the guest, and destroys the domain if the guest did not shut down in time.
 fn shut_down(guest: &Guest, now: Now) -> Stage<Action> {
     let metadata = guest.metadata.clone().unwrap_or_default();
     let since = metadata
@@ -100,26 +115,27 @@ fn shut_down(guest: &Guest, now: Now) -> Stage<Action> {
             ..metadata
         }))
     });
-    let step = ask(guest, since.as_deref(), now);
+    let step = shutdown_step(guest, since.as_deref(), now);
     waiting(
         "the guest is shutting down".to_owned(),
         record.into_iter().chain(step).collect(),
     )
 }
 
-/// Whether volumes of the Machine would be left if it went now: some cannot be deleted while a pool cannot be read,
+/// Whether volumes of a Machine would be left after a removal now: some cannot be deleted while a pool is unreadable,
 /// or may be in that pool.
 fn may_leave_volumes(
     machine: &Machine,
     view: &HostView,
     guest: Option<&Guest>,
-    volumes: &[Doomed],
+    volumes: &[Removal],
 ) -> bool {
     let Some(metadata) = guest.and_then(|guest| guest.metadata.as_ref()) else {
         return !volumes.is_empty() || machine.desired().is_some();
     };
     let seed = metadata.seed.as_ref().map(|seed| &seed.pool);
-    let disks = metadata.volumes.iter().filter(|kept| is_to_go(kept));
+    let disks = recorded(machine, metadata);
+    let disks = disks.iter().filter(|kept| is_to_go(kept));
     let mut pools = disks.map(|kept| &kept.pool).chain(seed);
     !volumes.is_empty() || pools.any(|pool| view.unreadable_pools.contains_key(pool))
 }

@@ -1,13 +1,14 @@
-//! Which volumes a Machine has, and which go with it.
+//! Which volumes a Machine has, and which are deleted with it.
 
 use std::collections::BTreeMap;
 
-use common::api::choice::{Choice as _, Provisioning};
+use common::api::choice::{Choice as _, Provisioning, ReclaimPolicy};
+use common::api::left_volumes::{KeptVolume, TombstoneVolume};
 use common::api::libvirt_host::{HostStorage, LibvirtHostSpec};
 use common::api::machine::Image;
 use common::api::normalized::{Normalized, NormalizedDisk};
 use common::render::libvirt::{
-    Disk, Domain, VolumeFormat, VolumeRecord, is_seed, is_volume_of, volume_name,
+    Disk, Domain, DomainMetadata, VolumeFormat, VolumeRecord, is_seed, is_volume_of, volume_name,
 };
 use controller_core::deletion::deletes;
 use controller_core::machine::Machine;
@@ -19,7 +20,7 @@ use crate::images::names::{
 };
 use crate::observed::{Guest, HostView, VolumeKey};
 use crate::offers::{images, storage};
-use crate::volume_effects::Doomed;
+use crate::volume_effects::Removal;
 
 /// The volumes that a block's disks would have, and what becomes of each. A copied one has an attempt beside its name.
 fn disks(machine: &Machine, block: &Normalized, spec: &LibvirtHostSpec) -> Vec<VolumeRecord> {
@@ -35,13 +36,13 @@ fn disks(machine: &Machine, block: &Normalized, spec: &LibvirtHostSpec) -> Vec<V
     block.disks.iter().filter_map(kept).collect()
 }
 
-/// The volumes that are deleted with a Machine: disks by the reclaim policy that the domain's metadata records,
-/// without a domain by that of the block; copies that were never used; seeds. Without domain and block no disk is
+/// The volumes that are deleted with a Machine: disks of the spec by the reclaim policy that the domain's metadata
+/// records, without a domain by that of the block; copies that were never used; seeds. Without domain and block no disk is
 /// deleted.
-pub(super) fn doomed(machine: &Machine, view: &HostView, guest: Option<&Guest>) -> Vec<Doomed> {
+pub(super) fn removals(machine: &Machine, view: &HostView, guest: Option<&Guest>) -> Vec<Removal> {
     let metadata = guest.and_then(|guest| guest.metadata.as_ref());
     let kept = match metadata {
-        Some(metadata) => metadata.volumes.clone(),
+        Some(metadata) => recorded(machine, metadata),
         None => machine
             .desired()
             .map(|block| disks(machine, block, &view.spec))
@@ -51,7 +52,7 @@ pub(super) fn doomed(machine: &Machine, view: &HostView, guest: Option<&Guest>) 
         let marker = (pool.to_owned(), marker(name));
         is_attempt(name) && !view.volumes.contains_key(&marker)
     };
-    let is_doomed = |pool: &str, name: &str| {
+    let is_to_remove = |pool: &str, name: &str| {
         let mut of_disk = kept.iter().filter(|kept| kept.pool == pool);
         match of_disk.find(|kept| is_attempt_of(name, base_of(&kept.volume))) {
             Some(kept) if is_to_go(kept) => true,
@@ -60,8 +61,8 @@ pub(super) fn doomed(machine: &Machine, view: &HostView, guest: Option<&Guest>) 
             None => is_seed(name) || is_unused_copy(pool, name),
         }
     };
-    // A marker goes with its volume, or alone if only that was deleted before.
-    let is_lonely_marker = |pool: &str, name: &str| {
+    // A marker is deleted with its volume, or alone if only the volume was deleted before.
+    let is_stale_marker = |pool: &str, name: &str| {
         marked(name).is_some_and(|volume| {
             let volume = (pool.to_owned(), volume.to_owned());
             !view.volumes.contains_key(&volume)
@@ -73,18 +74,99 @@ pub(super) fn doomed(machine: &Machine, view: &HostView, guest: Option<&Guest>) 
         .filter(|((_, name), _)| is_volume_of(name, machine.uid()));
     ours.filter(|((pool, name), _)| {
         if is_marker(name) {
-            is_lonely_marker(pool, name)
+            is_stale_marker(pool, name)
         } else {
-            is_doomed(pool, name)
+            is_to_remove(pool, name)
         }
     })
     .map(|((pool, _), volume)| delete(machine, pool, volume))
     .collect()
 }
 
+/// The volumes that a domain's metadata records. One whose disk has left the spec is kept, even if the domain still has
+/// it; without a block that matches the spec nothing is known to have left it.
+pub(super) fn recorded(machine: &Machine, metadata: &DomainMetadata) -> Vec<VolumeRecord> {
+    let all = metadata.volumes.iter();
+    match machine.desired() {
+        Some(block) => all.map(|record| unless_removed(block, record)).collect(),
+        None => all.cloned().collect(),
+    }
+}
+
+/// The volumes that are kept of a Machine that goes: those of the disks that the domain's metadata records, without a
+/// domain those of the block. Copies that were never used are no volumes of a disk.
+pub(super) fn kept(
+    machine: &Machine,
+    view: &HostView,
+    metadata: Option<&DomainMetadata>,
+) -> Vec<KeptVolume> {
+    let records = match (metadata, machine.desired()) {
+        (Some(metadata), _) => recorded(machine, metadata),
+        (None, Some(block)) => disks(machine, block, &view.spec),
+        (None, None) => vec![],
+    };
+    let is_complete = |pool: &str, name: &str| {
+        let marker = (pool.to_owned(), marker(name));
+        !is_attempt(name) || view.volumes.contains_key(&marker) || is_defined(view, name)
+    };
+    let of_record = |record: &VolumeRecord| {
+        let all = view.volumes.keys().filter(|(pool, _)| *pool == record.pool);
+        let base = base_of(&record.volume);
+        let names = all.filter(|(pool, name)| is_attempt_of(name, base) && is_complete(pool, name));
+        let volume = |(pool, name): &VolumeKey| KeptVolume {
+            machine: format!("{}/{}", machine.namespace(), machine.name()),
+            uid: machine.uid().to_owned(),
+            disk: record.disk.clone(),
+            pool: pool.clone(),
+            volume: name.clone(),
+        };
+        names.map(volume).collect::<Vec<_>>()
+    };
+    let kept = records.iter().filter(|record| !is_to_go(record));
+    kept.flat_map(of_record).collect()
+}
+
+/// The volumes to delete of a Machine that goes before its host can be read: those that the domain's metadata records,
+/// without a domain those of the block. `None`: neither is known.
+pub(crate) fn to_delete(
+    machine: &Machine,
+    spec: &LibvirtHostSpec,
+    metadata: Option<&DomainMetadata>,
+) -> Option<Vec<TombstoneVolume>> {
+    let records = match metadata {
+        Some(metadata) => recorded(machine, metadata),
+        None => disks(machine, machine.desired()?, spec),
+    };
+    Some(deletable(&records))
+}
+
+/// The volumes of these records that are deleted with their Machine.
+pub(crate) fn deletable(records: &[VolumeRecord]) -> Vec<TombstoneVolume> {
+    let volume = |record: &VolumeRecord| TombstoneVolume {
+        pool: record.pool.clone(),
+        volume: base_of(&record.volume).to_owned(),
+    };
+    let deletable = records.iter().filter(|record| is_to_go(record));
+    deletable.map(volume).collect()
+}
+
+/// The record of a volume. If its disk has left the spec, the policy is Retain.
+pub(super) fn unless_removed(block: &Normalized, record: &VolumeRecord) -> VolumeRecord {
+    let mut record = record.clone();
+    if !has_disk(block, &record.disk) {
+        record.reclaim_policy = ReclaimPolicy::Retain;
+    }
+    record
+}
+
+/// Whether the spec has a disk of this name.
+pub(super) fn has_disk(block: &Normalized, name: &str) -> bool {
+    block.disks.iter().any(|disk| disk.name == name)
+}
+
 /// The deletion of a volume of the Machine, as it was observed.
-pub(super) fn delete(machine: &Machine, pool: &str, volume: &Volume) -> Doomed {
-    Doomed {
+pub(super) fn delete(machine: &Machine, pool: &str, volume: &Volume) -> Removal {
+    Removal {
         pool: pool.to_owned(),
         name: volume.name.clone(),
         key: Some(volume.key.clone()),
@@ -188,7 +270,7 @@ pub(super) fn format(offer: &HostStorage) -> VolumeFormat {
 
 /// Whether a disk of an image is a copy of it, and no overlay.
 pub(super) fn is_copy(offer: &HostStorage) -> bool {
-    // A raw volume cannot stand on another one.
+    // A raw volume cannot have a backing file.
     offer.provisioning == Some(Provisioning::Copy) || offer.format == Some(VolumeFormat::Raw)
 }
 

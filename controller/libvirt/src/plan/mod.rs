@@ -6,7 +6,7 @@
 //!            ├─ unbound ───────▶ bind it to a host, and nothing else
 //!            └─ else ──────────▶ images → volumes → seed → definition → devices → power → status
 //! ```
-//! No clock, no host, no randomness. A plan is safe to repeat from any point: what takes several steps is
+//! No clock, no host, no randomness. A plan is safe to repeat from any point: an operation of several steps is
 //! recorded in the domain's metadata before the first of them, and a domain is touched only if its uuid and its
 //! metadata are the Machine's.
 
@@ -15,6 +15,7 @@ pub(crate) mod create;
 pub(crate) mod delete;
 pub(crate) mod disks;
 mod power;
+mod release;
 mod seed;
 mod status;
 #[cfg(test)]

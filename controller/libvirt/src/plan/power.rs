@@ -1,12 +1,12 @@
-//! Power: when the guest is started, asked to shut down, and ended.
+//! Power: when a domain is started, shut down and destroyed.
 //!
 //! ```text
-//! to be off, is on ─▶ record the intent ─▶ ask the agent, ACPI ─▶ ask again … ─▶ after a minute: off by force
-//! restart ──────────▶ the same, then on; the text that asked is in the status before it is forgotten
-//! off, to be on ────▶ unless the guest shut itself down and that is to stay
+//! desired Stopped, running ─▶ record the intent ─▶ shutdown by agent, then ACPI ─▶ repeat … ─▶ after a minute: destroy
+//! restart ──────────────────▶ the same, then start; the status has the request before the intent is removed
+//! desired Running, shut off ▶ start, unless the guest shut itself down and guestShutdownStops is set
 //! ```
 //! A guest that is off without a recorded intent has shut itself down. So the intent is written to the domain
-//! before the guest is asked, and outlives this program and libvirt's daemon.
+//! before the shutdown is requested, and is still there after a restart of this program or of libvirt's daemon.
 
 use std::time::Duration;
 
@@ -24,41 +24,43 @@ use controller_core::plan::Now;
 /// How long a guest may take to shut down before it is switched off. Windows with updates takes longer and
 /// should be stopped from inside; kubelet gives a pod 30 s.
 pub(super) const SHUTDOWN_LIMIT: Duration = Duration::from_mins(1);
-/// Pause between two requests: a guest that is still booting ignores the first one.
-pub(super) const ASK_AGAIN: Duration = Duration::from_secs(5);
+/// Pause between two shutdown requests, as a guest that is still booting ignores the first one, and until the state is
+/// read again after a start.
+pub(super) const POWER_RETRY: Duration = Duration::from_secs(5);
 
-/// A guest whose QEMU died is started again after this: one that dies at once would keep its host busy.
-const REST: Duration = Duration::from_secs(30);
+/// Pause until a guest whose QEMU crashed or did not start is started again: without it, one that crashes at once
+/// would keep its host busy.
+const CRASH_BACKOFF: Duration = Duration::from_secs(30);
 
 /// What to do about power.
 #[derive(Debug, Default)]
 pub(super) struct Power {
     pub(super) actions: Vec<Action>,
-    /// What is to be remembered of a restart.
+    /// The last restart, for the status.
     pub(super) last: Option<LastRestart>,
-    /// When to look again.
+    /// When to read the state again.
     pub(super) requeue_after: Option<Duration>,
-    /// Whether the guest is off because it shut itself down, and stays so.
+    /// Whether the guest shut itself down and is not started again.
     pub(super) stays_off: bool,
     /// Whether a restart is under way.
     pub(super) restarts: bool,
-    /// Whether its QEMU died, and it rests before it is started again.
-    pub(super) died: bool,
+    /// Whether QEMU crashed or did not start, and [`CRASH_BACKOFF`] has not passed.
+    pub(super) failed: bool,
 }
 
 pub(super) fn power(
     machine: &Machine,
     block: &Normalized,
     guest: &Guest,
-    mark: &DomainMetadata,
+    metadata: &DomainMetadata,
     now: Now,
 ) -> Power {
     let last = machine.status.last_restart.clone();
     let switch = Switch {
         on: block.power_state == PowerState::Running,
-        asked: machine.new_restart_request(),
+        new_request: machine.new_restart_request(),
         guest,
-        mark,
+        metadata,
         now,
     };
     let power = Power {
@@ -66,52 +68,55 @@ pub(super) fn power(
         ..Power::default()
     };
     if guest.state.active() {
-        return switch.of_guest_that_runs(power);
+        return switch.running(power);
     }
-    let itself = match guest.reason {
+    let guest_shut_down = match guest.reason {
         shutoff::SHUTDOWN => true,
-        // The daemon was started since, and does not know.
+        // The daemon was restarted since then and has lost the reason.
         UNKNOWN => machine.status.phase == Some(Phase::Stopped),
         _ => false,
     };
-    let died = matches!(guest.reason, shutoff::CRASHED | shutoff::FAILED);
-    if switch.on && died && mark.intent.is_none() {
-        let since = died_at(machine);
-        let wait = since.map_or(Some(REST), |since| now.until(Some(since), REST));
+    let failed = matches!(guest.reason, shutoff::CRASHED | shutoff::FAILED);
+    if switch.on && failed && metadata.intent.is_none() {
+        let wait = match failed_at(machine) {
+            Some(since) => now.until(Some(since), CRASH_BACKOFF),
+            None => Some(CRASH_BACKOFF),
+        };
         if let Some(wait) = wait {
             return Power {
                 requeue_after: Some(wait),
-                died: true,
+                failed: true,
                 ..power
             };
         }
     }
-    let stays = block.guest_shutdown_stops && mark.intent.is_none() && itself;
-    switch.of_guest_that_is_off(power, stays)
+    let stays_off = block.guest_shutdown_stops && metadata.intent.is_none() && guest_shut_down;
+    switch.stopped(power, stays_off)
 }
 
-/// libvirt's reason of a state that it has not seen come about.
+/// libvirt's reason for a state that was reached before the daemon started.
 const UNKNOWN: i32 = 0;
 
-/// What the next step depends on.
+/// Input of the next step.
 struct Switch<'a> {
-    /// Whether the guest is to run.
+    /// Whether the desired power state is Running.
     on: bool,
-    /// The text that asks for a restart, when it is new.
-    asked: Option<String>,
+    /// The restart request of the Machine, if it was not handled yet.
+    new_request: Option<String>,
     guest: &'a Guest,
-    mark: &'a DomainMetadata,
+    metadata: &'a DomainMetadata,
     now: Now,
 }
 
 impl Switch<'_> {
     fn intent(&self) -> Option<&Intent> {
-        self.mark.intent.as_ref()
+        self.metadata.intent.as_ref()
     }
 
     fn record(&self, intent: Option<Intent>) -> Action {
-        let mark = self.mark.clone();
-        Action::SetMetadata(Box::new(DomainMetadata { intent, ..mark }))
+        let mut metadata = self.metadata.clone();
+        metadata.intent = intent;
+        Action::SetMetadata(Box::new(metadata))
     }
 
     fn begin(&self, kind: IntentKind, request: Option<String>) -> Action {
@@ -123,12 +128,12 @@ impl Switch<'_> {
         }))
     }
 
-    fn of_guest_that_runs(self, mut power: Power) -> Power {
+    fn running(self, mut power: Power) -> Power {
         let kind = self.intent().map(|intent| intent.kind);
         let begins = match (self.on, kind) {
             (false, Some(IntentKind::Stop)) | (true, Some(IntentKind::Restart)) => None,
             (false, _) => Some(self.begin(IntentKind::Stop, None)),
-            (true, None) => match &self.asked {
+            (true, None) => match &self.new_request {
                 Some(text) => Some(self.begin(IntentKind::Restart, Some(text.clone()))),
                 None => return power,
             },
@@ -150,12 +155,14 @@ impl Switch<'_> {
         let since = self.intent().filter(|_| kind != Some(IntentKind::Start));
         let since = since.map(|intent| intent.since.as_str());
         power.actions.extend(begins);
-        power.actions.extend(ask(self.guest, since, self.now));
-        power.requeue_after = Some(ASK_AGAIN);
+        power
+            .actions
+            .extend(shutdown_step(self.guest, since, self.now));
+        power.requeue_after = Some(POWER_RETRY);
         power
     }
 
-    /// It has been started again. What asked for that is in the status before it is forgotten here.
+    /// The guest was started again. The status has the request before the intent with it is removed from the domain.
     fn started(self, mut power: Power) -> Power {
         let request = self.intent().and_then(|intent| intent.request.clone());
         let last = power.last.as_ref().map(|last| &last.request);
@@ -168,16 +175,16 @@ impl Switch<'_> {
         power
     }
 
-    fn of_guest_that_is_off(self, mut power: Power, stays: bool) -> Power {
+    fn stopped(self, mut power: Power, stays_off: bool) -> Power {
         let intent = self.intent();
         let kind = intent.map(|intent| intent.kind);
-        if !self.on || stays {
+        if !self.on || stays_off {
             // Record that the guest is off as desired, and did not shut itself down.
             if !self.on && kind != Some(IntentKind::Stop) {
                 power.actions.push(self.begin(IntentKind::Stop, None));
             }
-            power.stays_off = stays;
-            power.last = self.asked.map(done).or(power.last);
+            power.stays_off = stays_off;
+            power.last = self.new_request.map(done).or(power.last);
             return power;
         }
         match kind {
@@ -193,19 +200,19 @@ impl Switch<'_> {
             None => {}
         }
         if !power.restarts {
-            // A text that came meanwhile asks for what happens anyway.
-            power.last = self.asked.map(done).or(power.last);
+            // A request that came meanwhile is met by this start.
+            power.last = self.new_request.map(done).or(power.last);
         }
         power.actions.push(Action::Start {
-            reset_nvram: self.mark.reset_nvram,
+            reset_nvram: self.metadata.reset_nvram,
         });
-        power.requeue_after = Some(ASK_AGAIN);
+        power.requeue_after = Some(POWER_RETRY);
         power
     }
 }
 
-/// Since when the Machine says that its QEMU died.
-fn died_at(machine: &Machine) -> Option<&str> {
+/// When the failure of QEMU was first reported in the Machine's conditions.
+fn failed_at(machine: &Machine) -> Option<&str> {
     let mut conditions = machine.status.conditions.iter();
     let reported = conditions.find(|it| it.kind == "VirtualMachineReady")?;
     (reported.reason == "VMFailed").then_some(reported.last_transition_time.as_str())
@@ -218,8 +225,8 @@ fn done(request: String) -> LastRestart {
     }
 }
 
-/// The next step towards off of a guest that was first asked then, or was not asked yet.
-pub(super) fn ask(guest: &Guest, since: Option<&str>, now: Now) -> Option<Action> {
+/// The next step to shut a guest down: `since` is the time of the first request, `None` before it.
+pub(super) fn shutdown_step(guest: &Guest, since: Option<&str>, now: Now) -> Option<Action> {
     if since.is_none() {
         return Some(Action::AskToStop {
             agent: guest.has_agent,
@@ -228,6 +235,6 @@ pub(super) fn ask(guest: &Guest, since: Option<&str>, now: Now) -> Option<Action
     if now.until(since, SHUTDOWN_LIMIT).is_none() {
         return Some(Action::Destroy);
     }
-    let is_asked = guest.state == State::ShuttingDown;
-    (!is_asked).then_some(Action::AskToStop { agent: false })
+    let is_shutting_down = guest.state == State::ShuttingDown;
+    (!is_shutting_down).then_some(Action::AskToStop { agent: false })
 }

@@ -21,16 +21,16 @@ use controller_core::plan::Now;
 /// The seed of a Machine.
 #[derive(Debug, Default)]
 pub(super) struct Seed {
-    /// What the domain is defined with; `None`: the Machine has no cloud-init data, or the seed cannot be made.
+    /// Seed that the domain is defined with; `None`: the Machine has no cloud-init data, or the seed cannot be made.
     pub(super) desired: Option<SeedRecord>,
-    /// Makes it, if it does not exist.
+    /// Creates it, if it does not exist.
     pub(super) action: Option<Action>,
     /// Why it cannot be made of the current data. With a `desired` seed the guest keeps that one, otherwise there
     /// is no definition without it.
     pub(super) fault: Option<Fault>,
 }
 
-/// The seed: the one that the domain has, or another one if cloud-init is given something else now.
+/// The seed: the one that the domain has, or another one if cloud-init's data has changed.
 pub(super) fn seed(
     machine: &Machine,
     block: &Normalized,
@@ -45,8 +45,7 @@ pub(super) fn seed(
             fault: None,
         },
         Err(fault) => Seed {
-            // A Secret that does not exist any more has no content to start with; one that cannot be read now
-            // has.
+            // A Secret that was deleted has no content for a seed; one that cannot be read now has.
             desired: known(view).filter(|_| observed.contents.is_err()).cloned(),
             action: None,
             fault: Some(fault),
@@ -71,11 +70,11 @@ fn make(
     if *plan == CloudInitPlan::default() {
         return Ok((None, None));
     }
-    let mark = view
+    let metadata = view
         .guest
         .as_ref()
         .and_then(|guest| guest.metadata.as_ref());
-    let known = mark.and_then(|mark| mark.seed.as_ref());
+    let known = metadata.and_then(|it| it.seed.as_ref());
     let digest = plan.digest();
     if let Some(known) = known
         && known.digest == digest
@@ -138,10 +137,10 @@ fn make(
     Ok((Some(made), Some(action)))
 }
 
-/// The fault of Secrets that the API server did not let us read.
+/// The fault of Secrets that could not be read from the API server.
 fn unreadable_secret(why: &str) -> Fault {
     let message = format!(
-        "the Secrets that spec.cloudInit names cannot be read ({why}); they are read again soon. If the message says forbidden, give the controller's ServiceAccount the permission to get them"
+        "the Secrets that spec.cloudInit names cannot be read ({why}); they are read again soon. If the message contains 'forbidden', give the controller's ServiceAccount the permission to get them"
     );
     Fault::new("CloudInitSecretNotFound", message)
 }

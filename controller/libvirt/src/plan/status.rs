@@ -19,14 +19,14 @@ use controller_core::objects::Meta as _;
 use controller_core::plan::Now;
 use controller_core::status::plan_with_status;
 
-/// What the plan found out.
+/// Findings of the plan.
 #[derive(Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(super) struct Findings<'a> {
     pub(super) block: Option<&'a Normalized>,
     /// Why there is no block to act on.
     pub(super) unfit: Option<Fault>,
-    /// Why nothing is known.
+    /// Why the state is unknown.
     pub(super) away: Option<Fault>,
     pub(super) network: Outcome,
     pub(super) storage: Outcome,
@@ -36,18 +36,18 @@ pub(super) struct Findings<'a> {
     pub(super) volumes: Vec<VolumeStatus>,
     /// Disks that are smaller than they are to be.
     pub(super) growing: Vec<String>,
-    /// What of the definition the running guest does not have.
+    /// Parts of the definition that the running guest does not have.
     pub(super) changes: Vec<Difference>,
-    /// What is to be remembered of a restart, when that was looked at.
+    /// The last restart for the status; `None`: power was not planned.
     pub(super) restart: Option<LastRestart>,
     pub(super) restarts: bool,
-    /// Whether the guest shut itself down, and stays off.
+    /// Whether the guest shut itself down and is not started again.
     pub(super) stays_off: bool,
     pub(super) paused: bool,
     pub(super) maintenance: bool,
 }
 
-/// The plan with the status that goes with it.
+/// The plan with its status.
 pub(super) fn report(
     machine: &Machine,
     observed: &Observed,
@@ -148,7 +148,7 @@ pub(super) fn report(
     plan_with_status(machine, now, status, actions)
 }
 
-/// The status of a Machine that nothing is known of: what was known last is the best there is.
+/// The status of a Machine whose state is unknown: it keeps what was observed last.
 fn last_known(machine: &Machine, mut conditions: Conditions<'_>, away: &Fault) -> MachineStatus {
     for kind in [
         "StorageReady",
@@ -235,7 +235,7 @@ fn virtual_machine(findings: &Findings<'_>, guest: Option<&Guest>) -> Verdict {
             "False",
             Fault::new(
                 "VMFailed",
-                "the guest crashed: its console and the log of QEMU on the host tell why; restart it with the annotation machine.vitistack.io/restart-requested",
+                "the guest crashed: its console and the log of QEMU on the host have the cause; restart it with the annotation machine.vitistack.io/restart-requested",
             ),
         ),
         _ => ("True", Fault::new("VMCreated", "the domain is there")),
@@ -264,7 +264,7 @@ fn ready(
     if findings.restarts && on {
         return (
             "False",
-            Fault::new("Restarting", "the guest is restarted, as was asked"),
+            Fault::new("Restarting", "the guest is restarted, as requested"),
         );
     }
     let paused = guest.is_some_and(|guest| guest.state == State::Paused);

@@ -1,11 +1,11 @@
 //! What has to be done about the volumes of a Machine: images fetched, disks made and grown.
 //!
 //! ```text
-//! image ─ complete? ─▶ overlay on it, or a copy with a marker beside it
+//! image ─ complete? ─▶ overlay of it, or a copy with a marker volume
 //! no image ──────────▶ blank
 //! exists, too small ─▶ grown: by QEMU while the guest runs, otherwise by the pool
 //! ```
-//! A volume that exists is never made anew: it may have data of a guest. A copy without its marker was never used; the
+//! A volume that exists is not created again: it may have a guest's data. A copy without its marker was never used; the
 //! next copy gets another name.
 
 use std::collections::BTreeMap;
@@ -15,7 +15,9 @@ use common::api::machine::Image;
 use common::api::normalized::{Normalized, NormalizedDisk};
 use common::api::status::VolumeStatus;
 use common::quantity::Bytes;
-use common::render::libvirt::{PoolVolume, VolumeRecord, VolumeSpec, volume_xml};
+use common::render::libvirt::{
+    PoolVolume, VolumeRecord, VolumeSpec, is_reserved_volume, volume_xml,
+};
 use controller_core::conditions::{Fault, Outcome};
 use controller_core::machine::Machine;
 use controller_core::plan::Now;
@@ -27,11 +29,11 @@ use crate::images::names::{attempt, base_of, image_volume};
 use crate::observed::HostView;
 use crate::offers::storage;
 
-/// What is to be done about the volumes.
+/// The actions and findings of the volumes.
 #[derive(Debug, Default)]
 pub(super) struct Volumes {
     pub(super) actions: Vec<Action>,
-    /// Sizes to grow: nothing waits for them.
+    /// Actions that grow disks: no other action waits for them.
     pub(super) growth: Vec<Action>,
     /// Whether the domain has the volumes it names.
     pub(super) outcome: Outcome,
@@ -39,7 +41,7 @@ pub(super) struct Volumes {
     pub(super) import: Option<Fault>,
     /// Volumes by disk or drive.
     pub(super) placed: BTreeMap<String, PoolVolume>,
-    /// Those of the disks, and what becomes of each.
+    /// The volumes of the disks, with their reclaim policies.
     pub(super) kept: Vec<VolumeRecord>,
     /// The volumes of the disks, for the status.
     pub(super) reported: Vec<VolumeStatus>,
@@ -47,7 +49,7 @@ pub(super) struct Volumes {
     pub(super) growing: Vec<String>,
 }
 
-/// What has to be done about the volumes of a Machine.
+/// Plans the volumes of a Machine.
 pub(super) fn volumes(machine: &Machine, block: &Normalized, view: &HostView, now: Now) -> Volumes {
     let mut all = Volumes::default();
     for disk in &block.disks {
@@ -55,7 +57,7 @@ pub(super) fn volumes(machine: &Machine, block: &Normalized, view: &HostView, no
             all.outcome.worsen(Fault::new(
                 "StorageClassNotFound",
                 format!(
-                    "LibvirtHost '{}' no longer offers storage class '{}' of disk '{}': add it to spec.storage of the host; the Machine goes on by itself then",
+                    "LibvirtHost '{}' no longer offers storage class '{}' of disk '{}': add it to spec.storage of the host; the Machine continues automatically then",
                     view.host, disk.storage_class, disk.name
                 ),
             ));
@@ -74,7 +76,7 @@ pub(super) fn volumes(machine: &Machine, block: &Normalized, view: &HostView, no
     }
     for cdrom in &block.cdroms {
         let Some(image) = &cdrom.image else { continue };
-        if let Some(placed) = all.image(image, &cdrom.name, view) {
+        if let Some(placed) = all.image(image, &cdrom.name, None, view) {
             all.placed.insert(cdrom.name.clone(), placed);
         }
     }
@@ -109,7 +111,7 @@ impl Volumes {
         }
     }
 
-    /// Records where the volume of a disk is, and what becomes of it.
+    /// Records where the volume of a disk is, and its reclaim policy.
     fn place(&mut self, disk: &NormalizedDisk, offer: &HostStorage, name: &str) {
         let placed = PoolVolume {
             pool: offer.pool.clone(),
@@ -141,12 +143,18 @@ impl Volumes {
         let Some(image) = &disk.image else {
             let xml = volume_xml(&desired(None));
             self.report(disk, &name, None);
-            self.actions.push(Action::CreateVolume { pool, name, xml });
+            self.actions.push(Action::CreateVolume {
+                pool,
+                name,
+                xml,
+                image: None,
+            });
             return;
         };
-        // The attempt has its name only once it is made: before, each pass would report another one.
+        // The attempt has its name only once it is created: before, each pass would report another one.
         self.report(disk, base_of(&name), None);
-        let Some(base) = self.image(image, &disk.name, view) else {
+        let size = u64::try_from(disk.size.get()).ok();
+        let Some(base) = self.image(image, &disk.name, size, view) else {
             return;
         };
         let key = (base.pool.clone(), base.volume.clone());
@@ -166,25 +174,36 @@ impl Volumes {
         let action = if is_copy(offer) {
             Action::CopyVolume {
                 xml: volume_xml(&desired(None)),
-                image: key,
+                image: base,
                 pool,
                 name,
             }
         } else {
             let xml = volume_xml(&desired(Some((&found.path, base.format))));
-            Action::CreateVolume { pool, name, xml }
+            Action::CreateVolume {
+                pool,
+                name,
+                xml,
+                image: Some(base),
+            }
         };
         self.actions.push(action);
     }
 
-    /// Where an image is, once all of it is there.
-    fn image(&mut self, image: &Image, of: &str, view: &HostView) -> Option<PoolVolume> {
+    /// Where an image is, once it is complete. `size`: of the disk that is made of it.
+    fn image(
+        &mut self,
+        image: &Image,
+        of: &str,
+        size: Option<u64>,
+        view: &HostView,
+    ) -> Option<PoolVolume> {
         let pool = view.spec.image_pool.clone();
         let Some(pool) = pool else {
             self.outcome.worsen(Fault::new(
                 "ImageImportUnavailable",
                 format!(
-                    "LibvirtHost '{}' has no imagePool for the image of '{of}': set it; the Machine goes on by itself then",
+                    "LibvirtHost '{}' has no imagePool for the image of '{of}': set it; the Machine continues automatically then",
                     view.host
                 ),
             ));
@@ -193,6 +212,15 @@ impl Volumes {
         if let Some(why) = view.unreadable_pools.get(&pool) {
             let what = format!("the image of '{of}'");
             self.outcome.worsen(pool_not_found(&what, &view.host, why));
+            return None;
+        }
+        if let Some(volume) = image.volume.as_deref().filter(|it| is_reserved_volume(it)) {
+            self.outcome.worsen(Fault::new(
+                "ImageNotAllowed",
+                format!(
+                    "volume '{volume}' of '{of}' was made by the controller and is no image: copy it to a volume of another name (virsh vol-clone), and name that"
+                ),
+            ));
             return None;
         }
         let volume = image_volume(image);
@@ -207,7 +235,7 @@ impl Volumes {
                     "ImageImportFailed",
                     format!("the image of '{of}' cannot be fetched: {why}; it is tried again"),
                 ));
-                self.fetch(image, volume);
+                self.fetch(image, volume, size);
                 None
             }
             Some(ImageState::Underway { progress }) => {
@@ -217,32 +245,41 @@ impl Volumes {
                 self.progress(of, progress);
                 None
             }
-            Some(ImageState::Absent) | None if image.volume.is_some() => {
+            Some(ImageState::Absent | ImageState::Waiting) | None if image.volume.is_some() => {
                 self.outcome.worsen(Fault::new(
                     "ImageNotFound",
                     format!(
-                        "volume '{volume}' of '{of}' is not in the image pool '{pool}' of LibvirtHost '{}': put it there; the Machine goes on by itself then",
+                        "volume '{volume}' of '{of}' is not in the image pool '{pool}' of LibvirtHost '{}': put it there; the Machine continues automatically then",
                         view.host
                     ),
                 ));
+                None
+            }
+            Some(ImageState::Waiting) => {
+                let message =
+                    format!("the image of '{of}' waits until other images have been fetched");
+                self.import
+                    .get_or_insert(Fault::new("ImageImporting", message));
+                self.fetch(image, volume, size);
                 None
             }
             Some(ImageState::Absent) | None => {
                 let message = format!("the image of '{of}' is being fetched");
                 self.import
                     .get_or_insert(Fault::new("ImageImporting", message));
-                self.fetch(image, volume);
+                self.fetch(image, volume, size);
                 None
             }
         }
     }
 
-    fn fetch(&mut self, image: &Image, volume: String) {
+    fn fetch(&mut self, image: &Image, volume: String, disk_size: Option<u64>) {
         if let Some(url) = &image.url {
             self.actions.push(Action::FetchImage {
                 volume,
                 url: url.clone(),
                 checksum: image.checksum.clone(),
+                disk_size,
             });
         }
     }
@@ -298,10 +335,10 @@ impl Volumes {
     }
 }
 
-/// The fault of something whose pool cannot be read.
+/// The fault of an object whose pool cannot be read.
 pub(super) fn pool_not_found(what: &str, host: &str, why: &str) -> Fault {
     let message = format!(
-        "{what} is on LibvirtHost '{host}', whose {why}; the Machine continues by itself then"
+        "{what} is on LibvirtHost '{host}', whose {why}; the Machine continues automatically then"
     );
     Fault::new("PoolNotFound", message)
 }

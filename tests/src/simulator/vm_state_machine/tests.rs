@@ -70,7 +70,7 @@ fn rerun_on_failure_starts_no_new_instance_unless_the_guest_failed() {
     machine["status"] = shown(&machine, &instance("Running"));
     let (change, word) = step(&machine, None, Scenario::Happy);
     assert_eq!((change, word.as_str()), (Change::Nothing, "Stopped"));
-    // Unless it failed, or comes from another strategy.
+    // Unless it failed, or was started by another strategy.
     let mut failed = machine.clone();
     failed["status"] = shown(&machine, &instance("Failed"));
     assert_eq!(step(&failed, None, Scenario::Happy).0, Change::Create);

@@ -3,7 +3,9 @@
 //! ```text
 //! CRDs ──────────────────────────────► templates/crds/*.yaml       not removed by an uninstall
 //! install/{controller,webhook}-rbac ─► templates/*-rbac.yaml       ┐ with the namespace and
-//! install/webhook-configurations ────► templates/webhook-…yaml     ┘ the chart's values inserted
+//! install/webhook-{configurations,policy} ─► templates/webhook-…   │ the chart's values inserted
+//! install/user-roles ────────────────► templates/user-roles.yaml   │
+//! install/deletion-protection ───────► templates/deletion-…yaml    ┘
 //! monitoring/{rules,dashboard} ──────► files/                      copied, not templates
 //! ```
 //! The rest of the chart is written by hand; a test compares what it renders with `manifests/install`.
@@ -41,12 +43,13 @@ metadata:
 ",
 )];
 
-const WEBHOOK_RBAC: [Replacement; 1] = [(
-    "ServiceAccount
+const WEBHOOK_RBAC: [Replacement; 4] = [
+    (
+        "ServiceAccount
 metadata:
   name: machine-webhook
 ",
-    "ServiceAccount
+        "ServiceAccount
 metadata:
   name: machine-webhook
   {{- with .Values.webhook.serviceAccount.annotations }}
@@ -54,7 +57,32 @@ metadata:
     {{- toYaml . | nindent 4 }}
   {{- end }}
 ",
-)];
+    ),
+    // With a certificate from outside, the webhook writes neither caBundle nor a Secret. Who may create the Secret that
+    // it reads could make it one with the token of another account.
+    (
+        "# RBAC cannot limit create to a name: the name is not known when the request is authorized.
+- apiGroups: [\"\"]
+  resources: [secrets]
+  verbs: [create]
+",
+        "{{- if not (include \"kubevirt-operator.certificate\" .) }}
+# RBAC cannot limit create to a name: the name is not known when the request is authorized.
+- apiGroups: [\"\"]
+  resources: [secrets]
+  verbs: [create]
+{{- end }}
+",
+    ),
+    (
+        "verbs: [get, list, watch, update]",
+        "verbs: [get, list, watch{{ if not (include \"kubevirt-operator.certificate\" .) }}, update{{ end }}]",
+    ),
+    (
+        "verbs: [get, list, watch, patch]",
+        "verbs: [get, list, watch{{ if not (include \"kubevirt-operator.certificate\" .) }}, patch{{ end }}]",
+    ),
+];
 
 const CONFIGURATIONS: [Replacement; 4] = [
     (
@@ -99,6 +127,9 @@ pub(super) fn files() -> Result<BTreeMap<PathBuf, String>> {
         ("controller-rbac.yaml", CONTROLLER_RBAC.as_slice()),
         ("webhook-rbac.yaml", WEBHOOK_RBAC.as_slice()),
         ("webhook-configurations.yaml", CONFIGURATIONS.as_slice()),
+        ("webhook-policy.yaml", &[]),
+        ("user-roles.yaml", &[]),
+        ("deletion-protection.yaml", &[]),
     ] {
         let source = Path::new("manifests/install").join(name);
         let text = with_replacements(&read(&source)?, replacements)

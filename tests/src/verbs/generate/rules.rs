@@ -36,7 +36,7 @@ Generated from the code and from the tables of its tests by `just generate`.
 Every rule has a code, which is the same in kubectl's message, in the metric
 `machine_webhook_rejections_total`, in the audit annotation and here. A rule *refuses* or *warns*. On an
 update, a fault that the stored object also has is a warning, so that other fields can be changed before it
-is fixed. Objects that are being deleted are never refused.
+is fixed. While an object is being deleted, only changes of its spec are judged.
 ";
 
 /// The table of update effects, with one row for all fields with the same effects.
@@ -45,7 +45,9 @@ fn updates(page: &mut String) {
         "\n## What an update may change\n\nThe webhook compares the values that the old and the new \
          spec resolve to: a switch to a template with the same values is no change. A warning announces a \
          change that becomes effective at the next restart of a running machine, or only in a new instance. \
-         Until the guest was restarted the change is in `status.pendingChanges`.\n\n| changed field | on KubeVirt | on libvirt |\n|---|---|---|\n",
+         Until the guest was restarted the change is in `status.pendingChanges`.\n\nThe volume of a disk that \
+         leaves the spec is kept on both backends, whatever its `reclaimPolicy` \
+         ([DiskKept](#diskkept)).\n\n| changed field | on KubeVirt | on libvirt |\n|---|---|---|\n",
     );
     let effects = |field: Field| [Backend::Kubevirt, Backend::Libvirt].map(|it| field.effect(it));
     let mut rows: Vec<([Effect; 2], Vec<String>)> = Vec::new();

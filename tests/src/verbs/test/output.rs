@@ -252,7 +252,7 @@ failed: suite c
     }
 
     #[test]
-    fn the_output_of_tests_that_passed_is_shown_only_if_asked_for() {
+    fn the_output_of_tests_that_passed_is_shown_only_on_request() {
         let shown = finished(MIXED, false).shown();
         assert!(
             !shown.contains("noise") && shown.contains("thread 'c' panicked"),

@@ -34,6 +34,7 @@ pub(super) fn block() -> Normalized {
         template: None,
         backend: Backend::Kubevirt,
         power_state: PowerState::Running,
+        deletion_protection: false,
         guest_shutdown_stops: false,
         cpu: cpu(1, 1, 1),
         memory: memory("2Gi", "2Gi"),

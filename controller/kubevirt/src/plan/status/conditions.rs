@@ -17,7 +17,7 @@ pub(super) fn storage(inputs: &StatusInputs<'_>) -> Verdict {
     }
     if !inputs.pending.is_empty() {
         let message = format!(
-            "waiting for PersistentVolumeClaim {} to be bound; its events say what it waits for",
+            "waiting for PersistentVolumeClaim {} to be bound; its events have the cause",
             inputs.pending.join(", ")
         );
         return ("False", Fault::new("PVCPending", message));
@@ -73,7 +73,7 @@ pub(super) fn virtual_machine(inputs: &StatusInputs<'_>, live: &LiveGuest<'_>) -
     if FAILURES.contains(&status) {
         let why = find_condition(&vm.status.conditions, "Failure", "True")
             .map_or("", |condition| &condition.message);
-        let message = format!("KubeVirt says {status}: {why}");
+        let message = format!("KubeVirt reports {status}: {why}");
         let message = message.trim_end_matches([':', ' ']).to_owned();
         return ("False", Fault::new("VMFailed", message));
     }
@@ -139,7 +139,7 @@ pub(super) fn ready(
     if running && restart.is_some_and(|restart| restart.replaces.is_some()) {
         return (
             "False",
-            Fault::new("Restarting", "the guest is restarted, as was asked"),
+            Fault::new("Restarting", "the guest is restarted, as requested"),
         );
     }
     let status = live.vm.map_or("", |vm| vm.status.printable_status.as_str());
@@ -169,8 +169,9 @@ pub(super) fn ready(
         Phase::Pending | Phase::Creating | Phase::Failed if inputs.pending.is_empty() => {
             ("False", Fault::new("Creating", "the guest is starting"))
         }
-        Phase::Pending | Phase::Creating | Phase::Failed => {
-            ("False", Fault::new("Creating", "the disks are being made"))
-        }
+        Phase::Pending | Phase::Creating | Phase::Failed => (
+            "False",
+            Fault::new("Creating", "the disks are being created"),
+        ),
     }
 }

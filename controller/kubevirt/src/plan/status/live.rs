@@ -15,7 +15,7 @@ use controller_core::addresses::is_reported;
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 
-/// The VirtualMachine and instance that belong to the Machine.
+/// The VirtualMachine and instance of the Machine.
 pub(super) struct LiveGuest<'a> {
     pub(super) vm: Option<&'a VirtualMachine>,
     /// The VirtualMachine's `runStrategy` after this plan.
@@ -76,16 +76,16 @@ impl<'a> LiveGuest<'a> {
     }
 }
 
-/// The network cards of the spec, in the order of the spec. Cards that only the guest knows, such as the bridges of a
+/// The network cards of the spec, in the order of the spec. Cards that only the guest has, such as the bridges of a
 /// container engine, have no name and are left out.
 ///
 /// Addresses are sorted, because the agent's order changes now and then and each change would be a status write.
 fn interfaces(instance: &Instance) -> Vec<InterfaceStatus> {
     let cards = &instance.spec.domain.devices.interfaces;
-    let place = |nic: &&InstanceInterface| cards.iter().position(|card| card.name == nic.name);
+    let index = |nic: &&InstanceInterface| cards.iter().position(|card| card.name == nic.name);
     let named = instance.status.interfaces.iter();
     let mut named: Vec<_> = named.filter(|nic| !nic.name.is_empty()).collect();
-    named.sort_by_key(|nic| place(nic).unwrap_or(cards.len()));
+    named.sort_by_key(|nic| index(nic).unwrap_or(cards.len()));
     let reported = |nic: &InstanceInterface| {
         let all = nic.ip_addresses.iter().chain(&nic.ip_address);
         let mut all: Vec<_> = all.filter(|address| !address.is_empty()).cloned().collect();

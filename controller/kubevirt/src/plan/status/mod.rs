@@ -91,7 +91,7 @@ pub(super) fn report(
     plan_with_status(machine, now, status, actions)
 }
 
-/// The last status written, updated by what is known of a Machine under deletion.
+/// The last status written, updated by what was observed of a Machine under deletion.
 pub(super) fn under_deletion(machine: &Machine, observed: &Observed) -> MachineStatus {
     let live = LiveGuest::of(machine, observed, &[]);
     MachineStatus {

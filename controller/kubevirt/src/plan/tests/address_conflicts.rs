@@ -70,7 +70,7 @@ fn of_two_machines_with_one_address_the_older_one_continues() {
         assert_eq!(
             message(&environment, "NetworkReady"),
             format!(
-                "network card 'eth0' has the address 02:00:00:00:00:01, and so has the older Machine '{name}' on NetworkConfiguration 'prod': change macAddress of one of them in spec.networks; the Machine goes on by itself then"
+                "network card 'eth0' has the address 02:00:00:00:00:01, and so has the older Machine '{name}' on NetworkConfiguration 'prod': change macAddress of one of them in spec.networks; the Machine continues automatically then"
             )
         );
         // It recovers when the other Machine changes or is deleted, and has lost nothing.

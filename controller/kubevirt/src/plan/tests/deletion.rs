@@ -285,7 +285,7 @@ fn a_claim_in_use_whose_policy_was_changed_to_retain_ends_the_wait() {
 }
 
 #[test]
-fn somebody_elses_instance_of_the_name_delays_no_deletion_and_keeps_its_claims() {
+fn an_instance_of_another_owner_delays_no_deletion_and_keeps_its_claims() {
     let mut environment = running();
     environment.vm = None;
     environment.instance.as_mut().unwrap().metadata.labels = None;

@@ -1,6 +1,6 @@
 //! Disks that grow, are removed, and are adopted again.
 
-use common::api::choice::{Phase, ReclaimPolicy};
+use common::api::choice::{Phase, PowerState, ReclaimPolicy};
 use common::names;
 use common::quantity::Bytes;
 use serde_json::json;
@@ -73,7 +73,7 @@ fn a_growing_volume_is_reported_until_it_has_its_size() {
 }
 
 #[test]
-fn a_volume_that_cannot_grow_is_reported_and_stops_nothing_else() {
+fn a_volume_that_cannot_grow_is_reported_and_blocks_no_other_action() {
     let mut environment = FakeCluster::new(machine(block()));
     environment.settle();
     environment.classes.insert("standard".into(), false);
@@ -114,7 +114,7 @@ fn a_volume_that_cannot_grow_is_reported_and_stops_nothing_else() {
 }
 
 #[test]
-fn a_removed_disk_is_released_once_the_guest_no_longer_has_it() {
+fn a_removed_disk_is_kept_whatever_its_policy_once_the_guest_no_longer_has_it() {
     let mut environment = machine_with_every_object();
     edit(&mut environment, |block| {
         block.disks.push(disk("old", ReclaimPolicy::Delete));
@@ -131,19 +131,14 @@ fn a_removed_disk_is_released_once_the_guest_no_longer_has_it() {
     // After a restart the instance does not have them.
     environment.instance = None;
     let done = environment.settle();
-    assert!(
-        done.contains(&"updated PersistentVolumeClaim web-data".to_owned()),
-        "{done:?}"
-    );
-    assert!(
-        done.contains(&"deleted PersistentVolumeClaim web-old".to_owned()),
-        "{done:?}"
-    );
+    for name in ["web-data", "web-old"] {
+        let kept = format!("updated PersistentVolumeClaim {name}");
+        assert!(done.contains(&kept), "{done:?}");
+        let claim = &environment.claims[name];
+        let former = claim.annotation(names::ANNOTATION_RETAINED_FROM);
+        assert_eq!(former, Some("uid-of-web"), "{name}");
+    }
     let kept = &environment.claims["web-data"];
-    assert_eq!(
-        kept.annotation(names::ANNOTATION_RETAINED_FROM),
-        Some("uid-of-web")
-    );
     assert_eq!(kept.annotation(names::ANNOTATION_MACHINE_UID), None);
 
     // In the spec again, the disk is adopted with its data.
@@ -155,6 +150,42 @@ fn a_removed_disk_is_released_once_the_guest_no_longer_has_it() {
     assert_eq!(environment.claims["web-data"].uid(), uid);
     assert!(environment.claims["web-data"].belongs_to("web", "uid-of-web"));
     assert_eq!(reported(&environment, "StorageReady"), ("True", "PVCBound"));
+}
+
+#[test]
+fn a_disk_that_is_renamed_on_a_stopped_machine_keeps_its_claim() {
+    let mut environment = FakeCluster::new(machine(block()));
+    edit(&mut environment, |block| {
+        block.power_state = PowerState::Stopped;
+        block.disks.push(disk("data", ReclaimPolicy::Delete));
+    });
+    environment.settle();
+    edit(&mut environment, |block| {
+        block.disks[1].name = "data2".into();
+    });
+    environment.settle();
+    let claims: Vec<_> = environment.claims.keys().collect();
+    assert_eq!(claims, ["web-data", "web-data2", "web-root"]);
+    // The former disk is not the Machine's any more: it survives the Machine, the new one does not.
+    environment.delete_machine();
+    environment.settle();
+    let claims: Vec<_> = environment.claims.keys().collect();
+    assert_eq!(claims, ["web-data"]);
+}
+
+#[test]
+fn a_removed_disk_that_the_guest_still_has_survives_the_deletion_of_the_machine() {
+    let mut environment = FakeCluster::new(machine(block()));
+    edit(&mut environment, |block| {
+        block.disks.push(disk("data", ReclaimPolicy::Delete));
+    });
+    environment.settle();
+    edit(&mut environment, |block| block.disks.truncate(1));
+    environment.delete_machine();
+    environment.settle();
+    assert!(environment.machine.is_none());
+    let claims: Vec<_> = environment.claims.keys().collect();
+    assert_eq!(claims, ["web-data"]);
 }
 
 #[test]
@@ -177,7 +208,7 @@ fn a_kept_claim_is_adopted_only_if_it_fits_and_no_machine_owns_it() {
         });
         change(&mut claim);
         let mut environment = FakeCluster::new(machine(block()));
-        environment.living.insert("uid-of-living".into());
+        environment.existing_uids.insert("uid-of-living".into());
         environment.claims.insert("web-root".into(), decode(claim));
         environment.settle();
         let adopted = environment.claims["web-root"].belongs_to("web", "uid-of-web");
@@ -190,7 +221,7 @@ fn a_kept_claim_is_adopted_only_if_it_fits_and_no_machine_owns_it() {
         |claim| claim["spec"]["resources"]["requests"]["storage"] = "10Gi".into()
     ));
     assert!(kept(|claim| {
-        claim["metadata"]["annotations"] = json!({names::ANNOTATION_MACHINE_UID: "uid-of-dead"});
+        claim["metadata"]["annotations"] = json!({names::ANNOTATION_MACHINE_UID: "uid-of-deleted"});
     }));
     assert!(!kept(|claim| {
         claim["metadata"]["annotations"] = json!({names::ANNOTATION_MACHINE_UID: "uid-of-living"});
@@ -206,7 +237,7 @@ fn a_kept_claim_is_adopted_only_if_it_fits_and_no_machine_owns_it() {
     ));
     assert!(!kept(|claim| claim["spec"]["volumeMode"] = "Block".into()));
     assert!(!kept(|claim| {
-        // Machine `a` with disk `b-c` and Machine `a-b` with disk `c` want the same name.
+        // Machine `a` with disk `b-c` and Machine `a-b` with disk `c` need the same name.
         claim["metadata"]["labels"][names::LABEL_DISK] = "other".into();
     }));
     assert!(!kept(|claim| {

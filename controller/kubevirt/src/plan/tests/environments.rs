@@ -20,7 +20,7 @@ use controller_core::objects::Meta as _;
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Ownership {
     Ours,
-    /// Somebody else; without our labels.
+    /// Another owner; without our labels.
     Stranger,
     /// A former Machine of the name; with our labels.
     Former,
@@ -114,7 +114,7 @@ fn an_import(disk: &'static str) -> impl Strategy<Value = (DataVolume, bool)> {
             }
             let mut import: DataVolume =
                 decode(json!({"metadata": metadata, "status": {"phase": phase}}));
-            // Deleting somebody else's would delete their claim, which is not the controller's doing.
+            // Deleting another owner's would delete their claim, which is no action of the controller.
             let deleting = deleting && matches!(ownership, Ownership::Ours | Ownership::Former);
             import.metadata.deletion_timestamp = deleting.then(some_time);
             // As the controller deletes it, without the claim.
@@ -234,13 +234,13 @@ fn a_restart() -> impl Strategy<Value = (&'static str, bool)> {
 }
 
 /// Requests a restart and records an earlier one.
-fn a_request(environment: &mut FakeCluster, asked: Option<&str>, last: Option<(&str, bool)>) {
+fn a_request(environment: &mut FakeCluster, request: Option<&str>, last: Option<(&str, bool)>) {
     let instance = environment
         .instance
         .as_ref()
         .map(|instance| instance.uid().to_owned());
     let machine = environment.machine_mut();
-    if let Some(text) = asked {
+    if let Some(text) = request {
         annotate(machine, names::ANNOTATION_RESTART_REQUESTED, text);
     }
     machine.status.last_restart = last.map(|(request, runs)| LastRestart {
@@ -277,7 +277,7 @@ prop_compose! {
         restart in (prop::option::of(Just("now")), prop::option::of(a_restart())),
     ) -> FakeCluster {
         let mut environment = FakeCluster::new(machine);
-        environment.living.insert("uid-of-living".into());
+        environment.existing_uids.insert("uid-of-living".into());
         if let Some((ownership, block, moves, deleting)) = guest {
             a_guest(&mut environment, ownership, block, moves, deleting);
         }

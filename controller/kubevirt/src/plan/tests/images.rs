@@ -13,7 +13,7 @@ use crate::environment::{FakeCluster, claims_of, decode};
 use controller_core::fixtures::{block, disk, machine};
 use controller_core::objects::Meta as _;
 
-fn image(url: &str) -> Image {
+pub(super) fn image(url: &str) -> Image {
     Image {
         url: Some(url.to_owned()),
         ..Image::default()
@@ -142,14 +142,14 @@ fn a_failed_import_quotes_cdi() {
     assert_eq!(
         phase(&environment),
         Some(Phase::Creating),
-        "CDI goes on by itself"
+        "CDI continues automatically"
     );
     assert!(environment.vm.is_none());
 
     set_import(&mut environment, "ImportScheduled", "Pending");
     let (_, reason, text) = storage(&environment);
     assert_eq!(reason, "ImageImporting");
-    assert!(text.ends_with("CDI says: 404 Not Found"), "{text}");
+    assert!(text.ends_with("CDI reports: 404 Not Found"), "{text}");
 
     set_import(&mut environment, "Failed", "Error");
     let (_, reason, text) = storage(&environment);
@@ -167,7 +167,7 @@ fn a_failed_import_quotes_cdi() {
 }
 
 #[test]
-fn a_machine_with_an_image_waits_for_cdi_and_says_so() {
+fn a_machine_with_an_image_waits_for_cdi_and_reports_it() {
     let mut environment = from_the_web(ReclaimPolicy::Delete);
     environment.cdi = false;
     environment.settle();
@@ -282,7 +282,7 @@ fn the_claim_of_an_unfinished_import_is_not_kept() {
 }
 
 #[test]
-fn an_import_of_somebody_else_is_not_changed() {
+fn an_import_of_another_owner_is_not_changed() {
     let theirs = json!({
         "metadata": {"name": "web-data", "namespace": "default", "uid": "theirs"},
         "status": {"phase": "Succeeded"},
@@ -306,7 +306,7 @@ fn a_claim_whose_data_volume_is_gone_is_no_disk() {
     environment.pass();
     environment.advance_kubevirt();
     environment.advance_kubevirt();
-    // Somebody deletes the DataVolume; the claim is bound and still there.
+    // A user deletes the DataVolume; the claim is bound and still there.
     environment.data_volumes.clear();
     assert_eq!(environment.pass(), [""; 0]);
     assert!(environment.vm.is_none());

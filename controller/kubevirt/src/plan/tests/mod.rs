@@ -10,6 +10,7 @@ mod images;
 mod power;
 mod printable;
 mod properties;
+mod protection;
 mod restart;
 mod secrets;
 mod status;
@@ -46,6 +47,7 @@ fn edit(environment: &mut FakeCluster, change: impl FnOnce(&mut Normalized)) {
     let machine = environment.machine_mut();
     let mut block = machine.desired().unwrap().clone();
     change(&mut block);
+    machine.is_protected = block.deletion_protection;
     machine.block = Block::Matching(Box::new(block));
     machine.metadata.generation = machine.metadata.generation.map(|number| number + 1);
 }

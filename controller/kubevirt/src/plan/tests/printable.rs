@@ -43,7 +43,7 @@ const fn fails(state: &'static str) -> Case {
     }
 }
 
-/// Nothing changes for a guest that runs.
+/// Nothing changes for a running guest.
 const fn stays(state: &'static str) -> Case {
     Case {
         state,
@@ -54,9 +54,9 @@ const fn stays(state: &'static str) -> Case {
     }
 }
 
-/// The values of `VirtualMachinePrintableStatus` in KubeVirt's API, for a guest that runs, and an unknown one.
+/// The values of `VirtualMachinePrintableStatus` in KubeVirt's API, for a running guest, and an unknown one.
 const CASES: [Case; 18] = [
-    // It was stopped by somebody, and KubeVirt starts it again.
+    // It was stopped by a user, and KubeVirt starts it again.
     starts("Stopped"),
     starts("Provisioning"),
     starts("Starting"),
@@ -143,7 +143,7 @@ fn every_printable_status_has_its_phase_conditions_and_event() {
         if case.phase == Failed {
             assert_eq!(
                 message(&environment, "Ready"),
-                format!("KubeVirt says {state}")
+                format!("KubeVirt reports {state}")
             );
         }
         // The Machine recovers when the cause is gone.

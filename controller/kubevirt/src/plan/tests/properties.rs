@@ -60,7 +60,7 @@ fn ownership(environment: &FakeCluster, object: &impl Meta) -> Option<(String, &
     }
     let free = object
         .machine_uid()
-        .is_none_or(|uid| !environment.living.contains(uid));
+        .is_none_or(|uid| !environment.existing_uids.contains(uid));
     (free && object.machine() == Some("web")).then_some((uid, "adoptable"))
 }
 
@@ -112,6 +112,7 @@ fn check_targets(environment: &FakeCluster, plan: &Plan) {
             Action::ReleaseClaim { uid, .. } => may(uid, true),
             Action::DeleteDataVolume(import) => may(import.exact().uid(), true),
             Action::PatchClaim(patch) => may(&patch.uid, true),
+            Action::SetProtection(protection) => may(&protection.uid, true),
             Action::UpdateVm(desired) => may(desired.metadata.uid.as_ref().unwrap(), false),
             Action::UpdateSecret(desired) => may(desired.metadata.uid.as_ref().unwrap(), false),
             Action::UpdateAttachment(desired) => may(desired.metadata.uid.as_ref().unwrap(), false),
@@ -180,10 +181,10 @@ fn carry_out_watched(environment: &mut FakeCluster, plan: &Plan, steps: usize) {
                 let (name, version) = (exact.name(), Some(exact.version()));
                 let live = environment.data_volumes.get(name);
                 let live = live.filter(|it| it.uid() == exact.uid());
-                let goes = live.filter(|it| it.metadata.resource_version.as_deref() == version);
-                let finished = goes.is_some_and(DataVolume::is_finished);
+                let removed = live.filter(|it| it.metadata.resource_version.as_deref() == version);
+                let finished = removed.is_some_and(DataVolume::is_finished);
                 assert!(!finished, "{name} has its image: {plan:#?}");
-                if goes.is_some() && is_used(environment, name) {
+                if removed.is_some() && is_used(environment, name) {
                     assert_eq!(
                         environment.step(&step),
                         Err(Refused),
@@ -291,7 +292,7 @@ proptest! {
         let left: Vec<_> = environment.claims.values().map(|claim| claim.uid().to_owned()).collect();
         prop_assert!(kept.iter().all(|uid| left.contains(uid)), "{:?} of {:?}", left, kept);
         let after = foreign(&environment);
-        // Somebody else's VirtualMachine may have been under deletion.
+        // Another owner's VirtualMachine may have been under deletion.
         let mut kept = before.iter().filter(|(name, _)| name != "VirtualMachine");
         prop_assert!(kept.all(|object| after.contains(object)));
         let ours = environment.claims.values().filter(|claim| {

@@ -158,15 +158,15 @@ proptest! {
     fn each_request_restarts_one_guest(
         stops in any::<bool>(),
         steps in prop::collection::vec((0..4_usize, 0..3_usize, any::<bool>()), 1..30),
-        asked_at in prop::collection::btree_set(0..30_usize, 1..3),
+        requested_at in prop::collection::btree_set(0..30_usize, 1..3),
     ) {
         let mut environment = running(stops);
-        let mut asked = 0;
+        let mut count = 0;
         let (mut past, mut seen_at) = (vec![environment.clone()], 0);
         for (at, (actions, age, moves)) in steps.into_iter().enumerate() {
-            if asked_at.contains(&at) {
-                asked += 1;
-                ask(&mut environment, &format!("request {asked}"));
+            if requested_at.contains(&at) {
+                count += 1;
+                ask(&mut environment, &format!("request {count}"));
             }
             // A controller waits until its caches have its own writes; KubeVirt's changes arrive later, in order.
             seen_at = seen_at.max(past.len().saturating_sub(age + 1));
@@ -184,11 +184,11 @@ proptest! {
         let mut once = environment.restarted.clone();
         once.dedup();
         prop_assert_eq!(&once, &environment.restarted);
-        prop_assert!(once.len() <= asked, "{} restarts for {asked} requests", once.len());
+        prop_assert!(once.len() <= count, "{} restarts for {count} requests", once.len());
         prop_assert_eq!(reported(&environment, "Ready"), ("True", "Running"));
         prop_assert!(last(&environment).is_none_or(|(_, replaces)| replaces.is_none()));
         prop_assert_eq!(strategy(&environment), if stops { "RerunOnFailure" } else { "Always" });
-        // A request at rest is carried out.
+        // A request in a stable state is carried out.
         let before = environment.restarted.len();
         ask(&mut environment, "at last");
         environment.settle();

@@ -68,7 +68,7 @@ fn another_content_is_pending_until_the_guest_is_restarted() {
         let status = format!("{:?}", environment.machine().status);
         assert!(!status.contains("second"), "{status}");
         assert_eq!(reported(&environment, "Ready"), ("True", "Running"));
-        // A later pass, which does not know the former content, does nothing.
+        // A later pass, which does not have the former content, does nothing.
         assert_eq!(environment.settle(), [""; 0]);
 
         annotate(

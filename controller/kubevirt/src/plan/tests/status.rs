@@ -74,7 +74,7 @@ fn messages_of_kubevirt_are_quoted() {
     set_kubevirt_status(&mut environment, "ErrorPvcNotFound");
     assert_eq!(
         message(&environment, "Ready"),
-        "KubeVirt says ErrorPvcNotFound: no PVC x"
+        "KubeVirt reports ErrorPvcNotFound: no PVC x"
     );
 
     let mut environment = running();

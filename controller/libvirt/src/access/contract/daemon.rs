@@ -16,11 +16,11 @@ use tempfile::TempDir;
 
 use crate::access::{Credentials, Target, connector};
 
-/// It takes 0.1 s on a machine that does nothing else.
+/// Limit for its start, which takes 0.1 s on an idle machine.
 const START: Duration = Duration::from_mins(1);
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Dropped, it ends.
+/// The process ends when this is dropped.
 pub(super) struct Daemon {
     child: Child,
     folder: TempDir,
@@ -123,7 +123,7 @@ fn spawn(folder: &Path, port: u16) -> Child {
     let conf = folder.join("libvirtd.conf");
     fs::write(&conf, settings.replace('\'', "\"")).unwrap();
     let log = fs::File::create(folder.join("log")).unwrap();
-    // Whatever ends the test ends the daemon.
+    // The daemon ends with the test, however that ends.
     Command::new("setpriv")
         .args([
             "--pdeathsig",
@@ -136,7 +136,7 @@ fn spawn(folder: &Path, port: u16) -> Child {
         .arg(&conf)
         .arg("--pid-file")
         .arg(folder.join("pid"))
-        // Without its other drivers it is nobody's host.
+        // Without its other drivers it manages no guests of this machine.
         .env("LIBVIRT_DRIVER_DIR", folder)
         .stdin(Stdio::null())
         .stdout(log.try_clone().unwrap())
@@ -177,7 +177,7 @@ impl Authority {
         (certificate.pem(), key.serialize_pem())
     }
 
-    /// What a client shows who knows this CA only.
+    /// Credentials of a client that trusts this CA only.
     pub(super) fn client(self) -> Credentials {
         let (certificate, key) = self.issue(ExtendedKeyUsagePurpose::ClientAuth);
         Credentials::Tls {

@@ -104,19 +104,19 @@ pub(super) fn nonsense(on: &mut TestHost) {
 }
 
 pub(super) fn absent(on: &mut TestHost) {
-    let nobody = Uuid::new_v5(&Uuid::NAMESPACE_OID, on.name("nobody").as_bytes());
+    let absent = Uuid::new_v5(&Uuid::NAMESPACE_OID, on.name("absent").as_bytes());
     let nothing = on.name("nothing");
     let (host, pool) = (&mut on.host, &on.pool);
-    assert_eq!(host.domain(nobody).unwrap(), None);
-    assert_eq!(kind(host.undefine(nobody)), "Absent");
-    assert_eq!(kind(host.set_metadata(nobody, None)), "Absent");
-    assert_eq!(kind(host.start(nobody, false)), "Absent");
-    assert_eq!(kind(host.shutdown(nobody, Shutdown::Acpi)), "Absent");
-    assert_eq!(kind(host.destroy(nobody)), "Absent");
-    assert_eq!(kind(host.attach(nobody, "<disk/>")), "Absent");
-    assert_eq!(kind(host.set_vcpus(nobody, 1)), "Absent");
-    assert_eq!(kind(host.resize_disk(nobody, "vda", 1)), "Absent");
-    assert_eq!(kind(host.agent_interfaces(nobody)), "Absent");
+    assert_eq!(host.domain(absent).unwrap(), None);
+    assert_eq!(kind(host.undefine(absent)), "Absent");
+    assert_eq!(kind(host.set_metadata(absent, None)), "Absent");
+    assert_eq!(kind(host.start(absent, false)), "Absent");
+    assert_eq!(kind(host.shutdown(absent, Shutdown::Acpi)), "Absent");
+    assert_eq!(kind(host.destroy(absent)), "Absent");
+    assert_eq!(kind(host.attach(absent, "<disk/>")), "Absent");
+    assert_eq!(kind(host.set_vcpus(absent, 1)), "Absent");
+    assert_eq!(kind(host.resize_disk(absent, "vda", 1)), "Absent");
+    assert_eq!(kind(host.agent_interfaces(absent)), "Absent");
     assert_eq!(host.volume(pool, &nothing).unwrap(), None);
     assert_eq!(kind(host.volume(&nothing, &nothing)), "Absent");
     assert_eq!(kind(host.volumes(&nothing)), "Absent");
@@ -134,10 +134,10 @@ pub(super) fn absent(on: &mut TestHost) {
         kind(host.upload(pool, &nothing, &mut &b"x"[..], 1)),
         "Absent"
     );
-    assert_eq!(kind(host.download(pool, &nothing, 1)), "Absent");
+    assert_eq!(kind(host.head(pool, &nothing, 1)), "Absent");
     assert_eq!(kind(host.leases(&nothing)), "Absent");
     host.delete_volume(pool, &nothing).unwrap();
-    // There may be a volume in a pool that libvirt does not know at the moment.
+    // The volume may be in a pool that is not defined at the moment.
     assert_eq!(kind(host.delete_volume(&nothing, &nothing)), "Absent");
 }
 
@@ -158,7 +158,7 @@ pub(super) fn metadata(on: &mut TestHost) {
             );
         }
     }
-    // The metadata of the definition is the one that counts, even before the guest is started with it.
+    // The metadata of the definition is used, even before the guest is started with it.
     let (_, text) = on.domain("web", "");
     let metadata = format!(
         "<metadata><{METADATA_KEY}:machine xmlns:{METADATA_KEY}='{METADATA_URI}'>five</{METADATA_KEY}:machine></metadata>"
@@ -171,7 +171,7 @@ pub(super) fn metadata(on: &mut TestHost) {
     on.host
         .set_metadata(uuid, Some("<machine>four</machine>"))
         .unwrap();
-    // What is written of a guest that runs outlives it.
+    // Metadata written while a guest runs is still there after it ended.
     on.host.destroy(uuid).unwrap();
     let metadata = on.state(uuid).unwrap().metadata.unwrap();
     assert!(metadata.contains("four"), "{metadata}");

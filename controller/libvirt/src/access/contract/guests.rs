@@ -1,4 +1,4 @@
-//! Contracts about guests that run.
+//! Contracts about running guests.
 
 use super::*;
 use crate::access::types::shutoff;
@@ -90,7 +90,7 @@ pub(super) fn start_fails(on: &mut TestHost) {
     }
 }
 
-pub(super) fn deaf(on: &mut TestHost) {
+pub(super) fn no_agent(on: &mut TestHost) {
     let channel =
         "<channel type='unix'><target type='virtio' name='org.qemu.guest_agent.0'/></channel>";
     let uuid = on.defined("web", channel);

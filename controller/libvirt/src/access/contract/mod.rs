@@ -1,4 +1,4 @@
-//! What every connection does, the fake's and a real libvirtd's: one list of tests for all of them.
+//! Behaviour of every connection, the fake's and a real libvirtd's: one list of tests for all of them.
 //!
 //! ```text
 //!            ┌─ the fake
@@ -26,28 +26,28 @@ use uuid::Uuid;
 use super::fake::FakeLibvirt;
 use super::{AccessError, Connection, Connector, DomainState, Result, Target};
 
-/// What is behind a connection.
+/// Driver behind a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Driver {
     Memory,
-    /// It has no QEMU, no streams and takes most of what it is told.
+    /// libvirt's test driver: it has no QEMU and no streams, and accepts most calls without a check.
     Test,
     Qemu,
 }
 
-/// All of them.
+/// All drivers.
 const ALL: &[Driver] = &[Driver::Memory, Driver::Test, Driver::Qemu];
-/// Those that run something.
+/// The drivers that run guests.
 const RUNNING: &[Driver] = &[Driver::Memory, Driver::Qemu];
 
-/// One contract, and whom it binds.
+/// One contract, and the drivers that it holds for.
 struct Contract {
     name: &'static str,
     binds: &'static [Driver],
     test: fn(&mut TestHost),
 }
 
-/// Where a contract is tested: a connection, and names that nobody else uses.
+/// Where a contract is tested: a connection, and names that no other test uses.
 struct TestHost {
     host: Box<dyn Connection>,
     driver: Driver,
@@ -55,7 +55,7 @@ struct TestHost {
     prefix: String,
 }
 
-/// Tests every contract that binds the driver, each on a host of its own.
+/// Tests every contract of the driver, each on a host of its own.
 fn keep(connector: &dyn Connector, target: &Target, driver: Driver, pool: &str) {
     let all = list::CONTRACTS
         .iter()
@@ -128,7 +128,7 @@ impl TestHost {
         all.find(|it| it.uuid == uuid)
     }
 
-    /// A volume of 1 MiB, and the disk that it is.
+    /// A volume of 1 MiB, and its disk device.
     fn disk(&mut self, what: &str, target: &str) -> (String, String) {
         let name = self.name(what);
         self.host
@@ -138,7 +138,7 @@ impl TestHost {
         (name, disk)
     }
 
-    /// What a test left.
+    /// Removes what a test left.
     fn clear(&mut self) -> Result<()> {
         for domain in self.host.domains()? {
             if domain.name.starts_with(&self.prefix) {

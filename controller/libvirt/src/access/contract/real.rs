@@ -1,4 +1,4 @@
-//! The contracts on real libvirtd's, and what only those can do: freeze, die, and want certificates.
+//! The contracts on real libvirtd's, and what only those can do: freeze, crash, and require certificates.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -17,7 +17,7 @@ use crate::access::native::Libvirt;
 use crate::access::worker::Worker;
 use crate::access::{Credentials, Host, HostInfo, connector};
 
-/// More than anything takes here that ends at all.
+/// Longer than any call here takes that returns at all.
 const LONG: Duration = Duration::from_mins(2);
 
 fn target(uri: &str) -> Target {
@@ -61,9 +61,9 @@ fn tls_needs_the_right_credentials_on_both_sides() {
     let open = |credentials| kind(connector().open(&daemon.remote(credentials)));
     assert_eq!(open(Some(daemon.credentials.clone())), "done");
     assert_eq!(open(None), "Disconnected");
-    // It trusts another CA, and shows a certificate of it.
+    // The client trusts another CA, and presents a certificate of it.
     assert_eq!(open(Some(Authority::new().client())), "Disconnected");
-    // It trusts the right one.
+    // The client trusts the right CA.
     let (
         Credentials::Tls { ca, .. },
         Credentials::Tls {
@@ -88,7 +88,7 @@ fn tls_needs_the_right_credentials_on_both_sides() {
 }
 
 #[test]
-fn ssh_needs_a_key_that_the_host_knows_and_a_host_that_is_known() {
+fn ssh_needs_a_key_that_the_host_accepts_and_a_known_host() {
     if let Err(error) = connector().open(&target("qemu:///system")) {
         println!("skipped: there is no libvirtd behind it: {error}");
         return;
@@ -108,7 +108,7 @@ fn ssh_needs_a_key_that_the_host_knows_and_a_host_that_is_known() {
     assert_eq!(open("user", "other"), "Disconnected");
 }
 
-/// Two connections to it, which give a silent host up after a second or two.
+/// Two connections to it, which end one or two seconds after the host stopped answering.
 fn host(target: Target) -> Host {
     Host::new(Arc::new(Libvirt::impatient()), target)
 }
@@ -117,7 +117,7 @@ async fn host_info(worker: &Worker, limit: Duration) -> Result<HostInfo> {
     worker.call(limit, |host| host.info()).await
 }
 
-/// As soon as there is an answer; how often there was none.
+/// Repeats a call until it is answered; returns the number of calls that were not.
 async fn answered(worker: &Worker) -> usize {
     let began = Instant::now();
     for tries in 0.. {
@@ -131,7 +131,7 @@ async fn answered(worker: &Worker) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_daemon_that_freezes_keeps_nobody_and_is_back_when_it_goes_on() {
+async fn a_daemon_that_freezes_blocks_no_caller_and_answers_again_when_it_continues() {
     let (Some(frozen), Some(other)) = (daemon(), daemon()) else {
         return;
     };
@@ -150,7 +150,7 @@ async fn a_daemon_that_freezes_keeps_nobody_and_is_back_when_it_goes_on() {
     frozen.signal(Signal::STOP);
     let limit = Duration::from_millis(100);
     assert_eq!(kind(host_info(&stuck.fast, limit).await), "TimedOut");
-    // With a limit that this test does not live to see.
+    // With a limit that is longer than this test.
     let error = host_info(&stuck.fast, Duration::from_hours(1))
         .await
         .unwrap_err();
@@ -176,7 +176,7 @@ async fn a_call_to_a_daemon_that_froze_ends_without_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_daemon_that_dies_is_found_again_when_it_is_back() {
+async fn a_daemon_that_was_killed_is_used_again_after_its_restart() {
     let Some(mut daemon) = daemon() else { return };
     let host = host(daemon.remote(Some(daemon.credentials.clone())));
     host_info(&host.fast, LONG).await.unwrap();

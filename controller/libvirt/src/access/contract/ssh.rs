@@ -11,11 +11,11 @@ use tempfile::TempDir;
 
 use crate::access::Credentials;
 
-/// It takes some milliseconds.
+/// Limit for its start, which takes some milliseconds.
 const START: Duration = Duration::from_mins(1);
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Dropped, it ends.
+/// The process ends when this is dropped.
 pub(super) struct Server {
     child: Child,
     folder: TempDir,
@@ -26,9 +26,9 @@ impl Server {
     /// A new one, or why there can be none.
     pub(super) fn start() -> Result<Self, String> {
         let path = std::env::var_os("PATH").unwrap_or_default();
-        let places = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
-        let program = places.map(|it| it.join("sshd")).find(|it| it.exists());
-        // It wants to be run by its whole path.
+        let folders = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
+        let program = folders.map(|it| it.join("sshd")).find(|it| it.exists());
+        // sshd refuses to start unless it is run by its absolute path.
         let program = program.ok_or("there is no sshd")?;
         let folder = tempfile::tempdir().unwrap();
         for key in ["host", "user", "other"] {
@@ -41,7 +41,7 @@ impl Server {
                 .map_err(|error| format!("ssh-keygen: {error}"))?;
             assert!(made.success());
         }
-        // What the package's service makes.
+        // The folder that the package's service creates.
         fs::create_dir_all("/run/sshd").map_err(|error| format!("/run/sshd: {error}"))?;
         let free = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = free.local_addr().unwrap().port();
@@ -82,7 +82,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Of the user whose key is `user`, who knows the host by the key `host`.
+    /// Credentials of the user whose key is `user`, who trusts the host by the key `host`.
     pub(super) fn credentials(&self, user: &str, host: &str) -> Credentials {
         Credentials::Ssh {
             private_key: self.read(user),

@@ -1,11 +1,11 @@
-//! Contracts about volumes, and about who uses them.
+//! Contracts about volumes, and about the domains that use them.
 
 use controller_core::preconditions::Effect;
 
 use super::*;
 use crate::access::State;
 use crate::environment;
-use crate::volume_effects::{Doomed, remove_volume};
+use crate::volume_effects::{Removal, remove_volume};
 
 pub(super) fn volumes(on: &mut TestHost) {
     let (name, other) = (on.name("disk"), on.name("other"));
@@ -62,19 +62,15 @@ pub(super) fn overlays(on: &mut TestHost) {
         .copy_volume(pool, &volume(&copy, 1 << 20), (pool, &base))
         .unwrap();
     assert_eq!((made.capacity, made.backing), (1 << 20, None));
-    assert!(
-        host.download(pool, &copy, 2 << 20)
-            .unwrap()
-            .starts_with(b"image")
-    );
-    // A copy replaces nothing: this is what names that are never used again rely on.
+    assert_eq!(host.head(pool, &copy, 5).unwrap(), b"image");
+    // A copy replaces no volume: the names that are used only once depend on it.
     let again = host.copy_volume(pool, &volume(&copy, 1 << 20), (pool, &base));
     assert_eq!(kind(again), "Refused");
-    // libvirt deletes a base below its overlay.
+    // libvirt deletes a base that an overlay uses.
     host.delete_volume(pool, &base).unwrap();
 }
 
-/// Ours deletes neither the base of an overlay that libvirt knows nor of one that somebody made beside it.
+/// Our deletion keeps a base whose overlay is known to libvirt, and one whose overlay was made without libvirt.
 pub(super) fn overlay_from_outside(on: &mut TestHost) {
     let (base, _) = on.disk("base", "vda");
     let (host, pool) = (&mut on.host, &on.pool);
@@ -95,7 +91,7 @@ pub(super) fn overlay_from_outside(on: &mut TestHost) {
         .status()
         .unwrap();
     assert!(made.success());
-    let doomed = Doomed {
+    let removal = Removal {
         pool: pool.clone(),
         name: base.clone(),
         key: Some(found.key),
@@ -103,12 +99,12 @@ pub(super) fn overlay_from_outside(on: &mut TestHost) {
         is_deletable: true,
     };
     let guard = environment::guard();
-    let kept = remove_volume(&mut **host, &guard, Effect::DeleteVolume, &doomed).unwrap_err();
+    let kept = remove_volume(&mut **host, &guard, Effect::DeleteVolume, &removal).unwrap_err();
     assert!(kept.to_string().contains("is an overlay of it"), "{kept}");
     assert!(host.volume(pool, &base).unwrap().is_some());
     host.delete_volume(pool, &format!("{base}-overlay"))
         .unwrap();
-    remove_volume(&mut **host, &guard, Effect::DeleteVolume, &doomed).unwrap();
+    remove_volume(&mut **host, &guard, Effect::DeleteVolume, &removal).unwrap();
     assert_eq!(host.volume(pool, &base).unwrap(), None);
 }
 
@@ -128,11 +124,10 @@ pub(super) fn content(on: &mut TestHost) {
     let bytes: Vec<u8> = (0..length).map(|it: u32| (it % 251) as u8).collect();
     host.upload(pool, &name, &mut bytes.as_slice(), length.into())
         .unwrap();
-    assert!(host.download(pool, &name, length.into()).unwrap() == bytes);
-    let over = host
-        .download(pool, &name, u64::from(length) - 1)
-        .unwrap_err();
-    assert_eq!(over.to_string(), "the volume has more than 1048575 bytes");
+    assert!(host.head(pool, &name, length.into()).unwrap() == bytes);
+    // A volume may be shorter or longer than what is asked for.
+    assert!(host.head(pool, &name, u64::from(length) + 1).unwrap() == bytes);
+    assert!(host.head(pool, &name, 1000).unwrap() == bytes[..1000]);
     let longer = bytes.repeat(2);
     host.upload(pool, &name, &mut longer.as_slice(), 5).unwrap();
 
@@ -143,16 +138,16 @@ pub(super) fn content(on: &mut TestHost) {
         short.to_string(),
         "the source ended after 1000 of 1048576 bytes"
     );
-    // It cannot be seen of the volume: this is why images have a marker beside them.
+    // The volume does not show it: this is why each image has a marker volume.
     let volume = host.volume(pool, &name).unwrap().unwrap();
     assert_eq!(
         (volume.capacity, volume.allocation),
         (length.into(), length.into())
     );
-    // The connection is as good as before.
+    // The connection can still be used.
     host.upload(pool, &name, &mut bytes.as_slice(), length.into())
         .unwrap();
-    assert!(host.download(pool, &name, length.into()).unwrap() == bytes);
+    assert!(host.head(pool, &name, length.into()).unwrap() == bytes);
 }
 
 pub(super) fn references(on: &mut TestHost) {
@@ -166,7 +161,7 @@ pub(super) fn references(on: &mut TestHost) {
     };
     assert_eq!(of(on, with), [path.as_str()]);
     assert_eq!(of(on, without), Vec::<String>::new());
-    // The definition counts, even if what it names is gone.
+    // The definition is read, even if the volume that it names is gone.
     on.host.delete_volume(&on.pool, &volume).unwrap();
     assert_eq!(of(on, with), [path.as_str()]);
 }

@@ -1,4 +1,4 @@
-//! A connection to the fake: each call as a real host was seen to answer it.
+//! A connection to the fake: each call returns what a real host was observed to return.
 
 use std::io::Read;
 
@@ -20,12 +20,12 @@ const BOOTED: i32 = 1;
 
 pub(super) struct FakeConnection {
     pub(super) host: FakeLibvirt,
-    /// The how manyth it is.
+    /// Number of the connection, counted from 1 for each host.
     pub(super) number: usize,
 }
 
 impl FakeConnection {
-    /// A look at something.
+    /// A call that reads.
     fn read<T>(
         &mut self,
         call: &'static str,
@@ -34,7 +34,7 @@ impl FakeConnection {
         self.call(call, None, |state, _| work(state))
     }
 
-    /// A change of a domain.
+    /// A call that changes a domain.
     fn change<T>(
         &mut self,
         call: &'static str,
@@ -66,17 +66,17 @@ impl FakeConnection {
         }
         state.under_way += 1;
         state.most_under_way = state.most_under_way.max(state.under_way);
-        while state.hung.contains(call) && state.dead < self.number {
+        while state.hung.contains(call) && state.closed < self.number {
             state = host.0.released.wait(state).unwrap();
         }
         state.under_way -= 1;
-        if state.dead >= self.number {
+        if state.closed >= self.number {
             let message = "internal error: client socket is closed";
             return Err(AccessError::Disconnected(message.into()));
         }
         let fault = state.fault(call, changes);
         if let Some((_, AccessError::Disconnected(_))) = fault {
-            state.dead = state.opened;
+            state.closed = state.opened;
         }
         match fault {
             Some((When::Before, error)) => Err(error),
@@ -88,7 +88,7 @@ impl FakeConnection {
 
 impl Connection for FakeConnection {
     fn alive(&mut self) -> bool {
-        self.host.state().dead < self.number
+        self.host.state().closed < self.number
     }
 
     fn info(&mut self) -> Result<HostInfo> {
@@ -308,11 +308,11 @@ impl Connection for FakeConnection {
 
     fn detach(&mut self, uuid: Uuid, device: &str) -> Result<()> {
         self.change("detach", uuid, |domain| {
-            let keeps = domain.live.is_some() && !domain.guest.unplugs;
+            let is_kept = domain.live.is_some() && !domain.guest.unplugs;
             let current = domain.current();
             let without = edit::exchanged(current, device, "");
             let without = without.ok_or_else(|| refused("device not found"))?;
-            if !keeps {
+            if !is_kept {
                 *current = without;
             }
             Ok(())
@@ -454,7 +454,7 @@ impl Connection for FakeConnection {
             };
             let mut sent = vec![];
             let got = source.take(wanted).read_to_end(&mut sent);
-            // What was there stays, and what is missing is a hole: it has the right size.
+            // As with a real host, content that was not overwritten remains, and the size is the full one.
             let size = volume.content.len().max(usize::try_from(length).unwrap());
             volume.content.resize(size, 0);
             volume.content[..sent.len()].copy_from_slice(&sent);
@@ -469,14 +469,11 @@ impl Connection for FakeConnection {
         })
     }
 
-    fn download(&mut self, pool: &str, name: &str, limit: u64) -> Result<Vec<u8>> {
-        self.read("download", |state| {
+    fn head(&mut self, pool: &str, name: &str, limit: u64) -> Result<Vec<u8>> {
+        self.read("head", |state| {
             let volume = found(state, pool, name)?;
-            if volume.file() > limit {
-                return Err(refused(&format!("the volume has more than {limit} bytes")));
-            }
             let mut content = volume.content.clone();
-            content.resize(usize::try_from(volume.file()).unwrap(), 0);
+            content.resize(usize::try_from(volume.file().min(limit)).unwrap(), 0);
             Ok(content)
         })
     }

@@ -1,4 +1,4 @@
-//! What the fake reads out of the descriptions that it is given.
+//! What the fake reads from the XML descriptions of a call.
 
 use common::render::libvirt::Reference;
 use roxmltree::Document;
@@ -8,7 +8,7 @@ use super::found::refused;
 use super::{FakeDomain, FakeVolume, HostState, edit};
 use crate::access::{DomainState, Result, xml};
 
-/// A volume's name and what it shall be.
+/// Name and desired state of a volume.
 pub(super) fn desired(xml: &str) -> Result<(String, FakeVolume)> {
     let document = xml::parse(xml)?;
     let name =

@@ -3,7 +3,7 @@
 use common::render::libvirt::{METADATA_KEY, METADATA_URI};
 use roxmltree::{Document, Node};
 
-/// The element of ours, bare, as libvirt gives it out.
+/// Our metadata element without prefixes, as libvirt returns it.
 pub(super) fn metadata(domain: &str) -> Option<String> {
     let document = Document::parse(domain).unwrap();
     let text = &domain[marked(&document)?.range()];
@@ -19,7 +19,7 @@ pub(super) fn metadata(domain: &str) -> Option<String> {
     Some(bare)
 }
 
-/// The domain with that element of ours, or without any.
+/// The domain with that metadata element of ours, or without one.
 pub(super) fn with_metadata(domain: &str, element: Option<&str>) -> String {
     let document = Document::parse(domain).unwrap();
     let element = element.map(prefixed).unwrap_or_default();
@@ -93,7 +93,7 @@ pub(super) fn with_machine(domain: &str, machine: &str) -> String {
     )
 }
 
-/// What makes two descriptions be of one device: its target, its address on the wire, or its name.
+/// Identity of a device in a description: its target, its MAC address, or its name.
 fn identity(device: Node<'_, '_>) -> Option<String> {
     let attribute =
         |element, name| child(device, element).and_then(|it| it.attribute(name).map(str::to_owned));

@@ -1,4 +1,4 @@
-//! What is there of what a call is about, and how a host says that it is not.
+//! Finds the object of a call, with the errors that libvirt returns when it is absent.
 
 use uuid::Uuid;
 

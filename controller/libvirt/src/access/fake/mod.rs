@@ -3,11 +3,11 @@
 //! ```text
 //! test ──▶ FakeLibvirt ─┬─ state(): domains, pools, networks … as the host has them
 //!                       ├─ fail, fail_nth, hang, disconnect, reachable: what goes wrong
-//!                       └─ calls(): what was changed, in order
+//!                       └─ calls(): the changes, in order
 //! ```
-//! It does what a real host was seen to do, the dangerous things too: it deletes a volume that a guest
-//! runs on, takes any definition with a name, and starts no guest whose bridge is not there. The contract
-//! tests hold it to what a real libvirtd does.
+//! It behaves as a real host was observed to, the dangerous behaviour included: it deletes a volume that a
+//! running guest uses, accepts any definition with a name, and starts no guest whose bridge is absent. The
+//! contract tests compare it with a real libvirtd.
 
 #![allow(
     dead_code,
@@ -38,11 +38,11 @@ pub(crate) struct FakeLibvirt(Arc<Shared>);
 
 struct Shared {
     state: Mutex<HostState>,
-    /// A call need not hang any longer.
+    /// Notified when a call need not hang any longer.
     released: Condvar,
 }
 
-/// What the host has, and what goes wrong there.
+/// State of the host, and the faults that are injected.
 pub(crate) struct HostState {
     pub info: HostInfo,
     pub pools: BTreeMap<String, FakePool>,
@@ -54,9 +54,9 @@ pub(crate) struct HostState {
     /// How the guests of domains defined from now on behave.
     pub guest: Guest,
     reachable: bool,
-    /// Connections opened so far. Those up to `dead` are gone.
+    /// Connections opened so far. Those numbered up to `closed` have ended.
     opened: usize,
-    dead: usize,
+    closed: usize,
     calls: Vec<String>,
     reads: usize,
     under_way: usize,
@@ -78,7 +78,7 @@ pub(crate) struct FakeDomain {
 }
 
 impl FakeDomain {
-    /// What a change is about: the guest that runs, else the definition.
+    /// The text that a change applies to: the live one of a running guest, else the definition.
     fn current(&mut self) -> &mut String {
         self.live.as_mut().unwrap_or(&mut self.inactive)
     }
@@ -90,9 +90,9 @@ pub(crate) struct Guest {
     /// Whether it shuts down when the power button is pressed.
     pub acpi: bool,
     pub agent: Agent,
-    /// Whether it lets a device go.
+    /// Whether it releases a device that is unplugged.
     pub unplugs: bool,
-    /// What its agent says.
+    /// State of its agent.
     pub interfaces: Vec<AgentInterface>,
 }
 
@@ -100,7 +100,7 @@ pub(crate) struct Guest {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Agent {
     Absent,
-    /// It runs, and does not answer.
+    /// The agent runs and does not answer.
     Silent,
     Answers,
 }
@@ -117,7 +117,7 @@ pub(crate) struct FakePool {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct FakeVolume {
     pub capacity: u64,
-    /// It is as long as its capacity; others are as long as what was written.
+    /// Its length is its capacity; the length of others is that of their content.
     pub raw: bool,
     pub backing: Option<String>,
     pub content: Vec<u8>,
@@ -131,21 +131,21 @@ pub(crate) struct FakeNetwork {
     pub leases: Vec<Lease>,
 }
 
-/// When a call goes wrong.
+/// How a call fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum When {
-    /// Nothing was done.
+    /// The call has no effect.
     Before,
-    /// Half of an upload is there. For other calls, as before.
+    /// Half of an upload is written. Other calls have no effect.
     During,
-    /// All was done, and the answer is lost.
+    /// The call takes full effect, and its answer is lost.
     After,
 }
 
 struct Fault {
-    /// Any change where there is none.
+    /// Name of the call; `None`: any change.
     call: Option<&'static str>,
-    /// As many go well before.
+    /// Number of calls that succeed before.
     skip: usize,
     when: When,
     error: AccessError,
@@ -207,7 +207,7 @@ impl FakeLibvirt {
             },
             reachable: true,
             opened: 0,
-            dead: 0,
+            closed: 0,
             calls: vec![],
             reads: 0,
             under_way: 0,
@@ -221,18 +221,18 @@ impl FakeLibvirt {
         }))
     }
 
-    /// What the host has, to look at or to change.
+    /// State of the host, to read or to change.
     pub(crate) fn state(&self) -> MutexGuard<'_, HostState> {
         self.0.state.lock().unwrap()
     }
 
-    /// Every change that was asked for, in order, those that failed too: `define <name>`,
+    /// Every requested change, in order, those that failed too: `define <name>`,
     /// `delete_volume <pool>/<volume>`.
     pub(crate) fn calls(&self) -> Vec<String> {
         self.state().calls.clone()
     }
 
-    /// How often anything was looked at.
+    /// Number of reads.
     pub(crate) fn reads(&self) -> usize {
         self.state().reads
     }
@@ -247,7 +247,7 @@ impl FakeLibvirt {
         self.state().opened
     }
 
-    /// The next call of that name goes wrong.
+    /// The next call of that name fails.
     pub(crate) fn fail(&self, call: &'static str, when: When, error: AccessError) {
         self.state().faults.push(Fault {
             call: Some(call),
@@ -257,7 +257,7 @@ impl FakeLibvirt {
         });
     }
 
-    /// The change after `skip` others goes wrong.
+    /// The change after `skip` others fails.
     pub(crate) fn fail_nth(&self, skip: usize, when: When, error: AccessError) {
         self.state().faults.push(Fault {
             call: None,
@@ -267,7 +267,7 @@ impl FakeLibvirt {
         });
     }
 
-    /// Calls of that name do not return while this is held, or until the connection ends; `open` is one, too.
+    /// Calls of that name do not return until the guard is dropped or the connection ends; `open` is one, too.
     pub(crate) fn hang(&self, call: &'static str) -> Hang {
         self.state().hung.insert(call);
         Hang {
@@ -276,14 +276,14 @@ impl FakeLibvirt {
         }
     }
 
-    /// Every connection there is ends.
+    /// Ends every open connection.
     pub(crate) fn disconnect(&self) {
         let mut state = self.state();
-        state.dead = state.opened;
+        state.closed = state.opened;
         self.0.released.notify_all();
     }
 
-    /// Whether new connections can be opened; when not, those there are end.
+    /// Whether new connections can be opened; if not, the open ones end.
     pub(crate) fn reachable(&self, reachable: bool) {
         self.state().reachable = reachable;
         if !reachable {
@@ -291,13 +291,13 @@ impl FakeLibvirt {
         }
     }
 
-    /// Guests do what guests do by themselves: it shuts down.
+    /// The guest shuts itself down.
     pub(crate) fn guest_shuts_down(&self, uuid: Uuid) {
         self.state().ends(uuid, State::ShutOff, shutoff::SHUTDOWN);
     }
 
-    /// QEMU dies.
-    pub(crate) fn qemu_dies(&self, uuid: Uuid) {
+    /// QEMU crashes.
+    pub(crate) fn qemu_crashes(&self, uuid: Uuid) {
         self.state().ends(uuid, State::ShutOff, shutoff::CRASHED);
     }
 }
@@ -339,7 +339,7 @@ impl FakePool {
 }
 
 impl FakePool {
-    /// What is left of it.
+    /// Capacity that is not allocated.
     fn available(&self) -> u64 {
         let used: u64 = self
             .volumes
@@ -371,7 +371,7 @@ impl HostState {
         format!("/var/lib/libvirt/{pool}/{volume}")
     }
 
-    /// A domain's guest ends.
+    /// Ends a domain's guest.
     fn ends(&mut self, uuid: Uuid, state: State, reason: i32) {
         let Some(domain) = self.domains.get_mut(&uuid) else {
             return;
@@ -383,7 +383,7 @@ impl HostState {
         }
     }
 
-    /// What goes wrong with this call.
+    /// The fault that is injected into this call.
     fn fault(&mut self, call: &'static str, change: bool) -> Option<(When, AccessError)> {
         let mut due = None;
         for (index, fault) in self.faults.iter_mut().enumerate() {

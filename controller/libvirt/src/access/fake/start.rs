@@ -7,7 +7,7 @@ use super::described::resolved;
 use super::found::refused;
 use crate::access::{Result, xml};
 
-/// Whether QEMU would run: what a definition names is looked for at the start only.
+/// Whether QEMU would start: the objects that a definition names are looked up at the start only.
 pub(super) fn startable(state: &HostState, domain: &str) -> Result<()> {
     let document = Document::parse(domain).unwrap();
     let machine = document
@@ -72,5 +72,5 @@ pub(super) fn startable(state: &HostState, domain: &str) -> Result<()> {
     Ok(())
 }
 
-/// Network cards that QEMU has.
+/// Models of network cards that QEMU supports.
 const MODELS: [&str; 4] = ["virtio", "e1000", "e1000e", "rtl8139"];

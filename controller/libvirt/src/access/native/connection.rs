@@ -15,13 +15,13 @@ use virt::sys;
 
 use super::content;
 use super::raw;
-use super::read::{self, ARCHITECTURE, ELEMENT, living, volume};
+use super::read::{self, ARCHITECTURE, ELEMENT, existing, volume};
 use crate::access::{
     AccessError, AgentInterface, Connection, DomainDetail, DomainState, HostInfo, Lease, Network,
     Pool, Result, Shutdown, Volume, xml,
 };
 
-/// Seconds that a guest's agent has for an answer. A frozen one would keep the connection for ever.
+/// Limit in seconds for an answer of a guest's agent. A frozen agent would otherwise block the connection for ever.
 const AGENT_TIMEOUT: i32 = 3;
 
 pub(super) struct Native(Connect);
@@ -31,8 +31,8 @@ impl Native {
         Self(connection)
     }
 
-    /// Whatever the error says, when the connection is gone it is not known what was done.
-    fn ask<T>(&self, work: impl FnOnce(&Connect) -> Result<T>) -> Result<T> {
+    /// Once the connection is gone it is unknown whether the call took effect, whatever the error's code is.
+    fn run<T>(&self, work: impl FnOnce(&Connect) -> Result<T>) -> Result<T> {
         work(&self.0).map_err(|error| {
             if self.0.is_alive().unwrap_or(false) {
                 error
@@ -43,11 +43,11 @@ impl Native {
     }
 
     fn on<T>(&self, uuid: Uuid, work: impl FnOnce(&Domain) -> Result<T>) -> Result<T> {
-        self.ask(|host| work(&host.lookup_domain_by_uuid(uuid)?))
+        self.run(|host| work(&host.lookup_domain_by_uuid(uuid)?))
     }
 
     fn at<T>(&self, pool: &str, work: impl FnOnce(&StoragePool) -> Result<T>) -> Result<T> {
-        self.ask(|host| work(&host.lookup_storage_pool_by_name(pool)?))
+        self.run(|host| work(&host.lookup_storage_pool_by_name(pool)?))
     }
 
     fn with<T>(
@@ -66,7 +66,7 @@ impl Connection for Native {
     }
 
     fn info(&mut self) -> Result<HostInfo> {
-        self.ask(|host| {
+        self.run(|host| {
             let node = host.node_info()?;
             let (efi, secure_boot) = read::firmware(host)?;
             Ok(HostInfo {
@@ -82,15 +82,15 @@ impl Connection for Native {
     }
 
     fn pools(&mut self) -> Result<Vec<Pool>> {
-        self.ask(|host| living(host.list_all_storage_pools(0)?, read::pool))
+        self.run(|host| existing(host.list_all_storage_pools(0)?, read::pool))
     }
 
     fn networks(&mut self) -> Result<Vec<Network>> {
-        self.ask(|host| living(host.list_all_networks(0)?, read::network))
+        self.run(|host| existing(host.list_all_networks(0)?, read::network))
     }
 
     fn bridges(&mut self) -> Result<Vec<String>> {
-        self.ask(|host| {
+        self.run(|host| {
             let devices =
                 match host.list_all_node_devices(sys::VIR_CONNECT_LIST_NODE_DEVICES_CAP_NET) {
                     Ok(devices) => devices,
@@ -99,7 +99,7 @@ impl Connection for Native {
                         other => return Err(other),
                     },
                 };
-            let interfaces = living(devices, |it| xml::interface(&it.xml_desc(0)?))?;
+            let interfaces = existing(devices, |it| xml::interface(&it.xml_desc(0)?))?;
             let mut interfaces: Vec<String> = interfaces.into_iter().flatten().collect();
             interfaces.sort();
             Ok(interfaces)
@@ -107,7 +107,7 @@ impl Connection for Native {
     }
 
     fn domains(&mut self) -> Result<Vec<DomainState>> {
-        self.ask(|host| living(host.list_all_domains(0)?, read::state))
+        self.run(|host| existing(host.list_all_domains(0)?, read::state))
     }
 
     fn domain(&mut self, uuid: Uuid) -> Result<Option<DomainDetail>> {
@@ -124,9 +124,9 @@ impl Connection for Native {
     }
 
     fn disks_of_all(&mut self) -> Result<Vec<(Uuid, Vec<String>)>> {
-        self.ask(|host| {
+        self.run(|host| {
             let mut paths = BTreeMap::new();
-            living(host.list_all_domains(0)?, |domain| {
+            existing(host.list_all_domains(0)?, |domain| {
                 let mut found = vec![];
                 for flags in [sys::VIR_DOMAIN_XML_INACTIVE, 0] {
                     for source in xml::sources(&domain.xml_desc(flags)?)? {
@@ -144,7 +144,7 @@ impl Connection for Native {
     }
 
     fn define(&mut self, xml: &str) -> Result<()> {
-        self.ask(|host| {
+        self.run(|host| {
             host.define_domain_xml_flags(xml, sys::VIR_DOMAIN_DEFINE_VALIDATE)?;
             Ok(())
         })
@@ -171,7 +171,7 @@ impl Connection for Native {
     fn set_metadata(&mut self, uuid: Uuid, element: Option<&str>) -> Result<()> {
         self.on(uuid, |domain| {
             let (key, uri) = (Some(METADATA_KEY), Some(METADATA_URI));
-            // A guest alone would forget it at its end.
+            // Without AFFECT_CONFIG the change would be lost when the guest stops.
             let live = if domain.is_active()? {
                 sys::VIR_DOMAIN_AFFECT_LIVE
             } else {
@@ -247,7 +247,7 @@ impl Connection for Native {
     }
 
     fn volumes(&mut self, pool: &str) -> Result<Vec<Volume>> {
-        self.at(pool, |pool| living(pool.list_all_volumes(0)?, volume))
+        self.at(pool, |pool| existing(pool.list_all_volumes(0)?, volume))
     }
 
     fn refresh(&mut self, pool: &str) -> Result<()> {
@@ -297,7 +297,7 @@ impl Connection for Native {
             match content::send(&stream, source, length) {
                 Ok(()) => Ok(stream.finish()?),
                 Err(error) => {
-                    // What went wrong before is worth more than what goes wrong now.
+                    // Report the first error: a failure of the abort is a consequence of it.
                     let _ = stream.abort();
                     Err(error)
                 }
@@ -305,11 +305,10 @@ impl Connection for Native {
         })
     }
 
-    #[cfg(test)]
-    fn download(&mut self, pool: &str, name: &str, limit: u64) -> Result<Vec<u8>> {
+    fn head(&mut self, pool: &str, name: &str, limit: u64) -> Result<Vec<u8>> {
         self.with(pool, name, |volume| {
             let stream = Stream::new(&self.0, 0)?;
-            volume.download(&stream, 0, 0, 0)?;
+            volume.download(&stream, 0, limit, 0)?;
             match content::receive(&stream, limit) {
                 Ok(content) => Ok((stream.finish()?, content).1),
                 Err(error) => {
@@ -321,7 +320,7 @@ impl Connection for Native {
     }
 
     fn leases(&mut self, network: &str) -> Result<Vec<Lease>> {
-        self.ask(|host| Ok(raw::leases(&host.lookup_network_by_name(network)?)?))
+        self.run(|host| Ok(raw::leases(&host.lookup_network_by_name(network)?)?))
     }
 
     fn agent_interfaces(&mut self, uuid: Uuid) -> Result<Vec<AgentInterface>> {
@@ -332,8 +331,8 @@ impl Connection for Native {
     }
 }
 
-/// What goes with a definition, for each age of libvirt and each driver: all of it since 8.9, without the TPM
-/// since 5.6, and what the test driver knows.
+/// Flags of undefine by version of libvirt and driver: all since 8.9, without the TPM since 5.6, and those that the
+/// test driver supports.
 const UNDEFINE: [sys::virDomainUndefineFlagsValues; 3] = {
     let all = sys::VIR_DOMAIN_UNDEFINE_MANAGED_SAVE
         | sys::VIR_DOMAIN_UNDEFINE_SNAPSHOTS_METADATA
@@ -342,13 +341,13 @@ const UNDEFINE: [sys::virDomainUndefineFlagsValues; 3] = {
     [nvram | sys::VIR_DOMAIN_UNDEFINE_TPM, nvram, all]
 };
 
-/// Whether libvirt did nothing because it does not know a flag.
+/// Whether libvirt rejected the call because it does not support a flag.
 fn unknown_flag(error: &Error) -> bool {
     error.code().to_raw() == sys::VIR_ERR_INVALID_ARG
         && error.message().contains("unsupported flags")
 }
 
-/// A domain's network or volume that is not there is no reason to think that the domain is not.
+/// Maps "network or volume not found" to another error, as it does not mean that the domain is absent.
 fn named(outcome: Result<(), Error>) -> Result<()> {
     outcome.map_err(|error| match AccessError::from(error) {
         AccessError::Absent(message) => AccessError::Refused(message),

@@ -6,7 +6,7 @@ use virt::stream::Stream;
 
 use crate::access::{AccessError, Result};
 
-/// What every daemon takes in one message of a stream (VIR_NET_MESSAGE_LEGACY_PAYLOAD_MAX).
+/// Bytes that every daemon accepts in one message of a stream (VIR_NET_MESSAGE_LEGACY_PAYLOAD_MAX).
 const CHUNK: usize = 262_120;
 
 pub(super) fn send(stream: &Stream, source: &mut dyn Read, length: u64) -> Result<()> {
@@ -34,20 +34,17 @@ pub(super) fn send(stream: &Stream, source: &mut dyn Read, length: u64) -> Resul
     Ok(())
 }
 
-#[cfg(test)]
+/// Receives at most `limit` bytes.
 pub(super) fn receive(stream: &Stream, limit: u64) -> Result<Vec<u8>> {
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let mut chunk = vec![0; CHUNK];
     let mut content = vec![];
     loop {
         let got = usize::try_from(stream.recv(&mut chunk)?).unwrap_or(0);
         if got == 0 {
+            content.truncate(limit);
             return Ok(content);
         }
         content.extend_from_slice(&chunk[..got]);
-        if content.len() as u64 > limit {
-            return Err(AccessError::Refused(format!(
-                "the volume has more than {limit} bytes"
-            )));
-        }
     }
 }

@@ -1,4 +1,4 @@
-//! The real thing: libvirt's library, over the crate `virt`.
+//! Connections of libvirt's library, over the crate `virt`.
 //!
 //! ```text
 //! open ─▶ event loop (once, a thread) ─▶ credentials into files ─▶ connect ─▶ files away ─▶ keepalive
@@ -22,14 +22,14 @@ use virt::event::{event_register_default_impl, event_run_default_impl};
 use self::connection::Native;
 use super::{AccessError, Connection, Connector, Result, Target};
 
-/// Seconds between two signs of life that a silent host is asked for, and how many may stay unanswered: a
-/// host that froze is given up after 20 s.
+/// Seconds between two keepalive messages to a silent host, and how many may stay unanswered: the connection to a
+/// frozen host is closed after 20 s.
 const KEEPALIVE: Keepalive = Keepalive {
     interval: 5,
     count: 3,
 };
 
-/// Between two tries of an event loop that fails.
+/// Pause between two attempts of an event loop that fails.
 const EVENT_PAUSE: Duration = Duration::from_secs(1);
 
 /// Opens connections with libvirt's library.
@@ -51,7 +51,7 @@ impl Libvirt {
         }
     }
 
-    /// One that gives a silent host up after two seconds.
+    /// A connector that closes the connection to a silent host after two seconds.
     #[cfg(test)]
     pub(super) fn impatient() -> Self {
         Self {
@@ -67,12 +67,12 @@ impl Connector for Libvirt {
     fn open(&self, target: &Target) -> Result<Box<dyn Connection>> {
         events()?;
         let connection = target.reachable(|uri| {
-            // Whatever is wrong, the next try may find it in order.
+            // The next attempt may succeed, whatever the cause was.
             Connect::open(Some(uri)).map_err(|error| disconnected(error.message()))
         })?;
         match connection.set_keep_alive(self.keepalive.interval, self.keepalive.count) {
             Ok(()) => {}
-            // A driver within this process cannot freeze alone.
+            // A driver within this process cannot freeze without the process, so it needs no keepalive.
             Err(error) if AccessError::from(error.clone()).kind() == "Unsupported" => {}
             Err(error) => return Err(disconnected(error.message())),
         }
@@ -98,7 +98,7 @@ fn events() -> Result<()> {
 }
 
 fn start_events() -> Result<()> {
-    // libvirt prints every error, those that are expected, too.
+    // By default libvirt prints every error, the expected ones too.
     clear_error_callback();
     event_register_default_impl()?;
     let run = || loop {

@@ -1,8 +1,8 @@
-//! Calls that the crate `virt` lacks, or answers wrongly: its state of a domain hides errors, and its
-//! addresses of interfaces leak.
+//! Calls that the crate `virt` lacks or wraps wrongly: its state of a domain hides errors, and its
+//! addresses of interfaces leak memory.
 #![expect(
     unsafe_code,
-    reason = "libvirt's C functions; each is given a handle that `virt` keeps alive during the call"
+    reason = "libvirt's C functions; each is given a handle that `virt` keeps valid during the call"
 )]
 
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -39,11 +39,11 @@ pub(super) fn state(domain: &Domain) -> Result<(State, i32), Error> {
 
 /// Sets how long calls to the guest's agent wait, in seconds. The host keeps it until the guest ends.
 pub(super) fn set_agent_timeout(domain: &Domain, seconds: i32) -> Result<(), Error> {
-    // SAFETY: only the handle is given.
+    // SAFETY: the handle is the only pointer that is passed.
     checked(unsafe { sys::virDomainAgentSetResponseTimeout(domain.as_ptr(), seconds, 0) }).map(drop)
 }
 
-/// What the guest's agent says of its interfaces.
+/// The interfaces that the guest's agent reports.
 pub(super) fn agent_interfaces(domain: &Domain) -> Result<Vec<AgentInterface>, Error> {
     let mut list: *mut sys::virDomainInterfacePtr = ptr::null_mut();
     // SAFETY: the pointer outlives the call; what it is set to is freed by `taken`.
@@ -67,7 +67,7 @@ pub(super) fn agent_interfaces(domain: &Domain) -> Result<Vec<AgentInterface>, E
     }
 }
 
-/// The addresses that a virtual network gave away.
+/// The DHCP leases of a virtual network.
 pub(super) fn leases(network: &Network) -> Result<Vec<Lease>, Error> {
     let mut list: *mut sys::virNetworkDHCPLeasePtr = ptr::null_mut();
     // SAFETY: the pointer outlives the call; what it is set to is freed by `taken`.
@@ -96,7 +96,7 @@ fn checked(answer: c_int) -> Result<c_int, Error> {
 /// Reads a list that libvirt allocated, and frees it with all that is in it.
 ///
 /// # Safety
-/// `list` must be null, or an array of `count` valid elements that nobody else uses.
+/// `list` must be null, or an array of `count` valid elements that no other code uses.
 unsafe fn taken<T, R>(
     count: c_int,
     list: *mut *mut T,
@@ -108,7 +108,7 @@ unsafe fn taken<T, R>(
     }
     let count = usize::try_from(count).unwrap_or(0);
     let mut taken = Vec::with_capacity(count);
-    // SAFETY: as the caller promises; each element is freed once, after it was read.
+    // SAFETY: guaranteed by the caller; each element is freed once, after it was read.
     unsafe {
         for element in slice::from_raw_parts(list, count) {
             taken.extend(read(&**element));
@@ -120,12 +120,12 @@ unsafe fn taken<T, R>(
 }
 
 /// # Safety
-/// `text` must be null or a text of C.
+/// `text` must be null or a C string.
 unsafe fn text(text: *const c_char) -> Option<String> {
     if text.is_null() {
         return None;
     }
-    // SAFETY: as the caller promises.
+    // SAFETY: guaranteed by the caller.
     Some(
         unsafe { CStr::from_ptr(text) }
             .to_string_lossy()
@@ -136,6 +136,6 @@ unsafe fn text(text: *const c_char) -> Option<String> {
 /// # Safety
 /// As of [`text`].
 unsafe fn address(address: *const c_char) -> Option<IpAddr> {
-    // SAFETY: as the caller promises.
+    // SAFETY: guaranteed by the caller.
     unsafe { text(address) }?.parse().ok()
 }

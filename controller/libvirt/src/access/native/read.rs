@@ -1,4 +1,4 @@
-//! What libvirt's objects are, in the words of the trait.
+//! Converts libvirt's objects to the types of the trait.
 
 use common::render::libvirt::{METADATA_URI, Reference};
 use virt::connect::Connect;
@@ -14,12 +14,12 @@ use crate::access::{AccessError, DomainState, Network, Pool, Result, Volume, xml
 /// Machines have this architecture.
 pub(super) const ARCHITECTURE: &str = "x86_64";
 
-/// The kind of metadata that is an element of one's own.
+/// VIR_DOMAIN_METADATA_ELEMENT: an element in the name space of an application.
 #[expect(clippy::cast_possible_wrap, reason = "it is 2")]
 pub(super) const ELEMENT: i32 = sys::VIR_DOMAIN_METADATA_ELEMENT as i32;
 
-/// What `read` makes of each that is still there.
-pub(super) fn living<T, R>(all: Vec<T>, mut read: impl FnMut(&T) -> Result<R>) -> Result<Vec<R>> {
+/// Reads each object; objects that were removed since they were listed are left out.
+pub(super) fn existing<T, R>(all: Vec<T>, mut read: impl FnMut(&T) -> Result<R>) -> Result<Vec<R>> {
     let mut found = Vec::with_capacity(all.len());
     for one in all {
         match read(&one) {
@@ -40,11 +40,11 @@ pub(super) fn state(domain: &Domain) -> Result<DomainState> {
     } else {
         sys::VIR_DOMAIN_AFFECT_LIVE
     };
-    let mark = domain.metadata(ELEMENT, Some(METADATA_URI), from);
+    let text = domain.metadata(ELEMENT, Some(METADATA_URI), from);
     Ok(DomainState {
         uuid: domain.uuid()?,
         name: domain.name()?,
-        metadata: mark.map_or_else(|error| AccessError::from(error).absent(), |it| Ok(Some(it)))?,
+        metadata: text.map_or_else(|error| AccessError::from(error).absent(), |it| Ok(Some(it)))?,
         state,
         reason,
         vcpus: info.nr_virt_cpu,
@@ -68,7 +68,7 @@ pub(super) fn network(network: &network::Network) -> Result<Network> {
     let bridge = match network.bridge_name().map_err(AccessError::from) {
         Ok(bridge) => Some(bridge),
         Err(error) if error.unknown() => return Err(error),
-        // A network of the host's own devices has none.
+        // A network that forwards to the host's own devices has no bridge.
         Err(_) => None,
     };
     Ok(Network {
@@ -97,7 +97,7 @@ pub(super) fn resolved(host: &Connect, source: &Reference) -> Result<Option<Stri
         .and_then(|it| it.path())
     {
         Ok(path) => Ok(Some(path)),
-        // The pool is stopped, or was not looked at since: where the volume would be is as good.
+        // The pool is stopped or was not refreshed: derive the path from the pool's target folder.
         Err(error) => match AccessError::from(error) {
             AccessError::Absent(_) | AccessError::Refused(_) => {
                 let target = xml::target(&pool.xml_desc(0)?)?;

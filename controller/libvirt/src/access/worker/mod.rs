@@ -23,7 +23,7 @@ use tokio::time::{Instant as Moment, sleep_until, timeout};
 use super::{AccessError, Connection, Connector, Result, Target};
 
 /// The first pause after a connection could not be opened, and the longest. A host that is restarted is
-/// back in seconds; one that is off is asked twice a minute.
+/// back in seconds; one that is off is tried twice a minute.
 const PAUSE: Pause = Pause {
     first: Duration::from_secs(1),
     longest: Duration::from_secs(30),
@@ -35,14 +35,14 @@ const PATIENCE: Duration = Duration::from_mins(5);
 
 /// A host's two connections. Dropped, their threads end as soon as the calls under way return.
 pub(crate) struct Host {
-    /// For what answers in milliseconds.
+    /// For calls that return in milliseconds.
     pub fast: Worker,
-    /// For what may take long: agents, volumes, uploads, starts and stops.
+    /// For calls that may take long: agents, volumes, uploads, starts and stops.
     pub slow: Worker,
 }
 
 impl Host {
-    /// Opens nothing yet.
+    /// Opens no connection yet.
     pub(crate) fn new(connector: Arc<dyn Connector>, target: Target) -> Self {
         let target = Arc::new(target);
         Self {
@@ -57,13 +57,25 @@ impl Host {
         }
     }
 
-    /// Cancels every call that has not begun, and every later one: the host is not to be reached this way any more.
-    pub(crate) fn close(&self) {
-        self.fast.closed.store(true, Ordering::Release);
-        self.slow.closed.store(true, Ordering::Release);
+    /// Another connection, for what takes minutes: a fetch, or copies.
+    pub(crate) fn transfer(&self) -> Worker {
+        let Worker {
+            connector,
+            target,
+            pause,
+            ..
+        } = &self.slow;
+        let (connector, target) = (connector.clone(), target.clone());
+        Worker::new("libvirt-images", connector, target, *pause, PATIENCE)
     }
 
-    /// Fails once [`close`](Self::close) was called. Long work asks between its steps.
+    /// Cancels every call that has not begun, and every later one: the host is not to be reached this way any more.
+    pub(crate) fn close(&self) {
+        self.fast.close();
+        self.slow.close();
+    }
+
+    /// Fails once [`close`](Self::close) was called. Long work checks it between its steps.
     pub(crate) fn check_open(&self) -> Result<()> {
         check_open(&self.fast.closed)
     }
@@ -109,6 +121,11 @@ impl Worker {
             thread: Mutex::new(Arc::new(WorkerThread::new(name, session, patience))),
             closed: Arc::default(),
         }
+    }
+
+    /// Cancels every call that has not begun, and every later one.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
     }
 
     /// The thread that works, or another one if it hangs for too long.
@@ -162,7 +179,7 @@ impl Worker {
         match timeout(limit, answered).await {
             Ok(outcome) => outcome.unwrap_or_else(|_| Err(ended())),
             Err(_) => Err(AccessError::TimedOut(format!(
-                "the host did not answer within {limit:?}; whether it did what it was asked is not known yet"
+                "the host did not answer within {limit:?}; it is not known yet whether the call took effect"
             ))),
         }
     }
@@ -203,9 +220,9 @@ impl WorkerThread {
                 _ = due.changed() => {}
                 () = sleep_until(until) => {
                     return Err(if overdue == Some(until) {
-                        AccessError::TimedOut("the host has not answered an earlier call; nothing was asked of it".into())
+                        AccessError::TimedOut("the host has not answered an earlier call; the new call was not sent".into())
                     } else {
-                        AccessError::Busy(format!("the host was busy with other calls for {limit:?}; nothing was asked of it"))
+                        AccessError::Busy(format!("the host was busy with other calls for {limit:?}; the call was not sent"))
                     });
                 }
             }
@@ -226,7 +243,7 @@ fn ended() -> AccessError {
     AccessError::Disconnected("the thread of this host has ended".into())
 }
 
-/// What the thread has.
+/// State of the thread.
 struct Session {
     connector: Arc<dyn Connector>,
     target: Arc<Target>,
@@ -235,14 +252,14 @@ struct Session {
     pause: Pause,
 }
 
-/// Why there is no connection, and until when none is tried.
+/// Why there is no connection, and until when no attempt is made to open one.
 struct Closed {
     error: AccessError,
     until: Instant,
     pause: Duration,
 }
 
-/// Between two tries to open a connection.
+/// Pause between two attempts to open a connection.
 #[derive(Clone, Copy)]
 struct Pause {
     first: Duration,
@@ -273,9 +290,9 @@ impl Session {
         outcome
     }
 
-    /// The connection, opened anew if it died or there was none.
+    /// The connection, opened anew if it ended or there was none.
     fn connection(&mut self) -> Result<&mut dyn Connection> {
-        // Nothing was asked yet, so a connection that died meanwhile is replaced without an error.
+        // No call was sent yet, so a connection that ended meanwhile is replaced without an error.
         if self.connection.as_mut().is_some_and(|it| !it.alive()) {
             self.connection = None;
         }

@@ -5,9 +5,9 @@ use uuid::Uuid;
 use super::super::fake::{FakeLibvirt, When};
 use super::*;
 
-/// More than anything here takes, on a machine that is busy with other things.
+/// Longer than any call here takes, on a busy machine too.
 const LONG: Duration = Duration::from_mins(1);
-/// What a call has that hangs anyway.
+/// Limit of a call that hangs.
 const SHORT: Duration = Duration::from_millis(50);
 const NEVER: Pause = Pause {
     first: Duration::from_hours(1),
@@ -59,7 +59,7 @@ async fn one_connection_is_opened_at_the_first_call_and_kept() {
 }
 
 #[tokio::test]
-async fn a_connection_that_died_between_calls_is_opened_anew_without_an_error() {
+async fn a_connection_that_ended_between_calls_is_opened_anew_without_an_error() {
     let host = FakeLibvirt::new();
     let worker = worker(&host, NEVER);
     bridges(&worker, LONG).await.unwrap();
@@ -69,7 +69,7 @@ async fn a_connection_that_died_between_calls_is_opened_anew_without_an_error() 
 }
 
 #[tokio::test]
-async fn a_connection_that_dies_in_a_call_is_opened_anew_for_the_next() {
+async fn a_connection_that_ends_in_a_call_is_opened_anew_for_the_next() {
     let host = FakeLibvirt::new();
     let worker = worker(&host, NEVER);
     host.fail("bridges", When::After, disconnected());
@@ -79,7 +79,7 @@ async fn a_connection_that_dies_in_a_call_is_opened_anew_for_the_next() {
 }
 
 #[tokio::test]
-async fn a_host_that_is_away_is_asked_again_after_a_pause_only() {
+async fn an_unreachable_host_is_tried_again_after_a_pause_only() {
     let host = FakeLibvirt::new();
     host.reachable(false);
     let patient = worker(&host, NEVER);
@@ -122,11 +122,11 @@ async fn a_call_over_its_limit_is_unknown_and_the_next_does_not_wait_for_it() {
     // With a limit that would fail the test by its time if it were waited for.
     let next = worker.call(LONG, |host| host.info()).await.unwrap_err();
     assert!(
-        matches!(&next, AccessError::TimedOut(text) if text.contains("nothing was asked")),
+        matches!(&next, AccessError::TimedOut(text) if text.contains("was not sent")),
         "{next}"
     );
     drop(hang);
-    // Whoever asks again as long as it is stuck gets there in the end.
+    // Calls that are repeated while the first one hangs succeed in the end.
     while let Err(error) = bridges(&worker, LONG).await {
         assert_eq!(error.kind(), "TimedOut");
         tokio::task::yield_now().await;
@@ -148,13 +148,13 @@ async fn a_worker_that_hangs_for_too_long_gets_another_thread() {
 }
 
 #[tokio::test]
-async fn what_nobody_waits_for_any_longer_is_not_begun() {
+async fn a_call_whose_caller_is_gone_is_not_begun() {
     let host = FakeLibvirt::new();
     let worker = worker(&host, NEVER);
     let hang = host.hang("open");
-    let nobody = Uuid::nil();
+    let absent = Uuid::nil();
     let start = worker
-        .call(SHORT, move |host| host.start(nobody, false))
+        .call(SHORT, move |host| host.start(absent, false))
         .await;
     assert_eq!(start.unwrap_err().kind(), "TimedOut");
     drop(hang);
@@ -195,7 +195,7 @@ async fn a_wait_that_is_too_long_is_no_fault_of_the_host() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_call_at_a_time_and_the_other_worker_goes_on() {
+async fn one_call_at_a_time_and_the_other_worker_continues() {
     let fake = FakeLibvirt::new();
     let host = Host::new(Arc::new(fake.clone()), target());
     let calls = (0..50).map(|_| bridges(&host.slow, LONG));
@@ -227,7 +227,7 @@ async fn a_call_that_panics_costs_its_connection_and_nothing_else() {
 async fn a_host_that_is_dropped_ends_its_thread_and_its_connection() {
     #[derive(Debug)]
     struct Counted {
-        _alive: Arc<()>,
+        _token: Arc<()>,
         host: FakeLibvirt,
     }
     impl Connector for Counted {
@@ -236,15 +236,15 @@ async fn a_host_that_is_dropped_ends_its_thread_and_its_connection() {
         }
     }
     let fake = FakeLibvirt::new();
-    let alive = Arc::new(());
+    let token = Arc::new(());
     let connector = Counted {
-        _alive: alive.clone(),
+        _token: token.clone(),
         host: fake.clone(),
     };
     let host = Host::new(Arc::new(connector), target());
     bridges(&host.fast, LONG).await.unwrap();
     drop(host);
-    while Arc::strong_count(&alive) > 1 {
+    while Arc::strong_count(&token) > 1 {
         thread::yield_now();
     }
 }

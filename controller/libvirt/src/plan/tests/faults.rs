@@ -2,12 +2,12 @@
 
 use common::render::libvirt::domain_uuid;
 
-use super::{UID, asked, reported, rich, state, volumes};
+use super::{UID, reported, rich, state, times, volumes};
 use crate::access::fake::When;
 use crate::access::{AccessError, State};
 use crate::environment::Environment;
 
-/// What must hold of a Machine that came through anything.
+/// Invariants of a Machine after any fault.
 fn holds(env: &Environment, what: &str) {
     let domains: Vec<_> = env.host.state().domains.keys().copied().collect();
     assert_eq!(domains, [domain_uuid(UID)], "{what}");
@@ -27,7 +27,7 @@ fn holds(env: &Environment, what: &str) {
     }
 }
 
-/// What must hold once its Machine is gone: the disk that is kept is there.
+/// Invariant after a deletion: the retained disk exists.
 fn is_gone(env: &Environment, what: &str) {
     assert!(env.machine.is_none(), "{what}");
     assert_eq!(state(env), None, "{what}");
@@ -86,8 +86,8 @@ fn a_controller_killed_after_any_action_continues_without_a_second_start() {
             }
             env.settle();
             holds(&env, &what);
-            assert_eq!(asked(&env, "start"), 1, "{what}");
-            assert!(asked(&env, "create_volume") <= 9, "{what}");
+            assert_eq!(times(&env, "start"), 1, "{what}");
+            assert!(times(&env, "create_volume") <= 9, "{what}");
             env.delete();
             for _ in 0..passes {
                 if env.machine.is_some() {

@@ -35,7 +35,7 @@ impl laws::Environment for Environment {
         Environment::step(self, step).map_err(|_| Refused)
     }
 
-    /// Guests shut down as soon as they are asked: the host does nothing by itself.
+    /// Guests shut down as soon as it is requested: nothing changes on the host without a call.
     fn advance(&mut self) -> bool {
         self.now += time::Duration::seconds(10);
         false
@@ -80,8 +80,8 @@ fn a_deletion_ends_from_any_point() {
 }
 
 #[test]
-fn a_machine_at_rest_says_why_it_is_not_ready() {
-    laws::a_machine_at_rest_says_why_it_is_not_ready(rich);
+fn a_stable_machine_reports_why_it_is_not_ready() {
+    laws::a_stable_machine_reports_why_it_is_not_ready(rich);
 }
 
 #[test]

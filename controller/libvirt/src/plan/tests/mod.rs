@@ -1,10 +1,12 @@
-//! Lives of Machines on a host in memory: what is done, in which order, and what is reported.
+//! Lifecycles of Machines on a host in memory: which actions, in which order, and which status.
 
 mod adoption;
 mod faults;
+mod images;
 mod laws;
 mod partial;
 mod preconditions;
+mod released;
 
 use common::api::choice::{Phase, PowerState, ReclaimPolicy};
 use common::api::machine::{CloudInit, Image};
@@ -68,8 +70,8 @@ fn state(env: &Environment) -> Option<State> {
         .map(|domain| domain.state)
 }
 
-/// How often a call was asked for.
-fn asked(env: &Environment, call: &str) -> usize {
+/// Number of calls of this name.
+fn times(env: &Environment, call: &str) -> usize {
     env.host
         .calls()
         .iter()
@@ -94,7 +96,7 @@ fn a_machine_is_bound_before_anything_is_sent_to_its_host() {
     assert_eq!(state(&env), Some(State::Running));
     let calls = env.host.calls().len();
     assert_eq!(env.settle(), [""; 0]);
-    assert_eq!(env.host.calls().len(), calls, "nothing is done at rest");
+    assert_eq!(env.host.calls().len(), calls, "a second pass does nothing");
 }
 
 #[test]
@@ -140,7 +142,7 @@ fn a_guest_is_stopped_and_started_as_desired() {
     env.power(PowerState::Running);
     env.settle();
     assert_eq!(phase(&env), Some(Phase::Running));
-    assert_eq!((asked(&env, "start"), asked(&env, "destroy")), (2, 0));
+    assert_eq!((times(&env, "start"), times(&env, "destroy")), (2, 0));
 }
 
 #[test]
@@ -156,7 +158,7 @@ fn a_guest_that_ignores_shutdown_requests_is_ended_after_a_minute() {
     }
     env.settle();
     assert_eq!(state(&env), Some(State::ShutOff));
-    assert_eq!(asked(&env, "destroy"), 1);
+    assert_eq!(times(&env, "destroy"), 1);
 }
 
 #[test]
@@ -173,7 +175,7 @@ fn a_guest_that_shuts_itself_down_is_started_again_unless_guest_shutdown_stops()
     env.settle();
     assert_eq!(state(&env), Some(State::ShutOff));
     assert_eq!(reported(&env, "Ready"), ("True", "Stopped"));
-    // The daemon was restarted, and no longer knows why it is off.
+    // The daemon was restarted and has lost the reason of the state.
     env.host
         .state()
         .domains
@@ -182,17 +184,17 @@ fn a_guest_that_shuts_itself_down_is_started_again_unless_guest_shutdown_stops()
         .reason = 0;
     env.settle();
     assert_eq!(state(&env), Some(State::ShutOff));
-    // Off and on again by its user.
+    // The user sets powerState to Stopped and to Running again.
     env.power(PowerState::Stopped);
     env.settle();
     env.power(PowerState::Running);
     env.settle();
     assert_eq!(state(&env), Some(State::Running));
-    // QEMU died: the guest did not shut itself down.
-    env.host.qemu_dies(domain_uuid(UID));
+    // QEMU crashed: the guest did not shut itself down.
+    env.host.qemu_crashes(domain_uuid(UID));
     env.pass();
     assert_eq!(reported(&env, "Ready"), ("False", "VMFailed"));
-    assert_eq!(state(&env), Some(State::ShutOff), "it rests first");
+    assert_eq!(state(&env), Some(State::ShutOff), "backoff");
     env.settle();
     assert_eq!(state(&env), Some(State::Running));
 }
@@ -209,11 +211,11 @@ fn an_edited_definition_is_restored_without_a_restart() {
     env.settle();
     assert_ne!(env.host.state().domains[&uuid].inactive, edited);
     assert_eq!(reported(&env, "Ready"), ("True", "Running"));
-    assert_eq!(asked(&env, "start"), 1, "the guest goes on");
+    assert_eq!(times(&env, "start"), 1, "the guest keeps running");
 }
 
 #[test]
-fn a_restart_happens_once_for_each_text_however_often_it_is_broken_off() {
+fn a_restart_happens_once_for_each_request_however_often_it_is_interrupted() {
     for broken in 0..12 {
         let mut env = Environment::new(block());
         env.edit(|block| block.guest_shutdown_stops = true);
@@ -225,11 +227,11 @@ fn a_restart_happens_once_for_each_text_however_often_it_is_broken_off() {
         }
         env.settle();
         assert_eq!(state(&env), Some(State::Running), "{broken}");
-        assert_eq!(asked(&env, "start"), 2, "{broken}: {:#?}", env.host.calls());
+        assert_eq!(times(&env, "start"), 2, "{broken}: {:#?}", env.host.calls());
         let last = env.machine().status.last_restart.clone();
         assert_eq!(last.map(|last| last.request).as_deref(), Some("now"));
         env.settle();
-        assert_eq!(asked(&env, "start"), 2);
+        assert_eq!(times(&env, "start"), 2);
     }
 }
 
@@ -244,7 +246,7 @@ fn hot_pluggable_changes_are_applied_and_others_wait_for_a_restart() {
         block.cpu.cores = 4;
     });
     env.settle();
-    assert_eq!(asked(&env, "attach"), 2, "{:#?}", env.host.calls());
+    assert_eq!(times(&env, "attach"), 2, "{:#?}", env.host.calls());
     assert_eq!(
         reported(&env, "RestartRequired"),
         ("True", "RestartRequired")
@@ -259,11 +261,11 @@ fn hot_pluggable_changes_are_applied_and_others_wait_for_a_restart() {
     );
     env.settle();
     assert_eq!(reported(&env, "RestartRequired"), ("", ""));
-    // The disk goes: out of the guest, out of the definition, and its volume with it.
+    // The disk goes: out of the guest and out of the definition. Its volume stays.
     env.edit(|block| drop(block.disks.pop()));
     env.settle();
-    assert_eq!(asked(&env, "detach"), 1);
-    assert!(volumes(&env).iter().all(|name| !name.contains(".data.")));
+    assert_eq!(times(&env, "detach"), 1);
+    assert!(volumes(&env).iter().any(|name| name.contains(".data.")));
 }
 
 #[test]
@@ -273,7 +275,7 @@ fn a_disk_grows_where_it_is() {
     env.edit(|block| block.disks[0].size = common::quantity::Bytes::mib(30 * 1024));
     env.settle();
     assert_eq!(
-        (asked(&env, "resize_disk"), asked(&env, "resize_volume")),
+        (times(&env, "resize_disk"), times(&env, "resize_volume")),
         (1, 0)
     );
     env.power(PowerState::Stopped);
@@ -281,7 +283,7 @@ fn a_disk_grows_where_it_is() {
     env.edit(|block| block.disks[0].size = common::quantity::Bytes::mib(40 * 1024));
     env.settle();
     assert_eq!(
-        (asked(&env, "resize_disk"), asked(&env, "resize_volume")),
+        (times(&env, "resize_disk"), times(&env, "resize_volume")),
         (1, 1)
     );
 }
@@ -310,7 +312,7 @@ fn an_unreachable_host_keeps_its_machine_until_force_delete() {
 }
 
 #[test]
-fn a_domain_of_the_uuid_with_other_metadata_is_left_alone() {
+fn a_domain_of_the_uuid_with_other_metadata_is_not_changed() {
     let mut env = Environment::new(block());
     env.settle();
     let uuid = domain_uuid(UID);
@@ -323,7 +325,7 @@ fn a_domain_of_the_uuid_with_other_metadata_is_left_alone() {
     let calls = env.host.calls().len();
     env.settle();
     assert_eq!(reported(&env, "Ready"), ("False", "NameConflict"));
-    // Its volume is the disk of a domain: it stays, and the Machine with it, though the policy says Delete.
+    // Its volume is the disk of a domain: it is kept, and so is the Machine, although the policy is Delete.
     env.delete();
     for _ in 0..10 {
         env.pass();

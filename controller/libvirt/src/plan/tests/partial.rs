@@ -1,4 +1,4 @@
-//! Hosts of which a part cannot be read: that part is reported, and the rest goes on.
+//! Hosts of which a part cannot be read: that part is reported, and the rest is reconciled.
 
 use super::*;
 use crate::access::fake::FakePool;
@@ -74,7 +74,7 @@ fn nothing_in_a_pool_that_cannot_be_read_counts_as_absent() {
 }
 
 #[test]
-fn a_machine_whose_pool_is_undefined_goes_and_leaves_a_tombstone_and_every_volume() {
+fn a_machine_whose_pool_is_undefined_is_deleted_with_a_tombstone_and_keeps_every_volume() {
     let mut env = rich();
     env.settle();
     let before = volumes(&env);
@@ -90,7 +90,7 @@ fn a_machine_whose_pool_is_undefined_goes_and_leaves_a_tombstone_and_every_volum
             "removed the finalizer"
         ]
     );
-    // The definition stays, shut off: its metadata says which volumes go.
+    // The definition is kept, shut off: its metadata lists the volumes to delete.
     assert_eq!(state(&env), Some(State::ShutOff));
     define_pool(&env, pool);
     assert_eq!(volumes(&env), before);

@@ -7,6 +7,7 @@ use crate::environment;
 use crate::guard::Guard;
 use crate::images::names::{attempt, base_of, is_marker};
 use crate::plan::action::Action;
+use common::render::libvirt::{PoolVolume, VolumeFormat};
 
 fn job(guard: Guard) -> Job {
     Job {
@@ -61,10 +62,10 @@ fn a_volume_that_was_made_anew_since_it_was_observed_is_not_deleted() {
     let mut env = Environment::new(block());
     env.settle();
     let mut actions = deletions(&mut env);
-    let Some(Action::DeleteVolume(doomed)) = actions.first_mut() else {
+    let Some(Action::DeleteVolume(removal)) = actions.first_mut() else {
         panic!("the disk is to be deleted: {actions:?}");
     };
-    doomed.key = Some("another".into());
+    removal.key = Some("another".into());
     let (before, action) = (volumes(&env), actions[0].clone());
     env.connection()
         .unwrap()
@@ -122,10 +123,10 @@ fn a_late_copy_touches_no_disk_that_is_there() {
     let _ = act(&mut *host, &job(env.guard()), copy);
     let after = volumes(&env);
     assert!(before.iter().all(|name| after.contains(name)), "{after:?}");
-    assert_eq!(asked(&env, "delete_volume"), 0);
+    assert_eq!(times(&env, "delete_volume"), 0);
     env.settle();
     assert_eq!(reported(&env, "Ready"), ("True", "Running"));
-    assert_eq!(asked(&env, "start"), 1, "the guest goes on with its disk");
+    assert_eq!(times(&env, "start"), 1, "the guest runs with its disk");
 }
 
 /// A release before attempts copied to the plain name and wrote the seed to the plain name.
@@ -208,7 +209,11 @@ fn an_interrupted_copy_is_removed_before_the_next_attempt_and_a_complete_one_is_
         pool: POOL.into(),
         xml: xml(&name),
         name: name.clone(),
-        image: (POOL.into(), image.unwrap()),
+        image: PoolVolume {
+            pool: POOL.into(),
+            volume: image.unwrap(),
+            format: VolumeFormat::Raw,
+        },
     };
     act(&mut *host, &job(environment::guard()), copy).unwrap();
     let left = copies(&env);

@@ -1,0 +1,55 @@
+//! Where the images of a LibvirtHost are kept, and where they may come from.
+
+use crate::code::Code;
+use crate::field_path::FieldPath;
+use crate::image_source;
+use crate::violation::{Findings, Kind, Location, Violation};
+
+use super::super::rule::{Check, rules};
+use super::{HostIntent, leaf, libvirt_name};
+
+rules! {
+    "libvirthosts" Check::Host(image_pool), on HOSTS, Always, and [InvalidObjectName] {
+        Refuse ImagePoolShared = "The pool for images is also a pool of disks."
+            because "A guest writes its disk, and could make it look like an image that names a file of the host. libvirt probes each file of a pool, so whatever is made of an image has to be in a pool that no guest writes to."
+            fix "Define a pool for images alone on the host, and name it in `imagePool`."
+            crd Nothing,
+    }
+    "libvirthosts" Check::Host(image_sources), on HOSTS, Always {
+        Refuse InvalidImageSource = "A source of images is no prefix of a URL."
+            because "What images may be fetched is decided by scheme, host, port and the segments of a path. A prefix that programs could read differently would allow more than it says."
+            fix "Write it as `https://images.example.com/os/`, without user, query and fragment."
+            crd Some,
+    }
+}
+
+/// Rules [`Code::InvalidObjectName`] and [`Code::ImagePoolShared`] for the image pool.
+fn image_pool(spec: &HostIntent, _: Option<&HostIntent>, findings: &mut Findings) {
+    let path = FieldPath::field("imagePool");
+    let Some(pool) = spec.image_pool.as_deref() else {
+        return;
+    };
+    libvirt_name(leaf(path, Some(pool)), findings);
+    let mut storage = spec.storage.iter().flatten();
+    if let Some(shared) = storage.find(|item| item.pool.as_deref() == Some(pool)) {
+        let class = shared.storage_class.as_deref().unwrap_or_default();
+        let detail = format!(
+            "is also the pool of storage class '{class}', which guests write to; define a pool for images alone (virsh pool-define-as) and name it here"
+        );
+        let fault = Violation::new(path, Code::ImagePoolShared, Kind::Invalid, detail);
+        findings.deny(fault.text(pool));
+    }
+}
+
+/// Rule [`Code::InvalidImageSource`].
+fn image_sources(spec: &HostIntent, _: Option<&HostIntent>, findings: &mut Findings) {
+    for (index, source) in spec.image_sources.iter().flatten().enumerate() {
+        if let Err(error) = image_source::prefix(source) {
+            let location = Location::from(FieldPath::field("imageSources"));
+            let location = location.key(&index.to_string());
+            let detail = format!("{error}; write it as 'https://images.example.com/os/'");
+            let fault = Violation::new(location, Code::InvalidImageSource, Kind::Invalid, detail);
+            findings.deny(fault.text(&image_source::redacted(source)));
+        }
+    }
+}

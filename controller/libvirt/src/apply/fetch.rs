@@ -1,0 +1,140 @@
+//! Fetches images in the background: one for each namespace at a time, for as long as a Machine needs it.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use controller_core::backend::Failed;
+use controller_core::client::Remedy;
+use controller_core::machine::{CachedMachine, Machine};
+use controller_core::objects::Meta as _;
+use kube::runtime::reflector::{ObjectRef, Store};
+use time::OffsetDateTime;
+
+use super::Applier;
+use crate::access::{AccessError, Result};
+use crate::guard::Guard;
+use crate::hosts::registry::ConnectedHost;
+use crate::images::fetch::{FetchRequest, fetch};
+use crate::images::fetches::{Fetches, Request};
+use crate::images::names::image_volume;
+use crate::offers::images;
+
+/// Limit of a fetch over a slow line.
+const FETCH: Duration = Duration::from_hours(12);
+/// Pause between two looks at the Machines that need an image. Each decompresses them.
+const NEED_INTERVAL: Duration = Duration::from_secs(10);
+
+/// An image that a plan wants to be fetched.
+pub(super) struct WantedImage<'a> {
+    /// Name of the image's volume without the attempt.
+    pub(super) base: &'a str,
+    pub(super) url: &'a str,
+    pub(super) checksum: Option<&'a str>,
+    /// Size of the disk that is made of it, in bytes; `None`: it is a medium.
+    pub(super) disk_size: Option<u64>,
+}
+
+impl Applier {
+    /// Begins to fetch an image, if it is the namespace's turn.
+    pub(super) fn begin_fetch(
+        &self,
+        host: &Arc<ConnectedHost>,
+        machine: &Machine,
+        wanted: &WantedImage<'_>,
+    ) -> Result<(), Failed> {
+        let object = self.objects.get("", &host.name);
+        let spec = object.as_ref().map(|object| &object.spec);
+        let pool = spec.and_then(|spec| spec.image_pool.clone());
+        let pool = pool.ok_or_else(|| {
+            let message = format!("LibvirtHost '{}' has no imagePool", host.name);
+            Failed::new(Remedy::UserAction, message)
+        })?;
+        let asked = Request {
+            image: wanted.base,
+            namespace: machine.namespace(),
+            machine: machine.name(),
+            disk_size: wanted.disk_size,
+        };
+        let Some(progress) = host.fetches.begin(&asked, Instant::now()) else {
+            return Ok(());
+        };
+        let request = FetchRequest {
+            pool,
+            base: wanted.base.to_owned(),
+            number: OffsetDateTime::now_utc().unix_timestamp(),
+            url: wanted.url.to_owned(),
+            checksum: wanted.checksum.map(str::to_owned),
+            sources: spec.and_then(|spec| spec.image_sources.clone()),
+            disk_size: wanted.disk_size,
+        };
+        let guard = self.fetch_guard(host, machine, wanted.base);
+        let (host, triggers) = (host.clone(), self.triggers.clone());
+        tokio::spawn(async move {
+            let name = request.base.clone();
+            // A connection of its own: a slow server delays no other fetch.
+            let worker = host.host.transfer();
+            let fetched = worker.call(FETCH, move |host| {
+                Ok(fetch(host, &request, &progress, &guard))
+            });
+            let outcome = fetched
+                .await
+                .map_err(|error| error.to_string())
+                .and_then(|outcome| outcome);
+            match &outcome {
+                Ok(()) => tracing::info!(host = host.name, image = name, "the image was fetched"),
+                Err(error) => tracing::warn!(
+                    host = host.name,
+                    image = name,
+                    error,
+                    "the image was not fetched"
+                ),
+            }
+            let needed_by = host.fetches.needed_by(&name);
+            host.fetches.end(&name, outcome, Instant::now());
+            triggers.send(references(needed_by));
+        });
+        Ok(())
+    }
+
+    /// What a fetch asks: what every job of the Machine asks, and whether a Machine still needs the image.
+    fn fetch_guard(&self, host: &Arc<ConnectedHost>, machine: &Machine, base: &str) -> Guard {
+        let guard = self.guard(host, machine);
+        let (fetches, machines) = (host.fetches.clone(), self.machines.clone());
+        let (base, checked) = (base.to_owned(), Mutex::new(Instant::now()));
+        let may_act = move || {
+            guard.check()?;
+            let mut checked = checked.lock().unwrap_or_else(PoisonError::into_inner);
+            if checked.elapsed() < NEED_INTERVAL {
+                return Ok(());
+            }
+            *checked = Instant::now();
+            check_need(&fetches, &machines, &base)
+        };
+        // An image belongs to no Machine, so none of its effects depends on a binding.
+        Guard::new(may_act, || None)
+    }
+}
+
+fn check_need(fetches: &Fetches, machines: &Store<CachedMachine>, base: &str) -> Result<()> {
+    let needs = |machine: &Machine| {
+        let block = machine.desired().filter(|_| !machine.is_deleting());
+        block.is_some_and(|block| images(block).any(|image| image_volume(image) == base))
+    };
+    let mut asked = references(fetches.needed_by(base)).into_iter();
+    let is_needed = asked.any(|machine| {
+        let cached = machines.get(&machine);
+        cached.is_some_and(|cached| needs(&cached.decompress()))
+    });
+    if is_needed {
+        return Ok(());
+    }
+    Err(AccessError::Cancelled(
+        "no Machine needs the image any more".into(),
+    ))
+}
+
+fn references(machines: BTreeSet<(String, String)>) -> Vec<ObjectRef<CachedMachine>> {
+    let reference = |(namespace, name): (String, String)| ObjectRef::new(&name).within(&namespace);
+    machines.into_iter().map(reference).collect()
+}

@@ -1,0 +1,131 @@
+//! Checks an image right before something is made of it: a disk, or a medium in a drive.
+//!
+//! ```text
+//! volume of the image pool ─ first bytes ─▶ header ─┬─ names no other file ─▶ may be used
+//!                                                   └─ backing file ─▶ a volume of the same pool, checked as well
+//! ```
+//! A header may name any file of the host. libvirt reports a backing file but no external data file, and probes the
+//! format. So the header is read here, whoever put the volume there: an earlier release fetched images unchecked.
+
+use common::api::choice::Choice as _;
+use common::image_header::{Backing, HEAD_BYTES, ImageHeader, Quoted, parse};
+use common::names::CLOUD_INIT_DISK;
+use common::render::libvirt::{Disk, FETCHED_IMAGE, PoolVolume, is_reserved_volume};
+
+use crate::access::{AccessError, Connection, Result, Volume};
+
+/// Most files below an image. Each costs a read, and administrators have one or two.
+const CHAIN_MAX: usize = 8;
+
+/// Fails unless the volume is an image of the format that the plan has, and every file below it is one of its pool.
+pub(crate) fn check_image(host: &mut dyn Connection, image: &PoolVolume) -> Result<()> {
+    let pool = image.pool.as_str();
+    let (mut name, mut expected) = (image.volume.clone(), image.format.as_str().to_owned());
+    for _ in 0..=CHAIN_MAX {
+        let is_fetched = name.starts_with(FETCHED_IMAGE);
+        if is_reserved_volume(&name) && !is_fetched {
+            return Err(refused(
+                pool,
+                &name,
+                "is the disk of a Machine and no image",
+            ));
+        }
+        let Some(volume) = host.volume(pool, &name)? else {
+            return Err(AccessError::Absent(format!("volume {pool}/{name} is gone")));
+        };
+        let Some(header) = header(host, pool, &volume)? else {
+            return Ok(());
+        };
+        let format = header.format.as_str();
+        if format != expected {
+            let why = format!(
+                "is {format} by its header, and {expected} by what libvirt last read or the image above it says: let libvirt read it again (virsh pool-refresh {pool})"
+            );
+            return Err(refused(pool, &name, &why));
+        }
+        let Some(backing) = header.backing.clone() else {
+            return Ok(());
+        };
+        if is_fetched {
+            // Other images of the pool are not for whoever wrote this one.
+            header
+                .standalone()
+                .map_err(|error| refused(pool, &name, &error.to_string()))?;
+        }
+        (name, expected) = below(host, pool, &volume, backing)?;
+    }
+    Err(refused(
+        pool,
+        &image.volume,
+        &format!(
+            "has more than {CHAIN_MAX} files below it: write it as one file with 'qemu-img convert'"
+        ),
+    ))
+}
+
+/// Fails unless the medium in a drive is an image.
+pub(crate) fn check_medium(host: &mut dyn Connection, disk: &Disk) -> Result<()> {
+    match &disk.volume {
+        Some(medium) if disk.cdrom && disk.name() != CLOUD_INIT_DISK => check_image(host, medium),
+        _ => Ok(()),
+    }
+}
+
+/// The header of a volume; `None`: libvirt's driver of the pool keeps no content, as its test driver.
+fn header(host: &mut dyn Connection, pool: &str, volume: &Volume) -> Result<Option<ImageHeader>> {
+    let head = match host.head(pool, &volume.name, HEAD_BYTES as u64) {
+        Err(AccessError::Unsupported(_)) if volume.backing.is_none() => return Ok(None),
+        head => head?,
+    };
+    // libvirt reports the length of a raw file only. QEMU does not open a file whose tables are beyond its end.
+    let length = match head.len() {
+        whole if whole < HEAD_BYTES => whole as u64,
+        _ => u64::MAX >> 1,
+    };
+    let parsed = parse(&head, length);
+    parsed
+        .map(Some)
+        .map_err(|error| refused(pool, &volume.name, &error.to_string()))
+}
+
+/// Name and format of the volume below an image, which has to be in the same pool.
+fn below(
+    host: &mut dyn Connection,
+    pool: &str,
+    volume: &Volume,
+    backing: Backing,
+) -> Result<(String, String)> {
+    let folder = volume
+        .path
+        .rsplit_once('/')
+        .map_or("", |(folder, _)| folder);
+    let path = match backing.name.strip_prefix('/') {
+        Some(_) => backing.name.clone(),
+        // QEMU takes it as a path beside the image.
+        None => format!("{folder}/{}", backing.name),
+    };
+    let found = host.volumes(pool)?.into_iter().find(|it| it.path == path);
+    match (found, backing.format) {
+        (Some(found), Some(format)) => Ok((found.name, format)),
+        (Some(_), None) => Err(refused(
+            pool,
+            &volume.name,
+            "has a backing file without a format, which QEMU would probe: record it with 'qemu-img rebase -u -F'",
+        )),
+        (None, _) => Err(refused(
+            pool,
+            &volume.name,
+            &format!(
+                "has the backing file {}, which is no volume of its pool: write it as one file with 'qemu-img convert -O qcow2'",
+                Quoted(backing.name)
+            ),
+        )),
+    }
+}
+
+fn refused(pool: &str, name: &str, why: &str) -> AccessError {
+    AccessError::Refused(format!("image {pool}/{name} {why}"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,281 @@
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::thread;
+
+use sha2::{Digest as _, Sha256};
+
+use super::*;
+use crate::access::fake::{FakeLibvirt, FakePool, FakeVolume, HostState, When};
+use crate::access::{Connector as _, Target};
+use crate::images::names::hex;
+
+const POOL: &str = "vms";
+const CONTENT: &[u8] = b"MBR\xfb and what a guest boots from";
+
+/// Answers one request: with a head, and a body that may break off.
+fn server(head: impl Into<String>, body: impl Into<Vec<u8>>) -> String {
+    let (head, body) = (head.into(), body.into());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/image.qcow2", listener.local_addr().unwrap());
+    thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut request = Vec::new();
+        let mut byte = [0];
+        while !request.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap() == 1 {
+            request.push(byte[0]);
+        }
+        stream.write_all(head.as_bytes()).unwrap();
+        // A client that refuses what it has read so far does not read the rest.
+        let _ = stream.write_all(&body);
+    });
+    url
+}
+
+fn request(number: i64, url: String, checksum: Option<&str>) -> FetchRequest {
+    FetchRequest {
+        pool: POOL.into(),
+        base: "image".into(),
+        number,
+        checksum: checksum.map(Into::into),
+        sources: Some(vec![origin(&url)]),
+        url,
+        disk_size: Some(1 << 30),
+    }
+}
+
+/// The server of a URL, as a prefix.
+fn origin(url: &str) -> String {
+    let path = url.rfind('/').unwrap();
+    url[..=path].to_owned()
+}
+
+fn whole(body: &[u8]) -> String {
+    server(
+        format!(
+            "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+            body.len()
+        ),
+        body,
+    )
+}
+
+/// A qcow2 of 1 MiB for a disk of 16 MiB, as qemu-img writes it, with these bytes changed.
+fn qcow2(edits: &[(usize, &[u8])]) -> Vec<u8> {
+    let mut file = vec![0; 1 << 20];
+    file[..4].copy_from_slice(b"QFI\xfb");
+    for (offset, number) in [(4, 3_u32), (20, 16), (36, 1), (56, 1), (96, 4), (100, 104)] {
+        file[offset..offset + 4].copy_from_slice(&number.to_be_bytes());
+    }
+    for (offset, number) in [(24, 16_u64 << 20), (40, 3 << 16), (48, 1 << 16)] {
+        file[offset..offset + 8].copy_from_slice(&number.to_be_bytes());
+    }
+    for (offset, bytes) in edits {
+        file[*offset..*offset + bytes.len()].copy_from_slice(bytes);
+    }
+    file
+}
+
+fn fetched(host: &FakeLibvirt, request: &FetchRequest) -> Result<(), String> {
+    let target = Target {
+        uri: String::new(),
+        credentials: None,
+    };
+    let mut connection = host.open(&target).unwrap();
+    fetch(
+        &mut *connection,
+        request,
+        &Progress::default(),
+        &crate::environment::guard(),
+    )
+}
+
+fn volumes(host: &FakeLibvirt) -> Vec<String> {
+    host.state().pools[POOL].volumes.keys().cloned().collect()
+}
+
+const FIRST: &str = "image.attempt-00000001";
+const FIRST_MARKER: &str = "image.attempt-00000001.complete";
+const WHOLE: &str = "HTTP/1.1 200 OK\r\nContent-Length: 32\r\nConnection: close\r\n\r\n";
+
+#[test]
+fn an_image_is_complete_once_its_marker_is_there() {
+    let host = FakeLibvirt::new();
+    let checksum = format!("sha256:{}", hex(Sha256::digest(CONTENT).as_slice()));
+    let request = request(1, server(WHOLE, CONTENT), Some(&checksum));
+    assert_eq!(CONTENT.len(), 32);
+    fetched(&host, &request).unwrap();
+    assert_eq!(volumes(&host), [FIRST, FIRST_MARKER]);
+    assert_eq!(host.state().pools[POOL].volumes[FIRST].content, CONTENT);
+}
+
+#[test]
+fn an_interrupted_fetch_has_no_marker_and_the_next_attempt_has_another_name() {
+    let host = FakeLibvirt::new();
+    let head = "HTTP/1.1 200 OK\r\nContent-Length: 900000\r\nConnection: close\r\n\r\n";
+    let broken = request(1, server(head, vec![7; 800_000]), None);
+    let why = fetched(&host, &broken).unwrap_err();
+    assert!(why.contains("was interrupted"), "{why}");
+    assert_eq!(volumes(&host), [FIRST], "its size looks complete");
+    fetched(&host, &request(2, server(WHOLE, CONTENT), None)).unwrap();
+    let second = "image.attempt-00000002";
+    let marker = marker(second);
+    assert_eq!(
+        volumes(&host),
+        [second, &marker],
+        "the first one is removed"
+    );
+    assert_eq!(host.state().pools[POOL].volumes[second].content, CONTENT);
+    // The connection ended in the middle.
+    let other = FakeLibvirt::new();
+    other.fail(
+        "upload",
+        When::During,
+        AccessError::Disconnected("gone".into()),
+    );
+    fetched(&other, &request(1, server(WHOLE, CONTENT), None)).unwrap_err();
+    assert_eq!(volumes(&other), [FIRST]);
+}
+
+/// A volume of the pool, and an overlay of it in another pool that libvirt knows.
+fn image_with_overlay(host: &FakeLibvirt, name: &str) {
+    let mut state = host.state();
+    let base = FakeVolume {
+        content: CONTENT.to_vec(),
+        ..FakeVolume::default()
+    };
+    let overlay = FakeVolume {
+        backing: Some(HostState::path(POOL, name)),
+        ..FakeVolume::default()
+    };
+    let mut other = FakePool::of(1 << 30);
+    other.volumes.insert("disk.qcow2".into(), overlay);
+    state.pools.insert("other".into(), other);
+    let pool = state.pools.get_mut(POOL).unwrap();
+    pool.volumes.insert(name.into(), base);
+}
+
+#[test]
+fn an_image_whose_marker_was_lost_stays_below_its_overlays_and_is_fetched_beside() {
+    for name in ["image", FIRST] {
+        let host = FakeLibvirt::new();
+        image_with_overlay(&host, name);
+        fetched(&host, &request(2, server(WHOLE, CONTENT), None)).unwrap();
+        let all = volumes(&host);
+        assert!(all.iter().any(|it| it == name), "{all:?}");
+        assert!(all.contains(&marker("image.attempt-00000002")), "{all:?}");
+    }
+}
+
+#[test]
+fn a_fetch_whose_replica_lost_the_lease_ends_before_its_next_change() {
+    use std::sync::atomic::AtomicUsize;
+
+    let whole = FakeLibvirt::new();
+    fetched(&whole, &request(1, server(WHOLE, CONTENT), None)).unwrap();
+    // How often the guard is asked before the Lease is lost.
+    for asked in 0..3 {
+        let host = FakeLibvirt::new();
+        let target = Target {
+            uri: String::new(),
+            credentials: None,
+        };
+        let mut connection = host.open(&target).unwrap();
+        let left = AtomicUsize::new(asked);
+        let may_act = move || {
+            let took = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+                left.checked_sub(1)
+            });
+            took.map(drop)
+                .map_err(|_| AccessError::Cancelled("the Lease is lost".into()))
+        };
+        let guard = Guard::new(may_act, || None);
+        let request = request(1, server(WHOLE, CONTENT), None);
+        let why = fetch(&mut *connection, &request, &Progress::default(), &guard).unwrap_err();
+        assert!(why.contains("the Lease is lost"), "{asked}: {why}");
+        let calls = host.calls();
+        assert!(whole.calls().starts_with(&calls), "{asked}: {calls:?}");
+        assert!(
+            !volumes(&host).contains(&FIRST_MARKER.to_owned()),
+            "{asked}"
+        );
+    }
+}
+
+#[test]
+fn an_image_of_another_checksum_is_removed() {
+    let host = FakeLibvirt::new();
+    let wrong = format!("sha256:{}", "0".repeat(64));
+    let why = fetched(&host, &request(1, server(WHOLE, CONTENT), Some(&wrong))).unwrap_err();
+    assert!(why.contains("correct image.checksum"), "{why}");
+    assert_eq!(volumes(&host), [""; 0]);
+}
+
+#[test]
+fn the_message_of_a_failed_fetch_names_the_address_without_user_and_query() {
+    let host = FakeLibvirt::new();
+    let url = server("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", "");
+    let mut request = request(1, url.clone(), None);
+    request.url = url.replace("http://", "http://user:word@") + "?token=1";
+    let why = fetched(&host, &request).unwrap_err();
+    assert!(why.starts_with(&url) && why.contains("404"), "{why}");
+    assert!(!why.contains("word") && !why.contains("token"), "{why}");
+    request.url = server("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n", CONTENT);
+    request.sources = Some(vec![origin(&request.url)]);
+    let why = fetched(&host, &request).unwrap_err();
+    assert!(why.contains("sent no Content-Length"), "{why}");
+    assert_eq!(host.calls(), [""; 0]);
+}
+
+#[test]
+fn nothing_of_an_image_whose_header_is_refused_reaches_the_host() {
+    let backing: &[(usize, &[u8])] = &[
+        (8, &512_u64.to_be_bytes()),
+        (16, &11_u32.to_be_bytes()),
+        (512, b"/etc/shadow"),
+    ];
+    for (content, expected) in [
+        (qcow2(backing), "has the backing file '/etc/shadow'"),
+        (qcow2(&[(72, &4_u64.to_be_bytes())]), "external data file"),
+        (qcow2(&[(32, &1_u32.to_be_bytes())]), "is encrypted"),
+        (
+            qcow2(&[(24, &(1_u64 << 63).to_be_bytes())]),
+            "less than 2^63",
+        ),
+        (
+            qcow2(&[
+                (24, &(2_u64 << 30).to_be_bytes()),
+                (36, &4_u32.to_be_bytes()),
+            ]),
+            "make the disk at least as large",
+        ),
+        (b"KDMV and more".to_vec(), "is a VMDK image"),
+        (b"QFI\xfb".to_vec(), "is cut off"),
+    ] {
+        let host = FakeLibvirt::new();
+        let request = request(1, whole(&content), None);
+        let why = fetched(&host, &request).unwrap_err();
+        assert!(why.starts_with(&request.url), "{why}");
+        assert!(why.contains(expected), "{why}");
+        assert_eq!(host.calls(), [""; 0], "{why}");
+    }
+}
+
+#[test]
+fn an_image_is_uploaded_whole_and_its_volume_has_the_format_of_its_header() {
+    let host = FakeLibvirt::new();
+    let content = qcow2(&[]);
+    fetched(&host, &request(1, whole(&content), None)).unwrap();
+    let state = host.state();
+    let volume = &state.pools[POOL].volumes[FIRST];
+    assert!(volume.content == content && !volume.raw);
+    assert_eq!(volume.capacity, 16 << 20);
+}
+
+#[test]
+fn an_image_that_the_pool_has_no_room_for_is_not_fetched() {
+    let host = FakeLibvirt::new();
+    host.state().pools.get_mut(POOL).unwrap().capacity = 1 << 19;
+    let why = fetched(&host, &request(1, whole(&qcow2(&[])), None)).unwrap_err();
+    assert!(why.contains("has room for 512Ki"), "{why}");
+    assert_eq!(host.calls(), [""; 0]);
+}

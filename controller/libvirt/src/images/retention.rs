@@ -1,0 +1,353 @@
+//! Removes fetched images that nothing has used for a while.
+//!
+//! ```text
+//! unused ─▶ note <image>.unused-<hex of the time> ─ used again ──────────▶ no note
+//!                        └────────────────────────── retention has passed ▶ removed, under its preconditions
+//! ```
+//! The note is a volume of the image pool: what it says outlives this program and a change of the leader.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::quantity::Bytes;
+use common::render::libvirt::{FETCHED_IMAGE, VolumeFormat, VolumeSpec, volume_xml};
+use controller_core::client::GuardedClient;
+use controller_core::machine::CachedMachine;
+use controller_core::preconditions::Effect;
+use kube::runtime::reflector::Store;
+use time::OffsetDateTime;
+
+use super::names::{base_of, image_volume, marked, marker};
+use crate::access::{AccessError, Connection, Result, Volume};
+use crate::guard::Guard;
+use crate::hosts::guards::of_host;
+use crate::hosts::registry::ConnectedHost;
+use crate::libvirt_host::LibvirtHost;
+use crate::offers::images;
+use crate::volume_effects::{Doomed, read_all_pools, remove_volume};
+
+/// Limit of one look at the images of a host: every pool is refreshed for each image that is removed.
+const SWEEP_LIMIT: Duration = Duration::from_mins(5);
+/// Longest pause between two looks at the images of a host. Each refreshes every pool of it.
+const SWEEP_INTERVAL_MAX: Duration = Duration::from_hours(1);
+/// What is between the name of an image and the time since when nothing uses it.
+const UNUSED: &str = ".unused-";
+
+/// Pause between two looks at the images of a host; `None`: images are kept.
+pub(crate) fn sweep_interval(retention: Duration) -> Option<Duration> {
+    (!retention.is_zero()).then(|| retention.min(SWEEP_INTERVAL_MAX))
+}
+
+/// Removes the images of a host that nothing has used for this time, in the background. What could not be removed is
+/// tried again with the next look.
+pub(crate) fn sweep_host(
+    api: &GuardedClient,
+    machines: &Store<CachedMachine>,
+    connected: &Arc<ConnectedHost>,
+    host: &LibvirtHost,
+    retention: Duration,
+) {
+    let Some(pool) = host.spec.image_pool.clone() else {
+        return;
+    };
+    if host.spec.maintenance == Some(true) || connected.snapshot().is_err() || !api.may_write() {
+        return;
+    }
+    let guard = of_host(api, connected);
+    let sweep = Sweep {
+        pool,
+        needed: needed_images(machines, &connected.name),
+        retention,
+        now: OffsetDateTime::now_utc().unix_timestamp(),
+    };
+    let connected = connected.clone();
+    tokio::spawn(async move {
+        let swept = connected
+            .copies
+            .call(SWEEP_LIMIT, move |host| sweep.run(host, &guard));
+        let swept = swept.await;
+        let host = &connected.name;
+        match swept {
+            Ok(removed) => {
+                for image in removed {
+                    tracing::info!(host, image, "removed an image that nothing uses");
+                }
+            }
+            Err(error) => tracing::debug!(host, %error, "unused images could not be removed"),
+        }
+    });
+}
+
+/// The images that Machines on a host name, and those that have no host yet. A disk may be about to be made of one.
+fn needed_images(machines: &Store<CachedMachine>, host: &str) -> BTreeSet<String> {
+    let machines = machines.state();
+    let concerned = machines.iter().filter(|machine| {
+        let binding = machine.binding.as_ref();
+        binding.is_some_and(|it| it.host.as_deref().is_none_or(|it| it == host))
+    });
+    let blocks = concerned.map(|machine| machine.decompress());
+    let mut needed = BTreeSet::new();
+    for machine in blocks {
+        let block = machine.desired().into_iter();
+        needed.extend(block.flat_map(images).map(image_volume));
+    }
+    needed
+}
+
+/// A look at the fetched images of a pool.
+struct Sweep {
+    /// Image pool of the host.
+    pool: String,
+    /// Images that Machines name, without the attempt.
+    needed: BTreeSet<String>,
+    retention: Duration,
+    /// Seconds since 1970.
+    now: i64,
+}
+
+impl Sweep {
+    /// Looks at every complete image that was fetched into the pool; returns those that were removed.
+    fn run(&self, host: &mut dyn Connection, guard: &Guard) -> Result<Vec<String>> {
+        guard.check()?;
+        let pool = self.pool.as_str();
+        let all = read_all_pools(host)?;
+        let used = used_paths(host, &all)?;
+        let own: BTreeMap<&str, &Volume> = all
+            .iter()
+            .filter(|(of, volume)| of == pool && volume.name.starts_with(FETCHED_IMAGE))
+            .map(|(_, volume)| (volume.name.as_str(), volume))
+            .collect();
+        let mut removed = Vec::new();
+        for (&name, volume) in &own {
+            let described = note(name).map(|(image, _)| image).or_else(|| marked(name));
+            if let Some(image) = described {
+                // What was interrupted between an image and what is beside it.
+                if !own.contains_key(image) {
+                    delete(host, guard, pool, name)?;
+                }
+                continue;
+            }
+            if !own.contains_key(&*marker(name)) {
+                // It is being fetched, or was interrupted: the next fetch removes it.
+                continue;
+            }
+            let mut notes = own.keys().filter_map(|it| Some((*it, note(it)?)));
+            let noted = notes.find(|(_, (image, _))| *image == name);
+            let is_used = used.contains(&volume.path) || self.needed.contains(base_of(name));
+            match noted {
+                Some((noted, _)) if is_used => delete(host, guard, pool, noted)?,
+                None if !is_used => {
+                    guard.check()?;
+                    host.create_volume(pool, &note_xml(name, self.now))?;
+                }
+                Some((noted, (_, since))) if self.is_over(since) => {
+                    if self.remove(host, guard, volume)? {
+                        delete(host, guard, pool, noted)?;
+                        removed.push(name.to_owned());
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(removed)
+    }
+
+    fn is_over(&self, since: i64) -> bool {
+        let passed = u64::try_from(self.now.saturating_sub(since)).unwrap_or_default();
+        passed >= self.retention.as_secs()
+    }
+
+    /// Removes an image and its marker; returns whether it is gone.
+    fn remove(&self, host: &mut dyn Connection, guard: &Guard, volume: &Volume) -> Result<bool> {
+        let doomed = Doomed {
+            pool: self.pool.clone(),
+            name: volume.name.clone(),
+            key: Some(volume.key.clone()),
+            is_owned: true,
+            is_deletable: true,
+        };
+        match remove_volume(host, guard, Effect::RemoveUnusedImage, &doomed) {
+            Ok(()) => Ok(true),
+            // Something uses it since the pools were read.
+            Err(AccessError::Refused(why)) => {
+                tracing::debug!(why, "an image stays");
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// What domains refer to, and what volumes of any pool stand on.
+fn used_paths(host: &mut dyn Connection, all: &[(String, Volume)]) -> Result<BTreeSet<String>> {
+    let domains = host
+        .disks_of_all()?
+        .into_iter()
+        .flat_map(|(_, paths)| paths);
+    let backing = all.iter().filter_map(|(_, volume)| volume.backing.clone());
+    Ok(domains.chain(backing).collect())
+}
+
+/// Deletes a note or a marker, which hold no data.
+fn delete(host: &mut dyn Connection, guard: &Guard, pool: &str, name: &str) -> Result<()> {
+    guard.check()?;
+    host.delete_volume(pool, name)
+}
+
+/// The image of a note, and the time since when nothing uses it, in seconds since 1970; `None`: it is no note.
+fn note(name: &str) -> Option<(&str, i64)> {
+    let (image, since) = name.rsplit_once(UNUSED)?;
+    Some((image, i64::from_str_radix(since, 16).ok()?))
+}
+
+fn note_xml(image: &str, now: i64) -> String {
+    volume_xml(&VolumeSpec {
+        name: &format!("{image}{UNUSED}{now:08x}"),
+        format: VolumeFormat::Raw,
+        capacity: Bytes::new(1),
+        backing: None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::fake::{FakeLibvirt, FakePool, FakeVolume, HostState, When};
+    use crate::access::{Connector as _, Target};
+    use crate::environment;
+
+    const POOL: &str = "vms";
+    const IMAGE: &str = "vitistack-image-0123.attempt-00000001";
+    const WEEK: Duration = Duration::from_hours(7 * 24);
+    const NOW: i64 = 1_800_000_000;
+
+    fn host() -> FakeLibvirt {
+        let host = FakeLibvirt::new();
+        let mut state = host.state();
+        let pool = state.pools.get_mut(POOL).unwrap();
+        for name in [
+            IMAGE,
+            &marker(IMAGE),
+            "golden.qcow2",
+            "vitistack-image-4567",
+        ] {
+            pool.volumes.insert(name.into(), FakeVolume::default());
+        }
+        drop(state);
+        host
+    }
+
+    /// An overlay of the image, in a pool of its own.
+    fn overlay(host: &FakeLibvirt, pool: &str) {
+        let overlay = FakeVolume {
+            backing: Some(HostState::path(POOL, IMAGE)),
+            ..FakeVolume::default()
+        };
+        let mut other = FakePool::of(1 << 30);
+        other.volumes.insert("disk.qcow2".into(), overlay);
+        host.state().pools.insert(pool.into(), other);
+    }
+
+    fn sweep(now: i64, needed: &[&str]) -> Sweep {
+        Sweep {
+            pool: POOL.into(),
+            needed: needed.iter().map(|&it| it.to_owned()).collect(),
+            retention: WEEK,
+            now,
+        }
+    }
+
+    fn connection(host: &FakeLibvirt) -> Box<dyn Connection> {
+        let target = Target {
+            uri: String::new(),
+            credentials: None,
+        };
+        host.open(&target).unwrap()
+    }
+
+    fn swept(host: &FakeLibvirt, now: i64) -> Result<Vec<String>> {
+        sweep(now, &[]).run(&mut *connection(host), &environment::guard())
+    }
+
+    fn volumes(host: &FakeLibvirt) -> Vec<String> {
+        host.state().pools[POOL].volumes.keys().cloned().collect()
+    }
+
+    fn seconds(duration: Duration) -> i64 {
+        i64::try_from(duration.as_secs()).unwrap()
+    }
+
+    #[test]
+    fn an_image_that_nothing_uses_for_the_retention_is_removed_and_nothing_else_is() {
+        let host = host();
+        assert_eq!(swept(&host, NOW).unwrap(), [""; 0]);
+        let noted = volumes(&host);
+        assert_eq!(noted.len(), 5, "{noted:?}");
+        assert_eq!(swept(&host, NOW + seconds(WEEK) - 1).unwrap(), [""; 0]);
+        assert_eq!(volumes(&host), noted);
+        assert_eq!(swept(&host, NOW + seconds(WEEK)).unwrap(), [IMAGE]);
+        // An image of an administrator stays, and so does one that may be under way.
+        assert_eq!(volumes(&host), ["golden.qcow2", "vitistack-image-4567"]);
+        assert_eq!(swept(&host, NOW + 2 * seconds(WEEK)).unwrap(), [""; 0]);
+    }
+
+    #[test]
+    fn an_image_that_is_used_again_starts_anew() {
+        let host = host();
+        swept(&host, NOW).unwrap();
+        overlay(&host, "other");
+        assert_eq!(swept(&host, NOW + seconds(WEEK)).unwrap(), [""; 0]);
+        assert_eq!(volumes(&host).len(), 4, "no note");
+        host.state().pools.remove("other");
+        let again = NOW + 2 * seconds(WEEK);
+        assert_eq!(swept(&host, again).unwrap(), [""; 0], "noted again");
+        assert_eq!(swept(&host, again + seconds(WEEK)).unwrap(), [IMAGE]);
+    }
+
+    #[test]
+    fn an_image_that_a_machine_of_the_host_names_is_kept() {
+        let host = host();
+        let needed = ["vitistack-image-0123"];
+        for now in [NOW, NOW + seconds(WEEK), NOW + 2 * seconds(WEEK)] {
+            let sweep = sweep(now, &needed);
+            let guard = environment::guard();
+            assert_eq!(sweep.run(&mut *connection(&host), &guard).unwrap(), [""; 0]);
+        }
+        assert_eq!(volumes(&host).len(), 4, "no note");
+    }
+
+    #[test]
+    fn an_image_stays_while_a_pool_cannot_be_read_or_the_lease_is_lost() {
+        let host = host();
+        swept(&host, NOW).unwrap();
+        overlay(&host, "other");
+        host.state().pools.get_mut("other").unwrap().active = false;
+        let before = volumes(&host);
+        let late = NOW + 2 * seconds(WEEK);
+        assert_eq!(swept(&host, late).unwrap_err().kind(), "Refused");
+        assert_eq!(volumes(&host), before);
+        host.state().pools.remove("other");
+        let lost = Guard::new(|| Err(AccessError::Cancelled("lost".into())), || None);
+        let error = sweep(late, &[])
+            .run(&mut *connection(&host), &lost)
+            .unwrap_err();
+        assert_eq!(error.kind(), "Cancelled");
+        assert_eq!(volumes(&host), before);
+    }
+
+    #[test]
+    fn a_removal_that_was_interrupted_is_finished() {
+        for skip in 0..3 {
+            let host = host();
+            swept(&host, NOW).unwrap();
+            let late = NOW + seconds(WEEK);
+            let gone = AccessError::Disconnected("gone".into());
+            host.fail_nth(skip, When::After, gone);
+            swept(&host, late).unwrap_err();
+            swept(&host, late).unwrap();
+            swept(&host, late).unwrap();
+            assert_eq!(volumes(&host), ["golden.qcow2", "vitistack-image-4567"]);
+        }
+    }
+}

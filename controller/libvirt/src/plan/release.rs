@@ -1,0 +1,77 @@
+//! Kept volumes: they stay until the annotation `release-volume` names their disks.
+//!
+//! ```text
+//! disk leaves the spec ─▶ in the domain's metadata, with the policy Retain ─┐
+//! Machine goes ─────────▶ in the status of the host, with the Machine's name ─┴─ annotation ─▶ deleted ─▶ no record
+//! ```
+
+use common::api::normalized::Normalized;
+use common::names;
+use common::render::libvirt::{DomainMetadata, VolumeRecord};
+use controller_core::machine::Machine;
+use controller_core::objects::Meta as _;
+
+use super::action::{Action, KeptOnHost};
+use super::disks::{delete, has_disk, unless_removed, uses};
+use crate::observed::{Guest, HostView};
+
+/// The volumes that the domain's metadata records: those of the disks, then those that were kept and still exist. A
+/// volume whose disk has left the spec is no longer deleted with the Machine.
+pub(super) fn kept_records(
+    block: &Normalized,
+    old: Option<&DomainMetadata>,
+    desired: &[VolumeRecord],
+    view: &HostView,
+) -> Vec<VolumeRecord> {
+    let former = old.into_iter().flat_map(|metadata| &metadata.volumes);
+    let former = former.filter(|old| desired.iter().all(|kept| kept.volume != old.volume));
+    let former = former.filter(|old| {
+        // A volume in a pool that cannot be read may be there.
+        let key = (old.pool.clone(), old.volume.clone());
+        view.unreadable_pools.contains_key(&old.pool) || view.volumes.contains_key(&key)
+    });
+    let former = former.map(|old| unless_removed(block, old));
+    desired.iter().cloned().chain(former).collect()
+}
+
+/// Deletes the kept volumes of the disks that the annotation names: those of the Machine once neither the definition nor
+/// the running guest has them, and those of former Machines of the name. Without such a volume the annotation is
+/// removed: it must not act on a disk that leaves the spec later.
+pub(super) fn releases(
+    machine: &Machine,
+    block: &Normalized,
+    view: &HostView,
+    of_former: &[KeptOnHost],
+) -> Vec<Action> {
+    let Some(named) = machine.annotation(names::ANNOTATION_RELEASE_VOLUME) else {
+        return vec![];
+    };
+    let is_named = |disk: &str| named.split(',').any(|name| name.trim() == disk);
+    let guest = view.guest.as_ref();
+    let metadata = guest.and_then(|guest| guest.metadata.as_ref());
+    let recorded = metadata.into_iter().flat_map(|metadata| &metadata.volumes);
+    let released: Vec<_> = recorded
+        .filter(|old| is_named(&old.disk) && !has_disk(block, &old.disk))
+        .collect();
+    let of_former = of_former.iter().filter(|kept| is_named(&kept.volume.disk));
+    let of_former: Vec<_> = of_former.cloned().map(Action::ReleaseKept).collect();
+    if released.is_empty() && of_former.is_empty() {
+        return vec![Action::RemoveReleaseRequest];
+    }
+    released
+        .into_iter()
+        .filter(|old| guest.is_none_or(|guest| !is_used(guest, &old.volume)))
+        .filter_map(|old| {
+            let key = (old.pool.clone(), old.volume.clone());
+            let volume = view.volumes.get(&key)?;
+            Some(Action::DeleteVolume(delete(machine, &old.pool, volume)))
+        })
+        .chain(of_former)
+        .collect()
+}
+
+/// Whether the guest is defined with a volume, or runs with it.
+fn is_used(guest: &Guest, volume: &str) -> bool {
+    let mut domains = [&guest.defined, &guest.running].into_iter().flatten();
+    domains.any(|domain| uses(domain, volume))
+}
