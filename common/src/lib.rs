@@ -11,6 +11,7 @@
 //! violation   path, code, kind of fault, message    field_path, code, words    parts of messages
 //! quantity    amounts of bytes     mac     MAC addresses     host_uri     URIs of libvirt hosts
 //! names       every name that the product gives or reads              json    JSON in document order
+//! guest_report    what a guest reports about itself, cut to limits
 //! bounds      every limit and its reason
 //! ```
 //!
@@ -24,6 +25,7 @@ pub mod bounds;
 pub mod catalog;
 pub mod code;
 pub mod field_path;
+pub mod guest_report;
 pub mod host_uri;
 mod json;
 pub mod mac;

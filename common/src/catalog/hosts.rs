@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use crate::api::choice::VirtType;
-use crate::api::libvirt_host::{HostNetwork, LibvirtHostSpec};
+use crate::api::libvirt_host::{HostNetwork, HostResources, LibvirtHostSpec};
 use crate::names;
 
 /// The parts of a `NetworkConfiguration` that rules read.
@@ -32,11 +32,18 @@ pub struct HostRow {
     pub networks: Vec<HostNetwork>,
     /// Whether it has a pool for images.
     pub image_pool: bool,
+    /// vCPUs and memory for all Machines together; `None` before the host was reached for the first time.
+    pub allocatable: Option<HostResources>,
 }
 
 impl HostRow {
-    /// The row of a `LibvirtHost`.
-    pub fn new(name: String, labels: BTreeMap<String, String>, spec: LibvirtHostSpec) -> Self {
+    /// The row of a `LibvirtHost`. `allocatable`: of its status.
+    pub fn new(
+        name: String,
+        labels: BTreeMap<String, String>,
+        spec: LibvirtHostSpec,
+        allocatable: Option<HostResources>,
+    ) -> Self {
         let classes = spec.storage.unwrap_or_default().into_iter();
         Self {
             name,
@@ -45,6 +52,7 @@ impl HostRow {
             classes: classes.map(|storage| storage.storage_class).collect(),
             networks: spec.networks.unwrap_or_default(),
             image_pool: spec.image_pool.is_some(),
+            allocatable,
         }
     }
 

@@ -20,6 +20,7 @@
 
 pub mod cloud_init;
 mod environment;
+pub mod guest_report;
 pub mod macs;
 pub mod mutate;
 pub mod quantities;
@@ -37,7 +38,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 7] = [
+pub const TARGETS: [Target; 8] = [
     Target {
         name: "body",
         format: "reviews",
@@ -72,5 +73,10 @@ pub const TARGETS: [Target; 7] = [
         name: "mac",
         format: "macs",
         check: macs::text,
+    },
+    Target {
+        name: "guest_report",
+        format: "guest-reports",
+        check: guest_report::limits,
     },
 ];

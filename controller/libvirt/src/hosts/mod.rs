@@ -14,3 +14,4 @@ pub(crate) mod poller;
 pub(crate) mod registry;
 mod status;
 pub(crate) mod tombstones;
+mod whereabouts;

@@ -15,9 +15,11 @@ use common::render::libvirt::{
 use super::action::{Action, Plan};
 use super::disks::{delete, is_to_go, uses};
 use super::power::{Power, power};
+use super::room::room;
 use super::seed::seed;
 use super::status::{Findings, report};
 use super::volumes::{Volumes, volumes};
+use crate::capacity::{fits, size_of};
 use crate::observed::{Binding, Guest, HostView, Observed};
 use crate::offers::attach;
 use crate::placement::choose;
@@ -103,6 +105,9 @@ fn on<'a>(
     findings.maintenance = view.spec.maintenance == Some(true);
     let is_left_alone = findings.paused || findings.maintenance;
     let guest = view.guest.as_ref();
+    let room = room(block, view);
+    let block = room.block.as_ref().unwrap_or(block);
+    findings.no_room = room.fault;
     if guest.is_some_and(|guest| !guest.belongs_to(machine)) {
         findings.guest = Fault::new(
             "NameConflict",
@@ -119,7 +124,12 @@ fn on<'a>(
     if let Some(fault) = address_conflict(machine, block, &observed.conflicts, &observed.cluster) {
         findings.network.worsen(fault);
     }
+    if let Some(fault) = findings.no_room.as_ref().filter(|_| guest.is_none()) {
+        findings.guest = fault.clone().into();
+        return report(machine, observed, now, &findings, vec![]);
+    }
     let volumes = volumes(machine, block, view, now);
+    findings.no_room = findings.no_room.or_else(|| volumes.no_room.clone());
     let seed = seed(machine, block, view, observed, now);
     let held = findings.network.fault.is_some()
         || volumes.outcome.fault.is_some()
@@ -390,6 +400,10 @@ fn render(
         volumes: kept,
         seed: seed.cloned(),
         intent: old.and_then(|old| old.intent.clone()),
+        grown: guest
+            .and_then(|guest| guest.running.as_ref())
+            .filter(|running| !fits(size_of(&desired), size_of(running)))
+            .map(|_| size_of(&desired)),
         reset_nvram,
     });
     desired

@@ -15,6 +15,7 @@ pub(crate) mod create;
 pub(crate) mod delete;
 pub(crate) mod disks;
 mod power;
+mod room;
 mod seed;
 mod status;
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! ```text
 //! to be off, is on ─▶ record the intent ─▶ ask the agent, ACPI ─▶ ask again … ─▶ after a minute: off by force
 //! restart ──────────▶ the same, then on; the text that asked is in the status before it is forgotten
-//! off, to be on ────▶ unless the guest shut itself down and that is to stay
+//! off, to be on ────▶ unless the guest shut itself down and that is to stay; a restart request starts it then
 //! ```
 //! A guest that is off without a recorded intent has shut itself down. So the intent is written to the domain
 //! before the guest is asked, and outlives this program and libvirt's daemon.
@@ -168,10 +168,12 @@ impl Switch<'_> {
         power
     }
 
+    /// `stays`: it shut itself down, and is started again only by a restart request.
     fn of_guest_that_is_off(self, mut power: Power, stays: bool) -> Power {
         let intent = self.intent();
         let kind = intent.map(|intent| intent.kind);
-        if !self.on || stays {
+        let request = self.asked.clone().filter(|_| self.on && stays);
+        if !self.on || (stays && request.is_none()) {
             // Record that the guest is off as desired, and did not shut itself down.
             if !self.on && kind != Some(IntentKind::Stop) {
                 power.actions.push(self.begin(IntentKind::Stop, None));
@@ -189,6 +191,11 @@ impl Switch<'_> {
             Some(IntentKind::Start) => power.restarts = true,
             Some(IntentKind::Stop) => {
                 power.actions.push(self.begin(IntentKind::Start, None));
+            }
+            // The request is recorded before the start, so that it starts the guest once.
+            None if request.is_some() => {
+                power.actions.push(self.begin(IntentKind::Start, request));
+                power.restarts = true;
             }
             None => {}
         }
