@@ -110,13 +110,15 @@ mod tests {
     use common::api::libvirt_host::{HostDomains, LibvirtHostStatus};
     use common::quantity::Bytes;
 
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
     use super::*;
     use crate::environment;
 
     #[test]
     fn the_values_are_those_of_the_status_and_zero_without_one() {
         let mut host = LibvirtHost {
-            metadata: Default::default(),
+            metadata: ObjectMeta::default(),
             spec: environment::host_spec(),
             status: LibvirtHostStatus::default(),
         };

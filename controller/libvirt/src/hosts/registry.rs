@@ -161,12 +161,13 @@ impl Hosts {
             .connected
             .write()
             .unwrap_or_else(PoisonError::into_inner);
-        if let Some(old) = connected.insert(host.name.clone(), host.clone()) {
+        if let Some(old) = connected.remove(&host.name) {
             old.close();
             if let Some(snapshot) = old.last_snapshot() {
                 host.set_last_snapshot(snapshot);
             }
         }
+        connected.insert(host.name.clone(), host);
     }
 
     /// Removes a host: jobs that wait for its connections are cancelled.
@@ -204,10 +205,10 @@ impl Hosts {
     /// answered; else the one that this process bound it to; else `hint`, the host in its status. On any other host
     /// the Machine would become a second guest with the same identity.
     pub(crate) fn host_of(&self, uid: &str, hint: Option<&str>) -> Option<String> {
-        let uuid = domain_uuid(uid);
+        let domain = domain_uuid(uid);
         let is_here = |host: &&Arc<ConnectedHost>| {
             host.last_snapshot().is_some_and(|snapshot| {
-                let metadata = snapshot.domain(uuid).and_then(|it| it.metadata.as_ref());
+                let metadata = snapshot.domain(domain).and_then(|it| it.metadata.as_ref());
                 metadata.is_some_and(|metadata| metadata.uid == uid)
             })
         };
@@ -279,38 +280,7 @@ impl Hosts {
         except: Option<&str>,
     ) -> HostResources {
         let promised = self.promised();
-        self.allocated_with(&promised, host, snapshot, caches, except)
-    }
-
-    fn allocated_with(
-        &self,
-        promised: &HashMap<String, (String, HostResources)>,
-        host: &LibvirtHost,
-        snapshot: &Snapshot,
-        caches: &Caches,
-        except: Option<&str>,
-    ) -> HostResources {
-        let machines = caches.machines.state();
-        let bound = machines.iter().filter_map(|machine| {
-            let place = machine.binding.as_ref()?;
-            let promised = promised.get(machine.uid());
-            let here = promised.map_or(place.host.as_deref(), |(name, _)| Some(name));
-            (here == Some(host.name())).then(|| BoundMachine {
-                uid: machine.uid(),
-                requested: place.requested,
-                promised: promised.map(|(_, size)| *size),
-            })
-        });
-        let bound: Vec<_> = bound
-            .filter(|machine| Some(machine.uid) != except)
-            .collect();
-        let most = allocatable(&host.spec, &snapshot.info);
-        let is_other = |it: &&DomainSummary| {
-            let metadata = it.metadata.as_ref();
-            except.is_none() || metadata.map(|metadata| metadata.uid.as_str()) != except
-        };
-        let others = snapshot.domains.iter().filter(is_other);
-        allocated(others, &bound, most)
+        allocated_on(&promised, host, snapshot, caches, except)
     }
 
     /// How much a Machine may have on its host, which `asks` for more than it `has`. What fits is promised to it, and
@@ -326,7 +296,7 @@ impl Hosts {
     ) -> HostResources {
         // Two Machines that grow at the same time must not both get what is left.
         let mut promised = self.promised();
-        let others = self.allocated_with(&promised, host, snapshot, caches, Some(uid));
+        let others = allocated_on(&promised, host, snapshot, caches, Some(uid));
         let most = less(allocatable(&host.spec, &snapshot.info), others);
         let size = granted(asks, has, most);
         promised.insert(uid.to_owned(), (host.name().to_owned(), size));
@@ -370,6 +340,37 @@ impl Hosts {
         let kept: HashSet<String> = kept.collect();
         promised.retain(|uid, _| living.contains(uid.as_str()) && !kept.contains(uid));
     }
+}
+
+/// What is allocated on a host, without what `except`, the uid of a Machine, has there.
+fn allocated_on(
+    promised: &HashMap<String, (String, HostResources)>,
+    host: &LibvirtHost,
+    snapshot: &Snapshot,
+    caches: &Caches,
+    except: Option<&str>,
+) -> HostResources {
+    let machines = caches.machines.state();
+    let bound = machines.iter().filter_map(|machine| {
+        let place = machine.binding.as_ref()?;
+        let promised = promised.get(machine.uid());
+        let here = promised.map_or(place.host.as_deref(), |(name, _)| Some(name));
+        (here == Some(host.name())).then(|| BoundMachine {
+            uid: machine.uid(),
+            requested: place.requested,
+            promised: promised.map(|(_, size)| *size),
+        })
+    });
+    let bound: Vec<_> = bound
+        .filter(|machine| Some(machine.uid) != except)
+        .collect();
+    let most = allocatable(&host.spec, &snapshot.info);
+    let is_other = |it: &&DomainSummary| {
+        let metadata = it.metadata.as_ref();
+        except.is_none() || metadata.map(|metadata| metadata.uid.as_str()) != except
+    };
+    let others = snapshot.domains.iter().filter(is_other);
+    allocated(others, &bound, most)
 }
 
 #[cfg(test)]

@@ -20,8 +20,9 @@ pub(super) fn may_have_domain(host: &LibvirtHost, created: Option<Timestamp>) ->
     let mut conditions = host.status.conditions.iter();
     let unreachable = conditions.find(|it| it.kind == "Reachable" && it.status == "False");
     let since = unreachable.and_then(|it| it.last_transition_time.parse::<Timestamp>().ok());
-    let is_younger = created.zip(since);
-    !is_younger.is_some_and(|(created, since)| created > since)
+    created
+        .zip(since)
+        .is_none_or(|(created, since)| created <= since)
 }
 
 #[cfg(test)]
@@ -29,12 +30,14 @@ mod tests {
     use common::api::libvirt_host::LibvirtHostStatus;
     use common::api::status::Condition;
 
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
     use super::*;
     use crate::environment;
 
     fn host(last_seen: Option<&str>, reachable: &str, since: &str) -> LibvirtHost {
         LibvirtHost {
-            metadata: Default::default(),
+            metadata: ObjectMeta::default(),
             spec: environment::host_spec(),
             status: LibvirtHostStatus {
                 last_seen_time: last_seen.map(ToOwned::to_owned),

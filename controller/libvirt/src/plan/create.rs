@@ -109,14 +109,7 @@ fn on<'a>(
     let block = room.block.as_ref().unwrap_or(block);
     findings.no_room = room.fault;
     if guest.is_some_and(|guest| !guest.belongs_to(machine)) {
-        findings.guest = Fault::new(
-            "NameConflict",
-            format!(
-                "a domain of the Machine's uuid is on LibvirtHost '{}' and does not carry its metadata: undefine or rename it there; it is left untouched",
-                view.host
-            ),
-        )
-        .into();
+        findings.guest = name_conflict(&view.host).into();
         return report(machine, observed, now, &findings, vec![]);
     }
     let (attached, network) = networks(block, observed, view);
@@ -197,12 +190,7 @@ fn on<'a>(
     findings.volumes = volumes.reported;
     findings.growing = volumes.growing;
     if let Some(refusal) = refusal {
-        let (outcome, reason) = match refusal.subject {
-            Subject::Network => (&mut findings.network, "NetworkFailed"),
-            Subject::Storage => (&mut findings.storage, "VolumeFailed"),
-            Subject::Machine | Subject::Guest => (&mut findings.guest, "VMFailed"),
-        };
-        outcome.worsen(Fault::new(reason, refusal.message.clone()));
+        add_refusal(&mut findings, refusal);
     }
     if is_left_alone {
         findings.restart = None;
@@ -211,6 +199,23 @@ fn on<'a>(
     let mut plan = report(machine, observed, now, &findings, steps.actions);
     plan.requeue_after = plan.requeue_after.or(steps.requeue_after);
     plan
+}
+
+fn name_conflict(host: &str) -> Fault {
+    let message = format!(
+        "a domain of the Machine's uuid is on LibvirtHost '{host}' and does not carry its metadata: undefine or rename it there; it is left untouched"
+    );
+    Fault::new("NameConflict", message)
+}
+
+/// Adds an action that was refused to the part that it was about.
+fn add_refusal(findings: &mut Findings<'_>, refusal: &Refusal) {
+    let (outcome, reason) = match refusal.subject {
+        Subject::Network => (&mut findings.network, "NetworkFailed"),
+        Subject::Storage => (&mut findings.storage, "VolumeFailed"),
+        Subject::Machine | Subject::Guest => (&mut findings.guest, "VMFailed"),
+    };
+    outcome.worsen(Fault::new(reason, refusal.message.clone()));
 }
 
 /// Whether a part could not be read.

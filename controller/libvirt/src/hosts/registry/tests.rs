@@ -1,5 +1,6 @@
 //! Where Machines are, and what they may have there.
 
+use common::api::libvirt_host::LibvirtHostStatus;
 use common::quantity::Bytes;
 use common::render::libvirt::DomainMetadata;
 use controller_core::fixtures;
@@ -27,7 +28,7 @@ fn host(name: &str) -> LibvirtHost {
             ..ObjectMeta::default()
         },
         spec: host_spec(),
-        status: Default::default(),
+        status: LibvirtHostStatus::default(),
     }
 }
 
