@@ -12,6 +12,7 @@
 //! quantity    amounts of bytes     mac     MAC addresses     host_uri     URIs of libvirt hosts
 //! image_header   headers of disk images     image_source   where images may come from
 //! names       every name that the product gives or reads              json    JSON in document order
+//! guest_report    what a guest reports about itself, cut to limits
 //! bounds      every limit and its reason
 //! ```
 //!
@@ -25,6 +26,7 @@ pub mod bounds;
 pub mod catalog;
 pub mod code;
 pub mod field_path;
+pub mod guest_report;
 pub mod host_uri;
 pub mod image_header;
 pub mod image_source;

@@ -31,6 +31,7 @@ mod networkconfigurations;
 mod networks;
 mod quantities;
 mod references;
+mod room;
 pub(crate) mod rule;
 mod sizing;
 mod uniqueness;
@@ -66,6 +67,7 @@ pub const ALL: &[&[Rule]] = &[
     classes::RULES,
     libvirt::RULES,
     hosts::RULES,
+    room::RULES,
     uniqueness::RULES,
     cloud_init::RULES,
     machine::RULES,

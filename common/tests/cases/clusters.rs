@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use common::api::choice::TemplateSource;
-use common::api::libvirt_host::LibvirtHostSpec;
+use common::api::libvirt_host::{HostResources, LibvirtHostSpec};
 use common::api::template::TemplateContent;
 use common::catalog::{
     Claims, HostRow, MachineName, MachineRow, Machines, NetworkRow, StaticCatalog, StorageClassRow,
@@ -67,6 +67,8 @@ struct Host {
     #[serde(default)]
     labels: BTreeMap<String, String>,
     spec: LibvirtHostSpec,
+    /// Of its status.
+    allocatable: Option<HostResources>,
 }
 
 #[derive(Deserialize)]
@@ -107,7 +109,10 @@ impl From<Cluster> for StaticCatalog {
             hosts: cluster
                 .hosts
                 .into_iter()
-                .map(|(name, host)| Arc::new(HostRow::new(name, host.labels, host.spec)))
+                .map(|(name, host)| {
+                    let row = HostRow::new(name, host.labels, host.spec, host.allocatable);
+                    Arc::new(row)
+                })
                 .collect(),
             cluster: CLUSTER.to_owned(),
             machines: machines(cluster.machines),

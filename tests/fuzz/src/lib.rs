@@ -20,6 +20,7 @@
 
 pub mod cloud_init;
 mod environment;
+pub mod guest_report;
 pub mod images;
 pub mod macs;
 pub mod mutate;
@@ -38,7 +39,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 10] = [
     Target {
         name: "body",
         format: "reviews",
@@ -83,5 +84,10 @@ pub const TARGETS: [Target; 9] = [
         name: "image_source",
         format: "urls",
         check: images::source,
+    },
+    Target {
+        name: "guest_report",
+        format: "guest-reports",
+        check: guest_report::limits,
     },
 ];
