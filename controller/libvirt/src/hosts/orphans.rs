@@ -253,7 +253,14 @@ mod tests {
         // A tombstone of another Machine removes nothing of this one, even if it lists its volumes.
         let listed_volumes = volumes_of_domain(&mut *host, OWNER).unwrap();
         let guard = environment::guard();
-        remove_all(&mut *host, &guard, "uid-of-another", &pools(), &listed_volumes).unwrap();
+        remove_all(
+            &mut *host,
+            &guard,
+            "uid-of-another",
+            &pools(),
+            &listed_volumes,
+        )
+        .unwrap();
         let uuid = domain_uuid(OWNER);
         assert_eq!(env.host.state().domains[&uuid].state, State::Running);
         remove_by_metadata(&mut *host, &pools()).unwrap();

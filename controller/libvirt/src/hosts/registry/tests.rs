@@ -107,8 +107,7 @@ fn connect(hosts: &Hosts, name: &str, polled: Result<Snapshot, String>) {
         uri: String::new(),
         credentials: None,
     };
-    let connect = || Host::new(connector.clone(), target.clone());
-    let host = Arc::new(ConnectedHost::new(name, connect(), connect()));
+    let host = Arc::new(ConnectedHost::new(name, Host::new(connector, target)));
     host.set_snapshot(polled.map(Arc::new));
     hosts.insert(host);
 }

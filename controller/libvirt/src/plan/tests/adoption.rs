@@ -7,7 +7,7 @@ use controller_core::fixtures::{annotate, without_texts};
 use controller_core::machine::CachedMachine;
 use serde_json::Value;
 
-use super::{POOL, State, UID, asked, block, reported, state};
+use super::{POOL, State, UID, block, reported, state, times};
 use crate::access::fake::{FakeDomain, FakeVolume};
 use crate::environment::Environment;
 
@@ -84,7 +84,7 @@ fn a_trunk_port_of_an_earlier_release_is_reported_and_closed_at_the_next_restart
     replace(&env);
     env.settle();
     assert!(with_trunk(&env), "the guest goes on as it is");
-    assert_eq!(asked(&env, "start"), 1);
+    assert_eq!(times(&env, "start"), 1);
     assert_eq!(env.host.state().domains[&uuid].inactive, defined);
     assert_eq!(reported(&env, "Ready"), ("True", "Running"));
     let [change] = &env.machine().status.pending_changes[..] else {

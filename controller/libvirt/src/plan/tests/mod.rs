@@ -255,8 +255,8 @@ fn a_restart_request_starts_a_guest_that_shut_itself_down_once_however_often_it_
         }
         env.settle();
         assert_eq!(state(&env), Some(State::Running), "{broken}");
-        assert_eq!(asked(&env, "start"), 2, "{broken}: {:#?}", env.host.calls());
-        assert_eq!(asked(&env, "shutdown"), 0, "it is not restarted once more");
+        assert_eq!(times(&env, "start"), 2, "{broken}: {:#?}", env.host.calls());
+        assert_eq!(times(&env, "shutdown"), 0, "it is not restarted once more");
         let last = env.machine().status.last_restart.clone();
         assert_eq!(last.map(|last| last.request).as_deref(), Some("now"));
         // The request is used up: the next shutdown stays again.

@@ -86,12 +86,12 @@ fn what_fits_is_given_and_what_does_not_fit_is_not() {
     env.edit(|block| block.cpu.sockets = 4);
     memory(&mut env, "13Gi");
     env.settle();
-    assert_eq!(asked(&env, "set_vcpus"), 1, "{:#?}", env.host.calls());
+    assert_eq!(times(&env, "set_vcpus"), 1, "{:#?}", env.host.calls());
     let text = message(&env, "Scheduled");
     assert!(text.contains("13Gi") && !text.contains("vCPUs"), "{text}");
     env.edit(|block| block.cpu.sockets = 5);
     env.settle();
-    assert_eq!(asked(&env, "set_vcpus"), 1);
+    assert_eq!(times(&env, "set_vcpus"), 1);
     let text = message(&env, "Scheduled");
     assert!(
         text.contains("8 vCPUs of this Machine, which asks for 10 and keeps 8"),
@@ -146,7 +146,7 @@ fn a_disk_grows_only_into_the_room_of_its_pool() {
     pool_capacity(&env, 50);
     disk_size(&mut env, 64 * 1024);
     env.settle();
-    assert_eq!(asked(&env, "resize_disk"), 0);
+    assert_eq!(times(&env, "resize_disk"), 0);
     assert_eq!(reported(&env, "Scheduled"), ("False", "NoRoom"));
     let text = message(&env, "Scheduled");
     for figure in [
@@ -163,7 +163,7 @@ fn a_disk_grows_only_into_the_room_of_its_pool() {
     );
     disk_size(&mut env, 50);
     env.settle();
-    assert_eq!(asked(&env, "resize_disk"), 1);
+    assert_eq!(times(&env, "resize_disk"), 1);
     assert_eq!(reported(&env, "Scheduled"), ("", ""));
 }
 
@@ -178,7 +178,7 @@ fn a_disk_that_is_added_is_made_only_if_its_pool_has_room_for_it() {
     });
     env.settle();
     assert_eq!(
-        (asked(&env, "create_volume"), asked(&env, "attach")),
+        (times(&env, "create_volume"), times(&env, "attach")),
         (1, 0)
     );
     assert_eq!(reported(&env, "Scheduled"), ("False", "NoRoom"));
@@ -192,7 +192,7 @@ fn a_disk_that_is_added_is_made_only_if_its_pool_has_room_for_it() {
     pool_capacity(&env, 40);
     env.settle();
     assert_eq!(
-        (asked(&env, "create_volume"), asked(&env, "attach")),
+        (times(&env, "create_volume"), times(&env, "attach")),
         (2, 1)
     );
 }
