@@ -55,6 +55,16 @@ pub const TOMBSTONES_MAX: usize = 1024;
 /// stores of one object.
 pub const KEPT_VOLUMES_MAX: usize = 1024;
 
+/// Most IP addresses of a guest that are read and shown, of all its cards together. A guest can report any
+/// number.
+pub const GUEST_ADDRESSES_MAX: usize = 64;
+/// Longest reported IP address in bytes: IPv6 needs 45, beside a zone or the length of a prefix.
+pub const GUEST_ADDRESS_MAX: usize = 64;
+/// Longest reported name of a guest's system in bytes; `uname` has 64 for each of its parts.
+pub const GUEST_TEXT_MAX: usize = 256;
+/// Most pending changes that are shown: one for each device and each of its fields that can wait in practice.
+pub const PENDING_CHANGES_MAX: usize = 512;
+
 /// Most vCPUs of a machine: what QEMU's q35 offers without an emulated IOMMU.
 pub const VCPUS_MAX: u32 = 255;
 /// Least memory: the smallest guests boot with it.

@@ -13,6 +13,7 @@
 //! glob        patterns for names   url_prefix  beginnings of URLs of images
 //! image_header   headers of disk images     image_source   where images may come from
 //! names       every name that the product gives or reads              json    JSON in document order
+//! guest_report    what a guest reports about itself, cut to limits
 //! bounds      every limit and its reason
 //! ```
 //!
@@ -27,6 +28,7 @@ pub mod catalog;
 pub mod code;
 pub mod field_path;
 pub mod glob;
+pub mod guest_report;
 pub mod host_uri;
 pub mod image_header;
 pub mod image_source;

@@ -172,6 +172,8 @@ impl Parts {
         tasks.spawn("gauges", gauges);
         let gauges = controller_kubevirt::metrics::count(self.kubevirt.clone());
         tasks.spawn("gauges of virtual machines", gauges);
+        let gauges = controller_libvirt::metrics::count(self.fleet.clone());
+        tasks.spawn("gauges of libvirt hosts", gauges);
     }
 
     /// Waits for the first lists and for the Lease, then reconciles until `stop`.
@@ -271,6 +273,7 @@ async fn serve(
         .map_err(|error| RunError::Metrics(error.to_string()))?;
     metrics::describe();
     controller_kubevirt::metrics::describe();
+    controller_libvirt::metrics::describe();
     let mut bound = Vec::new();
     for address in [&args.health_probe_bind_address, &args.metrics_bind_address] {
         let failed = |source| RunError::Bind {

@@ -59,7 +59,7 @@ async fn the_examples_are_accepted_in_one_go() {
     assert_eq!(block["disks"][0]["storageClass"], "local");
     assert_eq!(block["nodeSelector"], json!({"zone": "here"}));
 
-    let table = kubectl.run(&["get", "lvh", "local"]).await.unwrap();
+    let table = kubectl.run(&["get", "lh", "local"]).await.unwrap();
     let head = table.ok().unwrap();
     let head: Vec<_> = head.lines().next().unwrap().split_whitespace().collect();
     let columns = "NAME READY REACHABLE SCHEDULABLE CPU MEMORY MACHINES AGE";
@@ -187,7 +187,7 @@ async fn an_invalid_host_is_refused_before_it_is_stored() {
          could name what is executed; remove all from the '?' on; write it as \
          'qemu+tls://hv1.example.com/system' [InvalidHostUri]\n\
          * spec.overcommit.cpu: Invalid value: \"0\": must be a positive decimal number such as '1.5', \
-         of at most three digits before and after the point, or left out for 1 [InvalidFactor]\n\
+         of at most three digits before and after the point, or left out for the default [InvalidFactor]\n\
          * spec.networks[0].vlans: Forbidden: a plain bridge is in one VLAN at most, and these are 2; \
          use a bridge for each, or type: ovs [ManyVlansOnBridge]\n"
     );
@@ -243,7 +243,7 @@ async fn apply_with_force_deletes_no_host_for_a_schema_fault() {
             json!({"overcommit": {"cpu": "1000"}, "imagePool": "/images"}),
             "2 faults:\n\
              * spec.overcommit.cpu: Invalid value: \"1000\": must be a positive decimal number such as \
-             '1.5', of at most three digits before and after the point, or left out for 1 \
+             '1.5', of at most three digits before and after the point, or left out for the default \
              [InvalidFactor]\n\
              * spec.imagePool: Invalid value: \"/images\": must be a name that libvirt can have: at most \
              253 characters without blanks and '/' [InvalidObjectName]\n",

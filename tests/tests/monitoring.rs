@@ -11,7 +11,7 @@ use std::{
 use bytes::Bytes;
 use lab::{
     http,
-    objects::TEMPLATE,
+    objects::{HOST, TEMPLATE},
     pages::{code_spans, page, rows, section},
     paths, wait,
 };
@@ -144,6 +144,12 @@ async fn everything_happens() -> Exported {
         .send("GET", "/mutate", "text/plain", Bytes::new())
         .await;
     assert_eq!(no_review.unwrap().status, 405);
+    let host = json!({
+        "apiVersion": "vitistack.io/v1alpha1", "kind": "LibvirtHost",
+        "metadata": {"name": "alpha"},
+        "spec": {"uri": "test:///default", "virtType": "qemu"},
+    });
+    env.lab.objects(HOST, "").create(&host).await.unwrap();
     // A volume, a VirtualMachine, an error.
     env.barrier("web").await;
     let machines = env.machines();
@@ -159,6 +165,7 @@ async fn everything_happens() -> Exported {
     wait::until("the gauges", async || {
         let text = env.controller.metrics().await?;
         let shown = text.contains("kubevirt_operator_virtual_machines_total{")
+            && text.contains("kubevirt_operator_libvirt_host_up{")
             && text.contains(r#"template="small""#);
         Ok(if shown { Ok(()) } else { Err(text) })
     })

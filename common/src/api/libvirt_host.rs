@@ -30,6 +30,7 @@ use crate::quantity::Bytes;
         kind = "LibvirtHost",
         plural = "libvirthosts",
         shortname = "lvh",
+        shortname = "lh",
         category = "vitistack",
         status = "LibvirtHostStatus",
         doc = "A host whose libvirt runs Machines.",
@@ -70,7 +71,7 @@ pub struct LibvirtHostSpec {
     /// Whether the controller only observes the host and changes nothing on it. Default false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub maintenance: Option<bool>,
-    /// Factors between the host's CPUs and memory and those of all its Machines together. Default: 1 each.
+    /// Factors between the host's CPUs, memory and storage and those of all its Machines together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub overcommit: Option<Overcommit>,
     /// CPUs and memory for the host's own processes, which Machines cannot get. Default: none.
@@ -110,7 +111,7 @@ pub struct CredentialsSecretRef {
     pub name: String,
 }
 
-/// Factors between a host's CPUs and memory and those of all its Machines together.
+/// Factors between a host's CPUs, memory and storage and those of all its Machines together.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Overcommit {
@@ -122,6 +123,11 @@ pub struct Overcommit {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schema::Factor>")]
     pub memory: Option<String>,
+    /// Size of all volumes per capacity of their pool: a decimal number such as "1.5", up to 999.999.
+    /// Default: 2 for overlays of an image, 1 for all other volumes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<schema::Factor>")]
+    pub storage: Option<String>,
 }
 
 /// CPUs and memory for the host's own processes.
@@ -272,7 +278,7 @@ pub struct LibvirtHostStatus {
         skip_serializing_if = "Option::is_none"
     )]
     pub allocatable: Option<HostResources>,
-    /// CPUs and memory of the Machines bound to the host and of the foreign domains on it.
+    /// CPUs and memory of all domains on the host, and of Machines bound to it that have no domain yet.
     #[serde(
         default,
         deserialize_with = "or_absent",

@@ -51,14 +51,15 @@ pub struct MachineStatus {
         skip_serializing_if = "Option::is_none"
     )]
     pub vmi_name: Option<String>,
-    /// IP addresses of the guest in the order of its network cards, IPv4 first. Addresses that are not
-    /// reachable from outside the guest, such as 127.0.0.1 and fe80::1, are listed only if there are no
-    /// others.
+    /// IP addresses of the guest in the order of its network cards, IPv4 first, at most 64. Addresses that
+    /// are not reachable from outside the guest, such as 127.0.0.1 and fe80::1, are listed only if there are
+    /// no others.
     #[serde(
         default,
         deserialize_with = "readable_items",
         skip_serializing_if = "Vec::is_empty"
     )]
+    #[schemars(length(max = bounds::GUEST_ADDRESSES_MAX), inner(length(max = bounds::GUEST_ADDRESS_MAX)))]
     pub ip_addresses: Vec<String>,
     /// Name of the node or host that the guest runs on. Absent while it does not run.
     #[serde(
@@ -89,12 +90,20 @@ pub struct MachineStatus {
         skip_serializing_if = "Option::is_none"
     )]
     pub resource_version: Option<String>,
-    /// Network cards of the running guest.
+    /// vCPUs of the machine: sockets × cores × threads of spec.normalized.cpu.
+    #[serde(
+        default,
+        deserialize_with = "or_absent",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub vcpus: Option<u32>,
+    /// Network cards of the running guest, at most 32.
     #[serde(
         default,
         deserialize_with = "readable_items",
         skip_serializing_if = "Vec::is_empty"
     )]
+    #[schemars(length(max = bounds::NETWORKS_MAX))]
     pub network_interfaces: Vec<InterfaceStatus>,
     /// Operating system of the guest, as the guest agent reports it. Absent without an agent.
     #[serde(
@@ -111,19 +120,21 @@ pub struct MachineStatus {
         skip_serializing_if = "Option::is_none"
     )]
     pub last_restart: Option<LastRestart>,
-    /// Volumes of the disks, in the order of spec.normalized.disks.
+    /// Volumes of the disks and CD-ROM drives, in the order of spec.normalized, at most 80.
     #[serde(
         default,
         deserialize_with = "readable_items",
         skip_serializing_if = "Vec::is_empty"
     )]
+    #[schemars(length(max = bounds::DISKS_MAX + bounds::CDROMS_MAX))]
     pub volumes: Vec<VolumeStatus>,
-    /// Changes of the spec that are not yet effective in the running guest.
+    /// Changes of the spec that are not yet effective in the running guest, at most 512.
     #[serde(
         default,
         deserialize_with = "readable_items",
         skip_serializing_if = "Vec::is_empty"
     )]
+    #[schemars(length(max = bounds::PENDING_CHANGES_MAX))]
     pub pending_changes: Vec<PendingChange>,
 }
 
@@ -161,8 +172,9 @@ pub struct InterfaceStatus {
     /// MAC address of the card: six bytes in hexadecimal, separated by colons.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mac_address: Option<String>,
-    /// IP addresses of the card, IPv4 first.
+    /// IP addresses of the card, IPv4 first, at most 64.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = bounds::GUEST_ADDRESSES_MAX), inner(length(max = bounds::GUEST_ADDRESS_MAX)))]
     pub ip_addresses: Vec<String>,
 }
 
@@ -170,14 +182,17 @@ pub struct InterfaceStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GuestOs {
-    /// Name of the distribution, such as Fedora Linux.
+    /// Name of the distribution, such as Fedora Linux, at most 256 bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = bounds::GUEST_TEXT_MAX))]
     pub name: Option<String>,
-    /// Version of the distribution, such as 40 (Cloud Edition).
+    /// Version of the distribution, such as 40 (Cloud Edition), at most 256 bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = bounds::GUEST_TEXT_MAX))]
     pub version: Option<String>,
-    /// Release of the kernel, as `uname -r` prints it.
+    /// Release of the kernel, as `uname -r` prints it, at most 256 bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = bounds::GUEST_TEXT_MAX))]
     pub kernel: Option<String>,
 }
 
@@ -189,8 +204,8 @@ pub struct LastRestart {
     /// another value restarts the machine again.
     #[schemars(length(max = bounds::TEXT_MAX))]
     pub request: String,
-    /// metadata.uid of the VirtualMachineInstance that the restart replaces. Absent if none was running,
-    /// and after the next one has started.
+    /// metadata.uid of the VirtualMachineInstance that the restart replaces; empty if the guest had shut
+    /// itself down and no instance was left. Absent if none was running, and after the next one has started.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replaces: Option<String>,
 }
@@ -230,6 +245,22 @@ pub struct PendingChange {
     pub action: String,
 }
 
+impl MachineStatus {
+    /// This status with lists that the CRD accepts: what is beyond their limits is left out.
+    #[must_use]
+    pub fn within_limits(mut self) -> Self {
+        self.ip_addresses.truncate(bounds::GUEST_ADDRESSES_MAX);
+        self.network_interfaces.truncate(bounds::NETWORKS_MAX);
+        for nic in &mut self.network_interfaces {
+            nic.ip_addresses.truncate(bounds::GUEST_ADDRESSES_MAX);
+        }
+        self.volumes
+            .truncate(bounds::DISKS_MAX + bounds::CDROMS_MAX);
+        self.pending_changes.truncate(bounds::PENDING_CHANGES_MAX);
+        self
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
@@ -251,6 +282,7 @@ mod tests {
             "host": "hv1",
             "lastUpdated": "2026-01-01T00:00:00Z",
             "resourceVersion": "42",
+            "vcpus": 2,
             "networkInterfaces": [{"name": "eth0", "macAddress": "52:54:00:00:00:01"}],
             "guestOS": {"name": "Fedora Linux"},
             "lastRestart": {"request": "now"},

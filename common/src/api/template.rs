@@ -20,6 +20,7 @@ use crate::bounds;
         version = "v1alpha1",
         kind = "MachineTemplate",
         plural = "machinetemplates",
+        shortname = "mt",
         category = "vitistack",
         doc = "Values for the fields that a Machine does not set.",
         validation = kube::core::Rule::new("self.metadata.name.size() <= 63 && self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')")

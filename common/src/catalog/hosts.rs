@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use crate::api::choice::VirtType;
-use crate::api::libvirt_host::{HostNetwork, LibvirtHostSpec};
+use crate::api::libvirt_host::{HostNetwork, HostResources, LibvirtHostSpec};
 use crate::api::machine::Image;
 use crate::image_source::SourceUrl;
 use crate::names;
@@ -36,11 +36,18 @@ pub struct HostRow {
     pub image_pool: bool,
     /// Prefixes of URLs that it fetches images from; `None`: any that leads to a public address.
     pub image_sources: Option<Vec<String>>,
+    /// vCPUs and memory for all Machines together; `None` before the host was reached for the first time.
+    pub allocatable: Option<HostResources>,
 }
 
 impl HostRow {
-    /// The row of a `LibvirtHost`.
-    pub fn new(name: String, labels: BTreeMap<String, String>, spec: LibvirtHostSpec) -> Self {
+    /// The row of a `LibvirtHost`. `allocatable`: of its status.
+    pub fn new(
+        name: String,
+        labels: BTreeMap<String, String>,
+        spec: LibvirtHostSpec,
+        allocatable: Option<HostResources>,
+    ) -> Self {
         let classes = spec.storage.unwrap_or_default().into_iter();
         Self {
             name,
@@ -50,6 +57,7 @@ impl HostRow {
             networks: spec.networks.unwrap_or_default(),
             image_pool: spec.image_pool.is_some(),
             image_sources: spec.image_sources,
+            allocatable,
         }
     }
 

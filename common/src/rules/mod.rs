@@ -33,6 +33,7 @@ mod networks;
 mod policies;
 mod quantities;
 mod references;
+mod room;
 pub(crate) mod rule;
 mod sizing;
 mod uniqueness;
@@ -70,6 +71,7 @@ pub const ALL: &[&[Rule]] = &[
     classes::RULES,
     libvirt::RULES,
     hosts::RULES,
+    room::RULES,
     uniqueness::RULES,
     cloud_init::RULES,
     machine::RULES,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use common::api::choice::TemplateSource;
-use common::api::libvirt_host::LibvirtHostSpec;
+use common::api::libvirt_host::{HostResources, LibvirtHostSpec};
 use common::api::machine_policy::MachinePolicySpec;
 use common::api::template::TemplateContent;
 use common::catalog::{
@@ -85,6 +85,8 @@ struct Host {
     #[serde(default)]
     labels: BTreeMap<String, String>,
     spec: LibvirtHostSpec,
+    /// Of its status.
+    allocatable: Option<HostResources>,
 }
 
 #[derive(Deserialize)]
@@ -125,7 +127,10 @@ impl From<Cluster> for StaticCatalog {
             hosts: cluster
                 .hosts
                 .into_iter()
-                .map(|(name, host)| Arc::new(HostRow::new(name, host.labels, host.spec)))
+                .map(|(name, host)| {
+                    let row = HostRow::new(name, host.labels, host.spec, host.allocatable);
+                    Arc::new(row)
+                })
                 .collect(),
             cluster: CLUSTER.to_owned(),
             machines: machines(cluster.machines),

@@ -161,13 +161,26 @@ pub fn paused() -> Fault {
     Fault::new("Paused", message)
 }
 
+/// `Ready`, True: the guest is off. `itself`: it shut itself down although the Machine is to run.
+pub fn stopped(itself: bool) -> Fault {
+    if !itself {
+        return Fault::new("Stopped", "the guest is off");
+    }
+    let message = format!(
+        "the guest shut itself down and stays off: set the annotation {} to a new text to start it",
+        names::ANNOTATION_RESTART_REQUESTED
+    );
+    Fault::new("Stopped", message)
+}
+
 /// Types of the conditions that this controller writes. Conditions of other writers are not touched.
-pub const TYPES: [&str; 8] = [
+pub const TYPES: [&str; 9] = [
     "Ready",
     "Normalized",
     "StorageReady",
     "NetworkReady",
     "VirtualMachineReady",
+    "Scheduled",
     "RestartRequired",
     "AgentConnected",
     "Paused",

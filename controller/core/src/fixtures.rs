@@ -132,10 +132,11 @@ pub fn ready(status: &str, reason: &str) -> MachineStatus {
     }
 }
 
-/// A status without the messages of its conditions, and without the time of the last write: texts may differ from those
-/// of another release.
+/// A status without the messages of its conditions, which may differ from those of another release, without the time of
+/// the last write, and without the number of vCPUs, which earlier releases did not write.
 pub fn without_texts(mut status: MachineStatus) -> MachineStatus {
     status.last_updated = None;
+    status.vcpus = None;
     for condition in &mut status.conditions {
         condition.message.clear();
     }

@@ -295,11 +295,13 @@ impl Machine {
         self.metadata.generation
     }
 
-    /// Whether the libvirt backend runs the Machine, or will. A bound Machine is recognized by `status.host`, even if
-    /// its spec is unreadable.
+    /// Whether the libvirt backend runs the Machine, or will. If its spec is unreadable, a bound Machine is recognized
+    /// by `status.host`; no status moves a Machine from KubeVirt to a host.
     pub fn is_on_libvirt(&self) -> bool {
         let desired = self.desired();
-        self.status.host.is_some() || desired.is_some_and(|it| it.backend == Backend::Libvirt)
+        desired.map_or(self.status.host.is_some(), |block| {
+            block.backend == Backend::Libvirt
+        })
     }
 
     /// Whether the paused annotation is `true`: the Machine is observed and not changed.
@@ -399,6 +401,15 @@ mod tests {
             spec["normalized"]["deletionProtection"] = of_block.clone();
             assert_eq!(decode(&spec).is_protected, expected, "{own} {of_block}");
         }
+    }
+
+    #[test]
+    fn a_forged_host_in_the_status_does_not_change_the_backend() {
+        let mut machine = fixtures::machine(fixtures::block());
+        machine.status.host = Some("alpha".into());
+        assert!(!machine.is_on_libvirt());
+        machine.block = Block::Stale;
+        assert!(machine.is_on_libvirt(), "its deletion needs the host");
     }
 
     #[test]

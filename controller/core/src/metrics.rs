@@ -33,7 +33,7 @@ pub const OTHER: &str = "other";
 pub const COUNT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Reasons that are counted as an error when a condition gets one.
-const ERROR_REASONS: [&str; 18] = [
+const ERROR_REASONS: [&str; 19] = [
     "NetworkConfigurationNotFound",
     "StorageClassNotFound",
     "InsufficientResources",
@@ -47,6 +47,7 @@ const ERROR_REASONS: [&str; 18] = [
     "NotNormalized",
     "Stale",
     "NoHostFits",
+    "NoRoom",
     "PoolNotFound",
     "VolumeFailed",
     "ImageNotFound",

@@ -20,11 +20,14 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
 pub fn plan_with_status<A>(
     machine: &Machine,
     now: Now,
-    mut status: MachineStatus,
+    status: MachineStatus,
     actions: Vec<A>,
 ) -> Plan<A> {
     let old = &machine.status;
-    if without_times(&status) == without_times(old) {
+    let mut status = status.within_limits();
+    let block = machine.desired();
+    status.vcpus = block.map(|block| block.cpu.vcpus()).or(old.vcpus);
+    if worth_a_write(old, &status) == worth_a_write(old, old) {
         return Plan {
             actions,
             ..Plan::default()
@@ -52,11 +55,13 @@ pub fn plan_with_status<A>(
     }
 }
 
-/// A status without times and versions, which change with every write, and without conditions of other writers.
-fn without_times(status: &MachineStatus) -> MachineStatus {
+/// A status without times and versions, which change with every write, and without conditions of other writers. The
+/// number of vCPUs, which earlier releases did not write, is left to the next write of something else.
+fn worth_a_write(old: &MachineStatus, status: &MachineStatus) -> MachineStatus {
     let mut status = status.clone();
     status.last_updated = None;
     status.resource_version = None;
+    status.vcpus = old.vcpus.and(status.vcpus);
     status
         .conditions
         .retain(|condition| TYPES.contains(&condition.kind.as_str()));
@@ -69,10 +74,12 @@ fn without_times(status: &MachineStatus) -> MachineStatus {
 
 #[cfg(test)]
 mod tests {
+    use common::api::status::InterfaceStatus;
     use time::OffsetDateTime;
 
     use super::*;
     use crate::fixtures;
+    use crate::machine::Block;
 
     fn at(seconds: i64) -> Now {
         Now(OffsetDateTime::UNIX_EPOCH + time::Duration::seconds(seconds))
@@ -111,6 +118,21 @@ mod tests {
     }
 
     #[test]
+    fn vcpus_are_written_with_something_else_and_when_they_change() {
+        let machine = written(creating());
+        assert_eq!(plan(&machine, at(9), creating()).status, None);
+        let ready = fixtures::ready("True", "Running");
+        let status = plan(&machine, at(9), ready).status.unwrap();
+        assert_eq!(status.vcpus, Some(2));
+        let mut machine = written(status.clone());
+        if let Block::Matching(block) = &mut machine.block {
+            block.cpu.sockets = 4;
+        }
+        let vcpus = plan(&machine, at(9), status).status.unwrap().vcpus;
+        assert_eq!(vcpus, Some(8));
+    }
+
+    #[test]
     fn progress_while_creating_is_written_at_most_every_two_seconds() {
         let machine = written(creating());
         let mut status = creating();
@@ -121,6 +143,31 @@ mod tests {
         assert_eq!(early.actions, ["act"]);
         let due = plan(&machine, at(2), status).status.unwrap();
         assert_eq!(due.last_updated, Some(at(2).text()));
+    }
+
+    /// A release that had no limits wrote more, and a domain that somebody edited has more cards than a spec can have.
+    #[test]
+    fn lists_are_cut_to_what_the_crd_accepts() {
+        let many = MachineStatus {
+            ip_addresses: (0..70).map(|number| format!("10.0.0.{number}")).collect(),
+            network_interfaces: vec![
+                InterfaceStatus {
+                    name: "eth0".into(),
+                    mac_address: None,
+                    ip_addresses: vec!["10.0.0.1".into(); 70],
+                };
+                40
+            ],
+            ..fixtures::ready("True", "Running")
+        };
+        let machine = written(many.clone());
+        let status = plan(&machine, at(9), many).status.unwrap();
+        assert_eq!(status.ip_addresses.len(), 64);
+        assert_eq!(status.ip_addresses[63], "10.0.0.63");
+        assert_eq!(status.network_interfaces.len(), 32);
+        assert_eq!(status.network_interfaces[0].ip_addresses.len(), 64);
+        let rewritten = written(status.clone());
+        assert_eq!(plan(&rewritten, at(9), status).status, None);
     }
 
     #[test]

@@ -1,11 +1,23 @@
 //! CPU and memory of a host: what Machines may be given, and what is allocated already.
+//!
+//! What a Machine is allocated is what its domain has by the host's own word, not what its spec asks for: nobody else
+//! loses room to a request that cannot be met.
+
+use std::collections::{BTreeSet, HashMap};
 
 use common::api::libvirt_host::{HostResources, LibvirtHostSpec};
 use common::quantity::{Bytes, Milli};
+use common::render::libvirt::Domain;
 use controller_core::machine::NO_RESOURCES;
 
 use crate::access::HostInfo;
-use crate::snapshot::Snapshot;
+use crate::snapshot::DomainSummary;
+
+/// More than any Machine can ask for.
+pub(crate) const UNLIMITED: HostResources = HostResources {
+    cpu: u32::MAX,
+    memory: Bytes::new(u128::MAX),
+};
 
 /// Both together.
 pub(crate) fn sum(a: HostResources, b: HostResources) -> HostResources {
@@ -15,18 +27,113 @@ pub(crate) fn sum(a: HostResources, b: HostResources) -> HostResources {
     }
 }
 
-/// CPU and memory of the domains that are not ours. Those that are shut off count: they are started again.
-pub(crate) fn foreign(snapshot: &Snapshot) -> HostResources {
-    let others = snapshot.domains.iter().filter(|it| it.metadata.is_none());
-    others.fold(NO_RESOURCES, |all, it| {
-        let memory = Bytes::new(u128::from(it.domain.memory));
-        sum(
-            all,
-            HostResources {
-                cpu: it.domain.vcpus,
-                memory,
-            },
-        )
+/// The larger of both, each for itself.
+pub(crate) fn larger(a: HostResources, b: HostResources) -> HostResources {
+    HostResources {
+        cpu: a.cpu.max(b.cpu),
+        memory: a.memory.max(b.memory),
+    }
+}
+
+/// The smaller of both, each for itself.
+pub(crate) fn smaller(a: HostResources, b: HostResources) -> HostResources {
+    HostResources {
+        cpu: a.cpu.min(b.cpu),
+        memory: a.memory.min(b.memory),
+    }
+}
+
+/// What is left of `all`.
+pub(crate) fn less(all: HostResources, taken: HostResources) -> HostResources {
+    HostResources {
+        cpu: all.cpu.saturating_sub(taken.cpu),
+        memory: Bytes::new(all.memory.get().saturating_sub(taken.memory.get())),
+    }
+}
+
+/// What a Machine gets that asks for this, has that, and may have `most`: of each what it asks for, or what it has.
+pub(crate) fn granted(
+    asks: HostResources,
+    has: HostResources,
+    most: HostResources,
+) -> HostResources {
+    HostResources {
+        cpu: if asks.cpu <= most.cpu {
+            asks.cpu
+        } else {
+            has.cpu.min(asks.cpu)
+        },
+        memory: if asks.memory <= most.memory {
+            asks.memory
+        } else {
+            has.memory.min(asks.memory)
+        },
+    }
+}
+
+/// Whether `needs` is no more than `most`.
+pub(crate) fn fits(needs: HostResources, most: HostResources) -> bool {
+    needs.cpu <= most.cpu && needs.memory <= most.memory
+}
+
+/// What a domain is given.
+pub(crate) fn size_of(domain: &Domain) -> HostResources {
+    HostResources {
+        cpu: domain.cpu.vcpus(),
+        memory: domain.memory.max_size,
+    }
+}
+
+/// What a domain of a snapshot is given now, or will be at its next start.
+pub(crate) fn size_in(summary: &DomainSummary) -> HostResources {
+    let now = HostResources {
+        cpu: summary.domain.vcpus,
+        memory: Bytes::new(u128::from(summary.domain.memory)),
+    };
+    let grown = summary.metadata.as_ref().and_then(|mark| mark.grown);
+    grown.map_or(now, |grown| larger(now, grown))
+}
+
+/// A Machine that is bound to a host.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BoundMachine<'a> {
+    /// Uid of the Machine.
+    pub(crate) uid: &'a str,
+    /// What its block asks for.
+    pub(crate) requested: HostResources,
+    /// What it was promised and the last poll of the host may not show yet.
+    pub(crate) promised: Option<HostResources>,
+}
+
+/// What is allocated on a host that may allocate `most`: to all domains, whosever they are, and to Machines that have
+/// no domain yet. Domains that are shut off count: they are started again. A Machine without a domain and without a
+/// promise counts as far as there is room for it.
+pub(crate) fn allocated<'a>(
+    domains: impl Iterator<Item = &'a DomainSummary> + Clone,
+    machines: &[BoundMachine<'_>],
+    most: HostResources,
+) -> HostResources {
+    let sizes = domains.clone().map(size_in).fold(NO_RESOURCES, sum);
+    let ours = domains.filter_map(|it| {
+        let metadata = it.metadata.as_ref()?;
+        Some((metadata.uid.as_str(), size_in(it)))
+    });
+    let ours: HashMap<&str, HostResources> = ours.collect();
+    let promised = machines.iter().filter_map(|machine| {
+        let has = ours.get(machine.uid).copied().unwrap_or(NO_RESOURCES);
+        Some(less(machine.promised?, has))
+    });
+    let known = promised.fold(sizes, sum);
+    let waiting = machines
+        .iter()
+        .filter(|machine| machine.promised.is_none() && !ours.contains_key(machine.uid));
+    // In an order that is the same each time.
+    let waiting: BTreeSet<_> = waiting
+        .map(|machine| (machine.uid, machine.requested.cpu, machine.requested.memory))
+        .collect();
+    waiting.into_iter().fold(known, |all, (_, cpu, memory)| {
+        let with = sum(all, HostResources { cpu, memory });
+        if fits(with, most) { with } else { all }
     })
 }
 
@@ -58,8 +165,89 @@ pub(crate) fn allocatable(spec: &LibvirtHostSpec, info: &HostInfo) -> HostResour
 mod tests {
     use common::api::libvirt_host::{Overcommit, Reserved};
 
+    use common::render::libvirt::DomainMetadata;
+
     use super::*;
+    use crate::access::{DomainState, State};
     use crate::environment;
+
+    fn resources(cpu: u32, gib: u64) -> HostResources {
+        HostResources {
+            cpu,
+            memory: Bytes::mib(gib * 1024),
+        }
+    }
+
+    /// A domain of 2 vCPUs and 2Gi.
+    fn domain(uid: Option<&str>, grown: Option<HostResources>) -> DomainSummary {
+        DomainSummary {
+            domain: DomainState {
+                uuid: uuid::Uuid::nil(),
+                name: String::new(),
+                metadata: None,
+                state: State::Running,
+                reason: 0,
+                vcpus: 2,
+                memory: 2 << 30,
+                persistent: true,
+            },
+            metadata: uid.map(|uid| DomainMetadata {
+                uid: uid.into(),
+                grown,
+                ..DomainMetadata::default()
+            }),
+        }
+    }
+
+    fn bound(uid: &str, requested: HostResources) -> BoundMachine<'_> {
+        BoundMachine {
+            uid,
+            requested,
+            promised: None,
+        }
+    }
+
+    #[test]
+    fn a_machine_is_allocated_what_its_domain_has_and_not_what_it_asks_for() {
+        let grown = Some(resources(4, 8));
+        let domains = [
+            domain(None, None),
+            domain(Some("orphan"), None),
+            domain(Some("greedy"), None),
+            domain(Some("grown"), grown),
+        ];
+        let most = resources(64, 64);
+        let mut machines = [
+            bound("greedy", resources(2, 12 * 1024)),
+            bound("grown", resources(4, 8)),
+        ];
+        assert_eq!(
+            allocated(domains.iter(), &machines, most),
+            resources(10, 14)
+        );
+        // A promise that the last poll does not show.
+        machines[0].promised = Some(resources(3, 4));
+        assert_eq!(
+            allocated(domains.iter(), &machines, most),
+            resources(11, 16)
+        );
+    }
+
+    #[test]
+    fn a_machine_without_a_domain_counts_as_far_as_there_is_room_for_it() {
+        let domains = [domain(None, None)];
+        let machines = [
+            bound("c", resources(2, 4)),
+            bound("a", resources(2, 12 * 1024)),
+            bound("b", resources(2, 4)),
+        ];
+        let all = allocated(domains.iter(), &machines, resources(64, 16));
+        assert_eq!(all, resources(6, 10));
+        assert_eq!(
+            allocated(domains.iter(), &machines, resources(4, 16)),
+            resources(4, 6)
+        );
+    }
 
     #[test]
     fn allocatable_is_capacity_less_reserved_times_overcommit() {
@@ -71,6 +259,7 @@ mod tests {
         spec.overcommit = Some(Overcommit {
             cpu: Some("2.5".into()),
             memory: None,
+            storage: None,
         });
         let info = HostInfo {
             cpus: 4,

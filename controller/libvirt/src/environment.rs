@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use common::api::choice::{Backend, HostNetworkType, PowerState, Provisioning, VirtType};
-use common::api::libvirt_host::{HostNetwork, HostStorage, LibvirtHostSpec, LibvirtHostStatus};
+use common::api::libvirt_host::{
+    HostNetwork, HostResources, HostStorage, LibvirtHostSpec, LibvirtHostStatus,
+};
 use common::api::network::NetworkConfigurationSpec;
 use common::api::normalized::Normalized;
 use common::names;
@@ -22,6 +24,7 @@ use crate::Libvirt;
 use crate::access::fake::FakeLibvirt;
 use crate::access::{AccessError, Connection, Connector as _, Target};
 use crate::apply::{Job, act};
+use crate::capacity::UNLIMITED;
 use crate::guard::Guard;
 use crate::images::fetches::Fetches;
 use crate::images::names::{attempt, is_attempt_of, marker, marker_xml};
@@ -54,6 +57,8 @@ pub(crate) struct Environment {
     pub(crate) conflicts: Vec<Arc<Machine>>,
     /// Answer of the API server for the user's Secrets.
     pub(crate) contents: Result<BTreeMap<SecretKey, Option<SecretValue>>, String>,
+    /// What the Machine may have on the host at most.
+    pub(crate) room: HostResources,
     pub(crate) now: OffsetDateTime,
     /// Whether this replica holds the Lease.
     pub(crate) has_lease: bool,
@@ -122,6 +127,7 @@ impl Environment {
             networks: BTreeMap::new(),
             conflicts: vec![],
             contents: Ok(BTreeMap::new()),
+            room: UNLIMITED,
             now: OffsetDateTime::UNIX_EPOCH,
             has_lease: true,
             version: 1,
@@ -192,11 +198,9 @@ impl Environment {
                     let query =
                         HostQuery::new(machine, &self.object.spec, domain_uuid(machine.uid()));
                     let answer = query.run(&mut *connection)?;
-                    Binding::Bound(Box::new(answer.view(
-                        machine,
-                        &self.object,
-                        &Fetches::default(),
-                    )))
+                    let mut view = answer.view(machine, &self.object, &Fetches::default());
+                    view.room = self.room;
+                    Binding::Bound(Box::new(view))
                 }
             },
         };
@@ -232,6 +236,7 @@ impl Environment {
                 Arc::new(Snapshot {
                     info: host.info().unwrap(),
                     pools: host.pools().unwrap(),
+                    space_left: [(POOL.to_owned(), u128::MAX)].into(),
                     ..Snapshot::default()
                 })
             });

@@ -1,15 +1,16 @@
 //! Input of a plan.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use common::api::libvirt_host::LibvirtHostSpec;
+use common::api::libvirt_host::{HostResources, LibvirtHostSpec};
 use common::render::libvirt::{Domain, DomainMetadata};
 use common::render::{SecretKey, SecretValue};
-use controller_core::machine::Machine;
+use controller_core::machine::{Machine, NO_RESOURCES};
 use controller_core::objects::{Meta as _, Network, Template};
 
-use crate::access::{State, Volume};
+use crate::access::{CardAddresses, State, Volume};
+use crate::capacity::{UNLIMITED, size_of};
 use crate::images::fetches::ImageState;
 use crate::placement::Candidate;
 use crate::plan::action::KeptOnHost;
@@ -67,14 +68,18 @@ pub(crate) struct HostView {
     /// Pools that could not be read, each with the reason and the command that repairs it. Nothing is known of
     /// the volumes in them: none of them counts as absent.
     pub(crate) unreadable_pools: BTreeMap<String, String>,
+    /// Space that is left in pools in which a volume has to be made or grown, in bytes of charge.
+    pub(crate) space_left: BTreeMap<String, u128>,
     /// Networks of the running guest that could not be read, each with the reason and the command that repairs it.
     pub(crate) network_faults: Vec<String>,
     /// Images that the Machine needs, by the name of their volume.
     pub(crate) images: BTreeMap<String, ImageState>,
+    /// vCPUs and memory that the Machine may have on the host, if it asks for more than it has.
+    pub(crate) room: HostResources,
     /// Whether a Secret of the user was written after the seed was made.
     pub(crate) seed_is_behind: bool,
-    /// IP addresses by MAC address, as the networks' leases and the guest's agent report them.
-    pub(crate) addresses: BTreeMap<String, BTreeSet<String>>,
+    /// IP addresses of the cards, as the networks' leases and the guest's agent report them.
+    pub(crate) addresses: CardAddresses,
 }
 
 /// A domain.
@@ -92,6 +97,20 @@ pub(crate) struct Guest {
     pub(crate) running: Option<Domain>,
     /// Whether the guest's agent answers.
     pub(crate) has_agent: bool,
+}
+
+impl HostView {
+    /// What the domain of the Machine has: the running guest, else the definition. A definition that cannot be parsed
+    /// is left alone, and has everything.
+    pub(crate) fn size(&self) -> HostResources {
+        match &self.guest {
+            None => NO_RESOURCES,
+            Some(guest) => {
+                let domain = guest.running.as_ref().or(guest.defined.as_ref());
+                domain.map_or(UNLIMITED, size_of)
+            }
+        }
+    }
 }
 
 impl Guest {

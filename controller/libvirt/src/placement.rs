@@ -20,6 +20,8 @@ use controller_core::objects::Network;
 use crate::access::HostInfo;
 use crate::capacity::allocatable;
 use crate::offers::{attach, images, source_fault, storage};
+use crate::plan::disks::is_overlay;
+use crate::pool_space::StorageFactor;
 use crate::snapshot::Snapshot;
 
 /// Hosts are compared by how full they are, in parts of a million.
@@ -36,7 +38,7 @@ pub(crate) struct Candidate {
     pub(crate) spec: LibvirtHostSpec,
     /// The last poll, or why the host cannot be reached.
     pub(crate) snapshot: Result<Arc<Snapshot>, String>,
-    /// What Machines bound to the host and foreign domains are given.
+    /// What domains on the host and Machines bound to it are allocated.
     pub(crate) allocated: HostResources,
 }
 
@@ -112,12 +114,36 @@ fn fits(
         }
     }
     hardware(block, &snapshot.info)?;
+    space(block, &host.spec, snapshot)?;
     room(
         requested_resources(block),
         &host.spec,
         &snapshot.info,
         host.allocated,
     )
+}
+
+/// Whether the pools have space for all disks.
+fn space(block: &Normalized, spec: &LibvirtHostSpec, snapshot: &Snapshot) -> Result<(), String> {
+    let factor = StorageFactor::of(spec);
+    let mut needs: BTreeMap<&str, u128> = BTreeMap::new();
+    for disk in &block.disks {
+        let Some(offer) = storage(spec, &disk.storage_class) else {
+            continue;
+        };
+        let charge = factor.charge(disk.size, is_overlay(disk, offer));
+        let needed = needs.entry(&offer.pool).or_default();
+        *needed = needed.saturating_add(charge);
+        let left = snapshot.space_left.get(&offer.pool).copied().unwrap_or(0);
+        if *needed > left {
+            let [left, needed] = [left, *needed].map(Bytes::new);
+            return Err(format!(
+                "its pool '{}' has room for {left}, {needed} are needed",
+                offer.pool
+            ));
+        }
+    }
+    Ok(())
 }
 
 fn hardware(block: &Normalized, info: &HostInfo) -> Result<(), String> {
@@ -203,6 +229,7 @@ mod tests {
                     capacity: 1 << 40,
                     available: 1 << 40,
                 }],
+                space_left: [("vms".to_owned(), 1 << 40)].into(),
                 ..Snapshot::default()
             })),
             allocated: NO_RESOURCES,
@@ -234,7 +261,7 @@ mod tests {
                 .unwrap_err()
                 .contains("create one")
         );
-        let table: [(&str, Change); 12] = [
+        let table: [(&str, Change); 13] = [
             ("cannot be reached (no route)", |_, host| {
                 host.snapshot = Err("no route".into());
             }),
@@ -244,6 +271,12 @@ mod tests {
             ("is not schedulable", |_, host| {
                 host.spec.schedulable = Some(false);
             }),
+            (
+                "its pool 'vms' has room for 1Ti, 2Ti are needed",
+                |block, _| {
+                    block.disks[0].size = Bytes::mib(2 << 20);
+                },
+            ),
             ("has no label disk=ssd", |block, _| {
                 block.node_selector.insert("disk".into(), "ssd".into());
             }),

@@ -1,5 +1,7 @@
 //! What the last poll of a host observed.
 
+use std::collections::BTreeMap;
+
 use common::render::libvirt::DomainMetadata;
 use uuid::Uuid;
 
@@ -12,6 +14,8 @@ pub(crate) struct Snapshot {
     pub(crate) info: HostInfo,
     /// Storage pools, inactive ones included.
     pub(crate) pools: Vec<Pool>,
+    /// Space that is left for volumes in pools that the host offers, in bytes; pools that cannot be read have none.
+    pub(crate) space_left: BTreeMap<String, u128>,
     /// Virtual networks, inactive ones included.
     pub(crate) networks: Vec<Network>,
     /// Names of the host's network interfaces; empty where libvirt cannot list them.

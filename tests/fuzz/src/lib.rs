@@ -20,6 +20,7 @@
 
 pub mod cloud_init;
 mod environment;
+pub mod guest_report;
 pub mod images;
 pub mod macs;
 pub mod mutate;
@@ -89,5 +90,10 @@ pub const TARGETS: [Target; 10] = [
         name: "image_source",
         format: "urls",
         check: images::source,
+    },
+    Target {
+        name: "guest_report",
+        format: "guest-reports",
+        check: guest_report::limits,
     },
 ];

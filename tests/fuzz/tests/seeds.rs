@@ -101,6 +101,11 @@ fn image_source() {
 }
 
 #[test]
+fn guest_report() {
+    run("guest_report");
+}
+
+#[test]
 fn every_target_has_a_program_and_every_seed_format_a_target() {
     let programs = TARGETS.map(|target| format!("{}.rs", target.name).into());
     assert_eq!(names(&folder("libfuzzer/fuzz_targets")), programs.into());

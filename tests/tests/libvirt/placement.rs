@@ -2,7 +2,10 @@
 
 use std::fs;
 
-use lab::objects::{HOST, condition};
+use lab::{
+    objects::{HOST, condition},
+    wait,
+};
 use serde_json::{Value, json};
 
 use crate::environment::Environment;
@@ -153,4 +156,109 @@ async fn a_machine_is_placed_on_a_host_that_satisfies_its_requirements() {
     ] {
         assert!(why.contains(part), "{why}");
     }
+}
+
+/// Two hosts of the test driver, `alpha` and `beta`, with 8 CPUs and 12 GiB each.
+async fn two_hosts(env: &Environment) {
+    let hosts = env.lab.objects(HOST, "");
+    hosts.delete("here").await.unwrap();
+    hosts.until_gone("here").await.unwrap();
+    for name in ["alpha", "beta"] {
+        let file = env.libvirt.path(&format!("{name}.xml"));
+        fs::write(&file, node(8, 12, &["main", name])).unwrap();
+        let uri = format!("test://{}", file.display());
+        let host = host(name, &uri, name, &json!({"name": name}));
+        env.lab.apply(&host).await.unwrap();
+        let reported = hosts.until_condition(name, "Ready", "True", "Ready");
+        reported.await.unwrap();
+    }
+}
+
+async fn domains_on(env: &Environment, host: &str) -> Value {
+    let host = env.lab.objects(HOST, "").get(host).await.unwrap();
+    host["status"]["domains"]["ours"].clone()
+}
+
+#[tokio::test]
+async fn a_forged_host_in_the_status_starts_no_second_domain() {
+    let Some(env) = Environment::new().await else {
+        return;
+    };
+    two_hosts(&env).await;
+    let spec = requirements(1, "1Gi", "everywhere", &json!({"name": "alpha"}));
+    env.apply("web", &spec).await;
+    let runs = |machine: &Value| {
+        let is_known = condition(machine, "Ready")["status"] == "True";
+        is_known && machine["status"]["host"] == "alpha"
+    };
+    env.until("web", "to run on alpha", runs).await;
+    for forged in [json!("beta"), json!(null)] {
+        let patch = json!({"status": {"host": forged}}).to_string();
+        let args = [
+            "patch",
+            "machine",
+            "web",
+            "--subresource=status",
+            "--type=merge",
+            "-p",
+            &patch,
+        ];
+        env.lab.kubectl().run(&args).await.unwrap().ok().unwrap();
+        env.until("web", "to be on alpha again", runs).await;
+    }
+    // Another Machine on beta: its host was polled after the status was forged.
+    let spec = requirements(1, "1Gi", "everywhere", &json!({"name": "beta"}));
+    env.apply("app", &spec).await;
+    wait::until("the domain of app on beta", async || {
+        let domains = domains_on(&env, "beta").await;
+        Ok(if domains == 1 {
+            Ok(())
+        } else {
+            Err(domains.to_string())
+        })
+    })
+    .await
+    .unwrap();
+    assert_eq!(domains_on(&env, "alpha").await, 1);
+    let app = env.machines().get("app").await.unwrap();
+    assert_eq!(app["status"]["host"], "beta");
+}
+
+#[tokio::test]
+async fn a_machine_that_asks_for_a_whole_fleet_of_memory_takes_nothing_from_others() {
+    let Some(env) = Environment::new().await else {
+        return;
+    };
+    two_hosts(&env).await;
+    let on_alpha = json!({"name": "alpha"});
+    let grown = |memory: &str| requirements(1, memory, "everywhere", &on_alpha);
+    let is_ready = |machine: &Value| condition(machine, "Ready")["status"] == "True";
+    env.apply("greedy", &grown("512Mi")).await;
+    env.apply("web", &grown("8Gi")).await;
+    for name in ["greedy", "web"] {
+        env.until(name, "to run", is_ready).await;
+    }
+    // More than its host has at all is refused at the prompt.
+    let patch =
+        |memory: &str| json!({"spec": {"resources": {"memory": {"size": memory}}}}).to_string();
+    let kubectl = env.lab.kubectl();
+    let huge = patch("12Ti");
+    let args = ["patch", "machine", "greedy", "--type=merge", "-p", &huge];
+    let refused = kubectl.run(&args).await.unwrap();
+    let text = refused.refused().unwrap();
+    assert!(text.contains("its host 'alpha' has 12Gi memory"), "{text}");
+    assert!(text.contains("[LargerThanHosts]"), "{text}");
+    // More than others leave is not given.
+    env.apply("greedy", &grown("10Gi")).await;
+    let greedy = env
+        .until("greedy", "to get no room", |machine| {
+            condition(machine, "Scheduled")["reason"] == "NoRoom"
+        })
+        .await;
+    assert!(is_ready(&greedy), "{}", greedy["status"]);
+    let text = condition(&greedy, "Scheduled")["message"].as_str().unwrap();
+    assert!(text.contains("has room for 4Gi memory"), "{text}");
+    // Others get what is left.
+    env.apply("app", &grown("3Gi")).await;
+    env.until("app", "to run", is_ready).await;
 }

@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use common::api::libvirt_host::LibvirtHostSpec;
+use common::api::libvirt_host::{LibvirtHostSpec, LibvirtHostStatus};
 use common::catalog::HostRow;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Resource, ResourceExt as _};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-/// A LibvirtHost: its name, labels and spec.
+/// A LibvirtHost: its name, labels and spec, and what Machines may have on it.
 #[derive(Clone, Debug, Deserialize, Resource)]
 #[resource(inherit = common::api::LibvirtHost)]
 pub struct Host {
@@ -18,6 +19,9 @@ pub struct Host {
     /// be decoded would stop the watch for all others.
     #[serde(default, deserialize_with = "readable")]
     spec: Option<LibvirtHostSpec>,
+    /// `None` if there is none, or if this release cannot read it.
+    #[serde(default, deserialize_with = "readable")]
+    status: Option<LibvirtHostStatus>,
 }
 
 impl Host {
@@ -25,13 +29,21 @@ impl Host {
     pub fn row(self) -> Option<Arc<HostRow>> {
         let name = self.name_any();
         let labels = self.metadata.labels.unwrap_or_default();
-        Some(Arc::new(HostRow::new(name, labels, self.spec?)))
+        let allocatable = self.status.and_then(|status| status.allocatable);
+        Some(Arc::new(HostRow::new(
+            name,
+            labels,
+            self.spec?,
+            allocatable,
+        )))
     }
 }
 
-fn readable<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<LibvirtHostSpec>, D::Error> {
-    let spec = Value::deserialize(deserializer)?;
-    Ok(serde_json::from_value(spec).ok())
+fn readable<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: DeserializeOwned,
+{
+    let value = Value::deserialize(deserializer)?;
+    Ok(serde_json::from_value(value).ok())
 }

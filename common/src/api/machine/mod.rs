@@ -42,7 +42,7 @@ use crate::bounds;
         validation = kube::core::Rule::new("self.metadata.name.size() <= 63 && self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')")
             .message("the name of a Machine must be a DNS label of at most 63 characters (lower-case letters, digits and '-')"),
         printcolumn = r#"{"name":"Template","type":"string","jsonPath":".spec.normalized.template.name"}"#,
-        printcolumn = r#"{"name":"CPU","type":"integer","jsonPath":".spec.normalized.cpu.cores","description":"Cores per socket"}"#,
+        printcolumn = r#"{"name":"vCPUs","type":"integer","jsonPath":".status.vcpus","description":"sockets × cores × threads"}"#,
         printcolumn = r#"{"name":"Memory","type":"string","jsonPath":".spec.normalized.memory.size"}"#,
         printcolumn = r#"{"name":"Phase","type":"string","jsonPath":".status.phase"}"#,
         printcolumn = r#"{"name":"Ready","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].status"}"#,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::devices::{Controller, Disk, Nic, NicAttachment, NicSource, PoolVolume};
+use super::devices::{Controller, Disk, Nic, NicAttachment, NicSource, PoolVolume, UNTAGGED};
 use super::domain::{Domain, VirtType};
 use super::identity::{domain_name, domain_uuid};
 use super::metadata::DomainMetadata;
@@ -189,9 +189,10 @@ fn nics(input: &DomainInput<'_>) -> Vec<Nic> {
     let cards = input.block.networks.iter().filter_map(|nic| {
         let mut attachment = input.networks.get(&nic.name)?.clone();
         // libvirt supports VLAN tags only on Open vSwitch, and reports others only when the guest starts.
-        attachment.vlan = attachment
-            .vlan
-            .filter(|_| matches!(attachment.source, NicSource::Ovs(_)));
+        attachment.vlan = match attachment.source {
+            NicSource::Ovs(_) => attachment.vlan.or(Some(UNTAGGED)),
+            NicSource::Network(_) | NicSource::Bridge(_) => None,
+        };
         let mac = nic.mac_address;
         Some(Nic {
             alias: Nic::alias_of(&nic.name),

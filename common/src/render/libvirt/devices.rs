@@ -26,6 +26,10 @@ pub struct PoolVolume {
     pub format: VolumeFormat,
 }
 
+/// The tag of an access port of Open vSwitch that carries untagged frames only. A port without any tag would be a
+/// trunk: the guest could read and send frames of every VLAN.
+pub const UNTAGGED: u16 = 0;
+
 /// What a network card is connected to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NicSource {
@@ -42,7 +46,8 @@ pub enum NicSource {
 pub struct NicAttachment {
     /// The network or bridge.
     pub source: NicSource,
-    /// VLAN tag, 1 to 4094. Only Open vSwitch can tag; any other source is itself in the VLAN, without a tag.
+    /// VLAN tag of a port of Open vSwitch: 1 to 4094, or [`UNTAGGED`]. `None` on Open vSwitch is a trunk port, which
+    /// carries all VLANs; rendering never makes one. Any other source cannot tag and is itself in the VLAN: `None`.
     pub vlan: Option<u16>,
     /// Largest packet in bytes; `None`: that of the source.
     pub mtu: Option<u32>,
@@ -56,7 +61,12 @@ impl fmt::Display for NicAttachment {
             NicSource::Ovs(name) => ("ovs", name),
         };
         write!(f, "{kind} {name}")?;
-        self.vlan.map_or(Ok(()), |vlan| write!(f, " vlan {vlan}"))
+        match (&self.source, self.vlan) {
+            (NicSource::Ovs(_), None) => f.write_str(" all VLANs"),
+            (NicSource::Ovs(_), Some(UNTAGGED)) => f.write_str(" untagged"),
+            (_, Some(vlan)) => write!(f, " vlan {vlan}"),
+            (_, None) => Ok(()),
+        }
     }
 }
 
@@ -302,7 +312,6 @@ impl Nic {
             (None, None) => return Ok(None),
         };
         let mac = attribute(node, &["mac"], "address");
-        let vlan = attribute(node, &["vlan", "tag"], "id");
         let mtu = attribute(node, &["mtu"], "size");
         Ok(Some(Self {
             alias: text(&["alias"], "name").unwrap_or_default(),
@@ -310,12 +319,25 @@ impl Nic {
             model: text(&["model"], "type").unwrap_or_default(),
             attachment: NicAttachment {
                 source,
-                vlan: vlan.map(|vlan| xml::value("VLAN", vlan)).transpose()?,
+                vlan: vlan(node)?,
                 mtu: mtu.map(|mtu| xml::value("MTU", mtu)).transpose()?,
             },
             boot_order: boot_order(node)?,
             address: Address::parse(node),
         }))
+    }
+}
+
+/// The tag of an access port; `None` for a trunk port, which has several tags or says that it is one.
+fn vlan(interface: Node<'_, '_>) -> Result<Option<u16>, XmlError> {
+    let Some(vlan) = find(interface, &["vlan"]) else {
+        return Ok(None);
+    };
+    let mut tags = xml::all(vlan, "tag").filter_map(|tag| tag.attribute("id"));
+    let is_trunk = vlan.attribute("trunk") == Some("yes");
+    match (tags.next(), tags.next()) {
+        (Some(tag), None) if !is_trunk => xml::value("VLAN", tag).map(Some),
+        _ => Ok(None),
     }
 }
 

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::xml::{self, Element};
 use crate::api::choice::ReclaimPolicy;
+use crate::api::libvirt_host::HostResources;
 
 /// XML namespace of the element.
 pub const METADATA_URI: &str = "https://vitistack.io/machine/v1";
@@ -39,6 +40,10 @@ pub struct DomainMetadata {
     /// The stop or restart in progress.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub intent: Option<Intent>,
+    /// vCPUs and memory that the definition gives the next start, if that is more than the running guest has. They
+    /// count as allocated on the host. Absent otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grown: Option<HostResources>,
     /// Whether the firmware's variables must be reset at the next start, because Secure Boot was switched.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub reset_nvram: bool,

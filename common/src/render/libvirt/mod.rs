@@ -31,7 +31,7 @@ mod tests;
 
 pub use crate::api::choice::{CpuMode, VolumeFormat};
 pub use build::{DomainInput, domain};
-pub use devices::{Address, Controller, Disk, Nic, NicAttachment, NicSource, PoolVolume};
+pub use devices::{Address, Controller, Disk, Nic, NicAttachment, NicSource, PoolVolume, UNTAGGED};
 pub use differences::{Difference, LiveUpdate};
 pub use domain::{Domain, VirtType};
 pub use identity::{

@@ -15,7 +15,7 @@ pub(crate) struct HostIntent {
     _schedulable: Option<bool>,
     #[serde(rename = "maintenance")]
     _maintenance: Option<bool>,
-    pub(crate) overcommit: Option<Amounts>,
+    pub(crate) overcommit: Option<OvercommitIntent>,
     pub(crate) reserved: Option<Amounts>,
     pub(crate) storage: Option<Vec<StorageIntent>>,
     pub(crate) image_pool: Option<String>,
@@ -27,6 +27,13 @@ pub(crate) struct HostIntent {
 pub(crate) struct SecretIntent {
     pub(crate) namespace: Option<String>,
     pub(crate) name: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct OvercommitIntent {
+    pub(crate) cpu: Option<String>,
+    pub(crate) memory: Option<String>,
+    pub(crate) storage: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]

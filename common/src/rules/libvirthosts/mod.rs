@@ -53,7 +53,7 @@ rules! {
     "libvirthosts" Check::Host(amounts), on HOSTS, Always, and [InvalidQuantity] {
         Refuse InvalidFactor = "A factor of overcommit is not a positive decimal number."
             because "With a factor of zero, or without a number, the host would have no capacity."
-            fix "Write a number such as `\"1.5\"`, or leave it out for 1."
+            fix "Write a number such as `\"1.5\"`, or leave it out for the default."
             crd Some,
     }
     "libvirthosts" Check::Host(storage), on HOSTS, Always, and [HostFieldRequired, UnsupportedHostValue, InvalidObjectName] {
@@ -91,14 +91,21 @@ fn hypervisor(spec: &HostIntent, _: Option<&HostIntent>, findings: &mut Findings
 
 /// Rules [`Code::InvalidFactor`] and [`Code::InvalidQuantity`]: overcommit and reservations.
 fn amounts(spec: &HostIntent, _: Option<&HostIntent>, findings: &mut Findings) {
+    let overcommit = spec.overcommit.as_ref();
+    for (field, text) in [
+        ("overcommit.cpu", overcommit.and_then(|it| it.cpu.as_ref())),
+        (
+            "overcommit.memory",
+            overcommit.and_then(|it| it.memory.as_ref()),
+        ),
+        (
+            "overcommit.storage",
+            overcommit.and_then(|it| it.storage.as_ref()),
+        ),
+    ] {
+        factor(FieldPath::field(field), text.map(String::as_str), findings);
+    }
     let none = Amounts::default();
-    let Amounts { cpu, memory } = spec.overcommit.as_ref().unwrap_or(&none);
-    factor(FieldPath::field("overcommit.cpu"), cpu.as_deref(), findings);
-    factor(
-        FieldPath::field("overcommit.memory"),
-        memory.as_deref(),
-        findings,
-    );
     let Amounts { cpu, memory } = spec.reserved.as_ref().unwrap_or(&none);
     let cpu = leaf(FieldPath::field("reserved.cpu"), cpu.as_deref());
     quantities::quantity::<Milli>(cpu, "500m", |_| None, findings);
@@ -233,7 +240,7 @@ fn factor(path: FieldPath, text: Option<&str>, findings: &mut Findings) {
         None => digits(text),
     };
     if !is_decimal || text.bytes().all(|byte| b"0.".contains(&byte)) {
-        let detail = "must be a positive decimal number such as '1.5', of at most three digits before and after the point, or left out for 1";
+        let detail = "must be a positive decimal number such as '1.5', of at most three digits before and after the point, or left out for the default";
         let fault = Violation::new(path, Code::InvalidFactor, Kind::Invalid, detail);
         findings.deny(fault.text(text));
     }

@@ -46,6 +46,13 @@ impl FakeCluster {
                 self.set_printable_status("Starting");
                 return true;
             }
+            Some(instance) if instance.status.phase == "Succeeded" => {
+                if strategy == "Always" {
+                    instance.metadata.deletion_timestamp = Some(some_time());
+                    return true;
+                }
+                return self.set_printable_status("Stopped") || has_changed;
+            }
             Some(instance) if instance.status.phase != "Running" => {
                 "Running".clone_into(&mut instance.status.phase);
                 instance.status.node_name = Some("node-1".into());

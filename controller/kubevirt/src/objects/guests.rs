@@ -1,8 +1,10 @@
 //! KubeVirt's `VirtualMachine`, the desired guest, and `VirtualMachineInstance`, the running one.
 
+use common::bounds::{GUEST_ADDRESS_MAX, NETWORKS_MAX};
+use common::guest_report::{self, AddressLimit};
 use common::render::kubevirt::types::{InstanceSpec, VirtualMachineSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::conditions::{ForeignCondition, read};
 use controller_core::objects::Cacheable;
@@ -130,6 +132,7 @@ fn names_claim(spec: &InstanceSpec, claim: &str) -> bool {
 pub(crate) struct InstanceStatus {
     pub(crate) phase: String,
     pub(crate) node_name: Option<String>,
+    #[serde(deserialize_with = "cards")]
     pub(crate) interfaces: Vec<InstanceInterface>,
     #[serde(rename = "guestOSInfo")]
     pub(crate) guest_os: GuestOsInfo,
@@ -158,9 +161,21 @@ pub(crate) struct PresentMemory {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct GuestOsInfo {
+    #[serde(deserialize_with = "cut")]
     pub(crate) name: Option<String>,
+    #[serde(deserialize_with = "cut")]
     pub(crate) version: Option<String>,
+    #[serde(deserialize_with = "cut")]
     pub(crate) kernel_release: Option<String>,
+}
+
+/// Reads a text that the guest reports, cut to its limit.
+fn cut<'de, D>(deserializer: D) -> Result<Option<String>, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    let reported = Option::<String>::deserialize(deserializer)?;
+    Ok(reported.map(|text| guest_report::text(&text).to_owned()))
 }
 
 /// A network card of a running guest.
@@ -171,4 +186,22 @@ pub(crate) struct InstanceInterface {
     pub(crate) mac: Option<String>,
     pub(crate) ip_address: Option<String>,
     pub(crate) ip_addresses: Vec<String>,
+}
+
+/// Reads network cards. The addresses are what the guest reports, so they are cut to their limit here, before they are
+/// kept. Cards without a name are left out: only the guest knows them, for example the bridges of a container engine.
+fn cards<'de, D>(deserializer: D) -> Result<Vec<InstanceInterface>, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    let mut cards = Vec::<InstanceInterface>::deserialize(deserializer)?;
+    cards.retain(|card| !card.name.is_empty());
+    cards.truncate(NETWORKS_MAX);
+    let mut limit = AddressLimit::default();
+    for card in &mut cards {
+        card.mac = card.mac.take().filter(|mac| mac.len() <= GUEST_ADDRESS_MAX);
+        card.ip_address = limit.take(card.ip_address.take()).pop();
+        card.ip_addresses = limit.take(std::mem::take(&mut card.ip_addresses));
+    }
+    Ok(cards)
 }

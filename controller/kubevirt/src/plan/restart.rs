@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! new request ─▶ status: `replaces` this uid ─▶ instance of this uid deleted ─▶ another one exists: done
-//!          └──▶ done, if no guest runs or the Machine is off
+//!          ├──▶ done, if no guest runs or the Machine is off
+//!          └──▶ `replaces` the guest that shut itself down and stays off ─▶ another one exists: done
 //! ```
 //! The status is written before the deletion, and the deletion names the uid. So one request deletes one instance,
 //! however often the sequence is interrupted and repeated.
@@ -15,7 +16,7 @@
 //! only after a failure or a change of the strategy (`syncRunStrategy` of virt-controller, since KubeVirt 1.0). So the
 //! strategy is `Always` until the new instance exists.
 
-use common::api::choice::PowerState;
+use common::api::choice::{Phase, PowerState};
 use common::api::normalized::Normalized;
 use common::api::status::LastRestart;
 
@@ -51,9 +52,15 @@ pub(super) fn restart(machine: &Machine, block: &Normalized, observed: &Observed
     let on = block.power_state == PowerState::Running;
     if let Some(request) = machine.new_restart_request() {
         let replaces = match instance {
-            Some(instance) => (on && !has_ended(instance)).then(|| instance.uid().to_owned()),
+            Some(instance) => {
+                let stays_off = block.guest_shutdown_stops && has_succeeded(instance);
+                (on && (stays_off || !has_ended(instance))).then(|| instance.uid().to_owned())
+            }
             // The instance of an earlier request may be deleted already and not yet replaced.
-            None => last.and_then(|last| last.replaces).filter(|_| on),
+            None => last
+                .and_then(|last| last.replaces)
+                .or_else(|| stays_off(machine, block, observed).then(String::new))
+                .filter(|_| on),
         };
         let last = Some(LastRestart { request, replaces });
         return Restart { last, action: None };
@@ -88,7 +95,20 @@ fn instance<'a>(machine: &Machine, observed: &'a Observed) -> Option<&'a Instanc
     instance.filter(|instance| ours && instance.machine() == Some(machine.name()))
 }
 
+/// Whether the guest shut itself down and its instance is gone: KubeVirt starts none without a change of the strategy.
+fn stays_off(machine: &Machine, block: &Normalized, observed: &Observed) -> bool {
+    let vm = observed.vm.as_ref();
+    block.guest_shutdown_stops
+        && machine.status.phase == Some(Phase::Stopped)
+        && vm.is_some_and(|vm| vm.spec.run_strategy == "RerunOnFailure")
+}
+
+/// Whether the guest shut itself down.
+fn has_succeeded(instance: &Instance) -> bool {
+    instance.status.phase == "Succeeded"
+}
+
 /// Whether the guest has ended. KubeVirt starts it again, or it stays off because it shut itself down.
 fn has_ended(instance: &Instance) -> bool {
-    matches!(instance.status.phase.as_str(), "Succeeded" | "Failed")
+    has_succeeded(instance) || instance.status.phase == "Failed"
 }

@@ -14,6 +14,7 @@
     allow(dead_code, reason = "a build without libvirt opens no connection")
 )]
 
+mod addresses;
 mod error;
 #[cfg(not(feature = "native"))]
 mod missing;
@@ -33,11 +34,11 @@ use std::fmt::Debug;
 use std::io::Read;
 use std::sync::Arc;
 
+pub(crate) use addresses::CardAddresses;
 pub(crate) use error::AccessError;
 pub(crate) use target::{Credentials, Target};
 pub(crate) use types::{
-    AgentInterface, DomainDetail, DomainState, HostInfo, Lease, Network, Pool, Shutdown, State,
-    Volume, shutoff,
+    DomainDetail, DomainState, HostInfo, Lease, Network, Pool, Shutdown, State, Volume, shutoff,
 };
 use uuid::Uuid;
 pub(crate) use worker::{Host, Worker};
@@ -131,6 +132,6 @@ pub(crate) trait Connection: Send {
 
     /// The DHCP leases of a virtual network.
     fn leases(&mut self, network: &str) -> Result<Vec<Lease>>;
-    /// The interfaces that the guest's agent reports; waits a few seconds at most.
-    fn agent_interfaces(&mut self, uuid: Uuid) -> Result<Vec<AgentInterface>>;
+    /// Adds the addresses that the guest's agent reports; waits a few seconds for it at most.
+    fn agent_addresses(&mut self, uuid: Uuid, known: &mut CardAddresses) -> Result<()>;
 }

@@ -137,11 +137,3 @@ pub(crate) struct Lease {
     /// Seconds since 1970; 0 is never.
     pub expiry: i64,
 }
-
-/// An interface, as the guest's agent reports it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct AgentInterface {
-    pub name: String,
-    pub mac: Option<String>,
-    pub ips: Vec<IpAddr>,
-}

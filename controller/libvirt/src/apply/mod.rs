@@ -88,8 +88,7 @@ impl Applier {
                 if !self.api.may_write() {
                     return Err(ApiError::NotLeading.into());
                 }
-                let host = machine.status.host.as_deref().unwrap_or_default();
-                let host = self.host_of(machine, host)?;
+                let host = self.host_of(machine)?;
                 self.on(&host, machine, on_host).await?;
                 host.wake.notify_one();
                 Ok(None)
@@ -97,13 +96,11 @@ impl Applier {
         }
     }
 
-    fn host_of(&self, machine: &Machine, name: &str) -> Result<Arc<ConnectedHost>, Failed> {
-        let found = self.hosts.get(name).or_else(|| {
-            let name = self
-                .hosts
-                .with_domain(domain_uuid(machine.uid()), machine.uid())?;
-            self.hosts.get(&name)
-        });
+    /// The host that was observed.
+    fn host_of(&self, machine: &Machine) -> Result<Arc<ConnectedHost>, Failed> {
+        let hint = machine.status.host.as_deref();
+        let name = self.hosts.host_of(machine.uid(), hint).unwrap_or_default();
+        let found = self.hosts.get(&name);
         found
             .ok_or_else(|| Failed::new(Remedy::Retry, format!("LibvirtHost '{name}' is not there")))
     }
@@ -124,11 +121,10 @@ impl Applier {
         let cached = ObjectRef::new(machine.name()).within(machine.namespace());
         let bound_elsewhere = move || {
             let cached = machines.get(&cached).filter(|cached| cached.uid() == uid);
-            let bound =
-                cached.and_then(|cached| Some(cached.binding.as_ref()?.host.as_ref()?.to_string()));
-            let running = || hosts.with_domain(domain_uuid(&uid), &uid);
+            let hint = cached.as_ref().and_then(|cached| cached.binding.as_ref());
+            let hint = hint.and_then(|binding| binding.host.as_deref());
             // Between the binding and its arrival in the cache, the cached Machine has no host.
-            bound.or_else(running).filter(|other| *other != here)
+            hosts.host_of(&uid, hint).filter(|other| *other != here)
         };
         Guard::new(may_act, bound_elsewhere)
     }
@@ -193,7 +189,7 @@ impl Applier {
             .await?;
         if let Some(block) = machine.desired() {
             self.hosts
-                .reserve(machine.uid(), host, requested_resources(block));
+                .promise(machine.uid(), host, requested_resources(block));
         }
         Ok(Some(Written::of(&made)))
     }

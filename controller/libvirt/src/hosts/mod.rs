@@ -15,3 +15,4 @@ pub(crate) mod poller;
 pub(crate) mod registry;
 mod status;
 pub(crate) mod tombstones;
+mod whereabouts;

@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use common::api::choice::Phase;
 use common::api::libvirt_host::{LibvirtHostSpec, LibvirtHostStatus};
 use common::render::libvirt::DomainMetadata;
 use controller_core::cache::Cache;
@@ -28,6 +29,7 @@ use super::tombstones::put_status;
 use crate::access::{AccessError, Connection, DomainState, Host, Target};
 use crate::images::retention::{sweep_host, sweep_interval};
 use crate::libvirt_host::LibvirtHost;
+use crate::pool_space::{StorageFactor, space_left};
 use crate::snapshot::{DomainSummary, Snapshot};
 
 /// Pause between two lists of a host's domains, each of which takes 0.1 to 0.4 ms of its time.
@@ -101,6 +103,7 @@ async fn poll_host(context: PollerContext, name: String) {
     let mut swept: Option<Instant> = None;
     let sweep_interval = sweep_interval(context.image_retention);
     while let Some(host) = context.objects.get("", &name) {
+        let spec = host.spec.clone();
         let reachable = connected.as_ref().is_some_and(|it| it.snapshot().is_ok());
         if !reachable {
             // The Secret may have been corrected since.
@@ -125,7 +128,9 @@ async fn poll_host(context: PollerContext, name: String) {
         }
         let Some(host) = &connected else { continue };
         let full = surveyed.is_none_or(|at| at.elapsed() >= SURVEY_INTERVAL) || !reachable;
-        let polled = poll(host, full).await.map_err(|error| error.to_string());
+        let polled = poll(host, spec, full)
+            .await
+            .map_err(|error| error.to_string());
         if polled.is_ok() && full {
             surveyed = Some(Instant::now());
         }
@@ -159,12 +164,16 @@ async fn report_unreachable(context: &PollerContext, name: &str, why: &str) {
 }
 
 /// Lists the domains of a host; with `full` reads everything else, too.
-async fn poll(host: &ConnectedHost, full: bool) -> Result<Arc<Snapshot>, AccessError> {
+async fn poll(
+    host: &ConnectedHost,
+    spec: LibvirtHostSpec,
+    full: bool,
+) -> Result<Arc<Snapshot>, AccessError> {
     let before = host.snapshot().ok();
     let polled = host.host.fast.call(POLL_LIMIT, move |host| {
         let mut snapshot = match before {
             Some(before) if !full => (*before).clone(),
-            _ => survey(host)?,
+            _ => survey(host, &spec)?,
         };
         let summary = |domain: DomainState| DomainSummary {
             metadata: domain.metadata.as_deref().and_then(DomainMetadata::parse),
@@ -176,8 +185,22 @@ async fn poll(host: &ConnectedHost, full: bool) -> Result<Arc<Snapshot>, AccessE
     Ok(Arc::new(polled.await?))
 }
 
-fn survey(host: &mut dyn Connection) -> Result<Snapshot, AccessError> {
+fn survey(host: &mut dyn Connection, spec: &LibvirtHostSpec) -> Result<Snapshot, AccessError> {
+    let factor = StorageFactor::of(spec);
+    let offered = spec.storage.iter().flatten().map(|offer| &offer.pool);
+    let offered: BTreeSet<&String> = offered.collect();
+    let mut left = BTreeMap::new();
+    for pool in offered {
+        match space_left(host, pool, factor) {
+            Ok(space) => {
+                left.insert(pool.clone(), space);
+            }
+            Err(error) if error.is_of_host() => return Err(error),
+            Err(error) => tracing::debug!(pool, %error, "the volumes of a pool cannot be listed"),
+        }
+    }
     Ok(Snapshot {
+        space_left: left,
         info: host.info()?,
         pools: host.pools()?,
         networks: host.networks()?,
@@ -201,16 +224,23 @@ async fn take_over(
     }
     connected.set_snapshot(polled.clone());
     let name = &connected.name;
+    if let Ok(snapshot) = &polled {
+        context
+            .hosts
+            .forget_promises(name, snapshot, &context.caches);
+    }
     match (&before, &polled) {
         (Ok(before), Ok(after)) if same_offer(before, after) => {
             context.triggers.send(changed_domains(before, after));
         }
         (Err(_), Err(_)) => {}
         _ => {
-            // The Machines on the host, and those that have no host yet.
+            // The Machines on the host, those that have no host yet, and those that may have a domain on any host.
             let concerned = |machine: &CachedMachine| {
+                let is_here = |host: Option<&str>| host.is_none_or(|host| host == name);
                 let place = machine.binding.as_ref();
-                place.is_some_and(|place| place.host.as_deref().is_none_or(|host| host == name))
+                let runs = matches!(machine.phase, Some(Phase::Running | Phase::Stopped));
+                place.is_some_and(|place| is_here(place.host.as_deref()) || !runs)
             };
             context
                 .triggers
@@ -279,13 +309,16 @@ async fn write_status(
         .iter()
         .map(|machine| machine.uid().to_owned())
         .collect();
-    let allocated = context.hosts.allocated(&context.caches);
+    let allocated = snapshot.map_or(NO_RESOURCES, |snapshot| {
+        let (hosts, caches) = (&context.hosts, &context.caches);
+        hosts.allocated(host, snapshot, caches, None)
+    });
     let input = StatusInput {
         spec: &host.spec,
         generation: host.metadata.generation,
         old: &host.status,
         snapshot,
-        allocated: allocated.get(host.name()).copied().unwrap_or(NO_RESOURCES),
+        allocated,
         living: &living,
     };
     if let Some(status) = status(&input, Now(OffsetDateTime::now_utc())) {

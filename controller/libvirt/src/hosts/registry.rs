@@ -1,22 +1,25 @@
 //! The hosts that are polled: the last snapshot of each, and the connections to it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use common::api::libvirt_host::HostResources;
+use common::render::libvirt::domain_uuid;
 use controller_core::cache::Cache;
 use controller_core::caches::Caches;
-use controller_core::machine::NO_RESOURCES;
+use controller_core::machine::{Machine, NO_RESOURCES};
 use controller_core::objects::Meta as _;
 use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedMutexGuard};
-use uuid::Uuid;
 
+use super::whereabouts::may_have_domain;
 use crate::access::{AccessError, Connector, Host, Worker};
-use crate::capacity::{foreign, sum};
+use crate::capacity::{
+    BoundMachine, allocatable, allocated, fits, granted, less, size_in, smaller,
+};
 use crate::images::fetches::Fetches;
 use crate::libvirt_host::LibvirtHost;
 use crate::placement::Candidate;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{DomainSummary, Snapshot};
 
 /// Why a host that was just added has no snapshot.
 pub(crate) const NOT_POLLED: &str = "it was not polled yet";
@@ -36,8 +39,8 @@ struct Inner {
     connected: RwLock<BTreeMap<String, Arc<ConnectedHost>>>,
     /// Held while a Machine is placed, so that the next placement counts it.
     placement: Arc<AsyncMutex<()>>,
-    /// Host and size of Machines that were bound, by uid, until the cache has their `status.host`.
-    reserved: Mutex<HashMap<String, (String, HostResources)>>,
+    /// Host and size that Machines were promised, by uid, until a poll of the host shows that they have it.
+    promised: Mutex<HashMap<String, (String, HostResources)>>,
     /// Wakes the poller when a LibvirtHost was added, changed or removed.
     changed: Notify,
 }
@@ -53,6 +56,8 @@ pub(crate) struct ConnectedHost {
     /// Fetches of images that are under way or failed.
     pub(crate) fetches: Fetches,
     snapshot: RwLock<Result<Arc<Snapshot>, String>>,
+    /// The last poll that the host answered.
+    last_snapshot: RwLock<Option<Arc<Snapshot>>>,
     /// Wakes the poller before its next poll, after a change on the host.
     pub(crate) wake: Notify,
 }
@@ -73,6 +78,7 @@ impl ConnectedHost {
             host,
             fetches: Fetches::default(),
             snapshot: RwLock::new(Err(NOT_POLLED.into())),
+            last_snapshot: RwLock::default(),
             wake: Notify::new(),
         }
     }
@@ -96,7 +102,25 @@ impl ConnectedHost {
             .clone()
     }
 
+    /// The last poll that the host answered, however long ago.
+    fn last_snapshot(&self) -> Option<Arc<Snapshot>> {
+        self.last_snapshot
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    fn set_last_snapshot(&self, snapshot: Arc<Snapshot>) {
+        *self
+            .last_snapshot
+            .write()
+            .unwrap_or_else(PoisonError::into_inner) = Some(snapshot);
+    }
+
     pub(super) fn set_snapshot(&self, snapshot: Result<Arc<Snapshot>, String>) {
+        if let Ok(snapshot) = &snapshot {
+            self.set_last_snapshot(snapshot.clone());
+        }
         *self
             .snapshot
             .write()
@@ -110,7 +134,7 @@ impl Hosts {
             connector,
             connected: RwLock::default(),
             placement: Arc::default(),
-            reserved: Mutex::default(),
+            promised: Mutex::default(),
             changed: Notify::new(),
         }))
     }
@@ -137,9 +161,13 @@ impl Hosts {
             .connected
             .write()
             .unwrap_or_else(PoisonError::into_inner);
-        if let Some(old) = connected.insert(host.name.clone(), host) {
+        if let Some(old) = connected.remove(&host.name) {
             old.close();
+            if let Some(snapshot) = old.last_snapshot() {
+                host.set_last_snapshot(snapshot);
+            }
         }
+        connected.insert(host.name.clone(), host);
     }
 
     /// Removes a host: jobs that wait for its connections are cancelled.
@@ -173,19 +201,48 @@ impl Hosts {
         connected.values().cloned().collect()
     }
 
-    /// The host that has a domain of this uuid with our metadata of this Machine. A Machine whose status was
-    /// lost is bound to it again; on another host it would become a second guest with the same identity.
-    pub(crate) fn with_domain(&self, uuid: Uuid, machine_uid: &str) -> Option<String> {
-        let is_here = |host: &Arc<ConnectedHost>| {
-            host.snapshot().is_ok_and(|snapshot| {
-                let metadata = snapshot.domain(uuid).and_then(|it| it.metadata.as_ref());
-                metadata.is_some_and(|metadata| metadata.uid == machine_uid)
+    /// The host of a Machine: the one that has a domain of its uuid with our metadata of it, by the last poll that it
+    /// answered; else the one that this process bound it to; else `hint`, the host in its status. On any other host
+    /// the Machine would become a second guest with the same identity.
+    pub(crate) fn host_of(&self, uid: &str, hint: Option<&str>) -> Option<String> {
+        let domain = domain_uuid(uid);
+        let is_here = |host: &&Arc<ConnectedHost>| {
+            host.last_snapshot().is_some_and(|snapshot| {
+                let metadata = snapshot.domain(domain).and_then(|it| it.metadata.as_ref());
+                metadata.is_some_and(|metadata| metadata.uid == uid)
             })
         };
-        self.all()
-            .iter()
-            .find(|host| is_here(host))
-            .map(|host| host.name.clone())
+        let all = self.all();
+        let shows = || all.iter().filter(is_here);
+        let hinted = shows().find(|host| Some(host.name.as_str()) == hint);
+        if let Some(host) = hinted.or_else(|| shows().next()) {
+            return Some(host.name.clone());
+        }
+        let promised = self.promised().get(uid).map(|(host, _)| host.clone());
+        let promised = promised.filter(|name| self.get(name).is_some());
+        promised.or_else(|| hint.map(ToOwned::to_owned))
+    }
+
+    /// A host of which nothing is known and that may have the domain of a Machine, and why nothing is known. No guest
+    /// of the Machine may be made on another host meanwhile.
+    pub(crate) fn possible_host(
+        &self,
+        machine: &Machine,
+        objects: &Cache<LibvirtHost>,
+    ) -> Option<(String, String)> {
+        let created = machine.metadata.creation_timestamp.as_ref().map(|at| at.0);
+        objects.all().iter().find_map(|object| {
+            let connected = self.get(object.name());
+            let is_known = connected
+                .as_ref()
+                .is_some_and(|it| it.last_snapshot().is_some());
+            if is_known || !may_have_domain(object, created) {
+                return None;
+            }
+            let why = connected.and_then(|it| it.snapshot().err());
+            let why = why.unwrap_or_else(|| NOT_POLLED.to_owned());
+            Some((object.name().to_owned(), why))
+        })
     }
 
     /// The hosts to choose from, and the lock under which a Machine is placed.
@@ -195,17 +252,17 @@ impl Hosts {
         objects: &Cache<LibvirtHost>,
     ) -> (PlacementLock, Vec<Candidate>) {
         let lock = self.0.placement.clone().lock_owned().await;
-        let mut allocated = self.allocated(caches);
         let candidate = |host: LibvirtHost| {
             let connected = self.get(host.name());
             let snapshot = connected.map_or_else(|| Err(NOT_POLLED.into()), |it| it.snapshot());
-            let ours = allocated.remove(host.name()).unwrap_or(NO_RESOURCES);
-            let foreign = snapshot.as_ref().map_or(NO_RESOURCES, |it| foreign(it));
+            let allocated = snapshot.as_ref().map_or(NO_RESOURCES, |snapshot| {
+                self.allocated(&host, snapshot, caches, None)
+            });
             Candidate {
                 name: host.name().to_owned(),
                 labels: host.metadata.labels.clone().unwrap_or_default(),
                 spec: host.spec.clone(),
-                allocated: sum(ours, foreign),
+                allocated,
                 snapshot,
             }
         };
@@ -214,42 +271,107 @@ impl Hosts {
         (lock, hosts)
     }
 
-    /// What the Machines bound to each host need together.
-    pub(crate) fn allocated(&self, caches: &Caches) -> BTreeMap<String, HostResources> {
-        let mut all: BTreeMap<String, HostResources> = BTreeMap::new();
-        let mut reserved = self.reserved();
-        for machine in caches.machines.state() {
-            let Some(place) = &machine.binding else {
-                continue;
-            };
-            let uid = machine.uid();
-            let host = match &place.host {
-                Some(host) => {
-                    reserved.remove(uid);
-                    host.to_string()
-                }
-                None => match reserved.get(uid) {
-                    Some((host, _)) => host.clone(),
-                    None => continue,
-                },
-            };
-            let entry = all.entry(host).or_insert(NO_RESOURCES);
-            *entry = sum(*entry, place.requested);
-        }
-        all
+    /// What is allocated on a host, without what `except`, the uid of a Machine, has there.
+    pub(crate) fn allocated(
+        &self,
+        host: &LibvirtHost,
+        snapshot: &Snapshot,
+        caches: &Caches,
+        except: Option<&str>,
+    ) -> HostResources {
+        let promised = self.promised();
+        allocated_on(&promised, host, snapshot, caches, except)
     }
 
-    fn reserved(&self) -> MutexGuard<'_, HashMap<String, (String, HostResources)>> {
+    /// How much a Machine may have on its host, which `asks` for more than it `has`. What fits is promised to it, and
+    /// counts from now on.
+    pub(crate) fn room(
+        &self,
+        host: &LibvirtHost,
+        snapshot: &Snapshot,
+        caches: &Caches,
+        uid: &str,
+        asks: HostResources,
+        has: HostResources,
+    ) -> HostResources {
+        // Two Machines that grow at the same time must not both get what is left.
+        let mut promised = self.promised();
+        let others = allocated_on(&promised, host, snapshot, caches, Some(uid));
+        let most = less(allocatable(&host.spec, &snapshot.info), others);
+        let size = granted(asks, has, most);
+        promised.insert(uid.to_owned(), (host.name().to_owned(), size));
+        most
+    }
+
+    fn promised(&self) -> MutexGuard<'_, HashMap<String, (String, HostResources)>> {
         // The map is whole after each statement.
         self.0
-            .reserved
+            .promised
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a Machine that was just bound to a host.
-    pub(crate) fn reserve(&self, uid: &str, host: &str, needs: HostResources) {
-        self.reserved()
-            .insert(uid.to_owned(), (host.to_owned(), needs));
+    /// Counts a Machine on a host that does not show it yet.
+    pub(crate) fn promise(&self, uid: &str, host: &str, size: HostResources) {
+        self.promised()
+            .insert(uid.to_owned(), (host.to_owned(), size));
+    }
+
+    /// Lowers what a Machine was promised to what it asks for now.
+    pub(crate) fn lower_promise(&self, uid: &str, asks: HostResources) {
+        if let Some((_, size)) = self.promised().get_mut(uid) {
+            *size = smaller(*size, asks);
+        }
+    }
+
+    /// Forgets promises that a poll shows as kept, and those of Machines that are gone.
+    pub(crate) fn forget_promises(&self, host: &str, snapshot: &Snapshot, caches: &Caches) {
+        let mut promised = self.promised();
+        if promised.is_empty() {
+            return;
+        }
+        let machines = caches.machines.state();
+        let living: HashSet<_> = machines.iter().map(|machine| machine.uid()).collect();
+        let kept = snapshot.domains.iter().filter_map(|it| {
+            let (name, size) = promised.get(&it.metadata.as_ref()?.uid)?;
+            let is_kept = name == host && fits(*size, size_in(it));
+            is_kept.then(|| it.metadata.as_ref().map(|mark| mark.uid.clone()))?
+        });
+        let kept: HashSet<String> = kept.collect();
+        promised.retain(|uid, _| living.contains(uid.as_str()) && !kept.contains(uid));
     }
 }
+
+/// What is allocated on a host, without what `except`, the uid of a Machine, has there.
+fn allocated_on(
+    promised: &HashMap<String, (String, HostResources)>,
+    host: &LibvirtHost,
+    snapshot: &Snapshot,
+    caches: &Caches,
+    except: Option<&str>,
+) -> HostResources {
+    let machines = caches.machines.state();
+    let bound = machines.iter().filter_map(|machine| {
+        let place = machine.binding.as_ref()?;
+        let promised = promised.get(machine.uid());
+        let here = promised.map_or(place.host.as_deref(), |(name, _)| Some(name));
+        (here == Some(host.name())).then(|| BoundMachine {
+            uid: machine.uid(),
+            requested: place.requested,
+            promised: promised.map(|(_, size)| *size),
+        })
+    });
+    let bound: Vec<_> = bound
+        .filter(|machine| Some(machine.uid) != except)
+        .collect();
+    let most = allocatable(&host.spec, &snapshot.info);
+    let is_other = |it: &&DomainSummary| {
+        let metadata = it.metadata.as_ref();
+        except.is_none() || metadata.map(|metadata| metadata.uid.as_str()) != except
+    };
+    let others = snapshot.domains.iter().filter(is_other);
+    allocated(others, &bound, most)
+}
+
+#[cfg(test)]
+mod tests;

@@ -9,7 +9,7 @@ use common::api::libvirt_host::{
 use common::api::status::Condition;
 use common::quantity::Bytes;
 
-use crate::capacity::{allocatable, foreign, sum};
+use crate::capacity::allocatable;
 use crate::parts::{network_fault, pool_fault};
 use crate::snapshot::Snapshot;
 use controller_core::conditions::condition;
@@ -26,7 +26,7 @@ pub(super) struct StatusInput<'a> {
     pub(super) old: &'a LibvirtHostStatus,
     /// The last poll, or why the host cannot be reached.
     pub(super) snapshot: Result<&'a Snapshot, &'a str>,
-    /// What the Machines bound to the host need.
+    /// What its domains and the Machines bound to it are allocated.
     pub(super) allocated: HostResources,
     /// Uids of all Machines.
     pub(super) living: &'a BTreeSet<String>,
@@ -124,7 +124,7 @@ fn describe(
         memory: Bytes::new(u128::from(info.memory)),
     });
     status.allocatable = Some(allocatable(input.spec, info));
-    status.allocated = Some(sum(input.allocated, foreign(snapshot)));
+    status.allocated = Some(input.allocated);
     let mut domains = HostDomains::default();
     for summary in &snapshot.domains {
         let count = match &summary.metadata {
@@ -219,6 +219,8 @@ fn undated(status: &LibvirtHostStatus) -> LibvirtHostStatus {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use time::{Duration, OffsetDateTime};
 
     use super::*;
@@ -263,6 +265,7 @@ mod tests {
                 bridge: None,
             }],
             bridges: vec![],
+            space_left: BTreeMap::new(),
             domains: vec![
                 domain(1, Some("uid-of-web")),
                 domain(2, Some("uid-of-a-deleted-one")),
@@ -308,9 +311,9 @@ mod tests {
         assert_eq!(condition(&first, "PoolsReady").1, "PoolsActive");
         let count = first.domains.unwrap();
         assert_eq!((count.ours, count.orphaned, count.foreign), (1, 1, 1));
-        // CPU and memory of the Machines and of the foreign domain.
-        assert_eq!(first.allocated.unwrap().cpu, 6);
-        assert_eq!(first.allocated.unwrap().memory, Bytes::mib(2048));
+        // The Machine that runs, and the foreign domain.
+        assert_eq!(first.allocated.unwrap().cpu, 4);
+        assert_eq!(first.allocated.unwrap().memory, Bytes::mib(1024));
         assert_eq!(
             first.last_seen_time.as_deref(),
             Some("1970-01-01T00:00:00Z")

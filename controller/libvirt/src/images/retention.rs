@@ -25,7 +25,7 @@ use crate::hosts::guards::of_host;
 use crate::hosts::registry::ConnectedHost;
 use crate::libvirt_host::LibvirtHost;
 use crate::offers::images;
-use crate::volume_effects::{Doomed, read_all_pools, remove_volume};
+use crate::volume_effects::{Removal, read_all_pools, remove_volume};
 
 /// Limit of one look at the images of a host: every pool is refreshed for each image that is removed.
 const SWEEP_LIMIT: Duration = Duration::from_mins(5);
@@ -160,14 +160,14 @@ impl Sweep {
 
     /// Removes an image and its marker; returns whether it is gone.
     fn remove(&self, host: &mut dyn Connection, guard: &Guard, volume: &Volume) -> Result<bool> {
-        let doomed = Doomed {
+        let removal = Removal {
             pool: self.pool.clone(),
             name: volume.name.clone(),
             key: Some(volume.key.clone()),
             is_owned: true,
             is_deletable: true,
         };
-        match remove_volume(host, guard, Effect::RemoveUnusedImage, &doomed) {
+        match remove_volume(host, guard, Effect::RemoveUnusedImage, &removal) {
             Ok(()) => Ok(true),
             // Something uses it since the pools were read.
             Err(AccessError::Refused(why)) => {

@@ -2,28 +2,29 @@
 
 pub(crate) mod query;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use common::names;
 use common::render::libvirt::domain_uuid;
-use controller_core::addresses::is_reported;
 use controller_core::backend::Failed;
 use controller_core::cache::Cache;
 use controller_core::caches::Caches;
 use controller_core::client::GuardedClient;
-use controller_core::machine::{Machine, named_networks};
+use controller_core::machine::{Machine, named_networks, requested_resources};
 use controller_core::objects::Meta as _;
 use controller_core::secrets::read;
 use uuid::Uuid;
 
 use self::query::HostQuery;
+use crate::capacity::fits;
 use crate::failure::failed;
 use crate::hosts::registry::{ConnectedHost, Hosts, NOT_POLLED, PlacementLock};
 use crate::libvirt_host::LibvirtHost;
 use crate::observed::{Binding, HostView, Observed};
 use crate::plan::action::KeptOnHost;
+use crate::snapshot::Snapshot;
 
 /// Limit of a query, which takes a millisecond or two. Queries of the guest's agent have another limit.
 const QUERY_LIMIT: Duration = Duration::from_secs(5);
@@ -77,10 +78,15 @@ impl Observer {
             kept_of_former: self.kept_of_former(machine),
             contents: Ok(BTreeMap::new()),
         };
-        let uuid = domain_uuid(machine.uid());
-        let host = machine.status.host.clone();
-        let host = host.or_else(|| self.hosts.with_domain(uuid, machine.uid()));
-        let Some(host) = host else {
+        let hint = machine.status.host.as_deref();
+        let Some(host) = self.hosts.host_of(machine.uid(), hint) else {
+            if let Some(binding) = self.possibly_elsewhere(machine, None) {
+                observed.binding = binding;
+                return Ok(Observation {
+                    observed,
+                    placement: None,
+                });
+            }
             let (lock, hosts) = self.hosts.candidates(&self.caches, &self.objects).await;
             observed.binding = Binding::Unbound(hosts);
             return Ok(Observation {
@@ -88,7 +94,13 @@ impl Observer {
                 placement: Some(lock),
             });
         };
-        observed.binding = self.bound(machine, &host, uuid).await?;
+        observed.binding = self.bound(machine, &host).await?;
+        let has_domain = |view: &HostView| view.guest.is_some();
+        if matches!(&observed.binding, Binding::Bound(view) if !has_domain(view))
+            && let Some(binding) = self.possibly_elsewhere(machine, Some(&host))
+        {
+            observed.binding = binding;
+        }
         if let Binding::Bound(view) = &mut observed.binding
             && self.needs_secrets(machine, view)
         {
@@ -121,7 +133,24 @@ impl Observer {
         kept.filter(|kept| kept.volume.machine == name).collect()
     }
 
-    async fn bound(&self, machine: &Machine, name: &str, uuid: Uuid) -> Result<Binding, Failed> {
+    /// The binding of a Machine whose domain `host` does not have, if another host may have it of which nothing is
+    /// known. A Machine under deletion makes no guest.
+    fn possibly_elsewhere(&self, machine: &Machine, host: Option<&str>) -> Option<Binding> {
+        if machine.is_deleting() {
+            return None;
+        }
+        let (other, why) = self.hosts.possible_host(machine, &self.objects)?;
+        let why = match host {
+            Some(host) => format!(
+                "{why}; the Machine has no domain on LibvirtHost '{host}', and may have one there"
+            ),
+            None => format!("{why}; the Machine may have a domain there"),
+        };
+        Some(Binding::Unreachable { host: other, why })
+    }
+
+    async fn bound(&self, machine: &Machine, name: &str) -> Result<Binding, Failed> {
+        let uuid = domain_uuid(machine.uid());
         let unreachable = |why: String| Binding::Unreachable {
             host: name.to_owned(),
             why,
@@ -134,9 +163,10 @@ impl Observer {
         let Some(host) = self.hosts.get(name) else {
             return Ok(unreachable(NOT_POLLED.into()));
         };
-        if let Err(why) = host.snapshot() {
-            return Ok(unreachable(why));
-        }
+        let snapshot = match host.snapshot() {
+            Ok(snapshot) => snapshot,
+            Err(why) => return Ok(unreachable(why)),
+        };
         let query = HostQuery::new(machine, &object.spec, uuid);
         let answer = host
             .host
@@ -148,8 +178,29 @@ impl Observer {
             Err(error) => return Err(failed(&error)),
         };
         let mut view = answer.view(machine, &object, &host.fetches);
+        self.look_for_room(machine, &object, &snapshot, &mut view);
         ask_agent(&mut view, &host, uuid).await;
         Ok(Binding::Bound(Box::new(view)))
+    }
+
+    /// Finds out how much a Machine may have that asks for more than it has.
+    fn look_for_room(
+        &self,
+        machine: &Machine,
+        host: &LibvirtHost,
+        snapshot: &Snapshot,
+        view: &mut HostView,
+    ) {
+        let Some(block) = machine.desired().filter(|_| !machine.is_deleting()) else {
+            return;
+        };
+        let (asks, has) = (requested_resources(block), view.size());
+        let (hosts, uid) = (&self.hosts, machine.uid());
+        if fits(asks, has) {
+            hosts.lower_promise(uid, asks);
+        } else {
+            view.room = hosts.room(host, snapshot, &self.caches, uid, asks, has);
+        }
     }
 
     /// Whether the user's Secrets have to be read: if there is no seed of the current ones.
@@ -176,17 +227,13 @@ async fn ask_agent(view: &mut HostView, host: &ConnectedHost, uuid: Uuid) {
         return;
     };
     let slow = &host.host.slow;
-    let reported = slow.call(AGENT_LIMIT, move |host| host.agent_interfaces(uuid));
+    let mut known = view.addresses.clone();
+    let reported = slow.call(AGENT_LIMIT, move |host| {
+        host.agent_addresses(uuid, &mut known)?;
+        Ok(known)
+    });
     match reported.await {
-        Ok(interfaces) => {
-            for interface in interfaces {
-                let Some(mac) = interface.mac else { continue };
-                let known: &mut BTreeSet<String> =
-                    view.addresses.entry(mac.to_lowercase()).or_default();
-                let ips = interface.ips.iter().filter(|ip| is_reported(**ip));
-                known.extend(ips.map(ToString::to_string));
-            }
-        }
+        Ok(known) => view.addresses = known,
         Err(error) => {
             tracing::debug!(%error, "the guest's agent does not answer");
             guest.has_agent = false;

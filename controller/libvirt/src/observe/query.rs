@@ -9,14 +9,16 @@ use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 use uuid::Uuid;
 
-use crate::access::{AccessError, Connection, DomainDetail, Volume};
+use crate::access::{AccessError, CardAddresses, Connection, DomainDetail, Volume};
+use crate::capacity::UNLIMITED;
 use crate::images::fetches::{Fetches, ImageState};
 use crate::images::names::{image_volume, is_attempt_of, marker};
 use crate::libvirt_host::LibvirtHost;
 use crate::observed::{Guest, HostView, VolumeKey};
 use crate::offers::images;
 use crate::parts::{network_fault, pool_fault, unreadable_pool};
-use crate::plan::disks::{NeededImage, copies, fetched_images, is_defined, wanted};
+use crate::plan::disks::{NeededImage, copies, fetched_images, is_defined, sizes, wanted};
+use crate::pool_space::{StorageFactor, space_left};
 
 /// A query about one Machine.
 pub(crate) struct HostQuery {
@@ -32,6 +34,10 @@ pub(crate) struct HostQuery {
     copies: BTreeMap<String, VolumeKey>,
     /// Fetched images that disks and drives need.
     images: Vec<NeededImage>,
+    /// Disks that the block has: pool, volume without the attempt, size in bytes.
+    sizes: Vec<(String, String, u128)>,
+    /// Overcommitment of the host's storage.
+    factor: StorageFactor,
     /// Whether the Machine is under deletion.
     deleting: bool,
 }
@@ -42,7 +48,8 @@ pub(crate) struct HostAnswer {
     guest: Option<Guest>,
     volumes: BTreeMap<VolumeKey, Volume>,
     unreadable_pools: BTreeMap<String, String>,
-    addresses: BTreeMap<String, BTreeSet<String>>,
+    space_left: BTreeMap<String, u128>,
+    addresses: CardAddresses,
     network_faults: Vec<String>,
 }
 
@@ -59,6 +66,8 @@ impl HostQuery {
             needed: block
                 .flat_map(|block| wanted(machine, block, spec))
                 .collect(),
+            sizes: sizes(machine, spec),
+            factor: StorageFactor::of(spec),
             copies: copies(machine, spec),
             images: fetched_images(machine, spec),
             searched: pools.filter(|_| machine.is_deleting()).collect(),
@@ -134,6 +143,9 @@ impl HostQuery {
             if !answer.has_complete(&pool, &base) {
                 answer.search(host, &pool, |name| name.starts_with(&base))?;
             }
+        }
+        if !self.deleting {
+            answer.look_for_space(host, &self.sizes, self.factor)?;
         }
         answer.read_leases(host)?;
         Ok(answer)
@@ -215,6 +227,37 @@ impl HostAnswer {
         Ok(())
     }
 
+    /// Reads how much space is left in pools in which a volume has to be made or grown.
+    fn look_for_space(
+        &mut self,
+        host: &mut dyn Connection,
+        sizes: &[(String, String, u128)],
+        factor: StorageFactor,
+    ) -> Result<(), AccessError> {
+        let has = |pool: &String, base: &str, size: u128| {
+            let mut volumes = self.volumes.iter().filter(|((of, _), _)| of == pool);
+            volumes.any(|((_, name), volume)| {
+                is_attempt_of(name, base) && u128::from(volume.capacity) >= size
+            })
+        };
+        let short = sizes
+            .iter()
+            .filter(|(pool, base, size)| !has(pool, base, *size));
+        let short: BTreeSet<String> = short.map(|(pool, ..)| pool.clone()).collect();
+        for pool in short {
+            if self.unreadable_pools.contains_key(&pool) {
+                continue;
+            }
+            match space_left(host, &pool, factor) {
+                Ok(left) => {
+                    self.space_left.insert(pool, left);
+                }
+                Err(error) => self.pool_failed(host, &pool, error)?,
+            }
+        }
+        Ok(())
+    }
+
     /// The DHCP leases of the cards of the running guest.
     fn read_leases(&mut self, host: &mut dyn Connection) -> Result<(), AccessError> {
         let running = self.guest.as_ref().and_then(|guest| guest.running.as_ref());
@@ -229,7 +272,7 @@ impl HostAnswer {
                 NicSource::Bridge(_) | NicSource::Ovs(_) => None,
             });
         let networks: BTreeSet<_> = networks.collect();
-        let cards: BTreeSet<_> = running.nics.iter().map(|nic| nic.mac.to_string()).collect();
+        self.addresses = CardAddresses::of(running.nics.iter().map(|nic| nic.mac));
         for network in networks {
             let leases = match host.leases(network) {
                 Ok(leases) => leases,
@@ -245,11 +288,7 @@ impl HostAnswer {
                 }
             };
             for lease in leases {
-                let mac = lease.mac.to_lowercase();
-                if cards.contains(&mac) {
-                    let known = self.addresses.entry(mac).or_default();
-                    known.insert(lease.ip.to_string());
-                }
+                self.addresses.add(&lease.mac, [lease.ip.to_string()]);
             }
         }
         Ok(())
@@ -262,9 +301,11 @@ impl HostAnswer {
             spec: host.spec.clone(),
             guest: self.guest,
             images: BTreeMap::new(),
+            room: UNLIMITED,
             seed_is_behind: false,
             volumes: self.volumes,
             unreadable_pools: self.unreadable_pools,
+            space_left: self.space_left,
             network_faults: self.network_faults,
             addresses: self.addresses,
         };

@@ -15,9 +15,11 @@ use common::render::libvirt::{
 use super::action::{Action, Plan};
 use super::power::{Power, power};
 use super::release::{kept_records, releases};
+use super::room::room;
 use super::seed::seed;
 use super::status::{Findings, report};
 use super::volumes::{Volumes, volumes};
+use crate::capacity::{fits, size_of};
 use crate::observed::{Binding, Guest, HostView, Observed};
 use crate::offers::attach;
 use crate::placement::choose;
@@ -103,15 +105,11 @@ fn on<'a>(
     findings.maintenance = view.spec.maintenance == Some(true);
     let is_left_alone = findings.paused || findings.maintenance;
     let guest = view.guest.as_ref();
+    let room = room(block, view);
+    let block = room.block.as_ref().unwrap_or(block);
+    findings.no_room = room.fault;
     if guest.is_some_and(|guest| !guest.belongs_to(machine)) {
-        findings.guest = Fault::new(
-            "NameConflict",
-            format!(
-                "a domain of the Machine's uuid is on LibvirtHost '{}' and does not carry its metadata: undefine or rename it there; it is left untouched",
-                view.host
-            ),
-        )
-        .into();
+        findings.guest = name_conflict(&view.host).into();
         return report(machine, observed, now, &findings, vec![]);
     }
     let (attached, network) = networks(block, observed, view);
@@ -119,7 +117,12 @@ fn on<'a>(
     if let Some(fault) = address_conflict(machine, block, &observed.conflicts, &observed.cluster) {
         findings.network.worsen(fault);
     }
+    if let Some(fault) = findings.no_room.as_ref().filter(|_| guest.is_none()) {
+        findings.guest = fault.clone().into();
+        return report(machine, observed, now, &findings, vec![]);
+    }
     let volumes = volumes(machine, block, view, now);
+    findings.no_room = findings.no_room.or_else(|| volumes.no_room.clone());
     let seed = seed(machine, block, view, observed, now);
     let held = findings.network.fault.is_some()
         || volumes.outcome.fault.is_some()
@@ -186,12 +189,7 @@ fn on<'a>(
     findings.volumes = volumes.reported;
     findings.growing = volumes.growing;
     if let Some(refusal) = refusal {
-        let (outcome, reason) = match refusal.subject {
-            Subject::Network => (&mut findings.network, "NetworkFailed"),
-            Subject::Storage => (&mut findings.storage, "VolumeFailed"),
-            Subject::Machine | Subject::Guest => (&mut findings.guest, "VMFailed"),
-        };
-        outcome.worsen(Fault::new(reason, refusal.message.clone()));
+        add_refusal(&mut findings, refusal);
     }
     if is_left_alone {
         findings.restart = None;
@@ -200,6 +198,23 @@ fn on<'a>(
     let mut plan = report(machine, observed, now, &findings, steps.actions);
     plan.requeue_after = plan.requeue_after.or(steps.requeue_after);
     plan
+}
+
+fn name_conflict(host: &str) -> Fault {
+    let message = format!(
+        "a domain of the Machine's uuid is on LibvirtHost '{host}' and does not carry its metadata: undefine or rename it there; it is left untouched"
+    );
+    Fault::new("NameConflict", message)
+}
+
+/// Adds an action that was refused to the part that it was about.
+fn add_refusal(findings: &mut Findings<'_>, refusal: &Refusal) {
+    let (outcome, reason) = match refusal.subject {
+        Subject::Network => (&mut findings.network, "NetworkFailed"),
+        Subject::Storage => (&mut findings.storage, "VolumeFailed"),
+        Subject::Machine | Subject::Guest => (&mut findings.guest, "VMFailed"),
+    };
+    outcome.worsen(Fault::new(reason, refusal.message.clone()));
 }
 
 /// Whether a part could not be read.
@@ -378,6 +393,10 @@ fn render(
         volumes: kept,
         seed: seed.cloned(),
         intent: old.and_then(|old| old.intent.clone()),
+        grown: guest
+            .and_then(|guest| guest.running.as_ref())
+            .filter(|running| !fits(size_of(&desired), size_of(running)))
+            .map(|_| size_of(&desired)),
         reset_nvram,
     });
     desired

@@ -36,6 +36,25 @@ fn disks(machine: &Machine, block: &Normalized, spec: &LibvirtHostSpec) -> Vec<V
     block.disks.iter().filter_map(kept).collect()
 }
 
+/// The disks of a Machine: pool, volume without the attempt, size in bytes.
+pub(crate) fn sizes(machine: &Machine, spec: &LibvirtHostSpec) -> Vec<(String, String, u128)> {
+    let block = machine.desired().into_iter();
+    let size = |disk: &NormalizedDisk| {
+        let offer = storage(spec, &disk.storage_class)?;
+        let name = name_of(machine, disk, offer);
+        Some((offer.pool.clone(), name, disk.size.get()))
+    };
+    block
+        .flat_map(|block| &block.disks)
+        .filter_map(size)
+        .collect()
+}
+
+/// Whether the volume of a disk is made as an overlay of its image.
+pub(crate) fn is_overlay(disk: &NormalizedDisk, offer: &HostStorage) -> bool {
+    disk.image.is_some() && !is_copy(offer)
+}
+
 /// The volumes that are deleted with a Machine: disks of the spec by the reclaim policy that the domain's metadata
 /// records, without a domain by that of the block; copies that were never used; seeds. Without domain and block no disk is
 /// deleted.

@@ -16,6 +16,7 @@ pub(crate) mod delete;
 pub(crate) mod disks;
 mod power;
 mod release;
+mod room;
 mod seed;
 mod status;
 #[cfg(test)]

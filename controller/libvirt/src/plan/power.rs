@@ -3,7 +3,8 @@
 //! ```text
 //! desired Stopped, running ─▶ record the intent ─▶ shutdown by agent, then ACPI ─▶ repeat … ─▶ after a minute: destroy
 //! restart ──────────────────▶ the same, then start; the status has the request before the intent is removed
-//! desired Running, shut off ▶ start, unless the guest shut itself down and guestShutdownStops is set
+//! desired Running, shut off ▶ start, unless the guest shut itself down and guestShutdownStops is set; a restart request
+//!                             starts it then
 //! ```
 //! A guest that is off without a recorded intent has shut itself down. So the intent is written to the domain
 //! before the shutdown is requested, and is still there after a restart of this program or of libvirt's daemon.
@@ -175,10 +176,12 @@ impl Switch<'_> {
         power
     }
 
+    /// `stays_off`: it shut itself down, and is started again only by a restart request.
     fn stopped(self, mut power: Power, stays_off: bool) -> Power {
         let intent = self.intent();
         let kind = intent.map(|intent| intent.kind);
-        if !self.on || stays_off {
+        let request = self.new_request.clone().filter(|_| self.on && stays_off);
+        if !self.on || (stays_off && request.is_none()) {
             // Record that the guest is off as desired, and did not shut itself down.
             if !self.on && kind != Some(IntentKind::Stop) {
                 power.actions.push(self.begin(IntentKind::Stop, None));
@@ -196,6 +199,11 @@ impl Switch<'_> {
             Some(IntentKind::Start) => power.restarts = true,
             Some(IntentKind::Stop) => {
                 power.actions.push(self.begin(IntentKind::Start, None));
+            }
+            // The request is recorded before the start, so that it starts the guest once.
+            None if request.is_some() => {
+                power.actions.push(self.begin(IntentKind::Start, request));
+                power.restarts = true;
             }
             None => {}
         }

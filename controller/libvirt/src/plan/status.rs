@@ -12,7 +12,7 @@ use super::action::{Action, Plan};
 use crate::access::State;
 use crate::observed::{Binding, Guest, HostView, Observed};
 use controller_core::conditions::{
-    Conditions, Fault, Outcome, Verdict, network, normalized, paused,
+    Conditions, Fault, Outcome, Verdict, network, normalized, paused, stopped,
 };
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
@@ -31,6 +31,8 @@ pub(super) struct Findings<'a> {
     pub(super) network: Outcome,
     pub(super) storage: Outcome,
     pub(super) guest: Outcome,
+    /// Why the Machine does not get the vCPUs or the memory that it asks for.
+    pub(super) no_room: Option<Fault>,
     /// Progress of an image that is not complete yet.
     pub(super) import: Option<Fault>,
     pub(super) volumes: Vec<VolumeStatus>,
@@ -87,6 +89,9 @@ pub(super) fn report(
     }
     if findings.block.is_some() {
         conditions.set("VirtualMachineReady", machine_ready.0, &machine_ready.1);
+    }
+    if let Some(fault) = &findings.no_room {
+        conditions.set("Scheduled", "False", fault);
     }
     let pending_changes = pending(&findings.changes);
     let waits: Vec<_> = pending_changes
@@ -154,6 +159,7 @@ fn last_known(machine: &Machine, mut conditions: Conditions<'_>, away: &Fault) -
         "StorageReady",
         "NetworkReady",
         "VirtualMachineReady",
+        "Scheduled",
         "RestartRequired",
     ] {
         conditions.keep(kind);
@@ -281,7 +287,7 @@ fn ready(
             "False",
             Fault::new("Stopping", "the guest is shutting down"),
         ),
-        Phase::Stopped => ("True", Fault::new("Stopped", "the guest is off")),
+        Phase::Stopped => ("True", stopped(on)),
         Phase::Pending | Phase::Creating | Phase::Failed if findings.maintenance => (
             "False",
             Fault::new(
@@ -297,14 +303,10 @@ fn ready(
 
 /// The cards, in the order of the spec.
 fn interfaces(view: &HostView, running: &Domain) -> Vec<InterfaceStatus> {
-    let reported = |nic: &common::render::libvirt::Nic| {
-        let mac = nic.mac.to_string();
-        let addresses = view.addresses.get(&mac);
-        InterfaceStatus {
-            name: nic.name().to_owned(),
-            ip_addresses: addresses.into_iter().flatten().cloned().collect(),
-            mac_address: Some(mac),
-        }
+    let reported = |nic: &common::render::libvirt::Nic| InterfaceStatus {
+        name: nic.name().to_owned(),
+        ip_addresses: view.addresses.of_card(nic.mac).cloned().collect(),
+        mac_address: Some(nic.mac.to_string()),
     };
     running.nics.iter().map(reported).collect()
 }

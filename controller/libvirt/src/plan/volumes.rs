@@ -23,11 +23,13 @@ use controller_core::machine::Machine;
 use controller_core::plan::Now;
 
 use super::action::Action;
-use super::disks::{existing, format, is_copy, is_on, name_of};
+use super::disks::{existing, format, is_copy, is_on, is_overlay, name_of};
+use crate::access::Volume;
 use crate::images::fetches::ImageState;
 use crate::images::names::{attempt, base_of, image_volume};
 use crate::observed::HostView;
 use crate::offers::storage;
+use crate::pool_space::StorageFactor;
 
 /// The actions and findings of the volumes.
 #[derive(Debug, Default)]
@@ -47,6 +49,10 @@ pub(super) struct Volumes {
     pub(super) reported: Vec<VolumeStatus>,
     /// Disks that are smaller than they are to be.
     pub(super) growing: Vec<String>,
+    /// Why a disk of an existing domain is not made or not grown.
+    pub(super) no_room: Option<Fault>,
+    /// Space that the volumes of this plan take, by pool.
+    taken: BTreeMap<String, u128>,
 }
 
 /// Plans the volumes of a Machine.
@@ -94,6 +100,9 @@ impl Volumes {
     ) {
         let pool = offer.pool.clone();
         let found = existing(machine, disk, offer, view);
+        if found.is_none() && !self.takes_space(disk, offer, 0, view) {
+            return;
+        }
         let name = match found {
             Some(volume) => volume.name.clone(),
             None if disk.image.is_some() && is_copy(offer) => {
@@ -105,7 +114,7 @@ impl Volumes {
         match found {
             Some(volume) => {
                 self.report(disk, &name, Some(volume.capacity));
-                self.grow(disk, &name, &pool, volume.capacity, view);
+                self.grow(disk, &name, offer, volume, view);
             }
             None => self.make(disk, (pool, name), offer, view),
         }
@@ -284,8 +293,58 @@ impl Volumes {
         }
     }
 
-    fn grow(&mut self, disk: &NormalizedDisk, name: &str, pool: &str, has: u64, view: &HostView) {
-        if u128::from(has) >= disk.size.get() {
+    /// Whether the pool has space for the volume of a disk, which has this size now. It is taken by this plan then.
+    /// A Machine without a domain waits for space; another one keeps what it has.
+    fn takes_space(
+        &mut self,
+        disk: &NormalizedDisk,
+        offer: &HostStorage,
+        has: u64,
+        view: &HostView,
+    ) -> bool {
+        let Some(space) = view.space_left.get(&offer.pool) else {
+            return true;
+        };
+        let (factor, is_overlay) = (StorageFactor::of(&view.spec), is_overlay(disk, offer));
+        let has = Bytes::new(u128::from(has));
+        let more = factor.charge(disk.size, is_overlay) - factor.charge(has, is_overlay);
+        let taken = self.taken.entry(offer.pool.clone()).or_default();
+        let left = space.saturating_sub(*taken);
+        if more <= left {
+            *taken += more;
+            return true;
+        }
+        let keeps = match has.get() {
+            0 => String::new(),
+            _ => format!(", which keeps {has}"),
+        };
+        let message = format!(
+            "pool '{}' of LibvirtHost '{}' has room for {} more, and disk '{}' asks for {}{keeps}: make the disk smaller, delete volumes of the pool, or raise overcommit.storage of the LibvirtHost; the Machine goes on by itself then",
+            offer.pool,
+            view.host,
+            factor.size(left, is_overlay),
+            disk.name,
+            disk.size
+        );
+        let fault = Fault::new("NoRoom", message);
+        if view.guest.is_none() {
+            self.outcome.worsen(fault.clone());
+        }
+        self.no_room.get_or_insert(fault);
+        false
+    }
+
+    fn grow(
+        &mut self,
+        disk: &NormalizedDisk,
+        name: &str,
+        offer: &HostStorage,
+        volume: &Volume,
+        view: &HostView,
+    ) {
+        let has = volume.capacity;
+        let is_large = u128::from(has) >= disk.size.get();
+        if is_large || !self.takes_space(disk, offer, has, view) {
             return;
         }
         let Ok(bytes) = u64::try_from(disk.size.get()) else {
@@ -304,7 +363,7 @@ impl Volumes {
                 bytes,
             },
             None => Action::GrowVolume {
-                pool: pool.to_owned(),
+                pool: offer.pool.clone(),
                 name: name.to_owned(),
                 bytes,
             },

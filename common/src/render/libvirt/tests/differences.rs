@@ -1,6 +1,6 @@
 //! Differences of the desired domain from the running one, and which of them libvirt can remove at once.
 
-use super::super::{Difference, Disk, Domain, LiveUpdate, Nic};
+use super::super::{Difference, Disk, Domain, LiveUpdate, Nic, UNTAGGED};
 use super::fixtures::{self, Case};
 use super::real;
 use crate::api::choice::{AccessMode, DiskBus, FirmwareType, MachineType, NicModel};
@@ -419,6 +419,31 @@ fn a_medium_is_changed_at_once_and_a_drive_at_the_next_restart() {
             "cdroms[third]: absent → present; restart",
         ],
     );
+}
+
+#[test]
+fn a_trunk_port_of_open_vswitch_becomes_an_access_port_at_the_next_restart() {
+    let defined = real::domain("ovs.inactive");
+    let desired = fixtures::named("ovs").render().preserving(&defined);
+    let tags: Vec<_> = desired.nics.iter().map(|nic| nic.attachment.vlan).collect();
+    assert_eq!(tags, [Some(UNTAGGED), Some(42)]);
+    // As earlier releases defined it, and with tags that somebody added.
+    let none = defined
+        .xml()
+        .replacen("<vlan>", "<!--", 1)
+        .replacen("</vlan>", "-->", 1);
+    let two = defined
+        .xml()
+        .replacen("<tag id='0'/>", "<tag id='5'/><tag id='6'/>", 1);
+    let marked = defined.xml().replacen("<vlan>", "<vlan trunk='yes'>", 1);
+    for trunk in [none, two, marked] {
+        let running = Domain::parse(&trunk).unwrap();
+        assert_eq!(
+            lines(&desired.differences_from(&running)),
+            ["networks[eth0].networkName: ovs br-int all VLANs → ovs br-int untagged; restart"],
+            "{trunk}"
+        );
+    }
 }
 
 #[test]

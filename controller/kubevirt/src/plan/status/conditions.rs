@@ -6,7 +6,7 @@ use common::api::status::PendingChange;
 use super::inputs::StatusInputs;
 use super::live::{FAILURES, LiveGuest};
 use crate::objects::{ForeignCondition, find_condition};
-use controller_core::conditions::{Fault, Verdict};
+use controller_core::conditions::{Fault, Verdict, stopped};
 
 pub(super) fn storage(inputs: &StatusInputs<'_>) -> Verdict {
     if let Some(fault) = &inputs.storage.fault {
@@ -165,7 +165,7 @@ pub(super) fn ready(
         Phase::Stopped if running && live.strategy == "Always" => {
             ("False", Fault::new("Creating", "the guest is starting"))
         }
-        Phase::Stopped => ("True", Fault::new("Stopped", "the guest is off")),
+        Phase::Stopped => ("True", stopped(running)),
         Phase::Pending | Phase::Creating | Phase::Failed if inputs.pending.is_empty() => {
             ("False", Fault::new("Creating", "the guest is starting"))
         }

@@ -4,7 +4,7 @@ use common::api::choice::{Phase, PowerState};
 use common::names;
 use proptest::prelude::*;
 
-use super::{edit, phase, reported};
+use super::{edit, message, phase, reported};
 use crate::environment::FakeCluster;
 use controller_core::fixtures::{annotate, block, machine, pause};
 use controller_core::objects::Meta as _;
@@ -105,16 +105,37 @@ fn a_restart_request_without_a_running_guest_is_done_at_once() {
     environment.settle();
     assert_eq!(last(&environment), Some(("now", None)));
     assert_eq!(environment.restarted, [""; 0]);
+}
 
-    // The guest shut itself down and has to stay off.
-    let mut environment = running(true);
-    environment.instance.as_mut().unwrap().status.phase = "Succeeded".into();
-    environment.set_printable_status("Stopped");
-    ask(&mut environment, "now");
-    environment.pass();
-    environment.pass();
-    assert_eq!(last(&environment), Some(("now", None)));
-    assert_eq!(environment.restarted, [""; 0]);
+#[test]
+fn a_restart_request_starts_a_guest_that_shut_itself_down() {
+    for is_gone in [false, true] {
+        let mut environment = running(true);
+        let ended = instance(&environment);
+        let guest = environment.instance.as_mut().unwrap();
+        guest.status.phase = "Succeeded".into();
+        environment.settle();
+        if is_gone {
+            environment.instance = None;
+            environment.settle();
+        }
+        assert_eq!(phase(&environment), Some(Phase::Stopped));
+        assert_eq!(reported(&environment, "Ready"), ("True", "Stopped"));
+        let key = names::ANNOTATION_RESTART_REQUESTED;
+        let text = message(&environment, "Ready");
+        assert!(text.contains(key), "{text}");
+
+        ask(&mut environment, "now");
+        environment.settle();
+        assert_eq!(reported(&environment, "Ready"), ("True", "Running"));
+        assert!(instance(&environment).is_some() && instance(&environment) != ended);
+        assert_eq!(last(&environment), Some(("now", None)));
+        assert_eq!(strategy(&environment), "RerunOnFailure");
+        // The request is used up: the next shutdown stays.
+        environment.instance.as_mut().unwrap().status.phase = "Succeeded".into();
+        environment.settle();
+        assert_eq!(phase(&environment), Some(Phase::Stopped));
+    }
 }
 
 #[test]

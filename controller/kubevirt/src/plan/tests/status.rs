@@ -352,6 +352,32 @@ fn addresses_of_network_cards_are_sorted() {
 }
 
 #[test]
+fn a_guest_cannot_report_more_than_the_limits() {
+    let mut environment = running();
+    let addresses: Vec<_> = (0..60_000).map(|it| format!("2001:db8::{it:x}")).collect();
+    let instance = environment.instance.as_mut().unwrap();
+    let card = &instance.spec.domain.devices.interfaces[0].name;
+    instance.status = decode(json!({
+        "phase": "Running",
+        "interfaces": [
+            {"name": "", "ipAddresses": addresses},
+            {"name": card, "mac": "0".repeat(100), "ipAddresses": addresses},
+        ],
+        "guestOSInfo": {"name": "€".repeat(1000), "version": "40", "kernelRelease": "6".repeat(1000)},
+    }));
+    let kept = &instance.status.interfaces;
+    assert_eq!((kept.len(), kept[0].ip_addresses.len()), (1, 64));
+    environment.pass();
+    let status = environment.machine().status.clone();
+    assert_eq!(status.ip_addresses.len(), 64);
+    assert_eq!(status.network_interfaces[0].mac_address, None);
+    let guest_os = status.guest_os.unwrap();
+    assert_eq!(guest_os.name, Some("€".repeat(85)));
+    assert_eq!(guest_os.version.as_deref(), Some("40"));
+    assert_eq!(guest_os.kernel, Some("6".repeat(256)));
+}
+
+#[test]
 fn the_report_of_the_guest_agent_is_in_the_status_while_it_answers() {
     let mut environment = running();
     assert_eq!(environment.machine().status.guest_os, None);

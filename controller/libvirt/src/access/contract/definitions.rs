@@ -1,6 +1,6 @@
 //! Contracts about a host, and about what is defined there.
 
-use common::render::libvirt::{METADATA_KEY, METADATA_URI};
+use common::render::libvirt::{Domain, METADATA_KEY, METADATA_URI};
 
 use super::*;
 use crate::access::{Shutdown, State};
@@ -76,6 +76,17 @@ pub(super) fn definition(on: &mut TestHost) {
     );
 }
 
+/// No host needs Open vSwitch for a definition: only a start does.
+pub(super) fn access_port(on: &mut TestHost) {
+    let port =
+        "<interface type='bridge'><mac address='52:54:00:00:00:01'/><source bridge='br-int'/>
+        <virtualport type='openvswitch'/><vlan><tag id='0'/></vlan></interface>";
+    let uuid = on.defined("web", port);
+    let defined = on.host.domain(uuid).unwrap().unwrap().inactive;
+    let domain = Domain::parse(&defined).unwrap();
+    assert_eq!(domain.nics[0].attachment.vlan, Some(0), "{defined}");
+}
+
 pub(super) fn clashes(on: &mut TestHost) {
     let uuid = on.defined("web", "");
     let (_, text) = on.domain("web", "");
@@ -116,7 +127,8 @@ pub(super) fn absent(on: &mut TestHost) {
     assert_eq!(kind(host.attach(absent, "<disk/>")), "Absent");
     assert_eq!(kind(host.set_vcpus(absent, 1)), "Absent");
     assert_eq!(kind(host.resize_disk(absent, "vda", 1)), "Absent");
-    assert_eq!(kind(host.agent_interfaces(absent)), "Absent");
+    let known = &mut CardAddresses::default();
+    assert_eq!(kind(host.agent_addresses(absent, known)), "Absent");
     assert_eq!(host.volume(pool, &nothing).unwrap(), None);
     assert_eq!(kind(host.volume(&nothing, &nothing)), "Absent");
     assert_eq!(kind(host.volumes(&nothing)), "Absent");

@@ -96,7 +96,8 @@ pub(super) fn no_agent(on: &mut TestHost) {
     let uuid = on.defined("web", channel);
     on.host.start(uuid, false).unwrap();
     assert_eq!(kind(on.host.shutdown(uuid, Shutdown::Agent)), "Agent");
-    assert_eq!(kind(on.host.agent_interfaces(uuid)), "Agent");
+    let known = &mut CardAddresses::default();
+    assert_eq!(kind(on.host.agent_addresses(uuid, known)), "Agent");
     on.host.shutdown(uuid, Shutdown::Acpi).unwrap();
     assert_eq!(on.state(uuid).unwrap().state, State::Running);
 }

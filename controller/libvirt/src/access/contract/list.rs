@@ -19,6 +19,11 @@ pub(super) const CONTRACTS: &[Contract] = &[
         test: definitions::definition,
     },
     Contract {
+        name: "an access port of Open vSwitch without a VLAN",
+        binds: RUNNING,
+        test: definitions::access_port,
+    },
+    Contract {
         name: "a name has one uuid and a uuid one name",
         binds: ALL,
         test: definitions::clashes,

@@ -24,7 +24,7 @@ use std::time::Instant;
 use uuid::Uuid;
 
 use super::fake::FakeLibvirt;
-use super::{AccessError, Connection, Connector, DomainState, Result, Target};
+use super::{AccessError, CardAddresses, Connection, Connector, DomainState, Result, Target};
 
 /// Driver behind a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

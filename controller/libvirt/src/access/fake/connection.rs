@@ -11,7 +11,7 @@ use super::start::startable;
 use super::{Agent, FakeDomain, FakeLibvirt, HostState, MACHINES, When, edit};
 use crate::access::types::shutoff;
 use crate::access::{
-    AccessError, AgentInterface, Connection, DomainDetail, DomainState, HostInfo, Lease, Network,
+    AccessError, CardAddresses, Connection, DomainDetail, DomainState, HostInfo, Lease, Network,
     Pool, Result, Shutdown, State, Volume, xml,
 };
 
@@ -489,14 +489,19 @@ impl Connection for FakeConnection {
         })
     }
 
-    fn agent_interfaces(&mut self, uuid: Uuid) -> Result<Vec<AgentInterface>> {
-        self.read("agent_interfaces", |state| {
+    fn agent_addresses(&mut self, uuid: Uuid, known: &mut CardAddresses) -> Result<()> {
+        self.read("agent_addresses", |state| {
             let domain = domain(state, uuid)?;
             running(domain)?;
             match domain.guest.agent {
                 Agent::Absent => Err(agent("QEMU guest agent is not connected")),
                 Agent::Silent => Err(agent("guest agent command timed out")),
-                Agent::Answers => Ok(domain.guest.interfaces.clone()),
+                Agent::Answers => {
+                    for (mac, addresses) in &domain.guest.addresses {
+                        known.add(mac, addresses);
+                    }
+                    Ok(())
+                }
             }
         })
     }

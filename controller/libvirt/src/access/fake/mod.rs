@@ -27,9 +27,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use uuid::Uuid;
 
 use super::types::shutoff;
-use super::{
-    AccessError, AgentInterface, Connection, Connector, HostInfo, Lease, Result, State, Target,
-};
+use super::{AccessError, Connection, Connector, HostInfo, Lease, Result, State, Target};
 use connection::FakeConnection;
 
 /// A host. Clones share it.
@@ -92,8 +90,8 @@ pub(crate) struct Guest {
     pub agent: Agent,
     /// Whether it releases a device that is unplugged.
     pub unplugs: bool,
-    /// State of its agent.
-    pub interfaces: Vec<AgentInterface>,
+    /// What its agent reports: MAC address and IP addresses of each interface.
+    pub addresses: Vec<(String, Vec<String>)>,
 }
 
 /// A guest's agent.
@@ -203,7 +201,7 @@ impl FakeLibvirt {
                 acpi: true,
                 agent: Agent::Absent,
                 unplugs: true,
-                interfaces: vec![],
+                addresses: vec![],
             },
             reachable: true,
             opened: 0,

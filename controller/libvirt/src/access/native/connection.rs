@@ -17,7 +17,7 @@ use super::content;
 use super::raw;
 use super::read::{self, ARCHITECTURE, ELEMENT, existing, volume};
 use crate::access::{
-    AccessError, AgentInterface, Connection, DomainDetail, DomainState, HostInfo, Lease, Network,
+    AccessError, CardAddresses, Connection, DomainDetail, DomainState, HostInfo, Lease, Network,
     Pool, Result, Shutdown, Volume, xml,
 };
 
@@ -323,10 +323,10 @@ impl Connection for Native {
         self.run(|host| Ok(raw::leases(&host.lookup_network_by_name(network)?)?))
     }
 
-    fn agent_interfaces(&mut self, uuid: Uuid) -> Result<Vec<AgentInterface>> {
+    fn agent_addresses(&mut self, uuid: Uuid, known: &mut CardAddresses) -> Result<()> {
         self.on(uuid, |domain| {
             raw::set_agent_timeout(domain, AGENT_TIMEOUT)?;
-            Ok(raw::agent_interfaces(domain)?)
+            Ok(raw::agent_addresses(domain, known)?)
         })
     }
 }

@@ -6,7 +6,6 @@
 )]
 
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::net::IpAddr;
 use std::ptr;
 use std::slice;
 
@@ -15,7 +14,7 @@ use virt::error::Error;
 use virt::network::Network;
 use virt::sys;
 
-use crate::access::{AgentInterface, Lease, State};
+use crate::access::{CardAddresses, Lease, State};
 
 /// A domain's state with its reason.
 pub(super) fn state(domain: &Domain) -> Result<(State, i32), Error> {
@@ -43,45 +42,45 @@ pub(super) fn set_agent_timeout(domain: &Domain, seconds: i32) -> Result<(), Err
     checked(unsafe { sys::virDomainAgentSetResponseTimeout(domain.as_ptr(), seconds, 0) }).map(drop)
 }
 
-/// The interfaces that the guest's agent reports.
-pub(super) fn agent_interfaces(domain: &Domain) -> Result<Vec<AgentInterface>, Error> {
+/// Adds the addresses that the guest's agent reports. Of an answer beyond the limits, nothing is copied.
+pub(super) fn agent_addresses(domain: &Domain, known: &mut CardAddresses) -> Result<(), Error> {
     let mut list: *mut sys::virDomainInterfacePtr = ptr::null_mut();
-    // SAFETY: the pointer outlives the call; what it is set to is freed by `taken`.
+    // SAFETY: the pointer outlives the call; what it is set to is freed by `consume`.
     unsafe {
         let source = sys::VIR_DOMAIN_INTERFACE_ADDRESSES_SRC_AGENT;
         let count = sys::virDomainInterfaceAddresses(domain.as_ptr(), &raw mut list, source, 0);
-        let found = taken(checked(count)?, list, sys::virDomainInterfaceFree, |it| {
+        consume(checked(count)?, list, sys::virDomainInterfaceFree, |it| {
             let count = usize::try_from(it.naddrs).unwrap_or(0);
             let addresses = if it.addrs.is_null() {
                 &[]
             } else {
                 slice::from_raw_parts(it.addrs, count)
             };
-            Some(AgentInterface {
-                name: text(it.name)?,
-                mac: text(it.hwaddr),
-                ips: addresses.iter().filter_map(|it| address(it.addr)).collect(),
-            })
+            if let Some(mac) = text(it.hwaddr) {
+                known.add(mac, addresses.iter().filter_map(|it| text(it.addr)));
+            }
         });
-        Ok(found)
     }
+    Ok(())
 }
 
 /// The DHCP leases of a virtual network.
 pub(super) fn leases(network: &Network) -> Result<Vec<Lease>, Error> {
     let mut list: *mut sys::virNetworkDHCPLeasePtr = ptr::null_mut();
-    // SAFETY: the pointer outlives the call; what it is set to is freed by `taken`.
+    let mut found = vec![];
+    // SAFETY: the pointer outlives the call; what it is set to is freed by `consume`.
     unsafe {
         let count = sys::virNetworkGetDHCPLeases(network.as_ptr(), ptr::null(), &raw mut list, 0);
-        let found = taken(checked(count)?, list, sys::virNetworkDHCPLeaseFree, |it| {
-            Some(Lease {
-                mac: text(it.mac)?,
-                ip: address(it.ipaddr)?,
+        consume(checked(count)?, list, sys::virNetworkDHCPLeaseFree, |it| {
+            let ip = text(it.ipaddr).and_then(|ip| ip.parse().ok());
+            found.extend(text(it.mac).zip(ip).map(|(mac, ip)| Lease {
+                mac: mac.to_owned(),
+                ip,
                 expiry: it.expirytime,
-            })
+            }));
         });
-        Ok(found)
     }
+    Ok(found)
 }
 
 /// -1 is an error, which libvirt keeps for the thread.
@@ -97,45 +96,34 @@ fn checked(answer: c_int) -> Result<c_int, Error> {
 ///
 /// # Safety
 /// `list` must be null, or an array of `count` valid elements that no other code uses.
-unsafe fn taken<T, R>(
+unsafe fn consume<T>(
     count: c_int,
     list: *mut *mut T,
     free: unsafe extern "C" fn(*mut T),
-    read: impl Fn(&T) -> Option<R>,
-) -> Vec<R> {
+    mut read: impl FnMut(&T),
+) {
     if list.is_null() {
-        return vec![];
+        return;
     }
     let count = usize::try_from(count).unwrap_or(0);
-    let mut taken = Vec::with_capacity(count);
     // SAFETY: guaranteed by the caller; each element is freed once, after it was read.
     unsafe {
         for element in slice::from_raw_parts(list, count) {
-            taken.extend(read(&**element));
+            read(&**element);
             free(*element);
         }
         libc::free(list.cast::<c_void>());
     }
-    taken
 }
 
+/// A text; `None` if there is none, or if it is not UTF-8.
+///
 /// # Safety
-/// `text` must be null or a C string.
-unsafe fn text(text: *const c_char) -> Option<String> {
+/// `text` must be null, or a C string that stays unchanged for `'a`.
+unsafe fn text<'a>(text: *const c_char) -> Option<&'a str> {
     if text.is_null() {
         return None;
     }
     // SAFETY: guaranteed by the caller.
-    Some(
-        unsafe { CStr::from_ptr(text) }
-            .to_string_lossy()
-            .into_owned(),
-    )
-}
-
-/// # Safety
-/// As of [`text`].
-unsafe fn address(address: *const c_char) -> Option<IpAddr> {
-    // SAFETY: guaranteed by the caller.
-    unsafe { text(address) }?.parse().ok()
+    unsafe { CStr::from_ptr(text) }.to_str().ok()
 }

@@ -2,6 +2,7 @@
 
 use uuid::Uuid;
 
+use super::super::CardAddresses;
 use super::super::fake::{FakeLibvirt, When};
 use super::*;
 
@@ -204,10 +205,10 @@ async fn one_call_at_a_time_and_the_other_worker_continues() {
     }
     assert_eq!(fake.most_under_way(), 1);
 
-    let _hang = fake.hang("agent_interfaces");
-    let agent = host
-        .slow
-        .call(SHORT, |host| host.agent_interfaces(Uuid::nil()));
+    let _hang = fake.hang("agent_addresses");
+    let agent = host.slow.call(SHORT, |host| {
+        host.agent_addresses(Uuid::nil(), &mut CardAddresses::default())
+    });
     assert_eq!(agent.await.unwrap_err().kind(), "TimedOut");
     bridges(&host.fast, LONG).await.unwrap();
     assert_eq!(fake.most_under_way(), 2);

@@ -3,7 +3,7 @@
 use common::api::machine::Image;
 use common::api::normalized::NormalizedCdrom;
 
-use super::{asked, reported, volumes};
+use super::{reported, times, volumes};
 use crate::access::fake::FakeVolume;
 use crate::environment::{Environment, POOL, block};
 
@@ -60,7 +60,7 @@ fn the_disk_of_another_machine_is_neither_copied_nor_put_into_a_drive() {
     put(&env, DISK, b"secret");
     env.settle();
     assert_eq!(reported(&env, "StorageReady"), ("False", "ImageNotAllowed"));
-    assert_eq!(asked(&env, "define"), 0);
+    assert_eq!(times(&env, "define"), 0);
 }
 
 #[test]

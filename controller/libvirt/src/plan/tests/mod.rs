@@ -7,6 +7,7 @@ mod laws;
 mod partial;
 mod preconditions;
 mod released;
+mod room;
 
 use common::api::choice::{Phase, PowerState, ReclaimPolicy};
 use common::api::machine::{CloudInit, Image};
@@ -14,7 +15,7 @@ use common::names;
 use common::render::CloudInitPlan;
 use common::render::libvirt::{DomainMetadata, domain_uuid};
 
-use crate::access::State;
+use crate::access::{Lease, State};
 use crate::environment::{Environment, POOL, block};
 use controller_core::fixtures::{annotate, disk, nic, pause};
 
@@ -236,6 +237,36 @@ fn a_restart_happens_once_for_each_request_however_often_it_is_interrupted() {
 }
 
 #[test]
+fn a_restart_request_starts_a_guest_that_shut_itself_down_once_however_often_it_is_broken_off() {
+    for broken in 0..12 {
+        let mut env = Environment::new(block());
+        env.edit(|block| block.guest_shutdown_stops = true);
+        env.settle();
+        env.host.guest_shuts_down(domain_uuid(UID));
+        env.settle();
+        assert_eq!(state(&env), Some(State::ShutOff));
+        let conditions = &env.machine().status.conditions;
+        let ready = conditions.iter().find(|it| it.kind == "Ready").unwrap();
+        let key = names::ANNOTATION_RESTART_REQUESTED;
+        assert!(ready.message.contains(key), "{}", ready.message);
+        annotate(env.machine_mut(), key, "now");
+        for _ in 0..broken {
+            env.pass_until(broken % 3);
+        }
+        env.settle();
+        assert_eq!(state(&env), Some(State::Running), "{broken}");
+        assert_eq!(times(&env, "start"), 2, "{broken}: {:#?}", env.host.calls());
+        assert_eq!(times(&env, "shutdown"), 0, "it is not restarted once more");
+        let last = env.machine().status.last_restart.clone();
+        assert_eq!(last.map(|last| last.request).as_deref(), Some("now"));
+        // The request is used up: the next shutdown stays again.
+        env.host.guest_shuts_down(domain_uuid(UID));
+        env.settle();
+        assert_eq!(state(&env), Some(State::ShutOff));
+    }
+}
+
+#[test]
 fn hot_pluggable_changes_are_applied_and_others_wait_for_a_restart() {
     let mut env = Environment::new(block());
     env.settle();
@@ -370,6 +401,26 @@ fn a_card_whose_address_an_older_machine_has_keeps_the_guest_off() {
     env.conflicts.clear();
     env.settle();
     assert_eq!(state(&env), Some(State::Running));
+}
+
+#[test]
+fn of_sixty_thousand_addresses_of_a_guest_sixty_four_are_in_the_status() {
+    let mut env = Environment::new(block());
+    env.settle();
+    let mac = env.machine().status.network_interfaces[0]
+        .mac_address
+        .clone();
+    let lease = |number: u32| Lease {
+        mac: mac.clone().unwrap(),
+        ip: std::net::Ipv4Addr::from(0x0a00_0000 + number).into(),
+        expiry: 0,
+    };
+    let leases = (0..60_000).map(lease).collect();
+    env.host.state().networks.get_mut("default").unwrap().leases = leases;
+    env.pass();
+    let status = &env.machine().status;
+    assert_eq!(status.network_interfaces[0].ip_addresses.len(), 64);
+    assert_eq!(status.ip_addresses.len(), 64);
 }
 
 /// An administrator gives a volume to a guest of his own.

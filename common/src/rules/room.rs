@@ -1,0 +1,129 @@
+//! Whether any LibvirtHost could ever give a Machine its vCPUs and memory. What others have of it is the
+//! controller's to check.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::sync::Arc;
+
+use crate::api::libvirt_host::HostResources;
+use crate::catalog::HostRow;
+use crate::code::Code;
+use crate::field_path::FieldPath;
+use crate::normalize::Leaf;
+use crate::quantity::Bytes;
+use crate::violation::{Findings, Kind, Reference, Violation};
+
+use super::rule::{Check, Lookup, rules};
+use super::sizing::{cpu_leaves, memory_leaves};
+
+rules! {
+    "libvirt" Check::Lookup(room), on MACHINES, Always {
+        Refuse LargerThanHosts = "A Machine asks for more vCPUs or memory than any LibvirtHost has for all its Machines together."
+            because "It could not even start on a host of its own; a Machine that grows so far would keep what it has for ever."
+            fix "Ask for at most what the message names, or raise `overcommit` of a LibvirtHost. A machine that is bound to a host stays there."
+            crd Nothing,
+    }
+}
+
+/// Rule [`Code::LargerThanHosts`]. What the stored block asks for already is not refused.
+fn room(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Findings) {
+    if !lookup.is_on_libvirt() {
+        return;
+    }
+    let hosts = eligible(lookup);
+    let allocatable = hosts
+        .iter()
+        .map(|host| Some((host.name.as_str(), host.allocatable?)));
+    // A host that was never reached may have any size.
+    let Some(allocatable) = allocatable.collect::<Option<Vec<_>>>() else {
+        return;
+    };
+    let most_cpu = most(&allocatable, |all| all.cpu);
+    if let Some((vcpus, leaf)) = vcpus(lookup)
+        && let Some((host, most)) = most_cpu.filter(|(_, most)| vcpus > *most)
+        && lookup.stored.is_none_or(|old| vcpus > old.cpu.vcpus())
+    {
+        let asked = format!("{vcpus} vCPUs");
+        let detail = detail(lookup, &asked, host, &format!("{most} vCPUs"));
+        let value = leaf.value.unwrap_or(1);
+        findings.deny(larger(leaf.path, &detail).value(value));
+        findings.miss(Reference::Hosts);
+    }
+    let most_memory = most(&allocatable, |all| all.memory);
+    if let Some((memory, leaf)) = memory(lookup)
+        && let Some((host, most)) = most_memory.filter(|(_, most)| memory > *most)
+        && lookup.stored.is_none_or(|old| memory > old.memory.max_size)
+    {
+        let asked = format!("{memory} memory");
+        let detail = detail(lookup, &asked, host, &format!("{most} memory"));
+        let text = leaf.value.unwrap_or_default();
+        findings.deny(larger(leaf.path, &detail).text(text));
+        findings.miss(Reference::Hosts);
+    }
+}
+
+/// The hosts that the Machine may be on: the one that it is bound to, else those that it selects.
+fn eligible(lookup: &Lookup<'_>) -> Vec<Arc<HostRow>> {
+    let selector = lookup.merged.user().node_selector.clone();
+    let selector = selector.unwrap_or_default();
+    let mut hosts = lookup.catalog.hosts();
+    hosts.retain(|host| match lookup.bound_host {
+        Some(bound) => host.name == bound,
+        None => host.matches(&selector),
+    });
+    hosts
+}
+
+/// The host that has the most of a resource, and how much it has.
+fn most<'h, T: Copy + Ord>(
+    hosts: &[(&'h str, HostResources)],
+    amount: impl Fn(&HostResources) -> T,
+) -> Option<(&'h str, T)> {
+    let amounts = hosts.iter().map(|(name, all)| (*name, amount(all)));
+    // Of equal ones the first by name.
+    amounts.rev().max_by_key(|(_, amount)| *amount)
+}
+
+/// The vCPUs that the Machine asks for, and its largest factor; one that the user wrote goes before one of the template.
+fn vcpus(lookup: &Lookup<'_>) -> Option<(u32, Leaf<i64>)> {
+    let [cores, threads, sockets, _] = cpu_leaves(lookup.merged);
+    let factors = [cores, threads, sockets];
+    let mut vcpus = 1_u32;
+    for leaf in factors {
+        let count = u32::try_from(leaf.value.unwrap_or(1)).ok()?;
+        vcpus = vcpus.saturating_mul(count);
+    }
+    let weight = |leaf: &Leaf<i64>| {
+        let count = leaf.value.unwrap_or(1);
+        (leaf.path.is_from_user() && count > 1, count)
+    };
+    let largest = factors.into_iter().max_by_key(weight)?;
+    Some((vcpus, largest))
+}
+
+/// The memory that the Machine boots with, and its field.
+fn memory<'a>(lookup: &Lookup<'a>) -> Option<(Bytes, Leaf<&'a str>)> {
+    let [size, max_size] = memory_leaves(lookup.merged);
+    let leaf = if max_size.value.is_some() {
+        max_size
+    } else {
+        size
+    };
+    let memory = leaf.value?.parse().ok()?;
+    Some((memory, leaf))
+}
+
+fn detail(lookup: &Lookup<'_>, asked: &str, host: &str, most: &dyn Display) -> String {
+    if lookup.bound_host.is_some() {
+        return format!(
+            "these are {asked}, and its host '{host}' has {most} for all its Machines together; ask for less, or raise overcommit of the LibvirtHost"
+        );
+    }
+    format!(
+        "these are {asked}, and no LibvirtHost that it may be on has more than {most} for all its Machines together ('{host}'); ask for less, or raise overcommit of a LibvirtHost"
+    )
+}
+
+fn larger(path: FieldPath, detail: &str) -> Violation {
+    Violation::new(path, Code::LargerThanHosts, Kind::Invalid, detail)
+}

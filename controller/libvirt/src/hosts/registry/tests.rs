@@ -1,0 +1,175 @@
+//! Where Machines are, and what they may have there.
+
+use common::api::libvirt_host::LibvirtHostStatus;
+use common::quantity::Bytes;
+use common::render::libvirt::DomainMetadata;
+use controller_core::fixtures;
+use controller_core::machine::CachedMachine;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::runtime::reflector::store;
+use kube::runtime::watcher::Event;
+
+use super::*;
+use crate::access::fake::FakeLibvirt;
+use crate::access::{DomainState, HostInfo, State, Target};
+use crate::environment::{block, host_spec};
+
+fn resources(cpu: u32, gib: u64) -> HostResources {
+    HostResources {
+        cpu,
+        memory: Bytes::mib(gib * 1024),
+    }
+}
+
+fn host(name: &str) -> LibvirtHost {
+    LibvirtHost {
+        metadata: ObjectMeta {
+            name: Some(name.into()),
+            ..ObjectMeta::default()
+        },
+        spec: host_spec(),
+        status: LibvirtHostStatus::default(),
+    }
+}
+
+/// Machines that are bound to the host `alpha`.
+fn caches(uids: &[&str]) -> Caches {
+    let (machines, mut writer) = store();
+    for uid in uids {
+        let mut machine = fixtures::machine(block());
+        machine.metadata.name = Some((*uid).into());
+        machine.metadata.uid = Some((*uid).into());
+        machine.status.host = Some("alpha".into());
+        writer.apply_watcher_event(&Event::Apply(CachedMachine::from(machine)));
+    }
+    Caches::new(machines)
+}
+
+/// A host of 8 CPUs and 12Gi with a domain of 2 vCPUs and this memory for each Machine.
+fn snapshot(machines: &[(&str, u64)]) -> Snapshot {
+    let domain = |(uid, gib): &(&str, u64)| DomainSummary {
+        domain: DomainState {
+            uuid: domain_uuid(uid),
+            name: String::new(),
+            metadata: None,
+            state: State::Running,
+            reason: 0,
+            vcpus: 2,
+            memory: gib << 30,
+            persistent: true,
+        },
+        metadata: Some(DomainMetadata {
+            uid: (*uid).into(),
+            ..DomainMetadata::default()
+        }),
+    };
+    Snapshot {
+        info: HostInfo {
+            cpus: 8,
+            memory: 12 << 30,
+            ..HostInfo::default()
+        },
+        domains: machines.iter().map(domain).collect(),
+        ..Snapshot::default()
+    }
+}
+
+#[test]
+fn of_two_machines_that_grow_at_the_same_time_one_gets_what_is_left() {
+    let hosts = Hosts::new(Arc::new(FakeLibvirt::new()));
+    let (alpha, caches) = (host("alpha"), caches(&["a", "b"]));
+    let polled = snapshot(&[("a", 2), ("b", 2)]);
+    let room = |snapshot: &Snapshot, uid| {
+        let (asks, has) = (resources(2, 8), resources(2, 2));
+        hosts.room(&alpha, snapshot, &caches, uid, asks, has)
+    };
+    assert_eq!(room(&polled, "a"), resources(6, 10));
+    assert_eq!(room(&polled, "b"), resources(6, 4), "a has the promise");
+    let all = |snapshot: &Snapshot| hosts.allocated(&alpha, snapshot, &caches, None);
+    assert_eq!(all(&polled), resources(4, 10));
+
+    // A poll shows that the promise was kept.
+    let polled = snapshot(&[("a", 8), ("b", 2)]);
+    hosts.forget_promises("alpha", &polled, &caches);
+    assert_eq!(all(&polled), resources(4, 10));
+    assert!(hosts.promised().is_empty());
+
+    // What a Machine no longer asks for is free again.
+    let polled = snapshot(&[("a", 2), ("b", 2)]);
+    room(&polled, "a");
+    hosts.lower_promise("a", resources(2, 2));
+    assert_eq!(all(&polled), resources(4, 4));
+}
+
+fn connect(hosts: &Hosts, name: &str, polled: Result<Snapshot, String>) {
+    let connector = Arc::new(FakeLibvirt::new());
+    let target = Target {
+        uri: String::new(),
+        credentials: None,
+    };
+    let host = Arc::new(ConnectedHost::new(name, Host::new(connector, target)));
+    host.set_snapshot(polled.map(Arc::new));
+    hosts.insert(host);
+}
+
+#[test]
+fn the_domain_proves_on_which_host_a_machine_is_and_the_status_is_a_hint() {
+    let hosts = Hosts::new(Arc::new(FakeLibvirt::new()));
+    connect(&hosts, "alpha", Ok(snapshot(&[("a", 2)])));
+    connect(&hosts, "beta", Ok(snapshot(&[])));
+    let host_of = |uid, hint| hosts.host_of(uid, hint);
+    let (alpha, beta) = (Some("alpha".to_owned()), Some("beta".to_owned()));
+    assert_eq!(host_of("a", None), alpha, "the status was lost");
+    assert_eq!(host_of("a", Some("beta")), alpha, "the status was forged");
+    hosts
+        .get("alpha")
+        .unwrap()
+        .set_snapshot(Err("no route".into()));
+    assert_eq!(host_of("a", Some("beta")), alpha, "by the last answer");
+    // Its connections were made anew with other credentials.
+    connect(&hosts, "alpha", Err("no route".into()));
+    assert_eq!(host_of("a", Some("beta")), alpha);
+
+    assert_eq!(host_of("new", None), None);
+    assert_eq!(host_of("new", Some("beta")), beta);
+    hosts.promise("new", "alpha", resources(2, 2));
+    assert_eq!(host_of("new", Some("beta")), alpha, "bound a moment ago");
+    hosts.remove("alpha");
+    assert_eq!(host_of("new", Some("beta")), beta, "the host was deleted");
+}
+
+#[test]
+fn no_guest_is_made_while_a_host_of_which_nothing_is_known_may_have_the_domain() {
+    let hosts = Hosts::new(Arc::new(FakeLibvirt::new()));
+    let mut away = host("alpha");
+    away.status.last_seen_time = Some("2026-01-01T00:00:00Z".into());
+    let objects = Cache::default();
+    for event in [Event::Init, Event::InitApply(away), Event::InitDone] {
+        objects.apply(event, |_| ());
+    }
+    let machine = fixtures::machine(block());
+    let possible = || hosts.possible_host(&machine, &objects);
+    assert_eq!(possible(), Some(("alpha".into(), NOT_POLLED.into())));
+    connect(&hosts, "alpha", Err("no route".into()));
+    assert_eq!(possible(), Some(("alpha".into(), "no route".into())));
+    // Once it answered, it is known what it has.
+    connect(&hosts, "alpha", Ok(snapshot(&[])));
+    assert_eq!(possible(), None);
+    hosts
+        .get("alpha")
+        .unwrap()
+        .set_snapshot(Err("no route".into()));
+    assert_eq!(possible(), None);
+}
+
+#[test]
+fn a_request_that_does_not_fit_takes_no_room_from_others() {
+    let hosts = Hosts::new(Arc::new(FakeLibvirt::new()));
+    let (alpha, caches) = (host("alpha"), caches(&["a", "b"]));
+    let polled = snapshot(&[("a", 2), ("b", 2)]);
+    let asks = resources(2, 12 * 1024);
+    let most = hosts.room(&alpha, &polled, &caches, "a", asks, resources(2, 2));
+    assert_eq!(most, resources(6, 10));
+    let all = hosts.allocated(&alpha, &polled, &caches, None);
+    assert_eq!(all, resources(4, 4));
+}
