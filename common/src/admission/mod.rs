@@ -95,7 +95,7 @@ pub fn review(request: &Request<'_>, catalog: &dyn Catalog, settings: &Settings)
 }
 
 /// Fields in the order of the API reference. Violations of other fields, such as the name, come first.
-const FIELD_ORDER: [&str; 41] = [
+const FIELD_ORDER: [&str; 40] = [
     "description",
     "deprecated",
     "uri",

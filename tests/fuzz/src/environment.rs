@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::runtime::{Builder, Runtime};
 use tower::ServiceExt as _;
 use webhook::body::BodyBudget;
-use webhook::catalog::{Cache, Found, Host, Lookup, MachineEntry};
+use webhook::catalog::{Cache, Found, Host, LiveRow, Lookup, MachineEntry};
 use webhook::handler::Handler;
 use webhook::router::router;
 use webhook::watch::WatchSink;
