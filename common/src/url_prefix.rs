@@ -88,7 +88,10 @@ impl UrlPrefix {
             }
             (Self::Registry(prefix), Some(reference)) => {
                 let image = ImagePath::of(reference);
-                image.registry == prefix.registry && image.segments.starts_with(&prefix.segments)
+                let leads_out = image.segments.iter().any(|segment| segment == "..");
+                image.registry == prefix.registry
+                    && image.segments.starts_with(&prefix.segments)
+                    && !leads_out
             }
             (Self::Server(_), Some(_)) | (Self::Registry(_), None) => false,
         }
