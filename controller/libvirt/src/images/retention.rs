@@ -133,19 +133,19 @@ impl Sweep {
                 continue;
             }
             let mut notes = own.keys().filter_map(|it| Some((*it, note(it)?)));
-            let noted = notes.find(|(_, (image, _))| *image == name);
+            let found = notes.find(|(_, (image, _))| *image == name);
             let is_used = used.contains(&volume.path) || self.needed.contains(base_of(name));
-            match noted {
-                Some((noted, _)) if is_used => delete(host, guard, pool, noted)?,
+            match found {
+                Some((beside, _)) if is_used => delete(host, guard, pool, beside)?,
                 None if !is_used => {
                     guard.check()?;
                     host.create_volume(pool, &note_xml(name, self.now))?;
                 }
-                Some((noted, (_, since))) if self.is_over(since) => {
-                    if self.remove(host, guard, volume)? {
-                        delete(host, guard, pool, noted)?;
-                        removed.push(name.to_owned());
-                    }
+                Some((beside, (_, since)))
+                    if self.is_over(since) && self.remove(host, guard, volume)? =>
+                {
+                    delete(host, guard, pool, beside)?;
+                    removed.push(name.to_owned());
                 }
                 _ => {}
             }
