@@ -9,9 +9,10 @@
 //! connection that would have delivered it.
 
 mod credentials;
-pub(crate) mod guards;
+mod guards;
 mod orphans;
 pub(crate) mod poller;
 pub(crate) mod registry;
 mod status;
 pub(crate) mod tombstones;
+mod unused_images;

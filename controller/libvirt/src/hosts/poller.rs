@@ -25,8 +25,8 @@ use super::orphans;
 use super::registry::{ConnectedHost, Hosts};
 use super::status::{StatusInput, status};
 use super::tombstones::put_status;
+use super::unused_images::{sweep_host, sweep_interval};
 use crate::access::{AccessError, Connection, DomainState, Host, Target};
-use crate::images::retention::{sweep_host, sweep_interval};
 use crate::libvirt_host::LibvirtHost;
 use crate::snapshot::{DomainSummary, Snapshot};
 
