@@ -11,6 +11,8 @@ const TIB: u128 = 1 << 40;
 pub const NAME_MAX: usize = 63;
 /// Longest name of a Kubernetes object in bytes (DNS subdomain, RFC 1123).
 pub const OBJECT_NAME_MAX: usize = 253;
+/// Longest key of a label in bytes: prefix, slash and name.
+pub const LABEL_KEY_MAX: usize = OBJECT_NAME_MAX + 1 + NAME_MAX;
 /// Longest quantity in characters. `u128` holds 39 digits; an amount of a real host needs far fewer.
 pub const QUANTITY_MAX: usize = 32;
 /// Longest user data or network data in characters. etcd stores objects up to 1.5 MiB, and a Machine
@@ -41,6 +43,10 @@ pub const HOST_NETWORKS_MAX: usize = 256;
 /// Most VLANs of one network of a libvirt host. With all networks full, the object still fits into
 /// etcd.
 pub const HOST_VLANS_MAX: usize = 512;
+/// Most items of a list of a policy. With all lists full, the object still fits into etcd.
+pub const POLICY_ITEMS_MAX: usize = 256;
+/// Longest VLAN range in characters: two tags of four digits and a dash.
+pub const VLAN_RANGE_MAX: usize = 9;
 /// Most machine types that a libvirt host reports; QEMU 10 has 120 on x86.
 pub const MACHINE_TYPES_MAX: usize = 512;
 /// Most deleted Machines whose domain a libvirt host could not remove yet.

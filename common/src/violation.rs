@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
 
-use crate::bounds::{NAME_MAX, OBJECT_NAME_MAX};
+use crate::bounds::LABEL_KEY_MAX;
 use crate::code::Code;
 use crate::field_path::FieldPath;
 use crate::words::{cut, quoted, shortened};
@@ -71,9 +71,6 @@ impl Kind {
     }
 }
 
-/// Longest key of a label in bytes: prefix, slash and name. A longer key is not shown in a path.
-const KEY_SHOWN_MAX: usize = OBJECT_NAME_MAX + 1 + NAME_MAX;
-
 /// The field at which a violation is reported, and the path within the template if the value comes from
 /// one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,7 +89,7 @@ impl Location {
     /// The value of a key of the map at this path; the map itself if the key cannot be part of a path.
     #[must_use]
     pub fn key(self, key: &str) -> Self {
-        if key.len() > KEY_SHOWN_MAX || key.contains(|c: char| c.is_control() || c == ']') {
+        if key.len() > LABEL_KEY_MAX || key.contains(|c: char| c.is_control() || c == ']') {
             self
         } else {
             self.below(&format!("[{key}]"))
@@ -248,6 +245,8 @@ pub enum Reference {
     Network(String),
     /// A `LibvirtHost` that offers something.
     Hosts,
+    /// The namespace of the object under review.
+    Namespace,
 }
 
 /// Everything that the rules report about one object.

@@ -38,6 +38,10 @@ pub(crate) fn quoted_list<'a>(names: impl IntoIterator<Item = &'a str>) -> Strin
 pub fn name_list(mut names: Vec<String>) -> String {
     names.sort();
     names.dedup();
+    shown(names)
+}
+
+fn shown(mut names: Vec<String>) -> String {
     let more = names.len().saturating_sub(NAMES_SHOWN_MAX);
     names.truncate(NAMES_SHOWN_MAX);
     let shown = names.join(", ");
@@ -46,6 +50,17 @@ pub fn name_list(mut names: Vec<String>) -> String {
         (false, 0) => shown,
         (false, more) => format!("{shown} and {more} more"),
     }
+}
+
+/// As [`name_list`], with the names that are nearest to a value first.
+pub(crate) fn nearest_first(value: &str, mut names: Vec<String>) -> String {
+    let value = value.to_lowercase();
+    names.sort_by_cached_key(|name| {
+        let distance = strsim::osa_distance(&value, &name.to_lowercase());
+        (distance, name.clone())
+    });
+    names.dedup();
+    shown(names)
 }
 
 /// The name that the user most likely meant: the one with the smallest edit distance, which must be at most
@@ -92,6 +107,23 @@ mod tests {
                 nearest_name,
                 "{wrong}"
             );
+        }
+    }
+
+    #[test]
+    fn the_names_that_are_nearest_to_a_value_come_first() {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        for (value, given, shown) in [
+            (
+                "web-c",
+                &["small", "web-b", "web-a"][..],
+                "web-a, web-b, small",
+            ),
+            ("huge", &["web-b", "small", "web-a"], "small, web-a, web-b"),
+            ("huge", &["small", "small"], "small"),
+            ("huge", &[], "(none)"),
+        ] {
+            assert_eq!(nearest_first(value, names(given)), shown, "{value}");
         }
     }
 

@@ -29,6 +29,8 @@ pub const NETWORK: Kind = ours("NetworkConfiguration", "networkconfigurations");
 pub const TEMPLATE: Kind = ours("MachineTemplate", "machinetemplates");
 /// Our LibvirtHost, which has no namespace.
 pub const HOST: Kind = ours("LibvirtHost", "libvirthosts");
+/// Our MachinePolicy, which has no namespace.
+pub const POLICY: Kind = ours("MachinePolicy", "machinepolicies");
 /// KubeVirt's VirtualMachine.
 pub const VM: Kind = kubevirt("VirtualMachine", "virtualmachines");
 /// KubeVirt's VirtualMachineInstance: the running guest.

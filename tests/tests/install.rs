@@ -147,7 +147,9 @@ async fn each_program_has_only_the_permissions_of_its_role() {
     assert!(may(&webhook, "list", "", "persistentvolumeclaims", "").await);
     assert!(!may(&webhook, "delete", "", "persistentvolumeclaims", "web").await);
     assert!(may(&webhook, "get", "", "namespaces", "kube-system").await);
-    assert!(!may(&webhook, "get", "", "namespaces", "another").await);
+    assert!(may(&webhook, "watch", "vitistack.io", "machinepolicies", "").await);
+    assert!(may(&webhook, "watch", "", "namespaces", "").await);
+    assert!(!may(&webhook, "patch", "", "namespaces", "another").await);
     assert!(!may(&webhook, "get", "", "secrets", "another").await);
     assert!(!may(&webhook, "delete", "", "secrets", "machine-webhook-ca").await);
     assert!(may(&webhook, "create", "events.k8s.io", "events", "").await);

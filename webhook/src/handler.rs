@@ -10,12 +10,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use common::admission::{self, ObjectKind, Settings, Stage, Verdict};
+use common::catalog::{Catalog as _, MachineName, Policy};
 use common::violation::Reference;
+use kube::ResourceExt as _;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 use crate::body::BodyBudget;
-use crate::catalog::{Cache, Lookup, Overlay, ReadError, look_up_all};
+use crate::catalog::{Cache, Lookup, Machine, Overlay, ReadError, look_up_all};
 use crate::metrics::{self, Outcome, ReviewLabels};
 use crate::review::{DELETION_TIMESTAMP, Failure, ObjectHead, Operation, Request, Response, Spec};
 use crate::review_log;
@@ -129,12 +131,19 @@ impl Handler {
         };
         let verdict = self.validate(endpoint, &request, deadline).await?;
         let findings = &verdict.findings;
+        if findings.misses.contains(&Reference::Namespace) {
+            // A policy that may hold must not be passed over.
+            return Err(Failure::NamespaceUnknown);
+        }
         let name = match review.name.as_deref() {
             Some(name) if !name.is_empty() => Cow::Borrowed(name),
             // The name will be generated. Only a refusal needs the prefix.
             _ if findings.accepted() => Cow::Borrowed(""),
             _ => Cow::Owned(ObjectHead::of(object.get()).name()),
         };
+        if findings.accepted() && !review.dry_run.unwrap_or_default() {
+            self.record_admitted(&request);
+        }
         let response = Response::of_findings(review, &name, findings, verdict.block.as_deref());
         let outcome = match (response.allowed(), response.patches()) {
             (false, _) => Outcome::Denied,
@@ -147,6 +156,28 @@ impl Handler {
             review_log::refused(endpoint.stage, review, &name, findings);
         }
         Ok((response, outcome))
+    }
+
+    /// Counts a Machine that the validating stage admits against the quota of its namespace, until the watch reports
+    /// it.
+    fn record_admitted(&self, request: &admission::Request<'_>) {
+        if request.kind != ObjectKind::Machine || request.stage != Stage::Validate {
+            return;
+        }
+        // In a namespace that the cache does not have yet, any policy may hold.
+        let policies = self.cache.policies(request.namespace);
+        let has_quota = |policies: Vec<Arc<Policy>>| policies.iter().any(|it| it.quota.is_set());
+        if !policies.is_none_or(has_quota) {
+            return;
+        }
+        if let Ok(machine) = serde_json::from_str::<Machine>(request.object) {
+            let name = MachineName {
+                namespace: request.namespace,
+                name: &machine.name_any(),
+            };
+            let admitted = &self.cache.admitted;
+            admitted.record(name, machine.usage(), Instant::now());
+        }
     }
 
     /// Validates with the cache. What the cache does not have is read once, and the object is
@@ -250,6 +281,7 @@ fn object_kind(review: &Request<'_>) -> Option<ObjectKind> {
         "MachineTemplate" => Some(ObjectKind::MachineTemplate),
         "NetworkConfiguration" => Some(ObjectKind::NetworkConfiguration),
         "LibvirtHost" => Some(ObjectKind::LibvirtHost),
+        "MachinePolicy" => Some(ObjectKind::MachinePolicy),
         _ => None,
     }
 }

@@ -143,6 +143,7 @@ fn kind_label(kind: ObjectKind) -> &'static str {
         ObjectKind::MachineTemplate => "MachineTemplate",
         ObjectKind::NetworkConfiguration => "NetworkConfiguration",
         ObjectKind::LibvirtHost => "LibvirtHost",
+        ObjectKind::MachinePolicy => "MachinePolicy",
     }
 }
 

@@ -10,7 +10,7 @@ use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use common::api::MachineTemplate;
+use common::api::{MachinePolicy, MachineTemplate};
 use common::catalog::{NetworkRow, StorageClassRow};
 use common::violation::Reference;
 use futures::future::BoxFuture;
@@ -18,6 +18,7 @@ use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 use webhook::catalog::{Cache, Found, LiveRow, Lookup, ReadError, template_row};
+use webhook::watch::WatchSink as _;
 
 mod harness;
 use harness::{app_with, cache};
@@ -456,6 +457,93 @@ async fn a_review_before_the_cache_is_complete_is_refused_as_unavailable() {
         (&json!(503), &json!("ServiceUnavailable"), &Value::Null),
         "{answer}"
     );
+}
+
+/// A cache with a policy for the tenants' namespaces.
+fn cache_with_policy(rules: &Value) -> Cache {
+    let mut policy = json!({
+        "apiVersion": "vitistack.io/v1alpha1",
+        "kind": "MachinePolicy",
+        "metadata": {"name": "tenants"},
+        "spec": {"namespaceSelector": {"matchLabels": {"tenancy": "shared"}}},
+    });
+    for (field, value) in rules.as_object().unwrap() {
+        policy["spec"][field] = value.clone();
+    }
+    let policy: MachinePolicy = serde_json::from_value(policy).unwrap();
+    let cache = cache();
+    cache.policies.apply(policy);
+    cache
+}
+
+/// The labels of a tenant's namespace, as a live read finds them.
+fn tenant() -> Live {
+    let labels = [("tenancy".to_owned(), "shared".to_owned())].into();
+    let live = Live::default();
+    let found = (Reference::Namespace, LiveRow::Namespace(labels));
+    live.found.lock().unwrap().push(found);
+    live
+}
+
+#[tokio::test]
+async fn a_review_in_a_namespace_whose_labels_cannot_be_read_is_refused_as_unavailable() {
+    let rules = json!({"templates": {"allow": ["large"]}});
+    let review = create(&json!({"template": "small"}));
+    let app = app_with(cache_with_policy(&rules), Live::default());
+    let answer = send_review(app, "/mutate", &review).await;
+    let status = &answer["response"]["status"];
+    assert_eq!(
+        (&status["code"], &status["message"]),
+        (
+            &json!(503),
+            &json!("the labels of the namespace could not be read; try again")
+        ),
+        "{answer}"
+    );
+    let app = app_with(cache_with_policy(&rules), tenant());
+    let answer = send_review(app, "/mutate", &review).await;
+    assert_eq!(denied(&answer), ["spec.template"]);
+    // Without a policy the labels are not needed.
+    let live = Live::default();
+    let answer = send_review(app_with(cache(), live.clone()), "/mutate", &review).await;
+    assert_eq!(answer["response"]["allowed"], true, "{answer}");
+    assert_eq!(live.reads.load(Ordering::Relaxed), 0);
+}
+
+/// The review of a new Machine of this name with the block that the mutating stage writes.
+async fn normalized(app: &Router, name: &str, cores: u32) -> Value {
+    let spec = json!({"template": "small", "resources": {"cpu": {"cores": cores}}});
+    let mut review = create(&spec);
+    review["request"]["name"] = json!(name);
+    review["request"]["object"]["metadata"]["name"] = json!(name);
+    let answer = send_review(app.clone(), "/mutate", &review).await;
+    assert_eq!(answer["response"]["allowed"], true, "{answer}");
+    let block = answer["response"]["patch"][0]["value"].clone();
+    review["request"]["object"]["spec"]["normalized"] = block;
+    review
+}
+
+#[tokio::test]
+async fn machines_that_were_admitted_a_moment_ago_count_against_the_quota_except_in_dry_runs() {
+    let rules = json!({"quota": {"cpu": 10}});
+    let app = app_with(cache_with_policy(&rules), tenant());
+    let validate = async |review: &Value| send_review(app.clone(), "/validate", review).await;
+    let (first, second) = (
+        normalized(&app, "first", 6).await,
+        normalized(&app, "second", 6).await,
+    );
+    let mut dry = first.clone();
+    dry["request"]["dryRun"] = json!(true);
+    assert_eq!(validate(&dry).await["response"]["allowed"], true);
+    assert_eq!(validate(&second).await["response"]["allowed"], true);
+    assert_eq!(
+        denied(&validate(&first).await),
+        ["spec.resources.cpu.cores"]
+    );
+    // The same Machine again: its own share does not count twice.
+    assert_eq!(validate(&second).await["response"]["allowed"], true);
+    let third = normalized(&app, "third", 4).await;
+    assert_eq!(validate(&third).await["response"]["allowed"], true);
 }
 
 #[tokio::test]

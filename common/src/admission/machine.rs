@@ -9,8 +9,8 @@ use crate::api::choice::{Backend, Choice as _, ReclaimPolicy};
 use crate::api::machine::MachineSpec;
 use crate::api::normalized::{BLOCK_VERSION, Normalized, TemplatePin};
 use crate::catalog::{Catalog, MachineName};
-use crate::normalize::{Intent, Pins, TemplateChoice, hash, merge, pins_of};
-use crate::rules::rule::{KnownTemplate, Lookup, TemplateRequest, Update};
+use crate::normalize::{Intent, Merged, Pins, TemplateChoice, hash, merge, pins_of};
+use crate::rules::rule::{Governed, KnownTemplate, Lookup, TemplateRequest, Update};
 use crate::rules::{self, Settings, limits};
 use crate::violation::{Findings, Warning};
 
@@ -272,6 +272,22 @@ impl KeptPins {
     }
 }
 
+/// Storage classes and reclaim policies by name of disk, which the spec leaves open and the stored block has.
+fn kept_choices(
+    merged: &Merged<'_>,
+    backend: Backend,
+    old: &Old<'_>,
+    block: &Normalized,
+) -> (BTreeMap<String, String>, BTreeMap<String, ReclaimPolicy>) {
+    let template = pins_of(block).template;
+    let intent = old.object.intent();
+    let old = merge(&intent, &template);
+    (
+        rules::kept_classes(merged, backend, &old, block),
+        rules::kept_reclaim_policies(merged, &old, block),
+    )
+}
+
 /// Resolves an intent: references → pins → block, with the findings of all rules. `restored` is the block
 /// that was sent with a new object and matches its intent, as in a restored backup.
 fn resolve(
@@ -311,14 +327,8 @@ fn resolve(
     let chosen = object.spec.backend.as_deref().and_then(Backend::parse);
     let backend = chosen.unwrap_or(pinned);
 
-    let kept = old.zip(old_block).map(|(old, block)| {
-        let template = pins_of(block).template;
-        let old = merge(&old.object.intent(), &template);
-        (
-            rules::kept_classes(&merged, backend, &old, block),
-            rules::kept_reclaim_policies(&merged, &old, block),
-        )
-    });
+    let kept = old.zip(old_block);
+    let kept = kept.map(|(old, block)| kept_choices(&merged, backend, old, block));
     let (storage_classes, reclaim_policies) = kept.unwrap_or_default();
     let kept = KeptPins {
         template: old_pin
@@ -347,14 +357,25 @@ fn resolve(
         None => kept.storage_classes.clone(),
     };
     let storage_classes = rules::look_up(&lookup, &known_classes, findings);
-
+    let policies = rules::policies_of(namespace, catalog, findings);
     let pins = Pins {
         template: template.clone(),
         backend: pinned,
         storage_classes,
         reclaim_policies: kept.reclaim_policies.clone(),
-        reclaim_policy: settings.default_reclaim_policy,
+        reclaim_policy: rules::default_reclaim_policy(&policies, settings),
     };
+    let named = intent.template();
+    let governed = Governed {
+        merged: &merged,
+        template: named.filter(|_| template != TemplateChoice::Unknown),
+        backend,
+        machine: lookup.machine,
+        pins: &pins,
+        stored: old_block,
+        catalog,
+    };
+    rules::check_policies(&governed, &policies, findings);
     let block = rules::resolve(&intent, &merged, &pins, settings.max_vcpus, findings);
     let mut notes = Findings::default();
     if let Some((old, old_block)) = old.zip(old_block) {

@@ -15,6 +15,7 @@ mod host;
 mod lenient;
 mod machine;
 mod network;
+mod policy;
 mod ratchet;
 mod template;
 
@@ -78,8 +79,9 @@ pub fn review(request: &Request<'_>, catalog: &dyn Catalog, settings: &Settings)
     let mut verdict = match request.kind {
         ObjectKind::Machine => machine::review(request, catalog, settings),
         ObjectKind::MachineTemplate => template::review(request, catalog),
-        ObjectKind::NetworkConfiguration => network::review(request),
+        ObjectKind::NetworkConfiguration => network::review(request, catalog),
         ObjectKind::LibvirtHost => host::review(request),
+        ObjectKind::MachinePolicy => policy::review(request),
     };
     if request.stage == Stage::Validate {
         // The mutating stage has already returned them.
@@ -93,7 +95,7 @@ pub fn review(request: &Request<'_>, catalog: &dyn Catalog, settings: &Settings)
 }
 
 /// Fields in the order of the API reference. Violations of other fields, such as the name, come first.
-const FIELD_ORDER: [&str; 31] = [
+const FIELD_ORDER: [&str; 40] = [
     "description",
     "deprecated",
     "uri",
@@ -125,6 +127,15 @@ const FIELD_ORDER: [&str; 31] = [
     "bridge",
     "mtu",
     "networkAttachmentDefinition",
+    "namespaceSelector",
+    "backends",
+    "templates",
+    "storageClasses",
+    "libvirtHosts",
+    "images",
+    "reclaimPolicies",
+    "limits",
+    "quota",
 ];
 
 fn sort_by_field(findings: &mut Findings) {

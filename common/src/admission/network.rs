@@ -3,10 +3,11 @@
 use super::decode::{self, RawObject};
 use super::{Request, Verdict, ratchet};
 use crate::api::network::NetworkConfigurationSpec;
+use crate::catalog::Catalog;
 use crate::rules::{self, limits};
 use crate::violation::Findings;
 
-pub(super) fn review(request: &Request<'_>) -> Verdict {
+pub(super) fn review(request: &Request<'_>, catalog: &dyn Catalog) -> Verdict {
     let mut findings = Findings::default();
     let raw = decode::object(request.object, &mut findings);
     // A Machine refers to it by a field that must be a DNS label.
@@ -17,7 +18,13 @@ pub(super) fn review(request: &Request<'_>) -> Verdict {
         let raw = decode::object(old, &mut old_findings);
         (spec(raw, &mut old_findings), old_findings)
     });
-    ratchet::check_against_stored(&new, stored, rules::check_network, &mut findings);
+    let policies = rules::policies_of(request.namespace, catalog, &mut findings);
+    let check = |new: &NetworkConfigurationSpec,
+                 old: Option<&NetworkConfigurationSpec>,
+                 findings: &mut Findings| {
+        rules::check_network(new, old, &policies, findings);
+    };
+    ratchet::check_against_stored(&new, stored, check, &mut findings);
     Verdict {
         findings,
         block: None,

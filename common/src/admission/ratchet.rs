@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use crate::api::machine::MachineSpec;
+use crate::api::machine_policy::MachinePolicySpec;
 use crate::api::network::NetworkConfigurationSpec;
 use crate::code::Code;
 use crate::normalize::Named;
@@ -42,7 +43,7 @@ pub(super) fn ratchet<S: NamedItems>(
 pub(super) fn check_against_stored<S: NamedItems>(
     new: &S,
     stored: Option<(S, Findings)>,
-    check: fn(&S, Option<&S>, &mut Findings),
+    check: impl Fn(&S, Option<&S>, &mut Findings),
     findings: &mut Findings,
 ) {
     check(new, stored.as_ref().map(|(old, _)| old), findings);
@@ -97,6 +98,12 @@ impl NamedItems for HostIntent {
             "networks" => self.networks.as_ref()?.get(index)?.name.as_deref(),
             _ => None,
         }
+    }
+}
+
+impl NamedItems for MachinePolicySpec {
+    fn item_name(&self, _: &str, _: usize) -> Option<&str> {
+        None
     }
 }
 

@@ -206,6 +206,17 @@ choices! {
         /// An Open vSwitch bridge.
         Ovs = "ovs",
     }
+    /// How a requirement of a selector compares a label.
+    SelectorOperator {
+        /// The label has one of the values.
+        In = "In",
+        /// The label has none of the values, or is absent.
+        NotIn = "NotIn",
+        /// The label is there.
+        Exists = "Exists",
+        /// The label is absent.
+        DoesNotExist = "DoesNotExist",
+    }
     /// Summary of a machine's state.
     Phase {
         /// The controller has read the Machine and created nothing yet.

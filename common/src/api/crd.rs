@@ -3,7 +3,7 @@
 use kube::CustomResourceExt as _;
 use serde_json::Value;
 
-use super::{LibvirtHost, Machine, MachineTemplate, NetworkConfiguration};
+use super::{LibvirtHost, Machine, MachinePolicy, MachineTemplate, NetworkConfiguration};
 
 /// A CustomResourceDefinition and the name of its file.
 #[derive(Clone, Debug)]
@@ -21,7 +21,7 @@ pub struct CrdFile {
 ///
 /// # Errors
 /// If a definition cannot be represented as JSON; it has no input, so this would be a bug.
-pub fn crd_files() -> Result<[CrdFile; 4], serde_json::Error> {
+pub fn crd_files() -> Result<[CrdFile; 5], serde_json::Error> {
     let file = |file, definition: Result<Value, serde_json::Error>| {
         let mut definition = definition?;
         tidy(&mut definition);
@@ -43,6 +43,10 @@ pub fn crd_files() -> Result<[CrdFile; 4], serde_json::Error> {
         file(
             "libvirthosts.yaml",
             serde_json::to_value(LibvirtHost::crd()),
+        )?,
+        file(
+            "machinepolicies.yaml",
+            serde_json::to_value(MachinePolicy::crd()),
         )?,
     ])
 }

@@ -11,4 +11,6 @@ pub enum ObjectKind {
     NetworkConfiguration,
     /// `LibvirtHost`
     LibvirtHost,
+    /// `MachinePolicy`
+    MachinePolicy,
 }

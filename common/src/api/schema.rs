@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
 use crate::bounds::{
-    DIGEST_MAX, HOST_URI_MAX, INTERFACE_NAME_MAX, NAME_MAX, OBJECT_NAME_MAX, QUANTITY_MAX,
-    TEXT_MAX, USER_DATA_MAX,
+    DIGEST_MAX, HOST_URI_MAX, INTERFACE_NAME_MAX, LABEL_KEY_MAX, NAME_MAX, OBJECT_NAME_MAX,
+    QUANTITY_MAX, TEXT_MAX, USER_DATA_MAX, VLAN_RANGE_MAX,
 };
 
 /// DNS label, RFC 1123.
@@ -77,6 +77,20 @@ text_schemas! {
     LibvirtName = { "minLength": 1, "maxLength": OBJECT_NAME_MAX, "pattern": "^[^/\\s]+$" }
     /// An overcommit factor: a decimal number with at most three digits before and after the point.
     Factor = { "minLength": 1, "maxLength": 7, "pattern": "^[0-9]{1,3}(\\.[0-9]{1,3})?$" }
+    /// The key of a label: a name of at most 63 characters after an optional DNS prefix.
+    LabelKey = { "minLength": 1, "maxLength": LABEL_KEY_MAX, "pattern": "^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]$" }
+    /// A pattern for names of templates; `*` stands for any characters.
+    LabelGlob = { "minLength": 1, "maxLength": NAME_MAX, "pattern": "^[-a-z0-9*]+$" }
+    /// A pattern for names of Kubernetes objects; `*` stands for any characters.
+    NameGlob = { "minLength": 1, "maxLength": OBJECT_NAME_MAX, "pattern": "^[-a-z0-9.*]+$" }
+    /// A pattern for names of Linux bridges; `*` stands for any characters.
+    BridgeGlob = { "minLength": 1, "maxLength": INTERFACE_NAME_MAX, "pattern": "^[^\\s/:]+$" }
+    /// A pattern for names of libvirt volumes; `*` stands for any characters.
+    VolumeGlob = { "minLength": 1, "maxLength": OBJECT_NAME_MAX, "pattern": "^[^/\\s]+$" }
+    /// A VLAN tag, or the first and the last tag of a range.
+    VlanRange = { "minLength": 1, "maxLength": VLAN_RANGE_MAX, "pattern": "^[1-9][0-9]{0,3}(-[1-9][0-9]{0,3})?$" }
+    /// The beginning of URLs of images.
+    UrlPrefixText = { "minLength": 1, "maxLength": TEXT_MAX, "pattern": "^(https|http|docker)://.+$" }
     /// A time, RFC 3339.
     Timestamp = { "format": "date-time" }
 }

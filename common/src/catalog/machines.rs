@@ -10,6 +10,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use super::usage::Usage;
 use crate::api::choice::Backend;
 use crate::api::normalized::Normalized;
 use crate::mac::Mac;
@@ -24,12 +25,14 @@ pub struct MachineName<'a> {
     pub name: &'a str,
 }
 
-/// The values of a Machine that no other Machine of its namespace may have.
+/// The values of a Machine that no other Machine of its namespace may have, and its share of the quota.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MachineRow {
     cards: Box<[(Box<str>, Mac)]>,
     /// Names separated by blanks, which no name contains. One text instead of a list keeps the row small.
     disks: Box<str>,
+    /// What it uses of the quota of its namespace.
+    pub usage: Usage,
 }
 
 impl MachineRow {
@@ -42,6 +45,7 @@ impl MachineRow {
         Self {
             cards: cards.map(|(network, mac)| (network.into(), mac)).collect(),
             disks: disks.into_iter().collect::<Vec<_>>().join(" ").into(),
+            usage: Usage::default(),
         }
     }
 
@@ -59,7 +63,10 @@ impl MachineRow {
         // Names of volumes on a libvirt host contain the Machine's uid, and names of CD-ROM claims a
         // digest, so they cannot conflict.
         let has_claims = block.backend == Backend::Kubevirt;
-        Self::new(cards, disks.filter(|_| has_claims))
+        Self {
+            usage: Usage::of(block),
+            ..Self::new(cards, disks.filter(|_| has_claims))
+        }
     }
 
     fn has_mac(&self, network: &str, mac: Mac) -> bool {
@@ -84,6 +91,8 @@ struct Namespace {
     /// Several Machines can have the same address: on different networks, or because they were created
     /// at the same time and neither review could see the other.
     macs: BTreeSet<(Mac, Arc<str>)>,
+    /// Sum over all rows.
+    usage: Usage,
 }
 
 impl Namespace {
@@ -92,6 +101,7 @@ impl Namespace {
         for (_, mac) in &row.cards {
             self.macs.remove(&(*mac, name.clone()));
         }
+        self.usage = self.usage.minus(row.usage);
         Some(row)
     }
 }
@@ -107,6 +117,7 @@ impl Machines {
         let name: Arc<str> = machine.name.into();
         let macs = row.cards.iter().map(|(_, mac)| (*mac, name.clone()));
         namespace.macs.extend(macs);
+        namespace.usage = namespace.usage.plus(row.usage);
         namespace.rows.insert(name, row);
         before
     }
@@ -127,6 +138,15 @@ impl Machines {
             .get(machine.namespace)?
             .rows
             .get(machine.name)
+    }
+
+    /// What the other Machines of the namespace use of its quota.
+    pub fn usage_of_others(&self, machine: MachineName<'_>) -> Usage {
+        let Some(namespace) = self.namespaces.get(machine.namespace) else {
+            return Usage::default();
+        };
+        let own = namespace.rows.get(machine.name).map(|row| row.usage);
+        namespace.usage.minus(own.unwrap_or_default())
     }
 
     /// The rows of all Machines.

@@ -6,11 +6,14 @@
 //! machines   values that must be unique in a namespace, and the Machines that have them
 //! claims     PersistentVolumeClaims and the Machines that they were created for
 //! hosts      what each libvirt host offers
+//! policies   MachinePolicies, and the labels of namespaces by which they are selected
 //! ```
 
 mod claims;
 mod hosts;
 mod machines;
+mod policies;
+mod usage;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -18,6 +21,8 @@ use std::sync::{Arc, LazyLock};
 pub use self::claims::{ClaimOwner, Claims};
 pub use self::hosts::{HostRow, Need, NetworkRow};
 pub use self::machines::{MachineName, MachineRow, Machines};
+pub use self::policies::{Bridge, Labels, Limits, Policy, Quota, policies_of, vlan_range};
+pub use self::usage::{Usage, amount};
 
 use crate::api::choice::TemplateSource;
 use crate::api::machine::{Cpu, Disk, Memory, Resources};
@@ -73,6 +78,11 @@ pub trait Catalog {
     /// Whether the namespace has a claim of this name, or a Machine for which the controller will create
     /// it.
     fn has_claim(&self, namespace: &str, claim: &str) -> bool;
+    /// The policies that hold for a namespace, sorted by name. `None` if there are policies and the
+    /// namespace is not known, so that it cannot be said which of them hold.
+    fn policies(&self, namespace: &str) -> Option<Vec<Arc<Policy>>>;
+    /// What the other Machines of the namespace use of its quota. Called only if a policy has a quota.
+    fn usage_of_others(&self, machine: MachineName<'_>) -> Usage;
 }
 
 /// The holder of a claim that another Machine's disk would get.
@@ -143,6 +153,10 @@ pub struct StaticCatalog {
     pub machines: Machines,
     /// PersistentVolumeClaims of all namespaces.
     pub claims: Claims,
+    /// `MachinePolicy`s, sorted by name.
+    pub policies: Vec<Arc<Policy>>,
+    /// Labels of namespaces by name.
+    pub namespaces: BTreeMap<String, Labels>,
 }
 
 impl Catalog for StaticCatalog {
@@ -197,6 +211,14 @@ impl Catalog for StaticCatalog {
 
     fn has_claim(&self, namespace: &str, claim: &str) -> bool {
         has_claim(&self.machines, &self.claims, namespace, claim)
+    }
+
+    fn policies(&self, namespace: &str) -> Option<Vec<Arc<Policy>>> {
+        policies_of(self.policies.iter(), self.namespaces.get(namespace))
+    }
+
+    fn usage_of_others(&self, machine: MachineName<'_>) -> Usage {
+        self.machines.usage_of_others(machine)
     }
 }
 

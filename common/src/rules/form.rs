@@ -222,13 +222,16 @@ pub(crate) fn labels<'a>(
             findings
                 .deny(Violation::new(path, Code::InvalidLabel, Kind::Invalid, detail).text(key));
         }
-        if !is_label_value(value) {
-            let detail = "a label's value is letters, digits, '-', '_' and '.', at most 63, with a letter or digit at both ends, or empty";
-            let location = Location::from(path).key(key);
-            findings.deny(
-                Violation::new(location, Code::InvalidLabel, Kind::Invalid, detail).text(value),
-            );
-        }
+        label_value(Location::from(path).key(key), value, findings);
+    }
+}
+
+/// Rule [`Code::InvalidLabel`]: a value that no label can have.
+pub(crate) fn label_value(location: Location, value: &str, findings: &mut Findings) {
+    if !is_label_value(value) {
+        let detail = "a label's value is letters, digits, '-', '_' and '.', at most 63, with a letter or digit at both ends, or empty";
+        let fault = Violation::new(location, Code::InvalidLabel, Kind::Invalid, detail);
+        findings.deny(fault.text(value));
     }
 }
 

@@ -43,9 +43,9 @@ rules! {
             because "Images are downloaded once for each host, into a pool of their own."
             fix "Set `imagePool` of a LibvirtHost, or drop the image."
             crd Nothing,
-        Refuse ImageSourceNotAllowed = "No LibvirtHost fetches images from the source of an image."
-            because "The controller fetches images inside the operator's network. `imageSources` of a LibvirtHost say from where; without them only servers with public addresses are allowed."
-            fix "Take a source that the message lists, or add the prefix of the URL to `imageSources` of a LibvirtHost."
+        Refuse ImageSourceNotAllowed = "No LibvirtHost fetches images from the source of an image, or a MachinePolicy does not allow it."
+            because "The controller fetches images inside the operator's network. `imageSources` of a LibvirtHost say from where; without them only servers with public addresses are allowed. A policy says which images the Machines of a namespace are made from."
+            fix "Take a source that the message lists, or add the prefix of the URL to `imageSources` of a LibvirtHost or to `images.sources` of the policy."
             crd Nothing,
         Refuse NoHostFits = "Each requirement of the Machine is met by some LibvirtHost, and all of them by none."
             because "A machine runs on one host, with that host's pools and bridges; it would stay Pending."

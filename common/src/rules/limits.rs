@@ -5,7 +5,7 @@ use super::rule::{Check, Parts, Subject, rules};
 use crate::api::machine::CloudInit;
 use crate::bounds::{
     CDROMS_MAX, DISKS_MAX, HOST_CLASSES_MAX, HOST_NETWORKS_MAX, HOST_SOURCES_MAX, HOST_VLANS_MAX,
-    LABELS_MAX, NETWORKS_MAX, TEXT_MAX, USER_DATA_MAX,
+    LABELS_MAX, NETWORKS_MAX, POLICY_ITEMS_MAX, TEXT_MAX, USER_DATA_MAX,
 };
 use crate::code::Code;
 use crate::field_path::FieldPath;
@@ -81,6 +81,53 @@ pub(crate) fn truncate_host(spec: &mut Json<'_>, findings: &mut Findings) {
                 |vlan: &Json<'_>| matches!(vlan, Json::Number(it) if it.as_i64().is_some());
             if let Some(first) = vlans.iter().position(|vlan| !is_read(vlan)) {
                 vlans.truncate(first + 1);
+            }
+        }
+    }
+}
+
+/// Rule [`Code::TooMany`] for the lists of a MachinePolicy as sent, which are truncated as a Machine's are.
+pub(crate) fn truncate_policy(spec: &mut Json<'_>, findings: &mut Findings) {
+    items(spec, "backends", POLICY_ITEMS_MAX, findings);
+    for (field, list, path) in [
+        ("templates", "allow", "templates.allow"),
+        ("storageClasses", "allow", "storageClasses.allow"),
+        ("networks", "bridges", "networks.bridges"),
+        ("images", "sources", "images.sources"),
+        ("images", "volumes", "images.volumes"),
+        ("reclaimPolicies", "allow", "reclaimPolicies.allow"),
+    ] {
+        if let Some(Json::List(list)) = spec.get_mut(field).and_then(|it| it.get_mut(list)) {
+            truncate(list, FieldPath::field(path), POLICY_ITEMS_MAX, findings);
+        }
+    }
+    if let Some(Json::List(bridges)) = spec
+        .get_mut("networks")
+        .and_then(|networks| networks.get_mut("bridges"))
+    {
+        for (index, bridge) in bridges.iter_mut().enumerate() {
+            if let Some(Json::List(vlans)) = bridge.get_mut("vlans") {
+                let path = FieldPath::item("networks.bridges", index, "vlans");
+                truncate(vlans, path, POLICY_ITEMS_MAX, findings);
+            }
+        }
+    }
+    if let Some(hosts) = spec.get_mut("libvirtHosts") {
+        let location = Location::from("spec.libvirtHosts");
+        keys(hosts, location, "matchLabels", findings);
+    }
+    let Some(selector) = spec.get_mut("namespaceSelector") else {
+        return;
+    };
+    let location = Location::from("spec.namespaceSelector");
+    keys(selector, location, "matchLabels", findings);
+    if let Some(Json::List(requirements)) = selector.get_mut("matchExpressions") {
+        let list = "namespaceSelector.matchExpressions";
+        truncate(requirements, FieldPath::field(list), LABELS_MAX, findings);
+        for (index, requirement) in requirements.iter_mut().enumerate() {
+            if let Some(Json::List(values)) = requirement.get_mut("values") {
+                let path = FieldPath::item(list, index, "values");
+                truncate(values, path, LABELS_MAX, findings);
             }
         }
     }

@@ -26,9 +26,11 @@ mod libvirt;
 pub(crate) mod libvirthosts;
 pub(crate) mod limits;
 mod machine;
+pub(crate) mod machinepolicies;
 mod names;
 mod networkconfigurations;
 mod networks;
+mod policies;
 mod quantities;
 mod references;
 mod room;
@@ -38,6 +40,7 @@ mod uniqueness;
 pub mod update;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 pub(crate) use block::{block_edited, block_mismatch, block_missing};
 pub(crate) use classes::{kept as kept_classes, restored as restored_classes};
@@ -45,17 +48,18 @@ pub use cloud_init::{CloudInitSchema, SchemaError};
 pub(crate) use disks::kept_reclaim_policies;
 pub use rule::{MissingNetworks, Rule, RuleStage, Settings};
 
-use crate::api::choice::{Backend, Choice as _};
+use crate::api::choice::{Backend, Choice as _, ReclaimPolicy};
 use crate::api::kind::ObjectKind;
+use crate::api::machine_policy::MachinePolicySpec;
 use crate::api::network::NetworkConfigurationSpec;
 use crate::api::normalized::{BLOCK_VERSION, Normalized};
 use crate::bounds::VCPUS_MAX;
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, Policy};
 use crate::code::Code;
 use crate::normalize::{Base, Intent, Merged, Pins, TemplateChoice, merge};
-use crate::violation::Findings;
+use crate::violation::{Findings, Reference};
 use libvirthosts::intent::HostIntent;
-use rule::{Check, Lookup, ObjectName, Parts, Subject, TemplateRequest, Update};
+use rule::{Check, Governed, Lookup, ObjectName, Parts, Subject, TemplateRequest, Update};
 
 /// Every rule, file by file, in the order in which they run.
 pub const ALL: &[&[Rule]] = &[
@@ -84,11 +88,16 @@ pub const ALL: &[&[Rule]] = &[
     networkconfigurations::RULES,
     libvirthosts::RULES,
     libvirthosts::images::RULES,
+    machinepolicies::RULES,
+    policies::choices::RULES,
+    policies::limits::RULES,
+    policies::networks::RULES,
+    policies::quota::RULES,
     block::RULES,
 ];
 
 /// The families, in the order of the documentation. Each has a table of cases of its name.
-pub const FAMILIES: [&str; 15] = [
+pub const FAMILIES: [&str; 17] = [
     "form",
     "references",
     "sizing",
@@ -102,6 +111,8 @@ pub const FAMILIES: [&str; 15] = [
     "networkconfigurations",
     "libvirt",
     "libvirthosts",
+    "policies",
+    "machinepolicies",
     "update",
     "block",
 ];
@@ -173,6 +184,44 @@ pub(crate) fn look_up(
         }
     }
     classes
+}
+
+/// Compares a Machine with the policies of its namespace.
+pub(crate) fn check_policies(
+    machine: &Governed<'_>,
+    policies: &[Arc<Policy>],
+    findings: &mut Findings,
+) {
+    for policy in policies {
+        for check in checks(ObjectKind::Machine, machine.stored.is_some()) {
+            if let Check::Policy(check) = check {
+                check(machine, policy, findings);
+            }
+        }
+    }
+}
+
+/// The policies of a namespace. If it is not known which ones hold, the namespace is reported as missing in the
+/// catalog, and the caller must not answer.
+pub(crate) fn policies_of(
+    namespace: &str,
+    catalog: &dyn Catalog,
+    findings: &mut Findings,
+) -> Vec<Arc<Policy>> {
+    catalog.policies(namespace).unwrap_or_else(|| {
+        findings.miss(Reference::Namespace);
+        Vec::new()
+    })
+}
+
+/// The reclaim policy of disks that name none: that of the first policy that has one, else the setting.
+pub(crate) fn default_reclaim_policy(
+    policies: &[Arc<Policy>],
+    settings: &Settings,
+) -> ReclaimPolicy {
+    let mut policies = policies.iter();
+    let default = policies.find_map(|policy| policy.default_reclaim_policy);
+    default.unwrap_or(settings.default_reclaim_policy)
 }
 
 /// Computes the block of an intent. Violations are added to `findings`; with any, the block must not be
@@ -274,15 +323,22 @@ pub(crate) fn check_template(merged: &Merged<'_>, catalog: &dyn Catalog, finding
     }
 }
 
-/// Checks a NetworkConfiguration against the stored one.
+/// Checks a NetworkConfiguration against the stored one and the policies of its namespace.
 pub(crate) fn check_network(
     spec: &NetworkConfigurationSpec,
     old: Option<&NetworkConfigurationSpec>,
+    policies: &[Arc<Policy>],
     findings: &mut Findings,
 ) {
     for check in checks(ObjectKind::NetworkConfiguration, old.is_some()) {
-        if let Check::Network(check) = check {
-            check(spec, old, findings);
+        match check {
+            Check::Network(check) => check(spec, old, findings),
+            Check::NetworkPolicy(check) => {
+                for policy in policies {
+                    check(spec, policy, findings);
+                }
+            }
+            _ => {}
         }
     }
 }
@@ -292,6 +348,19 @@ pub(crate) fn check_host(spec: &HostIntent, old: Option<&HostIntent>, findings: 
     for check in checks(ObjectKind::LibvirtHost, old.is_some()) {
         if let Check::Host(check) = check {
             check(spec, old, findings);
+        }
+    }
+}
+
+/// Checks a MachinePolicy. Nothing of it depends on the stored one.
+pub(crate) fn check_policy(
+    spec: &MachinePolicySpec,
+    old: Option<&MachinePolicySpec>,
+    findings: &mut Findings,
+) {
+    for check in checks(ObjectKind::MachinePolicy, old.is_some()) {
+        if let Check::MachinePolicy(check) = check {
+            check(spec, findings);
         }
     }
 }

@@ -5,10 +5,12 @@
 //! been read so far, and adds its part of the result and its findings:
 //!
 //! ```text
-//! Machine   Decode ─▶ Name ─▶ Template ─▶ Lookup ─▶ Part ─▶ Update ─▶ Effect
-//!           JSON      name    the pinned  classes   block   refused   warnings
-//! template  Decode ─▶ Name ─────────────────────────▶ Part ─▶ Content
-//! others    Decode ─▶ Name ─▶ Network or Host
+//! Machine   Decode ─▶ Name ─▶ Template ─▶ Lookup ─▶ Policy ─▶ Part ─▶ Update ─▶ Effect
+//!           JSON      name    the pinned  classes   of the    block   refused   warnings
+//!                                                   namespace
+//! template  Decode ─▶ Name ───────────────────────────────────▶ Part ─▶ Content
+//! network   Decode ─▶ Name ─▶ Network ─▶ NetworkPolicy
+//! others    Decode ─▶ Name ─▶ Host or MachinePolicy
 //! ```
 
 use std::collections::BTreeMap;
@@ -19,14 +21,16 @@ use super::libvirthosts::intent::HostIntent;
 use crate::api::choice::{Backend, BootDevice, MachineType, PowerState, ReclaimPolicy};
 use crate::api::kind::ObjectKind;
 use crate::api::machine::MachineSpec;
+use crate::api::machine_policy::MachinePolicySpec;
 use crate::api::network::NetworkConfigurationSpec;
 use crate::api::normalized::{
     Firmware, Normalized, NormalizedCdrom, NormalizedCpu, NormalizedDisk, NormalizedFeatures,
     NormalizedMemory, NormalizedNetwork, TemplatePin,
 };
 use crate::bounds::VCPUS_MAX;
-use crate::catalog::{Catalog, MachineName};
+use crate::catalog::{Catalog, MachineName, Policy};
 use crate::code::Code;
+use crate::field_path::FieldPath;
 use crate::normalize::{Intent, Merged, Pins, TemplateChoice};
 use crate::violation::Findings;
 
@@ -36,6 +40,7 @@ pub(super) const EVERY_KIND: &[ObjectKind] = &[
     ObjectKind::MachineTemplate,
     ObjectKind::NetworkConfiguration,
     ObjectKind::LibvirtHost,
+    ObjectKind::MachinePolicy,
 ];
 /// Machines alone.
 pub(super) const MACHINES: &[ObjectKind] = &[ObjectKind::Machine];
@@ -54,6 +59,9 @@ pub(super) const NAMED: &[ObjectKind] = &[
 ];
 /// LibvirtHosts alone.
 pub(super) const HOSTS: &[ObjectKind] = &[ObjectKind::LibvirtHost];
+
+/// MachinePolicies alone.
+pub(super) const POLICIES: &[ObjectKind] = &[ObjectKind::MachinePolicy];
 
 /// A rule, or several that read the same value.
 #[derive(Debug)]
@@ -94,6 +102,8 @@ pub(crate) enum Check {
     /// Compares a Machine with the catalog and with the stored object. Adds the storage classes that
     /// the spec leaves open, by name of disk or CD-ROM.
     Lookup(fn(&Lookup<'_>, &mut BTreeMap<String, String>, &mut Findings)),
+    /// Compares a Machine with one policy of its namespace.
+    Policy(fn(&Governed<'_>, &Policy, &mut Findings)),
     /// Reads a part of the block.
     Part(fn(&Subject<'_>, &mut Parts, &mut Findings)),
     /// Compares the fields of a template with the catalog.
@@ -104,8 +114,12 @@ pub(crate) enum Check {
     Effect(fn(&Update<'_>, &Normalized, &mut Findings)),
     /// Reads a NetworkConfiguration and the stored one.
     Network(fn(&NetworkConfigurationSpec, Option<&NetworkConfigurationSpec>, &mut Findings)),
+    /// Compares a NetworkConfiguration with one policy of its namespace.
+    NetworkPolicy(fn(&NetworkConfigurationSpec, &Policy, &mut Findings)),
     /// Reads a LibvirtHost and the stored one.
     Host(fn(&HostIntent, Option<&HostIntent>, &mut Findings)),
+    /// Reads a MachinePolicy.
+    MachinePolicy(fn(&MachinePolicySpec, &mut Findings)),
     /// Compares the block that was sent with the one that is computed; `admission::machine` reports it.
     Block,
 }
@@ -203,6 +217,22 @@ impl Lookup<'_> {
             .is_some_and(|stored| stored != self.backend);
         self.backend == Backend::Libvirt && !moved
     }
+}
+
+/// A Machine in a namespace that policies hold for.
+#[derive(Clone, Copy)]
+pub(crate) struct Governed<'a> {
+    pub(crate) merged: &'a Merged<'a>,
+    /// Name of the template that the Machine names, if the template exists, and the path that names it.
+    pub(crate) template: Option<(&'a str, FieldPath)>,
+    /// The backend that the spec names, else the pinned one.
+    pub(crate) backend: Backend,
+    pub(crate) machine: MachineName<'a>,
+    /// What the spec resolves to beyond itself.
+    pub(crate) pins: &'a Pins,
+    /// The stored block, if it belongs to the stored spec. What it has beyond a limit is not refused again.
+    pub(crate) stored: Option<&'a Normalized>,
+    pub(crate) catalog: &'a dyn Catalog,
 }
 
 /// A merged Machine with everything that its block depends on.

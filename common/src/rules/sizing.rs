@@ -87,7 +87,11 @@ fn cpu(subject: &Subject<'_>, parts: &mut Parts, findings: &mut Findings) {
     parts.cpu = topology(subject.merged, subject.max_vcpus, findings);
 }
 
-fn topology(merged: &Merged<'_>, max_vcpus: u32, findings: &mut Findings) -> Option<NormalizedCpu> {
+pub(crate) fn topology(
+    merged: &Merged<'_>,
+    max_vcpus: u32,
+    findings: &mut Findings,
+) -> Option<NormalizedCpu> {
     let [cores_at, threads_at, sockets_at, max_at] = cpu_leaves(merged);
     let cores = count(cores_at, findings);
     let threads = count(threads_at, findings);
@@ -160,8 +164,7 @@ fn max_sockets_too_small(
     }
 }
 
-/// Rule [`Code::TooManyVcpus`], at the largest factor; a factor that the user wrote goes before one of the
-/// template.
+/// Rule [`Code::TooManyVcpus`], at the largest factor.
 fn vcpus(
     cpu: &NormalizedCpu,
     factors: [(u32, FieldPath); 3],
@@ -173,10 +176,7 @@ fn vcpus(
         sockets: cpu.max_sockets.max(cpu.sockets),
         ..*cpu
     };
-    let largest = factors
-        .into_iter()
-        .max_by_key(|(count, path)| (path.is_from_user() && *count > 1, *count));
-    let (counted, value, path) = match largest {
+    let (counted, value, path) = match largest(factors) {
         Some((count, path)) if cpu.vcpus() > max => (cpu, count, path),
         _ if grown.vcpus() > max => (&grown, grown.sockets, max_at),
         _ => return,
@@ -192,6 +192,20 @@ fn vcpus(
         counted.vcpus()
     );
     findings.deny(Violation::new(path, Code::TooManyVcpus, Kind::Invalid, detail).value(value));
+}
+
+/// The path of the largest factor of the vCPUs, where their number is best changed; of equal ones the cores.
+pub(crate) fn largest_factor(merged: &Merged<'_>) -> FieldPath {
+    let [cores, threads, sockets, _] = cpu_leaves(merged);
+    let factors = [sockets, threads, cores].map(|leaf| (leaf.value.unwrap_or(1), leaf.path));
+    largest(factors).map_or(cores.path, |(_, path)| path)
+}
+
+/// The largest factor; a factor that the user wrote goes before one of the template.
+fn largest<N: Copy + Ord + From<u8>>(factors: [(N, FieldPath); 3]) -> Option<(N, FieldPath)> {
+    let one = N::from(1);
+    let factors = factors.into_iter();
+    factors.max_by_key(|(count, path)| (path.is_from_user() && *count > one, *count))
 }
 
 /// The requested memory `size` and `maxSize`.
@@ -224,7 +238,10 @@ fn memory(subject: &Subject<'_>, parts: &mut Parts, findings: &mut Findings) {
     parts.memory = guest_memory(subject.merged, findings);
 }
 
-fn guest_memory(merged: &Merged<'_>, findings: &mut Findings) -> Option<NormalizedMemory> {
+pub(crate) fn guest_memory(
+    merged: &Merged<'_>,
+    findings: &mut Findings,
+) -> Option<NormalizedMemory> {
     let [size_at, max_at] = memory_leaves(merged);
     if size_at.value.is_none() && merged.is_complete() {
         let detail = "give a size such as '2Gi', or a template that has one";

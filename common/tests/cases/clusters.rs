@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use common::api::choice::TemplateSource;
 use common::api::libvirt_host::{HostResources, LibvirtHostSpec};
+use common::api::machine_policy::MachinePolicySpec;
 use common::api::template::TemplateContent;
 use common::catalog::{
-    Claims, HostRow, MachineName, MachineRow, Machines, NetworkRow, StaticCatalog, StorageClassRow,
-    TemplateRow,
+    Claims, HostRow, Labels, MachineName, MachineRow, Machines, NetworkRow, Policy, StaticCatalog,
+    StorageClassRow, TemplateRow, Usage, amount,
 };
 use common::mac::Mac;
+use common::quantity::Bytes;
 use serde::Deserialize;
 
 /// The namespace of every object.
@@ -49,6 +51,12 @@ struct Cluster {
     /// Labels of claims by name.
     #[serde(default)]
     claims: BTreeMap<String, BTreeMap<String, String>>,
+    /// MachinePolicies by name.
+    #[serde(default)]
+    policies: BTreeMap<String, MachinePolicySpec>,
+    /// Labels of the namespace of every object.
+    #[serde(default)]
+    namespace: Labels,
 }
 
 /// The values of a stored Machine that must be unique.
@@ -58,6 +66,16 @@ struct StoredMachine {
     /// Networks and addresses of its cards.
     macs: Vec<(String, Mac)>,
     disks: Vec<String>,
+    usage: StoredUsage,
+}
+
+/// What a stored Machine uses of the quota.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct StoredUsage {
+    cpu: u64,
+    memory: Option<Bytes>,
+    storage: Option<Bytes>,
 }
 
 /// A libvirt host.
@@ -117,6 +135,13 @@ impl From<Cluster> for StaticCatalog {
             cluster: CLUSTER.to_owned(),
             machines: machines(cluster.machines),
             claims: claims(&cluster.claims),
+            policies: cluster
+                .policies
+                .into_iter()
+                .filter_map(|(name, spec)| Policy::new(name, spec))
+                .map(Arc::new)
+                .collect(),
+            namespaces: [(NAMESPACE.to_owned(), cluster.namespace)].into(),
         }
     }
 }
@@ -135,10 +160,15 @@ fn machines(stored: BTreeMap<String, StoredMachine>) -> Machines {
     let mut machines = Machines::default();
     for (name, machine) in stored {
         let macs = machine.macs.iter();
-        let row = MachineRow::new(
+        let mut row = MachineRow::new(
             macs.map(|(network, mac)| (network.as_str(), *mac)),
             machine.disks.iter().map(String::as_str),
         );
+        row.usage = Usage {
+            cpu: machine.usage.cpu,
+            memory: machine.usage.memory.map(amount).unwrap_or_default(),
+            storage: machine.usage.storage.map(amount).unwrap_or_default(),
+        };
         let machine = MachineName {
             namespace: NAMESPACE,
             name: &name,

@@ -26,6 +26,7 @@ pub(crate) enum Kind {
     MachineTemplate,
     NetworkConfiguration,
     LibvirtHost,
+    MachinePolicy,
 }
 
 impl From<Kind> for ObjectKind {
@@ -35,6 +36,7 @@ impl From<Kind> for ObjectKind {
             Kind::MachineTemplate => Self::MachineTemplate,
             Kind::NetworkConfiguration => Self::NetworkConfiguration,
             Kind::LibvirtHost => Self::LibvirtHost,
+            Kind::MachinePolicy => Self::MachinePolicy,
         }
     }
 }

@@ -15,11 +15,12 @@ use serde_json::{Value, json};
 use crate::harness::{kind_name, merge_patch, object, path, spell_out, yaml};
 
 /// All kinds.
-pub(crate) const KINDS: [ObjectKind; 4] = [
+pub(crate) const KINDS: [ObjectKind; 5] = [
     ObjectKind::Machine,
     ObjectKind::MachineTemplate,
     ObjectKind::NetworkConfiguration,
     ObjectKind::LibvirtHost,
+    ObjectKind::MachinePolicy,
 ];
 
 /// Lists whose order is the user's choice.

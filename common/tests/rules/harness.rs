@@ -85,6 +85,7 @@ pub(crate) fn kind_name(kind: ObjectKind) -> &'static str {
         ObjectKind::MachineTemplate => "MachineTemplate",
         ObjectKind::NetworkConfiguration => "NetworkConfiguration",
         ObjectKind::LibvirtHost => "LibvirtHost",
+        ObjectKind::MachinePolicy => "MachinePolicy",
     }
 }
 

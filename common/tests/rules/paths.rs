@@ -14,6 +14,7 @@ static SCHEMAS: LazyLock<BTreeMap<String, Value>> = LazyLock::new(|| {
         "machinetemplates.yaml",
         "networkconfigurations.yaml",
         "libvirthosts.yaml",
+        "machinepolicies.yaml",
     ]
     .map(|file| {
         let mut crd: Value = yaml(&path("../manifests/crds").join(file));

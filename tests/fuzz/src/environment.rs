@@ -6,6 +6,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use common::admission::{ObjectKind, Settings, Stage};
+use common::catalog::Labels;
 use common::violation::Reference;
 use futures::future::{BoxFuture, ready};
 use http_body_util::BodyExt as _;
@@ -14,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::runtime::{Builder, Runtime};
 use tower::ServiceExt as _;
 use webhook::body::BodyBudget;
-use webhook::catalog::{Cache, Found, Host, Lookup, MachineEntry};
+use webhook::catalog::{Cache, Found, Host, LiveRow, Lookup, MachineEntry};
 use webhook::handler::Handler;
 use webhook::router::router;
 use webhook::watch::WatchSink;
@@ -53,6 +54,8 @@ fn rows() -> Cache {
     list(&cache.networks, objects("networks"));
     list::<Host, _>(&cache.hosts, objects("hosts"));
     list(&cache.claims, objects("claims"));
+    list(&cache.policies, objects("policies"));
+    list(&cache.namespaces, objects("namespaces"));
     cache.cluster.get_or_init(|| CLUSTER.into());
     cache
 }
@@ -71,12 +74,15 @@ fn list<K, R: WatchSink<K>>(rows: &Arc<R>, objects: Vec<K>) {
     rows.reset(listing);
 }
 
-/// A live read finds no object that the watches have not reported.
+/// A live read finds no object that the watches have not reported, except the namespace: the API server refuses
+/// objects in a namespace that does not exist.
 struct NoLiveObjects;
 
 impl Lookup for NoLiveObjects {
-    fn find<'a>(&'a self, _: &'a str, _: &'a Reference) -> BoxFuture<'a, Found> {
-        Box::pin(ready(Ok(None)))
+    fn find<'a>(&'a self, _: &'a str, wanted: &'a Reference) -> BoxFuture<'a, Found> {
+        let is_namespace = *wanted == Reference::Namespace;
+        let found = is_namespace.then(|| LiveRow::Namespace(Labels::default()));
+        Box::pin(ready(Ok(found)))
     }
 }
 

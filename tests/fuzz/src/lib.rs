@@ -24,6 +24,7 @@ pub mod guest_report;
 pub mod images;
 pub mod macs;
 pub mod mutate;
+pub mod policies;
 pub mod quantities;
 pub mod reviews;
 
@@ -39,7 +40,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 10] = [
+pub const TARGETS: [Target; 11] = [
     Target {
         name: "body",
         format: "reviews",
@@ -74,6 +75,11 @@ pub const TARGETS: [Target; 10] = [
         name: "mac",
         format: "macs",
         check: macs::text,
+    },
+    Target {
+        name: "policy",
+        format: "policies",
+        check: policies::pair,
     },
     Target {
         name: "image_header",

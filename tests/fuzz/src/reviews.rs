@@ -245,6 +245,7 @@ impl Review {
             (GROUP, "MachineTemplate") => ObjectKind::MachineTemplate,
             (GROUP, "NetworkConfiguration") => ObjectKind::NetworkConfiguration,
             (GROUP, "LibvirtHost") => ObjectKind::LibvirtHost,
+            (GROUP, "MachinePolicy") => ObjectKind::MachinePolicy,
             _ => return None,
         };
         let value = |raw: &RawValue| serde_json::from_str(raw.get()).ok();

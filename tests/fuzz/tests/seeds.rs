@@ -86,6 +86,11 @@ fn mac() {
 }
 
 #[test]
+fn policy() {
+    run("policy");
+}
+
+#[test]
 fn image_header() {
     run("image_header");
 }

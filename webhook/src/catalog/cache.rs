@@ -4,10 +4,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use common::catalog::{Catalog, ClaimHolder, Claims, HostRow, MachineName, Machines, NetworkRow};
-use common::catalog::{StorageClassRow, TemplateRow, claim_holder, has_claim};
+use common::catalog::{Labels, Policy, StorageClassRow, TemplateRow, Usage};
+use common::catalog::{claim_holder, has_claim, policies_of};
 use common::mac::Mac;
+use tokio::time::Instant;
 
-use super::rows::{Classes, Hosts, Networks, Templates};
+use super::admitted::Admitted;
+use super::rows::{Classes, Hosts, Namespaces, Networks, Policies, Templates};
 use super::table::Table;
 
 /// One table for each watched kind.
@@ -25,6 +28,12 @@ pub struct Cache {
     pub claims: Arc<Table<Claims>>,
     /// `LibvirtHost`s.
     pub hosts: Arc<Table<Hosts>>,
+    /// `MachinePolicy`s.
+    pub policies: Arc<Table<Policies>>,
+    /// Labels of namespaces.
+    pub namespaces: Arc<Table<Namespaces>>,
+    /// Machines that were admitted a moment ago.
+    pub admitted: Admitted,
     /// Uid of the cluster. Set before the first Machine is added, because derived MAC addresses
     /// depend on it.
     pub cluster: OnceLock<Arc<str>>,
@@ -39,6 +48,9 @@ impl Default for Cache {
             machines: Arc::new(Table::new("machines")),
             claims: Arc::new(Table::new("persistentvolumeclaims")),
             hosts: Arc::new(Table::new("libvirthosts")),
+            policies: Arc::new(Table::new("machinepolicies")),
+            namespaces: Arc::new(Table::new("namespaces")),
+            admitted: Admitted::default(),
             cluster: OnceLock::new(),
         }
     }
@@ -53,6 +65,13 @@ impl Cache {
             && self.machines.is_listed()
             && self.claims.is_listed()
             && self.hosts.is_listed()
+            && self.policies.is_listed()
+            && self.namespaces.is_listed()
+    }
+
+    /// The policies that hold for a namespace with these labels.
+    pub(super) fn policies_with(&self, labels: Option<&Labels>) -> Option<Vec<Arc<Policy>>> {
+        policies_of(self.policies.read().values(), labels)
     }
 }
 
@@ -108,5 +127,13 @@ impl Catalog for Cache {
 
     fn has_claim(&self, namespace: &str, claim: &str) -> bool {
         has_claim(&self.machines.read(), &self.claims.read(), namespace, claim)
+    }
+    fn policies(&self, namespace: &str) -> Option<Vec<Arc<Policy>>> {
+        self.policies_with(self.namespaces.read().get(namespace))
+    }
+    fn usage_of_others(&self, machine: MachineName<'_>) -> Usage {
+        let machines = self.machines.read();
+        let admitted = self.admitted.beyond(machine, &machines, Instant::now());
+        machines.usage_of_others(machine).plus(admitted)
     }
 }

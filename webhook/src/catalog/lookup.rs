@@ -9,6 +9,7 @@ use std::time::Duration;
 use common::api::{MachineTemplate, NetworkConfiguration};
 use common::violation::Reference;
 use futures::future::{BoxFuture, join_all};
+use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::ListParams;
 use kube::{Api, Client};
@@ -95,7 +96,7 @@ fn name(reference: &Reference) -> Option<&str> {
         Reference::Template(name) | Reference::StorageClass(name) | Reference::Network(name) => {
             Some(name)
         }
-        Reference::Hosts => None,
+        Reference::Hosts | Reference::Namespace => None,
     }
 }
 
@@ -113,6 +114,7 @@ fn kind(reference: &Reference) -> &'static str {
         Reference::StorageClass(_) => "storageclass",
         Reference::Network(_) => "network",
         Reference::Hosts => "hosts",
+        Reference::Namespace => "namespace",
     }
 }
 
@@ -123,6 +125,7 @@ fn title(reference: &Reference) -> String {
         Reference::StorageClass(name) => format!("StorageClass '{name}'"),
         Reference::Network(name) => format!("NetworkConfiguration '{name}'"),
         Reference::Hosts => "the list of LibvirtHosts".to_owned(),
+        Reference::Namespace => "the labels of the namespace".to_owned(),
     }
 }
 
@@ -167,6 +170,11 @@ impl ApiLookup {
                     .await?;
                 let rows = hosts.items.into_iter().filter_map(Host::row);
                 Some(LiveRow::Hosts(rows.collect()))
+            }
+            Reference::Namespace => {
+                let namespaces = Api::<Namespace>::all(client);
+                let found = namespaces.get_metadata_opt(namespace).await?;
+                found.map(|it| LiveRow::Namespace(it.metadata.labels.unwrap_or_default()))
             }
         })
     }

@@ -1,6 +1,7 @@
 //! A Machine as the watch decodes it: its name and its block, nothing else.
 
 use common::api::normalized::Normalized;
+use common::catalog::Usage;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use serde::{Deserialize, Deserializer};
@@ -17,6 +18,13 @@ pub struct Machine {
     /// object that cannot be decoded would stop the watch for all others.
     #[serde(default, rename = "spec", deserialize_with = "block")]
     pub(super) block: Option<Normalized>,
+}
+
+impl Machine {
+    /// What the Machine uses of the quota of its namespace.
+    pub fn usage(&self) -> Usage {
+        self.block.as_ref().map(Usage::of).unwrap_or_default()
+    }
 }
 
 fn identity<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {

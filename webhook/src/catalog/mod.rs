@@ -6,6 +6,7 @@
 //!             API server ◀── SingleFlight ◀── look_up_all (what the cache does not have)
 //! ```
 
+mod admitted;
 mod cache;
 mod host;
 mod lookup;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use common::catalog::{Catalog, ClaimHolder, HostRow, MachineName, NetworkRow};
-use common::catalog::{StorageClassRow, TemplateRow};
+use common::catalog::{Labels, Policy, StorageClassRow, TemplateRow, Usage};
 use common::mac::Mac;
 
 use super::cache::Cache;
@@ -19,6 +19,8 @@ pub enum LiveRow {
     Network(String, NetworkRow),
     /// All hosts.
     Hosts(Vec<Arc<HostRow>>),
+    /// Labels of the namespace of the reviewed object.
+    Namespace(Labels),
 }
 
 /// The cache, and what was read live for one review.
@@ -109,5 +111,17 @@ impl Catalog for Overlay<'_> {
 
     fn has_claim(&self, namespace: &str, claim: &str) -> bool {
         self.cache.has_claim(namespace, claim)
+    }
+    fn policies(&self, namespace: &str) -> Option<Vec<Arc<Policy>>> {
+        self.cache.policies(namespace).or_else(|| {
+            let labels = self.live.iter().find_map(|live| match live {
+                LiveRow::Namespace(labels) => Some(labels),
+                _ => None,
+            });
+            self.cache.policies_with(labels)
+        })
+    }
+    fn usage_of_others(&self, machine: MachineName<'_>) -> Usage {
+        self.cache.usage_of_others(machine)
     }
 }

@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use common::api::choice::TemplateSource;
 use common::api::normalized::Normalized;
-use common::api::{MachineTemplate, NetworkConfiguration};
+use common::api::{MachinePolicy, MachineTemplate, NetworkConfiguration};
 use common::catalog::{
-    Claims, HostRow, MachineName, MachineRow, Machines, NetworkRow, StorageClassRow, TemplateRow,
+    Claims, HostRow, Labels, MachineName, MachineRow, Machines, NetworkRow, Policy,
+    StorageClassRow, TemplateRow,
 };
 use common::mac::Mac;
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
@@ -34,6 +35,12 @@ pub(super) type Networks = HashMap<String, HashMap<String, NetworkRow>>;
 
 /// libvirt hosts by name.
 pub(super) type Hosts = BTreeMap<String, Arc<HostRow>>;
+
+/// Policies by name.
+pub(super) type Policies = BTreeMap<String, Arc<Policy>>;
+
+/// Labels of namespaces by name.
+pub(super) type Namespaces = HashMap<String, Labels>;
 
 /// Storage classes by name.
 #[derive(Debug, Default)]
@@ -173,6 +180,39 @@ impl RowSet<Host> for Hosts {
 
     fn remove(&mut self, host: Host) {
         Self::remove(self, &host.name_any());
+    }
+
+    fn count(&self) -> usize {
+        self.len()
+    }
+}
+
+impl RowSet<MachinePolicy> for Policies {
+    fn insert(&mut self, policy: MachinePolicy) {
+        let name = policy.name_any();
+        match Policy::new(name.clone(), policy.spec) {
+            Some(row) => Self::insert(self, name, Arc::new(row)),
+            None => Self::remove(self, &name),
+        };
+    }
+
+    fn remove(&mut self, policy: MachinePolicy) {
+        Self::remove(self, &policy.name_any());
+    }
+
+    fn count(&self) -> usize {
+        self.len()
+    }
+}
+
+impl RowSet<PartialObjectMeta<Namespace>> for Namespaces {
+    fn insert(&mut self, namespace: PartialObjectMeta<Namespace>) {
+        let name = namespace.name_any();
+        Self::insert(self, name, namespace.metadata.labels.unwrap_or_default());
+    }
+
+    fn remove(&mut self, namespace: PartialObjectMeta<Namespace>) {
+        Self::remove(self, &namespace.name_any());
     }
 
     fn count(&self) -> usize {

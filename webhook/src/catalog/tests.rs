@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use common::api::{MachineTemplate, NetworkConfiguration};
+use common::api::{MachinePolicy, MachineTemplate, NetworkConfiguration};
 use common::catalog::{Catalog as _, ClaimHolder, MachineName, NetworkRow, StorageClassRow};
 use common::mac::Mac;
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::Resource as _;
 use kube::core::PartialObjectMeta;
@@ -298,8 +298,13 @@ fn the_cache_is_complete_once_every_kind_was_listed_even_if_empty() {
         &cache.claims,
         Vec::<PartialObjectMeta<PersistentVolumeClaim>>::new(),
     );
-    assert!(!cache.is_complete());
     list(&cache.machines, Vec::<MachineEntry>::new());
+    list(&cache.policies, Vec::<MachinePolicy>::new());
+    assert!(!cache.is_complete());
+    list(
+        &cache.namespaces,
+        Vec::<PartialObjectMeta<Namespace>>::new(),
+    );
     assert!(cache.is_complete());
 }
 
@@ -356,4 +361,64 @@ fn a_host_with_an_unreadable_spec_is_not_in_the_catalog() {
     cache.hosts.apply(host("hv1", &with_class("fast")));
     cache.hosts.delete(host("hv1", &json!(null)));
     assert!(cache.hosts().is_empty());
+}
+
+fn policy(name: &str, selector: &Value) -> MachinePolicy {
+    decode(json!({
+        "apiVersion": "vitistack.io/v1alpha1",
+        "kind": "MachinePolicy",
+        "metadata": {"name": name},
+        "spec": {"namespaceSelector": selector},
+    }))
+}
+
+fn namespace(name: &str, labels: &Value) -> PartialObjectMeta<Namespace> {
+    decode(json!({"metadata": {"name": name, "labels": labels}}))
+}
+
+/// Names of the policies that hold for a namespace, if it is known.
+fn held(catalog: &dyn common::catalog::Catalog, namespace: &str) -> Option<Vec<String>> {
+    let policies = catalog.policies(namespace)?;
+    Some(policies.iter().map(|policy| policy.name.clone()).collect())
+}
+
+#[test]
+fn policies_hold_for_the_namespaces_that_they_select_sorted_by_name() {
+    let cache = Cache::default();
+    let some = |names: &[&str]| Some(names.iter().map(|name| (*name).to_owned()).collect());
+    // Without policies no labels are needed.
+    assert_eq!(held(&cache, "prod"), some(&[]));
+    let shared = json!({"matchLabels": {"tenancy": "shared"}});
+    cache.policies.apply(policy("tenants", &shared));
+    cache.policies.apply(policy("all", &json!({})));
+    assert_eq!(held(&cache, "prod"), None);
+    cache
+        .namespaces
+        .apply(namespace("prod", &json!({"tenancy": "shared"})));
+    cache.namespaces.apply(namespace("test", &json!({})));
+    assert_eq!(held(&cache, "prod"), some(&["all", "tenants"]));
+    assert_eq!(held(&cache, "test"), some(&["all"]));
+    cache
+        .namespaces
+        .apply(namespace("prod", &json!({"tenancy": "own"})));
+    assert_eq!(held(&cache, "prod"), some(&["all"]));
+    cache.policies.delete(policy("all", &json!({})));
+    assert_eq!(held(&cache, "prod"), some(&[]));
+    cache.namespaces.delete(namespace("prod", &json!({})));
+    assert_eq!(held(&cache, "prod"), None);
+}
+
+#[test]
+fn a_live_read_supplies_the_labels_of_a_namespace_that_the_cache_does_not_have() {
+    let cache = Cache::default();
+    cache.policies.apply(policy(
+        "tenants",
+        &json!({"matchLabels": {"tenancy": "shared"}}),
+    ));
+    let mut overlay = Overlay::new(&cache);
+    assert_eq!(held(&overlay, "new"), None);
+    let labels = [("tenancy".to_owned(), "shared".to_owned())].into();
+    overlay.extend(vec![LiveRow::Namespace(labels)]);
+    assert_eq!(held(&overlay, "new"), Some(vec!["tenants".to_owned()]));
+    assert_eq!(held(&cache, "new"), None);
 }

@@ -3,9 +3,9 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use common::api::{MachineTemplate, NetworkConfiguration};
+use common::api::{MachinePolicy, MachineTemplate, NetworkConfiguration};
 use futures::TryStreamExt as _;
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::core::PartialObjectMeta;
 use kube::runtime::watcher;
@@ -28,8 +28,9 @@ const PAGE_SIZE: u32 = 200;
 
 /// Starts a watch for each kind that the rules may read. Returns the cache that they fill.
 pub fn start(tasks: &mut Tasks, client: &Client, ready: &Checks) -> Arc<Cache> {
-    // Only the metadata: a claim's labels say which Machine it belongs to.
+    // Only the metadata: a claim's labels say which Machine it belongs to, a namespace's which policies hold.
     type Claim = PartialObjectMeta<PersistentVolumeClaim>;
+    type NamespaceLabels = PartialObjectMeta<Namespace>;
     let cache = Arc::new(Cache::default());
     let mut watches = Watches {
         tasks,
@@ -41,6 +42,8 @@ pub fn start(tasks: &mut Tasks, client: &Client, ready: &Checks) -> Arc<Cache> {
     watches.start::<NetworkConfiguration, _>("networkconfigurations", &cache.networks);
     watches.start::<Host, _>("libvirthosts", &cache.hosts);
     watches.start::<Claim, _>("persistentvolumeclaims", &cache.claims);
+    watches.start::<MachinePolicy, _>("machinepolicies", &cache.policies);
+    watches.start::<NamespaceLabels, _>("namespaces", &cache.namespaces);
     watches.start_machines(&cache);
     cache
 }

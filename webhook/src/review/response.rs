@@ -25,6 +25,9 @@ pub enum Failure {
     /// The cache is not complete yet.
     #[error("the webhook has not read the cluster yet; try again")]
     Starting,
+    /// It is not known which policies hold for the namespace of the object.
+    #[error("the labels of the namespace could not be read; try again")]
+    NamespaceUnknown,
     /// The deadline is over.
     #[error("no time was left for the review; try again")]
     Timeout,
@@ -41,7 +44,7 @@ impl Failure {
         match self {
             Self::Undecodable(_) | Self::NoObject => 400,
             Self::Internal => 500,
-            Self::Starting | Self::ReadFailed(_) => 503,
+            Self::Starting | Self::NamespaceUnknown | Self::ReadFailed(_) => 503,
             Self::Timeout | Self::ReadTimedOut(_) => 504,
         }
     }
@@ -51,7 +54,7 @@ impl Failure {
         match self {
             Self::Undecodable(_) | Self::NoObject => "BadRequest",
             Self::Internal => "InternalError",
-            Self::Starting | Self::ReadFailed(_) => "ServiceUnavailable",
+            Self::Starting | Self::NamespaceUnknown | Self::ReadFailed(_) => "ServiceUnavailable",
             Self::Timeout | Self::ReadTimedOut(_) => "Timeout",
         }
     }

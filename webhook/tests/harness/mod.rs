@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use axum::Router;
 use common::admission::Settings;
-use common::api::{MachineTemplate, NetworkConfiguration};
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use common::api::{MachinePolicy, MachineTemplate, NetworkConfiguration};
+use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::core::PartialObjectMeta;
 use serde_json::json;
@@ -31,6 +31,8 @@ pub(crate) fn cache() -> Cache {
     list::<Host, _>(&cache.hosts, vec![]);
     list::<PartialObjectMeta<PersistentVolumeClaim>, _>(&cache.claims, vec![]);
     list::<MachineEntry, _>(&cache.machines, vec![]);
+    list::<MachinePolicy, _>(&cache.policies, vec![]);
+    list::<PartialObjectMeta<Namespace>, _>(&cache.namespaces, vec![]);
     list(&cache.classes, vec![class]);
     cache
 }

@@ -119,8 +119,24 @@ fn disks(subject: &Subject<'_>, parts: &mut Parts, findings: &mut Findings) {
         .collect();
 }
 
+/// The reclaim policy of a disk: rule [`Code::UnsupportedReclaimPolicy`].
+pub(crate) fn reclaim_policy(
+    item: &Item<'_, Disk>,
+    pins: &Pins,
+    findings: &mut Findings,
+) -> Option<ReclaimPolicy> {
+    let name = item.name().value;
+    let pinned = name.and_then(|name| pins.reclaim_policies.get(name));
+    form::choice(
+        written_policy(item),
+        *pinned.unwrap_or(&pins.reclaim_policy),
+        Code::UnsupportedReclaimPolicy,
+        findings,
+    )
+}
+
 /// The reclaim policy of a disk as its author wrote it.
-fn written_policy<'a>(item: &Item<'a, Disk>) -> Leaf<&'a str> {
+pub(crate) fn written_policy<'a>(item: &Item<'a, Disk>) -> Leaf<&'a str> {
     item.pick("reclaimPolicy", |disk| disk.reclaim_policy.as_deref())
 }
 
@@ -160,13 +176,7 @@ fn disk(
         Code::UnsupportedBus,
         findings,
     );
-    let pinned = name.and_then(|name| pins.reclaim_policies.get(name));
-    let reclaim_policy = form::choice(
-        written_policy(item),
-        *pinned.unwrap_or(&pins.reclaim_policy),
-        Code::UnsupportedReclaimPolicy,
-        findings,
-    );
+    let reclaim_policy = reclaim_policy(item, pins, findings);
     let bound_by = bound_volume(item, findings);
     if let Some(image) = item.pick("image", |disk| disk.image.as_ref()).value {
         let at = |part| item.path(part, |disk| disk.image.is_some());

@@ -1,0 +1,435 @@
+//! MachinePolicies: parsed once, when they are stored, and looked up by namespace.
+//!
+//! What cannot be parsed was stored without a review. It is left out of its list, so that the list allows less.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use super::usage::amount;
+use crate::api::choice::{Backend, Choice as _, ReclaimPolicy, SelectorOperator};
+use crate::api::machine_policy::{
+    BridgePolicy, LabelRequirement, MachineLimits, MachinePolicySpec, NamespaceQuota,
+    NamespaceSelector,
+};
+use crate::bounds::{VLAN_MAX, VLAN_MIN};
+use crate::glob::Glob;
+use crate::quantity::Bytes;
+use crate::url_prefix::UrlPrefix;
+
+/// Labels of a namespace.
+pub type Labels = BTreeMap<String, String>;
+
+/// The parts of a `MachinePolicy` that rules read. Lists that are `None` restrict nothing.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Policy {
+    /// `metadata.name`.
+    pub name: String,
+    selector: Selector,
+    /// Backends that are allowed.
+    pub backends: Option<Vec<Backend>>,
+    /// Patterns for the names of templates.
+    pub templates: Option<Vec<Glob>>,
+    /// Whether a Machine must use a template.
+    pub is_template_required: bool,
+    /// Patterns for the names of storage classes.
+    pub storage_classes: Option<Vec<Glob>>,
+    /// Whether cards may be on the pod network or a host's default network.
+    pub allows_pod_network: bool,
+    /// Bridges and VLANs of NetworkConfigurations.
+    pub bridges: Option<Vec<Bridge>>,
+    /// Labels that the node selector of a Machine on libvirt must have.
+    pub host_labels: Labels,
+    /// Beginnings of URLs of images.
+    pub sources: Option<Vec<UrlPrefix>>,
+    /// Whether images may be copies of claims.
+    pub allows_claims: bool,
+    /// Patterns for the names of volumes that images may be.
+    pub volumes: Option<Vec<Glob>>,
+    /// Reclaim policies that are allowed.
+    pub reclaim_policies: Option<Vec<ReclaimPolicy>>,
+    /// Reclaim policy of disks that name none.
+    pub default_reclaim_policy: Option<ReclaimPolicy>,
+    /// Limits of one Machine.
+    pub limits: Limits,
+    /// Limits of all Machines of a namespace together.
+    pub quota: Quota,
+}
+
+/// Limits of all Machines of a namespace together; `None` is no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Quota {
+    /// vCPUs.
+    pub cpu: Option<u64>,
+    /// Memory in bytes.
+    pub memory: Option<u64>,
+    /// Storage in bytes.
+    pub storage: Option<u64>,
+}
+
+impl Quota {
+    fn of(spec: &NamespaceQuota) -> Self {
+        let bytes = |text: &Option<String>| text.as_ref()?.parse().ok().map(amount);
+        Self {
+            cpu: spec.cpu.and_then(|cpu| u64::try_from(cpu).ok()),
+            memory: bytes(&spec.memory),
+            storage: bytes(&spec.storage),
+        }
+    }
+
+    /// Whether anything is limited.
+    pub fn is_set(&self) -> bool {
+        *self != Self::default()
+    }
+}
+
+/// Limits of one Machine; `None` is no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Most vCPUs.
+    pub cpu: Option<u128>,
+    /// Most memory.
+    pub memory: Option<Bytes>,
+    /// Largest disk.
+    pub disk: Option<Bytes>,
+    /// Most disks.
+    pub disks: Option<u128>,
+    /// Most network cards.
+    pub networks: Option<u128>,
+}
+
+/// A bridge and its VLANs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bridge {
+    /// Pattern for its name.
+    pub name: Glob,
+    /// VLAN tags; `None` stands for all tags and untagged frames, an empty list for untagged frames only.
+    pub vlans: Option<Vec<RangeInclusive<i64>>>,
+}
+
+impl Bridge {
+    fn of(spec: BridgePolicy) -> Option<Self> {
+        let vlans = spec.vlans.map(|texts| {
+            let ranges = texts.iter().filter_map(|text| vlan_range(text));
+            ranges.collect::<Vec<_>>()
+        });
+        Some(Self {
+            name: Glob::new(&spec.name?),
+            vlans,
+        })
+    }
+
+    /// Whether the segment of a NetworkConfiguration is allowed; `None` stands for untagged frames.
+    pub fn allows(&self, bridge: &str, vlan: Option<i64>) -> bool {
+        let carries = match (&self.vlans, vlan) {
+            (None, _) => true,
+            (Some(ranges), None) => ranges.is_empty(),
+            (Some(ranges), Some(vlan)) => ranges.iter().any(|range| range.contains(&vlan)),
+        };
+        carries && self.name.matches(bridge)
+    }
+}
+
+/// A VLAN tag such as `300`, or a range such as `100-199`.
+pub fn vlan_range(text: &str) -> Option<RangeInclusive<i64>> {
+    let tag = |text: &str| {
+        let is_number = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        let tag: i64 = text
+            .parse()
+            .ok()
+            .filter(|_| is_number && !text.starts_with('0'))?;
+        (VLAN_MIN..=VLAN_MAX).contains(&tag).then_some(tag)
+    };
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let (first, last) = (tag(first)?, tag(last)?);
+    (first <= last).then_some(first..=last)
+}
+
+/// A selector of namespaces.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Selector {
+    labels: Labels,
+    requirements: Vec<Requirement>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Requirement {
+    key: String,
+    operator: SelectorOperator,
+    values: Vec<String>,
+}
+
+impl Requirement {
+    fn of(spec: LabelRequirement) -> Option<Self> {
+        Some(Self {
+            key: spec.key?,
+            operator: SelectorOperator::parse(&spec.operator?)?,
+            values: spec.values.unwrap_or_default(),
+        })
+    }
+
+    fn selects(&self, labels: &Labels) -> bool {
+        let value = labels.get(&self.key);
+        let is_listed = value.is_some_and(|value| self.values.contains(value));
+        match self.operator {
+            SelectorOperator::In => is_listed,
+            SelectorOperator::NotIn => !is_listed,
+            SelectorOperator::Exists => value.is_some(),
+            SelectorOperator::DoesNotExist => value.is_none(),
+        }
+    }
+}
+
+impl Selector {
+    fn of(spec: NamespaceSelector) -> Option<Self> {
+        let requirements = spec.match_expressions.unwrap_or_default().into_iter();
+        Some(Self {
+            labels: spec.match_labels.unwrap_or_default(),
+            requirements: requirements.map(Requirement::of).collect::<Option<_>>()?,
+        })
+    }
+
+    fn selects(&self, labels: &Labels) -> bool {
+        let has = |(key, value): (&String, &String)| labels.get(key) == Some(value);
+        self.labels.iter().all(has) && self.requirements.iter().all(|it| it.selects(labels))
+    }
+}
+
+impl Policy {
+    /// Parses a policy. `None` if its selector cannot be read.
+    pub fn new(name: String, spec: MachinePolicySpec) -> Option<Self> {
+        let MachinePolicySpec {
+            namespace_selector,
+            backends,
+            templates,
+            storage_classes,
+            networks,
+            libvirt_hosts,
+            images,
+            reclaim_policies,
+            limits,
+            quota,
+        } = spec;
+        let (templates, networks) = (templates.unwrap_or_default(), networks.unwrap_or_default());
+        let images = images.unwrap_or_default();
+        let reclaim = reclaim_policies.unwrap_or_default();
+        Some(Self {
+            name,
+            selector: Selector::of(namespace_selector?)?,
+            backends: list(backends, Backend::parse),
+            templates: globs(templates.allow),
+            is_template_required: templates.required.unwrap_or(false),
+            storage_classes: globs(storage_classes.unwrap_or_default().allow),
+            allows_pod_network: networks.pod_network.unwrap_or(true),
+            bridges: networks
+                .bridges
+                .map(|bridges| bridges.into_iter().filter_map(Bridge::of).collect()),
+            host_labels: libvirt_hosts
+                .and_then(|hosts| hosts.match_labels)
+                .unwrap_or_default(),
+            sources: list(images.sources, |text| text.parse().ok()),
+            allows_claims: images.claims.unwrap_or(true),
+            volumes: globs(images.volumes),
+            reclaim_policies: list(reclaim.allow, ReclaimPolicy::parse),
+            default_reclaim_policy: reclaim.default.as_deref().and_then(ReclaimPolicy::parse),
+            limits: Limits::of(&limits.unwrap_or_default()),
+            quota: Quota::of(&quota.unwrap_or_default()),
+        })
+    }
+
+    /// Whether the policy holds for a namespace with these labels.
+    pub fn selects(&self, labels: &Labels) -> bool {
+        self.selector.selects(labels)
+    }
+}
+
+impl Limits {
+    fn of(spec: &MachineLimits) -> Self {
+        let count = |count: Option<i64>| count.and_then(|count| u128::try_from(count).ok());
+        let bytes = |text: &Option<String>| text.as_ref().and_then(|text| text.parse().ok());
+        Self {
+            cpu: count(spec.cpu),
+            memory: bytes(&spec.memory),
+            disk: bytes(&spec.disk),
+            disks: count(spec.disks),
+            networks: count(spec.networks),
+        }
+    }
+}
+
+fn list<T>(texts: Option<Vec<String>>, parse: impl Fn(&str) -> Option<T>) -> Option<Vec<T>> {
+    let texts = texts?;
+    Some(texts.iter().filter_map(|text| parse(text)).collect())
+}
+
+fn globs(texts: Option<Vec<String>>) -> Option<Vec<Glob>> {
+    list(texts, |text| Some(Glob::new(text)))
+}
+
+/// The policies that hold for a namespace with these labels, in the order of `all`. `None` if there are policies and
+/// the labels are not known.
+pub fn policies_of<'p>(
+    mut all: impl Iterator<Item = &'p Arc<Policy>>,
+    labels: Option<&Labels>,
+) -> Option<Vec<Arc<Policy>>> {
+    let Some(labels) = labels else {
+        return all.next().is_none().then(Vec::new);
+    };
+    Some(
+        all.filter(|policy| policy.selects(labels))
+            .cloned()
+            .collect(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn policy(spec: Value) -> Option<Policy> {
+        Policy::new("p".to_owned(), serde_json::from_value(spec).unwrap())
+    }
+
+    fn labels(labels: &Value) -> Labels {
+        serde_json::from_value(labels.clone()).unwrap()
+    }
+
+    #[test]
+    fn a_selector_selects_as_in_kubernetes() {
+        let shared = json!({"tenancy": "shared", "team": "a"});
+        for (selector, selects_shared, selects_unlabelled) in [
+            (json!({}), true, true),
+            (json!({"matchLabels": {"tenancy": "shared"}}), true, false),
+            (json!({"matchLabels": {"tenancy": "own"}}), false, false),
+            (
+                json!({"matchLabels": {"tenancy": "shared", "zone": "x"}}),
+                false,
+                false,
+            ),
+            (
+                json!({"matchExpressions": [{"key": "team", "operator": "In", "values": ["a", "b"]}]}),
+                true,
+                false,
+            ),
+            (
+                json!({"matchExpressions": [{"key": "team", "operator": "NotIn", "values": ["a"]}]}),
+                false,
+                true,
+            ),
+            (
+                json!({"matchExpressions": [{"key": "team", "operator": "Exists"}]}),
+                true,
+                false,
+            ),
+            (
+                json!({"matchExpressions": [{"key": "team", "operator": "DoesNotExist"}]}),
+                false,
+                true,
+            ),
+            (
+                json!({"matchLabels": {"tenancy": "shared"}, "matchExpressions": [{"key": "team", "operator": "NotIn", "values": ["a"]}]}),
+                false,
+                false,
+            ),
+        ] {
+            let policy = policy(json!({ "namespaceSelector": selector })).unwrap();
+            assert_eq!(
+                policy.selects(&labels(&shared)),
+                selects_shared,
+                "{selector}"
+            );
+            assert_eq!(
+                policy.selects(&Labels::new()),
+                selects_unlabelled,
+                "{selector}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_policy_whose_selector_cannot_be_read_is_left_out() {
+        let unknown = json!({"matchExpressions": [{"key": "team", "operator": "Near"}]});
+        assert_eq!(policy(json!({})), None);
+        assert_eq!(policy(json!({ "namespaceSelector": unknown })), None);
+    }
+
+    #[test]
+    fn an_item_that_cannot_be_read_allows_nothing() {
+        let policy = policy(json!({
+            "namespaceSelector": {},
+            "backends": ["xen"],
+            "images": {"sources": ["images.example.com"]},
+            "networks": {"bridges": [{"name": "br0", "vlans": ["200-100"]}, {}]},
+        }));
+        let policy = policy.unwrap();
+        assert_eq!(policy.backends, Some(vec![]));
+        assert_eq!(policy.sources, Some(vec![]));
+        let bridges = policy.bridges.unwrap();
+        assert_eq!(bridges.len(), 1);
+        assert!(!bridges[0].allows("br0", Some(150)));
+    }
+
+    #[test]
+    fn a_bridge_allows_its_tags_or_untagged_frames() {
+        let bridge = |vlans: Value| {
+            let spec = json!({"name": "br*", "vlans": vlans});
+            Bridge::of(serde_json::from_value(spec).unwrap()).unwrap()
+        };
+        let all = bridge(Value::Null);
+        assert!(all.allows("br0", None) && all.allows("br-prod", Some(4094)));
+        assert!(!all.allows("xbr0", None));
+        let untagged = bridge(json!([]));
+        assert!(untagged.allows("br0", None) && !untagged.allows("br0", Some(1)));
+        let tagged = bridge(json!(["100-199", "300"]));
+        for (vlan, allowed) in [
+            (None, false),
+            (Some(99), false),
+            (Some(100), true),
+            (Some(199), true),
+            (Some(200), false),
+            (Some(300), true),
+        ] {
+            assert_eq!(tagged.allows("br0", vlan), allowed, "{vlan:?}");
+        }
+    }
+
+    #[test]
+    fn a_range_has_one_or_two_tags_in_ascending_order() {
+        for (text, range) in [
+            ("300", Some(300..=300)),
+            ("1-4094", Some(1..=4094)),
+            ("7-7", Some(7..=7)),
+            ("0", None),
+            ("4095", None),
+            ("200-100", None),
+            ("100-", None),
+            ("-100", None),
+            ("1-2-3", None),
+            ("+7", None),
+            ("007", None),
+            ("", None),
+        ] {
+            assert_eq!(vlan_range(text), range, "{text}");
+        }
+    }
+
+    #[test]
+    fn without_known_labels_no_policy_may_be_passed_over() {
+        let policy =
+            Arc::new(policy(json!({"namespaceSelector": {"matchLabels": {"a": "b"}}})).unwrap());
+        let none: [Arc<Policy>; 0] = [];
+        assert_eq!(policies_of(none.iter(), None), Some(vec![]));
+        assert_eq!(policies_of([policy.clone()].iter(), None), None);
+        assert_eq!(
+            policies_of([policy.clone()].iter(), Some(&Labels::new())),
+            Some(vec![])
+        );
+        let selected = labels(&json!({"a": "b"}));
+        assert_eq!(
+            policies_of([policy.clone()].iter(), Some(&selected)),
+            Some(vec![policy])
+        );
+    }
+}

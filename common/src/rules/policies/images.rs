@@ -1,0 +1,62 @@
+//! Images that the policies of a namespace allow.
+
+use crate::api::machine::Image;
+use crate::catalog::Policy;
+use crate::code::Code;
+use crate::field_path::FieldPath;
+use crate::image_source::redacted;
+use crate::rules::image_url;
+use crate::rules::rule::Governed;
+use crate::violation::{Findings, Kind, Violation};
+
+use super::message::allows;
+
+/// Rule [`Code::ImageSourceNotAllowed`] for the images of disks and CD-ROM drives.
+pub(super) fn images(machine: &Governed<'_>, policy: &Policy, findings: &mut Findings) {
+    for item in &machine.merged.disks {
+        if let Some(image) = item.pick("image", |disk| disk.image.as_ref()).value {
+            let at = |field| item.path(field, |disk| disk.image.is_some());
+            source(image, &at, policy, findings);
+        }
+    }
+    for item in &machine.merged.cdroms {
+        if let Some(image) = item.pick("image", |cdrom| cdrom.image.as_ref()).value {
+            let at = |field| item.path(field, |cdrom| cdrom.image.is_some());
+            source(image, &at, policy, findings);
+        }
+    }
+}
+
+fn source(
+    image: &Image,
+    at: &dyn Fn(&'static str) -> FieldPath,
+    policy: &Policy,
+    findings: &mut Findings,
+) {
+    let mut deny = |field, value: &str, detail: String| {
+        let code = Code::ImageSourceNotAllowed;
+        let fault = Violation::new(at(field), code, Kind::Forbidden, detail);
+        findings.deny(fault.text(value));
+    };
+    // A text that is no URL is refused as such.
+    if let (Some(url), Some(prefixes)) = (&image.url, &policy.sources)
+        && image_url::check(url).is_ok()
+        && !prefixes.iter().any(|prefix| prefix.covers(url))
+    {
+        let shown = redacted(url);
+        let prefixes = prefixes.iter().map(ToString::to_string).collect();
+        deny("image.url", &shown, allows(policy, &shown, prefixes));
+    }
+    if let Some(claim) = &image.persistent_volume_claim
+        && !policy.allows_claims
+    {
+        let detail = format!("policy '{}' allows no copies of claims", policy.name);
+        deny("image.persistentVolumeClaim", claim, detail);
+    }
+    if let (Some(volume), Some(patterns)) = (&image.volume, &policy.volumes)
+        && !patterns.iter().any(|pattern| pattern.matches(volume))
+    {
+        let patterns = patterns.iter().map(ToString::to_string).collect();
+        deny("image.volume", volume, allows(policy, volume, patterns));
+    }
+}
