@@ -194,6 +194,8 @@ async fn a_forged_host_in_the_status_starts_no_second_domain() {
         "spec": {
             "uri": "test:///default",
             "virtType": "qemu",
+            // The test driver has 3Gi, and a domain of 8Gi.
+            "overcommit": {"memory": "4"},
             "storage": [{"storageClass": "local", "pool": "default-pool"}],
             "networks": [{"name": "default", "type": "network", "source": "default"}],
         },
