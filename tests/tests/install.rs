@@ -84,7 +84,12 @@ async fn both_webhooks_are_registered_for_the_same_requests() {
         "mutate.warn-missing-networks.vitistack.io",
     ];
     assert_eq!(names, expected);
+    let (warns, validating) = validating.split_last().unwrap();
     assert_eq!(validating.len(), mutating.len());
+    assert_eq!(warns["name"], "warn-of-deletion.machines.vitistack.io");
+    assert_eq!(warns["rules"][0]["operations"], json!(["DELETE"]));
+    assert_eq!(warns["failurePolicy"], "Ignore");
+    assert_eq!(warns["timeoutSeconds"], 1);
     let conditions = &mutating[0]["matchConditions"];
     assert_eq!(conditions.as_array().unwrap().len(), 2);
     for (mutating, validating) in mutating.iter().zip(validating) {

@@ -5,6 +5,7 @@ use common::api::crd_files;
 use lab::{
     Kubectl, install,
     objects::{CLAIM, INSTANCE, MACHINE, SECRET, VM, condition},
+    pages::{Quotes, page, section},
     wait,
 };
 use serde_json::{Value, json};
@@ -30,6 +31,13 @@ async fn refused(kubectl: &Kubectl, arguments: &[&str]) -> String {
 
 async fn run(kubectl: &Kubectl, arguments: &[&str]) {
     kubectl.run(arguments).await.unwrap().ok().unwrap();
+}
+
+/// Fails unless the section of the page on Machines quotes this.
+fn assert_quoted(output: &str) {
+    let page = page("machines").unwrap();
+    let quotes = Quotes::of(section(&page, "Deletion").unwrap());
+    assert!(quotes.contain(output), "the page does not quote:\n{output}");
 }
 
 const WEB: &str = "template: small\npowerState: Stopped\ndisks:\n- {name: data, size: 10Gi}\n- {name: kept, size: 1Gi, reclaimPolicy: Retain}";
@@ -62,8 +70,16 @@ async fn kubectl_shows_what_becomes_of_the_disks_before_it_happens() {
     };
     let expected = destroys("root", "20Gi") + &destroys("data", "10Gi");
     let collection = "/apis/vitistack.io/v1alpha1/namespaces/default/machines?dryRun=All";
+    let dry = ["delete", "machine", "web", "--dry-run=server"];
+    let output = kubectl.run(&dry).await.unwrap();
+    assert_quoted(&format!(
+        "$ kubectl {}\n{}{}",
+        dry.join(" "),
+        output.stderr,
+        output.stdout
+    ));
     for delete in [
-        &["delete", "machine", "web", "--dry-run=server"][..],
+        &dry[..],
         &["delete", "machines", "--all", "--dry-run=server"],
         &["delete", "--raw", collection],
     ] {
@@ -156,6 +172,8 @@ async fn the_api_server_refuses_every_deletion_of_a_protected_machine_and_of_wha
         assert!(text.contains("(Forbidden)"), "{text}");
         assert!(text.contains(message), "{arguments:?}: {text}");
     }
+    let text = refused(&kubectl, &["delete", "machine", "web"]).await;
+    assert_quoted(&format!("$ kubectl delete machine web\n{text}"));
     let replace = ["replace", "--force", "-f", "-"];
     let replaced = kubectl
         .run_with(&replace, protected("web").to_string())

@@ -66,8 +66,8 @@ mod tests {
         let held = Arc::new(());
         let weak = Arc::downgrade(&held);
         slots.spawn(peer.into(), async move {
-            let _held = held;
             pending::<()>().await;
+            drop(held);
         });
         weak
     }

@@ -84,7 +84,8 @@ pub(super) fn parse(head: &[u8], length: u64) -> Result<ImageHeader, HeaderError
     if version == 3 {
         features(from.u64(72)?)?;
         header_length = u64::from(from.u32(100)?);
-        if header_length < LENGTH_V3 || header_length % 8 != 0 || header_length > cluster {
+        if header_length < LENGTH_V3 || !header_length.is_multiple_of(8) || header_length > cluster
+        {
             return Err(HeaderError::Invalid("header length"));
         }
         if from.u32(96)? > REFCOUNT_ORDER_MAX {

@@ -101,7 +101,7 @@ fn a_qcow2_that_qemu_could_not_open_or_that_names_another_file_is_refused() {
         (with_u32(qcow2(), 32, 2), Encrypted),
         (with_extension(qcow2(), 0x0537_BE77, &[0; 16]), Encrypted),
         (with_u64(qcow2(), 72, 1 << 2), DataFile),
-        (with_u64(qcow2(), 72, 1 << 2 | 1 << 9), DataFile),
+        (with_u64(qcow2(), 72, (1 << 2) | (1 << 9)), DataFile),
         (
             with_extension(qcow2(), 0x4441_5441, b"/etc/shadow"),
             DataFile,

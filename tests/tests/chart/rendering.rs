@@ -124,8 +124,8 @@ async fn with_a_certificate_from_outside_the_webhook_may_write_no_configuration_
 /// The verbs that change webhook configurations and Secrets, in the roles of the webhook.
 fn own_writes(objects: &[Value]) -> Vec<String> {
     let kinds = ["ClusterRole", "Role"];
-    let roles = kinds.map(|kind| object(objects, kind, "machine-webhook"));
-    let rules = roles
+    let granted = kinds.map(|kind| object(objects, kind, "machine-webhook"));
+    let rules = granted
         .iter()
         .flat_map(|role| role["rules"].as_array().unwrap());
     let guarded = rules.filter(|rule| {

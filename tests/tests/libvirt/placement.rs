@@ -2,13 +2,11 @@
 
 use std::fs;
 
-use lab::{
-    objects::{HOST, condition},
-    wait,
-};
+use common::quantity::Bytes;
+use lab::objects::{HOST, condition};
 use serde_json::{Value, json};
 
-use crate::environment::Environment;
+use crate::environment::{self, Environment};
 
 /// The test driver's description of a host with its pools and networks.
 fn node(cpus: u32, gigabytes: u32, pools: &[&str]) -> String {
@@ -158,25 +156,29 @@ async fn a_machine_is_placed_on_a_host_that_satisfies_its_requirements() {
     }
 }
 
-/// Two hosts of the test driver, `alpha` and `beta`, with 8 CPUs and 12 GiB each.
-async fn two_hosts(env: &Environment) {
-    let hosts = env.lab.objects(HOST, "");
-    hosts.delete("here").await.unwrap();
-    hosts.until_gone("here").await.unwrap();
-    for name in ["alpha", "beta"] {
-        let file = env.libvirt.path(&format!("{name}.xml"));
-        fs::write(&file, node(8, 12, &["main", name])).unwrap();
-        let uri = format!("test://{}", file.display());
-        let host = host(name, &uri, name, &json!({"name": name}));
-        env.lab.apply(&host).await.unwrap();
-        let reported = hosts.until_condition(name, "Ready", "True", "Ready");
-        reported.await.unwrap();
-    }
+/// A Machine with a blank disk on the host with this label.
+fn blank(memory: &str, at: &str) -> Value {
+    json!({
+        "resources": {"cpu": {"cores": 1}, "memory": {"size": memory}},
+        "disks": [{"name": "root", "size": "1Gi", "storageClass": "local"}],
+        "nodeSelector": {"at": at},
+    })
 }
 
-async fn domains_on(env: &Environment, host: &str) -> Value {
-    let host = env.lab.objects(HOST, "").get(host).await.unwrap();
-    host["status"]["domains"]["ours"].clone()
+/// The LibvirtHost `here` with a label, and with 12Gi for Machines.
+async fn limit_here(env: &Environment) {
+    let hosts = env.lab.objects(HOST, "");
+    let reported = hosts.get("here").await.unwrap();
+    let capacity = reported["status"]["capacity"]["memory"].as_str().unwrap();
+    let capacity: Bytes = capacity.parse().unwrap();
+    let reserved = Bytes::new(capacity.get() - Bytes::mib(12 * 1024).get());
+    let mut here = environment::host();
+    here["metadata"]["labels"] = json!({"at": "here"});
+    here["spec"]["reserved"] = json!({"memory": reserved});
+    env.lab.apply(&here).await.unwrap();
+    let is_limited = |host: &Value| host["status"]["allocatable"]["memory"] == "12Gi";
+    let what = "to have 12Gi for Machines";
+    hosts.until("here", what, is_limited).await.unwrap();
 }
 
 #[tokio::test]
@@ -184,15 +186,29 @@ async fn a_forged_host_in_the_status_starts_no_second_domain() {
     let Some(env) = Environment::new().await else {
         return;
     };
-    two_hosts(&env).await;
-    let spec = requirements(1, "1Gi", "everywhere", &json!({"name": "alpha"}));
-    env.apply("web", &spec).await;
-    let runs = |machine: &Value| {
-        let is_known = condition(machine, "Ready")["status"] == "True";
-        is_known && machine["status"]["host"] == "alpha"
-    };
-    env.until("web", "to run on alpha", runs).await;
-    for forged in [json!("beta"), json!(null)] {
+    limit_here(&env).await;
+    let there = json!({
+        "apiVersion": "vitistack.io/v1alpha1",
+        "kind": "LibvirtHost",
+        "metadata": {"name": "there", "labels": {"at": "there"}},
+        "spec": {
+            "uri": "test:///default",
+            "virtType": "qemu",
+            // The test driver has 3Gi, and a domain of 8Gi.
+            "overcommit": {"memory": "4"},
+            "storage": [{"storageClass": "local", "pool": "default-pool"}],
+            "networks": [{"name": "default", "type": "network", "source": "default"}],
+        },
+    });
+    env.lab.apply(&there).await.unwrap();
+    let hosts = env.lab.objects(HOST, "");
+    let reported = hosts.until_condition("there", "Ready", "True", "Ready");
+    reported.await.unwrap();
+
+    let is_ready = |machine: &Value| condition(machine, "Ready")["status"] == "True";
+    env.apply("web", &blank("128Mi", "here")).await;
+    env.until("web", "to run", is_ready).await;
+    for forged in [json!("there"), json!(null)] {
         let patch = json!({"status": {"host": forged}}).to_string();
         let args = [
             "patch",
@@ -204,61 +220,51 @@ async fn a_forged_host_in_the_status_starts_no_second_domain() {
             &patch,
         ];
         env.lab.kubectl().run(&args).await.unwrap().ok().unwrap();
-        env.until("web", "to be on alpha again", runs).await;
+        let is_back = |machine: &Value| machine["status"]["host"] == "here" && is_ready(machine);
+        env.until("web", "to be here again", is_back).await;
     }
-    // Another Machine on beta: its host was polled after the status was forged.
-    let spec = requirements(1, "1Gi", "everywhere", &json!({"name": "beta"}));
-    env.apply("app", &spec).await;
-    wait::until("the domain of app on beta", async || {
-        let domains = domains_on(&env, "beta").await;
-        Ok(if domains == 1 {
-            Ok(())
-        } else {
-            Err(domains.to_string())
-        })
-    })
-    .await
-    .unwrap();
-    assert_eq!(domains_on(&env, "alpha").await, 1);
-    let app = env.machines().get("app").await.unwrap();
-    assert_eq!(app["status"]["host"], "beta");
+    // Another Machine there: that host was polled after the status was forged.
+    env.apply("app", &blank("128Mi", "there")).await;
+    let app = env.until("app", "to run", is_ready).await;
+    assert_eq!(app["status"]["host"], "there");
+    let polled = hosts.until("there", "to have a domain", |host| {
+        host["status"]["domains"]["ours"] != 0
+    });
+    let domains = &polled.await.unwrap()["status"]["domains"];
+    assert_eq!(domains["ours"], 1, "the domain of app");
+    assert_eq!(env.domains().await.len(), 1);
 }
 
 #[tokio::test]
-async fn a_machine_that_asks_for_a_whole_fleet_of_memory_takes_nothing_from_others() {
+async fn a_machine_that_asks_for_more_memory_than_there_is_takes_none_from_others() {
     let Some(env) = Environment::new().await else {
         return;
     };
-    two_hosts(&env).await;
-    let on_alpha = json!({"name": "alpha"});
-    let grown = |memory: &str| requirements(1, memory, "everywhere", &on_alpha);
+    limit_here(&env).await;
     let is_ready = |machine: &Value| condition(machine, "Ready")["status"] == "True";
-    env.apply("greedy", &grown("512Mi")).await;
-    env.apply("web", &grown("8Gi")).await;
     for name in ["greedy", "web"] {
+        env.apply(name, &blank("512Mi", "here")).await;
         env.until(name, "to run", is_ready).await;
     }
     // More than its host has at all is refused at the prompt.
-    let patch =
-        |memory: &str| json!({"spec": {"resources": {"memory": {"size": memory}}}}).to_string();
-    let kubectl = env.lab.kubectl();
-    let huge = patch("12Ti");
-    let args = ["patch", "machine", "greedy", "--type=merge", "-p", &huge];
-    let refused = kubectl.run(&args).await.unwrap();
+    let patch = json!({"spec": {"resources": {"memory": {"size": "12Ti"}}}}).to_string();
+    let args = ["patch", "machine", "greedy", "--type=merge", "-p", &patch];
+    let refused = env.lab.kubectl().run(&args).await.unwrap();
     let text = refused.refused().unwrap();
-    assert!(text.contains("its host 'alpha' has 12Gi memory"), "{text}");
+    assert!(text.contains("its host 'here' has 12Gi memory"), "{text}");
     assert!(text.contains("[LargerThanHosts]"), "{text}");
-    // More than others leave is not given.
-    env.apply("greedy", &grown("10Gi")).await;
-    let greedy = env
-        .until("greedy", "to get no room", |machine| {
-            condition(machine, "Scheduled")["reason"] == "NoRoom"
-        })
-        .await;
+    // More than others leave is not given, and the guest goes on.
+    env.apply("greedy", &blank("12Gi", "here")).await;
+    let has_no_room = |machine: &Value| condition(machine, "Scheduled")["reason"] == "NoRoom";
+    let greedy = env.until("greedy", "to get no room", has_no_room).await;
     assert!(is_ready(&greedy), "{}", greedy["status"]);
-    let text = condition(&greedy, "Scheduled")["message"].as_str().unwrap();
-    assert!(text.contains("has room for 4Gi memory"), "{text}");
+    let condition = condition(&greedy, "Scheduled");
+    let text = condition["message"].as_str().unwrap();
+    assert!(text.contains("has room for 11776Mi memory"), "{text}");
+    let domain = env.domain("greedy").await;
+    let xml = env.virsh(&["dumpxml", "--inactive", &domain]).await;
+    assert!(xml.contains("<memory unit='KiB'>524288</memory>"), "{xml}");
     // Others get what is left.
-    env.apply("app", &grown("3Gi")).await;
+    env.apply("app", &blank("1Gi", "here")).await;
     env.until("app", "to run", is_ready).await;
 }

@@ -123,6 +123,32 @@ async fn assert_held(lab: &Lab, webhook: &Client, resource: &str) {
     patch(webhook, resource, &bundles).await.unwrap();
 }
 
+/// Allows the account to delete its configurations: without that, an admission plugin that the lab enables refuses owner
+/// references before policies are asked.
+async fn allow_deletion(lab: &Lab, account: &str) {
+    let group = "rbac.authorization.k8s.io";
+    let role = json!({
+        "apiVersion": format!("{group}/v1"),
+        "kind": "ClusterRole",
+        "metadata": {"name": "deletion"},
+        "rules": [{
+            "apiGroups": ["admissionregistration.k8s.io"],
+            "resources": ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"],
+            "verbs": ["delete"],
+        }],
+    });
+    let binding = json!({
+        "apiVersion": format!("{group}/v1"),
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "deletion"},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "deletion"},
+        "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": OPERATOR_NAMESPACE}],
+    });
+    for object in [role, binding] {
+        lab.apply(&object).await.unwrap();
+    }
+}
+
 /// The fields of a webhook, its client configuration included, as this API server documents them.
 async fn known_fields(lab: &Lab, kind: &str) -> BTreeSet<String> {
     let path = "/openapi/v3/apis/admissionregistration.k8s.io/v1";
@@ -149,6 +175,7 @@ async fn the_account_of_the_webhook_may_change_nothing_but_the_ca_bundle() {
     let lab = Lab::with(options).await.unwrap();
     lab.register_webhooks().await.unwrap();
     let account = Binary::Webhook.account();
+    allow_deletion(&lab, account).await;
     let webhook = lab.account_client(OPERATOR_NAMESPACE, account).await;
     let webhook = webhook.unwrap();
     assert_held(&lab, &webhook, "mutatingwebhookconfigurations").await;

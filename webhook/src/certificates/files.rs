@@ -236,7 +236,7 @@ mod tests {
         let (other, _) = pair();
         let (ca, text) = (certificate.replace('\n', ""), "no key");
         for (certificate, key, wrong) in [
-            (other.as_str(), key.as_str(), "does not belong to"),
+            (other.as_str(), key.as_str(), "does not match"),
             ("", &key, "there is none"),
             (&ca, &key, "cannot be read"),
             (&certificate, text, "the key cannot be read"),

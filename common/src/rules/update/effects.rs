@@ -91,6 +91,7 @@ effects! {
     MaxSockets        "resources.cpu.maxSockets"    Restart              Restart,
     MemorySize        "resources.memory.size"       LiveOrRestart        LiveOrRestart,
     MaxMemorySize     "resources.memory.maxSize"    Restart              Restart,
+    // The guest loses a removed disk with this effect; its volume is kept, see `kept`.
     Disk              "disks[].name"                Restart              LiveOrRestart,
     DiskRemove        "disks[].remove"              Restart              LiveOrRestart,
     DiskSize          "disks[].size"                Grow                 Grow,

@@ -9,7 +9,7 @@ use crate::access::AccessError;
 use crate::guard::Guard;
 
 /// A guard that holds while this replica has the Lease and the host is reached over these connections.
-pub(crate) fn of_host(api: &GuardedClient, connected: &Arc<ConnectedHost>) -> Guard {
+pub(super) fn of_host(api: &GuardedClient, connected: &Arc<ConnectedHost>) -> Guard {
     let (api, connected) = (api.clone(), connected.clone());
     let may_act = move || {
         if api.may_write() {

@@ -9,10 +9,11 @@
 //! connection that would have delivered it.
 
 mod credentials;
-pub(crate) mod guards;
+mod guards;
 mod orphans;
 pub(crate) mod poller;
 pub(crate) mod registry;
 mod status;
 pub(crate) mod tombstones;
+mod unused_images;
 mod whereabouts;

@@ -10,8 +10,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::api::left_volumes::{Tombstone, TombstoneVolume};
+use common::api::left_volumes::{KeptVolume, Tombstone, TombstoneVolume};
 use common::api::libvirt_host::LibvirtHostStatus;
+use common::bounds::KEPT_VOLUMES_MAX;
 use common::render::libvirt::{DomainMetadata, domain_uuid, is_seed, is_volume_of};
 use controller_core::client::GuardedClient;
 use controller_core::machine::CachedMachine;
@@ -47,7 +48,7 @@ pub(super) async fn remove(
     let offers = host.spec.storage.iter().flatten();
     let pools = offers.map(|offer| offer.pool.clone());
     let pools: BTreeSet<_> = pools.chain(host.spec.image_pool.clone()).collect();
-    let mut left = Vec::new();
+    let (mut left, mut kept_volumes) = (Vec::new(), host.status.kept_volumes.clone());
     for tombstone in &host.status.tombstones {
         let uid = tombstone.uid.clone();
         if !machines.state_filter(|it| it.uid() == uid).is_empty() {
@@ -66,12 +67,16 @@ pub(super) async fn remove(
             remove_all(host, &guard, &uid, &pools, &volumes)
         });
         match removed.await {
-            Ok(kept) => tracing::info!(
-                host = connected.name,
-                machine = tombstone.machine,
-                ?kept,
-                "removed what was left of the Machine"
-            ),
+            Ok(stay) => {
+                tracing::info!(
+                    host = connected.name,
+                    machine = tombstone.machine,
+                    ?stay,
+                    "removed what was left of the Machine"
+                );
+                let kept = stay.iter().filter_map(|volume| kept(tombstone, volume));
+                kept_volumes.extend(kept);
+            }
             Err(error) => {
                 tracing::warn!(host = connected.name, machine = tombstone.machine, %error, "what is left of a Machine cannot be removed yet");
                 left.push(tombstone.clone());
@@ -81,8 +86,10 @@ pub(super) async fn remove(
     if left == host.status.tombstones {
         return;
     }
+    kept_volumes.truncate(KEPT_VOLUMES_MAX);
     let status = LibvirtHostStatus {
         tombstones: left,
+        kept_volumes,
         ..host.status.clone()
     };
     if let Err(error) = put_status(api, host, &status).await {
@@ -92,6 +99,17 @@ pub(super) async fn remove(
             "the tombstones of a host were not written"
         );
     }
+}
+
+/// The record of a volume that stays. The name of a volume has the disk's name between the first two dots.
+fn kept(tombstone: &Tombstone, volume: &TombstoneVolume) -> Option<KeptVolume> {
+    Some(KeptVolume {
+        machine: tombstone.machine.clone(),
+        uid: tombstone.uid.clone(),
+        disk: volume.volume.split('.').nth(1)?.to_owned(),
+        pool: volume.pool.clone(),
+        volume: volume.volume.clone(),
+    })
 }
 
 /// The tombstone with the list of volumes, if the host could be asked.
@@ -129,14 +147,14 @@ fn metadata_of(found: &DomainDetail, owner: &str) -> Option<DomainMetadata> {
 }
 
 /// Ends the guest of a Machine that is gone, and removes its definition, these volumes and its seeds. Every pool has to
-/// be readable before. Returns the names of the volumes that stay.
+/// be readable before. Returns the volumes that stay.
 fn remove_all(
     host: &mut dyn Connection,
     guard: &Guard,
     owner: &str,
     pools: &BTreeSet<String>,
     listed_volumes: &[TombstoneVolume],
-) -> Result<Vec<String>, AccessError> {
+) -> Result<Vec<TombstoneVolume>, AccessError> {
     let uuid = domain_uuid(owner);
     let found = host.domain(uuid)?;
     let metadata = found.as_ref().and_then(|found| metadata_of(found, owner));
@@ -174,7 +192,10 @@ fn remove_all(
         let deletes = is_deletable(pool, &volume.name);
         let is_seed = is_seed(&volume.name) && pools.contains(&pool);
         if !deletes && !is_seed {
-            stay.push(format!("{pool}/{}", volume.name));
+            stay.push(TombstoneVolume {
+                pool: pool.clone(),
+                volume: volume.name.clone(),
+            });
             continue;
         }
         let volume = Removal {
@@ -209,7 +230,7 @@ mod tests {
     fn remove_by_metadata(
         host: &mut dyn Connection,
         pools: &BTreeSet<String>,
-    ) -> Result<Vec<String>, AccessError> {
+    ) -> Result<Vec<TombstoneVolume>, AccessError> {
         let volumes = volumes_of_domain(host, OWNER)?;
         remove_all(host, &environment::guard(), OWNER, pools, &volumes)
     }
@@ -280,7 +301,7 @@ mod tests {
         assert!(env.host.state().domains.contains_key(&uuid));
         env.host.state().pools.insert(POOL.into(), pool);
         let stay = remove_by_metadata(&mut *host, &pools()).unwrap();
-        assert_eq!(stay, [""; 0]);
+        assert_eq!(stay, []);
         assert!(env.host.state().domains.is_empty());
         assert_eq!(volumes(&env), [""; 0]);
     }
@@ -291,7 +312,7 @@ mod tests {
         env.settle();
         let mut host = env.connection().unwrap();
         let stay = remove_by_metadata(&mut *host, &BTreeSet::new());
-        assert_eq!(stay.unwrap(), [""; 0]);
+        assert_eq!(stay.unwrap(), []);
         assert_eq!(volumes(&env), [""; 0]);
     }
 
@@ -330,8 +351,16 @@ mod tests {
         env.host.state().pools.remove("other");
         let guard = environment::guard();
         let stay = remove_all(&mut *host, &guard, OWNER, &pools(), &listed_volumes).unwrap();
-        assert_eq!((stay.len(), volumes(&env).len()), (1, 1));
-        assert!(volumes(&env)[0].contains(".data."));
+        let tombstone = Tombstone {
+            machine: "default/web".into(),
+            uid: OWNER.into(),
+            since: String::new(),
+            volumes: None,
+        };
+        let kept: Vec<_> = stay.iter().filter_map(|it| kept(&tombstone, it)).collect();
+        assert_eq!(kept.len(), 1);
+        assert_eq!(kept[0].disk, "data");
+        assert_eq!(volumes(&env), [kept[0].volume.as_str()]);
     }
 
     #[test]

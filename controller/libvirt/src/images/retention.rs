@@ -7,108 +7,35 @@
 //! The note is a volume of the image pool: what it says outlives this program and a change of the leader.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 use common::quantity::Bytes;
 use common::render::libvirt::{FETCHED_IMAGE, VolumeFormat, VolumeSpec, volume_xml};
-use controller_core::client::GuardedClient;
-use controller_core::machine::CachedMachine;
 use controller_core::preconditions::Effect;
-use kube::runtime::reflector::Store;
-use time::OffsetDateTime;
 
-use super::names::{base_of, image_volume, marked, marker};
+use super::names::{base_of, marked, marker};
 use crate::access::{AccessError, Connection, Result, Volume};
 use crate::guard::Guard;
-use crate::hosts::guards::of_host;
-use crate::hosts::registry::ConnectedHost;
-use crate::libvirt_host::LibvirtHost;
-use crate::offers::images;
 use crate::volume_effects::{Removal, read_all_pools, remove_volume};
 
-/// Limit of one look at the images of a host: every pool is refreshed for each image that is removed.
-const SWEEP_LIMIT: Duration = Duration::from_mins(5);
-/// Longest pause between two looks at the images of a host. Each refreshes every pool of it.
-const SWEEP_INTERVAL_MAX: Duration = Duration::from_hours(1);
 /// What is between the name of an image and the time since when nothing uses it.
 const UNUSED: &str = ".unused-";
 
-/// Pause between two looks at the images of a host; `None`: images are kept.
-pub(crate) fn sweep_interval(retention: Duration) -> Option<Duration> {
-    (!retention.is_zero()).then(|| retention.min(SWEEP_INTERVAL_MAX))
-}
-
-/// Removes the images of a host that nothing has used for this time, in the background. What could not be removed is
-/// tried again with the next look.
-pub(crate) fn sweep_host(
-    api: &GuardedClient,
-    machines: &Store<CachedMachine>,
-    connected: &Arc<ConnectedHost>,
-    host: &LibvirtHost,
-    retention: Duration,
-) {
-    let Some(pool) = host.spec.image_pool.clone() else {
-        return;
-    };
-    if host.spec.maintenance == Some(true) || connected.snapshot().is_err() || !api.may_write() {
-        return;
-    }
-    let guard = of_host(api, connected);
-    let sweep = Sweep {
-        pool,
-        needed: needed_images(machines, &connected.name),
-        retention,
-        now: OffsetDateTime::now_utc().unix_timestamp(),
-    };
-    let connected = connected.clone();
-    tokio::spawn(async move {
-        let swept = connected
-            .copies
-            .call(SWEEP_LIMIT, move |host| sweep.run(host, &guard));
-        let swept = swept.await;
-        let host = &connected.name;
-        match swept {
-            Ok(removed) => {
-                for image in removed {
-                    tracing::info!(host, image, "removed an image that nothing uses");
-                }
-            }
-            Err(error) => tracing::debug!(host, %error, "unused images could not be removed"),
-        }
-    });
-}
-
-/// The images that Machines on a host name, and those that have no host yet. A disk may be about to be made of one.
-fn needed_images(machines: &Store<CachedMachine>, host: &str) -> BTreeSet<String> {
-    let machines = machines.state();
-    let concerned = machines.iter().filter(|machine| {
-        let binding = machine.binding.as_ref();
-        binding.is_some_and(|it| it.host.as_deref().is_none_or(|it| it == host))
-    });
-    let blocks = concerned.map(|machine| machine.decompress());
-    let mut needed = BTreeSet::new();
-    for machine in blocks {
-        let block = machine.desired().into_iter();
-        needed.extend(block.flat_map(images).map(image_volume));
-    }
-    needed
-}
-
 /// A look at the fetched images of a pool.
-struct Sweep {
+pub(crate) struct Sweep {
     /// Image pool of the host.
-    pool: String,
+    pub(crate) pool: String,
     /// Images that Machines name, without the attempt.
-    needed: BTreeSet<String>,
-    retention: Duration,
+    pub(crate) needed: BTreeSet<String>,
+    /// How long an image that nothing uses is kept.
+    pub(crate) retention: Duration,
     /// Seconds since 1970.
-    now: i64,
+    pub(crate) now: i64,
 }
 
 impl Sweep {
     /// Looks at every complete image that was fetched into the pool; returns those that were removed.
-    fn run(&self, host: &mut dyn Connection, guard: &Guard) -> Result<Vec<String>> {
+    pub(crate) fn run(&self, host: &mut dyn Connection, guard: &Guard) -> Result<Vec<String>> {
         guard.check()?;
         let pool = self.pool.as_str();
         let all = read_all_pools(host)?;
@@ -133,19 +60,19 @@ impl Sweep {
                 continue;
             }
             let mut notes = own.keys().filter_map(|it| Some((*it, note(it)?)));
-            let noted = notes.find(|(_, (image, _))| *image == name);
+            let found = notes.find(|(_, (image, _))| *image == name);
             let is_used = used.contains(&volume.path) || self.needed.contains(base_of(name));
-            match noted {
-                Some((noted, _)) if is_used => delete(host, guard, pool, noted)?,
+            match found {
+                Some((beside, _)) if is_used => delete(host, guard, pool, beside)?,
                 None if !is_used => {
                     guard.check()?;
                     host.create_volume(pool, &note_xml(name, self.now))?;
                 }
-                Some((noted, (_, since))) if self.is_over(since) => {
-                    if self.remove(host, guard, volume)? {
-                        delete(host, guard, pool, noted)?;
-                        removed.push(name.to_owned());
-                    }
+                Some((beside, (_, since)))
+                    if self.is_over(since) && self.remove(host, guard, volume)? =>
+                {
+                    delete(host, guard, pool, beside)?;
+                    removed.push(name.to_owned());
                 }
                 _ => {}
             }

@@ -1,0 +1,82 @@
+//! Looks at the fetched images of a host from time to time, and has those removed that nothing uses.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use controller_core::client::GuardedClient;
+use controller_core::machine::CachedMachine;
+use kube::runtime::reflector::Store;
+use time::OffsetDateTime;
+
+use super::guards::of_host;
+use super::registry::ConnectedHost;
+use crate::images::names::image_volume;
+use crate::images::retention::Sweep;
+use crate::libvirt_host::LibvirtHost;
+use crate::offers::images;
+
+/// Limit of one look at the images of a host: every pool is refreshed for each image that is removed.
+const SWEEP_LIMIT: Duration = Duration::from_mins(5);
+/// Longest pause between two looks at the images of a host. Each refreshes every pool of it.
+const SWEEP_INTERVAL_MAX: Duration = Duration::from_hours(1);
+/// Pause between two looks at the images of a host; `None`: images are kept.
+pub(super) fn sweep_interval(retention: Duration) -> Option<Duration> {
+    (!retention.is_zero()).then(|| retention.min(SWEEP_INTERVAL_MAX))
+}
+
+/// Removes the images of a host that nothing has used for this time, in the background. What could not be removed is
+/// tried again with the next look.
+pub(super) fn sweep_host(
+    api: &GuardedClient,
+    machines: &Store<CachedMachine>,
+    connected: &Arc<ConnectedHost>,
+    host: &LibvirtHost,
+    retention: Duration,
+) {
+    let Some(pool) = host.spec.image_pool.clone() else {
+        return;
+    };
+    if host.spec.maintenance == Some(true) || connected.snapshot().is_err() || !api.may_write() {
+        return;
+    }
+    let guard = of_host(api, connected);
+    let sweep = Sweep {
+        pool,
+        needed: needed_images(machines, &connected.name),
+        retention,
+        now: OffsetDateTime::now_utc().unix_timestamp(),
+    };
+    let connected = connected.clone();
+    tokio::spawn(async move {
+        let swept = connected
+            .copies
+            .call(SWEEP_LIMIT, move |host| sweep.run(host, &guard));
+        let swept = swept.await;
+        let host = &connected.name;
+        match swept {
+            Ok(removed) => {
+                for image in removed {
+                    tracing::info!(host, image, "removed an image that nothing uses");
+                }
+            }
+            Err(error) => tracing::debug!(host, %error, "unused images could not be removed"),
+        }
+    });
+}
+
+/// The images that Machines on a host name, and those that have no host yet. A disk may be about to be made of one.
+fn needed_images(machines: &Store<CachedMachine>, host: &str) -> BTreeSet<String> {
+    let machines = machines.state();
+    let concerned = machines.iter().filter(|machine| {
+        let binding = machine.binding.as_ref();
+        binding.is_some_and(|it| it.host.as_deref().is_none_or(|it| it == host))
+    });
+    let blocks = concerned.map(|machine| machine.decompress());
+    let mut needed = BTreeSet::new();
+    for machine in blocks {
+        let block = machine.desired().into_iter();
+        needed.extend(block.flat_map(images).map(image_volume));
+    }
+    needed
+}
