@@ -1,10 +1,10 @@
 //! What a host offers by its spec: pools for storage classes, and networks for cards.
 
-use common::api::choice::HostNetworkType;
+use common::api::choice::{HostNetworkType, Provisioning, VolumeFormat};
 use common::api::libvirt_host::{HostStorage, LibvirtHostSpec};
 use common::api::machine::Image;
 use common::api::network::NetworkConfigurationSpec;
-use common::api::normalized::Normalized;
+use common::api::normalized::{Normalized, NormalizedDisk};
 use common::names::DEFAULT_NETWORK;
 use common::render::libvirt::{NicAttachment, NicSource};
 
@@ -18,6 +18,17 @@ pub(crate) fn images(block: &Normalized) -> impl Iterator<Item = &Image> {
 pub(crate) fn storage<'a>(spec: &'a LibvirtHostSpec, class: &str) -> Option<&'a HostStorage> {
     let mut offers = spec.storage.iter().flatten();
     offers.find(|offer| offer.storage_class == class)
+}
+
+/// Whether a disk of an image is a copy of it, and no overlay.
+pub(crate) fn is_copy(offer: &HostStorage) -> bool {
+    // A raw volume cannot stand on another one.
+    offer.provisioning == Some(Provisioning::Copy) || offer.format == Some(VolumeFormat::Raw)
+}
+
+/// Whether the volume of a disk is made as an overlay of its image.
+pub(crate) fn is_overlay(disk: &NormalizedDisk, offer: &HostStorage) -> bool {
+    disk.image.is_some() && !is_copy(offer)
 }
 
 /// How a network card is attached on a host; without a NetworkConfiguration to the host's default network. The
