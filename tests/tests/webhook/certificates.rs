@@ -50,7 +50,7 @@ async fn bundles(lab: &Lab) -> Vec<String> {
 }
 
 /// The webhooks of both configurations.
-const WEBHOOKS: usize = 6;
+const WEBHOOKS: usize = 7;
 
 /// Waits until every bundle equals this one.
 async fn trusted(lab: &Lab, ca: &str) {

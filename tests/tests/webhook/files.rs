@@ -59,12 +59,12 @@ fn issued() -> (String, String, String) {
 /// Writes `caBundle` everywhere, as cert-manager's cainjector does.
 async fn inject(lab: &Lab, ca: &str) {
     let bytes = ByteString(ca.as_bytes().to_vec());
-    let each = (0..3).map(|index| {
-        let path = format!("/webhooks/{index}/clientConfig/caBundle");
-        json!({"op": "add", "path": path, "value": bytes})
-    });
-    let patch = each.collect::<Value>().to_string();
-    for kind in ["mutating", "validating"] {
+    for (kind, entries) in [("mutating", 3), ("validating", 4)] {
+        let each = (0..entries).map(|index| {
+            let path = format!("/webhooks/{index}/clientConfig/caBundle");
+            json!({"op": "add", "path": path, "value": bytes})
+        });
+        let patch = each.collect::<Value>().to_string();
         let kind = format!("{kind}webhookconfiguration");
         let arguments = [
             "patch",
