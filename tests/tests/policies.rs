@@ -123,10 +123,10 @@ networks: [{name: eth0}, {name: eth1, networkName: far}, {name: eth2, networkNam
     let refused = apply(&kubectl, machine(TENANT, "web", faulty)).await;
     let refused = refused.refused().unwrap();
     let lines = refused.split_inclusive('\n');
-    let faults: String = lines
+    let violations: String = lines
         .filter(|line| !line.starts_with("Warning: "))
         .collect();
-    quotes.produced(&faults).unwrap();
+    quotes.produced(&violations).unwrap();
     let refused = apply(
         &kubectl,
         machine(TENANT, "web", "backend: libvirt\ntemplate: small"),

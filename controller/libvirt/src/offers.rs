@@ -1,10 +1,10 @@
 //! What a host offers by its spec: pools for storage classes, and networks for cards.
 
-use common::api::choice::HostNetworkType;
+use common::api::choice::{HostNetworkType, Provisioning, VolumeFormat};
 use common::api::libvirt_host::{HostStorage, LibvirtHostSpec};
 use common::api::machine::Image;
 use common::api::network::NetworkConfigurationSpec;
-use common::api::normalized::Normalized;
+use common::api::normalized::{Normalized, NormalizedDisk};
 use common::image_source::{SourceUrl, redacted};
 use common::names::DEFAULT_NETWORK;
 use common::render::libvirt::{NicAttachment, NicSource};
@@ -28,6 +28,17 @@ pub(crate) fn source_fault(image: &Image, sources: Option<&[String]>) -> Option<
 pub(crate) fn storage<'a>(spec: &'a LibvirtHostSpec, class: &str) -> Option<&'a HostStorage> {
     let mut offers = spec.storage.iter().flatten();
     offers.find(|offer| offer.storage_class == class)
+}
+
+/// Whether a disk of an image is a copy of it, and no overlay.
+pub(crate) fn is_copy(offer: &HostStorage) -> bool {
+    // A raw volume cannot have a backing file.
+    offer.provisioning == Some(Provisioning::Copy) || offer.format == Some(VolumeFormat::Raw)
+}
+
+/// Whether the volume of a disk is made as an overlay of its image.
+pub(crate) fn is_overlay(disk: &NormalizedDisk, offer: &HostStorage) -> bool {
+    disk.image.is_some() && !is_copy(offer)
 }
 
 /// How a network card is attached on a host; without a NetworkConfiguration to the host's default network. The

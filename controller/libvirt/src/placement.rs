@@ -19,8 +19,7 @@ use controller_core::objects::Network;
 
 use crate::access::HostInfo;
 use crate::capacity::allocatable;
-use crate::offers::{attach, images, source_fault, storage};
-use crate::plan::disks::is_overlay;
+use crate::offers::{attach, images, is_overlay, source_fault, storage};
 use crate::pool_space::StorageFactor;
 use crate::snapshot::Snapshot;
 

@@ -9,6 +9,7 @@ use crate::api::normalized::NormalizedDisk;
 use crate::catalog::Catalog;
 use crate::code::Code;
 use crate::field_path::FieldPath;
+use crate::image_source::redacted;
 use crate::normalize::{ClassRequest, Item, Leaf, Merged};
 use crate::rules::rule::{Check, Lookup, Update, rules};
 use crate::rules::{disks, firmware};
@@ -361,8 +362,10 @@ fn show_image(image: &Image) -> String {
         persistent_volume_claim,
         volume,
     } = image;
+    // A URL may have a password or a token.
+    let url = url.as_deref().map(redacted);
     let parts = [
-        ("url", url),
+        ("url", &url),
         ("checksum", checksum),
         ("persistentVolumeClaim", persistent_volume_claim),
         ("volume", volume),

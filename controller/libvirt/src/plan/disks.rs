@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use common::api::choice::{Choice as _, Provisioning, ReclaimPolicy};
+use common::api::choice::{Choice as _, ReclaimPolicy};
 use common::api::left_volumes::{KeptVolume, TombstoneVolume};
 use common::api::libvirt_host::{HostStorage, LibvirtHostSpec};
 use common::api::machine::Image;
@@ -19,7 +19,7 @@ use crate::images::names::{
     base_of, image_volume, is_attempt, is_attempt_of, is_marker, marked, marker,
 };
 use crate::observed::{Guest, HostView, VolumeKey};
-use crate::offers::{images, storage};
+use crate::offers::{images, is_copy, storage};
 use crate::volume_effects::Removal;
 
 /// The volumes that a block's disks would have, and what becomes of each. A copied one has an attempt beside its name.
@@ -48,11 +48,6 @@ pub(crate) fn sizes(machine: &Machine, spec: &LibvirtHostSpec) -> Vec<(String, S
         .flat_map(|block| &block.disks)
         .filter_map(size)
         .collect()
-}
-
-/// Whether the volume of a disk is made as an overlay of its image.
-pub(crate) fn is_overlay(disk: &NormalizedDisk, offer: &HostStorage) -> bool {
-    disk.image.is_some() && !is_copy(offer)
 }
 
 /// The volumes that are deleted with a Machine: disks of the spec by the reclaim policy that the domain's metadata
@@ -285,12 +280,6 @@ pub(super) fn name_of(machine: &Machine, disk: &NormalizedDisk, offer: &HostStor
 /// Format of the volumes of a storage class.
 pub(super) fn format(offer: &HostStorage) -> VolumeFormat {
     offer.format.unwrap_or(VolumeFormat::Qcow2)
-}
-
-/// Whether a disk of an image is a copy of it, and no overlay.
-pub(super) fn is_copy(offer: &HostStorage) -> bool {
-    // A raw volume cannot have a backing file.
-    offer.provisioning == Some(Provisioning::Copy) || offer.format == Some(VolumeFormat::Raw)
 }
 
 /// The volume that a disk has; `None`: it has none yet. The one that the domain's metadata records comes first, then

@@ -23,12 +23,12 @@ use controller_core::machine::Machine;
 use controller_core::plan::Now;
 
 use super::action::Action;
-use super::disks::{existing, format, is_copy, is_on, is_overlay, name_of};
+use super::disks::{existing, format, is_on, name_of};
 use crate::access::Volume;
 use crate::images::fetches::ImageState;
 use crate::images::names::{attempt, base_of, image_volume};
 use crate::observed::HostView;
-use crate::offers::storage;
+use crate::offers::{is_copy, is_overlay, storage};
 use crate::pool_space::StorageFactor;
 
 /// The actions and findings of the volumes.
