@@ -93,7 +93,7 @@ const CEL: [(&str, &[Code]); 42] = [
         &[Code::MemoryNotAligned],
     ),
     (
-        "is the name of a volume that a guest has",
+        "is reserved for a volume that the operator",
         &[Code::ReservedDiskName],
     ),
     (
