@@ -7,7 +7,7 @@ use super::decode::{self, Metadata, RawObject};
 use super::{Request, Stage, Verdict, ratchet};
 use crate::api::choice::{Backend, Choice as _, ReclaimPolicy};
 use crate::api::machine::MachineSpec;
-use crate::api::normalized::{BLOCK_VERSION, Normalized, TemplatePin};
+use crate::api::normalized::{BLOCK_VERSION, Normalized, NormalizedDisk, TemplatePin};
 use crate::catalog::{Catalog, MachineName};
 use crate::normalize::{Intent, Merged, Pins, TemplateChoice, hash, merge, pins_of};
 use crate::rules::rule::{Governed, KnownTemplate, Lookup, TemplateRequest, Update};
@@ -288,6 +288,12 @@ fn kept_choices(
     )
 }
 
+/// The reclaim policies of a block, by name of the disk.
+fn reclaim_policies_in(block: &Normalized) -> BTreeMap<String, ReclaimPolicy> {
+    let of_disk = |disk: &NormalizedDisk| (disk.name.clone(), disk.reclaim_policy);
+    block.disks.iter().map(of_disk).collect()
+}
+
 /// Resolves an intent: references → pins → block, with the findings of all rules. `restored` is the block
 /// that was sent with a new object and matches its intent, as in a restored backup.
 fn resolve(
@@ -330,6 +336,7 @@ fn resolve(
     let kept = old.zip(old_block);
     let kept = kept.map(|(old, block)| kept_choices(&merged, backend, old, block));
     let (storage_classes, reclaim_policies) = kept.unwrap_or_default();
+    let reclaim_policies = restored.map_or(reclaim_policies, reclaim_policies_in);
     let kept = KeptPins {
         template: old_pin
             .filter(|pin| matches!(&template, TemplateChoice::Pinned(chosen) if **chosen == **pin))

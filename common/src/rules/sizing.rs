@@ -220,6 +220,16 @@ pub(crate) fn memory_leaves<'a>(merged: &Merged<'a>) -> [Leaf<&'a str>; 2] {
     ]
 }
 
+/// The field that decides how much memory a guest can have at most.
+pub(crate) fn largest_memory(merged: &Merged<'_>) -> FieldPath {
+    let [size, max] = memory_leaves(merged);
+    if max.value.is_some() {
+        max.path
+    } else {
+        size.path
+    }
+}
+
 fn memory_leaf<'a>(
     merged: &Merged<'a>,
     field: &'static str,

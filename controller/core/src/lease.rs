@@ -263,8 +263,11 @@ impl Elector {
             lease_duration_seconds: i32::try_from(LEASE_DURATION.as_secs()).ok(),
             acquire_time: held.map_or(Some(now.clone()), |held| held.acquire_time.clone()),
             renew_time: Some(now),
-            lease_transitions: old
-                .map(|old| old.lease_transitions.unwrap_or(0) + i32::from(held.is_none())),
+            lease_transitions: old.map(|old| {
+                old.lease_transitions
+                    .unwrap_or(0)
+                    .saturating_add(i32::from(held.is_none()))
+            }),
             ..LeaseSpec::default()
         }
     }

@@ -32,10 +32,9 @@ fn limits(machine: &Governed<'_>, policy: &Policy, findings: &mut Findings) {
         amount.check(path, policy, findings);
     }
     if let Some(memory) = sizing::guest_memory(merged, &mut scratch) {
-        let [size, _] = sizing::memory_leaves(merged);
-        let stored = stored.map(|block| block.memory.size);
-        let amount = Amount::new(memory.size, stored, limits.memory, "of memory");
-        amount.check(size.path, policy, findings);
+        let stored = stored.map(|block| block.memory.max_size);
+        let amount = Amount::new(memory.max_size, stored, limits.memory, "of memory");
+        amount.check(sizing::largest_memory(merged), policy, findings);
     }
     for item in &merged.disks {
         if let Some(size) = disks::size(merged, item, &mut scratch) {

@@ -26,7 +26,7 @@ fn quota(machine: &Governed<'_>, policy: &Policy, findings: &mut Findings) {
     }
     let others = machine.catalog.usage_of_others(machine.machine);
     let (asked, stored) = (asked(machine), machine.stored.map(Usage::of));
-    let memory = sizing::memory_leaves(machine.merged)[0].path;
+    let memory = sizing::largest_memory(machine.merged);
     let bytes = |amount: u64| Bytes::new(amount.into()).to_string();
     let parts: [Part<'_>; 3] = [
         Part {
@@ -97,7 +97,7 @@ fn asked(machine: &Governed<'_>) -> Usage {
     }
     Usage {
         cpu: cpu.map_or(0, |cpu| cpu.vcpus().into()),
-        memory: memory.map_or(0, |memory| amount(memory.size)),
+        memory: memory.map_or(0, |memory| amount(memory.max_size)),
         storage,
     }
 }

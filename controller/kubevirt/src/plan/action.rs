@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use common::api::choice::ReclaimPolicy;
 use common::names;
 use common::render::kubevirt::types;
 use controller_core::backend::Act;
@@ -118,7 +119,7 @@ impl Exact {
 }
 
 /// A claim that may be deleted: it was made for this Machine, its reclaim policy was `Delete` in the version that the
-/// deletion names, and it is not the claim of a disk that has left the spec.
+/// deletion names, and it is not the claim of a disk that has left the spec or has the policy Retain there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DeletableClaim(Exact);
 
@@ -127,7 +128,7 @@ impl DeletableClaim {
         let is_ours = claim.belongs_to(machine.name(), machine.uid());
         let policy = claim.annotation(names::ANNOTATION_RECLAIM_POLICY);
         let exact = Exact::of(claim)?;
-        let deletable = is_ours && deletes(policy) && !is_of_removed_disk(machine, claim);
+        let deletable = is_ours && deletes(policy) && !is_of_kept_disk(machine, claim);
         deletable.then_some(Self(exact))
     }
 
@@ -136,14 +137,16 @@ impl DeletableClaim {
     }
 }
 
-/// Whether a claim is that of a disk which has left the spec. Without a block that matches the spec nothing is known to
-/// have left it. The claim of a medium is no disk: its name has a digest, and it can be imported again.
-fn is_of_removed_disk(machine: &Machine, claim: &Claim) -> bool {
+/// Whether a claim is that of a disk which has left the spec or has the policy Retain there: the pass that would have
+/// written it to the claim may not have run. Without a block that matches the spec the claim decides. The claim of a
+/// medium is no disk: its name has a digest, and it can be imported again.
+fn is_of_kept_disk(machine: &Machine, claim: &Claim) -> bool {
     let Some((block, disk)) = machine.desired().zip(claim.label(names::LABEL_DISK)) else {
         return false;
     };
     let is_disk = claim.name() == names::claim(machine.name(), disk);
-    is_disk && block.disks.iter().all(|known| known.name != disk)
+    let disk = block.disks.iter().find(|known| known.name == disk);
+    is_disk && disk.is_none_or(|disk| disk.reclaim_policy == ReclaimPolicy::Retain)
 }
 
 /// A DataVolume whose image was not in its claim in the version that the deletion names. If the import ends before

@@ -22,7 +22,7 @@ use kube::runtime::reflector::Store;
 
 use super::guards::of_host;
 use super::registry::ConnectedHost;
-use super::tombstones::put_status;
+use super::tombstones::{is_listed, put_status};
 use crate::access::{AccessError, Connection, DomainDetail};
 use crate::guard::Guard;
 use crate::images::names::{is_attempt_of, is_marker};
@@ -74,8 +74,12 @@ pub(super) async fn remove(
                     ?stay,
                     "removed what was left of the Machine"
                 );
-                let kept = stay.iter().filter_map(|volume| kept(tombstone, volume));
-                kept_volumes.extend(kept);
+                for kept in stay.iter().filter_map(|volume| kept(tombstone, volume)) {
+                    // Its deletion may have recorded it before it was forced.
+                    if !is_listed(&kept_volumes, &kept) {
+                        kept_volumes.push(kept);
+                    }
+                }
             }
             Err(error) => {
                 tracing::warn!(host = connected.name, machine = tombstone.machine, %error, "what is left of a Machine cannot be removed yet");
@@ -93,7 +97,7 @@ pub(super) async fn remove(
         ..host.status.clone()
     };
     if let Err(error) = put_status(api, host, &status).await {
-        tracing::debug!(
+        tracing::warn!(
             host = host.name(),
             error = error.message(),
             "the tombstones of a host were not written"

@@ -43,7 +43,9 @@ pub(crate) async fn record_kept(
     volumes: &[KeptVolume],
 ) -> Result<(), ApiError> {
     let mut status = host.status.clone();
-    let new = volumes.iter().filter(|new| !has(&host.status, new));
+    let new = volumes
+        .iter()
+        .filter(|new| !is_listed(&host.status.kept_volumes, new));
     status.kept_volumes.extend(new.cloned());
     if status.kept_volumes.len() > KEPT_VOLUMES_MAX {
         tracing::warn!(
@@ -70,8 +72,9 @@ pub(crate) async fn forget_kept(
     put_status(api, host, &status).await
 }
 
-fn has(status: &LibvirtHostStatus, volume: &KeptVolume) -> bool {
-    let mut known = status.kept_volumes.iter();
+/// Whether a list of kept volumes has this one. The API server refuses a list that has a volume twice.
+pub(super) fn is_listed(kept_volumes: &[KeptVolume], volume: &KeptVolume) -> bool {
+    let mut known = kept_volumes.iter();
     known.any(|known| (&known.pool, &known.volume) == (&volume.pool, &volume.volume))
 }
 

@@ -70,10 +70,14 @@ pub(crate) fn fetch(
     host.create_volume(pool, &xml).map_err(refused)?;
     let mut content = head.as_slice().chain(&mut source);
     let uploaded = host.upload(pool, &volume, &mut content, length);
-    if let Some(why) = source.failure(&shown) {
+    let failure = source
+        .failure(&shown)
+        .or_else(|| uploaded.err().map(refused));
+    if let Some(why) = failure {
+        // Only another fetch of this image would remove it, and its source may never be named again.
+        discard(host, guard, pool, &volume);
         return Err(why);
     }
-    uploaded.map_err(refused)?;
     let digest = source.digest();
     if let Some(expected) = request
         .checksum
@@ -81,9 +85,7 @@ pub(crate) fn fetch(
         .and_then(|text| text.strip_prefix("sha256:"))
         && !expected.eq_ignore_ascii_case(&digest)
     {
-        if let Err(error) = remove_attempt(host, guard, pool, &volume) {
-            tracing::warn!(%error, "an image with another checksum is kept");
-        }
+        discard(host, guard, pool, &volume);
         return Err(format!(
             "its checksum is sha256:{digest} and not sha256:{expected}: correct image.checksum, or image.url if that is another file"
         ));
@@ -94,6 +96,13 @@ pub(crate) fn fetch(
     host.create_volume(pool, &marker_xml(&volume))
         .map_err(refused)?;
     Ok(())
+}
+
+/// Removes the attempt that this job has just made, if the host and the Lease allow it.
+fn discard(host: &mut dyn Connection, guard: &Guard, pool: &str, volume: &str) {
+    if let Err(error) = remove_attempt(host, guard, pool, volume) {
+        tracing::warn!(%error, pool, volume, "an incomplete image is kept");
+    }
 }
 
 /// Fails if the pool has no room for the file.

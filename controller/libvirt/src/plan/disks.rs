@@ -97,8 +97,8 @@ pub(super) fn removals(machine: &Machine, view: &HostView, guest: Option<&Guest>
     .collect()
 }
 
-/// The volumes that a domain's metadata records. One whose disk has left the spec is kept, even if the domain still has
-/// it; without a block that matches the spec nothing is known to have left it.
+/// The volumes that a domain's metadata records. One whose disk has left the spec, or has the policy Retain there, is
+/// kept, whatever is recorded; without a block that matches the spec the records decide.
 pub(super) fn recorded(machine: &Machine, metadata: &DomainMetadata) -> Vec<VolumeRecord> {
     let all = metadata.volumes.iter();
     match machine.desired() {
@@ -123,18 +123,23 @@ pub(super) fn kept(
         let marker = (pool.to_owned(), marker(name));
         !is_attempt(name) || view.volumes.contains_key(&marker) || is_defined(view, name)
     };
+    let volume = |(pool, name): &VolumeKey, record: &VolumeRecord| KeptVolume {
+        machine: format!("{}/{}", machine.namespace(), machine.name()),
+        uid: machine.uid().to_owned(),
+        disk: record.disk.clone(),
+        pool: pool.clone(),
+        volume: name.clone(),
+    };
     let of_record = |record: &VolumeRecord| {
+        if view.unreadable_pools.contains_key(&record.pool) {
+            // It cannot be seen, and after the deletion no other record of it exists.
+            let key = (record.pool.clone(), record.volume.clone());
+            return vec![volume(&key, record)];
+        }
         let all = view.volumes.keys().filter(|(pool, _)| *pool == record.pool);
         let base = base_of(&record.volume);
         let names = all.filter(|(pool, name)| is_attempt_of(name, base) && is_complete(pool, name));
-        let volume = |(pool, name): &VolumeKey| KeptVolume {
-            machine: format!("{}/{}", machine.namespace(), machine.name()),
-            uid: machine.uid().to_owned(),
-            disk: record.disk.clone(),
-            pool: pool.clone(),
-            volume: name.clone(),
-        };
-        names.map(volume).collect::<Vec<_>>()
+        names.map(|key| volume(key, record)).collect::<Vec<_>>()
     };
     let kept = records.iter().filter(|record| !is_to_go(record));
     kept.flat_map(of_record).collect()
@@ -164,10 +169,12 @@ pub(crate) fn deletable(records: &[VolumeRecord]) -> Vec<TombstoneVolume> {
     deletable.map(volume).collect()
 }
 
-/// The record of a volume. If its disk has left the spec, the policy is Retain.
+/// The record of a volume. If its disk has left the spec, or has the policy Retain there, the policy is Retain: the pass
+/// that would have recorded it may not have run.
 pub(super) fn unless_removed(block: &Normalized, record: &VolumeRecord) -> VolumeRecord {
     let mut record = record.clone();
-    if !has_disk(block, &record.disk) {
+    let disk = block.disks.iter().find(|disk| disk.name == record.disk);
+    if disk.is_none_or(|disk| disk.reclaim_policy == ReclaimPolicy::Retain) {
         record.reclaim_policy = ReclaimPolicy::Retain;
     }
     record
@@ -297,7 +304,8 @@ pub(super) fn existing<'a>(
     let recorded = metadata
         .into_iter()
         .flat_map(|metadata| &metadata.volumes)
-        .filter(|kept| kept.disk == disk.name && kept.pool == offer.pool);
+        .filter(|kept| kept.disk == disk.name && kept.pool == offer.pool)
+        .filter(|kept| is_attempt_of(&kept.volume, &base));
     let mut recorded = recorded.filter_map(|kept| in_pool(&kept.volume));
     if disk.image.is_none() || !is_copy(offer) {
         return recorded.next().or_else(|| in_pool(&base));
@@ -310,6 +318,25 @@ pub(super) fn existing<'a>(
                 && (in_pool(&marker(name)).is_some() || is_defined(view, name))
         });
         attempts.next().map(|(_, volume)| volume)
+    })
+}
+
+/// A volume that the domain's metadata records for a disk, and that its storage class would not make: it is in another
+/// pool or has another format. Only its name tells the format, because a guest can write any header into a raw volume.
+pub(super) fn of_another_class<'a>(
+    disk: &NormalizedDisk,
+    offer: &HostStorage,
+    base: &str,
+    view: &'a HostView,
+) -> Option<&'a VolumeRecord> {
+    let guest = view.guest.as_ref();
+    let metadata = guest.and_then(|guest| guest.metadata.as_ref())?;
+    let mut recorded = metadata.volumes.iter();
+    recorded.find(|kept| {
+        let key = (kept.pool.clone(), kept.volume.clone());
+        kept.disk == disk.name
+            && (kept.pool != offer.pool || !is_attempt_of(&kept.volume, base))
+            && (view.volumes.contains_key(&key) || view.unreadable_pools.contains_key(&kept.pool))
     })
 }
 

@@ -24,7 +24,11 @@ pub(super) fn kept_records(
     view: &HostView,
 ) -> Vec<VolumeRecord> {
     let former = old.into_iter().flat_map(|metadata| &metadata.volumes);
-    let former = former.filter(|old| desired.iter().all(|kept| kept.volume != old.volume));
+    let is_desired = |old: &VolumeRecord| {
+        let mut desired = desired.iter();
+        desired.any(|kept| (&kept.pool, &kept.volume) == (&old.pool, &old.volume))
+    };
+    let former = former.filter(|old| !is_desired(old));
     let former = former.filter(|old| {
         // A volume in a pool that cannot be read may be there.
         let key = (old.pool.clone(), old.volume.clone());
@@ -35,8 +39,8 @@ pub(super) fn kept_records(
 }
 
 /// Deletes the kept volumes of the disks that the annotation names: those of the Machine once neither the definition nor
-/// the running guest has them, and those of former Machines of the name. Without such a volume the annotation is
-/// removed: it must not act on a disk that leaves the spec later.
+/// the running guest has them; if it has none, those of former Machines of the name. The annotation is removed with the
+/// last one: it must not act on a disk that leaves the spec later.
 pub(super) fn releases(
     machine: &Machine,
     block: &Normalized,
@@ -53,21 +57,28 @@ pub(super) fn releases(
     let released: Vec<_> = recorded
         .filter(|old| is_named(&old.disk) && !has_disk(block, &old.disk))
         .collect();
-    let of_former = of_former.iter().filter(|kept| is_named(&kept.volume.disk));
-    let of_former: Vec<_> = of_former.cloned().map(Action::ReleaseKept).collect();
-    if released.is_empty() && of_former.is_empty() {
-        return vec![Action::RemoveReleaseRequest];
+    if released.is_empty() {
+        let of_former = of_former.iter().filter(|kept| is_named(&kept.volume.disk));
+        let of_former: Vec<_> = of_former.cloned().map(Action::ReleaseKept).collect();
+        return if of_former.is_empty() {
+            vec![Action::RemoveReleaseRequest]
+        } else {
+            of_former
+        };
     }
-    released
-        .into_iter()
+    let mut deletions: Vec<_> = released
+        .iter()
         .filter(|old| guest.is_none_or(|guest| !is_used(guest, &old.volume)))
         .filter_map(|old| {
             let key = (old.pool.clone(), old.volume.clone());
             let volume = view.volumes.get(&key)?;
             Some(Action::DeleteVolume(delete(machine, &old.pool, volume)))
         })
-        .chain(of_former)
-        .collect()
+        .collect();
+    if deletions.len() == released.len() {
+        deletions.push(Action::RemoveReleaseRequest);
+    }
+    deletions
 }
 
 /// Whether the guest is defined with a volume, or runs with it.

@@ -23,7 +23,7 @@ use controller_core::machine::Machine;
 use controller_core::plan::Now;
 
 use super::action::Action;
-use super::disks::{existing, format, is_on, name_of};
+use super::disks::{existing, format, is_on, name_of, of_another_class};
 use crate::access::Volume;
 use crate::images::fetches::ImageState;
 use crate::images::names::{attempt, base_of, image_volume};
@@ -100,15 +100,28 @@ impl Volumes {
     ) {
         let pool = offer.pool.clone();
         let found = existing(machine, disk, offer, view);
+        let base = name_of(machine, disk, offer);
+        if found.is_none()
+            && let Some(other) = of_another_class(disk, offer, &base, view)
+        {
+            self.outcome.worsen(Fault::new(
+                "VolumeFailed",
+                format!(
+                    "disk '{}' has the volume '{}' in pool '{}', which storage class '{}' would not make: use the storage class that made it, or another name for the disk",
+                    disk.name, other.volume, other.pool, disk.storage_class
+                ),
+            ));
+            return;
+        }
         if found.is_none() && !self.takes_space(disk, offer, 0, view) {
             return;
         }
         let name = match found {
             Some(volume) => volume.name.clone(),
             None if disk.image.is_some() && is_copy(offer) => {
-                attempt(&name_of(machine, disk, offer), now.0.unix_timestamp())
+                attempt(&base, now.0.unix_timestamp())
             }
-            None => name_of(machine, disk, offer),
+            None => base,
         };
         self.place(disk, offer, &name);
         match found {
@@ -307,7 +320,9 @@ impl Volumes {
         };
         let (factor, is_overlay) = (StorageFactor::of(&view.spec), is_overlay(disk, offer));
         let has = Bytes::new(u128::from(has));
-        let more = factor.charge(disk.size, is_overlay) - factor.charge(has, is_overlay);
+        let more = factor
+            .charge(disk.size, is_overlay)
+            .saturating_sub(factor.charge(has, is_overlay));
         let taken = self.taken.entry(offer.pool.clone()).or_default();
         let left = space.saturating_sub(*taken);
         if more <= left {
@@ -319,7 +334,7 @@ impl Volumes {
             _ => format!(", which keeps {has}"),
         };
         let message = format!(
-            "pool '{}' of LibvirtHost '{}' has room for {} more, and disk '{}' asks for {}{keeps}: make the disk smaller, delete volumes of the pool, or raise overcommit.storage of the LibvirtHost; the Machine goes on by itself then",
+            "pool '{}' of LibvirtHost '{}' has room for {} more, and disk '{}' asks for {}{keeps}: make the disk smaller, delete volumes of the pool, or raise overcommit.storage of the LibvirtHost; the Machine continues automatically then",
             offer.pool,
             view.host,
             factor.size(left, is_overlay),

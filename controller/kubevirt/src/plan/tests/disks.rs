@@ -189,6 +189,24 @@ fn a_removed_disk_that_the_guest_still_has_survives_the_deletion_of_the_machine(
 }
 
 #[test]
+fn a_disk_that_was_set_to_retain_right_before_the_deletion_of_the_machine_is_kept() {
+    let mut environment = FakeCluster::new(machine(block()));
+    edit(&mut environment, |block| {
+        block.disks.push(disk("data", ReclaimPolicy::Delete));
+    });
+    environment.settle();
+    edit(&mut environment, |block| {
+        block.disks[1].reclaim_policy = ReclaimPolicy::Retain;
+    });
+    // No pass in between: the annotation of the claim still says Delete.
+    environment.delete_machine();
+    environment.settle();
+    assert!(environment.machine.is_none());
+    let claims: Vec<_> = environment.claims.keys().collect();
+    assert_eq!(claims, ["web-data"]);
+}
+
+#[test]
 fn a_kept_claim_is_adopted_only_if_it_fits_and_no_machine_owns_it() {
     let kept = |change: fn(&mut serde_json::Value)| {
         let mut claim = json!({

@@ -1,6 +1,8 @@
 //! Volumes of disks that left the spec.
 
 use super::*;
+use common::api::choice::VolumeFormat;
+use common::api::libvirt_host::HostStorage;
 
 /// A Machine with the disk `data` of this policy beside its root disk.
 fn with_data(policy: ReclaimPolicy) -> Environment {
@@ -58,6 +60,42 @@ fn a_disk_that_left_the_spec_while_the_guest_has_it_survives_the_deletion_of_the
     env.settle();
     assert!(env.machine.is_none());
     assert!(has(&env, "data") && !has(&env, "root"));
+}
+
+#[test]
+fn a_disk_that_was_set_to_retain_right_before_the_deletion_of_the_machine_is_kept() {
+    let mut env = with_data(ReclaimPolicy::Delete);
+    env.edit(|block| block.disks[1].reclaim_policy = ReclaimPolicy::Retain);
+    // No pass in between: the domain's metadata still says Delete.
+    env.delete();
+    env.settle();
+    assert!(env.machine.is_none());
+    assert!(has(&env, "data") && !has(&env, "root"));
+}
+
+#[test]
+fn a_kept_volume_is_not_used_in_another_format() {
+    let mut env = with_data(ReclaimPolicy::Delete);
+    let before = volumes(&env);
+    let mut data = env.machine().desired().unwrap().disks[1].clone();
+    env.edit(|block| block.disks.truncate(1));
+    env.settle();
+    let offers = env.object.spec.storage.as_mut().unwrap();
+    let raw = HostStorage {
+        storage_class: "raw".into(),
+        format: Some(VolumeFormat::Raw),
+        ..offers[0].clone()
+    };
+    offers.push(raw);
+    data.storage_class = "raw".into();
+    env.edit(|block| block.disks.push(data.clone()));
+    env.settle();
+    assert_eq!(volumes(&env), before);
+    assert_eq!(reported(&env, "StorageReady"), ("False", "VolumeFailed"));
+    // Another name is another disk.
+    env.edit(|block| block.disks[1].name = "data2".into());
+    env.settle();
+    assert!(has(&env, "data") && has(&env, "data2"));
 }
 
 #[test]
