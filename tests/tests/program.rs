@@ -91,6 +91,13 @@ async fn programs_may_start_before_their_dependencies() {
     controller.kill();
     let kubectl = lab.kubectl();
     let kinds = lab::paths::repository().join("manifests/crds");
+    let allow = [
+        "annotate",
+        "-k",
+        kinds.to_str().unwrap(),
+        "vitistack.io/allow-deletion=true",
+    ];
+    kubectl.run(&allow).await.unwrap().ok().unwrap();
     let delete = ["delete", "-k", kinds.to_str().unwrap()];
     kubectl.run(&delete).await.unwrap().ok().unwrap();
 
