@@ -79,7 +79,7 @@ pub enum SourceError {
     /// The host's `imageSources` do not have it.
     #[error("is not within spec.imageSources of the LibvirtHost, which allow {0}")]
     NotAllowed(String),
-    /// It is an address, or has one, that is not public.
+    /// Its host is an address that is not public, or a name with such an address.
     #[error(
         "is at {0}, which is not a public address: if images are served there, add the prefix of the URL to spec.imageSources of the LibvirtHost"
     )]

@@ -273,7 +273,7 @@ async fn an_image_from_a_private_address_needs_a_listed_source() {
         .unwrap();
     let status = why["status"].to_string();
     let why = condition(&why, "StorageReady")["message"].as_str().unwrap();
-    assert!(why.contains("is at 127.0.0.1"), "{why}");
+    assert!(why.contains("is at 2130706433"), "{why}");
     assert!(why.contains("spec.imageSources"), "{why}");
     assert!(
         !status.contains("word") && !status.contains("token"),

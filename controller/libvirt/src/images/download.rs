@@ -141,14 +141,14 @@ impl Resolver for CheckedResolver {
     ) -> Result<ResolvedSocketAddrs, ureq::Error> {
         let found = self.resolver.resolve(uri, config, timeout)?;
         // One address that is not public is enough: which of several is connected to is not decided here.
-        let refused = found.iter().find(|address| !is_public(address.ip()));
-        match refused {
-            Some(address) if self.reach == Reach::Public => {
-                let error = SourceError::NotPublic(address.ip().to_string());
-                Err(ureq::Error::Other(Box::new(NotPublic(error))))
-            }
-            _ => Ok(found),
+        let is_refused = found.iter().any(|address| !is_public(address.ip()));
+        if is_refused && self.reach == Reach::Public {
+            // Not the address: a tenant would learn addresses of internal names.
+            let host = uri.host().unwrap_or_default().to_owned();
+            let error = SourceError::NotPublic(host);
+            return Err(ureq::Error::Other(Box::new(NotPublic(error))));
         }
+        Ok(found)
     }
 }
 
