@@ -10,7 +10,7 @@ use tokio::time::sleep;
 
 /// Limit of the time until a condition is met. Measured waits take at most some seconds. The limit is much larger,
 /// because suites run side by side on two cores, and load must not fail a test.
-pub const LIMIT: Duration = Duration::from_mins(2);
+pub const LIMIT: Duration = Duration::from_mins(5);
 
 /// Interval between two checks: shorter than the waits, longer than a request.
 const POLL: Duration = Duration::from_millis(50);
