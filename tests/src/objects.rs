@@ -8,9 +8,18 @@ use kube::{
     },
     core::ApiResource,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::wait;
+
+/// A Namespace with these labels.
+pub fn namespace(name: &str, labels: &Value) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": name, "labels": labels},
+    })
+}
 
 /// A kind that tests read.
 #[derive(Debug, Clone, Copy)]

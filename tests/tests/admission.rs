@@ -319,11 +319,7 @@ async fn kubectl_explain_describes_the_fields() {
     // The API server publishes the schema of new kinds a moment after it serves them.
     let text = wait::until("the schema of the kind", async || {
         let output = kubectl.run(&explain).await?;
-        Ok(if output.code == 0 {
-            Ok(output.stdout)
-        } else {
-            Err(output)
-        })
+        Ok(output.ok())
     })
     .await
     .unwrap();

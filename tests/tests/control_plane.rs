@@ -7,7 +7,7 @@ use kube::{
     Api,
     api::{DeleteParams, ListParams, ObjectMeta, PostParams},
 };
-use lab::{Lab, Options, User, wait};
+use lab::{Lab, Options, User, objects::namespace, wait};
 use serde_json::json;
 
 fn config_map(name: &str) -> ConfigMap {
@@ -137,8 +137,7 @@ async fn deletion_ends_with_the_controller_manager() {
         ..Options::bare()
     };
     let lab = Lab::with(options).await.unwrap();
-    let gone = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gone"}});
-    lab.apply(&gone).await.unwrap();
+    lab.apply(&namespace("gone", &json!({}))).await.unwrap();
     let namespaces: Api<Namespace> = Api::all(lab.client().clone());
     namespaces
         .delete("gone", &DeleteParams::default())

@@ -4,7 +4,12 @@ mod environment;
 
 use std::time::Duration;
 
-use lab::{Binary, Options, audit::Event, objects::VM, wait};
+use lab::{
+    Binary, Options,
+    audit::Event,
+    objects::{VM, namespace},
+    wait,
+};
 use serde_json::json;
 
 use environment::{Environment, machine};
@@ -17,8 +22,7 @@ const FLEET_LIMIT: Duration = Duration::from_mins(4);
 #[tokio::test]
 async fn one_machine_is_created_before_most_of_a_fleet_in_another_namespace() {
     let mut env = Environment::with(Options::default(), &[]).await;
-    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "alone"}});
-    env.apply(&namespace).await;
+    env.apply(&namespace("alone", &json!({}))).await;
     // The whole fleet is queued when the controller starts.
     assert!(env.controller.stop().await.unwrap().success());
     let spec = json!({"template": "small"});

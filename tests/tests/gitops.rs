@@ -14,6 +14,7 @@ use kube::{
 };
 use lab::{
     Lab, Output, ProgramUnderTest, install,
+    objects::namespace,
     pages::{Quotes, blocks, page},
 };
 use serde_json::{Value, json};
@@ -85,9 +86,7 @@ fn with(object: &Value, pointer: &str, value: Value) -> Value {
 async fn lab() -> (Lab, ProgramUnderTest) {
     let (lab, webhook) = machines::lab(&[]).await;
     for name in ["team-a", "team-b"] {
-        let namespace =
-            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-        lab.apply(&namespace).await.unwrap();
+        lab.apply(&namespace(name, &json!({}))).await.unwrap();
     }
     (lab, webhook)
 }

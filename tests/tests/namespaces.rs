@@ -6,7 +6,7 @@ use kube::{
     api::{DynamicObject, GroupVersionKind, Patch, PatchParams},
     core::ApiResource,
 };
-use lab::{Kubectl, Lab, Output, ProgramUnderTest, wait};
+use lab::{Kubectl, Lab, Output, ProgramUnderTest, objects::namespace, wait};
 use serde_json::{Value, json};
 
 mod machines;
@@ -24,14 +24,8 @@ const NAMESPACES: [(&str, Option<&str>); 4] = [
 async fn lab(settings: &[(&str, &str)]) -> (Lab, ProgramUnderTest) {
     let (lab, webhook) = machines::lab(settings).await;
     for (name, label) in NAMESPACES {
-        let labels = label.map(|value| json!({LABEL: value}));
-        lab.apply(&json!({
-            "apiVersion": "v1",
-            "kind": "Namespace",
-            "metadata": {"name": name, "labels": labels},
-        }))
-        .await
-        .unwrap();
+        let labels = json!(label.map(|value| json!({LABEL: value})));
+        lab.apply(&namespace(name, &labels)).await.unwrap();
     }
     (lab, webhook)
 }
@@ -118,11 +112,7 @@ async fn a_namespace_label_makes_missing_networks_an_error() {
         )
         .replace("namespace: default", "namespace: unlabelled");
         let output = kubectl.run_with(&dry, probe).await?;
-        Ok(if output.code == 0 {
-            Err(output)
-        } else {
-            Ok(())
-        })
+        Ok(output.refused())
     })
     .await
     .unwrap();

@@ -79,11 +79,7 @@ async fn without_the_webhook_a_guest_can_be_stopped_and_writes_can_pass_unvalida
     // The API server applies the changed failure policy after a moment.
     wait::until("the change to be accepted", async || {
         let output = kubectl.shell(start, &[]).await?;
-        Ok(if output.code == 0 {
-            Ok(())
-        } else {
-            Err(output)
-        })
+        Ok(output.ok())
     })
     .await
     .unwrap();

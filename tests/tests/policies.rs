@@ -4,7 +4,7 @@
 
 use lab::{
     Kubectl, Lab, Output, ProgramUnderTest, install,
-    objects::{MACHINE, POLICY},
+    objects::{MACHINE, POLICY, namespace},
     pages::{Quotes, blocks, page, section},
     wait,
 };
@@ -20,13 +20,7 @@ const FREE: &str = "free";
 async fn lab() -> (Lab, ProgramUnderTest) {
     let (lab, webhook) = machines::lab(&[]).await;
     for (name, labels) in [(TENANT, json!({"tenancy": "shared"})), (FREE, json!({}))] {
-        lab.apply(&json!({
-            "apiVersion": "v1",
-            "kind": "Namespace",
-            "metadata": {"name": name, "labels": labels},
-        }))
-        .await
-        .unwrap();
+        lab.apply(&namespace(name, &labels)).await.unwrap();
     }
     (lab, webhook)
 }
@@ -194,11 +188,7 @@ async fn a_stricter_policy_lets_a_machine_stay_and_shrink_and_refuses_what_makes
     lab.objects(POLICY, "").delete("tenants").await.unwrap();
     wait::until("the webhook to have seen the deletion", async || {
         let output = apply(&kubectl, large("7}}\npowerState: Stopped")).await;
-        Ok(if output.code == 0 {
-            Ok(())
-        } else {
-            Err(output)
-        })
+        Ok(output.ok())
     })
     .await
     .unwrap();
@@ -214,13 +204,9 @@ async fn a_policy_holds_for_the_first_machine_of_a_new_namespace() {
     // Created in one request each, without waiting for the webhook's watch.
     for index in 0..5 {
         let name = format!("new-{index}");
-        let namespace = json!({
-            "apiVersion": "v1",
-            "kind": "Namespace",
-            "metadata": {"name": name, "labels": {"tenancy": "shared"}},
-        });
         let both = format!(
-            "{namespace}\n---\n{}",
+            "{}\n---\n{}",
+            namespace(&name, &json!({"tenancy": "shared"})),
             machine(&name, "web", "template: large")
         );
         let refused = apply(&kubectl, both).await;
@@ -299,11 +285,7 @@ async fn machines_created_in_one_apply_do_not_exceed_the_quota_together() {
     lab.objects(MACHINE, TENANT).delete("a").await.unwrap();
     wait::until("the webhook to have seen the deletion", async || {
         let output = apply(&kubectl, &another).await;
-        Ok(if output.code == 0 {
-            Ok(())
-        } else {
-            Err(output)
-        })
+        Ok(output.ok())
     })
     .await
     .unwrap();

@@ -4,7 +4,7 @@
 use common::api::crd_files;
 use lab::{
     Kubectl, install,
-    objects::{CLAIM, INSTANCE, MACHINE, SECRET, VM, condition},
+    objects::{self, CLAIM, INSTANCE, MACHINE, SECRET, VM, condition},
     pages::{Quotes, page, section},
     wait,
 };
@@ -128,8 +128,7 @@ async fn set_protection(env: &Environment, namespace: &str, protection: bool) {
 /// A running, protected Machine whose objects all have the label, with the policies in effect.
 async fn with_protected_machine(namespace: &str) -> Environment {
     let env = Environment::new().await;
-    let space = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
-    env.apply(&space).await;
+    env.apply(&objects::namespace(namespace, &json!({}))).await;
     let mut web = protected("web");
     web["metadata"]["namespace"] = json!(namespace);
     env.apply(&web).await;
@@ -277,7 +276,7 @@ async fn a_protected_machine_that_was_deleted_without_the_policy_is_held() {
         .unwrap();
     let message = condition(&held, "Ready")["message"].as_str().unwrap();
     assert!(
-        message.contains("set spec.deletionProtection to false to let the deletion go on"),
+        message.contains("set spec.deletionProtection to false to let the deletion continue"),
         "{message}"
     );
     env.barrier("later").await;

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use lab::{
     Lab, Options, ProgramUnderTest,
-    objects::{CLAIM, VM, condition},
+    objects::{CLAIM, VM, condition, namespace},
     wait,
 };
 use serde_json::{Value, json};
@@ -42,7 +42,7 @@ async fn refused(lab: &Lab, object: &Value) -> String {
         async || {
             let dry = ["apply", "--dry-run=server", "-f", "-"];
             let output = kubectl.run_with(&dry, object.to_string()).await?;
-            Ok(if output.code == 0 { Err(()) } else { Ok(()) })
+            Ok(output.refused())
         },
     )
     .await
@@ -87,8 +87,7 @@ async fn counts(webhook: &mut ProgramUnderTest, kind: &str, objects: usize) {
 #[tokio::test]
 async fn an_address_in_use_is_refused_in_its_own_namespace_and_network() {
     let mut env = Environment::new().await;
-    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "test"}});
-    env.apply(&namespace).await;
+    env.apply(&namespace("test", &json!({}))).await;
     for namespace in ["default", "test"] {
         env.apply(&network(namespace)).await;
     }

@@ -158,11 +158,7 @@ async fn faults_stored_without_the_webhook_are_repaired_one_by_one() {
     let faulty = "template: smal\ndisks: [{name: root, size: 1Gi, storageClass: fast-sdd}]";
     wait::until("the webhook not to be called any more", async || {
         let output = kubectl.run_with(&APPLY, machine("web", faulty)).await?;
-        Ok(if output.code == 0 {
-            Ok(())
-        } else {
-            Err(output.to_string())
-        })
+        Ok(output.ok())
     })
     .await
     .unwrap();

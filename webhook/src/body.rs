@@ -102,7 +102,7 @@ impl BodyBudget {
     }
 
     /// Waits until a body of [`LARGE_BODY`] bytes may be decoded. Hold the permits while decoding.
-    /// Addresses take turns: of each, one body at a time waits for the permit that all share.
+    /// Of each address one body at a time waits for the permit that all share, so that no address delays the others.
     /// `None`: the deadline is over.
     pub async fn large_body_permits(
         &self,
@@ -110,14 +110,14 @@ impl BodyBudget {
         deadline: Instant,
     ) -> Option<[OwnedSemaphorePermit; 2]> {
         let permits = async {
-            let turn = body.peer.turn.clone().acquire_owned().await.ok()?;
-            Some([turn, self.large.clone().acquire_owned().await.ok()?])
+            let own = body.peer.queue.clone().acquire_owned().await.ok()?;
+            Some([own, self.large.clone().acquire_owned().await.ok()?])
         };
         timeout_at(deadline, permits).await.ok()?
     }
 
-    /// Reads `body`, which a client at the address `peer` sends. After an error the rest is read and discarded, within the same limits: a client
-    /// that still sends would not read the response.
+    /// Reads `body`, which a client at the address `peer` sends. After an error the rest is read and discarded,
+    /// within the same limits: a client that still sends would not read the response.
     pub async fn read(&self, peer: IpAddr, mut body: Body) -> Result<BufferedBody, BodyError> {
         let peer = self.peers.of(peer);
         let read = async {

@@ -1,4 +1,4 @@
-//! What the clients of one address may use together of the memory and the turns for large bodies, so that others get
+//! What the clients of one address may use together of the memory and the permits for large bodies, so that others get
 //! theirs.
 
 use std::collections::HashMap;
@@ -16,8 +16,8 @@ const BYTES_MAX: usize = 21 * 1024 * 1024;
 pub(crate) struct PeerShare {
     /// One permit for each free byte.
     pub(crate) bytes: Arc<Semaphore>,
-    /// One permit: a large body of an address waits for its turn only when no other one of the address does.
-    pub(crate) turn: Arc<Semaphore>,
+    /// One permit: at most one large body of an address waits for the permit that all addresses share.
+    pub(crate) queue: Arc<Semaphore>,
 }
 
 /// The shares of all addresses with a body. Clones are the same shares.
@@ -35,7 +35,7 @@ impl PeerShares {
         shares.retain(|_, share| share.strong_count() > 0);
         let share = Arc::new(PeerShare {
             bytes: Arc::new(Semaphore::new(BYTES_MAX)),
-            turn: Arc::new(Semaphore::new(1)),
+            queue: Arc::new(Semaphore::new(1)),
         });
         shares.insert(peer, Arc::downgrade(&share));
         share

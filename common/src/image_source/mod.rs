@@ -124,17 +124,13 @@ impl SourceUrl {
 
     /// Whether the URL is within a prefix: same scheme, host and port, and a path that begins with all its segments.
     pub fn is_within(&self, prefix: &Self) -> bool {
-        let segments =
-            |path: &'_ str| -> Vec<String> { path.split('/').skip(1).map(str::to_owned).collect() };
-        let (own, mut first) = (segments(&self.path), segments(&prefix.path));
         // A slash at the end of a prefix is no segment.
-        if first.last().is_some_and(String::is_empty) {
-            first.pop();
-        }
-        // Servers resolve these segments, which would lead out of the prefix again.
+        let base = prefix.path.strip_suffix('/').unwrap_or(&prefix.path);
+        let rest = self.path.strip_prefix(base);
         (self.scheme, &self.host, self.port) == (prefix.scheme, &prefix.host, prefix.port)
-            && own.starts_with(&first)
-            && (first.is_empty() || !has_dot_segments(&self.path))
+            && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            // Servers resolve dot segments, which would lead out of the prefix again.
+            && (base.is_empty() || !has_dot_segments(&self.path))
     }
 
     /// Whether the sources of a host allow the URL, and which addresses it may lead to. `sources`: its
@@ -233,10 +229,7 @@ impl FromStr for SourceUrl {
             return Err(SourceError::Form);
         }
         let rest = &rest[..rest.find(['?', '#']).unwrap_or(rest.len())];
-        let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-        let host = authority
-            .rsplit_once('@')
-            .map_or(authority, |(_, host)| host);
+        let (host, path) = host_and_path(rest);
         let (host, port) = match host.rsplit_once(':') {
             Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
             _ => (host, None),
@@ -324,11 +317,17 @@ pub fn redacted(url: &str) -> String {
     let Some((scheme, rest)) = plain.split_once("://") else {
         return plain.to_owned();
     };
+    let (host, path) = host_and_path(rest);
+    format!("{scheme}://{host}{path}")
+}
+
+/// Host with its port, and path, of what follows the scheme of a URL without query and fragment. The user is left out.
+fn host_and_path(rest: &str) -> (&str, &str) {
     let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     let host = authority
         .rsplit_once('@')
         .map_or(authority, |(_, host)| host);
-    format!("{scheme}://{host}{path}")
+    (host, path)
 }
 
 #[cfg(test)]

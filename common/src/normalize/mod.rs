@@ -138,6 +138,11 @@ impl<'a> ClassRequest<'a> {
         }
     }
 
+    /// Whether the class is left to the cluster or the host.
+    pub fn is_open(self) -> bool {
+        matches!(self, Self::ClusterDefault { .. })
+    }
+
     /// The class for the disk or CD-ROM of this name; `None` if its pin is missing.
     pub fn resolved(self, name: &str, pins: &Pins) -> Option<String> {
         match self {

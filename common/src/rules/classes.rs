@@ -93,10 +93,7 @@ pub(crate) fn restored(
     let pinned = pins_of(block).storage_classes;
     let mut classes = BTreeMap::new();
     for (name, leaf) in requests(merged, backend) {
-        let is_open = matches!(
-            ClassRequest::of(leaf.value),
-            ClassRequest::ClusterDefault { .. }
-        );
+        let is_open = ClassRequest::of(leaf.value).is_open();
         let pin = name.value.and_then(|name| pinned.get_key_value(name));
         let Some((name, class)) = pin.filter(|_| is_open) else {
             continue;
@@ -111,7 +108,10 @@ pub(crate) fn restored(
 }
 
 /// Disks and imported CD-ROMs, which need a storage class: name, and class as written.
-fn requests<'a>(merged: &Merged<'a>, backend: Backend) -> Vec<(Leaf<&'a str>, Leaf<&'a str>)> {
+pub(super) fn requests<'a>(
+    merged: &Merged<'a>,
+    backend: Backend,
+) -> Vec<(Leaf<&'a str>, Leaf<&'a str>)> {
     let of_disk = |item: &Item<'a, Disk>| {
         (
             item.name(),
@@ -129,6 +129,11 @@ fn requests<'a>(merged: &Merged<'a>, backend: Backend) -> Vec<(Leaf<&'a str>, Le
     disks
         .chain(merged.cdroms.iter().filter(imported).map(of_cdrom))
         .collect()
+}
+
+/// The storage classes that disks on this backend can have.
+pub(super) fn known(merged: &Merged<'_>, backend: Backend, catalog: &dyn Catalog) -> Vec<String> {
+    ClassSource::of(merged, backend, catalog).names()
 }
 
 /// Where the storage classes of a backend come from.

@@ -79,10 +79,7 @@ impl Guest<'_> {
     fn lacks_class(&self) -> bool {
         self.merged.disks.iter().any(|item| {
             let leaf = item.pick("storageClass", |disk| disk.storage_class.as_deref());
-            let is_open = matches!(
-                ClassRequest::of(leaf.value),
-                ClassRequest::ClusterDefault { .. }
-            );
+            let is_open = ClassRequest::of(leaf.value).is_open();
             let name = item.name().value;
             is_open && name.is_some_and(|name| !self.classes.contains_key(name))
         })

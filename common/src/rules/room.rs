@@ -9,12 +9,11 @@ use crate::api::libvirt_host::HostResources;
 use crate::catalog::HostRow;
 use crate::code::Code;
 use crate::field_path::FieldPath;
-use crate::normalize::Leaf;
 use crate::quantity::Bytes;
 use crate::violation::{Findings, Kind, Reference, Violation};
 
 use super::rule::{Check, Lookup, rules};
-use super::sizing::{cpu_leaves, memory_leaves};
+use super::sizing::{cpu_leaves, largest, largest_memory};
 
 rules! {
     "libvirt" Check::Lookup(room), on MACHINES, Always {
@@ -39,18 +38,19 @@ fn room(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Fi
         return;
     };
     let most_cpu = most(&allocatable, |all| all.cpu);
-    if let Some((vcpus, leaf)) = vcpus(lookup)
+    if let Some((vcpus, (value, path))) = vcpus(lookup)
         && let Some((host, most)) = most_cpu.filter(|(_, most)| vcpus > *most)
         && lookup.stored.is_none_or(|old| vcpus > old.cpu.vcpus())
     {
         let asked = format!("{vcpus} vCPUs");
         let detail = detail(lookup, &asked, host, &format!("{most} vCPUs"));
-        let value = leaf.value.unwrap_or(1);
-        findings.deny(larger(leaf.path, &detail).value(value));
+        findings.deny(larger(path, &detail).value(value));
         findings.miss(Reference::Hosts);
     }
     let most_memory = most(&allocatable, |all| all.memory);
-    if let Some((memory, leaf)) = memory(lookup)
+    let leaf = largest_memory(lookup.merged);
+    let memory = leaf.value.and_then(|text| text.parse::<Bytes>().ok());
+    if let Some(memory) = memory
         && let Some((host, most)) = most_memory.filter(|(_, most)| memory > *most)
         && lookup.stored.is_none_or(|old| memory > old.memory.max_size)
     {
@@ -84,33 +84,15 @@ fn most<'h, T: Copy + Ord>(
     amounts.rev().max_by_key(|(_, amount)| *amount)
 }
 
-/// The vCPUs that the Machine asks for, and its largest factor; one that the user wrote goes before one of the template.
-fn vcpus(lookup: &Lookup<'_>) -> Option<(u32, Leaf<i64>)> {
+/// The vCPUs that the Machine asks for, and their largest factor with its field.
+fn vcpus(lookup: &Lookup<'_>) -> Option<(u32, (i64, FieldPath))> {
     let [cores, threads, sockets, _] = cpu_leaves(lookup.merged);
-    let factors = [cores, threads, sockets];
+    let factors = [cores, threads, sockets].map(|leaf| (leaf.value.unwrap_or(1), leaf.path));
     let mut vcpus = 1_u32;
-    for leaf in factors {
-        let count = u32::try_from(leaf.value.unwrap_or(1)).ok()?;
-        vcpus = vcpus.saturating_mul(count);
+    for (count, _) in factors {
+        vcpus = vcpus.saturating_mul(u32::try_from(count).ok()?);
     }
-    let weight = |leaf: &Leaf<i64>| {
-        let count = leaf.value.unwrap_or(1);
-        (leaf.path.is_from_user() && count > 1, count)
-    };
-    let largest = factors.into_iter().max_by_key(weight)?;
-    Some((vcpus, largest))
-}
-
-/// The memory that the Machine boots with, and its field.
-fn memory<'a>(lookup: &Lookup<'a>) -> Option<(Bytes, Leaf<&'a str>)> {
-    let [size, max_size] = memory_leaves(lookup.merged);
-    let leaf = if max_size.value.is_some() {
-        max_size
-    } else {
-        size
-    };
-    let memory = leaf.value?.parse().ok()?;
-    Some((memory, leaf))
+    Some((vcpus, largest(factors)?))
 }
 
 fn detail(lookup: &Lookup<'_>, asked: &str, host: &str, most: &dyn Display) -> String {

@@ -202,7 +202,9 @@ pub(crate) fn largest_factor(merged: &Merged<'_>) -> FieldPath {
 }
 
 /// The largest factor; a factor that the user wrote goes before one of the template.
-fn largest<N: Copy + Ord + From<u8>>(factors: [(N, FieldPath); 3]) -> Option<(N, FieldPath)> {
+pub(super) fn largest<N: Copy + Ord + From<u8>>(
+    factors: [(N, FieldPath); 3],
+) -> Option<(N, FieldPath)> {
     let one = N::from(1);
     let factors = factors.into_iter();
     factors.max_by_key(|(count, path)| (path.is_from_user() && *count > one, *count))
@@ -221,13 +223,9 @@ pub(crate) fn memory_leaves<'a>(merged: &Merged<'a>) -> [Leaf<&'a str>; 2] {
 }
 
 /// The field that decides how much memory a guest can have at most.
-pub(crate) fn largest_memory(merged: &Merged<'_>) -> FieldPath {
+pub(crate) fn largest_memory<'a>(merged: &Merged<'a>) -> Leaf<&'a str> {
     let [size, max] = memory_leaves(merged);
-    if max.value.is_some() {
-        max.path
-    } else {
-        size.path
-    }
+    if max.value.is_some() { max } else { size }
 }
 
 fn memory_leaf<'a>(

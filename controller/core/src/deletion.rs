@@ -103,11 +103,11 @@ pub fn plan<A>(
     }
 }
 
-/// Reason of a deletion that goes on by itself.
+/// Reason of a deletion that waits for nothing from the user.
 const REASON: &str = "Deleting";
 
 fn protected() -> Fault {
-    let message = "the Machine was deleted although its deletionProtection is true, so nothing of it is stopped or destroyed: set spec.deletionProtection to false to let the deletion go on";
+    let message = "the Machine was deleted although its deletionProtection is true, so nothing of it is stopped or destroyed: set spec.deletionProtection to false to let the deletion continue";
     Fault::new("DeletionProtected", message)
 }
 

@@ -1,6 +1,6 @@
 //! CPU and memory of a host: what Machines may be given, and what is allocated already.
 //!
-//! What a Machine is allocated is what its domain has by the host's own word, not what its spec asks for: nobody else
+//! What a Machine is allocated is what its domain has on the host, not what its spec asks for: nobody else
 //! loses room to a request that cannot be met.
 
 use std::collections::{BTreeSet, HashMap};

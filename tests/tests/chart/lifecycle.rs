@@ -96,11 +96,7 @@ async fn assert_usable_without_operator(it: &Release) {
     // The API server may call a webhook for a moment after its configuration was deleted.
     wait::until("the Machine to be changed", async || {
         let output = it.kubectl(&patch).await;
-        Ok(if output.code == 0 {
-            Ok(())
-        } else {
-            Err(output.stderr)
-        })
+        Ok(output.ok())
     })
     .await
     .unwrap();

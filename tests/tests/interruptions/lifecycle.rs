@@ -7,7 +7,7 @@ use kube::Client;
 use lab::{
     Lab, ProgramUnderTest,
     fault_proxy::{Fault, FaultProxy},
-    objects::{CLAIM, DATA_VOLUME, MACHINE, NETWORK, Objects, condition},
+    objects::{self, CLAIM, DATA_VOLUME, MACHINE, NETWORK, Objects, condition},
     reviews,
     wait::Deadline,
 };
@@ -104,7 +104,7 @@ impl<'a> Lifecycle<'a> {
     async fn create_surroundings(&self) -> Result<()> {
         let namespace = self.namespace;
         for object in [
-            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}),
+            objects::namespace(namespace, &json!({})),
             json!({
                 "apiVersion": "vitistack.io/v1alpha1", "kind": "NetworkConfiguration",
                 "metadata": {"name": "lan", "namespace": namespace},

@@ -280,7 +280,7 @@ async fn an_image_from_a_private_address_needs_a_listed_source() {
         "{status}"
     );
     assert_eq!(asked.load(Ordering::SeqCst), 0, "nothing was connected");
-    // The administrator lists it, and the Machine goes on by itself.
+    // The administrator lists it, and the Machine starts without another change.
     allow(&env, &number).await;
     env.until_reachable("resolved").await;
 }

@@ -1,14 +1,12 @@
 //! Backend, template, storage classes, reclaim policies and hosts that the policies of a namespace allow.
 
-use std::collections::BTreeSet;
-
 use crate::api::choice::{Backend, Choice as _};
 use crate::catalog::{Policy, built_in_names};
 use crate::code::Code;
 use crate::field_path::FieldPath;
 use crate::normalize::{ClassRequest, Leaf};
 use crate::rules::rule::{Check, Governed, rules};
-use crate::rules::{boot, disks};
+use crate::rules::{classes, disks};
 use crate::violation::{Findings, Kind, Location, Violation};
 
 use super::images::images;
@@ -110,59 +108,24 @@ fn storage_classes(machine: &Governed<'_>, policy: &Policy, findings: &mut Findi
     let Some(patterns) = &policy.storage_classes else {
         return;
     };
-    let disks = machine.merged.disks.iter().map(|item| {
-        let class = item.pick("storageClass", |disk| disk.storage_class.as_deref());
-        (item.name(), class)
-    });
-    let cdroms = machine.merged.cdroms.iter();
-    let imported = cdroms.filter(|item| boot::is_imported(item, machine.backend));
-    let cdroms = imported.map(|item| {
-        let class = item.pick("storageClass", |cdrom| cdrom.storage_class.as_deref());
-        (item.name(), class)
-    });
-    for (name, leaf) in disks.chain(cdroms) {
-        let class = match ClassRequest::of(leaf.value) {
-            ClassRequest::Named(class) => Some(class),
-            ClassRequest::NoClass => Some(""),
-            ClassRequest::ClusterDefault { .. } => {
-                let class = name
-                    .value
-                    .and_then(|name| machine.pins.storage_classes.get(name));
-                class.map(String::as_str)
-            }
-        };
+    for (name, leaf) in classes::requests(machine.merged, machine.backend) {
+        let request = ClassRequest::of(leaf.value);
+        let name = name.value.unwrap_or_default();
         // A disk for which no class was found is refused as such.
-        let Some(class) = class else { continue };
-        if !patterns.iter().any(|pattern| pattern.matches(class)) {
-            let allowed = allows(policy, class, names_of(patterns, &known_classes(machine)));
-            // The name `default` stands for the default class.
-            let is_open = matches!(
-                ClassRequest::of(leaf.value),
-                ClassRequest::ClusterDefault { .. }
-            );
+        let Some(class) = request.resolved(name, machine.pins) else {
+            continue;
+        };
+        if !patterns.iter().any(|pattern| pattern.matches(&class)) {
+            let known = classes::known(machine.merged, machine.backend, machine.catalog);
+            let allowed = allows(policy, &class, names_of(patterns, &known));
+            // The name `default` is the default class, not a class of that name.
             let leaf = Leaf {
-                value: leaf.value.filter(|_| !is_open),
+                value: leaf.value.filter(|_| !request.is_open()),
                 ..leaf
             };
             let absent = || format!("the default class is '{class}'");
-            findings.deny(not_allowed(
-                Code::StorageClassNotAllowed,
-                leaf,
-                absent,
-                &allowed,
-            ));
-        }
-    }
-}
-
-/// The storage classes that disks on this backend can have.
-fn known_classes(machine: &Governed<'_>) -> Vec<String> {
-    match machine.backend {
-        Backend::Kubevirt => machine.catalog.storage_class_names(),
-        Backend::Libvirt => {
-            let hosts = machine.catalog.hosts();
-            let classes: BTreeSet<_> = hosts.iter().flat_map(|host| &host.classes).collect();
-            classes.into_iter().cloned().collect()
+            let code = Code::StorageClassNotAllowed;
+            findings.deny(not_allowed(code, leaf, absent, &allowed));
         }
     }
 }

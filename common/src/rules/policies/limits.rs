@@ -34,7 +34,7 @@ fn limits(machine: &Governed<'_>, policy: &Policy, findings: &mut Findings) {
     if let Some(memory) = sizing::guest_memory(merged, &mut scratch) {
         let stored = stored.map(|block| block.memory.max_size);
         let amount = Amount::new(memory.max_size, stored, limits.memory, "of memory");
-        amount.check(sizing::largest_memory(merged), policy, findings);
+        amount.check(sizing::largest_memory(merged).path, policy, findings);
     }
     for item in &merged.disks {
         if let Some(size) = disks::size(merged, item, &mut scratch) {

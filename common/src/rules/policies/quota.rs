@@ -26,7 +26,7 @@ fn quota(machine: &Governed<'_>, policy: &Policy, findings: &mut Findings) {
     }
     let others = machine.catalog.usage_of_others(machine.machine);
     let (asked, stored) = (asked(machine), machine.stored.map(Usage::of));
-    let memory = sizing::largest_memory(machine.merged);
+    let memory = sizing::largest_memory(machine.merged).path;
     let bytes = |amount: u64| Bytes::new(amount.into()).to_string();
     let parts: [Part<'_>; 3] = [
         Part {

@@ -1,5 +1,8 @@
-//! The deletion of a Machine, in an order that loses no disk: protection off → VirtualMachine deleted → VirtualMachine and instance
-//! observed gone → claims by reclaim policy → finalizer.
+//! The deletion of a Machine, in an order that loses no disk:
+//!
+//! ```text
+//! protection removed ─▶ VirtualMachine deleted ─▶ it and its instance observed as gone ─▶ claims by reclaim policy ─▶ finalizer
+//! ```
 //!
 //! Labels and uid say which objects are the Machine's, and an annotation of each claim says its reclaim policy. So a
 //! Machine can always be deleted, however broken its spec is and whatever is missing in the cluster. The block is read

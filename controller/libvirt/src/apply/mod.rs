@@ -30,9 +30,9 @@ use time::OffsetDateTime;
 use fetch::WantedImage;
 pub(crate) use on_host::{Job, act};
 
-use crate::access::AccessError;
 use crate::failure::failed;
 use crate::guard::Guard;
+use crate::hosts::guards::may_act;
 use crate::hosts::registry::{ConnectedHost, Hosts};
 use crate::hosts::tombstones;
 use crate::libvirt_host::LibvirtHost;
@@ -100,22 +100,11 @@ impl Applier {
     fn host_of(&self, machine: &Machine) -> Result<Arc<ConnectedHost>, Failed> {
         let hint = machine.status.host.as_deref();
         let name = self.hosts.host_of(machine.uid(), hint).unwrap_or_default();
-        let found = self.hosts.get(&name);
-        found
-            .ok_or_else(|| Failed::new(Remedy::Retry, format!("LibvirtHost '{name}' is not there")))
+        self.hosts.get(&name).ok_or_else(|| missing(&name))
     }
 
     /// The guard that a job of this Machine on this host checks before each effect.
     fn guard(&self, host: &Arc<ConnectedHost>, machine: &Machine) -> Guard {
-        let (api, connected) = (self.api.clone(), host.clone());
-        let may_act = move || {
-            if !api.may_write() {
-                return Err(AccessError::Cancelled(
-                    ApiError::NotLeading.to_string() + "; nothing was done",
-                ));
-            }
-            connected.check_open()
-        };
         let (hosts, machines) = (self.hosts.clone(), self.machines.clone());
         let (here, uid) = (host.name.clone(), machine.uid().to_owned());
         let cached = ObjectRef::new(machine.name()).within(machine.namespace());
@@ -126,7 +115,7 @@ impl Applier {
             // Between the binding and its arrival in the cache, the cached Machine has no host.
             hosts.host_of(&uid, hint).filter(|other| *other != here)
         };
-        Guard::new(may_act, bound_elsewhere)
+        Guard::new(may_act(&self.api, host), bound_elsewhere)
     }
 
     async fn on(
@@ -229,8 +218,7 @@ impl Applier {
         let object = self.objects.get("", host);
         let connected = self.hosts.get(host);
         let Some((object, connected)) = object.zip(connected) else {
-            let message = format!("LibvirtHost '{host}' is not there");
-            return Err(Failed::new(Remedy::Retry, message));
+            return Err(missing(host));
         };
         if object.spec.maintenance == Some(true) {
             let message = format!(
@@ -256,4 +244,9 @@ impl Applier {
         tombstones::forget_kept(&self.api, &object, volume).await?;
         Ok(None)
     }
+}
+
+/// The failure of an action on a host that was removed meanwhile.
+fn missing(host: &str) -> Failed {
+    Failed::new(Remedy::Retry, format!("LibvirtHost '{host}' is not there"))
 }

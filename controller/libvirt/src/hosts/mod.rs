@@ -9,7 +9,7 @@
 //! connection that would have delivered it.
 
 mod credentials;
-mod guards;
+pub(crate) mod guards;
 mod orphans;
 pub(crate) mod poller;
 pub(crate) mod registry;

@@ -55,11 +55,17 @@ pub(crate) struct ConnectedHost {
     pub(crate) copies: Worker,
     /// Fetches of images that are under way or failed.
     pub(crate) fetches: Fetches,
-    snapshot: RwLock<Result<Arc<Snapshot>, String>>,
-    /// The last poll that the host answered.
-    last_snapshot: RwLock<Option<Arc<Snapshot>>>,
+    polled: RwLock<Polled>,
     /// Wakes the poller before its next poll, after a change on the host.
     pub(crate) wake: Notify,
+}
+
+/// What the polls of a host showed.
+struct Polled {
+    /// The last snapshot, however long ago the host answered.
+    last: Option<Arc<Snapshot>>,
+    /// Why the last poll failed, or there was none yet.
+    failure: Option<String>,
 }
 
 impl std::fmt::Debug for ConnectedHost {
@@ -77,8 +83,10 @@ impl ConnectedHost {
             copies: host.transfer(),
             host,
             fetches: Fetches::default(),
-            snapshot: RwLock::new(Err(NOT_POLLED.into())),
-            last_snapshot: RwLock::default(),
+            polled: RwLock::new(Polled {
+                last: None,
+                failure: Some(NOT_POLLED.to_owned()),
+            }),
             wake: Notify::new(),
         }
     }
@@ -96,35 +104,36 @@ impl ConnectedHost {
 
     /// The last poll, or why the host cannot be reached.
     pub(crate) fn snapshot(&self) -> Result<Arc<Snapshot>, String> {
-        self.snapshot
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        let polled = self.polled.read().unwrap_or_else(PoisonError::into_inner);
+        match (&polled.failure, &polled.last) {
+            (None, Some(last)) => Ok(last.clone()),
+            (failure, _) => Err(failure.clone().unwrap_or_else(|| NOT_POLLED.to_owned())),
+        }
     }
 
     /// The last poll that the host answered, however long ago.
     fn last_snapshot(&self) -> Option<Arc<Snapshot>> {
-        self.last_snapshot
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-    }
-
-    fn set_last_snapshot(&self, snapshot: Arc<Snapshot>) {
-        *self
-            .last_snapshot
-            .write()
-            .unwrap_or_else(PoisonError::into_inner) = Some(snapshot);
+        let polled = self.polled.read().unwrap_or_else(PoisonError::into_inner);
+        polled.last.clone()
     }
 
     pub(super) fn set_snapshot(&self, snapshot: Result<Arc<Snapshot>, String>) {
-        if let Ok(snapshot) = &snapshot {
-            self.set_last_snapshot(snapshot.clone());
+        let mut polled = self.polled.write().unwrap_or_else(PoisonError::into_inner);
+        match snapshot {
+            Ok(snapshot) => {
+                *polled = Polled {
+                    last: Some(snapshot),
+                    failure: None,
+                }
+            }
+            Err(failure) => polled.failure = Some(failure),
         }
-        *self
-            .snapshot
-            .write()
-            .unwrap_or_else(PoisonError::into_inner) = snapshot;
+    }
+
+    /// Takes over what the polls over other connections showed, until there is one over these.
+    fn keep_last_snapshot(&self, old: &Self) {
+        let mut polled = self.polled.write().unwrap_or_else(PoisonError::into_inner);
+        polled.last = polled.last.take().or_else(|| old.last_snapshot());
     }
 }
 
@@ -163,9 +172,7 @@ impl Hosts {
             .unwrap_or_else(PoisonError::into_inner);
         if let Some(old) = connected.remove(&host.name) {
             old.close();
-            if let Some(snapshot) = old.last_snapshot() {
-                host.set_last_snapshot(snapshot);
-            }
+            host.keep_last_snapshot(&old);
         }
         connected.insert(host.name.clone(), host);
     }

@@ -100,7 +100,14 @@ pub(crate) fn fetch(
 
 /// Removes the attempt that this job has just made, if the host and the Lease allow it.
 fn discard(host: &mut dyn Connection, guard: &Guard, pool: &str, volume: &str) {
-    if let Err(error) = remove_attempt(host, guard, pool, volume) {
+    let removal = Removal {
+        pool: pool.to_owned(),
+        name: volume.to_owned(),
+        key: None,
+        is_owned: true,
+        is_deletable: true,
+    };
+    if let Err(error) = remove_volume(host, guard, Effect::RemoveImage, &removal) {
         tracing::warn!(%error, pool, volume, "an incomplete image is kept");
     }
 }
@@ -153,23 +160,6 @@ fn remove_incomplete(
         tracing::warn!(why, "an incomplete image is kept");
     }
     Ok(complete.is_some())
-}
-
-/// Removes the attempt that this job has just made.
-fn remove_attempt(
-    host: &mut dyn Connection,
-    guard: &Guard,
-    pool: &str,
-    name: &str,
-) -> Result<(), AccessError> {
-    let removal = Removal {
-        pool: pool.to_owned(),
-        name: name.to_owned(),
-        key: None,
-        is_owned: true,
-        is_deletable: true,
-    };
-    remove_volume(host, guard, Effect::RemoveImage, &removal)
 }
 
 #[cfg(test)]

@@ -36,6 +36,19 @@ fn disks(machine: &Machine, block: &Normalized, spec: &LibvirtHostSpec) -> Vec<V
     block.disks.iter().filter_map(kept).collect()
 }
 
+/// The volumes of a Machine's disks: those that the domain's metadata records, without a domain those of the block.
+/// `None`: neither is known.
+fn records(
+    machine: &Machine,
+    spec: &LibvirtHostSpec,
+    metadata: Option<&DomainMetadata>,
+) -> Option<Vec<VolumeRecord>> {
+    match metadata {
+        Some(metadata) => Some(recorded(machine, metadata)),
+        None => Some(disks(machine, machine.desired()?, spec)),
+    }
+}
+
 /// The disks of a Machine: pool, volume without the attempt, size in bytes.
 pub(crate) fn sizes(machine: &Machine, spec: &LibvirtHostSpec) -> Vec<(String, String, u128)> {
     let block = machine.desired().into_iter();
@@ -55,13 +68,7 @@ pub(crate) fn sizes(machine: &Machine, spec: &LibvirtHostSpec) -> Vec<(String, S
 /// deleted.
 pub(super) fn removals(machine: &Machine, view: &HostView, guest: Option<&Guest>) -> Vec<Removal> {
     let metadata = guest.and_then(|guest| guest.metadata.as_ref());
-    let kept = match metadata {
-        Some(metadata) => recorded(machine, metadata),
-        None => machine
-            .desired()
-            .map(|block| disks(machine, block, &view.spec))
-            .unwrap_or_default(),
-    };
+    let kept = records(machine, &view.spec, metadata).unwrap_or_default();
     let is_unused_copy = |pool: &str, name: &str| {
         let marker = (pool.to_owned(), marker(name));
         is_attempt(name) && !view.volumes.contains_key(&marker)
@@ -114,11 +121,7 @@ pub(super) fn kept(
     view: &HostView,
     metadata: Option<&DomainMetadata>,
 ) -> Vec<KeptVolume> {
-    let records = match (metadata, machine.desired()) {
-        (Some(metadata), _) => recorded(machine, metadata),
-        (None, Some(block)) => disks(machine, block, &view.spec),
-        (None, None) => vec![],
-    };
+    let records = records(machine, &view.spec, metadata).unwrap_or_default();
     let is_complete = |pool: &str, name: &str| {
         let marker = (pool.to_owned(), marker(name));
         !is_attempt(name) || view.volumes.contains_key(&marker) || is_defined(view, name)
@@ -152,11 +155,7 @@ pub(crate) fn to_delete(
     spec: &LibvirtHostSpec,
     metadata: Option<&DomainMetadata>,
 ) -> Option<Vec<TombstoneVolume>> {
-    let records = match metadata {
-        Some(metadata) => recorded(machine, metadata),
-        None => disks(machine, machine.desired()?, spec),
-    };
-    Some(deletable(&records))
+    Some(deletable(&records(machine, spec, metadata)?))
 }
 
 /// The volumes of these records that are deleted with their Machine.

@@ -88,7 +88,7 @@ fn no_room(view: &HostView, asks: HostResources, gets: HostResources) -> Fault {
         ));
     }
     let message = format!(
-        "LibvirtHost '{}' has room for {}: ask for less, or make room there (delete or shrink other Machines, or raise overcommit of the LibvirtHost); the Machine goes on by itself then",
+        "LibvirtHost '{}' has room for {}: ask for less, or make room there (delete or shrink other Machines, or raise overcommit of the LibvirtHost); the Machine gets it then without another change",
         view.host,
         lacks.join(", and for ")
     );

@@ -1,6 +1,7 @@
 //! Disks that grow, are removed, and are adopted again.
 
 use common::api::choice::{Phase, PowerState, ReclaimPolicy};
+use common::api::normalized::Normalized;
 use common::names;
 use common::quantity::Bytes;
 use serde_json::json;
@@ -174,36 +175,28 @@ fn a_disk_that_is_renamed_on_a_stopped_machine_keeps_its_claim() {
 }
 
 #[test]
-fn a_removed_disk_that_the_guest_still_has_survives_the_deletion_of_the_machine() {
-    let mut environment = FakeCluster::new(machine(block()));
-    edit(&mut environment, |block| {
-        block.disks.push(disk("data", ReclaimPolicy::Delete));
-    });
-    environment.settle();
-    edit(&mut environment, |block| block.disks.truncate(1));
-    environment.delete_machine();
-    environment.settle();
-    assert!(environment.machine.is_none());
-    let claims: Vec<_> = environment.claims.keys().collect();
-    assert_eq!(claims, ["web-data"]);
-}
-
-#[test]
-fn a_disk_that_was_set_to_retain_right_before_the_deletion_of_the_machine_is_kept() {
-    let mut environment = FakeCluster::new(machine(block()));
-    edit(&mut environment, |block| {
-        block.disks.push(disk("data", ReclaimPolicy::Delete));
-    });
-    environment.settle();
-    edit(&mut environment, |block| {
-        block.disks[1].reclaim_policy = ReclaimPolicy::Retain;
-    });
-    // No pass in between: the annotation of the claim still says Delete.
-    environment.delete_machine();
-    environment.settle();
-    assert!(environment.machine.is_none());
-    let claims: Vec<_> = environment.claims.keys().collect();
-    assert_eq!(claims, ["web-data"]);
+fn a_disk_that_was_removed_or_set_to_retain_right_before_the_deletion_of_the_machine_is_kept() {
+    type Edit = fn(&mut Normalized);
+    let edits: [(&str, Edit); 2] = [
+        ("removed", |block| block.disks.truncate(1)),
+        ("set to retain", |block| {
+            block.disks[1].reclaim_policy = ReclaimPolicy::Retain;
+        }),
+    ];
+    for (case, change) in edits {
+        let mut environment = FakeCluster::new(machine(block()));
+        edit(&mut environment, |block| {
+            block.disks.push(disk("data", ReclaimPolicy::Delete));
+        });
+        environment.settle();
+        edit(&mut environment, change);
+        // No pass in between: the annotation of the claim still says Delete.
+        environment.delete_machine();
+        environment.settle();
+        assert!(environment.machine.is_none(), "{case}");
+        let claims: Vec<_> = environment.claims.keys().collect();
+        assert_eq!(claims, ["web-data"], "{case}");
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use super::*;
 use common::api::choice::VolumeFormat;
 use common::api::libvirt_host::HostStorage;
+use common::api::normalized::Normalized;
 
 /// A Machine with the disk `data` of this policy beside its root disk.
 fn with_data(policy: ReclaimPolicy) -> Environment {
@@ -52,25 +53,23 @@ fn a_disk_that_leaves_the_spec_is_kept_whatever_its_policy_and_survives_the_mach
 }
 
 #[test]
-fn a_disk_that_left_the_spec_while_the_guest_has_it_survives_the_deletion_of_the_machine() {
-    let mut env = with_data(ReclaimPolicy::Delete);
-    env.edit(|block| block.disks.truncate(1));
-    // No pass in between: the domain's metadata still says Delete.
-    env.delete();
-    env.settle();
-    assert!(env.machine.is_none());
-    assert!(has(&env, "data") && !has(&env, "root"));
-}
-
-#[test]
-fn a_disk_that_was_set_to_retain_right_before_the_deletion_of_the_machine_is_kept() {
-    let mut env = with_data(ReclaimPolicy::Delete);
-    env.edit(|block| block.disks[1].reclaim_policy = ReclaimPolicy::Retain);
-    // No pass in between: the domain's metadata still says Delete.
-    env.delete();
-    env.settle();
-    assert!(env.machine.is_none());
-    assert!(has(&env, "data") && !has(&env, "root"));
+fn a_disk_that_was_removed_or_set_to_retain_right_before_the_deletion_of_the_machine_is_kept() {
+    type Edit = fn(&mut Normalized);
+    let edits: [(&str, Edit); 2] = [
+        ("removed", |block| block.disks.truncate(1)),
+        ("set to retain", |block| {
+            block.disks[1].reclaim_policy = ReclaimPolicy::Retain;
+        }),
+    ];
+    for (case, edit) in edits {
+        let mut env = with_data(ReclaimPolicy::Delete);
+        env.edit(edit);
+        // No pass in between: the domain's metadata still says Delete.
+        env.delete();
+        env.settle();
+        assert!(env.machine.is_none(), "{case}");
+        assert!(has(&env, "data") && !has(&env, "root"), "{case}");
+    }
 }
 
 #[test]
