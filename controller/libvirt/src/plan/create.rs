@@ -377,7 +377,7 @@ fn render(
         desired = desired.preserving(current);
     }
     let old = guest.and_then(|guest| guest.metadata.as_ref());
-    let kept = kept_records(block, old, &volumes.kept, view);
+    let kept = kept_records(machine, block, old, &volumes.kept, view);
     // Secure boot takes effect with new firmware settings only.
     let is_other = |domain: &Domain| domain.firmware != desired.firmware;
     let reset_nvram = if let Some(running) = guest.and_then(|guest| guest.running.as_ref()) {

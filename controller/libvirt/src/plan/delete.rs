@@ -134,7 +134,7 @@ fn may_leave_volumes(
         return !volumes.is_empty() || machine.desired().is_some();
     };
     let seed = metadata.seed.as_ref().map(|seed| &seed.pool);
-    let disks = recorded(machine, metadata);
+    let disks = recorded(machine, metadata, &view.spec);
     let disks = disks.iter().filter(|kept| is_to_go(kept));
     let mut pools = disks.map(|kept| &kept.pool).chain(seed);
     !volumes.is_empty() || pools.any(|pool| view.unreadable_pools.contains_key(pool))

@@ -44,7 +44,7 @@ fn records(
     metadata: Option<&DomainMetadata>,
 ) -> Option<Vec<VolumeRecord>> {
     match metadata {
-        Some(metadata) => Some(recorded(machine, metadata)),
+        Some(metadata) => Some(recorded(machine, metadata, spec)),
         None => Some(disks(machine, machine.desired()?, spec)),
     }
 }
@@ -106,10 +106,17 @@ pub(super) fn removals(machine: &Machine, view: &HostView, guest: Option<&Guest>
 
 /// The volumes that a domain's metadata records. One whose disk has left the spec, or has the policy Retain there, is
 /// kept, whatever is recorded; without a block that matches the spec the records decide.
-pub(super) fn recorded(machine: &Machine, metadata: &DomainMetadata) -> Vec<VolumeRecord> {
+pub(super) fn recorded(
+    machine: &Machine,
+    metadata: &DomainMetadata,
+    spec: &LibvirtHostSpec,
+) -> Vec<VolumeRecord> {
     let all = metadata.volumes.iter();
     match machine.desired() {
-        Some(block) => all.map(|record| unless_removed(block, record)).collect(),
+        Some(block) => {
+            let record = |record| unless_removed(machine, block, spec, record);
+            all.map(record).collect()
+        }
         None => all.cloned().collect(),
     }
 }
@@ -170,13 +177,37 @@ pub(crate) fn deletable(records: &[VolumeRecord]) -> Vec<TombstoneVolume> {
 
 /// The record of a volume. If its disk has left the spec, or has the policy Retain there, the policy is Retain: the pass
 /// that would have recorded it may not have run.
-pub(super) fn unless_removed(block: &Normalized, record: &VolumeRecord) -> VolumeRecord {
+pub(super) fn unless_removed(
+    machine: &Machine,
+    block: &Normalized,
+    spec: &LibvirtHostSpec,
+    record: &VolumeRecord,
+) -> VolumeRecord {
     let mut record = record.clone();
-    let disk = block.disks.iter().find(|disk| disk.name == record.disk);
+    let mut disks = block.disks.iter();
+    let disk =
+        disks.find(|disk| disk.name == record.disk && has_volume(machine, disk, spec, &record));
     if disk.is_none_or(|disk| disk.reclaim_policy == ReclaimPolicy::Retain) {
         record.reclaim_policy = ReclaimPolicy::Retain;
     }
     record
+}
+
+/// Whether a recorded volume is that of a disk of its name. It is another disk's if only other storage classes make such
+/// a volume: the disk has left the spec then, and came back in another class. If no class of the host makes it, the
+/// host was changed, and the name decides.
+fn has_volume(
+    machine: &Machine,
+    disk: &NormalizedDisk,
+    spec: &LibvirtHostSpec,
+    record: &VolumeRecord,
+) -> bool {
+    let makes = |offer: &&HostStorage| {
+        let base = name_of(machine, disk, offer);
+        offer.pool == record.pool && is_attempt_of(&record.volume, &base)
+    };
+    let mut classes = spec.storage.iter().flatten().filter(makes).peekable();
+    classes.peek().is_none() || classes.any(|offer| offer.storage_class == disk.storage_class)
 }
 
 /// Whether the spec has a disk of this name.

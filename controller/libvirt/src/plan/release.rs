@@ -18,6 +18,7 @@ use crate::observed::{Guest, HostView};
 /// The volumes that the domain's metadata records: those of the disks, then those that were kept and still exist. A
 /// volume whose disk has left the spec is no longer deleted with the Machine.
 pub(super) fn kept_records(
+    machine: &Machine,
     block: &Normalized,
     old: Option<&DomainMetadata>,
     desired: &[VolumeRecord],
@@ -34,7 +35,7 @@ pub(super) fn kept_records(
         let key = (old.pool.clone(), old.volume.clone());
         view.unreadable_pools.contains_key(&old.pool) || view.volumes.contains_key(&key)
     });
-    let former = former.map(|old| unless_removed(block, old));
+    let former = former.map(|old| unless_removed(machine, block, &view.spec, old));
     desired.iter().cloned().chain(former).collect()
 }
 

@@ -9,6 +9,7 @@ mod preconditions;
 mod released;
 mod room;
 
+mod returned;
 use common::api::choice::{Phase, PowerState, ReclaimPolicy};
 use common::api::machine::{CloudInit, Image};
 use common::names;
