@@ -53,6 +53,8 @@ pub(crate) struct Environment {
     pub(crate) host: FakeLibvirt,
     pub(crate) object: LibvirtHost,
     pub(crate) networks: BTreeMap<String, Arc<Network>>,
+    /// Other hosts on which something of the Machine may be.
+    pub(crate) elsewhere: Vec<String>,
     /// Other Machines with an address of this one.
     pub(crate) conflicts: Vec<Arc<Machine>>,
     /// Answer of the API server for the user's Secrets.
@@ -125,6 +127,7 @@ impl Environment {
                 status: LibvirtHostStatus::default(),
             },
             networks: BTreeMap::new(),
+            elsewhere: vec![],
             conflicts: vec![],
             contents: Ok(BTreeMap::new()),
             room: UNLIMITED,
@@ -207,6 +210,7 @@ impl Environment {
         let observed = Observed {
             cluster: "cluster".into(),
             binding,
+            elsewhere: self.elsewhere.clone(),
             networks: self.networks.clone(),
             conflicts: self.conflicts.clone(),
             template: None,

@@ -154,7 +154,7 @@ impl Backend for Libvirt {
     }
 
     fn teardown(machine: &Machine, observation: &Observation, now: Now) -> Teardown<Action> {
-        delete::teardown(machine, &observation.observed.binding, now)
+        delete::teardown(machine, &observation.observed, now)
     }
 
     async fn apply(&self, machine: &Machine, action: &Action) -> Result<Option<Written>, Failed> {

@@ -22,6 +22,9 @@ pub(crate) struct Observed {
     pub(crate) cluster: Arc<str>,
     /// The host that the Machine is bound to, and what was observed there.
     pub(crate) binding: Binding,
+    /// LibvirtHosts beside that of the binding on which something of a Machine under deletion may be: its status does
+    /// not name them, and they cannot be asked, or have volumes of it.
+    pub(crate) elsewhere: Vec<String>,
     /// NetworkConfigurations that the Machine names, by name.
     pub(crate) networks: BTreeMap<String, Arc<Network>>,
     /// Other Machines that have an address of this one on the same network.
@@ -40,6 +43,11 @@ pub(crate) struct Observed {
 pub(crate) enum Binding {
     /// The Machine has no host yet; these can be chosen from.
     Unbound(Vec<Candidate>),
+    /// The LibvirtHost of the Machine does not exist any more.
+    Unregistered {
+        /// Its name.
+        host: String,
+    },
     /// The host could not be observed.
     Unreachable {
         /// Name of the LibvirtHost.

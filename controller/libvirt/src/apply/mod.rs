@@ -189,12 +189,21 @@ impl Applier {
         host: &str,
         volumes: Option<Vec<TombstoneVolume>>,
     ) -> Result<Option<Written>, Failed> {
-        if let Some(host) = self.objects.get("", host) {
-            let volumes = volumes.or_else(|| to_delete(machine, &host.spec, None));
-            let now = Now(OffsetDateTime::now_utc());
-            tombstones::record(&self.api, &host, machine, volumes, now).await?;
-        }
+        let host = self.registered(host)?;
+        let volumes = volumes.or_else(|| to_delete(machine, &host.spec, None));
+        let now = Now(OffsetDateTime::now_utc());
+        tombstones::record(&self.api, &host, machine, volumes, now).await?;
         Ok(None)
+    }
+
+    /// The LibvirtHost in whose status something has to be recorded before its last other trace is removed.
+    fn registered(&self, host: &str) -> Result<Arc<LibvirtHost>, Failed> {
+        self.objects.get("", host).ok_or_else(|| {
+            let message = format!(
+                "deletion waits because LibvirtHost '{host}' was deleted, and only its status can record what is left on the host: create it again"
+            );
+            Failed::new(Remedy::UserAction, message)
+        })
     }
 
     async fn record_kept(
@@ -202,9 +211,8 @@ impl Applier {
         host: &str,
         volumes: &[KeptVolume],
     ) -> Result<Option<Written>, Failed> {
-        if let Some(host) = self.objects.get("", host) {
-            tombstones::record_kept(&self.api, &host, volumes).await?;
-        }
+        let host = self.registered(host)?;
+        tombstones::record_kept(&self.api, &host, volumes).await?;
         Ok(None)
     }
 

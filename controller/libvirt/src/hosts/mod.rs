@@ -13,6 +13,7 @@ pub(crate) mod guards;
 mod orphans;
 pub(crate) mod poller;
 pub(crate) mod registry;
+mod remains;
 mod status;
 pub(crate) mod tombstones;
 mod unused_images;

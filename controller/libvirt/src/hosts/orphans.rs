@@ -4,7 +4,8 @@
 //! tombstone in the host's status ─ the host answers ─▶ guest off, definition and volumes gone ─▶ no tombstone
 //! ```
 //! The tombstone lists the volumes to delete, so that a removal which is interrupted after the definition is gone can
-//! be continued. A tombstone without the list gets it first, from the metadata of the domain.
+//! be continued. Before that the list is compared with the metadata of the domain, which may keep more: it was made
+//! while the host could not be read, maybe from a Machine that was restored from a backup.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,9 +26,9 @@ use super::registry::ConnectedHost;
 use super::tombstones::{is_listed, put_status};
 use crate::access::{AccessError, Connection, DomainDetail};
 use crate::guard::Guard;
-use crate::images::names::{is_attempt_of, is_marker};
+use crate::images::names::{base_of, is_attempt_of, is_marker};
 use crate::libvirt_host::LibvirtHost;
-use crate::plan::disks::deletable;
+use crate::plan::disks::{deletable, is_to_go};
 use crate::volume_effects::{Removal, read_all_pools, remove_volume};
 
 /// Limit of one removal: a frozen QEMU took 11.7 s to be ended, and every pool is refreshed for each volume.
@@ -56,10 +57,17 @@ pub(super) async fn remove(
             left.push(tombstone.clone());
             continue;
         }
-        let Some(volumes) = tombstone.volumes.clone() else {
-            left.push(with_volumes(connected, tombstone).await);
+        let Some(volumes) = agreed(connected, tombstone).await else {
+            left.push(tombstone.clone());
             continue;
         };
+        if tombstone.volumes.as_ref() != Some(&volumes) {
+            left.push(Tombstone {
+                volumes: Some(volumes),
+                ..tombstone.clone()
+            });
+            continue;
+        }
         let guard = of_host(api, connected);
         let pools = pools.clone();
         let slow = &connected.host.slow;
@@ -116,32 +124,45 @@ fn kept(tombstone: &Tombstone, volume: &TombstoneVolume) -> Option<KeptVolume> {
     })
 }
 
-/// The tombstone with the list of volumes, if the host could be asked.
-async fn with_volumes(connected: &ConnectedHost, tombstone: &Tombstone) -> Tombstone {
-    let owner = tombstone.uid.clone();
+/// The volumes to delete that the host agrees to; `None`: it could not be asked, and nothing is removed.
+async fn agreed(connected: &ConnectedHost, tombstone: &Tombstone) -> Option<Vec<TombstoneVolume>> {
+    let (owner, listed) = (tombstone.uid.clone(), tombstone.volumes.clone());
     let slow = &connected.host.slow;
-    let read = slow.call(REMOVAL_LIMIT, move |host| volumes_of_domain(host, &owner));
-    let volumes = match read.await {
+    let read = slow.call(REMOVAL_LIMIT, move |host| {
+        agreed_volumes(host, &owner, listed)
+    });
+    match read.await {
         Ok(volumes) => Some(volumes),
         Err(error) => {
             tracing::warn!(host = connected.name, machine = tombstone.machine, %error, "the volumes of a Machine that is gone cannot be read yet");
             None
         }
-    };
-    Tombstone {
-        volumes,
-        ..tombstone.clone()
     }
 }
 
-/// The volumes to delete by the metadata of the Machine's domain; none without a domain.
-fn volumes_of_domain(
+/// The volumes to delete: those that are listed and that the metadata of the Machine's domain does not keep. Without a
+/// list those that the metadata does not keep, and without both none.
+fn agreed_volumes(
     host: &mut dyn Connection,
     owner: &str,
+    listed: Option<Vec<TombstoneVolume>>,
 ) -> Result<Vec<TombstoneVolume>, AccessError> {
-    let metadata = host.domain(domain_uuid(owner))?;
-    let metadata = metadata.and_then(|found| metadata_of(&found, owner));
-    Ok(metadata.map_or_else(Vec::new, |metadata| deletable(&metadata.volumes)))
+    let found = host.domain(domain_uuid(owner))?;
+    let Some(metadata) = found.and_then(|found| metadata_of(&found, owner)) else {
+        return Ok(listed.unwrap_or_default());
+    };
+    let Some(mut listed) = listed else {
+        return Ok(deletable(&metadata.volumes));
+    };
+    let is_kept = |volume: &TombstoneVolume| {
+        let mut records = metadata.volumes.iter();
+        records.any(|record| {
+            let is_same = record.pool == volume.pool && base_of(&record.volume) == volume.volume;
+            is_same && !is_to_go(record)
+        })
+    };
+    listed.retain(|volume| !is_kept(volume));
+    Ok(listed)
 }
 
 /// Our metadata of a domain, if the domain was made for this Machine.
@@ -215,174 +236,4 @@ fn remove_all(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::access::State;
-    use crate::access::fake::FakePool;
-    use crate::environment::{self, Environment, POOL, block};
-    use crate::plan::action::Action;
-    use common::api::choice::ReclaimPolicy;
-    use controller_core::fixtures::disk;
-
-    const OWNER: &str = "uid-of-web";
-
-    fn pools() -> BTreeSet<String> {
-        BTreeSet::from([POOL.to_owned()])
-    }
-
-    /// What a poll does about the tombstone of the Machine `web` that lists no volumes.
-    fn remove_by_metadata(
-        host: &mut dyn Connection,
-        pools: &BTreeSet<String>,
-    ) -> Result<Vec<TombstoneVolume>, AccessError> {
-        let volumes = volumes_of_domain(host, OWNER)?;
-        remove_all(host, &environment::guard(), OWNER, pools, &volumes)
-    }
-
-    fn volumes(env: &Environment) -> Vec<String> {
-        let state = env.host.state();
-        state.pools[POOL].volumes.keys().cloned().collect()
-    }
-
-    /// The volumes that the tombstone of a Machine lists which is deleted now.
-    fn listed(env: &mut Environment) -> Vec<TombstoneVolume> {
-        env.delete();
-        for _ in 0..10 {
-            let plan = env.plan().unwrap();
-            let mut actions = plan.actions.iter();
-            let recorded = actions.find_map(|action| match action {
-                Action::RecordOrphan { volumes, .. } => volumes.clone(),
-                _ => None,
-            });
-            if let Some(recorded) = recorded {
-                return recorded;
-            }
-            env.pass();
-        }
-        panic!("no tombstone")
-    }
-
-    #[test]
-    fn removing_what_a_machine_left_touches_no_volume_of_another_one() {
-        let mut env = Environment::new(block());
-        env.machine_mut().cloud_init =
-            common::render::CloudInitPlan::from(&common::api::machine::CloudInit {
-                user_data: Some("#cloud-config\n".into()),
-                ..Default::default()
-            });
-        env.settle();
-        let mut host = env.connection().unwrap();
-        let foreign =
-            "<volume><name>default-web-00000000.root.qcow2</name><capacity>1</capacity></volume>";
-        host.create_volume(POOL, foreign).unwrap();
-        // A tombstone of another Machine removes nothing of this one, even if it lists its volumes.
-        let listed_volumes = volumes_of_domain(&mut *host, OWNER).unwrap();
-        let guard = environment::guard();
-        remove_all(
-            &mut *host,
-            &guard,
-            "uid-of-another",
-            &pools(),
-            &listed_volumes,
-        )
-        .unwrap();
-        let uuid = domain_uuid(OWNER);
-        assert_eq!(env.host.state().domains[&uuid].state, State::Running);
-        remove_by_metadata(&mut *host, &pools()).unwrap();
-        assert!(env.host.state().domains.is_empty());
-        assert_eq!(volumes(&env), ["default-web-00000000.root.qcow2"]);
-        remove_by_metadata(&mut *host, &pools()).unwrap();
-    }
-
-    #[test]
-    fn while_a_pool_is_undefined_the_definition_and_every_volume_stay() {
-        let mut env = Environment::new(block());
-        env.settle();
-        let uuid = domain_uuid(OWNER);
-        let mut host = env.connection().unwrap();
-        let pool = env.host.state().pools.remove(POOL).unwrap();
-        remove_by_metadata(&mut *host, &pools()).unwrap_err();
-        assert!(env.host.state().domains.contains_key(&uuid));
-        env.host.state().pools.insert(POOL.into(), pool);
-        let stay = remove_by_metadata(&mut *host, &pools()).unwrap();
-        assert_eq!(stay, []);
-        assert!(env.host.state().domains.is_empty());
-        assert_eq!(volumes(&env), [""; 0]);
-    }
-
-    #[test]
-    fn volumes_of_a_pool_that_has_left_the_spec_are_removed_too() {
-        let mut env = Environment::new(block());
-        env.settle();
-        let mut host = env.connection().unwrap();
-        let stay = remove_by_metadata(&mut *host, &BTreeSet::new());
-        assert_eq!(stay.unwrap(), []);
-        assert_eq!(volumes(&env), [""; 0]);
-    }
-
-    #[test]
-    fn a_removal_that_was_interrupted_after_the_definition_was_gone_is_continued() {
-        let mut env = Environment::new(block());
-        env.settle();
-        let mut host = env.connection().unwrap();
-        let listed_volumes = volumes_of_domain(&mut *host, OWNER).unwrap();
-        host.destroy(domain_uuid(OWNER)).unwrap();
-        host.undefine(domain_uuid(OWNER)).unwrap();
-        assert_eq!(volumes(&env).len(), 1);
-        let guard = environment::guard();
-        remove_all(&mut *host, &guard, OWNER, &pools(), &listed_volumes).unwrap();
-        assert_eq!(volumes(&env), [""; 0]);
-    }
-
-    #[test]
-    fn a_machine_without_a_domain_that_goes_while_a_pool_cannot_be_read_leaves_no_volume_for_ever()
-    {
-        let mut block = block();
-        block.disks.push(disk("data", ReclaimPolicy::Retain));
-        block.disks[1].storage_class = "local".into();
-        let mut env = Environment::new(block);
-        env.settle();
-        let mut host = env.connection().unwrap();
-        host.destroy(domain_uuid(OWNER)).unwrap();
-        host.undefine(domain_uuid(OWNER)).unwrap();
-        let other = FakePool {
-            active: false,
-            ..FakePool::of(1 << 30)
-        };
-        env.host.state().pools.insert("other".into(), other);
-        let listed_volumes = listed(&mut env);
-        assert_eq!(listed_volumes.len(), 1, "{listed_volumes:?}");
-        env.host.state().pools.remove("other");
-        let guard = environment::guard();
-        let stay = remove_all(&mut *host, &guard, OWNER, &pools(), &listed_volumes).unwrap();
-        let tombstone = Tombstone {
-            machine: "default/web".into(),
-            uid: OWNER.into(),
-            since: String::new(),
-            volumes: None,
-        };
-        let kept: Vec<_> = stay.iter().filter_map(|it| kept(&tombstone, it)).collect();
-        assert_eq!(kept.len(), 1);
-        assert_eq!(kept[0].disk, "data");
-        assert_eq!(volumes(&env), [kept[0].volume.as_str()]);
-    }
-
-    #[test]
-    fn a_disk_that_left_the_spec_before_its_machine_is_in_no_tombstone() {
-        let mut block = block();
-        block.disks.push(disk("data", ReclaimPolicy::Delete));
-        block.disks[1].storage_class = "local".into();
-        let mut env = Environment::new(block);
-        env.settle();
-        env.edit(|block| block.disks.truncate(1));
-        let pool = env.host.state().pools.remove(POOL).unwrap();
-        let listed_volumes = listed(&mut env);
-        let names: Vec<_> = listed_volumes.iter().map(|it| it.volume.as_str()).collect();
-        assert!(names.len() == 1 && names[0].contains(".root."), "{names:?}");
-        env.host.state().pools.insert(POOL.into(), pool);
-        let mut host = env.connection().unwrap();
-        let guard = environment::guard();
-        remove_all(&mut *host, &guard, OWNER, &pools(), &listed_volumes).unwrap();
-        assert!(volumes(&env)[0].contains(".data."));
-    }
-}
+mod tests;

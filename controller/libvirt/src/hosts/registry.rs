@@ -230,26 +230,28 @@ impl Hosts {
         promised.or_else(|| hint.map(ToOwned::to_owned))
     }
 
-    /// A host of which nothing is known and that may have the domain of a Machine, and why nothing is known. No guest
-    /// of the Machine may be made on another host meanwhile.
-    pub(crate) fn possible_host(
+    /// The hosts of which nothing is known and that may have the domain of a Machine, each with why nothing is known. No
+    /// guest of the Machine may be made on another host meanwhile.
+    pub(crate) fn possible_hosts(
         &self,
         machine: &Machine,
         objects: &Cache<LibvirtHost>,
-    ) -> Option<(String, String)> {
+    ) -> Vec<(String, String)> {
         let created = machine.metadata.creation_timestamp.as_ref().map(|at| at.0);
-        objects.all().iter().find_map(|object| {
+        let all = objects.all().into_iter();
+        let possible = all.filter_map(|object| {
             let connected = self.get(object.name());
             let is_known = connected
                 .as_ref()
                 .is_some_and(|it| it.last_snapshot().is_some());
-            if is_known || !may_have_domain(object, created) {
+            if is_known || !may_have_domain(&object, created) {
                 return None;
             }
             let why = connected.and_then(|it| it.snapshot().err());
             let why = why.unwrap_or_else(|| NOT_POLLED.to_owned());
             Some((object.name().to_owned(), why))
-        })
+        });
+        possible.collect()
     }
 
     /// The hosts to choose from, and the lock under which a Machine is placed.

@@ -11,8 +11,8 @@ use k8s_openapi::jiff::Timestamp;
 
 use crate::libvirt_host::LibvirtHost;
 
-/// Whether a host that this process has never reached may have the domain of a Machine that was created at this time.
-/// It has none if no controller ever reached it, or if it could not be reached since before that time.
+/// Whether a host that cannot be asked may have something of a Machine that was created at this time. It has nothing if
+/// no controller ever reached it, or if it could not be reached since before that time.
 pub(super) fn may_have_domain(host: &LibvirtHost, created: Option<Timestamp>) -> bool {
     if host.status.last_seen_time.is_none() {
         return false;

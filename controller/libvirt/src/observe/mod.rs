@@ -72,6 +72,7 @@ impl Observer {
         let mut observed = Observed {
             cluster: self.cluster_uid.clone(),
             binding: Binding::Unbound(vec![]),
+            elsewhere: vec![],
             networks: networks.collect(),
             conflicts: self.caches.conflicts(machine, &self.cluster_uid),
             template,
@@ -80,6 +81,13 @@ impl Observer {
         };
         let hint = machine.status.host.as_deref();
         let Some(host) = self.hosts.host_of(machine.uid(), hint) else {
+            if machine.is_deleting() {
+                observed.elsewhere = self.hosts.hosts_of_remains(machine, &self.objects).await;
+                return Ok(Observation {
+                    observed,
+                    placement: None,
+                });
+            }
             if let Some(binding) = self.possibly_elsewhere(machine, None) {
                 observed.binding = binding;
                 return Ok(Observation {
@@ -96,7 +104,11 @@ impl Observer {
         };
         observed.binding = self.bound(machine, &host).await?;
         let has_domain = |view: &HostView| view.guest.is_some();
-        if matches!(&observed.binding, Binding::Bound(view) if !has_domain(view))
+        if machine.is_deleting() {
+            if !matches!(&observed.binding, Binding::Bound(view) if has_domain(view)) {
+                observed.elsewhere = self.hosts.unknown_hosts(machine, &host, &self.objects);
+            }
+        } else if matches!(&observed.binding, Binding::Bound(view) if !has_domain(view))
             && let Some(binding) = self.possibly_elsewhere(machine, Some(&host))
         {
             observed.binding = binding;
@@ -134,12 +146,10 @@ impl Observer {
     }
 
     /// The binding of a Machine whose domain `host` does not have, if another host may have it of which nothing is
-    /// known. A Machine under deletion makes no guest.
+    /// known.
     fn possibly_elsewhere(&self, machine: &Machine, host: Option<&str>) -> Option<Binding> {
-        if machine.is_deleting() {
-            return None;
-        }
-        let (other, why) = self.hosts.possible_host(machine, &self.objects)?;
+        let possible = self.hosts.possible_hosts(machine, &self.objects);
+        let (other, why) = possible.into_iter().next()?;
         let why = match host {
             Some(host) => format!(
                 "{why}; the Machine has no domain on LibvirtHost '{host}', and may have one there"
@@ -156,9 +166,9 @@ impl Observer {
             why,
         };
         let Some(object) = self.objects.get("", name) else {
-            return Ok(unreachable(
-                "its LibvirtHost was deleted: create it again".into(),
-            ));
+            return Ok(Binding::Unregistered {
+                host: name.to_owned(),
+            });
         };
         let Some(host) = self.hosts.get(name) else {
             return Ok(unreachable(NOT_POLLED.into()));

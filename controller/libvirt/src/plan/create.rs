@@ -77,6 +77,18 @@ pub(crate) fn plan(
                 }
             }
         }
+        Binding::Unregistered { host } => {
+            let findings = Findings {
+                away: Some(Fault::new(
+                    "HostUnreachable",
+                    format!(
+                        "LibvirtHost '{host}' was deleted, so the state of the guest is unknown: create it again"
+                    ),
+                )),
+                ..findings
+            };
+            report(machine, observed, now, &findings, vec![])
+        }
         Binding::Unreachable { host, why } => {
             let findings = Findings {
                 away: Some(Fault::new(

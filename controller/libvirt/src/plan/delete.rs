@@ -3,7 +3,9 @@
 //!
 //! ```text
 //! host cannot be reached ─▶ waits, or with the annotation force-delete ─▶ tombstone ─▶ finalizer
+//! no LibvirtHost any more ▶ waits: there is no status for a tombstone
 //! a pool cannot be read ──▶ guest off ─▶ tombstone, the definition stays ──────────▶ finalizer
+//! no domain is shown ─────▶ beside the above, a tombstone on each host that may have something of the Machine
 //! ```
 //! Reads no block where there is a domain: its metadata lists the Machine's volumes. A pool that cannot be read may
 //! hold volumes of the Machine, and overlays of volumes in other pools: then no volume is deleted. The tombstone says
@@ -19,14 +21,29 @@ use controller_core::plan::Now;
 use super::action::Action;
 use super::disks::{is_to_go, kept, recorded, removals, to_delete};
 use super::power::{POWER_RETRY, shutdown_step};
-use crate::observed::{Binding, Guest, HostView};
+use crate::observed::{Binding, Guest, HostView, Observed};
 use crate::volume_effects::Removal;
 
 /// How far the deletion of a Machine is.
-pub(crate) fn teardown(machine: &Machine, binding: &Binding, now: Now) -> Teardown<Action> {
+pub(crate) fn teardown(machine: &Machine, observed: &Observed, now: Now) -> Teardown<Action> {
+    let stage = match stage(machine, &observed.binding, now) {
+        Stage::Release(actions) => {
+            let elsewhere = observed.elsewhere.iter().map(|host| tombstone(host));
+            Stage::Release(elsewhere.chain(actions).collect())
+        }
+        waiting @ Stage::Waiting { .. } => waiting,
+    };
     Teardown {
         status: machine.status.clone(),
-        stage: stage(machine, binding, now),
+        stage,
+    }
+}
+
+/// The record that something of the Machine may be on a host that cannot be asked which volumes it has.
+fn tombstone(host: &str) -> Action {
+    Action::RecordOrphan {
+        host: host.to_owned(),
+        volumes: None,
     }
 }
 
@@ -40,15 +57,19 @@ fn waiting(message: String, actions: Vec<Action>) -> Stage<Action> {
 
 fn stage(machine: &Machine, binding: &Binding, now: Now) -> Stage<Action> {
     let view = match binding {
-        // Nothing was created on a host.
+        // Nothing of it is on a host that was asked.
         Binding::Unbound(_) => return Stage::Release(vec![]),
         Binding::Unreachable { host, .. }
             if machine.annotation(names::ANNOTATION_FORCE_DELETE) == Some("true") =>
         {
-            return Stage::Release(vec![Action::RecordOrphan {
-                host: host.clone(),
-                volumes: None,
-            }]);
+            return Stage::Release(vec![tombstone(host)]);
+        }
+        Binding::Unregistered { host } => {
+            let message = format!(
+                "deletion waits because LibvirtHost '{host}' was deleted, and only its status can record what is left on the host: create it again; if the host itself is gone for good, also set the annotation {}: \"true\"",
+                names::ANNOTATION_FORCE_DELETE
+            );
+            return waiting(message, vec![]);
         }
         Binding::Unreachable { host, why } => {
             let message = format!(

@@ -74,7 +74,7 @@ pub(super) fn report(
     }
     let view = match &observed.binding {
         Binding::Bound(view) => Some(&**view),
-        Binding::Unbound(_) | Binding::Unreachable { .. } => None,
+        Binding::Unbound(_) | Binding::Unregistered { .. } | Binding::Unreachable { .. } => None,
     };
     let guest = view
         .and_then(|view| view.guest.as_ref())

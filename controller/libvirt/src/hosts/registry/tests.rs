@@ -148,18 +148,18 @@ fn no_guest_is_made_while_a_host_of_which_nothing_is_known_may_have_the_domain()
         objects.apply(event, |_| ());
     }
     let machine = fixtures::machine(block());
-    let possible = || hosts.possible_host(&machine, &objects);
-    assert_eq!(possible(), Some(("alpha".into(), NOT_POLLED.into())));
+    let possible = || hosts.possible_hosts(&machine, &objects);
+    assert_eq!(possible(), [("alpha".to_owned(), NOT_POLLED.to_owned())]);
     connect(&hosts, "alpha", Err("no route".into()));
-    assert_eq!(possible(), Some(("alpha".into(), "no route".into())));
+    assert_eq!(possible(), [("alpha".to_owned(), "no route".to_owned())]);
     // Once it answered, it is known what it has.
     connect(&hosts, "alpha", Ok(snapshot(&[])));
-    assert_eq!(possible(), None);
+    assert_eq!(possible(), []);
     hosts
         .get("alpha")
         .unwrap()
         .set_snapshot(Err("no route".into()));
-    assert_eq!(possible(), None);
+    assert_eq!(possible(), []);
 }
 
 #[test]

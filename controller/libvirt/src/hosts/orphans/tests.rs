@@ -1,0 +1,198 @@
+//! Removals of what deleted Machines left.
+
+use super::*;
+use crate::access::State;
+use crate::access::fake::FakePool;
+use crate::environment::{self, Environment, POOL, block};
+use crate::plan::action::Action;
+use common::api::choice::ReclaimPolicy;
+use controller_core::fixtures::disk;
+
+const OWNER: &str = "uid-of-web";
+
+fn pools() -> BTreeSet<String> {
+    BTreeSet::from([POOL.to_owned()])
+}
+
+/// What a poll does about the tombstone of the Machine `web` that lists no volumes.
+fn remove_by_metadata(
+    host: &mut dyn Connection,
+    pools: &BTreeSet<String>,
+) -> Result<Vec<TombstoneVolume>, AccessError> {
+    let volumes = agreed_volumes(host, OWNER, None)?;
+    remove_all(host, &environment::guard(), OWNER, pools, &volumes)
+}
+
+fn volumes(env: &Environment) -> Vec<String> {
+    let state = env.host.state();
+    state.pools[POOL].volumes.keys().cloned().collect()
+}
+
+/// The volumes that the tombstone of a Machine lists which is deleted now.
+fn listed(env: &mut Environment) -> Vec<TombstoneVolume> {
+    env.delete();
+    for _ in 0..10 {
+        let plan = env.plan().unwrap();
+        let mut actions = plan.actions.iter();
+        let recorded = actions.find_map(|action| match action {
+            Action::RecordOrphan { volumes, .. } => volumes.clone(),
+            _ => None,
+        });
+        if let Some(recorded) = recorded {
+            return recorded;
+        }
+        env.pass();
+    }
+    panic!("no tombstone")
+}
+
+#[test]
+fn removing_what_a_machine_left_touches_no_volume_of_another_one() {
+    let mut env = Environment::new(block());
+    env.machine_mut().cloud_init =
+        common::render::CloudInitPlan::from(&common::api::machine::CloudInit {
+            user_data: Some("#cloud-config\n".into()),
+            ..Default::default()
+        });
+    env.settle();
+    let mut host = env.connection().unwrap();
+    let foreign =
+        "<volume><name>default-web-00000000.root.qcow2</name><capacity>1</capacity></volume>";
+    host.create_volume(POOL, foreign).unwrap();
+    // A tombstone of another Machine removes nothing of this one, even if it lists its volumes.
+    let listed_volumes = agreed_volumes(&mut *host, OWNER, None).unwrap();
+    let guard = environment::guard();
+    remove_all(
+        &mut *host,
+        &guard,
+        "uid-of-another",
+        &pools(),
+        &listed_volumes,
+    )
+    .unwrap();
+    let uuid = domain_uuid(OWNER);
+    assert_eq!(env.host.state().domains[&uuid].state, State::Running);
+    remove_by_metadata(&mut *host, &pools()).unwrap();
+    assert!(env.host.state().domains.is_empty());
+    assert_eq!(volumes(&env), ["default-web-00000000.root.qcow2"]);
+    remove_by_metadata(&mut *host, &pools()).unwrap();
+}
+
+#[test]
+fn while_a_pool_is_undefined_the_definition_and_every_volume_stay() {
+    let mut env = Environment::new(block());
+    env.settle();
+    let uuid = domain_uuid(OWNER);
+    let mut host = env.connection().unwrap();
+    let pool = env.host.state().pools.remove(POOL).unwrap();
+    remove_by_metadata(&mut *host, &pools()).unwrap_err();
+    assert!(env.host.state().domains.contains_key(&uuid));
+    env.host.state().pools.insert(POOL.into(), pool);
+    let stay = remove_by_metadata(&mut *host, &pools()).unwrap();
+    assert_eq!(stay, []);
+    assert!(env.host.state().domains.is_empty());
+    assert_eq!(volumes(&env), [""; 0]);
+}
+
+#[test]
+fn volumes_of_a_pool_that_has_left_the_spec_are_removed_too() {
+    let mut env = Environment::new(block());
+    env.settle();
+    let mut host = env.connection().unwrap();
+    let stay = remove_by_metadata(&mut *host, &BTreeSet::new());
+    assert_eq!(stay.unwrap(), []);
+    assert_eq!(volumes(&env), [""; 0]);
+}
+
+#[test]
+fn a_removal_that_was_interrupted_after_the_definition_was_gone_is_continued() {
+    let mut env = Environment::new(block());
+    env.settle();
+    let mut host = env.connection().unwrap();
+    let listed_volumes = agreed_volumes(&mut *host, OWNER, None).unwrap();
+    host.destroy(domain_uuid(OWNER)).unwrap();
+    host.undefine(domain_uuid(OWNER)).unwrap();
+    assert_eq!(volumes(&env).len(), 1);
+    let guard = environment::guard();
+    remove_all(&mut *host, &guard, OWNER, &pools(), &listed_volumes).unwrap();
+    assert_eq!(volumes(&env), [""; 0]);
+}
+
+#[test]
+fn a_machine_without_a_domain_that_goes_while_a_pool_cannot_be_read_leaves_no_volume_for_ever() {
+    let mut block = block();
+    block.disks.push(disk("data", ReclaimPolicy::Retain));
+    block.disks[1].storage_class = "local".into();
+    let mut env = Environment::new(block);
+    env.settle();
+    let mut host = env.connection().unwrap();
+    host.destroy(domain_uuid(OWNER)).unwrap();
+    host.undefine(domain_uuid(OWNER)).unwrap();
+    let other = FakePool {
+        active: false,
+        ..FakePool::of(1 << 30)
+    };
+    env.host.state().pools.insert("other".into(), other);
+    let listed_volumes = listed(&mut env);
+    assert_eq!(listed_volumes.len(), 1, "{listed_volumes:?}");
+    env.host.state().pools.remove("other");
+    let guard = environment::guard();
+    let stay = remove_all(&mut *host, &guard, OWNER, &pools(), &listed_volumes).unwrap();
+    let tombstone = Tombstone {
+        machine: "default/web".into(),
+        uid: OWNER.into(),
+        since: String::new(),
+        volumes: None,
+    };
+    let kept: Vec<_> = stay.iter().filter_map(|it| kept(&tombstone, it)).collect();
+    assert_eq!(kept.len(), 1);
+    assert_eq!(kept[0].disk, "data");
+    assert_eq!(volumes(&env), [kept[0].volume.as_str()]);
+}
+
+#[test]
+fn a_disk_that_left_the_spec_before_its_machine_is_in_no_tombstone() {
+    let mut block = block();
+    block.disks.push(disk("data", ReclaimPolicy::Delete));
+    block.disks[1].storage_class = "local".into();
+    let mut env = Environment::new(block);
+    env.settle();
+    env.edit(|block| block.disks.truncate(1));
+    let pool = env.host.state().pools.remove(POOL).unwrap();
+    let listed_volumes = listed(&mut env);
+    let names: Vec<_> = listed_volumes.iter().map(|it| it.volume.as_str()).collect();
+    assert!(names.len() == 1 && names[0].contains(".root."), "{names:?}");
+    env.host.state().pools.insert(POOL.into(), pool);
+    let mut host = env.connection().unwrap();
+    let guard = environment::guard();
+    remove_all(&mut *host, &guard, OWNER, &pools(), &listed_volumes).unwrap();
+    assert!(volumes(&env)[0].contains(".data."));
+}
+
+#[test]
+fn a_volume_that_the_domain_keeps_is_not_deleted_whatever_the_tombstone_lists() {
+    let mut block = block();
+    block.disks.push(disk("data", ReclaimPolicy::Retain));
+    block.disks[1].storage_class = "local".into();
+    let mut env = Environment::new(block);
+    env.settle();
+    // The Machine was restored from a backup that was made when both disks had the policy Delete, or its status was
+    // written by somebody else: the list is from the block of the Machine.
+    let listed = volumes(&env).into_iter().map(|volume| TombstoneVolume {
+        pool: POOL.into(),
+        volume,
+    });
+    let listed: Vec<_> = listed.collect();
+    assert_eq!(listed.len(), 2);
+    let mut host = env.connection().unwrap();
+    let agreed = agreed_volumes(&mut *host, OWNER, Some(listed.clone())).unwrap();
+    let names: Vec<_> = agreed.iter().map(|it| it.volume.as_str()).collect();
+    assert!(names.len() == 1 && names[0].contains(".root."), "{names:?}");
+    // Without a domain the list is all that is known.
+    let unknown = agreed_volumes(&mut *host, "uid-of-another", Some(listed.clone()));
+    assert_eq!(unknown.unwrap(), listed);
+    assert_eq!(
+        agreed_volumes(&mut *host, "uid-of-another", None).unwrap(),
+        []
+    );
+}
