@@ -86,6 +86,7 @@ mod tests {
             allocation: 0,
             backing: backing.map(Into::into),
             format: "qcow2".into(),
+            is_misread: false,
         }
     }
 

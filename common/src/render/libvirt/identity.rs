@@ -88,16 +88,26 @@ pub fn is_volume_of(volume: &str, machine_uid: &str) -> bool {
     digits.is_some_and(|(_, digits)| digits == short_id(machine_uid))
 }
 
+/// Whether a volume has the name that only the controller gives to a raw disk of a Machine. The guest writes every byte
+/// of such a volume, so nothing that a program reads in it says what it is.
+pub fn is_raw_disk(volume: &str) -> bool {
+    let plain = without_attempt(volume);
+    is_of_machine(plain) && plain.strip_suffix(".raw").is_some()
+}
+
 /// Whether a volume has a name that only the controller gives: a disk or a seed of any Machine, a fetched image, or a
 /// marker of one. Nobody may take such a volume for an image: a guest writes its disk, and an image was fetched for
 /// those who named its URL.
 pub fn is_reserved_volume(volume: &str) -> bool {
-    let plain = volume.strip_suffix(MARKER).unwrap_or(volume);
-    let plain = match plain.rsplit_once(ATTEMPT) {
-        Some((base, number)) if is_hex(number) => base,
-        _ => plain,
-    };
+    let plain = without_attempt(volume.strip_suffix(MARKER).unwrap_or(volume));
     volume.starts_with(FETCHED_IMAGE) || is_of_machine(plain)
+}
+
+fn without_attempt(volume: &str) -> &str {
+    match volume.rsplit_once(ATTEMPT) {
+        Some((base, number)) if is_hex(number) => base,
+        _ => volume,
+    }
 }
 
 /// Whether a name has the form of a disk's or a seed's.
@@ -126,6 +136,31 @@ mod tests {
     use super::*;
 
     const UID: &str = "5f0c7c1e-0b4d-4a1c-9d6e-1a2b3c4d5e6f";
+
+    #[test]
+    fn only_a_raw_disk_of_a_machine_has_the_name_of_one() {
+        let raw = volume_name("other", "web", UID, "data-1", VolumeFormat::Raw);
+        let attempt = format!("{raw}{ATTEMPT}66f0c0de");
+        for name in [&raw, &attempt] {
+            assert!(is_raw_disk(name), "{name}");
+        }
+        let qcow2 = volume_name("other", "web", UID, "data-1", VolumeFormat::Qcow2);
+        for name in [
+            &qcow2,
+            &format!("{qcow2}{ATTEMPT}66f0c0de"),
+            &seed_name("other", "web", UID, b"content"),
+            &format!("{attempt}{MARKER}"),
+            &format!("{FETCHED_IMAGE}0123456789abcdef01234567{ATTEMPT}66f0c0de"),
+            // A snapshot of a raw disk is an overlay of it. libvirt puts the name of the snapshot in place of the
+            // last part.
+            &raw.replace(".raw", ".snapshot"),
+            &format!("{raw}.snapshot"),
+            "guest.raw",
+            "web.data.raw",
+        ] {
+            assert!(!is_raw_disk(name), "{name}");
+        }
+    }
 
     #[test]
     fn names_that_the_controller_gives_are_reserved_and_names_of_distributions_are_not() {

@@ -20,6 +20,7 @@ mod error;
 mod missing;
 #[cfg(feature = "native")]
 mod native;
+mod raw_disk;
 mod target;
 mod types;
 mod worker;

@@ -127,6 +127,9 @@ pub(crate) struct Volume {
     pub backing: Option<String>,
     /// Format of its content, such as qcow2.
     pub format: String,
+    /// Whether libvirt itself reports another format, because the guest wrote a header into its raw disk. Every other
+    /// field says what the volume is.
+    pub is_misread: bool,
 }
 
 /// A DHCP lease of a virtual network.

@@ -6,6 +6,7 @@ use std::fmt::Display;
 use common::render::libvirt::{Reference, references};
 use roxmltree::{Document, Node};
 
+use super::raw_disk::as_it_is;
 use super::{AccessError, Result, Volume};
 
 /// A description, parsed.
@@ -99,7 +100,10 @@ pub(super) fn volume(volume: &str) -> Result<Volume> {
     };
     let target = child(document.root_element(), "target");
     let format = target.and_then(|it| child(it, "format")?.attribute("type"));
-    Ok(Volume {
+    // libvirt leaves it out where it is not known.
+    let physical = text(&document, &["physical"]).map(|_| bytes("physical"));
+    let physical = physical.transpose()?;
+    let reported = Volume {
         name: wanted(&["name"])?.to_owned(),
         // Every driver reports a key; without it the path identifies the volume.
         key: text(&document, &["key"])
@@ -110,7 +114,9 @@ pub(super) fn volume(volume: &str) -> Result<Volume> {
         allocation: bytes("allocation")?,
         backing: backing(&document),
         format: format.map_or_else(|| "raw".to_owned(), str::to_owned),
-    })
+        is_misread: false,
+    };
+    Ok(as_it_is(reported, physical))
 }
 
 /// The folder of a pool's volumes.

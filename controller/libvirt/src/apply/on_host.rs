@@ -61,7 +61,7 @@ pub(crate) fn act(host: &mut dyn Connection, job: &Job, action: Action) -> Resul
             host.create_volume(&pool, &marker_xml(&name)).map(drop)
         }
         Action::GrowDisk { target, bytes } => host.resize_disk(uuid, &target, bytes),
-        Action::GrowVolume { pool, name, bytes } => host.resize_volume(&pool, &name, bytes),
+        Action::GrowVolume { pool, name, bytes } => grow_volume(host, (&pool, &name), bytes),
         Action::CreateSeed {
             pool,
             name,
@@ -127,6 +127,18 @@ fn domain_holds(
             }
         },
     }
+}
+
+/// Grows a volume that no running guest uses. libvirt has qemu-img grow what it takes for a qcow2: that changes the
+/// header that the guest wrote, and opens every file that it names.
+fn grow_volume(host: &mut dyn Connection, (pool, name): (&str, &str), bytes: u64) -> Result<()> {
+    let volume = host.volume(pool, name)?;
+    if volume.is_some_and(|volume| volume.is_misread) {
+        return Err(AccessError::Changed(format!(
+            "the guest wrote the header of an image into volume {pool}/{name}; it grows when the guest runs"
+        )));
+    }
+    host.resize_volume(pool, name, bytes)
 }
 
 /// Removes earlier attempts at a copy that have no marker: an interrupted copy is never used. One that cannot be

@@ -14,6 +14,7 @@ pub(crate) mod action;
 pub(crate) mod create;
 pub(crate) mod delete;
 pub(crate) mod disks;
+mod growth;
 mod power;
 mod release;
 mod room;

@@ -23,8 +23,7 @@ use controller_core::machine::Machine;
 use controller_core::plan::Now;
 
 use super::action::Action;
-use super::disks::{existing, format, is_on, name_of, of_another_class};
-use crate::access::Volume;
+use super::disks::{existing, format, name_of, of_another_class};
 use crate::images::fetches::ImageState;
 use crate::images::names::{attempt, base_of, image_volume};
 use crate::observed::HostView;
@@ -308,7 +307,7 @@ impl Volumes {
 
     /// Whether the pool has space for the volume of a disk, which has this size now. It is taken by this plan then.
     /// A Machine without a domain waits for space; another one keeps what it has.
-    fn takes_space(
+    pub(super) fn takes_space(
         &mut self,
         disk: &NormalizedDisk,
         offer: &HostStorage,
@@ -347,42 +346,6 @@ impl Volumes {
         }
         self.no_room.get_or_insert(fault);
         false
-    }
-
-    fn grow(
-        &mut self,
-        disk: &NormalizedDisk,
-        name: &str,
-        offer: &HostStorage,
-        volume: &Volume,
-        view: &HostView,
-    ) {
-        let has = volume.capacity;
-        let is_large = u128::from(has) >= disk.size.get();
-        if is_large || !self.takes_space(disk, offer, has, view) {
-            return;
-        }
-        let Ok(bytes) = u64::try_from(disk.size.get()) else {
-            return;
-        };
-        let from = Bytes::new(u128::from(has));
-        self.growing.push(format!(
-            "disk '{}' grows from {from} to {}",
-            disk.name, disk.size
-        ));
-        let running = view.guest.as_ref().and_then(|guest| guest.running.as_ref());
-        let target = running.and_then(|running| running.disks.iter().find(|it| is_on(it, name)));
-        self.growth.push(match target {
-            Some(disk) => Action::GrowDisk {
-                target: disk.target.clone(),
-                bytes,
-            },
-            None => Action::GrowVolume {
-                pool: offer.pool.clone(),
-                name: name.to_owned(),
-                bytes,
-            },
-        });
     }
 
     fn report(&mut self, disk: &NormalizedDisk, name: &str, capacity: Option<u64>) {

@@ -3,6 +3,7 @@
 use uuid::Uuid;
 
 use super::{FakeDomain, FakePool, FakeVolume, HostState};
+use crate::access::raw_disk::as_it_is;
 use crate::access::{AccessError, Result, Volume};
 
 pub(super) fn refused(message: &str) -> AccessError {
@@ -72,17 +73,33 @@ pub(super) fn put(
 }
 
 pub(super) fn volume(pool: &str, name: &str, volume: &FakeVolume) -> Volume {
-    Volume {
+    let header = volume.header();
+    let reported = Volume {
         name: name.to_owned(),
         key: HostState::path(pool, name),
         path: HostState::path(pool, name),
-        capacity: volume.capacity,
+        capacity: header.map_or(volume.capacity, capacity_of),
         allocation: volume.content.len() as u64,
-        backing: volume.backing.clone(),
+        backing: header.map_or_else(|| volume.backing.clone(), backing_of),
         format: if volume.content.starts_with(b"QFI") || name.contains(".qcow2") {
             "qcow2".into()
         } else {
             "raw".into()
         },
-    }
+        is_misread: false,
+    };
+    as_it_is(reported, Some(volume.file()))
+}
+
+/// The size of the disk in a qcow2 header.
+fn capacity_of(header: &[u8]) -> u64 {
+    u64::from_be_bytes(header[24..32].try_into().unwrap())
+}
+
+/// The backing file in a qcow2 header.
+fn backing_of(header: &[u8]) -> Option<String> {
+    let start = usize::try_from(u64::from_be_bytes(header[8..16].try_into().unwrap())).unwrap();
+    let length = u32::from_be_bytes(header[16..20].try_into().unwrap()) as usize;
+    let name = (start > 0).then(|| &header[start..start + length])?;
+    Some(String::from_utf8(name.to_vec()).unwrap())
 }

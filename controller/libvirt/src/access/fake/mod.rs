@@ -352,6 +352,11 @@ impl FakeVolume {
     /// The length of its file.
     fn file(&self) -> u64 {
         let written = self.content.len() as u64;
+    /// The qcow2 header that a guest wrote into its raw volume. libvirt believes it after a refresh of the pool.
+    fn header(&self) -> Option<&[u8]> {
+        (self.raw && self.content.starts_with(b"QFI\xfb")).then_some(&self.content[..])
+    }
+
         if self.raw {
             written.max(self.capacity)
         } else {

@@ -3,6 +3,7 @@
 mod adoption;
 mod elsewhere;
 mod faults;
+mod headers;
 mod images;
 mod laws;
 mod partial;
