@@ -7,7 +7,7 @@
 use controller_core::preconditions::{Effect, Precondition};
 use uuid::Uuid;
 
-use crate::access::{AccessError, Connection, Result, Volume};
+use crate::access::{AccessError, Connection, Pool, Result, Volume};
 use crate::guard::Guard;
 use crate::images::names::marker;
 use crate::parts::{pool_fault, unreadable_pool};
@@ -176,24 +176,32 @@ fn user_of(host: &mut dyn Connection, path: &str) -> Result<Option<Uuid>> {
     Ok(users.next().map(|(uuid, _)| uuid))
 }
 
-/// Every volume of every pool of the host, with its pool, read after a refresh. Refused if a pool cannot be read.
+/// Every volume of every pool of the host, with its pool, read after a refresh. Refused if a pool cannot be read. A
+/// refresh may take minutes, and libvirt knows what is created through it without one: all pools are listed after the
+/// last refresh, so that the list is as new as it can be.
 pub(crate) fn read_all_pools(host: &mut dyn Connection) -> Result<Vec<(String, Volume)>> {
     let pools = host.pools()?;
     // Before the first refresh: a pool that cannot be read makes all others futile.
     if let Some(why) = pools.iter().find_map(|pool| pool_fault(&pools, &pool.name)) {
         return Err(AccessError::Refused(why));
     }
-    let mut all = Vec::new();
-    for pool in &pools {
-        let name = &pool.name;
-        let read = host.refresh(name).and_then(|()| host.volumes(name));
-        match read {
-            Ok(volumes) => all.extend(volumes.into_iter().map(|volume| (name.clone(), volume))),
-            Err(error) if error.is_of_host() => return Err(error),
-            Err(error) => {
-                return Err(AccessError::Refused(unreadable_pool(&pools, name, &error)));
-            }
+    let refused = |name: &str, error: AccessError| {
+        if error.is_of_host() {
+            error
+        } else {
+            AccessError::Refused(unreadable_pool(&pools, name, &error))
         }
+    };
+    for Pool { name, .. } in &pools {
+        host.refresh(name).map_err(|error| refused(name, error))?;
+    }
+    let mut all = Vec::new();
+    for Pool { name, .. } in &pools {
+        let volumes = host.volumes(name).map_err(|error| refused(name, error))?;
+        all.extend(volumes.into_iter().map(|volume| (name.clone(), volume)));
     }
     Ok(all)
 }
+
+#[cfg(test)]
+mod tests;

@@ -15,13 +15,12 @@ use super::Applier;
 use crate::access::{AccessError, Result};
 use crate::guard::Guard;
 use crate::hosts::registry::ConnectedHost;
+use crate::images::abandoned::FETCH_LIMIT;
 use crate::images::fetch::{FetchRequest, fetch};
 use crate::images::fetches::{Fetches, Request};
 use crate::images::names::image_volume;
 use crate::offers::images;
 
-/// Limit of a fetch over a slow line.
-const FETCH: Duration = Duration::from_hours(12);
 /// Pause between two looks at the Machines that need an image. Each decompresses them.
 const NEED_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -74,7 +73,7 @@ impl Applier {
             let name = request.base.clone();
             // A connection of its own: a slow server delays no other fetch.
             let worker = host.host.transfer();
-            let fetched = worker.call(FETCH, move |host| {
+            let fetched = worker.call(FETCH_LIMIT, move |host| {
                 Ok(fetch(host, &request, &progress, &guard))
             });
             let outcome = fetched
@@ -97,13 +96,20 @@ impl Applier {
         Ok(())
     }
 
-    /// What a fetch asks: what every job of the Machine asks, and whether a Machine still needs the image.
+    /// What a fetch asks: what every job of the Machine asks, whether it is within its limit, and whether a Machine
+    /// still needs the image.
     fn fetch_guard(&self, host: &Arc<ConnectedHost>, machine: &Machine, base: &str) -> Guard {
         let guard = self.guard(host, machine);
         let (fetches, machines) = (host.fetches.clone(), self.machines.clone());
         let (base, checked) = (base.to_owned(), Mutex::new(Instant::now()));
+        let begun = Instant::now();
         let may_act = move || {
             guard.check()?;
+            // The caller stops waiting at the limit, and the thread would go on.
+            if begun.elapsed() > FETCH_LIMIT {
+                let message = format!("the fetch took longer than {FETCH_LIMIT:?}");
+                return Err(AccessError::Cancelled(message));
+            }
             let mut checked = checked.lock().unwrap_or_else(PoisonError::into_inner);
             if checked.elapsed() < NEED_INTERVAL {
                 return Ok(());

@@ -135,8 +135,8 @@ async fn poll_host(context: PollerContext, name: String) {
             surveyed = Some(Instant::now());
         }
         take_over(&context, host, polled, full).await;
-        if let Some(interval) = sweep_interval.filter(|_| full)
-            && swept.is_none_or(|at| at.elapsed() >= interval)
+        if full
+            && swept.is_none_or(|at| at.elapsed() >= sweep_interval)
             && let Some(object) = context.objects.get("", &name)
         {
             swept = Some(Instant::now());

@@ -1,4 +1,5 @@
-//! Looks at the fetched images of a host from time to time, and has those removed that nothing uses.
+//! Looks at the fetched images of a host from time to time, and has those removed that nothing uses, and what fetches
+//! that were interrupted left.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use time::OffsetDateTime;
 
 use super::guards::of_host;
 use super::registry::ConnectedHost;
+use crate::images::abandoned::remove_abandoned;
 use crate::images::names::image_volume;
 use crate::images::retention::Sweep;
 use crate::libvirt_host::LibvirtHost;
@@ -20,13 +22,16 @@ use crate::offers::images;
 const SWEEP_LIMIT: Duration = Duration::from_mins(5);
 /// Longest pause between two looks at the images of a host. Each refreshes every pool of it.
 const SWEEP_INTERVAL_MAX: Duration = Duration::from_hours(1);
-/// Pause between two looks at the images of a host; `None`: images are kept.
-pub(super) fn sweep_interval(retention: Duration) -> Option<Duration> {
-    (!retention.is_zero()).then(|| retention.min(SWEEP_INTERVAL_MAX))
+/// Pause between two looks at the images of a host.
+pub(super) fn sweep_interval(retention: Duration) -> Duration {
+    if retention.is_zero() {
+        return SWEEP_INTERVAL_MAX;
+    }
+    retention.min(SWEEP_INTERVAL_MAX)
 }
 
-/// Removes the images of a host that nothing has used for this time, in the background. What could not be removed is
-/// tried again with the next look.
+/// Removes the images of a host that nothing has used for this time (zero: none), and what abandoned fetches left, in
+/// the background. What could not be removed is tried again with the next look.
 pub(super) fn sweep_host(
     api: &GuardedClient,
     machines: &Store<CachedMachine>,
@@ -41,17 +46,23 @@ pub(super) fn sweep_host(
         return;
     }
     let guard = of_host(api, connected);
-    let sweep = Sweep {
-        pool,
-        needed: needed_images(machines, &connected.name),
-        retention,
-        now: OffsetDateTime::now_utc().unix_timestamp(),
-    };
+    let now = OffsetDateTime::now_utc().unix_timestamp();
+    let (machines, name) = (machines.clone(), connected.name.clone());
     let connected = connected.clone();
     tokio::spawn(async move {
-        let swept = connected
-            .copies
-            .call(SWEEP_LIMIT, move |host| sweep.run(host, &guard));
+        let swept = connected.copies.call(SWEEP_LIMIT, move |host| {
+            let mut removed = remove_abandoned(host, &guard, &pool, now)?;
+            if !retention.is_zero() {
+                let sweep = Sweep {
+                    pool,
+                    needed: || needed_images(&machines, &name),
+                    retention,
+                    now,
+                };
+                removed.extend(sweep.run(host, &guard)?);
+            }
+            Ok(removed)
+        });
         let swept = swept.await;
         let host = &connected.name;
         match swept {

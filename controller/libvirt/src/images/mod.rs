@@ -6,6 +6,7 @@
 //! libvirt reports the full size of a volume whose upload was interrupted, so only the marker says that an image
 //! is complete. A complete image is removed only after nothing has used it for the retention time.
 
+pub(crate) mod abandoned;
 pub(crate) mod check;
 mod download;
 pub(crate) mod fetch;

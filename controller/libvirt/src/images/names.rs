@@ -66,6 +66,14 @@ pub(crate) fn is_attempt(volume: &str) -> bool {
     base_of(volume) != volume
 }
 
+/// The time of an attempt, in seconds since 1970; `None`: the volume is no attempt.
+pub(super) fn attempt_time(volume: &str) -> Option<i64> {
+    let (_, number) = volume.rsplit_once(ATTEMPT)?;
+    i64::from_str_radix(number, 16)
+        .ok()
+        .filter(|_| is_number(number))
+}
+
 /// The name of a volume without the number of an attempt. A disk may be called `attempt-x`, so only hexadecimal
 /// digits up to the end are a number.
 pub(crate) fn base_of(volume: &str) -> &str {
@@ -107,6 +115,10 @@ mod tests {
         assert!(!is_attempt_of(&marker(&first), "web.root.qcow2"));
         assert!(!is_attempt_of("web.root.qcow2x", "web.root.qcow2"));
         assert_eq!(base_of(&first), "web.root.qcow2");
+        assert_eq!(attempt_time(&first), Some(0x66f0_c0de));
+        for other in ["web.root.qcow2", "web.attempt-x.qcow2", "web.attempt--1"] {
+            assert_eq!(attempt_time(other), None, "{other}");
+        }
         // A disk's name may look like it.
         assert!(!is_attempt("web.attempt-x.qcow2") && !is_attempt("web.attempt-1.qcow2"));
         assert!(!is_attempt(&marker(&first)));

@@ -22,24 +22,24 @@ use crate::volume_effects::{Removal, read_all_pools, remove_volume};
 const UNUSED: &str = ".unused-";
 
 /// A look at the fetched images of a pool.
-pub(crate) struct Sweep {
+pub(crate) struct Sweep<N> {
     /// Image pool of the host.
     pub(crate) pool: String,
-    /// Images that Machines name, without the attempt.
-    pub(crate) needed: BTreeSet<String>,
+    /// The images that Machines name now, without the attempt.
+    pub(crate) needed: N,
     /// How long an image that nothing uses is kept.
     pub(crate) retention: Duration,
     /// Seconds since 1970.
     pub(crate) now: i64,
 }
 
-impl Sweep {
+impl<N: Fn() -> BTreeSet<String>> Sweep<N> {
     /// Looks at every complete image that was fetched into the pool; returns those that were removed.
     pub(crate) fn run(&self, host: &mut dyn Connection, guard: &Guard) -> Result<Vec<String>> {
         guard.check()?;
         let pool = self.pool.as_str();
         let all = read_all_pools(host)?;
-        let used = used_paths(host, &all)?;
+        let (used, needed) = (used_paths(host, &all)?, (self.needed)());
         let own: BTreeMap<&str, &Volume> = all
             .iter()
             .filter(|(of, volume)| of == pool && volume.name.starts_with(FETCHED_IMAGE))
@@ -56,12 +56,12 @@ impl Sweep {
                 continue;
             }
             if !own.contains_key(&*marker(name)) {
-                // It is being fetched, or was interrupted: the next fetch removes it.
+                // It is being fetched, or was interrupted.
                 continue;
             }
             let mut notes = own.keys().filter_map(|it| Some((*it, note(it)?)));
             let found = notes.find(|(_, (image, _))| *image == name);
-            let is_used = used.contains(&volume.path) || self.needed.contains(base_of(name));
+            let is_used = used.contains(&volume.path) || needed.contains(base_of(name));
             match found {
                 Some((beside, _)) if is_used => delete(host, guard, pool, beside)?,
                 None if !is_used => {
@@ -85,8 +85,12 @@ impl Sweep {
         passed >= self.retention.as_secs()
     }
 
-    /// Removes an image and its marker; returns whether it is gone.
+    /// Removes an image and its marker; returns whether it is gone. Earlier removals of this look may have taken
+    /// minutes: a Machine that names it since then keeps it.
     fn remove(&self, host: &mut dyn Connection, guard: &Guard, volume: &Volume) -> Result<bool> {
+        if (self.needed)().contains(base_of(&volume.name)) {
+            return Ok(false);
+        }
         let removal = Removal {
             pool: self.pool.clone(),
             name: volume.name.clone(),
@@ -139,6 +143,8 @@ fn note_xml(image: &str, now: i64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
     use crate::access::fake::{FakeLibvirt, FakePool, FakeVolume, HostState, When};
     use crate::access::{Connector as _, Target};
@@ -176,10 +182,11 @@ mod tests {
         host.state().pools.insert(pool.into(), other);
     }
 
-    fn sweep(now: i64, needed: &[&str]) -> Sweep {
+    fn sweep(now: i64, needed: &[&str]) -> Sweep<impl Fn() -> BTreeSet<String>> {
+        let needed: BTreeSet<_> = needed.iter().map(|&it| it.to_owned()).collect();
         Sweep {
             pool: POOL.into(),
-            needed: needed.iter().map(|&it| it.to_owned()).collect(),
+            needed: move || needed.clone(),
             retention: WEEK,
             now,
         }
@@ -242,6 +249,26 @@ mod tests {
             assert_eq!(sweep.run(&mut *connection(&host), &guard).unwrap(), [""; 0]);
         }
         assert_eq!(volumes(&host).len(), 4, "no note");
+    }
+
+    #[test]
+    fn an_image_that_a_machine_names_while_the_pools_are_read_is_kept() {
+        let host = host();
+        swept(&host, NOW).unwrap();
+        let asked = Cell::new(0);
+        let sweep = Sweep {
+            pool: POOL.to_owned(),
+            needed: || {
+                asked.set(asked.get() + 1);
+                let named = (asked.get() > 1).then(|| "vitistack-image-0123".to_owned());
+                named.into_iter().collect()
+            },
+            retention: WEEK,
+            now: NOW + seconds(WEEK),
+        };
+        let removed = sweep.run(&mut *connection(&host), &environment::guard());
+        assert_eq!(removed.unwrap(), [""; 0]);
+        assert!(volumes(&host).contains(&IMAGE.to_owned()));
     }
 
     #[test]

@@ -393,7 +393,13 @@ impl Connection for FakeConnection {
     }
 
     fn refresh(&mut self, pool: &str) -> Result<()> {
-        self.read("refresh", |state| active(state, pool).map(drop))
+        self.read("refresh", |state| {
+            let made = std::mem::take(&mut active(state, pool)?.made_meanwhile);
+            for (pool, name, volume) in made {
+                put(state, &pool, &name, volume)?;
+            }
+            Ok(())
+        })
     }
 
     fn volume(&mut self, pool: &str, name: &str) -> Result<Option<Volume>> {

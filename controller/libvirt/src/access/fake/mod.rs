@@ -109,6 +109,8 @@ pub(crate) struct FakePool {
     pub active: bool,
     pub capacity: u64,
     pub volumes: BTreeMap<String, FakeVolume>,
+    /// Volumes that others make in any pool while this one is refreshed: pool, name, volume.
+    pub made_meanwhile: Vec<(String, String, FakeVolume)>,
 }
 
 /// A volume with its content.
@@ -332,6 +334,7 @@ impl FakePool {
             active: true,
             capacity,
             volumes: BTreeMap::new(),
+            made_meanwhile: vec![],
         }
     }
 }
@@ -349,14 +352,14 @@ impl FakePool {
 }
 
 impl FakeVolume {
-    /// The length of its file.
-    fn file(&self) -> u64 {
-        let written = self.content.len() as u64;
     /// The qcow2 header that a guest wrote into its raw volume. libvirt believes it after a refresh of the pool.
     fn header(&self) -> Option<&[u8]> {
         (self.raw && self.content.starts_with(b"QFI\xfb")).then_some(&self.content[..])
     }
 
+    /// The length of its file.
+    fn file(&self) -> u64 {
+        let written = self.content.len() as u64;
         if self.raw {
             written.max(self.capacity)
         } else {
