@@ -50,17 +50,8 @@ impl Environment {
         let volumes = libvirt.pool("volumes").await.unwrap();
         let image = image().await.unwrap();
         libvirt.volume(&images, "guest.raw", &image).await.unwrap();
-        let mut lab = Lab::with(Options::default()).await.unwrap();
-        lab.use_libvirt(&libvirt);
-        let webhook = lab.webhook(&[]).await.unwrap();
-        let controller = lab.controller(&[]).await.unwrap();
-        let env = Self {
-            controller,
-            _webhook: webhook,
-            lab,
-            libvirt,
-            volumes,
-        };
+        let lab = Lab::with(Options::default()).await.unwrap();
+        let env = Self::begin(lab, libvirt, volumes).await;
         env.lab.apply(&host()).await.unwrap();
         let hosts = env.lab.objects(HOST, "");
         hosts
@@ -68,6 +59,20 @@ impl Environment {
             .await
             .unwrap();
         Some(env)
+    }
+
+    /// Starts the programs in a lab. `volumes`: the pool in which the controller creates volumes.
+    pub(crate) async fn begin(mut lab: Lab, libvirt: Libvirt, volumes: PathBuf) -> Self {
+        lab.use_libvirt(&libvirt);
+        let webhook = lab.webhook(&[]).await.unwrap();
+        let controller = lab.controller(&[]).await.unwrap();
+        Self {
+            controller,
+            _webhook: webhook,
+            lab,
+            libvirt,
+            volumes,
+        }
     }
 
     pub(crate) fn machines(&self) -> Objects {

@@ -5,9 +5,12 @@
 mod environment;
 mod firmware;
 mod guest;
+mod headers;
 mod images;
 mod interruptions;
 mod kept;
 mod lifecycle;
+mod lost;
 mod placement;
 mod power;
+mod upgrade;

@@ -9,9 +9,9 @@ mod laws;
 mod partial;
 mod preconditions;
 mod released;
+mod returned;
 mod room;
 
-mod returned;
 use common::api::choice::{Phase, PowerState, ReclaimPolicy};
 use common::api::machine::{CloudInit, Image};
 use common::names;

@@ -1,0 +1,104 @@
+//! Deletions of Machines of which the API server does not say any more where they are.
+
+use lab::{
+    objects::{HOST, condition},
+    wait,
+};
+use serde_json::{Value, json};
+
+use crate::environment::{Environment, host, root};
+
+fn spec() -> Value {
+    let data =
+        json!({"name": "data", "size": "64Mi", "storageClass": "local", "reclaimPolicy": "Retain"});
+    json!({"disks": [root(), data]})
+}
+
+#[tokio::test]
+async fn a_machine_that_lost_its_host_is_removed_by_the_host_that_was_away_when_it_was_deleted() {
+    let Some(mut env) = Environment::new().await else {
+        return;
+    };
+    env.apply("lost", &spec()).await;
+    env.until_reachable("lost").await;
+    let (domain, volumes) = (env.domain("lost").await, env.files());
+    let uid = env.machines().get("lost").await.unwrap()["metadata"]["uid"].clone();
+
+    // The daemon ends, the guest runs on, and the next controller knows neither of them.
+    env.controller.kill();
+    env.libvirt.kill();
+    let patch = json!({"status": {"host": null}}).to_string();
+    let kubectl = env.lab.kubectl();
+    let lose = [
+        "patch",
+        "machine",
+        "-n",
+        "default",
+        "lost",
+        "--subresource=status",
+        "--type=merge",
+        "-p",
+        &patch,
+    ];
+    kubectl.run(&lose).await.unwrap().ok().unwrap();
+    env.controller.start_again().unwrap();
+    env.machines().delete("lost").await.unwrap();
+    env.machines().until_gone("lost").await.unwrap();
+    let hosts = env.lab.objects(HOST, "");
+    let recorded = hosts.get("here").await.unwrap()["status"]["tombstones"].clone();
+    assert_eq!(recorded[0]["machine"], "default/lost");
+    assert_eq!(recorded[0]["uid"], uid);
+    assert_eq!(env.files(), volumes, "nothing was deleted yet");
+
+    env.libvirt.start_again().await.unwrap();
+    let none = |host: &Value| host["status"]["tombstones"].get(0).is_none();
+    hosts
+        .until("here", "to have no tombstone", none)
+        .await
+        .unwrap();
+    assert!(!env.domains().await.contains(&domain));
+    let left: Vec<_> = env.files().into_iter().collect();
+    assert!(
+        matches!(&left[..], [data] if data.contains(".data.")),
+        "{left:?}"
+    );
+    let kept = hosts.get("here").await.unwrap()["status"]["keptVolumes"].clone();
+    assert_eq!(kept[0]["volume"], left[0].as_str());
+}
+
+/// A record of what is left needs the LibvirtHost.
+#[tokio::test]
+async fn a_deletion_waits_until_a_deleted_libvirt_host_is_created_again_even_if_it_is_forced() {
+    let Some(env) = Environment::new().await else {
+        return;
+    };
+    env.apply("lost", &spec()).await;
+    env.until_reachable("lost").await;
+    let volumes = env.files();
+    let hosts = env.lab.objects(HOST, "");
+    hosts.delete("here").await.unwrap();
+    hosts.until_gone("here").await.unwrap();
+    let force = json!({"metadata": {"annotations": {"machine.vitistack.io/force-delete": "true"}}});
+    env.machines().merge("lost", &force).await.unwrap();
+    env.machines().delete("lost").await.unwrap();
+    let waiting = |machine: &Value| {
+        let message = condition(machine, "Ready")["message"].as_str();
+        message.is_some_and(|message| message.contains("LibvirtHost 'here' was deleted"))
+    };
+    let machine = env.until("lost", "to wait for its host", waiting).await;
+    let finalizers = &machine["metadata"]["finalizers"];
+    assert_eq!(finalizers, &json!(["machine.vitistack.io/cleanup"]));
+    assert_eq!(env.files(), volumes);
+
+    env.lab.apply(&host()).await.unwrap();
+    env.machines().until_gone("lost").await.unwrap();
+    let removed = "the host to keep only what is kept";
+    wait::until(removed, async || {
+        let left: Vec<_> = env.files().into_iter().collect();
+        let is_right = matches!(&left[..], [data] if data.contains(".data."));
+        Ok(is_right.then_some(()).ok_or(left.join(", ")))
+    })
+    .await
+    .unwrap();
+    assert!(env.domains().await.is_empty());
+}
