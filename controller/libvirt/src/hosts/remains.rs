@@ -25,8 +25,8 @@ impl Hosts {
         objects: &Cache<LibvirtHost>,
     ) -> Vec<String> {
         let possible = self.possible_hosts(machine, objects).into_iter();
-        let names = possible.map(|(host, _)| host);
-        names.filter(|host| host != named).collect()
+        let hosts = possible.map(|(host, _)| host);
+        hosts.filter(|host| host != named).collect()
     }
 
     /// The hosts that may have something of a Machine which names none and of which no host shows a domain. Volumes are
