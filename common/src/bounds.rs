@@ -40,6 +40,12 @@ pub const HOST_CLASSES_MAX: usize = 64;
 pub const HOST_SOURCES_MAX: usize = 64;
 /// Most networks that a libvirt host offers: one bridge each.
 pub const HOST_NETWORKS_MAX: usize = 256;
+/// Most operations of a disk per second: more than the fastest drives do.
+pub const DISK_IOPS_MAX: u32 = 1_000_000;
+/// Highest rate of a disk in megabytes per second: more than the fastest drives have.
+pub const DISK_MEGABYTES_MAX: u32 = 100_000;
+/// Highest rate of a network card in megabits per second: a terabit.
+pub const NETWORK_MEGABITS_MAX: u32 = 1_000_000;
 /// Most VLANs of one network of a libvirt host. With all networks full, the object still fits into
 /// etcd.
 pub const HOST_VLANS_MAX: usize = 512;

@@ -176,9 +176,12 @@ fn every_documented_condition_and_reason_is_one_of_the_controller() {
     let mut controller = String::new();
     sources(&paths::repository().join("controller"), &mut controller);
     let page = page("operate").unwrap();
-    let rows = rows(section(&page, "Conditions of a Machine").unwrap());
-    assert!(rows.len() > 30, "{} rows", rows.len());
-    for row in rows {
+    let documented = |heading: &str| rows(section(&page, heading).unwrap());
+    let machines = documented("Conditions of a Machine");
+    let hosts = documented("Conditions of a LibvirtHost");
+    assert!(machines.len() > 30, "{} rows", machines.len());
+    assert!(hosts.len() > 10, "{} rows", hosts.len());
+    for row in machines.into_iter().chain(hosts) {
         for name in code_spans(row[0]).chain(code_spans(row[1])) {
             assert!(controller.contains(&format!("\"{name}\"")), "{name}");
         }

@@ -1,4 +1,4 @@
-//! Addresses on a network and names of claims, which only one Machine of a namespace can have.
+//! Addresses on a network segment, and names of claims of a namespace, which only one Machine can have.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use common::mac::Mac;
@@ -16,12 +16,12 @@ use environment::{Environment, machine};
 
 const TAKEN: &str = "52:54:00:00:00:01";
 
-fn network(namespace: &str) -> Value {
+fn network(namespace: &str, name: &str, bridge: &str) -> Value {
     json!({
         "apiVersion": "vitistack.io/v1alpha1",
         "kind": "NetworkConfiguration",
-        "metadata": {"name": "prod", "namespace": namespace},
-        "spec": {"bridge": "br0"},
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"bridge": bridge},
     })
 }
 
@@ -85,11 +85,12 @@ async fn counts(webhook: &mut ProgramUnderTest, kind: &str, objects: usize) {
 }
 
 #[tokio::test]
-async fn an_address_in_use_is_refused_in_its_own_namespace_and_network() {
+async fn an_address_in_use_is_refused_on_its_segment_in_every_namespace() {
     let mut env = Environment::new().await;
     env.apply(&namespace("test", &json!({}))).await;
     for namespace in ["default", "test"] {
-        env.apply(&network(namespace)).await;
+        env.apply(&network(namespace, "prod", "br0")).await;
+        env.apply(&network(namespace, "far", "br9")).await;
     }
     env.apply(&machine("db", &on_prod(TAKEN))).await;
     let fault = format!(
@@ -98,9 +99,15 @@ async fn an_address_in_use_is_refused_in_its_own_namespace_and_network() {
     let twin = machine("web", &on_prod(TAKEN));
     assert_eq!(refused(&env.lab, &twin).await, invalid("web", &fault));
 
-    // Only conflicts of the same namespace are named: other namespaces are confidential.
+    // The bridge is the same segment in every namespace. What is in another namespace is confidential.
     let mut elsewhere = twin.clone();
     elsewhere["metadata"]["namespace"] = "test".into();
+    let unnamed = format!(
+        "spec.networks[0].macAddress: Duplicate value: \"{TAKEN}\": a Machine of another namespace has this address on the same network segment; choose another, or leave it out for a stable one [MacInUse]"
+    );
+    let reported = refused(&env.lab, &elsewhere).await;
+    assert_eq!(reported, invalid("web", &unnamed));
+    elsewhere["spec"]["networks"][0]["networkName"] = "far".into();
     env.apply(&elsewhere).await;
     env.apply(&machine("web", &on_prod("52:54:00:00:00:02")))
         .await;
@@ -187,7 +194,7 @@ async fn of_two_conflicting_machines_that_were_both_admitted_the_older_one_conti
     let never = [("RECONCILE_INTERVAL", "1h")];
     let env = Environment::with(Options::default(), &never).await;
     let machines = env.machines();
-    env.apply(&network("default")).await;
+    env.apply(&network("default", "prod", "br0")).await;
     let pair = [
         machine("first", &on_prod(TAKEN)),
         machine("second", &on_prod(TAKEN)),

@@ -323,7 +323,7 @@ async fn missing_references_are_read_live_also_those_that_a_live_object_names() 
             (Reference::StorageClass("fresh".into()), class),
             (
                 Reference::Network("prod".into()),
-                LiveRow::Network("prod".into(), NetworkRow::default()),
+                LiveRow::Network("default".into(), "prod".into(), NetworkRow::default()),
             ),
         ])),
         ..Live::default()

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cel;
 use super::choice::{CpuMode, HostNetworkType, Provisioning, VirtType, VolumeFormat};
+use super::host_limits::HostLimits;
 use super::left_volumes::{KeptVolume, Tombstone};
 use super::lenient::{or_absent, readable_items};
 use super::schema;
@@ -97,6 +98,10 @@ pub struct LibvirtHostSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = bounds::HOST_NETWORKS_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub networks: Option<Vec<HostNetwork>>,
+    /// Limits of each guest: rates of disks and network cards, time of vCPUs. Default: none. A guest gets
+    /// changed ones at its next start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limits: Option<HostLimits>,
 }
 
 /// A Secret by namespace and name.
@@ -180,6 +185,10 @@ pub struct HostStorage {
     {
         "rule": "self.type == 'network' || self.source.matches('^[^\\\\s/:]{1,15}$')",
         "message": "source must be the name of a Linux interface: at most 15 characters without blanks, '/' and ':'"
+    },
+    {
+        "rule": "self.type != 'ovs' || !has(self.portIsolation) || !self.portIsolation",
+        "message": "libvirt cannot isolate ports of Open vSwitch; leave portIsolation out, and install flows on the host"
     }
 ]))]
 pub struct HostNetwork {
@@ -199,6 +208,15 @@ pub struct HostNetwork {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = bounds::HOST_VLANS_MAX), inner(range(min = bounds::VLAN_MIN, max = bounds::VLAN_MAX)), extend("x-kubernetes-list-type" = "set"))]
     pub vlans: Option<Vec<u16>>,
+    /// Whether guests on this network reach no other guest on the same host, only what is beyond the
+    /// bridge. Not with type ovs. Default false. A guest gets a changed value at its next start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub port_isolation: Option<bool>,
+    /// Whether guests may send frames from other MAC addresses than those of their cards, which bridges
+    /// and virtual routers inside guests need. Default false: libvirt's filter no-mac-spoofing drops them,
+    /// except with type ovs, which libvirt cannot filter. A guest gets a changed value at its next start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allow_mac_spoofing: Option<bool>,
 }
 
 impl HostNetwork {
@@ -217,8 +235,8 @@ impl HostNetwork {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LibvirtHostStatus {
-    /// Aspects of the host's state: Reachable, Ready, PoolsReady and NetworksReady. The message of each
-    /// says what to do.
+    /// Aspects of the host's state: Reachable, Ready, PoolsReady, NetworksReady, MacFiltered and Confined.
+    /// The message of each says what to do.
     #[serde(
         default,
         deserialize_with = "readable_items",

@@ -17,6 +17,7 @@
 
 pub mod block_bounds;
 pub mod choice;
+pub mod host_limits;
 pub mod kind;
 pub mod left_volumes;
 pub mod libvirt_host;

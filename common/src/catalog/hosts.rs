@@ -7,6 +7,7 @@ use std::fmt;
 use crate::api::choice::VirtType;
 use crate::api::libvirt_host::{HostNetwork, HostResources, LibvirtHostSpec};
 use crate::api::machine::Image;
+use crate::api::network::NetworkConfigurationSpec;
 use crate::image_source::SourceUrl;
 use crate::names;
 
@@ -17,6 +18,18 @@ pub struct NetworkRow {
     pub bridge: Option<String>,
     /// Its VLAN tag; `None` if it is untagged.
     pub vlan: Option<i64>,
+    /// The NetworkAttachmentDefinition that it names.
+    pub definition: Option<String>,
+}
+
+impl From<NetworkConfigurationSpec> for NetworkRow {
+    fn from(spec: NetworkConfigurationSpec) -> Self {
+        Self {
+            bridge: spec.bridge,
+            vlan: spec.vlan,
+            definition: spec.network_attachment_definition,
+        }
+    }
 }
 
 /// The parts of a `LibvirtHost` that rules read.

@@ -1,9 +1,10 @@
-//! Index of the values that must be unique in a namespace: MAC addresses on networks, names of claims.
+//! Index of the values that must be unique: MAC addresses on network segments, names of claims in a namespace.
 //!
 //! ```text
-//! namespace ─┬─ name ──▶ row: (network, MAC) of each card on a network, names of disks with a claim
-//!            └─ (MAC, name), sorted: the Machines with an address
+//! namespace ── name ──▶ row: network and MAC of each card, names of disks with a claim
+//! (MAC, namespace, name), sorted: the Machines with an address
 //! ```
+//! The segment of a card is not stored: it depends on objects that may come later than the Machine.
 //! Claims need no index of their own: a claim's name can be split into Machine and disk at each of its
 //! dashes only. Every query takes a few lookups, however many Machines there are.
 
@@ -25,10 +26,32 @@ pub struct MachineName<'a> {
     pub name: &'a str,
 }
 
-/// The values of a Machine that no other Machine of its namespace may have, and its share of the quota.
+/// A network card whose address another card can have, too.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Card {
+    /// Its NetworkConfiguration; `None`: the default network of a libvirt host.
+    pub network: Option<Box<str>>,
+    /// Its address.
+    pub mac: Mac,
+    /// The backend of its Machine.
+    pub backend: Backend,
+}
+
+/// A network card of another Machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OtherCard {
+    /// Namespace of its Machine.
+    pub namespace: String,
+    /// Name of its Machine.
+    pub machine: String,
+    /// The card.
+    pub card: Card,
+}
+
+/// The values of a Machine that no other Machine may have, and its share of the quota.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MachineRow {
-    cards: Box<[(Box<str>, Mac)]>,
+    cards: Box<[Card]>,
     /// Names separated by blanks, which no name contains. One text instead of a list keeps the row small.
     disks: Box<str>,
     /// What it uses of the quota of its namespace.
@@ -36,14 +59,13 @@ pub struct MachineRow {
 }
 
 impl MachineRow {
-    /// The row of a Machine with these addresses on networks and with claims for these disks.
+    /// The row of a Machine with these cards and with claims for these disks.
     pub fn new<'a>(
-        cards: impl IntoIterator<Item = (&'a str, Mac)>,
+        cards: impl IntoIterator<Item = Card>,
         disks: impl IntoIterator<Item = &'a str>,
     ) -> Self {
-        let cards = cards.into_iter();
         Self {
-            cards: cards.map(|(network, mac)| (network.into(), mac)).collect(),
+            cards: cards.into_iter().collect(),
             disks: disks.into_iter().collect::<Vec<_>>().join(" ").into(),
             usage: Usage::default(),
         }
@@ -51,14 +73,13 @@ impl MachineRow {
 
     /// The row of a Machine with this block. `derived` gives the address of a card whose spec has none.
     pub fn of(block: &Normalized, derived: impl Fn(&str) -> Mac) -> Self {
-        let cards = block.networks.iter().filter_map(|nic| {
-            // On the pod network each Machine is alone, so its address cannot conflict.
-            let network = nic.network_name.as_deref()?;
-            Some((
-                network,
-                nic.mac_address.unwrap_or_else(|| derived(&nic.name)),
-            ))
+        let cards = block.networks.iter().map(|nic| Card {
+            network: nic.network_name.as_deref().map(Into::into),
+            mac: nic.mac_address.unwrap_or_else(|| derived(&nic.name)),
+            backend: block.backend,
         });
+        // On the pod network each Machine is alone, so its address cannot conflict.
+        let cards = cards.filter(|card| card.network.is_some() || card.backend == Backend::Libvirt);
         let disks = block.disks.iter().map(|disk| disk.name.as_str());
         // Names of volumes on a libvirt host contain the Machine's uid, and names of CD-ROM claims a
         // digest, so they cannot conflict.
@@ -69,11 +90,6 @@ impl MachineRow {
         }
     }
 
-    fn has_mac(&self, network: &str, mac: Mac) -> bool {
-        let mut cards = self.cards.iter();
-        cards.any(|(known, own)| **known == *network && *own == mac)
-    }
-
     fn has_disk(&self, name: &str) -> bool {
         self.disks.split_ascii_whitespace().any(|disk| disk == name)
     }
@@ -82,41 +98,30 @@ impl MachineRow {
 /// Machines by name and by MAC address.
 #[derive(Clone, Debug, Default)]
 pub struct Machines {
-    namespaces: HashMap<Box<str>, Namespace>,
+    namespaces: HashMap<Arc<str>, Namespace>,
+    /// Several Machines can have the same address: on different segments, or because they were created
+    /// at the same time and neither review could see the other.
+    macs: BTreeSet<(Mac, Arc<str>, Arc<str>)>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Namespace {
     rows: HashMap<Arc<str>, MachineRow>,
-    /// Several Machines can have the same address: on different networks, or because they were created
-    /// at the same time and neither review could see the other.
-    macs: BTreeSet<(Mac, Arc<str>)>,
     /// Sum over all rows.
     usage: Usage,
-}
-
-impl Namespace {
-    fn remove(&mut self, name: &str) -> Option<MachineRow> {
-        let (name, row) = self.rows.remove_entry(name)?;
-        for (_, mac) in &row.cards {
-            self.macs.remove(&(*mac, name.clone()));
-        }
-        self.usage = self.usage.minus(row.usage);
-        Some(row)
-    }
 }
 
 impl Machines {
     /// Adds or replaces the row of a Machine. Returns its previous row.
     pub fn insert(&mut self, machine: MachineName<'_>, row: MachineRow) -> Option<MachineRow> {
-        let namespace = match self.namespaces.get_mut(machine.namespace) {
-            Some(namespace) => namespace,
-            None => self.namespaces.entry(machine.namespace.into()).or_default(),
-        };
-        let before = namespace.remove(machine.name);
+        let before = self.take(machine);
+        let known = self.namespaces.get_key_value(machine.namespace);
+        let key: Arc<str> = known.map_or_else(|| machine.namespace.into(), |(key, _)| key.clone());
         let name: Arc<str> = machine.name.into();
-        let macs = row.cards.iter().map(|(_, mac)| (*mac, name.clone()));
-        namespace.macs.extend(macs);
+        let cards = row.cards.iter();
+        let macs = cards.map(|card| (card.mac, Arc::clone(&key), Arc::clone(&name)));
+        self.macs.extend(macs);
+        let namespace = self.namespaces.entry(key).or_default();
         namespace.usage = namespace.usage.plus(row.usage);
         namespace.rows.insert(name, row);
         before
@@ -124,12 +129,26 @@ impl Machines {
 
     /// Removes a Machine. Returns its row.
     pub fn remove(&mut self, machine: MachineName<'_>) -> Option<MachineRow> {
-        let namespace = self.namespaces.get_mut(machine.namespace)?;
-        let row = namespace.remove(machine.name);
-        if namespace.rows.is_empty() {
+        let row = self.take(machine);
+        let namespace = self.namespaces.get(machine.namespace);
+        if namespace.is_some_and(|namespace| namespace.rows.is_empty()) {
             self.namespaces.remove(machine.namespace);
         }
         row
+    }
+
+    /// Removes a row, and leaves an empty namespace.
+    fn take(&mut self, machine: MachineName<'_>) -> Option<MachineRow> {
+        let (key, _) = self.namespaces.get_key_value(machine.namespace)?;
+        let key = Arc::clone(key);
+        let namespace = self.namespaces.get_mut(machine.namespace)?;
+        let (name, row) = namespace.rows.remove_entry(machine.name)?;
+        namespace.usage = namespace.usage.minus(row.usage);
+        for card in &row.cards {
+            let entry = (card.mac, Arc::clone(&key), Arc::clone(&name));
+            self.macs.remove(&entry);
+        }
+        Some(row)
     }
 
     /// The row of a Machine.
@@ -157,32 +176,43 @@ impl Machines {
         })
     }
 
-    /// Names of the other Machines that have this address on this network.
+    /// The cards of other Machines that have this address, on whichever segment.
     pub fn others_with_mac<'a>(
         &'a self,
         machine: MachineName<'a>,
-        network: &'a str,
         mac: Mac,
-    ) -> impl Iterator<Item = &'a str> {
-        let namespace = self.namespaces.get(machine.namespace);
-        let holders = namespace.into_iter().flat_map(move |namespace| {
-            let holders = namespace.macs.range((mac, Arc::default())..);
-            let holders = holders.take_while(move |(held, _)| *held == mac);
-            holders.filter_map(|(_, name)| Some((name, namespace.rows.get(name)?)))
-        });
-        holders
-            .filter(move |(name, row)| ***name != *machine.name && row.has_mac(network, mac))
-            .map(|(name, _)| &**name)
+    ) -> impl Iterator<Item = (MachineName<'a>, &'a Card)> {
+        let holders = self.macs.range((mac, Arc::default(), Arc::default())..);
+        let holders = holders.take_while(move |(held, ..)| *held == mac);
+        let holders = holders.map(|(_, namespace, name)| MachineName { namespace, name });
+        let others = holders.filter(move |holder| *holder != machine);
+        let rows = others.filter_map(move |other| Some((other, self.get(other)?)));
+        rows.flat_map(move |(other, row)| {
+            let cards = row.cards.iter().filter(move |card| card.mac == mac);
+            cards.map(move |card| (other, card))
+        })
     }
 
-    /// Names of the other Machines that have one of the row's addresses on the same network.
-    pub fn conflicts<'a>(
+    /// [`Catalog::others_with_mac`](super::Catalog::others_with_mac) for implementations with this index.
+    pub fn owned_others_with_mac(&self, machine: MachineName<'_>, mac: Mac) -> Vec<OtherCard> {
+        let others = self.others_with_mac(machine, mac);
+        let others = others.map(|(other, card)| OtherCard {
+            namespace: other.namespace.to_owned(),
+            machine: other.name.to_owned(),
+            card: card.clone(),
+        });
+        others.collect()
+    }
+
+    /// The other Machines that have one of the row's addresses, on whichever segment.
+    pub fn sharing_address<'a>(
         &'a self,
         machine: MachineName<'a>,
         row: &'a MachineRow,
-    ) -> impl Iterator<Item = &'a str> {
+    ) -> impl Iterator<Item = MachineName<'a>> {
         let cards = row.cards.iter();
-        cards.flat_map(move |(network, mac)| self.others_with_mac(machine, network, *mac))
+        let others = cards.flat_map(move |card| self.others_with_mac(machine, card.mac));
+        others.map(|(other, _)| other)
     }
 
     /// The Machines and disks whose claim has this name.
@@ -228,49 +258,82 @@ mod tests {
         MachineName { namespace, name }
     }
 
-    fn others<'a>(machines: &'a Machines, who: MachineName<'a>, mac: Mac) -> Vec<&'a str> {
-        machines.others_with_mac(who, "lan", mac).collect()
+    /// A card of KubeVirt on this NetworkConfiguration.
+    fn card(network: &str, mac: Mac) -> Card {
+        Card {
+            network: Some(network.into()),
+            mac,
+            backend: Backend::Kubevirt,
+        }
+    }
+
+    fn others(machines: &Machines, who: MachineName<'_>, mac: Mac) -> Vec<String> {
+        let others = machines.others_with_mac(who, mac);
+        let others = others.map(|(it, card)| {
+            let network = card.network.as_deref().unwrap_or_default();
+            format!("{}/{} {network}", it.namespace, it.name)
+        });
+        others.collect()
     }
 
     #[test]
     fn an_address_is_free_after_the_last_machine_with_it_is_removed() {
         let mut machines = Machines::default();
-        let row = || MachineRow::new([("lan", A)], []);
+        let row = || MachineRow::new([card("lan", A)], []);
         machines.insert(machine("prod", "db"), row());
         machines.insert(machine("prod", "app"), row());
         machines.insert(machine("test", "web"), row());
-        assert_eq!(others(&machines, machine("prod", "web"), A), ["app", "db"]);
-        assert_eq!(others(&machines, machine("prod", "db"), A), ["app"]);
-        assert_eq!(others(&machines, machine("test", "web"), A), [""; 0]);
+        let all = ["prod/app lan", "prod/db lan", "test/web lan"];
+        assert_eq!(others(&machines, machine("prod", "web"), A), all);
+        assert_eq!(
+            others(&machines, machine("prod", "db"), A),
+            ["prod/app lan", "test/web lan"]
+        );
+        assert_eq!(others(&machines, machine("test", "web"), A), all[..2]);
         assert_eq!(machines.len(), 3);
 
         assert_eq!(machines.remove(machine("prod", "app")), Some(row()));
-        assert_eq!(others(&machines, machine("prod", "web"), A), ["db"]);
-        let changed = MachineRow::new([("lan", B), ("wan", A)], []);
+        assert_eq!(others(&machines, machine("prod", "web"), A), all[1..]);
+        let changed = MachineRow::new([card("lan", B), card("wan", A)], []);
         assert_eq!(
             machines.insert(machine("prod", "db"), changed.clone()),
             Some(row())
         );
-        assert_eq!(others(&machines, machine("prod", "web"), A), [""; 0]);
-        assert_eq!(others(&machines, machine("prod", "web"), B), ["db"]);
+        assert_eq!(
+            others(&machines, machine("prod", "web"), A),
+            ["prod/db wan", "test/web lan"]
+        );
+        assert_eq!(
+            others(&machines, machine("prod", "web"), B),
+            ["prod/db lan"]
+        );
         assert_eq!(machines.get(machine("prod", "db")), Some(&changed));
         assert_eq!(machines.remove(machine("prod", "app")), None);
         machines.remove(machine("prod", "db"));
         machines.remove(machine("test", "web"));
         assert!(machines.is_empty());
+        assert_eq!(others(&machines, machine("prod", "web"), A), [""; 0]);
     }
 
     #[test]
-    fn conflicts_are_other_machines_with_the_same_address_on_the_same_network() {
+    fn machines_share_an_address_across_networks_and_namespaces() {
         let mut machines = Machines::default();
         machines.insert(
-            machine("prod", "both"),
-            MachineRow::new([("lan", A), ("wan", A)], []),
+            machine("prod", "wan"),
+            MachineRow::new([card("wan", A)], []),
         );
-        machines.insert(machine("prod", "lan"), MachineRow::new([("lan", A)], []));
-        let row = MachineRow::new([("lan", A), ("wan", B)], []);
-        let conflicts = machines.conflicts(machine("prod", "web"), &row);
-        assert_eq!(conflicts.collect::<Vec<_>>(), ["both", "lan"]);
+        machines.insert(
+            machine("test", "lan"),
+            MachineRow::new([card("lan", A)], []),
+        );
+        machines.insert(
+            machine("prod", "alone"),
+            MachineRow::new([card("lan", B)], []),
+        );
+        let row = MachineRow::new([card("lan", A)], []);
+        let sharing = machines.sharing_address(machine("prod", "web"), &row);
+        let expected = [machine("prod", "wan"), machine("test", "lan")];
+        assert_eq!(sharing.collect::<Vec<_>>(), expected);
     }
 
     const NAMES: &[&str] = &["a", "a-b", "a-b-c", "b"];
@@ -298,7 +361,7 @@ mod tests {
                 let at = machine("prod", name);
                 let before = match &held {
                     Some((cards, disks)) => {
-                        let cards = cards.iter().map(|(network, last)| (*network, mac(*last)));
+                        let cards = cards.iter().map(|(network, last)| card(network, mac(*last)));
                         machines.insert(at, MachineRow::new(cards, disks.iter().copied()))
                     }
                     None => machines.remove(at),
@@ -310,13 +373,13 @@ mod tests {
                 prop_assert_eq!(before.is_some(), known.is_some());
             }
             prop_assert_eq!(machines.len(), all.len());
-            for (last, network) in (0..3).flat_map(|last| [(last, "lan"), (last, "wan")]) {
-                let found = machines.others_with_mac(machine("prod", "b"), network, mac(last));
-                let scanned = all.iter().filter(|(name, (cards, _))| {
-                    **name != "b" && cards.contains(&(network, last))
+            for last in 0..3 {
+                let found: BTreeSet<_> = others(&machines, machine("prod", "b"), mac(last)).into_iter().collect();
+                let scanned = all.iter().filter(|(name, _)| **name != "b").flat_map(|(name, (cards, _))| {
+                    let cards = cards.iter().filter(move |(_, it)| *it == last);
+                    cards.map(move |(network, _)| format!("prod/{name} {network}"))
                 });
-                let scanned: Vec<_> = scanned.map(|(name, _)| *name).collect();
-                prop_assert_eq!(found.collect::<Vec<_>>(), scanned);
+                prop_assert_eq!(found, scanned.collect::<BTreeSet<_>>());
             }
             for (name, disk) in NAMES.iter().flat_map(|name| DISKS.iter().map(move |disk| (name, disk))) {
                 let claim = names::claim(name, disk);

@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! templates, classes, networks   by name
-//! machines   values that must be unique in a namespace, and the Machines that have them
+//! machines   values that must be unique, and the Machines that have them
+//! segments   which network cards receive each other's frames
 //! claims     PersistentVolumeClaims and the Machines that they were created for
 //! hosts      what each libvirt host offers
 //! policies   MachinePolicies, and the labels of namespaces by which they are selected
@@ -13,6 +14,7 @@ mod claims;
 mod hosts;
 mod machines;
 mod policies;
+mod segments;
 mod usage;
 
 use std::collections::BTreeMap;
@@ -20,8 +22,9 @@ use std::sync::{Arc, LazyLock};
 
 pub use self::claims::{ClaimOwner, Claims};
 pub use self::hosts::{HostRow, Need, NetworkRow};
-pub use self::machines::{MachineName, MachineRow, Machines};
+pub use self::machines::{Card, MachineName, MachineRow, Machines, OtherCard};
 pub use self::policies::{Bridge, Labels, Limits, Policy, Quota, policies_of, vlan_range};
+pub use self::segments::Segment;
 pub use self::usage::{Usage, amount};
 
 use crate::api::choice::TemplateSource;
@@ -65,13 +68,13 @@ pub trait Catalog {
     /// Names of the namespace's `NetworkConfiguration`s, in any order. Called only if a name
     /// is not found.
     fn network_names(&self, namespace: &str) -> Vec<String>;
-    /// All `LibvirtHost`s, sorted by name. Called only for Machines on libvirt, and if a template names
-    /// an unknown storage class.
+    /// All `LibvirtHost`s, sorted by name. Called only for Machines on libvirt, if a template names an unknown
+    /// storage class, and if two Machines have one MAC address.
     fn hosts(&self) -> Vec<Arc<HostRow>>;
     /// The derived MAC address of a network card whose spec has none.
     fn derived_mac(&self, machine: MachineName<'_>, nic: &str) -> Mac;
-    /// Another Machine of the namespace that has this address on this network.
-    fn other_with_mac(&self, machine: MachineName<'_>, network: &str, mac: Mac) -> Option<String>;
+    /// The cards of other Machines of all namespaces that have this address, on whichever segment.
+    fn others_with_mac(&self, machine: MachineName<'_>, mac: Mac) -> Vec<OtherCard>;
     /// The holder of the claim that this disk of the Machine would get; `None` if it is free or the
     /// Machine's own.
     fn claim_holder(&self, machine: MachineName<'_>, disk: &str) -> Option<ClaimHolder>;
@@ -200,9 +203,8 @@ impl Catalog for StaticCatalog {
         Mac::derived(&self.cluster, machine.namespace, machine.name, nic)
     }
 
-    fn other_with_mac(&self, machine: MachineName<'_>, network: &str, mac: Mac) -> Option<String> {
-        let mut others = self.machines.others_with_mac(machine, network, mac);
-        others.next().map(str::to_owned)
+    fn others_with_mac(&self, machine: MachineName<'_>, mac: Mac) -> Vec<OtherCard> {
+        self.machines.owned_others_with_mac(machine, mac)
     }
 
     fn claim_holder(&self, machine: MachineName<'_>, disk: &str) -> Option<ClaimHolder> {

@@ -88,6 +88,7 @@ pub const ALL: &[&[Rule]] = &[
     networkconfigurations::RULES,
     libvirthosts::RULES,
     libvirthosts::images::RULES,
+    libvirthosts::limits::RULES,
     machinepolicies::RULES,
     policies::choices::RULES,
     policies::limits::RULES,

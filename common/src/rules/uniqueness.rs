@@ -1,4 +1,4 @@
-//! Conflicts with other Machines of the namespace: MAC addresses on a network, names of claims.
+//! Conflicts with other Machines: MAC addresses on a network segment, names of claims in the namespace.
 //!
 //! Only values that the stored object does not have are checked. The catalog may lag behind, so the
 //! controller detects and reports conflicts as well.
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use crate::api::choice::Backend;
 use crate::api::machine::Network;
 use crate::api::normalized::Normalized;
-use crate::catalog::{Catalog, ClaimHolder, MachineName};
+use crate::catalog::{Catalog, ClaimHolder, MachineName, OtherCard, Segment};
 use crate::code::Code;
 use crate::mac::Mac;
 use crate::names;
@@ -21,8 +21,8 @@ use super::rule::{Check, Lookup, rules};
 
 rules! {
     "networks" Check::Lookup(macs), on MACHINES, Always {
-        Refuse MacInUse = "Another Machine has the MAC address on the same network."
-            because "Two cards with one address on a network receive each other's frames: both guests lose connections from time to time, without an error message."
+        Refuse MacInUse = "Another Machine has the MAC address on the same network segment."
+            because "Two cards with one address on a segment receive each other's frames: both guests lose connections from time to time, without an error message. A segment is a bridge and a VLAN, whichever NetworkConfigurations of whichever namespaces name them, and the default network of libvirt hosts; a network that a host offers under two names is one segment. On KubeVirt's pod network each Machine is alone. The message names no Machine of another namespace."
             fix "Choose another address, or leave `macAddress` out: the one that is derived then is the Machine's own."
             crd Nothing,
     }
@@ -42,15 +42,9 @@ fn is_comparable(lookup: &Lookup<'_>) -> bool {
 
 /// Rule [`Code::MacInUse`] for every network card.
 fn macs(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Findings) {
-    let Lookup {
-        machine,
-        stored,
-        catalog,
-        ..
-    } = *lookup;
     let cards = lookup.merged.networks.iter();
     for card in cards.filter(|_| is_comparable(lookup)) {
-        mac(card, machine, stored, catalog, findings);
+        mac(card, lookup, findings);
     }
 }
 
@@ -70,15 +64,20 @@ fn claims(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut 
     }
 }
 
-/// Rule [`Code::MacInUse`]. Every Machine has a pod network of its own, so cards on it are skipped.
-fn mac(
-    card: &Item<'_, Network>,
-    machine: MachineName<'_>,
-    old: Option<&Normalized>,
-    catalog: &dyn Catalog,
-    findings: &mut Findings,
-) {
-    let Some(network) = network_name(card).value else {
+/// Rule [`Code::MacInUse`].
+fn mac(card: &Item<'_, Network>, lookup: &Lookup<'_>, findings: &mut Findings) {
+    let Lookup {
+        machine,
+        stored,
+        catalog,
+        ..
+    } = *lookup;
+    let network = network_name(card).value;
+    // A template that was not found may name the network.
+    if network.is_none() && !lookup.merged.is_complete() {
+        return;
+    }
+    let Some(segment) = segment(machine.namespace, network, lookup.backend, catalog) else {
         return;
     };
     let derived = |nic: &str| catalog.derived_mac(machine, nic);
@@ -88,33 +87,80 @@ fn mac(
         (None, Some(nic)) if !machine.name.is_empty() => Some(derived(nic)),
         (None, _) => None,
     };
-    let Some(mac) = mac.filter(|mac: &Mac| !has_mac(old, network, *mac, derived)) else {
+    let Some(mac) = mac.filter(|mac: &Mac| !has_mac(stored, network, *mac, derived)) else {
         return;
     };
-    let Some(other) = catalog.other_with_mac(machine, network, mac) else {
+    let mut others = catalog.others_with_mac(machine, mac);
+    others.retain(|other| is_on(other, &segment, catalog));
+    // A Machine of the own namespace can be named.
+    let is_own = |other: &&OtherCard| other.namespace == machine.namespace;
+    let Some(other) = others.iter().find(is_own).or(others.first()) else {
         return;
     };
+    let (holder, place) = described(other, machine.namespace, network);
     let detail = match leaf.value {
-        Some(_) => format!(
-            "Machine '{other}' has this address on '{network}'; choose another, or leave it out for a stable one"
-        ),
+        Some(_) => {
+            format!(
+                "{holder} has this address {place}; choose another, or leave it out for a stable one"
+            )
+        }
         None => format!(
-            "is derived for this network card, and Machine '{other}' has it on '{network}'; set another address here"
+            "is derived for this network card, and {holder} has it {place}; set another address here"
         ),
     };
     let shown = leaf.value.map_or_else(|| mac.to_string(), str::to_owned);
     findings.deny(Violation::new(leaf.path, Code::MacInUse, Kind::Duplicate, detail).text(&shown));
 }
 
+/// The segment of a card; `None`: the pod network.
+fn segment(
+    namespace: &str,
+    network: Option<&str>,
+    backend: Backend,
+    catalog: &dyn Catalog,
+) -> Option<Segment> {
+    let row = network.and_then(|name| catalog.network(namespace, name));
+    Segment::of(namespace, network, backend, row)
+}
+
+fn is_on(other: &OtherCard, segment_of_card: &Segment, catalog: &dyn Catalog) -> bool {
+    let OtherCard {
+        namespace, card, ..
+    } = other;
+    let segment = segment(namespace, card.network.as_deref(), card.backend, catalog);
+    let hosts = catalog.hosts();
+    let hosts = || hosts.iter().map(|host| &host.networks[..]);
+    segment.is_some_and(|segment| segment.meets(segment_of_card, hosts()))
+}
+
+/// The Machine that has an address, and where. What is in another namespace is confidential.
+fn described(other: &OtherCard, namespace: &str, network: Option<&str>) -> (String, String) {
+    if other.namespace != namespace {
+        let holder = "a Machine of another namespace".to_owned();
+        return (holder, "on the same network segment".to_owned());
+    }
+    let theirs = other.card.network.as_deref();
+    let place = match theirs {
+        Some(theirs) => format!("on '{theirs}'"),
+        None => "on the default network".to_owned(),
+    };
+    let place = if theirs == network {
+        place
+    } else {
+        format!("{place}, which is the same network segment")
+    };
+    (format!("Machine '{}'", other.machine), place)
+}
+
 fn has_mac(
     old: Option<&Normalized>,
-    network: &str,
+    network: Option<&str>,
     mac: Mac,
     derived: impl Fn(&str) -> Mac,
 ) -> bool {
     let mut cards = old.into_iter().flat_map(|block| &block.networks);
     cards.any(|nic| {
-        nic.network_name.as_deref() == Some(network)
+        nic.network_name.as_deref() == network
             && nic.mac_address.unwrap_or_else(|| derived(&nic.name)) == mac
     })
 }

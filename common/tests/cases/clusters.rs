@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use common::api::choice::TemplateSource;
+use common::api::choice::{Backend, TemplateSource};
 use common::api::libvirt_host::{HostResources, LibvirtHostSpec};
 use common::api::machine_policy::MachinePolicySpec;
 use common::api::template::TemplateContent;
 use common::catalog::{
-    Claims, HostRow, Labels, MachineName, MachineRow, Machines, NetworkRow, Policy, StaticCatalog,
-    StorageClassRow, TemplateRow, Usage, amount,
+    Card, Claims, HostRow, Labels, MachineName, MachineRow, Machines, NetworkRow, Policy,
+    StaticCatalog, StorageClassRow, TemplateRow, Usage, amount,
 };
 use common::mac::Mac;
 use common::quantity::Bytes;
@@ -44,9 +44,13 @@ struct Cluster {
     /// Bridges and VLANs of other networks.
     #[serde(default)]
     segments: BTreeMap<String, (Option<String>, Option<i64>)>,
+    /// Bridges and VLANs of the networks of other namespaces.
+    #[serde(default)]
+    elsewhere: BTreeMap<String, BTreeMap<String, (Option<String>, Option<i64>)>>,
     #[serde(default)]
     hosts: BTreeMap<String, Host>,
     #[serde(default)]
+    /// Machines by name, those of other namespaces with it: `namespace/name`.
     machines: BTreeMap<String, StoredMachine>,
     /// Labels of claims by name.
     #[serde(default)]
@@ -63,8 +67,8 @@ struct Cluster {
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct StoredMachine {
-    /// Networks and addresses of its cards.
-    macs: Vec<(String, Mac)>,
+    /// Networks and addresses of its cards; without a network: on the default network of a libvirt host.
+    macs: Vec<(Option<String>, Mac)>,
     disks: Vec<String>,
     usage: StoredUsage,
 }
@@ -119,11 +123,15 @@ impl From<Cluster> for StaticCatalog {
                 })
                 .collect(),
             default_storage_class: cluster.default_storage_class,
-            networks: [(
-                NAMESPACE.to_owned(),
-                networks(cluster.networks, cluster.segments),
-            )]
-            .into(),
+            networks: cluster
+                .elsewhere
+                .into_iter()
+                .map(|(namespace, segments)| (namespace, networks(vec![], segments)))
+                .chain([(
+                    NAMESPACE.to_owned(),
+                    networks(cluster.networks, cluster.segments),
+                )])
+                .collect(),
             hosts: cluster
                 .hosts
                 .into_iter()
@@ -152,7 +160,15 @@ fn networks(
 ) -> BTreeMap<String, NetworkRow> {
     let plain = plain.into_iter();
     let plain = plain.map(|name| (name, (Some("br0".to_owned()), None)));
-    let row = |(name, (bridge, vlan))| (name, NetworkRow { bridge, vlan });
+    let row = |(name, (bridge, vlan))| {
+        let definition = None;
+        let row = NetworkRow {
+            bridge,
+            vlan,
+            definition,
+        };
+        (name, row)
+    };
     plain.chain(segments).map(row).collect()
 }
 
@@ -161,7 +177,14 @@ fn machines(stored: BTreeMap<String, StoredMachine>) -> Machines {
     for (name, machine) in stored {
         let macs = machine.macs.iter();
         let mut row = MachineRow::new(
-            macs.map(|(network, mac)| (network.as_str(), *mac)),
+            macs.map(|(network, mac)| Card {
+                backend: match network {
+                    Some(_) => Backend::Kubevirt,
+                    None => Backend::Libvirt,
+                },
+                network: network.as_deref().map(Into::into),
+                mac: *mac,
+            }),
             machine.disks.iter().map(String::as_str),
         );
         row.usage = Usage {
@@ -169,10 +192,8 @@ fn machines(stored: BTreeMap<String, StoredMachine>) -> Machines {
             memory: machine.usage.memory.map(amount).unwrap_or_default(),
             storage: machine.usage.storage.map(amount).unwrap_or_default(),
         };
-        let machine = MachineName {
-            namespace: NAMESPACE,
-            name: &name,
-        };
+        let (namespace, name) = name.split_once('/').unwrap_or((NAMESPACE, &name));
+        let machine = MachineName { namespace, name };
         machines.insert(machine, row);
     }
     machines

@@ -12,7 +12,7 @@ use crate::harness::kind_name;
 use crate::paths::schema;
 
 /// The beginning of each CEL rule's message, and the codes under which the webhook refuses the same.
-const CEL: [(&str, &[Code]); 42] = [
+const CEL: [(&str, &[Code]); 43] = [
     ("the name of a ", &[Code::InvalidName]),
     (
         "small, medium and large are built in",
@@ -138,6 +138,10 @@ const CEL: [(&str, &[Code]); 42] = [
     (
         "a plain bridge is in one VLAN at most",
         &[Code::ManyVlansOnBridge],
+    ),
+    (
+        "libvirt cannot isolate ports of Open vSwitch",
+        &[Code::IsolationOnOvs],
     ),
     (
         "source must be the name of a Linux interface",

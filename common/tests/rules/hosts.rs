@@ -37,8 +37,30 @@ fn networks() -> Values {
     ];
     let vlans = vec(vlan, 0..2).prop_map(Value::from).boxed();
     let types = texts(&["network", "ovs"], &["", "bridge", "vxlan"]);
-    let item = with(object(vec![("vlans", vlans)]), "type", types);
+    let flag = || any::<bool>().prop_map(Value::from).boxed();
+    let more = vec![
+        ("vlans", vlans),
+        ("portIsolation", flag()),
+        ("allowMacSpoofing", flag()),
+    ];
+    let item = with(object(more), "type", types);
     named(&["default", "br0", "br1"], with(item, "source", names()))
+}
+
+fn limits() -> Values {
+    let limit = || {
+        let limit = prop_oneof![
+            30 => select(vec![1_i64, 200, 100_000]),
+            1 => select(vec![0, -1, 5_000_000_000]),
+        ];
+        limit.prop_map(Value::from).boxed()
+    };
+    object(vec![
+        ("diskIops", limit()),
+        ("diskMegabytesPerSecond", limit()),
+        ("networkMegabitsPerSecond", limit()),
+        ("vcpuQuota", any::<bool>().prop_map(Value::from).boxed()),
+    ])
 }
 
 fn credentials() -> Values {
@@ -91,6 +113,7 @@ pub(crate) fn host_specs() -> Values {
         ("imagePool", names()),
         ("imageSources", sources()),
         ("networks", networks()),
+        ("limits", limits()),
     ]);
     let rest = with(rest, "uri", uris);
     let rest = with(rest, "credentialsSecretRef", credentials());

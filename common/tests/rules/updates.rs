@@ -6,8 +6,8 @@ use common::api::choice::{Backend, PendingAction};
 use common::api::normalized::Normalized;
 use common::render::Identity;
 use common::render::libvirt::{
-    CpuMode, Domain, DomainInput, NicAttachment, NicSource, PoolVolume, VirtType, VolumeFormat,
-    domain,
+    CpuMode, Domain, DomainInput, GuestLimits, NicAttachment, NicPolicy, NicSource, PoolVolume,
+    VirtType, VolumeFormat, domain,
 };
 use common::rules::update::{Effect, Field, pending_action};
 use serde_json::{Value, json};
@@ -286,6 +286,7 @@ fn domain_of(stored: &Value) -> Domain {
             source: NicSource::Bridge(nic.network_name.clone().unwrap_or_default()),
             vlan: None,
             mtu: None,
+            policy: NicPolicy::default(),
         };
         (nic.name.clone(), attached)
     });
@@ -304,6 +305,7 @@ fn domain_of(stored: &Value) -> Domain {
         volumes: &volumes.collect(),
         networks: &networks.collect(),
         seed: Some(&seed),
+        limits: GuestLimits::default(),
     })
 }
 

@@ -1,4 +1,4 @@
-//! Index of what must be unique among the Machines of a namespace: addresses on a network, names of claims.
+//! Index of what must be unique: addresses on a network segment, names of claims in a namespace.
 //!
 //! Admission refuses a duplicate, but two replicas of the webhook may each have seen one of two Machines only. So the
 //! controller detects duplicates, too, and a Machine gets a pass when another one that shares a value with it changes
@@ -95,12 +95,15 @@ impl AddressIndex {
         Vec::new()
     }
 
-    /// Names of the other Machines that have an address of this one on the same network.
-    pub fn conflicts(&self, machine: &Machine, cluster: &str) -> Vec<String> {
+    /// The other Machines that have an address of this one, on whichever segment.
+    pub fn sharing_address(
+        &self,
+        machine: &Machine,
+        cluster: &str,
+    ) -> Vec<ObjectRef<CachedMachine>> {
         let inner = self.read();
         let row = row(machine, cluster);
-        let conflicts = inner.machines.conflicts(key(machine), &row);
-        conflicts.map(str::to_owned).collect()
+        concerned(&inner.machines, key(machine), &row).collect()
     }
 
     /// The Machines that have a disk whose claim has this name.
@@ -113,14 +116,14 @@ impl AddressIndex {
     }
 }
 
-/// The other Machines that share a value with a row.
+/// The other Machines that share an address with a row.
 fn concerned<'a>(
     machines: &'a Machines,
     name: MachineName<'a>,
     row: &'a MachineRow,
 ) -> impl Iterator<Item = ObjectRef<CachedMachine>> {
-    let conflicts = machines.conflicts(name, row);
-    conflicts.map(move |conflict| ObjectRef::new(conflict).within(name.namespace))
+    let sharing = machines.sharing_address(name, row);
+    sharing.map(|other| ObjectRef::new(other.name).within(other.namespace))
 }
 
 #[cfg(test)]
@@ -151,8 +154,15 @@ mod tests {
             Event::Apply(machine) => Event::Apply(CachedMachine::from(machine)),
             Event::Delete(machine) => Event::Delete(CachedMachine::from(machine)),
         };
-        let concerned = address_index.apply(&event, "cluster");
-        concerned.into_iter().map(|machine| machine.name).collect()
+        names(address_index.apply(&event, "cluster"))
+    }
+
+    fn names(machines: Vec<ObjectRef<CachedMachine>>) -> Vec<String> {
+        machines.into_iter().map(|machine| machine.name).collect()
+    }
+
+    fn sharing(address_index: &AddressIndex, machine: &Machine) -> Vec<String> {
+        names(address_index.sharing_address(machine, "cluster"))
     }
 
     fn list(address_index: &AddressIndex, machines: Vec<Machine>) -> Vec<String> {
@@ -171,7 +181,7 @@ mod tests {
         assert_eq!(update(on_prod("app", 1)), ["db"]);
         assert_eq!(update(on_prod("app", 1)), [""; 0], "nothing has changed");
         assert_eq!(
-            address_index.conflicts(&on_prod("app", 1), "cluster"),
+            sharing(&address_index, &on_prod("app", 1)),
             ["db"],
             "not itself"
         );
@@ -184,10 +194,7 @@ mod tests {
             apply(&address_index, Event::Delete(on_prod("app", 9))),
             ["web"]
         );
-        assert_eq!(
-            address_index.conflicts(&on_prod("web", 2), "cluster"),
-            [""; 0]
-        );
+        assert_eq!(sharing(&address_index, &on_prod("web", 2)), [""; 0]);
     }
 
     #[test]
@@ -210,7 +217,18 @@ mod tests {
         copy.metadata.name = Some("copy".into());
         copy.block = Block::Matching(Box::new(block));
         list(&address_index, vec![derived, copy.clone()]);
-        assert_eq!(address_index.conflicts(&copy, "cluster"), ["web"]);
+        assert_eq!(sharing(&address_index, &copy), ["web"]);
+    }
+
+    #[test]
+    fn a_machine_of_another_namespace_that_shares_an_address_gets_a_pass() {
+        let address_index = AddressIndex::default();
+        let mut elsewhere = on_prod("db", 1);
+        elsewhere.metadata.namespace = Some("dev".into());
+        list(&address_index, vec![elsewhere]);
+        let event = Event::Apply(CachedMachine::from(on_prod("web", 1)));
+        let concerned = address_index.apply(&event, "cluster");
+        assert_eq!(concerned, [ObjectRef::new("db").within("dev")]);
     }
 
     #[test]

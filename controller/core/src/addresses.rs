@@ -3,60 +3,165 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use common::api::normalized::Normalized;
+use common::api::choice::Backend;
+use common::api::libvirt_host::HostNetwork;
+use common::catalog::{NetworkRow, Segment};
 use common::mac::Mac;
 
 use crate::conditions::Fault;
 use crate::machine::Machine;
 use crate::objects::Meta as _;
 
-/// The fault of a Machine one of whose MAC addresses an older Machine has on the same NetworkConfiguration. Admission
-/// refuses that, except for two Machines that are created at the same time at two replicas of the webhook.
-pub fn address_conflict(
-    machine: &Machine,
-    block: &Normalized,
-    conflicts: &[Arc<Machine>],
-    cluster: &str,
-) -> Option<Fault> {
-    let age = |machine: &Machine| {
-        machine
-            .metadata
-            .creation_timestamp
-            .as_ref()
-            .map(|time| time.0)
-    };
-    let is_older = |conflict: &&Arc<Machine>| {
-        (age(conflict), conflict.name()) < (age(machine), machine.name())
-    };
-    let older: Vec<_> = conflicts.iter().filter(is_older).collect();
-    addresses(machine, block, cluster).find_map(|(nic, network, mac)| {
-        let has_address = |conflict: &&&Arc<Machine>| {
-            let blocks = conflict.desired().into_iter();
-            let mut others = blocks.flat_map(|block| addresses(conflict, block, cluster));
-            others.any(|(_, other, address)| (other, address) == (network, mac))
-        };
-        let conflict = older.iter().find(has_address)?;
-        Some(Fault::new(
-            "NetworkFailed",
-            format!(
-                "network card '{nic}' has the address {mac}, and so has the older Machine '{}' on NetworkConfiguration '{network}': change macAddress of one of them in spec.networks; the Machine continues automatically then",
-                conflict.name()
-            ),
-        ))
-    })
+/// Another Machine that has the address of a network card on the same segment.
+#[derive(Clone, Debug)]
+pub struct Conflict {
+    /// Name of the network card.
+    pub nic: String,
+    /// NetworkConfiguration of the card; `None`: the default network of libvirt hosts.
+    pub network: Option<String>,
+    /// The address.
+    pub mac: Mac,
+    /// NetworkConfiguration of the other Machine's card.
+    pub other_network: Option<String>,
+    /// The other Machine.
+    pub other: Arc<Machine>,
 }
 
-/// The network cards on a NetworkConfiguration: name of the card, name of the NetworkConfiguration, MAC address.
-fn addresses<'a>(
-    machine: &'a Machine,
-    block: &'a Normalized,
-    cluster: &'a str,
-) -> impl Iterator<Item = (&'a str, &'a str, Mac)> {
-    block.networks.iter().filter_map(|nic| {
-        let derived = || machine.identity(cluster).mac(&nic.name);
-        let mac = nic.mac_address.unwrap_or_else(derived);
-        Some((nic.name.as_str(), nic.network_name.as_deref()?, mac))
-    })
+impl Conflict {
+    /// Whether both cards are on the NetworkConfiguration of one namespace.
+    fn is_by_name(&self, machine: &Machine) -> bool {
+        let is_same = self.network == self.other_network;
+        is_same && self.network.is_some() && self.is_in_namespace_of(machine)
+    }
+
+    fn is_in_namespace_of(&self, machine: &Machine) -> bool {
+        self.other.namespace() == machine.namespace()
+    }
+
+    /// The other Machine as a message names it. What is in another namespace is confidential.
+    fn other(&self, machine: &Machine) -> String {
+        if !self.is_in_namespace_of(machine) {
+            return "an older Machine of another namespace on the same network segment".to_owned();
+        }
+        let network = match &self.other_network {
+            Some(network) => format!("NetworkConfiguration '{network}'"),
+            None => "the default network".to_owned(),
+        };
+        let name = self.other.name();
+        if self.network == self.other_network {
+            format!("the older Machine '{name}' on {network}")
+        } else {
+            format!("the older Machine '{name}' on {network}, which is the same network segment")
+        }
+    }
+}
+
+/// What is known of networks when conflicts are looked for.
+pub trait Segments {
+    /// The NetworkConfiguration of a namespace.
+    fn network(&self, namespace: &str, name: &str) -> Option<NetworkRow>;
+    /// The networks that each LibvirtHost offers.
+    fn hosts(&self) -> Vec<Vec<HostNetwork>>;
+}
+
+/// The conflicts of a Machine with others, in the order of its cards.
+pub fn conflicts(
+    machine: &Machine,
+    cluster: &str,
+    others: &[Arc<Machine>],
+    segments: &dyn Segments,
+) -> Vec<Conflict> {
+    let own = cards(machine, cluster);
+    let conflict = |card: &Card, other: &Arc<Machine>| {
+        let mut theirs = cards(other, cluster).into_iter();
+        let found = theirs.find(|it| it.mac == card.mac && it.meets(card, segments))?;
+        Some(Conflict {
+            nic: card.nic.clone(),
+            network: card.network.clone(),
+            mac: card.mac,
+            other_network: found.network,
+            other: Arc::clone(other),
+        })
+    };
+    let of_card = own.iter().flat_map(|card| {
+        let others = others.iter();
+        others.filter_map(move |other| conflict(card, other))
+    });
+    of_card.collect()
+}
+
+/// The fault of a Machine one of whose MAC addresses an older Machine has on the same segment. Admission refuses that,
+/// except for two Machines that are created at the same time at two replicas of the webhook. A release that compared
+/// names of NetworkConfigurations accepted more: a Machine that has its guest keeps it.
+pub fn address_conflict(
+    machine: &Machine,
+    conflicts: &[Conflict],
+    has_guest: bool,
+) -> Option<Fault> {
+    let age = |machine: &Machine| {
+        let created = machine.metadata.creation_timestamp.as_ref();
+        created.map(|time| time.0)
+    };
+    let rank = |machine: &Machine| {
+        let (namespace, name) = (machine.namespace(), machine.name());
+        (age(machine), namespace.to_owned(), name.to_owned())
+    };
+    let counts =
+        |it: &&Conflict| rank(&it.other) < rank(machine) && (!has_guest || it.is_by_name(machine));
+    let conflict = conflicts.iter().find(counts)?;
+    let whose = if conflict.is_in_namespace_of(machine) {
+        "of one of them "
+    } else {
+        ""
+    };
+    Some(Fault::new(
+        "NetworkFailed",
+        format!(
+            "network card '{}' has the address {}, and so has {}: change macAddress {whose}in spec.networks; the Machine continues automatically then",
+            conflict.nic,
+            conflict.mac,
+            conflict.other(machine)
+        ),
+    ))
+}
+
+/// A network card.
+struct Card {
+    nic: String,
+    network: Option<String>,
+    mac: Mac,
+    namespace: String,
+    backend: Backend,
+}
+
+impl Card {
+    fn segment(&self, segments: &dyn Segments) -> Option<Segment> {
+        let network = self.network.as_deref();
+        let row = network.and_then(|name| segments.network(&self.namespace, name));
+        Segment::of(&self.namespace, network, self.backend, row)
+    }
+
+    fn meets(&self, other: &Self, segments: &dyn Segments) -> bool {
+        let both = self.segment(segments).zip(other.segment(segments));
+        let hosts = segments.hosts();
+        both.is_some_and(|(own, other)| own.meets(&other, hosts.iter().map(Vec::as_slice)))
+    }
+}
+
+/// The network cards of a Machine.
+fn cards(machine: &Machine, cluster: &str) -> Vec<Card> {
+    let identity = machine.identity(cluster);
+    let cards = machine.desired().into_iter().flat_map(|block| {
+        let nics = block.networks.iter();
+        nics.map(|nic| Card {
+            nic: nic.name.clone(),
+            network: nic.network_name.clone(),
+            mac: nic.mac_address.unwrap_or_else(|| identity.mac(&nic.name)),
+            namespace: machine.namespace().to_owned(),
+            backend: block.backend,
+        })
+    });
+    cards.collect()
 }
 
 /// Whether an IP address of a guest is reported in the status. Loopback and link-local addresses are not: they say
@@ -65,5 +170,95 @@ pub fn is_reported(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => !address.is_loopback() && !address.is_link_local(),
         IpAddr::V6(address) => !address.is_loopback() && !address.is_unicast_link_local(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::{block, machine, nic};
+
+    /// NetworkConfigurations of any namespace whose name is their bridge.
+    struct NamedAsBridge;
+
+    impl Segments for NamedAsBridge {
+        fn network(&self, _: &str, name: &str) -> Option<NetworkRow> {
+            Some(NetworkRow {
+                bridge: Some(name.trim_end_matches('-').to_owned()),
+                ..NetworkRow::default()
+            })
+        }
+
+        fn hosts(&self) -> Vec<Vec<HostNetwork>> {
+            vec![]
+        }
+    }
+
+    /// A Machine with the same address as all others, on this network.
+    fn on(namespace: &str, name: &str, backend: Backend, network: Option<&str>) -> Machine {
+        let mut block = block();
+        block.backend = backend;
+        block.networks = vec![nic("eth0", network)];
+        block.networks[0].mac_address = Some(Mac::new([2, 0, 0, 0, 0, 1]));
+        let mut machine = machine(block);
+        machine.metadata.namespace = Some(namespace.into());
+        machine.metadata.name = Some(name.into());
+        machine
+    }
+
+    /// The fault of `machine` beside an older one; all are of one time, so the order of names decides.
+    fn fault(machine: &Machine, older: Machine, has_guest: bool) -> Option<Fault> {
+        let conflicts = conflicts(machine, "cluster", &[Arc::new(older)], &NamedAsBridge);
+        address_conflict(machine, &conflicts, has_guest)
+    }
+
+    fn failed(message: &str) -> Option<Fault> {
+        Some(Fault::new("NetworkFailed", message))
+    }
+
+    #[test]
+    fn an_address_conflicts_on_the_same_segment_whatever_its_name_and_namespace() {
+        use Backend::{Kubevirt, Libvirt};
+        let web = on("prod", "web", Kubevirt, Some("br0"));
+        let conflicts = |other: Machine| fault(&web, other, false).is_some();
+        assert!(conflicts(on("prod", "db", Kubevirt, Some("br0"))));
+        assert!(conflicts(on("prod", "db", Kubevirt, Some("br0-"))));
+        assert!(conflicts(on("dev", "db", Libvirt, Some("br0"))));
+        assert!(!conflicts(on("prod", "db", Kubevirt, Some("br1"))));
+        assert!(!conflicts(on("prod", "db", Kubevirt, None)));
+        let default = on("prod", "web", Libvirt, None);
+        let other = |backend| on("dev", "db", backend, None);
+        assert!(fault(&default, other(Libvirt), false).is_some());
+        assert!(fault(&default, other(Kubevirt), false).is_none());
+    }
+
+    #[test]
+    fn a_machine_of_another_namespace_is_not_named() {
+        let web = on("prod", "web", Backend::Kubevirt, Some("br0"));
+        let older = on("dev", "db", Backend::Kubevirt, Some("br0-"));
+        assert_eq!(
+            fault(&web, older, false),
+            failed(
+                "network card 'eth0' has the address 02:00:00:00:00:01, and so has an older Machine of another namespace on the same network segment: change macAddress in spec.networks; the Machine continues automatically then"
+            )
+        );
+        let older = on("prod", "db", Backend::Kubevirt, Some("br0-"));
+        assert_eq!(
+            fault(&web, older, false),
+            failed(
+                "network card 'eth0' has the address 02:00:00:00:00:01, and so has the older Machine 'db' on NetworkConfiguration 'br0-', which is the same network segment: change macAddress of one of them in spec.networks; the Machine continues automatically then"
+            )
+        );
+    }
+
+    #[test]
+    fn a_guest_of_an_earlier_release_keeps_what_that_release_accepted() {
+        let web = on("prod", "web", Backend::Kubevirt, Some("br0"));
+        let elsewhere = on("dev", "db", Backend::Kubevirt, Some("br0"));
+        assert_eq!(fault(&web, elsewhere, true), None);
+        let renamed = on("prod", "db", Backend::Kubevirt, Some("br0-"));
+        assert_eq!(fault(&web, renamed, true), None);
+        let by_name = on("prod", "db", Backend::Kubevirt, Some("br0"));
+        assert!(fault(&web, by_name, true).is_some());
     }
 }

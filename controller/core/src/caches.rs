@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
+use common::api::libvirt_host::HostNetwork;
+use common::catalog::NetworkRow;
 use kube::runtime::reflector::{ObjectRef, Store};
 use runtime::checks::Check;
 
 use crate::address_index::AddressIndex;
+use crate::addresses::{Conflict, Segments, conflicts};
 use crate::cache::Cache;
 use crate::machine::{CachedMachine, Machine};
-use crate::objects::{Meta as _, Network, StorageClass, Template};
+use crate::objects::{Network, StorageClass, Template};
 use crate::secrets::SecretVersions;
 
 /// Objects of the API server as the watches last reported them. Clones share the content.
@@ -41,14 +44,22 @@ impl Caches {
         }
     }
 
-    /// Other Machines that have an address of this one on the same network.
-    pub fn conflicts(&self, machine: &Machine, cluster: &str) -> Vec<Arc<Machine>> {
-        let names = self.address_index.conflicts(machine, cluster).into_iter();
-        let conflicts = names.filter_map(|name| {
-            let key = ObjectRef::new(&name).within(machine.namespace());
-            Some(Arc::new(self.machines.get(&key)?.decompress()))
+    /// Other Machines that have an address of this one on the same segment. `hosts` returns the networks that each
+    /// LibvirtHost offers.
+    pub fn conflicts(
+        &self,
+        machine: &Machine,
+        cluster: &str,
+        hosts: &dyn Fn() -> Vec<Vec<HostNetwork>>,
+    ) -> Vec<Conflict> {
+        let sharing = self.address_index.sharing_address(machine, cluster);
+        let others = sharing.iter().filter_map(|key| {
+            let other = self.machines.get(key)?;
+            Some(Arc::new(other.decompress()))
         });
-        conflicts.collect()
+        let others: Vec<_> = others.collect();
+        let networks = &self.networks;
+        conflicts(machine, cluster, &others, &Wiring { networks, hosts })
     }
 
     /// Waits until every kind has been listed, or is known not to be served; reports on `synced` which list is
@@ -64,6 +75,23 @@ impl Caches {
         self.classes.wait_until_listed().await;
         waits("MachineTemplates");
         self.templates.wait_until_listed().await;
+    }
+}
+
+/// What the caches know of networks.
+struct Wiring<'a> {
+    networks: &'a Cache<Network>,
+    hosts: &'a dyn Fn() -> Vec<Vec<HostNetwork>>,
+}
+
+impl Segments for Wiring<'_> {
+    fn network(&self, namespace: &str, name: &str) -> Option<NetworkRow> {
+        let network = self.networks.get(namespace, name)?;
+        Some(network.spec.clone().into())
+    }
+
+    fn hosts(&self) -> Vec<Vec<HostNetwork>> {
+        (self.hosts)()
     }
 }
 

@@ -1,16 +1,20 @@
 //! Machines and statuses for unit tests.
 
+use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use common::api::choice::{
     AccessMode, Backend, DiskBus, FirmwareType, MachineType, NicModel, PowerState, ReclaimPolicy,
     VolumeMode,
 };
+use common::api::libvirt_host::HostNetwork;
 use common::api::normalized::{
     BLOCK_VERSION, Firmware, Normalized, NormalizedCpu, NormalizedDisk, NormalizedFeatures,
     NormalizedMemory, NormalizedNetwork,
 };
 use common::api::status::{Condition, MachineStatus};
+use common::catalog::NetworkRow;
 use common::names;
 use common::quantity::Bytes;
 use common::render::CloudInitPlan;
@@ -20,8 +24,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use crate::addresses::{self, Conflict, Segments};
 use crate::cache::compressed::Compressed;
 use crate::machine::{Block, Machine};
+use crate::objects::{Meta as _, Network};
 
 /// A new Machine `default/web` with this block.
 pub fn machine(block: Normalized) -> Machine {
@@ -85,7 +91,7 @@ pub fn block() -> Normalized {
         disks: vec![disk("root", ReclaimPolicy::Delete)],
         cdroms: vec![],
         networks: vec![nic("default", None)],
-        node_selector: std::collections::BTreeMap::new(),
+        node_selector: BTreeMap::new(),
     }
 }
 
@@ -115,6 +121,31 @@ pub fn nic(name: &str, network: Option<&str>) -> NormalizedNetwork {
         mac_address: None,
         boot_order: None,
     }
+}
+
+/// The conflicts of a Machine with others, as far as these NetworkConfigurations of its namespace are known.
+pub fn conflicts(
+    machine: &Machine,
+    cluster: &str,
+    others: &[Machine],
+    networks: &BTreeMap<String, Arc<Network>>,
+) -> Vec<Conflict> {
+    struct Known<'a>(&'a str, &'a BTreeMap<String, Arc<Network>>);
+
+    impl Segments for Known<'_> {
+        fn network(&self, namespace: &str, name: &str) -> Option<NetworkRow> {
+            let network = self.1.get(name).filter(|_| namespace == self.0)?;
+            Some(network.spec.clone().into())
+        }
+
+        fn hosts(&self) -> Vec<Vec<HostNetwork>> {
+            vec![]
+        }
+    }
+
+    let others: Vec<_> = others.iter().cloned().map(Arc::new).collect();
+    let known = Known(machine.namespace(), networks);
+    addresses::conflicts(machine, cluster, &others, &known)
 }
 
 /// A status with the condition `Ready` only.

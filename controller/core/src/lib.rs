@@ -9,7 +9,7 @@
 //! ```
 //! [`backend`] is what a backend implements, [`reconcile`] the steps of a reconcile. Nothing here depends on a backend.
 //!
-//! From the ground: `objects → cache → machine → secrets, address_index → caches → network_usage → triggers → watch`.
+//! From the ground: `objects → cache → machine → secrets, address_index, addresses → caches → network_usage → triggers → watch`.
 
 #![deny(missing_docs)]
 

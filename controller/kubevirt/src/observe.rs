@@ -121,7 +121,7 @@ fn known(observer: &Observer, machine: &Machine) -> Observed {
         .and_then(|block| block.template.as_ref())
         .and_then(|pin| caches.templates.get("", &pin.name));
     Observed {
-        conflicts: caches.conflicts(machine, cluster_uid),
+        conflicts: caches.conflicts(machine, cluster_uid, &|| vec![]),
         cluster: cluster_uid.clone(),
         kubevirt: cluster.vms.state() == State::Listed
             && cluster.instances.state() == State::Listed,

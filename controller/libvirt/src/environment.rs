@@ -21,6 +21,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use time::{Duration, OffsetDateTime};
 
 use crate::Libvirt;
+use crate::access;
 use crate::access::fake::FakeLibvirt;
 use crate::access::{AccessError, Connection, Connector as _, Target};
 use crate::apply::{Job, act};
@@ -35,6 +36,7 @@ use crate::observed::{Binding, Observed};
 use crate::placement::Candidate;
 use crate::plan::action::{Action, KeptOnHost, Plan};
 use crate::snapshot::Snapshot;
+use crate::switches::Switches;
 use controller_core::documented_reasons;
 use controller_core::fixtures;
 use controller_core::machine::NO_RESOURCES;
@@ -55,8 +57,8 @@ pub(crate) struct Environment {
     pub(crate) networks: BTreeMap<String, Arc<Network>>,
     /// Other hosts on which something of the Machine may be.
     pub(crate) elsewhere: Vec<String>,
-    /// Other Machines with an address of this one.
-    pub(crate) conflicts: Vec<Arc<Machine>>,
+    /// Other Machines.
+    pub(crate) others: Vec<Machine>,
     /// Answer of the API server for the user's Secrets.
     pub(crate) contents: Result<BTreeMap<SecretKey, Option<SecretValue>>, String>,
     /// What the Machine may have on the host at most.
@@ -88,6 +90,8 @@ pub(crate) fn host_spec() -> LibvirtHostSpec {
         kind: HostNetworkType::Network,
         source: "default".into(),
         vlans: None,
+        port_isolation: None,
+        allow_mac_spoofing: None,
     };
     LibvirtHostSpec {
         uri: "qemu:///system".into(),
@@ -105,6 +109,7 @@ pub(crate) fn host_spec() -> LibvirtHostSpec {
         image_pool: Some(POOL.into()),
         image_sources: None,
         networks: Some(vec![network]),
+        limits: None,
     }
 }
 
@@ -128,7 +133,7 @@ impl Environment {
             },
             networks: BTreeMap::new(),
             elsewhere: vec![],
-            conflicts: vec![],
+            others: vec![],
             contents: Ok(BTreeMap::new()),
             room: UNLIMITED,
             now: OffsetDateTime::UNIX_EPOCH,
@@ -201,7 +206,8 @@ impl Environment {
                     let query =
                         HostQuery::new(machine, &self.object.spec, domain_uuid(machine.uid()));
                     let answer = query.run(&mut *connection)?;
-                    let mut view = answer.view(machine, &self.object, &Fetches::default());
+                    let (switches, fetches) = (self.switches(), Fetches::default());
+                    let mut view = answer.view(machine, &self.object, switches, &fetches);
                     view.room = self.room;
                     Binding::Bound(Box::new(view))
                 }
@@ -212,7 +218,7 @@ impl Environment {
             binding,
             elsewhere: self.elsewhere.clone(),
             networks: self.networks.clone(),
-            conflicts: self.conflicts.clone(),
+            conflicts: fixtures::conflicts(machine, "cluster", &self.others, &self.networks),
             template: None,
             kept_of_former: self.kept_of_former(),
             contents: self.contents.clone(),
@@ -220,6 +226,22 @@ impl Environment {
         Ok(Observation {
             observed,
             placement: None,
+        })
+    }
+
+    /// The switches of the host, as if it had just been polled.
+    fn switches(&self) -> Switches {
+        let host = self.host.state();
+        let networks = host.networks.iter().map(|(name, network)| access::Network {
+            name: name.clone(),
+            active: network.active,
+            bridge: network.bridge.clone(),
+            linux_bridge: network.linux_bridge,
+        });
+        Switches::of(&Snapshot {
+            info: host.info.clone(),
+            networks: networks.collect(),
+            ..Snapshot::default()
         })
     }
 

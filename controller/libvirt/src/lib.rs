@@ -25,6 +25,7 @@ mod placement;
 mod plan;
 mod pool_space;
 mod snapshot;
+mod switches;
 mod volume_effects;
 mod watch;
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use common::api::libvirt_host::{HostResources, LibvirtHostSpec};
 use common::render::libvirt::{Domain, DomainMetadata};
 use common::render::{SecretKey, SecretValue};
+use controller_core::addresses::Conflict;
 use controller_core::machine::{Machine, NO_RESOURCES};
 use controller_core::objects::{Meta as _, Network, Template};
 
@@ -14,6 +15,7 @@ use crate::capacity::{UNLIMITED, size_of};
 use crate::images::fetches::ImageState;
 use crate::placement::Candidate;
 use crate::plan::action::KeptOnHost;
+use crate::switches::Switches;
 
 /// Everything that the plan of one Machine reads.
 #[derive(Clone, Debug)]
@@ -27,8 +29,8 @@ pub(crate) struct Observed {
     pub(crate) elsewhere: Vec<String>,
     /// NetworkConfigurations that the Machine names, by name.
     pub(crate) networks: BTreeMap<String, Arc<Network>>,
-    /// Other Machines that have an address of this one on the same network.
-    pub(crate) conflicts: Vec<Arc<Machine>>,
+    /// Other Machines that have an address of this one on the same segment.
+    pub(crate) conflicts: Vec<Conflict>,
     /// The MachineTemplate that the block was expanded from, as it is now.
     pub(crate) template: Option<Arc<Template>>,
     /// Volumes that are kept of former Machines of the name; read only if the annotation `release-volume` is set.
@@ -86,6 +88,8 @@ pub(crate) struct HostView {
     pub(crate) room: HostResources,
     /// Whether a Secret of the user was written after the seed was made.
     pub(crate) seed_is_behind: bool,
+    /// What libvirt can impose on cards, by the last poll.
+    pub(crate) switches: Switches,
     /// IP addresses of the cards, as the networks' leases and the guest's agent report them.
     pub(crate) addresses: CardAddresses,
 }

@@ -9,6 +9,8 @@ use common::image_source::{SourceUrl, redacted};
 use common::names::DEFAULT_NETWORK;
 use common::render::libvirt::{NicAttachment, NicSource};
 
+use crate::switches::Switches;
+
 /// The images of the disks and drives.
 pub(crate) fn images(block: &Normalized) -> impl Iterator<Item = &Image> {
     let disks = block.disks.iter().filter_map(|disk| disk.image.as_ref());
@@ -45,6 +47,7 @@ pub(crate) fn is_overlay(disk: &NormalizedDisk, offer: &HostStorage) -> bool {
 /// error names what the host lacks.
 pub(crate) fn attach(
     spec: &LibvirtHostSpec,
+    switches: &Switches,
     network: Option<&NetworkConfigurationSpec>,
 ) -> Result<NicAttachment, String> {
     let (name, vlan) = match network {
@@ -79,6 +82,7 @@ pub(crate) fn attach(
         vlan: vlan.filter(|_| offer.kind == HostNetworkType::Ovs),
         mtu: network.and_then(|network| u32::try_from(network.mtu?).ok()),
         source: wire,
+        policy: switches.policy(spec, offer),
     })
 }
 
@@ -96,6 +100,8 @@ mod tests {
             kind,
             source: format!("{name}0"),
             vlans,
+            port_isolation: None,
+            allow_mac_spoofing: None,
         };
         let mut spec = environment::host_spec();
         spec.networks = Some(vec![
@@ -109,7 +115,13 @@ mod tests {
             mtu: Some(9000),
             ..NetworkConfigurationSpec::default()
         };
-        let on = |bridge, vlan| attach(&spec, Some(&configuration(bridge, vlan)));
+        let on = |bridge, vlan| {
+            attach(
+                &spec,
+                &Switches::default(),
+                Some(&configuration(bridge, vlan)),
+            )
+        };
         let tag = |bridge, vlan| on(bridge, vlan).map(|attached| attached.vlan);
         assert_eq!(tag("plain", None), Ok(None));
         assert!(
@@ -125,7 +137,7 @@ mod tests {
         assert_eq!(on("ovs", None).unwrap().mtu, Some(9000));
         let nad = NetworkConfigurationSpec::default();
         assert!(
-            attach(&spec, Some(&nad))
+            attach(&spec, &Switches::default(), Some(&nad))
                 .unwrap_err()
                 .contains("KubeVirt only")
         );

@@ -22,6 +22,7 @@ use crate::capacity::allocatable;
 use crate::offers::{attach, images, is_overlay, source_fault, storage};
 use crate::pool_space::StorageFactor;
 use crate::snapshot::Snapshot;
+use crate::switches::Switches;
 
 /// Hosts are compared by how full they are, in parts of a million.
 const SHARES: u128 = 1_000_000;
@@ -102,7 +103,7 @@ fn fits(
             let known = networks.get(name).map(|network| &network.spec);
             known.ok_or_else(|| format!("NetworkConfiguration '{name}' is not there"))
         });
-        attach(&host.spec, network.transpose()?)?;
+        attach(&host.spec, &Switches::of(snapshot), network.transpose()?)?;
     }
     if images(block).next().is_some() && host.spec.image_pool.is_none() {
         return Err("has no imagePool".into());

@@ -66,6 +66,9 @@ const LIBVIRTD: &str = r#"auth_unix_ro = "none"
 auth_unix_rw = "none"
 "#;
 
+/// The network filters that libvirt ships; each installation copies them to `/etc/libvirt/nwfilter`.
+const FILTERS: &str = "/usr/share/libvirt/nwfilter";
+
 /// A running libvirtd. Dropping it ends it and every guest.
 #[derive(Debug)]
 pub struct Libvirt {
@@ -135,6 +138,15 @@ impl Libvirt {
     /// Runs virsh.
     pub async fn virsh(&self, arguments: &[&str]) -> Result<Output> {
         run(virsh(self.mount_namespace_command(), arguments)).await
+    }
+
+    /// The rules of its bridges that are in force, with the number of frames that each was applied to.
+    pub async fn bridge_rules(&self) -> Result<String> {
+        let mut command = Command::new("nsenter");
+        command
+            .args(entered(self.holder.id()))
+            .args(["ebtables", "-t", "nat", "-L", "--Lc"]);
+        run(command).await?.ok()
     }
 
     /// A process whose mount namespace has its sockets at their default paths.
@@ -233,6 +245,12 @@ impl Libvirt {
 fn lay_out(folder: &Folder) -> Result<()> {
     for place in ["etc/qemu/networks", "lib", "log", "run", "pools"] {
         fs::create_dir_all(folder.join(place))?;
+    }
+    let filters = folder.join("etc/nwfilter");
+    fs::create_dir_all(&filters)?;
+    for file in fs::read_dir(FILTERS).context(FILTERS)? {
+        let file = file?;
+        fs::copy(file.path(), filters.join(file.file_name()))?;
     }
     folder.write("etc/qemu.conf", QEMU)?;
     folder.write("etc/libvirtd.conf", LIBVIRTD)?;

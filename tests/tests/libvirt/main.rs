@@ -8,6 +8,7 @@ mod guest;
 mod headers;
 mod images;
 mod interruptions;
+mod isolation;
 mod kept;
 mod lifecycle;
 mod lost;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use common::catalog::{Catalog, ClaimHolder, Claims, HostRow, MachineName, Machines, NetworkRow};
-use common::catalog::{Labels, Policy, StorageClassRow, TemplateRow, Usage};
+use common::catalog::{Labels, OtherCard, Policy, StorageClassRow, TemplateRow, Usage};
 use common::catalog::{claim_holder, has_claim, policies_of};
 use common::mac::Mac;
 use tokio::time::Instant;
@@ -115,10 +115,8 @@ impl Catalog for Cache {
         Mac::derived(cluster, machine.namespace, machine.name, nic)
     }
 
-    fn other_with_mac(&self, machine: MachineName<'_>, network: &str, mac: Mac) -> Option<String> {
-        let machines = self.machines.read();
-        let other = machines.others_with_mac(machine, network, mac).next();
-        other.map(str::to_owned)
+    fn others_with_mac(&self, machine: MachineName<'_>, mac: Mac) -> Vec<OtherCard> {
+        self.machines.read().owned_others_with_mac(machine, mac)
     }
 
     fn claim_holder(&self, machine: MachineName<'_>, disk: &str) -> Option<ClaimHolder> {

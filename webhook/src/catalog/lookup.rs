@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::host::Host;
 use super::overlay::LiveRow;
-use super::rows::{class_row, network_row, template_row};
+use super::rows::{class_row, template_row};
 use crate::metrics::{self, LookupOutcome};
 
 /// Deadline of one read. The median is some milliseconds; a review that needs an object which takes longer
@@ -162,7 +162,9 @@ impl ApiLookup {
                 let network = Api::<NetworkConfiguration>::namespaced(client, namespace)
                     .get_opt(name)
                     .await?;
-                network.map(|it| LiveRow::Network(name.clone(), network_row(it)))
+                let row = |it: NetworkConfiguration| it.spec.into();
+                let namespace = namespace.to_owned();
+                network.map(|it| LiveRow::Network(namespace, name.clone(), row(it)))
             }
             Reference::Hosts => {
                 let hosts = Api::<Host>::all(client)

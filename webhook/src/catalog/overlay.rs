@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use common::catalog::{Catalog, ClaimHolder, HostRow, MachineName, NetworkRow};
-use common::catalog::{Labels, Policy, StorageClassRow, TemplateRow, Usage};
+use common::catalog::{Labels, OtherCard, Policy, StorageClassRow, TemplateRow, Usage};
 use common::mac::Mac;
 
 use super::cache::Cache;
@@ -15,8 +15,8 @@ pub enum LiveRow {
     Template(String, Arc<TemplateRow>),
     /// The storage class of this name.
     StorageClass(String, StorageClassRow),
-    /// The network of this name, in the namespace of the reviewed object.
-    Network(String, NetworkRow),
+    /// The network of this namespace and name.
+    Network(String, String, NetworkRow),
     /// All hosts.
     Hosts(Vec<Arc<HostRow>>),
     /// Labels of the namespace of the reviewed object.
@@ -79,7 +79,9 @@ impl Catalog for Overlay<'_> {
     fn network(&self, namespace: &str, name: &str) -> Option<NetworkRow> {
         self.cache.network(namespace, name).or_else(|| {
             self.live.iter().find_map(|live| match live {
-                LiveRow::Network(of, row) if of == name => Some(row.clone()),
+                LiveRow::Network(within, of, row) if (&**within, &**of) == (namespace, name) => {
+                    Some(row.clone())
+                }
                 _ => None,
             })
         })
@@ -101,8 +103,8 @@ impl Catalog for Overlay<'_> {
         self.cache.derived_mac(machine, nic)
     }
 
-    fn other_with_mac(&self, machine: MachineName<'_>, network: &str, mac: Mac) -> Option<String> {
-        self.cache.other_with_mac(machine, network, mac)
+    fn others_with_mac(&self, machine: MachineName<'_>, mac: Mac) -> Vec<OtherCard> {
+        self.cache.others_with_mac(machine, mac)
     }
 
     fn claim_holder(&self, machine: MachineName<'_>, disk: &str) -> Option<ClaimHolder> {

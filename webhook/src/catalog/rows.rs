@@ -108,14 +108,6 @@ pub(super) fn class_row(class: &StorageClass) -> StorageClassRow {
     }
 }
 
-/// Makes the row of a network.
-pub(super) fn network_row(network: NetworkConfiguration) -> NetworkRow {
-    NetworkRow {
-        bridge: network.spec.bridge,
-        vlan: network.spec.vlan,
-    }
-}
-
 impl RowSet<MachineTemplate> for Templates {
     fn insert(&mut self, template: MachineTemplate) {
         let name = template.name_any();
@@ -151,7 +143,7 @@ impl RowSet<NetworkConfiguration> for Networks {
     fn insert(&mut self, network: NetworkConfiguration) {
         let rows = self.entry(network.namespace().unwrap_or_default());
         rows.or_default()
-            .insert(network.name_any(), network_row(network));
+            .insert(network.name_any(), network.spec.into());
     }
 
     fn remove(&mut self, network: NetworkConfiguration) {

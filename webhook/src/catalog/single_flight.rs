@@ -126,7 +126,7 @@ mod tests {
     impl Lookup for &Slow {
         fn find<'a>(
             &'a self,
-            _namespace: &'a str,
+            namespace: &'a str,
             reference: &'a Reference,
         ) -> BoxFuture<'a, Found> {
             Box::pin(async move {
@@ -136,7 +136,8 @@ mod tests {
                 let Reference::Network(name) = reference else {
                     return Ok(None);
                 };
-                Ok(exists.then(|| LiveRow::Network(name.clone(), NetworkRow::default())))
+                let row = NetworkRow::default();
+                Ok(exists.then(|| LiveRow::Network(namespace.to_owned(), name.clone(), row)))
             })
         }
     }

@@ -161,6 +161,7 @@ fn a_relist_removes_what_was_deleted_meanwhile() {
     let row = NetworkRow {
         bridge: Some("br0".to_owned()),
         vlan: Some(7),
+        definition: None,
     };
     assert_eq!(cache.network("a", "one"), Some(row));
     list(&cache.networks, vec![network("b", "two")]);
@@ -182,8 +183,11 @@ fn a_relist_removes_what_was_deleted_meanwhile() {
 fn a_machine_occupies_its_addresses_until_it_is_deleted() {
     let cache = Cache::default();
     cache.cluster.set("here".into()).unwrap();
-    let lan =
-        |name: &str| cache.other_with_mac(machine_name(name), "lan", Mac::new([2, 0, 0, 0, 0, 1]));
+    let others = |name: &str, mac: Mac| -> Vec<String> {
+        let others = cache.others_with_mac(machine_name(name), mac).into_iter();
+        others.map(|other| other.machine).collect()
+    };
+    let lan = |name: &str| others(name, Mac::new([2, 0, 0, 0, 0, 1]));
     let given = json!([{
         "name": "eth0", "networkName": "lan", "model": "virtio", "macAddress": "02:00:00:00:00:01",
     }]);
@@ -191,11 +195,11 @@ fn a_machine_occupies_its_addresses_until_it_is_deleted() {
         |name: &str, networks: &Value| MachineEntry::parse(&machine(name, networks), "here");
     cache.machines.apply(parsed("db", &given));
     cache.machines.apply(parsed("app", &given));
-    assert_eq!(lan("web").as_deref(), Some("app"));
-    assert_eq!(lan("app").as_deref(), Some("db"));
+    assert_eq!(lan("web"), ["app", "db"]);
+    assert_eq!(lan("app"), ["db"]);
     cache.machines.delete(parsed("app", &given));
-    assert_eq!(lan("web").as_deref(), Some("db"));
-    assert_eq!(lan("db"), None);
+    assert_eq!(lan("web"), ["db"]);
+    assert_eq!(lan("db"), [""; 0]);
 
     // A card without an address occupies the derived one. Addresses on the pod network do not
     // conflict.
@@ -204,19 +208,11 @@ fn a_machine_occupies_its_addresses_until_it_is_deleted() {
         {"name": "pod", "model": "virtio", "macAddress": "02:00:00:00:00:01"},
     ]);
     cache.machines.apply(parsed("db", &own));
-    assert_eq!(lan("web"), None);
+    assert_eq!(lan("web"), [""; 0]);
     let derived = cache.derived_mac(machine_name("db"), "eth0");
-    assert_eq!(
-        cache
-            .other_with_mac(machine_name("web"), "lan", derived)
-            .as_deref(),
-        Some("db")
-    );
+    assert_eq!(others("web", derived), ["db"]);
     list(&cache.machines, vec![]);
-    assert_eq!(
-        cache.other_with_mac(machine_name("web"), "lan", derived),
-        None
-    );
+    assert_eq!(others("web", derived), [""; 0]);
 }
 
 #[test]
@@ -317,12 +313,13 @@ fn an_overlay_adds_live_rows_without_changing_the_cache() {
     overlay.extend(vec![
         LiveRow::Template("late".into(), row),
         LiveRow::StorageClass("fast".into(), StorageClassRow::default()),
-        LiveRow::Network("prod".into(), NetworkRow::default()),
+        LiveRow::Network("here".into(), "prod".into(), NetworkRow::default()),
     ]);
     assert!(overlay.template("web").is_some() && overlay.template("late").is_some());
     assert!(overlay.storage_class("fast").is_some());
-    assert!(overlay.network("any", "prod").is_some() && overlay.hosts().is_empty());
-    assert!(cache.template("late").is_none() && cache.network("any", "prod").is_none());
+    assert!(overlay.network("here", "prod").is_some() && overlay.hosts().is_empty());
+    assert!(overlay.network("elsewhere", "prod").is_none());
+    assert!(cache.template("late").is_none() && cache.network("here", "prod").is_none());
 
     // A live list of hosts replaces those of the cache.
     cache.hosts.apply(host(

@@ -27,7 +27,7 @@ mod volume;
 #[cfg(test)]
 mod tests;
 
-pub use attachment::{attachment, attachment_name};
+pub use attachment::{attachment, attachment_name, is_attachment_current};
 pub use claim::claim;
 pub use image::{data_volume, is_unverifiable};
 pub use vm::{VirtualMachineInput, virtual_machine};

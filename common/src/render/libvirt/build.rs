@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::devices::{Controller, Disk, Nic, NicAttachment, NicSource, PoolVolume, UNTAGGED};
 use super::domain::{Domain, VirtType};
 use super::identity::{domain_name, domain_uuid};
+use super::limits::{DiskLimits, GuestLimits};
 use super::metadata::DomainMetadata;
 use crate::api::choice::{AccessMode, Choice as _, CpuMode, FirmwareType, MachineType};
 use crate::api::normalized::{Firmware, Normalized, NormalizedMemory};
@@ -42,6 +43,8 @@ pub struct DomainInput<'a> {
     pub networks: &'a BTreeMap<String, NicAttachment>,
     /// Volume with cloud-init's seed image; `None` if the Machine has no cloud-init data.
     pub seed: Option<&'a PoolVolume>,
+    /// What the host limits the guest to.
+    pub limits: GuestLimits,
 }
 
 /// The domain of a Machine.
@@ -78,6 +81,7 @@ pub fn domain(input: &DomainInput<'_>) -> Domain {
         disks,
         nics,
         addresses: BTreeMap::new(),
+        vcpu_quota: input.limits.vcpu_quota,
     }
     .sorted()
 }
@@ -93,6 +97,7 @@ fn disks(input: &DomainInput<'_>) -> Vec<Disk> {
         read_only: false,
         boot_order: None,
         address: None,
+        limits: input.limits.disk,
     };
     let disks = block.disks.iter().filter_map(|it| {
         Some(Disk {
@@ -108,6 +113,7 @@ fn disks(input: &DomainInput<'_>) -> Vec<Disk> {
     let drive = |name: &str, bus, volume| Disk {
         cdrom: true,
         read_only: true,
+        limits: DiskLimits::default(),
         ..disk(name, bus, volume)
     };
     // q35 has no IDE. Old and new installers have drivers for these two.

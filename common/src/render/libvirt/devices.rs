@@ -5,6 +5,7 @@ use std::fmt;
 
 use roxmltree::Node;
 
+use super::limits::{DiskLimits, NicPolicy};
 use super::xml::{self, Element, XmlError, attribute, find};
 use crate::api::choice::{Choice as _, VolumeFormat};
 use crate::mac::Mac;
@@ -51,6 +52,8 @@ pub struct NicAttachment {
     pub vlan: Option<u16>,
     /// Largest packet in bytes; `None`: that of the source.
     pub mtu: Option<u32>,
+    /// What the host imposes on the card.
+    pub policy: NicPolicy,
 }
 
 impl fmt::Display for NicAttachment {
@@ -161,6 +164,8 @@ pub struct Disk {
     pub boot_order: Option<u32>,
     /// Address on the bus; `None`: libvirt chooses.
     pub address: Option<Address>,
+    /// What the host limits the disk to.
+    pub limits: DiskLimits,
 }
 
 impl Disk {
@@ -210,6 +215,7 @@ impl Disk {
             .child(driver)
             .children(source)
             .child(target)
+            .children(self.limits.element())
             .children(self.read_only.then(|| Element::new("readonly")))
             .children(boot(self.boot_order))
             .child(Element::new("alias").attr("name", &self.alias))
@@ -236,6 +242,7 @@ impl Disk {
             read_only: find(node, &["readonly"]).is_some(),
             boot_order: boot_order(node)?,
             address: Address::parse(node),
+            limits: DiskLimits::parse(node)?,
         })
     }
 }
@@ -279,7 +286,12 @@ impl Nic {
     }
 
     pub(super) fn element(&self) -> Element {
-        let NicAttachment { source, vlan, mtu } = &self.attachment;
+        let NicAttachment {
+            source,
+            vlan,
+            mtu,
+            policy,
+        } = &self.attachment;
         let (kind, name) = match source {
             NicSource::Network(name) => ("network", name),
             NicSource::Bridge(name) | NicSource::Ovs(name) => ("bridge", name),
@@ -296,6 +308,7 @@ impl Nic {
             .child(Element::new("model").attr("type", &self.model))
             .children(boot(self.boot_order))
             .children(mtu.map(|mtu| Element::new("mtu").attr("size", mtu)))
+            .children(policy.elements())
             .child(Element::new("alias").attr("name", &self.alias))
             .children(self.address.as_ref().map(Address::element))
     }
@@ -321,6 +334,7 @@ impl Nic {
                 source,
                 vlan: vlan(node)?,
                 mtu: mtu.map(|mtu| xml::value("MTU", mtu)).transpose()?,
+                policy: NicPolicy::parse(node)?,
             },
             boot_order: boot_order(node)?,
             address: Address::parse(node),

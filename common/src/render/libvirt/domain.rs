@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use uuid::Uuid;
 
 use super::devices::{Address, Controller, Disk, Nic};
+use super::limits;
 use super::metadata::DomainMetadata;
 use super::xml::Element;
 use crate::api::choice::{Choice as _, CpuMode, FirmwareType};
@@ -87,6 +88,8 @@ pub struct Domain {
     pub nics: Vec<Nic>,
     /// Addresses of the devices that exist exactly once, by element name, such as `rng`.
     pub addresses: BTreeMap<String, Address>,
+    /// Whether the guest has a quota of CPU time: see [`GuestLimits`](super::GuestLimits).
+    pub vcpu_quota: bool,
 }
 
 impl Domain {
@@ -128,6 +131,7 @@ impl Domain {
                     .attr("current", vcpus)
                     .text(maximum.vcpus()),
             )
+            .children(self.vcpu_quota.then(limits::vcpu_quota))
             .child(self.os())
             .child(self.features())
             .child(self.processor())

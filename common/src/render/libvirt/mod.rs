@@ -19,6 +19,7 @@ mod domain;
 pub mod hotplug;
 mod identity;
 mod iso;
+mod limits;
 mod metadata;
 mod parse;
 mod preserve;
@@ -38,6 +39,7 @@ pub use identity::{
     ATTEMPT, FETCHED_IMAGE, MARKER, domain_name, domain_uuid, is_raw_disk, is_reserved_volume,
     is_seed, is_volume_of, seed_name, short_id, volume_name,
 };
+pub use limits::{DiskLimits, GuestLimits, MAC_FILTER, NicPolicy};
 pub use metadata::{
     DomainMetadata, Intent, IntentKind, METADATA_KEY, METADATA_URI, SeedRecord, VolumeRecord,
 };

@@ -6,6 +6,7 @@ use roxmltree::Node;
 
 use super::devices::{Address, Controller, Disk, Nic};
 use super::domain::{Domain, SINGLE_DEVICES, VirtType};
+use super::limits::has_vcpu_quota;
 use super::metadata::DomainMetadata;
 use super::xml::{self, XmlError, all, attribute, find, text, value};
 use crate::api::choice::{CpuMode, FirmwareType};
@@ -65,6 +66,7 @@ impl Domain {
                 .filter_map(Result::transpose)
                 .collect::<Result<_, _>>()?,
             addresses: SINGLE_DEVICES.iter().filter_map(address).collect(),
+            vcpu_quota: has_vcpu_quota(root),
         };
         Ok(domain.sorted())
     }

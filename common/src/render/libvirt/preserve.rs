@@ -43,6 +43,29 @@ impl Domain {
         }
         self.sorted()
     }
+
+    /// This domain with the limits of the `current` definition on every device that it has. A device that moves to
+    /// another network gets those of the new one: they may be impossible there.
+    #[must_use]
+    pub fn with_limits_of(mut self, current: &Self) -> Self {
+        self.vcpu_quota = current.vcpu_quota;
+        for disk in &mut self.disks {
+            let mut known = current.disks.iter();
+            if let Some(known) = known.find(|it| it.alias == disk.alias) {
+                disk.limits = known.limits;
+            }
+        }
+        for nic in &mut self.nics {
+            let mut known = current.nics.iter();
+            let is_same = |known: &&Nic| {
+                known.alias == nic.alias && known.attachment.source == nic.attachment.source
+            };
+            if let Some(known) = known.find(is_same) {
+                nic.attachment.policy = known.attachment.policy;
+            }
+        }
+        self
+    }
 }
 
 /// All current controllers, and those desired ones that do not exist yet.

@@ -21,6 +21,7 @@ pub(crate) struct HostIntent {
     pub(crate) image_pool: Option<String>,
     pub(crate) image_sources: Option<Vec<String>>,
     pub(crate) networks: Option<Vec<NetworkIntent>>,
+    pub(crate) limits: Option<LimitsIntent>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -52,10 +53,26 @@ pub(crate) struct StorageIntent {
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct NetworkIntent {
     pub(crate) name: Option<String>,
     #[serde(rename = "type")]
     pub(crate) kind: Option<String>,
     pub(crate) source: Option<String>,
     pub(crate) vlans: Option<Vec<i64>>,
+    pub(crate) port_isolation: Option<bool>,
+    // No rule reads it; decoding checks its type.
+    #[serde(rename = "allowMacSpoofing")]
+    _allow_mac_spoofing: Option<bool>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct LimitsIntent {
+    pub(crate) disk_iops: Option<i64>,
+    pub(crate) disk_megabytes_per_second: Option<i64>,
+    pub(crate) network_megabits_per_second: Option<i64>,
+    // No rule reads it; decoding checks its type.
+    #[serde(rename = "vcpuQuota")]
+    _vcpu_quota: Option<bool>,
 }

@@ -3,6 +3,7 @@
 
 pub(crate) mod images;
 pub(crate) mod intent;
+pub(crate) mod limits;
 
 use std::collections::HashSet;
 

@@ -26,6 +26,7 @@ use crate::backend::KubeVirt;
 use crate::objects::{Attachment, Claim, DataVolume, Instance, VirtualMachine};
 use crate::plan::action::Plan;
 use crate::plan::observed::Observed;
+use controller_core::fixtures;
 use controller_core::laws::Refused;
 use controller_core::machine::Machine;
 use controller_core::machine::named_networks;
@@ -208,7 +209,7 @@ impl FakeCluster {
                 .map(|key| (key.clone(), self.contents.get(key).cloned()))
                 .collect(),
             secrets_error,
-            conflicts: self.others.iter().cloned().map(Arc::new).collect(),
+            conflicts: fixtures::conflicts(machine, "cluster", &self.others, &networks),
             networks,
             classes: self.classes.clone(),
             template: self.template.clone().map(Arc::new),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use common::api::normalized::Normalized;
 use common::names;
-use common::render::kubevirt::{attachment, attachment_name};
+use common::render::kubevirt::{attachment, attachment_name, is_attachment_current};
 
 use super::action::Action;
 use super::observed::Observed;
@@ -55,7 +55,7 @@ pub(super) fn networks(machine: &Machine, block: &Normalized, observed: &Observe
             ),
         ));
     }
-    if let Some(fault) = address_conflict(machine, block, &observed.conflicts, &observed.cluster) {
+    if let Some(fault) = address_conflict(machine, &observed.conflicts, observed.vm.is_some()) {
         networks.outcome.worsen(fault);
     }
     networks
@@ -119,7 +119,11 @@ fn provide(
             "NetworkAttachmentDefinition '{name}' exists and is not ours: name it in spec.networkAttachmentDefinition of NetworkConfiguration '{}' to use it, or delete it",
             network.name()
         )),
-        (Some(desired), Some(live)) if desired.spec.config == live.spec.config => Ok(None),
+        (Some(_), Some(live))
+            if is_attachment_current(&live.spec.config, network.name(), &network.spec) =>
+        {
+            Ok(None)
+        }
         (Some(mut desired), Some(live)) => {
             desired.metadata.uid = Some(live.uid().to_owned());
             Ok(Some(Action::UpdateAttachment(desired)))

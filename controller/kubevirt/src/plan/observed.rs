@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use common::render::{SecretKey, SecretValue};
-use controller_core::machine::Machine;
+use controller_core::addresses::Conflict;
 use controller_core::objects::{Network, Secret, Template};
 
 use crate::objects::{Attachment, Claim, DataVolume, Instance, VirtualMachine};
@@ -39,8 +39,8 @@ pub(crate) struct Observed {
     /// What the API server answered when a Secret for cloud-init could not be read. `secret` and `contents` are
     /// incomplete then; everything else was observed.
     pub(crate) secrets_error: Option<String>,
-    /// Other Machines that have an address of this one on the same network.
-    pub(crate) conflicts: Vec<Arc<Machine>>,
+    /// Other Machines that have an address of this one on the same segment.
+    pub(crate) conflicts: Vec<Conflict>,
     /// NetworkConfigurations the Machine names, by name.
     pub(crate) networks: BTreeMap<String, Arc<Network>>,
     /// NetworkAttachmentDefinitions of these NetworkConfigurations, by name.

@@ -18,6 +18,10 @@ pub(crate) struct HostInfo {
     pub machine_types: Vec<String>,
     pub efi: bool,
     pub secure_boot: bool,
+    /// Whether it has the filter of MAC addresses that cards of guests get.
+    pub mac_filter: bool,
+    /// What confines QEMU, such as selinux or apparmor; empty: nothing.
+    pub security_drivers: Vec<String>,
 }
 
 /// A storage pool.
@@ -37,6 +41,8 @@ pub(crate) struct Network {
     pub name: String,
     pub active: bool,
     pub bridge: Option<String>,
+    /// Whether its bridge is one of Linux, whose ports libvirt can filter and isolate.
+    pub linux_bridge: bool,
 }
 
 /// State of a domain.

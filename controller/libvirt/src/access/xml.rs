@@ -70,6 +70,27 @@ pub(super) fn firmware(capabilities: &str) -> Result<(bool, bool)> {
     Ok((offers(os, "firmware", "efi"), secure))
 }
 
+/// The security models of a host that confine a guest, of its capabilities. The model `dac` changes owners of files only.
+pub(super) fn security_drivers(capabilities: &str) -> Result<Vec<String>> {
+    let document = parse(capabilities)?;
+    let host = child(document.root_element(), "host");
+    let models = host
+        .into_iter()
+        .flat_map(|host| host.children())
+        .filter(|it| it.has_tag_name("secmodel"))
+        .filter_map(|it| child(it, "model")?.text());
+    let confining = models.filter(|model| !["none", "dac"].contains(model));
+    Ok(confining.map(str::to_owned).collect())
+}
+
+/// Whether the cards on a network are ports of a Linux bridge, and not of Open vSwitch or of a device of the host.
+pub(super) fn is_linux_bridge(network: &str) -> Result<bool> {
+    let document = parse(network)?;
+    let has_bridge = child(document.root_element(), "bridge").is_some();
+    let mut nodes = document.descendants();
+    Ok(has_bridge && !nodes.any(|it| it.has_tag_name("virtualport")))
+}
+
 /// The interface of a node device.
 pub(super) fn interface(device: &str) -> Result<Option<String>> {
     let document = parse(device)?;
@@ -140,6 +161,39 @@ mod tests {
             machine_types(capabilities, "x86_64").unwrap(),
             ["pc-q35-7.2", "q35"]
         );
+    }
+
+    #[test]
+    fn security_drivers_are_the_models_that_confine_a_guest() {
+        let capabilities = |models: &[&str]| {
+            let model =
+                |model: &&str| format!("<secmodel><model>{model}</model><doi>0</doi></secmodel>");
+            let models: String = models.iter().map(model).collect();
+            format!("<capabilities><host><cpu/>{models}</host></capabilities>")
+        };
+        let found = |models: &[&str]| security_drivers(&capabilities(models)).unwrap();
+        assert_eq!(found(&["apparmor", "dac"]), ["apparmor"]);
+        assert_eq!(found(&["none", "dac"]), [""; 0]);
+        assert_eq!(found(&[]), [""; 0]);
+    }
+
+    #[test]
+    fn a_network_of_another_switch_is_no_linux_bridge() {
+        let network = |content: &str| format!("<network><name>lan</name>{content}</network>");
+        let found = |content: &str| is_linux_bridge(&network(content)).unwrap();
+        assert!(found(
+            "<forward mode='nat'/><bridge name='virbr0' stp='on'/>"
+        ));
+        assert!(found("<forward mode='bridge'/><bridge name='br0'/>"));
+        assert!(!found(
+            "<forward mode='bridge'/><bridge name='ovs0'/><virtualport type='openvswitch'/>"
+        ));
+        assert!(!found(
+            "<bridge name='br0'/><portgroup name='a'><virtualport type='openvswitch'/></portgroup>"
+        ));
+        assert!(!found(
+            "<forward mode='bridge'><interface dev='eth0'/></forward>"
+        ));
     }
 
     #[test]

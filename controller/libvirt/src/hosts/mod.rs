@@ -12,6 +12,7 @@ mod credentials;
 pub(crate) mod guards;
 mod orphans;
 pub(crate) mod poller;
+mod protection;
 pub(crate) mod registry;
 mod remains;
 mod status;

@@ -9,6 +9,7 @@ use common::api::libvirt_host::{
 use common::api::status::Condition;
 use common::quantity::Bytes;
 
+use super::protection::{confined, mac_filtered};
 use crate::capacity::allocatable;
 use crate::parts::{network_fault, pool_fault};
 use crate::snapshot::Snapshot;
@@ -52,7 +53,7 @@ pub(super) fn status(input: &StatusInput<'_>, now: Now) -> Option<LibvirtHostSta
                 "Unreachable",
                 format!("the host cannot be reached: {why}"),
             );
-            for kind in ["PoolsReady", "NetworksReady"] {
+            for kind in ["PoolsReady", "NetworksReady", "MacFiltered", "Confined"] {
                 conditions.set(
                     kind,
                     "Unknown",
@@ -87,6 +88,13 @@ pub(super) fn status(input: &StatusInput<'_>, now: Now) -> Option<LibvirtHostSta
                 ("NetworksActive", "every network is there and active"),
                 ("NetworkMissing", &networks),
             );
+            let protections = [
+                ("MacFiltered", mac_filtered(input.spec, snapshot)),
+                ("Confined", confined(snapshot)),
+            ];
+            for (kind, (status, reason, message)) in protections {
+                conditions.set(kind, status, reason, message);
+            }
             let faults: Vec<_> = pools.into_iter().chain(networks).collect();
             if input.spec.maintenance == Some(true) {
                 let message = "the host is in maintenance: its Machines are observed only, and none is placed on it";
@@ -263,6 +271,7 @@ mod tests {
                 name: "default".into(),
                 active: true,
                 bridge: None,
+                linux_bridge: true,
             }],
             bridges: vec![],
             space_left: BTreeMap::new(),
@@ -292,7 +301,23 @@ mod tests {
             living: &["uid-of-web".to_owned()].into(),
         };
         let now = OffsetDateTime::UNIX_EPOCH + Duration::seconds(seconds);
-        status(&input, Now(now))
+        let written = status(&input, Now(now));
+        for condition in written.iter().flat_map(|status| &status.conditions) {
+            assert_documented(&condition.kind, &condition.reason);
+        }
+        written
+    }
+
+    /// Fails if the page does not document a condition.
+    fn assert_documented(kind: &str, reason: &str) {
+        const PAGE: &str = include_str!("../../../../docs/operate.md");
+        let row = format!("| `{kind}` | `{reason}` |");
+        let of_any = format!("| any | `{reason}` |");
+        let is_documented = PAGE.contains(&row) || PAGE.contains(&of_any);
+        assert!(
+            is_documented,
+            "docs/operate.md does not document {kind}, reason {reason}"
+        );
     }
 
     fn condition<'a>(status: &'a LibvirtHostStatus, kind: &str) -> (&'a str, &'a str, &'a str) {

@@ -25,6 +25,7 @@ use crate::libvirt_host::LibvirtHost;
 use crate::observed::{Binding, HostView, Observed};
 use crate::plan::action::KeptOnHost;
 use crate::snapshot::Snapshot;
+use crate::switches::Switches;
 
 /// Limit of a query, which takes a millisecond or two. Queries of the guest's agent have another limit.
 const QUERY_LIMIT: Duration = Duration::from_secs(5);
@@ -74,7 +75,12 @@ impl Observer {
             binding: Binding::Unbound(vec![]),
             elsewhere: vec![],
             networks: networks.collect(),
-            conflicts: self.caches.conflicts(machine, &self.cluster_uid),
+            conflicts: self.caches.conflicts(machine, &self.cluster_uid, &|| {
+                let hosts = self.objects.all().into_iter();
+                hosts
+                    .map(|host| host.spec.networks.clone().unwrap_or_default())
+                    .collect()
+            }),
             template,
             kept_of_former: self.kept_of_former(machine),
             contents: Ok(BTreeMap::new()),
@@ -187,7 +193,7 @@ impl Observer {
             Err(error) if error.unknown() => return Ok(unreachable(error.to_string())),
             Err(error) => return Err(failed(&error)),
         };
-        let mut view = answer.view(machine, &object, &host.fetches);
+        let mut view = answer.view(machine, &object, Switches::of(&snapshot), &host.fetches);
         self.look_for_room(machine, &object, &snapshot, &mut view);
         ask_agent(&mut view, &host, uuid).await;
         Ok(Binding::Bound(Box::new(view)))

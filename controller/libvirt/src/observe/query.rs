@@ -19,6 +19,7 @@ use crate::offers::images;
 use crate::parts::{network_fault, pool_fault, unreadable_pool};
 use crate::plan::disks::{NeededImage, copies, fetched_images, is_defined, sizes, wanted};
 use crate::pool_space::{StorageFactor, space_left};
+use crate::switches::Switches;
 
 /// A query about one Machine.
 pub(crate) struct HostQuery {
@@ -295,7 +296,13 @@ impl HostAnswer {
     }
 
     /// What was observed on the host, with the fetches of its images.
-    pub(crate) fn view(self, machine: &Machine, host: &LibvirtHost, fetches: &Fetches) -> HostView {
+    pub(crate) fn view(
+        self,
+        machine: &Machine,
+        host: &LibvirtHost,
+        switches: Switches,
+        fetches: &Fetches,
+    ) -> HostView {
         let mut view = HostView {
             host: host.name().to_owned(),
             spec: host.spec.clone(),
@@ -307,6 +314,7 @@ impl HostAnswer {
             unreadable_pools: self.unreadable_pools,
             space_left: self.space_left,
             network_faults: self.network_faults,
+            switches,
             addresses: self.addresses,
         };
         view.images = images_of(machine, &view, fetches);

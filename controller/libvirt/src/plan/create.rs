@@ -13,7 +13,7 @@ use common::render::libvirt::{
 };
 
 use super::action::{Action, Plan};
-use super::power::{Power, power};
+use super::power::{Power, power, starts};
 use super::release::{kept_records, releases};
 use super::room::room;
 use super::seed::seed;
@@ -23,6 +23,7 @@ use crate::capacity::{fits, size_of};
 use crate::observed::{Binding, Guest, HostView, Observed};
 use crate::offers::attach;
 use crate::placement::choose;
+use crate::switches::guest_limits;
 use controller_core::addresses::address_conflict;
 use controller_core::conditions::{Fault, Outcome, not_normalized};
 use controller_core::machine::{Block, Machine};
@@ -126,7 +127,7 @@ fn on<'a>(
     }
     let (attached, network) = networks(block, observed, view);
     findings.network = network;
-    if let Some(fault) = address_conflict(machine, block, &observed.conflicts, &observed.cluster) {
+    if let Some(fault) = address_conflict(machine, &observed.conflicts, guest.is_some()) {
         findings.network.worsen(fault);
     }
     if let Some(fault) = findings.no_room.as_ref().filter(|_| guest.is_none()) {
@@ -153,6 +154,7 @@ fn on<'a>(
             volumes: &volumes,
             networks: &attached,
             seed: seed.as_ref(),
+            starts: guest.is_some_and(|guest| starts(machine, block, guest, now)),
         };
         render(machine, block, observed, view, &attachments)
     });
@@ -299,6 +301,8 @@ struct Attachments<'a> {
     volumes: &'a Volumes,
     networks: &'a BTreeMap<String, NicAttachment>,
     seed: Option<&'a SeedRecord>,
+    /// Whether the next step starts the guest.
+    starts: bool,
 }
 
 /// How each card is attached.
@@ -321,7 +325,7 @@ fn networks(
             ));
             continue;
         }
-        match attach(&view.spec, network.map(|network| &network.spec)) {
+        match attach(&view.spec, &view.switches, network.map(|it| &it.spec)) {
             Ok(wire) => {
                 attached.insert(nic.name.clone(), wire);
             }
@@ -357,7 +361,7 @@ fn cpu_mode(spec: &LibvirtHostSpec) -> CpuMode {
 }
 
 /// The desired domain. What libvirt or this program chose for the current one is kept: addresses, machine type,
-/// recorded intent.
+/// recorded intent, and until the next start the limits of the host.
 fn render(
     machine: &Machine,
     block: &Normalized,
@@ -369,6 +373,7 @@ fn render(
         volumes,
         networks,
         seed,
+        starts,
     } = *attachments;
     let seed_at = seed.map(|seed| PoolVolume {
         pool: seed.pool.clone(),
@@ -383,10 +388,14 @@ fn render(
         volumes: &volumes.placed,
         networks,
         seed: seed_at.as_ref(),
+        limits: guest_limits(&view.spec),
     });
     let guest = view.guest.as_ref();
     if let Some(current) = guest.and_then(|guest| guest.defined.as_ref()) {
         desired = desired.preserving(current);
+        if !starts {
+            desired = desired.with_limits_of(current);
+        }
     }
     let old = guest.and_then(|guest| guest.metadata.as_ref());
     let kept = kept_records(machine, block, old, &volumes.kept, view);

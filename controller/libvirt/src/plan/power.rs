@@ -95,6 +95,14 @@ pub(super) fn power(
     switch.stopped(power, stays_off)
 }
 
+/// Whether the next step starts the guest.
+pub(super) fn starts(machine: &Machine, block: &Normalized, guest: &Guest, now: Now) -> bool {
+    let metadata = guest.metadata.clone().unwrap_or_default();
+    let power = power(machine, block, guest, &metadata, now);
+    let mut steps = power.actions.iter();
+    steps.any(|step| matches!(step, Action::Start { .. }))
+}
+
 /// libvirt's reason for a state that was reached before the daemon started.
 const UNKNOWN: i32 = 0;
 

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::super::{
-    CpuMode, Domain, DomainInput, DomainMetadata, Intent, IntentKind, NicAttachment, NicSource,
-    PoolVolume, VirtType, VolumeFormat, domain, volume_name,
+    CpuMode, Domain, DomainInput, DomainMetadata, GuestLimits, Intent, IntentKind, NicAttachment,
+    NicPolicy, NicSource, PoolVolume, VirtType, VolumeFormat, domain, volume_name,
 };
 use crate::api::choice::{DiskBus, MachineType, NicModel};
 use crate::api::normalized::{Normalized, NormalizedDisk, NormalizedNetwork};
@@ -128,6 +128,7 @@ impl Case {
             volumes: &volumes,
             networks: &networks,
             seed: self.seed.then_some(&seed),
+            limits: GuestLimits::default(),
         })
     }
 }
@@ -152,6 +153,7 @@ fn attachment(text: &str) -> NicAttachment {
         },
         vlan: words.get(2).map(|vlan| vlan.parse().unwrap()),
         mtu: words.get(3).map(|mtu| mtu.parse().unwrap()),
+        policy: NicPolicy::default(),
     }
 }
 

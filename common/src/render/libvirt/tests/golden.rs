@@ -78,7 +78,7 @@ fn volumes_render_to_xml_that_libvirts_schema_accepts() {
 }
 
 /// Validates XML with libvirt's schema, if libvirt's tool is installed.
-fn validate(schema: &str, xml: &str) {
+pub(super) fn validate(schema: &str, xml: &str) {
     let validator = Command::new("virt-xml-validate")
         .args(["-", schema])
         .stdin(Stdio::piped())

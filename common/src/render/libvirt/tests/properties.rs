@@ -5,8 +5,9 @@ use proptest::option;
 use proptest::prelude::*;
 
 use super::super::{
-    Address, Controller, CpuMode, Disk, Domain, DomainMetadata, IntentKind, Nic, NicAttachment,
-    NicSource, PoolVolume, SeedRecord, VirtType, VolumeFormat, VolumeRecord,
+    Address, Controller, CpuMode, Disk, DiskLimits, Domain, DomainMetadata, IntentKind, Nic,
+    NicAttachment, NicPolicy, NicSource, PoolVolume, SeedRecord, VirtType, VolumeFormat,
+    VolumeRecord,
 };
 use super::fixtures;
 use crate::api::choice::{FirmwareType, ReclaimPolicy};
@@ -61,9 +62,14 @@ fn disks() -> impl Strategy<Value = Vec<Disk>> {
         address(),
     );
     vec(disk, 0..6).prop_map(|disks| {
-        let disk = |(index, it): (u8, ((String, bool, &str), _, bool, _, _))| {
+        let disk = |(index, it): (u8, ((String, bool, &str), _, bool, Option<u32>, _))| {
             let ((alias, cdrom, bus), volume, read_only, boot_order, address) = it;
+            let limits = DiskLimits {
+                bytes_per_second: boot_order.map(u64::from),
+                iops: read_only.then_some(1),
+            };
             Disk {
+                limits,
                 alias: format!("{alias}{index}"),
                 cdrom,
                 bus: bus.to_owned(),
@@ -97,7 +103,16 @@ fn nics() -> impl Strategy<Value = Vec<Nic>> {
         alias,
         mac: Mac::new(mac),
         model: "virtio".into(),
-        attachment: NicAttachment { source, vlan, mtu },
+        attachment: NicAttachment {
+            source,
+            vlan,
+            mtu,
+            policy: NicPolicy {
+                mac_filter: mac[5] & 1 == 0,
+                isolated: mac[5] & 2 == 0,
+                kilobytes_per_second: mtu.map(u64::from),
+            },
+        },
         boot_order,
         address,
     });
@@ -185,6 +200,7 @@ fn domain() -> impl Strategy<Value = Domain> {
                 controllers,
                 disks,
                 nics,
+                vcpu_quota: is_kvm,
                 addresses: rng.map(|rng| ("rng".to_owned(), rng)).into_iter().collect(),
             }
             .sorted()

@@ -113,6 +113,7 @@ impl Connection for FakeConnection {
                 name: name.clone(),
                 active: network.active,
                 bridge: network.bridge.clone(),
+                linux_bridge: network.linux_bridge,
             });
             Ok(networks.collect())
         })

@@ -128,6 +128,8 @@ pub(crate) struct FakeVolume {
 pub(crate) struct FakeNetwork {
     pub active: bool,
     pub bridge: Option<String>,
+    /// Whether it is a bridge of Linux.
+    pub linux_bridge: bool,
     pub leases: Vec<Lease>,
 }
 
@@ -186,6 +188,8 @@ impl FakeLibvirt {
                     .collect(),
                 efi: true,
                 secure_boot: true,
+                mac_filter: true,
+                security_drivers: vec!["apparmor".into()],
             },
             pools: BTreeMap::from([("vms".into(), FakePool::of(100 << 30))]),
             networks: BTreeMap::from([(
@@ -193,6 +197,7 @@ impl FakeLibvirt {
                 FakeNetwork {
                     active: true,
                     bridge: Some("virbr0".into()),
+                    linux_bridge: true,
                     leases: vec![],
                 },
             )]),

@@ -69,14 +69,17 @@ impl Connection for Native {
         self.run(|host| {
             let node = host.node_info()?;
             let (efi, secure_boot) = read::firmware(host)?;
+            let capabilities = host.capabilities()?;
             Ok(HostInfo {
                 libvirt_version: read::dotted(host.lib_version()?),
                 hypervisor_version: read::dotted(host.hyp_version()?),
                 cpus: node.cpus,
                 memory: node.memory * 1024,
-                machine_types: xml::machine_types(&host.capabilities()?, ARCHITECTURE)?,
+                machine_types: xml::machine_types(&capabilities, ARCHITECTURE)?,
                 efi,
                 secure_boot,
+                mac_filter: read::has_mac_filter(host)?,
+                security_drivers: xml::security_drivers(&capabilities)?,
             })
         })
     }

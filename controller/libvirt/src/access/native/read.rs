@@ -1,6 +1,6 @@
 //! Converts libvirt's objects to the types of the trait.
 
-use common::render::libvirt::{METADATA_URI, Reference};
+use common::render::libvirt::{MAC_FILTER, METADATA_URI, Reference};
 use virt::connect::Connect;
 use virt::domain::Domain;
 use virt::network;
@@ -75,6 +75,7 @@ pub(super) fn network(network: &network::Network) -> Result<Network> {
         name: network.name()?,
         active: network.is_active()?,
         bridge,
+        linux_bridge: xml::is_linux_bridge(&network.xml_desc(0)?)?,
     })
 }
 
@@ -116,6 +117,18 @@ pub(super) fn firmware(host: &Connect) -> Result<(bool, bool)> {
             error if error.unknown() => Err(error),
             // A host without q35, or a driver without an answer.
             _ => Ok((false, false)),
+        },
+    }
+}
+
+/// Whether libvirt has the filter of MAC addresses. A host without the driver of filters, or without their package, has
+/// none.
+pub(super) fn has_mac_filter(host: &Connect) -> Result<bool> {
+    match host.lookup_nwfilter_by_name(MAC_FILTER) {
+        Ok(_) => Ok(true),
+        Err(error) => match AccessError::from(error) {
+            error if error.unknown() => Err(error),
+            _ => Ok(false),
         },
     }
 }

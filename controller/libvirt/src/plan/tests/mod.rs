@@ -6,6 +6,7 @@ mod faults;
 mod headers;
 mod images;
 mod laws;
+mod limits;
 mod partial;
 mod preconditions;
 mod released;
@@ -397,11 +398,11 @@ fn a_card_whose_address_an_older_machine_has_keeps_the_guest_off() {
     older.metadata.name = Some("app".into());
     let mut env = Environment::new(block);
     env.add_network("prod", "default");
-    env.conflicts = vec![std::sync::Arc::new(older)];
+    env.others = vec![older];
     env.settle();
     assert_eq!(reported(&env, "NetworkReady"), ("False", "NetworkFailed"));
     assert_eq!(state(&env), None, "nothing is defined");
-    env.conflicts.clear();
+    env.others.clear();
     env.settle();
     assert_eq!(state(&env), Some(State::Running));
 }

@@ -1,0 +1,194 @@
+//! Network segments: which network cards receive each other's frames.
+//!
+//! ```text
+//! KubeVirt  NetworkConfiguration ─┬─ networkAttachmentDefinition ──▶ Definition
+//!                                 └─ bridge, vlan ─┐
+//! libvirt   NetworkConfiguration ─── bridge, vlan ─┼─▶ Bridge ◀─ the same network of a host by another name
+//!           no networkName ───────── default ──────┘
+//! ```
+
+use super::hosts::NetworkRow;
+use crate::api::choice::{Backend, HostNetworkType};
+use crate::api::libvirt_host::HostNetwork;
+use crate::names;
+
+/// A network segment. Bridges of one name are one segment, whichever node or host they are on: a
+/// NetworkConfiguration describes both, and no rule knows where a Machine will run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Segment {
+    /// A VLAN of a bridge, or its untagged frames.
+    Bridge {
+        /// Name of the bridge; `default` for the default network of libvirt hosts.
+        bridge: String,
+        /// VLAN tag; `None` for untagged frames.
+        vlan: Option<i64>,
+    },
+    /// A NetworkAttachmentDefinition that an administrator wrote.
+    Definition {
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+    },
+    /// A NetworkConfiguration that does not exist, or has no bridge.
+    Unknown {
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+    },
+}
+
+impl Segment {
+    /// The segment of a card of a Machine in `namespace`. `row`: the NetworkConfiguration of this name, if it
+    /// exists. `None`: the pod network, on which each Machine is alone.
+    pub fn of(
+        namespace: &str,
+        network: Option<&str>,
+        backend: Backend,
+        row: Option<NetworkRow>,
+    ) -> Option<Self> {
+        let Some(network) = network else {
+            return (backend == Backend::Libvirt).then(|| Self::Bridge {
+                bridge: names::DEFAULT_NETWORK.to_owned(),
+                vlan: None,
+            });
+        };
+        let namespace = namespace.to_owned();
+        let NetworkRow {
+            bridge,
+            vlan,
+            definition,
+        } = row.unwrap_or_default();
+        let definition = definition.filter(|_| backend == Backend::Kubevirt);
+        Some(match (definition, bridge) {
+            (Some(name), _) => Self::Definition { namespace, name },
+            (None, Some(bridge)) => Self::Bridge { bridge, vlan },
+            (None, None) => Self::Unknown {
+                namespace,
+                name: network.to_owned(),
+            },
+        })
+    }
+
+    /// Whether cards on both segments receive each other's frames: they are one segment, or a host has one network for
+    /// both. `hosts`: the networks of each LibvirtHost.
+    pub fn meets<'h>(
+        &self,
+        other: &Self,
+        mut hosts: impl Iterator<Item = &'h [HostNetwork]>,
+    ) -> bool {
+        if self == other {
+            return true;
+        }
+        hosts.any(|networks| {
+            let source = self.source(networks);
+            source.is_some() && source == other.source(networks)
+        })
+    }
+
+    /// What a host connects the cards of this segment to.
+    fn source<'h>(
+        &self,
+        networks: &'h [HostNetwork],
+    ) -> Option<(HostNetworkType, &'h str, Option<i64>)> {
+        let Self::Bridge { bridge, vlan } = self else {
+            return None;
+        };
+        let mut offers = networks.iter();
+        let offer = offers.find(|offer| offer.name == *bridge && offer.carries(*vlan))?;
+        // Only Open vSwitch has several VLANs behind one source.
+        let vlan = vlan.filter(|_| offer.kind == HostNetworkType::Ovs);
+        Some((offer.kind, &offer.source, vlan))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(bridge: Option<&str>, vlan: Option<i64>, definition: Option<&str>) -> NetworkRow {
+        NetworkRow {
+            bridge: bridge.map(Into::into),
+            vlan,
+            definition: definition.map(Into::into),
+        }
+    }
+
+    fn offer(name: &str, kind: HostNetworkType, source: &str) -> HostNetwork {
+        HostNetwork {
+            name: name.into(),
+            kind,
+            source: source.into(),
+            vlans: None,
+            port_isolation: None,
+            allow_mac_spoofing: None,
+        }
+    }
+
+    fn on(bridge: &str, vlan: Option<i64>) -> Segment {
+        let row = row(Some(bridge), vlan, None);
+        Segment::of("a", Some("lan"), Backend::Libvirt, Some(row)).unwrap()
+    }
+
+    #[test]
+    fn a_bridge_and_a_vlan_are_one_segment_in_every_namespace_and_on_both_backends() {
+        let of = |namespace, backend, row| Segment::of(namespace, Some("lan"), backend, Some(row));
+        let kubevirt = of("a", Backend::Kubevirt, row(Some("br0"), Some(7), None));
+        let libvirt = of("b", Backend::Libvirt, row(Some("br0"), Some(7), None));
+        assert_eq!(kubevirt, libvirt);
+        assert_ne!(
+            kubevirt,
+            of("a", Backend::Kubevirt, row(Some("br0"), None, None))
+        );
+        assert_ne!(
+            kubevirt,
+            of("a", Backend::Kubevirt, row(Some("br1"), Some(7), None))
+        );
+    }
+
+    #[test]
+    fn a_definition_is_a_segment_of_its_namespace_on_kubevirt_only() {
+        let both = || row(Some("br0"), None, Some("nad"));
+        let of = |namespace, backend| Segment::of(namespace, Some("lan"), backend, Some(both()));
+        let expected = Segment::Definition {
+            namespace: "a".into(),
+            name: "nad".into(),
+        };
+        assert_eq!(of("a", Backend::Kubevirt), Some(expected));
+        assert_ne!(of("a", Backend::Kubevirt), of("b", Backend::Kubevirt));
+        assert_eq!(of("a", Backend::Libvirt), Some(on("br0", None)));
+    }
+
+    #[test]
+    fn an_unknown_network_is_a_segment_by_its_name_and_the_pod_network_is_none() {
+        let of = |namespace, network, backend| Segment::of(namespace, network, backend, None);
+        let unknown = of("a", Some("lan"), Backend::Kubevirt);
+        assert_eq!(unknown, of("a", Some("lan"), Backend::Libvirt));
+        assert_ne!(unknown, of("b", Some("lan"), Backend::Kubevirt));
+        assert_eq!(of("a", None, Backend::Kubevirt), None);
+        assert_eq!(of("a", None, Backend::Libvirt), Some(on("default", None)));
+    }
+
+    #[test]
+    fn two_names_of_one_network_of_a_host_are_one_segment() {
+        use HostNetworkType::{Bridge, Network, Ovs};
+        let networks = [
+            offer("default", Bridge, "br0"),
+            offer("prod", Bridge, "br0"),
+            offer("nat", Network, "br0"),
+            offer("sdn", Ovs, "br-int"),
+            offer("sdn-too", Ovs, "br-int"),
+        ];
+        let meet = |a: &Segment, b: &Segment| a.meets(b, [&networks[..]].into_iter());
+        assert!(meet(&on("default", None), &on("prod", None)));
+        assert!(
+            !meet(&on("default", None), &on("nat", None)),
+            "another kind"
+        );
+        assert!(meet(&on("sdn", Some(7)), &on("sdn-too", Some(7))));
+        assert!(!meet(&on("sdn", Some(7)), &on("sdn-too", Some(8))));
+        assert!(!meet(&on("absent", None), &on("missing", None)));
+        assert!(!on("default", None).meets(&on("prod", None), [].into_iter()));
+    }
+}
