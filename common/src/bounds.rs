@@ -66,6 +66,8 @@ pub const KEPT_VOLUMES_MAX: usize = 1024;
 pub const GUEST_ADDRESSES_MAX: usize = 64;
 /// Longest reported IP address in bytes: IPv6 needs 45, beside a zone or the length of a prefix.
 pub const GUEST_ADDRESS_MAX: usize = 64;
+/// Most volumes of removed disks that the status of a Machine lists: four times the disks that it can have.
+pub const KEPT_DISKS_MAX: usize = 256;
 /// Longest reported name of a guest's system in bytes; `uname` has 64 for each of its parts.
 pub const GUEST_TEXT_MAX: usize = 256;
 /// Most pending changes that are shown: one for each device and each of its fields that can wait in practice.

@@ -29,6 +29,7 @@ use controller_core::lease::{Elector, LeaseGuard};
 use controller_core::metrics;
 use controller_core::network_usage::maintain_in_use_finalizers;
 use controller_core::queue::{DEBOUNCE, FairQueue};
+use controller_core::quota;
 use controller_core::reconcile::{Backends, Context, reconcile};
 use controller_core::triggers::Triggers;
 use controller_core::watch::Watches;
@@ -170,6 +171,8 @@ impl Parts {
             self.guard.clone(),
         );
         tasks.spawn("gauges", gauges);
+        let quotas = quota::publish(caches.clone(), api.clone());
+        tasks.spawn("use of quotas", quotas);
         let gauges = controller_kubevirt::metrics::count(self.kubevirt.clone());
         tasks.spawn("gauges of virtual machines", gauges);
         let gauges = controller_libvirt::metrics::count(self.fleet.clone());
@@ -272,6 +275,7 @@ async fn serve(
     let recorder = admin::install_recorder(&controller_kubevirt::metrics::BUCKETS)
         .map_err(|error| RunError::Metrics(error.to_string()))?;
     metrics::describe();
+    quota::describe();
     controller_kubevirt::metrics::describe();
     controller_libvirt::metrics::describe();
     let mut bound = Vec::new();

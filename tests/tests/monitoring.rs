@@ -11,7 +11,7 @@ use std::{
 use bytes::Bytes;
 use lab::{
     http,
-    objects::{HOST, TEMPLATE},
+    objects::{HOST, POLICY, TEMPLATE},
     pages::{code_spans, page, rows, section},
     paths, wait,
 };
@@ -150,6 +150,12 @@ async fn everything_happens() -> Exported {
         "spec": {"uri": "test:///default", "virtType": "qemu"},
     });
     env.lab.objects(HOST, "").create(&host).await.unwrap();
+    let policy = json!({
+        "apiVersion": "vitistack.io/v1alpha1", "kind": "MachinePolicy",
+        "metadata": {"name": "all"},
+        "spec": {"namespaceSelector": {}, "quota": {"cpu": 100}},
+    });
+    env.lab.objects(POLICY, "").create(&policy).await.unwrap();
     // A volume, a VirtualMachine, an error.
     env.barrier("web").await;
     let machines = env.machines();
@@ -166,6 +172,7 @@ async fn everything_happens() -> Exported {
         let text = env.controller.metrics().await?;
         let shown = text.contains("kubevirt_operator_virtual_machines_total{")
             && text.contains("kubevirt_operator_libvirt_host_up{")
+            && text.contains("kubevirt_operator_quota_hard{")
             && text.contains(r#"template="small""#);
         Ok(if shown { Ok(()) } else { Err(text) })
     })

@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use common::admission::{self, ObjectKind, Settings, Stage, Verdict};
-use common::catalog::{Catalog as _, MachineName, Policy};
+use common::catalog::{Catalog as _, MachineName, Usage};
 use common::violation::Reference;
 use kube::ResourceExt as _;
 use serde_json::value::RawValue;
@@ -129,9 +129,11 @@ impl Handler {
             object: object.get(),
             old,
         };
-        let verdict = self.validate(endpoint, &request, deadline).await?;
+        let is_dry_run = review.dry_run.unwrap_or_default();
+        let verdict = self.validate(endpoint, &request, is_dry_run, deadline);
+        let verdict = verdict.await?;
         let findings = &verdict.findings;
-        if findings.misses.contains(&Reference::Namespace) {
+        if misses_namespace(&verdict) {
             // A policy that may hold must not be passed over.
             return Err(Failure::NamespaceUnknown);
         }
@@ -141,9 +143,6 @@ impl Handler {
             _ if findings.accepted() => Cow::Borrowed(""),
             _ => Cow::Owned(ObjectHead::of(object.get()).name()),
         };
-        if findings.accepted() && !review.dry_run.unwrap_or_default() {
-            self.record_admitted(&request);
-        }
         let response = Response::of_findings(review, &name, findings, verdict.block.as_deref());
         let outcome = match (response.allowed(), response.patches()) {
             (false, _) => Outcome::Denied,
@@ -158,26 +157,39 @@ impl Handler {
         Ok((response, outcome))
     }
 
-    /// Counts a Machine that the validating stage admits against the quota of its namespace, until the watch reports
-    /// it.
-    fn record_admitted(&self, request: &admission::Request<'_>) {
-        if request.kind != ObjectKind::Machine || request.stage != Stage::Validate {
-            return;
+    /// Runs the rules on what is known now.
+    fn compare(
+        &self,
+        endpoint: &Endpoint,
+        request: &admission::Request<'_>,
+        overlay: &Overlay<'_>,
+    ) -> Result<Comparison, Failure> {
+        let revision = self.cache.admitted.revision(request.namespace);
+        let verdict = run_rules(endpoint, request, overlay)?;
+        Ok(Comparison { revision, verdict })
+    }
+
+    /// Counts an admitted Machine from now on against the quota of its namespace. False if another Machine was recorded
+    /// since the comparison: it has to be repeated, because together both may exceed the quota.
+    fn record(
+        &self,
+        request: &admission::Request<'_>,
+        overlay: &Overlay<'_>,
+        comparison: &Comparison,
+    ) -> bool {
+        let Comparison { revision, verdict } = comparison;
+        if !verdict.findings.accepted() || misses_namespace(verdict) {
+            return true;
         }
-        // In a namespace that the cache does not have yet, any policy may hold.
-        let policies = self.cache.policies(request.namespace);
-        let has_quota = |policies: Vec<Arc<Policy>>| policies.iter().any(|it| it.quota.is_set());
-        if !policies.is_none_or(has_quota) {
-            return;
-        }
-        if let Ok(machine) = serde_json::from_str::<Machine>(request.object) {
-            let name = MachineName {
-                namespace: request.namespace,
-                name: &machine.name_any(),
-            };
-            let admitted = &self.cache.admitted;
-            admitted.record(name, machine.usage(), Instant::now());
-        }
+        let Some((name, usage)) = share(request, overlay) else {
+            return true;
+        };
+        let machine = MachineName {
+            namespace: request.namespace,
+            name: &name,
+        };
+        let admitted = &self.cache.admitted;
+        admitted.record(machine, usage, *revision, Instant::now())
     }
 
     /// Validates with the cache. What the cache does not have is read once, and the object is
@@ -186,34 +198,66 @@ impl Handler {
         &self,
         endpoint: &Endpoint,
         request: &admission::Request<'_>,
+        is_dry_run: bool,
         deadline: Instant,
     ) -> Result<Verdict, Failure> {
         let mut overlay = Overlay::new(&self.cache);
         let mut read: Vec<Reference> = Vec::new();
         let mut failure = None;
+        let mut comparison = self.compare(endpoint, request, &overlay)?;
         for _ in 1..VALIDATIONS_MAX {
-            let verdict = run_rules(endpoint, request, &overlay)?;
-            let mut misses = verdict.findings.misses.clone();
+            let mut misses = comparison.verdict.findings.misses.clone();
             misses.sort();
             misses.dedup();
             misses.retain(|miss| !read.contains(miss));
             if misses.is_empty() {
-                return unless_refused(failure, verdict);
+                break;
             }
             if Instant::now() >= deadline {
-                return unless_refused(failure.or(Some(Failure::Timeout)), verdict);
+                failure = failure.or(Some(Failure::Timeout));
+                break;
             }
             let lookup = self.lookup.as_ref();
             let reads = look_up_all(lookup, request.namespace, &misses, deadline).await;
             failure = failure.or(reads.failure.map(Failure::from));
             if reads.found.is_empty() {
-                return unless_refused(failure, verdict);
+                break;
             }
             overlay.extend(reads.found);
             read.append(&mut misses);
+            comparison = self.compare(endpoint, request, &overlay)?;
         }
-        unless_refused(failure, run_rules(endpoint, request, &overlay)?)
+        // Other Machines may have been admitted during the reads.
+        while !is_dry_run && !self.record(request, &overlay, &comparison) {
+            comparison = self.compare(endpoint, request, &overlay)?;
+        }
+        unless_refused(failure, comparison.verdict)
     }
+}
+
+/// A verdict, and what the namespace had of its quota.
+struct Comparison {
+    /// Revision of the admitted Machines before the rules ran.
+    revision: u64,
+    verdict: Verdict,
+}
+
+/// Name and usage of a Machine in the validating stage, if its namespace has a quota.
+fn share(request: &admission::Request<'_>, overlay: &Overlay<'_>) -> Option<(String, Usage)> {
+    if request.kind != ObjectKind::Machine || request.stage != Stage::Validate {
+        return None;
+    }
+    let policies = overlay.policies(request.namespace)?;
+    if !policies.iter().any(|policy| policy.quota.is_set()) {
+        return None;
+    }
+    let machine: Machine = serde_json::from_str(request.object).ok()?;
+    Some((machine.name_any(), machine.usage()))
+}
+
+/// Whether it is not known which policies hold.
+fn misses_namespace(verdict: &Verdict) -> bool {
+    verdict.findings.misses.contains(&Reference::Namespace)
 }
 
 /// The verdict, or this failure in place of a refusal: the refusal may be about the object that was not read.

@@ -15,6 +15,8 @@ use common::catalog::{NetworkRow, StorageClassRow};
 use common::violation::Reference;
 use futures::future::BoxFuture;
 use http_body_util::BodyExt as _;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::core::PartialObjectMeta;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 use webhook::catalog::{Cache, Found, LiveRow, Lookup, ReadError, template_row};
@@ -544,6 +546,56 @@ async fn machines_that_were_admitted_a_moment_ago_count_against_the_quota_except
     assert_eq!(validate(&second).await["response"]["allowed"], true);
     let third = normalized(&app, "third", 4).await;
     assert_eq!(validate(&third).await["response"]["allowed"], true);
+}
+
+/// No object exists, and that is answered only once two reviews wait for it.
+struct Together {
+    both_wait: tokio::sync::Barrier,
+}
+
+impl Lookup for Together {
+    fn find<'a>(&'a self, _: &'a str, _: &'a Reference) -> BoxFuture<'a, Found> {
+        Box::pin(async {
+            self.both_wait.wait().await;
+            Ok(None)
+        })
+    }
+}
+
+#[tokio::test]
+async fn machines_that_are_reviewed_at_the_same_time_do_not_exceed_the_quota_together() {
+    let cache = || {
+        let cache = cache_with_policy(&json!({"quota": {"cpu": 10}}));
+        let namespace = json!({"metadata": {"name": "default", "labels": {"tenancy": "shared"}}});
+        let namespace: PartialObjectMeta<Namespace> = serde_json::from_value(namespace).unwrap();
+        cache.namespaces.apply(namespace);
+        cache
+    };
+    let plain = app_with(cache(), Live::default());
+    let reviews = [
+        normalized(&plain, "first", 6),
+        normalized(&plain, "second", 6),
+    ];
+    let [mut first, mut second] = futures::future::join_all(reviews).await.try_into().unwrap();
+    for review in [&mut first, &mut second] {
+        // A network that does not exist is a warning; it is looked up after the comparison with the quota.
+        let spec = &mut review["request"]["object"]["spec"];
+        spec["networks"] = json!([{"name": "eth0", "networkName": "missing"}]);
+        spec.as_object_mut().unwrap().remove("normalized");
+        let answer = send_review(plain.clone(), "/mutate", review).await;
+        let block = answer["response"]["patch"][0]["value"].clone();
+        review["request"]["object"]["spec"]["normalized"] = block;
+    }
+    let both_wait = tokio::sync::Barrier::new(2);
+    let app = app_with(cache(), Together { both_wait });
+    let (first, second) = tokio::join!(
+        send_review(app.clone(), "/validate", &first),
+        send_review(app.clone(), "/validate", &second),
+    );
+    let allowed = [&first, &second].map(|answer| answer["response"]["allowed"] == true);
+    assert_eq!(allowed.iter().filter(|allowed| **allowed).count(), 1);
+    let refused = if allowed[0] { &second } else { &first };
+    assert_eq!(denied(refused), ["spec.resources.cpu.cores"]);
 }
 
 #[tokio::test]

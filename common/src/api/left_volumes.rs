@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::lenient::or_absent;
 use super::schema;
 use crate::bounds;
+use crate::quantity::Bytes;
 
 /// A Machine that was deleted while its host did not answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -62,4 +63,13 @@ pub struct KeptVolume {
     /// Name of the volume.
     #[schemars(length(max = bounds::OBJECT_NAME_MAX))]
     pub volume: String,
+    /// Capacity of the volume: a quantity in bytes. It counts in the quota of the Machine's namespace.
+    /// Absent if the pool could not be read.
+    #[serde(
+        default,
+        deserialize_with = "or_absent",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(with = "Option<schema::QuantityText>")]
+    pub size: Option<Bytes>,
 }

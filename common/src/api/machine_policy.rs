@@ -6,8 +6,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::choice::{Backend, ReclaimPolicy, SelectorOperator};
+use super::lenient::{or_absent, readable_items};
 use super::schema;
 use crate::bounds;
+use crate::quantity::Bytes;
 
 /// What the Machines and NetworkConfigurations of the selected namespaces may be. Written by the
 /// administrator. A field that is absent restricts nothing; an empty list allows nothing. If several
@@ -23,10 +25,15 @@ use crate::bounds;
         plural = "machinepolicies",
         shortname = "mpol",
         category = "vitistack",
+        status = "MachinePolicyStatus",
         doc = "What the Machines and NetworkConfigurations of some namespaces may be.",
         printcolumn = r#"{"name":"Backends","type":"string","jsonPath":".spec.backends"}"#,
         printcolumn = r#"{"name":"CPU","type":"integer","jsonPath":".spec.limits.cpu","description":"Most vCPUs of one Machine"}"#,
         printcolumn = r#"{"name":"Memory","type":"string","jsonPath":".spec.limits.memory","description":"Most memory of one Machine"}"#,
+        printcolumn = r#"{"name":"Namespaces","type":"integer","jsonPath":".status.selectedNamespaces","description":"Namespaces that the policy selects"}"#,
+        printcolumn = r#"{"name":"Used CPU","type":"integer","jsonPath":".status.highest.cpu","description":"Most vCPUs of one namespace, if the policy has a quota"}"#,
+        printcolumn = r#"{"name":"Used Memory","type":"string","jsonPath":".status.highest.memory","description":"Most memory of one namespace, if the policy has a quota"}"#,
+        printcolumn = r#"{"name":"Used Storage","type":"string","jsonPath":".status.highest.storage","description":"Most storage of one namespace, if the policy has a quota"}"#,
         printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
     )
 )]
@@ -131,7 +138,7 @@ pub struct StorageClassPolicy {
 #[serde(rename_all = "camelCase")]
 pub struct NetworkPolicy {
     /// Whether network cards may be on the pod network (KubeVirt) or on the host's default network
-    /// (libvirt). Default true.
+    /// (libvirt), also by a NetworkConfiguration whose bridge is default. Default true.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod_network: Option<bool>,
     /// Bridges and VLANs, at most 256 items, that NetworkConfigurations may name; one item that allows a
@@ -246,4 +253,63 @@ pub struct NamespaceQuota {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schema::QuantityText>")]
     pub storage: Option<String>,
+}
+
+/// Namespaces that a policy selects, and what they use of its quota. Written by the controller.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MachinePolicyStatus {
+    /// Number of namespaces that the policy selects.
+    #[serde(
+        default,
+        deserialize_with = "or_absent",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub selected_namespaces: Option<u32>,
+    /// Of each resource the most that one of these namespaces uses. Absent without a quota.
+    #[serde(
+        default,
+        deserialize_with = "or_absent",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub highest: Option<QuotaUse>,
+    /// What the namespaces use, sorted by name, at most 256. Absent without a quota.
+    #[serde(
+        default,
+        deserialize_with = "readable_items",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    #[schemars(length(max = bounds::POLICY_ITEMS_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub namespaces: Vec<NamespaceUse>,
+}
+
+/// What a namespace uses of its quota.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NamespaceUse {
+    /// Name of the namespace.
+    #[schemars(with = "schema::Label")]
+    pub name: String,
+    /// vCPUs of its Machines.
+    pub cpu: u32,
+    /// Memory of its Machines: a quantity in bytes.
+    #[schemars(with = "schema::QuantityText")]
+    pub memory: Bytes,
+    /// Capacity of disks, of the volumes of CD-ROM drives, and of disks that are kept: a quantity in bytes.
+    #[schemars(with = "schema::QuantityText")]
+    pub storage: Bytes,
+}
+
+/// Amounts of what a quota limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct QuotaUse {
+    /// vCPUs.
+    pub cpu: u32,
+    /// Memory: a quantity in bytes.
+    #[schemars(with = "schema::QuantityText")]
+    pub memory: Bytes,
+    /// Storage: a quantity in bytes.
+    #[schemars(with = "schema::QuantityText")]
+    pub storage: Bytes,
 }

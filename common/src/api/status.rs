@@ -128,6 +128,15 @@ pub struct MachineStatus {
     )]
     #[schemars(length(max = bounds::DISKS_MAX + bounds::CDROMS_MAX))]
     pub volumes: Vec<VolumeStatus>,
+    /// Volumes on the libvirt host that are kept of disks which left the spec, the largest first, at most
+    /// 256. They count in the quota of the namespace.
+    #[serde(
+        default,
+        deserialize_with = "readable_items",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    #[schemars(length(max = bounds::KEPT_DISKS_MAX))]
+    pub kept_volumes: Vec<VolumeStatus>,
     /// Changes of the spec that are not yet effective in the running guest, at most 512.
     #[serde(
         default,
@@ -256,6 +265,7 @@ impl MachineStatus {
         }
         self.volumes
             .truncate(bounds::DISKS_MAX + bounds::CDROMS_MAX);
+        self.kept_volumes.truncate(bounds::KEPT_DISKS_MAX);
         self.pending_changes.truncate(bounds::PENDING_CHANGES_MAX);
         self
     }
@@ -287,6 +297,7 @@ mod tests {
             "guestOS": {"name": "Fedora Linux"},
             "lastRestart": {"request": "now"},
             "volumes": [{"name": "root", "claimName": "web-root"}],
+            "keptVolumes": [{"name": "old", "claimName": "default-web.old.qcow2", "capacity": "1Gi"}],
             "pendingChanges": [
                 {"field": "cpu.cores", "current": "1", "desired": "2", "action": "Restart"},
             ],

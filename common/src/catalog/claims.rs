@@ -5,10 +5,24 @@ use std::num::NonZeroU8;
 
 use crate::names;
 
-/// Claims by namespace and name. A row is the claim's name and one byte.
+/// Claims by namespace and name. A row is the claim's name and 16 bytes.
 #[derive(Clone, Debug, Default)]
 pub struct Claims {
-    namespaces: HashMap<Box<str>, HashMap<Box<str>, MachineNameLength>>,
+    namespaces: HashMap<Box<str>, HashMap<Box<str>, Claim>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Claim {
+    machine: MachineNameLength,
+    /// Requested bytes.
+    size: u64,
+}
+
+impl Claim {
+    /// The Machine that the claim of this name was created for.
+    fn machine<'a>(&self, name: &'a str) -> Option<&'a str> {
+        name.get(..self.machine?.get().into())
+    }
 }
 
 /// Length of the name of the Machine that a claim was created for. That name is the beginning of the
@@ -25,18 +39,20 @@ pub enum ClaimOwner<'a> {
 }
 
 impl Claims {
-    /// Adds or replaces a claim with these labels.
+    /// Adds or replaces a claim with these labels and this size in bytes.
     pub fn insert<'l>(
         &mut self,
         namespace: &str,
         name: &str,
         label: impl Fn(&str) -> Option<&'l str>,
+        size: u64,
     ) {
         let claims = match self.namespaces.get_mut(namespace) {
             Some(claims) => claims,
             None => self.namespaces.entry(namespace.into()).or_default(),
         };
-        claims.insert(name.into(), machine_name_length(name, label));
+        let machine = machine_name_length(name, label);
+        claims.insert(name.into(), Claim { machine, size });
     }
 
     /// Removes a claim.
@@ -51,9 +67,20 @@ impl Claims {
 
     /// The owner of the claim of this name; `None` if there is no such claim.
     pub fn owner<'a>(&self, namespace: &str, claim: &'a str) -> Option<ClaimOwner<'a>> {
-        let length = self.namespaces.get(namespace)?.get(claim)?;
-        let machine = length.and_then(|length| claim.get(..length.get().into()));
+        let machine = self.namespaces.get(namespace)?.get(claim)?.machine(claim);
         Some(machine.map_or(ClaimOwner::Foreign, ClaimOwner::Machine))
+    }
+
+    /// The claims of a namespace that were created for the disk of a Machine: name of the Machine, name of the disk,
+    /// bytes.
+    pub(super) fn of_disks(&self, namespace: &str) -> impl Iterator<Item = (&str, &str, u64)> {
+        let claims = self.namespaces.get(namespace).into_iter().flatten();
+        claims.filter_map(|(name, claim)| {
+            let machine = claim.machine(name)?;
+            // The name is `<machine>-<disk>`.
+            let disk = name.get(machine.len() + 1..)?;
+            Some((machine, disk, claim.size))
+        })
     }
 
     /// Number of claims.
@@ -85,10 +112,11 @@ mod tests {
     use super::*;
 
     fn insert(claims: &mut Claims, name: &str, labels: &[(&str, &'static str)]) {
-        claims.insert("prod", name, |key| {
+        let label = |key: &str| {
             let found = labels.iter().find(|(known, _)| *known == key);
             found.map(|(_, value)| *value)
-        });
+        };
+        claims.insert("prod", name, label, 0);
     }
 
     const OURS: (&str, &str) = (names::LABEL_MANAGED_BY, names::MANAGED_BY);

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use super::kept::KeptByNamespace;
 use crate::api::choice::VirtType;
 use crate::api::libvirt_host::{HostNetwork, HostResources, LibvirtHostSpec};
 use crate::api::machine::Image;
@@ -51,6 +52,8 @@ pub struct HostRow {
     pub image_sources: Option<Vec<String>>,
     /// vCPUs and memory for all Machines together; `None` before the host was reached for the first time.
     pub allocatable: Option<HostResources>,
+    /// Bytes of the volumes that are kept of deleted Machines, by namespace.
+    pub kept: KeptByNamespace,
 }
 
 impl HostRow {
@@ -71,6 +74,7 @@ impl HostRow {
             image_pool: spec.image_pool.is_some(),
             image_sources: spec.image_sources,
             allocatable,
+            kept: KeptByNamespace::new(),
         }
     }
 

@@ -11,11 +11,14 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::usage::Usage;
+use super::unreadable;
+use super::usage::{Sum, Usage};
 use crate::api::choice::Backend;
 use crate::api::normalized::Normalized;
 use crate::mac::Mac;
 use crate::names;
+
+use serde_json::Value;
 
 /// Namespace and name of a Machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -56,6 +59,8 @@ pub struct MachineRow {
     disks: Box<str>,
     /// What it uses of the quota of its namespace.
     pub usage: Usage,
+    /// Disks that left its spec and their kept volumes on its libvirt host, in bytes.
+    kept: Box<[(Box<str>, u64)]>,
 }
 
 impl MachineRow {
@@ -68,6 +73,7 @@ impl MachineRow {
             cards: cards.into_iter().collect(),
             disks: disks.into_iter().collect::<Vec<_>>().join(" ").into(),
             usage: Usage::default(),
+            kept: Box::default(),
         }
     }
 
@@ -90,6 +96,42 @@ impl MachineRow {
         }
     }
 
+    /// The row of a Machine whose block this release cannot read. Its addresses are not known.
+    pub fn of_unreadable(spec: &Value) -> Self {
+        Self {
+            usage: unreadable::usage(spec),
+            ..Self::new([], unreadable::disks_with_claims(spec))
+        }
+    }
+
+    /// The row with kept volumes on its libvirt host: of `volumes`, by disk, those whose disk the block lacks. They may
+    /// come from a status in which they are volumes of disks still, because the controller has not seen the update yet.
+    #[must_use]
+    pub fn keeping<'v>(
+        mut self,
+        block: &Normalized,
+        volumes: impl IntoIterator<Item = (&'v str, u64)>,
+    ) -> Self {
+        let has = |name: &str| block.disks.iter().any(|disk| disk.name == name);
+        if block.backend == Backend::Libvirt {
+            let left = volumes.into_iter().filter(|(disk, _)| !has(disk));
+            self.kept = left.map(|(disk, size)| (disk.into(), size)).collect();
+        }
+        self
+    }
+
+    /// Disks that left its spec and their kept volumes, in bytes. They count in the quota and stay while the Machine
+    /// changes.
+    pub(super) fn kept(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.kept.iter().map(|(disk, size)| (&**disk, *size))
+    }
+
+    /// Bytes of its kept volumes.
+    fn kept_storage(&self) -> Usage {
+        let sizes = self.kept().map(|(_, size)| size);
+        Usage::of_storage(sizes.fold(0, u64::saturating_add))
+    }
+
     fn has_disk(&self, name: &str) -> bool {
         self.disks.split_ascii_whitespace().any(|disk| disk == name)
     }
@@ -108,7 +150,9 @@ pub struct Machines {
 struct Namespace {
     rows: HashMap<Arc<str>, MachineRow>,
     /// Sum over all rows.
-    usage: Usage,
+    usage: Sum,
+    /// Sum of the kept volumes.
+    kept: Sum,
 }
 
 impl Machines {
@@ -122,7 +166,8 @@ impl Machines {
         let macs = cards.map(|card| (card.mac, Arc::clone(&key), Arc::clone(&name)));
         self.macs.extend(macs);
         let namespace = self.namespaces.entry(key).or_default();
-        namespace.usage = namespace.usage.plus(row.usage);
+        namespace.usage.add(row.usage);
+        namespace.kept.add(row.kept_storage());
         namespace.rows.insert(name, row);
         before
     }
@@ -143,7 +188,8 @@ impl Machines {
         let key = Arc::clone(key);
         let namespace = self.namespaces.get_mut(machine.namespace)?;
         let (name, row) = namespace.rows.remove_entry(machine.name)?;
-        namespace.usage = namespace.usage.minus(row.usage);
+        namespace.usage.remove(row.usage);
+        namespace.kept.remove(row.kept_storage());
         for card in &row.cards {
             let entry = (card.mac, Arc::clone(&key), Arc::clone(&name));
             self.macs.remove(&entry);
@@ -159,13 +205,33 @@ impl Machines {
             .get(machine.name)
     }
 
-    /// What the other Machines of the namespace use of its quota.
+    /// What the Machines of a namespace use of its quota, without kept volumes.
+    pub fn usage(&self, namespace: &str) -> Usage {
+        let namespace = self.namespaces.get(namespace);
+        namespace.map_or(Usage::default(), |namespace| namespace.usage.usage())
+    }
+
+    /// Volumes that are kept of disks which left the specs of Machines of a namespace.
+    pub fn kept(&self, namespace: &str) -> Usage {
+        let namespace = self.namespaces.get(namespace);
+        namespace.map_or(Usage::default(), |namespace| namespace.kept.usage())
+    }
+
+    /// What the other Machines of the namespace use of its quota, without kept volumes.
     pub fn usage_of_others(&self, machine: MachineName<'_>) -> Usage {
         let Some(namespace) = self.namespaces.get(machine.namespace) else {
             return Usage::default();
         };
-        let own = namespace.rows.get(machine.name).map(|row| row.usage);
-        namespace.usage.minus(own.unwrap_or_default())
+        let mut sum = namespace.usage;
+        if let Some(own) = namespace.rows.get(machine.name) {
+            sum.remove(own.usage);
+        }
+        sum.usage()
+    }
+
+    /// Whether a Machine has a disk of this name with a claim.
+    pub fn has_disk(&self, machine: MachineName<'_>, disk: &str) -> bool {
+        self.get(machine).is_some_and(|row| row.has_disk(disk))
     }
 
     /// The rows of all Machines.
@@ -334,6 +400,27 @@ mod tests {
         let sharing = machines.sharing_address(machine("prod", "web"), &row);
         let expected = [machine("prod", "wan"), machine("test", "lan")];
         assert_eq!(sharing.collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn a_forged_amount_is_gone_from_the_sum_when_its_machine_is() {
+        let (mut machines, cpu) = (Machines::default(), |cpu| Usage {
+            cpu,
+            ..Usage::default()
+        });
+        for (name, amount) in [("a", 2), ("b", u64::MAX), ("c", u64::MAX)] {
+            let row = MachineRow {
+                usage: cpu(amount),
+                ..MachineRow::default()
+            };
+            machines.insert(machine("prod", name), row);
+        }
+        assert_eq!(machines.usage("prod"), cpu(u64::MAX));
+        machines.remove(machine("prod", "b"));
+        assert_eq!(machines.usage_of_others(machine("prod", "c")), cpu(2));
+        machines.remove(machine("prod", "c"));
+        assert_eq!(machines.usage("prod"), cpu(2));
+        assert_eq!(machines.usage("test"), cpu(0));
     }
 
     const NAMES: &[&str] = &["a", "a-b", "a-b-c", "b"];

@@ -11,17 +11,24 @@
 //! ```
 
 mod claims;
+mod excess;
 mod hosts;
+mod kept;
 mod machines;
 mod policies;
 mod segments;
+mod unreadable;
 mod usage;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
 pub use self::claims::{ClaimOwner, Claims};
+pub use self::excess::{Excess, Resource};
 pub use self::hosts::{HostRow, Need, NetworkRow};
+pub use self::kept::{
+    Asking, KeptByNamespace, kept_by_namespace, kept_disks, usage_of_namespace, usage_of_others,
+};
 pub use self::machines::{Card, MachineName, MachineRow, Machines, OtherCard};
 pub use self::policies::{Bridge, Labels, Limits, Policy, Quota, policies_of, vlan_range};
 pub use self::segments::Segment;
@@ -84,8 +91,9 @@ pub trait Catalog {
     /// The policies that hold for a namespace, sorted by name. `None` if there are policies and the
     /// namespace is not known, so that it cannot be said which of them hold.
     fn policies(&self, namespace: &str) -> Option<Vec<Arc<Policy>>>;
-    /// What the other Machines of the namespace use of its quota. Called only if a policy has a quota.
-    fn usage_of_others(&self, machine: MachineName<'_>) -> Usage;
+    /// What the namespace of a Machine uses of its quota without the Machine, with the disks that are kept. Called only
+    /// if a policy has a quota.
+    fn usage_of_others(&self, asking: &Asking<'_>) -> Usage;
 }
 
 /// The holder of a claim that another Machine's disk would get.
@@ -219,8 +227,9 @@ impl Catalog for StaticCatalog {
         policies_of(self.policies.iter(), self.namespaces.get(namespace))
     }
 
-    fn usage_of_others(&self, machine: MachineName<'_>) -> Usage {
-        self.machines.usage_of_others(machine)
+    fn usage_of_others(&self, asking: &Asking<'_>) -> Usage {
+        let hosts = self.hosts.iter().map(|host| &host.kept);
+        usage_of_others(&self.machines, &self.claims, hosts, asking)
     }
 }
 

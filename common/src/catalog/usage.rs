@@ -27,6 +27,14 @@ impl Usage {
         }
     }
 
+    /// This much storage, and nothing else.
+    pub fn of_storage(bytes: u64) -> Self {
+        Self {
+            storage: bytes,
+            ..Self::default()
+        }
+    }
+
     /// Both together.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
@@ -45,11 +53,49 @@ impl Usage {
         self.with(other, u64::max)
     }
 
+    /// Whether there is less of something than in the other.
+    pub fn is_less_in_part(self, other: Self) -> bool {
+        self.max(other) != self
+    }
+
     fn with(self, other: Self, combine: fn(u64, u64) -> u64) -> Self {
         Self {
             cpu: combine(self.cpu, other.cpu),
             memory: combine(self.memory, other.memory),
             storage: combine(self.storage, other.storage),
+        }
+    }
+}
+
+/// A sum of which every summand can be taken back: the 64 bits of a [`Usage`] may overflow, because a Machine that was
+/// stored without a review can claim any amount.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sum {
+    cpu: u128,
+    memory: u128,
+    storage: u128,
+}
+
+impl Sum {
+    pub(super) fn add(&mut self, usage: Usage) {
+        self.cpu += u128::from(usage.cpu);
+        self.memory += u128::from(usage.memory);
+        self.storage += u128::from(usage.storage);
+    }
+
+    /// Takes back what was added.
+    pub(super) fn remove(&mut self, usage: Usage) {
+        self.cpu -= u128::from(usage.cpu);
+        self.memory -= u128::from(usage.memory);
+        self.storage -= u128::from(usage.storage);
+    }
+
+    pub(super) fn usage(self) -> Usage {
+        let amount = |sum| u64::try_from(sum).unwrap_or(u64::MAX);
+        Usage {
+            cpu: amount(self.cpu),
+            memory: amount(self.memory),
+            storage: amount(self.storage),
         }
     }
 }

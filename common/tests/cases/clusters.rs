@@ -55,6 +55,9 @@ struct Cluster {
     /// Labels of claims by name.
     #[serde(default)]
     claims: BTreeMap<String, BTreeMap<String, String>>,
+    /// Sizes of claims by name.
+    #[serde(default)]
+    claim_sizes: BTreeMap<String, Bytes>,
     /// MachinePolicies by name.
     #[serde(default)]
     policies: BTreeMap<String, MachinePolicySpec>,
@@ -142,7 +145,7 @@ impl From<Cluster> for StaticCatalog {
                 .collect(),
             cluster: CLUSTER.to_owned(),
             machines: machines(cluster.machines),
-            claims: claims(&cluster.claims),
+            claims: claims(&cluster.claims, &cluster.claim_sizes),
             policies: cluster
                 .policies
                 .into_iter()
@@ -199,10 +202,15 @@ fn machines(stored: BTreeMap<String, StoredMachine>) -> Machines {
     machines
 }
 
-fn claims(labels: &BTreeMap<String, BTreeMap<String, String>>) -> Claims {
+fn claims(
+    labels: &BTreeMap<String, BTreeMap<String, String>>,
+    sizes: &BTreeMap<String, Bytes>,
+) -> Claims {
     let mut claims = Claims::default();
     for (name, labels) in labels {
-        claims.insert(NAMESPACE, name, |key| labels.get(key).map(String::as_str));
+        let size = sizes.get(name).copied().map(amount).unwrap_or_default();
+        let label = |key: &str| labels.get(key).map(String::as_str);
+        claims.insert(NAMESPACE, name, label, size);
     }
     claims
 }

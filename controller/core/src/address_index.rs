@@ -7,7 +7,8 @@
 
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use common::catalog::{MachineName, MachineRow, Machines};
+use common::catalog::{MachineName, MachineRow, Machines, Usage, amount};
+use common::quantity::Bytes;
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::Event;
 
@@ -26,7 +27,8 @@ struct Inner {
     listing: Machines,
 }
 
-fn key(machine: &impl Meta) -> MachineName<'_> {
+/// Namespace and name of a Machine.
+pub(crate) fn key(machine: &impl Meta) -> MachineName<'_> {
     MachineName {
         namespace: machine.namespace(),
         name: machine.name(),
@@ -35,10 +37,24 @@ fn key(machine: &impl Meta) -> MachineName<'_> {
 
 fn row(machine: &Machine, cluster: &str) -> MachineRow {
     let derived = |nic: &str| machine.identity(cluster).mac(nic);
+    let status = &machine.status;
+    let volumes = status.volumes.iter().chain(&status.kept_volumes);
+    let volumes = volumes.filter_map(|volume| {
+        let capacity: Bytes = volume.capacity.as_ref()?.parse().ok()?;
+        Some((volume.name.as_str(), amount(capacity)))
+    });
     let row = machine
         .desired()
-        .map(|block| MachineRow::of(block, derived));
+        .map(|block| MachineRow::of(block, derived).keeping(block, volumes));
     row.unwrap_or_default()
+}
+
+/// The row of a Machine of the watch. One without a usable block counts what can be read of it.
+fn row_of_cached(machine: &CachedMachine, cluster: &str) -> MachineRow {
+    match &machine.unreadable {
+        Some(row) => (**row).clone(),
+        None => row(&machine.decompress(), cluster),
+    }
 }
 
 impl AddressIndex {
@@ -61,7 +77,7 @@ impl AddressIndex {
         match event {
             Event::Init => inner.listing = Machines::default(),
             Event::InitApply(machine) => {
-                let row = row(&machine.decompress(), cluster);
+                let row = row_of_cached(machine, cluster);
                 inner.listing.insert(key(machine), row);
             }
             Event::InitDone => {
@@ -76,7 +92,7 @@ impl AddressIndex {
                     .collect();
             }
             Event::Apply(machine) => {
-                let (name, row) = (key(machine), row(&machine.decompress(), cluster));
+                let (name, row) = (key(machine), row_of_cached(machine, cluster));
                 let before = inner.machines.insert(name, row.clone());
                 if before.as_ref() != Some(&row) {
                     let before = before.unwrap_or_default();
@@ -104,6 +120,24 @@ impl AddressIndex {
         let inner = self.read();
         let row = row(machine, cluster);
         concerned(&inner.machines, key(machine), &row).collect()
+    }
+
+    /// What a Machine uses of the quota of its namespace.
+    pub fn usage_of(&self, machine: &impl Meta) -> Usage {
+        let inner = self.read();
+        let row = inner.machines.get(key(machine));
+        row.map(|row| row.usage).unwrap_or_default()
+    }
+
+    /// What the Machines of a namespace use of its quota, with volumes on their hosts that are kept.
+    pub fn usage(&self, namespace: &str) -> Usage {
+        let machines = &self.read().machines;
+        machines.usage(namespace).plus(machines.kept(namespace))
+    }
+
+    /// Calls `read` with the rows.
+    pub(crate) fn read_machines<T>(&self, read: impl FnOnce(&Machines) -> T) -> T {
+        read(&self.read().machines)
     }
 
     /// The Machines that have a disk whose claim has this name.

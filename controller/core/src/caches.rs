@@ -12,6 +12,8 @@ use crate::addresses::{Conflict, Segments, conflicts};
 use crate::cache::Cache;
 use crate::machine::{CachedMachine, Machine};
 use crate::objects::{Network, StorageClass, Template};
+use crate::quota::Quotas;
+use crate::quota::objects::{Namespace, PolicyObject};
 use crate::secrets::SecretVersions;
 
 /// Objects of the API server as the watches last reported them. Clones share the content.
@@ -29,6 +31,12 @@ pub struct Caches {
     pub classes: Cache<StorageClass>,
     /// MachineTemplates.
     pub templates: Cache<Template>,
+    /// MachinePolicies.
+    pub policies: Cache<PolicyObject>,
+    /// Namespaces.
+    pub namespaces: Cache<Namespace>,
+    /// Disks that are kept, and what Machines were granted of the quota of their namespace.
+    pub quotas: Quotas,
 }
 
 impl Caches {
@@ -41,6 +49,9 @@ impl Caches {
             networks: Cache::default(),
             classes: Cache::default(),
             templates: Cache::default(),
+            policies: Cache::default(),
+            namespaces: Cache::default(),
+            quotas: Quotas::default(),
         }
     }
 
@@ -75,6 +86,10 @@ impl Caches {
         self.classes.wait_until_listed().await;
         waits("MachineTemplates");
         self.templates.wait_until_listed().await;
+        waits("MachinePolicies");
+        self.policies.wait_until_listed().await;
+        waits("namespaces");
+        self.namespaces.wait_until_listed().await;
     }
 }
 

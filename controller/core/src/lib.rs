@@ -46,6 +46,7 @@ pub mod objects;
 pub mod plan;
 pub mod preconditions;
 pub mod queue;
+pub mod quota;
 pub mod reconcile;
 pub mod secrets;
 pub mod status;

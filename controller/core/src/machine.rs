@@ -10,11 +10,12 @@ use common::api::machine::CloudInit;
 use common::api::normalized::{BLOCK_VERSION, Normalized};
 use common::api::status::MachineStatus;
 use common::bounds::TEXT_MAX;
+use common::catalog::MachineRow;
 use common::names;
 use common::normalize::intent_hash;
 use common::quantity::Bytes;
 use common::render::{CloudInitPlan, Identity};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -50,7 +51,7 @@ resource!(
 #[derive(Clone, Debug, Deserialize)]
 #[serde(from = "Wire")]
 pub struct CachedMachine {
-    /// Name, namespace, uid and resourceVersion only.
+    /// Name, namespace, uid, resourceVersion and creationTimestamp only.
     metadata: ObjectMeta,
     /// `status.phase`.
     pub phase: Option<Phase>,
@@ -64,6 +65,10 @@ pub struct CachedMachine {
     secrets: Names,
     /// Set for Machines of the libvirt backend.
     pub binding: Option<Box<HostBinding>>,
+    /// Whether anything has been made of it: its phase is beyond Pending, or it is bound to a host.
+    pub has_started: bool,
+    /// What can be read of a Machine without a usable block.
+    pub unreadable: Option<Box<MachineRow>>,
     machine: Compressed<Machine>,
 }
 resource!(
@@ -137,34 +142,44 @@ struct Wire {
     status: MachineStatus,
 }
 
-impl From<Wire> for Machine {
-    fn from(wire: Wire) -> Self {
-        let label = wire
-            .metadata
+impl Wire {
+    /// The Machine, and the spec that it was decoded from.
+    fn decode(self) -> (Machine, Value) {
+        let Self {
+            metadata,
+            spec,
+            status,
+        } = self;
+        let label = metadata
             .labels
             .as_ref()
             .and_then(|labels| labels.get(names::LABEL_TEMPLATE));
-        let cloud_init = wire
-            .spec
+        let cloud_init = spec
             .get("cloudInit")
             .and_then(|value| serde_json::from_value::<CloudInit>(value.clone()).ok())
             .map(|cloud_init| CloudInitPlan::from(&cloud_init))
             .unwrap_or_default();
         let protection = |spec: &Value| spec.get("deletionProtection").and_then(Value::as_bool);
-        let of_block = || protection(wire.spec.get("normalized")?);
-        Self {
-            is_protected: protection(&wire.spec).or_else(of_block).unwrap_or(false),
-            block: Block::of(&wire.spec, label.map(String::as_str)),
+        let of_block = || protection(spec.get("normalized")?);
+        let machine = Machine {
+            is_protected: protection(&spec).or_else(of_block).unwrap_or(false),
+            block: Block::of(&spec, label.map(String::as_str)),
             cloud_init,
-            status: wire.status,
-            metadata: wire.metadata,
-        }
+            status,
+            metadata,
+        };
+        (machine, spec)
     }
 }
 
 impl From<Wire> for CachedMachine {
     fn from(wire: Wire) -> Self {
-        Self::from(Machine::from(wire))
+        let (machine, spec) = wire.decode();
+        let is_unreadable = machine.desired().is_none();
+        Self {
+            unreadable: is_unreadable.then(|| Box::new(MachineRow::of_unreadable(&spec))),
+            ..Self::from(machine)
+        }
     }
 }
 
@@ -176,8 +191,10 @@ impl From<Machine> for CachedMachine {
             namespace: machine.metadata.namespace.clone(),
             uid: machine.metadata.uid.clone(),
             resource_version: machine.metadata.resource_version.clone(),
+            creation_timestamp: machine.metadata.creation_timestamp.clone(),
             ..ObjectMeta::default()
         };
+        let is_pending = matches!(machine.status.phase, None | Some(Phase::Pending));
         let desired = || machine.desired().into_iter();
         let pin = machine.desired().and_then(|block| block.template.as_ref());
         let disks = desired().flat_map(|block| &block.disks);
@@ -192,6 +209,8 @@ impl From<Machine> for CachedMachine {
         });
         Self {
             binding,
+            has_started: !is_pending || machine.status.host.is_some(),
+            unreadable: None,
             metadata,
             phase: machine.status.phase,
             template: pin.map(|pin| (pin.source, pin.name.as_str().into())),
@@ -215,6 +234,11 @@ impl CachedMachine {
             Some(_) => Backend::Libvirt,
             None => Backend::Kubevirt,
         }
+    }
+
+    /// `metadata.creationTimestamp`.
+    pub fn created(&self) -> Option<&Time> {
+        self.metadata.creation_timestamp.as_ref()
     }
 
     /// Names of the NetworkConfigurations of its block.

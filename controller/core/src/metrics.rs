@@ -33,7 +33,7 @@ pub const OTHER: &str = "other";
 pub const COUNT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Reasons that are counted as an error when a condition gets one.
-const ERROR_REASONS: [&str; 19] = [
+const ERROR_REASONS: [&str; 20] = [
     "NetworkConfigurationNotFound",
     "StorageClassNotFound",
     "InsufficientResources",
@@ -48,6 +48,7 @@ const ERROR_REASONS: [&str; 19] = [
     "Stale",
     "NoHostFits",
     "NoRoom",
+    "QuotaExceeded",
     "PoolNotFound",
     "VolumeFailed",
     "ImageNotFound",

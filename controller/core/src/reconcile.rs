@@ -34,6 +34,7 @@ use crate::machine::{CachedMachine, Machine};
 use crate::metrics;
 use crate::objects::Meta as _;
 use crate::plan::{FinalizerChange, Now, Plan, Refusal, Step, Subject};
+use crate::quota::{Decision, Hold, decide, hold_growth, plan_of_held};
 use crate::writes::{Written, add_finalizer, remove_finalizer, write_status};
 
 /// Pause before the next pass over a settled Machine. Its changes come as triggers, so this bounds the delay only if a
@@ -98,8 +99,8 @@ pub trait Runner: Send + Sync {
     /// See [`Backend::has_seen`].
     fn has_seen(&self, namespace: &str, written: &Written) -> bool;
 
-    /// One pass over a Machine.
-    fn pass<'a>(&'a self, machine: Machine, context: &'a Context) -> Pass<'a>;
+    /// One pass over a Machine. `hold`: what the quota of its namespace does not permit.
+    fn pass<'a>(&'a self, machine: Machine, hold: Option<Hold>, context: &'a Context) -> Pass<'a>;
 }
 
 impl<B: Backend> Runner for B {
@@ -107,8 +108,8 @@ impl<B: Backend> Runner for B {
         Backend::has_seen(self, namespace, written)
     }
 
-    fn pass<'a>(&'a self, machine: Machine, context: &'a Context) -> Pass<'a> {
-        Box::pin(pass(self, machine, context))
+    fn pass<'a>(&'a self, machine: Machine, hold: Option<Hold>, context: &'a Context) -> Pass<'a> {
+        Box::pin(pass(self, machine, hold, context))
     }
 }
 
@@ -159,7 +160,13 @@ pub async fn reconcile(cached: Arc<CachedMachine>, context: Arc<Context>) -> Dur
         if let Some(wait) = context.expectations.pending(uid, seen) {
             return wait;
         }
-        let next = match backend.pass(cached.decompress(), &context).await {
+        let machine = cached.decompress();
+        let hold = match decide(&context.caches, &cached, &machine) {
+            Decision::Granted => None,
+            Decision::Held(hold) => Some(hold),
+            Decision::Unknown => return jittered(REOBSERVE),
+        };
+        let next = match backend.pass(machine, hold, &context).await {
             Ok(outcome) => {
                 context.expectations.succeeded(uid);
                 outcome.next(context.interval)
@@ -224,12 +231,29 @@ pub fn plan<B: Backend>(
 async fn pass<B: Backend>(
     backend: &B,
     mut machine: Machine,
+    hold: Option<Hold>,
     context: &Context,
 ) -> Result<Outcome, Failure> {
     let now = Now(OffsetDateTime::now_utc());
+    if let Some(Hold::New(fault)) = &hold {
+        let planned = plan_of_held::<B::Action>(&machine, fault, now);
+        write(&machine, &planned, context).await?;
+        // Whatever makes room triggers a pass.
+        return Ok(Outcome {
+            requeue_after: planned.requeue_after,
+            is_settled: true,
+        });
+    }
     let observed = backend.observe(&machine).await;
     let observed = observed.map_err(|error| Failure::new(Subject::Guest, error))?;
-    let planned = plan::<B>(&machine, &observed, None, now);
+    let plan = |machine: &Machine, refusal: Option<&Refusal>| {
+        let plan = plan::<B>(machine, &observed, refusal, now);
+        match &hold {
+            Some(Hold::Growth(fault)) => hold_growth(machine, plan, fault, now),
+            Some(Hold::New(_)) | None => plan,
+        }
+    };
+    let planned = plan(&machine, None);
     match carry_out(backend, &mut machine, &planned, context).await {
         Ok(()) => {
             write(&machine, &planned, context).await?;
@@ -248,7 +272,7 @@ async fn pass<B: Backend>(
                     subject: failure.subject,
                     message: failure.error.message.clone(),
                 };
-                let mut replanned = plan::<B>(&machine, &observed, Some(&refusal), now);
+                let mut replanned = plan(&machine, Some(&refusal));
                 // The rest of the plan waits for the refused action, but the guest can still be switched on and off.
                 replanned.actions.retain(B::Action::is_switch);
                 replanned.finalizer = None;

@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use common::catalog::amount;
 use common::names;
 use common::render::kubevirt::attachment_name;
 use common::render::kubevirt::types::InstanceSpec;
@@ -17,12 +18,13 @@ use controller_core::caches::machines_where;
 use controller_core::machine::CachedMachine;
 use controller_core::network_usage::NamespaceQueue;
 use controller_core::objects::Meta;
+use controller_core::quota::Quotas;
 use controller_core::watch::{Watches, machine_by_label, machine_by_name, watch_config};
 use kube::runtime::reflector::ObjectRef;
 
 use crate::caches::KubeVirtCaches;
 use crate::metrics;
-use crate::objects::attachments;
+use crate::objects::{Claim, attachments};
 
 /// Starts the watches that fill the caches.
 pub fn start(watches: &mut Watches<'_>) -> KubeVirtCaches {
@@ -80,14 +82,16 @@ fn watch_parts(watches: &mut Watches<'_>, cluster: &KubeVirtCaches) {
         names::LABEL_MANAGED_BY,
         names::MANAGED_BY
     ));
-    let address_index = caches.address_index.clone();
+    let (address_index, quotas) = (caches.address_index.clone(), caches.quotas.clone());
     watches.spawn(
         "watch of claims",
         watch_config(),
         &cluster.claims,
         move |change, _| {
             metrics::claim_changed(change);
-            with_claim(change, &address_index)
+            let mut concerned = with_claim(change, &address_index);
+            concerned.extend(count_claim(change, &quotas));
+            concerned
         },
     );
     let address_index = caches.address_index.clone();
@@ -119,6 +123,19 @@ fn watch_parts(watches: &mut Watches<'_>, cluster: &KubeVirtCaches) {
             })
         },
     );
+}
+
+/// Counts a claim in the quota of its namespace if it is kept; returns the Machines that may have room now.
+fn count_claim(change: &Change<Claim>, quotas: &Quotas) -> Vec<ObjectRef<CachedMachine>> {
+    if let Some(claim) = &change.new {
+        let size = claim.spec.resources.requests.storage;
+        quotas.claim_changed(&**claim, size.map(amount).unwrap_or_default());
+    } else if let Some(claim) = &change.old {
+        quotas.claim_deleted(&**claim);
+    }
+    let is_gone = change.new.as_ref().is_none_or(|claim| claim.is_deleting());
+    let gone = change.object().filter(|_| is_gone);
+    gone.map_or_else(Vec::new, |claim| quotas.held_in(claim.namespace()))
 }
 
 /// The Machine on the label, and those that have a disk whose claim would have the object's name.

@@ -12,13 +12,21 @@ use controller_core::objects::Meta as _;
 
 /// Starts the watch that fills the cache of LibvirtHosts.
 pub(crate) fn watch_hosts(watches: &mut Watches<'_>, cache: &Cache<LibvirtHost>, hosts: &Hosts) {
-    let hosts = hosts.clone();
+    let (hosts, quotas) = (hosts.clone(), watches.caches.quotas.clone());
     watches.spawn(
         "watch of libvirt hosts",
         watch_config(),
         cache,
         move |change, machines| {
             hosts.changed();
+            let (old, new) = (change.old.as_deref(), change.new.as_deref());
+            let name = new.or(old).map_or("", |host| host.name());
+            let kept = new.map_or(&[][..], |host| &host.status.kept_volumes);
+            let held = if quotas.host_changed(name, kept) {
+                quotas.held()
+            } else {
+                vec![]
+            };
             // A change of its status alone, which every guest causes, triggers no pass.
             let spec = |host: &Option<Arc<LibvirtHost>>| {
                 host.as_ref()
@@ -28,14 +36,16 @@ pub(crate) fn watch_hosts(watches: &mut Watches<'_>, cache: &Cache<LibvirtHost>,
                 .object()
                 .filter(|_| spec(&change.old) != spec(&change.new))
             else {
-                return vec![];
+                return held;
             };
-            machines_where(machines, |machine| {
+            let mut concerned = machines_where(machines, |machine| {
                 let place = machine.binding.as_ref();
                 place.is_some_and(|place| {
                     place.host.as_deref().is_none_or(|name| name == host.name())
                 })
-            })
+            });
+            concerned.extend(held);
+            concerned
         },
     );
 }

@@ -66,8 +66,20 @@ async fn a_renamed_disk_keeps_its_volume_until_the_annotation_releases_it() {
     .await
     .unwrap();
     assert_eq!(env.files_of(".data."), first);
+    // What counts in the quota of the namespace.
+    let lists =
+        |machine: &Value| machine["status"]["keptVolumes"][0]["claimName"] == first[0].as_str();
+    let kept = env.until("kept", "to list the kept volume", lists).await;
+    let kept = &kept["status"]["keptVolumes"][0];
+    assert_eq!(
+        (&kept["name"], &kept["capacity"]),
+        (&json!("data"), &json!("64Mi"))
+    );
 
     release(&env, "kept", "data").await;
+    let lists_none = |machine: &Value| machine["status"]["keptVolumes"].get(0).is_none();
+    env.until("kept", "to list no kept volume", lists_none)
+        .await;
     assert_eq!(env.files_of(".data."), [""; 0]);
     assert_eq!(env.files_of(".data2.").len(), 1);
     env.delete("kept").await;
@@ -90,8 +102,8 @@ async fn a_volume_of_a_deleted_machine_is_released_through_the_next_machine_of_i
         .await;
     let kept = host.unwrap()["status"]["keptVolumes"][0].clone();
     assert_eq!(
-        (&kept["machine"], &kept["disk"]),
-        (&json!("default/kept"), &json!("data"))
+        (&kept["machine"], &kept["disk"], &kept["size"]),
+        (&json!("default/kept"), &json!("data"), &json!("64Mi"))
     );
 
     // A Machine of another name releases nothing.

@@ -4,7 +4,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use lab::{
     Lab, OPERATOR_NAMESPACE, Options, Scenario,
     audit::LogPosition,
-    objects::{ATTACHMENT, DATA_VOLUME, NETWORK, SECRET, condition},
+    objects::{ATTACHMENT, DATA_VOLUME, NETWORK, POLICY, SECRET, condition},
 };
 use serde_json::{Value, json};
 
@@ -90,6 +90,12 @@ pub(crate) async fn env() -> (Environment, LogPosition) {
 /// a Machine with a Secret of its user.
 pub(crate) async fn run(env: &Environment) {
     let machines = env.machines();
+    let policy = json!({
+        "apiVersion": "vitistack.io/v1alpha1", "kind": "MachinePolicy",
+        "metadata": {"name": "all"},
+        "spec": {"namespaceSelector": {}, "quota": {"cpu": 100}},
+    });
+    env.apply(&policy).await;
     env.apply(&network(1_500)).await;
     env.apply(&secret("first")).await;
     let copies =
@@ -104,6 +110,13 @@ pub(crate) async fn run(env: &Environment) {
     for name in ["web", "copies"] {
         machines.until_phase(name, "Running").await.unwrap();
     }
+
+    let reported = |policy: &Value| policy["status"]["highest"]["cpu"] == 2;
+    let policies = env.lab.objects(POLICY, "");
+    policies
+        .until("all", "to show the use", reported)
+        .await
+        .unwrap();
 
     // Every field that can change is changed.
     env.apply(&network(9_000)).await;

@@ -3,9 +3,11 @@
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
-use common::catalog::{Catalog, ClaimHolder, Claims, HostRow, MachineName, Machines, NetworkRow};
+use common::catalog::{
+    Asking, Catalog, ClaimHolder, Claims, HostRow, MachineName, Machines, NetworkRow,
+};
 use common::catalog::{Labels, OtherCard, Policy, StorageClassRow, TemplateRow, Usage};
-use common::catalog::{claim_holder, has_claim, policies_of};
+use common::catalog::{claim_holder, has_claim, policies_of, usage_of_others};
 use common::mac::Mac;
 use tokio::time::Instant;
 
@@ -129,9 +131,13 @@ impl Catalog for Cache {
     fn policies(&self, namespace: &str) -> Option<Vec<Arc<Policy>>> {
         self.policies_with(self.namespaces.read().get(namespace))
     }
-    fn usage_of_others(&self, machine: MachineName<'_>) -> Usage {
-        let machines = self.machines.read();
-        let admitted = self.admitted.beyond(machine, &machines, Instant::now());
-        machines.usage_of_others(machine).plus(admitted)
+    fn usage_of_others(&self, asking: &Asking<'_>) -> Usage {
+        let (machines, claims, hosts) =
+            (self.machines.read(), self.claims.read(), self.hosts.read());
+        let hosts = hosts.values().map(|host| &host.kept);
+        let admitted = self
+            .admitted
+            .beyond(asking.machine, &machines, Instant::now());
+        usage_of_others(&machines, &claims, hosts, asking).plus(admitted)
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use common::api::libvirt_host::{LibvirtHostSpec, LibvirtHostStatus};
-use common::catalog::HostRow;
+use common::catalog::{HostRow, kept_by_namespace};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
@@ -29,13 +29,10 @@ impl Host {
     pub fn row(self) -> Option<Arc<HostRow>> {
         let name = self.name_any();
         let labels = self.metadata.labels.unwrap_or_default();
-        let allocatable = self.status.and_then(|status| status.allocatable);
-        Some(Arc::new(HostRow::new(
-            name,
-            labels,
-            self.spec?,
-            allocatable,
-        )))
+        let status = self.status.unwrap_or_default();
+        let mut row = HostRow::new(name, labels, self.spec?, status.allocatable);
+        row.kept = kept_by_namespace(&status.kept_volumes);
+        Some(Arc::new(row))
     }
 }
 

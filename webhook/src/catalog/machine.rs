@@ -1,29 +1,56 @@
-//! A Machine as the watch decodes it: its name and its block, nothing else.
+//! A Machine as the watch decodes it: its name, its block and its volumes, nothing else.
 
 use common::api::normalized::Normalized;
-use common::catalog::Usage;
+use common::catalog::{MachineRow, Usage, amount};
+use common::quantity::Bytes;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-/// A Machine: its name and its block.
+/// A Machine: its name, its block and its volumes.
 #[derive(Clone, Debug, Deserialize, Resource)]
 #[resource(inherit = common::api::Machine)]
 pub struct Machine {
     /// Name, namespace and resourceVersion only.
     #[serde(deserialize_with = "identity")]
     metadata: ObjectMeta,
-    /// `None` if there is no block or this release cannot read it. The error is not passed on: one
-    /// object that cannot be decoded would stop the watch for all others.
-    #[serde(default, rename = "spec", deserialize_with = "block")]
-    pub(super) block: Option<Normalized>,
+    #[serde(default, deserialize_with = "spec")]
+    pub(super) spec: Spec,
+    #[serde(default, rename = "status", deserialize_with = "volumes")]
+    volumes: Volumes,
 }
 
+/// The block of a Machine, or what else can be read of its spec. A decoding error is not passed on: one object that
+/// cannot be decoded would stop the watch for all others.
+#[derive(Clone, Debug)]
+pub(super) enum Spec {
+    Readable(Box<Normalized>),
+    /// There is no block, or this release cannot read it.
+    Unreadable(MachineRow),
+}
+
+impl Default for Spec {
+    fn default() -> Self {
+        Self::Unreadable(MachineRow::of_unreadable(&Value::Null))
+    }
+}
+
+/// Volumes in the status of a Machine, by disk, in bytes.
+type Volumes = Vec<(Box<str>, u64)>;
+
 impl Machine {
-    /// What the Machine uses of the quota of its namespace.
+    /// What the Machine uses of the quota of its namespace, apart from kept volumes.
     pub fn usage(&self) -> Usage {
-        self.block.as_ref().map(Usage::of).unwrap_or_default()
+        match &self.spec {
+            Spec::Readable(block) => Usage::of(block),
+            Spec::Unreadable(row) => row.usage,
+        }
+    }
+
+    /// The volumes in its status, also those that are kept of disks which left the spec: disk, bytes.
+    pub(super) fn volumes(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.volumes.iter().map(|(disk, size)| (&**disk, *size))
     }
 }
 
@@ -44,12 +71,22 @@ fn identity<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D:
     })
 }
 
-fn block<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Normalized>, D::Error> {
-    #[derive(Deserialize)]
-    struct Spec {
-        #[serde(default)]
-        normalized: Value,
-    }
-    let spec = Option::<Spec>::deserialize(deserializer)?;
-    Ok(spec.and_then(|spec| serde_json::from_value(spec.normalized).ok()))
+fn spec<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Spec, D::Error> {
+    let spec = Value::deserialize(deserializer)?;
+    let block = spec.get("normalized").map(Normalized::deserialize);
+    Ok(match block {
+        Some(Ok(block)) => Spec::Readable(Box::new(block)),
+        Some(Err(_)) | None => Spec::Unreadable(MachineRow::of_unreadable(&spec)),
+    })
+}
+
+fn volumes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Volumes, D::Error> {
+    let status = Value::deserialize(deserializer)?;
+    let lists = ["volumes", "keptVolumes"].map(|list| status.get(list)?.as_array());
+    let volume = |volume: &Value| {
+        let size: Bytes = volume.get("capacity")?.as_str()?.parse().ok()?;
+        Some((volume.get("name")?.as_str()?.into(), amount(size)))
+    };
+    let volumes = lists.into_iter().flatten().flatten();
+    Ok(volumes.filter_map(volume).collect())
 }

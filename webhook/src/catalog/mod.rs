@@ -8,6 +8,7 @@
 
 mod admitted;
 mod cache;
+mod claim;
 mod host;
 mod lookup;
 mod machine;
@@ -18,6 +19,7 @@ mod table;
 mod watches;
 
 pub use self::cache::Cache;
+pub use self::claim::Claim;
 pub use self::host::Host;
 pub use self::lookup::{ApiLookup, Found, LiveReads, Lookup, ReadError, look_up_all};
 pub use self::machine::Machine;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use common::catalog::{Catalog, ClaimHolder, HostRow, MachineName, NetworkRow};
+use common::catalog::{Asking, Catalog, ClaimHolder, HostRow, MachineName, NetworkRow};
 use common::catalog::{Labels, OtherCard, Policy, StorageClassRow, TemplateRow, Usage};
 use common::mac::Mac;
 
@@ -123,7 +123,7 @@ impl Catalog for Overlay<'_> {
             self.cache.policies_with(labels)
         })
     }
-    fn usage_of_others(&self, machine: MachineName<'_>) -> Usage {
-        self.cache.usage_of_others(machine)
+    fn usage_of_others(&self, asking: &Asking<'_>) -> Usage {
+        self.cache.usage_of_others(asking)
     }
 }

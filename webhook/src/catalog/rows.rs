@@ -4,21 +4,21 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use common::api::choice::TemplateSource;
-use common::api::normalized::Normalized;
 use common::api::{MachinePolicy, MachineTemplate, NetworkConfiguration};
 use common::catalog::{
     Claims, HostRow, Labels, MachineName, MachineRow, Machines, NetworkRow, Policy,
     StorageClassRow, TemplateRow,
 };
 use common::mac::Mac;
-use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
 use kube::core::PartialObjectMeta;
 
+use super::claim::Claim;
 use super::host::Host;
-use super::machine::Machine;
+use super::machine::{Machine, Spec};
 use super::table::RowSet;
 
 /// Annotations that mark the default class. Kubernetes still accepts the second, older one.
@@ -212,18 +212,18 @@ impl RowSet<PartialObjectMeta<Namespace>> for Namespaces {
     }
 }
 
-impl RowSet<PartialObjectMeta<PersistentVolumeClaim>> for Claims {
-    fn insert(&mut self, claim: PartialObjectMeta<PersistentVolumeClaim>) {
+impl RowSet<Claim> for Claims {
+    fn insert(&mut self, claim: Claim) {
         if claim.metadata.deletion_timestamp.is_some() {
             // A claim that is being deleted occupies no name: the controller waits until it is gone.
             return RowSet::remove(self, claim);
         }
         let namespace = claim.namespace().unwrap_or_default();
         let label = |key: &str| claim.labels().get(key).map(String::as_str);
-        Self::insert(self, &namespace, &claim.name_any(), label);
+        Self::insert(self, &namespace, &claim.name_any(), label, claim.size);
     }
 
-    fn remove(&mut self, claim: PartialObjectMeta<PersistentVolumeClaim>) {
+    fn remove(&mut self, claim: Claim) {
         let namespace = claim.namespace().unwrap_or_default();
         Self::remove(self, &namespace, &claim.name_any());
     }
@@ -247,9 +247,14 @@ impl MachineEntry {
     pub fn parse(machine: &Machine, cluster: &str) -> Self {
         let (namespace, name) = (machine.namespace().unwrap_or_default(), machine.name_any());
         let derived = |nic: &str| Mac::derived(cluster, &namespace, &name, nic);
-        let row = |block: &Normalized| MachineRow::of(block, derived);
+        let row = match &machine.spec {
+            Spec::Readable(block) => {
+                MachineRow::of(block, derived).keeping(block, machine.volumes())
+            }
+            Spec::Unreadable(row) => row.clone(),
+        };
         Self {
-            row: machine.block.as_ref().map(row).unwrap_or_default(),
+            row,
             namespace,
             name,
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use common::api::{MachinePolicy, MachineTemplate, NetworkConfiguration};
 use common::catalog::{Catalog as _, ClaimHolder, MachineName, NetworkRow, StorageClassRow};
 use common::mac::Mac;
-use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::Resource as _;
 use kube::core::PartialObjectMeta;
@@ -14,8 +14,10 @@ use serde_json::{Value, json};
 use super::overlay::LiveRow;
 use super::rows::template_row;
 use super::table::{RowSet, Table};
-use super::{Cache, Host, Machine, MachineEntry, Overlay};
+use super::{Cache, Claim, Host, Machine, MachineEntry, Overlay};
 use crate::watch::WatchSink;
+
+mod quota;
 
 /// Replaces the rows by a complete list.
 fn list<K, T: RowSet<K>>(table: &Table<T>, objects: Vec<K>) {
@@ -69,7 +71,7 @@ fn template(name: &str, deprecated: Option<&str>) -> MachineTemplate {
     }))
 }
 
-fn claim(name: &str, machine: &str, more: &Value) -> PartialObjectMeta<PersistentVolumeClaim> {
+fn claim(name: &str, machine: &str, more: &Value) -> Claim {
     let mut claim = json!({"metadata": {
         "namespace": "prod",
         "name": name,
@@ -78,16 +80,20 @@ fn claim(name: &str, machine: &str, more: &Value) -> PartialObjectMeta<Persisten
             "vitistack.io/machine": machine,
             "vitistack.io/disk": "data",
         },
-    }});
+    }, "spec": {"resources": {"requests": {"storage": "10Gi"}}, "volumeName": "pv-1"}});
     for (key, value) in more.as_object().unwrap() {
         claim["metadata"][key] = value.clone();
     }
     decode(claim)
 }
 
-/// A Machine as it is stored, with fields that the watch does not decode.
 fn machine(name: &str, networks: &Value) -> Machine {
-    decode(json!({
+    decode(stored_machine(name, networks))
+}
+
+/// A Machine as it is stored, with fields that the watch does not decode.
+fn stored_machine(name: &str, networks: &Value) -> Value {
+    json!({
         "apiVersion": "vitistack.io/v1alpha1",
         "kind": "Machine",
         "metadata": {
@@ -118,7 +124,7 @@ fn machine(name: &str, networks: &Value) -> Machine {
             },
         },
         "status": {"phase": "Running"},
-    }))
+    })
 }
 
 fn machine_name(name: &str) -> MachineName<'_> {
@@ -290,10 +296,7 @@ fn the_cache_is_complete_once_every_kind_was_listed_even_if_empty() {
     list(&cache.classes, Vec::<StorageClass>::new());
     list(&cache.networks, Vec::<NetworkConfiguration>::new());
     list(&cache.hosts, Vec::<Host>::new());
-    list(
-        &cache.claims,
-        Vec::<PartialObjectMeta<PersistentVolumeClaim>>::new(),
-    );
+    list(&cache.claims, Vec::<Claim>::new());
     list(&cache.machines, Vec::<MachineEntry>::new());
     list(&cache.policies, Vec::<MachinePolicy>::new());
     assert!(!cache.is_complete());

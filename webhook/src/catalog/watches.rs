@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use common::api::{MachinePolicy, MachineTemplate, NetworkConfiguration};
 use futures::TryStreamExt as _;
-use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::core::PartialObjectMeta;
 use kube::runtime::watcher;
@@ -16,6 +16,7 @@ use runtime::tasks::Tasks;
 use serde::de::DeserializeOwned;
 
 use super::cache::Cache;
+use super::claim::Claim;
 use super::host::Host;
 use super::machine::Machine;
 use super::rows::MachineEntry;
@@ -28,8 +29,7 @@ const PAGE_SIZE: u32 = 200;
 
 /// Starts a watch for each kind that the rules may read. Returns the cache that they fill.
 pub fn start(tasks: &mut Tasks, client: &Client, ready: &Checks) -> Arc<Cache> {
-    // Only the metadata: a claim's labels say which Machine it belongs to, a namespace's which policies hold.
-    type Claim = PartialObjectMeta<PersistentVolumeClaim>;
+    // Only the metadata: the labels of a namespace say which policies hold.
     type NamespaceLabels = PartialObjectMeta<Namespace>;
     let cache = Arc::new(Cache::default());
     let mut watches = Watches {

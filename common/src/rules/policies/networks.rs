@@ -5,6 +5,7 @@ use crate::api::network::NetworkConfigurationSpec;
 use crate::catalog::{Bridge, Policy};
 use crate::code::Code;
 use crate::field_path::FieldPath;
+use crate::names;
 use crate::rules::networks::network_name;
 use crate::rules::rule::{Check, Governed, rules};
 use crate::violation::{Findings, Kind, Violation};
@@ -42,6 +43,14 @@ fn cards(machine: &Governed<'_>, policy: &Policy, findings: &mut Findings) {
         let Some(row) = machine.catalog.network(machine.machine.namespace, name) else {
             continue;
         };
+        if machine.backend == Backend::Libvirt && is_closed(policy, row.bridge.as_deref()) {
+            let policy = &policy.name;
+            let detail = format!(
+                "is the default network of a host, which policy '{policy}' does not allow; take a NetworkConfiguration of another bridge"
+            );
+            findings.deny(Violation::new(leaf.path, code, Kind::Forbidden, detail).text(name));
+            continue;
+        }
         if let Some(bridges) = not_allowed(policy, row.bridge.as_deref(), row.vlan) {
             let segment = segment_text(row.bridge.as_deref(), row.vlan);
             let allowed = allowed_text(policy, bridges, row.bridge.as_deref());
@@ -64,6 +73,18 @@ fn no_pod_network(machine: &Governed<'_>, policy: &Policy) -> String {
 fn segment(spec: &NetworkConfigurationSpec, policy: &Policy, findings: &mut Findings) {
     let code = Code::NetworkNotAllowed;
     let bridge = spec.bridge.as_deref();
+    // A Machine on libvirt may already name it.
+    let may_run_on_libvirt = policy.backends.as_ref();
+    let may_run_on_libvirt = may_run_on_libvirt.is_none_or(|it| it.contains(&Backend::Libvirt));
+    if let Some(name) = bridge.filter(|_| may_run_on_libvirt && is_closed(policy, bridge)) {
+        let policy = &policy.name;
+        let detail = format!(
+            "is the default network of libvirt hosts, which policy '{policy}' does not allow; name another bridge"
+        );
+        let path = FieldPath::field("bridge");
+        findings.deny(Violation::new(path, code, Kind::Forbidden, detail).text(name));
+        return;
+    }
     if let (Some(name), Some(bridges)) = (bridge, not_allowed(policy, bridge, spec.vlan)) {
         let segment = segment_text(bridge, spec.vlan);
         let detail = format!("is {segment}; {}", allowed_text(policy, bridges, bridge));
@@ -78,6 +99,12 @@ fn segment(spec: &NetworkConfigurationSpec, policy: &Policy, findings: &mut Find
         let path = FieldPath::field("networkAttachmentDefinition");
         findings.deny(Violation::new(path, code, Kind::Forbidden, detail).text(name));
     }
+}
+
+/// Whether a bridge stands for the default network of libvirt hosts, and the policy closes that. A card without a
+/// NetworkConfiguration is on the same network, so whatever `bridges` allows does not open it.
+fn is_closed(policy: &Policy, bridge: Option<&str>) -> bool {
+    !policy.allows_pod_network && bridge == Some(names::DEFAULT_NETWORK)
 }
 
 /// The bridges of the policy, if none of them allows the segment. A segment without a bridge is that of an existing

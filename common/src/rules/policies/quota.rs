@@ -1,19 +1,19 @@
 //! Quota of a namespace: what all its Machines together may have.
 
+use crate::api::normalized::Normalized;
 use crate::bounds::VCPUS_MAX;
-use crate::catalog::{Policy, Usage, amount};
+use crate::catalog::{Asking, Policy, Resource, Usage, amount};
 use crate::code::Code;
 use crate::field_path::FieldPath;
-use crate::quantity::Bytes;
 use crate::rules::rule::{Check, Governed, rules};
 use crate::rules::{boot, disks, sizing};
 use crate::violation::{Findings, Kind, Violation};
 
 rules! {
     "policies" Check::Policy(quota), on MACHINES, Always {
-        Refuse QuotaExceeded = "With this Machine, the Machines of the namespace would have more than a MachinePolicy gives the namespace."
-            because "The administrator shares the capacity among namespaces. Stopped Machines count, too, because they can be started at any time."
-            fix "Make the Machine smaller, delete another one, or ask the administrator for more."
+        Refuse QuotaExceeded = "With this Machine, the Machines and the kept disks of the namespace would have more than a MachinePolicy gives the namespace."
+            because "The administrator shares the capacity among namespaces. Stopped Machines count, too, because they can be started at any time, and so do disks that are kept, because they occupy storage."
+            fix "Make the Machine smaller, delete another one or a disk that is kept, or ask the administrator for more."
             crd Nothing,
     }
 }
@@ -24,60 +24,35 @@ fn quota(machine: &Governed<'_>, policy: &Policy, findings: &mut Findings) {
     if !quota.is_set() {
         return;
     }
-    let others = machine.catalog.usage_of_others(machine.machine);
-    let (asked, stored) = (asked(machine), machine.stored.map(Usage::of));
-    let memory = sizing::largest_memory(machine.merged).path;
-    let bytes = |amount: u64| Bytes::new(amount.into()).to_string();
-    let parts: [Part<'_>; 3] = [
-        Part {
-            path: sizing::largest_factor(machine.merged),
-            amount: |usage| usage.cpu,
-            quota: quota.cpu,
-            show: &|amount| amount.to_string(),
-            what: "vCPUs",
-        },
-        Part {
-            path: memory,
-            amount: |usage| usage.memory,
-            quota: quota.memory,
-            show: &bytes,
-            what: "of memory",
-        },
-        Part {
-            path: FieldPath::field("disks"),
-            amount: |usage| usage.storage,
-            quota: quota.storage,
-            show: &bytes,
-            what: "of storage",
-        },
-    ];
-    for part in parts {
-        let (asked, used) = ((part.amount)(&asked), (part.amount)(&others));
-        let grows = stored.is_none_or(|stored| asked > (part.amount)(&stored));
-        if let Some(quota) = part.quota
-            && grows
-            && asked > quota.saturating_sub(used)
-        {
-            let (policy, what) = (&policy.name, part.what);
-            let [shown, used, quota] = [asked, used, quota].map(part.show);
-            let detail = format!(
-                "policy '{policy}' gives the namespace {quota} {what}, and its other Machines have {used}"
-            );
-            let fault = Violation::new(part.path, Code::QuotaExceeded, Kind::Forbidden, detail);
-            findings.deny(fault.value(shown));
-        }
+    let disks = machine.merged.disks.iter();
+    let others = machine.catalog.usage_of_others(&Asking {
+        machine: machine.machine,
+        backend: machine.backend,
+        disks: disks.filter_map(|item| item.name().value).collect(),
+    });
+    let stored = machine.stored.filter(|_| machine.merged.is_complete());
+    let leaving = stored.map_or(0, |stored| leaving(stored, machine));
+    let asked = asked(machine).plus(Usage::of_storage(leaving));
+    let stored = machine.stored.map(Usage::of);
+    for excess in quota.excess(&policy.name, others, asked, stored) {
+        // Where the amount is changed.
+        let path = match excess.resource {
+            Resource::Cpu => sizing::largest_factor(machine.merged),
+            Resource::Memory => sizing::largest_memory(machine.merged).path,
+            Resource::Storage => FieldPath::field("disks"),
+        };
+        let fault = Violation::new(path, Code::QuotaExceeded, Kind::Forbidden, excess.detail);
+        findings.deny(fault.value(excess.asked));
     }
 }
 
-/// A resource that a quota limits.
-struct Part<'a> {
-    /// Where the amount is changed.
-    path: FieldPath,
-    amount: fn(&Usage) -> u64,
-    quota: Option<u64>,
-    show: &'a dyn Fn(u64) -> String,
-    /// What it is an amount of, as messages say it.
-    what: &'static str,
+/// Bytes of the stored disks that the Machine no longer has. Their volumes are kept, so they still count.
+fn leaving(stored: &Normalized, machine: &Governed<'_>) -> u64 {
+    let asked = &machine.merged.disks;
+    let stays = |name: &str| asked.iter().any(|item| item.name().value == Some(name));
+    let leaving = stored.disks.iter().filter(|disk| !stays(&disk.name));
+    let sizes = leaving.map(|disk| amount(disk.size));
+    sizes.fold(0, u64::saturating_add)
 }
 
 /// What the Machine would use.

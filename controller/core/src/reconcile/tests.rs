@@ -19,6 +19,8 @@ use crate::lease::LeaseGuard;
 use crate::preconditions::Effect;
 use common::api::status::MachineStatus;
 
+mod hold;
+
 const UID: &str = "uid-of-web";
 const INTERVAL: Duration = Duration::from_secs(30);
 

@@ -5,6 +5,7 @@
 //! NetworkConfiguration ─▶ Machines of the namespace that name it
 //! Secret of a user ─────▶ Machines that refer to it
 //! StorageClass, template ▶ Machines that name it
+//! policy, namespace ─────▶ Machines whose quota may have changed
 //! ```
 //! Backends add watches of their own kinds with [`Watches::spawn`]. The watches run on every replica; triggers are
 //! dropped until the replica holds the Lease.
@@ -13,7 +14,9 @@ mod follow;
 mod secrets;
 
 use std::convert::Infallible;
+use std::sync::Arc;
 
+use common::catalog::Usage;
 use futures::StreamExt as _;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::reflector::store::Writer;
@@ -30,6 +33,7 @@ use crate::cache::{Cache, Change};
 use crate::caches::{Caches, machines_where};
 use crate::machine::CachedMachine;
 use crate::objects::{Cacheable, Meta};
+use crate::quota::objects::{Namespace, PolicyObject};
 use crate::triggers::Triggers;
 
 /// Starts watches as tasks, each of which fills a cache.
@@ -59,6 +63,7 @@ impl<'a> Watches<'a> {
         watches.tasks.spawn(secrets::NAME, secrets);
         watches.spawn_networks();
         watches.spawn_classes_and_templates();
+        watches.spawn_policies_and_namespaces();
         watches
     }
 
@@ -104,11 +109,24 @@ impl<'a> Watches<'a> {
             let mut outage = Outage::default();
             while let Some(event) = stream.next().await {
                 if let Ok(event) = &event {
+                    let used = usage_in_namespace_of(event, &caches);
                     // The index before the store: a task that waits for the store finds the index complete, too.
                     // Both before the triggers: a pass that starts earlier would not see the change.
                     let concerned = caches.address_index.apply(event, &cluster);
                     writer.apply_watcher_event(event);
                     triggers.send(concerned);
+                    if let Event::Delete(machine) = event {
+                        caches.quotas.machine_deleted(machine);
+                    }
+                    if let (Event::Apply(machine) | Event::Delete(machine), Some(used)) =
+                        (event, used)
+                        && caches
+                            .address_index
+                            .usage(machine.namespace())
+                            .is_less_in_part(used)
+                    {
+                        triggers.send(caches.quotas.held_in(machine.namespace()));
+                    }
                 }
                 match event {
                     Ok(Event::Apply(machine) | Event::Delete(machine)) => {
@@ -129,6 +147,44 @@ impl<'a> Watches<'a> {
             }
             Ok::<_, Infallible>(())
         });
+    }
+
+    /// A MachinePolicy or a namespace that changes can hold Machines, or release them.
+    fn spawn_policies_and_namespaces(&mut self) {
+        self.spawn(
+            "watch of policies",
+            watch_config(),
+            &self.caches.policies.clone(),
+            |change, machines| {
+                // Its status, which the controller writes, decides nothing.
+                let decides = |policy: &Option<Arc<PolicyObject>>| {
+                    let spec = policy.as_ref().map(|policy| policy.spec.clone())?;
+                    Some((spec.namespace_selector, spec.quota))
+                };
+                if decides(&change.old) == decides(&change.new) {
+                    return vec![];
+                }
+                machines_where(machines, |_| true)
+            },
+        );
+        let policies = self.caches.policies.clone();
+        self.spawn(
+            "watch of namespaces",
+            watch_config(),
+            &self.caches.namespaces.clone(),
+            move |change, machines| {
+                let labels =
+                    |namespace: &Option<Arc<Namespace>>| Some(namespace.as_ref()?.labels());
+                let mut is_governed = false;
+                policies.for_each_summary(|_, _| is_governed = true);
+                match &change.new {
+                    Some(new) if is_governed && labels(&change.old) != labels(&change.new) => {
+                        machines_where(machines, |machine| machine.namespace() == new.name())
+                    }
+                    _ => vec![],
+                }
+            },
+        );
     }
 
     fn spawn_networks(&mut self) {
@@ -173,6 +229,16 @@ impl<'a> Watches<'a> {
                 machines_where(machines, |machine| machine.uses_template(template.name()))
             },
         );
+    }
+}
+
+/// What the Machines of the event's namespace use of its quota, before the event.
+fn usage_in_namespace_of(event: &Event<CachedMachine>, caches: &Caches) -> Option<Usage> {
+    match event {
+        Event::Apply(machine) | Event::Delete(machine) => {
+            Some(caches.address_index.usage(machine.namespace()))
+        }
+        Event::Init | Event::InitApply(_) | Event::InitDone => None,
     }
 }
 

@@ -14,6 +14,7 @@ use std::time::Duration;
 use common::api::left_volumes::{KeptVolume, Tombstone, TombstoneVolume};
 use common::api::libvirt_host::LibvirtHostStatus;
 use common::bounds::KEPT_VOLUMES_MAX;
+use common::quantity::Bytes;
 use common::render::libvirt::{DomainMetadata, domain_uuid, is_seed, is_volume_of};
 use controller_core::client::GuardedClient;
 use controller_core::machine::CachedMachine;
@@ -26,7 +27,7 @@ use super::registry::ConnectedHost;
 use super::tombstones::{is_listed, put_status};
 use crate::access::{AccessError, Connection, DomainDetail};
 use crate::guard::Guard;
-use crate::images::names::{base_of, is_attempt_of, is_marker};
+use crate::images::names::{base_of, disk_of, is_attempt_of, is_marker};
 use crate::libvirt_host::LibvirtHost;
 use crate::plan::disks::{deletable, is_to_go};
 use crate::volume_effects::{Removal, read_all_pools, remove_volume};
@@ -82,7 +83,7 @@ pub(super) async fn remove(
                     ?stay,
                     "removed what was left of the Machine"
                 );
-                for kept in stay.iter().filter_map(|volume| kept(tombstone, volume)) {
+                for kept in stay.iter().filter_map(|stay| kept(tombstone, stay)) {
                     // Its deletion may have recorded it before it was forced.
                     if !is_listed(&kept_volumes, &kept) {
                         kept_volumes.push(kept);
@@ -113,14 +114,15 @@ pub(super) async fn remove(
     }
 }
 
-/// The record of a volume that stays. The name of a volume has the disk's name between the first two dots.
-fn kept(tombstone: &Tombstone, volume: &TombstoneVolume) -> Option<KeptVolume> {
+/// The record of a volume that stays.
+fn kept(tombstone: &Tombstone, (volume, size): &(TombstoneVolume, Bytes)) -> Option<KeptVolume> {
     Some(KeptVolume {
         machine: tombstone.machine.clone(),
         uid: tombstone.uid.clone(),
-        disk: volume.volume.split('.').nth(1)?.to_owned(),
+        disk: disk_of(&volume.volume)?.to_owned(),
         pool: volume.pool.clone(),
         volume: volume.volume.clone(),
+        size: Some(*size),
     })
 }
 
@@ -172,14 +174,14 @@ fn metadata_of(found: &DomainDetail, owner: &str) -> Option<DomainMetadata> {
 }
 
 /// Ends the guest of a Machine that is gone, and removes its definition, these volumes and its seeds. Every pool has to
-/// be readable before. Returns the volumes that stay.
+/// be readable before. Returns the volumes that stay, with their capacity.
 fn remove_all(
     host: &mut dyn Connection,
     guard: &Guard,
     owner: &str,
     pools: &BTreeSet<String>,
     listed_volumes: &[TombstoneVolume],
-) -> Result<Vec<TombstoneVolume>, AccessError> {
+) -> Result<Vec<(TombstoneVolume, Bytes)>, AccessError> {
     let uuid = domain_uuid(owner);
     let found = host.domain(uuid)?;
     let metadata = found.as_ref().and_then(|found| metadata_of(found, owner));
@@ -217,10 +219,11 @@ fn remove_all(
         let deletes = is_deletable(pool, &volume.name);
         let is_seed = is_seed(&volume.name) && pools.contains(&pool);
         if !deletes && !is_seed {
-            stay.push(TombstoneVolume {
+            let record = TombstoneVolume {
                 pool: pool.clone(),
                 volume: volume.name.clone(),
-            });
+            };
+            stay.push((record, Bytes::new(u128::from(volume.capacity))));
             continue;
         }
         let volume = Removal {

@@ -83,6 +83,11 @@ pub(crate) fn base_of(volume: &str) -> &str {
     }
 }
 
+/// The disk that a volume of a Machine was made for: its name is between the first two dots.
+pub(crate) fn disk_of(volume: &str) -> Option<&str> {
+    volume.split('.').nth(1)
+}
+
 fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }

@@ -14,7 +14,7 @@ use common::render::libvirt::{
 
 use super::action::{Action, Plan};
 use super::power::{Power, power, starts};
-use super::release::{kept_records, releases};
+use super::release::{kept_records, kept_volumes, releases};
 use super::room::room;
 use super::seed::seed;
 use super::status::{Findings, report};
@@ -118,6 +118,7 @@ fn on<'a>(
     findings.maintenance = view.spec.maintenance == Some(true);
     let is_left_alone = findings.paused || findings.maintenance;
     let guest = view.guest.as_ref();
+    findings.kept_volumes = kept_volumes(machine, block, view);
     let room = room(block, view);
     let block = room.block.as_ref().unwrap_or(block);
     findings.no_room = room.fault;

@@ -7,6 +7,7 @@ use common::api::left_volumes::{KeptVolume, TombstoneVolume};
 use common::api::libvirt_host::{HostStorage, LibvirtHostSpec};
 use common::api::machine::Image;
 use common::api::normalized::{Normalized, NormalizedDisk};
+use common::quantity::Bytes;
 use common::render::libvirt::{
     Disk, Domain, DomainMetadata, VolumeFormat, VolumeRecord, is_seed, is_volume_of, volume_name,
 };
@@ -129,16 +130,13 @@ pub(super) fn kept(
     metadata: Option<&DomainMetadata>,
 ) -> Vec<KeptVolume> {
     let records = records(machine, &view.spec, metadata).unwrap_or_default();
-    let is_complete = |pool: &str, name: &str| {
-        let marker = (pool.to_owned(), marker(name));
-        !is_attempt(name) || view.volumes.contains_key(&marker) || is_defined(view, name)
-    };
     let volume = |(pool, name): &VolumeKey, record: &VolumeRecord| KeptVolume {
         machine: format!("{}/{}", machine.namespace(), machine.name()),
         uid: machine.uid().to_owned(),
         disk: record.disk.clone(),
         pool: pool.clone(),
         volume: name.clone(),
+        size: capacity(view, pool, name),
     };
     let of_record = |record: &VolumeRecord| {
         if view.unreadable_pools.contains_key(&record.pool) {
@@ -148,11 +146,25 @@ pub(super) fn kept(
         }
         let all = view.volumes.keys().filter(|(pool, _)| *pool == record.pool);
         let base = base_of(&record.volume);
-        let names = all.filter(|(pool, name)| is_attempt_of(name, base) && is_complete(pool, name));
+        let names =
+            all.filter(|(pool, name)| is_attempt_of(name, base) && is_whole(view, pool, name));
         names.map(|key| volume(key, record)).collect::<Vec<_>>()
     };
     let kept = records.iter().filter(|record| !is_to_go(record));
     kept.flat_map(of_record).collect()
+}
+
+/// Whether a volume is one of a disk, and no marker and no copy that was never used.
+pub(super) fn is_whole(view: &HostView, pool: &str, name: &str) -> bool {
+    let marker = (pool.to_owned(), marker(name));
+    let is_used = || view.volumes.contains_key(&marker) || is_defined(view, name);
+    !is_marker(name) && (!is_attempt(name) || is_used())
+}
+
+fn capacity(view: &HostView, pool: &str, name: &str) -> Option<Bytes> {
+    let key = (pool.to_owned(), name.to_owned());
+    let volume = view.volumes.get(&key)?;
+    Some(Bytes::new(u128::from(volume.capacity)))
 }
 
 /// The volumes to delete of a Machine that goes before its host can be read: those that the domain's metadata records,

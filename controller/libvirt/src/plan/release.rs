@@ -6,13 +6,16 @@
 //! ```
 
 use common::api::normalized::Normalized;
+use common::api::status::VolumeStatus;
 use common::names;
-use common::render::libvirt::{DomainMetadata, VolumeRecord};
+use common::quantity::Bytes;
+use common::render::libvirt::{DomainMetadata, VolumeRecord, is_seed, is_volume_of};
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 
 use super::action::{Action, KeptOnHost};
-use super::disks::{delete, has_disk, unless_removed, uses};
+use super::disks::{delete, has_disk, is_whole, unless_removed, uses};
+use crate::images::names::disk_of;
 use crate::observed::{Guest, HostView};
 
 /// The volumes that the domain's metadata records: those of the disks, then those that were kept and still exist. A
@@ -80,6 +83,44 @@ pub(super) fn releases(
         deletions.push(Action::RemoveReleaseRequest);
     }
     deletions
+}
+
+/// The volumes that are kept of disks which left the spec, the largest first. What was known of a pool that cannot be read
+/// is not forgotten.
+pub(super) fn kept_volumes(
+    machine: &Machine,
+    block: &Normalized,
+    view: &HostView,
+) -> Vec<VolumeStatus> {
+    let is_of_disk = |pool: &str, name: &str| {
+        is_volume_of(name, machine.uid()) && !is_seed(name) && is_whole(view, pool, name)
+    };
+    let ours = view.volumes.iter();
+    let ours = ours.filter(|((pool, name), _)| is_of_disk(pool, name));
+    let left = ours.filter_map(|((_, name), volume)| {
+        let disk = disk_of(name).filter(|disk| !has_disk(block, disk))?;
+        Some((volume.capacity, disk, name))
+    });
+    let mut left: Vec<_> = left.collect();
+    left.sort_by(|a, b| b.cmp(a));
+    let status = |(capacity, disk, name): (u64, &str, &String)| VolumeStatus {
+        name: disk.to_owned(),
+        claim_name: name.clone(),
+        phase: None,
+        capacity: Some(Bytes::new(u128::from(capacity)).to_string()),
+        progress: None,
+    };
+    let mut kept: Vec<_> = left.into_iter().map(status).collect();
+    if !view.unreadable_pools.is_empty() {
+        let known = machine.status.kept_volumes.iter();
+        let hidden = known.filter(|known| !has_disk(block, &known.name));
+        let hidden: Vec<_> = hidden
+            .filter(|known| kept.iter().all(|kept| kept.claim_name != known.claim_name))
+            .cloned()
+            .collect();
+        kept.extend(hidden);
+    }
+    kept
 }
 
 /// Whether the guest is defined with a volume, or runs with it.

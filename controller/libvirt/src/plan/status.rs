@@ -36,6 +36,8 @@ pub(super) struct Findings<'a> {
     /// Progress of an image that is not complete yet.
     pub(super) import: Option<Fault>,
     pub(super) volumes: Vec<VolumeStatus>,
+    /// The volumes that are kept of disks which left the spec.
+    pub(super) kept_volumes: Vec<VolumeStatus>,
     /// Disks that are smaller than they are to be.
     pub(super) growing: Vec<String>,
     /// Parts of the definition that the running guest does not have.
@@ -143,6 +145,10 @@ pub(super) fn report(
         ip_addresses,
         network_interfaces,
         volumes: findings.volumes.clone(),
+        kept_volumes: match findings.block {
+            Some(_) => findings.kept_volumes.clone(),
+            None => old.kept_volumes.clone(),
+        },
         pending_changes,
         last_restart: findings
             .restart

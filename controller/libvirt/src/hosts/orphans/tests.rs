@@ -18,7 +18,7 @@ fn pools() -> BTreeSet<String> {
 fn remove_by_metadata(
     host: &mut dyn Connection,
     pools: &BTreeSet<String>,
-) -> Result<Vec<TombstoneVolume>, AccessError> {
+) -> Result<Vec<(TombstoneVolume, Bytes)>, AccessError> {
     let volumes = agreed_volumes(host, OWNER, None)?;
     remove_all(host, &environment::guard(), OWNER, pools, &volumes)
 }

@@ -193,3 +193,39 @@ fn a_volume_kept_of_a_former_machine_is_deleted_by_the_annotation_on_the_next_on
     let annotations = env.machine().metadata.annotations.clone();
     assert_eq!(annotations.unwrap_or_default().len(), 0);
 }
+
+/// Disks and capacities of the kept volumes in the status.
+fn reported_as_kept(env: &Environment) -> Vec<(String, String)> {
+    let kept = env.machine().status.kept_volumes.iter();
+    kept.map(|it| (it.name.clone(), it.capacity.clone().unwrap_or_default()))
+        .collect()
+}
+
+#[test]
+fn the_status_lists_kept_volumes_until_they_are_released_and_while_their_pool_cannot_be_read() {
+    let mut env = with_data(ReclaimPolicy::Delete);
+    assert_eq!(reported_as_kept(&env), []);
+    env.edit(|block| block.disks.truncate(1));
+    env.settle();
+    let data = [("data".to_owned(), "20Gi".to_owned())];
+    assert_eq!(reported_as_kept(&env), data);
+    let pool = env.host.state().pools.remove(POOL).unwrap();
+    for _ in 0..3 {
+        env.pass();
+    }
+    assert_eq!(reported_as_kept(&env), data);
+    env.host.state().pools.insert(POOL.into(), pool);
+    annotate(env.machine_mut(), names::ANNOTATION_RELEASE_VOLUME, "data");
+    env.settle();
+    assert_eq!(reported_as_kept(&env), []);
+}
+
+#[test]
+fn the_record_of_a_kept_volume_has_its_size() {
+    let mut env = with_data(ReclaimPolicy::Retain);
+    env.delete();
+    env.settle();
+    let kept = &env.object.status.kept_volumes;
+    let sizes: Vec<_> = kept.iter().map(|it| it.size.unwrap().to_string()).collect();
+    assert_eq!(sizes, ["20Gi"]);
+}

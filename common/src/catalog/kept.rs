@@ -1,0 +1,252 @@
+//! Disks that are kept: they count in the quota of their namespace until their owner releases them.
+//!
+//! ```text
+//! KubeVirt  claim that was created for a disk which its Machine does not have ───────────┐
+//! libvirt   volumes of disks that left a spec, in the status of the Machine ─────────────┼─▶ storage of the namespace
+//!           volumes of deleted Machines, in the status of the LibvirtHost ───────────────┘
+//! ```
+
+use std::collections::BTreeMap;
+
+use super::usage::{Usage, amount};
+use super::{Claims, MachineName, Machines};
+use crate::api::choice::Backend;
+use crate::api::left_volumes::KeptVolume;
+
+/// A Machine that asks for a share of the quota.
+#[derive(Clone, Debug)]
+pub struct Asking<'a> {
+    /// Its name.
+    pub machine: MachineName<'a>,
+    /// The backend that runs it.
+    pub backend: Backend,
+    /// Names of its disks. One that was kept is used again, so it does not count twice: on KubeVirt the claim of any
+    /// former Machine of the name, on libvirt a volume of this very Machine.
+    pub disks: Vec<&'a str>,
+}
+
+/// What the namespace of a Machine uses of its quota without the Machine: the other Machines, and the disks that are
+/// kept.
+pub fn usage_of_others<'h>(
+    machines: &Machines,
+    claims: &Claims,
+    hosts: impl IntoIterator<Item = &'h KeptByNamespace>,
+    asking: &Asking<'_>,
+) -> Usage {
+    let others = machines.usage_of_others(asking.machine);
+    others.plus(kept_disks(machines, claims, hosts, asking))
+}
+
+/// The disks that are kept in the namespace of a Machine, except those that it uses again.
+pub fn kept_disks<'h>(
+    machines: &Machines,
+    claims: &Claims,
+    hosts: impl IntoIterator<Item = &'h KeptByNamespace>,
+    asking: &Asking<'_>,
+) -> Usage {
+    let Asking {
+        machine,
+        backend,
+        disks,
+    } = asking;
+    let uses = |of, disk: &str| *backend == of && disks.contains(&disk);
+    let claims = kept_claims(machines, claims, machine.namespace);
+    let claims = claims
+        .filter(|(name, disk, _)| !(*name == machine.name && uses(Backend::Kubevirt, disk)))
+        .map(|(.., size)| size);
+    let own = machines.get(*machine);
+    let used_again = own
+        .into_iter()
+        .flat_map(|row| row.kept())
+        .filter(|(disk, _)| uses(Backend::Libvirt, disk))
+        .map(|(_, size)| size);
+    machines
+        .kept(machine.namespace)
+        .minus(sum(used_again))
+        .plus(sum(claims))
+        .plus(kept_of_deleted(hosts, machine.namespace))
+}
+
+/// What a namespace uses of its quota: all its Machines, and the disks that are kept.
+pub fn usage_of_namespace<'h>(
+    machines: &Machines,
+    claims: &Claims,
+    hosts: impl IntoIterator<Item = &'h KeptByNamespace>,
+    namespace: &str,
+) -> Usage {
+    let claims = kept_claims(machines, claims, namespace).map(|(.., size)| size);
+    machines
+        .usage(namespace)
+        .plus(machines.kept(namespace))
+        .plus(sum(claims))
+        .plus(kept_of_deleted(hosts, namespace))
+}
+
+fn sum(sizes: impl Iterator<Item = u64>) -> Usage {
+    Usage::of_storage(sizes.fold(0, u64::saturating_add))
+}
+
+/// Claims that were created for a disk which no Machine has any more: name of the Machine, name of the disk, bytes.
+fn kept_claims<'c>(
+    machines: &'c Machines,
+    claims: &'c Claims,
+    namespace: &'c str,
+) -> impl Iterator<Item = (&'c str, &'c str, u64)> {
+    claims.of_disks(namespace).filter(move |(name, disk, _)| {
+        let machine = MachineName { namespace, name };
+        !machines.has_disk(machine, disk)
+    })
+}
+
+/// Bytes of the volumes that a libvirt host keeps of deleted Machines, by namespace.
+pub type KeptByNamespace = BTreeMap<String, u64>;
+
+/// The sums over the volumes that the status of a libvirt host lists as kept.
+pub fn kept_by_namespace(volumes: &[KeptVolume]) -> KeptByNamespace {
+    let mut kept = KeptByNamespace::new();
+    for volume in volumes {
+        let (namespace, _) = volume.machine.split_once('/').unwrap_or_default();
+        let sum = kept.entry(namespace.to_owned()).or_default();
+        *sum = sum.saturating_add(volume.size.map(amount).unwrap_or_default());
+    }
+    kept
+}
+
+fn kept_of_deleted<'h>(
+    hosts: impl IntoIterator<Item = &'h KeptByNamespace>,
+    namespace: &str,
+) -> Usage {
+    sum(hosts
+        .into_iter()
+        .filter_map(|kept| kept.get(namespace).copied()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::api::normalized::Normalized;
+    use crate::catalog::MachineRow;
+    use crate::names;
+
+    fn machine(name: &str) -> MachineName<'_> {
+        MachineName {
+            namespace: "prod",
+            name,
+        }
+    }
+
+    fn claims(of: &[(&str, &str, u64)]) -> Claims {
+        let mut claims = Claims::default();
+        for (machine, disk, size) in of {
+            let label = |key: &str| match key {
+                names::LABEL_MANAGED_BY => Some(names::MANAGED_BY),
+                names::LABEL_MACHINE => Some(*machine),
+                names::LABEL_DISK => Some(*disk),
+                _ => None,
+            };
+            claims.insert("prod", &names::claim(machine, disk), label, *size);
+        }
+        claims
+    }
+
+    /// A block with the disk `root`.
+    fn block(backend: Backend) -> Normalized {
+        let block = json!({
+            "version": 1,
+            "intentHash": "sha256:0",
+            "backend": backend,
+            "powerState": "Running",
+            "guestShutdownStops": false,
+            "cpu": {"sockets": 1, "cores": 1, "threads": 1, "maxSockets": 1},
+            "memory": {"size": "2Gi", "maxSize": "2Gi"},
+            "machineType": "q35",
+            "firmware": {"type": "bios"},
+            "features": {"acpi": true, "apic": true, "hyperv": false},
+            "disks": [{
+                "name": "root", "size": "20Gi", "storageClass": "standard",
+                "accessMode": "ReadWriteOnce", "volumeMode": "Filesystem", "bus": "virtio",
+                "bootOrder": 1, "reclaimPolicy": "Delete",
+            }],
+            "cdroms": [],
+            "networks": [],
+            "nodeSelector": {},
+        });
+        serde_json::from_value(block).unwrap()
+    }
+
+    fn asking<'a>(name: &'a str, backend: Backend, disks: &[&'a str]) -> Asking<'a> {
+        Asking {
+            machine: machine(name),
+            backend,
+            disks: disks.to_vec(),
+        }
+    }
+
+    fn storage_of_others(machines: &Machines, claims: &Claims, name: &str, disks: &[&str]) -> u64 {
+        let asking = asking(name, Backend::Kubevirt, disks);
+        usage_of_others(machines, claims, [], &asking).storage
+    }
+
+    #[test]
+    fn a_claim_counts_while_no_machine_has_its_disk() {
+        let mut machines = Machines::default();
+        let claims = claims(&[("web", "root", 20), ("web", "data", 10), ("old", "data", 5)]);
+        let both = || MachineRow::new([], ["root", "data"]);
+        machines.insert(machine("web"), both());
+        assert_eq!(storage_of_others(&machines, &claims, "db", &["root"]), 5);
+
+        // The disk leaves the spec.
+        machines.insert(machine("web"), MachineRow::new([], ["root"]));
+        assert_eq!(storage_of_others(&machines, &claims, "db", &["root"]), 15);
+        assert_eq!(storage_of_others(&machines, &claims, "web", &["root"]), 15);
+        // It comes back, and takes the claim over.
+        let asked = ["root", "data"];
+        assert_eq!(storage_of_others(&machines, &claims, "web", &asked), 5);
+        let on_libvirt = asking("web", Backend::Libvirt, &asked);
+        let usage = usage_of_others(&machines, &claims, [], &on_libvirt);
+        assert_eq!(usage.storage, 15, "its volumes are no claims");
+
+        machines.remove(machine("web"));
+        assert_eq!(storage_of_others(&machines, &claims, "db", &["root"]), 35);
+        assert_eq!(storage_of_others(&machines, &claims, "web", &asked), 5);
+    }
+
+    #[test]
+    fn a_claim_that_was_created_for_no_machine_does_not_count() {
+        let mut claims = Claims::default();
+        claims.insert("prod", "theirs", |_| None, 50);
+        let machines = Machines::default();
+        assert_eq!(storage_of_others(&machines, &claims, "web", &[]), 0);
+    }
+
+    #[test]
+    fn volumes_that_hosts_keep_count_in_the_namespace_of_their_machine() {
+        let mut machines = Machines::default();
+        let volumes = [("root", 9), ("data", 4), ("log", 2)];
+        let row = MachineRow::default().keeping(&block(Backend::Libvirt), volumes);
+        machines.insert(machine("web"), row);
+        let kept = |machine: &str, size: Option<&str>| {
+            let volume = json!({
+                "machine": machine, "uid": "u", "disk": "data", "pool": "vms", "volume": "v", "size": size,
+            });
+            serde_json::from_value(volume).unwrap()
+        };
+        let volumes: [KeptVolume; 4] = [
+            kept("prod/old", Some("100")),
+            kept("prod/old", Some("200")),
+            kept("test/old", Some("5Gi")),
+            kept("prod/unread", None),
+        ];
+        let host = kept_by_namespace(&volumes);
+        let of_others = |name, disks: &[&'static str]| {
+            let asking = asking(name, Backend::Libvirt, disks);
+            usage_of_others(&machines, &Claims::default(), [&host], &asking).storage
+        };
+        assert_eq!(of_others("db", &["data"]), 306);
+        // Its own kept volumes are no part of what a Machine asks for, unless it uses them again.
+        assert_eq!(of_others("web", &["root"]), 306);
+        assert_eq!(of_others("web", &["root", "data"]), 302);
+    }
+}

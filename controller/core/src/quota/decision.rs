@@ -1,0 +1,145 @@
+//! Whether a Machine gets what it asks for.
+
+use std::sync::Arc;
+
+use common::catalog::{Asking, Labels, Policy, Usage, kept_disks};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::Hold;
+use crate::address_index::key;
+use crate::caches::Caches;
+use crate::conditions::Fault;
+use crate::machine::{CachedMachine, Machine};
+use crate::objects::Meta as _;
+
+/// Whether a Machine gets what it asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// It does.
+    Granted,
+    /// Others have the rest of the quota.
+    Held(Hold),
+    /// The labels of its namespace have not been reported yet.
+    Unknown,
+}
+
+/// Decides about a Machine, and remembers what it was granted.
+pub fn decide(caches: &Caches, cached: &CachedMachine, machine: &Machine) -> Decision {
+    let policies = policies_with_quota(caches);
+    // What a Machine that is deleted asks for is not carried out.
+    if policies.is_empty() || machine.is_deleting() {
+        caches.quotas.shares().forget(cached);
+        return Decision::Granted;
+    }
+    let Some(namespace) = caches.namespaces.get("", cached.namespace()) else {
+        return Decision::Unknown;
+    };
+    let labels: Labels = namespace.labels();
+    let policies: Vec<_> = policies
+        .into_iter()
+        .filter(|it| it.selects(&labels))
+        .collect();
+    let Some(block) = machine.desired().filter(|_| !policies.is_empty()) else {
+        caches.quotas.shares().forget(cached);
+        return Decision::Granted;
+    };
+
+    let asked = Usage::of(block);
+    let mut shares = caches.quotas.shares();
+    // What it has is not taken from it. After a start of this program, that is what it asks for.
+    let granted = shares.granted.get(cached.uid()).copied();
+    let has = granted.or(cached.has_started.then_some(asked));
+    let excess = |others: Usage, asked: Usage, has: Option<Usage>| {
+        let mut all = policies.iter();
+        all.find_map(|policy| {
+            policy
+                .quota
+                .excess(&policy.name, others, asked, has)
+                .into_iter()
+                .next()
+        })
+    };
+    let first = if has.is_some_and(|has| asked.max(has) == has) {
+        None
+    } else {
+        let kept = kept(
+            caches,
+            &Asking {
+                machine: key(cached),
+                backend: block.backend,
+                disks: block.disks.iter().map(|disk| disk.name.as_str()).collect(),
+            },
+        );
+        let machines = caches.machines.state_filter(|other| {
+            other.namespace() == cached.namespace() && other.uid() != cached.uid()
+        });
+        let (mut others, mut older) = (kept, vec![]);
+        for other in &machines {
+            let usage = caches.address_index.usage_of(&**other);
+            match shares.granted.get(other.uid()) {
+                Some(granted) => others = others.plus(*granted),
+                None if other.has_started => others = others.plus(usage),
+                None if has.is_none() && age(other) < age(cached) => {
+                    older.push((age(other), usage))
+                }
+                None => {}
+            }
+        }
+        // Older ones come first, as far as there is room for them.
+        older.sort_by(|(a, _), (b, _)| a.cmp(b));
+        for (_, usage) in older {
+            if excess(others, usage, None).is_none() {
+                others = others.plus(usage);
+            }
+        }
+        excess(others, asked, has)
+    };
+    let Some(excess) = first else {
+        shares.granted.insert(cached.uid().into(), asked);
+        shares.release(cached);
+        return Decision::Granted;
+    };
+    if let Some(has) = has {
+        shares.granted.insert(cached.uid().into(), has);
+    }
+    shares.hold(cached);
+    let keeps = if has.is_some() {
+        " and keeps what it has"
+    } else {
+        ""
+    };
+    let message = format!(
+        "{}; this Machine asks for {}{keeps}: delete or shrink another Machine, delete disks that are kept, or ask the administrator for more; the Machine goes on by itself then",
+        excess.detail, excess.asked
+    );
+    let fault = Fault::new("QuotaExceeded", message);
+    Decision::Held(match has {
+        None => Hold::New(fault),
+        Some(_) => Hold::Growth(fault),
+    })
+}
+
+/// Creation time and uid.
+fn age(machine: &CachedMachine) -> (Option<&Time>, &str) {
+    (machine.created(), machine.uid())
+}
+
+/// The policies that have a quota, sorted by name.
+pub(super) fn policies_with_quota(caches: &Caches) -> Vec<Arc<Policy>> {
+    let mut policies = vec![];
+    caches.policies.for_each_summary(|_, policy| {
+        let policy = policy.iter().filter(|policy| policy.quota.is_set());
+        policies.extend(policy.cloned());
+    });
+    policies.sort_by(|a, b| a.name.cmp(&b.name));
+    policies
+}
+
+/// The disks that are kept in the namespace of a Machine.
+fn kept(caches: &Caches, asking: &Asking<'_>) -> Usage {
+    let kept = caches.quotas.kept();
+    let hosts = kept.hosts.values();
+    caches
+        .address_index
+        .read_machines(|machines| kept_disks(machines, &kept.claims, hosts, asking))
+}

@@ -1,0 +1,270 @@
+//! Decisions about Machines of the namespace `prod`, whose policy gives it four vCPUs and 100Gi of storage.
+
+use common::normalize::intent_hash;
+use kube::runtime::reflector::store;
+use kube::runtime::reflector::store::Writer;
+use kube::runtime::watcher::Event;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::caches::Caches;
+use crate::conditions::Fault;
+use crate::fixtures;
+use crate::objects::Cacheable;
+
+/// Caches as the watches fill them.
+struct Cluster {
+    caches: Caches,
+    machines: Writer<CachedMachine>,
+}
+
+fn machine(name: &str, second: u8, cpu: u32, status: &Value) -> CachedMachine {
+    let mut block = serde_json::to_value(fixtures::block()).unwrap();
+    block["cpu"]["cores"] = cpu.into();
+    let mut spec = json!({"template": "small"});
+    block["intentHash"] = intent_hash(&spec, None).into();
+    spec["normalized"] = block;
+    let object = json!({
+        "metadata": {
+            "name": name, "namespace": "prod", "uid": format!("uid-of-{name}"), "resourceVersion": "1",
+            "creationTimestamp": format!("2026-01-01T00:00:0{second}Z"),
+        },
+        "spec": spec,
+        "status": status,
+    });
+    serde_json::from_value(object).unwrap()
+}
+
+/// A Machine that was created in this second and has not started.
+fn new(name: &str, second: u8, cpu: u32) -> CachedMachine {
+    machine(name, second, cpu, &json!({}))
+}
+
+fn running(name: &str, cpu: u32) -> CachedMachine {
+    machine(name, 9, cpu, &json!({"phase": "Running"}))
+}
+
+fn policy(quota: &Value) -> objects::PolicyObject {
+    let policy = json!({
+        "metadata": {"name": "tenants"},
+        "spec": {"namespaceSelector": {"matchLabels": {"tenancy": "shared"}}, "quota": quota},
+    });
+    serde_json::from_value(policy).unwrap()
+}
+
+fn namespace(labels: &Value) -> objects::Namespace {
+    let namespace = json!({"metadata": {"name": "prod", "labels": labels}});
+    serde_json::from_value(namespace).unwrap()
+}
+
+fn list<K: Cacheable>(cache: &crate::cache::Cache<K>, objects: Vec<K>) {
+    cache.apply(Event::Init, |_| {});
+    for object in objects {
+        cache.apply(Event::InitApply(object), |_| {});
+    }
+    cache.apply(Event::InitDone, |_| {});
+}
+
+impl Cluster {
+    fn new() -> Self {
+        let (machines, writer) = store();
+        let caches = Caches::new(machines);
+        let quota = json!({"cpu": 4, "storage": "100Gi"});
+        list(&caches.policies, vec![policy(&quota)]);
+        list(
+            &caches.namespaces,
+            vec![namespace(&json!({"tenancy": "shared"}))],
+        );
+        Self {
+            caches,
+            machines: writer,
+        }
+    }
+
+    fn event(&mut self, event: &Event<CachedMachine>) {
+        self.caches.address_index.apply(event, "cluster");
+        self.machines.apply_watcher_event(event);
+        if let Event::Delete(machine) = event {
+            self.caches.quotas.machine_deleted(machine);
+        }
+    }
+
+    fn apply(&mut self, machine: CachedMachine) {
+        self.event(&Event::Apply(machine));
+    }
+
+    fn decide(&self, name: &str) -> Decision {
+        let key = ObjectRef::new(name).within("prod");
+        let cached = self.caches.machines.get(&key).unwrap();
+        decide(&self.caches, &cached, &cached.decompress())
+    }
+
+    fn held(&self) -> Vec<String> {
+        let held = self.caches.quotas.held_in("prod").into_iter();
+        held.map(|key| key.name).collect()
+    }
+}
+
+fn reason(decision: &Decision) -> Option<&Fault> {
+    match decision {
+        Decision::Held(Hold::New(fault) | Hold::Growth(fault)) => Some(fault),
+        Decision::Granted | Decision::Unknown => None,
+    }
+}
+
+#[test]
+fn of_new_machines_the_younger_is_held_until_the_older_is_gone_in_whatever_order_they_are_seen() {
+    for order in [["old", "young"], ["young", "old"]] {
+        let mut cluster = Cluster::new();
+        cluster.apply(new("old", 1, 3));
+        cluster.apply(new("young", 2, 2));
+        for name in order {
+            let held = matches!(cluster.decide(name), Decision::Held(Hold::New(_)));
+            assert_eq!(held, name == "young", "{order:?}");
+        }
+        assert_eq!(cluster.held(), ["young"]);
+        let decision = cluster.decide("young");
+        let fault = reason(&decision).unwrap();
+        assert_eq!(fault.reason(), "QuotaExceeded");
+        let text = format!("{fault:?}");
+        assert!(
+            text.contains("policy 'tenants' gives the namespace 4 vCPUs, and its other Machines have 3; this Machine asks for 2"),
+            "{text}"
+        );
+        cluster.event(&Event::Delete(new("old", 1, 3)));
+        assert_eq!(cluster.decide("young"), Decision::Granted);
+        assert!(cluster.held().is_empty());
+    }
+}
+
+#[test]
+fn of_machines_of_the_same_second_the_one_with_the_smaller_uid_comes_first() {
+    let mut cluster = Cluster::new();
+    cluster.apply(new("b", 1, 3));
+    cluster.apply(new("a", 1, 3));
+    assert!(matches!(cluster.decide("b"), Decision::Held(_)));
+    assert_eq!(cluster.decide("a"), Decision::Granted);
+}
+
+#[test]
+fn a_machine_that_was_granted_its_share_keeps_it_before_its_status_shows_that_it_started() {
+    let mut cluster = Cluster::new();
+    cluster.apply(new("young", 2, 3));
+    assert_eq!(cluster.decide("young"), Decision::Granted);
+    // It was stored earlier, and is seen later.
+    cluster.apply(new("old", 1, 3));
+    assert!(matches!(
+        cluster.decide("old"),
+        Decision::Held(Hold::New(_))
+    ));
+    assert_eq!(cluster.decide("young"), Decision::Granted);
+}
+
+#[test]
+fn an_older_machine_that_is_held_itself_takes_no_room() {
+    let mut cluster = Cluster::new();
+    cluster.apply(new("large", 1, 9));
+    cluster.apply(new("small", 2, 4));
+    assert_eq!(cluster.decide("small"), Decision::Granted);
+    assert!(matches!(cluster.decide("large"), Decision::Held(_)));
+}
+
+#[test]
+fn what_has_started_is_never_held_and_its_growth_is() {
+    let mut cluster = Cluster::new();
+    cluster.apply(running("a", 3));
+    cluster.apply(running("b", 9));
+    assert_eq!(cluster.decide("a"), Decision::Granted);
+    assert_eq!(cluster.decide("b"), Decision::Granted);
+    cluster.apply(new("new", 1, 1));
+    assert!(matches!(
+        cluster.decide("new"),
+        Decision::Held(Hold::New(_))
+    ));
+
+    cluster.apply(running("a", 4));
+    let decision = cluster.decide("a");
+    assert!(matches!(decision, Decision::Held(Hold::Growth(_))));
+    let text = format!("{:?}", reason(&decision).unwrap());
+    assert!(text.contains("asks for 4 and keeps what it has"), "{text}");
+    assert_eq!(cluster.held(), ["a", "new"]);
+    // What it does not get is not taken from others.
+    assert_eq!(cluster.caches.quotas.shares().granted["uid-of-a"].cpu, 3);
+    // It shrinks, and what it had can be given to others.
+    cluster.apply(running("a", 1));
+    assert_eq!(cluster.decide("a"), Decision::Granted);
+    cluster.event(&Event::Delete(running("b", 9)));
+    assert_eq!(cluster.decide("new"), Decision::Granted);
+    cluster.apply(running("a", 3));
+    assert_eq!(cluster.decide("a"), Decision::Granted);
+}
+
+#[test]
+fn kept_disks_count_until_they_are_released() {
+    let mut cluster = Cluster::new();
+    let claim: crate::objects::Secret = serde_json::from_value(json!({"metadata": {
+        "name": "gone-data", "namespace": "prod", "labels": {
+            "vitistack.io/managed-by": "kubevirt-operator",
+            "vitistack.io/machine": "gone",
+            "vitistack.io/disk": "data",
+        },
+    }}))
+    .unwrap();
+    let kept = |size| -> KeptVolume {
+        serde_json::from_value(json!({
+            "machine": "prod/gone", "uid": "u", "disk": "data", "pool": "vms", "volume": "v", "size": size,
+        }))
+        .unwrap()
+    };
+    // The Machine has a disk of 20Gi.
+    cluster.apply(new("web", 1, 1));
+    let quotas = cluster.caches.quotas.clone();
+    quotas.claim_changed(&claim, 70 << 30);
+    assert!(!quotas.host_changed("hv1", &[kept("20Gi")]));
+    assert!(matches!(
+        cluster.decide("web"),
+        Decision::Held(Hold::New(_))
+    ));
+    assert!(quotas.host_changed("hv1", &[kept("10Gi")]));
+    assert_eq!(cluster.decide("web"), Decision::Granted);
+
+    cluster.event(&Event::Delete(new("web", 1, 1)));
+    cluster.apply(new("db", 1, 1));
+    assert!(!quotas.host_changed("hv1", &[kept("20Gi")]));
+    assert!(matches!(cluster.decide("db"), Decision::Held(Hold::New(_))));
+    quotas.claim_deleted(&claim);
+    assert_eq!(cluster.decide("db"), Decision::Granted);
+    assert!(quotas.host_changed("hv1", &[]));
+}
+
+#[test]
+fn without_a_quota_nothing_is_held_and_without_labels_nothing_is_decided() {
+    let mut cluster = Cluster::new();
+    cluster.apply(new("web", 1, 9));
+    assert!(matches!(cluster.decide("web"), Decision::Held(_)));
+    list(
+        &cluster.caches.namespaces,
+        vec![namespace(&json!({"tenancy": "own"}))],
+    );
+    assert_eq!(cluster.decide("web"), Decision::Granted);
+    assert!(cluster.held().is_empty());
+    list(&cluster.caches.namespaces, vec![]);
+    assert_eq!(cluster.decide("web"), Decision::Unknown);
+    list(&cluster.caches.policies, vec![policy(&json!({}))]);
+    assert_eq!(cluster.decide("web"), Decision::Granted);
+}
+
+#[test]
+fn a_machine_without_a_usable_block_counts_what_can_be_read_of_it() {
+    let mut cluster = Cluster::new();
+    let newer = json!({
+        "metadata": {"name": "newer", "namespace": "prod", "uid": "uid-of-newer"},
+        "spec": {"normalized": {"version": 9, "cpu": {"cores": 3}}},
+        "status": {"phase": "Running"},
+    });
+    cluster.apply(serde_json::from_value(newer).unwrap());
+    let usage = cluster.caches.address_index.usage("prod");
+    assert_eq!(usage.cpu, 3);
+    cluster.apply(new("web", 1, 2));
+    assert!(matches!(cluster.decide("web"), Decision::Held(_)));
+}

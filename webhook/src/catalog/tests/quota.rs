@@ -1,0 +1,87 @@
+//! What counts in the quota of a namespace.
+
+use common::api::choice::Backend;
+use common::catalog::{Asking, Catalog as _};
+use serde_json::{Value, json};
+
+use super::{claim, decode, machine_name, stored_machine};
+use crate::catalog::{Cache, Machine, MachineEntry};
+use crate::watch::WatchSink as _;
+
+#[test]
+fn a_machine_with_an_unreadable_block_counts_what_can_be_read_of_it() {
+    const GI: u64 = 1 << 30;
+    let disks = json!([{"name": "root", "size": "20Gi", "someday": {}}]);
+    for (spec, expected) in [
+        (json!(null), (1, 0, 0)),
+        (json!({}), (1, 0, 0)),
+        (
+            json!({"normalized": {"version": 9, "cpu": {"cores": 4}, "disks": disks}}),
+            (4, 0, 20 * GI),
+        ),
+        (
+            json!({"resources": {"cpu": {"cores": 2}, "memory": {"size": "4Gi"}}, "disks": disks}),
+            (2, 4 * GI, 20 * GI),
+        ),
+    ] {
+        let machine: Machine = decode(json!({
+            "metadata": {"namespace": "prod", "name": "odd"}, "spec": spec,
+        }));
+        let cache = Cache::default();
+        cache.machines.apply(MachineEntry::parse(&machine, "here"));
+        let asking = Asking {
+            machine: machine_name("web"),
+            backend: Backend::Kubevirt,
+            disks: vec![],
+        };
+        let usage = cache.usage_of_others(&asking);
+        assert_eq!((usage.cpu, usage.memory, usage.storage), expected);
+        // The claim of its disk is not one that is kept.
+        cache.claims.apply(claim(
+            "odd-root",
+            "odd",
+            &json!({"labels": {
+                "vitistack.io/managed-by": "kubevirt-operator",
+                "vitistack.io/machine": "odd",
+                "vitistack.io/disk": "root",
+            }}),
+        ));
+        let with_claim = cache.usage_of_others(&asking).storage;
+        let kept = if expected.2 == 0 { 10 * GI } else { expected.2 };
+        assert_eq!(with_claim, kept, "{spec}");
+    }
+}
+
+#[test]
+fn a_volume_that_a_host_keeps_counts_before_the_controller_reports_it_and_after() {
+    let asked = |name| Asking {
+        machine: machine_name(name),
+        backend: Backend::Libvirt,
+        disks: vec!["root"],
+    };
+    let volume = |name: &str| json!({"name": name, "claimName": "v", "capacity": "10Gi"});
+    let stored = |status: &Value| {
+        let mut object = stored_machine("web", &json!([]));
+        object["spec"]["normalized"]["backend"] = json!("libvirt");
+        object["status"] = status.clone();
+        MachineEntry::parse(&decode(object), "here")
+    };
+    let cache = Cache::default();
+    for status in [
+        json!({"volumes": [volume("root"), volume("data")]}),
+        json!({"volumes": [volume("root")], "keptVolumes": [volume("data")]}),
+    ] {
+        cache.machines.apply(stored(&status));
+        let storage = |name| cache.usage_of_others(&asked(name)).storage >> 30;
+        // The block has a disk of 20Gi.
+        assert_eq!((storage("db"), storage("web")), (30, 10), "{status}");
+    }
+    cache.hosts.apply(decode(json!({
+        "metadata": {"name": "hv1"},
+        "spec": {"uri": "test:///default", "virtType": "qemu"},
+        "status": {"keptVolumes": [{
+            "machine": "prod/old", "uid": "u", "disk": "data", "pool": "vms", "volume": "v", "size": "5Gi",
+        }]},
+    })));
+    assert_eq!(cache.usage_of_others(&asked("web")).storage >> 30, 15);
+}
