@@ -43,10 +43,10 @@ struct Cluster {
     networks: Vec<String>,
     /// Bridges and VLANs of other networks.
     #[serde(default)]
-    segments: BTreeMap<String, (Option<String>, Option<i64>)>,
-    /// Bridges and VLANs of the networks of other namespaces.
+    segments: Segments,
+    /// Networks of other namespaces.
     #[serde(default)]
-    elsewhere: BTreeMap<String, BTreeMap<String, (Option<String>, Option<i64>)>>,
+    elsewhere: BTreeMap<String, Segments>,
     #[serde(default)]
     hosts: BTreeMap<String, Host>,
     #[serde(default)]
@@ -65,6 +65,9 @@ struct Cluster {
     #[serde(default)]
     namespace: Labels,
 }
+
+/// Bridges and VLANs by name of the network.
+type Segments = BTreeMap<String, (Option<String>, Option<i64>)>;
 
 /// The values of a stored Machine that must be unique.
 #[derive(Default, Deserialize)]
@@ -157,10 +160,7 @@ impl From<Cluster> for StaticCatalog {
     }
 }
 
-fn networks(
-    plain: Vec<String>,
-    segments: BTreeMap<String, (Option<String>, Option<i64>)>,
-) -> BTreeMap<String, NetworkRow> {
+fn networks(plain: Vec<String>, segments: Segments) -> BTreeMap<String, NetworkRow> {
     let plain = plain.into_iter();
     let plain = plain.map(|name| (name, (Some("br0".to_owned()), None)));
     let row = |(name, (bridge, vlan))| {

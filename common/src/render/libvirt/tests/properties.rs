@@ -62,14 +62,10 @@ fn disks() -> impl Strategy<Value = Vec<Disk>> {
         address(),
     );
     vec(disk, 0..6).prop_map(|disks| {
-        let disk = |(index, it): (u8, ((String, bool, &str), _, bool, Option<u32>, _))| {
+        let disk = |(index, it): (u8, ((String, bool, &str), _, bool, _, _))| {
             let ((alias, cdrom, bus), volume, read_only, boot_order, address) = it;
-            let limits = DiskLimits {
-                bytes_per_second: boot_order.map(u64::from),
-                iops: read_only.then_some(1),
-            };
-            Disk {
-                limits,
+            let disk = Disk {
+                limits: DiskLimits::default(),
                 alias: format!("{alias}{index}"),
                 cdrom,
                 bus: bus.to_owned(),
@@ -78,6 +74,13 @@ fn disks() -> impl Strategy<Value = Vec<Disk>> {
                 read_only,
                 boot_order,
                 address,
+            };
+            Disk {
+                limits: DiskLimits {
+                    bytes_per_second: disk.boot_order.map(u64::from),
+                    iops: disk.read_only.then_some(1),
+                },
+                ..disk
             }
         };
         (0..).zip(disks).map(disk).collect()
