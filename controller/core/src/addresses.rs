@@ -212,8 +212,8 @@ mod tests {
         address_conflict(machine, &conflicts, has_guest)
     }
 
-    fn failed(message: &str) -> Option<Fault> {
-        Some(Fault::new("NetworkFailed", message))
+    fn failed(message: &str) -> Fault {
+        Fault::new("NetworkFailed", message)
     }
 
     #[test]
@@ -238,16 +238,16 @@ mod tests {
         let older = on("dev", "db", Backend::Kubevirt, Some("br0-"));
         assert_eq!(
             fault(&web, older, false),
-            failed(
+            Some(failed(
                 "network card 'eth0' has the address 02:00:00:00:00:01, and so has an older Machine of another namespace on the same network segment: change macAddress in spec.networks; the Machine continues automatically then"
-            )
+            ))
         );
         let older = on("prod", "db", Backend::Kubevirt, Some("br0-"));
         assert_eq!(
             fault(&web, older, false),
-            failed(
+            Some(failed(
                 "network card 'eth0' has the address 02:00:00:00:00:01, and so has the older Machine 'db' on NetworkConfiguration 'br0-', which is the same network segment: change macAddress of one of them in spec.networks; the Machine continues automatically then"
-            )
+            ))
         );
     }
 

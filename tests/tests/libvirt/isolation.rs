@@ -105,8 +105,8 @@ async fn a_guest_gets_the_limits_of_its_host() {
         Some("50000000"),
         "{disk}"
     );
-    let live = env.virsh(&["dumpxml", &domain]).await;
-    assert!(live.contains("<port isolated='yes'/>"), "{live}");
+    let running = env.virsh(&["dumpxml", &domain]).await;
+    assert!(running.contains("<port isolated='yes'/>"), "{running}");
 
     // Another limit takes effect when the guest is started, and no earlier.
     limited["spec"]["limits"]["diskIops"] = 900.into();
