@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use super::usage::{Usage, amount};
-use super::{Claims, MachineName, Machines};
+use super::{Claims, MachineName, MachineRow, Machines};
 use crate::api::choice::Backend;
 use crate::api::left_volumes::KeptVolume;
 
@@ -57,7 +57,7 @@ pub fn kept_disks<'h>(
     let own = machines.get(*machine);
     let used_again = own
         .into_iter()
-        .flat_map(|row| row.kept())
+        .flat_map(MachineRow::kept)
         .filter(|(disk, _)| uses(Backend::Libvirt, disk))
         .map(|(_, size)| size);
     machines
@@ -127,7 +127,6 @@ mod tests {
 
     use super::*;
     use crate::api::normalized::Normalized;
-    use crate::catalog::MachineRow;
     use crate::names;
 
     fn machine(name: &str) -> MachineName<'_> {

@@ -254,9 +254,9 @@ impl MachineEntry {
             Spec::Unreadable(row) => row.clone(),
         };
         Self {
-            row,
             namespace,
             name,
+            row,
         }
     }
 }

@@ -24,14 +24,14 @@ pub enum Decision {
 }
 
 /// Decides about a Machine, and remembers what it was granted.
-pub fn decide(caches: &Caches, cached: &CachedMachine, machine: &Machine) -> Decision {
+pub fn decide(caches: &Caches, this: &CachedMachine, machine: &Machine) -> Decision {
     let policies = policies_with_quota(caches);
     // What a Machine that is deleted asks for is not carried out.
     if policies.is_empty() || machine.is_deleting() {
-        caches.quotas.shares().forget(cached);
+        caches.quotas.shares().forget(this);
         return Decision::Granted;
     }
-    let Some(namespace) = caches.namespaces.get("", cached.namespace()) else {
+    let Some(namespace) = caches.namespaces.get("", this.namespace()) else {
         return Decision::Unknown;
     };
     let labels: Labels = namespace.labels();
@@ -40,15 +40,15 @@ pub fn decide(caches: &Caches, cached: &CachedMachine, machine: &Machine) -> Dec
         .filter(|it| it.selects(&labels))
         .collect();
     let Some(block) = machine.desired().filter(|_| !policies.is_empty()) else {
-        caches.quotas.shares().forget(cached);
+        caches.quotas.shares().forget(this);
         return Decision::Granted;
     };
 
     let asked = Usage::of(block);
     let mut shares = caches.quotas.shares();
     // What it has is not taken from it. After a start of this program, that is what it asks for.
-    let granted = shares.granted.get(cached.uid()).copied();
-    let has = granted.or(cached.has_started.then_some(asked));
+    let granted = shares.granted.get(this.uid()).copied();
+    let has = granted.or(this.has_started.then_some(asked));
     let excess = |others: Usage, asked: Usage, has: Option<Usage>| {
         let mut all = policies.iter();
         all.find_map(|policy| {
@@ -65,13 +65,13 @@ pub fn decide(caches: &Caches, cached: &CachedMachine, machine: &Machine) -> Dec
         let kept = kept(
             caches,
             &Asking {
-                machine: key(cached),
+                machine: key(this),
                 backend: block.backend,
                 disks: block.disks.iter().map(|disk| disk.name.as_str()).collect(),
             },
         );
         let machines = caches.machines.state_filter(|other| {
-            other.namespace() == cached.namespace() && other.uid() != cached.uid()
+            other.namespace() == this.namespace() && other.uid() != this.uid()
         });
         let (mut others, mut older) = (kept, vec![]);
         for other in &machines {
@@ -79,14 +79,14 @@ pub fn decide(caches: &Caches, cached: &CachedMachine, machine: &Machine) -> Dec
             match shares.granted.get(other.uid()) {
                 Some(granted) => others = others.plus(*granted),
                 None if other.has_started => others = others.plus(usage),
-                None if has.is_none() && age(other) < age(cached) => {
-                    older.push((age(other), usage))
+                None if has.is_none() && age(other) < age(this) => {
+                    older.push((age(other), usage));
                 }
                 None => {}
             }
         }
         // Older ones come first, as far as there is room for them.
-        older.sort_by(|(a, _), (b, _)| a.cmp(b));
+        older.sort_by_key(|(age, _)| *age);
         for (_, usage) in older {
             if excess(others, usage, None).is_none() {
                 others = others.plus(usage);
@@ -95,14 +95,14 @@ pub fn decide(caches: &Caches, cached: &CachedMachine, machine: &Machine) -> Dec
         excess(others, asked, has)
     };
     let Some(excess) = first else {
-        shares.granted.insert(cached.uid().into(), asked);
-        shares.release(cached);
+        shares.granted.insert(this.uid().into(), asked);
+        shares.release(this);
         return Decision::Granted;
     };
     if let Some(has) = has {
-        shares.granted.insert(cached.uid().into(), has);
+        shares.granted.insert(this.uid().into(), has);
     }
-    shares.hold(cached);
+    shares.hold(this);
     let keeps = if has.is_some() {
         " and keeps what it has"
     } else {

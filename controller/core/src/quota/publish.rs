@@ -188,8 +188,8 @@ impl Gauges {
         for (namespace, (usage, quota)) in uses {
             for resource in Resource::ALL {
                 let name = resource.as_str();
-                let used = number(resource.used(*usage));
-                self.0.insert((USED, namespace.clone(), name), used);
+                let amount = number(resource.used(*usage));
+                self.0.insert((USED, namespace.clone(), name), amount);
                 if let Some(limit) = resource.limit(quota) {
                     self.0
                         .insert((HARD, namespace.clone(), name), number(limit));
