@@ -53,6 +53,8 @@ pub const ATTACHMENT: Kind = Kind {
 };
 /// A PersistentVolumeClaim.
 pub const CLAIM: Kind = core("PersistentVolumeClaim", "persistentvolumeclaims");
+/// A Pod.
+pub const POD: Kind = core("Pod", "pods");
 /// CDI's DataVolume.
 pub const DATA_VOLUME: Kind = Kind {
     group: "cdi.kubevirt.io",

@@ -7,7 +7,8 @@ use serde_json::Value;
 /// The fault that is injected at the chosen write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// The controller is killed before the write is forwarded.
+    /// The controller is killed before the write is forwarded. The write is held, and may be forwarded later: it was on
+    /// its way for longer than the Lease.
     KilledBefore,
     /// The write is done, and the controller is killed before the response is sent.
     KilledAfter,

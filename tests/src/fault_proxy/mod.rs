@@ -91,6 +91,8 @@ struct State {
     /// The id of the process to kill; 0 before [`FaultProxy::set_target`].
     process: AtomicU32,
     killed: Notify,
+    /// The write that was not forwarded when the process was killed.
+    held: Mutex<Option<Request<Body>>>,
     /// While true, watches deliver nothing.
     watches_delayed: watch::Sender<bool>,
     /// How often all watches have been ended.
@@ -139,6 +141,7 @@ impl FaultProxy {
             seen: Mutex::default(),
             process: AtomicU32::new(0),
             killed: Notify::new(),
+            held: Mutex::default(),
             watches_delayed: watch::Sender::new(false),
             expirations: watch::Sender::new(0),
             disconnected: watch::Sender::new(false),
@@ -177,6 +180,17 @@ impl FaultProxy {
     /// Waits until the process was killed.
     pub async fn killed(&self) {
         self.state.killed.notified().await;
+    }
+
+    /// Forwards the write at which the process was killed. Returns the HTTP status of the answer; `None` if no write
+    /// is held.
+    pub async fn forward_held(&self) -> Result<Option<StatusCode>> {
+        let held = self.state.held.lock();
+        let held = held.unwrap_or_else(PoisonError::into_inner).take();
+        let Some(write) = held else {
+            return Ok(None);
+        };
+        Ok(Some(self.state.client.send(write).await?.status()))
     }
 
     /// The writes received so far, in order.
@@ -277,7 +291,11 @@ impl State {
         let fault = self.fault.filter(|(at, _)| *at == number);
         let fault = fault.map(|(_, fault)| fault);
         match fault {
-            Some(Fault::KilledBefore) => return self.kill(),
+            Some(Fault::KilledBefore) => {
+                let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+                *held = Some(upstream);
+                return self.kill();
+            }
             Some(Fault::Rejected(status)) => return failure(status),
             Some(Fault::WatchesDelayed) => {
                 self.watches_delayed.send_replace(true);

@@ -14,6 +14,8 @@
 mod daemon;
 mod guest;
 pub mod packages;
+mod volume_monitor;
 
 pub use daemon::{Libvirt, NETWORKS};
 pub use guest::{Nic, Report, image};
+pub use volume_monitor::VolumeMonitor;

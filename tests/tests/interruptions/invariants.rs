@@ -1,10 +1,12 @@
 //! Invariants: what the controller must never do, checked before each of its writes.
 
+use std::collections::BTreeMap;
+
 use anyhow::Result;
 use lab::{
     Lab,
     fault_proxy::{InvariantCheck, Write},
-    objects::{CLAIM, INSTANCE, MACHINE, Objects, VM},
+    objects::{CLAIM, INSTANCE, MACHINE, Objects, POD, VM},
 };
 use serde_json::Value;
 
@@ -17,6 +19,7 @@ struct Namespace {
     vms: Objects,
     instances: Objects,
     claims: Objects,
+    pods: Objects,
 }
 
 /// The invariants of the Machine `web` in this namespace.
@@ -26,6 +29,7 @@ pub(crate) fn of(lab: &Lab, namespace: &str) -> InvariantCheck {
         vms: lab.objects(VM, namespace),
         instances: lab.objects(INSTANCE, namespace),
         claims: lab.objects(CLAIM, namespace),
+        pods: lab.objects(POD, namespace),
     };
     Box::new(move |write| {
         let (there, write) = (there.clone(), write.clone());
@@ -59,22 +63,31 @@ impl Namespace {
         }
     }
 
-    /// A claim is deleted after everything that uses it.
+    /// A claim is deleted after everything that uses it, whosever it is.
     async fn claim_is_deleted(&self, claim: &str) -> Result<Option<String>> {
-        for (objects, template) in [
-            (&self.vms, "/spec/template/spec"),
-            (&self.instances, "/spec"),
+        Ok(self
+            .users_of(claim, "")
+            .await?
+            .pop()
+            .map(|user| format!("{user} uses it")))
+    }
+
+    /// The VirtualMachines, instances and pods that name a claim, without those of this name.
+    async fn users_of(&self, claim: &str, except: &str) -> Result<Vec<String>> {
+        let mut users = Vec::new();
+        for (kind, objects) in [
+            ("VirtualMachine", &self.vms),
+            ("instance", &self.instances),
+            ("pod", &self.pods),
         ] {
             for object in objects.list().await? {
-                let volumes = object.pointer(template).map(|spec| &spec["volumes"]);
-                let volumes = volumes.and_then(Value::as_array).into_iter().flatten();
-                let mut claims = volumes.map(|it| &it["persistentVolumeClaim"]["claimName"]);
-                if claims.any(|used| used == claim) {
-                    return Ok(Some(format!("{} uses it", object["metadata"]["name"])));
+                let name = object["metadata"]["name"].as_str().unwrap_or_default();
+                if name != except && claims_of(&object).any(|used| used == claim) {
+                    users.push(format!("{kind} {name}"));
                 }
             }
         }
-        Ok(None)
+        Ok(users)
     }
 
     /// A guest is deleted only for a restart that the status records with this guest's uid. A repeated deletion, sent
@@ -112,14 +125,50 @@ impl Namespace {
         Ok(exists.then(|| "its disk is still there".to_owned()))
     }
 
-    /// No VirtualMachine is created while the guest of an earlier one exists.
+    /// No VirtualMachine is created while the guest of an earlier one exists, and none with a claim that another one
+    /// has.
     async fn vm_is_created(&self, write: &Write) -> Result<Option<String>> {
+        let name = write.body["metadata"]["name"].as_str().unwrap_or_default();
+        for claim in claims_of(&write.body) {
+            if let Some(user) = self.users_of(claim, name).await?.pop() {
+                return Ok(Some(format!("{user} has its claim {claim}")));
+            }
+        }
         if write.body["kind"] != "VirtualMachine" || self.vms.find("web").await?.is_some() {
             return Ok(None);
         }
         let instance = self.instances.find("web").await?;
         Ok(instance.map(|_| "the guest of an earlier one still runs".to_owned()))
     }
+}
+
+/// The claims that a VirtualMachine, an instance or a pod names. A DataVolume has the name of its claim.
+fn claims_of(object: &Value) -> impl Iterator<Item = &str> {
+    let specs = ["/spec/template/spec/volumes", "/spec/volumes"];
+    let volumes = specs.map(|path| object.pointer(path).and_then(Value::as_array));
+    volumes
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|volume| {
+            let claim = volume["persistentVolumeClaim"]["claimName"].as_str();
+            claim.or_else(|| volume["dataVolume"]["name"].as_str())
+        })
+}
+
+/// Claims that several guests have: two guests on one disk destroy it.
+pub(crate) async fn shared_claims(lab: &Lab, namespace: &str) -> Result<Vec<String>> {
+    let mut guests: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+    for instance in lab.objects(INSTANCE, namespace).list().await? {
+        for claim in claims_of(&instance) {
+            let name = instance["metadata"]["name"].clone();
+            guests.entry(claim.to_owned()).or_default().push(name);
+        }
+    }
+    let shared = guests.into_iter().filter(|(_, guests)| guests.len() > 1);
+    Ok(shared
+        .map(|(claim, guests)| format!("claim {claim} has several guests: {guests:?}"))
+        .collect())
 }
 
 /// No import in these runs is cancelled: the claim that it filled is a disk of the Machine.

@@ -16,11 +16,13 @@ use tokio::time::sleep;
 
 use crate::{
     invariants::{self, UNRELATED},
+    late,
     state::{self, State, Uids},
 };
 
 /// The settings of a controller that is alone in its namespace and reads changes from watches.
-const SETTINGS: [(&str, &str); 2] = [("LEADER_ELECTION", "false"), ("RECONCILE_INTERVAL", "10s")];
+pub(crate) const SETTINGS: [(&str, &str); 2] =
+    [("LEADER_ELECTION", "false"), ("RECONCILE_INTERVAL", "10s")];
 
 /// How long the namespace may take to settle after the Machine's status shows that a step is done: several watches
 /// deliver the change one after the other. Shorter than the reconcile interval, so that a state which only the
@@ -86,17 +88,23 @@ impl<'a> Lifecycle<'a> {
         let (lab, kubeconfig) = (self.lab, proxy.kubeconfig());
         let mut controller = lab.start_controller_at(&kubeconfig, &SETTINGS).await?;
         proxy.set_target(controller.process().id());
-        let checkpoints = tokio::select! {
-            checkpoints = self.steps() => {
-                checkpoints.with_context(|| controller.process().log_tail(15))?
-            }
+        let steps = async {
+            let checkpoints = self.steps().await?;
+            let (writes, fault_injected) = (proxy.writes(), proxy.fault_injected());
+            let late = self.late_write(&proxy).await?;
+            anyhow::Ok((checkpoints, writes, fault_injected, late))
+        };
+        let (checkpoints, writes, fault_injected, late) = tokio::select! {
+            done = steps => done.with_context(|| controller.process().log_tail(15))?,
             failed = restart_when_killed(&proxy, &mut controller) => return Err(failed),
         };
+        let mut violations = proxy.violations();
+        violations.extend(late);
         Ok(Outcome {
             checkpoints,
-            writes: proxy.writes(),
-            violations: proxy.violations(),
-            fault_injected: proxy.fault_injected(),
+            writes,
+            violations,
+            fault_injected,
         })
     }
 
@@ -140,29 +148,39 @@ impl<'a> Lifecycle<'a> {
         self.lab.objects(MACHINE, self.namespace)
     }
 
-    async fn steps(&self) -> Result<Vec<(&'static str, State)>> {
-        let machines = self.machines();
-        let (mut checkpoints, mut uids) = (Vec::new(), Uids::new());
-        let disks = |size: &str| {
-            json!([
-                {"name": "root", "image": {"url": "https://images.example.com/debian.qcow2"}},
-                {"name": "data", "size": size, "storageClass": "fast-ssd", "reclaimPolicy": "Retain"},
-            ])
-        };
+    /// Creates the Machine with a disk `data` of this size, and waits until it runs.
+    async fn create(&self, size: &str) -> Result<()> {
         let mut machine = reviews::machine(
             "web",
             &json!({
                 "template": "small",
-                "disks": disks("10Gi"),
+                "disks": disks(size),
                 // Longer than a VirtualMachine may contain, so that a Secret is created.
                 "cloudInit": {"userData": format!("#cloud-config\n# {}\n", "long ".repeat(600))},
             }),
         );
         machine["metadata"]["namespace"] = json!(self.namespace);
         self.lab.apply(&machine).await?;
-        machines
+        self.machines()
             .until_condition("web", "Ready", "True", "Running")
             .await?;
+        Ok(())
+    }
+
+    /// After all steps, the write that was held arrives at another Machine of the same name. Returns what it costs.
+    async fn late_write(&self, proxy: &FaultProxy) -> Result<Vec<String>> {
+        if !matches!(self.fault, Some((_, Fault::KilledBefore))) {
+            return Ok(Vec::new());
+        }
+        // The kept volume has grown to this size.
+        self.create("12Gi").await?;
+        late::forward(self.lab, self.namespace, proxy).await
+    }
+
+    async fn steps(&self) -> Result<Vec<(&'static str, State)>> {
+        let machines = self.machines();
+        let (mut checkpoints, mut uids) = (Vec::new(), Uids::new());
+        self.create("10Gi").await?;
         // The import is removed a moment after the guest was created.
         let imports = self.lab.objects(DATA_VOLUME, self.namespace);
         imports.until_gone("web-root").await?;
@@ -237,6 +255,14 @@ impl<'a> Lifecycle<'a> {
             sleep(POLL).await;
         }
     }
+}
+
+/// The disks of the Machine: one that is deleted with it, and one that is kept.
+fn disks(size: &str) -> Value {
+    json!([
+        {"name": "root", "image": {"url": "https://images.example.com/debian.qcow2"}},
+        {"name": "data", "size": size, "storageClass": "fast-ssd", "reclaimPolicy": "Retain"},
+    ])
 }
 
 /// Restarts the controller each time it was killed. Returns only on an error.

@@ -7,9 +7,12 @@
 //! the same steps, in a namespace of their own, with one fault ──▶ the same states
 //!                                   └ invariants are checked before each write is forwarded
 //! ```
+//! A write at which the controller was killed arrives at the end, when another Machine has the name.
 
 mod invariants;
+mod late;
 mod lifecycle;
+mod parts;
 mod state;
 
 use std::time::Instant;

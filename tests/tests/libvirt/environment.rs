@@ -10,7 +10,7 @@ use std::{collections::BTreeSet, fs, path::PathBuf, time::Duration};
 use common::render::libvirt::domain_name;
 use lab::{
     Binary, Lab, Options, ProgramUnderTest,
-    libvirt::{Libvirt, Report, image},
+    libvirt::{Libvirt, Report, VolumeMonitor, image},
     objects::{HOST, MACHINE, Objects, condition},
     wait,
 };
@@ -122,6 +122,11 @@ impl Environment {
                 && condition(machine, "Ready")["status"] == "True"
         })
         .await
+    }
+
+    /// Observes the guests from now on.
+    pub(crate) fn monitor(&self) -> VolumeMonitor {
+        VolumeMonitor::start(self.libvirt.path("pools"))
     }
 
     /// The name of a Machine's domain.

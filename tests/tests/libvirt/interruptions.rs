@@ -12,11 +12,13 @@ async fn interruptions_lose_no_guest_and_no_volume() {
     let Some(mut env) = Environment::new().await else {
         return;
     };
+    let monitor = env.monitor();
     a_controller_that_is_killed_between_placement_and_define(&mut env).await;
     a_daemon_that_is_killed(&mut env).await;
     a_daemon_that_does_not_answer(&mut env).await;
     a_guest_that_is_killed(&env).await;
     a_controller_that_is_killed_during_a_deletion(&mut env).await;
+    assert_eq!(monitor.finish().unwrap(), [""; 0]);
 }
 
 /// While libvirt does not answer, the controller stores the placement and cannot define the domain.
