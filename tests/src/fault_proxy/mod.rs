@@ -92,7 +92,7 @@ struct State {
     process: AtomicU32,
     killed: Notify,
     /// The write that was not forwarded when the process was killed.
-    held: Mutex<Option<Request<Body>>>,
+    held: Mutex<Option<(Write, Request<Body>)>>,
     /// While true, watches deliver nothing.
     watches_delayed: watch::Sender<bool>,
     /// How often all watches have been ended.
@@ -182,15 +182,16 @@ impl FaultProxy {
         self.state.killed.notified().await;
     }
 
-    /// Forwards the write at which the process was killed. Returns the HTTP status of the answer; `None` if no write
-    /// is held.
-    pub async fn forward_held(&self) -> Result<Option<StatusCode>> {
+    /// Forwards the write at which the process was killed. Returns it with the HTTP status of the answer; `None` if no
+    /// write is held.
+    pub async fn forward_held(&self) -> Result<Option<(Write, StatusCode)>> {
         let held = self.state.held.lock();
         let held = held.unwrap_or_else(PoisonError::into_inner).take();
-        let Some(write) = held else {
+        let Some((write, request)) = held else {
             return Ok(None);
         };
-        Ok(Some(self.state.client.send(write).await?.status()))
+        let status = self.state.client.send(request).await?.status();
+        Ok(Some((write, status)))
     }
 
     /// The writes received so far, in order.
@@ -293,7 +294,7 @@ impl State {
         match fault {
             Some(Fault::KilledBefore) => {
                 let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-                *held = Some(upstream);
+                *held = Some((write.clone(), upstream));
                 return self.kill();
             }
             Some(Fault::Rejected(status)) => return failure(status),

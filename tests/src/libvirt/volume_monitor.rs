@@ -173,6 +173,8 @@ fn is_written(information: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::slice::from_ref;
+
     use super::*;
 
     fn open(guest: &str, path: &str, is_written: bool) -> OpenVolume {
@@ -197,7 +199,7 @@ mod tests {
         let twin = open("web (process 2)", "/pools/volumes/web", true);
         let lost = open("app (process 3)", "/pools/volumes/app (deleted)", true);
         assert_eq!(
-            violations(&[(&[ours.clone()], 1), (&[ours.clone()], 2)]),
+            violations(&[(from_ref(&ours), 1), (from_ref(&ours), 2)]),
             [""; 0]
         );
         assert_eq!(
