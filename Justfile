@@ -43,6 +43,10 @@ bench *arguments:
 bench-controller *machines:
     tests/lab bench-controller {{machines}}
 
+# What other clients notice of clients that take what they can: probes, reviews and memory under load.
+bench-load:
+    tests/lab bench-load
+
 # Look for inputs that violate an invariant, so many seconds for each target; needs a nightly compiler.
 fuzz seconds="60":
     tests/lab fuzz --seconds {{seconds}}

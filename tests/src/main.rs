@@ -63,6 +63,8 @@ enum Verb {
         #[arg(default_values_t = [1_000, 10_000])]
         machines: Vec<usize>,
     },
+    /// Measure what other clients notice of clients that take what they can: probes, reviews, memory.
+    BenchLoad,
     /// Search for inputs that violate a property, with libFuzzer and a nightly compiler.
     Fuzz {
         /// Duration for each target, in seconds.
@@ -128,6 +130,7 @@ async fn run(verb: Verb) -> Result<ExitCode> {
             compare,
         } => verbs::bench::run(quick, save, compare).await,
         Verb::BenchController { machines } => verbs::bench::controller(&machines).await,
+        Verb::BenchLoad => verbs::bench::under_load().await,
         Verb::Fuzz { seconds, target } => {
             verbs::fuzz::run(Duration::from_secs(seconds), target.as_deref()).await
         }

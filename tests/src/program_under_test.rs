@@ -200,6 +200,11 @@ impl ProgramUnderTest {
         })
     }
 
+    /// Which program it is.
+    pub fn binary(&self) -> Binary {
+        self.binary
+    }
+
     /// The process.
     pub fn process(&mut self) -> &mut Process {
         &mut self.process
@@ -261,12 +266,17 @@ impl ProgramUnderTest {
         .with_context(|| self.process.log_tail(20))
     }
 
+    /// The address of metrics.
+    pub async fn metrics_address(&mut self) -> Result<SocketAddr> {
+        match self.binary {
+            Binary::Webhook => self.address("admin").await,
+            Binary::Controller => self.address("metrics").await,
+        }
+    }
+
     /// The text of `/metrics`.
     pub async fn metrics(&mut self) -> Result<String> {
-        let address = match self.binary {
-            Binary::Webhook => self.address("admin").await?,
-            Binary::Controller => self.address("metrics").await?,
-        };
+        let address = self.metrics_address().await?;
         Ok(http::get(address, "/metrics").await?.text())
     }
 

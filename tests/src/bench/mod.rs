@@ -12,3 +12,4 @@ pub(crate) mod fleet;
 pub(crate) mod load;
 pub(crate) mod report;
 pub(crate) mod setup;
+pub(crate) mod slow_images;

@@ -8,7 +8,13 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
-use lab::{built_here, usage::memory};
+use lab::{
+    Binary, Lab, built_here, features,
+    image_server::ImageServer,
+    libvirt::Libvirt,
+    load::{self, Load},
+    usage::memory,
+};
 
 use super::{cargo, command, say, status, step, succeed};
 use crate::bench::{
@@ -17,6 +23,7 @@ use crate::bench::{
     load::{Effort, measure},
     report::Report,
     setup::{Setup, Size},
+    slow_images,
 };
 
 /// Numbers of clients: one, for the latency of a single user, up to more than the API servers of a cluster open.
@@ -54,6 +61,18 @@ const QUICK_SIZES: [Size; 2] = [
     },
 ];
 
+/// The loads, and how long each program is observed under each.
+const LOADS: [Load; 4] = [
+    Load::Idle,
+    Load::StuckProbes(32),
+    Load::IdleMetrics(1000),
+    Load::LargeBodies(50),
+];
+const SPAN: Duration = Duration::from_secs(5);
+
+/// Namespaces with a Machine whose image never arrives: twice as many as a host fetches at the same time.
+const SLOW_NAMESPACES: usize = 8;
+
 pub(crate) async fn run(
     quick: bool,
     save: Option<PathBuf>,
@@ -68,7 +87,7 @@ pub(crate) async fn run(
                 arguments.extend([flag.to_owned(), file]);
             }
         }
-        return optimized("bench", arguments).await;
+        return optimized("bench", arguments, &[]).await;
     }
     // Read first: an unreadable file fails at once.
     let before = compare.as_deref().map(Report::read).transpose()?;
@@ -111,7 +130,7 @@ pub(crate) async fn run(
 pub(crate) async fn controller(fleets: &[usize]) -> Result<ExitCode> {
     if cfg!(debug_assertions) {
         let fleets = fleets.iter().map(ToString::to_string);
-        return optimized("bench-controller", fleets).await;
+        return optimized("bench-controller", fleets, &[]).await;
     }
     for machines in fleets {
         step(&format!("a control plane with {machines} Machines"));
@@ -121,8 +140,52 @@ pub(crate) async fn controller(fleets: &[usize]) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Measures what other clients notice of each load.
+pub(crate) async fn under_load() -> Result<ExitCode> {
+    if cfg!(debug_assertions) {
+        return optimized("bench-load", [], &features(&[]).await?).await;
+    }
+    let libvirt = match Libvirt::start().await? {
+        Ok(libvirt) => Some(libvirt),
+        Err(missing) => {
+            step(&format!("without libvirt: {missing}"));
+            None
+        }
+    };
+    step("starting a control plane and both programs");
+    let mut lab = Lab::start().await?;
+    if let Some(libvirt) = &libvirt {
+        lab.use_libvirt(libvirt);
+    }
+    let mut webhook = lab.webhook(&[]).await?;
+    let mut controller = lab.controller(&[]).await?;
+    say(load::heading());
+    for load in LOADS {
+        for program in [&mut webhook, &mut controller] {
+            if program.binary() == Binary::Webhook || !matches!(load, Load::LargeBodies(_)) {
+                say(load::under(&lab, program, load, SPAN).await?);
+            }
+        }
+    }
+    if let Some(libvirt) = &libvirt {
+        let server = ImageServer::start()?;
+        slow_images::register(&lab, libvirt, &server).await?;
+        slow_images::start(&lab, &server, SLOW_NAMESPACES).await?;
+        let what = format!("{SLOW_NAMESPACES} slow image servers");
+        for program in [&mut webhook, &mut controller] {
+            let nobody = std::future::ready(Ok(()));
+            say(load::notice(&lab, program, &what, SPAN, nobody).await?);
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
 /// Runs the verb again in a release build, because a debug build is many times slower.
-async fn optimized(verb: &str, arguments: impl IntoIterator<Item = String>) -> Result<ExitCode> {
+async fn optimized(
+    verb: &str,
+    arguments: impl IntoIterator<Item = String>,
+    features: &[String],
+) -> Result<ExitCode> {
     step("building everything, optimized");
     let (variable, here) = built_here()?;
     let release = here.with_file_name("release");
@@ -136,7 +199,8 @@ async fn optimized(verb: &str, arguments: impl IntoIterator<Item = String>) -> R
                 "--bins",
                 "--target-dir",
             ])
-            .arg(targets),
+            .arg(targets)
+            .args(features),
     )
     .await?;
     let mut again = command(release.join("lab"));
