@@ -37,6 +37,7 @@ pub mod paths;
 mod ports;
 pub mod process;
 mod program_under_test;
+pub mod readers;
 pub mod reviews;
 pub mod simulator;
 pub mod tables;

@@ -1,7 +1,7 @@
-//! Addresses of network data, as cloud-init and netplan read them. Between the two of them and their
-//! releases the more permissive one decides.
+//! Addresses of network data. Those of version 1 are cloud-init's, and of its releases the most permissive
+//! one decides; those of version 2 are netplan's.
 
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// An address with or without its prefix, which may be a length or a mask.
 pub(super) fn is_network(text: &str) -> bool {
@@ -18,6 +18,79 @@ pub(super) fn is_network(text: &str) -> bool {
 /// Destination of a route: a network, or `default`.
 pub(super) fn is_destination(text: &str) -> bool {
     text == "default" || is_network(text)
+}
+
+/// IPv4 or IPv6.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Family {
+    V4,
+    V6,
+}
+
+/// The family of an address with or without a length of the prefix.
+pub(super) fn family(text: &str) -> Option<Family> {
+    let address = text.rsplit_once('/').map_or(text, |(address, _)| address);
+    Some(match address.parse().ok()? {
+        IpAddr::V4(_) => Family::V4,
+        IpAddr::V6(_) => Family::V6,
+    })
+}
+
+/// An address of a device: netplan requires the length of the prefix.
+pub(super) fn is_of_interface(text: &str) -> bool {
+    text.contains('/') && is_of_route(text) && !text.ends_with("/0")
+}
+
+/// An end of a route: an address, or a network.
+pub(super) fn is_of_route(text: &str) -> bool {
+    let longest = match family(text) {
+        Some(Family::V4) => 32,
+        Some(Family::V6) => 128,
+        None => return false,
+    };
+    let length = text.rsplit_once('/').map(|(_, length)| number(length));
+    length.is_none_or(|length| length.is_some_and(|length| length <= longest))
+}
+
+/// Destination of a route: such an end, or `default`.
+pub(super) fn is_destination_of_route(text: &str) -> bool {
+    text == "default" || is_of_route(text)
+}
+
+/// A single address.
+pub(super) fn is_address(text: &str) -> bool {
+    text.parse::<IpAddr>().is_ok()
+}
+
+/// A single address of IPv4.
+pub(super) fn is_v4_address(text: &str) -> bool {
+    text.parse::<Ipv4Addr>().is_ok()
+}
+
+/// A single address of IPv6.
+pub(super) fn is_v6_address(text: &str) -> bool {
+    text.parse::<Ipv6Addr>().is_ok()
+}
+
+/// A MAC address with colons: six bytes, or the twenty of InfiniBand.
+pub(super) fn is_mac(text: &str) -> bool {
+    let is_byte = |part: &str| part.len() == 2 && part.bytes().all(|b| b.is_ascii_hexdigit());
+    let bytes = text.split(':');
+    matches!(bytes.clone().count(), 6 | 20) && bytes.clone().all(is_byte)
+}
+
+/// A MAC address to give to a device, or how to choose one.
+pub(super) fn is_mac_to_set(text: &str) -> bool {
+    const CHOICES: [&str; 7] = [
+        "permanent",
+        "random",
+        "stable",
+        "stable-ssid",
+        "preserve",
+        "persistent",
+        "none",
+    ];
+    CHOICES.contains(&text) || is_mac(text)
 }
 
 /// Older releases of Python accept leading zeros.
@@ -39,6 +112,53 @@ fn number(text: &str) -> Option<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn addresses_that_netplan_accepts_are_accepted() {
+        let all = [
+            ("192.0.2.10/24", [true, true, false]),
+            ("192.0.2.10/32", [true, true, false]),
+            ("2001:db8::1/128", [true, true, false]),
+            ("::ffff:192.0.2.13/96", [true, true, false]),
+            ("192.0.2.10", [false, true, true]),
+            ("2001:db8::1", [false, true, true]),
+            ("0.0.0.0/0", [false, true, false]),
+            ("192.0.2.10/33", [false, false, false]),
+            ("2001:db8::1/129", [false, false, false]),
+            ("192.0.2.10/255.255.255.0", [false, false, false]),
+            ("192.0.02.10/24", [false, false, false]),
+            ("192.0.2/24", [false, false, false]),
+            ("fe80::1%eth0/64", [false, false, false]),
+            ("eth0", [false, false, false]),
+            ("", [false, false, false]),
+        ];
+        for (text, expected) in all {
+            let of = [is_of_interface(text), is_of_route(text), is_address(text)];
+            assert_eq!(of, expected, "{text}");
+        }
+        assert!(is_v4_address("192.0.2.1") && !is_v4_address("::1") && is_v6_address("::1"));
+        assert!(is_destination_of_route("default") && !is_destination_of_route("all"));
+    }
+
+    #[test]
+    fn mac_addresses_that_netplan_accepts_are_accepted() {
+        for (text, of_card, to_set) in [
+            ("52:54:00:12:34:56", true, true),
+            ("52:54:00:AB:cd:ef", true, true),
+            ("52:54:00:12:34", false, false),
+            ("52-54-00-12-34-56", false, false),
+            ("5254.0012.3456", false, false),
+            ("52:54:00:12:34:5", false, false),
+            ("random", false, true),
+            ("auto", false, false),
+        ] {
+            assert_eq!(
+                (is_mac(text), is_mac_to_set(text)),
+                (of_card, to_set),
+                "{text}"
+            );
+        }
+    }
 
     #[test]
     fn addresses_that_cloud_init_accepts_are_accepted() {

@@ -7,12 +7,14 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-use granit_parser::{Event, Parser, ScalarStyle, Span, Tag};
+use granit_parser::{Event, Parser, ScalarStyle, ScanError, Span, Tag};
 use serde_json::{Map, Value};
 
 use super::diagnostics::Diagnostic;
-use super::document::{Children, Field, Position, PositionTree, TOO_DEEP, invalid_yaml, syntax};
+use super::document::{Children, Field, Position, PositionTree, invalid_yaml};
+use super::messages;
 use super::scalar::{self, ScalarError};
+use super::syntax::TOO_DEEP;
 use crate::code::Code;
 
 /// Deepest nesting, aliases included. No module of cloud-init reaches ten; functions that walk a
@@ -33,6 +35,20 @@ const MAPPING_TAGS: [&str; 2] = ["map", "set"];
 
 const COLLECTION_AS_KEY: &str =
     "a list or mapping as a key; put text that begins with '{' or '[' in quotes";
+
+/// Why a text has no value.
+pub(super) enum Fault {
+    /// The parser fails.
+    Parser(ScanError),
+    /// What the parser reads has no value.
+    Composer(Diagnostic),
+}
+
+impl From<Diagnostic> for Fault {
+    fn from(diagnostic: Diagnostic) -> Self {
+        Self::Composer(diagnostic)
+    }
+}
 
 /// A value with its positions and its bytes in memory.
 #[derive(Clone, Debug)]
@@ -91,6 +107,8 @@ pub(super) struct Composer<'t> {
     bytes: usize,
     /// Positions of the texts that may contain tabs, in order.
     pub(super) quoted: Vec<Range<usize>>,
+    /// End of the part that was read.
+    pub(super) read: usize,
     /// Values that their author may not have meant.
     pub(super) diagnostics: Vec<Diagnostic>,
 }
@@ -105,12 +123,13 @@ impl<'t> Composer<'t> {
             anchor_names: HashSet::new(),
             bytes: 0,
             quoted: vec![],
+            read: 0,
             diagnostics: vec![],
         }
     }
 
     /// The only document of the text; nothing but comments is null.
-    pub(super) fn compose(&mut self) -> Result<(Value, PositionTree), Diagnostic> {
+    pub(super) fn compose(&mut self) -> Result<(Value, PositionTree), Fault> {
         let options = granit_parser::options! {
             emit_anchor_events: true,
             emit_comments: false,
@@ -119,14 +138,13 @@ impl<'t> Composer<'t> {
         };
         let mut has_begun = false;
         for next in Parser::new_from_str_with_options(self.text, options) {
-            let (event, span) = next.map_err(|error| syntax(&error))?;
+            let (event, span) = next.map_err(Fault::Parser)?;
             let position = Position::from(&span.start);
+            self.read = span.byte_range().map_or(self.read, |range| range.end);
             match event {
                 Event::DocumentStart(..) if std::mem::replace(&mut has_begun, true) => {
-                    return Err(invalid_yaml(
-                        position,
-                        "a second document; there can be only one",
-                    ));
+                    let what = "a second document; there can be only one";
+                    return Err(invalid_yaml(position, what).into());
                 }
                 Event::Scalar(text, style, anchor, tag) => {
                     if style != ScalarStyle::Plain {
@@ -152,21 +170,18 @@ impl<'t> Composer<'t> {
                 Event::SequenceEnd | Event::MappingEnd => {
                     if let Some(open) = self.open.pop() {
                         let anchor = open.anchor;
+                        self.diagnostics.extend(open.repeated());
                         self.finish(open.close(), anchor)?;
                     }
                 }
                 Event::Anchor(_, name) if !self.anchor_names.insert(name.clone()) => {
-                    return Err(invalid_yaml(
-                        position,
-                        "an anchor whose name is already used",
-                    ));
+                    let what = "an anchor whose name is already used";
+                    return Err(invalid_yaml(position, what).into());
                 }
                 Event::Alias(anchor) => {
                     let Some(node) = self.anchored.get(&anchor).cloned() else {
-                        return Err(invalid_yaml(
-                            position,
-                            "an alias inside the value that it refers to",
-                        ));
+                        let what = "an alias inside the value that it refers to";
+                        return Err(invalid_yaml(position, what).into());
                     };
                     self.reserve(node.bytes, position)?;
                     self.put(node, position)?;
@@ -255,11 +270,7 @@ impl<'t> Composer<'t> {
                         key,
                         value: node.positions,
                     });
-                    if fields.0.insert(name, node.value).is_some() {
-                        let text = "this key is here twice; the last value is used";
-                        let code = Code::DuplicateYamlKey;
-                        self.diagnostics.push(Diagnostic::new(key, code, text));
-                    }
+                    fields.0.insert(name, node.value);
                 }
             },
         }
@@ -270,6 +281,33 @@ impl<'t> Composer<'t> {
 impl OpenCollection {
     fn expects_key(&self) -> bool {
         matches!(self.content, Content::Mapping { key: None, .. })
+    }
+
+    /// Keys that are not the first ones of their name.
+    fn repeated(&self) -> Vec<Diagnostic> {
+        let Content::Mapping {
+            fields: (values, positions),
+            ..
+        } = &self.content
+        else {
+            return vec![];
+        };
+        if values.len() == positions.len() {
+            return vec![];
+        }
+        let mut first = HashMap::new();
+        let repeated = positions.iter().filter_map(|field| {
+            let before = *first.entry(&*field.name).or_insert(field.key);
+            (before != field.key).then(|| {
+                let shown = messages::is_word(&field.name).then(|| format!("'{}'", field.name));
+                let shown = shown.as_deref().unwrap_or("this key");
+                let line = before.line;
+                let text = format!("{shown} is in line {line} already; the last value is used");
+                Diagnostic::new(field.key, Code::DuplicateYamlKey, text)
+                    .with_identity(format!("{} is repeated", field.name))
+            })
+        });
+        repeated.collect()
     }
 
     fn close(self) -> Node {

@@ -2,26 +2,31 @@
 //!
 //! ```text
 //! text ──granit-parser──▶ events ──Composer──▶ Document { value, positions }
+//!           └── error ──syntax──▶ its cause
 //! ```
 //! The parser reads YAML 1.2 and most of what YAML 1.1 allows. What PyYAML refuses beyond that (tabs
 //! between values, control characters, unknown tags, keys that are collections, an anchor set twice,
 //! a second document) is refused here; the few forms that only PyYAML accepts are not validated.
 
-use std::ops::Range;
-use std::{fmt, iter};
+use std::fmt;
 
-use granit_parser::{ErrorKind, Marker, ScanError};
+use granit_parser::Marker;
 use serde_json::Value;
 
-use super::compose::Composer;
+use super::compose::{Composer, Fault};
 use super::diagnostics::Diagnostic;
+use super::quotes::{Indented, Outcome};
+use super::syntax;
 use crate::code::Code;
+
+/// Most quoted texts that are indented.
+const ATTEMPTS_MAX: usize = 32;
 
 /// A position in the text: line and column, both counted from one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Position {
-    line: u32,
-    column: u32,
+    pub(super) line: u32,
+    pub(super) column: u32,
 }
 
 impl Position {
@@ -36,7 +41,7 @@ impl Position {
         }
     }
 
-    fn of_byte(text: &str, offset: usize) -> Self {
+    pub(super) fn of_byte(text: &str, offset: usize) -> Self {
         let before = &text[..offset];
         let line_start = before.rfind('\n').map_or(0, |end| end + 1);
         Self::new(
@@ -125,24 +130,59 @@ impl Document {
             let position = Position::of_byte(text, offset);
             return Err(invalid_yaml(position, "a control character; YAML has none"));
         }
-        let mut composer = Composer::new(text);
-        let root = composer.compose();
-        // Of a text that was not read to its end, only the part that was read is validated.
-        let end = composer.quoted.last().map_or(0, |range| range.end);
-        let read = if root.is_ok() { text } else { &text[..end] };
-        let tab = read
-            .contains('\t')
-            .then(|| stray_tab(read, &composer.quoted));
-        if let Some(offset) = tab.flatten() {
-            let position = Position::of_byte(text, offset);
-            return Err(invalid_yaml(position, "a tab between values; use spaces"));
+        let mut indented = Indented::new(text);
+        let result = Self::read_indented(&mut indented);
+        let mut document = result.map_err(|mut diagnostic| {
+            diagnostic.position = indented.original(diagnostic.position);
+            diagnostic
+        })?;
+        indented.restore(&mut document.positions);
+        for diagnostic in &mut document.diagnostics {
+            diagnostic.position = indented.original(diagnostic.position);
         }
-        let (value, positions) = root?;
-        Ok(Self {
-            value,
-            positions,
-            diagnostics: composer.diagnostics,
-        })
+        Ok(document)
+    }
+
+    /// Indents each quoted text that the parser fails at, and starts again.
+    fn read_indented(indented: &mut Indented<'_>) -> Result<Self, Diagnostic> {
+        for attempt in 0.. {
+            let text = &*indented.text;
+            let mut composer = Composer::new(text);
+            let root = composer.compose();
+            let error = match root {
+                Ok((value, positions)) => {
+                    syntax::tabs(text, &composer.quoted)?;
+                    return Ok(Self {
+                        value,
+                        positions,
+                        diagnostics: composer.diagnostics,
+                    });
+                }
+                Err(Fault::Composer(diagnostic)) => {
+                    // Only the part that was read.
+                    syntax::tabs(&text[..composer.read.min(text.len())], &composer.quoted)?;
+                    return Err(diagnostic);
+                }
+                Err(Fault::Parser(error)) => error,
+            };
+            let position = Position::from(error.marker());
+            if syntax::is_continuation(&error) {
+                match indented.indent(composer.read, position.line) {
+                    Outcome::Indented if attempt < ATTEMPTS_MAX => continue,
+                    Outcome::Unclosed(opening) => return Err(syntax::unclosed(opening)),
+                    Outcome::Indented | Outcome::Unchanged => {
+                        return Err(syntax::unchecked(position));
+                    }
+                }
+            }
+            if syntax::is_behind_quotes(&error)
+                && let Some(opening) = indented.opening_of(position.line)
+            {
+                return Err(syntax::unclosed(opening));
+            }
+            return Err(syntax::diagnostic(text, &error, &composer.quoted));
+        }
+        Err(syntax::unchecked(Position::START))
     }
 }
 
@@ -156,85 +196,3 @@ fn is_printable(c: char) -> bool {
     let is_break = matches!(c, '\t' | '\n' | '\r' | '\u{85}');
     is_break || !c.is_control() && !matches!(c, '\u{fffe}' | '\u{ffff}')
 }
-
-/// The first tab that is neither in one of these texts nor in a comment: PyYAML fails there.
-fn stray_tab(text: &str, quoted: &[Range<usize>]) -> Option<usize> {
-    let starts = iter::once(0).chain(quoted.iter().map(|range| range.end));
-    let ends = quoted.iter().map(|range| range.start);
-    let gaps = starts.zip(ends.chain(iter::once(text.len())));
-    gaps.into_iter().find_map(|(start, end)| {
-        let mut line_start = start;
-        text.get(start..end)?
-            .split_inclusive('\n')
-            .find_map(|line| {
-                let offset = line_start;
-                line_start += line.len();
-                let first = line.find(['\t', '#'])?;
-                line[first..].starts_with('\t').then_some(offset + first)
-            })
-    })
-}
-
-/// The parser's error as a message for an author of user data, without a character of the text.
-pub(super) fn syntax(error: &ScanError) -> Diagnostic {
-    let position = Position::from(error.marker());
-    let what = match error.kind() {
-        ErrorKind::TabNotAllowed
-        | ErrorKind::TabInBlockIndentation
-        | ErrorKind::TabInIndentation
-        | ErrorKind::TabInPlainScalar
-        | ErrorKind::TabAtBlockScalarStart => "a tab; indent with spaces",
-        ErrorKind::UnclosedQuotedScalar | ErrorKind::DocumentIndicatorInQuotedScalar => {
-            "a quote that is not closed"
-        }
-        // A quote that PyYAML finds closed further down, without indentation, is refused with it:
-        // the common fault is not to close it.
-        ErrorKind::InvalidQuotedScalarIndent => {
-            "a quote that is not closed, or whose text continues without indentation"
-        }
-        ErrorKind::UnknownQuotedScalarEscape => {
-            "a backslash that escapes nothing; use single quotes"
-        }
-        ErrorKind::UnclosedFlowCollection { .. }
-        | ErrorKind::UnexpectedEofFlowMapping
-        | ErrorKind::UnexpectedEofFlowSequence
-        | ErrorKind::UnexpectedEofImplicitFlowMapping => "a bracket that is not closed",
-        ErrorKind::MisplacedFlowCollectionEnd | ErrorKind::MismatchedFlowCollectionEnd { .. } => {
-            "a closing bracket that was not opened"
-        }
-        ErrorKind::MappingValueNotAllowed
-        | ErrorKind::InvalidColonPlacement
-        | ErrorKind::SimpleKeyExpected
-        | ErrorKind::InvalidSimpleKey => {
-            "a ':' where no key can be; put text that holds ': ' in quotes"
-        }
-        ErrorKind::InvalidIndentation
-        | ErrorKind::ExpectedBlockMappingKey
-        | ErrorKind::ExpectedBlockSequenceEntry
-        | ErrorKind::BlockSequenceEntryNotAllowed
-        | ErrorKind::UnexpectedEofBlockMapping
-        | ErrorKind::UnexpectedEofBlockSequence => "the indentation does not fit the lines before",
-        ErrorKind::UnexpectedCharacter { .. } => {
-            "a character that no value begins with; put the text in quotes"
-        }
-        ErrorKind::UnknownAnchor => "an alias without an anchor before it",
-        ErrorKind::RecursionLimitExceeded => TOO_DEEP,
-        // PyYAML accepts these two.
-        ErrorKind::PlainScalarStartsWithDashFlowIndicator => {
-            return unchecked(position, "a '-' alone in brackets needs quotes");
-        }
-        ErrorKind::CommentNotSeparated => {
-            return unchecked(position, "a comment needs a space before it");
-        }
-        other => return invalid_yaml(position, other),
-    };
-    invalid_yaml(position, what)
-}
-
-fn unchecked(position: Position, why: &str) -> Diagnostic {
-    let text = format!("the document was not checked: {why}");
-    Diagnostic::new(position, Code::DoubtfulCloudInit, text)
-}
-
-/// Why nesting ends.
-pub(super) const TOO_DEEP: &str = "nested too deeply";

@@ -65,15 +65,27 @@ pub(super) fn predicate(error: &ValidationError<'_>, expects: Option<&str>, verb
     }
 }
 
-/// `key 'runcmds'; did you mean 'runcmd'?` A key that is no plain word is not quoted: it may be
-/// a value that was parsed as a key.
+/// Whether a message may quote a key. One that is no plain word may be a value that was parsed as a key.
+pub(super) fn is_word(key: &str) -> bool {
+    let is_inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_-".contains(&b);
+    key.len() <= KEY_SHOWN_MAX
+        && key.starts_with(|c: char| c.is_ascii_lowercase())
+        && key.bytes().all(is_inner)
+}
+
+/// The name of a device as messages show it. Such a name may have dots, and is a key of the document, too.
+pub(super) fn device(name: &str) -> &str {
+    if is_word(&name.replace('.', "-")) {
+        name
+    } else {
+        "*"
+    }
+}
+
+/// `key 'runcmds'; did you mean 'runcmd'?`
 pub(super) fn unknown_key<'k>(key: &str, known: impl IntoIterator<Item = &'k str>) -> String {
     let nearest = did_you_mean(key, known);
-    let is_inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_-".contains(&b);
-    let is_word = key.len() <= KEY_SHOWN_MAX
-        && key.starts_with(|c: char| c.is_ascii_lowercase())
-        && key.bytes().all(is_inner);
-    match (is_word, nearest.trim_end()) {
+    match (is_word(key), nearest.trim_end()) {
         (false, "") => "such key".to_owned(),
         (true, "") => format!("key '{key}'"),
         (_, nearest) => format!("key '{key}'; {nearest}"),

@@ -10,7 +10,10 @@
 //! | file | |
 //! |---|---|
 //! | `user_data`, `network` | the two documents |
-//! | `document`, `compose`, `scalar` | YAML as PyYAML's safe loader reads it |
+//! | `format` | the format of user data by its first line |
+//! | `netplan` | what netplan requires between the devices of a network |
+//! | `document`, `compose`, `scalar`, `quotes` | YAML as PyYAML's safe loader reads it |
+//! | `syntax` | the cause of an error of the parser |
 //! | `schema`, `messages`, `*.json` | JSON Schemas, and their violations in a document |
 //! | `addresses` | what is an address in network data |
 //! | `diagnostics` | the faults of a document: a bounded list, with lines and columns, without its content |
@@ -21,10 +24,14 @@ mod addresses;
 mod compose;
 mod diagnostics;
 mod document;
+mod format;
 mod messages;
+mod netplan;
 mod network;
+mod quotes;
 mod scalar;
 pub(super) mod schema;
+mod syntax;
 mod user_data;
 
 use std::collections::BTreeMap;

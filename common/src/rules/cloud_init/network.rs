@@ -8,6 +8,8 @@ use serde_json::Value;
 use super::built_in;
 use super::diagnostics::Diagnostic;
 use super::document::{Document, Position, PositionTree};
+use super::format;
+use super::netplan;
 use super::schema::{Codes, Schema};
 use crate::code::Code;
 
@@ -18,6 +20,9 @@ const CODES: Codes = Codes {
     // cloud-init fails at most of these faults, and the machine has no network.
     empty: Code::InvalidNetworkData,
 };
+
+const IS_USER_DATA: &str =
+    "the document begins with '#cloud-config' and has no 'version'; give user data as userData";
 
 static VERSION_1: LazyLock<Schema> = LazyLock::new(|| built_in(include_str!("network-v1.json")));
 static VERSION_2: LazyLock<Schema> = LazyLock::new(|| built_in(include_str!("network-v2.json")));
@@ -54,19 +59,30 @@ pub(super) fn check(text: &str) -> Vec<Diagnostic> {
                 &*VERSION_1,
                 nameservers_of_unknown_interfaces(fields, &positions),
             ),
-            Some(Some(2.0)) => (&*VERSION_2, vec![]),
+            Some(Some(2.0)) => (&*VERSION_2, netplan::check(fields, &positions)),
             Some(_) => {
                 diagnostics.push(fault(version_position, "version must be the number 1 or 2"));
                 return diagnostics;
             }
             None => {
-                let text = "the document lacks 'version'; add 'version: 2'";
+                let has_devices = fields
+                    .keys()
+                    .any(|key| key == "config" || netplan::is_section(key));
+                let text = if format::is_cloud_config(text) && !has_devices {
+                    IS_USER_DATA
+                } else {
+                    "the document lacks 'version'; add 'version: 2'"
+                };
                 diagnostics.push(fault(version_position, text));
                 return diagnostics;
             }
         },
         _ => {
-            let text = "the document must be a mapping with 'version', 1 or 2";
+            let text = if format::is_cloud_config(text) {
+                IS_USER_DATA
+            } else {
+                "the document must be a mapping with 'version', 1 or 2"
+            };
             diagnostics.push(fault(positions.at, text));
             return diagnostics;
         }

@@ -9,11 +9,14 @@
 //! |---|---|
 //! | `expects` | the expected value, where the keyword that fails does not describe it |
 //! | `tolerates` | types and keywords that cloud-init tolerates: a warning, not a refusal |
-//! | `closed` | cloud-init fails at an unknown key: a refusal, not a warning |
-//! | `format: network` | an address, with or without its prefix |
-//! | `format: destination` | such an address, or `default` |
+//! | `closed` | the reader fails at an unknown key: a refusal, not a warning |
+//! | `extends` | definitions whose properties are its own, too |
+//! | `misplaced` | keys that are of another place: where they belong |
+//! | `effect` | what comes of a violation, where it is not plain |
+//! | `named` | depth of keys that are names of devices; messages show them |
+//! | `format` | an address of a kind: see `addresses` |
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use jsonschema::ValidationError;
 use jsonschema::error::ValidationErrorKind as Failure;
@@ -45,8 +48,10 @@ pub enum SchemaError {
 pub(super) struct Schema {
     validator: jsonschema::Validator,
     source: Value,
-    /// Every key that the schema defines; messages quote no other.
+    /// Every key that the schema defines; messages quote no other, except names of devices.
     known_keys: BTreeSet<String>,
+    /// Depth of the names of devices.
+    named: Option<u64>,
     /// Text at the end of its violations.
     suffix: &'static str,
 }
@@ -118,22 +123,30 @@ impl Schema {
         let options = jsonschema::options()
             .should_validate_formats(true)
             .with_format("network", addresses::is_network)
-            .with_format("destination", addresses::is_destination);
-        Self::parse(text, "", &options)
+            .with_format("destination", addresses::is_destination)
+            .with_format("interface-address", addresses::is_of_interface)
+            .with_format("route-address", addresses::is_of_route)
+            .with_format("route-destination", addresses::is_destination_of_route)
+            .with_format("ip-address", addresses::is_address)
+            .with_format("ipv4-address", addresses::is_v4_address)
+            .with_format("ipv6-address", addresses::is_v6_address)
+            .with_format("mac-address", addresses::is_mac)
+            .with_format("hardware-address", addresses::is_mac_to_set);
+        let source = serde_json::from_str(text)?;
+        Self::compile(extended(source), "", &options)
     }
 
     /// A schema of the administrator's.
     pub(super) fn given(text: &str) -> Result<Self, SchemaError> {
         let suffix = " (from the schema of --cloud-init-schema)";
-        Self::parse(text, suffix, &jsonschema::options())
+        Self::compile(serde_json::from_str(text)?, suffix, &jsonschema::options())
     }
 
-    fn parse(
-        text: &str,
+    fn compile(
+        source: Value,
         suffix: &'static str,
         options: &jsonschema::ValidationOptions<'_>,
     ) -> Result<Self, SchemaError> {
-        let source: Value = serde_json::from_str(text)?;
         if source.get("properties").is_none() && source.get("allOf").is_none() {
             return Err(SchemaError::NotASchema);
         }
@@ -145,8 +158,9 @@ impl Schema {
         collect_keys(&source, &mut known_keys);
         Ok(Self {
             validator,
-            source,
             known_keys,
+            named: source["named"].as_u64(),
+            source,
             suffix,
         })
     }
@@ -169,6 +183,11 @@ impl Schema {
             .flat_map(|error| self.found(error, &document.positions))
             .filter(|found| keep(&found.pointer, found.problem))
             .collect();
+        // Of a value that is refused it does not matter what else is tolerated of it.
+        let is_tolerated = |found: &Found<'_>| found.problem == Problem::Tolerated;
+        let refused = found.iter().filter(|found| !is_tolerated(found));
+        let refused: HashSet<String> = refused.map(|found| found.pointer.clone()).collect();
+        found.retain(|found| !is_tolerated(found) || !refused.contains(&found.pointer));
         found.sort_by_key(|found| found.position);
         let mut reported = HashMap::new();
         let violations = found.into_iter().map(|found| {
@@ -245,8 +264,11 @@ impl Schema {
 
     fn predicate(&self, found: &Found<'_>) -> String {
         let location = self.location(found.error);
-        match (found.key, found.problem) {
+        let predicate = match (found.key, found.problem) {
             (Some(key), _) => {
+                if let Some(place) = location["misplaced"][key].as_str() {
+                    return format!("takes no key '{key}'; {place}");
+                }
                 let known = location["properties"].as_object();
                 let known = known.into_iter().flat_map(|known| known.keys());
                 let key = messages::unknown_key(key, known.map(String::as_str));
@@ -261,6 +283,10 @@ impl Schema {
                 };
                 messages::predicate(found.error, location["expects"].as_str(), verb)
             }
+        };
+        match location["effect"].as_str() {
+            Some(effect) => format!("{predicate}; {effect}"),
+            None => predicate,
         }
     }
 
@@ -274,9 +300,12 @@ impl Schema {
     /// A path in the document by keys that the schema defines: `write_files[0].permissions`.
     fn subject(&self, path: &Location) -> String {
         let mut subject = String::new();
-        for segment in path {
+        for (depth, segment) in (0..).zip(path) {
             let (separator, step) = match segment {
                 LocationSegment::Index(index) => ("", format!("[{index}]")),
+                LocationSegment::Property(key) if self.named == Some(depth) => {
+                    (".", messages::device(&key).to_owned())
+                }
                 LocationSegment::Property(key) if self.has_key(&key) => (".", key.into_owned()),
                 LocationSegment::Property(_) => (".", "*".to_owned()),
             };
@@ -319,6 +348,23 @@ fn find<'m>(root: &'m PositionTree, path: &Location) -> &'m PositionTree {
         positions = children;
     }
     positions
+}
+
+/// The schema in which each definition has the properties of those that it extends. Its own have precedence.
+fn extended(mut source: Value) -> Value {
+    let definitions = source["$defs"].clone();
+    let extending = source.get_mut("$defs").and_then(Value::as_object_mut);
+    for (name, schema) in extending.into_iter().flatten() {
+        let bases = definitions[name]["extends"].as_array();
+        let bases = bases.into_iter().flatten().filter_map(Value::as_str);
+        let inherited = bases.filter_map(|base| definitions[base]["properties"].as_object());
+        let own = schema.get_mut("properties").and_then(Value::as_object_mut);
+        let Some(own) = own else { continue };
+        for (key, value) in inherited.flatten() {
+            own.entry(key).or_insert_with(|| value.clone());
+        }
+    }
+    source
 }
 
 fn collect_keys(schema: &Value, keys: &mut BTreeSet<String>) {
