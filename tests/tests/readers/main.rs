@@ -73,7 +73,7 @@ fn judged(document: &Document) -> Verdict {
         .iter()
         .filter(|it| it.code.is_some_and(is_about));
     Verdict {
-        refusals: refusals.map(|it| it.detail.to_string()).collect(),
+        refusals: refusals.map(|it| it.detail.clone()).collect(),
         warnings: warnings.map(|it| it.text.clone()).collect(),
     }
 }
@@ -85,7 +85,7 @@ fn in_general(reason: &str) -> String {
         // PyYAML says in its last sentence what is wrong.
         [first, ..] if first.starts_with("yaml: ") => {
             let is_sentence = |line: &&&str| !line.starts_with(' ');
-            let last = lines.iter().filter(is_sentence).next_back();
+            let last = lines.iter().rfind(is_sentence);
             format!(
                 "yaml: {}",
                 last.map_or(*first, |last| last.trim_start_matches("yaml: "))
