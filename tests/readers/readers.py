@@ -26,7 +26,7 @@ from cloudinit.distros import Distro, ug_util  # noqa: E402
 from cloudinit.net import netplan, network_state  # noqa: E402
 
 
-# A document may be one that a reader never ends with, such as aliases of aliases.
+# Of processor time: a document may be one that a reader never ends with, such as aliases of aliases.
 SECONDS = 3
 
 
@@ -63,8 +63,8 @@ def read_by_netplan(text):
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(SECONDS)
+        signal.signal(signal.SIGPROF, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_PROF, SECONDS)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         parser = ctypes.c_void_p(libnetplan.netplan_parser_new())
         state = ctypes.c_void_p(libnetplan.netplan_state_new())
@@ -172,14 +172,14 @@ def network_data(text):
     return {"fails": [f"netplan: {fault}"]} if fault else {}
 
 
-signal.signal(signal.SIGALRM, stop)
+signal.signal(signal.SIGPROF, stop)
 for line in sys.stdin:
     document = json.loads(line)
     read = user_data if document["field"] == "userData" else network_data
-    signal.alarm(SECONDS)
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)
     try:
         answer = read(document["text"])
     except Unending:
         answer = {"fails": ["time: does not end"]}
-    signal.alarm(0)
+    signal.setitimer(signal.ITIMER_PROF, 0)
     print(json.dumps(answer), flush=True)
