@@ -4,6 +4,7 @@
 //! value that the other accepts. Amounts of memory and storage are in bytes.
 
 const MIB: u128 = 1 << 20;
+const GIB: u128 = 1 << 30;
 const TIB: u128 = 1 << 40;
 
 /// Longest DNS label in bytes (RFC 1123). Bounds every name that becomes part of a host name, a
@@ -86,6 +87,9 @@ pub const MEMORY_BLOCK: u128 = 2 * MIB;
 pub const CAPACITY_MIN: u128 = MIB;
 /// Largest volume: a qcow2 image and ext4 hold no more.
 pub const CAPACITY_MAX: u128 = 64 * TIB;
+/// Largest file of an image in a CD-ROM drive that a libvirt host gets. The largest installers are below 20 GiB, and a
+/// medium has no disk whose size would limit it.
+pub const MEDIUM_MAX: u128 = 64 * GIB;
 /// First VLAN tag of IEEE 802.1Q.
 pub const VLAN_MIN: i64 = 1;
 /// Last VLAN tag of IEEE 802.1Q.

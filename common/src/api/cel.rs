@@ -10,7 +10,7 @@ use crate::names::{CLOUD_INIT_DISK, POD_VOLUMES};
 use crate::quantity::Bytes;
 
 /// The rules about a Machine's spec as a whole.
-pub(crate) fn machine() -> [Value; 12] {
+pub(crate) fn machine() -> [Value; 13] {
     [
         // A value that the stored object already has is accepted, so that status and finalizers can
         // still be written.
@@ -49,6 +49,11 @@ pub(crate) fn machine() -> [Value; 12] {
             Backend::Kubevirt,
             &every_image("!has(it.image.volume)"),
             "image.volume needs backend: libvirt",
+        ),
+        on(
+            Backend::Kubevirt,
+            &every_image("!has(it.image.secretRef)"),
+            "image.secretRef needs backend: libvirt",
         ),
         on(
             Backend::Kubevirt,

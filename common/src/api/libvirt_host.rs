@@ -235,8 +235,8 @@ impl HostNetwork {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LibvirtHostStatus {
-    /// Aspects of the host's state: Reachable, Ready, PoolsReady, NetworksReady, MacFiltered and Confined.
-    /// The message of each says what to do.
+    /// Aspects of the host's state: Reachable, Ready, PoolsReady, NetworksReady, MacFiltered and Confined, and
+    /// VolumesListed if volumes of deleted Machines are in no list. The message of each says what to do.
     #[serde(
         default,
         deserialize_with = "readable_items",
@@ -336,6 +336,14 @@ pub struct LibvirtHostStatus {
     )]
     #[schemars(length(max = bounds::KEPT_VOLUMES_MAX), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["pool", "volume"]))]
     pub kept_volumes: Vec<KeptVolume>,
+    /// Number of disks in the pools of spec.storage that have the names of Machines which do not exist, and that neither
+    /// keptVolumes nor tombstones list. The condition VolumesListed names some of them.
+    #[serde(
+        default,
+        deserialize_with = "or_absent",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub unlisted_volumes: Option<u32>,
 }
 
 /// Firmware that a host can boot guests with, in addition to BIOS.

@@ -122,12 +122,17 @@ impl SourceUrl {
         self.port
     }
 
+    /// Whether the URL is on the server of another one: same scheme, host and port.
+    pub fn is_on_server_of(&self, other: &Self) -> bool {
+        (self.scheme, &self.host, self.port) == (other.scheme, &other.host, other.port)
+    }
+
     /// Whether the URL is within a prefix: same scheme, host and port, and a path that begins with all its segments.
     pub fn is_within(&self, prefix: &Self) -> bool {
         // A slash at the end of a prefix is no segment.
         let base = prefix.path.strip_suffix('/').unwrap_or(&prefix.path);
         let rest = self.path.strip_prefix(base);
-        (self.scheme, &self.host, self.port) == (prefix.scheme, &prefix.host, prefix.port)
+        self.is_on_server_of(prefix)
             && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
             // Servers resolve dot segments, which would lead out of the prefix again.
             && (base.is_empty() || !has_dot_segments(&self.path))

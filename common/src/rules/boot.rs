@@ -18,7 +18,7 @@ use super::rule::{Check, Parts, Subject, rules};
 use super::{disks, form, images, quantities};
 
 rules! {
-    "boot" Check::Part(cdroms), on MACHINES, Always, and [InvalidObjectName, EmptyStorageClass] {
+    "boot" Check::Part(cdroms), on MACHINES, Always, and [InvalidObjectName, SecretNameRequired, EmptyStorageClass] {
         Refuse EmptyCdrom = "A CD-ROM drive is empty, and the backend is KubeVirt."
             because "KubeVirt supports empty drives only behind a feature gate."
             fix "Give an image, or remove the drive."

@@ -1,7 +1,7 @@
 //! Images whose content is written to disks and CD-ROMs.
 
 use crate::api::choice::Backend;
-use crate::api::machine::Image;
+use crate::api::machine::{Image, ImageSecretRef};
 use crate::bounds::TEXT_MAX;
 use crate::code::Code;
 use crate::field_path::FieldPath;
@@ -9,7 +9,7 @@ use crate::image_source::redacted;
 use crate::normalize::Leaf;
 use crate::render::kubevirt::is_unverifiable;
 use crate::render::libvirt::is_reserved_volume;
-use crate::violation::{Findings, Kind, Violation};
+use crate::violation::{Findings, Kind, Location, Violation};
 
 use super::rule::{Check, rules};
 use super::{form, image_url};
@@ -36,6 +36,14 @@ rules! {
             because "It is the disk of a guest, which the guest writes, or an image that was fetched for those who named its URL. Whoever named it would read what belongs to others."
             fix "Copy what you may use to a volume of another name (`virsh vol-clone`), and name that; name an image of a URL by `url`."
             crd Nothing,
+        Refuse InvalidImageSecret = "An image has credentials, and no address that they can be sent to."
+            because "They are sent in a header, which everybody on the way can read without TLS. Claims and volumes need none, and an address with a user has credentials of its own, which everybody who can read the Machine can read."
+            fix "Use a `url` that begins with `https://` and has no user, or remove `secretRef`."
+            crd Some,
+        Refuse ImageSecretNeedsLibvirt = "An image has credentials, and the backend is KubeVirt."
+            because "CDI sends the credentials of an import to every server that the first one redirects to."
+            fix "Use `backend: libvirt`, or import the image into a PersistentVolumeClaim yourself and name that in `persistentVolumeClaim`."
+            crd Some,
     }
 }
 
@@ -53,6 +61,7 @@ pub(crate) fn source(
         url,
         checksum,
         persistent_volume_claim,
+        secret_ref,
         volume,
     } = image;
     let sources = [url, persistent_volume_claim, volume]
@@ -84,6 +93,11 @@ pub(crate) fn source(
             checksum_form(checksum, has_url, path, findings);
         }
     }
+    if let Some(reference) = secret_ref {
+        // Without any source, the missing url is reported, not the credentials.
+        let is_needed = url.is_some() || sources == 0;
+        credentials(reference, url.as_deref(), is_needed, backend, at, findings);
+    }
     let claim = Leaf {
         value: persistent_volume_claim.as_deref(),
         path: at("image.persistentVolumeClaim"),
@@ -92,6 +106,49 @@ pub(crate) fn source(
     if let Some(volume) = volume {
         libvirt_volume(volume, sources == 1, backend, at("image.volume"), findings);
     }
+}
+
+/// The credentials of an image: rules [`Code::InvalidImageSecret`], [`Code::ImageSecretNeedsLibvirt`],
+/// [`Code::SecretNameRequired`], [`Code::InvalidObjectName`]. Whether the Secret exists is known to the controller only.
+fn credentials(
+    reference: &ImageSecretRef,
+    url: Option<&str>,
+    is_needed: bool,
+    backend: Backend,
+    at: &dyn Fn(&'static str) -> FieldPath,
+    findings: &mut Findings,
+) {
+    let path = at("image.secretRef");
+    let name = Location::from(path).member("name");
+    form::secret_name(name, reference.name.as_deref(), findings);
+    let invalid = if is_needed {
+        url.and_then(why_not_sent)
+    } else {
+        Some("credentials are sent only for an image with a url; remove secretRef")
+    };
+    if let Some(detail) = invalid {
+        let code = Code::InvalidImageSecret;
+        findings.deny(Violation::new(path, code, Kind::Forbidden, detail));
+    } else if backend != Backend::Libvirt {
+        let detail = "CDI would send the credentials to every server that the first one redirects to; set backend: libvirt, or import the image into a claim and name that in persistentVolumeClaim";
+        let code = Code::ImageSecretNeedsLibvirt;
+        let fault = Violation::new(path, code, Kind::Forbidden, detail);
+        findings.deny(fault.given(FieldPath::field("backend")));
+    }
+}
+
+/// Why no credentials are sent to an address.
+fn why_not_sent(url: &str) -> Option<&'static str> {
+    let rest = url.strip_prefix("https://");
+    let Some(rest) = rest else {
+        return Some(
+            "credentials are sent only to an address that begins with https://; use such a url, or remove secretRef",
+        );
+    };
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    authority
+        .contains('@')
+        .then_some("the url has a user already; remove the user from the url, or remove secretRef")
 }
 
 /// A volume of a libvirt host's image pool; `is_only` if the image has no other source.

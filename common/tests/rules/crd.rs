@@ -12,7 +12,7 @@ use crate::harness::kind_name;
 use crate::paths::schema;
 
 /// The beginning of each CEL rule's message, and the codes under which the webhook refuses the same.
-const CEL: [(&str, &[Code]); 43] = [
+const CEL: [(&str, &[Code]); 45] = [
     ("the name of a ", &[Code::InvalidName]),
     (
         "small, medium and large are built in",
@@ -46,6 +46,14 @@ const CEL: [(&str, &[Code]); 43] = [
     (
         "image.volume needs backend: libvirt",
         &[Code::ImageVolumeNeedsLibvirt],
+    ),
+    (
+        "image.secretRef needs backend: libvirt",
+        &[Code::ImageSecretNeedsLibvirt],
+    ),
+    (
+        "secretRef needs a url that begins with https://",
+        &[Code::InvalidImageSecret],
     ),
     (
         "KubeVirt runs pc-q35 only",

@@ -71,6 +71,8 @@ pub trait Act: fmt::Display + Clone + Send + Sync {
 pub struct Failed {
     /// What resolves the failure.
     pub remedy: Remedy,
+    /// Reason of the condition that reports it; `None`: that of the part of the Machine.
+    pub reason: Option<&'static str>,
     /// For a person: what failed and what to do.
     pub message: String,
 }
@@ -78,15 +80,16 @@ pub struct Failed {
 impl Failed {
     /// A failure with this remedy.
     pub fn new(remedy: Remedy, message: String) -> Self {
-        Self { remedy, message }
+        Self {
+            remedy,
+            reason: None,
+            message,
+        }
     }
 }
 
 impl From<ApiError> for Failed {
     fn from(error: ApiError) -> Self {
-        Self {
-            remedy: error.remedy(),
-            message: error.message(),
-        }
+        Self::new(error.remedy(), error.message())
     }
 }

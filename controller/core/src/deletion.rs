@@ -156,6 +156,7 @@ mod tests {
     ) -> Plan<&'static str> {
         let refusal = refused.map(|message| Refusal {
             subject: Subject::Storage,
+            reason: None,
             message: message.to_owned(),
         });
         let status = machine.status.clone();

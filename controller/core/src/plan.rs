@@ -88,6 +88,8 @@ pub enum FinalizerChange {
 pub struct Refusal {
     /// Part of the Machine that the action is about.
     pub subject: Subject,
+    /// Reason of the condition that reports it; `None`: that of the part.
+    pub reason: Option<&'static str>,
     /// Message of the API server or the host.
     pub message: String,
 }

@@ -270,6 +270,7 @@ async fn pass<B: Backend>(
                 metrics::refused();
                 let refusal = Refusal {
                     subject: failure.subject,
+                    reason: failure.error.reason,
                     message: failure.error.message.clone(),
                 };
                 let mut replanned = plan(&machine, Some(&refusal));

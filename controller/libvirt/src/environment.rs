@@ -35,6 +35,8 @@ use crate::observe::query::HostQuery;
 use crate::observed::{Binding, Observed};
 use crate::placement::Candidate;
 use crate::plan::action::{Action, KeptOnHost, Plan};
+use crate::pool_space::StorageFactor;
+use crate::reservations::Reservations;
 use crate::snapshot::Snapshot;
 use crate::switches::Switches;
 use controller_core::documented_reasons;
@@ -422,6 +424,8 @@ impl Environment {
                     uuid: domain_uuid(&owner),
                     owner,
                     guard: self.guard(),
+                    factor: StorageFactor::of(&self.object.spec),
+                    reservations: Reservations::default(),
                 };
                 act(&mut *host, &job, on_host.clone())
             }

@@ -5,6 +5,9 @@ use controller_core::client::Remedy;
 
 use crate::access::AccessError;
 
+/// Reason of the conditions of a Machine for which its host or a pool has no room.
+pub(crate) const NO_ROOM: &str = "NoRoom";
+
 /// The failure of a pass because of an error of a host. A call that timed out may have had its effect: observing
 /// again shows whether it did.
 pub(crate) fn failed(error: &AccessError) -> Failed {
@@ -16,9 +19,13 @@ pub(crate) fn failed(error: &AccessError) -> Failed {
         | AccessError::Busy(_)
         | AccessError::Agent(_)
         | AccessError::Cancelled(_) => Remedy::Retry,
-        AccessError::Unsupported(_) | AccessError::Refused(_) | AccessError::Unavailable(_) => {
-            Remedy::UserAction
-        }
+        AccessError::Unsupported(_)
+        | AccessError::Refused(_)
+        | AccessError::NoRoom(_)
+        | AccessError::Unavailable(_) => Remedy::UserAction,
     };
-    Failed::new(remedy, error.to_string())
+    Failed {
+        reason: matches!(error, AccessError::NoRoom(_)).then_some(NO_ROOM),
+        ..Failed::new(remedy, error.to_string())
+    }
 }

@@ -24,6 +24,7 @@ mod parts;
 mod placement;
 mod plan;
 mod pool_space;
+mod reservations;
 mod snapshot;
 mod switches;
 mod volume_effects;

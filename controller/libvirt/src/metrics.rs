@@ -16,6 +16,7 @@ const UP: &str = "kubevirt_operator_libvirt_host_up";
 const MACHINES: &str = "kubevirt_operator_libvirt_host_machines";
 const ALLOCATABLE: &str = "kubevirt_operator_libvirt_host_allocatable";
 const ALLOCATED: &str = "kubevirt_operator_libvirt_host_allocated";
+const UNLISTED: &str = "kubevirt_operator_libvirt_host_unlisted_volumes";
 
 /// Registers the help text of each metric.
 pub fn describe() {
@@ -29,6 +30,10 @@ pub fn describe() {
         ALLOCATED,
         "vCPUs and bytes of memory of Machines and foreign domains"
     );
+    metrics::describe_gauge!(
+        UNLISTED,
+        "Disks of deleted Machines that the status of the host does not list"
+    );
 }
 
 /// The values of one host.
@@ -38,6 +43,7 @@ struct HostValues {
     machines: f64,
     allocatable: [(&'static str, f64); 2],
     allocated: [(&'static str, f64); 2],
+    unlisted: f64,
 }
 
 impl HostValues {
@@ -47,6 +53,7 @@ impl HostValues {
         machines: f64::NAN,
         allocatable: [("cpu", f64::NAN), ("memory", f64::NAN)],
         allocated: [("cpu", f64::NAN), ("memory", f64::NAN)],
+        unlisted: f64::NAN,
     };
 
     /// The values of a LibvirtHost, as its status has them; zero before its first status.
@@ -57,12 +64,14 @@ impl HostValues {
             machines: f64::from(machines),
             allocatable: amounts(host.status.allocatable),
             allocated: amounts(host.status.allocated),
+            unlisted: f64::from(host.status.unlisted_volumes.unwrap_or_default()),
         }
     }
 
     fn publish(&self, host: &str) {
         gauge!(UP, "host" => host.to_owned()).set(self.up);
         gauge!(MACHINES, "host" => host.to_owned()).set(self.machines);
+        gauge!(UNLISTED, "host" => host.to_owned()).set(self.unlisted);
         for (metric, amounts) in [(ALLOCATABLE, self.allocatable), (ALLOCATED, self.allocated)] {
             for (resource, amount) in amounts {
                 gauge!(metric, "host" => host.to_owned(), "resource" => resource).set(amount);
@@ -123,7 +132,10 @@ mod tests {
             status: LibvirtHostStatus::default(),
         };
         let values = HostValues::of(&host, false);
-        assert_eq!((values.up, values.machines), (0.0, 0.0));
+        assert_eq!(
+            (values.up, values.machines, values.unlisted),
+            (0.0, 0.0, 0.0)
+        );
         assert_eq!(values.allocatable, [("cpu", 0.0), ("memory", 0.0)]);
         host.status.domains = Some(HostDomains {
             ours: 3,
@@ -134,8 +146,12 @@ mod tests {
             cpu: 4,
             memory: Bytes::mib(1),
         });
+        host.status.unlisted_volumes = Some(9);
         let values = HostValues::of(&host, true);
-        assert_eq!((values.up, values.machines), (1.0, 3.0));
+        assert_eq!(
+            (values.up, values.machines, values.unlisted),
+            (1.0, 3.0, 9.0)
+        );
         assert_eq!(values.allocated, [("cpu", 4.0), ("memory", 1_048_576.0)]);
     }
 }

@@ -6,7 +6,7 @@
 use common::api::libvirt_host::LibvirtHostSpec;
 use common::quantity::{Bytes, Milli};
 
-use crate::access::{Connection, Result, Volume};
+use crate::access::{AccessError, Connection, Pool, Result, Volume};
 
 /// Overcommitment of overlays, in thousandths, where the host sets none: the image is there once for all of them.
 const OF_OVERLAYS: u128 = 2000;
@@ -49,25 +49,38 @@ impl StorageFactor {
     }
 
     /// What these volumes count together.
-    fn taken(self, volumes: &[Volume]) -> u128 {
+    pub(crate) fn taken<'v>(self, volumes: impl IntoIterator<Item = &'v Volume>) -> u128 {
         let charge = |volume: &Volume| {
             let size = Bytes::new(u128::from(volume.capacity));
             self.charge(size, volume.backing.is_some())
         };
-        volumes.iter().map(charge).fold(0, u128::saturating_add)
+        let charges = volumes.into_iter().map(charge);
+        charges.fold(0, u128::saturating_add)
     }
 }
 
-/// Space of a pool that is left for volumes, in bytes.
+/// Space that is left for volumes in a pool that has these volumes, in bytes. `pools`: all pools of the host.
 pub(crate) fn space_left(
-    host: &mut dyn Connection,
+    pools: &[Pool],
     pool: &str,
+    volumes: &[Volume],
     factor: StorageFactor,
-) -> Result<u128> {
-    let pools = host.pools()?;
+) -> u128 {
     let found = pools.iter().find(|found| found.name == pool);
     let capacity = found.map_or(0, |found| u128::from(found.capacity));
-    Ok(capacity.saturating_sub(factor.taken(&host.volumes(pool)?)))
+    capacity.saturating_sub(factor.taken(volumes))
+}
+
+/// Makes libvirt read a pool, in which others may have made volumes. libvirt refuses while it fills a volume of the pool
+/// itself; of those it knows.
+pub(crate) fn refresh(host: &mut dyn Connection, pool: &str) -> Result<()> {
+    match host.refresh(pool) {
+        Err(AccessError::Refused(why)) => {
+            tracing::debug!(pool, why, "the pool is not refreshed");
+            Ok(())
+        }
+        refreshed => refreshed,
+    }
 }
 
 #[cfg(test)]

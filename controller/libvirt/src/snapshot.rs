@@ -1,11 +1,12 @@
 //! What the last poll of a host observed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use common::render::libvirt::DomainMetadata;
 use uuid::Uuid;
 
 use crate::access::{DomainState, HostInfo, Network, Pool};
+use crate::observed::VolumeKey;
 
 /// What the last poll of a host observed.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -16,6 +17,8 @@ pub(crate) struct Snapshot {
     pub(crate) pools: Vec<Pool>,
     /// Space that is left for volumes in pools that the host offers, in bytes; pools that cannot be read have none.
     pub(crate) space_left: BTreeMap<String, u128>,
+    /// Disks in these pools whose Machine does not exist.
+    pub(crate) unowned_volumes: BTreeSet<VolumeKey>,
     /// Virtual networks, inactive ones included.
     pub(crate) networks: Vec<Network>,
     /// Names of the host's network interfaces; empty where libvirt cannot list them.

@@ -41,6 +41,11 @@ pub(crate) async fn libvirt() -> Option<Libvirt> {
 
 impl Environment {
     pub(crate) async fn new() -> Option<Self> {
+        Self::with(&[]).await
+    }
+
+    /// With these settings of the controller.
+    pub(crate) async fn with(settings: &[(&str, &str)]) -> Option<Self> {
         if !Binary::has_libvirt().await.unwrap() {
             lab::skip("the controller is built without libvirt");
             return None;
@@ -51,7 +56,7 @@ impl Environment {
         let image = image().await.unwrap();
         libvirt.volume(&images, "guest.raw", &image).await.unwrap();
         let lab = Lab::with(Options::default()).await.unwrap();
-        let env = Self::begin(lab, libvirt, volumes).await;
+        let env = Self::begin(lab, libvirt, volumes, settings).await;
         env.lab.apply(&host()).await.unwrap();
         let hosts = env.lab.objects(HOST, "");
         hosts
@@ -61,11 +66,17 @@ impl Environment {
         Some(env)
     }
 
-    /// Starts the programs in a lab. `volumes`: the pool in which the controller creates volumes.
-    pub(crate) async fn begin(mut lab: Lab, libvirt: Libvirt, volumes: PathBuf) -> Self {
+    /// Starts the programs in a lab. `volumes`: the pool in which the controller creates volumes; `settings`: of the
+    /// controller.
+    pub(crate) async fn begin(
+        mut lab: Lab,
+        libvirt: Libvirt,
+        volumes: PathBuf,
+        settings: &[(&str, &str)],
+    ) -> Self {
         lab.use_libvirt(&libvirt);
         let webhook = lab.webhook(&[]).await.unwrap();
-        let controller = lab.controller(&[]).await.unwrap();
+        let controller = lab.controller(settings).await.unwrap();
         Self {
             controller,
             _webhook: webhook,
@@ -77,6 +88,14 @@ impl Environment {
 
     pub(crate) fn machines(&self) -> Objects {
         self.lab.objects(MACHINE, "default")
+    }
+
+    /// Lets the host fetch images from the server of this URL, which has a private address.
+    pub(crate) async fn allow(&self, url: &str) {
+        let origin = &url[..=url.rfind('/').unwrap()];
+        let patch = json!({"spec": {"imageSources": [origin]}});
+        let hosts = self.lab.objects(HOST, "");
+        hosts.merge("here", &patch).await.unwrap();
     }
 
     /// Creates or changes a Machine of the tiny guest.

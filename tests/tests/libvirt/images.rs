@@ -48,17 +48,6 @@ fn served(content: Vec<u8>) -> (String, Arc<AtomicUsize>) {
     (url, requests)
 }
 
-/// Lets the host fetch images from this server, which has a private address.
-async fn allow(env: &Environment, url: &str) {
-    let origin = &url[..=url.rfind('/').unwrap()];
-    let patch = json!({"spec": {"imageSources": [origin]}});
-    env.lab
-        .objects(HOST, "")
-        .merge("here", &patch)
-        .await
-        .unwrap();
-}
-
 fn qemu_img(arguments: &[&str]) {
     let done = Command::new("qemu-img").args(arguments).status().unwrap();
     assert!(done.success(), "qemu-img {arguments:?}");
@@ -104,7 +93,7 @@ async fn an_image_is_downloaded_once_and_its_checksum_is_verified() {
         text
     });
     let (url, requests) = served(content);
-    allow(&env, &url).await;
+    env.allow(&url).await;
     for name in ["first", "second"] {
         env.apply(name, &root("1Gi", &url, &checksum)).await;
     }
@@ -149,7 +138,7 @@ async fn an_image_that_names_a_file_of_the_host_is_refused() {
     ]);
     // From a URL.
     let (url, asked) = served(fs::read(&overlay).unwrap());
-    allow(&env, &url).await;
+    env.allow(&url).await;
     let image = json!({"url": url});
     let disk = |image: &Value| json!({"disks": [{"name": "root", "size": "1Gi", "storageClass": "local", "image": image}]});
     env.apply("fetched", &disk(&image)).await;
@@ -281,6 +270,6 @@ async fn an_image_from_a_private_address_needs_a_listed_source() {
     );
     assert_eq!(asked.load(Ordering::SeqCst), 0, "nothing was connected");
     // The administrator lists it, and the Machine starts without another change.
-    allow(&env, &number).await;
+    env.allow(&number).await;
     env.until_reachable("resolved").await;
 }

@@ -16,4 +16,5 @@ mod lost;
 mod parts;
 mod placement;
 mod power;
+mod private;
 mod upgrade;

@@ -167,7 +167,7 @@ async fn a_running_machine_of_release_0_1_0_is_adopted_and_its_host_goes_on_serv
     let dump = ["dumpxml", "--inactive", &domain];
     let defined = libvirt.virsh(&dump).await.unwrap().ok().unwrap();
 
-    let env = Environment::begin(lab, libvirt, pool).await;
+    let env = Environment::begin(lab, libvirt, pool, &[]).await;
     let hosts = env.lab.objects(HOST, "");
     let host = hosts
         .until_condition("alpha", "PoolsReady", "False", "ImagePoolShared")

@@ -15,7 +15,7 @@ pub use self::cloud_init::{CloudInit, SecretKeyRef};
 pub use self::domain::{Bootloader, Domain, Features, FirmwareIntent, MachineKind};
 pub use self::network::Network;
 pub use self::resources::{Cpu, Memory, Resources};
-pub use self::storage::{Cdrom, Disk, Image, VolumeSelector};
+pub use self::storage::{Cdrom, Disk, Image, ImageSecretRef, VolumeSelector};
 
 use super::cel;
 use super::choice::{Backend, BootDevice, PowerState};

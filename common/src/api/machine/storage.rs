@@ -112,6 +112,10 @@ pub struct VolumeSelector {
     {
         "rule": "!has(self.checksum) || has(self.url)",
         "message": "checksum needs url"
+    },
+    {
+        "rule": "!has(self.secretRef) || (has(self.url) && self.url.startsWith('https://'))",
+        "message": "secretRef needs a url that begins with https://"
     }
 ]))]
 pub struct Image {
@@ -124,6 +128,10 @@ pub struct Image {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schema::ObjectName>")]
     pub persistent_volume_claim: Option<String>,
+    /// Secret with the credentials for url, on libvirt only; url then begins with https://. Default: the image
+    /// is fetched without credentials.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secret_ref: Option<ImageSecretRef>,
     /// URL of the image, at most 1024 characters: https://, http:// or, on KubeVirt only, docker://.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schema::ImageUrl>")]
@@ -132,6 +140,17 @@ pub struct Image {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schema::FreeText>")]
     pub volume: Option<String>,
+}
+
+/// A Secret in the Machine's namespace with the credentials of an image server.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ImageSecretRef {
+    /// Name of the Secret in the Machine's namespace. It has the key token for a bearer token, or the keys
+    /// username and password for basic authentication.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<schema::ObjectName>", required)]
+    pub name: Option<String>,
 }
 
 /// A CD-ROM drive of a machine.

@@ -95,6 +95,16 @@ pub fn is_raw_disk(volume: &str) -> bool {
     is_of_machine(plain) && plain.strip_suffix(".raw").is_some()
 }
 
+/// The digits of the Machine in the name of a disk's volume, or of an attempt to fill one; `None`: it is neither.
+pub fn disk_owner(volume: &str) -> Option<&str> {
+    let is_disk = is_reserved_volume(volume)
+        && !volume.starts_with(FETCHED_IMAGE)
+        && !volume.ends_with(MARKER)
+        && !is_seed(volume);
+    let (domain, _) = volume.split_once('.').filter(|_| is_disk)?;
+    domain.rsplit_once('-').map(|(_, digits)| digits)
+}
+
 /// Whether a volume has a name that only the controller gives: a disk or a seed of any Machine, a fetched image, or a
 /// marker of one. Nobody may take such a volume for an image: a guest writes its disk, and an image was fetched for
 /// those who named its URL.

@@ -36,8 +36,8 @@ pub use devices::{Address, Controller, Disk, Nic, NicAttachment, NicSource, Pool
 pub use differences::{Difference, LiveUpdate};
 pub use domain::{Domain, VirtType};
 pub use identity::{
-    ATTEMPT, FETCHED_IMAGE, MARKER, domain_name, domain_uuid, is_raw_disk, is_reserved_volume,
-    is_seed, is_volume_of, seed_name, short_id, volume_name,
+    ATTEMPT, FETCHED_IMAGE, MARKER, disk_owner, domain_name, domain_uuid, is_raw_disk,
+    is_reserved_volume, is_seed, is_volume_of, seed_name, short_id, volume_name,
 };
 pub use limits::{DiskLimits, GuestLimits, MAC_FILTER, NicPolicy};
 pub use metadata::{

@@ -21,7 +21,7 @@ use crate::rules::rule::{Check, Parts, Subject, rules};
 pub(super) mod lists;
 
 rules! {
-    "disks" Check::Part(disks), on MACHINES_AND_TEMPLATES, Always, and [InvalidQuantity, UnitMissing, InvalidObjectName, InvalidLabel, EmptyStorageClass] {
+    "disks" Check::Part(disks), on MACHINES_AND_TEMPLATES, Always, and [InvalidQuantity, UnitMissing, InvalidObjectName, SecretNameRequired, InvalidLabel, EmptyStorageClass] {
         Refuse DiskNameRequired = "A disk has no name."
             because "The name ties a disk to its volume and to the template's disk."
             fix "Give a name such as `data`."

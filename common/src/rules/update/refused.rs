@@ -360,14 +360,17 @@ fn show_image(image: &Image) -> String {
         url,
         checksum,
         persistent_volume_claim,
+        secret_ref,
         volume,
     } = image;
+    let secret = secret_ref.as_ref().and_then(|secret| secret.name.clone());
     // A URL may have a password or a token.
     let url = url.as_deref().map(redacted);
     let parts = [
         ("url", &url),
         ("checksum", checksum),
         ("persistentVolumeClaim", persistent_volume_claim),
+        ("secretRef", &secret),
         ("volume", volume),
     ];
     let parts = parts

@@ -31,6 +31,9 @@ pub(crate) enum AccessError {
     /// Nothing was done: the state has changed since it was observed.
     #[error("{0}")]
     Changed(String),
+    /// Nothing was done: a pool has no room for what the call would make.
+    #[error("{0}")]
+    NoRoom(String),
     /// This program cannot use libvirt at all.
     #[error("{0}")]
     Unavailable(String),
@@ -73,6 +76,7 @@ impl AccessError {
             Self::Refused(_) => "Refused",
             Self::Cancelled(_) => "Cancelled",
             Self::Changed(_) => "Changed",
+            Self::NoRoom(_) => "NoRoom",
             Self::Unavailable(_) => "Unavailable",
         }
     }

@@ -16,6 +16,7 @@ use crate::access::{AccessError, Result};
 use crate::guard::Guard;
 use crate::hosts::registry::ConnectedHost;
 use crate::images::abandoned::FETCH_LIMIT;
+use crate::images::credentials;
 use crate::images::fetch::{FetchRequest, fetch};
 use crate::images::fetches::{Fetches, Request};
 use crate::images::names::image_volume;
@@ -30,6 +31,8 @@ pub(super) struct WantedImage<'a> {
     pub(super) base: &'a str,
     pub(super) url: &'a str,
     pub(super) checksum: Option<&'a str>,
+    /// Secret of the Machine's namespace with the credentials for the URL.
+    pub(super) secret: Option<&'a str>,
     /// Size of the disk that is made of it, in bytes; `None`: it is a medium.
     pub(super) disk_size: Option<u64>,
 }
@@ -55,31 +58,37 @@ impl Applier {
             machine: machine.name(),
             disk_size: wanted.disk_size,
         };
-        let Some(progress) = host.fetches.begin(&asked, Instant::now()) else {
+        let Some(turn) = host.fetches.begin(&asked, Instant::now()) else {
             return Ok(());
         };
-        let request = FetchRequest {
+        let mut request = FetchRequest {
             pool,
             base: wanted.base.to_owned(),
             number: OffsetDateTime::now_utc().unix_timestamp(),
             url: wanted.url.to_owned(),
             checksum: wanted.checksum.map(str::to_owned),
+            credentials: None,
             sources: spec.and_then(|spec| spec.image_sources.clone()),
             disk_size: wanted.disk_size,
         };
         let guard = self.fetch_guard(host, machine, wanted.base);
         let (host, triggers) = (host.clone(), self.triggers.clone());
+        let (api, namespace) = (self.api.clone(), machine.namespace().to_owned());
+        let secret = wanted.secret.map(str::to_owned);
         tokio::spawn(async move {
             let name = request.base.clone();
             // A connection of its own: a slow server delays no other fetch.
             let worker = host.host.transfer();
-            let fetched = worker.call(FETCH_LIMIT, move |host| {
-                Ok(fetch(host, &request, &progress, &guard))
-            });
-            let outcome = fetched
-                .await
-                .map_err(|error| error.to_string())
-                .and_then(|outcome| outcome);
+            let outcome = async {
+                if let Some(secret) = secret {
+                    request.credentials = Some(credentials::read(&api, &namespace, &secret).await?);
+                }
+                let fetched = worker.call(FETCH_LIMIT, move |host| {
+                    Ok(fetch(host, &request, &turn, &guard))
+                });
+                fetched.await.map_err(|error| error.to_string())?
+            };
+            let outcome = outcome.await;
             match &outcome {
                 Ok(()) => tracing::info!(host = host.name, image = name, "the image was fetched"),
                 Err(error) => tracing::warn!(
@@ -125,7 +134,9 @@ impl Applier {
 fn check_need(fetches: &Fetches, machines: &Store<CachedMachine>, base: &str) -> Result<()> {
     let needs = |machine: &Machine| {
         let block = machine.desired().filter(|_| !machine.is_deleting());
-        block.is_some_and(|block| images(block).any(|image| image_volume(image) == base))
+        block.is_some_and(|block| {
+            images(block).any(|image| image_volume(image, machine.namespace()) == base)
+        })
     };
     let mut asked = references(fetches.needed_by(base)).into_iter();
     let is_needed = asked.any(|machine| {

@@ -38,13 +38,14 @@ use crate::hosts::tombstones;
 use crate::libvirt_host::LibvirtHost;
 use crate::plan::action::{Action, KeptOnHost};
 use crate::plan::disks::to_delete;
+use crate::pool_space::StorageFactor;
 use crate::volume_effects::{Removal, remove_volume};
 
-/// Limit of calls that take 3 to 16 ms: definitions, metadata, new volumes.
+/// Limit of calls that take 3 to 16 ms: definitions, metadata.
 const QUICK: Duration = Duration::from_secs(5);
 /// Limit of starts, stops, deletions and uploads of a seed. A frozen QEMU took 11.7 s to be ended.
 const SLOW: Duration = Duration::from_secs(30);
-/// Limit of what refreshes every pool of a host: libvirt reads the header of each volume.
+/// Limit of what refreshes pools of a host: libvirt reads the header of each volume.
 const REFRESH: Duration = Duration::from_mins(2);
 /// Limit of a copy of a large image.
 const COPY: Duration = Duration::from_mins(30);
@@ -128,6 +129,7 @@ impl Applier {
             volume,
             url,
             checksum,
+            secret,
             disk_size,
         } = action
         {
@@ -135,23 +137,31 @@ impl Applier {
                 base: volume,
                 url,
                 checksum: checksum.as_deref(),
+                secret: secret.as_deref(),
                 disk_size: *disk_size,
             };
             return self.begin_fetch(host, machine, &wanted);
         }
         let (worker, limit) = match action {
             Action::CopyVolume { .. } => (&host.copies, COPY),
-            Action::Define(_) | Action::SetMetadata(_) | Action::CreateVolume { .. } => {
-                (&host.host.fast, QUICK)
-            }
-            Action::DeleteVolume(_) | Action::CreateSeed { .. } => (&host.host.slow, REFRESH),
+            Action::Define(_) | Action::SetMetadata(_) => (&host.host.fast, QUICK),
+            Action::DeleteVolume(_)
+            | Action::CreateSeed { .. }
+            | Action::CreateVolume { .. }
+            | Action::GrowDisk { .. }
+            | Action::GrowVolume(_) => (&host.host.slow, REFRESH),
             _ => (&host.host.slow, SLOW),
         };
         let action = action.clone();
+        let object = self.objects.get("", &host.name);
         let job = Job {
             uuid: domain_uuid(machine.uid()),
             owner: machine.uid().to_owned(),
             guard: self.guard(host, machine),
+            factor: object
+                .map(|object| StorageFactor::of(&object.spec))
+                .unwrap_or_default(),
+            reservations: host.reservations.clone(),
         };
         worker
             .call(limit, move |host| act(host, &job, action))

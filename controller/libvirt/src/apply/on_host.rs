@@ -12,7 +12,9 @@ use crate::access::{AccessError, Connection, Result, Shutdown};
 use crate::guard::Guard;
 use crate::images::check::{check_image, check_medium};
 use crate::images::names::{base_of, is_attempt, is_attempt_of, marker, marker_xml};
-use crate::plan::action::{Action, SeedContent};
+use crate::plan::action::{Action, GrownVolume, SeedContent};
+use crate::pool_space::StorageFactor;
+use crate::reservations::{Reservations, Reserved, Wanted};
 use crate::volume_effects::{check_new, remove_unneeded, remove_volume};
 
 /// The Machine that a job is about.
@@ -24,6 +26,30 @@ pub(crate) struct Job {
     pub(crate) owner: String,
     /// Checked before each effect.
     pub(crate) guard: Guard,
+    /// Overcommitment of the host's storage.
+    pub(crate) factor: StorageFactor,
+    /// Room that jobs of the host are about to take.
+    pub(crate) reservations: Reservations,
+}
+
+impl Job {
+    /// Room for a volume, until the result is dropped.
+    fn reserve(&self, host: &mut dyn Connection, wanted: Wanted<'_>) -> Result<Reserved> {
+        let reserved = self.reservations.reserve(host, self.factor, wanted)?;
+        // A refresh of a large pool takes seconds.
+        self.guard.check()?;
+        Ok(reserved)
+    }
+
+    fn reserve_growth(&self, host: &mut dyn Connection, volume: &GrownVolume) -> Result<Reserved> {
+        let wanted = Wanted {
+            pool: &volume.pool,
+            volume: &volume.name,
+            size: Bytes::new(u128::from(volume.bytes)),
+            is_overlay: volume.is_overlay,
+        };
+        self.reserve(host, wanted)
+    }
 }
 
 /// Carries out an action on its host. Nothing is done unless every precondition of its effect holds now.
@@ -39,29 +65,53 @@ pub(crate) fn act(host: &mut dyn Connection, job: &Job, action: Action) -> Resul
     }
     match action {
         Action::CreateVolume {
-            pool, xml, image, ..
+            pool,
+            name,
+            size,
+            xml,
+            image,
         } => {
-            if let Some(image) = image {
-                check_image(host, &image)?;
-                guard.check()?;
+            if let Some(image) = &image {
+                check_image(host, image)?;
             }
+            let wanted = Wanted {
+                pool: &pool,
+                volume: &name,
+                size,
+                is_overlay: image.is_some(),
+            };
+            let _reserved = job.reserve(host, wanted)?;
             host.create_volume(&pool, &xml).map(drop)
         }
         Action::CopyVolume {
             pool,
             name,
+            size,
             xml,
             image,
         } => {
             remove_old_attempts(host, guard, &pool, &name)?;
             check_image(host, &image)?;
+            let wanted = Wanted {
+                pool: &pool,
+                volume: &name,
+                size,
+                is_overlay: false,
+            };
+            let _reserved = job.reserve(host, wanted)?;
             check_new(host, guard, &pool, &name)?;
             host.copy_volume(&pool, &xml, (&image.pool, &image.volume))?;
             guard.check()?;
             host.create_volume(&pool, &marker_xml(&name)).map(drop)
         }
-        Action::GrowDisk { target, bytes } => host.resize_disk(uuid, &target, bytes),
-        Action::GrowVolume { pool, name, bytes } => grow_volume(host, (&pool, &name), bytes),
+        Action::GrowDisk { target, volume } => {
+            let _reserved = job.reserve_growth(host, &volume)?;
+            host.resize_disk(uuid, &target, volume.bytes)
+        }
+        Action::GrowVolume(volume) => {
+            let _reserved = job.reserve_growth(host, &volume)?;
+            grow_volume(host, (&volume.pool, &volume.name), volume.bytes)
+        }
         Action::CreateSeed {
             pool,
             name,

@@ -17,5 +17,6 @@ pub(crate) mod registry;
 mod remains;
 mod status;
 pub(crate) mod tombstones;
+mod unlisted;
 mod unused_images;
 mod whereabouts;

@@ -16,7 +16,7 @@ use controller_core::machine::{CachedMachine, NO_RESOURCES};
 use controller_core::objects::Meta as _;
 use controller_core::plan::Now;
 use controller_core::triggers::Triggers;
-use kube::runtime::reflector::ObjectRef;
+use kube::runtime::reflector::{ObjectRef, Store};
 use time::OffsetDateTime;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep};
@@ -26,6 +26,7 @@ use super::orphans;
 use super::registry::{ConnectedHost, Hosts};
 use super::status::{StatusInput, status};
 use super::tombstones::put_status;
+use super::unlisted::{owners, unowned};
 use super::unused_images::{sweep_host, sweep_interval};
 use crate::access::{AccessError, Connection, DomainState, Host, Target};
 use crate::libvirt_host::LibvirtHost;
@@ -128,7 +129,7 @@ async fn poll_host(context: PollerContext, name: String) {
         }
         let Some(host) = &connected else { continue };
         let full = surveyed.is_none_or(|at| at.elapsed() >= SURVEY_INTERVAL) || !reachable;
-        let polled = poll(host, spec, full)
+        let polled = poll(host, spec, &context.caches.machines, full)
             .await
             .map_err(|error| error.to_string());
         if polled.is_ok() && full {
@@ -167,13 +168,19 @@ async fn report_unreachable(context: &PollerContext, name: &str, why: &str) {
 async fn poll(
     host: &ConnectedHost,
     spec: LibvirtHostSpec,
+    machines: &Store<CachedMachine>,
     full: bool,
 ) -> Result<Arc<Snapshot>, AccessError> {
+    let owners = if full {
+        owners(machines)
+    } else {
+        BTreeSet::new()
+    };
     let before = host.snapshot().ok();
     let polled = host.host.fast.call(POLL_LIMIT, move |host| {
         let mut snapshot = match before {
             Some(before) if !full => (*before).clone(),
-            _ => survey(host, &spec)?,
+            _ => survey(host, &spec, &owners)?,
         };
         let summary = |domain: DomainState| DomainSummary {
             metadata: domain.metadata.as_deref().and_then(DomainMetadata::parse),
@@ -185,15 +192,21 @@ async fn poll(
     Ok(Arc::new(polled.await?))
 }
 
-fn survey(host: &mut dyn Connection, spec: &LibvirtHostSpec) -> Result<Snapshot, AccessError> {
+fn survey(
+    host: &mut dyn Connection,
+    spec: &LibvirtHostSpec,
+    owners: &BTreeSet<String>,
+) -> Result<Snapshot, AccessError> {
     let factor = StorageFactor::of(spec);
     let offered = spec.storage.iter().flatten().map(|offer| &offer.pool);
     let offered: BTreeSet<&String> = offered.collect();
-    let mut left = BTreeMap::new();
+    let pools = host.pools()?;
+    let (mut left, mut unowned_volumes) = (BTreeMap::new(), BTreeSet::new());
     for pool in offered {
-        match space_left(host, pool, factor) {
-            Ok(space) => {
-                left.insert(pool.clone(), space);
+        match host.volumes(pool) {
+            Ok(volumes) => {
+                left.insert(pool.clone(), space_left(&pools, pool, &volumes, factor));
+                unowned_volumes.extend(unowned(pool, &volumes, owners));
             }
             Err(error) if error.is_of_host() => return Err(error),
             Err(error) => tracing::debug!(pool, %error, "the volumes of a pool cannot be listed"),
@@ -201,8 +214,9 @@ fn survey(host: &mut dyn Connection, spec: &LibvirtHostSpec) -> Result<Snapshot,
     }
     Ok(Snapshot {
         space_left: left,
+        unowned_volumes,
         info: host.info()?,
-        pools: host.pools()?,
+        pools,
         networks: host.networks()?,
         bridges: host.bridges()?,
         domains: vec![],

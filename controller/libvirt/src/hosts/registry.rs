@@ -19,6 +19,7 @@ use crate::capacity::{
 use crate::images::fetches::Fetches;
 use crate::libvirt_host::LibvirtHost;
 use crate::placement::Candidate;
+use crate::reservations::Reservations;
 use crate::snapshot::{DomainSummary, Snapshot};
 
 /// Why a host that was just added has no snapshot.
@@ -55,6 +56,8 @@ pub(crate) struct ConnectedHost {
     pub(crate) copies: Worker,
     /// Fetches of images that are under way or failed.
     pub(crate) fetches: Fetches,
+    /// Room that its jobs are about to take.
+    pub(crate) reservations: Reservations,
     polled: RwLock<Polled>,
     /// Wakes the poller before its next poll, after a change on the host.
     pub(crate) wake: Notify,
@@ -83,6 +86,7 @@ impl ConnectedHost {
             copies: host.transfer(),
             host,
             fetches: Fetches::default(),
+            reservations: Reservations::default(),
             polled: RwLock::new(Polled {
                 last: None,
                 failure: Some(NOT_POLLED.to_owned()),

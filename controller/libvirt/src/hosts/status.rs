@@ -10,6 +10,7 @@ use common::api::status::Condition;
 use common::quantity::Bytes;
 
 use super::protection::{confined, mac_filtered};
+use super::unlisted::{advice, unlisted};
 use crate::capacity::allocatable;
 use crate::parts::{network_fault, pool_fault};
 use crate::snapshot::Snapshot;
@@ -106,6 +107,12 @@ pub(super) fn status(input: &StatusInput<'_>, now: Now) -> Option<LibvirtHostSta
                     ("Incomplete", &faults),
                 );
             }
+            let left_out = unlisted(&snapshot.unowned_volumes, input.old, input.living);
+            if !left_out.is_empty() {
+                let message = advice(&left_out);
+                conditions.set("VolumesListed", "False", "VolumesUnlisted", message);
+            }
+            status.unlisted_volumes = Some(u32::try_from(left_out.len()).unwrap_or(u32::MAX));
             describe(&mut status, input, snapshot, now);
         }
     }
@@ -275,6 +282,7 @@ mod tests {
             }],
             bridges: vec![],
             space_left: BTreeMap::new(),
+            unowned_volumes: BTreeSet::new(),
             domains: vec![
                 domain(1, Some("uid-of-web")),
                 domain(2, Some("uid-of-a-deleted-one")),
@@ -344,6 +352,29 @@ mod tests {
             Some("1970-01-01T00:00:00Z")
         );
         assert_eq!(written(&spec, &first, Ok(&snapshot), 60), None);
+    }
+
+    #[test]
+    fn volumes_that_no_list_names_are_counted_and_named_until_they_are_gone() {
+        let spec = environment::host_spec();
+        let mut snapshot = snapshot();
+        let name = "default-web-00000000.root.qcow2";
+        snapshot.unowned_volumes = [(POOL.to_owned(), name.to_owned())].into();
+        let status = written(&spec, &LibvirtHostStatus::default(), Ok(&snapshot), 0).unwrap();
+        let (listed, reason, message) = condition(&status, "VolumesListed");
+        assert_eq!((listed, reason), ("False", "VolumesUnlisted"));
+        assert!(message.contains(&format!("{POOL}/{name}")), "{message}");
+        assert_eq!(status.unlisted_volumes, Some(1));
+        assert_eq!(condition(&status, "Ready").0, "True");
+        snapshot.unowned_volumes.clear();
+        let status = written(&spec, &status, Ok(&snapshot), 60).unwrap();
+        assert_eq!(status.unlisted_volumes, Some(0));
+        assert!(
+            status
+                .conditions
+                .iter()
+                .all(|it| it.kind != "VolumesListed")
+        );
     }
 
     #[test]

@@ -48,12 +48,13 @@ pub(crate) async fn record_kept(
         .filter(|new| !is_listed(&host.status.kept_volumes, new));
     status.kept_volumes.extend(new.cloned());
     if status.kept_volumes.len() > KEPT_VOLUMES_MAX {
+        // The poller counts and names them in the status.
+        let left_out = status.kept_volumes.split_off(KEPT_VOLUMES_MAX);
         tracing::warn!(
             host = host.name(),
-            ?volumes,
+            ?left_out,
             "the status of the host lists no more kept volumes: delete some of them"
         );
-        return Ok(());
     }
     if status.kept_volumes == host.status.kept_volumes {
         return Ok(());

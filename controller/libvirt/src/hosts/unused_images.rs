@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use controller_core::client::GuardedClient;
 use controller_core::machine::CachedMachine;
+use controller_core::objects::Meta as _;
 use kube::runtime::reflector::Store;
 use time::OffsetDateTime;
 
@@ -87,7 +88,8 @@ fn needed_images(machines: &Store<CachedMachine>, host: &str) -> BTreeSet<String
     let mut needed = BTreeSet::new();
     for machine in blocks {
         let block = machine.desired().into_iter();
-        needed.extend(block.flat_map(images).map(image_volume));
+        let volume = |image| image_volume(image, machine.namespace());
+        needed.extend(block.flat_map(images).map(volume));
     }
     needed
 }

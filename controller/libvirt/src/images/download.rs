@@ -6,20 +6,23 @@
 //!  └──────────────────────────── redirect, at most 5 ◀───────────────────────────────────┘
 //! ```
 //! The address that was checked is the one that is connected to: a name may have another address a moment later. No
-//! proxy is used, because a proxy would resolve the name itself.
+//! proxy is used, because a proxy would resolve the name itself. Credentials go to the server of the first URL only, and
+//! only over https; once a redirect has led to another server, none are sent any more.
 
 use std::fmt;
 use std::io::Read;
 use std::time::Duration;
 
 use common::image_source::{
-    REDIRECTS_MAX, Reach, SourceError, SourceHost, SourceUrl, is_public, redacted,
+    REDIRECTS_MAX, Reach, Scheme, SourceError, SourceHost, SourceUrl, is_public, redacted,
 };
-use ureq::http::Uri;
-use ureq::http::header::LOCATION;
+use ureq::http::header::{AUTHORIZATION, LOCATION};
+use ureq::http::{StatusCode, Uri};
 use ureq::tls::{RootCerts, TlsConfig};
 use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::{DefaultConnector, NextTimeout};
+
+use super::credentials::Credentials;
 
 /// Limit of each step until a server sends its response headers: resolving, connecting, waiting.
 const RESPONSE_LIMIT: Duration = Duration::from_secs(30);
@@ -33,19 +36,44 @@ pub(super) struct Download {
     pub(super) length: u64,
 }
 
-/// Opens the download. `sources`: `imageSources` of the host. The error names the URL without user and query.
-pub(super) fn open(url: &str, sources: Option<&[String]>) -> Result<Download, String> {
-    let mut target = url.to_owned();
+/// Where an image is, and what it may be fetched with.
+#[derive(Clone, Copy)]
+pub(super) struct Source<'a> {
+    pub(super) url: &'a str,
+    /// `imageSources` of the host.
+    pub(super) allowed: Option<&'a [String]>,
+    /// For the server of the URL.
+    pub(super) credentials: Option<&'a Credentials>,
+}
+
+/// Opens the download. The error names the URL without user and query.
+pub(super) fn open(from: Source<'_>) -> Result<Download, String> {
+    // The certificates the machine trusts: companies serve images under a CA of their own.
+    open_trusting(from, &RootCerts::PlatformVerifier)
+}
+
+fn open_trusting(from: Source<'_>, roots: &RootCerts) -> Result<Download, String> {
+    let mut target = from.url.to_owned();
+    let mut credentials = from.credentials;
     for _ in 0..=REDIRECTS_MAX {
         let shown = redacted(&target);
         let refused = |error: SourceError| format!("{shown} {error}");
         let source: SourceUrl = target.parse().map_err(refused)?;
-        let reach = source.check(sources).map_err(refused)?;
+        let reach = source.check(from.allowed).map_err(refused)?;
         let uri: Uri = target.parse().map_err(|_| refused(SourceError::Form))?;
         if !is_same(&uri, &source) {
             return Err(refused(SourceError::Form));
         }
-        let response = agent(reach).get(uri).call();
+        let mut request = agent(reach, roots.clone()).get(uri);
+        if let Some(credentials) = credentials {
+            if source.scheme() != Scheme::Https {
+                return Err(format!(
+                    "{shown} is not encrypted, and credentials are sent over https only: use a URL that begins with https://, or remove image.secretRef"
+                ));
+            }
+            request = request.header(AUTHORIZATION, credentials.header.clone());
+        }
+        let response = request.call();
         let response = response.map_err(|error| failure(&shown, error))?;
         let status = response.status();
         if status.is_redirection() {
@@ -54,13 +82,19 @@ pub(super) fn open(url: &str, sources: Option<&[String]>) -> Result<Download, St
             let location = location.ok_or_else(|| {
                 format!("{shown}: the server redirects ({status}) and does not say where")
             })?;
-            target = source.redirect(location).map_err(|error| {
-                format!("{shown} redirects to {}, which {error}", redacted(location))
-            })?;
+            let refused =
+                |error| format!("{shown} redirects to {}, which {error}", redacted(location));
+            let next = source.redirect(location).map_err(refused)?;
+            let server: SourceUrl = next.parse().map_err(refused)?;
+            credentials = credentials.filter(|_| server.is_on_server_of(&source));
+            target = next;
             continue;
         }
         if !status.is_success() {
-            return Err(format!("{shown}: the server answers {status}"));
+            return Err(format!(
+                "{shown}: the server answers {status}{}",
+                advice(status, credentials)
+            ));
         }
         let length = response.body().content_length();
         let length = length.ok_or_else(|| format!("{shown}: the server sent no Content-Length"))?;
@@ -71,9 +105,24 @@ pub(super) fn open(url: &str, sources: Option<&[String]>) -> Result<Download, St
     }
     Err(format!(
         "{} {}",
-        redacted(url),
+        redacted(from.url),
         SourceError::TooManyRedirects
     ))
+}
+
+/// What to do about the status of a response; empty where nothing more is known.
+fn advice(status: StatusCode, credentials: Option<&Credentials>) -> String {
+    if !matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+        return String::new();
+    }
+    match credentials {
+        Some(Credentials { secret, .. }) => {
+            format!(" to the credentials of Secret '{secret}': correct the Secret")
+        }
+        None => {
+            "; if the image is private, name a Secret with credentials in image.secretRef".into()
+        }
+    }
 }
 
 /// Whether the library that connects reads scheme, host and port as the check does.
@@ -91,11 +140,8 @@ fn is_same(uri: &Uri, source: &SourceUrl) -> bool {
 }
 
 /// A client for one request.
-fn agent(reach: Reach) -> ureq::Agent {
-    // The certificates the machine trusts: companies serve images under a CA of their own.
-    let tls = TlsConfig::builder()
-        .root_certs(RootCerts::PlatformVerifier)
-        .build();
+fn agent(reach: Reach, roots: RootCerts) -> ureq::Agent {
+    let tls = TlsConfig::builder().root_certs(roots).build();
     let config = ureq::Agent::config_builder()
         .tls_config(tls)
         .proxy(None)
@@ -164,5 +210,7 @@ impl fmt::Display for NotPublic {
 
 impl std::error::Error for NotPublic {}
 
+#[cfg(test)]
+mod authorization_tests;
 #[cfg(test)]
 mod tests;

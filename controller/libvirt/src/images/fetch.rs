@@ -1,20 +1,22 @@
 //! Fetches an image into the image pool of a host.
 
 use std::io::Read as _;
-use std::sync::atomic::Ordering;
 
+use common::bounds::MEDIUM_MAX;
 use common::image_header::{HEAD_BYTES, ImageHeader, parse};
 use common::image_source::redacted;
 use common::quantity::Bytes;
 use common::render::libvirt::{VolumeSpec, volume_xml};
 use controller_core::preconditions::Effect;
 
-use super::download::{Download, open};
-use super::fetches::Progress;
+use super::credentials::Credentials;
+use super::download::{Download, Source, open};
+use super::fetches::Turn;
 use super::names::{attempt, is_attempt_of, marker, marker_xml};
 use super::reader::{Pace, Reader, read_head};
 use crate::access::{AccessError, Connection, Volume};
 use crate::guard::Guard;
+use crate::pool_space::refresh;
 use crate::volume_effects::{Removal, check_new, remove_unneeded, remove_volume};
 
 /// What to fetch, and where to.
@@ -30,6 +32,8 @@ pub(crate) struct FetchRequest {
     pub(crate) url: String,
     /// `sha256:` and the digest that the content must have.
     pub(crate) checksum: Option<String>,
+    /// For the server of the URL.
+    pub(crate) credentials: Option<Credentials>,
     /// `imageSources` of the host.
     pub(crate) sources: Option<Vec<String>>,
     /// Size of the disk that is made of the image, in bytes; `None`: it is a medium.
@@ -42,7 +46,7 @@ pub(crate) struct FetchRequest {
 pub(crate) fn fetch(
     host: &mut dyn Connection,
     request: &FetchRequest,
-    progress: &Progress,
+    turn: &Turn,
     guard: &Guard,
 ) -> Result<(), String> {
     let refused = |error: AccessError| error.to_string();
@@ -51,10 +55,14 @@ pub(crate) fn fetch(
     if remove_incomplete(host, request, guard).map_err(refused)? {
         return Ok(());
     }
-    let Download { body, length } = open(&request.url, request.sources.as_deref())?;
-    progress.all.store(length, Ordering::Relaxed);
-    check_room(host, pool, length)?;
-    let mut source = Reader::new(body, Pace::default(), progress, guard);
+    let Download { body, length } = open(Source {
+        url: &request.url,
+        allowed: request.sources.as_deref(),
+        credentials: request.credentials.as_ref(),
+    })?;
+    check_length(length, request.disk_size).map_err(|why| format!("{shown} {why}"))?;
+    check_room(host, pool, length, turn.announce(length))?;
+    let mut source = Reader::new(body, Pace::default(), turn.progress(), guard);
     let head = read_head(&mut source, HEAD_BYTES);
     let head = head.map_err(|error| source.failure(&shown).unwrap_or_else(|| error.to_string()))?;
     let header =
@@ -112,18 +120,59 @@ fn discard(host: &mut dyn Connection, guard: &Guard, pool: &str, volume: &str) {
     }
 }
 
-/// Fails if the pool has no room for the file.
-fn check_room(host: &mut dyn Connection, pool: &str, length: u64) -> Result<(), String> {
-    let pools = host.pools().map_err(|error| error.to_string())?;
-    let room = pools.iter().find(|it| it.name == pool);
-    match room {
-        Some(room) if room.available < length => Err(format!(
-            "it has {}, and the image pool '{pool}' has room for {}: enlarge the pool, or delete images there that nothing uses",
-            Bytes::new(u128::from(length)),
-            Bytes::new(u128::from(room.available))
-        )),
-        _ => Ok(()),
+/// Fails if a file has more bytes than what is made of it can need; the error is the rest of a sentence about it. No more
+/// than the announced length is read afterwards.
+///
+/// A file of a disk has the disk's content and, if it is qcow2, metadata. Of these the tables that map clusters and count
+/// references take most: 8 bytes each for a cluster, that is 1/32 of the disk with the smallest clusters of 512 bytes, and
+/// less than 1/4000 with the usual 64 KiB. 1/8 leaves room for bitmaps of backups, and 64 MiB for what does not depend on
+/// the size (QEMU, docs/interop/qcow2.rst).
+fn check_length(length: u64, disk_size: Option<u64>) -> Result<(), String> {
+    let length = u128::from(length);
+    let (most, what, fix) = match disk_size.map(u128::from) {
+        Some(size) => (
+            size + size / 8 + (64 << 20),
+            "the image of this disk",
+            "make the disk larger, or write the image anew with 'qemu-img convert -O qcow2', which leaves out what is unused",
+        ),
+        None => (MEDIUM_MAX, "a medium", "use a smaller file, or a disk"),
+    };
+    if length <= most {
+        return Ok(());
     }
+    let (has, most) = (Bytes::new(length), Bytes::new(most));
+    Err(format!(
+        "has {has} of content, and {what} may have {most}: {fix}"
+    ))
+}
+
+/// Fails if the pool has no room for the file beside what other fetches are about to write, in bytes.
+fn check_room(
+    host: &mut dyn Connection,
+    pool: &str,
+    length: u64,
+    announced: u64,
+) -> Result<(), String> {
+    let refused = |error: AccessError| error.to_string();
+    refresh(host, pool).map_err(refused)?;
+    let pools = host.pools().map_err(refused)?;
+    let Some(found) = pools.iter().find(|it| it.name == pool) else {
+        return Ok(());
+    };
+    let room = found.available.saturating_sub(announced);
+    if length <= room {
+        return Ok(());
+    }
+    let bytes = |count: u64| Bytes::new(u128::from(count));
+    let others = match announced {
+        0 => String::new(),
+        _ => format!(" beside {} that are being fetched", bytes(announced)),
+    };
+    Err(format!(
+        "it has {}, and the image pool '{pool}' has room for {}{others}: enlarge the pool, or delete images there that nothing uses",
+        bytes(length),
+        bytes(room)
+    ))
 }
 
 /// The header of an image that needs no other file and fits the disk; the error is the rest of a sentence about it.

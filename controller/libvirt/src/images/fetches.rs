@@ -120,6 +120,11 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
+    fn left(&self) -> u64 {
+        let done = self.done.load(Ordering::Relaxed);
+        self.all.load(Ordering::Relaxed).saturating_sub(done)
+    }
+
     /// In steps of five per cent: a status is not written more often.
     fn percent(&self) -> String {
         let (done, all) = (
@@ -131,6 +136,35 @@ impl Progress {
             .checked_div(all)
             .unwrap_or_default();
         format!("{}%", percent / 5 * 5)
+    }
+}
+
+/// The permission to fetch an image now.
+#[derive(Debug, Default)]
+pub(crate) struct Turn {
+    progress: Arc<Progress>,
+    fetches: Fetches,
+}
+
+impl Turn {
+    /// How far the fetch is.
+    pub(super) fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
+    /// Records how many bytes this fetch will write. Returns how many the other fetches of the host have announced and
+    /// not written yet: their files will take this room. Of two fetches at least the later one counts the other.
+    pub(super) fn announce(&self, length: u64) -> u64 {
+        let inner = self.fetches.lock();
+        self.progress.all.store(length, Ordering::Relaxed);
+        let underway = inner
+            .images
+            .values()
+            .filter_map(|image| image.underway.as_ref());
+        let others = underway.filter(|other| !Arc::ptr_eq(&other.progress, &self.progress));
+        others
+            .map(|other| other.progress.left())
+            .fold(0, u64::saturating_add)
     }
 }
 
@@ -161,7 +195,7 @@ impl Fetches {
     }
 
     /// Begins a fetch; `None` when one is under way, the last one failed a short while ago, or it is not its turn.
-    pub(crate) fn begin(&self, request: &Request<'_>, now: Instant) -> Option<Arc<Progress>> {
+    pub(crate) fn begin(&self, request: &Request<'_>, now: Instant) -> Option<Turn> {
         let mut inner = self.lock();
         let found = inner.images.get(request.image);
         if found.is_some_and(|found| {
@@ -182,7 +216,10 @@ impl Fetches {
             disk_size: request.disk_size,
             needed_by: [(request.namespace.to_owned(), request.machine.to_owned())].into(),
         });
-        Some(progress)
+        Some(Turn {
+            progress,
+            fetches: self.clone(),
+        })
     }
 
     /// The Machines that asked for an image while it was fetched: namespace and name.
@@ -262,129 +299,4 @@ impl Inner {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn request<'a>(image: &'a str, namespace: &'a str) -> Request<'a> {
-        Request {
-            image,
-            namespace,
-            machine: "web",
-            disk_size: Some(10),
-        }
-    }
-
-    fn state(fetches: &Fetches, image: &str) -> Option<ImageState> {
-        fetches.state(image, "default", "web")
-    }
-
-    #[test]
-    fn a_fetch_that_failed_is_tried_again_after_a_while_and_is_reported_meanwhile() {
-        let fetches = Fetches::default();
-        let mut now = Instant::now();
-        let begin = |now| fetches.begin(&request("image", "default"), now).is_some();
-        assert!(begin(now));
-        assert!(!begin(now), "one at a time");
-        let failed = ImageState::Failed("no route".into());
-        for expected in [PAUSE_MIN, PAUSE_MIN * 2, PAUSE_MIN * 4] {
-            fetches.end("image", Err("no route".into()), now);
-            assert_eq!(state(&fetches, "image"), Some(failed.clone()));
-            now += expected / 2;
-            assert!(!begin(now), "it waits");
-            now += expected / 2;
-            assert!(begin(now));
-            assert_eq!(state(&fetches, "image"), Some(failed.clone()), "still why");
-        }
-        fetches.end("image", Ok(()), now);
-        assert_eq!(state(&fetches, "image"), None);
-    }
-
-    #[test]
-    fn an_image_that_was_too_large_for_a_disk_is_fetched_at_once_for_a_larger_one() {
-        let fetches = Fetches::default();
-        let now = Instant::now();
-        let of_size = |disk_size| Request {
-            disk_size,
-            ..request("image", "default")
-        };
-        assert!(fetches.begin(&of_size(Some(10)), now).is_some());
-        fetches.end("image", Err("too large".into()), now);
-        assert!(fetches.begin(&of_size(Some(10)), now).is_none());
-        assert!(fetches.begin(&of_size(Some(5)), now).is_none());
-        assert!(fetches.begin(&of_size(Some(20)), now).is_some());
-        fetches.end("image", Err("too large".into()), now);
-        assert!(fetches.begin(&of_size(None), now).is_some());
-        fetches.end("image", Err("no route".into()), now);
-        assert!(fetches.begin(&of_size(Some(20)), now).is_none());
-    }
-
-    #[test]
-    fn a_namespace_has_one_fetch_at_a_time_and_others_have_their_turn_before_its_next() {
-        let fetches = Fetches::default();
-        let now = Instant::now();
-        let begin =
-            |image: &str, namespace: &str| fetches.begin(&request(image, namespace), now).is_some();
-        assert!(begin("a1", "a"));
-        assert!(!begin("a2", "a"), "one at a time");
-        assert_eq!(fetches.state("a2", "a", "web"), Some(ImageState::Waiting));
-        for (image, namespace) in [("b1", "b"), ("c1", "c"), ("d1", "d")] {
-            assert!(begin(image, namespace), "{namespace} does not wait for a");
-        }
-        assert!(!begin("e1", "e"), "four at a time");
-        fetches.end("b1", Ok(()), now);
-        assert!(!begin("f1", "f"), "e was first");
-        assert!(begin("e1", "e"));
-        fetches.end("a1", Ok(()), now);
-        assert!(!begin("f1", "f"), "a was first");
-        assert!(begin("a2", "a"));
-        fetches.end("a2", Ok(()), now);
-        assert!(!begin("a3", "a"), "f was first");
-        assert!(begin("f1", "f"));
-    }
-
-    #[test]
-    fn a_namespace_that_no_longer_asks_loses_its_turn() {
-        let fetches = Fetches::default();
-        let now = Instant::now();
-        for namespace in ["a", "b", "c", "d"] {
-            assert!(fetches.begin(&request(namespace, namespace), now).is_some());
-        }
-        assert!(fetches.begin(&request("e", "e"), now).is_none());
-        fetches.end("a", Ok(()), now);
-        assert!(fetches.begin(&request("f", "f"), now).is_none());
-        assert!(
-            fetches
-                .begin(&request("f", "f"), now + TURN_LIMIT)
-                .is_some()
-        );
-    }
-
-    #[test]
-    fn a_fetch_knows_every_machine_that_waits_for_it() {
-        let fetches = Fetches::default();
-        let now = Instant::now();
-        assert!(fetches.begin(&request("image", "default"), now).is_some());
-        fetches.state("image", "other", "db");
-        let expected = [("default", "web"), ("other", "db")];
-        let expected = expected.map(|(namespace, name)| (namespace.into(), name.into()));
-        assert_eq!(fetches.needed_by("image"), expected.into());
-        assert_eq!(fetches.needed_by("another"), BTreeSet::new());
-    }
-
-    #[test]
-    fn only_the_latest_failures_are_remembered() {
-        let fetches = Fetches::default();
-        let now = Instant::now();
-        let name = |number: usize| format!("image-{number}");
-        for number in 0..FAILURES_MAX + 10 {
-            let at = now + Duration::from_secs(number as u64);
-            let name = name(number);
-            assert!(fetches.begin(&request(&name, "default"), at).is_some());
-            fetches.end(&name, Err("no route".into()), at);
-        }
-        assert_eq!(fetches.lock().images.len(), FAILURES_MAX);
-        assert_eq!(state(&fetches, &name(9)), None);
-        let failed = ImageState::Failed("no route".into());
-        assert_eq!(state(&fetches, &name(10)), Some(failed));
-    }
-}
+mod tests;

@@ -8,6 +8,7 @@
 
 pub(crate) mod abandoned;
 pub(crate) mod check;
+pub(crate) mod credentials;
 mod download;
 pub(crate) mod fetch;
 pub(crate) mod fetches;

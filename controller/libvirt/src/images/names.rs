@@ -21,12 +21,23 @@ use sha2::{Digest as _, Sha256};
 const DIGITS: usize = 24;
 
 /// Name of the volume of an image: its own, or one that its source decides.
-pub(crate) fn image_volume(image: &Image) -> String {
+///
+/// An image that is fetched with credentials is there once for each namespace: whoever has none that the server accepts
+/// gets no volume of it, and a server may answer the same URL with another file to another user.
+pub(crate) fn image_volume(image: &Image, namespace: &str) -> String {
     if let Some(volume) = &image.volume {
         return volume.clone();
     }
     let source = [image.url.as_deref(), image.checksum.as_deref()].map(Option::unwrap_or_default);
-    let mut digits = hex(Sha256::digest(source.join("\n")).as_slice());
+    let mut digest = Sha256::digest(source.join("\n"));
+    if image.secret_ref.is_some() {
+        // Not beside the texts: a URL or a checksum with a line break could then stand for another namespace.
+        digest = Sha256::new()
+            .chain_update(digest)
+            .chain_update(namespace)
+            .finalize();
+    }
+    let mut digits = hex(digest.as_slice());
     digits.truncate(DIGITS);
     format!("{FETCHED_IMAGE}{digits}")
 }
@@ -109,6 +120,8 @@ pub(crate) fn marker_xml(volume: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use common::api::machine::ImageSecretRef;
+
     use super::*;
 
     #[test]
@@ -132,16 +145,35 @@ mod tests {
     #[test]
     fn another_source_is_another_volume() {
         let of = |url: &str, checksum: Option<&str>| {
-            image_volume(&Image {
+            let image = Image {
                 url: Some(url.into()),
                 checksum: checksum.map(Into::into),
                 ..Image::default()
-            })
+            };
+            image_volume(&image, "default")
         };
         let plain = of("https://a/b", None);
         assert!(plain.starts_with("vitistack-image-") && plain.len() == 16 + DIGITS);
         assert_ne!(plain, of("https://a/b", Some("sha256:1")));
         assert_ne!(plain, of("https://a/c", None));
         assert_eq!(plain, of("https://a/b", None));
+    }
+
+    /// The names are those of the release before, whose images are not fetched again.
+    #[test]
+    fn an_image_without_credentials_is_one_for_all_namespaces_and_a_private_one_is_one_for_each() {
+        let public = Image {
+            url: Some("https://a/b".into()),
+            ..Image::default()
+        };
+        let private = Image {
+            secret_ref: Some(ImageSecretRef::default()),
+            ..public.clone()
+        };
+        let name = image_volume(&public, "a");
+        assert_eq!(name, "vitistack-image-7464a4c2c13e1254616b54c8");
+        assert_eq!(name, image_volume(&public, "b"));
+        assert_ne!(name, image_volume(&private, "a"));
+        assert_ne!(image_volume(&private, "a"), image_volume(&private, "b"));
     }
 }

@@ -245,12 +245,17 @@ impl HostAnswer {
             .iter()
             .filter(|(pool, base, size)| !has(pool, base, *size));
         let short: BTreeSet<String> = short.map(|(pool, ..)| pool.clone()).collect();
+        if short.is_empty() {
+            return Ok(());
+        }
+        let pools = host.pools()?;
         for pool in short {
             if self.unreadable_pools.contains_key(&pool) {
                 continue;
             }
-            match space_left(host, &pool, factor) {
-                Ok(left) => {
+            match host.volumes(&pool) {
+                Ok(volumes) => {
+                    let left = space_left(&pools, &pool, &volumes, factor);
                     self.space_left.insert(pool, left);
                 }
                 Err(error) => self.pool_failed(host, &pool, error)?,
@@ -331,7 +336,7 @@ fn images_of(
     let pool = view.spec.image_pool.clone().unwrap_or_default();
     let find = |name: &str| view.volumes.get(&(pool.clone(), name.to_owned()));
     let state = |image: &Image| {
-        let base = image_volume(image);
+        let base = image_volume(image, machine.namespace());
         let complete = |name: &str| Some(found_image(name, find(name)?));
         let state = if image.volume.is_some() {
             complete(&base)

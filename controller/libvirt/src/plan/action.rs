@@ -3,6 +3,7 @@
 use std::fmt;
 
 use common::api::left_volumes::{KeptVolume, TombstoneVolume};
+use common::quantity::Bytes;
 use common::render::libvirt::{Domain, DomainMetadata, LiveUpdate, PoolVolume};
 use controller_core::backend::Act;
 use controller_core::plan::Subject;
@@ -29,6 +30,8 @@ pub(crate) enum Action {
         url: String,
         /// `sha256:` and the digest that the content must have.
         checksum: Option<String>,
+        /// Secret of the Machine's namespace with the credentials for the URL.
+        secret: Option<String>,
         /// Size of the disk that is made of the image, in bytes; `None`: it is a medium.
         disk_size: Option<u64>,
     },
@@ -38,6 +41,8 @@ pub(crate) enum Action {
         pool: String,
         /// Name of the volume.
         name: String,
+        /// Size of the guest's disk.
+        size: Bytes,
         /// libvirt's description of it.
         xml: String,
         /// The image that it is an overlay of.
@@ -49,6 +54,8 @@ pub(crate) enum Action {
         pool: String,
         /// Name of the volume.
         name: String,
+        /// Size of the guest's disk.
+        size: Bytes,
         /// libvirt's description of it.
         xml: String,
         /// The image.
@@ -58,18 +65,11 @@ pub(crate) enum Action {
     GrowDisk {
         /// Target device of the disk, such as `vda`.
         target: String,
-        /// Size it gets, in bytes.
-        bytes: u64,
+        /// Its volume.
+        volume: GrownVolume,
     },
     /// Grows a volume that no running guest uses.
-    GrowVolume {
-        /// Pool of the volume.
-        pool: String,
-        /// Name of the volume.
-        name: String,
-        /// Size it gets, in bytes.
-        bytes: u64,
-    },
+    GrowVolume(GrownVolume),
     /// Writes a cloud-init seed to a volume of a name that was never used, and removes earlier seeds of the Machine
     /// that no domain has.
     CreateSeed {
@@ -124,6 +124,19 @@ pub(crate) enum Action {
     },
 }
 
+/// A volume that grows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct GrownVolume {
+    /// Its pool.
+    pub(crate) pool: String,
+    /// Its name.
+    pub(crate) name: String,
+    /// Size it gets, in bytes.
+    pub(crate) bytes: u64,
+    /// Whether it takes content from an image below it.
+    pub(crate) is_overlay: bool,
+}
+
 /// A volume that is kept of a Machine which was deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KeptOnHost {
@@ -157,7 +170,7 @@ impl Act for Action {
             Self::Bind { .. }
             | Self::CreateVolume { .. }
             | Self::GrowDisk { .. }
-            | Self::GrowVolume { .. }
+            | Self::GrowVolume(_)
             | Self::RemoveReleaseRequest
             | Self::RecordKept { .. }
             | Self::RecordOrphan { .. } => None,
@@ -174,7 +187,7 @@ impl Act for Action {
             | Self::CreateVolume { .. }
             | Self::CopyVolume { .. }
             | Self::GrowDisk { .. }
-            | Self::GrowVolume { .. }
+            | Self::GrowVolume(_)
             | Self::ReleaseKept(_)
             | Self::DeleteVolume(_) => Subject::Storage,
             Self::CreateSeed { .. }
@@ -208,8 +221,13 @@ impl fmt::Display for Action {
             } => {
                 write!(f, "made volume {pool}/{name} of image {}", image.volume)
             }
-            Self::GrowDisk { target, bytes } => write!(f, "grew disk {target} to {bytes} bytes"),
-            Self::GrowVolume { pool, name, bytes } => {
+            Self::GrowDisk { target, volume } => {
+                write!(f, "grew disk {target} to {} bytes", volume.bytes)
+            }
+            Self::GrowVolume(volume) => {
+                let GrownVolume {
+                    pool, name, bytes, ..
+                } = volume;
                 write!(f, "grew volume {pool}/{name} to {bytes} bytes")
             }
             Self::CreateSeed { pool, name, .. } => write!(f, "made the seed {pool}/{name}"),

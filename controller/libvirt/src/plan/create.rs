@@ -20,6 +20,7 @@ use super::seed::seed;
 use super::status::{Findings, report};
 use super::volumes::{Volumes, volumes};
 use crate::capacity::{fits, size_of};
+use crate::failure::NO_ROOM;
 use crate::observed::{Binding, Guest, HostView, Observed};
 use crate::offers::attach;
 use crate::placement::choose;
@@ -204,7 +205,7 @@ fn on<'a>(
     findings.volumes = volumes.reported;
     findings.growing = volumes.growing;
     if let Some(refusal) = refusal {
-        add_refusal(&mut findings, refusal);
+        add_refusal(&mut findings, refusal, guest.is_some());
     }
     if is_left_alone {
         findings.restart = None;
@@ -222,14 +223,20 @@ fn name_conflict(host: &str) -> Fault {
     Fault::new("NameConflict", message)
 }
 
-/// Adds an action that was refused to the part that it was about.
-fn add_refusal(findings: &mut Findings<'_>, refusal: &Refusal) {
+/// Adds an action that was refused to the part that it was about. A Machine that has a domain keeps what it has if a pool
+/// has no room.
+fn add_refusal(findings: &mut Findings<'_>, refusal: &Refusal, has_domain: bool) {
     let (outcome, reason) = match refusal.subject {
         Subject::Network => (&mut findings.network, "NetworkFailed"),
         Subject::Storage => (&mut findings.storage, "VolumeFailed"),
         Subject::Machine | Subject::Guest => (&mut findings.guest, "VMFailed"),
     };
-    outcome.worsen(Fault::new(reason, refusal.message.clone()));
+    let fault = Fault::new(refusal.reason.unwrap_or(reason), refusal.message.clone());
+    if refusal.reason == Some(NO_ROOM) && has_domain {
+        findings.no_room.get_or_insert(fault);
+    } else {
+        outcome.worsen(fault);
+    }
 }
 
 /// Whether a part could not be read.

@@ -268,7 +268,7 @@ pub(crate) fn fetched_images(machine: &Machine, spec: &LibvirtHostSpec) -> Vec<N
     let (Some(block), Some(pool)) = (machine.desired(), &spec.image_pool) else {
         return vec![];
     };
-    let key = |image: &Image| (pool.clone(), image_volume(image));
+    let key = |image: &Image| (pool.clone(), image_volume(image, machine.namespace()));
     let disks = block.disks.iter().filter_map(|disk| {
         let image = disk.image.as_ref().filter(|image| image.volume.is_none())?;
         let offer = storage(spec, &disk.storage_class)?;
@@ -308,7 +308,7 @@ pub(crate) fn wanted(
         }
     }
     if let Some(pool) = &spec.image_pool {
-        let names = images(block).map(image_volume);
+        let names = images(block).map(|image| image_volume(image, machine.namespace()));
         let names = names.flat_map(|name| [marker(&name), name]);
         all.extend(names.map(|name| (pool.clone(), name)));
     }

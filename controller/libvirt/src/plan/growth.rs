@@ -4,11 +4,12 @@ use common::api::libvirt_host::HostStorage;
 use common::api::normalized::NormalizedDisk;
 use common::quantity::Bytes;
 
-use super::action::Action;
+use super::action::{Action, GrownVolume};
 use super::disks::is_on;
 use super::volumes::Volumes;
 use crate::access::Volume;
 use crate::observed::HostView;
+use crate::offers::is_overlay;
 
 impl Volumes {
     /// Grows the volume of a disk that is smaller than the disk: through the guest if it runs with it, else through the
@@ -45,16 +46,18 @@ impl Volumes {
         if waits {
             return;
         }
+        let volume = GrownVolume {
+            pool: offer.pool.clone(),
+            name: name.to_owned(),
+            bytes,
+            is_overlay: is_overlay(disk, offer),
+        };
         self.growth.push(match target {
             Some(disk) => Action::GrowDisk {
                 target: disk.target.clone(),
-                bytes,
+                volume,
             },
-            None => Action::GrowVolume {
-                pool: offer.pool.clone(),
-                name: name.to_owned(),
-                bytes,
-            },
+            None => Action::GrowVolume(volume),
         });
     }
 }

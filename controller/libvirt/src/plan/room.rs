@@ -8,6 +8,7 @@ use controller_core::conditions::Fault;
 use controller_core::machine::requested_resources;
 
 use crate::capacity::granted;
+use crate::failure::NO_ROOM;
 use crate::observed::{Guest, HostView};
 
 /// What the Machine gets of what it asks for.
@@ -92,5 +93,5 @@ fn no_room(view: &HostView, asks: HostResources, gets: HostResources) -> Fault {
         view.host,
         lacks.join(", and for ")
     );
-    Fault::new("NoRoom", message)
+    Fault::new(NO_ROOM, message)
 }

@@ -20,10 +20,12 @@ use common::render::libvirt::{
 };
 use controller_core::conditions::{Fault, Outcome};
 use controller_core::machine::Machine;
+use controller_core::objects::Meta as _;
 use controller_core::plan::Now;
 
 use super::action::Action;
 use super::disks::{existing, format, name_of, of_another_class};
+use crate::failure::NO_ROOM;
 use crate::images::fetches::ImageState;
 use crate::images::names::{attempt, base_of, image_volume};
 use crate::observed::HostView;
@@ -52,11 +54,16 @@ pub(super) struct Volumes {
     pub(super) no_room: Option<Fault>,
     /// Space that the volumes of this plan take, by pool.
     taken: BTreeMap<String, u128>,
+    /// Namespace of the Machine.
+    namespace: String,
 }
 
 /// Plans the volumes of a Machine.
 pub(super) fn volumes(machine: &Machine, block: &Normalized, view: &HostView, now: Now) -> Volumes {
-    let mut all = Volumes::default();
+    let mut all = Volumes {
+        namespace: machine.namespace().to_owned(),
+        ..Volumes::default()
+    };
     for disk in &block.disks {
         let Some(offer) = storage(&view.spec, &disk.storage_class) else {
             all.outcome.worsen(Fault::new(
@@ -167,6 +174,7 @@ impl Volumes {
             self.actions.push(Action::CreateVolume {
                 pool,
                 name,
+                size: disk.size,
                 xml,
                 image: None,
             });
@@ -196,6 +204,7 @@ impl Volumes {
             Action::CopyVolume {
                 xml: volume_xml(&desired(None)),
                 image: base,
+                size: disk.size,
                 pool,
                 name,
             }
@@ -204,6 +213,7 @@ impl Volumes {
             Action::CreateVolume {
                 pool,
                 name,
+                size: disk.size,
                 xml,
                 image: Some(base),
             }
@@ -244,7 +254,7 @@ impl Volumes {
             ));
             return None;
         }
-        let volume = image_volume(image);
+        let volume = image_volume(image, &self.namespace);
         match view.images.get(&volume) {
             Some(ImageState::Complete { volume, format }) => Some(PoolVolume {
                 pool,
@@ -300,6 +310,10 @@ impl Volumes {
                 volume,
                 url: url.clone(),
                 checksum: image.checksum.clone(),
+                secret: image
+                    .secret_ref
+                    .as_ref()
+                    .and_then(|secret| secret.name.clone()),
                 disk_size,
             });
         }
@@ -340,7 +354,7 @@ impl Volumes {
             disk.name,
             disk.size
         );
-        let fault = Fault::new("NoRoom", message);
+        let fault = Fault::new(NO_ROOM, message);
         if view.guest.is_none() {
             self.outcome.worsen(fault.clone());
         }

@@ -57,6 +57,7 @@ fn a_refused_action_does_not_stop_the_power_switch() {
     });
     let refusal = Refusal {
         subject: Subject::Storage,
+        reason: None,
         message: "it cannot grow".into(),
     };
     let refused = plan(

@@ -271,6 +271,7 @@ fn a_refusal_of_the_api_server_is_in_the_condition_of_its_subject() {
         let mut environment = FakeCluster::new(machine(block()));
         let refusal = Refusal {
             subject,
+            reason: None,
             message: "quota exceeded".into(),
         };
         let now = Now(OffsetDateTime::UNIX_EPOCH);

@@ -43,7 +43,11 @@ fn redirecting(to: &str) -> (String, Arc<AtomicUsize>) {
 
 fn opened(url: &str, sources: Option<&[&str]>) -> Result<String, String> {
     let sources = sources.map(|all| all.iter().map(|&it| it.to_owned()).collect::<Vec<_>>());
-    let mut download = open(url, sources.as_deref())?;
+    let mut download = open(Source {
+        url,
+        allowed: sources.as_deref(),
+        credentials: None,
+    })?;
     let mut content = String::new();
     download.body.read_to_string(&mut content).unwrap();
     assert_eq!(download.length, content.len() as u64);

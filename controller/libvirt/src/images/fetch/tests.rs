@@ -36,6 +36,7 @@ fn request(number: i64, url: String, checksum: Option<&str>) -> FetchRequest {
         pool: POOL.into(),
         base: "image".into(),
         number,
+        credentials: None,
         checksum: checksum.map(Into::into),
         sources: Some(vec![origin(&url)]),
         url,
@@ -75,16 +76,19 @@ fn qcow2(edits: &[(usize, &[u8])]) -> Vec<u8> {
     file
 }
 
-fn fetched(host: &FakeLibvirt, request: &FetchRequest) -> Result<(), String> {
-    let target = Target {
+fn target() -> Target {
+    Target {
         uri: String::new(),
         credentials: None,
-    };
-    let mut connection = host.open(&target).unwrap();
+    }
+}
+
+fn fetched(host: &FakeLibvirt, request: &FetchRequest) -> Result<(), String> {
+    let mut connection = host.open(&target()).unwrap();
     fetch(
         &mut *connection,
         request,
-        &Progress::default(),
+        &Turn::default(),
         &crate::environment::guard(),
     )
 }
@@ -168,18 +172,14 @@ fn an_image_whose_marker_was_lost_stays_below_its_overlays_and_is_fetched_beside
 
 #[test]
 fn a_fetch_whose_replica_lost_the_lease_ends_before_its_next_change() {
-    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     let whole = FakeLibvirt::new();
     fetched(&whole, &request(1, server(WHOLE, CONTENT), None)).unwrap();
     // How often the guard is asked before the Lease is lost.
     for asked in 0..3 {
         let host = FakeLibvirt::new();
-        let target = Target {
-            uri: String::new(),
-            credentials: None,
-        };
-        let mut connection = host.open(&target).unwrap();
+        let mut connection = host.open(&target()).unwrap();
         let left = AtomicUsize::new(asked);
         let may_act = move || {
             let took = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
@@ -190,7 +190,7 @@ fn a_fetch_whose_replica_lost_the_lease_ends_before_its_next_change() {
         };
         let guard = Guard::new(may_act, || None);
         let request = request(1, server(WHOLE, CONTENT), None);
-        let why = fetch(&mut *connection, &request, &Progress::default(), &guard).unwrap_err();
+        let why = fetch(&mut *connection, &request, &Turn::default(), &guard).unwrap_err();
         assert!(why.contains("the Lease is lost"), "{asked}: {why}");
         let calls = host.calls();
         assert!(whole.calls().starts_with(&calls), "{asked}: {calls:?}");
@@ -278,4 +278,72 @@ fn an_image_that_the_pool_has_no_room_for_is_not_fetched() {
     let why = fetched(&host, &request(1, whole(&qcow2(&[])), None)).unwrap_err();
     assert!(why.contains("has room for 512Ki"), "{why}");
     assert_eq!(host.calls(), [""; 0]);
+}
+
+#[test]
+fn a_file_that_is_larger_than_its_disk_can_need_is_refused_before_it_is_read() {
+    let head = |length: u128| {
+        format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n")
+    };
+    let most = (1 << 30) + (1 << 27) + (64 << 20);
+    let of_disk = |length| {
+        let host = FakeLibvirt::new();
+        let why = fetched(&host, &request(1, server(head(length), CONTENT), None)).unwrap_err();
+        assert_eq!(host.calls(), [""; 0], "{why}");
+        why
+    };
+    let why = of_disk(most + 1);
+    assert!(why.contains("1216Mi"), "{why}");
+    assert!(why.contains("make the disk larger"), "{why}");
+    // One byte less is fetched, and this server breaks off.
+    assert!(of_disk(most).contains("was interrupted"));
+    let of_drive = |length| {
+        let host = FakeLibvirt::new();
+        let mut request = request(1, server(head(length), CONTENT), None);
+        request.disk_size = None;
+        fetched(&host, &request).unwrap_err()
+    };
+    let why = of_drive(MEDIUM_MAX + 1);
+    assert!(why.contains("a medium may have 64Gi"), "{why}");
+    assert!(of_drive(MEDIUM_MAX).contains("was interrupted"));
+}
+
+#[test]
+fn two_images_that_are_fetched_at_once_do_not_fill_more_than_the_pool() {
+    use crate::images::fetches::{Fetches, Request};
+
+    let host = FakeLibvirt::new();
+    // Room for one image and a half.
+    host.state().pools.get_mut(POOL).unwrap().capacity = 3 << 19;
+    let fetches = Fetches::default();
+    let begin = |image, namespace| {
+        let request = Request {
+            image,
+            namespace,
+            machine: "web",
+            disk_size: None,
+        };
+        fetches.begin(&request, std::time::Instant::now()).unwrap()
+    };
+    let (other, own) = (begin("other", "a"), begin("image", "b"));
+    other.announce(1 << 20);
+    let mut connection = host.open(&target()).unwrap();
+    let request = request(1, whole(&qcow2(&[])), None);
+    let guard = crate::environment::guard();
+    let why = fetch(&mut *connection, &request, &own, &guard).unwrap_err();
+    assert!(
+        why.contains("has room for 512Ki beside 1Mi that are being fetched"),
+        "{why}"
+    );
+    assert_eq!(host.calls(), [""; 0]);
+    fetches.end("other", Err("no route".into()), std::time::Instant::now());
+    let request = FetchRequest {
+        url: whole(&qcow2(&[])),
+        ..request
+    };
+    let request = FetchRequest {
+        sources: Some(vec![origin(&request.url)]),
+        ..request
+    };
+    fetch(&mut *connection, &request, &own, &guard).unwrap();
 }

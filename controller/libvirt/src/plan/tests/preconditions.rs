@@ -7,6 +7,9 @@ use crate::environment;
 use crate::guard::Guard;
 use crate::images::names::{attempt, base_of, is_marker};
 use crate::plan::action::Action;
+use crate::pool_space::StorageFactor;
+use crate::reservations::Reservations;
+use common::quantity::Bytes;
 use common::render::libvirt::{PoolVolume, VolumeFormat};
 
 fn job(guard: Guard) -> Job {
@@ -14,6 +17,8 @@ fn job(guard: Guard) -> Job {
         uuid: domain_uuid(UID),
         owner: UID.into(),
         guard,
+        factor: StorageFactor::default(),
+        reservations: Reservations::default(),
     }
 }
 
@@ -207,6 +212,7 @@ fn an_interrupted_copy_is_removed_before_the_next_attempt_and_a_complete_one_is_
     let name = attempt(base, 2);
     let copy = Action::CopyVolume {
         pool: POOL.into(),
+        size: Bytes::mib(20 << 10),
         xml: xml(&name),
         name: name.clone(),
         image: PoolVolume {

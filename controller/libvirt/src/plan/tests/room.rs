@@ -4,7 +4,17 @@ use common::api::libvirt_host::HostResources;
 use common::quantity::Bytes;
 
 use super::*;
+use crate::Libvirt;
+use crate::access::AccessError;
+use crate::apply::{Job, act};
 use crate::capacity::UNLIMITED;
+use crate::failure::failed;
+use crate::plan::action::Action;
+use crate::pool_space::StorageFactor;
+use crate::reservations::Reservations;
+use common::render::libvirt::{VolumeFormat, VolumeSpec, volume_xml};
+use controller_core::plan::{Now, Refusal, Subject};
+use controller_core::reconcile::plan;
 
 fn message<'a>(env: &'a Environment, kind: &str) -> &'a str {
     let mut conditions = env.machine().status.conditions.iter();
@@ -207,4 +217,109 @@ fn a_machine_without_a_domain_waits_for_room_for_its_disks() {
     pool_capacity(&env, 20);
     env.settle();
     assert_eq!(reported(&env, "Ready"), ("True", "Running"));
+}
+
+/// Makes a volume of this size, as another Machine of the host does.
+fn other_volume(env: &Environment, gib: u64) {
+    let xml = volume_xml(&VolumeSpec {
+        name: "other",
+        format: VolumeFormat::Qcow2,
+        capacity: Bytes::mib(gib * 1024),
+        backing: None,
+    });
+    let mut host = env.connection().unwrap();
+    host.create_volume(POOL, &xml).unwrap();
+}
+
+/// Carries out the first action of a plan that fits, after another Machine has taken room.
+fn act_late(env: &Environment, fits: impl Fn(&Action) -> bool) -> AccessError {
+    let plan = env.plan().unwrap();
+    let action = plan.actions.iter().find(|action| fits(action));
+    let action = action
+        .unwrap_or_else(|| panic!("{:?}", plan.actions))
+        .clone();
+    other_volume(env, 20);
+    let job = Job {
+        uuid: domain_uuid(UID),
+        owner: UID.into(),
+        guard: env.guard(),
+        factor: StorageFactor::of(&env.object.spec),
+        reservations: Reservations::default(),
+    };
+    act(&mut *env.connection().unwrap(), &job, action).unwrap_err()
+}
+
+#[test]
+fn room_that_another_machine_took_since_the_plan_is_not_taken_again() {
+    let mut env = Environment::new(block());
+    env.edit(|block| {
+        block.disks.push(disk("copy", ReclaimPolicy::Delete));
+        block.disks[1].storage_class = "copied".into();
+        block.disks[1].image = Some(image());
+    });
+    pool_capacity(&env, 30);
+    env.machine_mut().status.host = Some("alpha".into());
+    let error = act_late(&env, |it| matches!(it, Action::CreateVolume { .. }));
+    assert_eq!(error.kind(), "NoRoom");
+    assert_eq!(times(&env, "create_volume"), 1, "only the other one");
+
+    pool_capacity(&env, 100);
+    while copy(&env).is_none() {
+        env.pass();
+    }
+    pool_capacity(&env, 50);
+    let mut host = env.connection().unwrap();
+    host.delete_volume(POOL, "other").unwrap();
+    let error = act_late(&env, |it| matches!(it, Action::CopyVolume { .. }));
+    assert_eq!(error.kind(), "NoRoom");
+    assert_eq!(times(&env, "copy_volume"), 0);
+}
+
+/// The copy that the plan has now.
+fn copy(env: &Environment) -> Option<Action> {
+    let plan = env.plan().unwrap();
+    let mut actions = plan.actions.into_iter();
+    actions.find(|it| matches!(it, Action::CopyVolume { .. }))
+}
+
+#[test]
+fn a_disk_does_not_grow_into_room_that_another_machine_took_since_the_plan() {
+    for power in [PowerState::Running, PowerState::Stopped] {
+        let mut env = Environment::new(block());
+        env.settle();
+        env.power(power);
+        env.settle();
+        pool_capacity(&env, 50);
+        disk_size(&mut env, 40);
+        let grows = |it: &Action| matches!(it, Action::GrowDisk { .. } | Action::GrowVolume(_));
+        let error = act_late(&env, grows);
+        assert_eq!(error.kind(), "NoRoom");
+        let text = error.to_string();
+        assert!(text.contains("has room for 30Gi, and volume"), "{text}");
+        assert_eq!(times(&env, "resize_disk") + times(&env, "resize_volume"), 0);
+    }
+}
+
+#[test]
+fn a_job_that_found_no_room_is_reported_as_a_plan_that_finds_none() {
+    let refusal = Refusal {
+        subject: Subject::Storage,
+        reason: failed(&AccessError::NoRoom(String::new())).reason,
+        message: "pool 'vms' has room for 1Gi".into(),
+    };
+    let condition = |env: &Environment, kind: &str| {
+        let observed = env.observe().unwrap();
+        let now = Now(env.now);
+        let status = plan::<Libvirt>(env.machine(), &observed, Some(&refusal), now).status;
+        let conditions = status.unwrap().conditions.into_iter();
+        let mut found = conditions.filter(|it| it.kind == kind);
+        found.next().map(|it| (it.status, it.reason, it.message))
+    };
+    let expected = ("False".into(), "NoRoom".into(), refusal.message.clone());
+    let mut env = Environment::new(block());
+    env.machine_mut().status.host = Some("alpha".into());
+    assert_eq!(condition(&env, "StorageReady"), Some(expected.clone()));
+    env.settle();
+    assert_eq!(condition(&env, "Scheduled"), Some(expected));
+    assert_eq!(condition(&env, "StorageReady").unwrap().0, "True");
 }

@@ -1,0 +1,166 @@
+//! Volumes of deleted Machines that no list in the status of their host names.
+//!
+//! `status.keptVolumes` has room for so many volumes only. What is left out takes room in its pool all the same, and nobody
+//! would know of it. So it is counted where it is: in the pools.
+
+use std::collections::BTreeSet;
+
+use common::api::libvirt_host::LibvirtHostStatus;
+use common::bounds::KEPT_VOLUMES_MAX;
+use common::render::libvirt::{disk_owner, short_id};
+use controller_core::machine::CachedMachine;
+use controller_core::objects::Meta as _;
+use kube::runtime::reflector::Store;
+
+use crate::access::Volume;
+use crate::observed::VolumeKey;
+
+/// Most volumes that a message names.
+const SHOWN_MAX: usize = 5;
+
+/// The digits in the names of the volumes of all Machines.
+pub(super) fn owners(machines: &Store<CachedMachine>) -> BTreeSet<String> {
+    let machines = machines.state();
+    machines
+        .iter()
+        .map(|machine| short_id(machine.uid()))
+        .collect()
+}
+
+/// The disks in a pool that none of these owners has. The owners were read before the volumes: a Machine that was there
+/// then and is deleted meanwhile is an owner.
+pub(super) fn unowned<'v>(
+    pool: &'v str,
+    volumes: &'v [Volume],
+    owners: &BTreeSet<String>,
+) -> impl Iterator<Item = VolumeKey> {
+    let is_unowned = |volume: &&Volume| {
+        let owner = disk_owner(&volume.name);
+        owner.is_some_and(|owner| !owners.contains(owner))
+    };
+    let found = volumes.iter().filter(is_unowned);
+    found.map(|volume| (pool.to_owned(), volume.name.clone()))
+}
+
+/// The volumes of these that neither a list of the status names nor a Machine has, which may have been created after the
+/// owners were read. `living`: uids of all Machines.
+pub(super) fn unlisted<'v>(
+    unowned: &'v BTreeSet<VolumeKey>,
+    status: &LibvirtHostStatus,
+    living: &BTreeSet<String>,
+) -> Vec<&'v VolumeKey> {
+    let kept = status.kept_volumes.iter();
+    let kept: BTreeSet<_> = kept.map(|kept| (&*kept.pool, &*kept.volume)).collect();
+    let unlisted = unowned
+        .iter()
+        .filter(|(pool, volume)| !kept.contains(&(&**pool, &**volume)));
+    let mut unlisted: Vec<_> = unlisted.collect();
+    if !unlisted.is_empty() {
+        let tombstones = status.tombstones.iter().map(|tombstone| &tombstone.uid);
+        let owners: BTreeSet<_> = tombstones.chain(living).map(|uid| short_id(uid)).collect();
+        unlisted.retain(|(_, volume)| disk_owner(volume).is_none_or(|it| !owners.contains(it)));
+    }
+    unlisted
+}
+
+/// What to do about volumes that no list names.
+pub(super) fn advice(unlisted: &[&VolumeKey]) -> String {
+    let shown = unlisted.iter().take(SHOWN_MAX);
+    let shown: Vec<_> = shown
+        .map(|(pool, volume)| format!("{pool}/{volume}"))
+        .collect();
+    let more = match unlisted.len().saturating_sub(SHOWN_MAX) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!(
+        "{} volumes have names of Machines that do not exist, and status.keptVolumes, which lists {KEPT_VOLUMES_MAX} at most, does not name them: {}{more}. Delete those that nobody needs on the host (virsh vol-delete --pool <pool> <volume>)",
+        unlisted.len(),
+        shown.join(", ")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use common::api::left_volumes::{KeptVolume, Tombstone};
+
+    use super::*;
+
+    fn disk(uid: &str, disk: &str) -> String {
+        format!("default-web-{}.{disk}.qcow2", short_id(uid))
+    }
+
+    fn key(uid: &str) -> VolumeKey {
+        ("vms".to_owned(), disk(uid, "root"))
+    }
+
+    fn volume(name: String) -> Volume {
+        Volume {
+            name,
+            key: String::new(),
+            path: String::new(),
+            capacity: 1,
+            allocation: 0,
+            backing: None,
+            format: "qcow2".into(),
+            is_misread: false,
+        }
+    }
+
+    fn uids(all: &[&str]) -> BTreeSet<String> {
+        all.iter().map(|&uid| uid.to_owned()).collect()
+    }
+
+    #[test]
+    fn only_disks_of_machines_that_do_not_exist_are_unowned() {
+        let names = [
+            disk("living", "root"),
+            disk("gone", "root"),
+            disk("gone", "copy") + ".attempt-66f0c0de",
+            disk("gone", "copy") + ".attempt-66f0c0de.complete",
+            format!(
+                "default-web-{}.seed-0123456789ab-66f0c0de.iso",
+                short_id("gone")
+            ),
+            "vitistack-image-0123456789abcdef01234567".into(),
+            "debian-12.qcow2".into(),
+        ];
+        let volumes = names.clone().map(volume);
+        let owners = BTreeSet::from([short_id("living")]);
+        let found: Vec<_> = unowned("vms", &volumes, &owners).collect();
+        let expected = [&names[1], &names[2]].map(|name| ("vms".to_owned(), name.clone()));
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn what_a_list_names_and_what_a_new_machine_has_is_not_left_out() {
+        let unowned = ["kept", "left out", "new", "force-deleted"].map(key).into();
+        let status = LibvirtHostStatus {
+            kept_volumes: vec![KeptVolume {
+                machine: "default/web".into(),
+                uid: "kept".into(),
+                disk: "root".into(),
+                pool: "vms".into(),
+                volume: disk("kept", "root"),
+            }],
+            tombstones: vec![Tombstone {
+                machine: "default/web".into(),
+                uid: "force-deleted".into(),
+                since: String::new(),
+                volumes: None,
+            }],
+            ..LibvirtHostStatus::default()
+        };
+        let found = unlisted(&unowned, &status, &uids(&["new"]));
+        assert_eq!(found, [&key("left out")]);
+        let text = advice(&found);
+        assert!(text.starts_with("1 volumes have names"), "{text}");
+        assert!(
+            text.contains(&format!("vms/{}. Delete", disk("left out", "root"))),
+            "{text}"
+        );
+        let many: BTreeSet<_> = (0..7).map(|number| key(&format!("{number}"))).collect();
+        let many = advice(&many.iter().collect::<Vec<_>>());
+        assert!(many.contains(" and 2 more. "), "{many}");
+    }
+}
