@@ -142,6 +142,7 @@ mod tests {
                 disk: "root".into(),
                 pool: "vms".into(),
                 volume: disk("kept", "root"),
+                size: None,
             }],
             tombstones: vec![Tombstone {
                 machine: "default/web".into(),
