@@ -12,8 +12,8 @@ use crate::addresses::{Conflict, Segments, conflicts};
 use crate::cache::Cache;
 use crate::machine::{CachedMachine, Machine};
 use crate::objects::{Network, StorageClass, Template};
-use crate::quota::Quotas;
 use crate::quota::objects::{Namespace, PolicyObject};
+use crate::quota::shares::Quotas;
 use crate::secrets::SecretVersions;
 
 /// Objects of the API server as the watches last reported them. Clones share the content.

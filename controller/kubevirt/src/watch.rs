@@ -18,7 +18,7 @@ use controller_core::caches::machines_where;
 use controller_core::machine::CachedMachine;
 use controller_core::network_usage::NamespaceQueue;
 use controller_core::objects::Meta;
-use controller_core::quota::Quotas;
+use controller_core::quota::shares::Quotas;
 use controller_core::watch::{Watches, machine_by_label, machine_by_name, watch_config};
 use kube::runtime::reflector::ObjectRef;
 

@@ -10,7 +10,7 @@ use controller_core::addresses::Conflict;
 use controller_core::machine::{Machine, NO_RESOURCES};
 use controller_core::objects::{Meta as _, Network, Template};
 
-use crate::access::{CardAddresses, State, Volume};
+use crate::access::{CardAddresses, State, Volume, VolumeKey};
 use crate::capacity::{UNLIMITED, size_of};
 use crate::images::fetches::ImageState;
 use crate::placement::Candidate;
@@ -60,9 +60,6 @@ pub(crate) enum Binding {
     /// The host was observed.
     Bound(Box<HostView>),
 }
-
-/// Pool and name of a volume.
-pub(crate) type VolumeKey = (String, String);
 
 /// What was observed on the Machine's host.
 #[derive(Clone, Debug)]

@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use common::render::libvirt::DomainMetadata;
 use uuid::Uuid;
 
-use crate::access::{DomainState, HostInfo, Network, Pool};
-use crate::observed::VolumeKey;
+use crate::access::{DomainState, HostInfo, Network, Pool, VolumeKey};
 
 /// What the last poll of a host observed.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -10,9 +10,9 @@ use std::ops::Range;
 use granit_parser::{Event, Parser, ScalarStyle, ScanError, Span, Tag};
 use serde_json::{Map, Value};
 
-use super::diagnostics::Diagnostic;
-use super::document::{Children, Field, Position, PositionTree, invalid_yaml};
+use super::diagnostics::{Diagnostic, invalid_yaml};
 use super::messages;
+use super::position::{Children, Field, Position, PositionTree};
 use super::scalar::{self, ScalarError};
 use super::syntax::TOO_DEEP;
 use crate::code::Code;

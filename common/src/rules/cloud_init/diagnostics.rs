@@ -3,7 +3,9 @@
 //! The content of a document may be a secret. A diagnostic names keys that cloud-init supports
 //! and what is expected of them, never a value.
 
-use super::document::Position;
+use std::fmt;
+
+use super::position::Position;
 use crate::code::{Code, Severity};
 use crate::violation::{Findings, Kind, Violation};
 
@@ -70,4 +72,9 @@ pub(super) fn report(field: &str, mut diagnostics: Vec<Diagnostic>, findings: &m
         let more = warnings.len() - REPORTED_MAX;
         findings.warn(*code, &format!("{field}: and {more} more like these"));
     }
+}
+
+/// A fault of the text itself.
+pub(super) fn invalid_yaml(position: Position, what: impl fmt::Display) -> Diagnostic {
+    Diagnostic::new(position, Code::InvalidYaml, format!("is not YAML: {what}"))
 }

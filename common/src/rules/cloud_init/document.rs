@@ -8,111 +8,16 @@
 //! between values, control characters, unknown tags, keys that are collections, an anchor set twice,
 //! a second document) is refused here; the few forms that only PyYAML accepts are not validated.
 
-use std::fmt;
-
-use granit_parser::Marker;
 use serde_json::Value;
 
 use super::compose::{Composer, Fault};
-use super::diagnostics::Diagnostic;
+use super::diagnostics::{Diagnostic, invalid_yaml};
+use super::position::{Position, PositionTree};
 use super::quotes::{Indented, Outcome};
 use super::syntax;
-use crate::code::Code;
 
 /// Most quoted texts that are indented.
 const ATTEMPTS_MAX: usize = 32;
-
-/// A position in the text: line and column, both counted from one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Position {
-    pub(super) line: u32,
-    pub(super) column: u32,
-}
-
-impl Position {
-    /// The first position of a text.
-    pub(super) const START: Self = Self { line: 1, column: 1 };
-
-    fn new(line: usize, column: usize) -> Self {
-        let narrow = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-        Self {
-            line: narrow(line),
-            column: narrow(column),
-        }
-    }
-
-    pub(super) fn of_byte(text: &str, offset: usize) -> Self {
-        let before = &text[..offset];
-        let line_start = before.rfind('\n').map_or(0, |end| end + 1);
-        Self::new(
-            before.matches('\n').count() + 1,
-            before[line_start..].chars().count() + 1,
-        )
-    }
-}
-
-impl From<&Marker> for Position {
-    fn from(marker: &Marker) -> Self {
-        Self::new(marker.line(), marker.col() + 1)
-    }
-}
-
-impl fmt::Display for Position {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}, column {}", self.line, self.column)
-    }
-}
-
-/// Positions of a value and of everything in it.
-#[derive(Clone, Debug)]
-pub(super) struct PositionTree {
-    /// Position of its first character.
-    pub(super) at: Position,
-    pub(super) children: Children,
-}
-
-#[derive(Clone, Debug)]
-pub(super) enum Children {
-    Nothing,
-    Items(Vec<PositionTree>),
-    /// Sorted by name; of two of one name the last one is used.
-    Fields(Vec<Field>),
-}
-
-/// Positions of a key and its value.
-#[derive(Clone, Debug)]
-pub(super) struct Field {
-    pub(super) name: Box<str>,
-    pub(super) key: Position,
-    pub(super) value: PositionTree,
-}
-
-impl PositionTree {
-    /// Positions of a value without items or keys.
-    pub(super) fn leaf(at: Position) -> Self {
-        let children = Children::Nothing;
-        Self { at, children }
-    }
-
-    /// Positions of an item of a list.
-    pub(super) fn item(&self, index: usize) -> Option<&Self> {
-        match &self.children {
-            Children::Items(items) => items.get(index),
-            Children::Nothing | Children::Fields(_) => None,
-        }
-    }
-
-    /// Positions of a key of a mapping and its value.
-    pub(super) fn field(&self, key: &str) -> Option<&Field> {
-        match &self.children {
-            Children::Fields(fields) => {
-                let end = fields.partition_point(|field| *field.name <= *key);
-                fields[..end].last().filter(|field| *field.name == *key)
-            }
-            Children::Nothing | Children::Items(_) => None,
-        }
-    }
-}
 
 /// A document that was read.
 #[derive(Debug)]
@@ -124,7 +29,7 @@ pub(super) struct Document {
 }
 
 impl Document {
-    /// Rules [`Code::InvalidYaml`], [`Code::DuplicateYamlKey`]. A document that cannot be read gives one diagnostic.
+    /// Rules [`InvalidYaml`](crate::code::Code::InvalidYaml), [`DuplicateYamlKey`](crate::code::Code::DuplicateYamlKey). A document that cannot be read gives one diagnostic.
     pub(super) fn read(text: &str) -> Result<Self, Diagnostic> {
         if let Some((offset, _)) = text.char_indices().find(|(_, c)| !is_printable(*c)) {
             let position = Position::of_byte(text, offset);
@@ -184,11 +89,6 @@ impl Document {
         }
         Err(syntax::unchecked(Position::START))
     }
-}
-
-/// A fault of the text itself.
-pub(super) fn invalid_yaml(position: Position, what: impl fmt::Display) -> Diagnostic {
-    Diagnostic::new(position, Code::InvalidYaml, format!("is not YAML: {what}"))
 }
 
 /// Characters that PyYAML's reader accepts.

@@ -2,7 +2,7 @@
 //! for a text that has none.
 
 use super::diagnostics::Diagnostic;
-use super::document::Position;
+use super::position::Position;
 use crate::code::Code;
 use crate::words::nearest;
 

@@ -28,6 +28,7 @@ mod format;
 mod messages;
 mod netplan;
 mod network;
+mod position;
 mod quotes;
 mod scalar;
 pub(super) mod schema;

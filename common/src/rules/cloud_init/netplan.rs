@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 
 use super::addresses::{self, Family};
 use super::diagnostics::Diagnostic;
-use super::document::{Position, PositionTree};
 use super::messages;
+use super::position::{Position, PositionTree};
 use crate::code::Code;
 
 /// The sections of devices, in the order of netplan's reference.

@@ -7,9 +7,10 @@ use serde_json::Value;
 
 use super::built_in;
 use super::diagnostics::Diagnostic;
-use super::document::{Document, Position, PositionTree};
+use super::document::Document;
 use super::format;
 use super::netplan;
+use super::position::{Position, PositionTree};
 use super::schema::{Codes, Schema};
 use crate::code::Code;
 

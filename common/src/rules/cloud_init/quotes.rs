@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use super::document::{Children, Position, PositionTree};
+use super::position::{Children, Position, PositionTree};
 
 /// Widest indentation that is added. A text that begins further to the right is rare.
 const WIDTH_MAX: usize = 64;

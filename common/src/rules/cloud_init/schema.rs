@@ -25,8 +25,9 @@ use serde_json::Value;
 
 use super::addresses;
 use super::diagnostics::{Diagnostic, REPORTED_MAX};
-use super::document::{Document, Position, PositionTree};
+use super::document::Document;
 use super::messages::{self, Mismatch};
+use super::position::{Position, PositionTree};
 use crate::code::Code;
 
 /// Why a text is no schema of cloud-config.

@@ -6,8 +6,8 @@ use std::ops::Range;
 
 use granit_parser::{ErrorKind, ScanError};
 
-use super::diagnostics::Diagnostic;
-use super::document::{Position, invalid_yaml};
+use super::diagnostics::{Diagnostic, invalid_yaml};
+use super::position::Position;
 use crate::code::Code;
 
 /// Why nesting ends.

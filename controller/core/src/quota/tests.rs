@@ -1,6 +1,8 @@
 //! Decisions about Machines of the namespace `prod`, whose policy gives it four vCPUs and 100Gi of storage.
 
+use common::api::left_volumes::KeptVolume;
 use common::normalize::intent_hash;
+use kube::runtime::reflector::ObjectRef;
 use kube::runtime::reflector::store;
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::watcher::Event;
@@ -10,6 +12,7 @@ use super::*;
 use crate::caches::Caches;
 use crate::conditions::Fault;
 use crate::fixtures;
+use crate::machine::CachedMachine;
 use crate::objects::Cacheable;
 
 /// Caches as the watches fill them.

@@ -39,7 +39,8 @@ pub(crate) use addresses::CardAddresses;
 pub(crate) use error::AccessError;
 pub(crate) use target::{Credentials, Target};
 pub(crate) use types::{
-    DomainDetail, DomainState, HostInfo, Lease, Network, Pool, Shutdown, State, Volume, shutoff,
+    DomainDetail, DomainState, HostInfo, Lease, Network, Pool, Shutdown, State, Volume, VolumeKey,
+    shutoff,
 };
 use uuid::Uuid;
 pub(crate) use worker::{Host, Worker};

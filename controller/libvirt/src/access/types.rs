@@ -24,6 +24,9 @@ pub(crate) struct HostInfo {
     pub security_drivers: Vec<String>,
 }
 
+/// Pool and name of a volume.
+pub(crate) type VolumeKey = (String, String);
+
 /// A storage pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Pool {

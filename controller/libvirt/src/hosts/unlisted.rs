@@ -12,8 +12,7 @@ use controller_core::machine::CachedMachine;
 use controller_core::objects::Meta as _;
 use kube::runtime::reflector::Store;
 
-use crate::access::Volume;
-use crate::observed::VolumeKey;
+use crate::access::{Volume, VolumeKey};
 
 /// Most volumes that a message names.
 const SHOWN_MAX: usize = 5;

@@ -9,12 +9,12 @@ use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 use uuid::Uuid;
 
-use crate::access::{AccessError, CardAddresses, Connection, DomainDetail, Volume};
+use crate::access::{AccessError, CardAddresses, Connection, DomainDetail, Volume, VolumeKey};
 use crate::capacity::UNLIMITED;
 use crate::images::fetches::{Fetches, ImageState};
 use crate::images::names::{image_volume, is_attempt_of, marker};
 use crate::libvirt_host::LibvirtHost;
-use crate::observed::{Guest, HostView, VolumeKey};
+use crate::observed::{Guest, HostView};
 use crate::offers::images;
 use crate::parts::{network_fault, pool_fault, unreadable_pool};
 use crate::plan::disks::{NeededImage, copies, fetched_images, is_defined, sizes, wanted};

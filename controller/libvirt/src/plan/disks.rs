@@ -15,11 +15,11 @@ use controller_core::deletion::deletes;
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 
-use crate::access::Volume;
+use crate::access::{Volume, VolumeKey};
 use crate::images::names::{
     base_of, image_volume, is_attempt, is_attempt_of, is_marker, marked, marker,
 };
-use crate::observed::{Guest, HostView, VolumeKey};
+use crate::observed::{Guest, HostView};
 use crate::offers::{images, is_copy, storage};
 use crate::volume_effects::Removal;
 

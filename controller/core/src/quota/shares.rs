@@ -1,0 +1,141 @@
+//! What quotas are decided by, beside the Machines themselves: kept disks, what was granted, and who is held.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use common::api::left_volumes::KeptVolume;
+use common::catalog::{Claims, KeptByNamespace, Usage, kept_by_namespace};
+use kube::runtime::reflector::ObjectRef;
+
+use crate::machine::CachedMachine;
+use crate::objects::Meta;
+
+/// What is kept, what Machines were granted, and which are held. Clones share the content.
+#[derive(Clone, Debug, Default)]
+pub struct Quotas(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    kept: RwLock<Kept>,
+    shares: Mutex<Shares>,
+}
+
+/// Disks that no Machine has any more. The backends report them.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    pub(crate) claims: Claims,
+    /// By name of the LibvirtHost.
+    pub(crate) hosts: BTreeMap<String, KeptByNamespace>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Shares {
+    /// By uid what a Machine was granted: more is not carried out while others have the rest of the quota. A Machine that
+    /// had started before this process gets what it asks for then.
+    pub(crate) granted: HashMap<Box<str>, Usage>,
+    /// Namespaces and names of the Machines that are held.
+    pub(crate) held: BTreeMap<Box<str>, BTreeSet<Box<str>>>,
+}
+
+impl Shares {
+    pub(crate) fn hold(&mut self, machine: &impl Meta) {
+        let names = self.held.entry(machine.namespace().into()).or_default();
+        names.insert(machine.name().into());
+    }
+
+    /// A Machine without a quota.
+    pub(crate) fn forget(&mut self, machine: &impl Meta) {
+        self.granted.remove(machine.uid());
+        self.release(machine);
+    }
+
+    pub(crate) fn release(&mut self, machine: &impl Meta) {
+        if let Some(names) = self.held.get_mut(machine.namespace()) {
+            names.remove(machine.name());
+            if names.is_empty() {
+                self.held.remove(machine.namespace());
+            }
+        }
+    }
+}
+
+impl Quotas {
+    pub(crate) fn kept(&self) -> RwLockReadGuard<'_, Kept> {
+        // No statement under this lock leaves the maps inconsistent, so a poisoned lock is safe to use.
+        self.0.kept.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn kept_mut(&self) -> RwLockWriteGuard<'_, Kept> {
+        self.0.kept.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn shares(&self) -> MutexGuard<'_, Shares> {
+        // As above.
+        self.0.shares.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A claim was created or changed. `size`: requested bytes.
+    pub fn claim_changed(&self, claim: &impl Meta, size: u64) {
+        let kept = &mut self.kept_mut().claims;
+        if claim.is_deleting() {
+            kept.remove(claim.namespace(), claim.name());
+        } else {
+            kept.insert(
+                claim.namespace(),
+                claim.name(),
+                |key| claim.label(key),
+                size,
+            );
+        }
+    }
+
+    /// A claim was deleted.
+    pub fn claim_deleted(&self, claim: &impl Meta) {
+        let kept = &mut self.kept_mut().claims;
+        kept.remove(claim.namespace(), claim.name());
+    }
+
+    /// A LibvirtHost keeps these volumes of deleted Machines; none if it was deleted. Returns whether that is less than
+    /// before in some namespace.
+    pub fn host_changed(&self, host: &str, volumes: &[KeptVolume]) -> bool {
+        let new = kept_by_namespace(volumes);
+        let hosts = &mut self.kept_mut().hosts;
+        let old = if new.is_empty() {
+            hosts.remove(host)
+        } else {
+            hosts.insert(host.to_owned(), new.clone())
+        };
+        let less =
+            |(namespace, size): (&String, &u64)| new.get(namespace).is_none_or(|it| it < size);
+        old.unwrap_or_default().iter().any(less)
+    }
+
+    /// The held Machines of a namespace.
+    pub fn held_in(&self, namespace: &str) -> Vec<ObjectRef<CachedMachine>> {
+        let shares = self.shares();
+        let names = shares.held.get(namespace).into_iter().flatten();
+        names
+            .map(|name| ObjectRef::new(name).within(namespace))
+            .collect()
+    }
+
+    /// The held Machines of all namespaces.
+    pub fn held(&self) -> Vec<ObjectRef<CachedMachine>> {
+        let shares = self.shares();
+        let all = shares.held.iter();
+        let all =
+            all.flat_map(|(namespace, names)| names.iter().map(move |name| (namespace, name)));
+        all.map(|(namespace, name)| ObjectRef::new(name).within(namespace))
+            .collect()
+    }
+
+    /// A Machine was deleted.
+    pub(crate) fn machine_deleted(&self, machine: &impl Meta) {
+        self.shares().forget(machine);
+    }
+
+    /// Forgets Machines that no longer exist: a watch that was interrupted reports no deletion.
+    pub(super) fn retain(&self, exists: impl Fn(&str) -> bool) {
+        self.shares().granted.retain(|uid, _| exists(uid));
+    }
+}
