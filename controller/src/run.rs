@@ -325,6 +325,7 @@ async fn requeue_after_reacquiring(
 ) -> Infallible {
     loop {
         guard.reacquired().await;
+        caches.quotas.forget_grants();
         triggers.activate(caches);
     }
 }

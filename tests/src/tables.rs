@@ -196,6 +196,9 @@ pub struct Catalog {
     pub default_storage_class: Option<String>,
     /// NetworkConfigurations of the namespace, on the bridge `br0`.
     pub networks: Vec<String>,
+    /// Bridge and VLAN of other networks by name.
+    #[serde(default)]
+    pub segments: BTreeMap<String, (String, Option<u16>)>,
     /// LibvirtHosts by name.
     #[serde(default)]
     pub hosts: BTreeMap<String, CatalogHost>,

@@ -75,6 +75,14 @@ async fn cluster() -> (Lab, ProgramUnderTest) {
         let network = of_ours("NetworkConfiguration", name, &json!({"bridge": "br0"}));
         lab.apply(&network).await.unwrap();
     }
+    for (name, (bridge, vlan)) in &catalog.segments {
+        let mut spec = json!({"bridge": bridge});
+        if let Some(vlan) = vlan {
+            spec["vlan"] = json!(vlan);
+        }
+        let network = of_ours("NetworkConfiguration", name, &spec);
+        lab.apply(&network).await.unwrap();
+    }
     for (name, host) in catalog.hosts {
         let mut object = of_ours("LibvirtHost", &name, &host.spec);
         object["metadata"]["labels"] = json!(host.labels);

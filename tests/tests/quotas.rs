@@ -143,7 +143,7 @@ async fn of_machines_that_exceed_the_quota_together_the_younger_waits_until_ther
         message,
         "policy 'tenants' gives the namespace 1 vCPUs, and its other Machines have 1; this Machine asks for 1: \
          delete or shrink another Machine, delete disks that are kept, or ask the administrator for more; the \
-         Machine goes on by itself then"
+         Machine gets it then without another change"
     );
     machines.until_phase(older, "Running").await.unwrap();
     assert_eq!(env.objects(VM).find(younger).await.unwrap(), None);

@@ -229,6 +229,9 @@ impl Handler {
         }
         // Other Machines may have been admitted during the reads.
         while !is_dry_run && !self.record(request, &overlay, &comparison) {
+            if Instant::now() >= deadline {
+                return Err(Failure::Timeout);
+            }
             comparison = self.compare(endpoint, request, &overlay)?;
         }
         unless_refused(failure, comparison.verdict)

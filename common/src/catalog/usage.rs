@@ -53,6 +53,12 @@ impl Usage {
         self.with(other, u64::max)
     }
 
+    /// Of each the smaller one.
+    #[must_use]
+    pub fn min(self, other: Self) -> Self {
+        self.with(other, u64::min)
+    }
+
     /// Whether there is less of something than in the other.
     pub fn is_less_in_part(self, other: Self) -> bool {
         self.max(other) != self

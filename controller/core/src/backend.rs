@@ -64,6 +64,12 @@ pub trait Act: fmt::Display + Clone + Send + Sync {
     /// Whether the action only switches the guest on or off. Such actions are carried out even if another action of the
     /// plan was refused.
     fn is_switch(&self) -> bool;
+
+    /// Whether the action needs no more of a quota: it starts or stops the guest as it is defined, or deletes a kept
+    /// disk. Such actions are carried out even while the growth of the Machine is held.
+    fn is_free(&self) -> bool {
+        self.is_switch()
+    }
 }
 
 /// An observation or an action that failed.

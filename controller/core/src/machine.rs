@@ -209,7 +209,10 @@ impl From<Machine> for CachedMachine {
         });
         Self {
             binding,
-            has_started: !is_pending || machine.status.host.is_some(),
+            // The finalizer is added before the first object of the Machine is created.
+            has_started: !is_pending
+                || machine.status.host.is_some()
+                || machine.has_finalizer(names::FINALIZER),
             unreadable: None,
             metadata,
             phase: machine.status.phase,

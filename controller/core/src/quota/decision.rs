@@ -6,11 +6,15 @@ use common::catalog::{Asking, Labels, Policy, Usage, kept_disks};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::Hold;
+use super::held::SCHEDULED;
 use crate::address_index::key;
 use crate::caches::Caches;
 use crate::conditions::Fault;
 use crate::machine::{CachedMachine, Machine};
 use crate::objects::Meta as _;
+
+/// Reason of the condition of a Machine that is held.
+const QUOTA_EXCEEDED: &str = "QuotaExceeded";
 
 /// Whether a Machine gets what it asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,9 +50,15 @@ pub fn decide(caches: &Caches, this: &CachedMachine, machine: &Machine) -> Decis
 
     let asked = Usage::of(block);
     let mut shares = caches.quotas.shares();
-    // What it has is not taken from it. After a start of this program, that is what it asks for.
+    // What it has is not taken from it. After a start of this program, that is what it asks for, unless its status says
+    // that it was held.
     let granted = shares.granted.get(this.uid()).copied();
-    let has = granted.or(this.has_started.then_some(asked));
+    let was_held = || {
+        let mut conditions = machine.status.conditions.iter();
+        conditions.any(|it| it.kind == SCHEDULED && it.reason == QUOTA_EXCEEDED)
+    };
+    let had = || if was_held() { Usage::default() } else { asked };
+    let has = granted.or(this.has_started.then(had));
     let excess = |others: Usage, asked: Usage, has: Option<Usage>| {
         let mut all = policies.iter();
         all.find_map(|policy| {
@@ -77,7 +87,8 @@ pub fn decide(caches: &Caches, this: &CachedMachine, machine: &Machine) -> Decis
         for other in &machines {
             let usage = caches.address_index.usage_of(&**other);
             match shares.granted.get(other.uid()) {
-                Some(granted) => others = others.plus(*granted),
+                // A Machine that asks for less now needs no more than that.
+                Some(granted) => others = others.plus(granted.min(usage)),
                 None if other.has_started => others = others.plus(usage),
                 None if has.is_none() && age(other) < age(this) => {
                     older.push((age(other), usage));
@@ -99,9 +110,6 @@ pub fn decide(caches: &Caches, this: &CachedMachine, machine: &Machine) -> Decis
         shares.release(this);
         return Decision::Granted;
     };
-    if let Some(has) = has {
-        shares.granted.insert(this.uid().into(), has);
-    }
     shares.hold(this);
     let keeps = if has.is_some() {
         " and keeps what it has"
@@ -109,10 +117,10 @@ pub fn decide(caches: &Caches, this: &CachedMachine, machine: &Machine) -> Decis
         ""
     };
     let message = format!(
-        "{}; this Machine asks for {}{keeps}: delete or shrink another Machine, delete disks that are kept, or ask the administrator for more; the Machine goes on by itself then",
+        "{}; this Machine asks for {}{keeps}: delete or shrink another Machine, delete disks that are kept, or ask the administrator for more; the Machine gets it then without another change",
         excess.detail, excess.asked
     );
-    let fault = Fault::new("QuotaExceeded", message);
+    let fault = Fault::new(QUOTA_EXCEEDED, message);
     Decision::Held(match has {
         None => Hold::New(fault),
         Some(_) => Hold::Growth(fault),

@@ -1,5 +1,7 @@
 //! The plan of a Machine that is held.
 
+use std::time::Duration;
+
 use common::api::choice::Phase;
 use common::api::status::MachineStatus;
 
@@ -10,14 +12,17 @@ use crate::plan::{Now, Plan};
 use crate::status::plan_with_status;
 
 /// Type of the condition that says why a Machine is held.
-const SCHEDULED: &str = "Scheduled";
+pub(super) const SCHEDULED: &str = "Scheduled";
+
+/// Shortest time until the next pass over a Machine whose growth is held.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 /// What is not carried out, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Hold {
     /// Nothing: the Machine has never started.
     New(Fault),
-    /// Anything but switching the guest on and off: the Machine would grow.
+    /// Anything but starting and stopping the guest as it is: the Machine would grow.
     Growth(Fault),
 }
 
@@ -56,11 +61,20 @@ pub(crate) fn hold_growth<A: Act>(
     conditions.set(SCHEDULED, "False", fault);
     status.conditions = conditions.list;
     let mut actions = plan.actions;
-    actions.retain(Act::is_switch);
+    let planned = actions.len();
+    actions.retain(Act::is_free);
+    // The next look that was planned after actions which are not carried out would find nothing new. Whatever makes room
+    // triggers a pass.
+    let is_whole = actions.len() == planned;
+    let requeue_after = plan
+        .requeue_after
+        .filter(|_| is_whole || !actions.is_empty());
     let held = plan_with_status(machine, now, status, actions);
     Plan {
         finalizer: plan.finalizer,
-        requeue_after: held.requeue_after.or(plan.requeue_after),
+        requeue_after: held
+            .requeue_after
+            .or(requeue_after.map(|pause| pause.max(LOOK_AGAIN))),
         ..held
     }
 }

@@ -110,6 +110,11 @@ impl Quotas {
         old.unwrap_or_default().iter().any(less)
     }
 
+    /// Forgets what Machines were granted: another replica may have granted more meanwhile.
+    pub fn forget_grants(&self) {
+        self.shares().granted.clear();
+    }
+
     /// The held Machines of a namespace.
     pub fn held_in(&self, namespace: &str) -> Vec<ObjectRef<CachedMachine>> {
         let shares = self.shares();

@@ -194,9 +194,10 @@ fn on<'a>(
         findings.restarts = power.restarts;
         steps.add_power(power, desired.is_some() && !is_refused);
     }
-    steps.actions.extend(volumes.growth);
+    // First what makes room for the growth.
     let kept = &observed.kept_of_former;
     steps.actions.extend(releases(machine, block, view, kept));
+    steps.actions.extend(volumes.growth);
     if volumes.import.is_some() || is_partial(observed, view) {
         steps.requeue_after = steps.requeue_after.or(Some(SOON));
     }

@@ -157,8 +157,20 @@ pub(super) fn kept(
 /// Whether a volume is one of a disk, and no marker and no copy that was never used.
 pub(super) fn is_whole(view: &HostView, pool: &str, name: &str) -> bool {
     let marker = (pool.to_owned(), marker(name));
-    let is_used = || view.volumes.contains_key(&marker) || is_defined(view, name);
+    let is_used = || {
+        view.volumes.contains_key(&marker)
+            || is_defined(view, name)
+            || is_recorded(view, pool, name)
+    };
     !is_marker(name) && (!is_attempt(name) || is_used())
+}
+
+/// Whether the domain's metadata records this volume: then it was defined once.
+fn is_recorded(view: &HostView, pool: &str, name: &str) -> bool {
+    let guest = view.guest.as_ref();
+    let metadata = guest.and_then(|guest| guest.metadata.as_ref());
+    let mut records = metadata.iter().flat_map(|metadata| &metadata.volumes);
+    records.any(|record| record.pool == pool && record.volume == name)
 }
 
 fn capacity(view: &HostView, pool: &str, name: &str) -> Option<Bytes> {

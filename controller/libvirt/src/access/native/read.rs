@@ -126,10 +126,9 @@ pub(super) fn firmware(host: &Connect) -> Result<(bool, bool)> {
 pub(super) fn has_mac_filter(host: &Connect) -> Result<bool> {
     match host.lookup_nwfilter_by_name(MAC_FILTER) {
         Ok(_) => Ok(true),
-        Err(error) => match AccessError::from(error) {
-            error if error.unknown() => Err(error),
-            _ => Ok(false),
-        },
+        // Where filters have a daemon of their own, an error of RPC is also that of a host without this daemon.
+        Err(error) if !host.is_alive().unwrap_or(false) => Err(error.into()),
+        Err(_) => Ok(false),
     }
 }
 
