@@ -12,7 +12,7 @@ use lab::{
     objects::{LEASE, MACHINE, condition},
     wait,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::process::Command;
 
 use environment::{Environment, machine};
@@ -254,13 +254,17 @@ async fn a_leader_disconnected_from_the_api_server_stops_writing() {
 async fn every_log_line_is_json_with_documented_fields() {
     let env = Environment::new().await;
     env.barrier("web").await;
+    // The line is written after the status.
+    let line = wait::until("the line of the log", async || {
+        let log = env.controller.log();
+        let is_line = |line: &Value| line["message"] == "the Machine is Running now";
+        let mut lines = env.controller.log_lines().into_iter();
+        Ok(lines.find(is_line).ok_or(log))
+    });
+    let line = line.await.unwrap();
     let log = env.controller.log();
-    let lines = env.controller.log_lines();
-    assert_eq!(lines.len(), log.lines().count(), "{log}");
-    let line = lines
-        .iter()
-        .find(|line| line["message"] == "the Machine is Running now");
-    let line = line.unwrap();
+    let is_json = |line: &str| serde_json::from_str::<Value>(line).is_ok();
+    assert!(log.lines().all(is_json), "{log}");
     for (field, value) in [
         ("level", "info"),
         ("controller", "Machine"),
