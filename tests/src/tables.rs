@@ -198,7 +198,7 @@ pub struct Catalog {
     pub networks: Vec<String>,
     /// Bridge and VLAN of other networks by name.
     #[serde(default)]
-    pub segments: BTreeMap<String, (String, Option<u16>)>,
+    pub segments: BTreeMap<String, (Option<String>, Option<u16>)>,
     /// LibvirtHosts by name.
     #[serde(default)]
     pub hosts: BTreeMap<String, CatalogHost>,
