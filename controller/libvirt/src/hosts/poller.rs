@@ -59,8 +59,6 @@ pub(crate) struct PollerContext {
 
 /// Polls every LibvirtHost, for as long as the process runs.
 pub(crate) async fn poll_all(context: PollerContext) -> Result<(), Infallible> {
-    // Before the Machines are listed, every volume would seem to belong to none. It fails only when the process ends.
-    let _ = context.caches.machines.wait_until_ready().await;
     let mut running: BTreeMap<String, (Identity, AbortHandle)> = BTreeMap::new();
     loop {
         let desired: BTreeMap<_, _> = context
