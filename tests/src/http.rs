@@ -1,6 +1,10 @@
 //! An HTTP client for the webhook (over TLS) and for the health and metrics ports.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result, ensure};
 use bytes::Bytes;
@@ -11,7 +15,10 @@ use rustls::{
     ClientConfig, RootCertStore,
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject as _},
 };
-use tokio::{net::TcpStream, time::timeout};
+use tokio::{
+    net::{TcpSocket, TcpStream},
+    time::timeout,
+};
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use crate::Caller;
@@ -127,6 +134,17 @@ pub async fn tcp(address: SocketAddr) -> Result<TcpStream> {
     Ok(stream)
 }
 
+/// As [`tcp`], from this IPv4 address of this machine: a server that limits connections by address sees another client.
+pub async fn tcp_from(source: IpAddr, address: SocketAddr) -> Result<TcpStream> {
+    let socket = TcpSocket::new_v4()?;
+    socket.bind(SocketAddr::new(source, 0))?;
+    let stream = timeout(LIMIT, socket.connect(address))
+        .await
+        .context("connecting")??;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
 /// A TLS connection without HTTP, for tests of malformed input.
 pub async fn tls(address: SocketAddr, ca_pem: &[u8]) -> Result<TlsStream<TcpStream>> {
     connect(address, address.ip().into(), client(ca_pem, None)?).await
@@ -142,8 +160,9 @@ pub async fn tls_named(
     connect(address, name, client(ca_pem, None)?).await
 }
 
-/// Many bare TLS connections, from one configuration.
-pub async fn tls_many(
+/// Many bare TLS connections from this IPv4 address of this machine, with one configuration.
+pub async fn tls_many_from(
+    source: IpAddr,
     address: SocketAddr,
     ca_pem: &[u8],
     many: usize,
@@ -151,7 +170,8 @@ pub async fn tls_many(
     let config = client(ca_pem, None)?;
     let mut streams = Vec::new();
     for _ in 0..many {
-        streams.push(connect(address, address.ip().into(), config.clone()).await?);
+        let stream = tcp_from(source, address).await?;
+        streams.push(handshake(stream, address.ip().into(), config.clone()).await?);
     }
     Ok(streams)
 }
@@ -180,6 +200,14 @@ async fn connect(
     name: ServerName<'static>,
     config: Arc<ClientConfig>,
 ) -> Result<TlsStream<TcpStream>> {
-    let connect = TlsConnector::from(config).connect(name, tcp(address).await?);
+    handshake(tcp(address).await?, name, config).await
+}
+
+async fn handshake(
+    stream: TcpStream,
+    name: ServerName<'static>,
+    config: Arc<ClientConfig>,
+) -> Result<TlsStream<TcpStream>> {
+    let connect = TlsConnector::from(config).connect(name, stream);
     Ok(timeout(LIMIT, connect).await.context("TLS handshake")??)
 }

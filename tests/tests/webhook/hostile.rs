@@ -1,6 +1,6 @@
 //! Clients that use more than their share of resources do not affect other clients.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -171,6 +171,13 @@ async fn silent_slow_and_malformed_connections_are_closed_while_others_are_serve
     assert_healthy(&lab, &mut webhook).await;
 }
 
+/// Addresses of clients that take what they can. Together they may have 768 connections of 1,024.
+const HOSTILE: [IpAddr; 3] = [
+    IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2)),
+    IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3)),
+    IpAddr::V4(Ipv4Addr::new(127, 0, 0, 4)),
+];
+
 /// Ten times the limit of connections, every fifth with a TLS handshake, none with a request.
 #[tokio::test]
 async fn ten_thousand_idle_connections_do_not_block_other_clients() {
@@ -187,12 +194,14 @@ async fn ten_thousand_idle_connections_do_not_block_other_clients() {
 
     let flood = async {
         let mut silent = Vec::new();
-        for _ in 0..SILENT {
-            silent.push(http::tcp(address).await.unwrap());
+        let mut sources = HOSTILE.into_iter().cycle();
+        for source in sources.by_ref().take(SILENT) {
+            silent.push(http::tcp_from(source, address).await.unwrap());
         }
         let mut idle = Vec::new();
-        for _ in 0..WITH_HANDSHAKE / 100 {
-            idle.extend(http::tls_many(address, &ca, 100).await.unwrap());
+        for source in sources.take(WITH_HANDSHAKE / 100) {
+            let many = http::tls_many_from(source, address, &ca, 100).await;
+            idle.extend(many.unwrap());
         }
         // The oldest connections are evicted long before the handshake timeout of the newest.
         rest(&mut silent[0]).await;
@@ -224,7 +233,9 @@ async fn headers_sent_byte_by_byte_are_closed_at_their_deadline() {
     let mut lab = lab().await;
     let mut webhook = lab.webhook(&[]).await.unwrap();
     let (address, ca) = (lab.webhook_address(), lab.ca_bundle().await.unwrap());
-    let streams = http::tls_many(address, &ca, 200).await.unwrap();
+    let streams = http::tls_many_from(HOSTILE[0], address, &ca, 200)
+        .await
+        .unwrap();
     let drip = |mut stream: tokio_rustls::client::TlsStream<_>| async move {
         stream.write_all(b"POST /mutate HTTP/1.1\r\nx: ").await?;
         loop {
