@@ -4,6 +4,7 @@ use std::fmt;
 use std::future::Future;
 
 use crate::client::{ApiError, Remedy};
+use crate::conditions::Fault;
 use crate::deletion::Teardown;
 use crate::machine::Machine;
 use crate::plan::{Now, Plan, Refusal, Subject};
@@ -29,10 +30,14 @@ pub trait Backend: Send + Sync + 'static {
 
     /// The plan for a Machine that is not under deletion. Pure. `refusal`: an action of this very plan that failed; the
     /// plan then contains the status that reports it.
+    ///
+    /// While the growth is held, the plan contains no action that needs more vCPUs, memory or storage. The guest can be
+    /// stopped, started and restarted as it is. The condition `Scheduled` is added to the status by the caller.
     fn plan(
         machine: &Machine,
         observed: &Self::Observed,
         refusal: Option<&Refusal>,
+        growth: Growth<'_>,
         now: Now,
     ) -> Plan<Self::Action>;
 
@@ -64,12 +69,15 @@ pub trait Act: fmt::Display + Clone + Send + Sync {
     /// Whether the action only switches the guest on or off. Such actions are carried out even if another action of the
     /// plan was refused.
     fn is_switch(&self) -> bool;
+}
 
-    /// Whether the action needs no more of a quota: it starts or stops the guest as it is defined, or deletes a kept
-    /// disk. Such actions are carried out even while the growth of the Machine is held.
-    fn is_free(&self) -> bool {
-        self.is_switch()
-    }
+/// Whether a plan may give a Machine more vCPUs, memory or storage than it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Growth<'a> {
+    /// It may.
+    Permitted,
+    /// It may not, for this reason: the Machine keeps what it has.
+    Held(&'a Fault),
 }
 
 /// An observation or an action that failed.

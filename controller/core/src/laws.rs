@@ -7,14 +7,20 @@
 //! | [`a_stable_machine_reports_why_it_is_not_ready`] | a Machine that waits has the cause in `Ready` |
 //! | [`no_step_takes_effect_without_the_lease`] | an action of a replica that lost the Lease changes nothing |
 //! | [`no_volume_in_use_is_deleted`] | whatever uses it, ours or not |
+//! | [`a_machine_whose_growth_is_held_is_switched_and_does_not_grow`] | a quota stops no guest and keeps none running |
 
 use std::collections::BTreeSet;
 
+use common::api::choice::PowerState;
+use common::api::normalized::Normalized;
 use common::api::status::MachineStatus;
+use common::names;
+use common::quantity::Bytes;
 
-use crate::backend::Backend;
-use crate::conditions::ready;
-use crate::machine::Machine;
+use crate::backend::{Backend, Growth};
+use crate::conditions::{Fault, ready};
+use crate::fixtures::annotate;
+use crate::machine::{Block, Machine};
 use crate::plan::{Now, Plan, Step};
 use crate::reconcile;
 
@@ -32,6 +38,9 @@ pub trait Environment {
 
     /// The Machine; `None` once it was deleted and its finalizer removed.
     fn machine(&self) -> Option<&Machine>;
+
+    /// The Machine, for a user's change.
+    fn machine_mut(&mut self) -> &mut Machine;
 
     /// Stores the status that a pass wrote.
     fn write_status(&mut self, status: MachineStatus);
@@ -60,6 +69,19 @@ pub trait Environment {
     /// Names of the volumes with data of the guest.
     fn volumes(&self) -> BTreeSet<String>;
 
+    /// Holds the growth of the Machine for this reason, or permits it again.
+    fn set_hold(&mut self, hold: Option<Fault>);
+
+    /// Whether the growth of the Machine is held.
+    fn growth(&self) -> Growth<'_>;
+
+    /// Identity of the running guest: another one after each start. `None`: it is off.
+    fn guest(&self) -> Option<String>;
+
+    /// What the Machine has of a quota, one text each: vCPUs and memory of its definition and of its running guest, and
+    /// each volume with its size.
+    fn resources(&self) -> BTreeSet<String>;
+
     /// From now on a guest that this controller did not create uses the volume.
     fn use_volume(&mut self, name: &str);
 }
@@ -67,7 +89,9 @@ pub trait Environment {
 fn plan<E: Environment>(environment: &E) -> Option<Plan<<E::Backend as Backend>::Action>> {
     let machine = environment.machine()?;
     let (observed, now) = (environment.observe(), environment.now());
-    Some(reconcile::plan::<E::Backend>(machine, &observed, None, now))
+    let growth = environment.growth();
+    let plan = reconcile::plan::<E::Backend>(machine, &observed, None, growth, now);
+    Some(plan)
 }
 
 /// One pass; returns whether it changed anything or requested an earlier pass.
@@ -223,4 +247,68 @@ pub fn no_volume_in_use_is_deleted<E: Environment>(new: impl Fn() -> E) {
             "{volume} was in use and is gone"
         );
     }
+}
+
+fn edit<E: Environment>(environment: &mut E, change: impl FnOnce(&mut Normalized)) {
+    let machine = environment.machine_mut();
+    let mut block = machine.desired().expect("the Machine has a block").clone();
+    change(&mut block);
+    machine.block = Block::Matching(Box::new(block));
+}
+
+/// A Machine whose growth is held is stopped, started and restarted as its user wants, and gets no more vCPUs, memory or
+/// storage. It gets them as soon as the growth is permitted.
+///
+/// # Panics
+/// If the law does not hold.
+pub fn a_machine_whose_growth_is_held_is_switched_and_does_not_grow<E: Environment>(
+    mut environment: E,
+) {
+    settle(&mut environment);
+    let (first, resources) = (environment.guest(), environment.resources());
+    assert!(first.is_some(), "the guest of this law runs");
+    let why = Fault::new("QuotaExceeded", "the quota is used up");
+    environment.set_hold(Some(why));
+    edit(&mut environment, |block| {
+        block.cpu.cores += 2;
+        for size in [
+            &mut block.memory.size,
+            &mut block.memory.max_size,
+            &mut block.disks[0].size,
+        ] {
+            *size = Bytes::new(2 * size.get());
+        }
+        let mut more = block.disks[0].clone();
+        more.name = "more".into();
+        more.boot_order = None;
+        block.disks.push(more);
+    });
+    settle(&mut environment);
+    assert_eq!(environment.resources(), resources);
+    assert_eq!(environment.guest(), first, "the guest keeps running");
+
+    edit(&mut environment, |block| {
+        block.power_state = PowerState::Stopped
+    });
+    settle(&mut environment);
+    assert_eq!(environment.guest(), None, "it is stopped");
+
+    edit(&mut environment, |block| {
+        block.power_state = PowerState::Running
+    });
+    settle(&mut environment);
+    let second = environment.guest();
+    assert!(second.is_some(), "it is started");
+    assert_eq!(environment.resources(), resources);
+
+    let key = names::ANNOTATION_RESTART_REQUESTED;
+    annotate(environment.machine_mut(), key, "now");
+    settle(&mut environment);
+    let third = environment.guest();
+    assert!(third.is_some() && third != second, "it is restarted");
+    assert_eq!(environment.resources(), resources);
+
+    environment.set_hold(None);
+    settle(&mut environment);
+    assert_ne!(environment.resources(), resources);
 }

@@ -23,7 +23,7 @@ use kube::Resource as _;
 use time::OffsetDateTime;
 use tracing::Instrument as _;
 
-use crate::backend::{Act as _, Backend, Failed};
+use crate::backend::{Act as _, Backend, Failed, Growth};
 use crate::caches::Caches;
 use crate::client::{GuardedClient, Remedy};
 use crate::conditions::ready;
@@ -34,7 +34,7 @@ use crate::machine::{CachedMachine, Machine};
 use crate::metrics;
 use crate::objects::Meta as _;
 use crate::plan::{FinalizerChange, Now, Plan, Refusal, Step, Subject};
-use crate::quota::{Decision, Hold, decide, hold_growth, plan_of_held};
+use crate::quota::{Decision, Hold, decide, plan_of_held, report_hold};
 use crate::writes::{Written, add_finalizer, remove_finalizer, write_status};
 
 /// Pause before the next pass over a settled Machine. Its changes come as triggers, so this bounds the delay only if a
@@ -214,13 +214,14 @@ pub fn plan<B: Backend>(
     machine: &Machine,
     observed: &B::Observed,
     refusal: Option<&Refusal>,
+    growth: Growth<'_>,
     now: Now,
 ) -> Plan<B::Action> {
     if machine.is_deleting() {
         let teardown = || B::teardown(machine, observed, now);
         return deletion::plan(machine, refusal, now, teardown);
     }
-    let plan = B::plan(machine, observed, refusal, now);
+    let plan = B::plan(machine, observed, refusal, growth, now);
     // The finalizer comes before the first object: otherwise a deletion in between would leave the object behind.
     let acts = machine.desired().is_some() && !machine.is_paused();
     let finalizer =
@@ -246,11 +247,15 @@ async fn pass<B: Backend>(
     }
     let observed = backend.observe(&machine).await;
     let observed = observed.map_err(|error| Failure::new(Subject::Guest, error))?;
+    let growth = match &hold {
+        Some(Hold::Growth(fault)) => Growth::Held(fault),
+        Some(Hold::New(_)) | None => Growth::Permitted,
+    };
     let plan = |machine: &Machine, refusal: Option<&Refusal>| {
-        let plan = plan::<B>(machine, &observed, refusal, now);
-        match &hold {
-            Some(Hold::Growth(fault)) => hold_growth(machine, plan, fault, now),
-            Some(Hold::New(_)) | None => plan,
+        let plan = plan::<B>(machine, &observed, refusal, growth, now);
+        match growth {
+            Growth::Held(fault) => report_hold(machine, plan, fault, now),
+            Growth::Permitted => plan,
         }
     };
     let planned = plan(&machine, None);

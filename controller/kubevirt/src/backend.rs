@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use controller_core::backend::{Backend, Failed};
+use controller_core::backend::{Backend, Failed, Growth};
 use controller_core::caches::Caches;
 use controller_core::client::GuardedClient;
 use controller_core::deletion::Teardown;
@@ -49,9 +49,10 @@ impl Backend for KubeVirt {
         machine: &Machine,
         observed: &Observed,
         refusal: Option<&Refusal>,
+        growth: Growth<'_>,
         now: Now,
     ) -> Plan<Action> {
-        plan::plan(machine, observed, refusal, now)
+        plan::plan(machine, observed, refusal, growth, now)
     }
 
     fn teardown(machine: &Machine, observed: &Observed, _: Now) -> Teardown<Action> {

@@ -39,6 +39,8 @@ use crate::pool_space::StorageFactor;
 use crate::reservations::Reservations;
 use crate::snapshot::Snapshot;
 use crate::switches::Switches;
+use controller_core::backend::Growth;
+use controller_core::conditions::Fault;
 use controller_core::documented_reasons;
 use controller_core::fixtures;
 use controller_core::machine::NO_RESOURCES;
@@ -66,6 +68,8 @@ pub(crate) struct Environment {
     /// What the Machine may have on the host at most.
     pub(crate) room: HostResources,
     pub(crate) now: OffsetDateTime,
+    /// Why the growth of the Machine is held, if it is.
+    pub(crate) hold: Option<Fault>,
     /// Whether this replica holds the Lease.
     pub(crate) has_lease: bool,
     version: u32,
@@ -139,6 +143,7 @@ impl Environment {
             contents: Ok(BTreeMap::new()),
             room: UNLIMITED,
             now: OffsetDateTime::UNIX_EPOCH,
+            hold: None,
             has_lease: true,
             version: 1,
         }
@@ -282,8 +287,16 @@ impl Environment {
             self.machine(),
             &self.observe()?,
             None,
+            self.growth(),
             Now(self.now),
         ))
+    }
+
+    pub(crate) fn growth(&self) -> Growth<'_> {
+        match &self.hold {
+            Some(fault) => Growth::Held(fault),
+            None => Growth::Permitted,
+        }
     }
 
     /// One whole pass, a while after the last one. Returns the actions.

@@ -34,7 +34,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use controller_core::backend::{Backend, Failed};
+use controller_core::backend::{Backend, Failed, Growth};
 use controller_core::cache::Cache;
 use controller_core::caches::Caches;
 use controller_core::client::GuardedClient;
@@ -53,6 +53,7 @@ use self::hosts::registry::Hosts;
 use self::libvirt_host::LibvirtHost;
 use self::observe::{Observation, Observer};
 use self::plan::action::Action;
+use self::plan::held::without_growth;
 use self::plan::{create, delete};
 
 /// The hosts. Clones share them.
@@ -150,9 +151,14 @@ impl Backend for Libvirt {
         machine: &Machine,
         observation: &Observation,
         refusal: Option<&Refusal>,
+        growth: Growth<'_>,
         now: Now,
     ) -> Plan<Action> {
-        create::plan(machine, &observation.observed, refusal, now)
+        let plan = create::plan(machine, &observation.observed, refusal, now);
+        match growth {
+            Growth::Permitted => plan,
+            Growth::Held(_) => without_growth(plan),
+        }
     }
 
     fn teardown(machine: &Machine, observation: &Observation, now: Now) -> Teardown<Action> {

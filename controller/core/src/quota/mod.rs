@@ -15,7 +15,7 @@ pub mod shares;
 
 pub use self::decision::{Decision, decide};
 pub use self::held::Hold;
-pub(crate) use self::held::{hold_growth, plan_of_held};
+pub(crate) use self::held::{plan_of_held, report_hold};
 pub use self::publish::{describe, publish};
 
 #[cfg(test)]

@@ -109,14 +109,21 @@ impl Backend for Scripted {
         Ok(self.steps.lock().unwrap().clone())
     }
 
-    fn plan(_: &Machine, steps: &Vec<Step>, refusal: Option<&Refusal>, _: Now) -> Plan<Step> {
+    fn plan(
+        _: &Machine,
+        steps: &Vec<Step>,
+        refusal: Option<&Refusal>,
+        growth: Growth<'_>,
+        _: Now,
+    ) -> Plan<Step> {
         let status = refusal.map(|refusal| {
             let mut status = fixtures::ready("False", "KubeVirtApiError");
             status.conditions[0].message.clone_from(&refusal.message);
             status
         });
+        let is_permitted = |step: &&Step| growth == Growth::Permitted || step.is_switch;
         Plan {
-            actions: steps.clone(),
+            actions: steps.iter().filter(is_permitted).cloned().collect(),
             status,
             ..Plan::default()
         }

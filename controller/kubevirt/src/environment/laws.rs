@@ -4,10 +4,12 @@ use std::collections::BTreeSet;
 
 use common::api::choice::ReclaimPolicy;
 use common::api::status::MachineStatus;
-use controller_core::backend::Backend;
+use controller_core::backend::{Backend, Growth};
+use controller_core::conditions::Fault;
 use controller_core::fixtures::{block, disk, machine};
 use controller_core::laws::{self, Environment, Refused};
 use controller_core::machine::Machine;
+use controller_core::objects::Meta as _;
 use controller_core::plan::{Now, Step};
 use serde_json::json;
 use time::Duration;
@@ -21,6 +23,10 @@ impl Environment for FakeCluster {
 
     fn machine(&self) -> Option<&Machine> {
         self.machine.as_ref()
+    }
+
+    fn machine_mut(&mut self) -> &mut Machine {
+        FakeCluster::machine_mut(self)
     }
 
     fn write_status(&mut self, status: MachineStatus) {
@@ -62,6 +68,31 @@ impl Environment for FakeCluster {
         self.claims.keys().cloned().collect()
     }
 
+    fn set_hold(&mut self, hold: Option<Fault>) {
+        self.hold = hold;
+    }
+
+    fn growth(&self) -> Growth<'_> {
+        FakeCluster::growth(self)
+    }
+
+    fn guest(&self) -> Option<String> {
+        let running = self.instance.as_ref();
+        running.map(|instance| instance.uid().to_owned())
+    }
+
+    fn resources(&self) -> BTreeSet<String> {
+        let defined = self.vm.as_ref().map(|vm| &vm.spec.template.spec.domain);
+        let runs = self.instance.as_ref().map(|it| &it.spec.domain);
+        let domains = defined.into_iter().chain(runs);
+        let sizes = domains.map(|domain| format!("{:?} {:?}", domain.cpu, domain.memory));
+        let claims = self.claims.iter().map(|(name, claim)| {
+            let requests = claim.spec.resources.requests;
+            format!("{name}: {requests:?}")
+        });
+        sizes.chain(claims).collect()
+    }
+
     fn use_volume(&mut self, name: &str) {
         let spec = json!({"volumes": [{"persistentVolumeClaim": {"claimName": name}}]});
         let vm = json!({"metadata": {"name": "db"}, "spec": {"template": {"spec": spec}}});
@@ -99,4 +130,9 @@ fn no_step_takes_effect_without_the_lease() {
 #[test]
 fn no_volume_in_use_is_deleted() {
     laws::no_volume_in_use_is_deleted(new);
+}
+
+#[test]
+fn a_machine_whose_growth_is_held_is_switched_and_does_not_grow() {
+    laws::a_machine_whose_growth_is_held_is_switched_and_does_not_grow(new());
 }

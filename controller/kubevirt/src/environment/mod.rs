@@ -26,6 +26,8 @@ use crate::backend::KubeVirt;
 use crate::objects::{Attachment, Claim, DataVolume, Instance, VirtualMachine};
 use crate::plan::action::Plan;
 use crate::plan::observed::Observed;
+use controller_core::backend::Growth;
+use controller_core::conditions::Fault;
 use controller_core::fixtures;
 use controller_core::laws::Refused;
 use controller_core::machine::Machine;
@@ -69,6 +71,8 @@ pub(crate) struct FakeCluster {
     pub(crate) others: Vec<Machine>,
     /// Objects of others that may have claims as volumes.
     pub(crate) claim_users: Vec<(UserKind, Value)>,
+    /// Why the growth of the Machine is held, if it is.
+    pub(crate) hold: Option<Fault>,
     /// Whether this replica holds the Lease.
     pub(crate) holds_lease: bool,
     /// How many steps changed something.
@@ -105,6 +109,7 @@ impl FakeCluster {
             existing_uids: BTreeSet::new(),
             others: Vec::new(),
             claim_users: Vec::new(),
+            hold: None,
             holds_lease: true,
             changes: 0,
             restarted: Vec::new(),
@@ -238,7 +243,15 @@ impl FakeCluster {
     }
 
     pub(crate) fn plan(&self) -> Plan {
-        plan::<KubeVirt>(self.machine(), &self.observed(), None, Now(self.now))
+        let (observed, growth) = (self.observed(), self.growth());
+        plan::<KubeVirt>(self.machine(), &observed, None, growth, Now(self.now))
+    }
+
+    pub(crate) fn growth(&self) -> Growth<'_> {
+        match &self.hold {
+            Some(fault) => Growth::Held(fault),
+            None => Growth::Permitted,
+        }
     }
 
     /// One pass. Returns the log lines of the steps.

@@ -9,7 +9,8 @@ use super::restart::restart;
 use super::status::inputs::StatusInputs;
 use super::status::report;
 use super::storage::storage;
-use super::vm::{SECRETS_RETRY, guest};
+use super::vm::{SECRETS_RETRY, Surroundings, guest};
+use controller_core::backend::Growth;
 use controller_core::conditions::{Fault, not_normalized};
 use controller_core::machine::{Block, Machine};
 use controller_core::plan::{Now, Refusal, Subject};
@@ -18,6 +19,7 @@ pub(crate) fn plan(
     machine: &Machine,
     observed: &Observed,
     refusal: Option<&Refusal>,
+    growth: Growth<'_>,
     now: Now,
 ) -> Plan {
     let block = match &machine.block {
@@ -31,12 +33,16 @@ pub(crate) fn plan(
         }
     };
     let networks = networks(machine, block, observed);
-    let storage = storage(machine, block, observed);
+    let storage = storage(machine, block, observed, growth);
     let restart = restart(machine, block, observed);
-    let is_refused = refusal.is_some();
-    let guest = guest(
-        machine, block, observed, is_refused, &networks, &storage, &restart,
-    );
+    let surroundings = Surroundings {
+        networks: &networks,
+        storage: &storage,
+        restart: &restart,
+        is_refused: refusal.is_some(),
+        growth,
+    };
+    let guest = guest(machine, block, observed, &surroundings);
     let mut inputs = StatusInputs {
         block: Some(block),
         network: networks.outcome,

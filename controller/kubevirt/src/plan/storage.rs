@@ -15,6 +15,7 @@ use super::release::release_volume;
 use super::status::inputs::Sizes;
 use super::volume::{Found, Size, in_use, is_left_by_former_machine};
 use crate::objects::{Claim, DataVolume, find_condition};
+use controller_core::backend::Growth;
 use controller_core::conditions::{Fault, Outcome};
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
@@ -37,14 +38,25 @@ pub(super) struct Storage {
     pub(super) sizes: Sizes,
 }
 
-pub(super) fn storage(machine: &Machine, block: &Normalized, observed: &Observed) -> Storage {
+/// While the growth of the Machine is held, no volume is made that the VirtualMachine does not have, and none grows.
+pub(super) fn storage(
+    machine: &Machine,
+    block: &Normalized,
+    observed: &Observed,
+    growth: Growth<'_>,
+) -> Storage {
     let mut storage = Storage::default();
+    let is_held = growth != Growth::Permitted;
     for volume in volumes(machine.name(), block) {
+        if is_held && !has(&volume.claim, observed) {
+            continue;
+        }
         match provide(machine, &volume, observed) {
             Ok(found) => {
                 storage.actions.extend(found.actions);
                 match found.size {
                     Size::Right => {}
+                    Size::Grows(..) if is_held => {}
                     Size::Grows(action, message) => {
                         storage.growth.extend(action.map(Action::PatchClaim));
                         storage.sizes.growing.extend(message);
@@ -64,6 +76,13 @@ pub(super) fn storage(machine: &Machine, block: &Normalized, observed: &Observed
     }
     storage.releases = releases(machine, block, observed);
     storage
+}
+
+/// Whether there is a volume of this name, or the VirtualMachine or the guest has had one.
+fn has(claim: &str, observed: &Observed) -> bool {
+    observed.claims.contains_key(claim)
+        || observed.data_volumes.contains_key(claim)
+        || in_use(claim, observed)
 }
 
 impl Storage {

@@ -16,6 +16,7 @@ use super::observed::Observed;
 use super::restart::Restart;
 use super::storage::Storage;
 use crate::objects::VirtualMachine;
+use controller_core::backend::Growth;
 use controller_core::conditions::{Fault, Outcome, missing_secret};
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
@@ -28,19 +29,35 @@ pub(super) const SECRETS_RETRY: Duration = Duration::from_secs(10);
 pub(super) struct Plans {
     pub(super) actions: Vec<Action>,
     pub(super) outcome: Outcome,
-    /// Template of the VirtualMachine; `None` while it cannot be rendered.
+    /// Template of the VirtualMachine; `None` while it cannot be rendered. While the growth of the Machine is held, the
+    /// present one.
     pub(super) desired: Option<Template>,
+}
+
+/// What the plan of the VirtualMachine depends on beside the block.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Surroundings<'a> {
+    pub(super) networks: &'a Networks,
+    pub(super) storage: &'a Storage,
+    pub(super) restart: &'a Restart,
+    /// Whether an action of this plan was refused.
+    pub(super) is_refused: bool,
+    pub(super) growth: Growth<'a>,
 }
 
 pub(super) fn guest(
     machine: &Machine,
     block: &Normalized,
     observed: &Observed,
-    is_refused: bool,
-    networks: &Networks,
-    storage: &Storage,
-    restart: &Restart,
+    surroundings: &Surroundings<'_>,
 ) -> Plans {
+    let Surroundings {
+        networks,
+        storage,
+        restart,
+        is_refused,
+        growth,
+    } = *surroundings;
     let mut plans = Plans::default();
     if !observed.kubevirt {
         plans.outcome.worsen(Fault::new(
@@ -69,7 +86,9 @@ pub(super) fn guest(
         "Always".clone_into(&mut desired.spec.run_strategy);
     }
     let Some(live) = observed.vm.as_deref() else {
-        if !is_blocked {
+        if let Growth::Held(fault) = growth {
+            plans.outcome.worsen(fault.clone());
+        } else if !is_blocked {
             plans.actions.push(Action::CreateVm(Box::new(desired)));
         }
         return plans;
@@ -88,9 +107,15 @@ pub(super) fn guest(
     if live.is_deleting() {
         return plans;
     }
-    plans.desired = (!is_blocked).then(|| desired.spec.template.clone());
+    let is_held = growth != Growth::Permitted;
+    let template = if is_held {
+        &live.spec.template
+    } else {
+        &desired.spec.template
+    };
+    plans.desired = (!is_blocked).then(|| template.clone());
     let uid = live.uid().to_owned();
-    if is_blocked {
+    if is_blocked || is_held {
         // The template cannot be updated now, but the power state can.
         let strategy = desired.spec.run_strategy;
         if strategy != live.spec.run_strategy {

@@ -207,16 +207,6 @@ impl Act for Action {
             Self::SetMetadata(_) | Self::AskToStop { .. } | Self::Destroy
         )
     }
-
-    fn is_free(&self) -> bool {
-        // A refused action may be one that the start needs, so `is_switch` leaves it out.
-        let is_start = matches!(self, Self::Start { .. });
-        let makes_room = matches!(
-            self,
-            Self::DeleteVolume(_) | Self::ReleaseKept(_) | Self::RemoveReleaseRequest
-        );
-        self.is_switch() || is_start || makes_room
-    }
 }
 
 /// A line of the log.
@@ -274,28 +264,5 @@ impl fmt::Display for Action {
                 write!(f, "recorded a tombstone on LibvirtHost {host}")
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_machine_whose_growth_is_held_can_be_started_and_stopped_and_releases_volumes() {
-        let start = Action::Start { reset_nvram: false };
-        let stop = Action::Destroy;
-        let grow = Action::GrowDisk {
-            target: "vda".into(),
-            volume: GrownVolume {
-                pool: "default".into(),
-                name: "web".into(),
-                bytes: 1,
-                is_overlay: false,
-            },
-        };
-        let release = Action::RemoveReleaseRequest;
-        let is_free = [start, stop, release, grow].map(|action| action.is_free());
-        assert_eq!(is_free, [true, true, true, false]);
     }
 }

@@ -15,6 +15,7 @@ pub(crate) mod create;
 pub(crate) mod delete;
 pub(crate) mod disks;
 mod growth;
+pub(crate) mod held;
 mod power;
 mod release;
 mod room;

@@ -2,6 +2,7 @@
 
 use common::api::choice::{Phase, PowerState};
 use common::quantity::Bytes;
+use controller_core::backend::Growth;
 use controller_core::fixtures::{block, machine};
 use controller_core::plan::{Now, Refusal, Subject};
 use time::OffsetDateTime;
@@ -64,6 +65,7 @@ fn a_refused_action_does_not_stop_the_power_switch() {
         environment.machine(),
         &environment.observed(),
         Some(&refusal),
+        Growth::Permitted,
         Now(OffsetDateTime::UNIX_EPOCH),
     );
     let actions: Vec<_> = refused.actions.iter().map(ToString::to_string).collect();

@@ -11,6 +11,7 @@ use super::{cloud_init, edit, message, phase, reported};
 use crate::environment::{FakeCluster, decode};
 use crate::objects::ForeignCondition;
 use crate::plan::plan;
+use controller_core::backend::Growth;
 use controller_core::fixtures::{block, disk, machine, nic};
 use controller_core::plan::{Now, Refusal, Subject};
 
@@ -250,7 +251,13 @@ fn progress_of_a_creation_is_written_at_most_every_two_seconds() {
     let at = |after: i64| {
         let moment = OffsetDateTime::parse(&written, format).unwrap();
         let now = Now(moment + time::Duration::milliseconds(after));
-        plan(environment.machine(), &environment.observed(), None, now)
+        plan(
+            environment.machine(),
+            &environment.observed(),
+            None,
+            Growth::Permitted,
+            now,
+        )
     };
     let soon = at(500);
     assert_eq!(

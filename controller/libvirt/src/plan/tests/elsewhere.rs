@@ -3,6 +3,7 @@
 use super::*;
 use crate::Libvirt;
 use crate::observed::Binding;
+use controller_core::backend::Growth;
 use controller_core::plan::Now;
 use controller_core::reconcile::plan;
 
@@ -79,7 +80,13 @@ fn a_deletion_waits_for_a_libvirt_host_that_was_deleted_even_if_it_is_forced() {
         observation.observed.binding = Binding::Unregistered {
             host: "alpha".into(),
         };
-        let plan = plan::<Libvirt>(env.machine(), &observation, None, Now(env.now));
+        let plan = plan::<Libvirt>(
+            env.machine(),
+            &observation,
+            None,
+            Growth::Permitted,
+            Now(env.now),
+        );
         assert_eq!((plan.finalizer, &plan.actions[..]), (None, &[][..]));
         let status = plan.status.unwrap();
         let ready = status.conditions.iter().find(|it| it.kind == "Ready");

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 
 use common::api::status::MachineStatus;
+use controller_core::backend::Growth;
+use controller_core::conditions::Fault;
 use controller_core::laws::{self, Refused};
 use controller_core::machine::Machine;
 use controller_core::plan::{Now, Step};
@@ -10,6 +12,7 @@ use controller_core::plan::{Now, Step};
 use super::*;
 use crate::Libvirt;
 use crate::observe::Observation;
+use crate::observed::Binding;
 use crate::plan::action::Action;
 
 impl laws::Environment for Environment {
@@ -17,6 +20,10 @@ impl laws::Environment for Environment {
 
     fn machine(&self) -> Option<&Machine> {
         self.machine.as_ref()
+    }
+
+    fn machine_mut(&mut self) -> &mut Machine {
+        Environment::machine_mut(self)
     }
 
     fn write_status(&mut self, status: MachineStatus) {
@@ -64,6 +71,35 @@ impl laws::Environment for Environment {
         .collect()
     }
 
+    fn set_hold(&mut self, hold: Option<Fault>) {
+        self.hold = hold;
+    }
+
+    fn growth(&self) -> Growth<'_> {
+        Environment::growth(self)
+    }
+
+    fn guest(&self) -> Option<String> {
+        let runs = state(self) == Some(State::Running);
+        runs.then(|| format!("start {}", times(self, "start")))
+    }
+
+    fn resources(&self) -> BTreeSet<String> {
+        let Binding::Bound(view) = Environment::observe(self).unwrap().observed.binding else {
+            panic!("the Machine is bound to its host");
+        };
+        let guest = view.guest.unwrap();
+        let domains = guest.defined.iter().chain(&guest.running);
+        let sizes = domains.map(|domain| format!("{:?} {:?}", domain.cpu, domain.memory));
+        let names = laws::Environment::volumes(self);
+        let host = self.host.state();
+        let volumes = names.into_iter().map(|name| {
+            let size = host.pools[POOL].volumes[&name].capacity;
+            format!("{name}: {size}")
+        });
+        sizes.chain(volumes).collect()
+    }
+
     fn use_volume(&mut self, name: &str) {
         define_foreign_domain(self, name);
     }
@@ -92,4 +128,9 @@ fn no_step_takes_effect_without_the_lease() {
 #[test]
 fn no_volume_in_use_is_deleted() {
     laws::no_volume_in_use_is_deleted(rich);
+}
+
+#[test]
+fn a_machine_whose_growth_is_held_is_switched_and_does_not_grow() {
+    laws::a_machine_whose_growth_is_held_is_switched_and_does_not_grow(rich());
 }

@@ -13,6 +13,7 @@ use crate::plan::action::Action;
 use crate::pool_space::StorageFactor;
 use crate::reservations::Reservations;
 use common::render::libvirt::{VolumeFormat, VolumeSpec, volume_xml};
+use controller_core::backend::Growth;
 use controller_core::plan::{Now, Refusal, Subject};
 use controller_core::reconcile::plan;
 
@@ -310,7 +311,14 @@ fn a_job_that_found_no_room_is_reported_as_a_plan_that_finds_none() {
     let condition = |env: &Environment, kind: &str| {
         let observed = env.observe().unwrap();
         let now = Now(env.now);
-        let status = plan::<Libvirt>(env.machine(), &observed, Some(&refusal), now).status;
+        let status = plan::<Libvirt>(
+            env.machine(),
+            &observed,
+            Some(&refusal),
+            Growth::Permitted,
+            now,
+        )
+        .status;
         let conditions = status.unwrap().conditions.into_iter();
         let mut found = conditions.filter(|it| it.kind == kind);
         found.next().map(|it| (it.status, it.reason, it.message))

@@ -1,0 +1,64 @@
+//! The plan of a Machine whose growth is held.
+
+use std::time::Duration;
+
+use controller_core::backend::Act as _;
+
+use super::action::{Action, Plan};
+
+/// Shortest time until the next pass.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
+
+/// The actions that need no more vCPUs, memory or storage: those that start or stop the guest as it is defined, or delete
+/// a kept disk.
+pub(crate) fn without_growth(plan: Plan) -> Plan {
+    let mut actions = plan.actions;
+    let planned = actions.len();
+    actions.retain(is_free);
+    // The next look that was planned after actions which are not carried out would find nothing new. Whatever makes room
+    // triggers a pass.
+    let is_whole = actions.len() == planned;
+    let requeue_after = plan
+        .requeue_after
+        .filter(|_| is_whole || !actions.is_empty())
+        .map(|pause| pause.max(LOOK_AGAIN));
+    Plan {
+        actions,
+        requeue_after,
+        ..plan
+    }
+}
+
+fn is_free(action: &Action) -> bool {
+    // A refused action may be one that the start needs, so `is_switch` leaves it out.
+    let is_start = matches!(action, Action::Start { .. });
+    let makes_room = matches!(
+        action,
+        Action::DeleteVolume(_) | Action::ReleaseKept(_) | Action::RemoveReleaseRequest
+    );
+    action.is_switch() || is_start || makes_room
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::action::GrownVolume;
+
+    #[test]
+    fn a_machine_whose_growth_is_held_can_be_started_and_stopped_and_releases_volumes() {
+        let start = Action::Start { reset_nvram: false };
+        let stop = Action::Destroy;
+        let grow = Action::GrowDisk {
+            target: "vda".into(),
+            volume: GrownVolume {
+                pool: "default".into(),
+                name: "web".into(),
+                bytes: 1,
+                is_overlay: false,
+            },
+        };
+        let release = Action::RemoveReleaseRequest;
+        let is_free = [start, stop, release, grow].map(|action| is_free(&action));
+        assert_eq!(is_free, [true, true, true, false]);
+    }
+}
