@@ -286,6 +286,7 @@ fn a_refusal_of_the_api_server_is_in_the_condition_of_its_subject() {
             environment.machine(),
             &environment.observed(),
             Some(&refusal),
+            Growth::Permitted,
             now,
         )
         .status
