@@ -22,10 +22,11 @@ pub trait Backend: Send + Sync + 'static {
     /// is not observed again until a trigger comes.
     const IS_EVENT_DRIVEN: bool;
 
-    /// Reads what planning needs. Changes nothing.
+    /// Reads what planning needs. Changes nothing. A Machine whose growth is held is not to take what others may have.
     fn observe(
         &self,
         machine: &Machine,
+        growth: Growth<'_>,
     ) -> impl Future<Output = Result<Self::Observed, Failed>> + Send;
 
     /// The plan for a Machine that is not under deletion. Pure. `refusal`: an action of this very plan that failed; the

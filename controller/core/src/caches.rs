@@ -6,6 +6,7 @@ use common::api::libvirt_host::HostNetwork;
 use common::catalog::NetworkRow;
 use kube::runtime::reflector::{ObjectRef, Store};
 use runtime::checks::Check;
+use tokio::sync::watch;
 
 use crate::address_index::AddressIndex;
 use crate::addresses::{Conflict, Segments, conflicts};
@@ -21,6 +22,9 @@ use crate::secrets::SecretVersions;
 pub struct Caches {
     /// Every Machine.
     pub machines: Store<CachedMachine>,
+    /// Whether `machines` has been listed: before, a Machine that it does not have may exist. Any number of tasks may
+    /// wait for it; a store of kube itself wakes only the last one that waits.
+    pub machines_listed: watch::Sender<bool>,
     /// Addresses and claim names of every Machine.
     pub address_index: AddressIndex,
     /// Versions of the Secrets that the controller did not create.
@@ -44,6 +48,7 @@ impl Caches {
     pub fn new(machines: Store<CachedMachine>) -> Self {
         Self {
             machines,
+            machines_listed: watch::Sender::new(false),
             address_index: AddressIndex::default(),
             secret_versions: SecretVersions::default(),
             networks: Cache::default(),
@@ -74,12 +79,13 @@ impl Caches {
     }
 
     /// Waits until every kind has been listed, or is known not to be served; reports on `synced` which list is
-    /// missing. For one caller only: a store of kube wakes the last task that waits for it, no other.
+    /// missing.
     pub async fn wait_until_listed(&self, synced: &Check) {
         let waits = |kind: &str| synced.missing(format!("no list of {kind} yet"));
         waits("Machines");
-        // Fails only if the writer is dropped. The watch of Machines owns it and runs as long as the process.
-        let _ = self.machines.wait_until_ready().await;
+        let mut listed = self.machines_listed.subscribe();
+        // Fails only if the sender is dropped; `self` holds it.
+        let _ = listed.wait_for(|listed| *listed).await;
         waits("NetworkConfigurations");
         self.networks.wait_until_listed().await;
         waits("StorageClasses");

@@ -245,12 +245,12 @@ async fn pass<B: Backend>(
             is_settled: true,
         });
     }
-    let observed = backend.observe(&machine).await;
-    let observed = observed.map_err(|error| Failure::new(Subject::Guest, error))?;
     let growth = match &hold {
         Some(Hold::Growth(fault)) => Growth::Held(fault),
         Some(Hold::New(_)) | None => Growth::Permitted,
     };
+    let observed = backend.observe(&machine, growth).await;
+    let observed = observed.map_err(|error| Failure::new(Subject::Guest, error))?;
     let plan = |machine: &Machine, refusal: Option<&Refusal>| {
         let plan = plan::<B>(machine, &observed, refusal, growth, now);
         match growth {

@@ -41,7 +41,7 @@ impl Backend for KubeVirt {
 
     const IS_EVENT_DRIVEN: bool = true;
 
-    async fn observe(&self, machine: &Machine) -> Result<Observed, Failed> {
+    async fn observe(&self, machine: &Machine, _: Growth<'_>) -> Result<Observed, Failed> {
         Ok(self.0.observe(machine).await?)
     }
 

@@ -23,11 +23,11 @@ use time::{Duration, OffsetDateTime};
 use crate::Libvirt;
 use crate::access;
 use crate::access::fake::FakeLibvirt;
-use crate::access::{AccessError, Connection, Connector as _, Target};
+use crate::access::{AccessError, Connection, Connector as _, Target, VolumeKey};
 use crate::apply::{Job, act};
 use crate::capacity::UNLIMITED;
 use crate::guard::Guard;
-use crate::images::fetches::Fetches;
+use crate::images::fetches::{Fetches, ImageState};
 use crate::images::names::{attempt, is_attempt_of, marker, marker_xml};
 use crate::libvirt_host::LibvirtHost;
 use crate::observe::Observation;
@@ -67,6 +67,10 @@ pub(crate) struct Environment {
     pub(crate) contents: Result<BTreeMap<SecretKey, Option<SecretValue>>, String>,
     /// What the Machine may have on the host at most.
     pub(crate) room: HostResources,
+    /// How far copies of images to disks are that run in the background. Those of a plan are made at once.
+    pub(crate) copies: BTreeMap<VolumeKey, ImageState>,
+    /// Whether one of them is under way.
+    pub(crate) is_copying: bool,
     pub(crate) now: OffsetDateTime,
     /// Why the growth of the Machine is held, if it is.
     pub(crate) hold: Option<Fault>,
@@ -119,6 +123,18 @@ pub(crate) fn host_spec() -> LibvirtHostSpec {
     }
 }
 
+/// A LibvirtHost of this name and of [`host_spec`].
+pub(crate) fn host_object(name: &str) -> LibvirtHost {
+    LibvirtHost {
+        metadata: ObjectMeta {
+            name: Some(name.into()),
+            ..ObjectMeta::default()
+        },
+        spec: host_spec(),
+        status: LibvirtHostStatus::default(),
+    }
+}
+
 /// A guard that permits every effect.
 pub(crate) fn guard() -> Guard {
     Guard::new(|| Ok(()), || None)
@@ -129,19 +145,14 @@ impl Environment {
         Self {
             machine: Some(fixtures::machine(block)),
             host: FakeLibvirt::new(),
-            object: LibvirtHost {
-                metadata: ObjectMeta {
-                    name: Some("alpha".into()),
-                    ..ObjectMeta::default()
-                },
-                spec: host_spec(),
-                status: LibvirtHostStatus::default(),
-            },
+            object: host_object("alpha"),
             networks: BTreeMap::new(),
             elsewhere: vec![],
             others: vec![],
             contents: Ok(BTreeMap::new()),
             room: UNLIMITED,
+            copies: BTreeMap::new(),
+            is_copying: false,
             now: OffsetDateTime::UNIX_EPOCH,
             hold: None,
             has_lease: true,
@@ -216,6 +227,7 @@ impl Environment {
                     let (switches, fetches) = (self.switches(), Fetches::default());
                     let mut view = answer.view(machine, &self.object, switches, &fetches);
                     view.room = self.room;
+                    (view.copies, view.is_copying) = (self.copies.clone(), self.is_copying);
                     Binding::Bound(Box::new(view))
                 }
             },
@@ -224,6 +236,7 @@ impl Environment {
             cluster: "cluster".into(),
             binding,
             elsewhere: self.elsewhere.clone(),
+            hold: self.hold.clone(),
             networks: self.networks.clone(),
             conflicts: fixtures::conflicts(machine, "cluster", &self.others, &self.networks),
             template: None,

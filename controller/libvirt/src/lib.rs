@@ -7,6 +7,8 @@
 //! ```
 
 mod access;
+#[cfg(test)]
+mod api_server;
 mod apply;
 mod capacity;
 #[cfg(test)]
@@ -143,8 +145,8 @@ impl Backend for Libvirt {
     /// libvirt reports no event for a guest's addresses: they come from leases and from the guest's agent.
     const IS_EVENT_DRIVEN: bool = false;
 
-    async fn observe(&self, machine: &Machine) -> Result<Observation, Failed> {
-        self.observer.observe(machine).await
+    async fn observe(&self, machine: &Machine, growth: Growth<'_>) -> Result<Observation, Failed> {
+        self.observer.observe(machine, growth).await
     }
 
     fn plan(

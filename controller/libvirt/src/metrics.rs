@@ -116,21 +116,15 @@ pub async fn count(fleet: Fleet) -> Result<(), Infallible> {
 
 #[cfg(test)]
 mod tests {
-    use common::api::libvirt_host::{HostDomains, LibvirtHostStatus};
+    use common::api::libvirt_host::HostDomains;
     use common::quantity::Bytes;
-
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
     use super::*;
     use crate::environment;
 
     #[test]
     fn the_values_are_those_of_the_status_and_zero_without_one() {
-        let mut host = LibvirtHost {
-            metadata: ObjectMeta::default(),
-            spec: environment::host_spec(),
-            status: LibvirtHostStatus::default(),
-        };
+        let mut host = environment::host_object("alpha");
         let values = HostValues::of(&host, false);
         assert_eq!(
             (values.up, values.machines, values.unlisted),

@@ -7,11 +7,12 @@ use common::api::libvirt_host::{HostResources, LibvirtHostSpec};
 use common::render::libvirt::{Domain, DomainMetadata};
 use common::render::{SecretKey, SecretValue};
 use controller_core::addresses::Conflict;
+use controller_core::conditions::Fault;
 use controller_core::machine::{Machine, NO_RESOURCES};
 use controller_core::objects::{Meta as _, Network, Template};
 
 use crate::access::{CardAddresses, State, Volume, VolumeKey};
-use crate::capacity::{UNLIMITED, size_of};
+use crate::capacity::{UNLIMITED, larger, size_of};
 use crate::images::fetches::ImageState;
 use crate::placement::Candidate;
 use crate::plan::action::KeptOnHost;
@@ -27,6 +28,8 @@ pub(crate) struct Observed {
     /// LibvirtHosts beside that of the binding on which something of a Machine under deletion may be: its status does
     /// not name them, and they cannot be asked, or have volumes of it.
     pub(crate) elsewhere: Vec<String>,
+    /// Why the Machine may not grow beyond what it has; `None`: it may.
+    pub(crate) hold: Option<Fault>,
     /// NetworkConfigurations that the Machine names, by name.
     pub(crate) networks: BTreeMap<String, Arc<Network>>,
     /// Other Machines that have an address of this one on the same segment.
@@ -81,6 +84,10 @@ pub(crate) struct HostView {
     pub(crate) network_faults: Vec<String>,
     /// Images that the Machine needs, by the name of their volume.
     pub(crate) images: BTreeMap<String, ImageState>,
+    /// How far the copies of images to the Machine's disks are, by pool and volume without the attempt.
+    pub(crate) copies: BTreeMap<VolumeKey, ImageState>,
+    /// Whether an image is being copied for the Machine, also to a disk that has left the spec.
+    pub(crate) is_copying: bool,
     /// vCPUs and memory that the Machine may have on the host, if it asks for more than it has.
     pub(crate) room: HostResources,
     /// Whether a Secret of the user was written after the seed was made.
@@ -119,6 +126,15 @@ impl HostView {
                 domain.map_or(UNLIMITED, size_of)
             }
         }
+    }
+}
+
+impl HostView {
+    /// What the domain of the Machine has now, or will have at its next start.
+    pub(crate) fn keeps(&self) -> HostResources {
+        let guest = self.guest.as_ref();
+        let defined = guest.and_then(|guest| guest.defined.as_ref());
+        larger(self.size(), defined.map_or(NO_RESOURCES, size_of))
     }
 }
 

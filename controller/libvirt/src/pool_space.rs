@@ -13,6 +13,9 @@ const OF_OVERLAYS: u128 = 2000;
 /// Overcommitment of all other volumes, in thousandths, where the host sets none.
 const OF_OTHERS: u128 = 1000;
 
+/// What to do about a pool that has no room for a disk.
+pub(crate) const MAKE_ROOM: &str = "make the disk smaller, delete volumes of the pool, or raise overcommit.storage of the LibvirtHost; the Machine continues automatically then";
+
 /// The overcommitment of storage of a host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StorageFactor {
@@ -60,10 +63,10 @@ impl StorageFactor {
 }
 
 /// Space that is left for volumes in a pool that has these volumes, in bytes. `pools`: all pools of the host.
-pub(crate) fn space_left(
+pub(crate) fn space_left<'v>(
     pools: &[Pool],
     pool: &str,
-    volumes: &[Volume],
+    volumes: impl IntoIterator<Item = &'v Volume>,
     factor: StorageFactor,
 ) -> u128 {
     let found = pools.iter().find(|found| found.name == pool);

@@ -7,13 +7,18 @@
 //! A plan knows the room of the moment of its observation. Two Machines may have observed the same room, so the first of
 //! their jobs counts for the second: by its note until the volume is made, by the volume afterwards.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use common::quantity::Bytes;
 
 use crate::access::{AccessError, Connection, Result, Volume};
-use crate::pool_space::{StorageFactor, refresh};
+use crate::pool_space::{MAKE_ROOM, StorageFactor, refresh, space_left};
+
+/// How long a pool counts as read. libvirt knows what is made through it without a refresh, which reads the header of every
+/// volume; what others make beside it is seen after this time.
+const REFRESHED: Duration = Duration::from_mins(1);
 
 /// What the jobs of one host are about to take of its pools. Clones share it.
 #[derive(Clone, Debug, Default)]
@@ -24,6 +29,8 @@ struct Inner {
     /// Number of the next reservation.
     next: u64,
     reserved: BTreeMap<u64, Charge>,
+    /// When each pool was refreshed last.
+    refreshed: HashMap<String, Instant>,
 }
 
 /// What a volume counts for in its pool.
@@ -73,10 +80,8 @@ impl Reservations {
         wanted: Wanted<'_>,
     ) -> Result<Reserved> {
         let (reserved, earlier) = self.note(factor, wanted);
-        refresh(host, wanted.pool)?;
+        self.refresh(host, wanted.pool, Instant::now())?;
         let pools = host.pools()?;
-        let pool = pools.iter().find(|pool| pool.name == wanted.pool);
-        let capacity = pool.map_or(0, |pool| u128::from(pool.capacity));
         let volumes = host.volumes(wanted.pool)?;
         let own = volumes.iter().find(|volume| volume.name == wanted.volume);
         let is_counted = |volume: &&Volume| {
@@ -84,22 +89,31 @@ impl Reservations {
         };
         let others = volumes.iter().filter(is_counted);
         let reserved_bytes = earlier.iter().map(|charge| charge.bytes);
-        let taken = factor
-            .taken(others)
-            .saturating_add(reserved_bytes.fold(0, u128::saturating_add));
-        let left = capacity.saturating_sub(taken);
+        let reserved_bytes = reserved_bytes.fold(0, u128::saturating_add);
+        let left = space_left(&pools, wanted.pool, others, factor).saturating_sub(reserved_bytes);
         let needed = factor.charge(wanted.size, wanted.is_overlay);
         let has = own.map_or(0, |own| factor.taken([own]));
         if needed <= left || needed <= has {
             return Ok(reserved);
         }
         Err(AccessError::NoRoom(format!(
-            "pool '{}' has room for {}, and volume '{}' asks for {}: make the disk smaller, delete volumes of the pool, or raise overcommit.storage of the LibvirtHost; the Machine continues automatically then",
+            "pool '{}' has room for {}, and volume '{}' asks for {}: {MAKE_ROOM}",
             wanted.pool,
             factor.size(left, wanted.is_overlay),
             wanted.volume,
             wanted.size
         )))
+    }
+
+    /// Makes libvirt read a pool, unless it did a short while ago.
+    fn refresh(&self, host: &mut dyn Connection, pool: &str, now: Instant) -> Result<()> {
+        let last = self.lock().refreshed.get(pool).copied();
+        if last.is_some_and(|last| now.saturating_duration_since(last) < REFRESHED) {
+            return Ok(());
+        }
+        refresh(host, pool)?;
+        self.lock().refreshed.insert(pool.to_owned(), now);
+        Ok(())
     }
 
     /// Notes a reservation, and returns those that were noted before in its pool. A job whose note is gone by now has
@@ -233,6 +247,37 @@ mod tests {
         reservations
             .reserve(&mut *host, factor(), wanted("disk", 20))
             .unwrap();
+    }
+
+    #[test]
+    fn a_pool_is_refreshed_once_a_minute_however_many_volumes_are_made() {
+        let (fake, mut host) = host();
+        let outside = |fake: &FakeLibvirt, volume: &str| {
+            let made = (POOL.to_owned(), volume.to_owned(), Default::default());
+            let mut state = fake.state();
+            state.pools.get_mut(POOL).unwrap().made_meanwhile.push(made);
+        };
+        let is_read = |fake: &FakeLibvirt| fake.state().pools[POOL].made_meanwhile.is_empty();
+        let reservations = Reservations::default();
+        let begun = Instant::now();
+        let mut refresh = |seconds| {
+            let now = begun + Duration::from_secs(seconds);
+            reservations.refresh(&mut *host, POOL, now)
+        };
+        outside(&fake, "first");
+        fake.fail(
+            "refresh",
+            crate::access::fake::When::Before,
+            AccessError::TimedOut("no answer".into()),
+        );
+        refresh(0).unwrap_err();
+        refresh(1).unwrap();
+        assert!(is_read(&fake), "one that failed does not count");
+        outside(&fake, "second");
+        refresh(60).unwrap();
+        assert!(!is_read(&fake));
+        refresh(61).unwrap();
+        assert!(is_read(&fake));
     }
 
     /// libvirt refuses a refresh while it copies a volume into the pool, and knows that volume.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use common::render::libvirt::DomainMetadata;
+use common::render::libvirt::{DomainMetadata, short_id};
 use uuid::Uuid;
 
 use crate::access::{DomainState, HostInfo, Network, Pool, VolumeKey};
@@ -16,7 +16,11 @@ pub(crate) struct Snapshot {
     pub(crate) pools: Vec<Pool>,
     /// Space that is left for volumes in pools that the host offers, in bytes; pools that cannot be read have none.
     pub(crate) space_left: BTreeMap<String, u128>,
-    /// Disks in these pools whose Machine does not exist.
+    /// The digits in the names of the Machines' volumes in these pools.
+    pub(crate) owners: BTreeSet<String>,
+    /// Whether one of these pools could not be listed: it may have volumes of any Machine.
+    pub(crate) has_hidden_volumes: bool,
+    /// Disks in these pools whose Machine does not exist; none until the Machines are known.
     pub(crate) unowned_volumes: BTreeSet<VolumeKey>,
     /// Virtual networks, inactive ones included.
     pub(crate) networks: Vec<Network>,
@@ -41,6 +45,11 @@ impl Snapshot {
         self.pools
             .iter()
             .any(|pool| pool.name == name && pool.active)
+    }
+
+    /// Whether a pool that the host offers has volumes of a Machine, as far as is known.
+    pub(crate) fn may_have_volumes_of(&self, uid: &str) -> bool {
+        self.has_hidden_volumes || self.owners.contains(&short_id(uid))
     }
 
     /// The domain of this uuid.

@@ -80,12 +80,16 @@ pub fn is_seed(volume: &str) -> bool {
     volume.contains(".seed-") && volume.strip_suffix(".iso").is_some()
 }
 
-/// Whether a volume was created for the Machine: the digits must be at the end of the domain's name, and
-/// count nowhere else in the name.
+/// Whether a volume was created for the Machine.
 pub fn is_volume_of(volume: &str, machine_uid: &str) -> bool {
-    let domain = volume.split_once('.').map(|(domain, _)| domain);
-    let digits = domain.and_then(|domain| domain.rsplit_once('-'));
-    digits.is_some_and(|(_, digits)| digits == short_id(machine_uid))
+    volume_owner(volume).is_some_and(|digits| digits == short_id(machine_uid))
+}
+
+/// The digits of the Machine in the name of a volume that was created for one: they are at the end of the domain's name,
+/// and count nowhere else in the name. Of other volumes any text.
+pub fn volume_owner(volume: &str) -> Option<&str> {
+    let (domain, _) = volume.split_once('.')?;
+    domain.rsplit_once('-').map(|(_, digits)| digits)
 }
 
 /// Whether a volume has the name that only the controller gives to a raw disk of a Machine. The guest writes every byte
@@ -101,8 +105,7 @@ pub fn disk_owner(volume: &str) -> Option<&str> {
         && !volume.starts_with(FETCHED_IMAGE)
         && !volume.ends_with(MARKER)
         && !is_seed(volume);
-    let (domain, _) = volume.split_once('.').filter(|_| is_disk)?;
-    domain.rsplit_once('-').map(|(_, digits)| digits)
+    volume_owner(volume).filter(|_| is_disk)
 }
 
 /// Whether a volume has a name that only the controller gives: a disk or a seed of any Machine, a fetched image, or a

@@ -37,7 +37,7 @@ pub use differences::{Difference, LiveUpdate};
 pub use domain::{Domain, VirtType};
 pub use identity::{
     ATTEMPT, FETCHED_IMAGE, MARKER, disk_owner, domain_name, domain_uuid, is_raw_disk,
-    is_reserved_volume, is_seed, is_volume_of, seed_name, short_id, volume_name,
+    is_reserved_volume, is_seed, is_volume_of, seed_name, short_id, volume_name, volume_owner,
 };
 pub use limits::{DiskLimits, GuestLimits, MAC_FILTER, NicPolicy};
 pub use metadata::{

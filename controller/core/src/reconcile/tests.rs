@@ -101,7 +101,7 @@ impl Backend for Scripted {
 
     const IS_EVENT_DRIVEN: bool = true;
 
-    async fn observe(&self, _: &Machine) -> Result<Vec<Step>, Failed> {
+    async fn observe(&self, _: &Machine, _: Growth<'_>) -> Result<Vec<Step>, Failed> {
         self.call("observe");
         if let Some(lease) = &self.loses {
             lease.send_replace(None);

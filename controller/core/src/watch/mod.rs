@@ -138,6 +138,7 @@ impl<'a> Watches<'a> {
                     Ok(Event::InitApply(_)) => outage.succeeded(),
                     // Machines that are missing in the new list were deleted, and no event reports that.
                     Ok(Event::InitDone) => {
+                        caches.machines_listed.send_replace(true);
                         triggers.send(machines_where(&caches.machines, |_| true));
                         triggers.network_namespaces.push_all(&caches.networks);
                     }

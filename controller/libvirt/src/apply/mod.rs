@@ -3,6 +3,7 @@
 //! A call that was not answered in time may have had its effect: the next pass observes the host again and
 //! continues from there.
 
+mod copy;
 mod fetch;
 mod on_host;
 
@@ -27,6 +28,7 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use serde_json::json;
 use time::OffsetDateTime;
 
+use copy::CopiedDisk;
 use fetch::WantedImage;
 pub(crate) use on_host::{Job, act};
 
@@ -35,8 +37,10 @@ use crate::guard::Guard;
 use crate::hosts::guards::may_act;
 use crate::hosts::registry::{ConnectedHost, Hosts};
 use crate::hosts::tombstones;
+use crate::images::names::base_of;
 use crate::libvirt_host::LibvirtHost;
 use crate::plan::action::{Action, KeptOnHost};
+use crate::plan::delete::waits_for_object;
 use crate::plan::disks::to_delete;
 use crate::pool_space::StorageFactor;
 use crate::volume_effects::{Removal, remove_volume};
@@ -47,8 +51,6 @@ const QUICK: Duration = Duration::from_secs(5);
 const SLOW: Duration = Duration::from_secs(30);
 /// Limit of what refreshes pools of a host: libvirt reads the header of each volume.
 const REFRESH: Duration = Duration::from_mins(2);
-/// Limit of a copy of a large image.
-const COPY: Duration = Duration::from_mins(30);
 
 /// Carries out actions.
 #[derive(Clone, Debug)]
@@ -142,8 +144,18 @@ impl Applier {
             };
             return self.begin_fetch(host, machine, &wanted);
         }
+        if let Action::CopyVolume {
+            pool, name, size, ..
+        } = action
+        {
+            let disk = CopiedDisk {
+                volume: (pool.clone(), base_of(name).to_owned()),
+                size: u64::try_from(size.get()).ok(),
+            };
+            self.begin_copy(host, machine, disk, action.clone());
+            return Ok(());
+        }
         let (worker, limit) = match action {
-            Action::CopyVolume { .. } => (&host.copies, COPY),
             Action::Define(_) | Action::SetMetadata(_) => (&host.host.fast, QUICK),
             Action::DeleteVolume(_)
             | Action::CreateSeed { .. }
@@ -153,20 +165,25 @@ impl Applier {
             _ => (&host.host.slow, SLOW),
         };
         let action = action.clone();
-        let object = self.objects.get("", &host.name);
-        let job = Job {
-            uuid: domain_uuid(machine.uid()),
-            owner: machine.uid().to_owned(),
-            guard: self.guard(host, machine),
-            factor: object
-                .map(|object| StorageFactor::of(&object.spec))
-                .unwrap_or_default(),
-            reservations: host.reservations.clone(),
-        };
+        let job = self.job(host, machine, self.guard(host, machine));
         worker
             .call(limit, move |host| act(host, &job, action))
             .await
             .map_err(|error| failed(&error))
+    }
+
+    /// A job of a Machine on a host.
+    fn job(&self, host: &ConnectedHost, machine: &Machine, guard: Guard) -> Job {
+        let object = self.objects.get("", &host.name);
+        Job {
+            uuid: domain_uuid(machine.uid()),
+            owner: machine.uid().to_owned(),
+            guard,
+            factor: object
+                .map(|object| StorageFactor::of(&object.spec))
+                .unwrap_or_default(),
+            reservations: host.reservations.clone(),
+        }
     }
 
     /// Writes the host to the Machine, if the Machine is still the version that was observed, before anything is
@@ -208,12 +225,9 @@ impl Applier {
 
     /// The LibvirtHost in whose status something has to be recorded before its last other trace is removed.
     fn registered(&self, host: &str) -> Result<Arc<LibvirtHost>, Failed> {
-        self.objects.get("", host).ok_or_else(|| {
-            let message = format!(
-                "deletion waits because LibvirtHost '{host}' was deleted, and only its status can record what is left on the host: create it again"
-            );
-            Failed::new(Remedy::UserAction, message)
-        })
+        self.objects
+            .get("", host)
+            .ok_or_else(|| Failed::new(Remedy::UserAction, waits_for_object(host)))
     }
 
     async fn record_kept(
@@ -268,3 +282,6 @@ impl Applier {
 fn missing(host: &str) -> Failed {
     Failed::new(Remedy::Retry, format!("LibvirtHost '{host}' is not there"))
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,7 +7,7 @@
 //! be continued. Before that the list is compared with the metadata of the domain, which may keep more: it was made
 //! while the host could not be read, maybe from a Machine that was restored from a backup.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,13 +16,12 @@ use common::api::libvirt_host::LibvirtHostStatus;
 use common::bounds::KEPT_VOLUMES_MAX;
 use common::quantity::Bytes;
 use common::render::libvirt::{DomainMetadata, domain_uuid, is_seed, is_volume_of};
-use controller_core::client::GuardedClient;
-use controller_core::machine::CachedMachine;
 use controller_core::objects::Meta as _;
 use controller_core::preconditions::Effect;
-use kube::runtime::reflector::Store;
+use tokio::task::JoinHandle;
 
 use super::guards::of_host;
+use super::poller::PollerContext;
 use super::registry::ConnectedHost;
 use super::tombstones::{is_listed, put_status};
 use crate::access::{AccessError, Connection, DomainDetail};
@@ -35,47 +34,79 @@ use crate::volume_effects::{Removal, read_all_pools, remove_volume};
 /// Limit of one removal: a frozen QEMU took 11.7 s to be ended, and every pool is refreshed for each volume.
 const REMOVAL_LIMIT: Duration = Duration::from_mins(5);
 
-/// Removes what is left of each Machine that has a tombstone on this host, as far as the host permits. A tombstone
-/// stays until the host was read and nothing is left to remove.
-pub(super) async fn remove(
-    api: &GuardedClient,
-    machines: &Store<CachedMachine>,
+/// Begins to remove what is left of each Machine that has a tombstone on this host, as far as the host permits. `None`:
+/// there is nothing to remove, or it may not be removed now. The Machines have to be listed before.
+pub(super) fn begin(
+    context: &PollerContext,
     connected: &Arc<ConnectedHost>,
     host: &LibvirtHost,
-) {
+) -> Option<JoinHandle<()>> {
     let reachable = connected.snapshot().is_ok() && host.spec.maintenance != Some(true);
-    if !reachable || !api.may_write() || host.status.tombstones.is_empty() {
-        return;
+    if !reachable || !context.api.may_write() || host.status.tombstones.is_empty() {
+        return None;
     }
+    let (context, connected, host) = (context.clone(), connected.clone(), host.clone());
+    let removal = async move {
+        let removed = remove(&context, &connected, &host).await;
+        if removed.is_empty() {
+            return;
+        }
+        // Others have written the status since the removal began.
+        let Some(host) = context.objects.get("", &connected.name) else {
+            return;
+        };
+        let status = without_removed(&host.status, removed);
+        if let Err(error) = put_status(&context.api, &host, &status).await {
+            tracing::warn!(
+                host = host.name(),
+                error = error.message(),
+                "the tombstones of a host were not written"
+            );
+        }
+    };
+    Some(tokio::spawn(removal))
+}
+
+/// What became of a tombstone.
+enum Removed {
+    /// Nothing is left to remove; these volumes stay.
+    All(Vec<KeptVolume>),
+    /// Nothing was removed yet: the host agrees to these volumes only.
+    Agreed(Vec<TombstoneVolume>),
+}
+
+/// Removes what is left of each Machine that has a tombstone. Returns what became of tombstones that do not stay as they
+/// are, by uid of the Machine: one stays until the host was read and nothing is left to remove.
+async fn remove(
+    context: &PollerContext,
+    connected: &Arc<ConnectedHost>,
+    host: &LibvirtHost,
+) -> BTreeMap<String, Removed> {
     let offers = host.spec.storage.iter().flatten();
     let pools = offers.map(|offer| offer.pool.clone());
     let pools: BTreeSet<_> = pools.chain(host.spec.image_pool.clone()).collect();
-    let (mut left, mut kept_volumes) = (Vec::new(), host.status.kept_volumes.clone());
+    let machines = &context.caches.machines;
+    let mut removed = BTreeMap::new();
     for tombstone in &host.status.tombstones {
         let uid = tombstone.uid.clone();
         if !machines.state_filter(|it| it.uid() == uid).is_empty() {
             // The Machine exists, or the cache lags behind: only an answer of the host removes a tombstone.
-            left.push(tombstone.clone());
             continue;
         }
         let Some(volumes) = agreed(connected, tombstone).await else {
-            left.push(tombstone.clone());
             continue;
         };
         if tombstone.volumes.as_ref() != Some(&volumes) {
-            left.push(Tombstone {
-                volumes: Some(volumes),
-                ..tombstone.clone()
-            });
+            removed.insert(uid, Removed::Agreed(volumes));
             continue;
         }
-        let guard = of_host(api, connected);
+        let guard = of_host(&context.api, connected);
         let pools = pools.clone();
-        let slow = &connected.host.slow;
-        let removed = slow.call(REMOVAL_LIMIT, move |host| {
+        let worker = &connected.background;
+        let answer = worker.call(REMOVAL_LIMIT, move |host| {
             remove_all(host, &guard, &uid, &pools, &volumes)
         });
-        match removed.await {
+        match answer.await {
             Ok(stay) => {
                 tracing::info!(
                     host = connected.name,
@@ -83,35 +114,45 @@ pub(super) async fn remove(
                     ?stay,
                     "removed what was left of the Machine"
                 );
-                for kept in stay.iter().filter_map(|stay| kept(tombstone, stay)) {
-                    // Its deletion may have recorded it before it was forced.
-                    if !is_listed(&kept_volumes, &kept) {
-                        kept_volumes.push(kept);
-                    }
-                }
+                let kept = stay.iter().filter_map(|stay| kept(tombstone, stay));
+                removed.insert(tombstone.uid.clone(), Removed::All(kept.collect()));
             }
             Err(error) => {
                 tracing::warn!(host = connected.name, machine = tombstone.machine, %error, "what is left of a Machine cannot be removed yet");
-                left.push(tombstone.clone());
             }
         }
     }
-    if left == host.status.tombstones {
-        return;
-    }
-    kept_volumes.truncate(KEPT_VOLUMES_MAX);
-    let status = LibvirtHostStatus {
-        tombstones: left,
-        kept_volumes,
-        ..host.status.clone()
+    removed
+}
+
+/// The status of a host after these removals.
+fn without_removed(
+    old: &LibvirtHostStatus,
+    mut removed: BTreeMap<String, Removed>,
+) -> LibvirtHostStatus {
+    let mut status = LibvirtHostStatus {
+        tombstones: vec![],
+        ..old.clone()
     };
-    if let Err(error) = put_status(api, host, &status).await {
-        tracing::warn!(
-            host = host.name(),
-            error = error.message(),
-            "the tombstones of a host were not written"
-        );
+    for tombstone in &old.tombstones {
+        match removed.remove(&tombstone.uid) {
+            None => status.tombstones.push(tombstone.clone()),
+            Some(Removed::Agreed(volumes)) => status.tombstones.push(Tombstone {
+                volumes: Some(volumes),
+                ..tombstone.clone()
+            }),
+            Some(Removed::All(kept)) => {
+                for kept in kept {
+                    // Its deletion may have recorded it before it was forced.
+                    if !is_listed(&status.kept_volumes, &kept) {
+                        status.kept_volumes.push(kept);
+                    }
+                }
+            }
+        }
     }
+    status.kept_volumes.truncate(KEPT_VOLUMES_MAX);
+    status
 }
 
 /// The record of a volume that stays.
@@ -129,8 +170,8 @@ fn kept(tombstone: &Tombstone, (volume, size): &(TombstoneVolume, Bytes)) -> Opt
 /// The volumes to delete that the host agrees to; `None`: it could not be asked, and nothing is removed.
 async fn agreed(connected: &ConnectedHost, tombstone: &Tombstone) -> Option<Vec<TombstoneVolume>> {
     let (owner, listed) = (tombstone.uid.clone(), tombstone.volumes.clone());
-    let slow = &connected.host.slow;
-    let read = slow.call(REMOVAL_LIMIT, move |host| {
+    let worker = &connected.background;
+    let read = worker.call(REMOVAL_LIMIT, move |host| {
         agreed_volumes(host, &owner, listed)
     });
     match read.await {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use common::api::choice::Phase;
 use common::api::libvirt_host::{LibvirtHostSpec, LibvirtHostStatus};
-use common::render::libvirt::DomainMetadata;
+use common::render::libvirt::{DomainMetadata, volume_owner};
 use controller_core::cache::Cache;
 use controller_core::caches::Caches;
 use controller_core::caches::machines_where;
@@ -18,7 +18,7 @@ use controller_core::plan::Now;
 use controller_core::triggers::Triggers;
 use kube::runtime::reflector::{ObjectRef, Store};
 use time::OffsetDateTime;
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{Instant, sleep};
 
 use super::credentials::read_credentials;
@@ -28,7 +28,7 @@ use super::status::{StatusInput, status};
 use super::tombstones::put_status;
 use super::unlisted::{owners, unowned};
 use super::unused_images::{sweep_host, sweep_interval};
-use crate::access::{AccessError, Connection, DomainState, Host, Target};
+use crate::access::{AccessError, Connection, Credentials, DomainState, Host, Target};
 use crate::libvirt_host::LibvirtHost;
 use crate::pool_space::{StorageFactor, space_left};
 use crate::snapshot::{DomainSummary, Snapshot};
@@ -98,61 +98,112 @@ fn identity_of(host: &LibvirtHost) -> Identity {
 
 /// Polls one host until the task is aborted or the LibvirtHost is deleted.
 async fn poll_host(context: PollerContext, name: String) {
-    let mut credentials = None;
-    let mut connected: Option<Arc<ConnectedHost>> = None;
-    let mut surveyed: Option<Instant> = None;
-    let mut swept: Option<Instant> = None;
-    let sweep_interval = sweep_interval(context.image_retention);
-    while let Some(host) = context.objects.get("", &name) {
-        let spec = host.spec.clone();
-        let reachable = connected.as_ref().is_some_and(|it| it.snapshot().is_ok());
+    let mut poller = Poller::default();
+    while let Some(object) = context.objects.get("", &name) {
+        poller.turn(&context, &object).await;
+        let woken = async {
+            match &poller.connected {
+                Some(host) => host.wake.notified().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = sleep(DOMAINS_INTERVAL) => {}
+            () = woken => {}
+        }
+    }
+}
+
+/// The poller of one host.
+#[derive(Default)]
+struct Poller {
+    /// The credentials of the connections.
+    credentials: Option<Credentials>,
+    connected: Option<Arc<ConnectedHost>>,
+    /// The last full read, and whether the Machines were listed then.
+    surveyed: Option<(Instant, bool)>,
+    /// When unused images were looked for last.
+    swept: Option<Instant>,
+    /// The removal of what deleted Machines left, which takes minutes.
+    removal: Option<JoinHandle<()>>,
+}
+
+impl Poller {
+    /// One poll, and what follows from it.
+    async fn turn(&mut self, context: &PollerContext, object: &LibvirtHost) {
+        let name = object.name();
+        let reachable = self
+            .connected
+            .as_ref()
+            .is_some_and(|it| it.snapshot().is_ok());
         if !reachable {
             // The Secret may have been corrected since.
-            match read_credentials(&context.api, &host).await {
-                Ok(read) if connected.is_none() || credentials != read => {
+            match read_credentials(&context.api, object).await {
+                Ok(read) if self.connected.is_none() || self.credentials != read => {
                     let target = Target {
-                        uri: host.spec.uri.clone(),
+                        uri: object.spec.uri.clone(),
                         credentials: read.clone(),
                     };
                     let host = Host::new(context.hosts.connector(), target);
-                    let made = Arc::new(ConnectedHost::new(&name, host));
+                    let made = Arc::new(ConnectedHost::new(name, host));
                     context.hosts.insert(made.clone());
-                    (connected, credentials) = (Some(made), read);
+                    (self.connected, self.credentials) = (Some(made), read);
                 }
                 Ok(_) => {}
-                Err(why) => {
-                    report_unreachable(&context, &name, &why).await;
-                    sleep(DOMAINS_INTERVAL).await;
-                    continue;
-                }
+                Err(why) => return report_unreachable(context, name, &why).await,
             }
         }
-        let Some(host) = &connected else { continue };
-        let full = surveyed.is_none_or(|at| at.elapsed() >= SURVEY_INTERVAL) || !reachable;
-        let polled = poll(host, spec, &context.caches.machines, full)
+        let Some(host) = self.connected.clone() else {
+            return;
+        };
+        // Read before the Machines are: what they do not have then belongs to nobody.
+        let listed = *context.caches.machines_listed.borrow();
+        let is_due =
+            |(at, knew): (Instant, bool)| at.elapsed() >= SURVEY_INTERVAL || (listed && !knew);
+        let full = !reachable || self.surveyed.is_none_or(is_due);
+        let known = listed.then_some(&context.caches.machines);
+        let polled = poll(&host, object.spec.clone(), known, full)
             .await
             .map_err(|error| error.to_string());
         if polled.is_ok() && full {
-            surveyed = Some(Instant::now());
+            self.surveyed = Some((Instant::now(), listed));
         }
-        take_over(&context, host, polled, full).await;
-        if full
-            && swept.is_none_or(|at| at.elapsed() >= sweep_interval)
-            && let Some(object) = context.objects.get("", &name)
-        {
-            swept = Some(Instant::now());
+        take_over(context, &host, &polled);
+        let Some(object) = context.objects.get("", name) else {
+            return;
+        };
+        // Until the Machines are listed, everything on the host would belong to none.
+        if listed && full {
+            self.clean_up(context, &host, &object);
+        }
+        if listed || polled.is_err() {
+            let polled = polled.as_deref().map_err(String::as_str);
+            write_status(context, &object, polled).await;
+        }
+    }
+
+    /// Begins to remove what no Machine needs, unless that is under way: it takes minutes, and polls go on meanwhile.
+    /// With the full reads only: each attempt reads every pool of the host.
+    fn clean_up(
+        &mut self,
+        context: &PollerContext,
+        host: &Arc<ConnectedHost>,
+        object: &LibvirtHost,
+    ) {
+        if self.removal.as_ref().is_none_or(JoinHandle::is_finished) {
+            self.removal = orphans::begin(context, host, object);
+        }
+        let interval = sweep_interval(context.image_retention);
+        if self.swept.is_none_or(|at| at.elapsed() >= interval) {
+            self.swept = Some(Instant::now());
             let machines = &context.caches.machines;
             sweep_host(
                 &context.api,
                 machines,
                 host,
-                &object,
+                object,
                 context.image_retention,
             );
-        }
-        tokio::select! {
-            () = sleep(DOMAINS_INTERVAL) => {}
-            () = host.wake.notified() => {}
         }
     }
 }
@@ -164,23 +215,19 @@ async fn report_unreachable(context: &PollerContext, name: &str, why: &str) {
     }
 }
 
-/// Lists the domains of a host; with `full` reads everything else, too.
+/// Lists the domains of a host; with `full` reads everything else, too. `machines`: `None` until they are listed.
 async fn poll(
     host: &ConnectedHost,
     spec: LibvirtHostSpec,
-    machines: &Store<CachedMachine>,
+    machines: Option<&Store<CachedMachine>>,
     full: bool,
 ) -> Result<Arc<Snapshot>, AccessError> {
-    let owners = if full {
-        owners(machines)
-    } else {
-        BTreeSet::new()
-    };
+    let owners = machines.filter(|_| full).map(owners);
     let before = host.snapshot().ok();
     let polled = host.host.fast.call(POLL_LIMIT, move |host| {
         let mut snapshot = match before {
             Some(before) if !full => (*before).clone(),
-            _ => survey(host, &spec, &owners)?,
+            _ => survey(host, &spec, owners.as_ref())?,
         };
         let summary = |domain: DomainState| DomainSummary {
             metadata: domain.metadata.as_deref().and_then(DomainMetadata::parse),
@@ -192,58 +239,64 @@ async fn poll(
     Ok(Arc::new(polled.await?))
 }
 
+/// Everything but the domains. `owners`: the digits of all Machines; `None`: they are not known.
 fn survey(
     host: &mut dyn Connection,
     spec: &LibvirtHostSpec,
-    owners: &BTreeSet<String>,
+    owners: Option<&BTreeSet<String>>,
 ) -> Result<Snapshot, AccessError> {
     let factor = StorageFactor::of(spec);
     let offered = spec.storage.iter().flatten().map(|offer| &offer.pool);
     let offered: BTreeSet<&String> = offered.collect();
-    let pools = host.pools()?;
-    let (mut left, mut unowned_volumes) = (BTreeMap::new(), BTreeSet::new());
+    let mut snapshot = Snapshot {
+        info: host.info()?,
+        pools: host.pools()?,
+        networks: host.networks()?,
+        bridges: host.bridges()?,
+        ..Snapshot::default()
+    };
     for pool in offered {
         match host.volumes(pool) {
             Ok(volumes) => {
-                left.insert(pool.clone(), space_left(&pools, pool, &volumes, factor));
-                unowned_volumes.extend(unowned(pool, &volumes, owners));
+                let left = space_left(&snapshot.pools, pool, &volumes, factor);
+                snapshot.space_left.insert(pool.clone(), left);
+                let found = volumes.iter().filter_map(|it| volume_owner(&it.name));
+                snapshot.owners.extend(found.map(ToOwned::to_owned));
+                let unowned = owners.map(|owners| unowned(pool, &volumes, owners));
+                snapshot
+                    .unowned_volumes
+                    .extend(unowned.into_iter().flatten());
             }
             Err(error) if error.is_of_host() => return Err(error),
-            Err(error) => tracing::debug!(pool, %error, "the volumes of a pool cannot be listed"),
+            Err(error) => {
+                tracing::debug!(pool, %error, "the volumes of a pool cannot be listed");
+                snapshot.has_hidden_volumes = true;
+            }
         }
     }
-    Ok(Snapshot {
-        space_left: left,
-        unowned_volumes,
-        info: host.info()?,
-        pools,
-        networks: host.networks()?,
-        bridges: host.bridges()?,
-        domains: vec![],
-    })
+    Ok(snapshot)
 }
 
 /// Takes over the result of a poll, and triggers a pass of each Machine that it is about.
-async fn take_over(
+fn take_over(
     context: &PollerContext,
-    connected: &Arc<ConnectedHost>,
-    polled: Result<Arc<Snapshot>, String>,
-    full: bool,
+    connected: &ConnectedHost,
+    polled: &Result<Arc<Snapshot>, String>,
 ) {
     let before = connected.snapshot();
-    if let Err(why) = &polled
+    if let Err(why) = polled
         && before.is_ok()
     {
         tracing::warn!(host = connected.name, error = %why, "the host cannot be reached");
     }
     connected.set_snapshot(polled.clone());
     let name = &connected.name;
-    if let Ok(snapshot) = &polled {
+    if let Ok(snapshot) = polled {
         context
             .hosts
             .forget_promises(name, snapshot, &context.caches);
     }
-    match (&before, &polled) {
+    match (&before, polled) {
         (Ok(before), Ok(after)) if same_offer(before, after) => {
             context.triggers.send(changed_domains(before, after));
         }
@@ -261,14 +314,6 @@ async fn take_over(
                 .send(machines_where(&context.caches.machines, concerned));
         }
     }
-    let Some(host) = context.objects.get("", name) else {
-        return;
-    };
-    // With the full reads only: each attempt reads every pool of the host.
-    if full {
-        orphans::remove(&context.api, &context.caches.machines, connected, &host).await;
-    }
-    write_status(context, &host, polled.as_deref().map_err(String::as_str)).await;
 }
 
 /// Whether a host offers the same as before. Free space of pools does not count: it changes with every write.
@@ -359,3 +404,6 @@ fn target_of(spec: &LibvirtHostSpec) -> (String, Option<(String, String)>) {
         secret.map(|it| (it.namespace.clone(), it.name.clone())),
     )
 }
+
+#[cfg(test)]
+mod tests;

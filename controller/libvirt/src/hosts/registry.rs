@@ -52,10 +52,14 @@ pub(crate) struct ConnectedHost {
     pub(crate) name: String,
     /// Connections for polls, observations and actions that take seconds at most.
     pub(crate) host: Host,
-    /// Connection for copies of images, which take minutes.
-    pub(crate) copies: Worker,
+    /// Connection for what the poller does beside its polls, which takes minutes: sweeps of images, removals of what deleted
+    /// Machines left.
+    pub(crate) background: Worker,
     /// Fetches of images that are under way or failed.
     pub(crate) fetches: Fetches,
+    /// Copies of images to disks that are under way or failed, by [`copy_name`](crate::images::names::copy_name). They take
+    /// turns as fetches do.
+    pub(crate) copies: Fetches,
     /// Room that its jobs are about to take.
     pub(crate) reservations: Reservations,
     polled: RwLock<Polled>,
@@ -83,9 +87,10 @@ impl ConnectedHost {
     pub(super) fn new(name: &str, host: Host) -> Self {
         Self {
             name: name.to_owned(),
-            copies: host.transfer(),
+            background: host.transfer(),
             host,
             fetches: Fetches::default(),
+            copies: Fetches::default(),
             reservations: Reservations::default(),
             polled: RwLock::new(Polled {
                 last: None,
@@ -98,7 +103,7 @@ impl ConnectedHost {
     /// Cancels every job that waits for a connection of this host.
     fn close(&self) {
         self.host.close();
-        self.copies.close();
+        self.background.close();
     }
 
     /// Fails once the host was removed, or is reached over other connections.

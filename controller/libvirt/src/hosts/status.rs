@@ -234,7 +234,6 @@ fn undated(status: &LibvirtHostStatus) -> LibvirtHostStatus {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
 
     use time::{Duration, OffsetDateTime};
 
@@ -281,13 +280,12 @@ mod tests {
                 linux_bridge: true,
             }],
             bridges: vec![],
-            space_left: BTreeMap::new(),
-            unowned_volumes: BTreeSet::new(),
             domains: vec![
                 domain(1, Some("uid-of-web")),
                 domain(2, Some("uid-of-a-deleted-one")),
                 domain(3, None),
             ],
+            ..Snapshot::default()
         }
     }
 

@@ -51,7 +51,7 @@ pub(super) fn sweep_host(
     let (machines, name) = (machines.clone(), connected.name.clone());
     let connected = connected.clone();
     tokio::spawn(async move {
-        let swept = connected.copies.call(SWEEP_LIMIT, move |host| {
+        let swept = connected.background.call(SWEEP_LIMIT, move |host| {
             let mut removed = remove_abandoned(host, &guard, &pool, now)?;
             if !retention.is_zero() {
                 let sweep = Sweep {

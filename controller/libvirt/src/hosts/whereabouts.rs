@@ -30,15 +30,11 @@ mod tests {
     use common::api::libvirt_host::LibvirtHostStatus;
     use common::api::status::Condition;
 
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-
     use super::*;
     use crate::environment;
 
     fn host(last_seen: Option<&str>, reachable: &str, since: &str) -> LibvirtHost {
         LibvirtHost {
-            metadata: ObjectMeta::default(),
-            spec: environment::host_spec(),
             status: LibvirtHostStatus {
                 last_seen_time: last_seen.map(ToOwned::to_owned),
                 conditions: vec![Condition {
@@ -51,6 +47,7 @@ mod tests {
                 }],
                 ..LibvirtHostStatus::default()
             },
+            ..environment::host_object("alpha")
         }
     }
 

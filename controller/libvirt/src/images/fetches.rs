@@ -194,6 +194,14 @@ impl Fetches {
         }
     }
 
+    /// Whether something is under way for a Machine.
+    pub(crate) fn works_for(&self, namespace: &str, machine: &str) -> bool {
+        let machine = (namespace.to_owned(), machine.to_owned());
+        let inner = self.lock();
+        let mut underway = inner.images.values().filter_map(|it| it.underway.as_ref());
+        underway.any(|underway| underway.needed_by.contains(&machine))
+    }
+
     /// Begins a fetch; `None` when one is under way, the last one failed a short while ago, or it is not its turn.
     pub(crate) fn begin(&self, request: &Request<'_>, now: Instant) -> Option<Turn> {
         let mut inner = self.lock();

@@ -17,6 +17,8 @@ use common::render::libvirt::{
 };
 use sha2::{Digest as _, Sha256};
 
+use crate::access::VolumeKey;
+
 /// Digits of an image's digest in the name of its volume.
 const DIGITS: usize = 24;
 
@@ -101,6 +103,11 @@ pub(crate) fn disk_of(volume: &str) -> Option<&str> {
 
 fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// Name of the copy to a disk among the copies of its host. `disk`: pool and volume without the attempt.
+pub(crate) fn copy_name((pool, volume): &VolumeKey) -> String {
+    format!("{pool}/{volume}")
 }
 
 /// Whether a volume, which is no marker, was made to be this one: itself, or an attempt.

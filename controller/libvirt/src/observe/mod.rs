@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use common::api::libvirt_host::LibvirtHostSpec;
 use common::names;
 use common::render::libvirt::domain_uuid;
-use controller_core::backend::Failed;
+use controller_core::backend::{Failed, Growth};
 use controller_core::cache::Cache;
 use controller_core::caches::Caches;
 use controller_core::client::GuardedClient;
@@ -18,12 +19,16 @@ use controller_core::secrets::read;
 use uuid::Uuid;
 
 use self::query::HostQuery;
+use crate::access::VolumeKey;
 use crate::capacity::fits;
 use crate::failure::failed;
 use crate::hosts::registry::{ConnectedHost, Hosts, NOT_POLLED, PlacementLock};
+use crate::images::fetches::{Fetches, ImageState};
+use crate::images::names::copy_name;
 use crate::libvirt_host::LibvirtHost;
 use crate::observed::{Binding, HostView, Observed};
 use crate::plan::action::KeptOnHost;
+use crate::plan::disks::copies;
 use crate::snapshot::Snapshot;
 use crate::switches::Switches;
 
@@ -57,8 +62,13 @@ pub(crate) struct Observation {
 }
 
 impl Observer {
-    /// Observes every input of a Machine's plan. A part that cannot be read is an error of that part.
-    pub(crate) async fn observe(&self, machine: &Machine) -> Result<Observation, Failed> {
+    /// Observes every input of a Machine's plan. A part that cannot be read is an error of that part. Room on the host is
+    /// promised to the Machine as far as it may grow.
+    pub(crate) async fn observe(
+        &self,
+        machine: &Machine,
+        growth: Growth<'_>,
+    ) -> Result<Observation, Failed> {
         let desired = machine.desired();
         let networks = desired
             .into_iter()
@@ -74,6 +84,10 @@ impl Observer {
             cluster: self.cluster_uid.clone(),
             binding: Binding::Unbound(vec![]),
             elsewhere: vec![],
+            hold: match growth {
+                Growth::Held(fault) => Some(fault.clone()),
+                Growth::Permitted => None,
+            },
             networks: networks.collect(),
             conflicts: self.caches.conflicts(machine, &self.cluster_uid, &|| {
                 let hosts = self.objects.all().into_iter();
@@ -88,7 +102,7 @@ impl Observer {
         let hint = machine.status.host.as_deref();
         let Some(host) = self.hosts.host_of(machine.uid(), hint) else {
             if machine.is_deleting() {
-                observed.elsewhere = self.hosts.hosts_of_remains(machine, &self.objects).await;
+                observed.elsewhere = self.hosts.hosts_of_remains(machine, &self.objects);
                 return Ok(Observation {
                     observed,
                     placement: None,
@@ -108,7 +122,7 @@ impl Observer {
                 placement: Some(lock),
             });
         };
-        observed.binding = self.bound(machine, &host).await?;
+        observed.binding = self.bound(machine, &host, growth).await?;
         let has_domain = |view: &HostView| view.guest.is_some();
         if machine.is_deleting() {
             if !matches!(&observed.binding, Binding::Bound(view) if has_domain(view)) {
@@ -165,7 +179,12 @@ impl Observer {
         Some(Binding::Unreachable { host: other, why })
     }
 
-    async fn bound(&self, machine: &Machine, name: &str) -> Result<Binding, Failed> {
+    async fn bound(
+        &self,
+        machine: &Machine,
+        name: &str,
+        growth: Growth<'_>,
+    ) -> Result<Binding, Failed> {
         let uuid = domain_uuid(machine.uid());
         let unreachable = |why: String| Binding::Unreachable {
             host: name.to_owned(),
@@ -183,6 +202,9 @@ impl Observer {
             Ok(snapshot) => snapshot,
             Err(why) => return Ok(unreachable(why)),
         };
+        // Before the host is asked: a copy that ends meanwhile is shown by the host, and is not made a second time.
+        let copies = copies_of(machine, &object.spec, &host.copies);
+        let is_copying = host.copies.works_for(machine.namespace(), machine.name());
         let query = HostQuery::new(machine, &object.spec, uuid);
         let answer = host
             .host
@@ -194,7 +216,15 @@ impl Observer {
             Err(error) => return Err(failed(&error)),
         };
         let mut view = answer.view(machine, &object, Switches::of(&snapshot), &host.fetches);
-        self.look_for_room(machine, &object, &snapshot, &mut view);
+        (view.copies, view.is_copying) = (copies, is_copying);
+        match growth {
+            Growth::Permitted => self.look_for_room(machine, &object, &snapshot, &mut view),
+            // What it does not get is for others. Without a domain it keeps what it was promised when it was placed.
+            Growth::Held(_) if view.guest.is_some() => {
+                self.hosts.lower_promise(machine.uid(), view.keeps());
+            }
+            Growth::Held(_) => {}
+        }
         ask_agent(&mut view, &host, uuid).await;
         Ok(Binding::Bound(Box::new(view)))
     }
@@ -236,6 +266,21 @@ impl Observer {
     }
 }
 
+/// How far the copies of images to the disks of a Machine are.
+fn copies_of(
+    machine: &Machine,
+    spec: &LibvirtHostSpec,
+    all: &Fetches,
+) -> BTreeMap<VolumeKey, ImageState> {
+    let volumes = copies(machine, spec).into_values();
+    let state = |volume: VolumeKey| {
+        let name = copy_name(&volume);
+        let state = all.state(&name, machine.namespace(), machine.name())?;
+        Some((volume, state))
+    };
+    volumes.filter_map(state).collect()
+}
+
 /// Adds the addresses that the guest's agent reports. An agent that does not answer counts as not connected; the
 /// addresses of the leases stay.
 async fn ask_agent(view: &mut HostView, host: &ConnectedHost, uuid: Uuid) {
@@ -256,3 +301,6 @@ async fn ask_agent(view: &mut HostView, host: &ConnectedHost, uuid: Uuid) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,7 @@
 //! Queries of a host about one Machine: in one call, and pool by pool.
 
+mod space;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use common::api::libvirt_host::LibvirtHostSpec;
@@ -18,7 +20,7 @@ use crate::observed::{Guest, HostView};
 use crate::offers::images;
 use crate::parts::{network_fault, pool_fault, unreadable_pool};
 use crate::plan::disks::{NeededImage, copies, fetched_images, is_defined, sizes, wanted};
-use crate::pool_space::{StorageFactor, space_left};
+use crate::pool_space::StorageFactor;
 use crate::switches::Switches;
 
 /// A query about one Machine.
@@ -228,42 +230,6 @@ impl HostAnswer {
         Ok(())
     }
 
-    /// Reads how much space is left in pools in which a volume has to be made or grown.
-    fn look_for_space(
-        &mut self,
-        host: &mut dyn Connection,
-        sizes: &[(String, String, u128)],
-        factor: StorageFactor,
-    ) -> Result<(), AccessError> {
-        let has = |pool: &String, base: &str, size: u128| {
-            let mut volumes = self.volumes.iter().filter(|((of, _), _)| of == pool);
-            volumes.any(|((_, name), volume)| {
-                is_attempt_of(name, base) && u128::from(volume.capacity) >= size
-            })
-        };
-        let short = sizes
-            .iter()
-            .filter(|(pool, base, size)| !has(pool, base, *size));
-        let short: BTreeSet<String> = short.map(|(pool, ..)| pool.clone()).collect();
-        if short.is_empty() {
-            return Ok(());
-        }
-        let pools = host.pools()?;
-        for pool in short {
-            if self.unreadable_pools.contains_key(&pool) {
-                continue;
-            }
-            match host.volumes(&pool) {
-                Ok(volumes) => {
-                    let left = space_left(&pools, &pool, &volumes, factor);
-                    self.space_left.insert(pool, left);
-                }
-                Err(error) => self.pool_failed(host, &pool, error)?,
-            }
-        }
-        Ok(())
-    }
-
     /// The DHCP leases of the cards of the running guest.
     fn read_leases(&mut self, host: &mut dyn Connection) -> Result<(), AccessError> {
         let running = self.guest.as_ref().and_then(|guest| guest.running.as_ref());
@@ -313,6 +279,8 @@ impl HostAnswer {
             spec: host.spec.clone(),
             guest: self.guest,
             images: BTreeMap::new(),
+            copies: BTreeMap::new(),
+            is_copying: false,
             room: UNLIMITED,
             seed_is_behind: false,
             volumes: self.volumes,

@@ -62,6 +62,13 @@ pub(crate) fn plan(
             if findings.paused {
                 return report(machine, observed, now, &findings, vec![]);
             }
+            if let Some(hold) = &observed.hold {
+                let findings = Findings {
+                    guest: hold.clone().into(),
+                    ..findings
+                };
+                return report(machine, observed, now, &findings, vec![]);
+            }
             match choose(block, &observed.networks, hosts) {
                 Ok(host) => Plan {
                     actions: vec![Action::Bind {
@@ -120,7 +127,8 @@ fn on<'a>(
     let is_left_alone = findings.paused || findings.maintenance;
     let guest = view.guest.as_ref();
     findings.kept_volumes = kept_volumes(machine, block, view);
-    let room = room(block, view);
+    let hold = observed.hold.as_ref();
+    let room = room(block, view, hold);
     let block = room.block.as_ref().unwrap_or(block);
     findings.no_room = room.fault;
     if guest.is_some_and(|guest| !guest.belongs_to(machine)) {
@@ -134,9 +142,12 @@ fn on<'a>(
     }
     if let Some(fault) = findings.no_room.as_ref().filter(|_| guest.is_none()) {
         findings.guest = fault.clone().into();
-        return report(machine, observed, now, &findings, vec![]);
+        let kept = &observed.kept_of_former;
+        let mut actions = releases(machine, block, view, kept);
+        actions.retain(|_| !is_left_alone);
+        return report(machine, observed, now, &findings, actions);
     }
-    let volumes = volumes(machine, block, view, now);
+    let volumes = volumes(machine, block, view, hold.is_some(), now);
     findings.no_room = findings.no_room.or_else(|| volumes.no_room.clone());
     let seed = seed(machine, block, view, observed, now);
     let held = findings.network.fault.is_some()
@@ -175,8 +186,10 @@ fn on<'a>(
         steps.define_or_hot_plug(desired, guest, &findings.changes);
     }
     if let Some(guest) = guest {
+        // While the growth is held, no definition is written that would record more.
         let metadata = desired
             .as_ref()
+            .filter(|_| hold.is_none())
             .and_then(|desired| desired.metadata.as_ref())
             .or(guest.metadata.as_ref());
         let power = power(

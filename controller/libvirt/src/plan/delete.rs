@@ -66,7 +66,8 @@ fn stage(machine: &Machine, binding: &Binding, now: Now) -> Stage<Action> {
         }
         Binding::Unregistered { host } => {
             let message = format!(
-                "deletion waits because LibvirtHost '{host}' was deleted, and only its status can record what is left on the host: create it again; if the host itself is gone for good, also set the annotation {}: \"true\"",
+                "{}; if the host itself is gone for good, also set the annotation {}: \"true\"",
+                waits_for_object(host),
                 names::ANNOTATION_FORCE_DELETE
             );
             return waiting(message, vec![]);
@@ -94,6 +95,13 @@ fn stage(machine: &Machine, binding: &Binding, now: Now) -> Stage<Action> {
     if let Some(guest) = guest.filter(|guest| guest.state.active()) {
         return shut_down(guest, now);
     }
+    if view.is_copying {
+        let message = format!(
+            "deletion waits until LibvirtHost '{}' has copied the image of a disk, which cannot be stopped; the copy is deleted then",
+            view.host
+        );
+        return waiting(message, vec![]);
+    }
     let volumes = removals(machine, view, guest);
     if !view.unreadable_pools.is_empty() && may_leave_volumes(machine, view, guest, &volumes) {
         let metadata = guest.and_then(|guest| guest.metadata.as_ref());
@@ -115,6 +123,13 @@ fn stage(machine: &Machine, binding: &Binding, now: Now) -> Stage<Action> {
     let volumes = volumes.into_iter().map(Action::DeleteVolume);
     let actions = record.into_iter().chain(undefine).chain(volumes);
     Stage::Release(actions.collect())
+}
+
+/// Why a deletion waits for a LibvirtHost that does not exist.
+pub(crate) fn waits_for_object(host: &str) -> String {
+    format!(
+        "deletion waits because LibvirtHost '{host}' was deleted, and only its status can record what is left on the host: create it again"
+    )
 }
 
 /// Requests a shutdown of the guest, and destroys the domain if the guest did not shut down in time.

@@ -9,7 +9,6 @@ use super::disks::is_on;
 use super::volumes::Volumes;
 use crate::access::Volume;
 use crate::observed::HostView;
-use crate::offers::is_overlay;
 
 impl Volumes {
     /// Grows the volume of a disk that is smaller than the disk: through the guest if it runs with it, else through the
@@ -24,7 +23,9 @@ impl Volumes {
     ) {
         let has = volume.capacity;
         let is_large = u128::from(has) >= disk.size.get();
-        if is_large || !self.takes_space(disk, offer, has, view) {
+        // The storage class may have made full copies when this volume was made.
+        let is_overlay = volume.backing.is_some();
+        if is_large || !self.takes_space(disk, offer, (has, is_overlay), view) {
             return;
         }
         let Ok(bytes) = u64::try_from(disk.size.get()) else {
@@ -50,7 +51,7 @@ impl Volumes {
             pool: offer.pool.clone(),
             name: name.to_owned(),
             bytes,
-            is_overlay: is_overlay(disk, offer),
+            is_overlay,
         };
         self.growth.push(match target {
             Some(disk) => Action::GrowDisk {

@@ -9,8 +9,8 @@ use super::action::{Action, Plan};
 /// Shortest time until the next pass.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
-/// The actions that need no more vCPUs, memory or storage: those that start or stop the guest as it is defined, or delete
-/// a kept disk.
+/// The actions that need no more vCPUs, memory or storage: those that start or stop the guest as it is defined, fetch
+/// an image, or delete a kept disk.
 pub(crate) fn without_growth(plan: Plan) -> Plan {
     let mut actions = plan.actions;
     let planned = actions.len();
@@ -36,7 +36,9 @@ fn is_free(action: &Action) -> bool {
         action,
         Action::DeleteVolume(_) | Action::ReleaseKept(_) | Action::RemoveReleaseRequest
     );
-    action.is_switch() || is_start || makes_room
+    // An image counts in no quota, and the guest is not started before the medium of a drive is there.
+    let is_fetch = matches!(action, Action::FetchImage { .. });
+    action.is_switch() || is_start || makes_room || is_fetch
 }
 
 #[cfg(test)]

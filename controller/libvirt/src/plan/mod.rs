@@ -11,6 +11,7 @@
 //! metadata are the Machine's.
 
 pub(crate) mod action;
+mod copy;
 pub(crate) mod create;
 pub(crate) mod delete;
 pub(crate) mod disks;

@@ -20,11 +20,13 @@ pub(super) struct Room {
     pub(super) fault: Option<Fault>,
 }
 
-/// What a Machine gets on its host. Without a domain it gets all or nothing.
-pub(super) fn room(block: &Normalized, view: &HostView) -> Room {
+/// What a Machine gets on its host. Without a domain it gets all or nothing. `hold`: why it may not grow; it gets no more
+/// than it has then.
+pub(super) fn room(block: &Normalized, view: &HostView, hold: Option<&Fault>) -> Room {
     let (asks, has) = (requested_resources(block), view.size());
-    let gets = granted(asks, has, view.room);
-    if gets == asks {
+    let most = if hold.is_some() { has } else { view.room };
+    let gets = granted(asks, has, most);
+    if gets == asks && hold.is_none() {
         return Room {
             block: None,
             fault: None,
@@ -42,7 +44,10 @@ pub(super) fn room(block: &Normalized, view: &HostView) -> Room {
     }
     Room {
         block: guest.map(|_| kept),
-        fault: Some(no_room(view, asks, gets)),
+        fault: Some(match hold {
+            Some(fault) => fault.clone(),
+            None => no_room(view, asks, gets),
+        }),
     }
 }
 

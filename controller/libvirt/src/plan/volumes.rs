@@ -30,7 +30,7 @@ use crate::images::fetches::ImageState;
 use crate::images::names::{attempt, base_of, image_volume};
 use crate::observed::HostView;
 use crate::offers::{is_copy, is_overlay, storage};
-use crate::pool_space::StorageFactor;
+use crate::pool_space::{MAKE_ROOM, StorageFactor};
 
 /// The actions and findings of the volumes.
 #[derive(Debug, Default)]
@@ -56,11 +56,20 @@ pub(super) struct Volumes {
     taken: BTreeMap<String, u128>,
     /// Namespace of the Machine.
     namespace: String,
+    /// Whether the Machine may not grow.
+    is_held: bool,
 }
 
-/// Plans the volumes of a Machine.
-pub(super) fn volumes(machine: &Machine, block: &Normalized, view: &HostView, now: Now) -> Volumes {
+/// Plans the volumes of a Machine. `is_held`: no disk is made and none grows.
+pub(super) fn volumes(
+    machine: &Machine,
+    block: &Normalized,
+    view: &HostView,
+    is_held: bool,
+    now: Now,
+) -> Volumes {
     let mut all = Volumes {
+        is_held,
         namespace: machine.namespace().to_owned(),
         ..Volumes::default()
     };
@@ -119,7 +128,7 @@ impl Volumes {
             ));
             return;
         }
-        if found.is_none() && !self.takes_space(disk, offer, 0, view) {
+        if found.is_none() && !self.takes_space(disk, offer, (0, is_overlay(disk, offer)), view) {
             return;
         }
         let name = match found {
@@ -200,25 +209,24 @@ impl Volumes {
             ));
             return;
         }
-        let action = if is_copy(offer) {
-            Action::CopyVolume {
-                xml: volume_xml(&desired(None)),
-                image: base,
-                size: disk.size,
-                pool,
-                name,
-            }
-        } else {
+        if !is_copy(offer) {
             let xml = volume_xml(&desired(Some((&found.path, base.format))));
-            Action::CreateVolume {
+            self.actions.push(Action::CreateVolume {
                 pool,
                 name,
                 size: disk.size,
                 xml,
                 image: Some(base),
-            }
-        };
-        self.actions.push(action);
+            });
+        } else if self.may_copy(disk, &(pool.clone(), base_of(&name).to_owned()), view) {
+            self.actions.push(Action::CopyVolume {
+                xml: volume_xml(&desired(None)),
+                image: base,
+                size: disk.size,
+                pool,
+                name,
+            });
+        }
     }
 
     /// Where an image is, once it is complete. `size`: of the disk that is made of it.
@@ -319,19 +327,22 @@ impl Volumes {
         }
     }
 
-    /// Whether the pool has space for the volume of a disk, which has this size now. It is taken by this plan then.
-    /// A Machine without a domain waits for space; another one keeps what it has.
+    /// Whether the pool has space for the volume of a disk, which has this size now, and may be an overlay of an image. It is
+    /// taken by this plan then. A Machine that may not grow has none. A Machine without a domain waits for space; another one keeps what it has.
     pub(super) fn takes_space(
         &mut self,
         disk: &NormalizedDisk,
         offer: &HostStorage,
-        has: u64,
+        (has, is_overlay): (u64, bool),
         view: &HostView,
     ) -> bool {
+        if self.is_held {
+            return false;
+        }
         let Some(space) = view.space_left.get(&offer.pool) else {
             return true;
         };
-        let (factor, is_overlay) = (StorageFactor::of(&view.spec), is_overlay(disk, offer));
+        let factor = StorageFactor::of(&view.spec);
         let has = Bytes::new(u128::from(has));
         let more = factor
             .charge(disk.size, is_overlay)
@@ -347,7 +358,7 @@ impl Volumes {
             _ => format!(", which keeps {has}"),
         };
         let message = format!(
-            "pool '{}' of LibvirtHost '{}' has room for {} more, and disk '{}' asks for {}{keeps}: make the disk smaller, delete volumes of the pool, or raise overcommit.storage of the LibvirtHost; the Machine continues automatically then",
+            "pool '{}' of LibvirtHost '{}' has room for {} more, and disk '{}' asks for {}{keeps}: {MAKE_ROOM}",
             offer.pool,
             view.host,
             factor.size(left, is_overlay),

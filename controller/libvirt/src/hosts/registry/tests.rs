@@ -1,18 +1,16 @@
 //! Where Machines are, and what they may have there.
 
-use common::api::libvirt_host::LibvirtHostStatus;
 use common::quantity::Bytes;
 use common::render::libvirt::DomainMetadata;
 use controller_core::fixtures;
 use controller_core::machine::CachedMachine;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::reflector::store;
 use kube::runtime::watcher::Event;
 
 use super::*;
 use crate::access::fake::FakeLibvirt;
 use crate::access::{DomainState, HostInfo, State, Target};
-use crate::environment::{block, host_spec};
+use crate::environment::{block, host_object as host};
 
 fn resources(cpu: u32, gib: u64) -> HostResources {
     HostResources {
@@ -21,14 +19,23 @@ fn resources(cpu: u32, gib: u64) -> HostResources {
     }
 }
 
-fn host(name: &str) -> LibvirtHost {
-    LibvirtHost {
-        metadata: ObjectMeta {
-            name: Some(name.into()),
-            ..ObjectMeta::default()
-        },
-        spec: host_spec(),
-        status: LibvirtHostStatus::default(),
+impl Hosts {
+    /// Reaches a host in memory, whose last poll showed this.
+    pub(crate) fn connect(
+        &self,
+        name: &str,
+        fake: FakeLibvirt,
+        polled: Result<Snapshot, String>,
+    ) -> Arc<ConnectedHost> {
+        let target = Target {
+            uri: String::new(),
+            credentials: None,
+        };
+        let host = Host::new(Arc::new(fake), target);
+        let host = Arc::new(ConnectedHost::new(name, host));
+        host.set_snapshot(polled.map(Arc::new));
+        self.insert(host.clone());
+        host
     }
 }
 
@@ -102,14 +109,7 @@ fn of_two_machines_that_grow_at_the_same_time_one_gets_what_is_left() {
 }
 
 fn connect(hosts: &Hosts, name: &str, polled: Result<Snapshot, String>) {
-    let connector = Arc::new(FakeLibvirt::new());
-    let target = Target {
-        uri: String::new(),
-        credentials: None,
-    };
-    let host = Arc::new(ConnectedHost::new(name, Host::new(connector, target)));
-    host.set_snapshot(polled.map(Arc::new));
-    hosts.insert(host);
+    hosts.connect(name, FakeLibvirt::new(), polled);
 }
 
 #[test]

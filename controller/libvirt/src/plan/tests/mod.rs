@@ -1,9 +1,11 @@
 //! Lifecycles of Machines on a host in memory: which actions, in which order, and which status.
 
 mod adoption;
+mod copies;
 mod elsewhere;
 mod faults;
 mod headers;
+mod held;
 mod images;
 mod laws;
 mod limits;

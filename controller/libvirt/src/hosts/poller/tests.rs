@@ -1,0 +1,168 @@
+//! Polls of a host in memory, and what follows from them.
+
+use std::time::Duration;
+
+use common::api::left_volumes::Tombstone;
+use common::render::libvirt::{VolumeFormat, volume_name};
+use controller_core::fixtures;
+use kube::runtime::reflector::store;
+use kube::runtime::reflector::store::Writer;
+use kube::runtime::watcher::Event;
+use tokio::time::timeout;
+
+use super::*;
+use crate::access::fake::{FakeLibvirt, FakeVolume};
+use crate::api_server::{Written, api_server};
+use crate::environment::{POOL, block, host_object};
+use crate::images::names::{image_volume, marker};
+
+const UID: &str = "uid-of-web";
+/// Limit of what takes milliseconds.
+const SOON: Duration = Duration::from_secs(20);
+
+/// A LibvirtHost and its poller.
+struct Polled {
+    context: PollerContext,
+    poller: Poller,
+    object: LibvirtHost,
+    fake: FakeLibvirt,
+    machines: Writer<CachedMachine>,
+    written: Written,
+}
+
+impl Polled {
+    fn new() -> Self {
+        let fake = FakeLibvirt::new();
+        let (api, written) = api_server();
+        let (store, machines) = store();
+        let mut object = host_object("alpha");
+        object.metadata.uid = Some("uid-of-alpha".into());
+        let context = PollerContext {
+            hosts: Hosts::new(Arc::new(fake.clone())),
+            caches: Caches::new(store),
+            objects: Cache::default(),
+            triggers: Triggers::default(),
+            api,
+            image_retention: Duration::from_secs(1),
+        };
+        Self {
+            context,
+            poller: Poller::default(),
+            object,
+            fake,
+            machines,
+            written,
+        }
+    }
+
+    fn put(&self, volume: &str) {
+        let mut state = self.fake.state();
+        let pool = state.pools.get_mut(POOL).unwrap();
+        pool.volumes.insert(volume.into(), FakeVolume::default());
+    }
+
+    fn volumes(&self) -> Vec<String> {
+        let state = self.fake.state();
+        state.pools[POOL].volumes.keys().cloned().collect()
+    }
+
+    fn add_tombstone(&mut self, uid: &str) {
+        self.object.status.tombstones.push(Tombstone {
+            machine: "default/web".into(),
+            uid: uid.into(),
+            since: "2026-01-01T00:00:00Z".into(),
+            volumes: Some(vec![]),
+        });
+    }
+
+    /// The watch of Machines lists these.
+    fn list(&mut self, all: Vec<controller_core::machine::Machine>) {
+        let listed = all.into_iter().map(CachedMachine::from);
+        let events = listed.map(Event::InitApply);
+        let events = [Event::Init].into_iter().chain(events);
+        for event in events.chain([Event::InitDone]) {
+            self.machines.apply_watcher_event(&event);
+        }
+        self.context.caches.machines_listed.send_replace(true);
+    }
+
+    /// One poll; returns the statuses that were written.
+    async fn turn(&mut self) -> Vec<serde_json::Value> {
+        let objects = &self.context.objects;
+        objects.apply(Event::Apply(self.object.clone()), |_| ());
+        let turn = self.poller.turn(&self.context, &self.object);
+        timeout(SOON, turn).await.expect("a poll waits for nothing");
+        self.written.take()
+    }
+}
+
+#[tokio::test]
+async fn until_the_machines_are_listed_nothing_on_a_host_belongs_to_nobody() {
+    let mut machine = fixtures::machine(block());
+    let mut block = block();
+    block.disks[0].image = Some(common::api::machine::Image {
+        url: Some("https://images.example.com/debian.qcow2".into()),
+        ..Default::default()
+    });
+    let image = image_volume(block.disks[0].image.as_ref().unwrap(), "default");
+    machine.block = controller_core::machine::Block::Matching(Box::new(block));
+    machine.status.host = Some("alpha".into());
+
+    let mut polled = Polled::new();
+    let disk = volume_name("default", "web", UID, "root", VolumeFormat::Qcow2);
+    let all = [disk, image.clone(), marker(&image)];
+    all.iter().for_each(|name| polled.put(name));
+    polled.add_tombstone(UID);
+
+    assert_eq!(polled.turn().await, [serde_json::Value::Null; 0]);
+    let host = polled.context.hosts.get("alpha").unwrap();
+    let snapshot = host.snapshot().expect("the host is polled all the same");
+    assert!(snapshot.space_left.contains_key(POOL));
+    assert!(snapshot.unowned_volumes.is_empty());
+    assert!(polled.poller.removal.is_none() && polled.poller.swept.is_none());
+
+    // The next poll is a full one, however short ago the last one was.
+    polled.list(vec![machine]);
+    let status = &polled.turn().await[0]["status"];
+    assert_eq!(status["unlistedVolumes"], 0, "{status}");
+    assert_eq!(status["tombstones"][0]["uid"], UID);
+    assert!(polled.poller.swept.is_some());
+    let removal = polled.poller.removal.take().unwrap();
+    timeout(SOON, removal).await.unwrap().unwrap();
+    let mut all = all.to_vec();
+    all.sort();
+    assert_eq!(polled.volumes(), all);
+    assert_eq!(polled.fake.calls(), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_volume_whose_machine_is_in_no_list_is_reported_once_the_list_is_there() {
+    let mut polled = Polled::new();
+    let disk = volume_name("default", "web", UID, "root", VolumeFormat::Qcow2);
+    polled.put(&disk);
+    polled.turn().await;
+    polled.list(vec![]);
+    let status = &polled.turn().await[0]["status"];
+    assert_eq!(status["unlistedVolumes"], 1, "{status}");
+}
+
+#[tokio::test]
+async fn a_host_is_polled_while_what_a_deleted_machine_left_is_removed() {
+    let mut polled = Polled::new();
+    polled.list(vec![]);
+    polled.add_tombstone(UID);
+    let hang = polled.fake.hang("refresh");
+    let status = &polled.turn().await[0]["status"];
+    assert_eq!(status["tombstones"][0]["uid"], UID);
+    let removal = |polled: &Polled| polled.poller.removal.as_ref().unwrap().id();
+    let first = removal(&polled);
+    polled.poller.surveyed = None;
+    polled.turn().await;
+    assert_eq!(removal(&polled), first, "one at a time");
+
+    drop(hang);
+    let removal = polled.poller.removal.take().unwrap();
+    timeout(SOON, removal).await.unwrap().unwrap();
+    let status = &polled.written.take()[0]["status"];
+    assert_eq!(status["tombstones"], serde_json::json!([]));
+}

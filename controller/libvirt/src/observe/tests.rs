@@ -1,0 +1,70 @@
+//! What the observation of a Machine promises it on its host.
+
+use common::quantity::Bytes;
+use common::render::libvirt::DomainMetadata;
+use controller_core::conditions::Fault;
+use controller_core::machine::CachedMachine;
+use kube::runtime::reflector::store;
+use kube::runtime::watcher::Event;
+
+use super::*;
+use crate::access::fake::FakeLibvirt;
+use crate::api_server::api_server;
+use crate::environment::{Environment, block};
+use crate::snapshot::DomainSummary;
+
+/// What a poll of the host shows now.
+fn polled(env: &Environment) -> Snapshot {
+    let mut host = env.connection().unwrap();
+    let domains = host.domains().unwrap().into_iter();
+    let domains = domains.map(|domain| DomainSummary {
+        metadata: domain.metadata.as_deref().and_then(DomainMetadata::parse),
+        domain,
+    });
+    Snapshot {
+        info: host.info().unwrap(),
+        domains: domains.collect(),
+        ..Snapshot::default()
+    }
+}
+
+#[tokio::test]
+async fn a_growth_that_is_held_takes_no_room_from_others() {
+    let mut env = Environment::new(block());
+    env.settle();
+    let larger = Bytes::mib(8 * 1024);
+    env.edit(|block| (block.memory.size, block.memory.max_size) = (larger, larger));
+    let (store, mut writer) = store();
+    let cached = CachedMachine::from(env.machine().clone());
+    writer.apply_watcher_event(&Event::Apply(cached));
+    let observer = Observer {
+        caches: Caches::new(store),
+        hosts: Hosts::new(Arc::new(FakeLibvirt::new())),
+        objects: Cache::default(),
+        api: api_server().0,
+        cluster_uid: "cluster".into(),
+    };
+    let object = env.object.clone();
+    observer.objects.apply(Event::Apply(object), |_| ());
+    let snapshot = polled(&env);
+    let (hosts, fake) = (&observer.hosts, env.host.clone());
+    hosts.connect("alpha", fake, Ok(snapshot.clone()));
+    let allocated = || {
+        let all = hosts.allocated(&env.object, &snapshot, &observer.caches, None);
+        all.memory
+    };
+
+    let why = Fault::new("QuotaExceeded", "the quota is used up");
+    for (growth, expected) in [
+        (Growth::Held(&why), Bytes::mib(2 * 1024)),
+        (Growth::Permitted, larger),
+        (Growth::Held(&why), Bytes::mib(2 * 1024)),
+    ] {
+        let observed = observer.observe(env.machine(), growth).await.unwrap();
+        assert_eq!(allocated(), expected, "{growth:?}");
+        assert_eq!(
+            observed.observed.hold.is_some(),
+            growth != Growth::Permitted
+        );
+    }
+}

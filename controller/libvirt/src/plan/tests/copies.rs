@@ -1,0 +1,160 @@
+//! Disks that are copies of an image: how far they are, what they count, and what is left of an interrupted copy.
+
+use common::api::choice::Provisioning;
+use common::quantity::Bytes;
+
+use super::*;
+use crate::access::VolumeKey;
+use crate::access::fake::FakeVolume;
+use crate::images::fetches::ImageState;
+use crate::images::names::attempt;
+use crate::plan::disks::copies;
+
+/// A Machine whose root disk is a copy of an image.
+fn copied() -> Environment {
+    let mut block = block();
+    block.disks[0].storage_class = "copied".into();
+    block.disks[0].image = Some(image());
+    Environment::new(block)
+}
+
+fn volume(env: &Environment) -> VolumeKey {
+    let volumes = copies(env.machine(), &env.object.spec).into_values();
+    volumes.last().unwrap()
+}
+
+fn message(env: &Environment, kind: &str) -> String {
+    let mut conditions = env.machine().status.conditions.iter();
+    let found = conditions.find(|condition| condition.kind == kind);
+    found.map_or("", |found| &found.message).to_owned()
+}
+
+fn pool_capacity(env: &Environment, gib: u64) {
+    env.host.state().pools.get_mut(POOL).unwrap().capacity = gib << 30;
+}
+
+/// Passes until the image was fetched.
+fn fetch(env: &mut Environment) {
+    while !volumes(env).iter().any(|name| name.ends_with(".complete")) {
+        env.pass();
+    }
+}
+
+#[test]
+fn while_an_image_is_copied_no_other_copy_is_begun_and_the_status_says_so() {
+    let mut env = copied();
+    fetch(&mut env);
+    let volume = volume(&env);
+    let progress = "0%".to_owned();
+    for (state, begins, reason, text) in [
+        (
+            ImageState::Underway { progress },
+            false,
+            "ImageImporting",
+            "the image of disk 'root' is being copied to the volume of the disk",
+        ),
+        (
+            ImageState::Waiting,
+            true,
+            "ImageImporting",
+            "is copied once other images have been copied",
+        ),
+        (
+            ImageState::Failed("the pool is full".into()),
+            true,
+            "VolumeFailed",
+            "cannot be copied: the pool is full; it is tried again",
+        ),
+    ] {
+        env.copies = [(volume.clone(), state)].into();
+        let plan = env.plan().unwrap();
+        let mut actions = plan.actions.iter().map(ToString::to_string);
+        assert_eq!(actions.any(|it| it.contains("of image")), begins, "{text}");
+        env.machine_mut().status = plan.status.unwrap();
+        assert_eq!(reported(&env, "StorageReady"), ("False", reason));
+        assert!(message(&env, "StorageReady").contains(text), "{text}");
+        assert_eq!(times(&env, "define"), 0);
+    }
+    env.copies.clear();
+    env.settle();
+    assert_eq!(reported(&env, "Ready"), ("True", "Running"));
+}
+
+#[test]
+fn a_deletion_waits_for_a_copy_that_is_under_way() {
+    let mut env = copied();
+    env.settle();
+    env.is_copying = true;
+    env.delete();
+    for _ in 0..10 {
+        env.pass();
+    }
+    assert!(env.machine.is_some());
+    assert_eq!(times(&env, "delete_volume"), 0);
+    assert_eq!(state(&env), Some(State::ShutOff));
+    let why = message(&env, "Ready");
+    assert!(why.contains("has copied the image of a disk"), "{why}");
+    env.is_copying = false;
+    env.settle();
+    assert!(env.machine.is_none());
+}
+
+#[test]
+fn what_is_left_of_an_interrupted_copy_takes_no_room_from_its_own_disk() {
+    let mut env = copied();
+    env.pass();
+    let (_, base) = volume(&env);
+    let left_over = attempt(&base, 7);
+    let volume = FakeVolume {
+        capacity: 15 << 30,
+        ..FakeVolume::default()
+    };
+    let mut state = env.host.state();
+    let pool = state.pools.get_mut(POOL).unwrap();
+    pool.volumes.insert(left_over.clone(), volume);
+    drop(state);
+    pool_capacity(&env, 25);
+    env.settle();
+    assert_eq!(
+        reported(&env, "Ready"),
+        ("True", "Running"),
+        "{:#?}",
+        env.machine().status
+    );
+    assert!(!volumes(&env).contains(&left_over));
+}
+
+#[test]
+fn the_copy_that_a_guest_has_counts_even_if_its_marker_is_lost() {
+    let mut env = copied();
+    env.settle();
+    let mut host = env.connection().unwrap();
+    for name in volumes(&env) {
+        if name.starts_with("default-") && name.ends_with(".complete") {
+            host.delete_volume(POOL, &name).unwrap();
+        }
+    }
+    pool_capacity(&env, 45);
+    env.edit(|block| block.disks[0].size = Bytes::mib(50 * 1024));
+    env.settle();
+    assert_eq!(reported(&env, "Scheduled"), ("False", "NoRoom"));
+    assert!(message(&env, "Scheduled").contains("which keeps 20Gi"));
+}
+
+#[test]
+fn the_growth_of_a_full_copy_counts_in_full_after_its_class_makes_overlays() {
+    let mut env = copied();
+    env.settle();
+    let mut classes = env.object.spec.storage.iter_mut().flatten();
+    let class = classes.find(|offer| offer.storage_class == "copied");
+    class.unwrap().provisioning = Some(Provisioning::Overlay);
+    // The volume has 20 GiB of 50; growing to 60 needs 40, and an overlay would need 20.
+    pool_capacity(&env, 50);
+    env.edit(|block| block.disks[0].size = Bytes::mib(60 * 1024));
+    env.settle();
+    assert_eq!(times(&env, "resize_disk"), 0);
+    assert_eq!(reported(&env, "Scheduled"), ("False", "NoRoom"));
+    pool_capacity(&env, 61);
+    env.settle();
+    assert_eq!(times(&env, "resize_disk"), 1);
+}
