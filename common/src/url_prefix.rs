@@ -139,7 +139,7 @@ impl ImagePath {
         let mut segments = path.split_terminator('/');
         let fits = !text.is_empty()
             && registry.chars().all(is_host)
-            && segments.all(|it| !it.is_empty() && it.chars().all(is_plain));
+            && segments.all(|it| has_plain_ends(it) && it.chars().all(is_plain));
         fits.then(|| Self::new(registry, path, !path.ends_with('/')))
     }
 
@@ -158,6 +158,13 @@ impl ImagePath {
             segments,
         }
     }
+}
+
+/// Whether a segment begins and ends as those of every repository do (distribution/reference). No image has a path with
+/// `..`.
+fn has_plain_ends(segment: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    segment.starts_with(is_plain) && segment.ends_with(is_plain)
 }
 
 /// Whether the first segment of a reference is a registry, and not the beginning of a path on Docker's own

@@ -256,6 +256,14 @@ fn a_text_that_no_url_begins_with_is_an_error() {
             UrlPrefixError::Registry,
         ),
         (
+            "docker://registry.example.com/os/../",
+            UrlPrefixError::Registry,
+        ),
+        (
+            "docker://registry.example.com/os/-",
+            UrlPrefixError::Registry,
+        ),
+        (
             "docker://user@registry.example.com/os/",
             UrlPrefixError::Registry,
         ),
