@@ -48,7 +48,8 @@ pub(crate) enum Action {
         /// The image that it is an overlay of.
         image: Option<PoolVolume>,
     },
-    /// Copies an image to a volume of a name that was never used, and then makes the marker that it is complete.
+    /// Copies an image in the background to a volume of a name that was never used, and then makes the marker that it is
+    /// complete, unless that is under way or failed a short while ago.
     CopyVolume {
         /// Pool of the volume.
         pool: String,
@@ -219,7 +220,8 @@ impl fmt::Display for Action {
             Self::CopyVolume {
                 pool, name, image, ..
             } => {
-                write!(f, "made volume {pool}/{name} of image {}", image.volume)
+                let image = &image.volume;
+                write!(f, "image {image} is being copied to volume {pool}/{name}")
             }
             Self::GrowDisk { target, volume } => {
                 write!(f, "grew disk {target} to {} bytes", volume.bytes)

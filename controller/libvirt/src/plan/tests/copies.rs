@@ -69,7 +69,11 @@ fn while_an_image_is_copied_no_other_copy_is_begun_and_the_status_says_so() {
         env.copies = [(volume.clone(), state)].into();
         let plan = env.plan().unwrap();
         let mut actions = plan.actions.iter().map(ToString::to_string);
-        assert_eq!(actions.any(|it| it.contains("of image")), begins, "{text}");
+        assert_eq!(
+            actions.any(|it| it.contains("is being copied")),
+            begins,
+            "{text}"
+        );
         env.machine_mut().status = plan.status.unwrap();
         assert_eq!(reported(&env, "StorageReady"), ("False", reason));
         assert!(message(&env, "StorageReady").contains(text), "{text}");

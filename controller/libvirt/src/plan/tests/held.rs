@@ -99,6 +99,30 @@ fn a_disk_that_is_not_made_and_a_medium_that_is_fetched_keep_no_guest_off() {
     start_again(&mut env);
 }
 
+/// Deleting what is kept makes the room that the Machine waits for.
+#[test]
+fn a_machine_without_a_domain_releases_the_kept_volumes_that_its_annotation_names() {
+    let mut block = block();
+    block.disks.push(disk("data", ReclaimPolicy::Retain));
+    block.disks[1].storage_class = "local".into();
+    let mut env = Environment::new(block.clone());
+    env.settle();
+    env.delete();
+    env.settle();
+    assert_eq!(volumes(&env).len(), 1);
+    let mut next = controller_core::fixtures::machine(block);
+    next.metadata.uid = Some("uid-of-the-next".into());
+    next.status.host = Some("alpha".into());
+    env.machine = Some(next);
+    env.hold = Some(Fault::new("QuotaExceeded", "the quota is used up"));
+    env.settle();
+    assert_eq!(volumes(&env).len(), 1);
+    annotate(env.machine_mut(), names::ANNOTATION_RELEASE_VOLUME, "data");
+    env.settle();
+    assert_eq!(volumes(&env), [""; 0]);
+    assert_eq!(env.object.status.kept_volumes, []);
+}
+
 #[test]
 fn of_a_machine_without_a_domain_nothing_is_made_and_the_reason_is_reported() {
     let mut env = Environment::new(block());
