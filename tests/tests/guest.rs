@@ -49,9 +49,10 @@ async fn every_printable_status_of_kubevirt_is_mapped() {
     machines.until_phase("web", "Running").await.unwrap();
     for word in PRINTABLE_STATUSES.into_iter().chain(["NewInSomeVersion"]) {
         let (phase, status, reason, kind) = match word {
-            "Running" | "Stopping" | "Terminating" | "Migrating" | "NewInSomeVersion" => {
+            "Running" | "Migrating" | "NewInSomeVersion" => {
                 ("Running", "True", "Running", "Normal")
             }
+            "Stopping" | "Terminating" => ("Running", "False", "Stopping", "Normal"),
             "Paused" => ("Running", "False", "GuestPaused", "Warning"),
             "Unknown" => ("Running", "Unknown", "Unknown", "Warning"),
             "ErrorUnschedulable" => ("Creating", "False", "InsufficientResources", "Warning"),
@@ -232,6 +233,32 @@ async fn a_requested_restart_happens_once() {
         .iter()
         .filter(|(_, reason, _)| reason == "Restarted");
     assert_eq!(restarts.count(), 1);
+}
+
+/// A restart that no node can carry out is not reported as done.
+#[tokio::test]
+async fn a_restart_is_reported_when_the_new_guest_has_come_up() {
+    let env = Environment::new().await;
+    let machines = env.machines();
+    env.apply(&machine("web", &json!({"template": "small"})))
+        .await;
+    machines.until_phase("web", "Running").await.unwrap();
+    env.simulator.set("default", "web", Scenario::Unschedulable);
+    request_restart(&env, "web", "once").await;
+    let waits = machines.until_condition("web", "Ready", "False", "InsufficientResources");
+    let waits = waits.await.unwrap();
+    assert!(!done(&waits, "once"), "{}", waits["status"]);
+    let sent = events(&env, "web").await;
+    assert!(sent.iter().all(|(_, reason, _)| reason != "Restarted"));
+    // The other reasons of this Machine were published before.
+    reported(&env, "web", "Warning", "InsufficientResources").await;
+    let sent = events(&env, "web").await;
+    assert!(sent.iter().all(|(_, reason, _)| reason != "Restarted"));
+
+    env.simulator.set("default", "web", Scenario::Happy);
+    reported(&env, "web", "Normal", "Restarted").await;
+    let up = machines.until("web", "to have restarted", |web| done(web, "once"));
+    assert_eq!(condition(&up.await.unwrap(), "Ready")["reason"], "Running");
 }
 
 #[tokio::test]

@@ -6,7 +6,8 @@ mod environment;
 use lab::{
     Cdi, Options, Scenario,
     audit::Event,
-    objects::{CLAIM, DATA_VOLUME, INSTANCE, VM, condition},
+    objects::{CLAIM, DATA_VOLUME, EVENT, INSTANCE, VM, condition},
+    wait,
 };
 use serde_json::{Value, json};
 
@@ -162,8 +163,10 @@ async fn an_import_waits_until_cdi_is_installed_and_can_verify_its_checksum() {
     machines.until_phase("web", "Running").await.unwrap();
     // This CDI would accept the image and ignore the checksum.
     let unable = |safe: &Value| {
-        let says = condition(safe, "StorageReady")["message"].as_str();
-        says.is_some_and(|says| says.contains("install CDI v1.65 or newer"))
+        let ready = condition(safe, "StorageReady");
+        let says = ready["message"].as_str();
+        ready["reason"] == "ImageImportUnavailable"
+            && says.is_some_and(|says| says.contains("install CDI v1.65 or newer"))
     };
     machines
         .until("safe", "to report that CDI is too old", unable)
@@ -186,6 +189,16 @@ async fn a_disk_is_cloned_once_its_source_claim_exists() {
     let waits = waits.await.unwrap();
     let says = says(&waits, "StorageReady");
     assert!(says.starts_with("PersistentVolumeClaim 'golden'"), "{says}");
+    // An import is progress, not a warning.
+    let kind = wait::until("an event of the import", async || {
+        let events = env.objects(EVENT).list().await?;
+        let mut events = events.iter();
+        let event = events.find(|event| event["reason"] == "ImageImporting");
+        Ok(event.map(|event| event["type"].clone()).ok_or(()))
+    })
+    .await
+    .unwrap();
+    assert_eq!(kind, "Normal");
     let source = &env.objects(DATA_VOLUME).get("web-root").await.unwrap()["spec"]["source"];
     assert_eq!(
         *source,

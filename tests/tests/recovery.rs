@@ -149,12 +149,12 @@ async fn a_paused_machine_is_only_observed() {
 
     let off = json!({"spec": {"powerState": "Stopped"}});
     machines.merge("web", &off).await.unwrap();
-    machines
-        .until("web", "to be seen", |web| {
-            web["status"]["observedGeneration"] == web["metadata"]["generation"]
-        })
-        .await
-        .unwrap();
+    let paused_reason = machines.until_condition("web", "Ready", "False", "Paused");
+    let seen = paused_reason.await.unwrap();
+    assert_eq!(
+        seen["status"]["observedGeneration"],
+        seen["metadata"]["generation"]
+    );
     env.barrier("later").await;
     let vm = env.objects(VM).get("web").await.unwrap();
     assert_eq!(vm["spec"], before["spec"]);

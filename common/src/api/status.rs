@@ -214,7 +214,7 @@ pub struct LastRestart {
     #[schemars(length(max = bounds::TEXT_MAX))]
     pub request: String,
     /// metadata.uid of the VirtualMachineInstance that the restart replaces; empty if the guest had shut
-    /// itself down and no instance was left. Absent if none was running, and after the next one has started.
+    /// itself down and no instance was left. Absent if none was running, and after the next one has come up.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replaces: Option<String>,
 }

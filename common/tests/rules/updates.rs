@@ -230,7 +230,7 @@ fn every_field_has_the_effect_that_the_table_names_on_each_backend() {
                 assert!(warnings.is_empty() || is_restart, "{what}: {warnings:?}");
                 assert_eq!(accepted("Stopped").warnings, [""; 0], "{what}");
             }
-            Effect::Restart => {
+            Effect::Restart | Effect::MigrationOrRestart => {
                 let warnings = accepted("Running").warnings;
                 assert!(has_code(&warnings, "RestartRequired"), "{what}");
                 assert!(

@@ -174,7 +174,7 @@ pub fn stopped(itself: bool) -> Fault {
 }
 
 /// Types of the conditions that this controller writes. Conditions of other writers are not touched.
-pub const TYPES: [&str; 9] = [
+pub const TYPES: [&str; 13] = [
     "Ready",
     "Normalized",
     "StorageReady",
@@ -182,6 +182,10 @@ pub const TYPES: [&str; 9] = [
     "VirtualMachineReady",
     "Scheduled",
     "RestartRequired",
+    "MigrationRequired",
+    "LiveMigratable",
+    "Migrating",
+    "EvictionRequested",
     "AgentConnected",
     "Paused",
 ];

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::time::Duration;
 
+use common::api::choice::Phase;
 use common::api::status::MachineStatus;
 use common::names;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -28,7 +29,14 @@ pub const NOTE_MAX: usize = 1024;
 /// instead of a higher count.
 const RECORDERS_MAX: usize = 1024;
 /// Reasons of a `Ready` that is not true which are no warning.
-const PROGRESS: [&str; 4] = ["Creating", "Deleting", "Stopping", "Restarting"];
+const PROGRESS: [&str; 6] = [
+    "Creating",
+    "Deleting",
+    "ImageImporting",
+    "Paused",
+    "Restarting",
+    "Stopping",
+];
 
 /// Queues events for the [`Publisher`]. Clones share the queue.
 #[derive(Clone, Debug)]
@@ -147,11 +155,11 @@ fn ready_changed(old: &MachineStatus, new: &MachineStatus) -> Option<Event> {
     Some(new_event(kind, reason, &condition.message))
 }
 
-/// A requested restart is complete: a new guest runs instead of the one that was to be replaced.
+/// A requested restart is complete: the guest that replaces the former one has come up.
 fn restarted(old: &MachineStatus, new: &MachineStatus) -> Option<Event> {
     let was_pending = old.last_restart.as_ref()?.replaces.is_some();
     let restart = new.last_restart.as_ref()?;
-    let is_done = was_pending && restart.replaces.is_none() && new.vmi_name.is_some();
+    let is_done = was_pending && restart.replaces.is_none() && new.phase == Some(Phase::Running);
     is_done.then(|| {
         let note = format!("the guest was restarted, as requested: {}", restart.request);
         new_event(EventType::Normal, "Restarted", &note)
@@ -182,7 +190,12 @@ mod tests {
                 request: "kernel update".into(),
                 replaces: replaces.map(Into::into),
             }),
-            vmi_name: runs.then(|| "web".into()),
+            vmi_name: Some("web".into()),
+            phase: Some(if runs {
+                Phase::Running
+            } else {
+                Phase::Creating
+            }),
             ..MachineStatus::default()
         };
         for (old, new, reported) in [
@@ -242,11 +255,13 @@ mod tests {
         let none = MachineStatus::default();
         let creating = fixtures::ready("False", "Creating");
         let missing = fixtures::ready("False", "StorageClassNotFound");
+        let importing = fixtures::ready("False", "ImageImporting");
         let running = fixtures::ready("True", "Running");
         for (old, new, expected) in [
             (&none, &creating, Some(EventType::Normal)),
             (&creating, &creating, None),
             (&creating, &missing, Some(EventType::Warning)),
+            (&missing, &importing, Some(EventType::Normal)),
             (&missing, &running, Some(EventType::Normal)),
             (&running, &running, None),
         ] {

@@ -5,13 +5,17 @@ use controller_core::network_usage::GuestAttachments;
 use controller_core::objects::Secret;
 use runtime::checks::Check;
 
-use crate::objects::{Attachment, Claim, DataVolume, GuestSummary, Instance, VirtualMachine};
+use crate::objects::{
+    Attachment, Claim, DataVolume, GuestPod, GuestSummary, Instance, VirtualMachine,
+};
 
 /// Caches of the objects that Machines consist of on KubeVirt. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct KubeVirtCaches {
     pub(crate) vms: Cache<VirtualMachine>,
     pub(crate) instances: Cache<Instance>,
+    /// The pods in which guests run.
+    pub(crate) pods: Cache<GuestPod>,
     pub(crate) claims: Cache<Claim>,
     pub(crate) data_volumes: Cache<DataVolume>,
     /// Secrets that the controller made, without their content.
@@ -28,6 +32,8 @@ impl KubeVirtCaches {
         self.vms.wait_until_listed().await;
         waits("VirtualMachineInstances");
         self.instances.wait_until_listed().await;
+        waits("Pods of VirtualMachineInstances");
+        self.pods.wait_until_listed().await;
         waits("PersistentVolumeClaims");
         self.claims.wait_until_listed().await;
         waits("DataVolumes");
@@ -50,5 +56,7 @@ impl GuestAttachments for KubeVirtCaches {
         };
         self.vms.for_each_summary(&mut guest);
         self.instances.for_each_summary(&mut guest);
+        // A running guest is on the networks of its pod until it is migrated, whatever its instance says.
+        self.pods.for_each_summary(&mut guest);
     }
 }

@@ -11,6 +11,7 @@ use common::render::kubevirt::{attachment_name, volumes};
 use kube::Api;
 
 use crate::caches::KubeVirtCaches;
+use crate::objects::{GuestPod, Instance};
 use crate::plan::Observed;
 use controller_core::cache::State;
 use controller_core::caches::Caches;
@@ -76,6 +77,7 @@ fn known(observer: &Observer, machine: &Machine) -> Observed {
         .into_iter()
         .map(|import| (import.name().to_owned(), import))
         .collect();
+    let instance = cluster.instances.get(namespace, name);
     let desired = machine.desired();
     let (mut classes, mut sources) = (BTreeMap::new(), BTreeSet::new());
     for volume in desired.into_iter().flat_map(|block| volumes(name, block)) {
@@ -128,7 +130,8 @@ fn known(observer: &Observer, machine: &Machine) -> Observed {
         multus: cluster.attachments.state() == State::Listed,
         cdi: cluster.data_volumes.state() == State::Listed,
         vm: cluster.vms.get(namespace, name),
-        instance: cluster.instances.get(namespace, name),
+        pod: pod_of(cluster, machine, instance.as_deref()),
+        instance,
         existing_uids: existing_uids(&others, caches),
         claims,
         data_volumes,
@@ -143,6 +146,17 @@ fn known(observer: &Observer, machine: &Machine) -> Observed {
         classes,
         template,
     }
+}
+
+/// The pod in which the guest of an instance runs.
+fn pod_of(
+    cluster: &KubeVirtCaches,
+    machine: &Machine,
+    instance: Option<&Instance>,
+) -> Option<Arc<GuestPod>> {
+    let instance = instance?;
+    let pods = cluster.pods.of_machine(machine.namespace(), machine.name());
+    pods.into_iter().find(|pod| pod.runs(instance))
 }
 
 /// The uids among these that are of existing Machines. Almost always `uids` is empty, which saves the search.

@@ -3,6 +3,7 @@
 //! ```text
 //! VM, VMI, claim, Secret ▶ the Machine on its label (a VM also: the Machine of its name; a claim
 //! and DataVolume           and DataVolume also: those that have a disk whose claim would be called so)
+//! launcher pod ──────────▶ the Machine on its label
 //! attachment ────────────▶ Machines of the namespace with a network that names it
 //! ```
 
@@ -11,7 +12,6 @@ use std::sync::Arc;
 use common::catalog::amount;
 use common::names;
 use common::render::kubevirt::attachment_name;
-use common::render::kubevirt::types::InstanceSpec;
 use controller_core::address_index::AddressIndex;
 use controller_core::cache::Change;
 use controller_core::caches::machines_where;
@@ -38,18 +38,18 @@ pub fn start(watches: &mut Watches<'_>) -> KubeVirtCaches {
 fn attached<K: Meta>(
     networks: &NamespaceQueue,
     change: &Change<K>,
-    spec: impl Fn(&K) -> &InstanceSpec,
+    attachments: impl Fn(&K) -> Vec<String>,
 ) {
-    let attachments = |guest: &Option<Arc<K>>| -> Vec<String> {
-        let guest = guest.as_deref();
-        let all = guest.into_iter().flat_map(|guest| attachments(spec(guest)));
-        all.map(str::to_owned).collect()
-    };
-    if attachments(&change.old) != attachments(&change.new)
+    let of = |guest: &Option<Arc<K>>| guest.as_deref().map(&attachments).unwrap_or_default();
+    if of(&change.old) != of(&change.new)
         && let Some(guest) = change.new.as_ref().or(change.old.as_ref())
     {
         networks.push(guest.namespace());
     }
+}
+
+fn named<'a>(attachments: impl Iterator<Item = &'a str>) -> Vec<String> {
+    attachments.map(str::to_owned).collect()
 }
 
 fn watch_guests(watches: &mut Watches<'_>, cluster: &KubeVirtCaches) {
@@ -59,7 +59,9 @@ fn watch_guests(watches: &mut Watches<'_>, cluster: &KubeVirtCaches) {
         watch_config(),
         &cluster.vms,
         move |change, _| {
-            attached(&networks, change, |vm| &vm.spec.template.spec);
+            attached(&networks, change, |vm| {
+                named(attachments(&vm.spec.template.spec))
+            });
             machine_by_name(change)
         },
     );
@@ -69,8 +71,26 @@ fn watch_guests(watches: &mut Watches<'_>, cluster: &KubeVirtCaches) {
         watch_config(),
         &cluster.instances,
         move |change, _| {
-            attached(&networks, change, |instance| &instance.spec);
+            attached(&networks, change, |instance| {
+                named(attachments(&instance.spec))
+            });
             machine_by_name(change)
+        },
+    );
+    let networks = watches.triggers.network_namespaces.clone();
+    watches.spawn(
+        "watch of launcher pods",
+        watch_config().labels("kubevirt.io=virt-launcher"),
+        &cluster.pods,
+        move |change, _| {
+            attached(&networks, change, |pod| named(pod.attached()));
+            // Most changes of a pod concern nobody here.
+            let both = change.old.as_ref().zip(change.new.as_ref());
+            if both.is_none_or(|(old, new)| old.differs(new)) {
+                machine_by_label(change)
+            } else {
+                vec![]
+            }
         },
     );
 }

@@ -12,6 +12,8 @@ pub enum Effect {
     Live,
     /// Takes effect while the machine runs if the running guest can take it, else at its next restart.
     LiveOrRestart,
+    /// A running machine has it after it was migrated to another node, or after its next restart.
+    MigrationOrRestart,
     /// Accepted; a running machine has it after its next restart.
     Restart,
     /// Accepted; cloud-init acts on it only in a new instance, after the Machine was deleted and created again.
@@ -36,6 +38,7 @@ impl Effect {
             Self::LiveOrRestart => {
                 "takes effect while the machine runs if the guest can take it, else at the next restart"
             }
+            Self::MigrationOrRestart => "takes effect at the next live migration or restart",
             Self::Restart => "takes effect at the next restart",
             Self::NewInstance => "takes effect on a new instance only",
             Self::Grow => {
@@ -103,8 +106,9 @@ effects! {
     DiskImage         "disks[].image"               Refused              Refused,
     DiskSelector      "disks[].selector"            Refused              Refused,
     DiskVolumeName    "disks[].volumeName"          Refused              Refused,
-    Nic               "networks[].name"             Restart              LiveOrRestart,
-    NicNetwork        "networks[].networkName"      Restart              Restart,
+    // KubeVirt applies both by a live migration. It starts one by itself if the cluster allows it.
+    Nic               "networks[].name"             LiveOrRestart        LiveOrRestart,
+    NicNetwork        "networks[].networkName"      LiveOrRestart        Restart,
     NicModel          "networks[].model"            Restart              Restart,
     NicMac            "networks[].macAddress"       Restart              Restart,
     BootOrder         "bootOrder"                   Restart              Restart,
@@ -125,8 +129,9 @@ effects! {
     Hyperv            "domain.features.hyperv"      Restart              Restart,
     Efi               "domain.firmware.bootloader.efi"        RefusedWhileRunning RefusedWhileRunning,
     SecureBoot        "domain.firmware.bootloader.secureBoot" RefusedWhileRunning RefusedWhileRunning,
-    // A Machine that is bound to a host stays there.
-    NodeSelector      "nodeSelector"                Restart              Nothing,
+    // KubeVirt places the guest anew when it is migrated, but does not migrate it for that. A Machine that is bound to
+    // a libvirt host stays there.
+    NodeSelector      "nodeSelector"                MigrationOrRestart   Nothing,
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ pub fn pending_action(backend: Backend, field: &str, in_progress: bool) -> Pendi
     let effect = changed_field(field).map(|field| field.effect(backend));
     let may_be_live = matches!(
         effect,
-        Some(Effect::Live | Effect::LiveOrRestart | Effect::Grow)
+        Some(Effect::Live | Effect::LiveOrRestart | Effect::MigrationOrRestart | Effect::Grow)
     );
     match backend {
         _ if !(may_be_live && in_progress) => PendingAction::Restart,
@@ -75,7 +75,9 @@ mod tests {
             ("cpu.cores", Restart, Restart),
             ("disks[data]", Restart, HotPlug),
             ("disks[data].bus", Restart, Restart),
-            ("networks[eth0]", Restart, HotPlug),
+            ("networks[eth0]", LiveMigration, HotPlug),
+            ("networks[eth0].networkName", LiveMigration, Restart),
+            ("nodeSelector", LiveMigration, Restart),
             ("networks[eth0].model", Restart, Restart),
             ("cdroms[iso]", Restart, Restart),
             ("cdroms[iso].image", Restart, HotPlug),

@@ -74,6 +74,7 @@ impl Warnings<'_> {
             (Effect::LiveOrRestart, Backend::Kubevirt) if fits => {
                 "at once if the backend can, else at the next restart"
             }
+            (Effect::MigrationOrRestart, _) => "at the next live migration or restart",
             (Effect::LiveOrRestart | Effect::Restart, _) => "at the next restart",
             (Effect::Nothing, _) => {
                 self.findings.note(&format!(
@@ -178,7 +179,10 @@ fn features(merged: &Merged<'_>, old: &Normalized, new: &Normalized, warnings: &
         }
     };
     let (was, is) = (&old.node_selector, &new.node_selector);
-    if was != is {
+    // A guest on KubeVirt that was placed by more labels is where it may be.
+    let is_placed =
+        new.backend == Backend::Kubevirt && is.iter().all(|it| was.get(it.0) == Some(it.1));
+    if was != is && !is_placed {
         let what = format!(
             "changes from {} to {}",
             shortened(&labels(was)),
@@ -197,11 +201,18 @@ fn pluggable_disks<'b>(block: &'b Normalized, running: &Normalized) -> Vec<(&'b 
     disks.map(|disk| (disk.name.as_str(), fits(disk))).collect()
 }
 
-/// The network cards of a block, each with whether it can be plugged into the guest of `running`.
-fn pluggable_nics<'b>(block: &'b Normalized, running: &Normalized) -> Vec<(&'b str, bool)> {
+/// The network cards of a block, each with whether it can be plugged into the guest of `running`, or out of it if
+/// `leaves`.
+fn pluggable_nics<'b>(
+    block: &'b Normalized,
+    running: &Normalized,
+    leaves: bool,
+) -> Vec<(&'b str, bool)> {
     let is_q35 = running.machine_type == MachineType::Q35;
-    let fits = |nic: &NormalizedNetwork| {
-        hotplug::takes_nic(nic.model.as_str(), is_q35, running.features.acpi)
+    let fits = |nic: &NormalizedNetwork| match block.backend {
+        // KubeVirt plugs in bridged cards only, and none out that leaves the VirtualMachine.
+        Backend::Kubevirt => !leaves && nic.network_name.is_some(),
+        Backend::Libvirt => hotplug::takes_nic(nic.model.as_str(), is_q35, running.features.acpi),
     };
     let nics = block.networks.iter();
     nics.map(|nic| (nic.name.as_str(), fits(nic))).collect()
@@ -265,7 +276,8 @@ fn medium(
 }
 
 fn nics(merged: &Merged<'_>, old: &Normalized, new: &Normalized, warnings: &mut Warnings<'_>) {
-    let [was, is] = [old, new].map(|block| pluggable_nics(block, old));
+    let was = pluggable_nics(old, old, true);
+    let is = pluggable_nics(new, old, false);
     warnings.items(Field::Nic, "networks", &merged.networks, &was, &is);
     let network = |nic: &NormalizedNetwork| {
         let name = nic.network_name.as_deref();
@@ -286,7 +298,8 @@ fn nics(merged: &Merged<'_>, old: &Normalized, new: &Normalized, warnings: &mut 
             Field::NicNetwork,
             networks::network_name(item).path,
             (network(was), network(is)),
-            false,
+            // Another binding than the bridge is another card.
+            was.network_name.is_some() && is.network_name.is_some(),
         );
         warnings.field(
             Field::NicModel,

@@ -45,7 +45,7 @@ pub(crate) async fn apply(
     action: &Action,
 ) -> Result<Option<Written>, Failed> {
     check(api, machine, action).await?;
-    Ok(carry_out(api, machine, action).await?)
+    carry_out(api, machine, action).await.map_err(explained)
 }
 
 async fn carry_out(
@@ -70,7 +70,7 @@ async fn carry_out(
         }
         Action::PatchClaim(patch) => apply.patch_claim(patch).await.map(Some),
         Action::CreateDataVolume(desired) => {
-            let made: DataVolume = apply.create(desired).await.map_err(explained)?;
+            let made: DataVolume = apply.create(desired).await?;
             Ok(Some(Written::of(&made)))
         }
         Action::ReleaseClaim { name, uid } => {
@@ -267,19 +267,19 @@ impl Apply<'_> {
     }
 }
 
-/// Explains the error of a CDI that does not support checksums.
-fn explained(error: ApiError) -> ApiError {
-    match error {
-        ApiError::Refused(kube::Error::Api(mut status))
-            if status.message.contains("spec.source.http.checksum") =>
-        {
-            status.message = format!(
-                "this CDI verifies no checksums ({}): install CDI v1.65 or newer, or remove image.checksum",
-                status.message
-            );
-            ApiError::Refused(kube::Error::Api(status))
-        }
-        other => other,
+/// The failure of an action. The error of a CDI that does not support checksums has a reason of its own.
+fn explained(error: ApiError) -> Failed {
+    let failed = Failed::from(error);
+    if !failed.message.contains("spec.source.http.checksum") {
+        return failed;
+    }
+    Failed {
+        reason: Some("ImageImportUnavailable"),
+        message: format!(
+            "this CDI verifies no checksums ({}): install CDI v1.65 or newer, or remove image.checksum",
+            failed.message
+        ),
+        ..failed
     }
 }
 

@@ -23,7 +23,7 @@ use time::{Duration, OffsetDateTime};
 
 use crate::apply::claim_user::UserKind;
 use crate::backend::KubeVirt;
-use crate::objects::{Attachment, Claim, DataVolume, Instance, VirtualMachine};
+use crate::objects::{Attachment, Claim, DataVolume, GuestPod, Instance, VirtualMachine};
 use crate::plan::action::Plan;
 use crate::plan::observed::Observed;
 use controller_core::backend::Growth;
@@ -50,6 +50,8 @@ pub(crate) struct FakeCluster {
     pub(crate) cdi: bool,
     pub(crate) vm: Option<VirtualMachine>,
     pub(crate) instance: Option<Instance>,
+    /// The pod in which the instance's guest runs.
+    pub(crate) pod: Option<GuestPod>,
     pub(crate) claims: BTreeMap<String, Claim>,
     pub(crate) data_volumes: BTreeMap<String, DataVolume>,
     /// Whether the StorageClass binds volumes only once the guest has a node.
@@ -95,6 +97,7 @@ impl FakeCluster {
             cdi: true,
             vm: None,
             instance: None,
+            pod: None,
             claims: BTreeMap::new(),
             data_volumes: BTreeMap::new(),
             first_consumer: false,
@@ -202,6 +205,7 @@ impl FakeCluster {
             cdi: self.cdi,
             vm: self.vm.clone().map(Arc::new),
             instance: self.instance.clone().map(Arc::new),
+            pod: self.pod.clone().map(Arc::new),
             attachments: attachments.collect(),
             claims,
             data_volumes,

@@ -15,13 +15,15 @@ pub(crate) struct ForeignCondition {
 }
 
 /// Types of the conditions that are kept in the caches. All others are dropped.
-const READ: [&str; 12] = [
+const READ: [&str; 14] = [
     // Of a VirtualMachine and its instance.
     "AgentConnected",
+    "EvictionRequested",
     "Failure",
     "HotMemoryChange",
     "HotVCPUChange",
     "LiveMigratable",
+    "MigrationRequired",
     "PodScheduled",
     "RestartRequired",
     // Of a claim.

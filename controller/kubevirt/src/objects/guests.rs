@@ -2,7 +2,7 @@
 
 use common::bounds::{GUEST_ADDRESS_MAX, NETWORKS_MAX};
 use common::guest_report::{self, AddressLimit};
-use common::render::kubevirt::types::{InstanceSpec, VirtualMachineSpec};
+use common::render::kubevirt::types::{InstanceSpec, Present, VirtualMachineSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -141,6 +141,39 @@ pub(crate) struct InstanceStatus {
     #[serde(rename = "currentCPUTopology")]
     pub(crate) cpu: PresentCpu,
     pub(crate) memory: PresentMemory,
+    #[serde(deserialize_with = "lenient")]
+    pub(crate) volume_status: Vec<InstanceVolume>,
+    /// The migration in progress, or the last one; `None`: the guest was never migrated.
+    #[serde(deserialize_with = "lenient")]
+    pub(crate) migration_state: Option<MigrationState>,
+    /// Node that the guest has to leave, because its pod is to be evicted.
+    pub(crate) evacuation_node_name: Option<String>,
+}
+
+/// A volume of a running guest.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct InstanceVolume {
+    /// Name of the volume in the instance's specification.
+    pub(crate) name: String,
+    /// Present: the volume was plugged into the running guest.
+    pub(crate) hotplug_volume: Option<Present>,
+    /// Present: KubeVirt writes a dump of the guest's memory to the volume.
+    pub(crate) memory_dump_volume: Option<Present>,
+}
+
+/// A migration of a running guest to another node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct MigrationState {
+    /// Whether the migration has ended, in whatever way.
+    pub(crate) completed: bool,
+    /// Whether the guest is still on its former node, although the migration has ended.
+    pub(crate) failed: bool,
+    #[serde(deserialize_with = "cut")]
+    pub(crate) failure_reason: Option<String>,
+    pub(crate) source_node: Option<String>,
+    pub(crate) target_node: Option<String>,
 }
 
 /// CPU sockets that the guest has while more are being plugged in.
@@ -186,6 +219,19 @@ pub(crate) struct InstanceInterface {
     pub(crate) mac: Option<String>,
     pub(crate) ip_address: Option<String>,
     pub(crate) ip_addresses: Vec<String>,
+    /// Where KubeVirt has this entry from, separated by commas; `domain` if the guest has the card. Empty until the
+    /// first report of the node.
+    pub(crate) info_source: String,
+    /// Name of the card's interface in the launcher pod.
+    pub(crate) pod_interface_name: Option<String>,
+}
+
+impl InstanceInterface {
+    /// Whether the guest has the card: it is not only attached to the launcher pod.
+    pub(crate) fn is_in_guest(&self) -> bool {
+        let mut sources = self.info_source.split(',').map(str::trim);
+        self.info_source.is_empty() || sources.any(|source| source == "domain")
+    }
 }
 
 /// Reads network cards. The addresses are what the guest reports, so they are cut to their limit here, before they are

@@ -4,14 +4,17 @@ mod attachment;
 mod claim;
 mod conditions;
 mod data_volume;
+mod guest_pod;
 mod guests;
 
 pub(crate) use self::attachment::Attachment;
 pub(crate) use self::claim::Claim;
 pub(crate) use self::conditions::{ForeignCondition, find_condition};
 pub(crate) use self::data_volume::DataVolume;
+pub(crate) use self::guest_pod::GuestPod;
 pub(crate) use self::guests::{
-    GuestOsInfo, GuestSummary, Instance, InstanceInterface, VirtualMachine, attachments,
+    GuestOsInfo, GuestSummary, Instance, InstanceInterface, MigrationState, VirtualMachine,
+    attachments,
 };
 
 #[cfg(test)]
@@ -59,7 +62,9 @@ mod tests {
         assert_survives_compression(&with_full_metadata::<Instance>(
             &json!({"spec": guest, "status": {
                 "phase": "Running", "nodeName": "node-1", "guestOSInfo": {"name": "Fedora", "kernelRelease": "6"},
-                "interfaces": [{"name": "a", "mac": "02:00:00:00:00:01", "ipAddresses": ["10.0.0.1"]}],
+                "interfaces": [{"name": "a", "mac": "02:00:00:00:00:01", "ipAddresses": ["10.0.0.1"], "infoSource": "domain", "podInterfaceName": "eth0"}],
+                "volumeStatus": [{"name": "a", "hotplugVolume": {}}], "evacuationNodeName": "node-1",
+                "migrationState": {"completed": true, "failed": true, "failureReason": "f", "sourceNode": "a", "targetNode": "b"},
                 "conditions": conditions, "currentCPUTopology": {"sockets": 2}, "memory": {"guestCurrent": "1Gi"},
             }}),
         ));

@@ -65,6 +65,7 @@ pub(crate) fn plan(
             Subject::Storage => (&mut inputs.storage, "PVCPending"),
             Subject::Machine | Subject::Guest => (&mut inputs.guest, "KubeVirtApiError"),
         };
+        let reason = refusal.reason.unwrap_or(reason);
         outcome.worsen(Fault::new(reason, refusal.message.clone()));
     }
 

@@ -19,6 +19,7 @@ mod pending;
 mod protection;
 mod release;
 mod restart;
+mod running;
 mod status;
 mod storage;
 #[cfg(test)]

@@ -7,7 +7,7 @@ use common::render::{SecretKey, SecretValue};
 use controller_core::addresses::Conflict;
 use controller_core::objects::{Network, Secret, Template};
 
-use crate::objects::{Attachment, Claim, DataVolume, Instance, VirtualMachine};
+use crate::objects::{Attachment, Claim, DataVolume, GuestPod, Instance, VirtualMachine};
 
 /// What is known of the cluster that matters to one Machine.
 #[derive(Clone, Debug, Default)]
@@ -24,6 +24,8 @@ pub(crate) struct Observed {
     pub(crate) vm: Option<Arc<VirtualMachine>>,
     /// The instance of the Machine's name.
     pub(crate) instance: Option<Arc<Instance>>,
+    /// The pod in which the instance's guest runs.
+    pub(crate) pod: Option<Arc<GuestPod>>,
     /// Claims labelled with the Machine, and claims that have the names of its volumes' claims; by name.
     pub(crate) claims: BTreeMap<String, Arc<Claim>>,
     /// DataVolumes of the same names, by name.

@@ -1,8 +1,9 @@
-//! Changes that the running guest does not have yet, by field of the block.
+//! Changes that the running guest does not have yet, by field of the block, and what brings each into effect.
 //!
-//! KubeVirt reports that a restart is needed, but not for which fields.
+//! What is pending is what differs between the desired and the [running](super::running) guest. KubeVirt's condition
+//! `RestartRequired` names no fields, and it is also there for a card that was added and removed again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 
 use common::api::choice::{Backend, Choice as _};
@@ -14,7 +15,8 @@ use common::render::kubevirt::types::{
 };
 use common::rules::update::pending_action;
 
-use crate::objects::{Instance, find_condition};
+use super::running::running;
+use crate::objects::{GuestPod, Instance, find_condition};
 use controller_core::objects::Meta as _;
 
 /// Field of the spec for each annotation that records a Secret's revision.
@@ -26,26 +28,32 @@ const ANNOTATIONS: [(&str, &str); 2] = [
     ),
 ];
 
-/// Every desired change that the guest does not have. `restart`: KubeVirt reports that a restart is required.
-pub(super) fn pending(runs: &Instance, desired: &Template, restart: bool) -> Vec<PendingChange> {
-    let mut all = Vec::new();
-    if restart {
-        all = changes(&runs.spec, &desired.spec);
+/// Every desired change that the guest does not have. `pod`: the one in which it runs, if that is known. `refused`:
+/// KubeVirt reports that it applies no change before a restart.
+pub(super) fn pending(
+    instance: &Instance,
+    pod: Option<&GuestPod>,
+    desired: &Template,
+    refused: bool,
+) -> Vec<PendingChange> {
+    let mut list = changes(&running(instance, pod, &desired.spec), &desired.spec);
+    let conditions = &instance.status.conditions;
+    let can_migrate = find_condition(conditions, "LiveMigratable", "False").is_none();
+    // KubeVirt's instance has a change before the guest, if a migration can apply it.
+    let missing = changes(&instance.spec, &desired.spec);
+    let missing: BTreeSet<_> = missing.into_iter().map(|change| change.field).collect();
+    for change in &mut list {
+        let in_progress = can_migrate && !(refused && missing.contains(&change.field));
+        let action = pending_action(Backend::Kubevirt, &change.field, in_progress);
+        action.as_str().clone_into(&mut change.action);
     }
-    for more in plugged(runs, &desired.spec)
-        .into_iter()
-        .chain(secrets(runs, desired))
-    {
-        if all.iter().all(|change| change.field != more.field) {
-            all.push(more);
-        }
-    }
-    all
+    list.extend(secrets(instance, desired));
+    list
 }
 
 /// Secrets whose content differs from what the guest was started with. KubeVirt does not compare them.
 fn secrets(runs: &Instance, desired: &Template) -> Vec<PendingChange> {
-    let mut changes = Changes::new(false);
+    let mut changes = Changes::default();
     for (key, field) in ANNOTATIONS {
         let runs = runs.annotation(key).and_then(SecretRevision::parse);
         let desired = desired.metadata.annotations.get(key);
@@ -59,27 +67,9 @@ fn secrets(runs: &Instance, desired: &Template) -> Vec<PendingChange> {
     changes.list
 }
 
-/// Resources that KubeVirt is plugging in: its instance already has them, the guest does not.
-fn plugged(runs: &Instance, desired: &InstanceSpec) -> Vec<PendingChange> {
-    let status = &runs.status;
-    let has_condition =
-        |kind: &str, value: &str| find_condition(&status.conditions, kind, value).is_some();
-    // KubeVirt plugs in by migrating the guest. One that cannot migrate needs a restart.
-    let mut changes = Changes::new(!has_condition("LiveMigratable", "False"));
-    let sockets = status.cpu.sockets;
-    if let Some(sockets) = sockets.filter(|_| has_condition("HotVCPUChange", "True")) {
-        changes.field("cpu.sockets", sockets, desired.domain.cpu.sockets);
-    }
-    let memory = status.memory.guest_current.as_ref();
-    if let Some(memory) = memory.filter(|_| has_condition("HotMemoryChange", "True")) {
-        changes.field("memory.size", memory, &desired.domain.memory.guest);
-    }
-    changes.list
-}
-
 /// The differences between the running and the desired guest, in the order of the block.
 fn changes(runs: &InstanceSpec, desired: &InstanceSpec) -> Vec<PendingChange> {
-    let mut changes = Changes::new(false);
+    let mut changes = Changes::default();
     hardware(&mut changes, &runs.domain, &desired.domain);
     changes.items(
         "disks",
@@ -97,6 +87,7 @@ fn changes(runs: &InstanceSpec, desired: &InstanceSpec) -> Vec<PendingChange> {
         |interface| &interface.name,
         interface,
     );
+    boot_order(&mut changes, runs, desired);
     for wanted in &desired.networks {
         let same = |network: &&Network| network.name == wanted.name;
         if let Some(runs) = runs.networks.iter().find(same) {
@@ -154,7 +145,10 @@ fn hardware(changes: &mut Changes, runs: &Domain, desired: &Domain) {
         max_guest.as_ref().unwrap_or(guest).clone()
     };
     changes.field("memory.size", &runs.memory.guest, &desired.memory.guest);
-    changes.field("memory.maxSize", most(runs), most(desired));
+    // Without a maximum KubeVirt chooses one for the instance.
+    if desired.memory.max_guest.is_some() {
+        changes.field("memory.maxSize", most(runs), most(desired));
+    }
     changes.field("machineType", &runs.machine.r#type, &desired.machine.r#type);
     let firmware = |domain: &Domain| match &domain.firmware.bootloader.efi {
         None => "bios",
@@ -182,11 +176,6 @@ fn disk(changes: &mut Changes, path: &str, runs: &Disk, desired: &Disk) {
         target.map_or_else(String::new, |target| target.bus.clone())
     };
     changes.field(&format!("{path}.bus"), bus(runs), bus(desired));
-    changes.field(
-        &format!("{path}.bootOrder"),
-        order(runs.boot_order),
-        order(desired.boot_order),
-    );
 }
 
 fn interface(changes: &mut Changes, path: &str, runs: &Interface, desired: &Interface) {
@@ -196,15 +185,37 @@ fn interface(changes: &mut Changes, path: &str, runs: &Interface, desired: &Inte
         &runs.mac_address,
         &desired.mac_address,
     );
-    changes.field(
-        &format!("{path}.bootOrder"),
-        order(runs.boot_order),
-        order(desired.boot_order),
-    );
 }
 
-fn order(order: Option<u32>) -> String {
-    order.map_or_else(|| "none".to_owned(), |order| order.to_string())
+/// The boot order of the devices that both guests have. A device that is added or removed moves the numbers of those
+/// behind it, but not their order.
+fn boot_order(changes: &mut Changes, runs: &InstanceSpec, desired: &InstanceSpec) {
+    let (runs, desired) = (boot_numbers(runs), boot_numbers(desired));
+    let ranks = |one: &BTreeMap<String, Option<u32>>, other: &BTreeMap<String, Option<u32>>| {
+        let both = one.iter().filter(|(path, _)| other.contains_key(*path));
+        let mut ordered: Vec<_> = both.filter_map(|(path, at)| Some(((*at)?, path))).collect();
+        ordered.sort_unstable();
+        let ordered = ordered.into_iter().enumerate();
+        ordered
+            .map(|(rank, (_, path))| (path.clone(), rank))
+            .collect::<BTreeMap<_, _>>()
+    };
+    let (was, is) = (ranks(&runs, &desired), ranks(&desired, &runs));
+    let show = |number: Option<u32>| number.map_or_else(|| "none".to_owned(), |it| it.to_string());
+    for (path, desired) in desired {
+        if let Some(runs) = runs.get(&path).filter(|_| was.get(&path) != is.get(&path)) {
+            changes.field(&format!("{path}.bootOrder"), show(*runs), show(desired));
+        }
+    }
+}
+
+/// Position in the boot order of each disk and network card, by its path in the block.
+fn boot_numbers(spec: &InstanceSpec) -> BTreeMap<String, Option<u32>> {
+    let disks = disks(spec).into_iter();
+    let disks = disks.map(|disk| (format!("disks[{}]", disk.name), disk.boot_order));
+    let cards = spec.domain.devices.interfaces.iter();
+    let cards = cards.map(|card| (format!("networks[{}]", card.name), card.boot_order));
+    disks.chain(cards).collect()
 }
 
 fn attachment(network: &Network) -> &str {
@@ -220,23 +231,17 @@ fn labels(labels: &BTreeMap<String, String>) -> String {
     labels.join(",")
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Changes {
-    /// Whether KubeVirt can apply these changes to the running guest.
-    in_progress: bool,
     list: Vec<PendingChange>,
 }
 
 impl Changes {
-    fn new(in_progress: bool) -> Self {
-        let list = Vec::new();
-        Self { in_progress, list }
-    }
-
+    /// Adds a field that a restart brings into effect, if it differs.
     fn field(&mut self, field: &str, current: impl Display, desired: impl Display) {
         let (current, desired) = (current.to_string(), desired.to_string());
         if current != desired {
-            let action = pending_action(Backend::Kubevirt, field, self.in_progress);
+            let action = pending_action(Backend::Kubevirt, field, false);
             self.list.push(PendingChange {
                 field: field.to_owned(),
                 current,

@@ -1,9 +1,9 @@
 //! A requested restart deletes the instance that runs at the time of the request, and no other one.
 //!
 //! ```text
-//! new request ─▶ status: `replaces` this uid ─▶ instance of this uid deleted ─▶ another one exists: done
+//! new request ─▶ status: `replaces` this uid ─▶ instance of this uid deleted ─▶ another one has come up: done
 //!          ├──▶ done, if no guest runs or the Machine is off
-//!          └──▶ `replaces` the guest that shut itself down and stays off ─▶ another one exists: done
+//!          └──▶ `replaces` the guest that shut itself down and stays off ─▶ another one has come up: done
 //! ```
 //! The status is written before the deletion, and the deletion names the uid. So one request deletes one instance,
 //! however often the sequence is interrupted and repeated.
@@ -14,7 +14,7 @@
 //!
 //! With `Always`, KubeVirt creates a new instance from the current VirtualMachine. With `RerunOnFailure` it does so
 //! only after a failure or a change of the strategy (`syncRunStrategy` of virt-controller, since KubeVirt 1.0). So the
-//! strategy is `Always` until the new instance exists.
+//! strategy is `Always` until the new instance has come up.
 
 use common::api::choice::{Phase, PowerState};
 use common::api::normalized::Normalized;
@@ -34,7 +34,7 @@ pub(super) struct Restart {
 }
 
 impl Restart {
-    /// Whether an instance still has to be replaced.
+    /// Whether the guest that replaces the former one has not come up yet.
     pub(super) fn is_open(&self) -> bool {
         self.last
             .as_ref()
@@ -73,13 +73,14 @@ pub(super) fn restart(machine: &Machine, block: &Normalized, observed: &Observed
         return Restart { last, action: None };
     };
     let replaces = match instance {
-        Some(instance) => (instance.uid() == uid).then_some(uid),
+        Some(instance) if instance.uid() != uid => (on && is_starting(instance)).then_some(uid),
+        Some(_) => Some(uid),
         None => on.then_some(uid),
     };
-    let going = instance.filter(|instance| !instance.is_deleting());
+    let replaced = instance.filter(|it| Some(it.uid()) == replaces.as_deref());
     let exists = observed.vm.as_ref().is_some_and(|vm| !vm.is_deleting());
-    let action = going
-        .filter(|_| on && exists && replaces.is_some())
+    let action = replaced
+        .filter(|instance| on && exists && !instance.is_deleting())
         .map(|instance| Action::DeleteInstance {
             uid: instance.uid().to_owned(),
         });
@@ -101,6 +102,11 @@ fn stays_off(machine: &Machine, block: &Normalized, observed: &Observed) -> bool
     block.guest_shutdown_stops
         && machine.status.phase == Some(Phase::Stopped)
         && vm.is_some_and(|vm| vm.spec.run_strategy == "RerunOnFailure")
+}
+
+/// Whether the guest has neither come up nor ended yet.
+fn is_starting(instance: &Instance) -> bool {
+    instance.status.phase != "Running" && !has_ended(instance)
 }
 
 /// Whether the guest shut itself down.

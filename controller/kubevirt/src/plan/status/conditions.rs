@@ -1,12 +1,13 @@
 //! Status, reason and message of each condition.
 
-use common::api::choice::{Choice as _, PendingAction, Phase, PowerState};
+use common::api::choice::{Backend, Choice as _, PendingAction, Phase, PowerState};
 use common::api::status::PendingChange;
+use common::rules::update::pending_action;
 
 use super::inputs::StatusInputs;
 use super::live::{FAILURES, LiveGuest};
 use crate::objects::{ForeignCondition, find_condition};
-use controller_core::conditions::{Fault, Verdict, stopped};
+use controller_core::conditions::{Fault, Verdict, paused, stopped};
 
 pub(super) fn storage(inputs: &StatusInputs<'_>) -> Verdict {
     if let Some(fault) = &inputs.storage.fault {
@@ -80,31 +81,56 @@ pub(super) fn virtual_machine(inputs: &StatusInputs<'_>, live: &LiveGuest<'_>) -
     ("True", created())
 }
 
-/// Whether a change takes effect at the next restart.
-pub(super) fn is_for_a_restart(change: &PendingChange) -> bool {
-    change.action == PendingAction::Restart.as_str()
+/// The fields of the changes with this action.
+fn fields_with(changes: &[PendingChange], action: PendingAction) -> Vec<&str> {
+    let changes = changes.iter();
+    let with = changes.filter(|change| change.action == action.as_str());
+    with.map(|change| change.field.as_str()).collect()
 }
 
-/// Names the changed fields, or quotes KubeVirt if none of ours differs.
-pub(super) fn restart_required(
-    changes: &[PendingChange],
-    reported: Option<&ForeignCondition>,
-) -> Fault {
-    let changes = changes.iter().filter(|change| is_for_a_restart(change));
-    let fields: Vec<_> = changes.map(|change| change.field.as_str()).collect();
-    let why = match reported.filter(|_| fields.is_empty()) {
-        Some(condition) => condition.message.clone(),
-        None => fields.join(", "),
-    };
+/// `RestartRequired`: names the changed fields, and why KubeVirt cannot apply them by a migration.
+pub(super) fn restart_required(changes: &[PendingChange], live: &LiveGuest<'_>) -> Option<Fault> {
+    let fields = fields_with(changes, PendingAction::Restart);
+    if fields.is_empty() {
+        return None;
+    }
     let cloud_init = if fields.iter().any(|field| field.starts_with("cloudInit")) {
         "; the guest is given the new cloud-init data then, and cloud-init acts on it on a new instance only: run 'cloud-init clean' in the guest before, or create the Machine anew"
     } else {
         ""
     };
-    Fault::new(
+    let might_migrate = |field: &str| {
+        pending_action(Backend::Kubevirt, field, true) == PendingAction::LiveMigration
+    };
+    let obstacle = live.migration_obstacle();
+    let obstacle = obstacle.filter(|_| fields.iter().copied().any(might_migrate));
+    let obstacle = obstacle.map_or_else(String::new, |obstacle| {
+        let ForeignCondition {
+            reason, message, ..
+        } = obstacle;
+        format!("; KubeVirt cannot apply it by a live migration ({reason}: {message})")
+    });
+    let fields = fields.join(", ");
+    Some(Fault::new(
         "RestartRequired",
-        format!("a change takes effect when the guest is restarted: {why}{cloud_init}"),
-    )
+        format!(
+            "a change takes effect when the guest is restarted: {fields}{obstacle}{cloud_init}"
+        ),
+    ))
+}
+
+/// `MigrationRequired`: names the fields that a migration of the guest brings into effect.
+pub(super) fn migration_required(changes: &[PendingChange]) -> Option<Fault> {
+    let fields = fields_with(changes, PendingAction::LiveMigration);
+    (!fields.is_empty()).then(|| {
+        Fault::new(
+            "MigrationRequired",
+            format!(
+                "a change takes effect when the guest is migrated to another node or restarted: {}; KubeVirt migrates it by itself if its workloadUpdateMethods contain LiveMigrate, but never for a change of nodeSelector: see virtctl migrate",
+                fields.join(", ")
+            ),
+        )
+    })
 }
 
 pub(super) fn agent_connected() -> Fault {
@@ -157,11 +183,13 @@ pub(super) fn ready(
                 "the guest is paused in KubeVirt: unpause it with virtctl",
             ),
         ),
-        Phase::Running if running => ("True", Fault::new("Running", "the guest runs")),
-        Phase::Running => (
+        _ if inputs.paused && live.differs_from(running) => ("False", paused()),
+        // KubeVirt reports `Terminating` while somebody deletes the VirtualMachine.
+        Phase::Running if !running || matches!(status, "Stopping" | "Terminating") => (
             "False",
             Fault::new("Stopping", "the guest is shutting down"),
         ),
+        Phase::Running => ("True", Fault::new("Running", "the guest runs")),
         Phase::Stopped if running && live.strategy == "Always" => {
             ("False", Fault::new("Creating", "the guest is starting"))
         }

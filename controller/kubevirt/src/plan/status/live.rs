@@ -8,7 +8,10 @@ use common::api::status::{GuestOs, InterfaceStatus, MachineStatus, VolumeStatus}
 use common::render::kubevirt::{Volume, volumes as render};
 
 use super::inputs::StatusInputs;
-use crate::objects::{GuestOsInfo, Instance, InstanceInterface, VirtualMachine, find_condition};
+use crate::objects::{
+    ForeignCondition, GuestOsInfo, GuestPod, Instance, InstanceInterface, VirtualMachine,
+    find_condition,
+};
 use crate::plan::action::Action;
 use crate::plan::observed::Observed;
 use controller_core::addresses::is_reported;
@@ -21,6 +24,8 @@ pub(super) struct LiveGuest<'a> {
     /// The VirtualMachine's `runStrategy` after this plan.
     pub(super) strategy: &'a str,
     pub(super) instance: Option<&'a Instance>,
+    /// The pod in which the instance's guest runs.
+    pub(super) pod: Option<&'a GuestPod>,
 }
 
 impl<'a> LiveGuest<'a> {
@@ -39,7 +44,25 @@ impl<'a> LiveGuest<'a> {
             instance: instance
                 .filter(|instance| instance.machine() == Some(machine.name()))
                 .filter(|_| vm.is_none() || ours.is_some()),
+            pod: observed.pod.as_deref(),
         }
+    }
+
+    /// Whether the Machine has no VirtualMachine, or one that is on although the Machine is to be off, or the other
+    /// way round.
+    pub(super) fn differs_from(&self, running: bool) -> bool {
+        self.vm.is_none() || (self.strategy != "Halted") != running
+    }
+
+    /// The guest, unless it has ended.
+    pub(super) fn guest(&self) -> Option<&'a Instance> {
+        let has_ended = |it: &&Instance| matches!(&*it.status.phase, "Succeeded" | "Failed");
+        self.instance.filter(|instance| !has_ended(instance))
+    }
+
+    /// Why KubeVirt cannot migrate the guest; `None`: it can, or does not know yet.
+    pub(super) fn migration_obstacle(&self) -> Option<&'a ForeignCondition> {
+        find_condition(&self.instance?.status.conditions, "LiveMigratable", "False")
     }
 
     /// The part of the status that comes from a running guest.

@@ -6,14 +6,18 @@
 mod conditions;
 pub(super) mod inputs;
 mod live;
+mod mirrored;
 
-use common::api::status::MachineStatus;
+use common::api::choice::PowerState;
+use common::api::normalized::Normalized;
+use common::api::status::{MachineStatus, PendingChange};
 
 use self::conditions::{
-    agent_connected, is_for_a_restart, ready, restart_required, storage, virtual_machine,
+    agent_connected, migration_required, ready, restart_required, storage, virtual_machine,
 };
 use self::inputs::StatusInputs;
 use self::live::{LiveGuest, phase, volumes};
+use self::mirrored::mirrored;
 use super::action::{Action, Plan};
 use super::observed::Observed;
 use super::pending::pending;
@@ -52,16 +56,18 @@ pub(super) fn report(
         conditions.set("NetworkReady", network.0, &network.1);
         conditions.set("VirtualMachineReady", virtual_machine.0, &virtual_machine.1);
     }
-    let restart = live
-        .vm
-        .and_then(|vm| find_condition(&vm.status.conditions, "RestartRequired", "True"));
-    let mut pending_changes = Vec::new();
-    if let (Some(instance), Some(desired)) = (live.instance, &inputs.desired) {
-        pending_changes = pending(instance, desired, restart.is_some());
+    let pending_changes = pending_changes(inputs, &live);
+    let required = [
+        ("RestartRequired", restart_required(&pending_changes, &live)),
+        ("MigrationRequired", migration_required(&pending_changes)),
+    ];
+    for (kind, fault) in required {
+        if let Some(fault) = fault {
+            conditions.set(kind, "True", &fault);
+        }
     }
-    if restart.is_some() || pending_changes.iter().any(is_for_a_restart) {
-        let required = restart_required(&pending_changes, restart);
-        conditions.set("RestartRequired", "True", &required);
+    for (kind, verdict) in live.instance.into_iter().flat_map(mirrored) {
+        conditions.set(kind, verdict.0, &verdict.1);
     }
     if live.has_agent() {
         conditions.set("AgentConnected", "True", &agent_connected());
@@ -89,6 +95,22 @@ pub(super) fn report(
         ..live.addresses(machine)
     };
     plan_with_status(machine, now, status, actions)
+}
+
+/// Changes that the running guest does not have yet: none if it is off or on its way there, because it has them at
+/// its next start.
+fn pending_changes(inputs: &StatusInputs<'_>, live: &LiveGuest<'_>) -> Vec<PendingChange> {
+    let runs = |block: &&Normalized| block.power_state == PowerState::Running;
+    let (Some(vm), Some(guest), Some(desired), Some(_)) = (
+        live.vm,
+        live.guest(),
+        &inputs.desired,
+        inputs.block.filter(runs),
+    ) else {
+        return Vec::new();
+    };
+    let refused = find_condition(&vm.status.conditions, "RestartRequired", "True").is_some();
+    pending(guest, live.pod, desired, refused)
 }
 
 /// The last status written, updated by what was observed of a Machine under deletion.

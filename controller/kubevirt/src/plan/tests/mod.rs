@@ -7,6 +7,8 @@ mod deletion;
 mod disks;
 mod environments;
 mod images;
+mod mirrored;
+mod pending;
 mod power;
 mod printable;
 mod properties;

@@ -54,6 +54,15 @@ const fn stays(state: &'static str) -> Case {
     }
 }
 
+/// The guest shuts down although the Machine is to run.
+const fn stops(state: &'static str) -> Case {
+    Case {
+        ready: ("False", "Stopping"),
+        event: Some(("Normal", "Stopping")),
+        ..stays(state)
+    }
+}
+
 /// The values of `VirtualMachinePrintableStatus` in KubeVirt's API, for a running guest, and an unknown one.
 const CASES: [Case; 18] = [
     // It was stopped by a user, and KubeVirt starts it again.
@@ -67,8 +76,8 @@ const CASES: [Case; 18] = [
         ..stays("Paused")
     },
     // The phase stays until it is over.
-    stays("Stopping"),
-    stays("Terminating"),
+    stops("Stopping"),
+    stops("Terminating"),
     fails("CrashLoopBackOff"),
     stays("Migrating"),
     Case {

@@ -2,17 +2,16 @@
 
 use std::time::Duration;
 
-use common::api::choice::{DiskBus, Phase, PowerState, ReclaimPolicy};
-use common::quantity::Bytes;
+use common::api::choice::{Phase, PowerState};
 use serde_json::json;
 use time::OffsetDateTime;
 
-use super::{cloud_init, edit, message, phase, reported};
+use super::{message, phase, reported};
 use crate::environment::{FakeCluster, decode};
 use crate::objects::ForeignCondition;
 use crate::plan::plan;
 use controller_core::backend::Growth;
-use controller_core::fixtures::{block, disk, machine, nic};
+use controller_core::fixtures::{block, machine, nic};
 use controller_core::plan::{Now, Refusal, Subject};
 
 fn running() -> FakeCluster {
@@ -87,120 +86,6 @@ fn messages_of_kubevirt_are_quoted() {
     )];
     set_kubevirt_status(&mut environment, "ErrorUnschedulable");
     assert!(message(&environment, "Ready").ends_with("0/3 nodes are available"));
-
-    let mut environment = running();
-    let vm = &mut environment.vm.as_mut().unwrap().status;
-    vm.conditions = vec![condition("RestartRequired", "True", "cpu")];
-    environment.pass();
-    assert!(message(&environment, "RestartRequired").ends_with("cpu"));
-    environment.vm.as_mut().unwrap().status.conditions.clear();
-    environment.pass();
-    assert_eq!(reported(&environment, "RestartRequired"), ("", ""));
-}
-
-#[test]
-fn hot_plugged_resources_are_pending_until_the_guest_has_them() {
-    let mut environment = running();
-    let desired = |environment: &mut FakeCluster| {
-        edit(environment, |block| {
-            (block.cpu.sockets, block.cpu.max_sockets) = (2, 4);
-            block.memory.size = Bytes::mib(4096);
-        });
-        // Like KubeVirt: its instance has the value at once, the guest later.
-        environment.pass();
-        let vm = environment.vm.as_ref().unwrap();
-        environment.instance.as_mut().unwrap().spec = vm.spec.template.spec.clone();
-    };
-    desired(&mut environment);
-    environment.settle();
-    assert_eq!(environment.machine().status.pending_changes, []);
-
-    let condition = |kind: &str, status: &str| ForeignCondition {
-        kind: kind.into(),
-        status: status.into(),
-        ..ForeignCondition::default()
-    };
-    for (migratable, action, required) in
-        [("True", "LiveMigration", ""), ("False", "Restart", "True")]
-    {
-        let status = &mut environment.instance.as_mut().unwrap().status;
-        status.cpu.sockets = Some(1);
-        status.memory.guest_current = Some("2Gi".into());
-        status.conditions = vec![
-            condition("HotVCPUChange", "True"),
-            condition("HotMemoryChange", "True"),
-            condition("LiveMigratable", migratable),
-        ];
-        environment.settle();
-        let changes = environment.machine().status.pending_changes.iter();
-        let changes: Vec<_> = changes
-            .map(|it| [&*it.field, &it.current, &it.desired, &it.action])
-            .collect();
-        let expected = [
-            ["cpu.sockets", "1", "2", action],
-            ["memory.size", "2Gi", "4Gi", action],
-        ];
-        assert_eq!(changes, expected);
-        assert_eq!(reported(&environment, "RestartRequired").0, required);
-    }
-    environment
-        .instance
-        .as_mut()
-        .unwrap()
-        .status
-        .conditions
-        .clear();
-    environment.settle();
-    assert_eq!(environment.machine().status.pending_changes, []);
-    assert_eq!(reported(&environment, "RestartRequired"), ("", ""));
-}
-
-#[test]
-fn restart_required_names_the_changed_fields() {
-    let mut block = block();
-    block.disks.push(disk("old", ReclaimPolicy::Delete));
-    let mut environment = FakeCluster::new(machine(block));
-    environment.settle();
-    edit(&mut environment, |block| {
-        block.cpu.cores = 8;
-        block.memory.size = Bytes::mib(4096);
-        block.disks[0].bus = DiskBus::Scsi;
-        block.disks.truncate(1);
-        block.networks.push(nic("eth1", Some("prod")));
-    });
-    environment.add_network("prod", "br0");
-    environment.machine_mut().cloud_init = cloud_init("#cloud-config");
-    environment.pass();
-    assert_eq!(environment.machine().status.pending_changes, []);
-
-    let restart = ForeignCondition {
-        kind: "RestartRequired".into(),
-        status: "True".into(),
-        ..ForeignCondition::default()
-    };
-    environment.vm.as_mut().unwrap().status.conditions = vec![restart];
-    environment.pass();
-    let condition = environment.machine().status.pending_changes.iter();
-    let condition: Vec<_> = condition
-        .map(|change| format!("{}: {} -> {}", change.field, change.current, change.desired))
-        .collect();
-    assert_eq!(
-        condition,
-        [
-            "cpu.cores: 2 -> 8",
-            "memory.size: 2Gi -> 4Gi",
-            "disks[old]: present -> absent",
-            "disks[root].bus: virtio -> scsi",
-            "networks[eth1]: absent -> present",
-            "cloudInit: as it was -> as it is now",
-        ]
-    );
-    assert!(message(&environment, "RestartRequired").contains("cpu.cores, memory.size"));
-
-    environment.instance = None;
-    environment.vm.as_mut().unwrap().status.conditions.clear();
-    environment.settle();
-    assert_eq!(environment.machine().status.pending_changes, []);
 }
 
 #[test]

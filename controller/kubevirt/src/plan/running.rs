@@ -1,0 +1,115 @@
+//! The guest as it runs: the specification of its instance without what KubeVirt has put there for later.
+//!
+//! ```text
+//! VirtualMachine ─▶ instance ─▶ the running guest
+//!                    │            the rest, as it was started
+//!                    ├▶ sockets, memory       at once, or by a migration (`HotVCPUChange`, `HotMemoryChange`)
+//!                    ├▶ network cards         by a migration (`MigrationRequired`)
+//!                    └▶ networks, node labels by a migration: they are those of the pod until then
+//! ```
+//! KubeVirt 1.9 copies these changes into the instance without waiting for the guest
+//! (`pkg/network/controllers/vm.go`, `handleCPUChangeRequest`, `handleMemoryHotplugRequest`,
+//! `handleAffinityChangeRequest`). A guest that cannot be
+//! migrated never gets them, although the instance has them and no `RestartRequired` is reported.
+
+use common::render::kubevirt::types::InstanceSpec;
+
+use crate::objects::{GuestPod, Instance, find_condition};
+
+/// What the guest of an instance has. `pod`: the one in which it runs, if that is known.
+pub(super) fn running(
+    instance: &Instance,
+    pod: Option<&GuestPod>,
+    desired: &InstanceSpec,
+) -> InstanceSpec {
+    let mut runs = instance.spec.clone();
+    resources(instance, &mut runs);
+    cards(instance, &mut runs);
+    if let Some(pod) = pod {
+        networks(instance, pod, &mut runs);
+        node_labels(pod, &mut runs, desired);
+    }
+    foreign_volumes(instance, &mut runs, desired);
+    runs
+}
+
+fn has_condition(instance: &Instance, kind: &str, status: &str) -> bool {
+    find_condition(&instance.status.conditions, kind, status).is_some()
+}
+
+fn resources(instance: &Instance, runs: &mut InstanceSpec) {
+    let status = &instance.status;
+    if has_condition(instance, "HotVCPUChange", "True") {
+        let sockets = status.cpu.sockets;
+        runs.domain.cpu.sockets = sockets.unwrap_or(runs.domain.cpu.sockets);
+    }
+    let memory = status.memory.guest_current.as_ref();
+    if let Some(memory) = memory.filter(|_| has_condition(instance, "HotMemoryChange", "True")) {
+        runs.domain.memory.guest.clone_from(memory);
+    }
+}
+
+/// Leaves out the cards that wait for a migration: KubeVirt reports `MigrationRequired` (`False` while it waits, with
+/// reason `AutoMigrationPending`) and no state of the card in the guest.
+fn cards(instance: &Instance, runs: &mut InstanceSpec) {
+    let waits = |status| has_condition(instance, "MigrationRequired", status);
+    if !waits("True") && !waits("False") {
+        return;
+    }
+    let status = &instance.status.interfaces;
+    let has = |name: &str| {
+        let mut cards = status.iter().filter(|card| card.is_in_guest());
+        cards.any(|card| card.name == name)
+    };
+    runs.domain.devices.interfaces.retain(|it| has(&it.name));
+    runs.networks.retain(|network| has(&network.name));
+}
+
+/// The networks to which the pod connects the cards.
+fn networks(instance: &Instance, pod: &GuestPod, runs: &mut InstanceSpec) {
+    for network in &mut runs.networks {
+        let mut cards = instance.status.interfaces.iter();
+        let card = cards.find(|card| card.name == network.name);
+        let attachment = card
+            .and_then(|card| card.pod_interface_name.as_deref())
+            .and_then(|interface| pod.attachment(interface));
+        if let Some((multus, attachment)) = network.multus.as_mut().zip(attachment) {
+            attachment.clone_into(&mut multus.network_name);
+        }
+    }
+}
+
+/// The node labels that the pod was placed by. A pod that was placed by more than the desired ones is where it may be.
+fn node_labels(pod: &GuestPod, runs: &mut InstanceSpec, desired: &InstanceSpec) {
+    let placed = &pod.spec.node_selector;
+    let desired = &desired.node_selector;
+    if desired
+        .iter()
+        .all(|(key, value)| placed.get(key) == Some(value))
+    {
+        runs.node_selector.clone_from(desired);
+        return;
+    }
+    // Without those that KubeVirt adds.
+    let known = |key: &String| desired.contains_key(key) || runs.node_selector.contains_key(key);
+    let placed = placed.iter().filter(|(key, _)| known(key));
+    let placed = placed.map(|(key, value)| (key.clone(), value.clone()));
+    runs.node_selector = placed.collect();
+}
+
+/// Leaves out volumes that others plugged into the running guest (`virtctl addvolume`): they are no change of the
+/// Machine, and a restart would not bring one about.
+fn foreign_volumes(instance: &Instance, runs: &mut InstanceSpec, desired: &InstanceSpec) {
+    let status = instance.status.volume_status.iter();
+    let plugged = status
+        .filter(|volume| volume.hotplug_volume.is_some() || volume.memory_dump_volume.is_some());
+    for volume in plugged {
+        if desired.volumes.iter().all(|ours| ours.name != volume.name) {
+            runs.volumes.retain(|it| it.name != volume.name);
+            runs.domain
+                .devices
+                .disks
+                .retain(|it| it.name != volume.name);
+        }
+    }
+}

@@ -1,0 +1,357 @@
+//! Changes that a running guest does not have, and what brings each into effect.
+
+use common::api::choice::{DiskBus, PowerState, ReclaimPolicy};
+use common::quantity::Bytes;
+use serde_json::json;
+
+use super::{cloud_init, edit, message, reported};
+use crate::environment::{FakeCluster, decode};
+use crate::objects::{ForeignCondition, GuestPod};
+use controller_core::fixtures::{block, disk, machine, nic};
+use controller_core::objects::Cacheable as _;
+
+fn running() -> FakeCluster {
+    let mut environment = FakeCluster::new(machine(block()));
+    environment.add_network("prod", "br0");
+    environment.add_network("test", "br1");
+    environment.settle();
+    environment
+}
+
+fn kubevirt_says(kind: &str, status: &str, message: &str) -> ForeignCondition {
+    ForeignCondition {
+        kind: kind.into(),
+        status: status.into(),
+        reason: "Why".into(),
+        message: message.into(),
+    }
+}
+
+/// KubeVirt reports that it applies no change before a restart.
+fn flag_restart(environment: &mut FakeCluster) {
+    let vm = environment.vm.as_mut().unwrap();
+    vm.status.conditions = vec![kubevirt_says(
+        "RestartRequired",
+        "True",
+        "a field was changed",
+    )];
+}
+
+/// KubeVirt takes the template over into the instance, and reports this of the guest.
+fn take_over(environment: &mut FakeCluster, conditions: Vec<ForeignCondition>) {
+    let template = environment.vm.as_ref().unwrap().spec.template.spec.clone();
+    let instance = environment.instance.as_mut().unwrap();
+    instance.spec = template;
+    instance.status.conditions = conditions;
+}
+
+fn pending(environment: &FakeCluster) -> Vec<[&str; 4]> {
+    let changes = environment.machine().status.pending_changes.iter();
+    changes
+        .map(|it| [&*it.field, &*it.current, &*it.desired, &*it.action])
+        .collect()
+}
+
+#[test]
+fn hot_plugged_resources_are_pending_until_the_guest_has_them() {
+    let mut environment = running();
+    let desired = |environment: &mut FakeCluster| {
+        edit(environment, |block| {
+            (block.cpu.sockets, block.cpu.max_sockets) = (2, 4);
+            block.memory.size = Bytes::mib(4096);
+        });
+        // Like KubeVirt: its instance has the value at once, the guest later.
+        environment.pass();
+        let vm = environment.vm.as_ref().unwrap();
+        environment.instance.as_mut().unwrap().spec = vm.spec.template.spec.clone();
+    };
+    desired(&mut environment);
+    environment.settle();
+    assert_eq!(environment.machine().status.pending_changes, []);
+
+    let condition = |kind: &str, status: &str| ForeignCondition {
+        kind: kind.into(),
+        status: status.into(),
+        ..ForeignCondition::default()
+    };
+    for (migratable, action, required) in
+        [("True", "LiveMigration", ""), ("False", "Restart", "True")]
+    {
+        let status = &mut environment.instance.as_mut().unwrap().status;
+        status.cpu.sockets = Some(1);
+        status.memory.guest_current = Some("2Gi".into());
+        status.conditions = vec![
+            condition("HotVCPUChange", "True"),
+            condition("HotMemoryChange", "True"),
+            condition("LiveMigratable", migratable),
+        ];
+        environment.settle();
+        let changes = environment.machine().status.pending_changes.iter();
+        let changes: Vec<_> = changes
+            .map(|it| [&*it.field, &it.current, &it.desired, &it.action])
+            .collect();
+        let expected = [
+            ["cpu.sockets", "1", "2", action],
+            ["memory.size", "2Gi", "4Gi", action],
+        ];
+        assert_eq!(changes, expected);
+        assert_eq!(reported(&environment, "RestartRequired").0, required);
+    }
+    environment
+        .instance
+        .as_mut()
+        .unwrap()
+        .status
+        .conditions
+        .clear();
+    environment.settle();
+    assert_eq!(environment.machine().status.pending_changes, []);
+    assert_eq!(reported(&environment, "RestartRequired"), ("", ""));
+}
+
+#[test]
+fn restart_required_names_the_changed_fields() {
+    let mut block = block();
+    block.disks.push(disk("old", ReclaimPolicy::Delete));
+    let mut environment = FakeCluster::new(machine(block));
+    environment.settle();
+    edit(&mut environment, |block| {
+        block.cpu.cores = 8;
+        block.memory.size = Bytes::mib(4096);
+        block.disks[0].bus = DiskBus::Scsi;
+        block.disks.truncate(1);
+        block.networks.push(nic("eth1", Some("prod")));
+    });
+    environment.add_network("prod", "br0");
+    environment.machine_mut().cloud_init = cloud_init("#cloud-config");
+    environment.pass();
+    flag_restart(&mut environment);
+    environment.pass();
+    let condition = environment.machine().status.pending_changes.iter();
+    let condition: Vec<_> = condition
+        .map(|change| format!("{}: {} -> {}", change.field, change.current, change.desired))
+        .collect();
+    assert_eq!(
+        condition,
+        [
+            "cpu.cores: 2 -> 8",
+            "memory.size: 2Gi -> 4Gi",
+            "disks[old]: present -> absent",
+            "disks[root].bus: virtio -> scsi",
+            "networks[eth1]: absent -> present",
+            "cloudInit: as it was -> as it is now",
+        ]
+    );
+    assert!(message(&environment, "RestartRequired").contains("cpu.cores, memory.size"));
+
+    environment.instance = None;
+    environment.settle();
+    assert_eq!(environment.machine().status.pending_changes, []);
+}
+
+#[test]
+fn a_card_waits_for_a_migration_and_one_that_was_removed_again_leaves_nothing() {
+    for (migratable, action, kind) in [
+        ("True", "LiveMigration", "MigrationRequired"),
+        ("False", "Restart", "RestartRequired"),
+    ] {
+        let mut environment = running();
+        edit(&mut environment, |block| {
+            block.networks.push(nic("eth1", Some("prod")));
+        });
+        environment.settle();
+        let conditions = vec![
+            kubevirt_says("MigrationRequired", "False", ""),
+            kubevirt_says("LiveMigratable", migratable, "a disk is not shared"),
+        ];
+        take_over(&mut environment, conditions);
+        environment.settle();
+        let card = ["networks[eth1]", "absent", "present", action];
+        assert_eq!(pending(&environment), [card]);
+        assert_eq!(reported(&environment, kind), ("True", kind));
+        let text = message(&environment, "RestartRequired");
+        let why = "KubeVirt cannot apply it by a live migration (Why: a disk is not shared)";
+        assert_eq!(text.ends_with(why), migratable == "False", "{text}");
+
+        // The card is only in the pod so far, which a Multus that plugs into running pods may do.
+        let instance = environment.instance.as_mut().unwrap();
+        let in_pod = json!({"name": "eth1", "infoSource": "multus-status, pod-status"});
+        instance.status.interfaces.push(decode(in_pod));
+        environment.settle();
+        assert_eq!(pending(&environment), [card]);
+
+        // The instance keeps a card that leaves, and KubeVirt wants a restart for it.
+        edit(&mut environment, |block| {
+            block.networks.pop();
+        });
+        environment.pass();
+        flag_restart(&mut environment);
+        environment.settle();
+        assert_eq!(pending(&environment), [[""; 4]; 0]);
+        for kind in ["RestartRequired", "MigrationRequired"] {
+            assert_eq!(reported(&environment, kind), ("", ""));
+        }
+    }
+}
+
+#[test]
+fn a_removed_card_is_pending_until_the_guest_is_restarted() {
+    let mut two = block();
+    two.networks.push(nic("eth1", Some("prod")));
+    let mut environment = FakeCluster::new(machine(two));
+    environment.add_network("prod", "br0");
+    environment.settle();
+    edit(&mut environment, |block| {
+        block.networks.pop();
+    });
+    environment.pass();
+    flag_restart(&mut environment);
+    environment.settle();
+    let card = ["networks[eth1]", "present", "absent", "Restart"];
+    assert_eq!(pending(&environment), [card]);
+}
+
+#[test]
+fn an_added_disk_changes_the_boot_order_of_no_other_device() {
+    let mut ordered = block();
+    ordered.disks[0].boot_order = Some(1);
+    ordered.networks[0].boot_order = Some(2);
+    let ordered = || {
+        let mut environment = FakeCluster::new(machine(ordered.clone()));
+        environment.settle();
+        environment
+    };
+    let mut environment = ordered();
+    edit(&mut environment, |block| {
+        let mut data = disk("data", ReclaimPolicy::Retain);
+        data.boot_order = Some(2);
+        block.disks.push(data);
+        block.networks[0].boot_order = Some(3);
+    });
+    environment.settle();
+    let disk = ["disks[data]", "absent", "present", "Restart"];
+    assert_eq!(pending(&environment), [disk]);
+
+    let mut environment = ordered();
+    edit(&mut environment, |block| {
+        block.disks[0].boot_order = Some(2);
+        block.networks[0].boot_order = Some(1);
+    });
+    environment.settle();
+    let name = &environment.machine().desired().unwrap().networks[0].name;
+    let card = format!("networks[{name}].bootOrder");
+    let fields: Vec<_> = pending(&environment).iter().map(|it| it[0]).collect();
+    assert_eq!(fields, ["disks[root].bootOrder", card.as_str()]);
+}
+
+#[test]
+fn volumes_that_others_plugged_in_are_no_change() {
+    let mut environment = running();
+    let instance = environment.instance.as_mut().unwrap();
+    let disk = json!({"name": "theirs", "disk": {"bus": "scsi"}});
+    let volume = json!({"name": "theirs", "persistentVolumeClaim": {"claimName": "theirs"}});
+    instance.spec.domain.devices.disks.push(decode(disk));
+    instance.spec.volumes.push(decode(volume));
+    let status = json!({"name": "theirs", "hotplugVolume": {"attachPodName": "hp-volume"}});
+    instance.status.volume_status.push(decode(status));
+    environment.settle();
+    assert_eq!(pending(&environment), [[""; 4]; 0]);
+}
+
+#[test]
+fn a_guest_that_is_off_or_shuts_down_has_nothing_pending() {
+    let mut environment = running();
+    edit(&mut environment, |block| block.cpu.cores = 8);
+    environment.settle();
+    assert_eq!(reported(&environment, "RestartRequired").0, "True");
+    edit(&mut environment, |block| {
+        block.power_state = PowerState::Stopped;
+    });
+    environment.pass();
+    // KubeVirt keeps its condition until the next start.
+    flag_restart(&mut environment);
+    assert_eq!(reported(&environment, "Ready"), ("False", "Stopping"));
+    for _ in 0..2 {
+        assert_eq!(pending(&environment), [[""; 4]; 0]);
+        assert_eq!(reported(&environment, "RestartRequired"), ("", ""));
+        environment.settle();
+    }
+}
+
+/// The pod of a guest on this network that was placed by these labels, as KubeVirt makes it.
+fn pod(network: &str, labels: &serde_json::Value) -> GuestPod {
+    let networks = json!([{"name": network, "namespace": "default", "interface": "pod1"}]);
+    let mut selector = labels.clone();
+    selector["kubevirt.io/schedulable"] = json!("true");
+    let mut pod: GuestPod = decode(json!({
+        "metadata": {"annotations": {"k8s.v1.cni.cncf.io/networks": networks.to_string()}},
+        "spec": {"nodeName": "node-1", "nodeSelector": selector},
+    }));
+    pod.prune();
+    pod
+}
+
+#[test]
+fn another_network_and_other_node_labels_wait_until_the_guest_has_another_pod() {
+    let mut on_prod = block();
+    on_prod.networks = vec![nic("eth0", Some("prod"))];
+    on_prod.node_selector = [("disk".into(), "ssd".into())].into();
+    let mut environment = FakeCluster::new(machine(on_prod));
+    environment.add_network("prod", "br0");
+    environment.add_network("test", "br1");
+    environment.settle();
+    let card = json!({"name": "eth0", "infoSource": "domain", "podInterfaceName": "pod1"});
+    let instance = environment.instance.as_mut().unwrap();
+    instance.status.interfaces = vec![decode(card)];
+    environment.pod = Some(pod("prod", &json!({"disk": "ssd"})));
+    environment.settle();
+    assert_eq!(pending(&environment), [[""; 4]; 0]);
+
+    edit(&mut environment, |block| {
+        block.networks = vec![nic("eth0", Some("test"))];
+        block.node_selector = [("disk".into(), "hdd".into())].into();
+    });
+    environment.settle();
+    for (migratable, action) in [("True", "LiveMigration"), ("False", "Restart")] {
+        let conditions = vec![
+            kubevirt_says("MigrationRequired", "True", ""),
+            kubevirt_says("LiveMigratable", migratable, ""),
+        ];
+        take_over(&mut environment, conditions);
+        environment.settle();
+        let network = "networks[eth0].networkName";
+        let expected = [
+            [network, "default/prod", "default/test", action],
+            ["nodeSelector", "disk=ssd", "disk=hdd", action],
+        ];
+        assert_eq!(pending(&environment), expected);
+    }
+    // The guest was migrated.
+    environment.pod = Some(pod("test", &json!({"disk": "hdd"})));
+    environment.settle();
+    assert_eq!(pending(&environment), [[""; 4]; 0]);
+
+    // It may be where it was placed by more labels.
+    edit(&mut environment, |block| block.node_selector.clear());
+    environment.settle();
+    assert_eq!(pending(&environment), [[""; 4]; 0]);
+}
+
+#[test]
+fn a_network_that_kubevirt_does_not_take_over_needs_a_restart() {
+    let mut on_prod = block();
+    on_prod.networks = vec![nic("eth0", Some("prod"))];
+    let mut environment = FakeCluster::new(machine(on_prod));
+    environment.add_network("prod", "br0");
+    environment.add_network("test", "br1");
+    environment.settle();
+    edit(&mut environment, |block| {
+        block.networks = vec![nic("eth0", Some("test"))];
+    });
+    environment.pass();
+    flag_restart(&mut environment);
+    environment.settle();
+    let field = "networks[eth0].networkName";
+    let network = [field, "default/prod", "default/test", "Restart"];
+    assert_eq!(pending(&environment), [network]);
+}
