@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
+use controller_kubevirt::OnForeignStop;
 use runtime::logging::{LogFormat, LogLevel};
 use runtime::settings::{BindAddress, GoDuration};
 
@@ -28,6 +29,12 @@ pub(crate) struct Args {
     #[arg(long, env = "IMAGE_RETENTION", default_value = "168h")]
     pub(crate) image_retention: GoDuration,
 
+    /// What is done about a guest that another client stops in KubeVirt, for example with virtctl, although
+    /// powerState is Running: it is started again once it is down (restore), or stays off until powerState or the
+    /// annotation restart-requested changes (keep).
+    #[arg(long, env = "ON_FOREIGN_STOP", default_value = "restore")]
+    pub(crate) on_foreign_stop: ForeignStop,
+
     /// Address of /metrics.
     #[arg(long, env = "METRICS_BIND_ADDRESS", default_value = ":8080")]
     pub(crate) metrics_bind_address: BindAddress,
@@ -51,6 +58,22 @@ pub(crate) struct Args {
     /// Lowest level that is logged.
     #[arg(long, env = "LOG_LEVEL", default_value = "info")]
     pub(crate) log_level: LogLevel,
+}
+
+/// Values of `--on-foreign-stop`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ForeignStop {
+    Restore,
+    Keep,
+}
+
+impl From<ForeignStop> for OnForeignStop {
+    fn from(setting: ForeignStop) -> Self {
+        match setting {
+            ForeignStop::Restore => Self::Restore,
+            ForeignStop::Keep => Self::Keep,
+        }
+    }
 }
 
 /// A shorter interval would keep the processor busy with passes that change nothing.
@@ -100,6 +123,7 @@ mod tests {
         assert_eq!(args.image_retention.0, Duration::from_hours(7 * 24));
         assert_eq!(args.metrics_bind_address.to_string(), ":8080");
         assert_eq!(args.health_probe_bind_address.to_string(), ":8081");
+        assert_eq!(args.on_foreign_stop, ForeignStop::Restore);
         assert!(args.leader_election);
         assert_eq!(args.namespace, "kubevirt-operator-system");
     }
@@ -125,6 +149,7 @@ mod tests {
             ("--max-concurrent-reconciles=0", "0 is not in 1..=1000"),
             ("--metrics-bind-address=8080", "no port"),
             ("--leader-election=maybe", "invalid value 'maybe'"),
+            ("--on-foreign-stop=ignore", "possible values: restore, keep"),
             ("--namespace=Default", "not the name of a namespace"),
             ("--log-level=loud", "invalid value 'loud'"),
             ("--no-such-flag", "unexpected argument"),

@@ -38,8 +38,9 @@ use controller_libvirt::Fleet;
 
 use crate::args::Args;
 
-/// How long running passes may take to end after a signal: the 5 s of one call, and a margin.
-const SHUTDOWN_LIMIT: Duration = Duration::from_secs(8);
+/// How long running passes may take to end after a signal: the 12 s of one write, and a margin. Kubernetes ends the
+/// process after 30 s.
+const SHUTDOWN_LIMIT: Duration = Duration::from_secs(15);
 
 /// Why the process ends.
 #[derive(Debug, thiserror::Error)]
@@ -215,8 +216,9 @@ impl Parts {
             kubevirt: controller_kubevirt::backend(
                 kubevirt,
                 caches.clone(),
-                api.clone(),
+                (api.clone(), events.clone()),
                 cluster_uid.clone(),
+                args.on_foreign_stop.into(),
             ),
             libvirt: controller_libvirt::backend(
                 fleet,

@@ -205,8 +205,8 @@ pub struct GuestOs {
     pub kernel: Option<String>,
 }
 
-/// A restart that was requested.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+/// The last restart: requested, or needed because the guest was taken down from outside or has to be created again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LastRestart {
     /// Value of the annotation machine.vitistack.io/restart-requested, at most 1024 characters. Only
@@ -217,6 +217,12 @@ pub struct LastRestart {
     /// itself down and no instance was left. Absent if none was running, and after the next one has come up.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replaces: Option<String>,
+    /// Why the guest is started again, if not because of the request: its pod was evicted or deleted, its
+    /// node was drained, or it never ran and the spec has changed. At most 1024 characters. Absent otherwise,
+    /// and after the next guest has started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = bounds::TEXT_MAX))]
+    pub cause: Option<String>,
 }
 
 /// The volume of a disk.

@@ -54,6 +54,13 @@ pub trait Backend: Send + Sync + 'static {
         action: &Self::Action,
     ) -> impl Future<Output = Result<Option<Written>, Failed>> + Send;
 
+    /// What the status reports while an action has been waiting for its result for
+    /// [`PATIENCE`](crate::reconcile::PATIENCE); `None`: nothing, the action may take that long.
+    fn unanswered(action: &Self::Action) -> Option<Refusal> {
+        let _ = action;
+        None
+    }
+
     /// Whether the backend's caches contain an object at least in the version that was written.
     fn has_seen(&self, namespace: &str, written: &Written) -> bool;
 }
@@ -86,7 +93,8 @@ pub enum Growth<'a> {
 pub struct Failed {
     /// What resolves the failure.
     pub remedy: Remedy,
-    /// Reason of the condition that reports it; `None`: that of the part of the Machine.
+    /// Reason of the condition that reports it; `None`: that of the part of the Machine. A failure with a reason is
+    /// known for what it is, and the status reports it at once.
     pub reason: Option<&'static str>,
     /// For a person: what failed and what to do.
     pub message: String,

@@ -1,15 +1,19 @@
 //! The API server behind limits: every call has a timeout, and a write needs the Lease.
 
 use std::future::Future;
+use std::pin::pin;
 use std::time::Duration;
 
 use kube::Client;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::lease::LeaseGuard;
 
-/// A call takes milliseconds. Without a limit, a call to a hanging API server would occupy one of few workers.
-const CALL_LIMIT: Duration = Duration::from_secs(5);
+/// A read takes milliseconds. Without a limit, a call to a hanging API server would occupy one of few workers.
+const READ_LIMIT: Duration = Duration::from_secs(5);
+/// A write waits for the admission webhooks of others, too. KubeVirt's may take 10 s; then the API server answers
+/// itself. A shorter limit would hide that answer.
+pub const WRITE_LIMIT: Duration = Duration::from_secs(12);
 
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
@@ -18,8 +22,8 @@ pub enum ApiError {
     #[error("this replica may not write: it does not hold the Lease")]
     NotLeading,
     /// No response in time. The call may have taken effect.
-    #[error("the API server did not answer within {} s", CALL_LIMIT.as_secs())]
-    Timeout,
+    #[error("the API server did not answer within {} s", .0.as_secs())]
+    Timeout(Duration),
     /// The API server answered with an error, or the connection failed.
     #[error("{0}")]
     Refused(#[source] kube::Error),
@@ -49,7 +53,7 @@ impl ApiError {
                 400 | 401 | 403 | 404 | 405 | 406 | 413 | 415 | 422 => Remedy::UserAction,
                 _ => Remedy::Retry,
             },
-            Self::NotLeading | Self::Timeout | Self::Refused(_) => Remedy::Retry,
+            Self::NotLeading | Self::Timeout(_) | Self::Refused(_) => Remedy::Retry,
         }
     }
 
@@ -105,22 +109,82 @@ impl GuardedClient {
         &self,
         call: impl Future<Output = Result<T, kube::Error>>,
     ) -> Result<T, ApiError> {
-        match timeout(CALL_LIMIT, call).await {
+        match timeout(READ_LIMIT, call).await {
             Ok(answer) => answer.map_err(ApiError::Refused),
-            Err(_) => Err(ApiError::Timeout),
+            Err(_) => Err(ApiError::Timeout(READ_LIMIT)),
         }
     }
 
-    /// Awaits a call that changes something, if this replica holds the Lease: for at most 5 s, and not past the moment
-    /// at which the Lease may pass to another replica.
+    /// Awaits a call that changes something, if this replica holds the Lease: for at most 12 s, and not past the moment
+    /// at which the Lease may pass to another replica. That moment moves while the Lease is renewed.
     pub async fn write<T>(
         &self,
         call: impl Future<Output = Result<T, kube::Error>>,
     ) -> Result<T, ApiError> {
-        let left = self.guard.remaining().ok_or(ApiError::NotLeading)?;
-        match timeout(left.min(CALL_LIMIT), call).await {
-            Ok(answer) => answer.map_err(ApiError::Refused),
-            Err(_) => Err(ApiError::Timeout),
+        let mut held = self.guard.remaining().ok_or(ApiError::NotLeading)?;
+        let mut call = pin!(call);
+        let start = Instant::now();
+        loop {
+            let elapsed = start.elapsed();
+            let left = WRITE_LIMIT.saturating_sub(elapsed);
+            if left.is_zero() || held.is_zero() {
+                return Err(ApiError::Timeout(elapsed));
+            }
+            if let Ok(answer) = timeout(left.min(held), &mut call).await {
+                return answer.map_err(ApiError::Refused);
+            }
+            held = self.guard.remaining().unwrap_or_default();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::{Request, Response};
+    use kube::client::Body;
+    use tokio::sync::watch;
+    use tokio::time::sleep;
+
+    use super::*;
+
+    fn client(guard: LeaseGuard) -> GuardedClient {
+        let service = tower::service_fn(|_: Request<Body>| async {
+            Ok::<_, kube::Error>(Response::new(Body::empty()))
+        });
+        GuardedClient::new(Client::new(service, "default"), guard)
+    }
+
+    /// A call that the API server answers after this time.
+    async fn slow(seconds: u64) -> Result<(), kube::Error> {
+        sleep(Duration::from_secs(seconds)).await;
+        Ok(())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_outlasts_a_webhook_that_takes_ten_seconds_and_a_read_does_not() {
+        let client = client(LeaseGuard::Always);
+        client.write(slow(11)).await.unwrap();
+        let error = client.write(slow(13)).await.unwrap_err().to_string();
+        assert_eq!(error, "the API server did not answer within 12 s");
+        let error = client.read(slow(11)).await.unwrap_err().to_string();
+        assert_eq!(error, "the API server did not answer within 5 s");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_is_awaited_past_a_renewal_of_the_lease_but_not_past_its_end() {
+        let held = Duration::from_secs(7);
+        let (lease, deadline) = watch::channel(Some(Instant::now() + held));
+        let client = client(LeaseGuard::Leased(deadline));
+        let error = client.write(slow(11)).await.unwrap_err().to_string();
+        assert_eq!(error, "the API server did not answer within 7 s");
+        lease.send_replace(Some(Instant::now() + held));
+        let renewals = async {
+            for _ in 0..5 {
+                sleep(Duration::from_secs(2)).await;
+                lease.send_replace(Some(Instant::now() + held));
+            }
+        };
+        let (written, ()) = tokio::join!(client.write(slow(11)), renewals);
+        written.unwrap();
     }
 }

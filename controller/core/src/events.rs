@@ -104,6 +104,12 @@ impl Events {
         self.send(event, network.object_ref(&()));
     }
 
+    /// Queues the event of a change of another client that was undone.
+    pub fn restored(&self, machine: &Machine, message: &str) {
+        let event = new_event(EventType::Warning, "Restored", message);
+        self.send(event, machine.object_ref(&()));
+    }
+
     fn send(&self, event: Event, regarding: ObjectReference) {
         if self.0.try_send((event, regarding)).is_err() {
             tracing::debug!("the queue of events is full, one is dropped");
@@ -157,11 +163,16 @@ fn ready_changed(old: &MachineStatus, new: &MachineStatus) -> Option<Event> {
 
 /// A requested restart is complete: the guest that replaces the former one has come up.
 fn restarted(old: &MachineStatus, new: &MachineStatus) -> Option<Event> {
-    let was_pending = old.last_restart.as_ref()?.replaces.is_some();
+    let pending = old.last_restart.as_ref()?;
     let restart = new.last_restart.as_ref()?;
-    let is_done = was_pending && restart.replaces.is_none() && new.phase == Some(Phase::Running);
+    let is_done = pending.replaces.is_some()
+        && restart.replaces.is_none()
+        && new.phase == Some(Phase::Running);
     is_done.then(|| {
-        let note = format!("the guest was restarted, as requested: {}", restart.request);
+        let note = pending.cause.as_ref().map_or_else(
+            || format!("the guest was restarted, as requested: {}", restart.request),
+            |cause| format!("the guest was started again: {cause}"),
+        );
         new_event(EventType::Normal, "Restarted", &note)
     })
 }
@@ -189,6 +200,7 @@ mod tests {
             last_restart: Some(LastRestart {
                 request: "kernel update".into(),
                 replaces: replaces.map(Into::into),
+                cause: None,
             }),
             vmi_name: Some("web".into()),
             phase: Some(if runs {

@@ -13,7 +13,7 @@
 
 use std::fmt;
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,6 +21,7 @@ use common::api::choice::{Backend as BackendName, Choice as _};
 use common::names;
 use kube::Resource as _;
 use time::OffsetDateTime;
+use tokio::time::timeout;
 use tracing::Instrument as _;
 
 use crate::backend::{Act as _, Backend, Failed, Growth};
@@ -42,6 +43,9 @@ use crate::writes::{Written, add_finalizer, remove_finalizer, write_status};
 const SETTLED_INTERVAL: Duration = Duration::from_mins(10);
 /// Pause after a conflict with the caches: they catch up in milliseconds.
 const REOBSERVE: Duration = Duration::from_secs(1);
+
+/// An action without a result for this long is reported, if the backend says as what.
+pub const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What all passes share.
 pub struct Context {
@@ -196,6 +200,15 @@ impl Failure {
         }
     }
 
+    /// The failure as the plan reports it.
+    fn refusal(&self) -> Refusal {
+        Refusal {
+            subject: self.subject,
+            reason: self.error.reason,
+            message: self.error.message.clone(),
+        }
+    }
+
     /// Pause before the next pass.
     fn wait(&self, context: &Context, uid: &str) -> Duration {
         let error = &self.error.message;
@@ -259,7 +272,7 @@ async fn pass<B: Backend>(
         }
     };
     let planned = plan(&machine, None);
-    match carry_out(backend, &mut machine, &planned, context).await {
+    match carry_out(backend, &mut machine, &planned, &plan, context).await {
         Ok(()) => {
             write(&machine, &planned, context).await?;
             let is_ready = ready(&machine.status).is_some_and(|(status, _)| status == "True");
@@ -269,32 +282,35 @@ async fn pass<B: Backend>(
             })
         }
         Err(failure) => {
-            if failure.error.remedy == Remedy::UserAction
+            let is_known = failure.error.reason.is_some();
+            if is_known
+                || failure.error.remedy == Remedy::UserAction
                 || context.expectations.is_failing(machine.uid())
             {
                 metrics::refused();
-                let refusal = Refusal {
-                    subject: failure.subject,
-                    reason: failure.error.reason,
-                    message: failure.error.message.clone(),
-                };
-                let mut replanned = plan(&machine, Some(&refusal));
+                let mut replanned = plan(&machine, Some(&failure.refusal()));
                 // The rest of the plan waits for the refused action, but the guest can still be switched on and off.
                 replanned.actions.retain(B::Action::is_switch);
                 replanned.finalizer = None;
-                carry_out(backend, &mut machine, &replanned, context).await?;
+                let switched = carry_out(backend, &mut machine, &replanned, &plan, context).await;
+                if let Err(not_switched) = &switched {
+                    // That the guest was not switched matters more than what failed before.
+                    replanned = plan(&machine, Some(&not_switched.refusal()));
+                }
                 write(&machine, &replanned, context).await?;
+                switched?;
             }
             Err(failure)
         }
     }
 }
 
-/// Carries out a plan in order, up to the first step that fails.
+/// Carries out a plan in order, up to the first step that fails. `replan` makes the plan whose status reports a refusal.
 async fn carry_out<B: Backend>(
     backend: &B,
     machine: &mut Machine,
     plan: &Plan<B::Action>,
+    replan: &impl Fn(&Machine, Option<&Refusal>) -> Plan<B::Action>,
     context: &Context,
 ) -> Result<(), Failure> {
     let failed = |error| Failure::new(Subject::Machine, error);
@@ -309,10 +325,19 @@ async fn carry_out<B: Backend>(
             Step::RemoveFinalizer => remove_finalizer(&context.api, machine)
                 .await
                 .map_err(failed)?,
-            Step::Act(action) => backend
-                .apply(machine, action)
-                .await
-                .map_err(|error| Failure::new(action.subject(), error))?,
+            Step::Act(action) => {
+                let mut applied = pin!(backend.apply(machine, action));
+                let result = match timeout(PATIENCE, &mut applied).await {
+                    Ok(result) => result,
+                    Err(_) => {
+                        if let Some(refusal) = B::unanswered(action) {
+                            report(machine, &replan(machine, Some(&refusal)), context).await;
+                        }
+                        applied.await
+                    }
+                };
+                result.map_err(|error| Failure::new(action.subject(), error))?
+            }
         };
         tracing::info!("{step}");
         if let Some(written) = written {
@@ -320,6 +345,13 @@ async fn carry_out<B: Backend>(
         }
     }
     Ok(())
+}
+
+/// Writes the status while an action is under way. The status at the end of the pass follows anyway.
+async fn report<A>(machine: &Machine, plan: &Plan<A>, context: &Context) {
+    if let Err(failure) = write(machine, plan, context).await {
+        tracing::debug!(error = failure.error.message, "a wait was not reported");
+    }
 }
 
 /// Writes the status, if the plan has one, and publishes the transition.

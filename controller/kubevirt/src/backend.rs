@@ -6,6 +6,7 @@ use controller_core::backend::{Backend, Failed, Growth};
 use controller_core::caches::Caches;
 use controller_core::client::GuardedClient;
 use controller_core::deletion::Teardown;
+use controller_core::events::Events;
 use controller_core::machine::Machine;
 use controller_core::plan::{Now, Plan, Refusal};
 use controller_core::reconcile::Runner;
@@ -14,26 +15,33 @@ use controller_core::writes::Written;
 use crate::apply;
 use crate::caches::KubeVirtCaches;
 use crate::observe::{Observer, has_seen};
-use crate::plan::{self, Action, Observed};
+use crate::plan::{self, Action, Observed, OnForeignStop};
 
 /// The backend. `cluster_uid` is part of the MAC addresses that network cards are given.
 pub fn backend(
     cluster: KubeVirtCaches,
     caches: Caches,
-    api: GuardedClient,
+    (api, events): (GuardedClient, Events),
     cluster_uid: Arc<str>,
+    on_foreign_stop: OnForeignStop,
 ) -> Arc<dyn Runner> {
-    Arc::new(KubeVirt(Observer {
+    let observer = Observer {
         caches,
         cluster,
         api,
         cluster_uid,
-    }))
+        on_foreign_stop,
+    };
+    Arc::new(KubeVirt { observer, events })
 }
 
 /// Runs Machines as VirtualMachines.
 #[derive(Clone, Debug)]
-pub(crate) struct KubeVirt(Observer);
+pub(crate) struct KubeVirt {
+    observer: Observer,
+    /// Where changes of others that are undone are published.
+    events: Events,
+}
 
 impl Backend for KubeVirt {
     type Observed = Observed;
@@ -42,7 +50,7 @@ impl Backend for KubeVirt {
     const IS_EVENT_DRIVEN: bool = true;
 
     async fn observe(&self, machine: &Machine, _: Growth<'_>) -> Result<Observed, Failed> {
-        Ok(self.0.observe(machine).await?)
+        Ok(self.observer.observe(machine).await?)
     }
 
     fn plan(
@@ -60,10 +68,14 @@ impl Backend for KubeVirt {
     }
 
     async fn apply(&self, machine: &Machine, action: &Action) -> Result<Option<Written>, Failed> {
-        apply::apply(&self.0.api, machine, action).await
+        apply::apply(&self.observer.api, &self.events, machine, action).await
+    }
+
+    fn unanswered(action: &Action) -> Option<Refusal> {
+        apply::unanswered(action)
     }
 
     fn has_seen(&self, namespace: &str, written: &Written) -> bool {
-        has_seen(&self.0.cluster, namespace, written)
+        has_seen(&self.observer.cluster, namespace, written)
     }
 }

@@ -11,6 +11,7 @@ mod backend;
 mod caches;
 #[cfg(test)]
 mod environment;
+mod evictions;
 pub mod metrics;
 mod objects;
 mod observe;
@@ -19,4 +20,5 @@ mod watch;
 
 pub use self::backend::backend;
 pub use self::caches::KubeVirtCaches;
+pub use self::plan::OnForeignStop;
 pub use self::watch::start as watch;

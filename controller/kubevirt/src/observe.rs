@@ -11,8 +11,9 @@ use common::render::kubevirt::{attachment_name, volumes};
 use kube::Api;
 
 use crate::caches::KubeVirtCaches;
+use crate::evictions::eviction;
 use crate::objects::{GuestPod, Instance};
-use crate::plan::Observed;
+use crate::plan::{Observed, OnForeignStop};
 use controller_core::cache::State;
 use controller_core::caches::Caches;
 use controller_core::client::{ApiError, GuardedClient, Remedy};
@@ -32,6 +33,7 @@ pub(crate) struct Observer {
     pub(crate) api: GuardedClient,
     /// Uid of the cluster. The MAC addresses of network cards are derived from it.
     pub(crate) cluster_uid: Arc<str>,
+    pub(crate) on_foreign_stop: OnForeignStop,
 }
 
 impl Observer {
@@ -52,6 +54,7 @@ impl Observer {
             }
             observed.secrets_error = Some(error.message());
         }
+        observed.eviction = eviction(&self.api, machine, &observed).await?;
         Ok(observed)
     }
 }
@@ -131,6 +134,8 @@ fn known(observer: &Observer, machine: &Machine) -> Observed {
         cdi: cluster.data_volumes.state() == State::Listed,
         vm: cluster.vms.get(namespace, name),
         pod: pod_of(cluster, machine, instance.as_deref()),
+        eviction: None,
+        on_foreign_stop: observer.on_foreign_stop,
         instance,
         existing_uids: existing_uids(&others, caches),
         claims,

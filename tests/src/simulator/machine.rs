@@ -3,20 +3,27 @@
 use std::sync::Arc;
 
 use futures::Stream;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
+use k8s_openapi::{
+    api::core::v1::{Node, PersistentVolumeClaim, Pod, Secret, ServiceAccount},
+    jiff::Timestamp,
+};
 use kube::{
     Api, ResourceExt as _,
-    api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
+    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
     runtime::{
         controller::{Action, Controller},
+        reflector::ObjectRef,
         watcher,
     },
 };
 use serde_json::{Value, json};
 
 use super::{
-    ANNOTATION, Context, Kind, Scenario, age, drain, merge, retry,
-    vm_state_machine::{self, Change, Claims, Input},
+    ANNOTATION, Context, Kind, Scenario, age, drain,
+    launcher::{self, CREATED_BY, Step, VM_NAME},
+    merge, retry,
+    start_failure::with_transition,
+    vm_state_machine::{self, Change, Claims, Input, NODES, node_of},
 };
 
 pub(super) const MACHINE: Kind = Kind {
@@ -57,12 +64,39 @@ pub(super) async fn run_virtual_machines(
     changed: impl Stream<Item = ()> + Send + 'static,
 ) {
     let config = watcher::Config::default();
+    let launchers = watcher::Config::default().labels("kubevirt.io=virt-launcher");
+    let pods: Api<Pod> = Api::all(context.client.clone());
     let controller =
         Controller::new_with(context.all(&MACHINE), config.clone(), MACHINE.resource())
             .owns_with(context.all(&INSTANCE), INSTANCE.resource(), config)
+            .watches(pods, launchers, |pod| {
+                let machine = pod.labels().get(VM_NAME)?;
+                let machine = ObjectRef::new_with(machine, MACHINE.resource());
+                Some(machine.within(&pod.namespace()?))
+            })
             .reconcile_all_on(changed)
             .run(reconcile, retry, context);
     drain(controller).await;
+}
+
+/// Creates the nodes on which the guests run. A test may cordon and delete them.
+pub(super) async fn create_nodes(context: &Context) {
+    let nodes: Api<Node> = Api::all(context.client.clone());
+    for number in 1..=NODES {
+        let node = Node {
+            metadata: kube::api::ObjectMeta {
+                name: Some(format!("node-{number}")),
+                ..kube::api::ObjectMeta::default()
+            },
+            ..Node::default()
+        };
+        // A simulator that was started again finds them.
+        if let Err(error) = nodes.create(&PostParams::default(), &node).await
+            && !matches!(&error, kube::Error::Api(status) if status.code == 409)
+        {
+            tracing::warn!(%error, "a node was not created");
+        }
+    }
 }
 
 async fn reconcile(
@@ -91,15 +125,23 @@ async fn reconcile(
     let machine = serde_json::to_value(&machine)?;
     let instance = instance.map(|i| serde_json::to_value(&i)).transpose()?;
 
+    let launcher = Launcher::of(&context, &namespace, instance.as_ref()).await?;
+    if let Some(instance) = &instance
+        && let Some(action) = launcher.step(instance, &instances, scenario).await?
+    {
+        return Ok(action);
+    }
     let (claims, migratable) = claims(&context, &namespace, &machine).await?;
     let next = vm_state_machine::next(&Input {
         machine: &machine,
         instance: instance.as_ref(),
+        has_launcher: launcher.pod.is_some(),
         claims,
         migratable,
         dependency_missing: dependency_missing(&context, &namespace, &machine).await?,
         scenario,
         age: since,
+        now: Timestamp::now(),
     });
 
     if next.release {
@@ -130,7 +172,13 @@ async fn reconcile(
             instances.create(&PostParams::default(), &new).await?;
         }
         Change::Status(status) => {
-            merge(&instances, &name, &json!({"status": status})).await?;
+            if let Some(instance) = &instance {
+                if status["phase"] == "Running" {
+                    launcher.run(&status["nodeName"]).await?;
+                }
+                let status = with_transition(instance, status, Timestamp::now());
+                merge(&instances, &name, &json!({"status": status})).await?;
+            }
         }
         Change::HotPlug(plug) => merge(&instances, &name, &plug).await?,
         Change::Delete => {
@@ -145,6 +193,130 @@ async fn reconcile(
     Ok(next
         .again
         .map_or_else(Action::await_change, Action::requeue))
+}
+
+/// The launcher pod of an instance, if it has one.
+struct Launcher {
+    pods: Api<Pod>,
+    accounts: Api<ServiceAccount>,
+    pod: Option<Value>,
+}
+
+impl Launcher {
+    async fn of(
+        context: &Context,
+        namespace: &str,
+        instance: Option<&Value>,
+    ) -> Result<Self, SimulatorError> {
+        let pods: Api<Pod> = Api::namespaced(context.client.clone(), namespace);
+        let mut pod = None;
+        if let Some(uid) = instance.and_then(|instance| instance["metadata"]["uid"].as_str()) {
+            let of_instance = ListParams::default().labels(&format!("{CREATED_BY}={uid}"));
+            let found = pods.list(&of_instance).await?.items.pop();
+            pod = found.map(serde_json::to_value).transpose()?;
+        }
+        Ok(Self {
+            pods,
+            accounts: Api::namespaced(context.client.clone(), namespace),
+            pod,
+        })
+    }
+
+    fn name(&self) -> &str {
+        let pod = self.pod.as_ref();
+        pod.and_then(|pod| pod["metadata"]["name"].as_str())
+            .unwrap_or_default()
+    }
+
+    /// Carries out the next step of the pod. Returns what the pass ends with; `None`: it goes on.
+    async fn step(
+        &self,
+        instance: &Value,
+        instances: &Api<DynamicObject>,
+        scenario: Scenario,
+    ) -> Result<Option<Action>, SimulatorError> {
+        let node = node_of(instance);
+        let node = (scenario != Scenario::Unschedulable).then_some(node.as_str());
+        let now = Timestamp::now();
+        let done = Some(Action::await_change());
+        let parameters = DeleteParams::default();
+        match launcher::next(instance, self.pod.as_ref(), scenario, node, now) {
+            Step::Rest => return Ok(None),
+            Step::Wait => return Ok(Some(Action::requeue(vm_state_machine::SOON))),
+            Step::Create(pod) => self.create(&pod).await?,
+            Step::End(status) => {
+                let patch = Patch::Merge(json!({"status": status}));
+                let parameters = PatchParams::default();
+                self.pods
+                    .patch_status(self.name(), &parameters, &patch)
+                    .await?;
+                return Ok(None);
+            }
+            Step::Delete => {
+                self.pods.delete(self.name(), &parameters).await?;
+            }
+            Step::Remove => {
+                let now = parameters.grace_period(0);
+                self.pods.delete(self.name(), &now).await?;
+            }
+            Step::Instance(status) => {
+                let status = with_transition(instance, status, now);
+                let name = instance["metadata"]["name"].as_str().unwrap_or_default();
+                merge(instances, name, &json!({"status": status})).await?;
+            }
+        }
+        Ok(done)
+    }
+
+    async fn create(&self, pod: &Value) -> Result<(), SimulatorError> {
+        let parameters = PostParams::default();
+        let pod = serde_json::from_value(pod.clone())?;
+        match self.pods.create(&parameters, &pod).await {
+            // Without the controller for ServiceAccounts, a namespace has none, and no pod is accepted.
+            Err(kube::Error::Api(status)) if status.message.contains("service account") => {
+                let account = ServiceAccount {
+                    metadata: kube::api::ObjectMeta {
+                        name: Some("default".to_owned()),
+                        ..kube::api::ObjectMeta::default()
+                    },
+                    ..ServiceAccount::default()
+                };
+                let created = self.accounts.create(&parameters, &account).await;
+                if !matches!(&created, Err(kube::Error::Api(status)) if status.code == 409) {
+                    created?;
+                }
+                self.pods.create(&parameters, &pod).await?;
+            }
+            created => {
+                created?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The pod starts: it is bound to a node, and its container runs.
+    async fn run(&self, node: &Value) -> Result<(), SimulatorError> {
+        let Some(pod) = &self.pod else {
+            return Ok(());
+        };
+        if pod["spec"]["nodeName"].is_null() {
+            let binding = json!({
+                "apiVersion": "v1", "kind": "Binding",
+                "metadata": {"name": self.name()},
+                "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+            });
+            let _: Value = self
+                .pods
+                .create_subresource("binding", self.name(), &PostParams::default(), &binding)
+                .await?;
+        }
+        let patch = Patch::Merge(json!({"status": launcher::running(Timestamp::now())}));
+        let parameters = PatchParams::default();
+        self.pods
+            .patch_status(self.name(), &parameters, &patch)
+            .await?;
+        Ok(())
+    }
 }
 
 fn scenario(context: &Context, machine: &DynamicObject, namespace: &str, name: &str) -> Scenario {

@@ -2,28 +2,40 @@
 //!
 //! ```text
 //! VirtualMachine ──► VirtualMachineInstance ──► phases, node, addresses     `machine`, `vm_state_machine`
-//!                                          └──► hot-plugged resources       `rollout`
+//!           │                        ├──► virt-launcher pod                 `launcher`
+//!           │                        └──► hot-plugged resources, volumes    `rollout`, `hotplug`
+//!           └──► starts that failed                                         `start_failure`
+//! subresources and admission of virt-api                                    `virt_api`
 //! PersistentVolumeClaim, DataVolume ──► bound, grown, imported              `storage`
 //! ```
-//! It replaces virt-controller, virt-handler, the provisioner and CDI's importer:
+//! It replaces virt-controller, virt-handler, virt-api, the kubelet, the provisioner and CDI's importer:
 //! it writes the fields that those write to the objects our controller reads: `printableStatus`, conditions, phases, finalizers, order of deletion.
 //! It follows the spec (`runStrategy`, template, volumes, Secrets, networks)
 //! and a [`Scenario`].
 //!
 //! It does not show that KubeVirt accepts an object (its schemas and rules
 //! have tests of their own), that a guest boots, or the duration of any step. It
-//! creates no pod and no PersistentVolume, but binds existing ones. In a running
+//! creates no PersistentVolume, but binds existing ones. In a running
 //! guest it changes sockets and memory only; any other change needs a restart.
 //! Unlike real storage, it selects the scenario of a claim by our label with the
 //! name of the machine.
 
+mod hotplug;
+mod launcher;
 mod machine;
 mod rollout;
 mod scenario;
+mod start_failure;
 mod storage;
+mod virt_api;
 mod vm_state_machine;
 
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::{
+    net::TcpListener,
+    pin::pin,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use anyhow::Result;
 use futures::{Stream, StreamExt as _, stream};
@@ -41,6 +53,7 @@ use tokio::{
 };
 
 pub use scenario::{ANNOTATION, Scenario};
+pub use virt_api::Admission;
 
 use scenario::Scenarios;
 
@@ -54,6 +67,8 @@ const CDI_POLL: Duration = Duration::from_millis(500);
 struct Context {
     client: Client,
     scenarios: Scenarios,
+    /// The port of virt-api's admission while it does not answer.
+    admission: Mutex<Option<TcpListener>>,
 }
 
 /// The running simulator. It ends when this is dropped.
@@ -77,6 +92,7 @@ impl Simulator {
         let context = Arc::new(Context {
             client,
             scenarios: Scenarios::new(scenario),
+            admission: Mutex::default(),
         });
         let (changed, receiver) = watch::channel(());
         let parts = tokio::spawn(run(context.clone(), receiver)).abort_handle();
@@ -102,7 +118,11 @@ impl Simulator {
     /// The guest shuts itself down, as after `poweroff` inside it.
     pub async fn guest_shutdown(&self, namespace: &str, name: &str) -> Result<()> {
         let instances = self.context.api(&machine::INSTANCE, namespace);
-        merge(&instances, name, &json!({"status": {"phase": "Succeeded"}})).await?;
+        let instance = serde_json::to_value(instances.get(name).await?)?;
+        let now = k8s_openapi::jiff::Timestamp::now();
+        let status = json!({"phase": "Succeeded"});
+        let status = start_failure::with_transition(&instance, status, now);
+        merge(&instances, name, &json!({"status": status})).await?;
         Ok(())
     }
 
@@ -182,6 +202,7 @@ async fn run(context: Arc<Context>, changed: watch::Receiver<()>) {
     let mut parts = JoinSet::new();
     parts.spawn(storage::claims(context.clone(), changes(changed.clone())));
     if context.has(&machine::MACHINE).await {
+        machine::create_nodes(&context).await;
         parts.spawn(machine::run_virtual_machines(
             context.clone(),
             changes(changed.clone()),

@@ -12,17 +12,21 @@ use common::render::kubevirt::PRINTABLE_STATUSES;
 /// `kubectl annotate vm web simulator/script=crash`.
 pub const ANNOTATION: &str = "simulator/script";
 
-/// How KubeVirt and the storage behave for a machine.
+/// How KubeVirt and the storage behave for a machine. What KubeVirt does is that of 1.8 and 1.9, unless a scenario says
+/// otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Scenario {
     /// Claims are bound, and the guest runs and shuts down on request, without delay.
     #[default]
     Happy,
-    /// No node has room: the instance stays in `Scheduling`.
+    /// No node has room: the instance stays in `Scheduling`, and its pod has no node. Deleting such an instance counts as
+    /// a failed start.
     Unschedulable,
     /// No claim is ever bound.
     PvcPending,
-    /// The guest ends as soon as it has started.
+    /// The guest ends before it runs: no text says why, the instance is deleted, and the VirtualMachine is
+    /// `CrashLoopBackOff` with `startFailure`. The pauses are those of KubeVirt divided by ten: 1 s, 4 s, 9 s, at most
+    /// 30 s.
     Crash,
     /// As `Happy`, with two seconds between the steps.
     Slow,

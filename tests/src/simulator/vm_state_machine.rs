@@ -6,18 +6,22 @@ use std::{
     time::Duration,
 };
 
+use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{
+    hotplug,
+    launcher::is_final,
     rollout::{Rollout, rollout},
     scenario::Scenario,
+    start_failure::{has_failed, start_failure, time_left},
 };
 
 /// Time that [`Scenario::Slow`] stays in each phase.
 const SLOW: Duration = Duration::from_secs(2);
 
 /// Requeue interval for changes that no watch reports.
-const SOON: Duration = Duration::from_millis(200);
+pub(super) const SOON: Duration = Duration::from_millis(200);
 
 /// The state of a VirtualMachine's claims, which is that of the least ready one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,6 +36,8 @@ pub(super) enum Claims {
 pub(super) struct Input<'a> {
     pub(super) machine: &'a Value,
     pub(super) instance: Option<&'a Value>,
+    /// Whether the instance has a launcher pod.
+    pub(super) has_launcher: bool,
     pub(super) claims: Claims,
     /// Whether a Secret or network is missing that the launcher pod waits for.
     pub(super) dependency_missing: bool,
@@ -40,6 +46,7 @@ pub(super) struct Input<'a> {
     pub(super) scenario: Scenario,
     /// Since the creation of the instance, or since its deletion was requested.
     pub(super) age: Duration,
+    pub(super) now: Timestamp,
 }
 
 /// A write to the instance.
@@ -74,11 +81,8 @@ pub(super) fn next(input: &Input<'_>) -> Next {
     let ending = if deleting { "Terminating" } else { "Stopping" };
     if !instance["metadata"]["deletionTimestamp"].is_null() {
         let shown = if wanted { "Starting" } else { ending };
-        let ended = match input.scenario {
-            Scenario::Stuck => false,
-            Scenario::Slow => input.age >= SLOW,
-            _ => true,
-        };
+        // The finalizer stays until every pod is gone.
+        let ended = !input.has_launcher && is_final(phase(instance));
         return Next {
             change: if ended {
                 Change::Release
@@ -90,7 +94,7 @@ pub(super) fn next(input: &Input<'_>) -> Next {
             again: Some(SOON),
         };
     }
-    if !wanted {
+    if !wanted || has_stop_request(input.machine, instance) {
         return Next {
             change: Change::Delete,
             status: status(input, ending, None),
@@ -110,6 +114,17 @@ fn starts_anew(machine: &Value) -> bool {
     *strategy != "RerunOnFailure"
         || status["runStrategy"] != *strategy
         || requests.iter().any(|request| request["action"] == "Start")
+}
+
+/// As `hasStopRequestForVMI`: `virtctl stop` and `restart` ask virt-controller to delete this very instance.
+fn has_stop_request(machine: &Value, instance: &Value) -> bool {
+    list(&machine["status"]["stateChangeRequests"])
+        .iter()
+        .any(|request| request["action"] == "Stop" && request["uid"] == instance["metadata"]["uid"])
+}
+
+fn phase(instance: &Value) -> &str {
+    instance["status"]["phase"].as_str().unwrap_or("Pending")
 }
 
 fn starts(machine: &Value) -> bool {
@@ -135,6 +150,9 @@ fn without_instance(input: &Input<'_>, deleting: bool, wanted: bool) -> Next {
     if !wanted || !starts_anew(input.machine) {
         return unchanged("Stopped", None, None);
     }
+    if let Some(left) = time_left(input.machine, input.now) {
+        return unchanged("CrashLoopBackOff", None, Some(left));
+    }
     match &input.claims {
         Claims::Missing(name) => {
             let message = format!("failed to render launch manifest: didn't find PVC {name}");
@@ -159,19 +177,21 @@ fn with_instance(input: &Input<'_>, instance: &Value) -> Next {
     if let Scenario::Shows(word) = input.scenario {
         return on(Change::Nothing, word, None, None);
     }
-    let phase = instance["status"]["phase"].as_str().unwrap_or("Pending");
+    let phase = phase(instance);
     let crashes = input.scenario == Scenario::Crash;
     match phase {
+        // Since v1.0, an instance that has ended is deleted with `RerunOnFailure`, too: nothing of it is left.
         "Succeeded" if input.machine["spec"]["runStrategy"] == "RerunOnFailure" => {
-            on(Change::Nothing, "Stopped", None, None)
+            on(Change::Delete, "Stopped", None, None)
         }
-        "Failed" if crashes => {
-            let message = "the guest ended right after its start".to_owned();
-            let failure = Some(("GuestNotRunning", message));
-            on(Change::Nothing, "CrashLoopBackOff", failure, None)
+        "Succeeded" | "Failed" if has_failed(input.machine) => {
+            on(Change::Delete, "CrashLoopBackOff", None, None)
         }
         "Succeeded" | "Failed" => on(Change::Delete, "Starting", None, None),
         "Running" if crashes => on(Change::Status(phase_only("Failed")), "Running", None, None),
+        "Running" if let Some(plug) = hotplug::volumes(input.machine, instance) => {
+            on(Change::HotPlug(plug), "Running", None, None)
+        }
         "Running" => match rollout_of(input, instance) {
             Rollout::Live(plug) => on(Change::HotPlug(plug), "Running", None, None),
             Rollout::Done | Rollout::Restart(_) => on(Change::Nothing, "Running", None, None),
@@ -228,6 +248,20 @@ fn not_ready(reason: &str, message: &str) -> Value {
     json!({"type": "Ready", "status": "False", "reason": reason, "message": message})
 }
 
+/// How many nodes there are: `node-1` and so on.
+pub(super) const NODES: u64 = 3;
+
+/// The node on which an instance runs.
+pub(super) fn node_of(instance: &Value) -> String {
+    let metadata = &instance["metadata"];
+    let name = format!(
+        "{}/{}",
+        text(&metadata["namespace"]),
+        text(&metadata["name"])
+    );
+    format!("node-{}", hash(&name) % NODES + 1)
+}
+
 /// A running guest: a node, an address per interface, its volumes.
 fn running(instance: &Value, migratable: bool) -> Value {
     let name = format!(
@@ -255,7 +289,7 @@ fn running(instance: &Value, migratable: bool) -> Value {
     let migratable = if migratable { "True" } else { "False" };
     let mut status = json!({
         "phase": "Running",
-        "nodeName": format!("node-{}", hash(&name) % 3 + 1),
+        "nodeName": node_of(instance),
         "interfaces": interfaces,
         "volumeStatus": volumes,
         "conditions": [
@@ -310,16 +344,10 @@ fn status(input: &Input<'_>, shown: &str, failure: Option<(&str, String)>) -> Va
     } else {
         &known["runStrategy"]
     };
-    let requests = match input.instance.map(|instance| &instance["status"]["phase"]) {
-        None => known["stateChangeRequests"].clone(),
-        Some(phase) if phase == "Failed" && strategy == "RerunOnFailure" => {
-            json!([{"action": "Start"}])
-        }
-        Some(_) => Value::Null,
-    };
     json!({
         "runStrategy": seen,
-        "stateChangeRequests": requests,
+        "stateChangeRequests": requests(input),
+        "startFailure": start_failure(input.machine, input.instance, input.now),
         "created": input.instance.is_some(),
         "ready": shown == "Running",
         "printableStatus": shown,
@@ -327,6 +355,30 @@ fn status(input: &Input<'_>, shown: &str, failure: Option<(&str, String)>) -> Va
         "desiredGeneration": generation,
         "conditions": conditions,
     })
+}
+
+/// The requests that are still open: `Stop` until the instance is gone, `Start` until there is another one.
+fn requests(input: &Input<'_>) -> Value {
+    let known = list(&input.machine["status"]["stateChangeRequests"]);
+    let failed = |instance: &Value| {
+        phase(instance) == "Failed" && input.machine["spec"]["runStrategy"] == "RerunOnFailure"
+    };
+    let open: Vec<Value> = match input.instance {
+        None => {
+            let starts = known.iter().filter(|request| request["action"] == "Start");
+            starts.cloned().collect()
+        }
+        Some(instance) if has_stop_request(input.machine, instance) => known.to_vec(),
+        Some(instance) if failed(instance) => vec![json!({"action": "Start"})],
+        // Written when the instance failed, and kept while it is deleted.
+        Some(instance) if is_final(phase(instance)) => known.to_vec(),
+        Some(_) => vec![],
+    };
+    if open.is_empty() {
+        Value::Null
+    } else {
+        json!(open)
+    }
 }
 
 fn list(value: &Value) -> &[Value] {

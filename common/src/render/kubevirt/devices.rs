@@ -74,6 +74,7 @@ pub(super) fn disks(machine: &Identity<'_>, block: &Normalized) -> (Vec<Disk>, V
         name: volume.disk.name.clone(),
         persistent_volume_claim: Some(ClaimSource {
             claim_name: volume.claim,
+            hotpluggable: None,
         }),
         ..Volume::default()
     });

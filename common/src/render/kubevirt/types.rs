@@ -331,6 +331,8 @@ objects! {
         name: String,
         /// A PersistentVolumeClaim.
         persistent_volume_claim: Option<ClaimSource>,
+        /// The claim of a DataVolume. Read only: others plug such volumes in.
+        data_volume: Option<ImportedClaim>,
         /// Data for cloud-init.
         cloud_init_no_cloud: Option<NoCloud>,
         /// A file system with the keys of a Secret as files.
@@ -340,6 +342,15 @@ objects! {
     ClaimSource {
         /// Name of the claim.
         claim_name: String,
+        /// Whether the volume was plugged into the running guest. Read only: others plug volumes in.
+        hotpluggable: Option<bool>,
+    }
+    /// The claim of a DataVolume as a volume.
+    ImportedClaim {
+        /// Name of the DataVolume and of its claim.
+        name: String,
+        /// Whether the volume was plugged into the running guest.
+        hotpluggable: Option<bool>,
     }
     /// Data for cloud-init: at most one source for each of the two parts.
     NoCloud {
@@ -477,4 +488,25 @@ pub struct Secret {
     pub metadata: Metadata,
     /// Contents by key, not yet base64-encoded.
     pub data: BTreeMap<String, Vec<u8>>,
+}
+
+impl Volume {
+    /// The claim of the volume.
+    #[must_use]
+    pub fn claim(&self) -> Option<&str> {
+        let direct = self.persistent_volume_claim.as_ref();
+        let imported = self.data_volume.as_ref();
+        direct
+            .map(|source| source.claim_name.as_str())
+            .or_else(|| Some(imported?.name.as_str()))
+    }
+
+    /// Whether the volume was plugged into the running guest. The volumes of a Machine are not.
+    #[must_use]
+    pub fn is_plugged_in(&self) -> bool {
+        let direct = self.persistent_volume_claim.as_ref();
+        let imported = self.data_volume.as_ref();
+        direct.is_some_and(|source| source.hotpluggable == Some(true))
+            || imported.is_some_and(|source| source.hotpluggable == Some(true))
+    }
 }

@@ -19,6 +19,7 @@ use crate::lease::LeaseGuard;
 use crate::preconditions::Effect;
 use common::api::status::MachineStatus;
 
+mod failures;
 mod hold;
 
 const UID: &str = "uid-of-web";
@@ -31,6 +32,10 @@ struct Step {
     is_switch: bool,
     /// Fails in this way.
     fails: Option<Remedy>,
+    /// Reason of its failure.
+    reason: Option<&'static str>,
+    /// Time that it takes. One that takes any is reported while it waits.
+    takes: Duration,
 }
 
 impl fmt::Display for Step {
@@ -58,6 +63,8 @@ fn create(fails: Option<Remedy>) -> Step {
         name: "create",
         is_switch: false,
         fails,
+        reason: None,
+        takes: Duration::ZERO,
     }
 }
 
@@ -65,6 +72,8 @@ const SWITCH: Step = Step {
     name: "switch on",
     is_switch: true,
     fails: None,
+    reason: None,
+    takes: Duration::ZERO,
 };
 
 /// A backend that plans the steps it was given and counts the calls to it.
@@ -138,10 +147,24 @@ impl Backend for Scripted {
 
     async fn apply(&self, _: &Machine, step: &Step) -> Result<Option<Written>, Failed> {
         self.call(step.name);
+        if !step.takes.is_zero() {
+            tokio::time::sleep(step.takes).await;
+        }
         match step.fails {
-            Some(remedy) => Err(Failed::new(remedy, "the quota is used up".into())),
+            Some(remedy) => Err(Failed {
+                reason: step.reason,
+                ..Failed::new(remedy, "the quota is used up".into())
+            }),
             None => Ok(None),
         }
+    }
+
+    fn unanswered(step: &Step) -> Option<Refusal> {
+        (!step.takes.is_zero()).then(|| Refusal {
+            subject: Subject::Guest,
+            reason: None,
+            message: format!("{} waits", step.name),
+        })
     }
 
     fn has_seen(&self, _: &str, _: &Written) -> bool {

@@ -4,16 +4,19 @@
 //! create  POST: never takes over an existing object, and strict: a field that the API server does not
 //!         know is refused, not dropped. A VirtualMachine is created by server-side apply without force,
 //!         so that a later apply can remove fields; another owner's VirtualMachine is a conflict
+//! update of a VirtualMachine: see [`update`]
 //! update  names the uid: an object that was deleted and created again is not touched
 //! delete  with the uid as precondition; a claim also with the version that was observed
 //! ```
 //! Actions that destroy, start or overwrite something have preconditions: see [`preconditions`].
 
+mod answer;
 pub(crate) mod claim_user;
 mod live;
 pub(crate) mod preconditions;
 #[cfg(test)]
 mod tests;
+mod update;
 
 use common::names;
 use common::render::kubevirt::types;
@@ -27,6 +30,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
+pub(crate) use self::answer::unanswered;
 use self::live::find;
 use self::preconditions::check;
 use crate::objects::{Attachment, Claim, DataVolume, Instance, VirtualMachine};
@@ -34,6 +38,7 @@ use crate::plan::Action;
 use crate::plan::action::{ClaimPatch, Exact, ProtectedKind, Protection};
 use controller_core::backend::Failed;
 use controller_core::client::{ApiError, GuardedClient};
+use controller_core::events::Events;
 use controller_core::machine::Machine;
 use controller_core::objects::{Meta, Secret};
 use controller_core::writes::{Written, merge};
@@ -41,15 +46,19 @@ use controller_core::writes::{Written, merge};
 /// Carries out one action after checking its preconditions. Returns what it wrote.
 pub(crate) async fn apply(
     api: &GuardedClient,
+    events: &Events,
     machine: &Machine,
     action: &Action,
 ) -> Result<Option<Written>, Failed> {
     check(api, machine, action).await?;
-    carry_out(api, machine, action).await.map_err(explained)
+    carry_out(api, events, machine, action)
+        .await
+        .map_err(|error| explained(answer::failed(action, error)))
 }
 
 async fn carry_out(
     api: &GuardedClient,
+    events: &Events,
     machine: &Machine,
     action: &Action,
 ) -> Result<Option<Written>, ApiError> {
@@ -88,10 +97,16 @@ async fn carry_out(
                 .await?;
             Ok(Some(Written::of(&made)))
         }
-        Action::CreateVm(desired) => apply.vm(desired, false).await.map(Some),
-        Action::UpdateVm(desired) => apply.vm(desired, true).await.map(Some),
+        Action::CreateVm(desired) => apply.create_vm(desired).await.map(Some),
+        Action::UpdateVm(desired) => update::update(&apply, events, desired).await.map(Some),
         Action::SetRunStrategy { uid, strategy } => {
-            let body = json!({"metadata": {"uid": uid}, "spec": {"runStrategy": strategy}});
+            // The rest is not as it was rendered any more. Without the digest, the strategy is not taken for the
+            // change of another client once the whole VirtualMachine can be updated again.
+            let annotations = json!({names::ANNOTATION_RENDERED: null});
+            let body = json!({
+                "metadata": {"uid": uid, "annotations": annotations},
+                "spec": {"runStrategy": strategy},
+            });
             let made: VirtualMachine = apply.merge(machine.name(), &body).await?;
             Ok(Some(Written::of(&made)))
         }
@@ -166,11 +181,8 @@ impl Apply<'_> {
         merge(self.api, self.machine.namespace(), name, body).await
     }
 
-    async fn vm(&self, desired: &types::VirtualMachine, force: bool) -> Result<Written, ApiError> {
-        let params = PatchParams {
-            force,
-            ..PatchParams::apply(names::FIELD_MANAGER)
-        };
+    async fn create_vm(&self, desired: &types::VirtualMachine) -> Result<Written, ApiError> {
+        let params = PatchParams::apply(names::FIELD_MANAGER);
         let vms = self.objects::<VirtualMachine>();
         let body = Patch::Apply(desired);
         let call = vms.patch(&desired.metadata.name, &params, &body);
@@ -268,8 +280,7 @@ impl Apply<'_> {
 }
 
 /// The failure of an action. The error of a CDI that does not support checksums has a reason of its own.
-fn explained(error: ApiError) -> Failed {
-    let failed = Failed::from(error);
+fn explained(failed: Failed) -> Failed {
     if !failed.message.contains("spec.source.http.checksum") {
         return failed;
     }

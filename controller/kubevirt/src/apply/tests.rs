@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use common::names;
 use controller_core::backend::Failed;
 use controller_core::client::{GuardedClient, Remedy};
+use controller_core::events::events;
 use controller_core::fixtures::{block, machine};
 use controller_core::lease::LeaseGuard;
 use hyper::http::{Request, Response};
@@ -68,7 +69,8 @@ impl Api {
         let machine = machine(block());
         let action = Action::DeleteClaim(DeletableClaim::of(&machine, &claim).unwrap());
         let api = GuardedClient::new(self.client.clone(), guard);
-        apply(&api, &machine, &action).await.map(drop)
+        let (events, _) = events(self.client.clone());
+        apply(&api, &events, &machine, &action).await.map(drop)
     }
 
     fn calls(&self) -> Vec<String> {

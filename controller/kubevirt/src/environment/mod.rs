@@ -24,8 +24,9 @@ use time::{Duration, OffsetDateTime};
 use crate::apply::claim_user::UserKind;
 use crate::backend::KubeVirt;
 use crate::objects::{Attachment, Claim, DataVolume, GuestPod, Instance, VirtualMachine};
+use crate::plan::OnForeignStop;
 use crate::plan::action::Plan;
-use crate::plan::observed::Observed;
+use crate::plan::observed::{Eviction, Observed};
 use controller_core::backend::Growth;
 use controller_core::conditions::Fault;
 use controller_core::fixtures;
@@ -52,6 +53,9 @@ pub(crate) struct FakeCluster {
     pub(crate) instance: Option<Instance>,
     /// The pod in which the instance's guest runs.
     pub(crate) pod: Option<GuestPod>,
+    /// What was found about the end of a guest.
+    pub(crate) eviction: Option<Eviction>,
+    pub(crate) on_foreign_stop: OnForeignStop,
     pub(crate) claims: BTreeMap<String, Claim>,
     pub(crate) data_volumes: BTreeMap<String, DataVolume>,
     /// Whether the StorageClass binds volumes only once the guest has a node.
@@ -98,6 +102,8 @@ impl FakeCluster {
             vm: None,
             instance: None,
             pod: None,
+            eviction: None,
+            on_foreign_stop: OnForeignStop::default(),
             claims: BTreeMap::new(),
             data_volumes: BTreeMap::new(),
             first_consumer: false,
@@ -206,6 +212,8 @@ impl FakeCluster {
             vm: self.vm.clone().map(Arc::new),
             instance: self.instance.clone().map(Arc::new),
             pod: self.pod.clone().map(Arc::new),
+            eviction: self.eviction.clone(),
+            on_foreign_stop: self.on_foreign_stop,
             attachments: attachments.collect(),
             claims,
             data_volumes,

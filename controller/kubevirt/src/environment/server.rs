@@ -112,6 +112,8 @@ impl FakeCluster {
             Action::SetRunStrategy { uid, strategy } => {
                 let live = same(self.vm.as_mut(), Some(uid))?;
                 live.spec.run_strategy.clone_from(strategy);
+                let annotations = live.metadata.annotations.get_or_insert_default();
+                annotations.remove(names::ANNOTATION_RENDERED);
             }
             Action::DeleteVm { uid } => {
                 if let Ok(live) = same(self.vm.as_mut(), Some(uid)) {

@@ -15,7 +15,7 @@ pub(crate) struct ForeignCondition {
 }
 
 /// Types of the conditions that are kept in the caches. All others are dropped.
-const READ: [&str; 14] = [
+const READ: [&str; 15] = [
     // Of a VirtualMachine and its instance.
     "AgentConnected",
     "EvictionRequested",
@@ -25,6 +25,7 @@ const READ: [&str; 14] = [
     "LiveMigratable",
     "MigrationRequired",
     "PodScheduled",
+    "Ready",
     "RestartRequired",
     // Of a claim.
     "ControllerResizeError",

@@ -3,10 +3,10 @@
 use common::bounds::{GUEST_ADDRESS_MAX, NETWORKS_MAX};
 use common::guest_report::{self, AddressLimit};
 use common::render::kubevirt::types::{InstanceSpec, Present, VirtualMachineSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::conditions::{ForeignCondition, read};
+use super::conditions::{ForeignCondition, find_condition, read};
 use controller_core::objects::Cacheable;
 use controller_core::objects::{Meta, lenient};
 use controller_core::resource;
@@ -117,13 +117,33 @@ impl Instance {
     pub(crate) fn uses(&self, claim: &str) -> bool {
         names_claim(&self.spec, claim)
     }
+
+    /// Whether the guest ended without a failure: it shut itself down, or its pod was taken from under it.
+    pub(crate) fn has_succeeded(&self) -> bool {
+        self.status.phase == "Succeeded"
+    }
+
+    /// Whether the guest has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.has_succeeded() || self.status.phase == "Failed"
+    }
+
+    /// Whether no guest has run yet: the instance has no pod, or the pod has no node.
+    pub(crate) fn waits_for_node(&self) -> bool {
+        matches!(self.status.phase.as_str(), "" | "Pending" | "Scheduling")
+    }
+
+    /// Whether KubeVirt reports that the pod is going under the guest.
+    pub(crate) fn loses_pod(&self) -> bool {
+        find_condition(&self.status.conditions, "Ready", "False")
+            .is_some_and(|ready| ready.reason == "PodTerminating")
+    }
 }
 
 fn names_claim(spec: &InstanceSpec, claim: &str) -> bool {
-    spec.volumes.iter().any(|volume| {
-        let source = volume.persistent_volume_claim.as_ref();
-        source.is_some_and(|source| source.claim_name == claim)
-    })
+    spec.volumes
+        .iter()
+        .any(|volume| volume.claim() == Some(claim))
 }
 
 /// Status of a running guest; KubeVirt writes it.
@@ -148,6 +168,8 @@ pub(crate) struct InstanceStatus {
     pub(crate) migration_state: Option<MigrationState>,
     /// Node that the guest has to leave, because its pod is to be evicted.
     pub(crate) evacuation_node_name: Option<String>,
+    /// When the instance entered each phase.
+    pub(crate) phase_transition_timestamps: Vec<PhaseTransition>,
 }
 
 /// A volume of a running guest.
@@ -174,6 +196,14 @@ pub(crate) struct MigrationState {
     pub(crate) failure_reason: Option<String>,
     pub(crate) source_node: Option<String>,
     pub(crate) target_node: Option<String>,
+}
+
+/// When an instance entered a phase.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct PhaseTransition {
+    pub(crate) phase: String,
+    pub(crate) phase_transition_timestamp: Option<Time>,
 }
 
 /// CPU sockets that the guest has while more are being plugged in.

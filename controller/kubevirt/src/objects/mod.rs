@@ -6,6 +6,7 @@ mod conditions;
 mod data_volume;
 mod guest_pod;
 mod guests;
+mod launcher;
 
 pub(crate) use self::attachment::Attachment;
 pub(crate) use self::claim::Claim;
@@ -16,6 +17,8 @@ pub(crate) use self::guests::{
     GuestOsInfo, GuestSummary, Instance, InstanceInterface, MigrationState, VirtualMachine,
     attachments,
 };
+
+pub(crate) use self::launcher::{Launcher, launchers_of};
 
 #[cfg(test)]
 mod tests {

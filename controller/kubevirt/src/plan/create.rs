@@ -34,7 +34,7 @@ pub(crate) fn plan(
     };
     let networks = networks(machine, block, observed);
     let storage = storage(machine, block, observed, growth);
-    let restart = restart(machine, block, observed);
+    let mut restart = restart(machine, block, observed);
     let surroundings = Surroundings {
         networks: &networks,
         storage: &storage,
@@ -43,6 +43,9 @@ pub(crate) fn plan(
         growth,
     };
     let guest = guest(machine, block, observed, &surroundings);
+    if guest.changes_template && !machine.is_paused() {
+        restart.replace_what_never_ran(machine, block, observed);
+    }
     let mut inputs = StatusInputs {
         block: Some(block),
         network: networks.outcome,
@@ -53,6 +56,7 @@ pub(crate) fn plan(
         pending: storage.pending,
         sizes: storage.sizes,
         restart: restart.last,
+        foreign_stop: guest.foreign_stop,
         makes_vm: guest
             .actions
             .iter()

@@ -7,7 +7,17 @@ use common::render::{SecretKey, SecretValue};
 use controller_core::addresses::Conflict;
 use controller_core::objects::{Network, Secret, Template};
 
+use super::others::OnForeignStop;
 use crate::objects::{Attachment, Claim, DataVolume, GuestPod, Instance, VirtualMachine};
+
+/// A guest that was taken down from outside and has to be started again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Eviction {
+    /// Uid of its instance; empty if that is gone.
+    pub(crate) instance: String,
+    /// What happened, for a person.
+    pub(crate) cause: String,
+}
 
 /// What is known of the cluster that matters to one Machine.
 #[derive(Clone, Debug, Default)]
@@ -26,6 +36,10 @@ pub(crate) struct Observed {
     pub(crate) instance: Option<Arc<Instance>>,
     /// The pod in which the instance's guest runs.
     pub(crate) pod: Option<Arc<GuestPod>>,
+    /// How the guest was taken down without having shut itself down, if that was looked for.
+    pub(crate) eviction: Option<Eviction>,
+    /// What is done about a guest that another client stops. A setting.
+    pub(crate) on_foreign_stop: OnForeignStop,
     /// Claims labelled with the Machine, and claims that have the names of its volumes' claims; by name.
     pub(crate) claims: BTreeMap<String, Arc<Claim>>,
     /// DataVolumes of the same names, by name.

@@ -5,6 +5,9 @@
 //!          ├──▶ done, if no guest runs or the Machine is off
 //!          └──▶ `replaces` the guest that shut itself down and stays off ─▶ another one has come up: done
 //! ```
+//! Two other causes take the same way, with their text in `cause`: a guest that was taken down from outside and that
+//! KubeVirt would leave off, and one that never ran and whose VirtualMachine has changed since it was created.
+//!
 //! The status is written before the deletion, and the deletion names the uid. So one request deletes one instance,
 //! however often the sequence is interrupted and repeated.
 //!
@@ -26,6 +29,9 @@ use crate::objects::Instance;
 use controller_core::machine::Machine;
 use controller_core::objects::Meta as _;
 
+/// Cause of the replacement of an instance that waits for a node.
+const NEVER_RAN: &str = "it had not started yet, and the spec has changed";
+
 /// The state of the last restart and the action that continues it.
 #[derive(Debug, Default)]
 pub(super) struct Restart {
@@ -40,6 +46,32 @@ impl Restart {
             .as_ref()
             .is_some_and(|last| last.replaces.is_some())
     }
+
+    /// Replaces an instance that waits for a node because its VirtualMachine has just changed: KubeVirt would go on
+    /// with the instance as it is, for which there is no room or no node.
+    pub(super) fn replace_what_never_ran(
+        &mut self,
+        machine: &Machine,
+        block: &Normalized,
+        observed: &Observed,
+    ) {
+        let waiting = instance(machine, observed)
+            .filter(|instance| instance.waits_for_node() && !instance.is_deleting());
+        if let Some(waiting) = waiting.filter(|_| block.power_state == PowerState::Running)
+            && !self.is_open()
+        {
+            self.last = Some(LastRestart {
+                request: request_of(self.last.as_ref()),
+                replaces: Some(waiting.uid().to_owned()),
+                cause: Some(NEVER_RAN.to_owned()),
+            });
+        }
+    }
+}
+
+/// The request that was carried out last; empty: none.
+fn request_of(last: Option<&LastRestart>) -> String {
+    last.map_or_else(String::new, |last| last.request.clone())
 }
 
 pub(super) fn restart(machine: &Machine, block: &Normalized, observed: &Observed) -> Restart {
@@ -53,8 +85,8 @@ pub(super) fn restart(machine: &Machine, block: &Normalized, observed: &Observed
     if let Some(request) = machine.new_restart_request() {
         let replaces = match instance {
             Some(instance) => {
-                let stays_off = block.guest_shutdown_stops && has_succeeded(instance);
-                (on && (stays_off || !has_ended(instance))).then(|| instance.uid().to_owned())
+                let stays_off = block.guest_shutdown_stops && instance.has_succeeded();
+                (on && (stays_off || !instance.has_ended())).then(|| instance.uid().to_owned())
             }
             // The instance of an earlier request may be deleted already and not yet replaced.
             None => last
@@ -62,18 +94,39 @@ pub(super) fn restart(machine: &Machine, block: &Normalized, observed: &Observed
                 .or_else(|| stays_off(machine, block, observed).then(String::new))
                 .filter(|_| on),
         };
-        let last = Some(LastRestart { request, replaces });
+        let last = Some(LastRestart {
+            request,
+            replaces,
+            cause: None,
+        });
+        return Restart { last, action: None };
+    }
+    let is_open = last.as_ref().is_some_and(|last| last.replaces.is_some());
+    if let Some(eviction) = observed.eviction.as_ref().filter(|_| on && !is_open) {
+        let last = Some(LastRestart {
+            request: request_of(last.as_ref()),
+            replaces: Some(eviction.instance.clone()),
+            cause: Some(eviction.cause.clone()),
+        });
         return Restart { last, action: None };
     }
     let Some(LastRestart {
         request,
         replaces: Some(uid),
+        cause,
     }) = last
     else {
         return Restart { last, action: None };
     };
+    // One that got a node after all stays: what it lacks is a pending change.
+    let has_started =
+        |instance: &Instance| cause.as_deref() == Some(NEVER_RAN) && !instance.waits_for_node();
     let replaces = match instance {
-        Some(instance) if instance.uid() != uid => (on && is_starting(instance)).then_some(uid),
+        Some(instance) if instance.uid() != uid => {
+            let waits = on && is_starting(instance) && cause.as_deref() != Some(NEVER_RAN);
+            waits.then_some(uid)
+        }
+        Some(instance) if has_started(instance) && !instance.is_deleting() => None,
         Some(_) => Some(uid),
         None => on.then_some(uid),
     };
@@ -84,7 +137,12 @@ pub(super) fn restart(machine: &Machine, block: &Normalized, observed: &Observed
         .map(|instance| Action::DeleteInstance {
             uid: instance.uid().to_owned(),
         });
-    let last = Some(LastRestart { request, replaces });
+    let cause = cause.filter(|_| replaces.is_some());
+    let last = Some(LastRestart {
+        request,
+        replaces,
+        cause,
+    });
     Restart { last, action }
 }
 
@@ -96,25 +154,19 @@ fn instance<'a>(machine: &Machine, observed: &'a Observed) -> Option<&'a Instanc
     instance.filter(|instance| ours && instance.machine() == Some(machine.name()))
 }
 
-/// Whether the guest shut itself down and its instance is gone: KubeVirt starts none without a change of the strategy.
+/// Whether the guest is off and its instance gone, because it shut itself down or another client stopped it: KubeVirt
+/// starts none without a change of the strategy.
 fn stays_off(machine: &Machine, block: &Normalized, observed: &Observed) -> bool {
-    let vm = observed.vm.as_ref();
-    block.guest_shutdown_stops
-        && machine.status.phase == Some(Phase::Stopped)
-        && vm.is_some_and(|vm| vm.spec.run_strategy == "RerunOnFailure")
+    let strategy = observed.vm.as_ref().map(|vm| vm.spec.run_strategy.as_str());
+    let is_off = match strategy {
+        Some("RerunOnFailure") => block.guest_shutdown_stops,
+        Some("Halted") => true,
+        _ => false,
+    };
+    is_off && machine.status.phase == Some(Phase::Stopped)
 }
 
 /// Whether the guest has neither come up nor ended yet.
 fn is_starting(instance: &Instance) -> bool {
-    instance.status.phase != "Running" && !has_ended(instance)
-}
-
-/// Whether the guest shut itself down.
-fn has_succeeded(instance: &Instance) -> bool {
-    instance.status.phase == "Succeeded"
-}
-
-/// Whether the guest has ended. KubeVirt starts it again, or it stays off because it shut itself down.
-fn has_ended(instance: &Instance) -> bool {
-    has_succeeded(instance) || instance.status.phase == "Failed"
+    instance.status.phase != "Running" && !instance.has_ended()
 }

@@ -6,13 +6,15 @@ use std::time::Duration;
 use common::api::choice::PowerState;
 use common::api::normalized::Normalized;
 use common::names;
-use common::render::kubevirt::types::{Secret, Template, VirtualMachineSpec};
+use common::render::kubevirt::types::{Secret, Template};
 use common::render::kubevirt::{VirtualMachineInput, virtual_machine};
+use serde::Serialize;
 use serde_json::Value;
 
 use super::action::Action;
 use super::network::Networks;
 use super::observed::Observed;
+use super::others;
 use super::restart::Restart;
 use super::storage::Storage;
 use crate::objects::VirtualMachine;
@@ -32,6 +34,10 @@ pub(super) struct Plans {
     /// Template of the VirtualMachine; `None` while it cannot be rendered. While the growth of the Machine is held, the
     /// present one.
     pub(super) desired: Option<Template>,
+    /// Whether the actions change the template of an existing VirtualMachine.
+    pub(super) changes_template: bool,
+    /// Set while another client has stopped the guest, and it stays off for now.
+    pub(super) foreign_stop: Option<Fault>,
 }
 
 /// What the plan of the VirtualMachine depends on beside the block.
@@ -107,6 +113,16 @@ pub(super) fn guest(
     if live.is_deleting() {
         return plans;
     }
+    others::tolerate_plugged_in(&mut desired.spec.template.spec, &live.spec.template.spec);
+    if !restart.is_open() && others::has_stopped(machine, &desired, live) {
+        plans.foreign_stop = others::foreign_stop(machine, observed);
+        if plans.foreign_stop.is_some() {
+            desired
+                .spec
+                .run_strategy
+                .clone_from(&live.spec.run_strategy);
+        }
+    }
     let is_held = growth != Growth::Permitted;
     let template = if is_held {
         &live.spec.template
@@ -123,6 +139,7 @@ pub(super) fn guest(
         }
     } else if !is_current(&desired, live) {
         desired.metadata.uid = Some(uid);
+        plans.changes_template = !is_within(&desired.spec.template, &live.spec.template);
         plans.actions.push(Action::UpdateVm(Box::new(desired)));
     }
     plans
@@ -139,14 +156,14 @@ fn is_current(
 }
 
 /// Whether every desired field has its value. The object may have more: KubeVirt and others add fields.
-fn is_within(desired: &VirtualMachineSpec, live: &VirtualMachineSpec) -> bool {
+fn is_within(desired: &impl Serialize, live: &impl Serialize) -> bool {
     match (serde_json::to_value(desired), serde_json::to_value(live)) {
         (Ok(desired), Ok(live)) => covers(&live, &desired),
         _ => false,
     }
 }
 
-fn covers(live: &Value, desired: &Value) -> bool {
+pub(crate) fn covers(live: &Value, desired: &Value) -> bool {
     match (live, desired) {
         (Value::Object(live), Value::Object(desired)) => desired
             .iter()

@@ -237,6 +237,7 @@ fn failed_at(machine: &Machine) -> Option<&str> {
 fn done(request: String) -> LastRestart {
     LastRestart {
         request,
+        cause: None,
         replaces: None,
     }
 }

@@ -1,12 +1,13 @@
 //! Status, reason and message of each condition.
 
 use common::api::choice::{Backend, Choice as _, PendingAction, Phase, PowerState};
-use common::api::status::PendingChange;
+use common::api::status::{LastRestart, PendingChange};
 use common::rules::update::pending_action;
 
 use super::inputs::StatusInputs;
 use super::live::{FAILURES, LiveGuest};
-use crate::objects::{ForeignCondition, find_condition};
+use crate::objects::{ForeignCondition, VirtualMachine, find_condition};
+use crate::plan::others::list_of_plugged_in;
 use controller_core::conditions::{Fault, Verdict, paused, stopped};
 
 pub(super) fn storage(inputs: &StatusInputs<'_>) -> Verdict {
@@ -78,7 +79,7 @@ pub(super) fn virtual_machine(inputs: &StatusInputs<'_>, live: &LiveGuest<'_>) -
         let message = message.trim_end_matches([':', ' ']).to_owned();
         return ("False", Fault::new("VMFailed", message));
     }
-    ("True", created())
+    ("True", exists(vm))
 }
 
 /// The fields of the changes with this action.
@@ -133,8 +134,27 @@ pub(super) fn migration_required(changes: &[PendingChange]) -> Option<Fault> {
     })
 }
 
+fn restarting(restart: &LastRestart) -> Fault {
+    let message = restart.cause.as_ref().map_or_else(
+        || "the guest is restarted, as requested".to_owned(),
+        |cause| format!("the guest is started again: {cause}"),
+    );
+    Fault::new("Restarting", message)
+}
+
 pub(super) fn agent_connected() -> Fault {
     Fault::new("AgentConnected", "the guest agent answers")
+}
+
+/// The VirtualMachine exists. Lists the volumes that others have plugged in: they are no disks of the Machine.
+fn exists(vm: &VirtualMachine) -> Fault {
+    let Some(volumes) = list_of_plugged_in(&vm.spec.template.spec) else {
+        return created();
+    };
+    let message = format!(
+        "the VirtualMachine exists; other clients have plugged in volumes that the Machine does not have: {volumes}"
+    );
+    Fault::new("VMCreated", message)
 }
 
 fn created() -> Fault {
@@ -154,6 +174,7 @@ pub(super) fn ready(
         inputs.import.as_ref().filter(|_| live.vm.is_none()),
         (virtual_machine.0 == "False" && !inputs.paused).then_some(&virtual_machine.1),
         inputs.sizes.fixed.as_ref(),
+        inputs.foreign_stop.as_ref(),
     ];
     if let Some(fault) = faults.into_iter().flatten().next() {
         return ("False", fault.clone());
@@ -162,11 +183,8 @@ pub(super) fn ready(
         .block
         .is_some_and(|block| block.power_state == PowerState::Running);
     let restart = inputs.restart.as_ref();
-    if running && restart.is_some_and(|restart| restart.replaces.is_some()) {
-        return (
-            "False",
-            Fault::new("Restarting", "the guest is restarted, as requested"),
-        );
+    if let Some(restart) = restart.filter(|restart| running && restart.replaces.is_some()) {
+        return ("False", restarting(restart));
     }
     let status = live.vm.map_or("", |vm| vm.status.printable_status.as_str());
     if status == "Unknown" {

@@ -27,6 +27,8 @@ pub(crate) struct StatusInputs<'a> {
     /// Whether this plan makes the VirtualMachine.
     pub(crate) makes_vm: bool,
     pub(crate) paused: bool,
+    /// Set while another client has stopped the guest.
+    pub(crate) foreign_stop: Option<Fault>,
 }
 
 /// Volumes that are smaller than desired. Nothing waits for them.

@@ -244,6 +244,7 @@ fn a_request(environment: &mut FakeCluster, request: Option<&str>, last: Option<
         annotate(machine, names::ANNOTATION_RESTART_REQUESTED, text);
     }
     machine.status.last_restart = last.map(|(request, runs)| LastRestart {
+        cause: None,
         request: request.to_owned(),
         replaces: instance.filter(|_| runs),
     });

@@ -8,6 +8,7 @@ mod disks;
 mod environments;
 mod images;
 mod mirrored;
+mod others;
 mod pending;
 mod power;
 mod printable;

@@ -1,0 +1,55 @@
+//! Actions that fail or take long: what the status says meanwhile.
+
+use super::*;
+
+#[tokio::test]
+async fn a_failure_with_a_reason_is_reported_at_once() {
+    let fails = Step {
+        reason: Some("KubeVirtApiError"),
+        ..create(Some(Remedy::Retry))
+    };
+    let harness = Harness::new(Scripted::with(vec![fails, SWITCH]), LeaseGuard::Always);
+    assert_eq!(harness.pass().await, ["observe", "create", "switch on"]);
+    assert_eq!(messages(&harness.sent()), ["the quota is used up"]);
+}
+
+#[tokio::test]
+async fn a_switch_that_fails_is_reported() {
+    for remedy in [Remedy::Retry, Remedy::UserAction] {
+        let switch = Step {
+            fails: Some(remedy),
+            ..SWITCH
+        };
+        let steps = vec![create(Some(Remedy::UserAction)), switch];
+        let harness = Harness::new(Scripted::with(steps), LeaseGuard::Always);
+        // The scripted plan has the same steps again, of which only the switch is carried out.
+        assert_eq!(harness.pass().await, ["observe", "create", "switch on"]);
+        assert_eq!(messages(&harness.sent()), ["the quota is used up"]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_action_without_an_answer_is_reported_after_a_second_and_goes_on() {
+    let slow = Step {
+        takes: Duration::from_secs(11),
+        fails: Some(Remedy::Retry),
+        reason: Some("KubeVirtApiError"),
+        ..create(None)
+    };
+    let harness = Harness::new(Scripted::with(vec![slow]), LeaseGuard::Always);
+    let start = tokio::time::Instant::now();
+    assert_eq!(harness.pass().await, ["observe", "create"]);
+    assert_eq!(start.elapsed(), Duration::from_secs(11));
+    assert_eq!(
+        messages(&harness.sent()),
+        ["create waits", "the quota is used up"]
+    );
+
+    let fast = Step {
+        takes: Duration::from_millis(900),
+        ..create(None)
+    };
+    let harness = Harness::new(Scripted::with(vec![fast]), LeaseGuard::Always);
+    harness.pass().await;
+    assert_eq!(harness.sent(), []);
+}

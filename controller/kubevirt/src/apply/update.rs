@@ -1,0 +1,266 @@
+//! Updates a VirtualMachine by server-side apply with force, without taking away what others plugged in.
+//!
+//! The lists of volumes and disks are written as a whole, so the apply contains the volumes that others have plugged
+//! into the running guest, as they are. They are read right before, and the apply names the version that was read: a
+//! volume that is plugged in meanwhile is a conflict, not a loss.
+//!
+//! Fields of ours that another client has changed are named in an event with their manager.
+
+use std::fmt::Write as _;
+
+use common::names;
+use common::render::kubevirt::types;
+use controller_core::client::ApiError;
+use controller_core::events::Events;
+use controller_core::objects::Meta as _;
+use controller_core::writes::Written;
+use kube::Api;
+use kube::api::{DynamicObject, Patch, PatchParams};
+use kube::core::ApiResource;
+use serde_json::{Value, json};
+
+use super::Apply;
+use crate::objects::VirtualMachine;
+
+/// Most fields that one event names; the rest is counted.
+const FIELDS_MAX: usize = 5;
+
+pub(super) async fn update(
+    apply: &Apply<'_>,
+    events: &Events,
+    desired: &types::VirtualMachine,
+) -> Result<Written, ApiError> {
+    let kind = ApiResource::erase::<VirtualMachine>(&());
+    let namespace = apply.machine.namespace();
+    let vms: Api<DynamicObject> = Api::namespaced_with(apply.api.client(), namespace, &kind);
+    let name = &desired.metadata.name;
+    let live = apply.api.read(vms.get(name)).await?;
+    let live = serde_json::to_value(live).map_err(failed)?;
+    let mut body = serde_json::to_value(desired).map_err(failed)?;
+    keep_plugged_in(&mut body, &live);
+    body["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"].clone();
+    let restored = restored(&body, &live);
+
+    let params = PatchParams::apply(names::FIELD_MANAGER).force();
+    let vms = apply.objects::<VirtualMachine>();
+    let patch = Patch::Apply(&body);
+    let call = vms.patch(name, &params, &patch);
+    let written = apply.api.write(call).await?;
+    if let Some(message) = restored {
+        events.restored(apply.machine, &message);
+    }
+    Ok(Written::of(&written))
+}
+
+fn failed(error: serde_json::Error) -> ApiError {
+    ApiError::Refused(kube::Error::SerdeError(error))
+}
+
+/// Replaces the plugged-in volumes of the body, and their disks, by those that the object has.
+fn keep_plugged_in(body: &mut Value, live: &Value) {
+    const VOLUMES: &str = "/spec/template/spec/volumes";
+    const DISKS: &str = "/spec/template/spec/domain/devices/disks";
+    let of = |object: &Value, path: &str| -> Vec<Value> {
+        let list = object.pointer(path).and_then(Value::as_array);
+        list.cloned().unwrap_or_default()
+    };
+    let named = |list: &[Value], item: &Value| list.iter().any(|it| it["name"] == item["name"]);
+    let (plugged, ours): (Vec<_>, Vec<_>) = of(body, VOLUMES).into_iter().partition(is_plugged_in);
+    let present: Vec<_> = of(live, VOLUMES)
+        .into_iter()
+        .filter(|volume| is_plugged_in(volume) && !named(&ours, volume))
+        .collect();
+    let disks = of(body, DISKS).into_iter();
+    let disks = disks.filter(|disk| !named(&plugged, disk));
+    let more = of(live, DISKS).into_iter();
+    let more = more.filter(|disk| named(&present, disk));
+    let disks: Vec<_> = disks.chain(more).collect();
+    if let Some(list) = body.pointer_mut(DISKS) {
+        *list = json!(disks);
+    }
+    if let Some(list) = body.pointer_mut(VOLUMES) {
+        *list = json!([ours, present].concat());
+    }
+}
+
+fn is_plugged_in(volume: &Value) -> bool {
+    ["persistentVolumeClaim", "dataVolume"]
+        .iter()
+        .any(|source| volume[source]["hotpluggable"] == true)
+}
+
+/// The text of the event: fields of ours that another client has changed; `None`: there are none.
+///
+/// Only if the VirtualMachine was rendered from this very desired state: otherwise the Machine has changed, too.
+fn restored(body: &Value, live: &Value) -> Option<String> {
+    let rendered =
+        |object: &Value| object["metadata"]["annotations"][names::ANNOTATION_RENDERED].clone();
+    if rendered(body) != rendered(live) {
+        return None;
+    }
+    let mut paths = Vec::new();
+    differences(&body["spec"], &live["spec"], "spec", &mut paths);
+    let managers = &live["metadata"]["managedFields"];
+    let foreign: Vec<_> = paths
+        .iter()
+        .map(|path| (path, manager_of(managers, path)))
+        .filter(|(_, manager)| *manager != Some(names::FIELD_MANAGER))
+        .collect();
+    let mut text = String::new();
+    for (path, manager) in foreign.iter().take(FIELDS_MAX) {
+        let manager = manager.unwrap_or("another client");
+        let field = machine_field(path).map_or_else(String::new, |field| {
+            format!(", write {field} of the Machine instead")
+        });
+        let _ = write!(text, "; {path}, changed by {manager}{field}");
+    }
+    if foreign.len() > FIELDS_MAX {
+        let _ = write!(text, "; and {} more", foreign.len() - FIELDS_MAX);
+    }
+    (!foreign.is_empty()).then(|| {
+        format!(
+            "restored fields of VirtualMachine {}{text}",
+            live["metadata"]["name"].as_str().unwrap_or_default()
+        )
+    })
+}
+
+/// Paths of the fields that are not as desired. A list is one field.
+fn differences(desired: &Value, live: &Value, path: &str, found: &mut Vec<String>) {
+    match (desired, live) {
+        (Value::Object(desired), Value::Object(_)) => {
+            for (key, desired) in desired {
+                differences(desired, &live[key], &format!("{path}.{key}"), found);
+            }
+        }
+        (desired, live) if crate::plan::covers(live, desired) => {}
+        _ => found.push(path.to_owned()),
+    }
+}
+
+/// The manager that set a field last: the one whose entry has the field, or the nearest one above it.
+fn manager_of<'a>(managed: &'a Value, path: &str) -> Option<&'a str> {
+    let depth = |entry: &Value| {
+        let mut fields = &entry["fieldsV1"];
+        let mut depth = 0;
+        for key in path.split('.') {
+            fields = &fields[format!("f:{key}")];
+            if fields.is_null() {
+                break;
+            }
+            depth += 1;
+        }
+        depth
+    };
+    let entries = managed.as_array().into_iter().flatten();
+    let of_spec = entries.filter(|entry| entry["subresource"].is_null());
+    // Of several owners, the one that wrote last.
+    let best = of_spec.max_by_key(|entry| (depth(entry), entry["time"].as_str()));
+    best.filter(|entry| depth(entry) > 1)?["manager"].as_str()
+}
+
+/// The field of the Machine that decides a field of the VirtualMachine.
+fn machine_field(path: &str) -> Option<&'static str> {
+    const FIELDS: [(&str, &str); 11] = [
+        ("spec.runStrategy", "spec.powerState"),
+        ("spec.template.spec.domain.cpu", "spec.resources.cpu"),
+        ("spec.template.spec.domain.memory", "spec.resources.memory"),
+        ("spec.template.spec.domain.devices.disks", "spec.disks"),
+        ("spec.template.spec.volumes", "spec.disks"),
+        (
+            "spec.template.spec.domain.devices.interfaces",
+            "spec.networks",
+        ),
+        ("spec.template.spec.networks", "spec.networks"),
+        ("spec.template.spec.nodeSelector", "spec.nodeSelector"),
+        ("spec.template.spec.domain.machine", "spec.domain.machine"),
+        ("spec.template.spec.domain.firmware", "spec.domain.firmware"),
+        ("spec.template.spec.domain.features", "spec.domain.features"),
+    ];
+    let mut fields = FIELDS.iter();
+    let (_, field) = fields.find(|(prefix, _)| path.starts_with(prefix))?;
+    Some(field)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn vm(strategy: &str, sockets: u32) -> Value {
+        json!({
+            "metadata": {"name": "web", "annotations": {names::ANNOTATION_RENDERED: "digest"}},
+            "spec": {"runStrategy": strategy, "template": {"spec": {
+                "domain": {
+                    "cpu": {"sockets": sockets},
+                    "devices": {"disks": [{"name": "root", "disk": {"bus": "virtio"}}]},
+                },
+                "volumes": [{"name": "root", "persistentVolumeClaim": {"claimName": "web-root"}}],
+            }}},
+        })
+    }
+
+    fn managed(manager: &str, fields: &Value) -> Value {
+        json!({"manager": manager, "operation": "Update", "time": "2026-01-01T00:00:00Z", "fieldsV1": fields})
+    }
+
+    #[test]
+    fn a_restored_field_is_named_with_its_manager_and_the_field_of_the_machine() {
+        let mut live = vm("Halted", 8);
+        live["metadata"]["managedFields"] = json!([
+            managed(names::FIELD_MANAGER, &json!({"f:spec": {"f:template": {}}})),
+            managed("virt-api", &json!({"f:spec": {"f:runStrategy": {}}})),
+            managed(
+                "kubectl-edit",
+                &json!({"f:spec": {"f:template": {"f:spec": {"f:domain": {"f:cpu": {"f:sockets": {}}}}}}})
+            ),
+        ]);
+        let text = restored(&vm("Always", 2), &live).unwrap();
+        assert_eq!(
+            text,
+            "restored fields of VirtualMachine web; spec.runStrategy, changed by virt-api, write spec.powerState of the Machine instead; spec.template.spec.domain.cpu.sockets, changed by kubectl-edit, write spec.resources.cpu of the Machine instead"
+        );
+    }
+
+    #[test]
+    fn what_this_controller_changed_and_a_new_desired_state_are_no_event() {
+        let mut live = vm("RerunOnFailure", 2);
+        let ours = json!({"f:spec": {"f:runStrategy": {}}});
+        live["metadata"]["managedFields"] = json!([managed(names::FIELD_MANAGER, &ours)]);
+        assert_eq!(restored(&vm("Always", 2), &live), None);
+        let mut changed = vm("Halted", 8);
+        changed["metadata"]["annotations"][names::ANNOTATION_RENDERED] = json!("another");
+        assert_eq!(restored(&vm("Always", 2), &changed), None);
+        assert_eq!(restored(&vm("Always", 2), &vm("Always", 2)), None);
+    }
+
+    #[test]
+    fn volumes_that_others_plugged_in_are_written_as_they_are_and_removed_ones_are_not_written() {
+        let source = |claim: &str| json!({"claimName": claim, "hotpluggable": true});
+        let volume =
+            |name: &str| json!({"name": name, "persistentVolumeClaim": source(name), "other": 1});
+        let add = |vm: &mut Value, name: &str, disk: Value| {
+            let spec = &mut vm["spec"]["template"]["spec"];
+            spec["volumes"].as_array_mut().unwrap().push(volume(name));
+            let disks = &mut spec["domain"]["devices"]["disks"];
+            disks.as_array_mut().unwrap().push(disk);
+        };
+        let mut body = vm("Always", 2);
+        add(&mut body, "removed", json!({"name": "removed"}));
+        add(&mut body, "scratch", json!({"name": "scratch"}));
+        let mut live = vm("Always", 2);
+        let disk = json!({"name": "scratch", "serial": "s", "disk": {"bus": "scsi"}});
+        add(&mut live, "scratch", disk.clone());
+        add(&mut live, "new", json!({"name": "new"}));
+        keep_plugged_in(&mut body, &live);
+        let spec = &body["spec"]["template"]["spec"];
+        let root = vm("Always", 2)["spec"]["template"]["spec"]["volumes"][0].clone();
+        assert_eq!(
+            spec["volumes"],
+            json!([root, volume("scratch"), volume("new")])
+        );
+        let disks = &spec["domain"]["devices"]["disks"];
+        assert_eq!(disks[1], disk);
+        assert_eq!(disks[2], json!({"name": "new"}));
+        assert_eq!(disks.as_array().unwrap().len(), 3);
+    }
+}
