@@ -1,8 +1,9 @@
 //! Network segments: which network cards receive each other's frames.
 //!
 //! ```text
-//! KubeVirt  NetworkConfiguration ─┬─ networkAttachmentDefinition ──▶ Definition
-//!                                 └─ bridge, vlan ─┐
+//! KubeVirt  NetworkConfiguration ─┬─ networkAttachmentDefinition ─┬─ an administrator's ──▶ Definition
+//!                                 │                               └─ of a NetworkConfiguration's name ─┐
+//!                                 └─ bridge, vlan ─┬─ its bridge, vlan ────────────────────────────────┘
 //! libvirt   NetworkConfiguration ─── bridge, vlan ─┼─▶ Bridge ◀─ the same network of a host by another name
 //!           no networkName ───────── default ──────┘
 //! ```
@@ -40,13 +41,13 @@ pub enum Segment {
 }
 
 impl Segment {
-    /// The segment of a card of a Machine in `namespace`. `row`: the NetworkConfiguration of this name, if it
-    /// exists. `None`: the pod network, on which each Machine is alone.
+    /// The segment of a card of a Machine in `namespace`. `row`: the NetworkConfiguration of this name in that namespace,
+    /// if it exists. `None`: the pod network, on which each Machine is alone.
     pub fn of(
         namespace: &str,
         network: Option<&str>,
         backend: Backend,
-        row: Option<NetworkRow>,
+        row: impl Fn(&str) -> Option<NetworkRow>,
     ) -> Option<Self> {
         let Some(network) = network else {
             return (backend == Backend::Libvirt).then(|| Self::Bridge {
@@ -59,10 +60,18 @@ impl Segment {
             bridge,
             vlan,
             definition,
-        } = row.unwrap_or_default();
+        } = row(network).unwrap_or_default();
         let definition = definition.filter(|_| backend == Backend::Kubevirt);
         Some(match (definition, bridge) {
-            (Some(name), _) => Self::Definition { namespace, name },
+            (Some(name), _) => {
+                // The controller names the definition of a bridge like the NetworkConfiguration. One that has the name
+                // counts as made of its bridge even if it names another definition now: it may not always have done so.
+                let made_of = row(&name).and_then(|row| Some((row.bridge?, row.vlan)));
+                match made_of {
+                    Some((bridge, vlan)) => Self::Bridge { bridge, vlan },
+                    None => Self::Definition { namespace, name },
+                }
+            }
             (None, Some(bridge)) => Self::Bridge { bridge, vlan },
             (None, None) => Self::Unknown {
                 namespace,
@@ -128,12 +137,14 @@ mod tests {
 
     fn on(bridge: &str, vlan: Option<i64>) -> Segment {
         let row = row(Some(bridge), vlan, None);
-        Segment::of("a", Some("lan"), Backend::Libvirt, Some(row)).unwrap()
+        Segment::of("a", Some("lan"), Backend::Libvirt, |_| Some(row.clone())).unwrap()
     }
 
     #[test]
     fn a_bridge_and_a_vlan_are_one_segment_in_every_namespace_and_on_both_backends() {
-        let of = |namespace, backend, row| Segment::of(namespace, Some("lan"), backend, Some(row));
+        let of = |namespace, backend, row: NetworkRow| {
+            Segment::of(namespace, Some("lan"), backend, |_| Some(row.clone()))
+        };
         let kubevirt = of("a", Backend::Kubevirt, row(Some("br0"), Some(7), None));
         let libvirt = of("b", Backend::Libvirt, row(Some("br0"), Some(7), None));
         assert_eq!(kubevirt, libvirt);
@@ -149,8 +160,8 @@ mod tests {
 
     #[test]
     fn a_definition_is_a_segment_of_its_namespace_on_kubevirt_only() {
-        let both = || row(Some("br0"), None, Some("nad"));
-        let of = |namespace, backend| Segment::of(namespace, Some("lan"), backend, Some(both()));
+        let both = |name: &str| (name == "lan").then(|| row(Some("br0"), None, Some("nad")));
+        let of = |namespace, backend| Segment::of(namespace, Some("lan"), backend, both);
         let expected = Segment::Definition {
             namespace: "a".into(),
             name: "nad".into(),
@@ -161,8 +172,33 @@ mod tests {
     }
 
     #[test]
+    fn a_definition_that_was_made_of_a_bridge_is_the_segment_of_the_bridge() {
+        let rows = |name: &str| match name {
+            "lan" => Some(row(Some("br0"), Some(7), None)),
+            "alias" | "other" => Some(row(None, None, Some("lan"))),
+            "own" => Some(row(Some("br1"), None, Some("own"))),
+            "indirect" => Some(row(None, None, Some("alias"))),
+            _ => None,
+        };
+        let of = |network| Segment::of("a", Some(network), Backend::Kubevirt, rows);
+        assert_eq!(of("alias"), Some(on("br0", Some(7))));
+        assert_eq!(of("alias"), of("lan"));
+        assert_eq!(of("alias"), of("other"));
+        assert_eq!(of("own"), Some(on("br1", None)));
+        let expected = Segment::Definition {
+            namespace: "a".into(),
+            name: "alias".into(),
+        };
+        assert_eq!(
+            of("indirect"),
+            Some(expected),
+            "no definition is made of 'alias'"
+        );
+    }
+
+    #[test]
     fn an_unknown_network_is_a_segment_by_its_name_and_the_pod_network_is_none() {
-        let of = |namespace, network, backend| Segment::of(namespace, network, backend, None);
+        let of = |namespace, network, backend| Segment::of(namespace, network, backend, |_| None);
         let unknown = of("a", Some("lan"), Backend::Kubevirt);
         assert_eq!(unknown, of("a", Some("lan"), Backend::Libvirt));
         assert_ne!(unknown, of("b", Some("lan"), Backend::Kubevirt));

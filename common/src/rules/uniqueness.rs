@@ -22,7 +22,7 @@ use super::rule::{Check, Lookup, rules};
 rules! {
     "networks" Check::Lookup(macs), on MACHINES, Always {
         Refuse MacInUse = "Another Machine has the MAC address on the same network segment."
-            because "Two cards with one address on a segment receive each other's frames: both guests lose connections from time to time, without an error message. A segment is a bridge and a VLAN, whichever NetworkConfigurations of whichever namespaces name them, and the default network of libvirt hosts; a network that a host offers under two names is one segment. On KubeVirt's pod network each Machine is alone. The message names no Machine of another namespace."
+            because "Two cards with one address on a segment receive each other's frames: both guests lose connections from time to time, without an error message. A segment is a bridge and a VLAN, whichever NetworkConfigurations of whichever namespaces name them or the definition that was made of them, and the default network of libvirt hosts; a network that a host offers under two names is one segment. On KubeVirt's pod network each Machine is alone. The message names no Machine of another namespace."
             fix "Choose another address, or leave `macAddress` out: the one that is derived then is the Machine's own."
             crd Nothing,
     }
@@ -119,7 +119,7 @@ fn segment(
     backend: Backend,
     catalog: &dyn Catalog,
 ) -> Option<Segment> {
-    let row = network.and_then(|name| catalog.network(namespace, name));
+    let row = |name: &str| catalog.network(namespace, name);
     Segment::of(namespace, network, backend, row)
 }
 

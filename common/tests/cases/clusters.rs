@@ -44,6 +44,9 @@ struct Cluster {
     /// Bridges and VLANs of other networks.
     #[serde(default)]
     segments: Segments,
+    /// NetworkAttachmentDefinitions by name of the network that names them.
+    #[serde(default)]
+    definitions: BTreeMap<String, String>,
     /// Networks of other namespaces.
     #[serde(default)]
     elsewhere: BTreeMap<String, Segments>,
@@ -132,10 +135,12 @@ impl From<Cluster> for StaticCatalog {
             networks: cluster
                 .elsewhere
                 .into_iter()
-                .map(|(namespace, segments)| (namespace, networks(vec![], segments)))
+                .map(|(namespace, segments)| {
+                    (namespace, networks(vec![], segments, BTreeMap::new()))
+                })
                 .chain([(
                     NAMESPACE.to_owned(),
-                    networks(cluster.networks, cluster.segments),
+                    networks(cluster.networks, cluster.segments, cluster.definitions),
                 )])
                 .collect(),
             hosts: cluster
@@ -160,7 +165,11 @@ impl From<Cluster> for StaticCatalog {
     }
 }
 
-fn networks(plain: Vec<String>, segments: Segments) -> BTreeMap<String, NetworkRow> {
+fn networks(
+    plain: Vec<String>,
+    segments: Segments,
+    definitions: BTreeMap<String, String>,
+) -> BTreeMap<String, NetworkRow> {
     let plain = plain.into_iter();
     let plain = plain.map(|name| (name, (Some("br0".to_owned()), None)));
     let row = |(name, (bridge, vlan))| {
@@ -172,7 +181,18 @@ fn networks(plain: Vec<String>, segments: Segments) -> BTreeMap<String, NetworkR
         };
         (name, row)
     };
-    plain.chain(segments).map(row).collect()
+    let with_definition = definitions.into_iter().map(|(name, definition)| {
+        let row = NetworkRow {
+            definition: Some(definition),
+            ..NetworkRow::default()
+        };
+        (name, row)
+    });
+    plain
+        .chain(segments)
+        .map(row)
+        .chain(with_definition)
+        .collect()
 }
 
 fn machines(stored: BTreeMap<String, StoredMachine>) -> Machines {

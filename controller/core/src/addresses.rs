@@ -137,7 +137,7 @@ struct Card {
 impl Card {
     fn segment(&self, segments: &dyn Segments) -> Option<Segment> {
         let network = self.network.as_deref();
-        let row = network.and_then(|name| segments.network(&self.namespace, name));
+        let row = |name: &str| segments.network(&self.namespace, name);
         Segment::of(&self.namespace, network, self.backend, row)
     }
 
@@ -178,11 +178,17 @@ mod tests {
     use super::*;
     use crate::fixtures::{block, machine, nic};
 
-    /// NetworkConfigurations of any namespace whose name is their bridge.
+    /// NetworkConfigurations of any namespace whose name is their bridge, or `of-` and the definition that they name.
     struct NamedAsBridge;
 
     impl Segments for NamedAsBridge {
         fn network(&self, _: &str, name: &str) -> Option<NetworkRow> {
+            if let Some(definition) = name.strip_prefix("of-") {
+                return Some(NetworkRow {
+                    definition: Some(definition.into()),
+                    ..NetworkRow::default()
+                });
+            }
             Some(NetworkRow {
                 bridge: Some(name.trim_end_matches('-').to_owned()),
                 ..NetworkRow::default()
@@ -226,6 +232,11 @@ mod tests {
         assert!(conflicts(on("dev", "db", Libvirt, Some("br0"))));
         assert!(!conflicts(on("prod", "db", Kubevirt, Some("br1"))));
         assert!(!conflicts(on("prod", "db", Kubevirt, None)));
+        // The definition 'br0' is that of the NetworkConfiguration of this name.
+        let named = on("prod", "db", Kubevirt, Some("of-br0"));
+        assert!(conflicts(named.clone()));
+        assert!(fault(&named, on("prod", "app", Kubevirt, Some("br0")), false).is_some());
+        assert!(!conflicts(on("prod", "db", Kubevirt, Some("of-br1"))));
         let default = on("prod", "web", Libvirt, None);
         let other = |backend| on("dev", "db", backend, None);
         assert!(fault(&default, other(Libvirt), false).is_some());
