@@ -83,18 +83,12 @@ pub struct Excess {
 
 impl Quota {
     /// The resources of which a Machine asks for more than is left besides what others use. `has`: what the Machine has
-    /// already, which is not taken from it. `policy`: the name of the policy.
-    pub fn excess(
-        &self,
-        policy: &str,
-        others: Usage,
-        asked: Usage,
-        has: Option<Usage>,
-    ) -> Vec<Excess> {
+    /// already, which is not taken from it, and what counts already of what it takes back. `policy`: the name of the policy.
+    pub fn excess(&self, policy: &str, others: Usage, asked: Usage, has: Usage) -> Vec<Excess> {
         let excess = |resource: Resource| {
             let limit = resource.limit(self)?;
             let (used, asked) = (resource.used(others), resource.used(asked));
-            let grows = has.is_none_or(|has| asked > resource.used(has));
+            let grows = asked > resource.used(has);
             (grows && asked > limit.saturating_sub(used)).then(|| {
                 let [limit, used] = [limit, used].map(|amount| resource.show(amount));
                 let (what, others) = (resource.what(), resource.others());

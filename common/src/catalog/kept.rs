@@ -23,33 +23,54 @@ pub struct Asking<'a> {
     /// Names of its disks. One that was kept is used again, so it does not count twice: on KubeVirt the claim of any
     /// former Machine of the name, on libvirt a volume of this very Machine.
     pub disks: Vec<&'a str>,
+    /// Names of the disks that it has already.
+    pub had: Vec<&'a str>,
 }
 
-/// What the namespace of a Machine uses of its quota without the Machine: the other Machines, and the disks that are
-/// kept.
-pub fn usage_of_others<'h>(
+/// What counts in the quota of a namespace before a Machine gets what it asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// What is not the Machine's: other Machines, and the disks that are kept, except those that it uses again.
+    pub others: Usage,
+    /// The kept disks that the Machine uses again and has not had. They occupy storage already, so they are no growth.
+    pub returning: Usage,
+}
+
+/// What the namespace of a Machine uses of its quota: the other Machines, and the disks that are kept.
+pub fn usage_beside<'h>(
     machines: &Machines,
     claims: &Claims,
     hosts: impl IntoIterator<Item = &'h KeptByNamespace>,
     asking: &Asking<'_>,
-) -> Usage {
-    let others = machines.usage_of_others(asking.machine);
-    others.plus(kept_disks(machines, claims, hosts, asking))
+) -> Counted {
+    let kept = kept_disks(machines, claims, hosts, asking);
+    Counted {
+        others: machines.usage_of_others(asking.machine).plus(kept.others),
+        ..kept
+    }
 }
 
-/// The disks that are kept in the namespace of a Machine, except those that it uses again.
+/// The disks that are kept in the namespace of a Machine.
 pub fn kept_disks<'h>(
     machines: &Machines,
     claims: &Claims,
     hosts: impl IntoIterator<Item = &'h KeptByNamespace>,
     asking: &Asking<'_>,
-) -> Usage {
+) -> Counted {
     let Asking {
         machine,
         backend,
         disks,
+        had,
     } = asking;
     let uses = |of, disk: &str| *backend == of && disks.contains(&disk);
+    let own_claims = claims.of_disks(machine.namespace);
+    let returning = own_claims
+        .filter(|(name, disk, _)| {
+            *name == machine.name && uses(Backend::Kubevirt, disk) && !had.contains(disk)
+        })
+        .map(|(.., size)| size);
+    let returning = sum(returning);
     let claims = kept_claims(machines, claims, machine.namespace);
     let claims = claims
         .filter(|(name, disk, _)| !(*name == machine.name && uses(Backend::Kubevirt, disk)))
@@ -60,11 +81,15 @@ pub fn kept_disks<'h>(
         .flat_map(MachineRow::kept)
         .filter(|(disk, _)| uses(Backend::Libvirt, disk))
         .map(|(_, size)| size);
-    machines
-        .kept(machine.namespace)
-        .minus(sum(used_again))
-        .plus(sum(claims))
-        .plus(kept_of_deleted(hosts, machine.namespace))
+    let used_again = sum(used_again);
+    Counted {
+        others: machines
+            .kept(machine.namespace)
+            .minus(used_again)
+            .plus(sum(claims))
+            .plus(kept_of_deleted(hosts, machine.namespace)),
+        returning: returning.plus(used_again),
+    }
 }
 
 /// What a namespace uses of its quota: all its Machines, and the disks that are kept.
@@ -180,12 +205,13 @@ mod tests {
             machine: machine(name),
             backend,
             disks: disks.to_vec(),
+            had: vec!["root"],
         }
     }
 
     fn storage_of_others(machines: &Machines, claims: &Claims, name: &str, disks: &[&str]) -> u64 {
         let asking = asking(name, Backend::Kubevirt, disks);
-        usage_of_others(machines, claims, [], &asking).storage
+        usage_beside(machines, claims, [], &asking).others.storage
     }
 
     #[test]
@@ -204,12 +230,39 @@ mod tests {
         let asked = ["root", "data"];
         assert_eq!(storage_of_others(&machines, &claims, "web", &asked), 5);
         let on_libvirt = asking("web", Backend::Libvirt, &asked);
-        let usage = usage_of_others(&machines, &claims, [], &on_libvirt);
-        assert_eq!(usage.storage, 15, "its volumes are no claims");
+        let usage = usage_beside(&machines, &claims, [], &on_libvirt);
+        assert_eq!(usage.others.storage, 15, "its volumes are no claims");
 
         machines.remove(machine("web"));
         assert_eq!(storage_of_others(&machines, &claims, "db", &["root"]), 35);
         assert_eq!(storage_of_others(&machines, &claims, "web", &asked), 5);
+    }
+
+    #[test]
+    fn a_kept_disk_that_comes_back_counts_already() {
+        let mut machines = Machines::default();
+        let claims = claims(&[("web", "root", 20), ("web", "data", 10), ("db", "data", 5)]);
+        machines.insert(machine("web"), MachineRow::new([], ["root"]));
+        let of = |claims: &Claims, machines: &Machines, backend, disks: &[&'static str]| {
+            let asking = asking("web", backend, disks);
+            usage_beside(machines, claims, [], &asking)
+                .returning
+                .storage
+        };
+        let both = ["root", "data"];
+        assert_eq!(of(&claims, &machines, Backend::Kubevirt, &["root"]), 0);
+        assert_eq!(of(&claims, &machines, Backend::Kubevirt, &both), 10);
+        // The spec of the Machine has it already.
+        machines.insert(machine("web"), MachineRow::new([], both));
+        assert_eq!(of(&claims, &machines, Backend::Kubevirt, &both), 10);
+        assert_eq!(of(&claims, &machines, Backend::Libvirt, &both), 0);
+
+        let volumes = [("root", 20), ("data", 4)];
+        let row = MachineRow::default().keeping(&block(Backend::Libvirt), volumes);
+        machines.insert(machine("web"), row);
+        let none = Claims::default();
+        assert_eq!(of(&none, &machines, Backend::Libvirt, &["root"]), 0);
+        assert_eq!(of(&none, &machines, Backend::Libvirt, &both), 4);
     }
 
     #[test]
@@ -241,7 +294,9 @@ mod tests {
         let host = kept_by_namespace(&volumes);
         let of_others = |name, disks: &[&'static str]| {
             let asking = asking(name, Backend::Libvirt, disks);
-            usage_of_others(&machines, &Claims::default(), [&host], &asking).storage
+            usage_beside(&machines, &Claims::default(), [&host], &asking)
+                .others
+                .storage
         };
         assert_eq!(of_others("db", &["data"]), 306);
         // Its own kept volumes are no part of what a Machine asks for, unless it uses them again.

@@ -27,7 +27,8 @@ pub use self::claims::{ClaimOwner, Claims};
 pub use self::excess::{Excess, Resource};
 pub use self::hosts::{HostRow, Need, NetworkRow};
 pub use self::kept::{
-    Asking, KeptByNamespace, kept_by_namespace, kept_disks, usage_of_namespace, usage_of_others,
+    Asking, Counted, KeptByNamespace, kept_by_namespace, kept_disks, usage_beside,
+    usage_of_namespace,
 };
 pub use self::machines::{Card, MachineName, MachineRow, Machines, OtherCard};
 pub use self::policies::{Bridge, Labels, Limits, Policy, Quota, policies_of, vlan_range};
@@ -93,7 +94,7 @@ pub trait Catalog {
     fn policies(&self, namespace: &str) -> Option<Vec<Arc<Policy>>>;
     /// What the namespace of a Machine uses of its quota without the Machine, with the disks that are kept. Called only
     /// if a policy has a quota.
-    fn usage_of_others(&self, asking: &Asking<'_>) -> Usage;
+    fn usage_beside(&self, asking: &Asking<'_>) -> Counted;
 }
 
 /// The holder of a claim that another Machine's disk would get.
@@ -227,9 +228,9 @@ impl Catalog for StaticCatalog {
         policies_of(self.policies.iter(), self.namespaces.get(namespace))
     }
 
-    fn usage_of_others(&self, asking: &Asking<'_>) -> Usage {
+    fn usage_beside(&self, asking: &Asking<'_>) -> Counted {
         let hosts = self.hosts.iter().map(|host| &host.kept);
-        usage_of_others(&self.machines, &self.claims, hosts, asking)
+        usage_beside(&self.machines, &self.claims, hosts, asking)
     }
 }
 

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use common::catalog::{
-    Asking, Catalog, ClaimHolder, Claims, HostRow, MachineName, Machines, NetworkRow,
+    Asking, Catalog, ClaimHolder, Claims, Counted, HostRow, MachineName, Machines, NetworkRow,
 };
-use common::catalog::{Labels, OtherCard, Policy, StorageClassRow, TemplateRow, Usage};
-use common::catalog::{claim_holder, has_claim, policies_of, usage_of_others};
+use common::catalog::{Labels, OtherCard, Policy, StorageClassRow, TemplateRow};
+use common::catalog::{claim_holder, has_claim, policies_of, usage_beside};
 use common::mac::Mac;
 use tokio::time::Instant;
 
@@ -131,13 +131,17 @@ impl Catalog for Cache {
     fn policies(&self, namespace: &str) -> Option<Vec<Arc<Policy>>> {
         self.policies_with(self.namespaces.read().get(namespace))
     }
-    fn usage_of_others(&self, asking: &Asking<'_>) -> Usage {
+    fn usage_beside(&self, asking: &Asking<'_>) -> Counted {
         let (machines, claims, hosts) =
             (self.machines.read(), self.claims.read(), self.hosts.read());
         let hosts = hosts.values().map(|host| &host.kept);
         let admitted = self
             .admitted
             .beyond(asking.machine, &machines, Instant::now());
-        usage_of_others(&machines, &claims, hosts, asking).plus(admitted)
+        let counted = usage_beside(&machines, &claims, hosts, asking);
+        Counted {
+            others: counted.others.plus(admitted),
+            ..counted
+        }
     }
 }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use common::catalog::{Asking, Catalog, ClaimHolder, HostRow, MachineName, NetworkRow};
-use common::catalog::{Labels, OtherCard, Policy, StorageClassRow, TemplateRow, Usage};
+use common::catalog::{Asking, Catalog, ClaimHolder, Counted, HostRow, MachineName, NetworkRow};
+use common::catalog::{Labels, OtherCard, Policy, StorageClassRow, TemplateRow};
 use common::mac::Mac;
 
 use super::cache::Cache;
@@ -123,7 +123,7 @@ impl Catalog for Overlay<'_> {
             self.cache.policies_with(labels)
         })
     }
-    fn usage_of_others(&self, asking: &Asking<'_>) -> Usage {
-        self.cache.usage_of_others(asking)
+    fn usage_beside(&self, asking: &Asking<'_>) -> Counted {
+        self.cache.usage_beside(asking)
     }
 }

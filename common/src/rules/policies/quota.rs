@@ -2,7 +2,7 @@
 
 use crate::api::normalized::Normalized;
 use crate::bounds::VCPUS_MAX;
-use crate::catalog::{Asking, Policy, Resource, Usage, amount};
+use crate::catalog::{Asking, Counted, Policy, Resource, Usage, amount};
 use crate::code::Code;
 use crate::field_path::FieldPath;
 use crate::rules::rule::{Check, Governed, rules};
@@ -18,23 +18,25 @@ rules! {
     }
 }
 
-/// Rule [`Code::QuotaExceeded`], unless the stored Machine has as much. What other rules refuse counts as nothing.
+/// Rule [`Code::QuotaExceeded`], unless the stored Machine and the kept disks that it takes back have as much. What other rules refuse counts as nothing.
 fn quota(machine: &Governed<'_>, policy: &Policy, findings: &mut Findings) {
     let quota = policy.quota;
     if !quota.is_set() {
         return;
     }
     let disks = machine.merged.disks.iter();
-    let others = machine.catalog.usage_of_others(&Asking {
+    let stored_disks = machine.stored.into_iter().flat_map(|stored| &stored.disks);
+    let Counted { others, returning } = machine.catalog.usage_beside(&Asking {
         machine: machine.machine,
         backend: machine.backend,
         disks: disks.filter_map(|item| item.name().value).collect(),
+        had: stored_disks.map(|disk| disk.name.as_str()).collect(),
     });
     let stored = machine.stored.filter(|_| machine.merged.is_complete());
     let leaving = stored.map_or(0, |stored| leaving(stored, machine));
     let asked = asked(machine).plus(Usage::of_storage(leaving));
-    let stored = machine.stored.map(Usage::of);
-    for excess in quota.excess(&policy.name, others, asked, stored) {
+    let has = machine.stored.map(Usage::of).unwrap_or_default();
+    for excess in quota.excess(&policy.name, others, asked, has.plus(returning)) {
         // Where the amount is changed.
         let path = match excess.resource {
             Resource::Cpu => sizing::largest_factor(machine.merged),

@@ -2,11 +2,15 @@
 
 use std::sync::Arc;
 
-use common::catalog::{Asking, Labels, Policy, Usage, kept_disks};
+use common::api::choice::Backend;
+use common::api::normalized::Normalized;
+use common::catalog::{Asking, Counted, Labels, Policy, Usage, amount, kept_disks};
+use common::quantity::Bytes;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::Hold;
 use super::held::SCHEDULED;
+use super::shares::Grant;
 use crate::address_index::key;
 use crate::caches::Caches;
 use crate::conditions::Fault;
@@ -48,18 +52,26 @@ pub fn decide(caches: &Caches, this: &CachedMachine, machine: &Machine) -> Decis
         return Decision::Granted;
     };
 
-    let asked = Usage::of(block);
+    let grant = Grant::of(block);
+    let asked = grant.usage;
     let mut shares = caches.quotas.shares();
     // What it has is not taken from it. After a start of this program, that is what it asks for, unless its status says
     // that it was held.
-    let granted = shares.granted.get(this.uid()).copied();
+    let granted = shares.granted.get(this.uid()).cloned();
     let was_held = || {
         let mut conditions = machine.status.conditions.iter();
         conditions.any(|it| it.kind == SCHEDULED && it.reason == QUOTA_EXCEEDED)
     };
-    let had = || if was_held() { Usage::default() } else { asked };
-    let has = granted.or(this.has_started.then(had));
-    let excess = |others: Usage, asked: Usage, has: Option<Usage>| {
+    let had = || {
+        if was_held() {
+            Grant::default()
+        } else {
+            grant.clone()
+        }
+    };
+    let had = granted.or(this.has_started.then(had));
+    let has = had.as_ref().map(|had| had.usage);
+    let excess = |others: Usage, asked: Usage, has: Usage| {
         let mut all = policies.iter();
         all.find_map(|policy| {
             policy
@@ -72,23 +84,26 @@ pub fn decide(caches: &Caches, this: &CachedMachine, machine: &Machine) -> Decis
     let first = if has.is_some_and(|has| asked.max(has) == has) {
         None
     } else {
-        let kept = kept(
-            caches,
-            &Asking {
-                machine: key(this),
-                backend: block.backend,
-                disks: block.disks.iter().map(|disk| disk.name.as_str()).collect(),
-            },
-        );
+        let had_disks = had.iter().flat_map(|had| &had.disks);
+        let asking = Asking {
+            machine: key(this),
+            backend: block.backend,
+            disks: block.disks.iter().map(|disk| disk.name.as_str()).collect(),
+            had: had_disks.map(|disk| &**disk).collect(),
+        };
+        let kept = kept(caches, &asking);
+        let returning = kept
+            .returning
+            .plus(returning_volumes(machine, block, &asking));
         let machines = caches.machines.state_filter(|other| {
             other.namespace() == this.namespace() && other.uid() != this.uid()
         });
-        let (mut others, mut older) = (kept, vec![]);
+        let (mut others, mut older) = (kept.others, vec![]);
         for other in &machines {
             let usage = caches.address_index.usage_of(&**other);
             match shares.granted.get(other.uid()) {
                 // A Machine that asks for less now needs no more than that.
-                Some(granted) => others = others.plus(granted.min(usage)),
+                Some(granted) => others = others.plus(granted.usage.min(usage)),
                 None if other.has_started => others = others.plus(usage),
                 None if has.is_none() && age(other) < age(this) => {
                     older.push((age(other), usage));
@@ -99,14 +114,14 @@ pub fn decide(caches: &Caches, this: &CachedMachine, machine: &Machine) -> Decis
         // Older ones come first, as far as there is room for them.
         older.sort_by_key(|(age, _)| *age);
         for (_, usage) in older {
-            if excess(others, usage, None).is_none() {
+            if excess(others, usage, Usage::default()).is_none() {
                 others = others.plus(usage);
             }
         }
-        excess(others, asked, has)
+        excess(others, asked, has.unwrap_or_default().plus(returning))
     };
     let Some(excess) = first else {
-        shares.granted.insert(this.uid().into(), asked);
+        shares.granted.insert(this.uid().into(), grant);
         shares.release(this);
         return Decision::Granted;
     };
@@ -144,10 +159,28 @@ pub(super) fn policies_with_quota(caches: &Caches) -> Vec<Arc<Policy>> {
 }
 
 /// The disks that are kept in the namespace of a Machine.
-fn kept(caches: &Caches, asking: &Asking<'_>) -> Usage {
+fn kept(caches: &Caches, asking: &Asking<'_>) -> Counted {
     let kept = caches.quotas.kept();
     let hosts = kept.hosts.values();
     caches
         .address_index
         .read_machines(|machines| kept_disks(machines, &kept.claims, hosts, asking))
+}
+
+/// The kept volumes on the host of a Machine that it uses again. They are no longer among the kept disks, because its block
+/// has them.
+fn returning_volumes(machine: &Machine, block: &Normalized, asking: &Asking<'_>) -> Usage {
+    let status = &machine.status;
+    let volumes = status.volumes.iter().chain(&status.kept_volumes);
+    let returning = volumes.filter(|volume| {
+        let disk = volume.name.as_str();
+        asking.disks.contains(&disk) && !asking.had.contains(&disk)
+    });
+    let sizes = returning.filter_map(|volume| {
+        let capacity: Bytes = volume.capacity.as_ref()?.parse().ok()?;
+        Some(amount(capacity))
+    });
+    let is_on_host = block.backend == Backend::Libvirt;
+    let sizes = sizes.filter(|_| is_on_host);
+    Usage::of_storage(sizes.fold(0, u64::saturating_add))
 }

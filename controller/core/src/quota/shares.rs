@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use common::api::left_volumes::KeptVolume;
+use common::api::normalized::Normalized;
 use common::catalog::{Claims, KeptByNamespace, Usage, kept_by_namespace};
 use kube::runtime::reflector::ObjectRef;
 
@@ -32,9 +33,28 @@ pub(crate) struct Kept {
 pub(crate) struct Shares {
     /// By uid what a Machine was granted: more is not carried out while others have the rest of the quota. A Machine that
     /// had started before this process gets what it asks for then.
-    pub(crate) granted: HashMap<Box<str>, Usage>,
+    pub(crate) granted: HashMap<Box<str>, Grant>,
     /// Namespaces and names of the Machines that are held.
     pub(crate) held: BTreeMap<Box<str>, BTreeSet<Box<str>>>,
+}
+
+/// What a Machine was granted.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Grant {
+    pub(crate) usage: Usage,
+    /// Names of its disks.
+    pub(crate) disks: Box<[Box<str>]>,
+}
+
+impl Grant {
+    /// What a block asks for.
+    pub(crate) fn of(block: &Normalized) -> Self {
+        let disks = block.disks.iter().map(|disk| Box::from(disk.name.as_str()));
+        Self {
+            usage: Usage::of(block),
+            disks: disks.collect(),
+        }
+    }
 }
 
 impl Shares {

@@ -1,7 +1,10 @@
 //! Decisions about Machines of the namespace `prod`, whose policy gives it four vCPUs and 100Gi of storage.
 
+use common::api::choice::{Backend, ReclaimPolicy};
 use common::api::left_volumes::KeptVolume;
+use common::api::normalized::Normalized;
 use common::normalize::intent_hash;
+use common::quantity::Bytes;
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::reflector::store;
 use kube::runtime::reflector::store::Writer;
@@ -12,7 +15,7 @@ use super::*;
 use crate::caches::Caches;
 use crate::conditions::Fault;
 use crate::fixtures;
-use crate::machine::CachedMachine;
+use crate::machine::{Block, CachedMachine};
 use crate::objects::Cacheable;
 
 /// Caches as the watches fill them.
@@ -22,8 +25,13 @@ struct Cluster {
 }
 
 fn machine(name: &str, second: u8, cpu: u32, status: &Value) -> CachedMachine {
-    let mut block = serde_json::to_value(fixtures::block()).unwrap();
-    block["cpu"]["cores"] = cpu.into();
+    let mut block = fixtures::block();
+    block.cpu.cores = cpu;
+    stored(name, second, &block, status)
+}
+
+fn stored(name: &str, second: u8, block: &Normalized, status: &Value) -> CachedMachine {
+    let mut block = serde_json::to_value(block).unwrap();
     let mut spec = json!({"template": "small"});
     block["intentHash"] = intent_hash(&spec, None).into();
     spec["normalized"] = block;
@@ -192,7 +200,10 @@ fn what_has_started_is_never_held_and_its_growth_is() {
     assert!(text.contains("asks for 4 and keeps what it has"), "{text}");
     assert_eq!(cluster.held(), ["a", "new"]);
     // What it does not get is not taken from others.
-    assert_eq!(cluster.caches.quotas.shares().granted["uid-of-a"].cpu, 3);
+    assert_eq!(
+        cluster.caches.quotas.shares().granted["uid-of-a"].usage.cpu,
+        3
+    );
     // It shrinks, and what it had can be given to others.
     cluster.apply(running("a", 1));
     assert_eq!(cluster.decide("a"), Decision::Granted);
@@ -202,17 +213,22 @@ fn what_has_started_is_never_held_and_its_growth_is() {
     assert_eq!(cluster.decide("a"), Decision::Granted);
 }
 
+/// The metadata of the claim of a disk.
+fn claim_of(machine: &str, disk: &str) -> crate::objects::Secret {
+    serde_json::from_value(json!({"metadata": {
+        "name": format!("{machine}-{disk}"), "namespace": "prod", "labels": {
+            "vitistack.io/managed-by": "kubevirt-operator",
+            "vitistack.io/machine": machine,
+            "vitistack.io/disk": disk,
+        },
+    }}))
+    .unwrap()
+}
+
 #[test]
 fn kept_disks_count_until_they_are_released() {
     let mut cluster = Cluster::new();
-    let claim: crate::objects::Secret = serde_json::from_value(json!({"metadata": {
-        "name": "gone-data", "namespace": "prod", "labels": {
-            "vitistack.io/managed-by": "kubevirt-operator",
-            "vitistack.io/machine": "gone",
-            "vitistack.io/disk": "data",
-        },
-    }}))
-    .unwrap();
+    let claim = claim_of("gone", "data");
     let kept = |size| -> KeptVolume {
         serde_json::from_value(json!({
             "machine": "prod/gone", "uid": "u", "disk": "data", "pool": "vms", "volume": "v", "size": size,
@@ -238,6 +254,54 @@ fn kept_disks_count_until_they_are_released() {
     quotas.claim_deleted(&claim);
     assert_eq!(cluster.decide("db"), Decision::Granted);
     assert!(quotas.host_changed("hv1", &[]));
+}
+
+/// A running Machine with the disk `root` of 20Gi, and with `data` of 10Gi or its volume as a kept one.
+fn with_disks(backend: Backend, has_data: bool) -> CachedMachine {
+    let mut block = fixtures::block();
+    block.backend = backend;
+    if has_data {
+        let mut data = fixtures::disk("data", ReclaimPolicy::Retain);
+        data.size = Bytes::mib(10 * 1024);
+        block.disks.push(data);
+    }
+    let volume = |name: &str, size: &str| json!({"name": name, "claimName": "v", "capacity": size});
+    let status = json!({
+        "phase": "Running",
+        "volumes": [volume("root", "20Gi")],
+        "keptVolumes": [volume("data", "10Gi")],
+    });
+    stored("web", 1, &block, &status)
+}
+
+#[test]
+fn above_its_quota_a_namespace_can_take_its_kept_disks_back() {
+    for backend in [Backend::Kubevirt, Backend::Libvirt] {
+        let mut cluster = Cluster::new();
+        if backend == Backend::Kubevirt {
+            let claim = claim_of("web", "data");
+            cluster.caches.quotas.claim_changed(&claim, 10 << 30);
+        }
+        cluster.apply(with_disks(backend, false));
+        assert_eq!(cluster.decide("web"), Decision::Granted);
+        let quota = json!({"storage": "5Gi"});
+        list(&cluster.caches.policies, vec![policy(&quota)]);
+        assert_eq!(cluster.decide("web"), Decision::Granted);
+
+        cluster.apply(with_disks(backend, true));
+        assert_eq!(cluster.decide("web"), Decision::Granted, "{backend:?}");
+
+        let mut larger = with_disks(backend, true).decompress();
+        let mut block = larger.desired().unwrap().clone();
+        block.disks[1].size = Bytes::mib(11 * 1024);
+        larger.block = Block::Matching(Box::new(block));
+        cluster.apply(larger.into());
+        let decision = cluster.decide("web");
+        assert!(
+            matches!(decision, Decision::Held(Hold::Growth(_))),
+            "{backend:?}"
+        );
+    }
 }
 
 #[test]

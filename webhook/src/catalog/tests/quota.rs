@@ -33,8 +33,9 @@ fn a_machine_with_an_unreadable_block_counts_what_can_be_read_of_it() {
             machine: machine_name("web"),
             backend: Backend::Kubevirt,
             disks: vec![],
+            had: vec![],
         };
-        let usage = cache.usage_of_others(&asking);
+        let usage = cache.usage_beside(&asking).others;
         assert_eq!((usage.cpu, usage.memory, usage.storage), expected);
         // The claim of its disk is not one that is kept.
         cache.claims.apply(claim(
@@ -46,7 +47,7 @@ fn a_machine_with_an_unreadable_block_counts_what_can_be_read_of_it() {
                 "vitistack.io/disk": "root",
             }}),
         ));
-        let with_claim = cache.usage_of_others(&asking).storage;
+        let with_claim = cache.usage_beside(&asking).others.storage;
         let kept = if expected.2 == 0 { 10 * GI } else { expected.2 };
         assert_eq!(with_claim, kept, "{spec}");
     }
@@ -58,6 +59,7 @@ fn a_volume_that_a_host_keeps_counts_before_the_controller_reports_it_and_after(
         machine: machine_name(name),
         backend: Backend::Libvirt,
         disks: vec!["root"],
+        had: vec![],
     };
     let volume = |name: &str| json!({"name": name, "claimName": "v", "capacity": "10Gi"});
     let stored = |status: &Value| {
@@ -72,7 +74,7 @@ fn a_volume_that_a_host_keeps_counts_before_the_controller_reports_it_and_after(
         json!({"volumes": [volume("root")], "keptVolumes": [volume("data")]}),
     ] {
         cache.machines.apply(stored(&status));
-        let storage = |name| cache.usage_of_others(&asked(name)).storage >> 30;
+        let storage = |name| cache.usage_beside(&asked(name)).others.storage >> 30;
         // The block has a disk of 20Gi.
         assert_eq!((storage("db"), storage("web")), (30, 10), "{status}");
     }
@@ -83,5 +85,5 @@ fn a_volume_that_a_host_keeps_counts_before_the_controller_reports_it_and_after(
             "machine": "prod/old", "uid": "u", "disk": "data", "pool": "vms", "volume": "v", "size": "5Gi",
         }]},
     })));
-    assert_eq!(cache.usage_of_others(&asked("web")).storage >> 30, 15);
+    assert_eq!(cache.usage_beside(&asked("web")).others.storage >> 30, 15);
 }
