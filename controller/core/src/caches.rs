@@ -12,6 +12,7 @@ use crate::address_index::AddressIndex;
 use crate::addresses::{Conflict, Segments, conflicts};
 use crate::cache::Cache;
 use crate::machine::{CachedMachine, Machine};
+use crate::objects::Meta as _;
 use crate::objects::{Network, StorageClass, Template};
 use crate::quota::objects::{Namespace, PolicyObject};
 use crate::quota::shares::Quotas;
@@ -58,6 +59,15 @@ impl Caches {
             namespaces: Cache::default(),
             quotas: Quotas::default(),
         }
+    }
+
+    /// The Machine, for a pass.
+    pub fn for_pass(&self, cached: &CachedMachine) -> Machine {
+        let mut machine = cached.decompress();
+        if let Some(namespace) = self.namespaces.get("", cached.namespace()) {
+            namespace.uid().clone_into(&mut machine.namespace_uid);
+        }
+        machine
     }
 
     /// Other Machines that have an address of this one on the same segment. `hosts` returns the networks that each

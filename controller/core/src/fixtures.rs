@@ -44,6 +44,7 @@ pub fn machine(block: Normalized) -> Machine {
         block: Block::Matching(Box::new(block)),
         cloud_init: CloudInitPlan::default(),
         status: MachineStatus::default(),
+        namespace_uid: String::new(),
     }
 }
 

@@ -37,6 +37,9 @@ pub struct Machine {
     pub cloud_init: CloudInitPlan,
     /// The status as it was last written; fields that do not decode have their default.
     pub status: MachineStatus,
+    /// Uid of its namespace; empty if the namespace has not been reported yet. Set for a pass, never stored.
+    #[serde(skip)]
+    pub namespace_uid: String,
 }
 resource!(
     Machine,
@@ -167,6 +170,7 @@ impl Wire {
             cloud_init,
             status,
             metadata,
+            namespace_uid: String::new(),
         };
         (machine, spec)
     }
@@ -226,7 +230,7 @@ impl From<Machine> for CachedMachine {
 }
 
 impl CachedMachine {
-    /// The Machine, for a pass.
+    /// The Machine without the uid of its namespace.
     pub fn decompress(&self) -> Machine {
         self.machine.decompress()
     }

@@ -164,7 +164,7 @@ pub async fn reconcile(cached: Arc<CachedMachine>, context: Arc<Context>) -> Dur
         if let Some(wait) = context.expectations.pending(uid, seen) {
             return wait;
         }
-        let machine = cached.decompress();
+        let machine = context.caches.for_pass(&cached);
         let hold = match decide(&context.caches, &cached, &machine) {
             Decision::Granted => None,
             Decision::Held(hold) => Some(hold),

@@ -118,6 +118,7 @@ pub fn backend(
         hosts: fleet.hosts.clone(),
         objects: fleet.objects.clone(),
         machines: caches.machines.clone(),
+        secret_versions: caches.secret_versions.clone(),
         api: api.clone(),
         triggers,
     };

@@ -18,7 +18,7 @@ use crate::hosts::registry::ConnectedHost;
 use crate::images::abandoned::FETCH_LIMIT;
 use crate::images::credentials;
 use crate::images::fetch::{FetchRequest, fetch};
-use crate::images::fetches::{Fetches, Request};
+use crate::images::fetches::{FetchKey, Fetches, Request};
 use crate::images::names::image_volume;
 use crate::offers::images;
 
@@ -52,8 +52,23 @@ impl Applier {
             let message = format!("LibvirtHost '{}' has no imagePool", host.name);
             Failed::new(Remedy::UserAction, message)
         })?;
+        if wanted.secret.is_some() && machine.namespace_uid.is_empty() {
+            // The name of its volume would not be that of this namespace alone.
+            let message = format!(
+                "namespace '{}' has not been reported yet",
+                machine.namespace()
+            );
+            return Err(Failed::new(Remedy::Reobserve, message));
+        }
+        let key = FetchKey {
+            image: wanted.base.to_owned(),
+            secret: wanted.secret.map(str::to_owned),
+        };
+        let secret = wanted.secret;
+        let version = secret.and_then(|name| self.secret_versions.get(machine.namespace(), name));
         let asked = Request {
-            image: wanted.base,
+            key: key.clone(),
+            secret_version: version.as_deref(),
             namespace: machine.namespace(),
             machine: machine.name(),
             disk_size: wanted.disk_size,
@@ -71,17 +86,16 @@ impl Applier {
             sources: spec.and_then(|spec| spec.image_sources.clone()),
             disk_size: wanted.disk_size,
         };
-        let guard = self.fetch_guard(host, machine, wanted.base);
+        let guard = self.fetch_guard(host, machine, &key);
         let (host, triggers) = (host.clone(), self.triggers.clone());
         let (api, namespace) = (self.api.clone(), machine.namespace().to_owned());
-        let secret = wanted.secret.map(str::to_owned);
         tokio::spawn(async move {
             let name = request.base.clone();
             // A connection of its own: a slow server delays no other fetch.
             let worker = host.host.transfer();
             let outcome = async {
-                if let Some(secret) = secret {
-                    request.credentials = Some(credentials::read(&api, &namespace, &secret).await?);
+                if let Some(secret) = &key.secret {
+                    request.credentials = Some(credentials::read(&api, &namespace, secret).await?);
                 }
                 let fetched = worker.call(FETCH_LIMIT, move |host| {
                     Ok(fetch(host, &request, &turn, &guard))
@@ -98,8 +112,8 @@ impl Applier {
                     "the image was not fetched"
                 ),
             }
-            let needed_by = host.fetches.needed_by(&name);
-            host.fetches.end(&name, outcome, Instant::now());
+            let needed_by = host.fetches.needed_by(&key);
+            host.fetches.end(&key, outcome, Instant::now());
             triggers.send(references(needed_by));
         });
         Ok(())
@@ -107,10 +121,11 @@ impl Applier {
 
     /// What a fetch asks: what every job of the Machine asks, whether it is within its limit, and whether a Machine
     /// still needs the image.
-    fn fetch_guard(&self, host: &Arc<ConnectedHost>, machine: &Machine, base: &str) -> Guard {
+    fn fetch_guard(&self, host: &Arc<ConnectedHost>, machine: &Machine, key: &FetchKey) -> Guard {
         let guard = self.guard(host, machine);
         let (fetches, machines) = (host.fetches.clone(), self.machines.clone());
-        let (base, checked) = (base.to_owned(), Mutex::new(Instant::now()));
+        let (key, checked) = (key.clone(), Mutex::new(Instant::now()));
+        let namespace_uid = machine.namespace_uid.clone();
         let begun = Instant::now();
         let may_act = move || {
             guard.check()?;
@@ -124,21 +139,27 @@ impl Applier {
                 return Ok(());
             }
             *checked = Instant::now();
-            check_need(&fetches, &machines, &base)
+            check_need(&fetches, &machines, &key, &namespace_uid)
         };
         // An image belongs to no Machine, so none of its effects depends on a binding.
         Guard::new(may_act, || None)
     }
 }
 
-fn check_need(fetches: &Fetches, machines: &Store<CachedMachine>, base: &str) -> Result<()> {
+/// `namespace_uid`: of the Machine that the fetch was begun for. All that need a private image are in its namespace.
+fn check_need(
+    fetches: &Fetches,
+    machines: &Store<CachedMachine>,
+    key: &FetchKey,
+    namespace_uid: &str,
+) -> Result<()> {
     let needs = |machine: &Machine| {
         let block = machine.desired().filter(|_| !machine.is_deleting());
         block.is_some_and(|block| {
-            images(block).any(|image| image_volume(image, machine.namespace()) == base)
+            images(block).any(|image| image_volume(image, namespace_uid) == key.image)
         })
     };
-    let mut asked = references(fetches.needed_by(base)).into_iter();
+    let mut asked = references(fetches.needed_by(key)).into_iter();
     let is_needed = asked.any(|machine| {
         let cached = machines.get(&machine);
         cached.is_some_and(|cached| needs(&cached.decompress()))

@@ -20,6 +20,7 @@ use controller_core::machine::{CachedMachine, Machine, requested_resources};
 use controller_core::objects::Meta as _;
 use controller_core::plan::Now;
 use controller_core::preconditions::Effect;
+use controller_core::secrets::SecretVersions;
 use controller_core::triggers::Triggers;
 use controller_core::writes::{Written, remove_annotation};
 use kube::Api;
@@ -61,6 +62,8 @@ pub(crate) struct Applier {
     pub(crate) objects: Cache<LibvirtHost>,
     /// Machines as the API server has them.
     pub(crate) machines: Store<CachedMachine>,
+    /// Versions of users' Secrets.
+    pub(crate) secret_versions: SecretVersions,
     /// The API server.
     pub(crate) api: GuardedClient,
     /// Triggers passes of Machines.

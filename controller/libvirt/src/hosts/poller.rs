@@ -196,10 +196,9 @@ impl Poller {
         let interval = sweep_interval(context.image_retention);
         if self.swept.is_none_or(|at| at.elapsed() >= interval) {
             self.swept = Some(Instant::now());
-            let machines = &context.caches.machines;
             sweep_host(
                 &context.api,
-                machines,
+                &context.caches,
                 host,
                 object,
                 context.image_retention,

@@ -5,10 +5,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use controller_core::caches::Caches;
 use controller_core::client::GuardedClient;
-use controller_core::machine::CachedMachine;
-use controller_core::objects::Meta as _;
-use kube::runtime::reflector::Store;
 use time::OffsetDateTime;
 
 use super::guards::of_host;
@@ -35,7 +33,7 @@ pub(super) fn sweep_interval(retention: Duration) -> Duration {
 /// the background. What could not be removed is tried again with the next look.
 pub(super) fn sweep_host(
     api: &GuardedClient,
-    machines: &Store<CachedMachine>,
+    caches: &Caches,
     connected: &Arc<ConnectedHost>,
     host: &LibvirtHost,
     retention: Duration,
@@ -48,7 +46,7 @@ pub(super) fn sweep_host(
     }
     let guard = of_host(api, connected);
     let now = OffsetDateTime::now_utc().unix_timestamp();
-    let (machines, name) = (machines.clone(), connected.name.clone());
+    let (caches, name) = (caches.clone(), connected.name.clone());
     let connected = connected.clone();
     tokio::spawn(async move {
         let swept = connected.background.call(SWEEP_LIMIT, move |host| {
@@ -56,7 +54,7 @@ pub(super) fn sweep_host(
             if !retention.is_zero() {
                 let sweep = Sweep {
                     pool,
-                    needed: || needed_images(&machines, &name),
+                    needed: || needed_images(&caches, &name),
                     retention,
                     now,
                 };
@@ -78,17 +76,17 @@ pub(super) fn sweep_host(
 }
 
 /// The images that Machines on a host name, and those that have no host yet. A disk may be about to be made of one.
-fn needed_images(machines: &Store<CachedMachine>, host: &str) -> BTreeSet<String> {
-    let machines = machines.state();
+fn needed_images(caches: &Caches, host: &str) -> BTreeSet<String> {
+    let machines = caches.machines.state();
     let concerned = machines.iter().filter(|machine| {
         let binding = machine.binding.as_ref();
         binding.is_some_and(|it| it.host.as_deref().is_none_or(|it| it == host))
     });
-    let blocks = concerned.map(|machine| machine.decompress());
+    let blocks = concerned.map(|machine| caches.for_pass(machine));
     let mut needed = BTreeSet::new();
     for machine in blocks {
         let block = machine.desired().into_iter();
-        let volume = |image| image_volume(image, machine.namespace());
+        let volume = |image| image_volume(image, &machine.namespace_uid);
         needed.extend(block.flat_map(images).map(volume));
     }
     needed

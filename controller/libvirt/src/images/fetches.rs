@@ -54,10 +54,19 @@ pub(crate) struct Fetches(Arc<Mutex<Inner>>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// By name of the image's volume without the attempt.
-    images: HashMap<String, Image>,
+    images: HashMap<FetchKey, Image>,
     /// Namespaces that wait for their turn, with the time when they last asked.
     turns: VecDeque<(String, Instant)>,
+}
+
+/// What a fetch is identified by. Machines that name the same private image with different Secrets do not wait for each
+/// other's failures.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct FetchKey {
+    /// Name of the image's volume without the attempt.
+    pub(crate) image: String,
+    /// Name of the Secret with the credentials; `None`: it is fetched without.
+    pub(crate) secret: Option<String>,
 }
 
 /// One image.
@@ -72,6 +81,7 @@ struct Image {
 struct Underway {
     progress: Arc<Progress>,
     namespace: String,
+    secret_version: Option<String>,
     disk_size: Option<u64>,
     /// Machines that need it: namespace and name.
     needed_by: BTreeSet<(String, String)>,
@@ -83,27 +93,31 @@ struct Failure {
     since: Instant,
     /// Until the next attempt.
     pause: Duration,
+    /// `resourceVersion` of the Secret before the fetch. Another version may have the right credentials.
+    secret_version: Option<String>,
     /// Size of the disk that it was fetched for. A larger disk may take an image that this one could not.
     disk_size: Option<u64>,
 }
 
 impl Failure {
-    /// Whether the next attempt, for a disk of this size, has to wait.
-    fn holds(&self, disk_size: Option<u64>, now: Instant) -> bool {
-        let is_larger = match (disk_size, self.disk_size) {
+    /// Whether the next attempt has to wait.
+    fn holds(&self, request: &Request<'_>, now: Instant) -> bool {
+        let is_larger = match (request.disk_size, self.disk_size) {
             (_, None) => false,
             (None, Some(_)) => true,
             (Some(size), Some(before)) => size > before,
         };
-        !is_larger && now.saturating_duration_since(self.since) < self.pause
+        let is_corrected = request.secret_version != self.secret_version.as_deref();
+        !is_larger && !is_corrected && now.saturating_duration_since(self.since) < self.pause
     }
 }
 
 /// Who asks for an image.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Request<'a> {
-    /// Name of the image's volume without the attempt.
-    pub(crate) image: &'a str,
+    pub(crate) key: FetchKey,
+    /// `resourceVersion` of the Secret; `None`: there is none.
+    pub(crate) secret_version: Option<&'a str>,
     /// Namespace of the Machine.
     pub(crate) namespace: &'a str,
     /// Name of the Machine.
@@ -175,10 +189,15 @@ impl Fetches {
     }
 
     /// How far a fetch is, for a Machine that needs the image; `None` when there is none.
-    pub(crate) fn state(&self, image: &str, namespace: &str, machine: &str) -> Option<ImageState> {
+    pub(crate) fn state(
+        &self,
+        key: &FetchKey,
+        namespace: &str,
+        machine: &str,
+    ) -> Option<ImageState> {
         let mut inner = self.lock();
         let is_waiting = inner.turns.iter().any(|(waiting, _)| waiting == namespace);
-        let Some(found) = inner.images.get_mut(image) else {
+        let Some(found) = inner.images.get_mut(key) else {
             return is_waiting.then_some(ImageState::Waiting);
         };
         if let Some(underway) = &mut found.underway {
@@ -205,11 +224,10 @@ impl Fetches {
     /// Begins a fetch; `None` when one is under way, the last one failed a short while ago, or it is not its turn.
     pub(crate) fn begin(&self, request: &Request<'_>, now: Instant) -> Option<Turn> {
         let mut inner = self.lock();
-        let found = inner.images.get(request.image);
+        let found = inner.images.get(&request.key);
         if found.is_some_and(|found| {
             let failure = found.failure.as_ref();
-            found.underway.is_some()
-                || failure.is_some_and(|failure| failure.holds(request.disk_size, now))
+            found.underway.is_some() || failure.is_some_and(|failure| failure.holds(request, now))
         }) {
             return None;
         }
@@ -217,10 +235,11 @@ impl Fetches {
             return None;
         }
         let progress = Arc::new(Progress::default());
-        let image = inner.images.entry(request.image.to_owned()).or_default();
+        let image = inner.images.entry(request.key.clone()).or_default();
         image.underway = Some(Underway {
             progress: progress.clone(),
             namespace: request.namespace.to_owned(),
+            secret_version: request.secret_version.map(str::to_owned),
             disk_size: request.disk_size,
             needed_by: [(request.namespace.to_owned(), request.machine.to_owned())].into(),
         });
@@ -231,31 +250,36 @@ impl Fetches {
     }
 
     /// The Machines that asked for an image while it was fetched: namespace and name.
-    pub(crate) fn needed_by(&self, image: &str) -> BTreeSet<(String, String)> {
+    pub(crate) fn needed_by(&self, key: &FetchKey) -> BTreeSet<(String, String)> {
         let inner = self.lock();
-        let underway = inner.images.get(image);
+        let underway = inner.images.get(key);
         underway
             .and_then(|found| found.underway.as_ref())
             .map(|underway| underway.needed_by.clone())
             .unwrap_or_default()
     }
 
-    pub(crate) fn end(&self, image: &str, outcome: Result<(), String>, now: Instant) {
+    pub(crate) fn end(&self, key: &FetchKey, outcome: Result<(), String>, now: Instant) {
         let mut inner = self.lock();
-        let Some(mut found) = inner.images.remove(image) else {
+        let Some(mut found) = inner.images.remove(key) else {
             return;
         };
         let Err(why) = outcome else { return };
         let before = found.failure.take();
         let pause = before.map_or(PAUSE_MIN, |before| (before.pause * 2).min(PAUSE_MAX));
+        let (disk_size, secret_version) = found
+            .underway
+            .map(|underway| (underway.disk_size, underway.secret_version))
+            .unwrap_or_default();
         let failure = Failure {
             why,
             since: now,
             pause,
-            disk_size: found.underway.and_then(|underway| underway.disk_size),
+            secret_version,
+            disk_size,
         };
         inner.forget_oldest();
-        let image = inner.images.entry(image.to_owned()).or_default();
+        let image = inner.images.entry(key.clone()).or_default();
         image.failure = Some(failure);
     }
 }
@@ -300,8 +324,8 @@ impl Inner {
         }
         let since = |image: &Image| image.failure.as_ref().map(|failure| failure.since);
         let oldest = failed.min_by_key(|(_, image)| since(image));
-        if let Some(name) = oldest.map(|(name, _)| name.clone()) {
-            self.images.remove(&name);
+        if let Some(key) = oldest.map(|(key, _)| key.clone()) {
+            self.images.remove(&key);
         }
     }
 }

@@ -25,8 +25,9 @@ const DIGITS: usize = 24;
 /// Name of the volume of an image: its own, or one that its source decides.
 ///
 /// An image that is fetched with credentials is there once for each namespace: whoever has none that the server accepts
-/// gets no volume of it, and a server may answer the same URL with another file to another user.
-pub(crate) fn image_volume(image: &Image, namespace: &str) -> String {
+/// gets no volume of it, and a server may answer the same URL with another file to another user. The uid of the namespace
+/// identifies it: the name may be given to another one once it was deleted.
+pub(crate) fn image_volume(image: &Image, namespace_uid: &str) -> String {
     if let Some(volume) = &image.volume {
         return volume.clone();
     }
@@ -36,7 +37,7 @@ pub(crate) fn image_volume(image: &Image, namespace: &str) -> String {
         // Not beside the texts: a URL or a checksum with a line break could then stand for another namespace.
         digest = Sha256::new()
             .chain_update(digest)
-            .chain_update(namespace)
+            .chain_update(namespace_uid)
             .finalize();
     }
     let mut digits = hex(digest.as_slice());
@@ -177,6 +178,7 @@ mod tests {
             secret_ref: Some(ImageSecretRef::default()),
             ..public.clone()
         };
+        // A namespace is its uid.
         let name = image_volume(&public, "a");
         assert_eq!(name, "vitistack-image-7464a4c2c13e1254616b54c8");
         assert_eq!(name, image_volume(&public, "b"));

@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use crate::access::{AccessError, CardAddresses, Connection, DomainDetail, Volume, VolumeKey};
 use crate::capacity::UNLIMITED;
-use crate::images::fetches::{Fetches, ImageState};
+use crate::images::fetches::{FetchKey, Fetches, ImageState};
 use crate::images::names::{image_volume, is_attempt_of, marker};
 use crate::libvirt_host::LibvirtHost;
 use crate::observed::{Guest, HostView};
@@ -304,7 +304,7 @@ fn images_of(
     let pool = view.spec.image_pool.clone().unwrap_or_default();
     let find = |name: &str| view.volumes.get(&(pool.clone(), name.to_owned()));
     let state = |image: &Image| {
-        let base = image_volume(image, machine.namespace());
+        let base = image_volume(image, &machine.namespace_uid);
         let complete = |name: &str| Some(found_image(name, find(name)?));
         let state = if image.volume.is_some() {
             complete(&base)
@@ -318,7 +318,13 @@ fn images_of(
             used.or_else(|| attempts.clone().next())
                 .and_then(|name| complete(name))
         };
-        let state = state.or_else(|| fetches.state(&base, machine.namespace(), machine.name()));
+        let state = state.or_else(|| {
+            let fetch = FetchKey {
+                image: base.clone(),
+                secret: image.secret_ref.as_ref().and_then(|it| it.name.clone()),
+            };
+            fetches.state(&fetch, machine.namespace(), machine.name())
+        });
         (base, state.unwrap_or(ImageState::Absent))
     };
     let block = machine.desired().into_iter();

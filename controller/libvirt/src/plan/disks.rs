@@ -280,7 +280,7 @@ pub(crate) fn fetched_images(machine: &Machine, spec: &LibvirtHostSpec) -> Vec<N
     let (Some(block), Some(pool)) = (machine.desired(), &spec.image_pool) else {
         return vec![];
     };
-    let key = |image: &Image| (pool.clone(), image_volume(image, machine.namespace()));
+    let key = |image: &Image| (pool.clone(), image_volume(image, &machine.namespace_uid));
     let disks = block.disks.iter().filter_map(|disk| {
         let image = disk.image.as_ref().filter(|image| image.volume.is_none())?;
         let offer = storage(spec, &disk.storage_class)?;
@@ -320,7 +320,7 @@ pub(crate) fn wanted(
         }
     }
     if let Some(pool) = &spec.image_pool {
-        let names = images(block).map(|image| image_volume(image, machine.namespace()));
+        let names = images(block).map(|image| image_volume(image, &machine.namespace_uid));
         let names = names.flat_map(|name| [marker(&name), name]);
         all.extend(names.map(|name| (pool.clone(), name)));
     }

@@ -20,7 +20,6 @@ use common::render::libvirt::{
 };
 use controller_core::conditions::{Fault, Outcome};
 use controller_core::machine::Machine;
-use controller_core::objects::Meta as _;
 use controller_core::plan::Now;
 
 use super::action::Action;
@@ -55,7 +54,7 @@ pub(super) struct Volumes {
     /// Space that the volumes of this plan take, by pool.
     taken: BTreeMap<String, u128>,
     /// Namespace of the Machine.
-    namespace: String,
+    namespace_uid: String,
     /// Whether the Machine may not grow.
     is_held: bool,
 }
@@ -70,7 +69,7 @@ pub(super) fn volumes(
 ) -> Volumes {
     let mut all = Volumes {
         is_held,
-        namespace: machine.namespace().to_owned(),
+        namespace_uid: machine.namespace_uid.clone(),
         ..Volumes::default()
     };
     for disk in &block.disks {
@@ -262,7 +261,7 @@ impl Volumes {
             ));
             return None;
         }
-        let volume = image_volume(image, &self.namespace);
+        let volume = image_volume(image, &self.namespace_uid);
         match view.images.get(&volume) {
             Some(ImageState::Complete { volume, format }) => Some(PoolVolume {
                 pool,

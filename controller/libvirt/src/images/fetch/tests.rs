@@ -310,15 +310,20 @@ fn a_file_that_is_larger_than_its_disk_can_need_is_refused_before_it_is_read() {
 
 #[test]
 fn two_images_that_are_fetched_at_once_do_not_fill_more_than_the_pool() {
-    use crate::images::fetches::{Fetches, Request};
+    use crate::images::fetches::{FetchKey, Fetches, Request};
 
     let host = FakeLibvirt::new();
     // Room for one image and a half.
     host.state().pools.get_mut(POOL).unwrap().capacity = 3 << 19;
     let fetches = Fetches::default();
+    let key = |image: &str| FetchKey {
+        image: image.into(),
+        secret: None,
+    };
     let begin = |image, namespace| {
         let request = Request {
-            image,
+            key: key(image),
+            secret_version: None,
             namespace,
             machine: "web",
             disk_size: None,
@@ -336,7 +341,11 @@ fn two_images_that_are_fetched_at_once_do_not_fill_more_than_the_pool() {
         "{why}"
     );
     assert_eq!(host.calls(), [""; 0]);
-    fetches.end("other", Err("no route".into()), std::time::Instant::now());
+    fetches.end(
+        &key("other"),
+        Err("no route".into()),
+        std::time::Instant::now(),
+    );
     let request = FetchRequest {
         url: whole(&qcow2(&[])),
         ..request

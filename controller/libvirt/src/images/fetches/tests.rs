@@ -1,8 +1,17 @@
 use super::*;
 
-fn request<'a>(image: &'a str, namespace: &'a str) -> Request<'a> {
+/// An image that is fetched without credentials.
+fn key(image: &str) -> FetchKey {
+    FetchKey {
+        image: image.into(),
+        secret: None,
+    }
+}
+
+fn request<'a>(image: &str, namespace: &'a str) -> Request<'a> {
     Request {
-        image,
+        key: key(image),
+        secret_version: None,
         namespace,
         machine: "web",
         disk_size: Some(10),
@@ -10,7 +19,7 @@ fn request<'a>(image: &'a str, namespace: &'a str) -> Request<'a> {
 }
 
 fn state(fetches: &Fetches, image: &str) -> Option<ImageState> {
-    fetches.state(image, "default", "web")
+    fetches.state(&key(image), "default", "web")
 }
 
 #[test]
@@ -22,7 +31,7 @@ fn a_fetch_that_failed_is_tried_again_after_a_while_and_is_reported_meanwhile() 
     assert!(!begin(now), "one at a time");
     let failed = ImageState::Failed("no route".into());
     for expected in [PAUSE_MIN, PAUSE_MIN * 2, PAUSE_MIN * 4] {
-        fetches.end("image", Err("no route".into()), now);
+        fetches.end(&key("image"), Err("no route".into()), now);
         assert_eq!(state(&fetches, "image"), Some(failed.clone()));
         now += expected / 2;
         assert!(!begin(now), "it waits");
@@ -30,7 +39,7 @@ fn a_fetch_that_failed_is_tried_again_after_a_while_and_is_reported_meanwhile() 
         assert!(begin(now));
         assert_eq!(state(&fetches, "image"), Some(failed.clone()), "still why");
     }
-    fetches.end("image", Ok(()), now);
+    fetches.end(&key("image"), Ok(()), now);
     assert_eq!(state(&fetches, "image"), None);
 }
 
@@ -43,13 +52,13 @@ fn an_image_that_was_too_large_for_a_disk_is_fetched_at_once_for_a_larger_one() 
         ..request("image", "default")
     };
     assert!(fetches.begin(&of_size(Some(10)), now).is_some());
-    fetches.end("image", Err("too large".into()), now);
+    fetches.end(&key("image"), Err("too large".into()), now);
     assert!(fetches.begin(&of_size(Some(10)), now).is_none());
     assert!(fetches.begin(&of_size(Some(5)), now).is_none());
     assert!(fetches.begin(&of_size(Some(20)), now).is_some());
-    fetches.end("image", Err("too large".into()), now);
+    fetches.end(&key("image"), Err("too large".into()), now);
     assert!(fetches.begin(&of_size(None), now).is_some());
-    fetches.end("image", Err("no route".into()), now);
+    fetches.end(&key("image"), Err("no route".into()), now);
     assert!(fetches.begin(&of_size(Some(20)), now).is_none());
 }
 
@@ -61,18 +70,21 @@ fn a_namespace_has_one_fetch_at_a_time_and_others_have_their_turn_before_its_nex
         |image: &str, namespace: &str| fetches.begin(&request(image, namespace), now).is_some();
     assert!(begin("a1", "a"));
     assert!(!begin("a2", "a"), "one at a time");
-    assert_eq!(fetches.state("a2", "a", "web"), Some(ImageState::Waiting));
+    assert_eq!(
+        fetches.state(&key("a2"), "a", "web"),
+        Some(ImageState::Waiting)
+    );
     for (image, namespace) in [("b1", "b"), ("c1", "c"), ("d1", "d")] {
         assert!(begin(image, namespace), "{namespace} does not wait for a");
     }
     assert!(!begin("e1", "e"), "four at a time");
-    fetches.end("b1", Ok(()), now);
+    fetches.end(&key("b1"), Ok(()), now);
     assert!(!begin("f1", "f"), "e was first");
     assert!(begin("e1", "e"));
-    fetches.end("a1", Ok(()), now);
+    fetches.end(&key("a1"), Ok(()), now);
     assert!(!begin("f1", "f"), "a was first");
     assert!(begin("a2", "a"));
-    fetches.end("a2", Ok(()), now);
+    fetches.end(&key("a2"), Ok(()), now);
     assert!(!begin("a3", "a"), "f was first");
     assert!(begin("f1", "f"));
 }
@@ -85,7 +97,7 @@ fn a_namespace_that_no_longer_asks_loses_its_turn() {
         assert!(fetches.begin(&request(namespace, namespace), now).is_some());
     }
     assert!(fetches.begin(&request("e", "e"), now).is_none());
-    fetches.end("a", Ok(()), now);
+    fetches.end(&key("a"), Ok(()), now);
     assert!(fetches.begin(&request("f", "f"), now).is_none());
     assert!(
         fetches
@@ -99,11 +111,11 @@ fn a_fetch_knows_every_machine_that_waits_for_it() {
     let fetches = Fetches::default();
     let now = Instant::now();
     assert!(fetches.begin(&request("image", "default"), now).is_some());
-    fetches.state("image", "other", "db");
+    fetches.state(&key("image"), "other", "db");
     let expected = [("default", "web"), ("other", "db")];
     let expected = expected.map(|(namespace, name)| (namespace.into(), name.into()));
-    assert_eq!(fetches.needed_by("image"), expected.into());
-    assert_eq!(fetches.needed_by("another"), BTreeSet::new());
+    assert_eq!(fetches.needed_by(&key("image")), expected.into());
+    assert_eq!(fetches.needed_by(&key("another")), BTreeSet::new());
 }
 
 #[test]
@@ -116,7 +128,7 @@ fn a_fetch_counts_what_the_others_have_announced_and_not_written() {
     assert_eq!(second.announce(50), 100);
     first.progress.done.store(30, Ordering::Relaxed);
     assert_eq!(third.announce(1), 70 + 50);
-    fetches.end("a", Err("no route".into()), now);
+    fetches.end(&key("a"), Err("no route".into()), now);
     assert_eq!(third.announce(1), 50);
     assert_eq!(second.announce(50), 1, "not itself");
 }
@@ -130,10 +142,38 @@ fn only_the_latest_failures_are_remembered() {
         let at = now + Duration::from_secs(number as u64);
         let name = name(number);
         assert!(fetches.begin(&request(&name, "default"), at).is_some());
-        fetches.end(&name, Err("no route".into()), at);
+        fetches.end(&key(&name), Err("no route".into()), at);
     }
     assert_eq!(fetches.lock().images.len(), FAILURES_MAX);
     assert_eq!(state(&fetches, &name(9)), None);
     let failed = ImageState::Failed("no route".into());
     assert_eq!(state(&fetches, &name(10)), Some(failed));
+}
+
+#[test]
+fn wrong_credentials_delay_neither_others_nor_their_correction() {
+    let fetches = Fetches::default();
+    let now = Instant::now();
+    let with = |secret: &str, version: &'static str| Request {
+        key: FetchKey {
+            image: "image".into(),
+            secret: Some(secret.into()),
+        },
+        secret_version: Some(version),
+        ..request("image", "default")
+    };
+    let begin = |request: &Request<'_>| fetches.begin(request, now).is_some();
+    let wrong = with("wrong", "1");
+    assert!(begin(&wrong));
+    fetches.end(&wrong.key, Err("401".into()), now);
+    assert!(!begin(&wrong), "it waits");
+
+    let right = with("right", "2");
+    assert_eq!(fetches.state(&right.key, "default", "db"), None);
+    assert!(begin(&right));
+    fetches.end(&right.key, Ok(()), now);
+    let failed = ImageState::Failed("401".into());
+    assert_eq!(fetches.state(&wrong.key, "default", "web"), Some(failed));
+
+    assert!(begin(&with("wrong", "3")), "the Secret was corrected");
 }
