@@ -21,7 +21,7 @@ use crate::names;
 use serde_json::Value;
 
 /// Namespace and name of a Machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MachineName<'a> {
     /// `metadata.namespace`.
     pub namespace: &'a str,

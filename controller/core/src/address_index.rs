@@ -5,6 +5,7 @@
 //! or is deleted. The index answers that from rows of `common::catalog`, which admission uses as well; without it
 //! every event would decompress every Machine of the namespace.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use common::catalog::{MachineName, MachineRow, Machines, Usage, amount};
@@ -150,14 +151,16 @@ impl AddressIndex {
     }
 }
 
-/// The other Machines that share an address with a row.
+/// The other Machines that share an address with a row, each once, however many cards share one.
 fn concerned<'a>(
     machines: &'a Machines,
     name: MachineName<'a>,
     row: &'a MachineRow,
 ) -> impl Iterator<Item = ObjectRef<CachedMachine>> {
-    let sharing = machines.sharing_address(name, row);
-    sharing.map(|other| ObjectRef::new(other.name).within(other.namespace))
+    let sharing: BTreeSet<_> = machines.sharing_address(name, row).collect();
+    sharing
+        .into_iter()
+        .map(|other| ObjectRef::new(other.name).within(other.namespace))
 }
 
 #[cfg(test)]
@@ -229,6 +232,22 @@ mod tests {
             ["web"]
         );
         assert_eq!(sharing(&address_index, &on_prod("web", 2)), [""; 0]);
+    }
+
+    #[test]
+    fn a_machine_that_shares_several_addresses_is_found_once() {
+        let address_index = AddressIndex::default();
+        let both = |name: &str| {
+            let mut machine = on_prod(name, 1);
+            let mut block = machine.desired().unwrap().clone();
+            block.networks.push(nic("eth1", Some("prod")));
+            block.networks[1].mac_address = Some(mac(2));
+            machine.block = Block::Matching(Box::new(block));
+            machine
+        };
+        list(&address_index, vec![both("db"), both("web")]);
+        assert_eq!(sharing(&address_index, &both("web")), ["db"]);
+        assert_eq!(sharing(&address_index, &on_prod("app", 1)), ["db", "web"]);
     }
 
     #[test]
