@@ -245,7 +245,8 @@ struct Comparison {
     verdict: Verdict,
 }
 
-/// Name and usage of a Machine in the validating stage, if its namespace has a quota.
+/// Name and usage of a Machine in the validating stage, if its namespace has a quota. `None`, too, if the stored Machine
+/// uses the same: nothing that others are compared with changes.
 fn share(request: &admission::Request<'_>, overlay: &Overlay<'_>) -> Option<(String, Usage)> {
     if request.kind != ObjectKind::Machine || request.stage != Stage::Validate {
         return None;
@@ -254,8 +255,12 @@ fn share(request: &admission::Request<'_>, overlay: &Overlay<'_>) -> Option<(Str
     if !policies.iter().any(|policy| policy.quota.is_set()) {
         return None;
     }
-    let machine: Machine = serde_json::from_str(request.object).ok()?;
-    Some((machine.name_any(), machine.usage()))
+    let decode = |object: &str| serde_json::from_str::<Machine>(object).ok();
+    let machine = decode(request.object)?;
+    let usage = machine.usage();
+    let stored = request.old.and_then(decode);
+    let is_new = stored.is_none_or(|stored| stored.usage() != usage);
+    is_new.then(|| (machine.name_any(), usage))
 }
 
 /// Whether it is not known which policies hold.
@@ -332,3 +337,6 @@ fn object_kind(review: &Request<'_>) -> Option<ObjectKind> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests;
