@@ -177,6 +177,29 @@ fn yaml(key: &str, value: &Value) -> Result<String> {
     Ok(serde_saphyr::to_string(&object)?)
 }
 
+/// What the controller does about objects that two replicas of the webhook admitted in the same moment.
+const IN_CONTROLLER: [(Code, &str); 2] = [
+    (
+        Code::QuotaExceeded,
+        "exceed the quota together, the controller creates nothing for the younger one, or holds its growth, until there is room (condition `Scheduled`)",
+    ),
+    (
+        Code::MacInUse,
+        "have one address, the controller does not start the younger one (condition `NetworkReady`)",
+    ),
+];
+
+/// Who enforces a rule that no CRD has.
+fn enforcement(code: Code) -> String {
+    let mut held = IN_CONTROLLER.iter();
+    match held.find(|(known, _)| *known == code) {
+        Some((_, what)) => format!(
+            " The webhook enforces it. If two of its replicas admit Machines in the same moment that {what}."
+        ),
+        None => " Only the webhook enforces it.".to_owned(),
+    }
+}
+
 fn rule(page: &mut String, code: Code, cases: &[Case]) -> Result<()> {
     let reported = cases
         .iter()
@@ -190,10 +213,10 @@ fn rule(page: &mut String, code: Code, cases: &[Case]) -> Result<()> {
         Severity::Setting => "refuses or warns, depending on a setting",
     };
     let crd = match code.crd_coverage() {
-        _ if code.severity() == Severity::Warn => "",
-        CrdCoverage::All => " The CRD also refuses it.",
-        CrdCoverage::Some => " The CRD also refuses a part of it.",
-        CrdCoverage::Nothing => " Only the webhook enforces it.",
+        _ if code.severity() == Severity::Warn => String::new(),
+        CrdCoverage::All => " The CRD also refuses it.".to_owned(),
+        CrdCoverage::Some => " The CRD also refuses a part of it.".to_owned(),
+        CrdCoverage::Nothing => enforcement(code),
     };
     let (what, why, fix) = (code.what(), code.why(), code.fix());
     let object = example.shown()?;
