@@ -33,6 +33,9 @@ pub const ANNOTATION_FORCE_DELETE: &str = "machine.vitistack.io/force-delete";
 /// Annotation, written by users: names of disks, separated by commas. The controller deletes the kept volumes of these
 /// disks on a libvirt host and removes the annotation.
 pub const ANNOTATION_RELEASE_VOLUME: &str = "machine.vitistack.io/release-volume";
+/// Annotation, written by users: names of disks, separated by commas. The controller makes those among them anew whose
+/// claim was lost, and removes the annotation.
+pub const ANNOTATION_RECREATE_VOLUME: &str = "machine.vitistack.io/recreate-volume";
 /// Annotation of objects that the controller creates: uid of the Machine.
 pub const ANNOTATION_MACHINE_UID: &str = "machine.vitistack.io/machine-uid";
 /// Annotation of a claim: reclaim policy of its disk, so that a deletion does not depend on the spec.

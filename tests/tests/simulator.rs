@@ -147,7 +147,11 @@ async fn each_scenario_reports_the_status_that_kubevirt_reports() {
     let scenarios = [
         ("full", Scenario::Unschedulable, "ErrorUnschedulable"),
         ("broken", Scenario::Crash, "CrashLoopBackOff"),
-        ("waiting", Scenario::PvcPending, "WaitingForVolumeBinding"),
+        ("waiting", Scenario::PvcPending, "ErrorUnschedulable"),
+        ("no-quota", Scenario::PodOverQuota, "Starting"),
+        ("restricted", Scenario::PodNotAllowed, "Starting"),
+        ("refused", Scenario::InstanceRefused, "Stopped"),
+        ("no-image", Scenario::ImagePull, "ImagePullBackOff"),
         ("late", Scenario::Slow, "Running"),
     ];
     for (name, scenario, _) in scenarios {
@@ -163,21 +167,70 @@ async fn each_scenario_reports_the_status_that_kubevirt_reports() {
         shows(&lab, name, wanted).await;
     }
     let status = shows(&lab, "diskless", "ErrorPvcNotFound").await;
-    let failure = &status["conditions"][1];
-    assert_eq!(failure["type"], "Failure");
-    assert!(
-        failure["message"]
-            .as_str()
-            .unwrap()
-            .ends_with("didn't find PVC diskless-root")
-    );
-    shows(&lab, "classless", "WaitingForVolumeBinding").await;
+    let why = text(&status, "Synchronized");
+    assert!(why.ends_with("didn't find PVC diskless-root"), "{why}");
+    shows(&lab, "classless", "ErrorUnschedulable").await;
+    for (name, kind, part) in [
+        ("full", "PodScheduled", "3 Insufficient memory."),
+        (
+            "waiting",
+            "PodScheduled",
+            "pod has unbound immediate PersistentVolumeClaims.",
+        ),
+        ("no-quota", "Synchronized", "exceeded quota: compute"),
+        ("restricted", "Synchronized", "violates PodSecurity"),
+        ("refused", "Failure", "exceeded quota: guests"),
+        ("no-image", "Synchronized", "Back-off pulling image"),
+    ] {
+        let machines = api(lab.client(), "VirtualMachine");
+        wait::until(&format!("{name} to say why"), async || {
+            let status = machines.get(name).await?.data["status"].clone();
+            let found = text(&status, kind).contains(part);
+            Ok(if found { Ok(()) } else { Err(status) })
+        })
+        .await
+        .unwrap();
+    }
 
     // All of them are over when their cause is.
     simulator.set_all(Scenario::Happy);
-    for name in ["full", "broken", "waiting"] {
+    for (name, ..) in scenarios {
         shows(&lab, name, "Running").await;
     }
+}
+
+/// From the creation of its VirtualMachine until its guest runs, a Machine's objects change as often as with KubeVirt.
+#[tokio::test]
+async fn an_instance_takes_five_steps_until_its_guest_is_ready() {
+    let lab = lab().await;
+    let _simulator = lab.simulator(Scenario::Happy).await.unwrap();
+    let start = lab.log_position().await.unwrap();
+    lab.apply(&claim("web", "standard")).await.unwrap();
+    lab.apply(&machine("web")).await.unwrap();
+    shows(&lab, "web", "Running").await;
+    let instances = api(lab.client(), "VirtualMachineInstance");
+    wait::until("the instance to be ready", async || {
+        let status = instances.get("web").await?.data["status"].clone();
+        let ready = status["conditions"][0] == json!({"type": "Ready", "status": "True"});
+        Ok(if ready { Ok(()) } else { Err(status) })
+    })
+    .await
+    .unwrap();
+    let writes = lab.requests_since(start).await.unwrap();
+    let steps = writes
+        .iter()
+        .filter(|it| it.resource == "virtualmachineinstances" && it.wrote());
+    assert!(steps.count() >= 5, "{writes:#?}");
+}
+
+/// The message of a condition of a status; empty without one.
+fn text<'a>(status: &'a Value, kind: &str) -> &'a str {
+    let conditions = status["conditions"].as_array();
+    let mut conditions = conditions.into_iter().flatten();
+    let found = conditions.find(|condition| condition["type"] == kind);
+    found
+        .and_then(|condition| condition["message"].as_str())
+        .unwrap_or_default()
 }
 
 #[tokio::test]

@@ -52,27 +52,50 @@ impl Metadata {
     }
 }
 
-/// An object as sent, with an undecoded spec. Of its status only the libvirt host that it is bound to.
+/// An object as sent, with an undecoded spec. Of its status only what rules depend on.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct RawObject<'a> {
     #[serde(default)]
     pub(super) metadata: Metadata,
     #[serde(borrow, default)]
     pub(super) spec: Spec<'a>,
-    #[serde(default, rename = "status", deserialize_with = "bound_host")]
-    pub(super) host: Option<String>,
+    #[serde(default, deserialize_with = "readable_status")]
+    pub(super) status: Status,
 }
 
-/// The libvirt host that a status names, if the status can be read.
-fn bound_host<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+/// The status of a Machine, empty if it cannot be read.
+fn readable_status<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Status, D::Error> {
     let status = Option::<&RawValue>::deserialize(deserializer)?;
-    let status = status.and_then(|status| serde_json::from_str::<Status>(status.get()).ok());
-    Ok(status.and_then(|status| status.host))
+    let status = status.and_then(|status| serde_json::from_str(status.get()).ok());
+    Ok(status.unwrap_or_default())
 }
 
-#[derive(Deserialize)]
-struct Status {
-    host: Option<String>,
+/// The part of a Machine's status that rules depend on.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Status {
+    /// The libvirt host that the Machine is bound to.
+    pub(super) host: Option<String>,
+    volumes: Vec<VolumeState>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct VolumeState {
+    name: String,
+    phase: Option<String>,
+    progress: Option<String>,
+}
+
+impl Status {
+    /// Names of the disks whose image is not yet in their volume, as far as the controller has reported.
+    pub(super) fn incomplete_imports(&self) -> Vec<String> {
+        let is_incomplete = |volume: &&VolumeState| {
+            volume.progress.is_some() || volume.phase.as_deref() == Some("Pending")
+        };
+        let incomplete = self.volumes.iter().filter(is_incomplete);
+        incomplete.map(|volume| volume.name.clone()).collect()
+    }
 }
 
 /// A spec as sent. The block is separate, because it is not part of the intent.
@@ -171,7 +194,7 @@ fn object_by_parts<'a>(text: &'a str, findings: &mut Findings) -> RawObject<'a> 
                     intent: Json::EMPTY,
                     block: None,
                 },
-                host: None,
+                status: Status::default(),
             };
         }
     };
@@ -188,7 +211,7 @@ fn object_by_parts<'a>(text: &'a str, findings: &mut Findings) -> RawObject<'a> 
             intent,
             block: block.and_then(|block| serde_json::to_string(&block).ok().map(Cow::Owned)),
         },
-        host: None,
+        status: Status::default(),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::block::{self, Block, BlockHeader, first_difference, source_of, summary};
-use super::decode::{self, Metadata, RawObject};
+use super::decode::{self, Metadata, RawObject, Status};
 use super::{Request, Stage, Verdict, ratchet};
 use crate::api::choice::{Backend, Choice as _, ReclaimPolicy};
 use crate::api::machine::MachineSpec;
@@ -21,8 +21,7 @@ struct Object<'a> {
     hash: String,
     /// The block of the spec, which may be any JSON.
     block: Option<Block<'a>>,
-    /// The libvirt host it is bound to.
-    host: Option<String>,
+    status: Status,
 }
 
 impl<'a> Object<'a> {
@@ -30,7 +29,7 @@ impl<'a> Object<'a> {
         let RawObject {
             metadata,
             spec,
-            host,
+            status,
         } = decode::object(text, findings);
         Self {
             hash: hash(&spec.intent, metadata.template_label()),
@@ -38,7 +37,7 @@ impl<'a> Object<'a> {
             metadata,
             // Any JSON is accepted here: a wrong block is not a fault of the intent.
             block: spec.block.map(Block),
-            host,
+            status,
         }
     }
 
@@ -355,7 +354,7 @@ fn resolve(
         stored_backend,
         stored: old_block,
         is_new: old.is_none(),
-        bound_host: old.and_then(|old| old.object.host.as_deref()),
+        bound_host: old.and_then(|old| old.object.status.host.as_deref()),
         catalog,
         settings,
     };
@@ -386,6 +385,7 @@ fn resolve(
     let block = rules::resolve(&intent, &merged, &pins, settings.max_vcpus, findings);
     let mut notes = Findings::default();
     if let Some((old, old_block)) = old.zip(old_block) {
+        let incomplete_imports = old.object.status.incomplete_imports();
         let update = Update {
             machine: lookup.machine,
             old: old_block,
@@ -393,6 +393,7 @@ fn resolve(
             merged: &merged,
             pins: &pins,
             backend,
+            incomplete_imports: &incomplete_imports,
             runs: rules::keeps_running(old_block, &merged),
         };
         rules::check_update(&update, catalog, findings);

@@ -193,6 +193,18 @@ impl CloudInitPlan {
         })
     }
 
+    /// Names of the user's Secrets that KubeVirt mounts where they are: without them a guest does not start, even if
+    /// they existed when it was made.
+    pub fn mounted_secrets(&self) -> impl Iterator<Item = &str> {
+        let in_place = self
+            .parts()
+            .filter(|(part, source)| self.is_used_in_place(*part, source));
+        in_place.filter_map(|(_, source)| match source {
+            Source::Secret(secret) => Some(secret.name.as_str()),
+            Source::Inline(_) => None,
+        })
+    }
+
     /// Annotations of the guest: the [`SecretRevision`] of each part that comes from a user's Secret,
     /// from `read` if the Secret was read in this pass, otherwise from the `known` annotations. KubeVirt
     /// copies the annotations to the instance it creates, so an instance shows the revisions it was

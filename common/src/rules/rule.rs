@@ -261,6 +261,8 @@ pub(crate) struct Update<'a> {
     pub(crate) pins: &'a Pins,
     /// The backend of both.
     pub(crate) backend: Backend,
+    /// Names of the disks whose image is not yet in their volume.
+    pub(crate) incomplete_imports: &'a [String],
     /// Whether the machine runs and is to keep running.
     pub(crate) runs: bool,
 }

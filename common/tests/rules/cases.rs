@@ -55,6 +55,8 @@ struct Written {
     block: Option<Value>,
     /// LibvirtHost that the object is bound to.
     host: Option<String>,
+    /// The `status.volumes` of the object.
+    volumes: Option<Value>,
     /// Whether it was stored without a review.
     #[serde(default)]
     bypassed: bool,
@@ -164,6 +166,7 @@ impl Case {
             metadata,
             block,
             host,
+            volumes,
             bypassed,
         } = self.old.as_ref()?;
         let mut stored = if *bypassed {
@@ -176,6 +179,9 @@ impl Case {
         }
         if let Some(host) = host {
             stored["status"] = json!({ "host": host });
+        }
+        if let Some(volumes) = volumes {
+            stored["status"]["volumes"] = volumes.clone();
         }
         Some(stored)
     }

@@ -152,7 +152,9 @@ fn ready_changed(old: &MachineStatus, new: &MachineStatus) -> Option<Event> {
         .conditions
         .iter()
         .find(|condition| condition.kind == "Ready")?;
-    let is_normal = status == "True" || PROGRESS.contains(&reason);
+    // With another phase the API server has refused the claim.
+    let waits_for_volume = reason == "PVCPending" && new.phase == Some(Phase::Creating);
+    let is_normal = status == "True" || PROGRESS.contains(&reason) || waits_for_volume;
     let kind = if is_normal {
         EventType::Normal
     } else {
@@ -283,5 +285,17 @@ mod tests {
             ready_changed(&creating, &missing).unwrap().reason,
             "StorageClassNotFound"
         );
+        // A claim that has no volume yet is progress, one that the API server refused is not.
+        for (phase, expected) in [
+            (Phase::Creating, EventType::Normal),
+            (Phase::Failed, EventType::Warning),
+        ] {
+            let pending = MachineStatus {
+                phase: Some(phase),
+                ..fixtures::ready("False", "PVCPending")
+            };
+            let event = ready_changed(&creating, &pending).unwrap();
+            assert_eq!(event.type_, expected, "{phase}");
+        }
     }
 }

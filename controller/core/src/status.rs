@@ -12,11 +12,13 @@ use crate::plan::{Now, Plan};
 /// While a Machine is created its progress is written at most this often: a claim that is bound just before the guest
 /// starts is not worth a write of its own.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
+/// Reasons of a `Ready` that is not true which are progress of a creation. All others are written at once.
+const PROGRESS: [&str; 2] = ["Creating", "PVCPending"];
 
 /// A plan with these actions, and with the status if it differs from the Machine's in more than times.
 ///
-/// While the Machine is `Creating`, a status with the same `Ready` condition is held back until 2 s after the last
-/// write; the plan then requests a pass at that time.
+/// While the Machine is `Creating`, a status whose `Ready` is the same, or progress like the last, is held back until
+/// 2 s after the last write; the plan then requests a pass at that time.
 pub fn plan_with_status<A>(
     machine: &Machine,
     now: Now,
@@ -36,7 +38,7 @@ pub fn plan_with_status<A>(
     let progress = status.phase == Some(Phase::Creating)
         && old.phase == status.phase
         && old.observed_generation == status.observed_generation
-        && ready(&status) == ready(old);
+        && (ready(&status) == ready(old) || (is_progress(&status) && is_progress(old)));
     if progress && let Some(wait) = now.until(old.last_updated.as_deref(), PROGRESS_INTERVAL) {
         return Plan {
             actions,
@@ -55,13 +57,23 @@ pub fn plan_with_status<A>(
     }
 }
 
+/// Whether the Machine is being created and nothing is known to be wrong.
+fn is_progress(status: &MachineStatus) -> bool {
+    ready(status).is_some_and(|(met, reason)| met == "False" && PROGRESS.contains(&reason))
+}
+
 /// A status without times and versions, which change with every write, and without conditions of other writers. The
-/// number of vCPUs, which earlier releases did not write, is left to the next write of something else.
+/// number of vCPUs, which earlier releases did not write, is left to the next write of something else; so are the names
+/// of the instance and the node of a guest that does not run yet.
 fn worth_a_write(old: &MachineStatus, status: &MachineStatus) -> MachineStatus {
     let mut status = status.clone();
     status.last_updated = None;
     status.resource_version = None;
     status.vcpus = old.vcpus.and(status.vcpus);
+    if status.phase == Some(Phase::Creating) {
+        status.vmi_name.clone_from(&old.vmi_name);
+        status.node_name.clone_from(&old.node_name);
+    }
     status
         .conditions
         .retain(|condition| TYPES.contains(&condition.kind.as_str()));
@@ -145,6 +157,31 @@ mod tests {
         assert_eq!(due.last_updated, Some(at(2).text()));
     }
 
+    #[test]
+    fn a_bound_claim_is_progress_and_the_node_of_a_starting_guest_is_no_write_of_its_own() {
+        let waiting = MachineStatus {
+            phase: Some(Phase::Creating),
+            ..fixtures::ready("False", "PVCPending")
+        };
+        let machine = written(waiting);
+        assert_eq!(plan(&machine, at(1), creating()).status, None);
+        assert!(plan(&machine, at(2), creating()).status.is_some());
+
+        let machine = written(creating());
+        let placed = MachineStatus {
+            vmi_name: Some("web".into()),
+            node_name: Some("node-1".into()),
+            ..creating()
+        };
+        assert_eq!(plan(&machine, at(9), placed.clone()).status, None);
+        let runs = MachineStatus {
+            phase: Some(Phase::Running),
+            ..placed
+        };
+        let status = plan(&machine, at(9), runs).status.unwrap();
+        assert_eq!(status.node_name.as_deref(), Some("node-1"));
+    }
+
     /// A release that had no limits wrote more, and a domain that somebody edited has more cards than a spec can have.
     #[test]
     fn lists_are_cut_to_what_the_crd_accepts() {
@@ -180,7 +217,7 @@ mod tests {
             },
             MachineStatus {
                 phase: Some(Phase::Creating),
-                ..fixtures::ready("False", "PVCPending")
+                ..fixtures::ready("False", "StorageClassNotFound")
             },
         ] {
             let plan = plan(&machine, at(0), status);

@@ -179,7 +179,7 @@ fn existing_uids(uids: &BTreeSet<String>, caches: &Caches) -> BTreeSet<String> {
 }
 
 /// Reads the referenced Secrets if the VirtualMachine does not exist yet, if a Secret changed after the last report,
-/// or if our copy was made for another desired state. Also looks for an object that has the name of our own Secret
+/// if the guest is about to start and one is not known, or if our copy was made for another desired state. Also looks for an object that has the name of our own Secret
 /// before that is created: the watch covers only Secrets with our label.
 async fn read_secrets(
     observer: &Observer,
@@ -202,7 +202,9 @@ async fn read_secrets(
         let marks = &vm.spec.template.metadata.annotations;
         vm.belongs_to(machine.name(), machine.uid()) && plan.is_outdated(marks, version)
     });
-    if !behind && !outdated {
+    let unknown = observation.awaits_start(machine)
+        && plan.mounted_secrets().any(|name| version(name).is_none());
+    if !behind && !outdated && !unknown {
         return Ok(());
     }
     observation.contents = read(api, machine.namespace(), plan).await?;

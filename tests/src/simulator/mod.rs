@@ -1,7 +1,8 @@
 //! Simulates KubeVirt and the storage, because the lab has no nodes.
 //!
 //! ```text
-//! VirtualMachine ──► VirtualMachineInstance ──► phases, node, addresses     `machine`, `vm_state_machine`
+//! VirtualMachine ──► VirtualMachineInstance ──► node, addresses, end         `machine`, `vm_state_machine`
+//!           │                        ├──► phases until it runs              `start`
 //!           │                        ├──► virt-launcher pod                 `launcher`
 //!           │                        └──► hot-plugged resources, volumes    `rollout`, `hotplug`
 //!           └──► starts that failed                                         `start_failure`
@@ -25,6 +26,7 @@ mod launcher;
 mod machine;
 mod rollout;
 mod scenario;
+mod start;
 mod start_failure;
 mod storage;
 mod virt_api;

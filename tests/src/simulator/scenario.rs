@@ -12,18 +12,27 @@ use common::render::kubevirt::PRINTABLE_STATUSES;
 /// `kubectl annotate vm web simulator/script=crash`.
 pub const ANNOTATION: &str = "simulator/script";
 
-/// How KubeVirt and the storage behave for a machine. What KubeVirt does is that of 1.8 and 1.9, unless a scenario says
-/// otherwise.
+/// How KubeVirt and the storage behave for a machine. Each imitates KubeVirt 1.9 and CDI 1.65, unless it names another
+/// version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Scenario {
     /// Claims are bound, and the guest runs and shuts down on request, without delay.
     #[default]
     Happy,
-    /// No node has room: the instance stays in `Scheduling`, and its pod has no node. Deleting such an instance counts as
-    /// a failed start.
+    /// No node has room: the instance stays in `Scheduling`, its pod has no node, and the scheduler's text is in its
+    /// `PodScheduled`. Deleting such an instance counts as a failed start.
     Unschedulable,
-    /// No claim is ever bound.
+    /// No claim is ever bound. The classes bind immediately, so the pod exists and cannot be scheduled
+    /// (`ErrorUnschedulable`).
     PvcPending,
+    /// Admission refuses the launcher pod because of a ResourceQuota: `Synchronized=False/FailedCreate` of the instance.
+    PodOverQuota,
+    /// As `PodOverQuota`, because of Pod Security Admission.
+    PodNotAllowed,
+    /// Admission refuses the instance: `Failure=True/FailedCreate` of a VirtualMachine that is `Stopped`.
+    InstanceRefused,
+    /// The node cannot pull the image of the launcher: `Synchronized=False` of the instance with the kubelet's text.
+    ImagePull,
     /// The guest ends before it runs: no text says why, the instance is deleted, and the VirtualMachine is
     /// `CrashLoopBackOff` with `startFailure`. The pauses are those of KubeVirt divided by ten: 1 s, 4 s, 9 s, at most
     /// 30 s.
@@ -38,7 +47,7 @@ pub enum Scenario {
     ResizePending,
     /// As `Happy`, but no import finishes.
     ImportHangs,
-    /// As `Happy`, but every import fails.
+    /// As `Happy`, but every import fails: CDI tries again for ever and reports it in `Running`.
     ImportFails,
     /// As `Happy`, but a claim is bound only after the start of a machine that uses it.
     FirstConsumer,
@@ -48,10 +57,14 @@ pub enum Scenario {
 
 impl Scenario {
     /// The named scenarios. Each of [`PRINTABLE_STATUSES`] is the name of one that reports it.
-    pub const ALL: [(&'static str, Self); 11] = [
+    pub const ALL: [(&'static str, Self); 15] = [
         ("happy", Self::Happy),
         ("unschedulable", Self::Unschedulable),
         ("pvc-pending", Self::PvcPending),
+        ("pod-over-quota", Self::PodOverQuota),
+        ("pod-not-allowed", Self::PodNotAllowed),
+        ("instance-refused", Self::InstanceRefused),
+        ("image-pull", Self::ImagePull),
         ("crash", Self::Crash),
         ("slow", Self::Slow),
         ("stuck", Self::Stuck),

@@ -14,11 +14,12 @@ use super::{
     launcher::is_final,
     rollout::{Rollout, rollout},
     scenario::Scenario,
+    start,
     start_failure::{has_failed, start_failure, time_left},
 };
 
 /// Time that [`Scenario::Slow`] stays in each phase.
-const SLOW: Duration = Duration::from_secs(2);
+pub(super) const SLOW: Duration = Duration::from_secs(2);
 
 /// Requeue interval for changes that no watch reports.
 pub(super) const SOON: Duration = Duration::from_millis(200);
@@ -153,17 +154,18 @@ fn without_instance(input: &Input<'_>, deleting: bool, wanted: bool) -> Next {
     if let Some(left) = time_left(input.machine, input.now) {
         return unchanged("CrashLoopBackOff", None, Some(left));
     }
-    match &input.claims {
-        Claims::Missing(name) => {
-            let message = format!("failed to render launch manifest: didn't find PVC {name}");
-            let failure = Some(("FailedCreate", message));
-            unchanged("ErrorPvcNotFound", failure, Some(SOON))
-        }
-        Claims::Pending => unchanged("WaitingForVolumeBinding", None, Some(SOON)),
-        Claims::Bound => Next {
-            change: Change::Create,
-            ..unchanged("Starting", None, None)
-        },
+    if input.scenario == Scenario::InstanceRefused {
+        // As `startVMI` of virt-controller's vm.go in KubeVirt 1.9.
+        let name = text(&input.machine["metadata"]["name"]);
+        let message = format!(
+            "Failure while starting VMI: virtualmachineinstances.kubevirt.io \"{name}\" is forbidden: exceeded quota: guests, requested: count/virtualmachineinstances.kubevirt.io=1, used: count/virtualmachineinstances.kubevirt.io=10, limited: count/virtualmachineinstances.kubevirt.io=10"
+        );
+        return unchanged("Stopped", Some(("FailedCreate", message)), Some(SOON));
+    }
+    let shown = start::printable(input, &Value::Null);
+    Next {
+        change: Change::Create,
+        ..unchanged(shown, None, None)
     }
 }
 
@@ -189,6 +191,7 @@ fn with_instance(input: &Input<'_>, instance: &Value) -> Next {
         }
         "Succeeded" | "Failed" => on(Change::Delete, "Starting", None, None),
         "Running" if crashes => on(Change::Status(phase_only("Failed")), "Running", None, None),
+        "Running" if !is_ready(instance) => on(ready(instance), "Running", None, None),
         "Running" if let Some(plug) = hotplug::volumes(input.machine, instance) => {
             on(Change::HotPlug(plug), "Running", None, None)
         }
@@ -196,39 +199,10 @@ fn with_instance(input: &Input<'_>, instance: &Value) -> Next {
             Rollout::Live(plug) => on(Change::HotPlug(plug), "Running", None, None),
             Rollout::Done | Rollout::Restart(_) => on(Change::Nothing, "Running", None, None),
         },
-        _ if input.dependency_missing => on(to(phase, "Scheduling"), "Starting", None, Some(SOON)),
-        _ => match input.scenario {
-            Scenario::Unschedulable => {
-                let change = if phase == "Scheduling" {
-                    Change::Nothing
-                } else {
-                    Change::Status(unschedulable())
-                };
-                on(change, "ErrorUnschedulable", None, None)
-            }
-            Scenario::Crash => on(Change::Status(phase_only("Failed")), "Starting", None, None),
-            Scenario::Slow if input.age < SLOW => on(Change::Nothing, "Starting", None, Some(SOON)),
-            Scenario::Slow if input.age < 2 * SLOW => {
-                on(to(phase, "Scheduling"), "Starting", None, Some(SOON))
-            }
-            Scenario::Slow if input.age < 3 * SLOW => {
-                on(to(phase, "Scheduled"), "Starting", None, Some(SOON))
-            }
-            _ => on(
-                Change::Status(running(instance, input.migratable)),
-                "Starting",
-                None,
-                None,
-            ),
-        },
-    }
-}
-
-fn to(phase: &str, wanted: &str) -> Change {
-    if phase == wanted {
-        Change::Nothing
-    } else {
-        Change::Status(phase_only(wanted))
+        _ => {
+            let shown = start::printable(input, instance);
+            on(start::step(input, instance), shown, None, Some(SOON))
+        }
     }
 }
 
@@ -236,15 +210,7 @@ fn phase_only(phase: &str) -> Value {
     json!({"phase": phase, "conditions": [not_ready("GuestNotRunning", "the guest is not running")]})
 }
 
-fn unschedulable() -> Value {
-    let message = "0/3 nodes are available: 3 Insufficient memory.";
-    json!({"phase": "Scheduling", "conditions": [
-        not_ready("PodNotExists", "virt-launcher pod has not yet been scheduled"),
-        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message},
-    ]})
-}
-
-fn not_ready(reason: &str, message: &str) -> Value {
+pub(super) fn not_ready(reason: &str, message: &str) -> Value {
     json!({"type": "Ready", "status": "False", "reason": reason, "message": message})
 }
 
@@ -262,8 +228,30 @@ pub(super) fn node_of(instance: &Value) -> String {
     format!("node-{}", hash(&name) % NODES + 1)
 }
 
-/// A running guest: a node, an address per interface, its volumes.
-fn running(instance: &Value, migratable: bool) -> Value {
+/// Whether the condition `Ready` of an instance still says that its guest does not run.
+fn waits_for_ready(condition: &Value) -> bool {
+    condition["type"] == "Ready" && condition["reason"] == "GuestNotRunning"
+}
+
+fn is_ready(instance: &Value) -> bool {
+    !list(&instance["status"]["conditions"])
+        .iter()
+        .any(waits_for_ready)
+}
+
+/// virt-controller sets `Ready` once virt-handler has reported that the guest runs.
+fn ready(instance: &Value) -> Change {
+    let mut conditions = list(&instance["status"]["conditions"]).to_vec();
+    for condition in &mut conditions {
+        if waits_for_ready(condition) {
+            *condition = json!({"type": "Ready", "status": "True"});
+        }
+    }
+    Change::Status(json!({"conditions": conditions}))
+}
+
+/// A guest as virt-handler first reports it: a node, an address per interface, its volumes.
+pub(super) fn running(instance: &Value, migratable: bool) -> Value {
     let name = format!(
         "{}/{}",
         text(&instance["metadata"]["namespace"]),
@@ -293,7 +281,7 @@ fn running(instance: &Value, migratable: bool) -> Value {
         "interfaces": interfaces,
         "volumeStatus": volumes,
         "conditions": [
-            {"type": "Ready", "status": "True"},
+            not_ready("GuestNotRunning", "Guest VM is not reported as running"),
             {"type": "LiveMigratable", "status": migratable},
         ],
     });

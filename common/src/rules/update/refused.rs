@@ -33,7 +33,7 @@ rules! {
     }
     "update" Check::Update(disks), on MACHINES, Update {
         Refuse DiskChanged = "A field of an existing disk changes that its volume was made from."
-            because "The claim was made from this field and cannot be made again without losing its content."
+            because "The claim was made from this field and cannot be made again without losing its content. The image may be corrected until its import is complete, on KubeVirt."
             fix "Set the field back, or take another disk."
             crd Nothing,
     }
@@ -279,10 +279,21 @@ fn disk(update: &Update<'_>, old: &NormalizedDisk, item: &Item<'_, Disk>, findin
             |volume| volume.as_deref().map_or_else(none, quoted),
         ),
     ];
-    let is_refused = |change: &Change| change.field.effect(update.backend) == Effect::Refused;
+    let corrects_image =
+        is_correctable(update, name) && matches!((image, &new_image.value), (Some(_), Some(_)));
+    let is_refused = |change: &Change| {
+        change.field.effect(update.backend) == Effect::Refused
+            && !(change.field == Field::DiskImage && corrects_image)
+    };
     for change in changes.into_iter().flatten().filter(is_refused) {
         change.deny_for_volume(name, findings);
     }
+}
+
+/// Whether a disk can get another image: CDI has not filled its volume, so the controller starts the import again. A
+/// libvirt host may already be copying the image into the volume.
+fn is_correctable(update: &Update<'_>, disk: &str) -> bool {
+    update.backend == Backend::Kubevirt && update.incomplete_imports.iter().any(|name| name == disk)
 }
 
 /// Rules [`Code::DiskShrunk`] and [`Code::DiskCannotGrow`].

@@ -41,7 +41,7 @@ use controller_core::client::{ApiError, GuardedClient};
 use controller_core::events::Events;
 use controller_core::machine::Machine;
 use controller_core::objects::{Meta, Secret};
-use controller_core::writes::{Written, merge};
+use controller_core::writes::{Written, merge, remove_annotation};
 
 /// Carries out one action after checking its preconditions. Returns what it wrote.
 pub(crate) async fn apply(
@@ -113,6 +113,10 @@ async fn carry_out(
         Action::DeleteVm { uid } => apply.delete::<VirtualMachine>(machine.name(), uid).await,
         Action::DeleteInstance { uid } => apply.delete::<Instance>(machine.name(), uid).await,
         Action::DeleteClaim(claim) => apply.delete_exact::<Claim>(claim.exact()).await,
+        Action::RemoveRecreateRequest => {
+            let annotation = names::ANNOTATION_RECREATE_VOLUME;
+            Ok(Some(remove_annotation(api, machine, annotation).await?))
+        }
         Action::SetProtection(protection) => apply.protect(protection).await.map(Some),
         Action::ConfirmGuestGone => apply.confirm_guest_gone().await.map(|()| None),
     }

@@ -241,8 +241,14 @@ impl FakeCluster {
             Some(reading.revision.version.clone())
         };
         let cloud_init = &self.machine().cloud_init;
+        let starts = self
+            .instance
+            .as_ref()
+            .is_none_or(|it| it.status.phase != "Running");
+        let mut mounted = cloud_init.mounted_secrets();
         self.vm.as_ref().is_none_or(|vm| {
             cloud_init.is_outdated(&vm.spec.template.metadata.annotations, version)
+                || (starts && mounted.any(|name| version(name).is_none()))
         })
     }
 

@@ -56,6 +56,11 @@ impl FakeCluster {
                 let live = same(live, desired.metadata.uid.as_deref())?;
                 live.spec = decode(json!(desired.spec));
             }
+            Action::RemoveRecreateRequest => {
+                let machine = self.machine.as_mut().ok_or(Refused)?;
+                let annotations = machine.metadata.annotations.as_mut();
+                annotations.and_then(|it| it.remove(names::ANNOTATION_RECREATE_VOLUME));
+            }
             Action::CreateClaim(desired) => {
                 let mut made: Claim = self.made(desired);
                 made.status.phase = "Pending".into();

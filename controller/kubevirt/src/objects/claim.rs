@@ -36,6 +36,8 @@ pub(crate) struct ClaimSpec {
     pub(crate) storage_class_name: Option<String>,
     pub(crate) volume_mode: Option<String>,
     pub(crate) resources: ClaimResources,
+    /// Name of the PersistentVolume, once the claim is bound.
+    pub(crate) volume_name: Option<String>,
 }
 
 /// Resources of a claim.

@@ -1,5 +1,6 @@
 //! Conditions of other projects' objects.
 
+use common::bounds::TEXT_MAX;
 use serde::Serialize;
 use serde::{Deserialize, Deserializer};
 
@@ -15,7 +16,7 @@ pub(crate) struct ForeignCondition {
 }
 
 /// Types of the conditions that are kept in the caches. All others are dropped.
-const READ: [&str; 15] = [
+const READ: [&str; 16] = [
     // Of a VirtualMachine and its instance.
     "AgentConnected",
     "EvictionRequested",
@@ -27,6 +28,7 @@ const READ: [&str; 15] = [
     "PodScheduled",
     "Ready",
     "RestartRequired",
+    "Synchronized",
     // Of a claim.
     "ControllerResizeError",
     "FileSystemResizePending",
@@ -36,12 +38,17 @@ const READ: [&str; 15] = [
     "Running",
 ];
 
+/// Reads conditions. A message may be as long as an object, so it is cut here, before it is kept.
 pub(crate) fn read<'de, D>(deserializer: D) -> Result<Vec<ForeignCondition>, D::Error>
 where
     D: Deserializer<'de>,
 {
     let mut conditions = Vec::<ForeignCondition>::deserialize(deserializer)?;
     conditions.retain(|condition| READ.contains(&condition.kind.as_str()));
+    for condition in &mut conditions {
+        let end = condition.message.floor_char_boundary(TEXT_MAX);
+        condition.message.truncate(end);
+    }
     Ok(conditions)
 }
 

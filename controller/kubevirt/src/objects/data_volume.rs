@@ -1,5 +1,6 @@
 //! A DataVolume of CDI: how far the import of an image is.
 
+use common::render::kubevirt::types::DataVolumeSource;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +18,8 @@ pub(crate) struct DataVolume {
     #[serde(default)]
     pub(crate) metadata: ObjectMeta,
     #[serde(default, deserialize_with = "lenient")]
+    pub(crate) spec: ImportSpec,
+    #[serde(default, deserialize_with = "lenient")]
     pub(crate) status: DataVolumeStatus,
 }
 resource!(
@@ -28,6 +31,13 @@ resource!(
     NamespaceResourceScope
 );
 cacheable!(DataVolume);
+
+/// What is imported. CDI refuses a change of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct ImportSpec {
+    pub(crate) source: DataVolumeSource,
+}
 
 /// Status of a DataVolume; CDI writes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

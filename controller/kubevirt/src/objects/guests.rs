@@ -90,6 +90,18 @@ pub(crate) struct VirtualMachineStatus {
     pub(crate) printable_status: String,
     #[serde(deserialize_with = "read")]
     pub(crate) conditions: Vec<ForeignCondition>,
+    /// Guests that ended before they ran, since the last that ran.
+    #[serde(deserialize_with = "lenient")]
+    pub(crate) start_failure: Option<StartFailure>,
+}
+
+/// How often the start of a guest failed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct StartFailure {
+    pub(crate) consecutive_fail_count: u32,
+    /// Time of KubeVirt's next attempt, in RFC 3339.
+    pub(crate) retry_after_timestamp: Option<String>,
 }
 
 /// A KubeVirt `VirtualMachineInstance`.

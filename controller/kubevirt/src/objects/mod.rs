@@ -14,8 +14,8 @@ pub(crate) use self::conditions::{ForeignCondition, find_condition};
 pub(crate) use self::data_volume::DataVolume;
 pub(crate) use self::guest_pod::GuestPod;
 pub(crate) use self::guests::{
-    GuestOsInfo, GuestSummary, Instance, InstanceInterface, MigrationState, VirtualMachine,
-    attachments,
+    GuestOsInfo, GuestSummary, Instance, InstanceInterface, MigrationState, StartFailure,
+    VirtualMachine, attachments,
 };
 
 pub(crate) use self::launcher::{Launcher, launchers_of};

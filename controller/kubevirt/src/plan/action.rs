@@ -53,6 +53,8 @@ pub(crate) enum Action {
     /// caches may be behind.
     ConfirmGuestGone,
     DeleteClaim(DeletableClaim),
+    /// Removes the annotation that had lost disks made anew: it must not act on a later loss.
+    RemoveRecreateRequest,
     /// Sets or removes the label with which an object cannot be deleted.
     SetProtection(Protection),
 }
@@ -194,6 +196,7 @@ impl Act for Action {
             | Self::CreateSecret(_)
             | Self::UpdateSecret(_)
             | Self::SetProtection(_)
+            | Self::RemoveRecreateRequest
             | Self::ConfirmGuestGone => None,
         }
     }
@@ -210,6 +213,7 @@ impl Act for Action {
             | Self::DeleteClaim { .. }
             | Self::CreateDataVolume(_)
             | Self::ReleaseClaim { .. }
+            | Self::RemoveRecreateRequest
             | Self::DeleteDataVolume { .. } => Subject::Storage,
             Self::CreateSecret(_)
             | Self::UpdateSecret(_)
@@ -284,6 +288,13 @@ impl fmt::Display for Action {
                     "can be deleted now"
                 };
                 write!(f, "{kind} {name} {now}")
+            }
+            Self::RemoveRecreateRequest => {
+                write!(
+                    f,
+                    "removed the annotation {}",
+                    names::ANNOTATION_RECREATE_VOLUME
+                )
             }
             Self::ConfirmGuestGone => f.write_str("confirmed that the guest is gone"),
             Self::DeleteClaim(claim) => {

@@ -8,6 +8,7 @@
 //! the DataVolume is deleted without its claim. From then on the claim is like all others: its policy, growth and
 //! adoption apply. Before that it is no disk: an unfinished import is not kept and never adopted.
 
+use common::render::kubevirt::types::DataVolumeSource;
 use common::render::kubevirt::{Volume, data_volume, is_unverifiable};
 
 use super::action::{Action, UnfinishedImport};
@@ -47,6 +48,46 @@ pub(super) fn stage(claim: &Claim, import: Option<&DataVolume>) -> Stage {
         }
         // Its DataVolume is gone, so the garbage collector will delete it.
         (Some(_), _) => Stage::Underway,
+    }
+}
+
+/// Whether an unfinished import has another source than the disk now: the image was corrected.
+pub(super) fn is_outdated(
+    machine: &Machine,
+    volume: &Volume<'_>,
+    import: &DataVolume,
+    observed: &Observed,
+) -> bool {
+    let source = &import.spec.source;
+    let desired = data_volume(&machine.identity(&observed.cluster), volume);
+    let desired = desired.map(|desired| desired.spec.source);
+    // A source that this release cannot read is not compared.
+    let is_read = *source != DataVolumeSource::default();
+    is_read && !import.is_finished() && desired.as_ref() != Some(source)
+}
+
+/// Deletes an import whose image was corrected, with the claim that it has not filled.
+///
+/// What a guest may use is never deleted. The VirtualMachine has the claim before the import is complete only if the
+/// import waits for a node.
+pub(super) fn start_again(volume: &Volume<'_>, import: &DataVolume, observed: &Observed) -> Found {
+    let (disk, claim) = (&volume.disk.name, &volume.claim);
+    if in_use(claim, observed) {
+        let message = format!(
+            "the image of '{disk}' was changed before its import was complete, and the VirtualMachine already has its volume: delete DataVolume {claim}, and the new image is imported"
+        );
+        return Found {
+            import: Some(Fault::new(FAILED, message)),
+            ..Found::default()
+        };
+    }
+    let message = format!(
+        "the image of '{disk}' was changed before its import was complete: the import starts again"
+    );
+    Found {
+        actions: end(import),
+        import: Some(Fault::new("ImageImporting", message)),
+        ..Found::default()
     }
 }
 

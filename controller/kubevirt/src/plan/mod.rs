@@ -13,6 +13,7 @@ pub(crate) mod action;
 mod create;
 mod delete;
 mod import;
+mod loss;
 mod network;
 pub(crate) mod observed;
 mod others;

@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use common::api::choice::PowerState;
 use common::render::{SecretKey, SecretValue};
 use controller_core::addresses::Conflict;
+use controller_core::machine::Machine;
 use controller_core::objects::{Network, Secret, Template};
 
 use super::others::OnForeignStop;
@@ -65,4 +67,14 @@ pub(crate) struct Observed {
     pub(crate) classes: BTreeMap<String, bool>,
     /// Present content of the MachineTemplate from which the block was expanded.
     pub(crate) template: Option<Arc<Template>>,
+}
+
+impl Observed {
+    /// Whether the Machine is to run and its guest has not got as far as to have mounted its volumes.
+    pub(crate) fn awaits_start(&self, machine: &Machine) -> bool {
+        let desired = machine.desired();
+        let phase = self.instance.as_ref().map(|it| it.status.phase.as_str());
+        desired.is_some_and(|block| block.power_state == PowerState::Running)
+            && matches!(phase, None | Some("" | "Pending" | "Scheduling"))
+    }
 }

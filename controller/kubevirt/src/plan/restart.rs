@@ -58,7 +58,7 @@ impl Restart {
         let waiting = instance(machine, observed)
             .filter(|instance| instance.waits_for_node() && !instance.is_deleting());
         if let Some(waiting) = waiting.filter(|_| block.power_state == PowerState::Running)
-            && !self.is_open()
+            && self.last.as_ref().and_then(|last| last.replaces.as_deref()) != Some(waiting.uid())
         {
             self.last = Some(LastRestart {
                 request: request_of(self.last.as_ref()),
@@ -122,11 +122,8 @@ pub(super) fn restart(machine: &Machine, block: &Normalized, observed: &Observed
     let has_started =
         |instance: &Instance| cause.as_deref() == Some(NEVER_RAN) && !instance.waits_for_node();
     let replaces = match instance {
-        Some(instance) if instance.uid() != uid => {
-            let waits = on && is_starting(instance) && cause.as_deref() != Some(NEVER_RAN);
-            waits.then_some(uid)
-        }
         Some(instance) if has_started(instance) && !instance.is_deleting() => None,
+        Some(instance) if instance.uid() != uid => (on && is_starting(instance)).then_some(uid),
         Some(_) => Some(uid),
         None => on.then_some(uid),
     };

@@ -10,6 +10,7 @@ use common::render::kubevirt::{Volume, volumes};
 
 use super::action::{Action, ClaimPatch};
 use super::import::{self, Stage};
+use super::loss::{deleted_in_use, is_lost, lost, recreated};
 use super::observed::Observed;
 use super::release::release_volume;
 use super::status::inputs::Sizes;
@@ -47,10 +48,13 @@ pub(super) fn storage(
 ) -> Storage {
     let mut storage = Storage::default();
     let is_held = growth != Growth::Permitted;
+    // A request acts on what is lost now: it is removed unless a disk that it names still has to be made.
+    let mut is_answered = recreated(machine).next().is_some();
     for volume in volumes(machine.name(), block) {
         if is_held && !has(&volume.claim, observed) {
             continue;
         }
+        let is_requested = recreated(machine).any(|disk| disk == volume.disk.name);
         match provide(machine, &volume, observed) {
             Ok(found) => {
                 storage.actions.extend(found.actions);
@@ -71,8 +75,14 @@ pub(super) fn storage(
                     storage.pending.push(volume.claim);
                 }
             }
-            Err(fault) => storage.outcome.worsen(fault),
+            Err(fault) => {
+                is_answered &= !(is_requested && is_lost(machine, &volume, observed));
+                storage.outcome.worsen(fault);
+            }
         }
+    }
+    if is_answered {
+        storage.actions.push(Action::RemoveRecreateRequest);
     }
     storage.releases = releases(machine, block, observed);
     storage
@@ -106,14 +116,22 @@ fn provide(machine: &Machine, volume: &Volume<'_>, observed: &Observed) -> Resul
     if let Some(importing) = importing.filter(|it| !it.belongs_to(machine.name(), machine.uid())) {
         return import::foreign(machine, volume, importing, observed);
     }
+    let outdated = importing.filter(|it| import::is_outdated(machine, volume, it, observed));
+    if let Some(outdated) = outdated {
+        return Ok(import::start_again(volume, outdated, observed));
+    }
     let Some(claim) = observed.claims.get(&volume.claim) else {
         if importing.is_some() {
             return Ok(underway(volume, importing, observed, vec![]));
         }
+        let is_requested = recreated(machine).any(|name| name == disk.name);
+        if is_lost(machine, volume, observed) && !is_requested {
+            return Err(lost(machine, volume));
+        }
         return make(machine, volume, observed);
     };
     if claim.is_deleting() {
-        return Ok(Found::default());
+        return deleted_in_use(disk, claim, observed).map_or_else(|| Ok(Found::default()), Err);
     }
     let adoptable =
         || is_left_by_former_machine(&**claim, machine, disk, observed) && fits(disk, claim);

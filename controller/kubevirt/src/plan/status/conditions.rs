@@ -4,9 +4,10 @@ use common::api::choice::{Backend, Choice as _, PendingAction, Phase, PowerState
 use common::api::status::{LastRestart, PendingChange};
 use common::rules::update::pending_action;
 
+use super::cause;
 use super::inputs::StatusInputs;
-use super::live::{FAILURES, LiveGuest};
-use crate::objects::{ForeignCondition, VirtualMachine, find_condition};
+use super::live::LiveGuest;
+use crate::objects::{ForeignCondition, VirtualMachine};
 use crate::plan::others::list_of_plugged_in;
 use controller_core::conditions::{Fault, Verdict, paused, stopped};
 
@@ -18,11 +19,7 @@ pub(super) fn storage(inputs: &StatusInputs<'_>) -> Verdict {
         return ("False", fault.clone());
     }
     if !inputs.pending.is_empty() {
-        let message = format!(
-            "waiting for PersistentVolumeClaim {} to be bound; its events have the cause",
-            inputs.pending.join(", ")
-        );
-        return ("False", Fault::new("PVCPending", message));
+        return ("False", unbound(inputs));
     }
     if let Some(fixed) = &inputs.sizes.fixed {
         return ("False", fixed.clone());
@@ -32,6 +29,15 @@ pub(super) fn storage(inputs: &StatusInputs<'_>) -> Verdict {
         return ("True", Fault::new("PVCBound", "every disk has its volume"));
     }
     ("True", Fault::new("PVCResizing", growing.join("; ")))
+}
+
+/// Claims that have no volume yet.
+fn unbound(inputs: &StatusInputs<'_>) -> Fault {
+    let message = format!(
+        "waiting for PersistentVolumeClaim {} to be bound; its events have the cause",
+        inputs.pending.join(", ")
+    );
+    Fault::new("PVCPending", message)
 }
 
 pub(super) fn virtual_machine(inputs: &StatusInputs<'_>, live: &LiveGuest<'_>) -> Verdict {
@@ -57,29 +63,10 @@ pub(super) fn virtual_machine(inputs: &StatusInputs<'_>, live: &LiveGuest<'_>) -
             None => ("False", Fault::new("VMFailed", "no VirtualMachine yet")),
         };
     };
-    let status = vm.status.printable_status.as_str();
-    if status == "ErrorUnschedulable" {
-        let conditions = live
-            .instance
-            .map_or(&[][..], |instance| &instance.status.conditions);
-        let why = find_condition(conditions, "PodScheduled", "False")
-            .map_or("", |condition| &condition.message);
-        let message = format!(
-            "no node can run the guest: add nodes, free resources, or request less CPU, memory or fewer node labels. {why}"
-        );
-        return (
-            "False",
-            Fault::new("InsufficientResources", message.trim_end().to_owned()),
-        );
+    match cause::fault(vm, inputs, live) {
+        Some(fault) => ("False", fault),
+        None => ("True", exists(vm)),
     }
-    if FAILURES.contains(&status) {
-        let why = find_condition(&vm.status.conditions, "Failure", "True")
-            .map_or("", |condition| &condition.message);
-        let message = format!("KubeVirt reports {status}: {why}");
-        let message = message.trim_end_matches([':', ' ']).to_owned();
-        return ("False", Fault::new("VMFailed", message));
-    }
-    ("True", exists(vm))
 }
 
 /// The fields of the changes with this action.
@@ -167,12 +154,14 @@ pub(super) fn ready(
     phase: Phase,
     virtual_machine: &Verdict,
 ) -> Verdict {
+    let has_guest = inputs.guest.fault.is_none() && live.vm.is_some_and(cause::has_guest);
     let faults = [
         inputs.unfit.as_ref(),
         inputs.storage.fault.as_ref(),
         inputs.network.fault.as_ref(),
         inputs.import.as_ref().filter(|_| live.vm.is_none()),
-        (virtual_machine.0 == "False" && !inputs.paused).then_some(&virtual_machine.1),
+        (virtual_machine.0 == "False" && !inputs.paused && !has_guest)
+            .then_some(&virtual_machine.1),
         inputs.sizes.fixed.as_ref(),
         inputs.foreign_stop.as_ref(),
     ];
@@ -215,9 +204,6 @@ pub(super) fn ready(
         Phase::Pending | Phase::Creating | Phase::Failed if inputs.pending.is_empty() => {
             ("False", Fault::new("Creating", "the guest is starting"))
         }
-        Phase::Pending | Phase::Creating | Phase::Failed => (
-            "False",
-            Fault::new("Creating", "the disks are being created"),
-        ),
+        Phase::Pending | Phase::Creating | Phase::Failed => ("False", unbound(inputs)),
     }
 }

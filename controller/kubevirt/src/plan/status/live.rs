@@ -7,12 +7,14 @@ use common::api::normalized::Normalized;
 use common::api::status::{GuestOs, InterfaceStatus, MachineStatus, VolumeStatus};
 use common::render::kubevirt::{Volume, volumes as render};
 
+use super::cause;
 use super::inputs::StatusInputs;
 use crate::objects::{
-    ForeignCondition, GuestOsInfo, GuestPod, Instance, InstanceInterface, VirtualMachine,
-    find_condition,
+    DataVolume, ForeignCondition, GuestOsInfo, GuestPod, Instance, InstanceInterface,
+    VirtualMachine, find_condition,
 };
 use crate::plan::action::Action;
+use crate::plan::loss::{LOST, is_lost};
 use crate::plan::observed::Observed;
 use controller_core::addresses::is_reported;
 use controller_core::machine::Machine;
@@ -160,31 +162,65 @@ pub(super) fn volumes(
             _ => false,
         })
     };
+    let ends = |import: &DataVolume| {
+        actions.iter().any(|action| {
+            matches!(action, Action::DeleteDataVolume(it) if it.exact().name() == import.name())
+        })
+    };
     let (owner, uid) = (machine.name(), machine.uid());
     let status = |volume: Volume<'_>| {
-        let claim_name = volume.claim;
+        let claim_name = volume.claim.clone();
         let claim = observed.claims.get(&claim_name);
         let import = observed.data_volumes.get(&claim_name);
         let import = import.filter(|import| import.belongs_to(owner, uid));
         let ours = claim.is_some_and(|claim| claim.belongs_to(owner, uid)) || import.is_some();
         if !ours && !made(&claim_name) {
-            return None;
+            // A loss is known until the claim exists again. The image of a claim that could not be made may be corrected.
+            let phase = match (is_lost(machine, &volume, observed), &volume.disk.image) {
+                (true, _) => LOST,
+                (false, Some(_)) if claim.is_none() => "Pending",
+                _ => return None,
+            };
+            return Some(VolumeStatus {
+                name: volume.disk.name.clone(),
+                claim_name,
+                phase: Some(phase.to_owned()),
+                capacity: None,
+                progress: None,
+            });
         }
         let phase = claim.map_or("", |claim| &claim.status.phase);
+        // A claim that goes with its unfinished import has no content that could be lost.
+        let is_incomplete = match import {
+            Some(import) => !import.is_finished() && (import.is_deleting() || ends(import)),
+            None => was_incomplete(&machine.status, &claim_name),
+        };
+        let goes = is_incomplete && claim.is_some_and(|claim| claim.data_volume().is_some());
+        // A claim without a status yet is pending.
+        let is_pending = goes || phase.is_empty();
+        let phase = if is_pending { "Pending" } else { phase };
+        // Admission tells by the progress that the image of a bound claim is incomplete.
+        let unknown = || (phase != "Pending").then(|| "0%".to_owned());
         let capacity = claim.and_then(|claim| claim.status.capacity.storage);
         Some(VolumeStatus {
             name: volume.disk.name.clone(),
             claim_name,
-            // A claim without a status yet is pending.
-            phase: Some(if phase.is_empty() { "Pending" } else { phase }.to_owned()),
+            phase: Some(phase.to_owned()),
             capacity: capacity.map(|size| size.to_string()),
             // A finished import has no progress to report.
             progress: import
                 .filter(|import| !import.is_finished())
-                .and_then(|import| import.progress()),
+                .and_then(|import| import.progress().or_else(unknown)),
         })
     };
     render(owner, block).filter_map(status).collect()
+}
+
+/// Whether the last status says that the import into a claim was not complete.
+fn was_incomplete(status: &MachineStatus, claim: &str) -> bool {
+    let mut volumes = status.volumes.iter();
+    let volume = volumes.find(|volume| volume.claim_name == claim);
+    volume.is_some_and(|it| it.progress.is_some() || it.phase.as_deref() == Some("Pending"))
 }
 
 /// The phase for KubeVirt's `printableStatus`. An unknown value of a newer KubeVirt does not change the phase.
@@ -200,6 +236,11 @@ pub(super) fn phase(machine: &Machine, inputs: &StatusInputs<'_>, live: &LiveGue
         };
     };
     let last = last.unwrap_or(Phase::Creating);
+    if !cause::has_guest(vm)
+        && cause::fault(vm, inputs, live).is_some_and(|it| it.reason() == "VMFailed")
+    {
+        return Phase::Failed;
+    }
     match vm.status.printable_status.as_str() {
         "Running" | "Paused" | "Migrating" => Phase::Running,
         "Stopped" => stopped(live, last),
@@ -209,20 +250,10 @@ pub(super) fn phase(machine: &Machine, inputs: &StatusInputs<'_>, live: &LiveGue
         | "WaitingForVolumeBinding"
         | "WaitingForReceiver"
         | "" => Phase::Creating,
-        status if FAILURES.contains(&status) => Phase::Failed,
         _ if matches!(last, Phase::Pending | Phase::Failed) => Phase::Creating,
         _ => last,
     }
 }
-
-/// Values of `printableStatus` that do not end by waiting.
-pub(super) const FAILURES: [&str; 5] = [
-    "ErrorPvcNotFound",
-    "DataVolumeError",
-    "CrashLoopBackOff",
-    "ErrImagePull",
-    "ImagePullBackOff",
-];
 
 /// KubeVirt reports `Stopped` before the first start, while the machine is off, and while an instance that has ended
 /// still exists.

@@ -3,6 +3,7 @@
 //! A condition that is not met names its cause and what to do about it. `Ready` takes the reason of the first one that
 //! is not met, in the order in which a person would fix them.
 
+mod cause;
 mod conditions;
 pub(super) mod inputs;
 mod live;

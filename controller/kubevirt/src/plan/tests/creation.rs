@@ -42,7 +42,7 @@ fn all_objects_are_created_in_one_pass_and_in_order() {
         reported(&environment, "VirtualMachineReady"),
         ("True", "VMCreated")
     );
-    assert_eq!(reported(&environment, "Ready"), ("False", "Creating"));
+    assert_eq!(reported(&environment, "Ready"), ("False", "PVCPending"));
     assert_eq!(environment.machine().status.vm_name.as_deref(), Some("web"));
 
     assert_eq!(environment.settle(), [""; 0]);

@@ -2,11 +2,13 @@
 
 mod address_conflicts;
 mod adoption;
+mod causes;
 mod creation;
 mod deletion;
 mod disks;
 mod environments;
 mod images;
+mod loss;
 mod mirrored;
 mod others;
 mod pending;

@@ -130,6 +130,7 @@ fn check_targets(environment: &FakeCluster, plan: &Plan) {
             | Action::CreateDataVolume(_)
             | Action::CreateSecret(_)
             | Action::CreateVm(_)
+            | Action::RemoveRecreateRequest
             | Action::ConfirmGuestGone => {}
         }
     }

@@ -1,0 +1,145 @@
+//! Why a guest does not run, from the deepest report that KubeVirt gives.
+//!
+//! ```text
+//! scheduler ──▶ instance: PodScheduled=False   ─┐
+//! admission ──▶ instance: Synchronized=False   ─┼─▶ the same on the VirtualMachine ─▶ printableStatus
+//! kubelet ────▶ instance: Synchronized=False   ─┘
+//! admission ──▶ VirtualMachine: Failure=True, no instance
+//! ```
+//! virt-controller copies the conditions of an instance to its VirtualMachine in the write that sets `printableStatus`
+//! (`syncConditions` of KubeVirt 1.9), so both are read there. The instance is a fallback: its copy in
+//! our cache may be newer.
+
+use super::inputs::StatusInputs;
+use super::live::LiveGuest;
+use crate::objects::{ForeignCondition, StartFailure, VirtualMachine, find_condition};
+use controller_core::conditions::Fault;
+
+/// Values of `printableStatus` with a guest that runs, is on its way down, or is on a node that cannot be reached.
+const HAS_GUEST: [&str; 6] = [
+    "Running",
+    "Paused",
+    "Migrating",
+    "Stopping",
+    "Terminating",
+    "Unknown",
+];
+
+/// Values of `printableStatus` that do not end by waiting.
+const FAILURES: [&str; 5] = [
+    "ErrorPvcNotFound",
+    "DataVolumeError",
+    "CrashLoopBackOff",
+    "ErrImagePull",
+    "ImagePullBackOff",
+];
+
+/// Reasons of `Synchronized` while KubeVirt waits for something that comes without anybody's action.
+const WAITS: [&str; 1] = ["BackendStorageNotReady"];
+
+/// Part of the scheduler's text for a pod whose claims are unbound, in every release of Kubernetes since 1.9.
+const UNBOUND_CLAIMS: &str = "unbound immediate PersistentVolumeClaims";
+
+/// Why the VirtualMachine does not do what it is to do; `None`: nothing is known to be wrong.
+pub(super) fn fault(
+    vm: &VirtualMachine,
+    inputs: &StatusInputs<'_>,
+    live: &LiveGuest<'_>,
+) -> Option<Fault> {
+    let word = vm.status.printable_status.as_str();
+    let reported = |kind, status| {
+        let of_vm = find_condition(&vm.status.conditions, kind, status);
+        let instance = live.instance.map(|it| it.status.conditions.as_slice());
+        of_vm.or_else(|| find_condition(instance?, kind, status))
+    };
+    if word == "ErrorUnschedulable" {
+        let why = reported("PodScheduled", "False").map_or("", |it| it.message.as_str());
+        return unschedulable(why, inputs);
+    }
+    if word == "CrashLoopBackOff" {
+        return Some(crashed(vm.status.start_failure.as_ref()));
+    }
+    let failure = reported("Failure", "True");
+    // Without an instance the VirtualMachine keeps what it has copied of the last one.
+    let unsynchronized = live
+        .instance
+        .and_then(|_| reported("Synchronized", "False"));
+    let unsynchronized = unsynchronized.filter(|it| !WAITS.contains(&it.reason.as_str()));
+    let cause = unsynchronized.or(failure);
+    if HAS_GUEST.contains(&word) {
+        return cause.map(|it| failed(&format!("KubeVirt reports {}", quoted(it)), ""));
+    }
+    // The user switched it off: nothing is to start.
+    let cause = cause.filter(|_| live.strategy != "Halted");
+    match cause {
+        Some(it) => Some(failed(
+            &format!("KubeVirt reports {word}: {}", quoted(it)),
+            remedy(it),
+        )),
+        None if FAILURES.contains(&word) => Some(failed(&format!("KubeVirt reports {word}"), "")),
+        None => None,
+    }
+}
+
+/// Whether there is a guest, so that a failure that KubeVirt reports concerns a change of it and not its start.
+pub(super) fn has_guest(vm: &VirtualMachine) -> bool {
+    HAS_GUEST.contains(&vm.status.printable_status.as_str())
+}
+
+/// No node for the pod. While a claim is unbound the scheduler says so, and nothing is missing but the volume.
+fn unschedulable(why: &str, inputs: &StatusInputs<'_>) -> Option<Fault> {
+    if why.contains(UNBOUND_CLAIMS) || (why.is_empty() && !inputs.pending.is_empty()) {
+        return None;
+    }
+    let message = format!(
+        "no node can run the guest: add nodes, free resources, or request less CPU, memory or fewer node labels. {why}"
+    );
+    Some(Fault::new("InsufficientResources", message.trim_end()))
+}
+
+/// Guests that end before they run. KubeVirt gives a number and a time, but no text.
+fn crashed(failure: Option<&StartFailure>) -> Fault {
+    let message = "KubeVirt reports CrashLoopBackOff";
+    let Some(failure) = failure.filter(|failure| failure.consecutive_fail_count > 0) else {
+        return failed(message, "");
+    };
+    let count = failure.consecutive_fail_count;
+    let retry = failure.retry_after_timestamp.as_deref();
+    let retry = retry.map_or_else(
+        || "KubeVirt starts it again".to_owned(),
+        |time| format!("KubeVirt starts it again at {time}"),
+    );
+    failed(
+        &format!("{message}: the guest ended {count} times before it ran; {retry}"),
+        "see the events and the log of its virt-launcher pod, which ends with it",
+    )
+}
+
+fn failed(text: &str, remedy: &str) -> Fault {
+    let separator = if remedy.is_empty() { "" } else { "; " };
+    Fault::new("VMFailed", format!("{text}{separator}{remedy}"))
+}
+
+/// A condition as text; KubeVirt leaves out the reason or the message of some.
+fn quoted(condition: &ForeignCondition) -> &str {
+    let message = condition.message.trim_end();
+    if message.is_empty() {
+        &condition.reason
+    } else {
+        message
+    }
+}
+
+/// What to do about causes that a user or an administrator of the cluster can remove.
+fn remedy(condition: &ForeignCondition) -> &'static str {
+    let has = |part: &str| condition.message.contains(part);
+    if has("exceeded quota") {
+        "raise the ResourceQuota of the namespace, or use less of it: KubeVirt tries again"
+    } else if has("violates PodSecurity") {
+        "label the namespace with pod-security.kubernetes.io/enforce=privileged, or take one that has the label: KubeVirt tries again"
+    } else if ["ErrImagePull", "ImagePullBackOff"].contains(&condition.reason.as_str()) {
+        "see that the nodes can reach the registry of KubeVirt's images: the node tries again"
+    } else {
+        ""
+    }
+}

@@ -1,0 +1,302 @@
+//! Causes that KubeVirt and the storage report: each reaches the Machine, none is invented, and few writes are needed.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod environment;
+
+use std::collections::BTreeMap;
+
+use lab::{
+    Scenario,
+    objects::{CLAIM, DATA_VOLUME, EVENT, INSTANCE, SECRET, VM, condition},
+    wait,
+};
+use serde_json::{Value, json};
+
+use environment::{Environment, machine};
+
+/// Status, reason and message of a condition.
+fn verdict<'a>(machine: &'a Value, kind: &str) -> (&'a str, &'a str, &'a str) {
+    let found = condition(machine, kind);
+    let [status, reason, message] =
+        ["status", "reason", "message"].map(|field| found[field].as_str().unwrap_or_default());
+    (status, reason, message)
+}
+
+/// Waits until a condition of a Machine has this reason and a message with this part.
+async fn says(env: &Environment, name: &str, reason: &str, part: &str) -> Value {
+    let told = env
+        .machines()
+        .until(name, &format!("to say {reason}: {part}"), |machine| {
+            let (status, found, message) = verdict(machine, "Ready");
+            status == "False" && found == reason && message.contains(part)
+        });
+    told.await.unwrap()
+}
+
+#[tokio::test]
+async fn every_cause_of_a_guest_that_does_not_start_reaches_the_machine() {
+    let env = Environment::with_best_crds().await;
+    let small = json!({"template": "small"});
+    let causes = [
+        (
+            "over-quota",
+            Scenario::PodOverQuota,
+            "exceeded quota: compute",
+            "raise the ResourceQuota",
+        ),
+        (
+            "restricted",
+            Scenario::PodNotAllowed,
+            "violates PodSecurity",
+            "enforce=privileged",
+        ),
+        (
+            "refused",
+            Scenario::InstanceRefused,
+            "exceeded quota: guests",
+            "raise the ResourceQuota",
+        ),
+        (
+            "no-image",
+            Scenario::ImagePull,
+            "Back-off pulling image",
+            "registry of KubeVirt's images",
+        ),
+    ];
+    for (name, scenario, ..) in causes {
+        env.simulator.set("default", name, scenario);
+        env.apply(&machine(name, &small)).await;
+    }
+    for (name, _, cause, remedy) in causes {
+        let failed = says(&env, name, "VMFailed", cause).await;
+        assert!(verdict(&failed, "Ready").2.contains(remedy), "{name}");
+        assert_eq!(failed["status"]["phase"], "Failed", "{name}");
+    }
+    // KubeVirt counts the guests that end before they run.
+    env.apply(&machine("crashes", &small)).await;
+    let machines = env.machines();
+    machines.until_phase("crashes", "Running").await.unwrap();
+    let script = Scenario::Shows("CrashLoopBackOff");
+    env.simulator.set("default", "crashes", script);
+    let failure = json!({
+        "consecutiveFailCount": 4, "retryAfterTimestamp": "2026-01-01T00:02:40Z",
+    });
+    let status = json!({"status": {"startFailure": failure}}).to_string();
+    let patch = [
+        "patch",
+        "vm",
+        "crashes",
+        "--subresource=status",
+        "--type=merge",
+        "-p",
+        &status,
+    ];
+    env.lab.kubectl().run(&patch).await.unwrap().ok().unwrap();
+    let text = "ended 4 times before it ran; KubeVirt starts it again at 2026-01-01T00:02:40Z";
+    says(&env, "crashes", "VMFailed", text).await;
+
+    env.simulator.set_all(Scenario::Happy);
+    for name in causes.map(|(name, ..)| name).iter().chain(&["crashes"]) {
+        let ready = machines.until_condition(name, "Ready", "True", "Running");
+        ready.await.unwrap();
+    }
+}
+
+/// The kubelet waits for the Secret without a word to the VirtualMachine.
+#[tokio::test]
+async fn a_secret_that_was_deleted_is_named_when_the_guest_cannot_start_without_it() {
+    let env = Environment::new().await;
+    let (machines, secrets) = (env.machines(), env.objects(SECRET));
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret",
+        "metadata": {"name": "init", "namespace": "default"},
+        "stringData": {"userdata": "#cloud-config\n"},
+    });
+    env.apply(&secret).await;
+    let spec = |power: &str| {
+        let init = json!({"secretRef": {"name": "init"}});
+        machine(
+            "web",
+            &json!({"template": "small", "powerState": power, "cloudInit": init}),
+        )
+    };
+    env.apply(&spec("Running")).await;
+    machines.until_phase("web", "Running").await.unwrap();
+    env.apply(&spec("Stopped")).await;
+    machines.until_phase("web", "Stopped").await.unwrap();
+    secrets.delete("init").await.unwrap();
+    env.apply(&spec("Running")).await;
+    says(&env, "web", "CloudInitSecretNotFound", "Secret 'init'").await;
+    env.apply(&secret).await;
+    let ready = machines.until_condition("web", "Ready", "True", "Running");
+    ready.await.unwrap();
+}
+
+/// Each guest is unschedulable until its claim is bound, as on every class that binds immediately.
+#[tokio::test]
+async fn a_hundred_machines_start_without_a_warning_and_with_three_status_writes_each() {
+    const MANY: usize = 100;
+    let env = Environment::new().await;
+    let start = env.lab.log_position().await.unwrap();
+    env.simulator.set_all(Scenario::PvcPending);
+    env.fleet(MANY, &json!({"template": "small"})).await;
+    let all = async |what: &str, is: &dyn Fn(&Value) -> bool| {
+        wait::until(what, async || {
+            let machines = env.machines().list().await?;
+            let others = machines.iter().filter(|machine| !is(machine)).count();
+            Ok(if machines.len() == MANY && others == 0 {
+                Ok(())
+            } else {
+                Err(others)
+            })
+        })
+        .await
+        .unwrap();
+    };
+    wait::until("every guest to be unschedulable", async || {
+        let vms = env.objects(VM).list().await?;
+        let blocked = vms
+            .iter()
+            .filter(|vm| vm["status"]["printableStatus"] == "ErrorUnschedulable");
+        let count = blocked.count();
+        Ok(if count == MANY { Ok(()) } else { Err(count) })
+    })
+    .await
+    .unwrap();
+    all("all to wait for their claims", &|machine| {
+        let (status, reason, _) = verdict(machine, "Ready");
+        status == "False" && reason == "PVCPending"
+    })
+    .await;
+    env.simulator.set_all(Scenario::Happy);
+    all("all to run", &|machine| {
+        verdict(machine, "Ready").0 == "True" && machine["status"]["nodeName"].is_string()
+    })
+    .await;
+
+    // The phases that were written, by name of the Machine, up to the first that runs.
+    let mut writes: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+    for event in env.writes_since(start).await {
+        if event.resource == "machines" && event.subresource == "status" {
+            let phases = writes.entry(event.name).or_default();
+            if phases.last().is_none_or(|phase| phase != "Running") {
+                phases.push(event.content["status"]["phase"].clone());
+            }
+        }
+    }
+    assert_eq!(writes.len(), MANY);
+    let all_run = writes.values().all(|it| it.last().unwrap() == "Running");
+    assert!(all_run, "{writes:?}");
+    let too_many: Vec<_> = writes.iter().filter(|(_, all)| all.len() > 3).collect();
+    assert!(too_many.is_empty(), "{too_many:?}");
+    // The event of each start is published after that of all that came before it.
+    let events = wait::until("an event of each guest that runs", async || {
+        let events = env.objects(EVENT).list().await?;
+        let runs = events.iter().filter(|event| event["reason"] == "Running");
+        Ok(if runs.count() == MANY {
+            Ok(events)
+        } else {
+            Err(())
+        })
+    })
+    .await
+    .unwrap();
+    let warnings: Vec<_> = events
+        .iter()
+        .filter(|event| event["type"] == "Warning")
+        .collect();
+    assert!(warnings.is_empty(), "{} {warnings:?}", warnings.len());
+}
+
+#[tokio::test]
+async fn a_disk_whose_claim_vanished_is_not_made_anew_before_the_user_confirms() {
+    let env = Environment::new().await;
+    let (machines, claims) = (env.machines(), env.objects(CLAIM));
+    let spec = |power: &str| {
+        let data = json!({"name": "data", "size": "10Gi"});
+        machine(
+            "web",
+            &json!({"template": "small", "powerState": power, "disks": [data]}),
+        )
+    };
+    env.apply(&spec("Running")).await;
+    machines.until_phase("web", "Running").await.unwrap();
+
+    // Deleted under the running guest. There are no pods here, so a finalizer of ours keeps the claim instead of that
+    // which protects claims in use.
+    let hold = json!({"metadata": {"finalizers": ["lab.example.com/in-use"]}});
+    claims.merge("web-data", &hold).await.unwrap();
+    claims.delete("web-data").await.unwrap();
+    let told = says(&env, "web", "PVCDeleting", "all its content is lost").await;
+    let volume = claims.get("web-data").await.unwrap()["spec"]["volumeName"].clone();
+    let keep = format!("kubectl patch pv {}", volume.as_str().unwrap());
+    let message = verdict(&told, "StorageReady").2;
+    assert!(message.contains(&keep), "{message}");
+    assert_eq!(told["status"]["phase"], "Running");
+
+    env.apply(&spec("Stopped")).await;
+    env.objects(INSTANCE).until_gone("web").await.unwrap();
+    let release = json!({"metadata": {"finalizers": null}});
+    claims.merge("web-data", &release).await.unwrap();
+    let lost = says(&env, "web", "PVCLost", "recreate-volume=data").await;
+    // A start makes nothing, either.
+    env.apply(&spec("Running")).await;
+    let shows = |vm: &Value| vm["status"]["printableStatus"] == "ErrorPvcNotFound";
+    let vms = env.objects(VM);
+    vms.until("web", "to miss its claim", shows).await.unwrap();
+    says(&env, "web", "PVCLost", "web-data").await;
+    assert!(claims.find("web-data").await.unwrap().is_none());
+
+    // The command of the message.
+    let message = verdict(&lost, "Ready").2;
+    let (_, command) = message.rsplit_once("kubectl ").unwrap();
+    let words: Vec<_> = command.split(' ').collect();
+    env.lab.kubectl().run(&words).await.unwrap().ok().unwrap();
+    let ready = machines.until_condition("web", "Ready", "True", "Running");
+    let web = ready.await.unwrap();
+    let annotations = &web["metadata"]["annotations"];
+    assert_eq!(
+        annotations["machine.vitistack.io/recreate-volume"],
+        Value::Null
+    );
+    claims.get("web-data").await.unwrap();
+}
+
+#[tokio::test]
+async fn an_image_can_be_corrected_until_it_is_imported() {
+    let env = Environment::new().await;
+    let machines = env.machines();
+    let with = |url: &str| {
+        let disk = |name: &str| json!({"name": name, "size": "20Gi", "image": {"url": url}});
+        let disks = json!([disk("root"), disk("data")]);
+        machine("web", &json!({"template": "small", "disks": disks}))
+    };
+    let (wrong, right) = (
+        "https://images.example.com/wrong",
+        "https://images.example.com/right",
+    );
+    env.simulator.set("default", "web", Scenario::ImportFails);
+    env.apply(&with(wrong)).await;
+    says(&env, "web", "ImageImportFailed", "404").await;
+    let reported = machines.until("web", "to list both imports", |web| {
+        let volumes = web["status"]["volumes"].as_array();
+        volumes.is_some_and(|all| all.iter().all(|it| it["progress"].is_string()))
+    });
+    reported.await.unwrap();
+    env.apply(&with(right)).await;
+    for import in ["web-root", "web-data"] {
+        let imports = env.objects(DATA_VOLUME);
+        let is_right =
+            |import: &Value| import["spec"]["source"]["http"]["url"].as_str() == Some(right);
+        let corrected = imports.until(import, "to have the right image", is_right);
+        corrected.await.unwrap();
+    }
+    env.simulator.set("default", "web", Scenario::Happy);
+    machines.until_phase("web", "Running").await.unwrap();
+
+    let late = with("https://images.example.com/late").to_string();
+    let apply = ["apply", "--server-side", "-f", "-"];
+    let refused = env.lab.kubectl().run_with(&apply, late).await.unwrap();
+    assert_eq!(refused.code, 1, "{refused}");
+    assert!(refused.stderr.contains("DiskChanged"), "{refused}");
+}
