@@ -67,6 +67,7 @@ fn while_an_image_is_copied_no_other_copy_is_begun_and_the_status_says_so() {
         ),
     ] {
         env.copies = [(volume.clone(), state)].into();
+        env.now += time::Duration::seconds(10);
         let plan = env.plan().unwrap();
         let mut actions = plan.actions.iter().map(ToString::to_string);
         assert_eq!(
