@@ -288,13 +288,13 @@ pub fn a_machine_whose_growth_is_held_is_switched_and_does_not_grow<E: Environme
     assert_eq!(environment.guest(), first, "the guest keeps running");
 
     edit(&mut environment, |block| {
-        block.power_state = PowerState::Stopped
+        block.power_state = PowerState::Stopped;
     });
     settle(&mut environment);
     assert_eq!(environment.guest(), None, "it is stopped");
 
     edit(&mut environment, |block| {
-        block.power_state = PowerState::Running
+        block.power_state = PowerState::Running;
     });
     settle(&mut environment);
     let second = environment.guest();

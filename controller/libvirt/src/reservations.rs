@@ -145,7 +145,7 @@ mod tests {
     use super::*;
     use crate::access::Connector as _;
     use crate::access::Target;
-    use crate::access::fake::FakeLibvirt;
+    use crate::access::fake::{FakeLibvirt, FakeVolume};
     use crate::environment::{self, POOL};
 
     const GIB: u64 = 1 << 30;
@@ -253,7 +253,7 @@ mod tests {
     fn a_pool_is_refreshed_once_a_minute_however_many_volumes_are_made() {
         let (fake, mut host) = host();
         let outside = |fake: &FakeLibvirt, volume: &str| {
-            let made = (POOL.to_owned(), volume.to_owned(), Default::default());
+            let made = (POOL.to_owned(), volume.to_owned(), FakeVolume::default());
             let mut state = fake.state();
             state.pools.get_mut(POOL).unwrap().made_meanwhile.push(made);
         };

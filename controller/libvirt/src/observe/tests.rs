@@ -60,11 +60,8 @@ async fn a_growth_that_is_held_takes_no_room_from_others() {
         (Growth::Permitted, larger),
         (Growth::Held(&why), Bytes::mib(2 * 1024)),
     ] {
-        let observed = observer.observe(env.machine(), growth).await.unwrap();
+        let seen = observer.observe(env.machine(), growth).await.unwrap();
         assert_eq!(allocated(), expected, "{growth:?}");
-        assert_eq!(
-            observed.observed.hold.is_some(),
-            growth != Growth::Permitted
-        );
+        assert_eq!(seen.observed.hold.is_some(), growth != Growth::Permitted);
     }
 }

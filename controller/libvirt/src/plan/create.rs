@@ -127,8 +127,7 @@ fn on<'a>(
     let is_left_alone = findings.paused || findings.maintenance;
     let guest = view.guest.as_ref();
     findings.kept_volumes = kept_volumes(machine, block, view);
-    let hold = observed.hold.as_ref();
-    let room = room(block, view, hold);
+    let room = room(block, view, observed.hold.as_ref());
     let block = room.block.as_ref().unwrap_or(block);
     findings.no_room = room.fault;
     if guest.is_some_and(|guest| !guest.belongs_to(machine)) {
@@ -147,7 +146,7 @@ fn on<'a>(
         actions.retain(|_| !is_left_alone);
         return report(machine, observed, now, &findings, actions);
     }
-    let volumes = volumes(machine, block, view, hold.is_some(), now);
+    let volumes = volumes(machine, block, view, observed.hold.is_some(), now);
     findings.no_room = findings.no_room.or_else(|| volumes.no_room.clone());
     let seed = seed(machine, block, view, observed, now);
     let held = findings.network.fault.is_some()
@@ -189,7 +188,7 @@ fn on<'a>(
         // While the growth is held, no definition is written that would record more.
         let metadata = desired
             .as_ref()
-            .filter(|_| hold.is_none())
+            .filter(|_| observed.hold.is_none())
             .and_then(|desired| desired.metadata.as_ref())
             .or(guest.metadata.as_ref());
         let power = power(

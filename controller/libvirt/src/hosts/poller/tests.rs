@@ -111,7 +111,9 @@ async fn until_the_machines_are_listed_nothing_on_a_host_belongs_to_nobody() {
     let mut polled = Polled::new();
     let disk = volume_name("default", "web", UID, "root", VolumeFormat::Qcow2);
     let all = [disk, image.clone(), marker(&image)];
-    all.iter().for_each(|name| polled.put(name));
+    for name in &all {
+        polled.put(name);
+    }
     polled.add_tombstone(UID);
 
     assert_eq!(polled.turn().await, [serde_json::Value::Null; 0]);
