@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use common::api::choice::Backend;
 use common::api::normalized::Normalized;
-use common::catalog::{Asking, Counted, Labels, Policy, Usage, amount, kept_disks};
+use common::catalog::{Asking, Counted, Excess, Labels, Policy, Usage, amount, kept_disks};
 use common::quantity::Bytes;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -126,7 +126,12 @@ pub fn decide(caches: &Caches, this: &CachedMachine, machine: &Machine) -> Decis
         return Decision::Granted;
     };
     shares.hold(this);
-    let keeps = if has.is_some() {
+    Decision::Held(hold(&excess, has.is_some()))
+}
+
+/// What is not carried out of a Machine that asks for too much.
+fn hold(excess: &Excess, has_something: bool) -> Hold {
+    let keeps = if has_something {
         " and keeps what it has"
     } else {
         ""
@@ -136,10 +141,11 @@ pub fn decide(caches: &Caches, this: &CachedMachine, machine: &Machine) -> Decis
         excess.detail, excess.asked
     );
     let fault = Fault::new(QUOTA_EXCEEDED, message);
-    Decision::Held(match has {
-        None => Hold::New(fault),
-        Some(_) => Hold::Growth(fault),
-    })
+    if has_something {
+        Hold::Growth(fault)
+    } else {
+        Hold::New(fault)
+    }
 }
 
 /// Creation time and uid.
