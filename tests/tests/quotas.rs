@@ -5,7 +5,6 @@
 use lab::{
     Output,
     objects::{CLAIM, POLICY, VM, condition},
-    wait,
 };
 use serde_json::{Value, json};
 
@@ -30,20 +29,6 @@ async fn apply(env: &Environment, object: &Value) -> Output {
     let kubectl = env.lab.kubectl();
     let output = kubectl.run_with(&["apply", "-f", "-"], object.to_string());
     output.await.unwrap()
-}
-
-/// Waits until the webhook accepts an object.
-async fn until_accepted(env: &Environment, object: &Value) {
-    wait::until("the webhook to accept the object", async || {
-        let output = apply(env, object).await;
-        Ok(if output.code == 0 {
-            Ok(())
-        } else {
-            Err(output)
-        })
-    })
-    .await
-    .unwrap();
 }
 
 /// Waits until the policy's status has this use of the namespace `default`.
@@ -226,5 +211,5 @@ async fn a_kept_disk_counts_until_the_command_of_the_warning_deletes_its_claim()
         .ok()
         .unwrap();
     until_used(&env, 1, "20Gi").await;
-    until_accepted(&env, &small("db")).await;
+    env.lab.apply_when_admitted(&small("db")).await.unwrap();
 }

@@ -57,14 +57,7 @@ pub(crate) async fn start(lab: &Lab, server: &ImageServer, namespaces: usize) ->
             }),
         );
         machine["metadata"]["namespace"] = json!(name);
-        // The webhook's cache of the host may be a moment old.
-        wait::until("the Machine to be admitted", async || {
-            Ok(lab
-                .apply(&machine)
-                .await
-                .map_err(|error| format!("{error:#}")))
-        })
-        .await?;
+        lab.apply_when_admitted(&machine).await?;
         let waits = |machine: &Value| condition(machine, "StorageReady")["status"] == "False";
         let machines = lab.objects(MACHINE, &name);
         machines

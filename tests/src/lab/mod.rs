@@ -259,6 +259,17 @@ impl Lab {
         install::apply(self.client(), object).await
     }
 
+    /// Applies an object that is admitted as soon as the webhook knows of what was written before it: its caches may be a
+    /// moment old.
+    pub async fn apply_when_admitted(&self, object: &Value) -> Result<()> {
+        let what = format!("{} to be admitted", object["metadata"]["name"]);
+        wait::until(&what, async || {
+            let applied = self.apply(object).await;
+            Ok(applied.map_err(|error| format!("{error:#}")))
+        })
+        .await
+    }
+
     /// Waits until every installed CRD is served.
     pub async fn crds_served(&self) -> Result<()> {
         install::served(self.client()).await

@@ -101,16 +101,15 @@ impl Environment {
     /// Creates or changes a Machine of the tiny guest.
     pub(crate) async fn apply(&self, name: &str, more: &Value) {
         let machine = machine(name, more);
-        // The webhook's cache of the host may be a moment old.
-        wait::until(&format!("{name} to be accepted"), async || {
-            Ok(self
-                .lab
-                .apply(&machine)
-                .await
-                .map_err(|error| format!("{error:#}")))
-        })
-        .await
-        .unwrap();
+        self.lab.apply_when_admitted(&machine).await.unwrap();
+    }
+
+    /// Asserts that the guest of the Machine `vm` is in the same boot as when it reported this, and that no other domain
+    /// is there.
+    pub(crate) async fn assert_same_run(&self, before: &Report) {
+        let now = self.until_report("vm", "anything", |_| true).await;
+        assert_eq!((&now.boot, now.boots), (&before.boot, before.boots));
+        assert_eq!(self.domains().await.len(), 1);
     }
 
     /// Waits until a Machine satisfies `fits`, for as long as a boot may take.

@@ -1,15 +1,9 @@
 //! Two controllers: the older one is frozen, loses the Lease while it works on the host, and continues after the newer
 //! one has acted.
 
-use std::fs;
+use std::{fs, os::unix::fs::MetadataExt as _};
 
-use lab::{
-    ProgramUnderTest,
-    image_server::ImageServer,
-    libvirt::{Report, image},
-    objects::HOST,
-    wait,
-};
+use lab::{ProgramUnderTest, image_server::ImageServer, libvirt::image, objects::HOST, wait};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
@@ -36,13 +30,6 @@ async fn thaw(program: &mut ProgramUnderTest) {
     .unwrap();
 }
 
-/// The same run of the same guest.
-async fn assert_same_run(env: &Environment, before: &Report) {
-    let now = env.until_report("vm", "anything", |_| true).await;
-    assert_eq!((&now.boot, now.boots), (&before.boot, before.boots));
-    assert_eq!(env.domains().await.len(), 1);
-}
-
 #[tokio::test]
 async fn a_controller_that_continues_after_its_lease_overwrites_deletes_and_starts_nothing() {
     let Some(mut env) = Environment::new().await else {
@@ -58,14 +45,18 @@ async fn a_controller_that_continues_after_its_lease_overwrites_deletes_and_star
         json!({"name": "root", "size": "1Gi", "storageClass": "local", "image": {"url": url}});
     let spec = json!({"disks": [disk]});
 
-    // The older one has uploaded half of the image.
+    // The older one uploads the first half of the image, and waits for the second.
     env.apply("vm", &spec).await;
     let images = env.volumes.with_file_name("images");
-    wait::until("the upload to begin", async || {
+    wait::until("a part of the image to be uploaded", async || {
         let files = fs::read_dir(&images)?.flatten();
-        let mut names = files.map(|it| it.file_name().to_string_lossy().into_owned());
-        let begun = names.any(|name| name.starts_with("vitistack-image-"));
-        Ok(begun.then_some(()).ok_or("no volume"))
+        let mut written = files.filter(|it| {
+            it.file_name()
+                .as_encoded_bytes()
+                .starts_with(b"vitistack-image-")
+        });
+        let begun = written.any(|it| it.metadata().is_ok_and(|it| it.blocks() > 0));
+        Ok(begun.then_some(()).ok_or("no volume with content"))
     })
     .await
     .unwrap();
@@ -76,7 +67,7 @@ async fn a_controller_that_continues_after_its_lease_overwrites_deletes_and_star
     assert_eq!(server.requests(PATH), 2, "one fetch of each controller");
     server.resume();
     thaw(&mut env.controller).await;
-    assert_same_run(&env, &first).await;
+    env.assert_same_run(&first).await;
 
     // The newer one is frozen while it deletes the Machine; the older one deletes it, and makes another one.
     env.machines().delete("vm").await.unwrap();
@@ -97,7 +88,7 @@ async fn a_controller_that_continues_after_its_lease_overwrites_deletes_and_star
     let second = env.until_report("vm", "its boot", |it| it.boots == 1).await;
     assert_ne!(second.boot, first.boot);
     thaw(&mut newer).await;
-    assert_same_run(&env, &second).await;
+    env.assert_same_run(&second).await;
     assert_eq!(server.requests(PATH), 2, "the image is still there");
     assert_eq!(monitor.finish().unwrap(), [""; 0]);
 }

@@ -11,7 +11,6 @@ use std::{
 use lab::{
     libvirt::image,
     objects::{MACHINE, Objects, condition, namespace},
-    wait,
 };
 use rcgen::CertifiedKey;
 use rustls::{ServerConfig, ServerConnection, Stream, crypto::ring, pki_types::PrivatePkcs8KeyDer};
@@ -91,13 +90,7 @@ async fn apply(env: &Environment, namespace: &str, name: &str, image: &Value) {
     let spec = json!({"powerState": "Stopped", "disks": [disk]});
     let mut machine = machine(name, &spec);
     machine["metadata"]["namespace"] = json!(namespace);
-    // The webhook's cache of the host may be a moment old.
-    wait::until(&format!("{name} to be accepted"), async || {
-        let applied = env.lab.apply(&machine).await;
-        Ok(applied.map_err(|error| format!("{error:#}")))
-    })
-    .await
-    .unwrap();
+    env.lab.apply_when_admitted(&machine).await.unwrap();
 }
 
 /// The message about the image of a Machine that does not get it.
@@ -163,6 +156,16 @@ async fn a_private_image_is_only_for_namespaces_whose_credentials_its_server_acc
     machines.until_phase("wrong", "Stopped").await.unwrap();
     assert_eq!((fetched(&env).await, env.files_of("wrong").len()), (2, 1));
     assert_eq!(env.files_of("bare").len(), 0);
+
+    // A new namespace of the name is another one: what the old one had credentials for is not its own.
+    let delete = ["delete", "namespace", "other", "--timeout=60s"];
+    env.lab.kubectl().run(&delete).await.unwrap().ok().unwrap();
+    env.lab.apply(&other).await.unwrap();
+    env.lab.apply(&secret("other", WRONG)).await.unwrap();
+    apply(&env, "other", "later", &image).await;
+    let why = refused(&machines, "later").await;
+    assert!(why.contains("correct the Secret"), "{why}");
+    assert_eq!((fetched(&env).await, env.files_of("later").len()), (2, 0));
     let log = env.controller.log();
     assert!(!log.contains(TOKEN) && !log.contains(WRONG), "{log}");
 }

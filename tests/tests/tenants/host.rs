@@ -51,7 +51,8 @@ pub(crate) async fn growing_beyond_the_host(tenants: &Tenants) {
     assert!(is_ready(&greedy.await.unwrap()));
     // Blue gets what it asks for.
     let newcomer = local("blue", "newcomer", "1Gi");
-    tenants.apply_when_admitted(&newcomer).await;
+    let applied = tenants.lab.apply_when_admitted(&newcomer).await;
+    applied.unwrap();
     let theirs = tenants.machines("blue");
     theirs.until("newcomer", "to run", is_ready).await.unwrap();
     tenants.delete("blue", "newcomer").await;

@@ -169,13 +169,13 @@ impl Tenants {
     /// Creates what blue has on the host: a running Machine whose disk has content, and the kept volume of a deleted
     /// one.
     async fn settle_blue_on_the_host(&self) {
-        self.apply_when_admitted(&local("blue", LEDGER, "128Mi"))
-            .await;
+        let ledger = local("blue", LEDGER, "128Mi");
+        self.lab.apply_when_admitted(&ledger).await.unwrap();
         let mut archive = local("blue", ARCHIVE, "128Mi");
         archive["spec"]["powerState"] = json!("Stopped");
         archive["spec"]["disks"][0]["name"] = json!("papers");
         archive["spec"]["disks"][0]["reclaimPolicy"] = json!("Retain");
-        self.apply_when_admitted(&archive).await;
+        self.lab.apply_when_admitted(&archive).await.unwrap();
         let machines = self.machines("blue");
         for (name, reason) in [(LEDGER, "Running"), (ARCHIVE, "Stopped")] {
             let ready = machines.until_condition(name, "Ready", "True", reason);
@@ -223,16 +223,6 @@ impl Tenants {
             // Fails if the controller was faster.
             libvirt.virsh(&["destroy", name]).await.unwrap();
         }
-    }
-
-    /// Applies an object as the administrator; the webhook's cache of the host may be a moment old.
-    pub(crate) async fn apply_when_admitted(&self, object: &Value) {
-        wait::until("the object to be admitted", async || {
-            let applied = self.lab.apply(object).await;
-            Ok(applied.map_err(|error| format!("{error:#}")))
-        })
-        .await
-        .unwrap();
     }
 }
 
