@@ -4,9 +4,9 @@
 //! Times are figures, no verdicts: on a busy machine every answer is late. What is checked is that each answer comes.
 
 use std::{
-    convert::Infallible,
     fmt,
     net::SocketAddr,
+    sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
 };
 
@@ -32,6 +32,9 @@ const BODY_BYTES: usize = 7 * 1024 * 1024;
 
 /// Time that a stuck peer gets for its requests: the program stops reading them.
 const STUCK_WRITE: Duration = Duration::from_secs(1);
+
+/// Fewest probes that are answered under each load.
+const PROBES_MIN: usize = 10;
 
 /// Pause between two probes: probes of all kubelets and load balancers together come more seldom.
 const PROBE_PERIOD: Duration = Duration::from_millis(20);
@@ -94,7 +97,8 @@ pub struct Noticed {
     pub limit_mib: u64,
 }
 
-/// Probes a program, and sends it reviews if it is the webhook, while `others` are at work and for at least this time.
+/// Probes a program, and sends it reviews if it is the webhook, while `others` are at work and for at least this time and
+/// [`PROBES_MIN`] probes.
 pub async fn notice(
     lab: &Lab,
     program: &mut ProgramUnderTest,
@@ -108,17 +112,23 @@ pub async fn notice(
         Binary::Controller => None,
     };
     let (mut probes, mut reviews) = (Latencies::default(), Latencies::default());
+    let is_over = AtomicBool::new(false);
     let work = async {
         let whole_span = async {
             sleep(span).await;
             Ok(())
         };
-        tokio::try_join!(others, whole_span)
+        tokio::try_join!(others, whole_span)?;
+        is_over.store(true, Ordering::Relaxed);
+        anyhow::Ok(())
     };
-    tokio::select! {
-        failed = ask(health, connection.as_mut(), &mut probes, &mut reviews) => match failed? {},
-        done = work => { done?; }
-    }
+    let asking = async {
+        while !is_over.load(Ordering::Relaxed) || probes.count() < PROBES_MIN {
+            ask(health, connection.as_mut(), &mut probes, &mut reviews).await?;
+        }
+        anyhow::Ok(())
+    };
+    tokio::try_join!(work, asking)?;
     Ok(Noticed {
         binary,
         load: load.to_owned(),
@@ -129,25 +139,24 @@ pub async fn notice(
     })
 }
 
-/// Sends probes, and small reviews on a connection, one after the other. Ends only with a wrong answer.
+/// Sends a probe of each kind, and a small review on a connection. Fails with a wrong answer.
 async fn ask(
     health: SocketAddr,
-    mut connection: Option<&mut Connection>,
+    connection: Option<&mut Connection>,
     probes: &mut Latencies,
     reviews: &mut Latencies,
-) -> Result<Infallible> {
-    loop {
-        for path in ["/healthz", "/readyz"] {
-            let start = Instant::now();
-            let status = http::get(health, path).await?.status;
-            ensure!(status == 200, "{path} answered {status}");
-            probes.0.push(start.elapsed());
-        }
-        if let Some(connection) = &mut connection {
-            reviews.0.push(review(connection).await?);
-        }
-        sleep(PROBE_PERIOD).await;
+) -> Result<()> {
+    for path in ["/healthz", "/readyz"] {
+        let start = Instant::now();
+        let status = http::get(health, path).await?.status;
+        ensure!(status == 200, "{path} answered {status}");
+        probes.0.push(start.elapsed());
     }
+    if let Some(connection) = connection {
+        reviews.0.push(review(connection).await?);
+    }
+    sleep(PROBE_PERIOD).await;
+    Ok(())
 }
 
 /// As [`notice`], with a load of this module.
@@ -201,7 +210,8 @@ fn allow_many_connections() -> Result<()> {
     Ok(setrlimit(Resource::Nofile, Rlimit { current, maximum })?)
 }
 
-/// Sends reviews of the largest size at the same time. Each is answered, or refused because there are too many.
+/// Sends reviews of the largest size at the same time. Some are answered, the others are refused because there are too
+/// many.
 async fn large_bodies(lab: &Lab, bodies: usize) -> Result<()> {
     let mut body = small_review().into_bytes();
     body.resize(BODY_BYTES, b' ');
@@ -211,9 +221,12 @@ async fn large_bodies(lab: &Lab, bodies: usize) -> Result<()> {
         let answer = connection.post(REVIEWED, body.clone()).await?;
         let expected = [200, 429, 503, 504];
         ensure!(expected.contains(&answer.status), "HTTP {}", answer.status);
-        anyhow::Ok(())
+        anyhow::Ok(answer.status)
     });
-    join_all(answers).await.into_iter().collect()
+    let answers = join_all(answers).await.into_iter();
+    let statuses = answers.collect::<Result<Vec<_>>>()?;
+    ensure!(statuses.contains(&200), "none was answered: {statuses:?}");
+    Ok(())
 }
 
 /// The path of the reviews, with the API server's limit for the answer.

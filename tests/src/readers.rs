@@ -18,6 +18,8 @@ use crate::{paths, tools};
 
 /// The Python of the system: the modules of the packages are made for it.
 const PYTHON: &str = "/usr/bin/python3";
+/// Exit status of [`BUILD`] on a system without the packages.
+const NO_PACKAGES: i32 = 69;
 /// The scripts in `tests/readers`.
 const BUILD: &str = "build";
 const SCRIPT: &str = "readers.py";
@@ -48,7 +50,8 @@ pub struct Readers {
 }
 
 impl Readers {
-    /// Unpacks the packages, once; otherwise the reason why this machine cannot.
+    /// Unpacks the packages, once; otherwise the reason why this machine has none. Where there are packages, a failure is an
+    /// error.
     pub async fn new() -> Result<Result<Self, String>> {
         if !Path::new(PYTHON).exists() {
             return Ok(Err(format!("{PYTHON} is missing")));
@@ -76,21 +79,18 @@ impl Readers {
             .stdin(Stdio::null())
             .kill_on_drop(true)
             .output()
-            .await;
-        match output {
-            Ok(output) if output.status.success() => {
-                fs::rename(draft.keep(), &target)?;
-                Ok(Ok(readers))
-            }
-            Ok(output) => {
-                let text = String::from_utf8_lossy(&output.stderr);
-                let last = text.lines().last().unwrap_or_default();
-                Ok(Err(format!(
-                    "no packages of cloud-init and netplan here: {last}"
-                )))
-            }
-            Err(error) => Ok(Err(format!("starting tests/readers/build: {error}"))),
+            .await
+            .context("starting tests/readers/build")?;
+        let errors = String::from_utf8_lossy(&output.stderr);
+        if output.status.code() == Some(NO_PACKAGES) {
+            let last = errors.lines().last().unwrap_or_default();
+            return Ok(Err(format!(
+                "no packages of cloud-init and netplan here: {last}"
+            )));
         }
+        ensure!(output.status.success(), "tests/readers/build: {errors}");
+        fs::rename(draft.keep(), &target)?;
+        Ok(Ok(readers))
     }
 
     /// The folder of the examples that come with cloud-init.

@@ -30,7 +30,6 @@ async fn every_other_client_is_answered_within_the_memory_limit() {
             }
             let noticed = load::under(&env.lab, program, load, SPAN).await.unwrap();
             println!("{noticed}");
-            assert!(noticed.probes.count() > 0, "{noticed:?}");
             let is_webhook = noticed.binary == Binary::Webhook;
             assert_eq!(noticed.reviews.count() > 0, is_webhook, "{noticed:?}");
             assert!(noticed.peak_mib < noticed.limit_mib, "{noticed}");

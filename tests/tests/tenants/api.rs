@@ -1,10 +1,11 @@
 //! Attacks that RBAC or admission refuses, whatever the backend.
 
+use lab::{objects::NETWORK, wait};
 use serde_json::json;
 
 use crate::{
     blue::{LEDGER, MAC, NETWORK_NAME, PAYROLL, VAULT},
-    red::{Red, USER},
+    red::USER,
     tenants::{SHARED, Tenants, local, machine},
 };
 
@@ -130,21 +131,50 @@ pub(crate) async fn suggestions_for_misspelt_names(tenants: &Tenants) {
 
 /// A card with the address of blue's card, in the segment of blue's network.
 pub(crate) async fn taking_the_address_of_another_namespace(tenants: &Tenants) {
-    let card = json!({"name": "eth0", "networkName": LAN, "macAddress": MAC});
-    let attack = machine(
+    let with_address_on = |network: &str| {
+        let card = json!({"name": "eth0", "networkName": network, "macAddress": MAC});
+        machine(
+            "red",
+            "twin",
+            &json!({"template": "small", "networks": [card]}),
+        )
+    };
+    let red = &tenants.red;
+    let text = red.refused(&with_address_on(LAN), "[MacInUse]").await;
+    assert_eq!(codes(&text), ["MacInUse"], "{text}");
+
+    // A network that names the definition which the controller makes of the other network's bridge and VLAN.
+    let shadow = json!({
+        "apiVersion": "vitistack.io/v1alpha1", "kind": "NetworkConfiguration",
+        "metadata": {"name": "shadow", "namespace": "red"},
+        "spec": {"networkAttachmentDefinition": LAN},
+    });
+    tenants.lab.apply(&shadow).await.unwrap();
+    // A network that the webhook does not know yet is a warning.
+    let known = machine(
         "red",
-        "twin",
-        &json!({"template": "small", "networks": [card]}),
+        "probe",
+        &json!({"template": "small", "networks": [{"name": "eth0", "networkName": "shadow"}]}),
     );
-    let output = tenants.red.apply(&attack).await;
-    if output.code == 0 {
-        let machines = Red::machines(&tenants.lab);
-        let is_judged = |twin: &serde_json::Value| !twin["status"]["observedGeneration"].is_null();
-        machines
-            .until("twin", "to be observed", is_judged)
-            .await
-            .unwrap();
-    } else {
-        assert!(output.stderr.contains("[MacInUse]"), "{output}");
-    }
+    wait::until("the webhook to know the network", async || {
+        let dry = ["create", "--dry-run=server", "-f", "-"];
+        let output = red.send(&dry, &known).await;
+        let is_known = output.code == 0 && !output.stderr.contains("NotFound");
+        Ok(is_known.then_some(()).ok_or(output))
+    })
+    .await
+    .unwrap();
+    let text = red.refused(&with_address_on("shadow"), "[MacInUse]").await;
+    assert_eq!(codes(&text), ["MacInUse"], "{text}");
+    let networks = tenants.lab.objects(NETWORK, "red");
+    networks.delete("shadow").await.unwrap();
+}
+
+/// The codes of a refusal, in its order.
+fn codes(text: &str) -> Vec<&str> {
+    let parts = text.split('[').skip(1);
+    let words = parts.filter_map(|part| Some(part.split_once(']')?.0));
+    words
+        .filter(|word| word.starts_with(char::is_uppercase))
+        .collect()
 }

@@ -113,7 +113,6 @@ pub(crate) async fn a_server_that_never_answers(tenants: &Tenants) {
     let mut controller = tenants.controller.lock().await;
     let noticed = load::notice(&tenants.lab, &mut controller, "slow images", span, nobody);
     let noticed = noticed.await.unwrap();
-    assert!(noticed.probes.count() > 0, "{noticed:?}");
     assert!(noticed.peak_mib < noticed.limit_mib, "{noticed}");
     tenants.delete("blue", "newcomer").await;
 }

@@ -54,9 +54,10 @@ pub(crate) async fn copying_the_claim_of_another_namespace(tenants: &Tenants) {
     assert!(output.stderr.contains("[SourceClaimNotFound]"), "{output}");
     output.ok().unwrap();
     let machines = Red::machines(&tenants.lab);
-    let is_judged = |thief: &Value| condition(thief, "StorageReady")["status"] == "False";
-    let waits = machines.until("thief", "to wait for its image", is_judged);
-    waits.await.unwrap();
+    let waits = machines.until_condition("thief", "StorageReady", "False", "ImageImporting");
+    let message = condition(&waits.await.unwrap(), "StorageReady")["message"].to_string();
+    let why = format!("PersistentVolumeClaim '{theirs}', which 'root' is a clone of, not found");
+    assert!(message.contains(&why), "{message}");
     for import in tenants
         .lab
         .objects(DATA_VOLUME, "red")
@@ -94,11 +95,9 @@ pub(crate) async fn claims_with_the_marks_of_another_machine(tenants: &Tenants) 
     let attack = machine("red", PAYROLL, &json!({"template": "small"}));
     tenants.red.create(&attack).await;
     let machines = Red::machines(&tenants.lab);
-    let is_judged = |it: &Value| !condition(it, "StorageReady")["status"].is_null();
-    machines
-        .until(PAYROLL, "to be observed", is_judged)
-        .await
-        .unwrap();
+    // The Machine with the uid exists, so the claim is not one that a former Machine of the name has left.
+    let refused = machines.until_condition(PAYROLL, "StorageReady", "False", "NameConflict");
+    refused.await.unwrap();
     let delete = ["delete", "machine", PAYROLL];
     tenants.red.run(&delete).await.ok().unwrap();
 }

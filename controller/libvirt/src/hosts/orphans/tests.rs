@@ -85,7 +85,8 @@ fn while_a_pool_is_undefined_the_definition_and_every_volume_stay() {
     let uuid = domain_uuid(OWNER);
     let mut host = env.connection().unwrap();
     let pool = env.host.state().pools.remove(POOL).unwrap();
-    remove_by_metadata(&mut *host, &pools()).unwrap_err();
+    let error = remove_by_metadata(&mut *host, &pools()).unwrap_err();
+    assert!(error.to_string().contains(POOL), "{error}");
     assert!(env.host.state().domains.contains_key(&uuid));
     env.host.state().pools.insert(POOL.into(), pool);
     let stay = remove_by_metadata(&mut *host, &pools()).unwrap();
