@@ -327,14 +327,13 @@ async fn carry_out<B: Backend>(
                 .map_err(failed)?,
             Step::Act(action) => {
                 let mut applied = pin!(backend.apply(machine, action));
-                let result = match timeout(PATIENCE, &mut applied).await {
-                    Ok(result) => result,
-                    Err(_) => {
-                        if let Some(refusal) = B::unanswered(action) {
-                            report(machine, &replan(machine, Some(&refusal)), context).await;
-                        }
-                        applied.await
+                let result = if let Ok(result) = timeout(PATIENCE, &mut applied).await {
+                    result
+                } else {
+                    if let Some(refusal) = B::unanswered(action) {
+                        report(machine, &replan(machine, Some(&refusal)), context).await;
                     }
+                    applied.await
                 };
                 result.map_err(|error| Failure::new(action.subject(), error))?
             }

@@ -103,12 +103,9 @@ impl Simulator {
     pub async fn set_admission(&self, admission: Admission) -> Result<()> {
         let configurations: Api<ValidatingWebhookConfiguration> =
             Api::all(self.context.client.clone());
-        let listener = match admission {
-            Admission::Answers => None,
-            // Connections are accepted by the kernel and never answered.
-            Admission::Hangs => Some(TcpListener::bind(("127.0.0.1", 0))?),
-            Admission::IsAway => None,
-        };
+        // Connections are accepted by the kernel and never answered.
+        let hangs = (admission == Admission::Hangs).then(|| TcpListener::bind(("127.0.0.1", 0)));
+        let listener = hangs.transpose()?;
         if configurations.get_opt(CONFIGURATION).await?.is_some() {
             let parameters = DeleteParams::default();
             configurations.delete(CONFIGURATION, &parameters).await?;
