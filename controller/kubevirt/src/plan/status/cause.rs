@@ -7,8 +7,8 @@
 //! admission ──▶ VirtualMachine: Failure=True, no instance
 //! ```
 //! virt-controller copies the conditions of an instance to its VirtualMachine in the write that sets `printableStatus`
-//! (`syncConditions` of KubeVirt 1.9), so both are read there. The instance is a fallback: its copy in
-//! our cache may be newer.
+//! (`syncConditions` of KubeVirt 1.9), so both are read there. The instance is a fallback: its copy in our
+//! cache may be newer.
 
 use super::inputs::StatusInputs;
 use super::live::LiveGuest;
@@ -72,10 +72,12 @@ pub(super) fn fault(
     // The user switched it off: nothing is to start.
     let cause = cause.filter(|_| live.strategy != "Halted");
     match cause {
-        Some(it) => Some(failed(
-            &format!("KubeVirt reports {word}: {}", quoted(it)),
-            remedy(it),
-        )),
+        Some(it) => {
+            let texts = [word, quoted(it)];
+            let texts = texts.into_iter().filter(|text| !text.is_empty());
+            let text = texts.collect::<Vec<_>>().join(": ");
+            Some(failed(&format!("KubeVirt reports {text}"), remedy(it)))
+        }
         None if FAILURES.contains(&word) => Some(failed(&format!("KubeVirt reports {word}"), "")),
         None => None,
     }

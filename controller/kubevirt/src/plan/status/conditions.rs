@@ -155,11 +155,16 @@ pub(super) fn ready(
     virtual_machine: &Verdict,
 ) -> Verdict {
     let has_guest = inputs.guest.fault.is_none() && live.vm.is_some_and(cause::has_guest);
+    let running = inputs
+        .block
+        .is_some_and(|block| block.power_state == PowerState::Running);
+    // On storage that binds to the first consumer, the VirtualMachine exists before its images are imported.
+    let awaits_import = live.vm.is_none() || (running && !has_guest);
     let faults = [
         inputs.unfit.as_ref(),
         inputs.storage.fault.as_ref(),
         inputs.network.fault.as_ref(),
-        inputs.import.as_ref().filter(|_| live.vm.is_none()),
+        inputs.import.as_ref().filter(|_| awaits_import),
         (virtual_machine.0 == "False" && !inputs.paused && !has_guest)
             .then_some(&virtual_machine.1),
         inputs.sizes.fixed.as_ref(),
@@ -168,9 +173,6 @@ pub(super) fn ready(
     if let Some(fault) = faults.into_iter().flatten().next() {
         return ("False", fault.clone());
     }
-    let running = inputs
-        .block
-        .is_some_and(|block| block.power_state == PowerState::Running);
     let restart = inputs.restart.as_ref();
     if let Some(restart) = restart.filter(|restart| running && restart.replaces.is_some()) {
         return ("False", restarting(restart));

@@ -2,10 +2,11 @@
 
 use common::api::choice::{PowerState, ReclaimPolicy};
 use common::names;
+use serde_json::json;
 
 use super::images::image;
 use super::{edit, message, reported};
-use crate::environment::{FakeCluster, some_time};
+use crate::environment::{FakeCluster, decode, some_time};
 use controller_core::fixtures::{annotate, block, disk, machine};
 use controller_core::objects::Meta as _;
 
@@ -176,6 +177,27 @@ fn a_corrected_image_is_imported_in_place_of_an_incomplete_one() {
     // What is complete stays, whatever the spec says.
     correct(&mut environment, "https://images.example.com/late");
     assert_eq!(environment.settle(), [""; 0]);
+}
+
+/// The VirtualMachine exists, and its guest cannot start before the import.
+#[test]
+fn a_failing_import_on_first_consumer_storage_is_why_the_machine_is_not_ready() {
+    let mut filled = block();
+    filled.disks[0].image = Some(image("https://images.example.com/gone"));
+    let mut environment = FakeCluster::new(machine(filled));
+    environment.first_consumer = true;
+    environment.pass();
+    environment.advance_kubevirt();
+    environment.advance_kubevirt();
+    assert_eq!(environment.pass(), ["created the VirtualMachine"]);
+    let import = environment.data_volumes.get_mut("web-root").unwrap();
+    import.status = decode(json!({"phase": "ImportInProgress", "conditions": [
+        {"type": "Running", "status": "False", "reason": "Error", "message": "404"},
+    ]}));
+    environment.set_printable_status("Provisioning");
+    environment.pass();
+    let failing = ("False", "ImageImportFailed");
+    assert_eq!(reported(&environment, "Ready"), failing);
 }
 
 /// The claim of such a disk is in use by the VirtualMachine, which cannot start before the import.
