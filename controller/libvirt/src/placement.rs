@@ -101,7 +101,7 @@ fn fits(
     for nic in &block.networks {
         let network = nic.network_name.as_ref().map(|name| {
             let known = networks.get(name).map(|network| &network.spec);
-            known.ok_or_else(|| format!("NetworkConfiguration '{name}' is not there"))
+            known.ok_or_else(|| format!("NetworkConfiguration '{name}' does not exist"))
         });
         attach(&host.spec, &Switches::of(snapshot), network.transpose()?)?;
     }
@@ -289,7 +289,7 @@ mod tests {
             ("offers no network 'default'", |_, host| {
                 host.spec.networks = None;
             }),
-            ("NetworkConfiguration 'prod' is not there", |block, _| {
+            ("NetworkConfiguration 'prod' does not exist", |block, _| {
                 block.networks[0].network_name = Some("prod".into());
             }),
             ("has no EFI firmware with secure boot", |block, _| {

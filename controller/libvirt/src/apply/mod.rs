@@ -283,7 +283,10 @@ impl Applier {
 
 /// The failure of an action on a host that was removed meanwhile.
 fn missing(host: &str) -> Failed {
-    Failed::new(Remedy::Retry, format!("LibvirtHost '{host}' is not there"))
+    Failed::new(
+        Remedy::Retry,
+        format!("LibvirtHost '{host}' does not exist"),
+    )
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ pub(super) async fn read_credentials(
     let secret =
         secret.map_err(|error| format!("{secret_name} cannot be read: {}", error.message()))?;
     let data = secret.and_then(|secret| secret.data).ok_or_else(|| {
-        format!("{secret_name}, which spec.credentialsSecretRef names, is not there: create it")
+        format!("{secret_name}, which spec.credentialsSecretRef names, does not exist: create it")
     })?;
     let key = |name: &str| -> Result<String, String> {
         let bytes = data

@@ -183,7 +183,7 @@ fn missing_networks(spec: &LibvirtHostSpec, snapshot: &Snapshot) -> Vec<String> 
             if !snapshot.bridges.is_empty() && snapshot.bridges.iter().all(|it| it != source) =>
         {
             Some(format!(
-                "bridge '{source}' is not there: make it on the host"
+                "bridge '{source}' does not exist: create it on the host"
             ))
         }
         HostNetworkType::Bridge | HostNetworkType::Ovs => None,
@@ -399,7 +399,7 @@ mod tests {
         assert_eq!((ready, reason), ("False", "Incomplete"));
         assert!(message.contains("virsh pool-start vms"), "{message}");
         assert!(
-            message.contains("network 'default' is not there"),
+            message.contains("network 'default' does not exist"),
             "{message}"
         );
         assert_eq!(condition(&status, "NetworksReady").1, "NetworkMissing");

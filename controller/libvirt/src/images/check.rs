@@ -13,6 +13,7 @@ use common::names::CLOUD_INIT_DISK;
 use common::render::libvirt::{Disk, FETCHED_IMAGE, PoolVolume, is_reserved_volume};
 
 use crate::access::{AccessError, Connection, Result, Volume};
+use crate::parts::shell_word;
 
 /// Most files below an image. Each costs a read, and administrators have one or two.
 const CHAIN_MAX: usize = 8;
@@ -39,7 +40,8 @@ pub(crate) fn check_image(host: &mut dyn Connection, image: &PoolVolume) -> Resu
         let format = header.format.as_str();
         if format != expected {
             let why = format!(
-                "is {format} by its header, and {expected} by what libvirt last read or the image above it says: let libvirt read it again (virsh pool-refresh {pool})"
+                "is {format} by its header, and {expected} by what libvirt last read or the image above it says: let libvirt read it again (virsh pool-refresh {})",
+                shell_word(pool)
             );
             return Err(refused(pool, &name, &why));
         }

@@ -43,7 +43,7 @@ pub(crate) async fn read(
         )
     })?;
     let secret = secret.ok_or_else(|| {
-        format!("Secret '{name}', which image.secretRef names, is not there: create it")
+        format!("Secret '{name}', which image.secretRef names, does not exist: create it")
     })?;
     Credentials::of(name, &secret.data.unwrap_or_default())
 }

@@ -11,7 +11,7 @@ use controller_core::preconditions::Effect;
 
 use super::credentials::Credentials;
 use super::download::{Download, Source, open};
-use super::fetches::Turn;
+use super::fetches::FetchPermit;
 use super::names::{attempt, is_attempt_of, marker, marker_xml};
 use super::reader::{Pace, Reader, read_head};
 use crate::access::{AccessError, Connection, Volume};
@@ -46,7 +46,7 @@ pub(crate) struct FetchRequest {
 pub(crate) fn fetch(
     host: &mut dyn Connection,
     request: &FetchRequest,
-    turn: &Turn,
+    permit: &FetchPermit,
     guard: &Guard,
 ) -> Result<(), String> {
     let refused = |error: AccessError| error.to_string();
@@ -61,8 +61,8 @@ pub(crate) fn fetch(
         credentials: request.credentials.as_ref(),
     })?;
     check_length(length, request.disk_size).map_err(|why| format!("{shown} {why}"))?;
-    check_room(host, pool, length, turn.announce(length))?;
-    let mut source = Reader::new(body, Pace::default(), turn.progress(), guard);
+    check_room(host, pool, length, permit.announce(length))?;
+    let mut source = Reader::new(body, Pace::default(), permit.progress(), guard);
     let head = read_head(&mut source, HEAD_BYTES);
     let head = head.map_err(|error| source.failure(&shown).unwrap_or_else(|| error.to_string()))?;
     let header =

@@ -1,8 +1,8 @@
-//! The fetches of one host: which are under way, whose turn is next, and which failed and wait for their next attempt.
+//! The fetches of one host: which are under way, which namespaces are queued, and which failed and wait for their next attempt.
 //!
 //! ```text
 //! begin ─┬─ failed a short while ago ──────▶ waits for the end of its pause
-//!        ├─ namespace has one, or 4 run ───▶ waits for its turn: the namespace that has waited longest is next
+//!        ├─ namespace has one, or 4 run ───▶ queued: the namespace that has waited longest is next
 //!        └─ otherwise ─────────────────────▶ under way, for as long as a Machine needs it
 //! ```
 
@@ -22,13 +22,13 @@ const PAUSE_MAX: Duration = Duration::from_mins(15);
 pub(crate) const FETCHES_MAX: usize = 4;
 /// Most failures that are remembered for a host. Whoever names thousands of URLs does not fill the memory.
 const FAILURES_MAX: usize = 256;
-/// After this time a namespace that no longer asks loses its turn: its Machines ask every few seconds while they wait.
-const TURN_LIMIT: Duration = Duration::from_secs(30);
+/// After this time a namespace that no longer asks leaves the queue: its Machines ask every few seconds while they wait.
+const QUEUE_LIMIT: Duration = Duration::from_secs(30);
 
 /// How far an image is on a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ImageState {
-    /// It is not there, and is not being fetched.
+    /// It does not exist, and is not being fetched.
     Absent,
     /// Other images are being fetched first.
     Waiting,
@@ -55,8 +55,8 @@ pub(crate) struct Fetches(Arc<Mutex<Inner>>);
 #[derive(Debug, Default)]
 struct Inner {
     images: HashMap<FetchKey, Image>,
-    /// Namespaces that wait for their turn, with the time when they last asked.
-    turns: VecDeque<(String, Instant)>,
+    /// Namespaces that wait for a fetch, the longest first, with the time when they last asked.
+    queue: VecDeque<(String, Instant)>,
 }
 
 /// What a fetch is identified by. Machines that name the same private image with different Secrets do not wait for each
@@ -155,12 +155,12 @@ impl Progress {
 
 /// The permission to fetch an image now.
 #[derive(Debug, Default)]
-pub(crate) struct Turn {
+pub(crate) struct FetchPermit {
     progress: Arc<Progress>,
     fetches: Fetches,
 }
 
-impl Turn {
+impl FetchPermit {
     /// How far the fetch is.
     pub(super) fn progress(&self) -> &Progress {
         &self.progress
@@ -196,7 +196,7 @@ impl Fetches {
         machine: &str,
     ) -> Option<ImageState> {
         let mut inner = self.lock();
-        let is_waiting = inner.turns.iter().any(|(waiting, _)| waiting == namespace);
+        let is_waiting = inner.queue.iter().any(|(waiting, _)| waiting == namespace);
         let Some(found) = inner.images.get_mut(key) else {
             return is_waiting.then_some(ImageState::Waiting);
         };
@@ -221,8 +221,9 @@ impl Fetches {
         underway.any(|underway| underway.needed_by.contains(&machine))
     }
 
-    /// Begins a fetch; `None` when one is under way, the last one failed a short while ago, or it is not its turn.
-    pub(crate) fn begin(&self, request: &Request<'_>, now: Instant) -> Option<Turn> {
+    /// Begins a fetch; `None` when one is under way, the last one failed a short while ago, or other
+    /// namespaces are before it in the queue.
+    pub(crate) fn begin(&self, request: &Request<'_>, now: Instant) -> Option<FetchPermit> {
         let mut inner = self.lock();
         let found = inner.images.get(&request.key);
         if found.is_some_and(|found| {
@@ -231,7 +232,7 @@ impl Fetches {
         }) {
             return None;
         }
-        if !inner.is_turn_of(request.namespace, now) {
+        if !inner.may_begin(request.namespace, now) {
             return None;
         }
         let progress = Arc::new(Progress::default());
@@ -243,7 +244,7 @@ impl Fetches {
             disk_size: request.disk_size,
             needed_by: [(request.namespace.to_owned(), request.machine.to_owned())].into(),
         });
-        Some(Turn {
+        Some(FetchPermit {
             progress,
             fetches: self.clone(),
         })
@@ -285,30 +286,30 @@ impl Fetches {
 }
 
 impl Inner {
-    /// Whether a namespace may begin a fetch; otherwise it waits for its turn.
-    fn is_turn_of(&mut self, namespace: &str, now: Instant) -> bool {
+    /// Whether a namespace may begin a fetch; otherwise it is queued.
+    fn may_begin(&mut self, namespace: &str, now: Instant) -> bool {
         let running: Vec<&str> = self
             .images
             .values()
             .filter_map(|image| Some(image.underway.as_ref()?.namespace.as_str()))
             .collect();
         let is_free = |of: &str| running.len() < FETCHES_MAX && !running.contains(&of);
-        self.turns.retain(|(waiting, asked)| {
-            waiting == namespace || now.saturating_duration_since(*asked) < TURN_LIMIT
+        self.queue.retain(|(waiting, asked)| {
+            waiting == namespace || now.saturating_duration_since(*asked) < QUEUE_LIMIT
         });
-        let first = self.turns.iter().find(|(waiting, _)| is_free(waiting));
+        let first = self.queue.iter().find(|(waiting, _)| is_free(waiting));
         let is_first = first.is_none_or(|(waiting, _)| waiting == namespace);
         if is_free(namespace) && is_first {
-            self.turns.retain(|(waiting, _)| waiting != namespace);
+            self.queue.retain(|(waiting, _)| waiting != namespace);
             return true;
         }
         match self
-            .turns
+            .queue
             .iter_mut()
             .find(|(waiting, _)| waiting == namespace)
         {
             Some((_, asked)) => *asked = now,
-            None => self.turns.push_back((namespace.to_owned(), now)),
+            None => self.queue.push_back((namespace.to_owned(), now)),
         }
         false
     }

@@ -233,7 +233,7 @@ fn virtual_machine(findings: &Findings<'_>, guest: Option<&Guest>) -> Verdict {
                 "False",
                 Fault::new(
                     fault.reason(),
-                    "no domain yet: its storage or network is not there",
+                    "no domain yet: its storage or network is not ready",
                 ),
             ),
             None => (

@@ -226,7 +226,8 @@ fn qemu_keeps_them() {
         return;
     }
     let host = Connect::open(Some(uri)).unwrap();
-    let name = format!("access-{}", std::process::id());
+    // libvirt takes blanks and other characters in names of pools, and so do LibvirtHosts.
+    let name = format!("Access Ü {}", std::process::id());
     let _pool = Pool::new(&host, &name);
     keep(&*connector, &target(uri), Driver::Qemu, &name);
 }

@@ -88,7 +88,7 @@ fn fetched(host: &FakeLibvirt, request: &FetchRequest) -> Result<(), String> {
     fetch(
         &mut *connection,
         request,
-        &Turn::default(),
+        &FetchPermit::default(),
         &crate::environment::guard(),
     )
 }
@@ -190,7 +190,7 @@ fn a_fetch_whose_replica_lost_the_lease_ends_before_its_next_change() {
         };
         let guard = Guard::new(may_act, || None);
         let request = request(1, server(WHOLE, CONTENT), None);
-        let why = fetch(&mut *connection, &request, &Turn::default(), &guard).unwrap_err();
+        let why = fetch(&mut *connection, &request, &FetchPermit::default(), &guard).unwrap_err();
         assert!(why.contains("the Lease is lost"), "{asked}: {why}");
         let calls = host.calls();
         assert!(whole.calls().starts_with(&calls), "{asked}: {calls:?}");

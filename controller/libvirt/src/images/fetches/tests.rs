@@ -63,7 +63,7 @@ fn an_image_that_was_too_large_for_a_disk_is_fetched_at_once_for_a_larger_one() 
 }
 
 #[test]
-fn a_namespace_has_one_fetch_at_a_time_and_others_have_their_turn_before_its_next() {
+fn a_namespace_has_one_fetch_at_a_time_and_others_are_served_before_its_next() {
     let fetches = Fetches::default();
     let now = Instant::now();
     let begin =
@@ -90,7 +90,7 @@ fn a_namespace_has_one_fetch_at_a_time_and_others_have_their_turn_before_its_nex
 }
 
 #[test]
-fn a_namespace_that_no_longer_asks_loses_its_turn() {
+fn a_namespace_that_no_longer_asks_leaves_the_queue() {
     let fetches = Fetches::default();
     let now = Instant::now();
     for namespace in ["a", "b", "c", "d"] {
@@ -101,7 +101,7 @@ fn a_namespace_that_no_longer_asks_loses_its_turn() {
     assert!(fetches.begin(&request("f", "f"), now).is_none());
     assert!(
         fetches
-            .begin(&request("f", "f"), now + TURN_LIMIT)
+            .begin(&request("f", "f"), now + QUEUE_LIMIT)
             .is_some()
     );
 }
