@@ -10,7 +10,7 @@
 //! api         the kinds, as the API server stores them        render  objects of a backend for a block
 //! violation   path, code, kind of fault, message    field_path, code, words    parts of messages
 //! quantity    amounts of bytes     mac     MAC addresses     host_uri     URIs of libvirt hosts
-//! glob        patterns for names   url_prefix  beginnings of URLs of images
+//! glob        patterns for names   url_prefix  beginnings of URLs of images   userinfo  passwords in URIs
 //! image_header   headers of disk images     image_source   where images may come from
 //! names       every name that the product gives or reads              json    JSON in document order
 //! guest_report    what a guest reports about itself, cut to limits
@@ -40,6 +40,7 @@ pub mod quantity;
 pub mod render;
 pub mod rules;
 pub mod url_prefix;
+mod userinfo;
 pub mod violation;
 mod words;
 

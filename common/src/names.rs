@@ -1,5 +1,7 @@
 //! Every name that the product writes to objects or reads from them.
 
+use crate::bounds::NAME_MAX;
+
 /// API group of the kinds.
 pub const GROUP: &str = "vitistack.io";
 /// Version of the kinds.
@@ -85,6 +87,16 @@ pub const DEFAULT_NIC: &str = "default";
 pub const DEFAULT_NETWORK: &str = "default";
 /// Storage class of the built-in templates: a class of this name, else the cluster's default.
 pub const DEFAULT_STORAGE_CLASS: &str = "default";
+
+/// Number of random characters at the end of a name that the API server generates.
+pub const GENERATED_SUFFIX: usize = 5;
+
+/// What a name that is generated from `generateName` begins with: the API server cuts it, so that the whole name is a
+/// DNS label.
+pub fn base_of_generated(generate_name: &str) -> &str {
+    let base = generate_name.get(..NAME_MAX - GENERATED_SUFFIX);
+    base.unwrap_or(generate_name)
+}
 
 /// Whether a label or an annotation is one of this product.
 pub fn is_ours(key: &str) -> bool {

@@ -1,7 +1,7 @@
 //! Findings about an object: field path, stable code, Kubernetes' kind of fault, and what is allowed.
 //!
 //! ```text
-//! spec.template: Not found: "smal": did you mean 'small'? known templates: large, medium, small [TemplateNotFound]
+//! spec.template: Not found: "smal": did you mean 'small'? known templates: small, large and medium [TemplateNotFound]
 //! └ field        └ kind     └ value └ detail: what is allowed                                    └ code
 //! ```
 

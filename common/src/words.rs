@@ -1,4 +1,8 @@
-//! Parts of messages: shortened values, lists of names, suggestions for misspelled names.
+//! Parts of messages: shortened values, lists of names, counts, suggestions for misspelled names.
+
+use std::fmt::Display;
+
+use crate::userinfo::without_password;
 
 /// Longest part of a user's value in a message, in characters.
 const VALUE_SHOWN_MAX: usize = 64;
@@ -15,9 +19,9 @@ pub(crate) fn cut(text: &str, max: usize) -> String {
     shown.chain(['…']).collect()
 }
 
-/// A value as messages show it: at most 64 characters.
+/// A value as messages show it: at most 64 characters, without the password of a URI.
 pub(crate) fn shortened(value: &str) -> String {
-    cut(value, VALUE_SHOWN_MAX)
+    cut(&without_password(value), VALUE_SHOWN_MAX)
 }
 
 /// A user's text as messages show it: quoted, escaped, shortened.
@@ -34,33 +38,53 @@ pub(crate) fn quoted_list<'a>(names: impl IntoIterator<Item = &'a str>) -> Strin
         .join(", ")
 }
 
-/// `a, b and 7 more`, sorted.
+/// `a, b and c`, or `a, b and 7 more`; sorted.
 pub fn name_list(mut names: Vec<String>) -> String {
     names.sort();
     names.dedup();
-    shown(names)
+    listed(names)
 }
 
-fn shown(mut names: Vec<String>) -> String {
+/// `a, b and c`, or `a, b and 7 more`, in this order.
+pub(crate) fn listed(mut names: Vec<String>) -> String {
     let more = names.len().saturating_sub(NAMES_SHOWN_MAX);
     names.truncate(NAMES_SHOWN_MAX);
-    let shown = names.join(", ");
-    match (shown.is_empty(), more) {
-        (true, _) => "(none)".to_owned(),
-        (false, 0) => shown,
-        (false, more) => format!("{shown} and {more} more"),
+    let last = match more {
+        0 => names.pop(),
+        more => Some(format!("{more} more")),
+    };
+    match (names.join(", "), last) {
+        (_, None) => "(none)".to_owned(),
+        (first, Some(last)) if first.is_empty() => last,
+        (first, Some(last)) => format!("{first} and {last}"),
     }
 }
 
-/// As [`name_list`], with the names that are nearest to a value first.
+/// `disk 'data'`, or `another disk` if it has no name.
+pub(crate) fn titled(kind: &str, name: Option<&str>) -> String {
+    match name {
+        Some(name) => format!("{kind} '{}'", shortened(name).escape_debug()),
+        None => format!("another {kind}"),
+    }
+}
+
+/// `1 disk`, `2 disks`.
+pub(crate) fn counted(count: impl Display, noun: &str) -> String {
+    let count = count.to_string();
+    let plural = if count == "1" { "" } else { "s" };
+    format!("{count} {noun}{plural}")
+}
+
+/// As [`name_list`], with the names that are nearest to a value first. Of a long value only the part that messages show
+/// is compared: a distance costs the product of both lengths.
 pub(crate) fn nearest_first(value: &str, mut names: Vec<String>) -> String {
-    let value = value.to_lowercase();
+    let value = cut(value, VALUE_SHOWN_MAX).to_lowercase();
     names.sort_by_cached_key(|name| {
         let distance = strsim::osa_distance(&value, &name.to_lowercase());
         (distance, name.clone())
     });
     names.dedup();
-    shown(names)
+    listed(names)
 }
 
 /// The name that the user most likely meant: the one with the smallest edit distance, which must be at most
@@ -117,9 +141,13 @@ mod tests {
             (
                 "web-c",
                 &["small", "web-b", "web-a"][..],
-                "web-a, web-b, small",
+                "web-a, web-b and small",
             ),
-            ("huge", &["web-b", "small", "web-a"], "small, web-a, web-b"),
+            (
+                "huge",
+                &["web-b", "small", "web-a"],
+                "small, web-a and web-b",
+            ),
             ("huge", &["small", "small"], "small"),
             ("huge", &[], "(none)"),
         ] {
@@ -141,5 +169,25 @@ mod tests {
             "n00, n01, n02, n03, n04, n05, n06, n07, n08, n09 and 3 more"
         );
         assert_eq!(name_list(vec![]), "(none)");
+    }
+
+    #[test]
+    fn lists_and_counts_follow_the_grammar() {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        assert_eq!(name_list(names(&["b"])), "b");
+        assert_eq!(name_list(names(&["b", "a"])), "a and b");
+        assert_eq!(name_list(names(&["c", "b", "a", "b"])), "a, b and c");
+        assert_eq!(counted(1, "disk"), "1 disk");
+        assert_eq!(counted(0, "disk"), "0 disks");
+        assert_eq!(counted(2, "disk"), "2 disks");
+    }
+
+    #[test]
+    fn no_shown_value_has_the_password_of_a_uri() {
+        let value = "https://user:secret@images.example.com/debian.qcow2";
+        assert_eq!(
+            quoted(value),
+            r#""https://user:***@images.example.com/debian.qcow2""#
+        );
     }
 }

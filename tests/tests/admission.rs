@@ -397,6 +397,6 @@ async fn a_restored_machine_keeps_the_backend_and_the_storage_class_of_its_block
     assert_eq!(root, "fast-ssd");
     assert_eq!(
         warning,
-        "Warning: spec.normalized.disks[0].storageClass differs from the block that was sent: it was looked up anew\n"
+        "Warning: values of the spec.normalized that was sent differ, because they were looked up anew: spec.normalized.disks[0].storageClass\n"
     );
 }

@@ -90,10 +90,10 @@ async fn a_requirement_that_no_host_satisfies_is_refused_until_one_does() {
         apply(&kubectl, &web).await.refused().unwrap(),
         "The Machine \"web\" is invalid: \n\
          * spec.template: Required value: no LibvirtHost offers a storage class 'default'; name one in \
-         storageClass. Storage classes of LibvirtHosts: big, fast (disks[0].storageClass of the \
+         storageClass. Storage classes of LibvirtHosts: big and fast (disks[0].storageClass of the \
          template) [NoDefaultStorageClass]\n\
          * spec.disks[0].storageClass: Not found: \"fats\": did you mean 'fast'? storage classes of \
-         LibvirtHosts: big, fast [StorageClassNotFound]\n"
+         LibvirtHosts: fast and big [StorageClassNotFound]\n"
     );
     // A StorageClass of the cluster is not one of a host.
     let split = "template: small\ndisks: [{name: root, storageClass: fast}, {name: data, size: 1Gi, storageClass: big}]";
@@ -183,12 +183,12 @@ async fn an_invalid_host_is_refused_before_it_is_stored() {
     assert_eq!(
         apply(&kubectl, faulty).await.refused().unwrap(),
         "The LibvirtHost \"hv1\" is invalid: \n\
-         * spec.uri: Invalid value: \"qemu+ssh://hv1/system?command=/bin/sh\": has parameters, which \
-         could name what is executed; remove all from the '?' on; write it as \
-         'qemu+tls://hv1.example.com/system' [InvalidHostUri]\n\
+         * spec.uri: Invalid value: \"qemu+ssh://hv1/system?command=/bin/sh\": has the parameter 'command'; \
+         parameters can name a program that the controller would run, so none is allowed; write it as \
+         'qemu+ssh://hv1/system' [InvalidHostUri]\n\
          * spec.overcommit.cpu: Invalid value: \"0\": must be a positive decimal number such as '1.5', \
          of at most three digits before and after the point, or left out for the default [InvalidFactor]\n\
-         * spec.networks[0].vlans: Forbidden: a plain bridge is in one VLAN at most, and these are 2; \
+         * spec.networks[0].vlans: Forbidden: a plain bridge can be in one VLAN only, and the list has 2; \
          use a bridge for each, or type: ovs [ManyVlansOnBridge]\n"
     );
     // Faults that the schema would report later, and without the other faults.
@@ -199,8 +199,8 @@ async fn an_invalid_host_is_refused_before_it_is_stored() {
         "The LibvirtHost \"hv1\" is invalid: \n\
          * spec.virtType: Unsupported value: \"xen\": supported values: \"kvm\", \"qemu\" \
          [UnsupportedHostValue]\n\
-         * spec.storage[0].pool: Required value: name the pool of libvirt's that the volumes are made \
-         in [HostFieldRequired]\n"
+         * spec.storage[0].pool: Required value: name the libvirt pool in which the volumes are \
+         created [HostFieldRequired]\n"
     );
 }
 

@@ -62,7 +62,7 @@ fn assert_warned(output: &Output) {
     assert_eq!(output.code, 0, "{output}");
     assert_eq!(
         output.stderr,
-        "Warning: spec.networks[0].networkName: no NetworkConfiguration 'prd' yet, \
+        "Warning: spec.networks[0].networkName: NetworkConfiguration 'prd' does not exist yet; \
          did you mean 'prod'? [NetworkConfigurationNotFound]\n\
          Warning: normalized to template small; 1 vCPU, 2Gi; root 20Gi on standard; NIC eth0 on prd\n"
     );

@@ -126,7 +126,7 @@ async fn of_machines_that_exceed_the_quota_together_the_younger_waits_until_ther
     let message = condition(&held, "Scheduled")["message"].as_str().unwrap();
     assert_eq!(
         message,
-        "policy 'tenants' gives the namespace 1 vCPUs, and its other Machines have 1; this Machine asks for 1: \
+        "policy 'tenants' gives the namespace 1 vCPU, and its other Machines have 1; this Machine asks for 1: \
          delete or shrink another Machine, delete disks that are kept, or ask the administrator for more; the \
          Machine gets it then without another change"
     );

@@ -40,7 +40,7 @@ const CAUSES: [(&str, &str, &str); 7] = [
     (
         "FieldValueNotSupported",
         "spec.powerState",
-        r#"Unsupported value: "On": supported values: "Running", "Stopped" [UnsupportedPowerState]"#,
+        r#"Unsupported value: "On": supported values: "Running", "Stopped"; did you mean 'Running'? [UnsupportedPowerState]"#,
     ),
     (
         "FieldValueInvalid",
@@ -50,7 +50,7 @@ const CAUSES: [(&str, &str, &str); 7] = [
     (
         "FieldValueNotFound",
         "spec.disks[0].storageClass",
-        r#"Not found: "fast-sdd": did you mean 'fast-ssd'? known storage classes: fast-ssd, replicated, standard [StorageClassNotFound]"#,
+        r#"Not found: "fast-sdd": did you mean 'fast-ssd'? known storage classes: fast-ssd, standard and replicated [StorageClassNotFound]"#,
     ),
     (
         "FieldValueInvalid",
@@ -249,7 +249,7 @@ async fn a_refused_update_is_forbidden_and_leaves_the_machine_unchanged() {
     let edited = kubectl.clone().edited_by(editor);
     let output = edited.run(&["edit", "machine", "web"]).await.unwrap();
     let stderr = output.refused().unwrap();
-    let fault = "spec.template: Not found: \"smal\": did you mean 'small'? known templates: large, medium, small [TemplateNotFound]";
+    let fault = "spec.template: Not found: \"smal\": did you mean 'small'? known templates: small, large and medium [TemplateNotFound]";
     assert!(stderr.contains(fault), "{stderr}");
 
     let after = machines.get("web").await.unwrap();
@@ -272,7 +272,7 @@ async fn the_api_server_itself_refuses_what_it_cannot_merge() {
         (
             "template: small\ndisks: [{name: data, size: 1Gi}, {name: data, size: 2Gi}]",
             ".spec.disks: duplicate entries for key [name=\"data\"]",
-            "The Machine \"db\" is invalid: spec.disks[1].name: Duplicate value: \"data\": another disk or CD-ROM has this name; each needs its own [DuplicateDiskName]",
+            "The Machine \"db\" is invalid: spec.disks[1].name: Duplicate value: \"data\": spec.disks[0].name is the same; each needs its own name [DuplicateDiskName]",
         ),
         (
             "template: small\ntemplte: small",
@@ -297,11 +297,11 @@ async fn a_missing_reference_is_answered_with_the_names_that_exist() {
     for (spec, reported) in [
         (
             "template: smal",
-            "spec.template: Not found: \"smal\": did you mean 'small'? known templates: large, medium, small [TemplateNotFound]",
+            "spec.template: Not found: \"smal\": did you mean 'small'? known templates: small, large and medium [TemplateNotFound]",
         ),
         (
             "template: small\ndisks: [{name: data, size: 1Gi, storageClass: replicate}]",
-            "spec.disks[0].storageClass: Not found: \"replicate\": did you mean 'replicated'? known storage classes: fast-ssd, replicated, standard [StorageClassNotFound]",
+            "spec.disks[0].storageClass: Not found: \"replicate\": did you mean 'replicated'? known storage classes: replicated, standard and fast-ssd [StorageClassNotFound]",
         ),
         (
             "template: small\nnetworks: [{name: eth0, model: virtoi}]",
@@ -330,7 +330,7 @@ async fn a_missing_reference_is_answered_with_the_names_that_exist() {
     );
     let output = kubectl.run_with(&create, &near).await.unwrap();
     assert_eq!(output.code, 0, "{output}");
-    let warning = "Warning: spec.networks[0].networkName: no NetworkConfiguration 'prod-netwrk' yet, did you mean 'prod-network'? [NetworkConfigurationNotFound]";
+    let warning = "Warning: spec.networks[0].networkName: NetworkConfiguration 'prod-netwrk' does not exist yet; did you mean 'prod-network'? [NetworkConfigurationNotFound]";
     assert_eq!(output.stderr.lines().next(), Some(warning));
 
     drop(webhook);

@@ -174,8 +174,8 @@ async fn faults_stored_without_the_webhook_are_repaired_one_by_one() {
     assert_eq!(
         reported,
         [
-            "Warning: not new, so accepted: spec.template: Not found: \"smal\": did you mean 'small'? known templates: large, medium, small [TemplateNotFound]",
-            "Warning: not new, so accepted: spec.disks[0].storageClass: Not found: \"fast-sdd\": did you mean 'fast-ssd'? known storage classes: fast-ssd, replicated, standard [StorageClassNotFound]",
+            "Warning: not new, so accepted: spec.template: Not found: \"smal\": did you mean 'small'? known templates: small, large and medium [TemplateNotFound]",
+            "Warning: not new, so accepted: spec.disks[0].storageClass: Not found: \"fast-sdd\": did you mean 'fast-ssd'? known storage classes: fast-ssd, standard and replicated [StorageClassNotFound]",
             "Warning: until these faults are fixed, the Machine stays as it is",
         ]
     );

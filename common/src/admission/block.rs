@@ -1,13 +1,17 @@
-//! Blocks as JSON text: comparison, first difference, source field of a block's field, summary.
+//! Blocks as JSON text: comparison, differences, source field of a block's field, summary.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::api::normalized::Normalized;
+use crate::bounds::LABEL_KEY_MAX;
 use crate::json::Json;
+use crate::rules;
+use crate::violation::{Findings, Violation};
 use crate::words::cut;
 
 /// Path of the block.
@@ -15,6 +19,9 @@ pub(super) const BLOCK: &str = "spec.normalized";
 /// Longest summary in characters. With the text around it the warning has 120, the length that
 /// Kubernetes recommends.
 const SUMMARY_MAX: usize = 108;
+
+/// Most values of a block that an answer names one by one. A block that was sent may have any number of fields.
+const EDITS_MAX: usize = 16;
 
 /// The text of a block as it was sent or stored. It may be any JSON.
 pub(super) struct Block<'a>(pub(super) Cow<'a, str>);
@@ -56,44 +63,91 @@ pub(super) fn text(block: &Normalized) -> Option<String> {
     serde_json::to_string(block).ok()
 }
 
-/// The path of the first value that differs between two blocks, as long as both have it.
-pub(super) fn first_difference(left: &str, right: &str) -> String {
-    let parse = |text| serde_json::from_str::<Value>(text).unwrap_or_default();
-    difference(BLOCK, &parse(left), &parse(right))
+/// The values that differ between two blocks.
+pub(super) struct Differences {
+    /// Their paths, each as long as both blocks have it, at most [`EDITS_MAX`].
+    pub(super) paths: Vec<String>,
+    /// Number of the others.
+    more: usize,
 }
 
-fn difference(path: &str, left: &Value, right: &Value) -> String {
-    match (left, right) {
-        (Value::Object(left), Value::Object(right)) => left
-            .keys()
-            .chain(right.keys())
-            .find(|key| left.get(*key) != right.get(*key))
-            .map_or(path.to_owned(), |key| {
-                let (left, right) = (
-                    left.get(key).unwrap_or(&Value::Null),
-                    right.get(key).unwrap_or(&Value::Null),
-                );
-                let path = if key.contains(['.', '/']) {
-                    format!("{path}[{key}]")
-                } else {
-                    format!("{path}.{key}")
-                };
-                difference(&path, left, right)
-            }),
-        (Value::Array(left), Value::Array(right)) if left.len() == right.len() => left
-            .iter()
-            .zip(right)
-            .enumerate()
-            .find(|(_, (left, right))| left != right)
-            .map_or(path.to_owned(), |(index, (left, right))| {
-                difference(&format!("{path}[{index}]"), left, right)
-            }),
-        _ => path.to_owned(),
+impl Differences {
+    pub(super) fn between(left: &str, right: &str) -> Self {
+        let parse = |text| serde_json::from_str::<Value>(text).unwrap_or_default();
+        let mut differences = Self {
+            paths: vec![],
+            more: 0,
+        };
+        differences.compare(&mut BLOCK.to_owned(), &parse(left), &parse(right));
+        differences
+    }
+
+    fn compare(&mut self, path: &mut String, left: &Value, right: &Value) {
+        let end = path.len();
+        match (left, right) {
+            _ if left == right => {}
+            (Value::Object(left), Value::Object(right)) => {
+                let keys: BTreeSet<_> = left.keys().chain(right.keys()).collect();
+                for key in keys {
+                    let [left, right] =
+                        [left, right].map(|fields| fields.get(key).unwrap_or(&Value::Null));
+                    if !push_key(path, key) {
+                        self.add(path);
+                        continue;
+                    }
+                    self.compare(path, left, right);
+                    path.truncate(end);
+                }
+            }
+            (Value::Array(left), Value::Array(right)) if left.len() == right.len() => {
+                for (index, (left, right)) in left.iter().zip(right).enumerate() {
+                    path.push_str(&format!("[{index}]"));
+                    self.compare(path, left, right);
+                    path.truncate(end);
+                }
+            }
+            _ => self.add(path),
+        }
+    }
+
+    fn add(&mut self, path: &str) {
+        if self.paths.last().is_some_and(|last| last == path) {
+            return;
+        }
+        if self.paths.len() < EDITS_MAX {
+            self.paths.push(path.to_owned());
+        } else {
+            self.more += 1;
+        }
+    }
+
+    /// Refuses each; those beyond [`EDITS_MAX`] are counted.
+    pub(super) fn deny(&self, fault: fn(&str, &str) -> Violation, findings: &mut Findings) {
+        for path in &self.paths {
+            findings.deny(fault(path, &source_of(path)));
+        }
+        if self.more > 0 {
+            let mut others = fault(BLOCK, "");
+            others.detail = rules::more_differences(self.more);
+            findings.deny(others);
+        }
     }
 }
 
+/// Extends the path of an object by one of its keys; false for a key that cannot be part of a path.
+fn push_key(path: &mut String, key: &str) -> bool {
+    let is_shown = key.len() <= LABEL_KEY_MAX && !key.contains(|c: char| c.is_control());
+    if is_shown && key.contains(['.', '/']) {
+        path.push_str(&format!("[{key}]"));
+    } else if is_shown {
+        path.push('.');
+        path.push_str(key);
+    }
+    is_shown
+}
+
 /// The field of the spec that a field of the block is computed from.
-pub(super) fn source_of(block_path: &str) -> String {
+fn source_of(block_path: &str) -> String {
     let rest = block_path
         .strip_prefix(BLOCK)
         .unwrap_or_default()

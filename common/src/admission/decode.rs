@@ -10,13 +10,16 @@ use serde_json::value::RawValue;
 use super::lenient;
 use crate::code::Code;
 use crate::json::{Json, Text};
+use crate::names;
 use crate::rules::limits::Truncate;
 use crate::violation::{Findings, Kind, Violation};
 
 /// The fields that a review reads from an object's metadata.
 #[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct Metadata {
     name: Option<String>,
+    generate_name: Option<String>,
     labels: Option<Labels>,
     annotations: Option<Annotations>,
 }
@@ -37,6 +40,14 @@ impl Metadata {
     /// The name; empty until the API server has generated one from `generateName`.
     pub(super) fn name(&self) -> &str {
         self.name.as_deref().unwrap_or_default()
+    }
+
+    /// The text that a generated name begins with, if the API server generates the name or has generated it.
+    pub(super) fn generate_name(&self) -> Option<&str> {
+        let prefix = self.generate_name.as_deref().filter(|it| !it.is_empty())?;
+        let suffix = self.name().strip_prefix(names::base_of_generated(prefix));
+        let is_generated = suffix.is_some_and(|suffix| suffix.len() == names::GENERATED_SUFFIX);
+        (self.name().is_empty() || is_generated).then_some(prefix)
     }
 
     /// The value of the label that names the template; an empty one counts as absent.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::block::{self, Block, BlockHeader, first_difference, source_of, summary};
+use super::block::{self, Block, BlockHeader, Differences, source_of, summary};
 use super::decode::{self, Metadata, RawObject, Status};
 use super::{Request, Stage, Verdict, ratchet};
 use crate::api::choice::{Backend, Choice as _, ReclaimPolicy};
@@ -13,6 +13,7 @@ use crate::normalize::{Intent, Merged, Pins, TemplateChoice, hash, merge, pins_o
 use crate::rules::rule::{Governed, KnownTemplate, Lookup, TemplateRequest, Update};
 use crate::rules::{self, Settings, limits};
 use crate::violation::{Findings, Warning};
+use crate::words::listed;
 
 /// A Machine as sent or as stored.
 struct Object<'a> {
@@ -225,8 +226,8 @@ fn carry_over(
         (None, _) => findings.deny(rules::block_missing()),
         (Some(sent), Some(stored)) if sent.is_same_json(&stored.0) => {}
         (Some(sent), _) => {
-            let edited = first_difference(&sent.0, stored.map_or("null", |stored| &stored.0));
-            findings.deny(rules::block_edited(&edited, &source_of(&edited)));
+            let stored = stored.map_or("null", |stored| &stored.0);
+            Differences::between(&sent.0, stored).deny(rules::block_edited, findings);
         }
     }
     None
@@ -435,9 +436,9 @@ fn add_notes(
             "the spec.normalized that was sent was computed for another spec; it was computed anew",
         );
     } else {
-        let path = first_difference(&sent.0, written);
+        let paths = listed(Differences::between(&sent.0, written).paths);
         findings.note(&format!(
-            "{path} differs from the block that was sent: it was looked up anew"
+            "values of the spec.normalized that was sent differ, because they were looked up anew: {paths}"
         ));
     }
 }
@@ -468,7 +469,7 @@ fn verify_block(
     });
     let expected = recomputed.as_ref().unwrap_or(expected);
     if !is_sent(expected) {
-        let path = first_difference(&sent.0, &block::text(expected).unwrap_or_default());
-        findings.deny(rules::block_mismatch(&path, &source_of(&path)));
+        let expected = block::text(expected).unwrap_or_default();
+        Differences::between(&sent.0, &expected).deny(rules::block_mismatch, findings);
     }
 }

@@ -25,6 +25,7 @@ pub use crate::api::kind::ObjectKind;
 use crate::catalog::Catalog;
 use crate::rules;
 pub use crate::rules::Settings;
+use crate::rules::rule::ObjectName;
 use crate::violation::Findings;
 
 /// The webhook that sent the request.
@@ -52,11 +53,16 @@ pub struct Request<'a> {
 }
 
 impl Request<'_> {
-    /// Applies the rule about names, unless the API server will still generate the name.
+    /// Applies the rules about names. The API server generates a name after the mutating stage.
     fn check_name(&self, metadata: &Metadata, findings: &mut Findings) {
-        let is_name_pending = metadata.name().is_empty() && self.stage == Stage::Mutate;
-        if self.old.is_none() && !is_name_pending {
-            rules::check_name(self.kind, metadata.name(), findings);
+        let name = ObjectName {
+            kind: self.kind,
+            name: metadata.name(),
+            generate_name: metadata.generate_name(),
+        };
+        let is_pending = name.name.is_empty() && self.stage == Stage::Mutate;
+        if self.old.is_none() && (!is_pending || name.generate_name.is_some()) {
+            rules::check_name(&name, findings);
         }
     }
 }

@@ -115,7 +115,7 @@ pub struct LabelRequirement {
 pub struct TemplatePolicy {
     /// Names of templates, at most 256, in which * stands for any characters. Default: all templates.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<Vec<schema::LabelGlob>>", length(max = bounds::POLICY_ITEMS_MAX))]
+    #[schemars(with = "Option<Vec<schema::TemplateGlob>>", length(max = bounds::POLICY_ITEMS_MAX))]
     pub allow: Option<Vec<String>>,
     /// Whether each Machine must use a template. Default false.
     #[serde(skip_serializing_if = "Option::is_none")]

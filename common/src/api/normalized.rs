@@ -239,6 +239,6 @@ pub struct NormalizedNetwork {
     /// Name of the NetworkConfiguration that the card is attached to. Absent: the pod network (KubeVirt)
     /// or the host's default network (libvirt).
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<schema::Label>")]
+    #[schemars(with = "Option<schema::ObjectName>")]
     pub network_name: Option<String>,
 }

@@ -40,6 +40,8 @@ macro_rules! text_schemas {
 text_schemas! {
     /// A DNS label of at most 63 characters.
     Label = { "minLength": 1, "maxLength": NAME_MAX, "pattern": LABEL_PATTERN }
+    /// The name of a MachineTemplate, which is the value of a label, too.
+    TemplateName = { "minLength": 1, "maxLength": NAME_MAX, "pattern": OBJECT_NAME_PATTERN }
     /// The name of a Kubernetes object.
     ObjectName = { "minLength": 1, "maxLength": OBJECT_NAME_MAX, "pattern": OBJECT_NAME_PATTERN }
     /// The name of a storage class; empty means no class, as in Kubernetes.
@@ -74,19 +76,19 @@ text_schemas! {
     /// The name of a storage class that a libvirt host offers.
     HostClassName = { "minLength": 1, "maxLength": OBJECT_NAME_MAX, "pattern": OBJECT_NAME_PATTERN }
     /// The name of a libvirt storage pool or network.
-    LibvirtName = { "minLength": 1, "maxLength": OBJECT_NAME_MAX, "pattern": "^[^/\\s]+$" }
+    LibvirtName = { "minLength": 1, "maxLength": OBJECT_NAME_MAX, "pattern": "^[^/\\p{Cc}]+$" }
     /// An overcommit factor: a decimal number with at most three digits before and after the point.
     Factor = { "minLength": 1, "maxLength": 7, "pattern": "^[0-9]{1,3}(\\.[0-9]{1,3})?$" }
     /// The key of a label: a name of at most 63 characters after an optional DNS prefix.
     LabelKey = { "minLength": 1, "maxLength": LABEL_KEY_MAX, "pattern": "^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]$" }
     /// A pattern for names of templates; `*` stands for any characters.
-    LabelGlob = { "minLength": 1, "maxLength": NAME_MAX, "pattern": "^[-a-z0-9*]+$" }
+    TemplateGlob = { "minLength": 1, "maxLength": NAME_MAX, "pattern": "^[-a-z0-9.*]+$" }
     /// A pattern for names of Kubernetes objects; `*` stands for any characters.
     NameGlob = { "minLength": 1, "maxLength": OBJECT_NAME_MAX, "pattern": "^[-a-z0-9.*]+$" }
     /// A pattern for names of Linux bridges; `*` stands for any characters.
     BridgeGlob = { "minLength": 1, "maxLength": INTERFACE_NAME_MAX, "pattern": "^[^\\s/:]+$" }
     /// A pattern for names of libvirt volumes; `*` stands for any characters.
-    VolumeGlob = { "minLength": 1, "maxLength": OBJECT_NAME_MAX, "pattern": "^[^/\\s]+$" }
+    VolumeGlob = { "minLength": 1, "maxLength": OBJECT_NAME_MAX, "pattern": "^[^/\\p{Cc}]+$" }
     /// A VLAN tag, or the first and the last tag of a range.
     VlanRange = { "minLength": 1, "maxLength": VLAN_RANGE_MAX, "pattern": "^[1-9][0-9]{0,3}(-[1-9][0-9]{0,3})?$" }
     /// The beginning of URLs of images.

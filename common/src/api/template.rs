@@ -23,8 +23,8 @@ use crate::bounds;
         shortname = "mt",
         category = "vitistack",
         doc = "Values for the fields that a Machine does not set.",
-        validation = kube::core::Rule::new("self.metadata.name.size() <= 63 && self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')")
-            .message("the name of a MachineTemplate must be a DNS label of at most 63 characters (lower-case letters, digits and '-')"),
+        validation = kube::core::Rule::new("self.metadata.name.size() <= 63")
+            .message("the name of a MachineTemplate must have at most 63 characters: it is the value of a label"),
         validation = kube::core::Rule::new("!(self.metadata.name in ['small', 'medium', 'large'])")
             .message("small, medium and large are built in; choose another name"),
         printcolumn = r#"{"name":"CPU","type":"integer","jsonPath":".spec.resources.cpu.cores","description":"Cores per socket"}"#,

@@ -2,6 +2,7 @@
 
 use super::{Quota, Usage};
 use crate::quantity::Bytes;
+use crate::words::counted;
 
 /// A resource that a quota limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,11 +54,12 @@ impl Resource {
         }
     }
 
-    fn what(self) -> &'static str {
+    /// An amount of it, and what it is.
+    fn titled(self, amount: u64) -> String {
         match self {
-            Self::Cpu => "vCPUs",
-            Self::Memory => "of memory",
-            Self::Storage => "of storage",
+            Self::Cpu => counted(amount, "vCPU"),
+            Self::Memory => format!("{} of memory", self.show(amount)),
+            Self::Storage => format!("{} of storage", self.show(amount)),
         }
     }
 
@@ -90,13 +92,13 @@ impl Quota {
             let (used, asked) = (resource.used(others), resource.used(asked));
             let grows = asked > resource.used(has);
             (grows && asked > limit.saturating_sub(used)).then(|| {
-                let [limit, used] = [limit, used].map(|amount| resource.show(amount));
-                let (what, others) = (resource.what(), resource.others());
+                let (limit, used) = (resource.titled(limit), resource.show(used));
+                let others = resource.others();
                 Excess {
                     resource,
                     asked: resource.show(asked),
                     detail: format!(
-                        "policy '{policy}' gives the namespace {limit} {what}, and {others} have {used}"
+                        "policy '{policy}' gives the namespace {limit}, and {others} have {used}"
                     ),
                 }
             })

@@ -16,6 +16,9 @@ use std::str::FromStr;
 
 pub use addresses::is_public;
 
+use crate::userinfo::{userinfo, without_password};
+use crate::words::listed;
+
 /// How an image is transferred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scheme {
@@ -299,31 +302,24 @@ fn has_dot_segments(path: &str) -> bool {
 
 /// The sources of a host in a message.
 pub fn allowed(sources: &[String]) -> String {
-    /// Enough to see what kind of sources a host has.
-    const SHOWN_MAX: usize = 10;
     if sources.is_empty() {
         return "none".to_owned();
     }
-    let shown: Vec<_> = sources.iter().take(SHOWN_MAX).map(String::as_str).collect();
-    let more = match sources.len().saturating_sub(SHOWN_MAX) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    format!("{}{more}", shown.join(", "))
+    listed(sources.to_vec())
 }
 
 /// The text of a URL without user, query and fragment, for messages; also of a text that is no URL. The reference of
-/// a container image has none of them, and stays as it is: there a digest is behind the '@'.
+/// a container image has none of them.
 pub fn redacted(url: &str) -> String {
     if url.starts_with("docker://") {
-        return url.to_owned();
+        return without_password(url).into_owned();
     }
-    let plain = &url[..url.find(['?', '#']).unwrap_or(url.len())];
-    let Some((scheme, rest)) = plain.split_once("://") else {
-        return plain.to_owned();
+    let (before, after) = match userinfo(url) {
+        Some(user) => (&url[..user.start], &url[user.end + 1..]),
+        None => ("", url),
     };
-    let (host, path) = host_and_path(rest);
-    format!("{scheme}://{host}{path}")
+    let end = after.find(['?', '#']).unwrap_or(after.len());
+    format!("{before}{}", &after[..end])
 }
 
 /// Host with its port, and path, of what follows the scheme of a URL without query and fragment. The user is left out.

@@ -207,6 +207,12 @@ fn a_message_has_neither_user_nor_query() {
         ("https://a@b@host/x@y", "https://host/x@y"),
         ("docker://debian@sha256:abc", "docker://debian@sha256:abc"),
         ("host/x?token=1", "host/x"),
+        ("https://user:wo/rd@host/x?token=1", "https://host/x"),
+        ("user:word@host/x?token=1", "host/x"),
+        (
+            "docker://user:word@registry/a",
+            "docker://user:***@registry/a",
+        ),
     ] {
         assert_eq!(redacted(text), shown);
     }

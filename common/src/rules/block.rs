@@ -3,6 +3,7 @@
 
 use crate::code::Code;
 use crate::violation::{Kind, Violation};
+use crate::words::counted;
 
 use super::rule::{Check, rules};
 
@@ -45,4 +46,10 @@ pub(crate) fn block_mismatch(path: &str, source: &str) -> Violation {
         "does not follow from the rest of the spec; delete {BLOCK} from your file and edit {source}"
     );
     Violation::new(path, Code::NormalizedMismatch, Kind::Invalid, detail)
+}
+
+/// Detail of the violation for the values beyond those that are reported one by one.
+pub(crate) fn more_differences(count: usize) -> String {
+    let others = counted(count, "other value");
+    format!("{others} of the block differ, too; delete {BLOCK} from your file")
 }

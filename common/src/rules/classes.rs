@@ -18,7 +18,7 @@ use crate::code::Code;
 use crate::names;
 use crate::normalize::{ClassRequest, Item, Leaf, Merged, pins_of};
 use crate::violation::{Findings, Kind, Reference, Violation};
-use crate::words::{did_you_mean, name_list, nearest};
+use crate::words::{did_you_mean, name_list, nearest, nearest_first};
 
 use super::rule::{Check, Lookup, rules};
 use super::{boot, form};
@@ -227,7 +227,7 @@ impl<'a> ClassSource<'a> {
     fn not_found(&self, leaf: Leaf<&str>, class: &str) -> Violation {
         let known = self.names();
         let nearest = did_you_mean(class, known.iter().map(String::as_str));
-        let known = name_list(known.clone());
+        let known = nearest_first(class, known.clone());
         let detail = match self {
             Self::Cluster(_) => format!("{nearest}known storage classes: {known}"),
             Self::Hosts { .. } => format!("{nearest}storage classes of LibvirtHosts: {known}"),

@@ -1,5 +1,8 @@
 //! Rules about the form of a single value, used by every family.
 
+use std::collections::BTreeMap;
+
+use super::name_form::NameForm;
 use super::rule::{Check, rules};
 use crate::api::choice::Choice;
 use crate::bounds::{INTERFACE_NAME_MAX, NAME_MAX, OBJECT_NAME_MAX};
@@ -57,61 +60,88 @@ pub(crate) fn choice<C: Choice>(
 pub(crate) fn unsupported<C: Choice>(path: FieldPath, text: &str, code: Code) -> Violation {
     let names = C::names();
     let supported = quoted_list(names.iter().copied());
-    let detail = match nearest(text, names) {
+    let meant = other_name(text, &names).or_else(|| nearest(text, names.iter().copied()));
+    let detail = match meant.or_else(|| part_of(text, &names)) {
         Some(name) => format!("supported values: {supported}; did you mean '{name}'?"),
         None => format!("supported values: {supported}"),
     };
     Violation::new(path, code, Kind::NotSupported, detail).text(text)
 }
 
+/// The value that other programs call by this name: kubectl's columns, libvirt, hypervisors.
+fn other_name<'n>(text: &str, names: &[&'n str]) -> Option<&'n str> {
+    const OTHER_NAMES: [(&str, &str); 20] = [
+        ("on", "Running"),
+        ("started", "Running"),
+        ("off", "Stopped"),
+        ("shutoff", "Stopped"),
+        ("halted", "Stopped"),
+        ("kvm", "libvirt"),
+        ("qemu", "libvirt"),
+        ("rwo", "ReadWriteOnce"),
+        ("rwx", "ReadWriteMany"),
+        ("rox", "ReadOnlyMany"),
+        ("raw", "Block"),
+        ("keep", "Retain"),
+        ("hd", "disk"),
+        ("hdd", "disk"),
+        ("cd", "cdrom"),
+        ("dvd", "cdrom"),
+        ("iso", "cdrom"),
+        ("net", "network"),
+        ("pxe", "network"),
+        ("openvswitch", "ovs"),
+    ];
+    let text = text.to_lowercase();
+    let mut meant = OTHER_NAMES.iter().filter(|(other, _)| *other == text);
+    meant.find_map(|(_, meant)| names.iter().copied().find(|name| name == meant))
+}
+
+/// The longest value that the text begins or ends with: `pc-q35` of `pc-q35-8.2`, `bridge` of `linux-bridge`.
+fn part_of<'n>(text: &str, names: &[&'n str]) -> Option<&'n str> {
+    let is_word = |text: &str| !text.starts_with(char::is_alphanumeric);
+    let begins = |name: &&str| text.strip_prefix(*name).is_some_and(is_word);
+    let ends = |name: &&str| {
+        let before = text.strip_suffix(*name);
+        before.is_some_and(|before| !before.ends_with(char::is_alphanumeric))
+    };
+    let names = names.iter().copied();
+    names
+        .filter(|name| begins(name) || ends(name))
+        .max_by_key(|name| name.len())
+}
+
 /// Whether `text` is a DNS label (RFC 1123).
 pub(crate) fn is_label(text: &str) -> bool {
-    let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-    let outer = |b: Option<&u8>| b.is_some_and(|b| *b != b'-');
-    text.len() <= NAME_MAX
-        && text.bytes().all(inner)
-        && outer(text.as_bytes().first())
-        && outer(text.as_bytes().last())
+    NameForm::LABEL.fits(text)
 }
 
 /// Whether `text` can be the name of a Kubernetes object (DNS subdomain).
 pub(crate) fn is_object_name(text: &str) -> bool {
-    let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-    let part = |part: &str| {
-        part.bytes().all(inner)
-            && !part.is_empty()
-            && !part.starts_with('-')
-            && !part.ends_with('-')
-    };
-    text.len() <= OBJECT_NAME_MAX && text.split('.').all(part)
+    NameForm::OBJECT.fits(text)
 }
 
-/// The nearest DNS label to a text, if the text has any usable characters.
-pub(crate) fn as_label(text: &str) -> Option<String> {
-    let mapped: String = text
-        .chars()
-        .map(|c| {
-            if c.is_ascii_alphanumeric() {
-                c.to_ascii_lowercase()
-            } else {
-                '-'
-            }
-        })
-        .collect();
-    let shortened: String = mapped.trim_matches('-').chars().take(NAME_MAX).collect();
-    let label = shortened.trim_end_matches('-').to_owned();
-    is_label(&label).then_some(label)
-}
-
-/// How to correct a name that must be a DNS label. Proposes the nearest label if `is_free` says that
-/// no other item has it.
-pub(crate) fn label_fix(text: &str, is_free: impl Fn(&str) -> bool) -> String {
-    let rule = format!(
-        "must be lower-case letters, digits and '-', at most {NAME_MAX}, with a letter or digit at both ends"
-    );
-    match as_label(text).filter(|label| is_free(label)) {
-        Some(label) => format!("{rule}; try '{label}'"),
-        None => rule,
+/// Refuses each name that an earlier item has as well. Violations have `code`.
+pub(crate) fn unique_names<'n>(
+    names: impl IntoIterator<Item = Leaf<&'n str>>,
+    code: Code,
+    findings: &mut Findings,
+) {
+    let mut seen: BTreeMap<&str, FieldPath> = BTreeMap::new();
+    for Leaf { value, path } in names {
+        let Some(name) = value else { continue };
+        let Some(first) = seen.get(name) else {
+            seen.insert(name, path);
+            continue;
+        };
+        let place = first.in_template().map_or_else(
+            || first.to_string(),
+            |segment| format!("{segment} of the template"),
+        );
+        let detail = format!("{place} is the same; each needs its own name");
+        let fault = Violation::new(path, code, Kind::Duplicate, detail).text(name);
+        // The index of the other item changes with the order of the list.
+        findings.deny(fault.known_as("another item has the name"));
     }
 }
 
@@ -126,15 +156,18 @@ pub(crate) fn object_name(leaf: Leaf<&str>, findings: &mut Findings) {
 
 /// Violation for a text that cannot be the name of an object.
 pub(crate) fn invalid_object_name(location: impl Into<Location>, text: &str) -> Violation {
-    let detail = format!(
-        "must be lower-case letters, digits, '-' and '.', at most {OBJECT_NAME_MAX}, with a letter or digit at both ends of each part"
-    );
+    let detail = match text.split_once('/') {
+        Some((namespace, name)) if is_label(namespace) && is_object_name(name) => {
+            format!("must be a name without a namespace; write '{name}'")
+        }
+        _ => NameForm::OBJECT.requirement(),
+    };
     Violation::new(location, Code::InvalidObjectName, Kind::Invalid, detail).text(text)
 }
 
 /// Violation for the name of an object of a kind whose names must be labels.
 pub(crate) fn invalid_object_label(path: FieldPath, text: &str) -> Violation {
-    let detail = label_fix(text, |_| true);
+    let detail = NameForm::LABEL.fix(text, |_| true);
     Violation::new(path, Code::InvalidObjectName, Kind::Invalid, detail).text(text)
 }
 
@@ -150,9 +183,10 @@ pub(crate) fn secret_name(location: Location, name: Option<&str>, findings: &mut
     }
 }
 
-/// Whether `text` can be the name of a libvirt pool or network.
+/// Whether `text` can be the name of a libvirt pool or network. libvirt itself refuses '/' and line breaks
+/// (`virStoragePoolDefParseXML`, `virNetworkDefParseXML`), and XML has no other control characters.
 pub(crate) fn is_libvirt_name(text: &str) -> bool {
-    let is_outside = |c: char| c.is_whitespace() || c == '/';
+    let is_outside = |c: char| c.is_control() || c == '/';
     !text.is_empty()
         && text.chars().take(OBJECT_NAME_MAX + 1).count() <= OBJECT_NAME_MAX
         && !text.chars().any(is_outside)
@@ -161,7 +195,7 @@ pub(crate) fn is_libvirt_name(text: &str) -> bool {
 /// Violation for a text that cannot be the name of a libvirt pool or network.
 pub(crate) fn invalid_libvirt_name(path: FieldPath, text: &str) -> Violation {
     let detail = format!(
-        "must be a name that libvirt can have: at most {OBJECT_NAME_MAX} characters without blanks and '/'"
+        "must be a name that libvirt can have: at most {OBJECT_NAME_MAX} characters without '/' and control characters"
     );
     Violation::new(path, Code::InvalidObjectName, Kind::Invalid, detail).text(text)
 }
@@ -232,46 +266,5 @@ pub(crate) fn label_value(location: Location, value: &str, findings: &mut Findin
         let detail = "a label's value is letters, digits, '-', '_' and '.', at most 63, with a letter or digit at both ends, or empty";
         let fault = Violation::new(location, Code::InvalidLabel, Kind::Invalid, detail);
         findings.deny(fault.text(value));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn labels_and_object_names_are_checked_as_in_kubernetes() {
-        for (text, label, object) in [
-            ("a", true, true),
-            ("a-b", true, true),
-            ("0", true, true),
-            ("", false, false),
-            ("-a", false, false),
-            ("a-", false, false),
-            ("A", false, false),
-            ("a_b", false, false),
-            ("a.b", false, true),
-            ("a..b", false, false),
-            ("a.-b", false, false),
-            (".", false, false),
-        ] {
-            assert_eq!(is_label(text), label, "{text}");
-            assert_eq!(is_object_name(text), object, "{text}");
-        }
-        assert!(is_label(&"a".repeat(63)) && !is_label(&"a".repeat(64)));
-        assert!(is_object_name(&"a".repeat(253)) && !is_object_name(&"a".repeat(254)));
-    }
-
-    #[test]
-    fn an_invalid_name_is_corrected_to_the_nearest_label() {
-        for (text, label) in [
-            ("Web_1", Some("web-1")),
-            ("my.host", Some("my-host")),
-            ("--", None),
-            ("ü", None),
-        ] {
-            assert_eq!(as_label(text).as_deref(), label, "{text}");
-        }
-        assert_eq!(as_label(&"a".repeat(70)).map(|label| label.len()), Some(63));
     }
 }

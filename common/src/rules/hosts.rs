@@ -313,7 +313,7 @@ fn not_offered(requirement: &Requirement<'_>, hosts: &[Arc<HostRow>], findings: 
                     }
                     None => "with VLANs only; offer it untagged",
                 };
-                format!("'{bridge}' is there {fix}, or take another NetworkConfiguration")
+                format!("'{bridge}' is offered {fix}, or take another NetworkConfiguration")
             } else if **bridge == *names::DEFAULT_NETWORK {
                 format!(
                     "a card that names no network is on it: name a NetworkConfiguration, or add it to a LibvirtHost. Networks of LibvirtHosts: {}",
@@ -384,6 +384,7 @@ fn no_host_fits(
     let listed = listed.collect::<Vec<_>>().join("; ");
     let more = match missing.len().saturating_sub(HOSTS_SHOWN_MAX) {
         0 => String::new(),
+        1 => "; 1 more host lacks something".to_owned(),
         more => format!("; {more} more hosts lack something"),
     };
     let selected = match &guest.merged.user().node_selector {

@@ -12,6 +12,7 @@
 use std::net::Ipv6Addr;
 
 use crate::bounds::TEXT_MAX;
+use crate::userinfo::userinfo;
 
 /// Longest path of a container image (distribution/reference).
 const PATH_MAX: usize = 255;
@@ -23,13 +24,22 @@ const DIGESTS: [(&str, usize); 3] = [("sha256", 64), ("sha384", 96), ("sha512", 
 /// Why an image cannot be fetched from an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ImageUrlError {
-    /// Not one of the schemes, without a host, with blanks, or too long.
+    /// Not one of the schemes.
+    #[error("must begin with https://, http:// or docker://")]
+    Scheme,
+    /// Nothing behind the scheme, or a port or user without a host.
+    #[error("names no host behind the '://'")]
+    NoHost,
+    /// With blanks or control characters.
+    #[error("has a blank; write it as '%20', or remove it")]
+    Blank,
+    /// Too long.
+    #[error("has more than {TEXT_MAX} characters")]
+    TooLong,
+    /// A user or a password that Go does not accept.
     #[error(
-        "must be https://, http:// or docker:// and a host, at most {TEXT_MAX} characters without blanks"
+        "has an invalid user or password; write special characters in it as '%' and two digits"
     )]
-    Form,
-    /// A user that Go does not accept.
-    #[error("has an invalid user; write its special characters as '%' and two digits")]
     User,
     /// A host that Go does not accept.
     #[error("has an invalid host; give a name or an address (IPv6 in brackets)")]
@@ -58,6 +68,9 @@ pub(crate) enum ImageUrlError {
         "has an invalid digest; write 'sha256:' and 64 lower-case hexadecimal digits after the '@'"
     )]
     Digest,
+    /// A user before a container image.
+    #[error("has a user before the '@', and the address of a container image has none; remove it")]
+    ContainerUser,
     /// Both a tag and a digest; CDI accepts one of them.
     #[error("has both a tag and a digest, which CDI does not support; keep one of them")]
     TagAndDigest,
@@ -66,13 +79,23 @@ pub(crate) enum ImageUrlError {
 /// Checks the form of an address; nothing is fetched.
 pub(crate) fn check(url: &str) -> Result<(), ImageUrlError> {
     let is_blank = |c: char| c.is_whitespace() || c.is_control();
-    if url.chars().count() > TEXT_MAX || url.chars().any(is_blank) {
-        return Err(ImageUrlError::Form);
+    if url.chars().count() > TEXT_MAX {
+        return Err(ImageUrlError::TooLong);
     }
+    if url.chars().any(is_blank) {
+        return Err(ImageUrlError::Blank);
+    }
+    let user = userinfo(url).map(|range| &url[range]);
     match url.split_once("://") {
+        Some(("https" | "http", _)) if user.is_some_and(|user| user.contains(['/', '?', '#'])) => {
+            Err(ImageUrlError::User)
+        }
         Some(("https" | "http", address)) => web(address),
+        Some(("docker", reference)) if user.is_some() && reference.contains('/') => {
+            Err(ImageUrlError::ContainerUser)
+        }
         Some(("docker", reference)) => container(reference),
-        _ => Err(ImageUrlError::Form),
+        _ => Err(ImageUrlError::Scheme),
     }
 }
 
@@ -122,7 +145,7 @@ fn web_host(text: &str) -> Result<(), ImageUrlError> {
         None => port.is_empty(),
     };
     if host.is_empty() {
-        Err(ImageUrlError::Form)
+        Err(ImageUrlError::NoHost)
     } else if !fits {
         Err(ImageUrlError::Host)
     } else if !is_port {
@@ -174,7 +197,7 @@ fn is_port(digits: &str) -> bool {
 /// What comes after `docker://`. Without a registry it is the name of an image of Docker's own.
 fn container(reference: &str) -> Result<(), ImageUrlError> {
     if reference.is_empty() {
-        return Err(ImageUrlError::Form);
+        return Err(ImageUrlError::NoHost);
     }
     let (tagged, digest) = match reference.split_once('@') {
         Some((tagged, digest)) => (tagged, Some(digest)),
@@ -316,24 +339,27 @@ mod tests {
     #[test]
     fn addresses_that_go_rejects_are_rejected() {
         use ImageUrlError::{
-            Container, Digest, Escape, Form, Host, Port, Tag, TagAndDigest, UpperCase, User,
+            Blank, Container, ContainerUser, Digest, Escape, Host, NoHost, Port, Scheme, Tag,
+            TagAndDigest, TooLong, UpperCase, User,
         };
         let long_tag = format!("docker://registry/debian:{}", "x".repeat(TAG_MAX + 1));
         let long_path = format!("docker://registry/{}", "x".repeat(PATH_MAX + 1));
         let both = format!("docker://registry/debian:12@sha256:{}", "a".repeat(64));
         let capital = format!("docker://registry/debian@sha256:{}", "A".repeat(64));
         let id = format!("docker://{}", "a".repeat(64));
+        let long_url = format!("https://host/{}", "x".repeat(TEXT_MAX));
         let nameless = format!("docker://@sha256:{}", "a".repeat(64));
         for (url, error) in [
-            ("", Form),
-            ("host/x", Form),
-            ("ftp://host/x", Form),
-            ("https://", Form),
-            ("https:///x", Form),
-            ("https://:80/x", Form),
-            ("https://user@/x", Form),
-            ("https://host/a b", Form),
-            ("docker://", Form),
+            ("", Scheme),
+            ("host/x", Scheme),
+            ("ftp://host/x", Scheme),
+            ("https://", NoHost),
+            ("https:///x", NoHost),
+            ("https://:80/x", NoHost),
+            ("https://user@/x", NoHost),
+            ("https://host/a b", Blank),
+            ("docker://", NoHost),
+            (&long_url, TooLong),
             ("https://[::1/x.qcow2", Host),
             ("http://[zz]/x", Host),
             ("http://[192.0.2.1]/x", Host),
@@ -353,6 +379,8 @@ mod tests {
             ("https://host:65536/x", Port),
             ("https://a:b:80/x", Port),
             ("https://u[s:er@host/x", User),
+            ("https://user:wo/rd@host/x", User),
+            ("https://user:wo?rd@host/x", User),
             ("https://u%s@host/x", Escape),
             ("https://host/%zz", Escape),
             ("https://host/%", Escape),
@@ -382,7 +410,8 @@ mod tests {
             ("docker://registry/debian:ü", Tag),
             (&long_tag, Tag),
             ("docker://debian@", Digest),
-            ("docker://user@registry/debian", Digest),
+            ("docker://user@registry/debian", ContainerUser),
+            ("docker://user:word@registry/debian", ContainerUser),
             ("docker://registry/debian@sha256:abc", Digest),
             (
                 "docker://registry/debian@md5:d41d8cd98f00b204e9800998ecf8427e",

@@ -9,7 +9,9 @@ use crate::image_source::redacted;
 use crate::normalize::Leaf;
 use crate::render::kubevirt::is_unverifiable;
 use crate::render::libvirt::is_reserved_volume;
+use crate::userinfo::has_password;
 use crate::violation::{Findings, Kind, Location, Violation};
+use crate::words::shortened;
 
 use super::rule::{Check, rules};
 use super::{form, image_url};
@@ -78,7 +80,7 @@ pub(crate) fn source(
         findings.deny(Violation::new(at("image"), Code::ImageSource, kind, detail));
     }
     if let Some(url) = url {
-        url_form(url, at("image.url"), findings);
+        url_form(url, backend, at("image.url"), findings);
     }
     if let Some(checksum) = checksum {
         // Without any source, the missing url is reported, not the checksum.
@@ -180,30 +182,66 @@ fn libvirt_volume(
     }
 }
 
-fn url_form(url: &str, path: FieldPath, findings: &mut Findings) {
+fn url_form(url: &str, backend: Backend, path: FieldPath, findings: &mut Findings) {
     if let Err(error) = image_url::check(url) {
+        let fix = suggestion(&redacted(url), backend);
+        let fix = fix.map_or_else(String::new, |url| format!("; did you mean '{url}'?"));
         let code = Code::UnsupportedImageUrl;
-        let fault = Violation::new(path, code, Kind::Invalid, error.to_string());
+        let fault = Violation::new(path, code, Kind::Invalid, format!("{error}{fix}"));
         findings.deny(fault.text(&redacted(url)));
     }
 }
 
+/// The URL that the author of a text most likely means: a scheme that is not in lower case or left out. What has no
+/// scheme is a container image, unless it ends as files of disk images do or a libvirt host fetches it.
+fn suggestion(text: &str, backend: Backend) -> Option<String> {
+    const ENDINGS: [&str; 10] = [
+        "qcow2", "img", "iso", "raw", "vmdk", "vhd", "vhdx", "gz", "xz", "zst",
+    ];
+    let url = match text.split_once("://") {
+        Some((scheme, rest)) => match &*scheme.to_ascii_lowercase() {
+            "oci" | "container" | "registry" => format!("docker://{rest}"),
+            scheme => format!("{scheme}://{rest}"),
+        },
+        None => {
+            let is_file = text
+                .rsplit_once('.')
+                .is_some_and(|(_, ending)| ENDINGS.contains(&ending));
+            let scheme = if is_file || backend == Backend::Libvirt {
+                "https"
+            } else {
+                "docker"
+            };
+            format!("{scheme}://{}", text.trim_start_matches('/'))
+        }
+    };
+    let is_valid = image_url::check(&url).is_ok() && !has_password(&url);
+    (url != text && is_valid).then(|| shortened(&url))
+}
+
 fn checksum_form(checksum: &str, has_url: bool, path: FieldPath, findings: &mut Findings) {
-    let digest = checksum.strip_prefix("sha256:");
-    let hexadecimal = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+    let code = Code::InvalidImageChecksum;
     if !has_url {
         let detail = "a checksum is verified only for an image with a url; remove it";
-        findings.deny(Violation::new(
-            path,
-            Code::InvalidImageChecksum,
-            Kind::Forbidden,
-            detail,
-        ));
-    } else if !digest.is_some_and(|digest| digest.len() == 64 && digest.bytes().all(hexadecimal)) {
-        let detail =
+        findings.deny(Violation::new(path, code, Kind::Forbidden, detail));
+    } else if !is_checksum(checksum) {
+        let rule =
             "must be 'sha256:' and 64 lower-case hexadecimal digits, as sha256sum prints them";
-        findings.deny(
-            Violation::new(path, Code::InvalidImageChecksum, Kind::Invalid, detail).text(checksum),
-        );
+        let lower = checksum.to_ascii_lowercase();
+        let fix = if is_checksum(&lower) {
+            "; write it in lower case"
+        } else if is_checksum(&format!("sha256:{lower}")) {
+            "; write 'sha256:' before it"
+        } else {
+            ""
+        };
+        let fault = Violation::new(path, code, Kind::Invalid, format!("{rule}{fix}"));
+        findings.deny(fault.text(&redacted(checksum)));
     }
+}
+
+fn is_checksum(text: &str) -> bool {
+    let hexadecimal = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+    let digest = text.strip_prefix("sha256:");
+    digest.is_some_and(|digest| digest.len() == 64 && digest.bytes().all(hexadecimal))
 }

@@ -197,7 +197,7 @@ fn patterns(spec: &MachinePolicySpec, findings: &mut Findings) {
         .and_then(|it| it.allow.as_ref());
     let volumes = spec.images.as_ref().and_then(|it| it.volumes.as_ref());
     for (field, texts, names) in [
-        ("templates.allow", templates, Names::LABELS),
+        ("templates.allow", templates, Names::TEMPLATES),
         ("storageClasses.allow", classes, Names::OBJECTS),
         ("images.volumes", volumes, Names::VOLUMES),
     ] {
@@ -217,10 +217,9 @@ struct Names {
 }
 
 impl Names {
-    const LABELS: Self = Self {
+    const TEMPLATES: Self = Self {
         max: NAME_MAX,
-        characters: "lower-case letters, digits, '-' and '*'",
-        has: |c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-',
+        ..Self::OBJECTS
     };
     const OBJECTS: Self = Self {
         max: OBJECT_NAME_MAX,
@@ -229,8 +228,8 @@ impl Names {
     };
     const VOLUMES: Self = Self {
         max: OBJECT_NAME_MAX,
-        characters: "any without blanks and '/'",
-        has: |c| !c.is_whitespace() && c != '/',
+        characters: "any without '/' and control characters",
+        has: |c| !c.is_control() && c != '/',
     };
     const BRIDGES: Self = Self {
         max: INTERFACE_NAME_MAX,

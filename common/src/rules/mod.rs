@@ -27,6 +27,7 @@ pub(crate) mod libvirthosts;
 pub(crate) mod limits;
 mod machine;
 pub(crate) mod machinepolicies;
+mod name_form;
 mod names;
 mod networkconfigurations;
 mod networks;
@@ -42,7 +43,7 @@ pub mod update;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub(crate) use block::{block_edited, block_mismatch, block_missing};
+pub(crate) use block::{block_edited, block_mismatch, block_missing, more_differences};
 pub(crate) use classes::{kept as kept_classes, restored as restored_classes};
 pub use cloud_init::{CloudInitSchema, SchemaError};
 pub(crate) use disks::kept_reclaim_policies;
@@ -149,10 +150,10 @@ fn checks(kind: ObjectKind, is_update: bool) -> impl Iterator<Item = Check> {
 }
 
 /// Checks the name of a new object. A stored object keeps the name that it has.
-pub(crate) fn check_name(kind: ObjectKind, name: &str, findings: &mut Findings) {
-    for check in checks(kind, false) {
+pub(crate) fn check_name(name: &ObjectName<'_>, findings: &mut Findings) {
+    for check in checks(name.kind, false) {
         if let Check::Name(check) = check {
-            check(&ObjectName { kind, name }, findings);
+            check(name, findings);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Network cards.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use crate::api::choice::NicModel;
 use crate::api::machine::Network;
@@ -11,8 +11,10 @@ use crate::mac::Mac;
 use crate::names;
 use crate::normalize::{Item, Leaf, Merged};
 use crate::violation::{Findings, Kind, Violation};
+use crate::words::titled;
 
 use super::form;
+use super::name_form::NameForm;
 use super::rule::{Check, Parts, Subject, rules};
 
 rules! {
@@ -102,9 +104,12 @@ fn nic(
     let name = nic_name(item.name(), findings);
     let network_name = network_name(item);
     if let Some(text) = network_name.value
-        && !form::is_label(text)
+        && !form::is_object_name(text)
     {
-        findings.deny(form::invalid_object_label(network_name.path, text));
+        let detail = invalid_network(text);
+        let code = Code::InvalidObjectName;
+        let fault = Violation::new(network_name.path, code, Kind::Invalid, detail);
+        findings.deny(fault.text(text));
     }
     let model = form::choice(
         item.pick("model", |nic| nic.model.as_deref()),
@@ -122,6 +127,19 @@ fn nic(
         mac_address: mac_address.ok()?,
         boot_order: None,
     })
+}
+
+/// What is wrong with a text that cannot be the name of a NetworkConfiguration. Multus takes the namespace before a
+/// slash.
+fn invalid_network(text: &str) -> String {
+    match text.split_once('/') {
+        Some((namespace, name)) if form::is_label(namespace) && form::is_object_name(name) => {
+            format!(
+                "names the namespace '{namespace}', and a Machine uses NetworkConfigurations of its own namespace only: write '{name}', and create it in the Machine's namespace if it does not exist there"
+            )
+        }
+        _ => NameForm::OBJECT.fix(text, |_| true),
+    }
 }
 
 /// The `NetworkConfiguration` a card is attached to.
@@ -154,21 +172,15 @@ fn nic_name<'a>(leaf: Leaf<&'a str>, findings: &mut Findings) -> Option<&'a str>
     fits.then_some(name)
 }
 
+/// A network card as messages about another one name it.
+fn title(item: &Item<'_, Network>) -> String {
+    titled("network card", item.name().value)
+}
+
 /// Rule [`Code::DuplicateNicName`].
 fn unique_names(subject: &Subject<'_>, _: &mut Parts, findings: &mut Findings) {
-    let merged = subject.merged;
-    let mut seen = BTreeSet::new();
-    for leaf in merged.networks.iter().map(Item::name) {
-        if let Some(name) = leaf.value
-            && !seen.insert(name)
-        {
-            let detail = "another network card has this name; each needs its own";
-            findings.deny(
-                Violation::new(leaf.path, Code::DuplicateNicName, Kind::Duplicate, detail)
-                    .text(name),
-            );
-        }
-    }
+    let names = subject.merged.networks.iter().map(Item::name);
+    form::unique_names(names, Code::DuplicateNicName, findings);
 }
 
 /// The MAC address of a card: rules [`Code::InvalidMac`], [`Code::MacNotUnicast`],
@@ -239,21 +251,22 @@ pub(crate) fn address<'a>(item: &Item<'a, Network>) -> Leaf<&'a str> {
 
 /// Rule [`Code::DuplicateMac`], whatever form the addresses are written in.
 fn unique_macs(subject: &Subject<'_>, _: &mut Parts, findings: &mut Findings) {
-    let merged = subject.merged;
-    let mut seen = BTreeSet::new();
-    for item in &merged.networks {
+    let mut seen: BTreeMap<Mac, String> = BTreeMap::new();
+    for item in &subject.merged.networks {
         let leaf = address(item);
-        if let Some(text) = leaf.value
-            && let Ok(mac) = text.parse::<Mac>()
-            && !mac.is_multicast()
-            && !mac.is_zero()
-            && !seen.insert(mac)
-        {
-            let detail =
-                "another network card of this Machine has this address; each needs its own";
-            findings.deny(
-                Violation::new(leaf.path, Code::DuplicateMac, Kind::Duplicate, detail).text(text),
+        let Some(text) = leaf.value else { continue };
+        let mac = text.parse::<Mac>().ok();
+        let Some(mac) = mac.filter(|mac| !mac.is_multicast() && !mac.is_zero()) else {
+            continue;
+        };
+        if let Some(other) = seen.get(&mac) {
+            let detail = format!(
+                "{other} of this Machine has this address; change one of them, or leave it out for a stable one"
             );
+            let fault = Violation::new(leaf.path, Code::DuplicateMac, Kind::Duplicate, detail);
+            findings.deny(fault.text(text));
+        } else {
+            seen.insert(mac, title(item));
         }
     }
 }
@@ -264,32 +277,30 @@ fn one_default(subject: &Subject<'_>, _: &mut Parts, findings: &mut Findings) {
     if !merged.is_complete() {
         return;
     }
-    for item in merged
-        .networks
-        .iter()
-        .filter(|item| network_name(item).value.is_none())
-        .skip(1)
-    {
-        let detail = "only one network card can be on the default network; name the NetworkConfiguration of this one";
-        findings.deny(Violation::new(
-            network_name(item).path,
-            Code::TooManyDefaultNics,
-            Kind::Required,
-            detail,
-        ));
+    let cards = merged.networks.iter();
+    let mut cards = cards.filter(|item| network_name(item).value.is_none());
+    let Some(first) = cards.next() else { return };
+    for item in cards {
+        let detail = format!(
+            "{} is on the default network, and only one can be; name the NetworkConfiguration of this one",
+            title(first)
+        );
+        let (path, code) = (network_name(item).path, Code::TooManyDefaultNics);
+        findings.deny(Violation::new(path, code, Kind::Required, detail));
     }
 }
 
 /// Rule [`Code::SameNetworkTwice`].
 fn same_network(subject: &Subject<'_>, _: &mut Parts, findings: &mut Findings) {
-    let merged = subject.merged;
-    let mut seen = BTreeSet::new();
-    for leaf in merged.networks.iter().map(network_name) {
-        if let Some(name) = leaf.value
-            && !seen.insert(name)
-        {
-            let text = format!("{}: another network card is on '{name}' too", leaf.path);
+    let mut seen: BTreeMap<&str, String> = BTreeMap::new();
+    for item in &subject.merged.networks {
+        let leaf = network_name(item);
+        let Some(name) = leaf.value else { continue };
+        if let Some(other) = seen.get(name) {
+            let text = format!("{}: {other} is on '{name}', too", leaf.path);
             findings.warn(Code::SameNetworkTwice, &text);
+        } else {
+            seen.insert(name, title(item));
         }
     }
 }

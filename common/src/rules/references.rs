@@ -15,7 +15,7 @@ use crate::field_path::FieldPath;
 use crate::names;
 use crate::normalize::{Leaf, TemplateChoice};
 use crate::violation::{Findings, Kind, Reference, Violation};
-use crate::words::{did_you_mean, name_list, quoted};
+use crate::words::{did_you_mean, nearest_first, quoted};
 
 use super::networks::network_name;
 use super::rule::{Check, KnownTemplate, Lookup, MissingNetworks, TemplateRequest, rules};
@@ -50,8 +50,8 @@ rules! {
     }
     "references" Check::Lookup(source_claims), on MACHINES, Always, and [CopyOfItself] {
         Warn SourceClaimNotFound = "The claim that a disk is to be a copy of does not exist in the Machine's namespace."
-            because "The copy waits until the claim is there, and the Machine with it."
-            fix "Correct the name, or make the claim."
+            because "The copy waits until the claim exists, and the Machine with it."
+            fix "Correct the name, or create the claim."
             crd Nothing,
     }
     "disks" Check::Value, on MACHINES, Always {
@@ -140,8 +140,11 @@ fn template_not_found(name: &str, path: FieldPath, catalog: &dyn Catalog) -> Vio
         .map(str::to_owned)
         .chain(catalog.template_names())
         .collect();
-    let nearest = did_you_mean(name, known.iter().map(String::as_str));
-    let detail = format!("{nearest}known templates: {}", name_list(known.clone()));
+    // Other kinds are referred to as `namespace/name`; templates have no namespace.
+    let plain = name.rsplit_once('/').map_or(name, |(_, plain)| plain);
+    let nearest = did_you_mean(plain, known.iter().map(String::as_str));
+    let known = nearest_first(plain, known.clone());
+    let detail = format!("{nearest}known templates: {known}");
     Violation::new(path, Code::TemplateNotFound, Kind::NotFound, detail).text(name)
 }
 
@@ -178,17 +181,19 @@ fn networks(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mu
         let Some(name) = leaf.value else {
             continue;
         };
-        if is_stored(name) || catalog.network(namespace, name).is_some() || !form::is_label(name) {
+        let is_known = is_stored(name) || catalog.network(namespace, name).is_some();
+        if is_known || !form::is_object_name(name) {
             continue;
         }
         let known = catalog.network_names(namespace);
-        let nearest = did_you_mean(name, known.iter().map(String::as_str));
+        let nearest = default_network(name, lookup.backend)
+            .unwrap_or_else(|| did_you_mean(name, known.iter().map(String::as_str)));
         findings.miss(Reference::Network(name.to_owned()));
         match lookup.settings.missing_networks {
             MissingNetworks::Deny => {
                 let detail = format!(
                     "{nearest}known NetworkConfigurations: {}",
-                    name_list(known.clone())
+                    nearest_first(name, known.clone())
                 );
                 findings.deny(
                     Violation::new(
@@ -202,16 +207,27 @@ fn networks(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mu
             }
             MissingNetworks::Warn => {
                 let text = format!(
-                    "{}: no NetworkConfiguration '{name}' yet, {nearest}",
+                    "{}: NetworkConfiguration '{name}' does not exist yet; {nearest}",
                     leaf.path
                 );
                 findings.warn(
                     Code::NetworkConfigurationNotFound,
-                    text.trim_end_matches([' ', ',']),
+                    text.trim_end_matches([' ', ';']),
                 );
             }
         }
     }
+}
+
+/// What to do about a name by which other APIs call the network of a card that names none.
+fn default_network(name: &str, backend: Backend) -> Option<String> {
+    const NAMES: [&str; 4] = ["default", "pod", "pod-network", "podnetwork"];
+    let network = match backend {
+        Backend::Kubevirt => "the pod network",
+        Backend::Libvirt => "the default network of the host",
+    };
+    let fix = || format!("leave networkName out for {network}; ");
+    NAMES.contains(&name).then(fix)
 }
 
 /// Rules [`Code::SourceClaimNotFound`] and [`Code::CopyOfItself`], for copies that `old` does not have.
@@ -282,7 +298,10 @@ fn source_claim(
         && !old.is_some_and(|old| is_source(old, claim))
         && !catalog.has_claim(namespace, claim)
     {
-        let text = format!("{}: no PersistentVolumeClaim '{claim}' yet", source.path);
+        let text = format!(
+            "{}: PersistentVolumeClaim '{claim}' does not exist yet",
+            source.path
+        );
         findings.warn(Code::SourceClaimNotFound, &text);
     }
 }

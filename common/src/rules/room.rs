@@ -11,6 +11,7 @@ use crate::code::Code;
 use crate::field_path::FieldPath;
 use crate::quantity::Bytes;
 use crate::violation::{Findings, Kind, Reference, Violation};
+use crate::words::counted;
 
 use super::rule::{Check, Lookup, rules};
 use super::sizing::{cpu_leaves, largest, largest_memory};
@@ -42,8 +43,8 @@ fn room(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Fi
         && let Some((host, most)) = most_cpu.filter(|(_, most)| vcpus > *most)
         && lookup.stored.is_none_or(|old| vcpus > old.cpu.vcpus())
     {
-        let asked = format!("{vcpus} vCPUs");
-        let detail = detail(lookup, &asked, host, &format!("{most} vCPUs"));
+        let asked = counted(vcpus, "vCPU");
+        let detail = detail(lookup, &asked, host, &counted(most, "vCPU"));
         findings.deny(larger(path, &detail).value(value));
         findings.miss(Reference::Hosts);
     }
@@ -54,8 +55,8 @@ fn room(lookup: &Lookup<'_>, _: &mut BTreeMap<String, String>, findings: &mut Fi
         && let Some((host, most)) = most_memory.filter(|(_, most)| memory > *most)
         && lookup.stored.is_none_or(|old| memory > old.memory.max_size)
     {
-        let asked = format!("{memory} memory");
-        let detail = detail(lookup, &asked, host, &format!("{most} memory"));
+        let asked = format!("{memory} of memory");
+        let detail = detail(lookup, &asked, host, &format!("{most} of memory"));
         let text = leaf.value.unwrap_or_default();
         findings.deny(larger(leaf.path, &detail).text(text));
         findings.miss(Reference::Hosts);
@@ -98,11 +99,11 @@ fn vcpus(lookup: &Lookup<'_>) -> Option<(u32, (i64, FieldPath))> {
 fn detail(lookup: &Lookup<'_>, asked: &str, host: &str, most: &dyn Display) -> String {
     if lookup.bound_host.is_some() {
         return format!(
-            "these are {asked}, and its host '{host}' has {most} for all its Machines together; ask for less, or raise overcommit of the LibvirtHost"
+            "asks for {asked}, and its host '{host}' has {most} for all its Machines together; ask for less, or raise overcommit of the LibvirtHost"
         );
     }
     format!(
-        "these are {asked}, and no LibvirtHost that it may be on has more than {most} for all its Machines together ('{host}'); ask for less, or raise overcommit of a LibvirtHost"
+        "asks for {asked}, and no LibvirtHost that it may be on has more than {most} for all its Machines together ('{host}'); ask for less, or raise overcommit of a LibvirtHost"
     )
 }
 

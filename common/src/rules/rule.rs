@@ -165,7 +165,10 @@ pub enum MissingNetworks {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ObjectName<'a> {
     pub(crate) kind: ObjectKind,
+    /// Empty until the API server has generated it.
     pub(crate) name: &'a str,
+    /// `metadata.generateName`, if the API server generates the name from it.
+    pub(crate) generate_name: Option<&'a str>,
 }
 
 /// The template that a Machine names, and the content that it has so far.

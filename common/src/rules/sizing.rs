@@ -9,6 +9,7 @@ use crate::field_path::FieldPath;
 use crate::normalize::{Leaf, Merged};
 use crate::quantity::Bytes;
 use crate::violation::{Findings, Kind, Violation};
+use crate::words::counted;
 
 use super::quantities::{self, Range};
 use super::rule::{Check, Parts, Subject, rules};
@@ -176,7 +177,7 @@ fn vcpus(
         sockets: cpu.max_sockets.max(cpu.sockets),
         ..*cpu
     };
-    let (counted, value, path) = match largest(factors) {
+    let (topology, value, path) = match largest(factors) {
         Some((count, path)) if cpu.vcpus() > max => (cpu, count, path),
         _ if grown.vcpus() > max => (&grown, grown.sockets, max_at),
         _ => return,
@@ -186,10 +187,14 @@ fn vcpus(
         cores,
         threads,
         ..
-    } = counted;
+    } = topology;
+    let verb = if max == 1 { "is" } else { "are" };
     let detail = format!(
-        "{sockets} sockets × {cores} cores × {threads} threads are {} vCPUs; at most {max} are allowed",
-        counted.vcpus()
+        "{} × {} × {} are {} vCPUs; at most {max} {verb} allowed",
+        counted(sockets, "socket"),
+        counted(cores, "core"),
+        counted(threads, "thread"),
+        topology.vcpus()
     );
     findings.deny(Violation::new(path, Code::TooManyVcpus, Kind::Invalid, detail).value(value));
 }

@@ -59,7 +59,7 @@ pub struct MachineSpec {
     /// Name of a MachineTemplate or of a built-in template (small, medium, large) whose values apply
     /// where this spec sets none. Default: the label vitistack.io/machine-template, else no template.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<schema::Label>")]
+    #[schemars(with = "Option<schema::TemplateName>")]
     pub template: Option<String>,
 
     /// Backend that runs the machine: kubevirt or libvirt. Default: the webhook's setting

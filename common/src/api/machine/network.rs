@@ -36,6 +36,6 @@ pub struct Network {
     /// Name of the NetworkConfiguration in the Machine's namespace that the card is attached to.
     /// Default: the pod network (KubeVirt) or the host's default network (libvirt), for at most one card.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<schema::Label>")]
+    #[schemars(with = "Option<schema::ObjectName>")]
     pub network_name: Option<String>,
 }

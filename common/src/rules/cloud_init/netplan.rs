@@ -59,10 +59,17 @@ pub(super) fn check(fields: &Map<String, Value>, positions: &PositionTree) -> Ve
         .collect();
     let mut found = Vec::new();
     let mut defined: HashSet<&str> = ports(fields);
+    let mut sections: HashMap<&str, &str> = HashMap::new();
     for device in &devices {
+        let first = *sections.entry(device.name).or_insert(device.section);
         if !defined.insert(device.name) {
-            let text = "has the name of another device; each needs its own";
-            found.push(device.fault(device.at, "", text));
+            let section = if first == device.section {
+                "openvswitch.ports"
+            } else {
+                first
+            };
+            let text = format!("has the name of a device of {section}; each needs its own");
+            found.push(device.fault(device.at, "", &text));
         }
     }
     let mut joined = HashMap::new();
@@ -70,9 +77,11 @@ pub(super) fn check(fields: &Map<String, Value>, positions: &PositionTree) -> Ve
         for member in device.members() {
             let kind = device.section == "vrfs";
             let of = (device.section, device.name);
-            if *joined.entry((kind, member.name.clone())).or_insert(of) != of {
-                let text = "is a member of another device already; it can join one";
-                found.push(device.fault(member.at, &member.path, text));
+            let first = *joined.entry((kind, member.name.clone())).or_insert(of);
+            if first != of {
+                let (section, other) = (first.0, messages::device(first.1));
+                let text = format!("is a member of {section}.{other} already; it can join one");
+                found.push(device.fault(member.at, &member.path, &text));
             }
         }
         let undefined = device.references().into_iter();

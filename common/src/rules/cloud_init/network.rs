@@ -129,8 +129,9 @@ fn nameservers_of_unknown_interfaces(
             .value
             .item(index)?
             .field("interface")?;
-        let text =
-            "interface is not in the document; name one of its devices, or leave it out for all";
+        let text = format!(
+            "config[{index}].interface is not in the document; name one of its devices, or leave it out for all"
+        );
         let diagnostic = Diagnostic::new(position.value.at, Code::InvalidNetworkData, text);
         Some(diagnostic.with_identity(format!("interface of a nameserver: {interface}")))
     });

@@ -1,6 +1,6 @@
 //! Disks as a list: names, volumes, and disks of the template that are removed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use crate::api::choice::Backend;
 use crate::api::machine::Disk;
@@ -11,7 +11,7 @@ use crate::rules::disks::disk_name;
 use crate::rules::form;
 use crate::rules::rule::{Check, Parts, Subject, rules};
 use crate::violation::{Findings, Kind, Violation};
-use crate::words::{did_you_mean, name_list};
+use crate::words::{did_you_mean, nearest_first, titled};
 
 rules! {
     "disks" Check::Part(removed), on MACHINES_AND_TEMPLATES, Always {
@@ -43,27 +43,15 @@ rules! {
 /// list in the CRD. A violation that both loops find is reported once: [`Findings::dedupe`].
 fn unique_names(subject: &Subject<'_>, _: &mut Parts, findings: &mut Findings) {
     let merged = subject.merged;
-    let detail = "another disk or CD-ROM has this name; each needs its own";
-    let duplicate = |path, name: &str| {
-        Violation::new(path, Code::DuplicateDiskName, Kind::Duplicate, detail).text(name)
-    };
-    let mut own = BTreeSet::new();
     let users = merged.user().disks.iter().flatten().enumerate();
-    for (index, name) in users.filter_map(|(index, disk)| Some((index, disk.name()?))) {
-        if !own.insert(name) {
-            findings.deny(duplicate(FieldPath::item("disks", index, "name"), name));
-        }
-    }
-    let mut seen = BTreeSet::new();
+    let users = users.map(|(index, disk)| Leaf {
+        value: disk.name(),
+        path: FieldPath::item("disks", index, "name"),
+    });
+    form::unique_names(users, Code::DuplicateDiskName, findings);
     let disks = merged.disks.iter().map(Item::name);
     let cdroms = merged.cdroms.iter().map(Item::name);
-    for leaf in disks.chain(cdroms) {
-        if let Some(name) = leaf.value
-            && !seen.insert(name)
-        {
-            findings.deny(duplicate(leaf.path, name));
-        }
-    }
+    form::unique_names(disks.chain(cdroms), Code::DuplicateDiskName, findings);
 }
 
 /// Rule [`Code::DuplicateVolume`]. An invalid name has a code of its own. On libvirt no disk
@@ -78,9 +66,12 @@ fn unique_volumes(subject: &Subject<'_>, _: &mut Parts, findings: &mut Findings)
         let leaf = item.pick("volumeName", |disk| disk.volume_name.as_deref());
         if let Some(volume) = leaf.value
             && form::is_object_name(volume)
-            && let Some(other) = seen.insert(volume, leaf.path)
+            && let Some((name, other)) = seen.insert(volume, (item.name().value, leaf.path))
         {
-            let detail = "another disk binds this PersistentVolume, and one binds one claim; name another, or remove volumeName";
+            let detail = format!(
+                "{} binds this PersistentVolume, and one binds one claim; name another, or remove volumeName",
+                titled("disk", name)
+            );
             let code = Code::DuplicateVolume;
             let fault =
                 Violation::new(leaf.path.or_user_path(other), code, Kind::Duplicate, detail)
@@ -133,7 +124,8 @@ fn removed_is_there(merged: &Merged<'_>, name: &str, path: FieldPath, findings: 
                 return;
             }
             let nearest = did_you_mean(name, names.iter().copied());
-            let names = name_list(names.into_iter().map(str::to_owned).collect());
+            let names = names.into_iter().map(str::to_owned).collect();
+            let names = nearest_first(name, names);
             format!("{nearest}disks of the template: {names}")
         }
     };

@@ -15,6 +15,7 @@ use crate::violation::{Findings, Kind, Violation};
 
 use crate::rules::form;
 use crate::rules::images;
+use crate::rules::name_form::NameForm;
 use crate::rules::quantities::{self, Range};
 use crate::rules::rule::{Check, Parts, Subject, rules};
 
@@ -270,7 +271,7 @@ pub(crate) fn disk_name<'a>(
             leaf.path,
             Code::InvalidDiskName,
             Kind::Invalid,
-            form::label_fix(name, |label| is_free(merged, label)),
+            NameForm::LABEL.fix(name, |label| is_free(merged, label)),
         )
     };
     findings.deny(fault.text(name));
@@ -286,7 +287,8 @@ fn is_free(merged: &Merged<'_>, label: &str) -> bool {
         .map(Named::name)
         .chain(merged.disks.iter().map(|item| item.name().value))
         .chain(merged.cdroms.iter().map(|item| item.name().value));
-    let corrected = names.flatten().filter_map(form::as_label);
+    let corrected = names.flatten();
+    let corrected = corrected.filter_map(|name| NameForm::LABEL.nearest(name));
     let is_reserved = label == names::CLOUD_INIT_DISK || names::POD_VOLUMES.contains(&label);
     !is_reserved && corrected.filter(|name| name == label).count() == 1
 }

@@ -83,7 +83,7 @@ rules! {
 
 /// Rules [`Code::HostFieldRequired`] and [`Code::UnsupportedHostValue`] for the hypervisor.
 fn hypervisor(spec: &HostIntent, _: Option<&HostIntent>, findings: &mut Findings) {
-    let virt_type = "set kvm, or qemu where the processor does not help";
+    let virt_type = "set kvm, or qemu on a host without hardware virtualization";
     let virt_type = required("virtType", spec.virt_type.as_deref(), virt_type, findings);
     choice(virt_type, VirtType::Kvm, findings);
     let cpu_mode = leaf(FieldPath::field("cpuMode"), spec.cpu_mode.as_deref());
@@ -116,20 +116,18 @@ fn amounts(spec: &HostIntent, _: Option<&HostIntent>, findings: &mut Findings) {
 
 /// The rules about storage classes.
 fn storage(spec: &HostIntent, _: Option<&HostIntent>, findings: &mut Findings) {
-    let mut classes = HashSet::new();
-    for (index, item) in spec.storage.iter().flatten().enumerate() {
-        let class = storage_class(item, index, findings);
-        unique_in_list(class, &mut classes, findings);
-    }
+    let items = spec.storage.iter().flatten().enumerate();
+    let classes = items.map(|(index, item)| storage_class(item, index, findings));
+    let classes: Vec<_> = classes.collect();
+    form::unique_names(classes, Code::DuplicateOffer, findings);
 }
 
 /// The rules about networks.
 fn networks(spec: &HostIntent, _: Option<&HostIntent>, findings: &mut Findings) {
-    let mut networks = HashSet::new();
-    for (index, item) in spec.networks.iter().flatten().enumerate() {
-        let name = network(item, index, findings);
-        unique_in_list(name, &mut networks, findings);
-    }
+    let items = spec.networks.iter().flatten().enumerate();
+    let names = items.map(|(index, item)| network(item, index, findings));
+    let names: Vec<_> = names.collect();
+    form::unique_names(names, Code::DuplicateOffer, findings);
 }
 
 fn leaf(path: FieldPath, value: Option<&str>) -> Leaf<&str> {
@@ -170,7 +168,11 @@ fn uri(spec: &HostIntent, _: Option<&HostIntent>, findings: &mut Findings) {
     let uri: HostUri = match text.parse() {
         Ok(uri) => uri,
         Err(error) => {
-            let detail = format!("{error}; write it as 'qemu+tls://hv1.example.com/system'");
+            let fix = match HostUri::suggestion(text) {
+                Some(uri) => format!("write it as '{uri}'"),
+                None => "a valid one is 'qemu+tls://hv1.example.com/system'".to_owned(),
+            };
+            let detail = format!("{error}; {fix}");
             let fault = Violation::new(path, Code::InvalidHostUri, Kind::Invalid, detail);
             findings.deny(fault.text(text));
             return;
@@ -256,17 +258,6 @@ fn libvirt_name(leaf: Leaf<&str>, findings: &mut Findings) {
     }
 }
 
-/// Rule [`Code::DuplicateOffer`] for the items of a list.
-fn unique_in_list<'t>(leaf: Leaf<&'t str>, seen: &mut HashSet<&'t str>, findings: &mut Findings) {
-    if let Some(text) = leaf.value
-        && !seen.insert(text)
-    {
-        let detail = "another item of the list has this name; each needs its own";
-        let fault = Violation::new(leaf.path, Code::DuplicateOffer, Kind::Duplicate, detail);
-        findings.deny(fault.text(text));
-    }
-}
-
 /// The rules about a storage class, and [`Code::OverlayNeedsQcow2`]. Returns its name.
 fn storage_class<'t>(
     item: &'t StorageIntent,
@@ -278,7 +269,7 @@ fn storage_class<'t>(
     let class = at("storageClass", item.storage_class.as_deref());
     let class = required_at(class, fix, findings);
     form::object_name(class, findings);
-    let fix = "name the pool of libvirt's that the volumes are made in";
+    let fix = "name the libvirt pool in which the volumes are created";
     let pool = required_at(at("pool", item.pool.as_deref()), fix, findings);
     libvirt_name(pool, findings);
     let format = at("format", item.format.as_deref());
@@ -306,7 +297,7 @@ fn network<'t>(item: &'t NetworkIntent, index: usize, findings: &mut Findings) -
     let kind = required_at(at("type", item.kind.as_deref()), fix, findings);
     // A source that is not a bridge may have any name that libvirt allows.
     let kind = choice(kind, HostNetworkType::Network, findings);
-    let fix = "name it as it is called on the host";
+    let fix = "give its name on the host";
     let source = required_at(at("source", item.source.as_deref()), fix, findings);
     match kind {
         Some(HostNetworkType::Bridge | HostNetworkType::Ovs) => bridge(source, findings),
@@ -315,7 +306,7 @@ fn network<'t>(item: &'t NetworkIntent, index: usize, findings: &mut Findings) -
     let vlans = item.vlans.as_deref().unwrap_or_default();
     if kind == Some(HostNetworkType::Bridge) && vlans.len() > 1 {
         let detail = format!(
-            "a plain bridge is in one VLAN at most, and these are {}; use a bridge for each, or type: ovs",
+            "a plain bridge can be in one VLAN only, and the list has {}; use a bridge for each, or type: ovs",
             vlans.len()
         );
         let path = FieldPath::item("networks", index, "vlans");
@@ -342,7 +333,8 @@ fn vlan_ids(vlans: &[i64], index: usize, findings: &mut Findings) {
         if let [(item, vlan), others @ ..] = &faulty[..] {
             let more = match others.len() {
                 0 => String::new(),
-                more => format!("; {more} more of the list have the same fault"),
+                1 => "; another one of the list has the same fault".to_owned(),
+                more => format!("; {more} others of the list have the same fault"),
             };
             let location = Location::from(FieldPath::item("networks", index, "vlans"));
             let location = location.key(&item.to_string());

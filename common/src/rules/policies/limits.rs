@@ -10,6 +10,7 @@ use crate::field_path::FieldPath;
 use crate::rules::rule::{Check, Governed, rules};
 use crate::rules::{boot, disks, sizing};
 use crate::violation::{Findings, Kind, Violation};
+use crate::words::counted;
 
 rules! {
     "policies" Check::Policy(limits), on MACHINES, Always {
@@ -27,13 +28,17 @@ fn limits(machine: &Governed<'_>, policy: &Policy, findings: &mut Findings) {
 
     if let Some(cpu) = sizing::topology(merged, VCPUS_MAX, &mut scratch) {
         let stored = stored.map(|block| u128::from(block.cpu.vcpus()));
-        let amount = Amount::new(cpu.vcpus().into(), stored, limits.cpu, "vCPUs");
+        let amount = Amount::new(cpu.vcpus().into(), stored, limits.cpu, |limit| {
+            counted(limit, "vCPU")
+        });
         let path = sizing::largest_factor(merged);
         amount.check(path, policy, findings);
     }
     if let Some(memory) = sizing::guest_memory(merged, &mut scratch) {
         let stored = stored.map(|block| block.memory.max_size);
-        let amount = Amount::new(memory.max_size, stored, limits.memory, "of memory");
+        let amount = Amount::new(memory.max_size, stored, limits.memory, |limit| {
+            format!("{limit} of memory")
+        });
         amount.check(sizing::largest_memory(merged).path, policy, findings);
     }
     for item in &merged.disks {
@@ -41,7 +46,9 @@ fn limits(machine: &Governed<'_>, policy: &Policy, findings: &mut Findings) {
             let stored = stored.and_then(|block| stored_disk(block, item.name().value?));
             let stored = stored.map(|disk| disk.size);
             let path = item.pick("size", |disk| disk.size.as_deref()).path;
-            let amount = Amount::new(size, stored, limits.disk, "for a disk");
+            let amount = Amount::new(size, stored, limits.disk, |limit| {
+                format!("{limit} for a disk")
+            });
             amount.check(path, policy, findings);
         }
     }
@@ -49,17 +56,23 @@ fn limits(machine: &Governed<'_>, policy: &Policy, findings: &mut Findings) {
         if let Some(size) = boot::cdrom_size(item, machine.backend, &mut scratch) {
             let stored = stored.and_then(|block| stored_cdrom(block, item.name().value?)?.size);
             let path = item.pick("size", |cdrom| cdrom.size.as_deref()).path;
-            let amount = Amount::new(size, stored, limits.disk, "for a disk");
+            let amount = Amount::new(size, stored, limits.disk, |limit| {
+                format!("{limit} for a disk")
+            });
             amount.check(path, policy, findings);
         }
     }
     let disks = stored.map(|block| block.disks.len() as u128);
-    let amount = Amount::new(merged.disks.len() as u128, disks, limits.disks, "disks");
+    let amount = Amount::new(merged.disks.len() as u128, disks, limits.disks, |limit| {
+        counted(limit, "disk")
+    });
     amount.check(FieldPath::field("disks"), policy, findings);
     // A Machine that lists no card gets one.
     let cards = merged.networks.len().max(1) as u128;
     let stored = stored.map(|block| block.networks.len() as u128);
-    let amount = Amount::new(cards, stored, limits.networks, "network cards");
+    let amount = Amount::new(cards, stored, limits.networks, |limit| {
+        counted(limit, "network card")
+    });
     amount.check(FieldPath::field("networks"), policy, findings);
 }
 
@@ -77,17 +90,17 @@ struct Amount<T> {
     /// The amount of the stored Machine.
     stored: Option<T>,
     limit: Option<T>,
-    /// What it is an amount of, as messages say it.
-    what: &'static str,
+    /// The limit as messages say it.
+    shown: fn(&T) -> String,
 }
 
 impl<T: PartialOrd + fmt::Display> Amount<T> {
-    fn new(value: T, stored: Option<T>, limit: Option<T>, what: &'static str) -> Self {
+    fn new(value: T, stored: Option<T>, limit: Option<T>, shown: fn(&T) -> String) -> Self {
         Self {
             value,
             stored,
             limit,
-            what,
+            shown,
         }
     }
 
@@ -97,14 +110,14 @@ impl<T: PartialOrd + fmt::Display> Amount<T> {
             value,
             stored,
             limit: Some(limit),
-            what,
+            shown,
         } = self
         else {
             return;
         };
         if value > limit && stored.is_none_or(|stored| value > stored) {
             let policy = &policy.name;
-            let detail = format!("policy '{policy}' allows at most {limit} {what}");
+            let detail = format!("policy '{policy}' allows at most {}", shown(&limit));
             let fault = Violation::new(path, Code::LimitExceeded, Kind::Forbidden, detail);
             findings.deny(fault.value(value));
         }
