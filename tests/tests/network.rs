@@ -158,7 +158,7 @@ async fn a_network_is_deleted_once_no_machine_uses_it() {
     assert_eq!(idle["metadata"]["finalizers"], Value::Null);
 
     delete(&env, "prod").await;
-    waits_for(&env, "prod", "db, web").await;
+    waits_for(&env, "prod", "db and web").await;
     // A network that is not in use is deleted at once.
     delete(&env, "idle").await;
     networks.until_gone("idle").await.unwrap();

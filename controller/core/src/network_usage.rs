@@ -293,7 +293,7 @@ mod tests {
     fn the_finalizer_is_present_exactly_while_a_machine_uses_the_network() {
         let ours: &[&str] = &["example.org/theirs", names::FINALIZER_IN_USE];
         let (theirs, none): (&[&str], &[&str]) = (&["example.org/theirs"], &[]);
-        let message = "the deletion waits for the Machines that use this network: db, web; delete them, or take it out of their spec.networks and restart them; the network is deleted then";
+        let message = "the deletion waits for the Machines that use this network: db and web; delete them, or take it out of their spec.networks and restart them; the network is deleted then";
         for (finalizers, deleting, used, expected) in [
             (none, false, false, Decision::Nothing),
             (none, false, true, Decision::AddFinalizer),
