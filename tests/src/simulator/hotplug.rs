@@ -26,7 +26,10 @@ pub(super) fn volumes(machine: &Value, instance: &Value) -> Option<Value> {
     let disks = "/domain/devices/disks";
     let at = |spec: &Value| spec.pointer(disks).cloned().unwrap_or_default();
     let status = items(&list(&desired["volumes"], &runs["volumes"]).into())
-        .map(|volume| json!({"name": volume["name"], "target": ""}))
+        .map(|volume| {
+            let plugged = is_plugged(&volume["name"]).then(|| json!({}));
+            json!({"name": volume["name"], "target": "", "hotplugVolume": plugged})
+        })
         .collect::<Vec<_>>();
     Some(json!({
         "spec": {

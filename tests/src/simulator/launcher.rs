@@ -17,7 +17,7 @@ use std::time::Duration;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::scenario::Scenario;
+use super::{scenario::Scenario, vm_state_machine::hash};
 
 /// Label of a launcher pod: the uid of its instance.
 pub(super) const CREATED_BY: &str = "kubevirt.io/created-by";
@@ -184,8 +184,14 @@ fn compute(ready: bool, state: &Value) -> Value {
 
 const IMAGE: &str = "quay.io/kubevirt/virt-launcher:v1.9.0";
 
+/// Name of the interface of a pod for a network or its card, as `pkg/network/namescheme` hashes it.
+pub(super) fn pod_interface(network: &Value) -> String {
+    let hash = hash(&network["name"].as_str()) >> 20;
+    format!("pod{hash:011x}")
+}
+
 /// The pod that `RenderLaunchManifest` makes of an instance.
-fn pod_of(instance: &Value, node: Option<&str>) -> Value {
+pub(super) fn pod_of(instance: &Value, node: Option<&str>) -> Value {
     let (metadata, spec) = (&instance["metadata"], &instance["spec"]);
     let name = metadata["name"].as_str().unwrap_or_default();
     let mut labels = metadata["labels"].as_object().cloned().unwrap_or_default();
@@ -212,7 +218,8 @@ fn pod_of(instance: &Value, node: Option<&str>) -> Value {
             let reference = network["multus"]["networkName"].as_str()?;
             let own = metadata["namespace"].as_str().unwrap_or_default();
             let (namespace, name) = reference.split_once('/').unwrap_or((own, reference));
-            Some(json!({"name": name, "namespace": namespace}))
+            let interface = pod_interface(network);
+            Some(json!({"name": name, "namespace": namespace, "interface": interface}))
         })
         .collect();
     let mut annotations = json!({"kubevirt.io/domain": name});
@@ -282,7 +289,13 @@ mod tests {
         let volume = &pod["spec"]["volumes"][0];
         assert_eq!(volume["persistentVolumeClaim"]["claimName"], "web-root");
         let networks = &pod["metadata"]["annotations"]["k8s.v1.cni.cncf.io/networks"];
-        assert_eq!(networks, r#"[{"name":"prod","namespace":"blue"}]"#);
+        let networks: Value = serde_json::from_str(networks.as_str().unwrap()).unwrap();
+        let network = &networks[0];
+        assert_eq!(
+            (&network["namespace"], &network["name"]),
+            (&json!("blue"), &json!("prod"))
+        );
+        assert_eq!(network["interface"], pod_interface(&json!({"name": "a"})));
     }
 
     #[test]

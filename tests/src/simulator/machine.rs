@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use super::{
     ANNOTATION, Context, Kind, Scenario, age, drain,
     launcher::{self, CREATED_BY, Step, VM_NAME},
-    merge, retry,
+    merge, migration, retry,
     start_failure::with_transition,
     vm_state_machine::{self, Change, Claims, Input, NODES, node_of},
 };
@@ -163,7 +163,13 @@ async fn reconcile(
             .await?;
     }
     match next.change {
-        Change::Nothing => {}
+        Change::Nothing => {
+            if let Some(instance) = instance.as_ref().filter(|it| is_running(it)) {
+                launcher
+                    .migrate(instance, &instances, migratable, scenario)
+                    .await?;
+            }
+        }
         Change::Create => {
             if !has_finalizer(&machine, MACHINE_FINALIZER) {
                 add_finalizer(&machines, &machine, &name).await?;
@@ -212,7 +218,16 @@ impl Launcher {
         let mut pod = None;
         if let Some(uid) = instance.and_then(|instance| instance["metadata"]["uid"].as_str()) {
             let of_instance = ListParams::default().labels(&format!("{CREATED_BY}={uid}"));
-            let found = pods.list(&of_instance).await?.items.pop();
+            let mut found = pods.list(&of_instance).await?.items;
+            // During a migration there are two.
+            let node = instance.and_then(|instance| instance["status"]["nodeName"].as_str());
+            let is_here =
+                |pod: &Pod| pod.spec.as_ref().and_then(|it| it.node_name.as_deref()) == node;
+            let here = found
+                .iter()
+                .position(is_here)
+                .map(|at| found.swap_remove(at));
+            let found = here.or_else(|| found.pop());
             pod = found.map(serde_json::to_value).transpose()?;
         }
         Ok(Self {
@@ -266,6 +281,39 @@ impl Launcher {
             }
         }
         Ok(done)
+    }
+
+    /// Carries out the next step of a live migration, if there is one.
+    async fn migrate(
+        &self,
+        instance: &Value,
+        instances: &Api<DynamicObject>,
+        migratable: bool,
+        scenario: Scenario,
+    ) -> Result<(), SimulatorError> {
+        let cards = || vm_state_machine::cards(instance);
+        let pod = self.pod.as_ref();
+        let name = instance["metadata"]["name"].as_str().unwrap_or_default();
+        let report = async |status: Value| merge(instances, name, &json!({"status": status})).await;
+        match migration::next(instance, pod, migratable, scenario, cards) {
+            None => {}
+            Some(migration::Step::Report(status)) => report(status).await?,
+            Some(migration::Step::Arrive(status)) => {
+                let mut target = launcher::pod_of(instance, status["nodeName"].as_str());
+                let target_name = format!("{}-m", self.name());
+                target["metadata"]["name"] = json!(target_name);
+                self.create(&target).await?;
+                let running = Patch::Merge(json!({"status": launcher::running(Timestamp::now())}));
+                let parameters = PatchParams::default();
+                self.pods
+                    .patch_status(&target_name, &parameters, &running)
+                    .await?;
+                report(status).await?;
+                let now = DeleteParams::default().grace_period(0);
+                self.pods.delete(self.name(), &now).await?;
+            }
+        }
+        Ok(())
     }
 
     async fn create(&self, pod: &Value) -> Result<(), SimulatorError> {
@@ -325,6 +373,11 @@ fn scenario(context: &Context, machine: &DynamicObject, namespace: &str, name: &
         .get(ANNOTATION)
         .and_then(|text| text.parse().ok())
         .unwrap_or_else(|| context.scenarios.of(namespace, name))
+}
+
+/// Whether the guest runs and is not to end.
+fn is_running(instance: &Value) -> bool {
+    instance["status"]["phase"] == "Running" && instance["metadata"]["deletionTimestamp"].is_null()
 }
 
 fn has_finalizer(object: &Value, finalizer: &str) -> bool {

@@ -4,7 +4,8 @@
 //! VirtualMachine ──► VirtualMachineInstance ──► node, addresses, end         `machine`, `vm_state_machine`
 //!           │                        ├──► phases until it runs              `start`
 //!           │                        ├──► virt-launcher pod                 `launcher`
-//!           │                        └──► hot-plugged resources, volumes    `rollout`, `hotplug`
+//!           │                        ├──► hot-plugged resources, volumes    `rollout`, `hotplug`
+//!           │                        └──► live migrations                   `migration`
 //!           └──► starts that failed                                         `start_failure`
 //! subresources and admission of virt-api                                    `virt_api`
 //! PersistentVolumeClaim, DataVolume ──► bound, grown, imported              `storage`
@@ -16,14 +17,14 @@
 //!
 //! It does not show that KubeVirt accepts an object (its schemas and rules
 //! have tests of their own), that a guest boots, or the duration of any step. It
-//! creates no PersistentVolume, but binds existing ones. In a running
-//! guest it changes sockets and memory only; any other change needs a restart.
+//! creates no PersistentVolume, but binds existing ones.
 //! Unlike real storage, it selects the scenario of a claim by our label with the
 //! name of the machine.
 
 mod hotplug;
 mod launcher;
 mod machine;
+mod migration;
 mod rollout;
 mod scenario;
 mod start;
@@ -125,6 +126,29 @@ impl Simulator {
         let status = json!({"phase": "Succeeded"});
         let status = start_failure::with_transition(&instance, status, now);
         merge(&instances, name, &json!({"status": status})).await?;
+        Ok(())
+    }
+
+    /// A user migrates the guest to another node, as with `virtctl migrate`.
+    pub async fn migrate(&self, namespace: &str, name: &str) -> Result<()> {
+        self.report(namespace, name, migration::started).await
+    }
+
+    /// The launcher pod of a guest that can be migrated is evicted, as by `kubectl drain`.
+    pub async fn evict(&self, namespace: &str, name: &str) -> Result<()> {
+        self.report(namespace, name, migration::evicted).await
+    }
+
+    /// Patches the status of a running instance.
+    async fn report(
+        &self,
+        namespace: &str,
+        name: &str,
+        status: impl Fn(&Value) -> Value,
+    ) -> Result<()> {
+        let instances = self.context.api(&machine::INSTANCE, namespace);
+        let instance = serde_json::to_value(instances.get(name).await?)?;
+        merge(&instances, name, &json!({"status": status(&instance)})).await?;
         Ok(())
     }
 

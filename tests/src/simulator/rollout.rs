@@ -1,87 +1,198 @@
-//! Changes of a running guest: what KubeVirt hot-plugs, and what needs a restart.
+//! Changes of a running guest: what KubeVirt takes over into the instance, and what needs a restart.
+//!
+//! As KubeVirt 1.9 with `vmRolloutStrategy: LiveUpdate`:
+//!
+//! | change | KubeVirt | where |
+//! |---|---|---|
+//! | bridged card that is new | into the instance, see [`migration`](super::migration) | `applyDynamicIfaceRequestOnVMI` |
+//! | other network of a card | likewise | `LiveUpdateNADRef`, general since 1.9 |
+//! | card that leaves, changed card | `RestartRequired` | `vmliveupdate.IsRestartRequired` |
+//! | node labels | into the instance, and no more | `handleAffinityChangeRequest` |
+//! | sockets, memory | into the instance and the guest | `handleCPUChangeRequest`, `handleMemoryHotplugRequest` |
+//! | everything else | `RestartRequired` | `syncRestartRequired` |
+//!
+//! While a restart is required, only cards and their networks are taken over.
 
 use common::quantity::Bytes;
 use serde_json::{Value, json};
 
 /// The effect of a changed template on the running guest.
-#[derive(Debug, PartialEq)]
-pub(super) enum Rollout {
-    /// The guest matches the template.
-    Done,
-    /// The change is hot-plugged: a patch of the instance.
-    Live(Value),
-    /// The change needs a restart, with KubeVirt's message.
-    Restart(&'static str),
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Rollout {
+    /// Patch of the instance with what is taken over.
+    pub(super) live: Option<Value>,
+    /// Why a restart is required, in KubeVirt's words.
+    pub(super) restart: Option<&'static str>,
 }
 
-/// As `syncRestartRequired`, `handleCPUChangeRequest` and `handleMemoryHotplugRequest` of
-/// virt-controller (v1.9) with `vmRolloutStrategy: LiveUpdate`.
+const CARDS: &str = "/domain/devices/interfaces";
+const SOCKETS: &str = "/domain/cpu/sockets";
+const MEMORY: &str = "/domain/memory/guest";
+
 pub(super) fn rollout(desired: &Value, instance: &Value, migratable: bool) -> Rollout {
+    let mut plug = json!({});
+    cards(desired, &instance["spec"], &mut plug);
+    let restart = restart(desired, instance, migratable);
+    if restart.is_none() {
+        labels(desired, &instance["spec"], &mut plug);
+        resources(desired, instance, migratable, &mut plug);
+    }
+    Rollout {
+        live: (plug != json!({})).then_some(plug),
+        restart,
+    }
+}
+
+fn list(value: Option<&Value>) -> &[Value] {
+    value.and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+fn named<'a>(items: &'a [Value], name: &Value) -> Option<&'a Value> {
+    items.iter().find(|item| item["name"] == *name)
+}
+
+/// New bridged cards, and other networks of those that stay.
+fn cards(desired: &Value, runs: &Value, plug: &mut Value) {
+    let mut interfaces = list(runs.pointer(CARDS)).to_vec();
+    let mut networks = list(runs.get("networks")).to_vec();
+    for wanted in list(desired.get("networks")) {
+        let known = networks.iter_mut().find(|it| it["name"] == wanted["name"]);
+        if let Some(network) = known.filter(|it| it["multus"].is_object()) {
+            if wanted["multus"].is_object() {
+                *network = wanted.clone();
+            }
+            continue;
+        }
+        let interface = named(list(desired.pointer(CARDS)), &wanted["name"]);
+        let is_new = named(&networks, &wanted["name"]).is_none();
+        if let Some(interface) = interface.filter(|it| is_new && it["bridge"].is_object()) {
+            interfaces.push(interface.clone());
+            networks.push(wanted.clone());
+        }
+    }
+    if networks != list(runs.get("networks")) {
+        plug["spec"]["domain"]["devices"]["interfaces"] = json!(interfaces);
+        plug["spec"]["networks"] = json!(networks);
+    }
+}
+
+fn labels(desired: &Value, runs: &Value, plug: &mut Value) {
+    let (runs, desired) = (&runs["nodeSelector"], &desired["nodeSelector"]);
+    if runs == desired {
+        return;
+    }
+    let mut labels = desired.as_object().cloned().unwrap_or_default();
+    for key in runs.as_object().into_iter().flatten().map(|(key, _)| key) {
+        // Null removes a label in a merge patch.
+        labels.entry(key.clone()).or_insert(Value::Null);
+    }
+    plug["spec"]["nodeSelector"] = json!(labels);
+}
+
+fn restart(desired: &Value, instance: &Value, migratable: bool) -> Option<&'static str> {
+    const OTHER: &str = "a non-live-updatable field was changed in the template spec";
     let runs = &instance["spec"];
+    if cards_need_restart(desired, runs) {
+        return Some(OTHER);
+    }
     let mut live = runs.clone();
-    let fields = ["/domain/cpu/sockets", "/domain/memory/guest"];
-    for field in fields {
+    for field in [SOCKETS, MEMORY] {
         if let (Some(live), Some(desired)) = (live.pointer_mut(field), desired.pointer(field)) {
             *live = desired.clone();
         }
     }
+    for (key, at) in [
+        ("networks", ""),
+        ("nodeSelector", ""),
+        ("interfaces", "/domain/devices"),
+    ] {
+        let value = desired.pointer(at).and_then(|parent| parent.get(key));
+        if let Some(parent) = live.pointer_mut(at).and_then(Value::as_object_mut) {
+            match value {
+                Some(value) => parent.insert(key.to_owned(), value.clone()),
+                None => parent.remove(key),
+            };
+        }
+    }
     if live != *desired {
-        return Rollout::Restart("a non-live-updatable field was changed in the template spec");
+        return Some(OTHER);
     }
     let [(socket, sockets), (memory, bytes)] =
-        fields.map(|field| (runs.pointer(field), desired.pointer(field)));
-    let mut plug = json!({});
+        [SOCKETS, MEMORY].map(|field| (runs.pointer(field), desired.pointer(field)));
     if socket != sockets {
-        let count = |value: Option<&Value>| value.and_then(Value::as_u64).unwrap_or(1);
         if count(sockets) > count(runs.pointer("/domain/cpu/maxSockets")) {
-            return Rollout::Restart(
+            return Some(
                 "CPU sockets updated in template spec to a value higher than what's available",
             );
         }
         if count(sockets) < count(socket) {
-            return Rollout::Restart("Reduction of CPU socket count requires a restart");
-        }
-        plug["spec"]["domain"]["cpu"]["sockets"] = json!(sockets);
-        if migratable {
-            plug["status"]["currentCPUTopology"]["sockets"] = json!(sockets);
-        } else {
-            // KubeVirt hot-plugs sockets by a migration, which never happens here.
-            let mut conditions = instance["status"]["conditions"].clone();
-            if let Some(conditions) = conditions.as_array_mut() {
-                conditions.push(json!({"type": "HotVCPUChange", "status": "True"}));
-            }
-            plug["status"]["conditions"] = conditions;
+            return Some("Reduction of CPU socket count requires a restart");
         }
     }
     if memory != bytes {
         let size = |value: Option<&Value>| -> Option<Bytes> { value?.as_str()?.parse().ok() };
         if !migratable {
-            return Rollout::Restart(
+            return Some(
                 "memory updated in template spec. Memory-hotplug is only available for migratable VMs",
             );
         }
         let Some(most) = size(runs.pointer("/domain/memory/maxGuest")) else {
-            return Rollout::Restart(
+            return Some(
                 "memory updated in template spec. Memory-hotplug is not available for this VM configuration",
             );
         };
         if size(bytes) < size(Some(&instance["status"]["memory"]["guestAtBoot"])) {
-            return Rollout::Restart(
+            return Some(
                 "memory updated in template spec to a value lower than what the VM started with",
             );
         }
         if size(bytes) > Some(most) {
-            return Rollout::Restart(
-                "memory updated in template spec to a value higher than what's available",
-            );
+            return Some("memory updated in template spec to a value higher than what's available");
         }
+    }
+    None
+}
+
+/// A card left or changed, or moved to or from the pod network.
+fn cards_need_restart(desired: &Value, runs: &Value) -> bool {
+    let (wanted, networks) = (list(desired.pointer(CARDS)), list(desired.get("networks")));
+    let changed = |card: &Value| named(wanted, &card["name"]) != Some(card);
+    let moved = |network: &Value| {
+        let wanted = named(networks, &network["name"]);
+        let is_multus = |network: &Value| network["multus"].is_object();
+        wanted.is_none_or(|wanted| is_multus(network) != is_multus(wanted))
+    };
+    let on_pod = |spec: &Value| {
+        let networks = list(spec.get("networks"));
+        networks.iter().any(|network| network["pod"].is_object())
+    };
+    list(runs.pointer(CARDS)).iter().any(changed)
+        || list(runs.get("networks")).iter().any(moved)
+        || (on_pod(desired) && !on_pod(runs))
+}
+
+fn count(value: Option<&Value>) -> u64 {
+    value.and_then(Value::as_u64).unwrap_or(1)
+}
+
+fn resources(desired: &Value, instance: &Value, migratable: bool, plug: &mut Value) {
+    let runs = &instance["spec"];
+    let [(socket, sockets), (memory, bytes)] =
+        [SOCKETS, MEMORY].map(|field| (runs.pointer(field), desired.pointer(field)));
+    if socket != sockets {
+        plug["spec"]["domain"]["cpu"]["sockets"] = json!(sockets);
+        if migratable {
+            plug["status"]["currentCPUTopology"]["sockets"] = json!(sockets);
+        } else {
+            // KubeVirt hot-plugs sockets by a migration, which never happens here.
+            let mut conditions = list(instance["status"].get("conditions")).to_vec();
+            conditions.push(json!({"type": "HotVCPUChange", "status": "True"}));
+            plug["status"]["conditions"] = json!(conditions);
+        }
+    }
+    if memory != bytes {
         plug["spec"]["domain"]["memory"]["guest"] = json!(bytes);
         plug["status"]["memory"] = json!({"guestCurrent": bytes, "guestRequested": bytes});
-    }
-    if plug == json!({}) {
-        Rollout::Done
-    } else {
-        Rollout::Live(plug)
     }
 }
 
@@ -105,11 +216,8 @@ mod tests {
             },
         });
         let rolled_out = |desired: Value, migratable: bool| rollout(&desired, &runs, migratable);
-        let restart = |desired: Value, migratable: bool| match rolled_out(desired, migratable) {
-            Rollout::Restart(why) => why,
-            other => panic!("{other:?}"),
-        };
-        assert_eq!(rolled_out(with(2, "2Gi"), true), Rollout::Done);
+        let restart = |desired: Value, migratable| rolled_out(desired, migratable).restart.unwrap();
+        assert_eq!(rolled_out(with(2, "2Gi"), true), Rollout::default());
         let plug = json!({
             "spec": {"domain": {"cpu": {"sockets": 4}, "memory": {"guest": "8Gi"}}},
             "status": {
@@ -117,10 +225,12 @@ mod tests {
                 "memory": {"guestCurrent": "8Gi", "guestRequested": "8Gi"},
             },
         });
-        assert_eq!(rolled_out(with(4, "8Gi"), true), Rollout::Live(plug));
-        let Rollout::Live(waits) = rolled_out(with(3, "2Gi"), false) else {
-            panic!("sockets wait for a migration");
+        let plugged = Rollout {
+            live: Some(plug),
+            restart: None,
         };
+        assert_eq!(rolled_out(with(4, "8Gi"), true), plugged);
+        let waits = rolled_out(with(3, "2Gi"), false).live.unwrap();
         let conditions = &waits["status"]["conditions"];
         assert_eq!(conditions[1]["type"], "HotVCPUChange");
         for (desired, migratable, why) in [
@@ -136,5 +246,57 @@ mod tests {
         let mut other = with(4, "2Gi");
         other["domain"]["cpu"]["maxSockets"] = json!(8);
         assert!(restart(other, true).starts_with("a non-live-updatable field"));
+    }
+    /// A guest with a card on the pod network and one on `prod`.
+    fn two_cards() -> Value {
+        json!({
+            "domain": {"devices": {"interfaces": [
+                {"name": "eth0", "masquerade": {}}, {"name": "eth1", "bridge": {}},
+            ]}},
+            "networks": [
+                {"name": "eth0", "pod": {}}, {"name": "eth1", "multus": {"networkName": "a/prod"}},
+            ],
+            "nodeSelector": {"disk": "ssd"},
+        })
+    }
+
+    #[test]
+    fn cards_networks_and_node_labels_are_taken_over_without_a_restart() {
+        let runs = json!({"spec": two_cards()});
+        let mut desired = two_cards();
+        desired["networks"][1]["multus"]["networkName"] = json!("a/test");
+        let card = json!({"name": "eth2", "bridge": {}});
+        let network = json!({"name": "eth2", "multus": {"networkName": "a/prod"}});
+        let interfaces = desired.pointer_mut(CARDS).unwrap().as_array_mut().unwrap();
+        interfaces.insert(0, card.clone());
+        let networks = desired["networks"].as_array_mut().unwrap();
+        networks.insert(0, network.clone());
+        desired["nodeSelector"] = json!({"zone": "b"});
+        for migratable in [true, false] {
+            let Rollout { live, restart } = rollout(&desired, &runs, migratable);
+            assert_eq!(restart, None);
+            let spec = &live.unwrap()["spec"];
+            assert_eq!(spec.pointer(CARDS).unwrap()[2], card);
+            assert_eq!(spec["networks"][1]["multus"]["networkName"], "a/test");
+            assert_eq!(spec["networks"][2], network);
+            assert_eq!(spec["nodeSelector"], json!({"zone": "b", "disk": null}));
+        }
+    }
+
+    #[test]
+    fn a_card_that_leaves_changes_or_comes_without_a_bridge_needs_a_restart() {
+        let runs = json!({"spec": two_cards()});
+        let mut without = two_cards();
+        without["domain"]["devices"]["interfaces"] = json!([{"name": "eth0", "masquerade": {}}]);
+        without["networks"] = json!([{"name": "eth0", "pod": {}}]);
+        let mut another = two_cards();
+        another["domain"]["devices"]["interfaces"][1]["model"] = json!("e1000");
+        let mut moved = two_cards();
+        moved["networks"][1] = json!({"name": "eth1", "pod": {}});
+        for desired in [without, another, moved] {
+            let rollout = rollout(&desired, &runs, true);
+            assert!(rollout.restart.is_some(), "{desired}");
+            assert_eq!(rollout.live, None, "{desired}");
+        }
     }
 }

@@ -51,13 +51,15 @@ pub enum Scenario {
     ImportFails,
     /// As `Happy`, but a claim is bound only after the start of a machine that uses it.
     FirstConsumer,
+    /// As `Happy`, but KubeVirt migrates no guest by itself: `workloadUpdateMethods` is empty, and evictions wait.
+    NoMigration,
     /// The guest does not change, and KubeVirt reports this `printableStatus`.
     Shows(&'static str),
 }
 
 impl Scenario {
     /// The named scenarios. Each of [`PRINTABLE_STATUSES`] is the name of one that reports it.
-    pub const ALL: [(&'static str, Self); 15] = [
+    pub const ALL: [(&'static str, Self); 16] = [
         ("happy", Self::Happy),
         ("unschedulable", Self::Unschedulable),
         ("pvc-pending", Self::PvcPending),
@@ -73,6 +75,7 @@ impl Scenario {
         ("import-hangs", Self::ImportHangs),
         ("import-fails", Self::ImportFails),
         ("first-consumer", Self::FirstConsumer),
+        ("no-migration", Self::NoMigration),
     ];
 }
 

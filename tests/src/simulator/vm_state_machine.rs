@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 
 use super::{
     hotplug,
-    launcher::is_final,
+    launcher::{is_final, pod_interface},
+    migration,
     rollout::{Rollout, rollout},
     scenario::Scenario,
     start,
@@ -195,10 +196,20 @@ fn with_instance(input: &Input<'_>, instance: &Value) -> Next {
         "Running" if let Some(plug) = hotplug::volumes(input.machine, instance) => {
             on(Change::HotPlug(plug), "Running", None, None)
         }
-        "Running" => match rollout_of(input, instance) {
-            Rollout::Live(plug) => on(Change::HotPlug(plug), "Running", None, None),
-            Rollout::Done | Rollout::Restart(_) => on(Change::Nothing, "Running", None, None),
-        },
+        "Running" => {
+            let live = rollout_of(input, instance).live;
+            let shown = if migration::is_underway(instance) {
+                "Migrating"
+            } else {
+                "Running"
+            };
+            on(
+                live.map_or(Change::Nothing, Change::HotPlug),
+                shown,
+                None,
+                None,
+            )
+        }
         _ => {
             let shown = start::printable(input, instance);
             on(start::step(input, instance), shown, None, Some(SOON))
@@ -250,39 +261,52 @@ fn ready(instance: &Value) -> Change {
     Change::Status(json!({"conditions": conditions}))
 }
 
-/// A guest as virt-handler first reports it: a node, an address per interface, its volumes.
-pub(super) fn running(instance: &Value, migratable: bool) -> Value {
-    let name = format!(
-        "{}/{}",
-        text(&instance["metadata"]["namespace"]),
-        text(&instance["metadata"]["name"])
-    );
-    let interfaces: Vec<Value> = list(&instance["spec"]["domain"]["devices"]["interfaces"])
-        .iter()
+/// The cards of an instance once the guest has them, each with an address.
+pub(super) fn cards(instance: &Value) -> Vec<Value> {
+    let metadata = &instance["metadata"];
+    let machine = (text(&metadata["namespace"]), text(&metadata["name"]));
+    let cards = list(&instance["spec"]["domain"]["devices"]["interfaces"]).iter();
+    cards
         .map(|interface| {
             let nic = text(&interface["name"]);
-            let [.., second, third] = hash(&(&name, nic)).to_be_bytes();
+            let [.., second, third] = hash(&(machine, nic)).to_be_bytes();
             let address = format!("10.244.{second}.{third}");
             let mac = interface["macAddress"].as_str().map_or_else(
                 || format!("02:00:0a:f4:{second:02x}:{third:02x}"),
                 ToOwned::to_owned,
             );
-            json!({"name": nic, "mac": mac, "ipAddress": address, "ipAddresses": [address]})
+            json!({
+                "name": nic, "mac": mac, "ipAddress": address, "ipAddresses": [address],
+                "infoSource": "domain, multus-status",
+                "podInterfaceName": pod_interface(interface),
+            })
         })
-        .collect();
+        .collect()
+}
+
+/// A running guest: a node, an address per interface, its volumes.
+fn running(instance: &Value, migratable: bool) -> Value {
     let volumes: Vec<Value> = list(&instance["spec"]["volumes"])
         .iter()
         .map(|volume| json!({"name": volume["name"], "target": ""}))
         .collect();
-    let migratable = if migratable { "True" } else { "False" };
+    let migratable = if migratable {
+        json!({"type": "LiveMigratable", "status": "True"})
+    } else {
+        let why = "cannot migrate VMI: a PVC is not shared, live migration requires that all PVCs must be shared (using ReadWriteMany access mode)";
+        json!({
+            "type": "LiveMigratable", "status": "False",
+            "reason": "DisksNotLiveMigratable", "message": why,
+        })
+    };
     let mut status = json!({
         "phase": "Running",
         "nodeName": node_of(instance),
-        "interfaces": interfaces,
+        "interfaces": cards(instance),
         "volumeStatus": volumes,
         "conditions": [
             not_ready("GuestNotRunning", "Guest VM is not reported as running"),
-            {"type": "LiveMigratable", "status": migratable},
+            migratable,
         ],
     });
     let domain = &instance["spec"]["domain"];
@@ -298,6 +322,18 @@ pub(super) fn running(instance: &Value, migratable: bool) -> Value {
             json!({"guestAtBoot": guest, "guestCurrent": guest, "guestRequested": guest});
     }
     status
+}
+
+/// A running guest needs no restart any more once its specification agrees with the template again. A VM that is off
+/// keeps the condition until its next start. As `syncRestartRequired` of KubeVirt 1.8.4 and 1.9.
+fn restart_required(input: &Input<'_>, shown: &str) -> Option<Value> {
+    let Some(instance) = input.instance else {
+        let known = list(&input.machine["status"]["conditions"]).iter();
+        let mut known = known.filter(|condition| condition["type"] == "RestartRequired");
+        return known.next().filter(|_| shown != "Starting").cloned();
+    };
+    let why = rollout_of(input, instance).restart?;
+    Some(json!({"type": "RestartRequired", "status": "True", "message": why}))
 }
 
 fn rollout_of(input: &Input<'_>, instance: &Value) -> Rollout {
@@ -316,10 +352,7 @@ fn status(input: &Input<'_>, shown: &str, failure: Option<(&str, String)>) -> Va
             json!({"type": "Failure", "status": "True", "reason": reason, "message": message}),
         );
     }
-    if let Some(Rollout::Restart(why)) = input.instance.map(|instance| rollout_of(input, instance))
-    {
-        conditions.push(json!({"type": "RestartRequired", "status": "True", "message": why}));
-    }
+    conditions.extend(restart_required(input, shown));
     let generation = &input.machine["metadata"]["generation"];
     // KubeVirt records the strategy once it created an instance for it, or if it needs none.
     let (strategy, known) = (
@@ -337,7 +370,7 @@ fn status(input: &Input<'_>, shown: &str, failure: Option<(&str, String)>) -> Va
         "stateChangeRequests": requests(input),
         "startFailure": start_failure(input.machine, input.instance, input.now),
         "created": input.instance.is_some(),
-        "ready": shown == "Running",
+        "ready": matches!(shown, "Running" | "Migrating"),
         "printableStatus": shown,
         "observedGeneration": generation,
         "desiredGeneration": generation,
@@ -377,7 +410,7 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-fn hash(value: &impl Hash) -> u64 {
+pub(super) fn hash(value: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     value.hash(&mut hasher);
     hasher.finish()

@@ -1,0 +1,239 @@
+//! Changes that KubeVirt applies by a live migration: what is pending, what the Machine says of the guest, and which
+//! networks are in use.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod environment;
+
+use lab::{
+    Scenario,
+    objects::{INSTANCE, NETWORK, VM, condition},
+};
+use serde_json::{Value, json};
+
+use environment::{Environment, machine};
+
+const NOTHING: [[&str; 4]; 0] = [];
+
+/// Field, current value, desired value, and action of each pending change.
+fn pending(machine: &Value) -> Vec<[&str; 4]> {
+    let changes = machine["status"]["pendingChanges"].as_array();
+    let changes = changes.map_or(&[][..], Vec::as_slice).iter();
+    changes
+        .map(|change| {
+            ["field", "current", "desired", "action"].map(|key| change[key].as_str().unwrap())
+        })
+        .collect()
+}
+
+/// A Machine whose guest KubeVirt can migrate (`moves`) or not (`stays`), with these fields.
+fn guest(name: &str, more: &Value) -> Value {
+    let disk = match name {
+        "moves" => {
+            json!({"name": "root", "storageClass": "replicated", "accessMode": "ReadWriteMany"})
+        }
+        _ => json!({"name": "root"}),
+    };
+    let mut spec = json!({"template": "small", "disks": [disk]});
+    for (key, value) in more.as_object().unwrap() {
+        spec[key] = value.clone();
+    }
+    machine(name, &spec)
+}
+
+async fn networks(env: &Environment) {
+    for (name, bridge) in [("prod", "br0"), ("test", "br1")] {
+        env.apply(&json!({
+            "apiVersion": "vitistack.io/v1alpha1", "kind": "NetworkConfiguration",
+            "metadata": {"name": name, "namespace": "default"}, "spec": {"bridge": bridge},
+        }))
+        .await;
+    }
+}
+
+/// Waits until exactly this is pending for the current spec.
+async fn until_pending(env: &Environment, name: &str, expected: &[[&str; 4]]) -> Value {
+    let what = format!("to have {expected:?} pending");
+    let is_reported = |machine: &Value| {
+        let status = &machine["status"];
+        status["observedGeneration"] == machine["metadata"]["generation"]
+            && status["phase"] == "Running"
+            && pending(machine) == expected
+    };
+    let machines = env.machines();
+    machines.until(name, &what, is_reported).await.unwrap()
+}
+
+fn restart_required(vm: &Value) -> bool {
+    condition(vm, "RestartRequired")["status"] == "True"
+}
+
+#[tokio::test]
+async fn a_card_that_cannot_be_plugged_in_is_pending_and_leaves_nothing_when_it_is_removed() {
+    let env = Environment::with_best_crds().await;
+    let (machines, vms, instances) = (env.machines(), env.objects(VM), env.objects(INSTANCE));
+    networks(&env).await;
+    let cards = |names: &[&str]| {
+        let extra = names
+            .iter()
+            .map(|name| json!({"name": name, "networkName": "prod"}));
+        let all: Vec<_> = [json!({"name": "eth0"})].into_iter().chain(extra).collect();
+        guest("stays", &json!({"networks": all}))
+    };
+    env.apply(&cards(&[])).await;
+    let stays = machines.until_phase("stays", "Running").await.unwrap();
+    let migratable = condition(&stays, "LiveMigratable");
+    assert_eq!(migratable["reason"], "DisksNotLiveMigratable");
+    assert_eq!(migratable["status"], "False");
+
+    env.apply(&cards(&["eth1"])).await;
+    let added = ["networks[eth1]", "absent", "present", "Restart"];
+    let stays = until_pending(&env, "stays", &[added]).await;
+    let message = condition(&stays, "RestartRequired")["message"].as_str();
+    let message = message.unwrap();
+    let why = "KubeVirt cannot apply it by a live migration (DisksNotLiveMigratable: ";
+    assert!(message.contains(why), "{message}");
+    assert_eq!(condition(&stays, "MigrationRequired"), &Value::Null);
+    // KubeVirt's instance has the card, and its VirtualMachine says nothing.
+    let waits = |instance: &Value| {
+        let interfaces = &instance["spec"]["domain"]["devices"]["interfaces"];
+        interfaces[1]["name"] == "eth1"
+            && condition(instance, "MigrationRequired")["reason"] == "AutoMigrationPending"
+    };
+    instances
+        .until("stays", "to wait for a migration", waits)
+        .await
+        .unwrap();
+    assert!(!restart_required(&vms.get("stays").await.unwrap()));
+    until_pending(&env, "stays", &[added]).await;
+
+    env.apply(&cards(&[])).await;
+    vms.until("stays", "to need a restart for KubeVirt", restart_required)
+        .await
+        .unwrap();
+    let stays = until_pending(&env, "stays", &NOTHING).await;
+    assert_eq!(condition(&stays, "RestartRequired"), &Value::Null);
+    env.barrier("later").await;
+    until_pending(&env, "stays", &NOTHING).await;
+
+    // KubeVirt keeps its condition while the VM is off; a Machine that is off has nothing to restart for.
+    let power = |state: &str| json!({"spec": {"powerState": state}});
+    machines.merge("stays", &power("Stopped")).await.unwrap();
+    let off = machines.until_condition("stays", "Ready", "True", "Stopped");
+    let off = off.await.unwrap();
+    assert!(restart_required(&vms.get("stays").await.unwrap()));
+    assert_eq!(condition(&off, "RestartRequired"), &Value::Null);
+    assert_eq!(condition(&off, "LiveMigratable"), &Value::Null);
+    machines.merge("stays", &power("Running")).await.unwrap();
+    let on = machines.until_condition("stays", "Ready", "True", "Running");
+    on.await.unwrap();
+    let agrees = |vm: &Value| !restart_required(vm);
+    vms.until("stays", "to need no restart", agrees)
+        .await
+        .unwrap();
+
+    // A card that leaves a guest which has it waits for a restart.
+    env.apply(&cards(&["eth1"])).await;
+    until_pending(&env, "stays", &[added]).await;
+    let text = json!({"machine.vitistack.io/restart-requested": "for eth1"});
+    let restart = json!({"metadata": {"annotations": text}});
+    machines.merge("stays", &restart).await.unwrap();
+    until_pending(&env, "stays", &NOTHING).await;
+    env.apply(&cards(&[])).await;
+    let removed = ["networks[eth1]", "present", "absent", "Restart"];
+    until_pending(&env, "stays", &[removed]).await;
+}
+
+#[tokio::test]
+async fn cards_networks_and_node_labels_take_effect_with_a_migration() {
+    let env = Environment::with_best_crds().await;
+    let (machines, networks_of) = (env.machines(), env.objects(NETWORK));
+    networks(&env).await;
+    let with = |network: &str, extra: &[&str], disk: &str| {
+        let mut cards = vec![json!({"name": "eth0", "networkName": network})];
+        cards.extend(
+            extra
+                .iter()
+                .map(|name| json!({"name": name, "networkName": "test"})),
+        );
+        guest(
+            "moves",
+            &json!({"networks": cards, "nodeSelector": {"disk": disk}}),
+        )
+    };
+    env.apply(&with("prod", &[], "ssd")).await;
+    let moves = machines.until_phase("moves", "Running").await.unwrap();
+    let node = moves["status"]["nodeName"].clone();
+    assert_eq!(condition(&moves, "LiveMigratable")["status"], "True");
+
+    // The cluster migrates by itself.
+    env.apply(&with("prod", &["eth1"], "ssd")).await;
+    let moves = until_pending(&env, "moves", &NOTHING).await;
+    assert_ne!(moves["status"]["nodeName"], node);
+    let cards = moves["status"]["networkInterfaces"].as_array().unwrap();
+    assert_eq!(cards.len(), 2);
+    assert_eq!(condition(&moves, "RestartRequired"), &Value::Null);
+
+    // The cluster does not.
+    env.simulator.set_all(Scenario::NoMigration);
+    env.apply(&with("test", &["eth1"], "ssd")).await;
+    let network = "networks[eth0].networkName";
+    let network = [network, "default/prod", "default/test", "LiveMigration"];
+    let moves = until_pending(&env, "moves", &[network]).await;
+    let required = condition(&moves, "MigrationRequired");
+    let message = required["message"].as_str().unwrap();
+    assert!(message.contains("networks[eth0].networkName"), "{message}");
+    assert_eq!(condition(&moves, "RestartRequired"), &Value::Null);
+    env.apply(&with("test", &["eth1"], "hdd")).await;
+    let labels = ["nodeSelector", "disk=ssd", "disk=hdd", "LiveMigration"];
+    until_pending(&env, "moves", &[network, labels]).await;
+    // Only the pod of the guest is on the network now.
+    let kubectl = env.lab.kubectl();
+    let delete = ["delete", "networkconfiguration", "prod", "--wait=false"];
+    kubectl.run(&delete).await.unwrap().ok().unwrap();
+    env.barrier("later").await;
+    assert!(networks_of.find("prod").await.unwrap().is_some());
+
+    env.simulator.migrate("default", "moves").await.unwrap();
+    let moves = until_pending(&env, "moves", &NOTHING).await;
+    assert_eq!(condition(&moves, "MigrationRequired"), &Value::Null);
+    networks_of.until_gone("prod").await.unwrap();
+}
+
+#[tokio::test]
+async fn an_eviction_and_its_migration_are_reported() {
+    let env = Environment::with_best_crds().await;
+    let machines = env.machines();
+    env.apply(&guest("moves", &json!({}))).await;
+    let moves = machines.until_phase("moves", "Running").await.unwrap();
+    let node = moves["status"]["nodeName"].as_str().unwrap().to_owned();
+    env.simulator.set_all(Scenario::NoMigration);
+    env.simulator.evict("default", "moves").await.unwrap();
+    let evicted =
+        machines.until_condition("moves", "EvictionRequested", "True", "EvictionRequested");
+    let evicted = evicted.await.unwrap();
+    let message = condition(&evicted, "EvictionRequested")["message"].as_str();
+    assert!(message.unwrap().contains(&node), "{message:?}");
+    assert_eq!(condition(&evicted, "Ready")["reason"], "Running");
+
+    let migration = |state: &Value| json!({"status": {"migrationState": state}});
+    let instances = env.objects(INSTANCE);
+    let failed = json!({
+        "completed": true, "failed": true, "failureReason": "the target pod was not scheduled",
+        "sourceNode": node, "targetNode": "node-9",
+    });
+    instances.merge("moves", &migration(&failed)).await.unwrap();
+    let failed = machines.until_condition("moves", "Migrating", "False", "MigrationFailed");
+    let failed = failed.await.unwrap();
+    let message = condition(&failed, "Migrating")["message"].as_str().unwrap();
+    assert!(message.ends_with("the target pod was not scheduled"));
+
+    env.simulator.set_all(Scenario::Happy);
+    let moved = |machine: &Value| {
+        machine["status"]["nodeName"] != json!(node)
+            && condition(machine, "EvictionRequested").is_null()
+            && condition(machine, "Migrating").is_null()
+    };
+    let moved = machines.until("moves", "to be on another node", moved);
+    let moved = moved.await.unwrap();
+    assert_eq!(condition(&moved, "Ready")["reason"], "Running");
+}
